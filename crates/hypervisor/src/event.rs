@@ -1,0 +1,77 @@
+//! Event channels, level-triggered.
+
+use crate::{DomId, Error};
+use core::fmt;
+use core::time::Duration;
+
+/// One end of an event channel, a number of this domain's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port(pub u32);
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The event channels of one worker, behind one descriptor.
+///
+/// A port is a counter of signals. Xen keeps one sticky bit a port, so that N
+/// sends may be seen as one signal; but a signal that was sent after a look at
+/// the counter always moves it past what was seen. Who remembers the count
+/// before looking at a ring, and waits for a count past that, cannot lose a
+/// wake-up, however busy it is elsewhere in between (seed 003's stalls came
+/// from the opposite: a wait for the next edge).
+///
+/// A fresh interdomain binding starts pending: its first signal may be
+/// spurious, and an empty wake-up is legal at any time.
+pub trait EventChannels: Send {
+    /// Makes a port that `remote` may bind to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exhausted`] when the table of ports is full.
+    fn alloc_unbound(&mut self, remote: DomId) -> Result<Port, Error>;
+
+    /// Binds a new port of ours to a port that `remote` made for us.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Event`] when that port is not free for us.
+    fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error>;
+
+    /// Closes a port; the peer's end returns to unbound, silently.
+    fn close(&mut self, port: Port);
+
+    /// Signals the peer. A port without a peer swallows the signal, as Xen
+    /// does: a peer's death is learnt from the store.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Event`] when the port is not ours, [`Error::Gone`].
+    fn notify(&mut self, port: Port) -> Result<(), Error>;
+
+    /// Signals seen at `port` so far, 0 for a port that is not ours. Takes in
+    /// what is pending first, without blocking.
+    fn count(&mut self, port: Port) -> u64;
+
+    /// Moves what is pending into the counters, without blocking. `fired` is
+    /// called for each port whose counter moved.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] or [`Error::Os`].
+    fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error>;
+
+    /// Returns as soon as the count of `port` is past `seen`, or when
+    /// `timeout` is over; gives the count.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] or [`Error::Os`].
+    fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error>;
+
+    /// The descriptor that is readable while a signal is pending, for `poll`
+    /// and `epoll` beside others.
+    fn descriptor(&self) -> i32;
+}
