@@ -1,1 +1,33 @@
-//! Placeholder.
+//! Serves vifs to frontends, in place of the kernel's netback.
+//!
+//! [`Backend`] lives on the control thread: it watches the store, lets each
+//! vif's state machine act, and never touches a packet. A worker thread owns
+//! the queues and moves the packets. What a guest does costs its own vif and
+//! nothing else.
+//!
+//! A packet's way, guest transmit: `worker` gives a `queue` its turn;
+//! `transmit` copies a burst of slots from the ring, parses the copies, has the
+//! [`policy`] fetch the bytes, hands the frames to the port and answers every
+//! slot once. Guest receive: `receive` takes frames from the port, one posted
+//! page or more for each, has the policy store them, and answers at the same
+//! ring indices.
+#![forbid(unsafe_code)]
+
+mod backend;
+mod error;
+mod negotiate;
+pub mod policy;
+mod queue;
+mod receive;
+mod scratch;
+mod stats;
+mod transmit;
+mod vif;
+mod worker;
+
+pub use backend::{Backend, OpenPort, PortRequest, VifReport};
+pub use error::VifError;
+pub use negotiate::MAX_QUEUES;
+pub use queue::VifId;
+pub use stats::{VifStats, VifStatsSnapshot};
+pub use worker::WaitMode;

@@ -1,1 +1,32 @@
-//! Placeholder.
+//! One vif from the side of the guest: what a guest's driver or a unikernel
+//! links.
+//!
+//! [`Vif`] negotiates over the store and owns the queues; a [`Queue`] sends and
+//! receives frames. Nothing here blocks, starts a thread or reads a clock: the
+//! caller waits on the event channels and on the store, by whatever means it
+//! has, and calls [`Vif::store_changed`] and [`Queue::take_event`].
+//!
+//! The backend is not trusted: every response is copied once, checked against
+//! a private shadow of what was asked (XSA-376), and only then believed. Pages
+//! that the backend can reach are zeroed, granted once, and shared with
+//! nothing else (XSA-403).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod error;
+mod negotiate;
+mod pool;
+mod queue;
+mod receive;
+mod stats;
+mod transmit;
+mod vif;
+
+pub use error::{PeerError, SendError, VifError};
+pub use negotiate::{BackendFeatures, Wishes};
+pub use queue::Queue;
+pub use receive::Received;
+pub use stats::QueueStats;
+pub use vif::{Vif, VifStatus};

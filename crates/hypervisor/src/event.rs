@@ -72,6 +72,8 @@ pub trait EventChannels: Send {
     fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error>;
 
     /// The descriptor that is readable while a signal is pending, for `poll`
-    /// and `epoll` beside others.
-    fn descriptor(&self) -> i32;
+    /// and `epoll` beside others. Whoever waits on it calls
+    /// [`EventChannels::poll`] afterwards, which makes it unreadable again.
+    #[cfg(feature = "std")]
+    fn descriptor(&self) -> std::os::fd::BorrowedFd<'_>;
 }

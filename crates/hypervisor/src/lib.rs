@@ -15,10 +15,15 @@
 //!   waiter is busy elsewhere is never lost.
 //! - [`Store`] is xenstore; a peer's death is learnt from it and from nowhere
 //!   else.
+//!
+//! The feature `std` adds the descriptors that `poll` and `epoll` wait on; a
+//! unikernel has none.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
 
 mod counters;
 mod error;

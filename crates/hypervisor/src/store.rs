@@ -133,7 +133,8 @@ pub trait Store: StoreOps + Send {
     /// The descriptor that is readable when a watch fired. Events may also be
     /// queued already: call [`Store::next_event`] until it gives `None` before
     /// waiting on this.
-    fn descriptor(&self) -> i32;
+    #[cfg(feature = "std")]
+    fn descriptor(&self) -> std::os::fd::BorrowedFd<'_>;
 }
 
 /// Runs `body` in a transaction, again from its start for as long as the store

@@ -1,0 +1,269 @@
+//! The backend as a whole: finds the vifs that the toolstack attaches to our
+//! domain, and keeps them apart.
+
+use crate::VifError;
+use crate::queue::VifId;
+use crate::stats::VifStatsSnapshot;
+use crate::vif::{Surroundings, Vif, write_error};
+use crate::worker::{Notice, WaitMode, WorkerHandle, drain, eventfd};
+use grantway_hypervisor::{DomId, Error as PlatformError, Platform, Store};
+use grantway_ports::{Port, PortError};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use tracing::warn;
+
+/// What a vif's port is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortRequest {
+    /// For which vif.
+    pub vif: VifId,
+    /// The interface name that the toolstack asked for, or `vif<D>.<N>`.
+    pub name: String,
+    /// Largest IP packet, in bytes.
+    pub mtu: u32,
+}
+
+/// Opens the port of a vif.
+pub type OpenPort = Box<dyn FnMut(&PortRequest) -> Result<Box<dyn Port>, PortError>>;
+
+/// One vif, as operators see it.
+#[derive(Debug, Clone)]
+pub struct VifReport {
+    /// Which.
+    pub vif: VifId,
+    /// What it bridges to.
+    pub port: String,
+    /// Whether packets may flow.
+    pub connected: bool,
+    /// The buffer policy.
+    pub policy: &'static str,
+    /// Its counters.
+    pub stats: VifStatsSnapshot,
+}
+
+const VIFS_TOKEN: &str = "vifs";
+
+/// Serves every vif of one domain.
+pub struct Backend {
+    platform: Arc<dyn Platform>,
+    store: Box<dyn Store>,
+    base: String,
+    vifs: BTreeMap<VifId, Vif>,
+    /// Vifs that could not be opened; tried again when their folder was gone.
+    refused: BTreeSet<VifId>,
+    open_port: OpenPort,
+    notices: Receiver<Notice>,
+    bell: Arc<OwnedFd>,
+    // Last, so that the vifs' ports outlive no worker.
+    worker: WorkerHandle,
+}
+
+impl Backend {
+    /// Watches `backend/vif` of the platform's domain and takes up every vif
+    /// found there.
+    ///
+    /// # Errors
+    ///
+    /// The platform or the store is not to be had.
+    pub fn start(
+        platform: Arc<dyn Platform>,
+        mode: WaitMode,
+        open_port: OpenPort,
+    ) -> Result<Self, PlatformError> {
+        let mut store = platform.store()?;
+        let base = format!("/local/domain/{}/backend/vif", platform.domain());
+        let (sender, notices) = channel();
+        let bell = Arc::new(eventfd()?);
+        let worker = WorkerHandle::start(Arc::clone(&platform), mode, sender, Arc::clone(&bell))?;
+        // Fires at once, which is the first look.
+        store.watch(&base, VIFS_TOKEN)?;
+        Ok(Self {
+            platform,
+            store,
+            base,
+            vifs: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            open_port,
+            notices,
+            bell,
+            worker,
+        })
+    }
+
+    /// The descriptors to wait on: readable when [`Backend::step`] has work.
+    #[must_use]
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.store.descriptor(), self.bell.as_fd()]
+    }
+
+    /// Takes in what changed, without blocking.
+    ///
+    /// # Errors
+    ///
+    /// The platform or the store is gone. What one vif does or suffers is no
+    /// error of the backend.
+    pub fn step(&mut self) -> Result<(), PlatformError> {
+        let mut changed = BTreeSet::new();
+        let mut all = false;
+        while let Some(event) = self.store.next_event()? {
+            match self.vif_of(&event.path, &event.token) {
+                Some(id) => {
+                    changed.insert(id);
+                }
+                None => all = true,
+            }
+        }
+        if all {
+            changed.extend(self.attached()?);
+            changed.extend(self.vifs.keys().copied());
+        }
+        for id in changed {
+            self.look(id)?;
+        }
+        drain(self.bell.as_fd());
+        while let Ok(notice) = self.notices.try_recv() {
+            match notice {
+                Notice::Gone(error) => return Err(error),
+                Notice::Failed { vif: id, error, port } => {
+                    self.with_vif(id, |vif, around| vif.failed(&error, port, around))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every vif up in order; call [`Backend::step`] until
+    /// [`Backend::is_empty`].
+    ///
+    /// # Errors
+    ///
+    /// The platform or the store is gone.
+    pub fn shutdown(&mut self) -> Result<(), PlatformError> {
+        let ids: Vec<VifId> = self.vifs.keys().copied().collect();
+        for id in ids {
+            self.with_vif(id, Vif::shutdown)?;
+        }
+        Ok(())
+    }
+
+    /// Whether no vif is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.vifs.is_empty()
+    }
+
+    /// Every vif and its counters.
+    pub fn report(&self) -> impl Iterator<Item = VifReport> + '_ {
+        self.vifs.iter().map(|(&vif, state)| VifReport {
+            vif,
+            port: state.port_name().to_string(),
+            connected: state.is_connected(),
+            policy: "copy",
+            stats: state.stats().snapshot(),
+        })
+    }
+
+    /// Which vif an event is about; `None` for one that may be about any.
+    fn vif_of(&self, path: &str, token: &str) -> Option<VifId> {
+        let rest = match token {
+            VIFS_TOKEN => path.strip_prefix(&self.base)?.strip_prefix('/')?,
+            _ => token.strip_prefix("frontend/")?,
+        };
+        let mut parts = rest.split('/');
+        let domain = DomId(parts.next()?.parse().ok()?);
+        let devid = parts.next()?.parse().ok()?;
+        Some(VifId { domain, devid })
+    }
+
+    /// Every vif that the store shows below us.
+    fn attached(&mut self) -> Result<Vec<VifId>, PlatformError> {
+        let mut found = Vec::new();
+        for domain in names(self.store.as_mut(), &self.base)? {
+            let Ok(number) = domain.parse() else { continue };
+            for devid in names(self.store.as_mut(), &format!("{}/{domain}", self.base))? {
+                let Ok(devid) = devid.parse() else { continue };
+                found.push(VifId { domain: DomId(number), devid });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Looks at one vif anew: opens it, lets it act, or forgets it.
+    fn look(&mut self, id: VifId) -> Result<(), PlatformError> {
+        if self.vifs.contains_key(&id) {
+            return self.with_vif(id, Vif::look);
+        }
+        let path = format!("{}/{}/{}", self.base, id.domain, id.devid);
+        // A toolstack writes a vif in one transaction, with this key in it.
+        if self.store.read_text(&format!("{path}/frontend-id"))?.is_none() {
+            self.refused.remove(&id);
+            return Ok(());
+        }
+        if self.refused.contains(&id) {
+            return Ok(());
+        }
+        let opened = {
+            let mut around = Surroundings {
+                platform: &self.platform,
+                store: self.store.as_mut(),
+                worker: &self.worker,
+                open_port: &mut self.open_port,
+            };
+            Vif::open(id, path.clone(), &mut around)
+        };
+        match opened {
+            Ok(vif) if vif.is_gone() => Ok(()),
+            Ok(vif) => {
+                self.vifs.insert(id, vif);
+                Ok(())
+            }
+            Err(error) => {
+                self.survive(id, error)?;
+                self.refused.insert(id);
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets one vif act, and forgets it when it is gone.
+    fn with_vif(
+        &mut self,
+        id: VifId,
+        act: impl FnOnce(&mut Vif, &mut Surroundings<'_>) -> Result<(), VifError>,
+    ) -> Result<(), PlatformError> {
+        let Some(vif) = self.vifs.get_mut(&id) else { return Ok(()) };
+        let mut around = Surroundings {
+            platform: &self.platform,
+            store: self.store.as_mut(),
+            worker: &self.worker,
+            open_port: &mut self.open_port,
+        };
+        let acted = act(vif, &mut around);
+        if vif.is_gone() {
+            self.vifs.remove(&id);
+        }
+        acted.or_else(|error| self.survive(id, error))
+    }
+
+    /// What happens to one vif is that vif's affair, unless the platform is
+    /// gone.
+    fn survive(&mut self, id: VifId, error: VifError) -> Result<(), PlatformError> {
+        if let VifError::Platform(e @ PlatformError::Gone { .. }) = error {
+            return Err(e);
+        }
+        warn!("{id}: {error}");
+        let path = format!("{}/{}/{}", self.base, id.domain, id.devid);
+        // Its folder may be what is gone.
+        let _ = write_error(self.store.as_mut(), &path, &error.to_string());
+        Ok(())
+    }
+}
+
+fn names(store: &mut dyn Store, path: &str) -> Result<Vec<String>, PlatformError> {
+    match store.list(path) {
+        Err(PlatformError::Store { .. }) => Ok(Vec::new()),
+        other => other,
+    }
+}

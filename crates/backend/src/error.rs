@@ -1,0 +1,64 @@
+//! What ends a vif, or keeps one from connecting.
+
+use grantway_hypervisor::Error as PlatformError;
+use grantway_ports::PortError;
+use grantway_ring::RingError;
+
+/// Why a vif stopped being served. None of these costs any other vif.
+#[derive(Debug, thiserror::Error)]
+pub enum VifError {
+    /// The guest's producer index is absurd.
+    #[error("queue {queue}, {ring} ring: {source}")]
+    Ring {
+        /// Queue number.
+        queue: u16,
+        /// `guest transmit` or `guest receive`.
+        ring: &'static str,
+        /// What was found.
+        source: RingError,
+    },
+    /// The guest's slots break the protocol so that the ring cannot be
+    /// followed any further.
+    #[error("queue {queue}, slot {index}: {source}")]
+    Slots {
+        /// Queue number.
+        queue: u16,
+        /// Free-running ring index of the first slot that was not consumed.
+        index: u32,
+        /// What was found.
+        source: grantway_netif::slots::tx::TxFatal,
+    },
+    /// The platform refused or went away.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
+    /// The port behind the vif is of no more use.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// A bug of ours, found before it could do harm.
+    #[error("internal: {0}")]
+    Internal(&'static str),
+    /// A key of the frontend is missing or not a number.
+    #[error("{path}: found {found}, expected {expected}")]
+    Key {
+        /// The store path.
+        path: String,
+        /// What was read.
+        found: String,
+        /// What the protocol asks for.
+        expected: &'static str,
+    },
+    /// The frontend cannot work with a backend that copies.
+    #[error(
+        "{path}/request-rx-copy is {found}, expected 1: the frontend wants pages flipped, \
+         which no backend does any more"
+    )]
+    NoRxCopy {
+        /// The frontend's folder.
+        path: String,
+        /// What was read.
+        found: String,
+    },
+    /// The worker thread that owns the queues ended.
+    #[error("the worker has ended")]
+    WorkerGone,
+}

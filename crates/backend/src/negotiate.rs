@@ -1,0 +1,116 @@
+//! What the two ends tell each other through the store, from the backend's
+//! side.
+
+use crate::VifError;
+use crate::queue::QueueRefs;
+use grantway_hypervisor::{Error as PlatformError, GrantRef, Port, Store, transaction};
+use grantway_netif::keys::{self, QueueKey, queue_path};
+use grantway_ports::TapOffloads;
+
+/// Most queues that a vif may have.
+pub const MAX_QUEUES: u32 = 1;
+
+/// Writes what this backend offers: only what works.
+pub(crate) fn advertise(store: &mut dyn Store, backend: &str) -> Result<(), PlatformError> {
+    let offers = [
+        (keys::FEATURE_SG, 1),
+        (keys::FEATURE_GSO_TCPV4, 1),
+        (keys::FEATURE_GSO_TCPV6, 1),
+        (keys::FEATURE_RX_COPY, 1),
+        (keys::FEATURE_RX_FLIP, 0),
+        (keys::FEATURE_IPV6_CSUM_OFFLOAD, 1),
+        (keys::FEATURE_NO_CSUM_OFFLOAD, 0),
+        (keys::FEATURE_SPLIT_EVENT_CHANNELS, 1),
+        (keys::MULTI_QUEUE_MAX_QUEUES, MAX_QUEUES),
+    ];
+    transaction(store, |store| {
+        for (key, value) in offers {
+            store.write(&format!("{backend}/{key}"), value.to_string().as_bytes())?;
+        }
+        Ok(())
+    })
+}
+
+/// What a frontend published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FrontendKeys {
+    /// Its queues, in order.
+    pub queues: Vec<QueueRefs>,
+    /// Frames over several pages.
+    pub scatter_gather: bool,
+    /// What unfinished frames it takes.
+    pub offloads: TapOffloads,
+}
+
+impl FrontendKeys {
+    /// Reads them, once, into owned values.
+    pub fn read(store: &mut dyn Store, frontend: &str) -> Result<Self, VifError> {
+        let copy = text(store, frontend, keys::REQUEST_RX_COPY)?;
+        if copy.as_deref() != Some("1") {
+            let found = copy.unwrap_or_else(|| "missing".into());
+            return Err(VifError::NoRxCopy { path: frontend.into(), found });
+        }
+        let count = match text(store, frontend, keys::MULTI_QUEUE_NUM_QUEUES)? {
+            None => 1,
+            Some(found) => match found.parse() {
+                Ok(count @ 1..=MAX_QUEUES) => count,
+                _ => {
+                    return Err(VifError::Key {
+                        path: format!("{frontend}/{}", keys::MULTI_QUEUE_NUM_QUEUES),
+                        found,
+                        expected: "a number of queues from 1 to multi-queue-max-queues",
+                    });
+                }
+            },
+        };
+        let queues = (0..count).map(|number| queue(store, frontend, number, count));
+        let queues = queues.collect::<Result<Vec<_>, _>>()?;
+        let scatter_gather = flag(store, frontend, keys::FEATURE_SG)?;
+        let offloads = TapOffloads {
+            checksum: !flag(store, frontend, keys::FEATURE_NO_CSUM_OFFLOAD)?,
+            tso4: scatter_gather && flag(store, frontend, keys::FEATURE_GSO_TCPV4)?,
+            tso6: scatter_gather && flag(store, frontend, keys::FEATURE_GSO_TCPV6)?,
+        };
+        Ok(Self { queues, scatter_gather, offloads })
+    }
+}
+
+fn queue(
+    store: &mut dyn Store,
+    frontend: &str,
+    number: u32,
+    count: u32,
+) -> Result<QueueRefs, VifError> {
+    let mut get = |key| {
+        let path = format!("{frontend}/{}", queue_path(number, count, key));
+        let found = store.read_text(&path)?;
+        Ok::<_, VifError>((path, found))
+    };
+    let must = |(path, found): (String, Option<String>), expected| {
+        let value = found.as_deref().and_then(|text| text.trim().parse::<u32>().ok());
+        value.ok_or_else(|| VifError::Key {
+            path,
+            found: found.unwrap_or_else(|| "nothing".into()),
+            expected,
+        })
+    };
+    let tx_ring = GrantRef(must(get(QueueKey::TxRingRef)?, "a grant reference")?);
+    let rx_ring = GrantRef(must(get(QueueKey::RxRingRef)?, "a grant reference")?);
+    let split = get(QueueKey::EventChannelTx)?;
+    let (tx_event, rx_event) = if split.1.is_some() {
+        let tx = must(split, "an event channel")?;
+        (Port(tx), Some(Port(must(get(QueueKey::EventChannelRx)?, "an event channel")?)))
+    } else {
+        (Port(must(get(QueueKey::EventChannel)?, "an event channel")?), None)
+    };
+    Ok(QueueRefs { tx_ring, rx_ring, tx_event, rx_event })
+}
+
+fn text(store: &mut dyn Store, base: &str, key: &str) -> Result<Option<String>, PlatformError> {
+    let text = store.read_text(&format!("{base}/{key}"))?;
+    Ok(text.map(|text| text.trim().to_string()))
+}
+
+fn flag(store: &mut dyn Store, base: &str, key: &str) -> Result<bool, PlatformError> {
+    Ok(text(store, base, key)?.as_deref() == Some("1"))
+}

@@ -1,0 +1,56 @@
+//! Buffer policies: how bytes cross between a guest's pages and ours.
+//!
+//! This is the one seam between the packet path and the grant operations; the
+//! rest of the path does not know which policy runs.
+
+mod copy;
+
+pub use copy::Copy;
+
+use grantway_hypervisor::{Error, GrantRef, GrantStatus};
+
+/// One stretch of a guest's page and its place in the worker's arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// The guest's page.
+    pub gref: GrantRef,
+    /// Offset in that page, in bytes.
+    pub offset: u16,
+    /// Length in bytes, 1 to 4096.
+    pub len: u16,
+    /// Offset in the arena, in bytes.
+    pub at: u32,
+    /// What became of it; set by the policy.
+    pub status: GrantStatus,
+}
+
+impl Piece {
+    /// A piece that is still to cross.
+    #[must_use]
+    pub fn new(gref: u32, offset: u16, len: u16, at: usize) -> Self {
+        let at = at.try_into().unwrap_or(u32::MAX);
+        Self { gref: GrantRef(gref), offset, len, at, status: GrantStatus::GENERAL_ERROR }
+    }
+}
+
+/// How the buffers of one vif's queue cross.
+pub trait Policy: Send {
+    /// The policy's name in tables and figures.
+    fn name(&self) -> &'static str;
+
+    /// Guest transmit: brings each piece from the guest's page into the arena
+    /// and sets its status.
+    ///
+    /// # Errors
+    ///
+    /// When nothing at all could be attempted: the platform is gone.
+    fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error>;
+
+    /// Guest receive: brings each piece from the arena into the guest's page
+    /// and sets its status.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::fetch`].
+    fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error>;
+}

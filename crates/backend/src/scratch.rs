@@ -1,0 +1,48 @@
+//! A worker's private memory for one turn: owned copies of slots, the bytes of
+//! a burst, and lists that keep their room from turn to turn.
+
+use crate::policy::Piece;
+use grantway_ports::RECV_BUFFER;
+use grantway_ring::PAGE_SIZE;
+
+/// Slots of one ring, the most that a turn can look at.
+pub(crate) const RING_SLOTS: usize = 256;
+/// Packets that a queue may move each way in one turn, so that none waits long
+/// for its worker.
+pub(crate) const BURST: usize = 64;
+
+/// Bytes that a turn may bring in: a ring's worth of whole pages, and room to
+/// receive one more frame behind them.
+const ARENA: usize = RING_SLOTS * PAGE_SIZE + RECV_BUFFER;
+
+/// Everything that a turn needs and no turn keeps.
+pub(crate) struct Scratch {
+    /// The bytes of the burst.
+    pub arena: Vec<u8>,
+    /// Owned copies of guest transmit requests.
+    pub tx_slots: Box<[[u32; 3]; RING_SLOTS]>,
+    /// What is to cross.
+    pub pieces: Vec<Piece>,
+    /// Packets of this turn's guest transmit.
+    pub tx_packets: Vec<crate::transmit::Taken>,
+    /// Frames of this turn's guest receive.
+    pub rx_frames: Vec<crate::receive::Given>,
+    /// Responses of this turn's guest receive, one a consumed request.
+    pub rx_responses: Vec<crate::receive::Answer>,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self {
+            arena: vec![0; ARENA],
+            tx_slots: Box::new([[0; 3]; RING_SLOTS]),
+            pieces: Vec::with_capacity(RING_SLOTS),
+            tx_packets: Vec::with_capacity(BURST),
+            rx_frames: Vec::with_capacity(BURST),
+            rx_responses: Vec::with_capacity(RING_SLOTS),
+        }
+    }
+
+    /// Bytes that packets may fill, the room for one more frame not counted.
+    pub(crate) const FILL: usize = RING_SLOTS * PAGE_SIZE;
+}

@@ -1,0 +1,94 @@
+//! What a vif carried and what it dropped, one counter a reason.
+//!
+//! A worker writes, anybody reads: each counter is right by itself, and no
+//! two are read at one moment.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The counters of one vif, since it was attached.
+        #[derive(Debug, Default)]
+        pub struct VifStats { $($(#[$doc])* pub $name: AtomicU64,)* }
+
+        /// The counters of one vif at one moment.
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+        pub struct VifStatsSnapshot { $($(#[$doc])* pub $name: u64,)* }
+
+        impl VifStats {
+            /// Reads them all, each by itself.
+            #[must_use]
+            pub fn snapshot(&self) -> VifStatsSnapshot {
+                VifStatsSnapshot { $($name: self.$name.load(Relaxed),)* }
+            }
+        }
+
+        impl VifStatsSnapshot {
+            /// Names and values, for tables and for machines.
+            pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+stats! {
+    /// Packets that the guest sent and the port took.
+    tx_packets,
+    /// Their bytes.
+    tx_bytes,
+    /// Slots that the guest's packets took on the ring, extras included.
+    tx_slots,
+    /// Packets given to the guest.
+    rx_packets,
+    /// Their bytes.
+    rx_bytes,
+    /// Slots that they took on the ring, extras included.
+    rx_slots,
+    /// Signals from the guest that woke this vif's queues.
+    interrupts,
+    /// Turns in which a queue moved at least one packet.
+    turns,
+    /// Signals sent to the guest.
+    notifies,
+    /// Guest's packets answered with an error: malformed slots.
+    tx_dropped_malformed,
+    /// Guest's packets answered with an error: more slots than are accepted.
+    tx_dropped_slots,
+    /// Guest's packets answered with an error: a grant could not be read.
+    tx_dropped_grant,
+    /// Guest's packets that the port would not take; the port's own counters
+    /// tell why.
+    tx_dropped_port,
+    /// Guest's packets that found the port busy.
+    tx_dropped_busy,
+    /// Multicast requests that were refused.
+    tx_dropped_multicast,
+    /// Frames for the guest dropped: its posted page could not be written.
+    rx_dropped_grant,
+    /// Frames for the guest dropped: longer than one page without
+    /// scatter-gather, or than the protocol's 65,535 bytes.
+    rx_dropped_too_large,
+    /// Frames for the guest dropped: shorter than an Ethernet header.
+    rx_dropped_too_short,
+    /// Times the guest had too few pages posted for the next frame.
+    rx_stalls,
+}
+
+impl VifStats {
+    /// Adds to a counter that this thread alone writes.
+    #[inline]
+    pub fn add(counter: &AtomicU64, n: u64) {
+        if n != 0 {
+            counter.fetch_add(n, Relaxed);
+        }
+    }
+}
+
+impl VifStatsSnapshot {
+    /// Packets dropped for any reason, in both directions.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.fields().filter(|(name, _)| name.contains("dropped")).map(|(_, n)| n).sum()
+    }
+}

@@ -1,0 +1,172 @@
+//! Guest transmit: slots in, frames out to the port, every slot answered once.
+
+use crate::VifError;
+use crate::policy::{Piece, Policy};
+use crate::scratch::{BURST, RING_SLOTS, Scratch};
+use crate::stats::VifStats;
+use grantway_hypervisor::GrantStatus;
+use grantway_netif::slots::tx::{Outcome, Parsed, TxFatal, TxRefusal, parse_tx};
+use grantway_netif::tx::status;
+use grantway_ports::{Port, SendError};
+use grantway_ring::{Back, RingPage};
+
+/// Slots that one turn looks at: the longest chain that is followed at all,
+/// behind a burst of single ones.
+const LOOK: usize = RING_SLOTS;
+
+/// One packet taken off the ring in this turn.
+pub(crate) struct Taken {
+    parsed: Parsed,
+    /// Where its bytes are to lie in the arena.
+    at: usize,
+    /// Its pieces in the list of the turn: first and one past the last.
+    pieces: (usize, usize),
+}
+
+/// What a turn of one direction did.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// Packets taken from one side, delivered or dropped.
+    pub packets: usize,
+    /// The peer asked to be signalled.
+    pub notify: bool,
+}
+
+/// The guest's transmit ring, seen from the backend.
+pub(crate) struct Transmit {
+    ring: Back<RingPage<3>, 3>,
+    queue: u16,
+}
+
+impl Transmit {
+    pub(crate) fn new(ring: Back<RingPage<3>, 3>, queue: u16) -> Self {
+        Self { ring, queue }
+    }
+
+    /// Moves at most a burst from the ring to the port.
+    pub(crate) fn turn(
+        &mut self,
+        scratch: &mut Scratch,
+        policy: &mut dyn Policy,
+        port: &mut dyn Port,
+        stats: &VifStats,
+    ) -> Result<Moved, VifError> {
+        let waiting =
+            self.ring.peek_batch(&mut scratch.tx_slots[..LOOK]).map_err(|e| self.ring_error(e))?;
+        if waiting == 0 {
+            return Ok(Moved::default());
+        }
+        let (slots, fatal) = self.take(waiting, scratch);
+        policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
+        self.deliver_and_answer(scratch, port, stats)?;
+        port.flush()?;
+        VifStats::add(&stats.tx_slots, slots as u64);
+        let moved = Moved { packets: scratch.tx_packets.len(), notify: self.ring.publish() };
+        match fatal {
+            // What came before the broken chain was served and answered.
+            Some(source) => {
+                Err(VifError::Slots { queue: self.queue, index: self.ring.req_cons(), source })
+            }
+            None => Ok(moved),
+        }
+    }
+
+    /// Parses the owned copies into packets and lists what is to be fetched.
+    fn take(&mut self, waiting: usize, scratch: &mut Scratch) -> (usize, Option<TxFatal>) {
+        scratch.tx_packets.clear();
+        scratch.pieces.clear();
+        let (mut slots, mut at) = (0, 0);
+        while scratch.tx_packets.len() < BURST {
+            let parsed = match parse_tx(&scratch.tx_slots[slots..waiting]) {
+                Ok(Some(parsed)) => parsed,
+                Ok(None) => break,
+                Err(fatal) => return (slots, Some(fatal)),
+            };
+            slots += parsed.slots;
+            let first = scratch.pieces.len();
+            let mut end = at;
+            if let Outcome::Packet(packet) = &parsed.outcome {
+                for fragment in packet.fragments.iter().filter(|f| f.size > 0) {
+                    scratch.pieces.push(Piece::new(
+                        fragment.gref,
+                        fragment.offset,
+                        fragment.size,
+                        end,
+                    ));
+                    end += usize::from(fragment.size);
+                }
+            }
+            let pieces = (first, scratch.pieces.len());
+            scratch.tx_packets.push(Taken { parsed, at, pieces });
+            at = end.next_multiple_of(64);
+        }
+        (slots, None)
+    }
+
+    /// Hands each packet to the port and answers each of its slots once.
+    fn deliver_and_answer(
+        &mut self,
+        scratch: &mut Scratch,
+        port: &mut dyn Port,
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        for taken in &scratch.tx_packets {
+            let slots = taken.parsed.slots.try_into();
+            let slots = slots.map_err(|_| VifError::Internal("a chain beyond the ring"))?;
+            self.ring.consume(slots).map_err(|_| VifError::Internal("consumed unseen slots"))?;
+            let answer = match &taken.parsed.outcome {
+                Outcome::Refused(refused) => {
+                    let counter = match refused.reason {
+                        TxRefusal::TooManySlots { .. } => &stats.tx_dropped_slots,
+                        _ => &stats.tx_dropped_malformed,
+                    };
+                    VifStats::add(counter, 1);
+                    status::ERROR
+                }
+                Outcome::Packet(packet) if packet.multicast.is_some() => {
+                    // Not offered, so nobody need ask.
+                    VifStats::add(&stats.tx_dropped_multicast, 1);
+                    status::ERROR
+                }
+                Outcome::Packet(packet) => {
+                    let pieces = &scratch.pieces[taken.pieces.0..taken.pieces.1];
+                    if pieces.iter().all(|piece| piece.status == GrantStatus::OKAY) {
+                        let bytes = &scratch.arena[taken.at..taken.at + usize::from(packet.len)];
+                        match port.send(bytes, packet.offload) {
+                            Ok(()) => {
+                                VifStats::add(&stats.tx_packets, 1);
+                                VifStats::add(&stats.tx_bytes, u64::from(packet.len));
+                            }
+                            Err(SendError::Dropped(_)) => {
+                                VifStats::add(&stats.tx_dropped_port, 1);
+                            }
+                            Err(SendError::Busy) => VifStats::add(&stats.tx_dropped_busy, 1),
+                            Err(SendError::Failed(e)) => return Err(e.into()),
+                        }
+                        // Its bytes were read; what becomes of it beyond the
+                        // vif is no news for the guest.
+                        status::OKAY
+                    } else {
+                        VifStats::add(&stats.tx_dropped_grant, 1);
+                        status::ERROR
+                    }
+                }
+            };
+            for response in taken.parsed.responses(answer) {
+                self.ring
+                    .push_response(response.to_words())
+                    .map_err(|_| VifError::Internal("answered a slot twice"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a signal at the next request; true when one is there already.
+    pub(crate) fn arm(&mut self) -> Result<bool, VifError> {
+        self.ring.arm().map_err(|e| self.ring_error(e))
+    }
+
+    fn ring_error(&self, source: grantway_ring::RingError) -> VifError {
+        VifError::Ring { queue: self.queue, ring: "guest transmit", source }
+    }
+}

@@ -1,0 +1,240 @@
+//! One vif: its state in the store, and what it holds while it is connected.
+
+use crate::negotiate::{FrontendKeys, advertise};
+use crate::policy::Copy;
+use crate::queue::{QueueSpec, VifId};
+use crate::stats::VifStats;
+use crate::worker::WorkerHandle;
+use crate::{OpenPort, PortRequest, VifError};
+use grantway_hypervisor::{Error as PlatformError, Platform, Store};
+use grantway_netif::xenbus::backend::{
+    BackendAction, BackendActions, BackendEvent, BackendMachine,
+};
+use grantway_netif::{XenbusState, keys};
+use grantway_ports::Port;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+/// What a vif borrows from its backend to act.
+pub(crate) struct Surroundings<'a> {
+    pub platform: &'a Arc<dyn Platform>,
+    pub store: &'a mut dyn Store,
+    pub worker: &'a WorkerHandle,
+    pub open_port: &'a mut OpenPort,
+}
+
+/// A vif under this backend.
+pub(crate) struct Vif {
+    id: VifId,
+    path: String,
+    frontend: String,
+    machine: BackendMachine,
+    /// The port, while no worker has it.
+    port: Option<Box<dyn Port>>,
+    port_name: String,
+    in_service: bool,
+    stats: Arc<VifStats>,
+}
+
+impl Vif {
+    /// Takes up a vif that the toolstack attached, in whatever state the store
+    /// shows it, and opens its port.
+    pub fn open(id: VifId, path: String, around: &mut Surroundings<'_>) -> Result<Self, VifError> {
+        let frontend = around.store.read_text(&format!("{path}/{}", keys::FRONTEND))?;
+        let frontend = frontend.ok_or_else(|| VifError::Key {
+            path: format!("{path}/{}", keys::FRONTEND),
+            found: "nothing".into(),
+            expected: "the path of the frontend",
+        })?;
+        let vifname = around.store.read_text(&format!("{path}/{}", keys::VIFNAME))?;
+        let mtu = around.store.read_text(&format!("{path}/{}", keys::MTU))?;
+        let mtu = mtu.and_then(|text| text.trim().parse().ok()).unwrap_or(1500);
+        let request = PortRequest {
+            vif: id,
+            name: vifname.filter(|n| !n.is_empty()).unwrap_or_else(|| id.to_string()),
+            mtu,
+        };
+        let port = (around.open_port)(&request)?;
+        let own = state(around.store, &path)?;
+        let peer = state(around.store, &frontend)?;
+        let online = online(around.store, &path)?;
+        around.store.watch(&format!("{frontend}/{}", keys::STATE), &token(id))?;
+        let (machine, actions) = BackendMachine::start(own, peer, online, false);
+        let mut vif = Self {
+            id,
+            path,
+            frontend,
+            machine,
+            port_name: port.name().to_string(),
+            port: Some(port),
+            in_service: false,
+            stats: Arc::default(),
+        };
+        vif.carry_out(actions, around)?;
+        // No hotplug script is to be waited for on this platform.
+        vif.feed(BackendEvent::HotplugDone, around)?;
+        Ok(vif)
+    }
+
+    /// Reads its nodes again and acts on what they hold now.
+    pub fn look(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        let own = state(around.store, &self.path)?;
+        let online = online(around.store, &self.path)?;
+        let peer = state(around.store, &self.frontend)?;
+        self.feed(BackendEvent::Online(online), around)?;
+        self.feed(BackendEvent::Own(own), around)?;
+        self.feed(BackendEvent::Peer(peer), around)
+    }
+
+    /// A queue failed: disables the vif.
+    pub fn failed(
+        &mut self,
+        error: &VifError,
+        port: Box<dyn Port>,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        self.port = Some(port);
+        self.in_service = false;
+        self.report(error, around);
+        self.feed(BackendEvent::Fatal, around)
+    }
+
+    /// Gives the vif up, so that its frontend may connect to another backend.
+    pub fn shutdown(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        self.feed(BackendEvent::Shutdown, around)
+    }
+
+    fn feed(&mut self, event: BackendEvent, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        let actions = self.machine.handle(event);
+        self.carry_out(actions, around)
+    }
+
+    fn carry_out(
+        &mut self,
+        actions: BackendActions,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        let mut answer = None;
+        for action in actions {
+            match action {
+                BackendAction::Advertise => advertise(around.store, &self.path)?,
+                BackendAction::SetState(state) => {
+                    let path = format!("{}/{}", self.path, keys::STATE);
+                    around.store.write(&path, state.as_str().as_bytes())?;
+                    info!("{}: {state}", self.id);
+                }
+                BackendAction::Connect | BackendAction::TakeOver => {
+                    answer = Some(match self.connect(around) {
+                        Ok(()) => BackendEvent::Connected,
+                        Err(VifError::Platform(e @ PlatformError::Gone { .. })) => {
+                            return Err(e.into());
+                        }
+                        Err(error) => {
+                            self.report(&error, around);
+                            BackendEvent::ConnectFailed
+                        }
+                    });
+                }
+                BackendAction::Disconnect => self.disconnect(around),
+                BackendAction::Destroy => {
+                    let _ = around.store.unwatch(
+                        &format!("{}/{}", self.frontend, keys::STATE),
+                        &token(self.id),
+                    );
+                    info!("{}: gone", self.id);
+                }
+            }
+        }
+        match answer {
+            Some(event) => self.feed(event, around),
+            None => Ok(()),
+        }
+    }
+
+    fn connect(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        let keys = FrontendKeys::read(around.store, &self.frontend)?;
+        let mut port = self.port.take().ok_or(VifError::Internal("the port is in use"))?;
+        if let Err(e) = port.set_offloads(keys.offloads) {
+            self.port = Some(port);
+            return Err(e.into());
+        }
+        let mut port = Some(port);
+        for (number, &refs) in keys.queues.iter().enumerate() {
+            let Some(port) = port.take() else { break };
+            let spec = QueueSpec {
+                vif: self.id,
+                // At most MAX_QUEUES.
+                number: number as u16,
+                refs,
+                scatter_gather: keys.scatter_gather,
+                policy: Box::new(Copy::new(Arc::clone(around.platform), self.id.domain)),
+                port,
+                stats: Arc::clone(&self.stats),
+            };
+            if let Err((error, port)) = around.worker.attach(spec) {
+                self.port = port;
+                return Err(error);
+            }
+        }
+        self.in_service = true;
+        Ok(())
+    }
+
+    fn disconnect(&mut self, around: &mut Surroundings<'_>) {
+        if self.in_service {
+            self.port = around.worker.detach(self.id).into_iter().next().or(self.port.take());
+            self.in_service = false;
+        }
+    }
+
+    /// One line for the operator, and a node for the toolstack and the guest.
+    fn report(&self, error: &VifError, around: &mut Surroundings<'_>) {
+        warn!("{}: {error}", self.id);
+        // The log has it already; the store is a courtesy.
+        let _ = write_error(around.store, &self.path, &error.to_string());
+    }
+
+    /// Whether it is to be forgotten.
+    pub fn is_gone(&self) -> bool {
+        self.machine.is_gone()
+    }
+
+    /// Whether packets may flow.
+    pub fn is_connected(&self) -> bool {
+        self.machine.is_connected() && self.in_service
+    }
+
+    /// The name of what it bridges to.
+    pub fn port_name(&self) -> &str {
+        &self.port_name
+    }
+
+    /// Its counters.
+    pub fn stats(&self) -> &VifStats {
+        &self.stats
+    }
+}
+
+/// Writes why a vif is not served, where the toolstack looks for it.
+pub(crate) fn write_error(
+    store: &mut dyn Store,
+    path: &str,
+    error: &str,
+) -> Result<(), PlatformError> {
+    store.write(&format!("{path}/error"), error.as_bytes())
+}
+
+/// The word of a vif's watch on its frontend.
+pub(crate) fn token(id: VifId) -> String {
+    format!("frontend/{}/{}", id.domain, id.devid)
+}
+
+fn state(store: &mut dyn Store, path: &str) -> Result<Option<XenbusState>, PlatformError> {
+    let text = store.read_text(&format!("{path}/{}", keys::STATE))?;
+    Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))
+}
+
+fn online(store: &mut dyn Store, path: &str) -> Result<bool, PlatformError> {
+    let text = store.read_text(&format!("{path}/{}", keys::ONLINE))?;
+    Ok(text.is_some_and(|text| text.trim() == "1"))
+}

@@ -1,0 +1,176 @@
+//! Receive: pages posted, responses checked against what was posted, frames
+//! copied out once.
+
+use crate::PeerError;
+use crate::pool::Pool;
+use crate::stats::QueueStats;
+use grantway_netif::Offload;
+use grantway_netif::rx::{RxRequest, RxResponse};
+use grantway_netif::slots::rx::{RxOutcome, RxPacket, RxParsed, parse_rx};
+use grantway_ring::{Front, RingPage};
+
+/// Responses copied from the ring at a time: more than any legal chain has.
+const LOOK: usize = 64;
+const SLOTS: usize = 256;
+
+/// A frame that was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// Its length at the start of the caller's buffer, in bytes.
+    pub len: usize,
+    /// Checksum and segmentation state.
+    pub offload: Offload,
+}
+
+/// The receive half of a queue.
+pub(crate) struct Receive {
+    ring: Front<RingPage<2>, 2>,
+    pool: Pool,
+    /// The page posted at each slot of the ring.
+    posted: [u16; SLOTS],
+    /// Owned copies of the responses that come next, so that each is read from
+    /// the ring once.
+    seen: [[u32; 2]; LOOK],
+    /// The next of them, and one past the last.
+    next: usize,
+    end: usize,
+}
+
+impl Receive {
+    pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool) -> Self {
+        Self { ring, pool, posted: [0; SLOTS], seen: [[0; 2]; LOOK], next: 0, end: 0 }
+    }
+
+    /// Posts every free page; true when the backend asked to be signalled.
+    #[must_use]
+    pub fn refill(&mut self) -> bool {
+        while self.ring.free() > 0 {
+            let Some(id) = self.pool.take() else { break };
+            let Some((_, gref)) = self.pool.page(id) else { break };
+            let request = RxRequest { id, gref: gref.0 };
+            match self.ring.push(request.to_words()) {
+                Ok(index) => self.posted[index as usize % SLOTS] = id,
+                Err(_) => {
+                    self.pool.give(id);
+                    break;
+                }
+            }
+        }
+        self.ring.publish()
+    }
+
+    /// Whether so many pages were used up that posting them again is worth a
+    /// publish.
+    pub fn wants_refill(&self) -> bool {
+        self.pool.free() >= SLOTS / 4
+    }
+
+    /// Copies the next frame to `buf`. A frame that the backend could not
+    /// deliver whole, or that does not fit, is counted and skipped.
+    pub fn recv(
+        &mut self,
+        buf: &mut [u8],
+        stats: &mut QueueStats,
+    ) -> Result<Option<Received>, PeerError> {
+        while let Some(parsed) = self.next_packet()? {
+            let first = self.ring.rsp_cons();
+            // At most LOOK.
+            let slots = parsed.slots as u32;
+            self.check_ids(first, &self.seen[self.next..self.next + parsed.slots])?;
+            let received = match &parsed.outcome {
+                RxOutcome::Packet(packet) if packet.len > buf.len() => {
+                    stats.rx_too_large += 1;
+                    None
+                }
+                RxOutcome::Packet(packet) => {
+                    self.copy_out(first, packet, buf)?;
+                    stats.rx_packets += 1;
+                    stats.rx_bytes += packet.len as u64;
+                    Some(Received { len: packet.len, offload: packet.offload })
+                }
+                RxOutcome::Refused(_) => {
+                    stats.rx_errors += 1;
+                    None
+                }
+            };
+            self.ring
+                .consume(slots)
+                .map_err(|_| PeerError::Internal("consumed unseen responses"))?;
+            self.next += parsed.slots;
+            for slot in 0..slots {
+                self.pool.give(self.posted[first.wrapping_add(slot) as usize % SLOTS]);
+            }
+            stats.rx_slots += u64::from(slots);
+            if received.is_some() {
+                return Ok(received);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next packet of the owned copies, after a look at the ring where they
+    /// are used up or end within a packet.
+    fn next_packet(&mut self) -> Result<Option<RxParsed>, PeerError> {
+        if self.next < self.end
+            && let Ok(parsed) = parse_rx(&self.seen[self.next..self.end])
+        {
+            return Ok(parsed);
+        }
+        self.next = 0;
+        self.end = self
+            .ring
+            .peek_batch(&mut self.seen)
+            .map_err(|source| PeerError::Ring { ring: "receive", source })?;
+        let index = self.ring.rsp_cons();
+        parse_rx(&self.seen[..self.end]).map_err(|source| PeerError::Slots { index, source })
+    }
+
+    fn copy_out(&self, first: u32, packet: &RxPacket, buf: &mut [u8]) -> Result<(), PeerError> {
+        let mut rest = buf;
+        for fragment in &packet.fragments {
+            // Which page it is was decided when it was posted, not by the
+            // response.
+            let index = first.wrapping_add(fragment.slot as u32) as usize % SLOTS;
+            let page = self.pool.page(self.posted[index]);
+            let (page, _) = page.ok_or(PeerError::Internal("a page of no pool"))?;
+            let (part, behind) = rest
+                .split_at_mut_checked(usize::from(fragment.len))
+                .ok_or(PeerError::Internal("fragments beyond the packet"))?;
+            page.read(usize::from(fragment.offset), part)
+                .map_err(|_| PeerError::Internal("an unchecked fragment"))?;
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// A response must name the buffer that was posted at its index (an extra
+    /// has no room for an id).
+    fn check_ids(&self, first: u32, words: &[[u32; 2]]) -> Result<(), PeerError> {
+        let mut extra = false;
+        for (slot, &words) in words.iter().enumerate() {
+            let index = first.wrapping_add(slot as u32);
+            if extra {
+                extra = grantway_netif::extra::has_more(words);
+                continue;
+            }
+            let response = RxResponse::from_words(words);
+            let expected = self.posted[index as usize % SLOTS];
+            if response.id != expected {
+                return Err(PeerError::WrongId { index, found: response.id, expected });
+            }
+            extra = slot == 0
+                && response.flags.contains(grantway_netif::rx::RxFlags::EXTRA_INFO);
+        }
+        Ok(())
+    }
+
+    /// Asks for a signal at the next response; true when one is there already.
+    pub fn arm(&mut self) -> Result<bool, PeerError> {
+        self.ring.arm().map_err(|source| PeerError::Ring { ring: "receive", source })
+    }
+
+    /// Takes the pool back for release.
+    pub fn into_pool(self) -> Pool {
+        self.pool
+    }
+}

@@ -1,0 +1,72 @@
+//! What a queue carried.
+
+/// The counters of one queue since it connected.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct QueueStats {
+    /// Packets handed to the backend.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Slots they took, extras included.
+    pub tx_slots: u64,
+    /// Slots that the backend answered with an error or as dropped.
+    pub tx_errors: u64,
+    /// Times that no slot or page was free.
+    pub tx_full: u64,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Slots they took, extras included.
+    pub rx_slots: u64,
+    /// Packets dropped because the backend answered a slot with an error.
+    pub rx_errors: u64,
+    /// Packets dropped because the caller's buffer was too short for them.
+    pub rx_too_large: u64,
+    /// Signals taken in.
+    pub interrupts: u64,
+    /// Calls that moved at least one packet: bursts sent, and receive polls
+    /// that found something.
+    pub turns: u64,
+    /// Signals sent to the backend.
+    pub notifies: u64,
+}
+
+impl QueueStats {
+    /// Adds another queue's counters, for a vif's sum.
+    pub fn add(&mut self, other: &Self) {
+        self.tx_packets += other.tx_packets;
+        self.tx_bytes += other.tx_bytes;
+        self.tx_slots += other.tx_slots;
+        self.tx_errors += other.tx_errors;
+        self.tx_full += other.tx_full;
+        self.rx_packets += other.rx_packets;
+        self.rx_bytes += other.rx_bytes;
+        self.rx_slots += other.rx_slots;
+        self.rx_errors += other.rx_errors;
+        self.rx_too_large += other.rx_too_large;
+        self.interrupts += other.interrupts;
+        self.turns += other.turns;
+        self.notifies += other.notifies;
+    }
+
+    /// Names and values, for tables and for machines.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("tx_packets", self.tx_packets),
+            ("tx_bytes", self.tx_bytes),
+            ("tx_slots", self.tx_slots),
+            ("tx_errors", self.tx_errors),
+            ("tx_full", self.tx_full),
+            ("rx_packets", self.rx_packets),
+            ("rx_bytes", self.rx_bytes),
+            ("rx_slots", self.rx_slots),
+            ("rx_errors", self.rx_errors),
+            ("rx_too_large", self.rx_too_large),
+            ("interrupts", self.interrupts),
+            ("turns", self.turns),
+            ("notifies", self.notifies),
+        ]
+        .into_iter()
+    }
+}

@@ -1,0 +1,142 @@
+//! Transmit: frames into granted pages, slots onto the ring, completions back.
+
+use crate::pool::Pool;
+use crate::stats::QueueStats;
+use crate::{PeerError, SendError};
+use alloc::vec;
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
+use grantway_netif::Offload;
+use grantway_netif::slots::tx::{SLOTS_SENT, SLOTS_WRITTEN, TxFragment, write_tx};
+use grantway_netif::tx::{TxResponse, status};
+use grantway_ring::{Front, PAGE_SIZE, RingPage};
+
+/// Shortest frame: an Ethernet header.
+pub(crate) const SHORTEST: usize = 14;
+/// Longest frame that a request's 16-bit size can tell of.
+pub(crate) const LONGEST: usize = 65_535;
+
+/// The transmit half of a queue.
+pub(crate) struct Transmit {
+    ring: Front<RingPage<3>, 3>,
+    pool: Pool,
+    /// By id: whether the page is out with the backend.
+    out: Vec<bool>,
+    /// Extra slots that are out; their answers carry no id.
+    extras_out: u32,
+    scatter_gather: bool,
+}
+
+impl Transmit {
+    pub fn new(ring: Front<RingPage<3>, 3>, pool: Pool, scatter_gather: bool) -> Self {
+        let out = vec![false; pool.free()];
+        Self { ring, pool, out, extras_out: 0, scatter_gather }
+    }
+
+    /// Copies a frame into granted pages and puts its slots on the ring, where
+    /// they stay private until [`Transmit::publish`].
+    pub fn send(
+        &mut self,
+        frame: &[u8],
+        offload: Offload,
+        stats: &mut QueueStats,
+    ) -> Result<(), SendError> {
+        let longest = if self.scatter_gather { LONGEST } else { PAGE_SIZE };
+        if !(SHORTEST..=longest).contains(&frame.len()) {
+            return Err(SendError::Length { found: frame.len(), longest });
+        }
+        let pages = frame.len().div_ceil(PAGE_SIZE);
+        let extras = usize::from(offload.gso.is_some());
+        if self.pool.free() < pages || (self.ring.free() as usize) < pages + extras {
+            stats.tx_full += 1;
+            return Err(SendError::Full);
+        }
+        let mut fragments = ArrayVec::<TxFragment, SLOTS_SENT>::new();
+        for chunk in frame.chunks(PAGE_SIZE) {
+            // Free pages and slots were counted above, and each chunk fits a
+            // page: none of these can fail.
+            let Some(id) = self.pool.take() else { break };
+            let Some((page, gref)) = self.pool.page(id) else { break };
+            if page.write(0, chunk).is_err() {
+                break;
+            }
+            let size = chunk.len() as u16;
+            fragments.push(TxFragment { gref: gref.0, offset: 0, size, id });
+        }
+        let mut slots = ArrayVec::<[u32; 3], SLOTS_WRITTEN>::new();
+        // At most LONGEST, which fits 16 bits.
+        let len = frame.len() as u16;
+        let written = write_tx(&fragments, len, offload, None, None, &mut slots);
+        if written.is_err() || fragments.len() != pages {
+            for fragment in &fragments {
+                self.pool.give(fragment.id);
+            }
+            return Err(SendError::Length { found: frame.len(), longest });
+        }
+        self.ring.push_batch(&slots);
+        for fragment in &fragments {
+            if let Some(out) = self.out.get_mut(usize::from(fragment.id)) {
+                *out = true;
+            }
+        }
+        // At most a few: one a packet, and the ring has 256 slots.
+        self.extras_out += (slots.len() - pages) as u32;
+        stats.tx_packets += 1;
+        stats.tx_bytes += frame.len() as u64;
+        stats.tx_slots += slots.len() as u64;
+        Ok(())
+    }
+
+    /// Shows the backend what was sent; true when it asked to be signalled.
+    #[must_use]
+    pub fn publish(&mut self) -> bool {
+        self.ring.publish()
+    }
+
+    /// Takes completions in and frees their pages. Called on an event or when
+    /// pages run short, not on each send: reaping within every transmit keeps
+    /// moving the event index and buys nothing.
+    pub fn reap(&mut self, stats: &mut QueueStats) -> Result<usize, PeerError> {
+        let mut reaped = 0;
+        loop {
+            let popped = self.ring.pop();
+            let popped =
+                popped.map_err(|source| PeerError::Ring { ring: "transmit", source })?;
+            let Some((index, words)) = popped else { return Ok(reaped) };
+            let response = TxResponse::from_words(words);
+            if response.status == status::NULL {
+                let left = self.extras_out.checked_sub(1);
+                self.extras_out = left.ok_or(PeerError::UnknownExtra { index })?;
+                continue;
+            }
+            match self.out.get_mut(usize::from(response.id)) {
+                Some(out) if *out => *out = false,
+                _ => return Err(PeerError::UnknownId { index, found: response.id }),
+            }
+            self.pool.give(response.id);
+            stats.tx_errors += u64::from(response.status != status::OKAY);
+            reaped += 1;
+        }
+    }
+
+    /// Asks for a signal once a quarter of what is out has come back; true when
+    /// that is so already.
+    pub fn arm(&mut self) -> Result<bool, PeerError> {
+        let outstanding = self.ring.outstanding();
+        if outstanding == 0 {
+            return Ok(false);
+        }
+        let armed = self.ring.arm_after(outstanding.div_ceil(4));
+        armed.map_err(|source| PeerError::Ring { ring: "transmit", source })
+    }
+
+    /// Slots that the backend has not answered.
+    pub fn outstanding(&self) -> u32 {
+        self.ring.outstanding()
+    }
+
+    /// Takes the pool back for release.
+    pub fn into_pool(self) -> Pool {
+        self.pool
+    }
+}
