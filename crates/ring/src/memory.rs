@@ -5,9 +5,12 @@
 //! that the compiler may neither repeat nor skip. Whoever reads from a page
 //! must judge the private copy, and nothing but the copy.
 
+use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
+
+use crate::copy::copy;
 
 /// Bytes in a page, and the most that one grant covers.
 pub const PAGE_SIZE: usize = 4096;
@@ -59,6 +62,22 @@ impl SharedRun {
         Self { base, pages, keep }
     }
 
+    /// `pages` zeroed pages of our own heap, shared with whoever gets a clone:
+    /// for mocks, tests and ends that live in one process.
+    ///
+    /// # Panics
+    ///
+    /// When memory is exhausted, or `pages` is beyond what an allocation can
+    /// hold.
+    #[must_use]
+    pub fn private(pages: usize) -> Self {
+        let heap = HeapPages::new(pages);
+        let base = heap.base;
+        // SAFETY: the allocation is page-aligned, `pages` pages long, and lives
+        // as long as `heap`, which nothing else refers to.
+        unsafe { Self::new(base, pages, Arc::new(heap)) }
+    }
+
     /// Number of pages in the run.
     #[must_use]
     pub fn pages(&self) -> usize {
@@ -84,6 +103,39 @@ impl fmt::Debug for SharedRun {
     }
 }
 
+/// Page-aligned pages of the heap.
+struct HeapPages {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+impl HeapPages {
+    fn new(pages: usize) -> Self {
+        // An empty allocation is not allowed; a spare page is.
+        let bytes = pages.max(1).checked_mul(PAGE_SIZE).expect("pages overflow the address space");
+        let layout =
+            Layout::from_size_align(bytes, PAGE_SIZE).expect("pages overflow the address space");
+        // SAFETY: the layout is not empty.
+        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        Self { base, layout }
+    }
+}
+
+impl Drop for HeapPages {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout, and nobody refers to it
+        // once its last keeper is gone.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+// SAFETY: sole owner of an allocation that it never looks into.
+unsafe impl Send for HeapPages {}
+// SAFETY: as above.
+unsafe impl Sync for HeapPages {}
+
 /// One page shared with a peer.
 #[derive(Clone)]
 pub struct SharedPage {
@@ -99,6 +151,7 @@ unsafe impl Sync for SharedPage {}
 impl SharedPage {
     /// Address of the first byte, for system calls that take an address (an
     /// iovec) and for the ring, which lives in the page.
+    #[inline(always)]
     #[must_use]
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.at
@@ -110,6 +163,7 @@ impl SharedPage {
     ///
     /// [`OutOfPage`] when the range does not lie within the page; `dst` is
     /// then untouched.
+    #[inline]
     pub fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), OutOfPage> {
         within(offset, dst.len())?;
         // SAFETY: the source range was checked to lie in the page, which
@@ -125,11 +179,37 @@ impl SharedPage {
     ///
     /// [`OutOfPage`] when the range does not lie within the page; the page is
     /// then untouched.
+    #[inline]
     pub fn write(&self, offset: usize, src: &[u8]) -> Result<(), OutOfPage> {
         within(offset, src.len())?;
         // SAFETY: the destination range was checked to lie in the page, which
         // `_keep` holds mapped; `src` is ours and cannot overlap it.
         unsafe { copy(src.as_ptr(), self.at.as_ptr().add(offset), src.len()) };
+        Ok(())
+    }
+
+    /// Copies `len` bytes from another page to this one, in one copy.
+    ///
+    /// Where the ranges overlap (the same page under one or two mappings), what
+    /// the overlap holds afterwards is unspecified.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfPage`] when either range does not lie within its page; this page
+    /// is then untouched.
+    #[inline]
+    pub fn copy_from_page(
+        &self,
+        offset: usize,
+        src: &SharedPage,
+        src_offset: usize,
+        len: usize,
+    ) -> Result<(), OutOfPage> {
+        within(offset, len)?;
+        within(src_offset, len)?;
+        // SAFETY: both ranges were checked to lie in pages which the two
+        // `_keep`s hold mapped.
+        unsafe { copy(src.at.as_ptr().add(src_offset), self.at.as_ptr().add(offset), len) };
         Ok(())
     }
 
@@ -149,46 +229,11 @@ impl fmt::Debug for SharedPage {
     }
 }
 
+#[inline(always)]
 fn within(offset: usize, len: usize) -> Result<(), OutOfPage> {
-    match offset.checked_add(len) {
-        Some(end) if end <= PAGE_SIZE => Ok(()),
-        _ => Err(OutOfPage { offset, len }),
+    if len <= PAGE_SIZE && offset <= PAGE_SIZE - len {
+        Ok(())
+    } else {
+        Err(OutOfPage { offset, len })
     }
-}
-
-/// Copies `len` bytes where one side may be written by a peer meanwhile.
-///
-/// The compiler barriers on both sides keep the copy one copy: what is judged
-/// afterwards is the private side, and cannot be fetched again from the
-/// shared one.
-///
-/// # Safety
-///
-/// `src` is valid for reads and `dst` for writes of `len` bytes; they do not
-/// overlap.
-unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
-    use core::sync::atomic::{Ordering, compiler_fence};
-    compiler_fence(Ordering::SeqCst);
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        // An asm block is opaque to the optimiser: it reads the source and
-        // writes the destination exactly once. `rep movsb` needs the direction
-        // flag clear, which the ABI guarantees.
-        // SAFETY: the caller promised both ranges.
-        unsafe {
-            core::arch::asm!(
-                "rep movsb",
-                inout("rcx") len => _,
-                inout("rsi") src => _,
-                inout("rdi") dst => _,
-                options(nostack, preserves_flags)
-            );
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    {
-        // SAFETY: the caller promised both ranges.
-        unsafe { core::ptr::copy_nonoverlapping(src, dst, len) };
-    }
-    compiler_fence(Ordering::SeqCst);
 }

@@ -1,0 +1,120 @@
+//! What a ring asks of the memory it lives in, and the fences between its ends.
+//!
+//! # Why relaxed accesses and explicit fences
+//!
+//! The indices are loaded and stored relaxed, and all ordering is by the eight
+//! fences of [`Fence`]. So each piece of ordering has one name and one place,
+//! and a test can take exactly one away: `tests/loom.rs` wraps a memory, skips
+//! a single fence, and demands that loom then finds a torn slot or a lost
+//! wake-up.
+
+#[cfg(not(loom))]
+use core::sync::atomic::{Ordering, fence};
+#[cfg(loom)]
+use loom::sync::atomic::{Ordering, fence};
+
+/// The four index words at the head of a ring page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Index {
+    /// `req_prod`: requests published; the frontend writes it.
+    ReqProd,
+    /// `req_event`: the backend asks to be notified when `req_prod` reaches it.
+    ReqEvent,
+    /// `rsp_prod`: responses published; the backend writes it.
+    RspProd,
+    /// `rsp_event`: the frontend asks to be notified when `rsp_prod` reaches it.
+    RspEvent,
+}
+
+/// The fences of the protocol, each with its pair on the other side.
+///
+/// The tests named are in `tests/loom.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fence {
+    /// Release, in [`Front::publish`](crate::Front::publish): request slots
+    /// before `req_prod`. It also keeps the reads of earlier responses before
+    /// their slots' next publication. Pair: [`Fence::RequestsSeen`]. Without
+    /// it: `without_requests_written_a_request_is_torn`.
+    RequestsWritten,
+    /// Acquire, in [`Back`](crate::Back) wherever `req_prod` is read: `req_prod`
+    /// before request slots. Pair: [`Fence::RequestsWritten`]. Without it:
+    /// `without_requests_seen_a_request_is_torn`.
+    RequestsSeen,
+    /// Release, in [`Back::publish`](crate::Back::publish): response slots
+    /// before `rsp_prod`, and the reads of the requests that they replaced.
+    /// Pair: [`Fence::ResponsesSeen`]. Without it:
+    /// `without_responses_written_a_response_is_torn`,
+    /// `without_responses_written_a_reused_slot_is_torn`.
+    ResponsesWritten,
+    /// Acquire, in [`Front`](crate::Front) wherever `rsp_prod` is read:
+    /// `rsp_prod` before response slots, and before the next request is
+    /// written over them. Pair: [`Fence::ResponsesWritten`]. Without it:
+    /// `without_responses_seen_a_response_is_torn`,
+    /// `without_responses_seen_a_reused_slot_is_torn`.
+    ResponsesSeen,
+    /// Full, in [`Front::publish`](crate::Front::publish): `req_prod` written
+    /// before `req_event` is read. Pair: [`Fence::RequestsArmed`]; with both,
+    /// one of the two sides sees what the other wrote. Without it:
+    /// `without_requests_published_a_wakeup_is_lost`.
+    RequestsPublished,
+    /// Full, in [`Back::arm`](crate::Back::arm): `req_event` written before
+    /// `req_prod` is read again. Pair: [`Fence::RequestsPublished`]. Without
+    /// it: `without_requests_armed_a_wakeup_is_lost`.
+    RequestsArmed,
+    /// Full, in [`Back::publish`](crate::Back::publish): `rsp_prod` written
+    /// before `rsp_event` is read. Pair: [`Fence::ResponsesArmed`]. Without it:
+    /// `without_responses_published_a_wakeup_is_lost`.
+    ResponsesPublished,
+    /// Full, in [`Front::arm`](crate::Front::arm): `rsp_event` written before
+    /// `rsp_prod` is read again. Pair: [`Fence::ResponsesPublished`]. Without
+    /// it: `without_responses_armed_a_wakeup_is_lost`.
+    ResponsesArmed,
+}
+
+impl Fence {
+    /// Executes the fence.
+    #[inline(always)]
+    pub fn issue(self) {
+        match self {
+            Self::RequestsWritten | Self::ResponsesWritten => fence(Ordering::Release),
+            Self::RequestsSeen | Self::ResponsesSeen => fence(Ordering::Acquire),
+            Self::RequestsPublished
+            | Self::RequestsArmed
+            | Self::ResponsesPublished
+            | Self::ResponsesArmed => fence(Ordering::SeqCst),
+        }
+    }
+}
+
+/// Memory in which a ring lives; `W` is the number of 32-bit words in a slot.
+///
+/// Everything takes `&self`: a peer writes the same memory at the same time.
+/// Implementations only carry words in and out, once each; no order is asked of
+/// them beyond [`fence`](Self::fence).
+pub trait RingMemory<const W: usize> {
+    /// Number of slots: a power of two, the same at every call.
+    fn slots(&self) -> u32;
+
+    /// Loads an index word, relaxed.
+    fn load(&self, index: Index) -> u32;
+
+    /// Stores an index word, relaxed.
+    fn store(&self, index: Index, value: u32);
+
+    /// Copies a slot out, each word once. `index` runs free; it is reduced to a
+    /// slot by masking.
+    fn read_slot(&self, index: u32) -> [u32; W];
+
+    /// Copies a whole slot in. `index` runs free, as above.
+    fn write_slot(&self, index: u32, words: [u32; W]);
+
+    /// Sets everything to zero: indices, padding and slots.
+    fn clear(&self);
+
+    /// Orders the accesses around it. Only tests that prove a fence necessary
+    /// have a reason to implement this.
+    #[inline(always)]
+    fn fence(&self, which: Fence) {
+        which.issue();
+    }
+}

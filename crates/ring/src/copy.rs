@@ -1,0 +1,243 @@
+//! The one copy by which bytes enter and leave shared memory.
+//!
+//! # What a copy promises
+//!
+//! The destination gets, byte by byte, values that the source held at some
+//! moment during the call. The source is not looked at again after it returns,
+//! whatever the optimiser does with the code around: on x86-64 every access is
+//! in an `asm!` block, elsewhere every access is volatile, and neither may be
+//! repeated, dropped or moved. So what is judged afterwards is the private
+//! side, and cannot change under the judge (XSA-155).
+//!
+//! # Sizes
+//!
+//! `rep movsb` takes some tens of cycles to start, which a 64-byte packet
+//! cannot pay. Up to 128 bytes are copied by a few loads of the widest kind
+//! and as many stores, where the last load may overlap the one before; up to
+//! [`LONG`] by a loop of 64-byte blocks; only beyond that by `rep movsb`.
+
+/// From how many bytes on `rep movsb` wins over a loop.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const LONG: usize = 1024;
+
+/// Copies `len` bytes where a peer may write either side meanwhile.
+///
+/// # Safety
+///
+/// `src` is valid for reads and `dst` for writes of `len` bytes. They may
+/// overlap; what the overlap then holds is unspecified.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+pub(crate) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
+    // SAFETY: the caller promised `len` bytes on both sides,
+    // and each branch stays within as many.
+    unsafe {
+        if len <= 16 {
+            if len >= 8 {
+                wide::words(src, dst, len);
+            } else {
+                short(src, dst, len);
+            }
+        } else if len <= 32 {
+            wide::upto_32(src, dst, len);
+        } else if len <= 64 {
+            wide::upto_64(src, dst, len);
+        } else {
+            long(src, dst, len);
+        }
+    }
+}
+
+/// Fewer than 8 bytes.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+unsafe fn short(src: *const u8, dst: *mut u8, len: usize) {
+    if len >= 4 {
+        // SAFETY: two words of 4 bytes, at the start and up to the end.
+        unsafe {
+            core::arch::asm!(
+                "mov {a:e}, dword ptr [{src}]",
+                "mov {b:e}, dword ptr [{src} + {len} - 4]",
+                "mov dword ptr [{dst}], {a:e}",
+                "mov dword ptr [{dst} + {len} - 4], {b:e}",
+                src = in(reg) src, dst = in(reg) dst, len = in(reg) len,
+                a = out(reg) _, b = out(reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    } else {
+        for at in 0..len {
+            // SAFETY: `at` is below `len`; single bytes are always aligned.
+            unsafe { dst.add(at).write_volatile(src.add(at).read_volatile()) };
+        }
+    }
+}
+
+/// More than 64 bytes.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn long(src: *const u8, dst: *mut u8, len: usize) {
+    if len >= LONG {
+        // SAFETY: the caller promised `len` bytes; the ABI keeps the direction
+        // flag clear.
+        unsafe {
+            core::arch::asm!(
+                "rep movsb",
+                inout("rcx") len => _,
+                inout("rsi") src => _,
+                inout("rdi") dst => _,
+                options(nostack, preserves_flags)
+            );
+        }
+        return;
+    }
+    let mut at = 0;
+    while at + 64 < len {
+        // SAFETY: 64 bytes at `at` end before `len`.
+        unsafe { wide::upto_64(src.add(at), dst.add(at), 64) };
+        at += 64;
+    }
+    // SAFETY: `len` is above 64, so the last 64 bytes exist.
+    unsafe { wide::upto_64(src.add(len - 64), dst.add(len - 64), 64) };
+}
+
+/// Blocks by 16-byte registers.
+#[cfg(all(target_arch = "x86_64", not(miri), target_feature = "sse2"))]
+mod wide {
+    use core::arch::asm;
+
+    /// 8 to 16 bytes.
+    #[inline]
+    pub(super) unsafe fn words(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: two words of 8 bytes, at the start and up to the end.
+        unsafe {
+            asm!(
+                "mov {a}, qword ptr [{src}]",
+                "mov {b}, qword ptr [{src} + {len} - 8]",
+                "mov qword ptr [{dst}], {a}",
+                "mov qword ptr [{dst} + {len} - 8], {b}",
+                src = in(reg) src, dst = in(reg) dst, len = in(reg) len,
+                a = out(reg) _, b = out(reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// 16 to 32 bytes.
+    #[inline]
+    pub(super) unsafe fn upto_32(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: two words of 16 bytes, at the start and up to the end.
+        unsafe {
+            asm!(
+                "movups {a}, xmmword ptr [{src}]",
+                "movups {b}, xmmword ptr [{src} + {len} - 16]",
+                "movups xmmword ptr [{dst}], {a}",
+                "movups xmmword ptr [{dst} + {len} - 16], {b}",
+                src = in(reg) src, dst = in(reg) dst, len = in(reg) len,
+                a = out(xmm_reg) _, b = out(xmm_reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// 32 to 64 bytes.
+    #[inline]
+    pub(super) unsafe fn upto_64(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: two words of 16 bytes from the start, two up to the end.
+        unsafe {
+            asm!(
+                "movups {a}, xmmword ptr [{src}]",
+                "movups {b}, xmmword ptr [{src} + 16]",
+                "movups {c}, xmmword ptr [{src} + {len} - 32]",
+                "movups {d}, xmmword ptr [{src} + {len} - 16]",
+                "movups xmmword ptr [{dst}], {a}",
+                "movups xmmword ptr [{dst} + 16], {b}",
+                "movups xmmword ptr [{dst} + {len} - 32], {c}",
+                "movups xmmword ptr [{dst} + {len} - 16], {d}",
+                src = in(reg) src, dst = in(reg) dst, len = in(reg) len,
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+/// Blocks by 8-byte registers, for kernels that keep their hands off the
+/// vector registers.
+#[cfg(all(target_arch = "x86_64", not(miri), not(target_feature = "sse2")))]
+mod wide {
+    use core::arch::asm;
+
+    /// 8 to 16 bytes.
+    #[inline]
+    pub(super) unsafe fn words(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: two words of 8 bytes, at the start and up to the end.
+        unsafe {
+            asm!(
+                "mov {a}, qword ptr [{src}]",
+                "mov {b}, qword ptr [{src} + {len} - 8]",
+                "mov qword ptr [{dst}], {a}",
+                "mov qword ptr [{dst} + {len} - 8], {b}",
+                src = in(reg) src, dst = in(reg) dst, len = in(reg) len,
+                a = out(reg) _, b = out(reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// 16 to 32 bytes.
+    #[inline]
+    pub(super) unsafe fn upto_32(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: 16 bytes from the start, 16 up to the end.
+        unsafe {
+            words(src, dst, 16);
+            words(src.add(len - 16), dst.add(len - 16), 16);
+        }
+    }
+
+    /// 32 to 64 bytes.
+    #[inline]
+    pub(super) unsafe fn upto_64(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: 32 bytes from the start, 32 up to the end.
+        unsafe {
+            upto_32(src, dst, 32);
+            upto_32(src.add(len - 32), dst.add(len - 32), 32);
+        }
+    }
+}
+
+/// Copies `len` bytes where a peer may write either side meanwhile.
+///
+/// # Safety
+///
+/// `src` is valid for reads and `dst` for writes of `len` bytes. They may
+/// overlap; what the overlap then holds is unspecified.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[inline]
+pub(crate) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
+    use core::sync::atomic::{Ordering, compiler_fence};
+    const WORD: usize = size_of::<usize>();
+    compiler_fence(Ordering::SeqCst);
+    let mut at = 0;
+    // Words only where both sides reach alignment together.
+    if (src.addr() ^ dst.addr()) & (WORD - 1) == 0 {
+        while at < len && (src.addr() + at) & (WORD - 1) != 0 {
+            // SAFETY: `at` is below `len`.
+            unsafe { dst.add(at).write_volatile(src.add(at).read_volatile()) };
+            at += 1;
+        }
+        while at + WORD <= len {
+            // SAFETY: a word at `at` ends by `len`, and both sides are aligned.
+            unsafe {
+                let word = src.add(at).cast::<usize>().read_volatile();
+                dst.add(at).cast::<usize>().write_volatile(word);
+            }
+            at += WORD;
+        }
+    }
+    while at < len {
+        // SAFETY: `at` is below `len`.
+        unsafe { dst.add(at).write_volatile(src.add(at).read_volatile()) };
+        at += 1;
+    }
+    compiler_fence(Ordering::SeqCst);
+}

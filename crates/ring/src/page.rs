@@ -1,0 +1,110 @@
+//! The ring page as `xen/io/ring.h` lays it out.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::access::{Index, RingMemory};
+use crate::memory::{PAGE_SIZE, SharedPage};
+
+/// Bytes before the first slot: four index words and padding.
+const HEADER: usize = 64;
+
+/// A ring in one shared page, of slots of `W` 32-bit words.
+///
+/// A 64-byte header is followed by as many slots as fit, rounded down to a
+/// power of two: 256 for the transmit and receive rings (`W` = 3, 2), 128 for
+/// the control ring (`W` = 4).
+///
+/// # Why this is sound
+///
+/// The index words are accessed by [`AtomicU32::from_ptr`] and nothing else,
+/// on either end that this crate runs; the peer's accesses, if it is another
+/// domain or process, are aligned 32-bit machine accesses, which is what an
+/// atomic is on every architecture that Xen has. An `&AtomicU32` allows for
+/// changes by others, so that no reference is made which claims the memory to
+/// be ours. Slots are only touched by volatile word accesses through raw
+/// pointers; the protocol keeps an honest peer from writing a slot while we
+/// read it (loom checks that), and a dishonest one merely chooses the words
+/// that we then judge.
+#[derive(Debug, Clone)]
+pub struct RingPage<const W: usize> {
+    page: SharedPage,
+}
+
+impl<const W: usize> RingPage<W> {
+    /// Number of slots in the page.
+    pub const SLOTS: u32 = {
+        let fit = (PAGE_SIZE - HEADER) / (W * size_of::<u32>());
+        1 << fit.ilog2()
+    };
+
+    /// A ring in `page`; nothing is read or written yet.
+    #[must_use]
+    pub fn new(page: SharedPage) -> Self {
+        Self { page }
+    }
+
+    /// The page that the ring lives in.
+    #[must_use]
+    pub fn page(&self) -> &SharedPage {
+        &self.page
+    }
+
+    #[inline(always)]
+    fn index(&self, index: Index) -> &AtomicU32 {
+        let word = match index {
+            Index::ReqProd => 0,
+            Index::ReqEvent => 1,
+            Index::RspProd => 2,
+            Index::RspEvent => 3,
+        };
+        // SAFETY: the word is in the header of a page that is mapped, and
+        // page-aligned, for as long as `self.page` lives; all our accesses to
+        // it are atomic.
+        unsafe { AtomicU32::from_ptr(self.page.as_ptr().as_ptr().cast::<u32>().add(word)) }
+    }
+
+    #[inline(always)]
+    fn slot(&self, index: u32) -> *mut u32 {
+        let slot = (index & (Self::SLOTS - 1)) as usize;
+        // SAFETY: HEADER + SLOTS * W words fit in the page by the definition of
+        // SLOTS, and the mask keeps `slot` below SLOTS.
+        unsafe { self.page.as_ptr().as_ptr().cast::<u32>().add(HEADER / 4 + slot * W) }
+    }
+}
+
+impl<const W: usize> RingMemory<W> for RingPage<W> {
+    #[inline(always)]
+    fn slots(&self) -> u32 {
+        Self::SLOTS
+    }
+
+    #[inline(always)]
+    fn load(&self, index: Index) -> u32 {
+        self.index(index).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn store(&self, index: Index, value: u32) {
+        self.index(index).store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn read_slot(&self, index: u32) -> [u32; W] {
+        let slot = self.slot(index);
+        // SAFETY: `slot` is aligned and valid for W words.
+        core::array::from_fn(|word| unsafe { slot.add(word).read_volatile() })
+    }
+
+    #[inline(always)]
+    fn write_slot(&self, index: u32, words: [u32; W]) {
+        let slot = self.slot(index);
+        for (at, word) in words.into_iter().enumerate() {
+            // SAFETY: `slot` is aligned and valid for W words.
+            unsafe { slot.add(at).write_volatile(word) };
+        }
+    }
+
+    fn clear(&self) {
+        self.page.zero();
+    }
+}
