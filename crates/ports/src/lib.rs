@@ -1,1 +1,45 @@
-//! Placeholder.
+//! What a backend, or a frontend command, bridges to.
+//!
+//! Every port is a [`Port`]: frames in private memory, one at a time, with an
+//! [`Offload`](grantway_netif::Offload) beside each. Nothing in here knows of
+//! rings or grants.
+//!
+//! | port | sends to | receives from |
+//! |---|---|---|
+//! | [`Tap`] | the host's network stack | the host's network stack |
+//! | [`PcapInput`], [`PcapOutput`], [`PcapPort`] | a capture file | a capture file |
+//! | [`Null`] | nowhere, counted | nothing |
+//! | [`Generator`] | nowhere, counted | numbered test frames |
+//! | [`CheckPort`] | a [`Checker`] of such frames | nothing |
+//! | [`Mirror`] | another port, copied to a capture file | the same |
+//!
+//! [`PortSpec`] is how a command line names them. `unsafe` lives in
+//! `tap/sys.rs`, the system calls that no crate wraps, and nowhere else.
+
+#![deny(unsafe_code)]
+
+mod checker;
+mod clock;
+mod generator;
+pub mod headers;
+mod mirror;
+mod null;
+pub mod pcap;
+mod port;
+mod spec;
+pub mod tap;
+mod testframe;
+
+pub use checker::{CheckPort, Checker, CheckerConfig, FlowReport, Verdict};
+pub use clock::{Clock, monotonic, wall};
+pub use generator::{Generator, GeneratorConfig, GeneratorError, Stamp};
+pub use mirror::Mirror;
+pub use null::Null;
+pub use pcap::{CaptureError, CaptureFormat, PcapInput, PcapOutput, PcapPort};
+pub use port::{
+    CheckReport, Counters, DropReason, ETHERNET_HEADER, FrameMeta, Port, PortError, PortReport,
+    RECV_BUFFER, SendError,
+};
+pub use spec::{PortSpec, SpecError};
+pub use tap::{Tap, TapConfig, TapError, TapOffloads};
+pub use testframe::{MAGIC, TAG_LEN, TaggedAt, UDP_HEADERS};

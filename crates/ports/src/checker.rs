@@ -1,0 +1,339 @@
+//! The sink that knows the generator's frames and finds what is missing.
+
+use std::os::fd::BorrowedFd;
+
+use grantway_netif::Offload;
+
+use crate::{
+    port::{CheckReport, Counters, FrameMeta, Port, PortError, SendError},
+    testframe::{TAG_LEN, Tag},
+};
+
+/// Sequences behind the newest that are remembered per flow.
+pub(crate) const WINDOW: u64 = 1024;
+const WORDS: usize = (WINDOW / 64) as usize;
+/// Largest step ahead that is believed; beyond it the frame is corrupt.
+const MAX_STEP: u64 = 1 << 32;
+/// Frames up to this many bytes may arrive padded to it.
+const MIN_WIRE: usize = 60;
+
+/// How a checker judges.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckerConfig {
+    /// Flows that are followed, at most 65,536; about 200 bytes each, taken
+    /// when a flow, or one numbered higher, is first seen.
+    pub flows: u32,
+    /// Compares the bytes behind the tag in every n-th frame; 0 for never.
+    pub payload_every: u32,
+    /// Whether every flow is expected from sequence 0 on; else from the first
+    /// frame seen of it.
+    pub from_zero: bool,
+}
+
+impl Default for CheckerConfig {
+    fn default() -> Self {
+        CheckerConfig { flows: 65_536, payload_every: 64, from_zero: true }
+    }
+}
+
+/// What one frame was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// The one expected next in its flow.
+    InOrder,
+    /// Ahead of the one expected: so many before it count as lost until they
+    /// turn up.
+    Ahead(u64),
+    /// Late: it had counted as lost, and no longer does.
+    Reordered,
+    /// Seen before.
+    Duplicated,
+    /// More than 1,024 behind the newest of its flow, or before the first:
+    /// late or seen before, which is not known any more.
+    Stale,
+    /// A generator's frame, but damaged: wrong length, wrong payload, or a
+    /// sequence or flow out of reason. It counts in no flow.
+    Corrupt,
+    /// Not a generator's frame, or one too short to carry a number.
+    Foreign,
+}
+
+/// What became of a flow, or of all.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct FlowReport {
+    /// Frames that arrived whole, late and repeated ones included.
+    pub received: u64,
+    /// Frames that did not arrive, or too late to tell.
+    pub lost: u64,
+    /// Frames that arrived again.
+    pub duplicated: u64,
+    /// Frames that arrived after a later one of their flow.
+    pub reordered: u64,
+    /// See [`Verdict::Stale`].
+    pub stale: u64,
+}
+
+/// Counts what became of a generator's frames, in bounded memory.
+#[derive(Debug)]
+pub struct Checker {
+    config: CheckerConfig,
+    flows: Vec<Flow>,
+    until_payload: u32,
+    corrupt: u64,
+    foreign: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Flow {
+    /// The first sequence that is expected at all, once that is known.
+    base: Option<u64>,
+    /// One past the newest sequence seen.
+    next: u64,
+    /// Bit s mod WINDOW: whether s, of the last WINDOW before `next`, arrived.
+    seen: [u64; WORDS],
+    report: FlowReport,
+}
+
+impl Flow {
+    fn new(base: Option<u64>) -> Flow {
+        Flow { base, next: 0, seen: [0; WORDS], report: FlowReport::default() }
+    }
+
+    #[inline]
+    fn bit(sequence: u64) -> (usize, u64) {
+        let n = sequence % WINDOW;
+        ((n / 64) as usize, 1 << (n % 64))
+    }
+
+    /// Moves on so that `next` becomes `to`; what is passed over is unseen.
+    fn pass_to(&mut self, to: u64) {
+        if to - self.next >= WINDOW {
+            self.seen = [0; WORDS];
+        } else {
+            for sequence in self.next..to {
+                let (word, bit) = Flow::bit(sequence);
+                self.seen[word] &= !bit;
+            }
+        }
+        self.report.lost += to - self.next;
+        self.next = to;
+    }
+
+    #[inline]
+    fn note(&mut self, sequence: u64) -> Verdict {
+        let base = *self.base.get_or_insert_with(|| {
+            self.next = sequence;
+            sequence
+        });
+        let (word, bit) = Flow::bit(sequence);
+        if sequence == self.next {
+            self.seen[word] |= bit;
+            self.next += 1;
+            self.report.received += 1;
+            return Verdict::InOrder;
+        }
+        if sequence > self.next {
+            let step = sequence - self.next;
+            if step > MAX_STEP || sequence == u64::MAX {
+                return Verdict::Corrupt;
+            }
+            self.pass_to(sequence);
+            self.seen[word] |= bit;
+            self.next += 1;
+            self.report.received += 1;
+            return Verdict::Ahead(step);
+        }
+        self.report.received += 1;
+        if sequence < base || self.next - sequence > WINDOW {
+            self.report.stale += 1;
+            return Verdict::Stale;
+        }
+        if self.seen[word] & bit != 0 {
+            self.report.duplicated += 1;
+            return Verdict::Duplicated;
+        }
+        self.seen[word] |= bit;
+        self.report.lost -= 1;
+        self.report.reordered += 1;
+        Verdict::Reordered
+    }
+}
+
+impl Checker {
+    /// A checker that has seen nothing.
+    #[must_use]
+    pub fn new(config: CheckerConfig) -> Self {
+        let until_payload = config.payload_every;
+        Checker { config, flows: Vec::new(), until_payload, corrupt: 0, foreign: 0 }
+    }
+
+    /// Judges one frame.
+    #[inline]
+    pub fn check(&mut self, frame: &[u8]) -> Verdict {
+        let Some((at, tag)) = Tag::find(frame) else {
+            self.foreign += 1;
+            return Verdict::Foreign;
+        };
+        let length = usize::from(tag.length);
+        let padded = length < frame.len() && frame.len() <= MIN_WIRE;
+        let body = at.offset() + TAG_LEN;
+        let fits = length >= body && (length == frame.len() || padded);
+        if !fits || !self.payload_is_whole(&frame[..length.min(frame.len())], body) {
+            self.corrupt += 1;
+            return Verdict::Corrupt;
+        }
+        let Some(flow) = self.flow(tag.flow) else {
+            self.corrupt += 1;
+            return Verdict::Corrupt;
+        };
+        let verdict = flow.note(tag.sequence);
+        if verdict == Verdict::Corrupt {
+            self.corrupt += 1;
+        }
+        verdict
+    }
+
+    /// Says that the generator made `made` frames of `flow` and that no more
+    /// will come: those after the last one seen are lost too.
+    pub fn finish(&mut self, flow: u16, made: u64) {
+        if let Some(flow) = self.flow(flow) {
+            flow.base.get_or_insert(0);
+            if made > flow.next {
+                flow.pass_to(made);
+            }
+        }
+    }
+
+    /// Frames that were damaged.
+    #[must_use]
+    pub fn corrupt(&self) -> u64 {
+        self.corrupt
+    }
+
+    /// Frames that were not the generator's.
+    #[must_use]
+    pub fn foreign(&self) -> u64 {
+        self.foreign
+    }
+
+    /// What became of one flow.
+    #[must_use]
+    pub fn flow_report(&self, flow: u16) -> FlowReport {
+        self.flows.get(usize::from(flow)).map(|f| f.report).unwrap_or_default()
+    }
+
+    /// What became of all flows together.
+    #[must_use]
+    pub fn total(&self) -> FlowReport {
+        self.flows.iter().fold(FlowReport::default(), |mut sum, flow| {
+            sum.received += flow.report.received;
+            sum.lost += flow.report.lost;
+            sum.duplicated += flow.report.duplicated;
+            sum.reordered += flow.report.reordered;
+            sum.stale += flow.report.stale;
+            sum
+        })
+    }
+
+    #[inline]
+    fn flow(&mut self, number: u16) -> Option<&mut Flow> {
+        let at = usize::from(number);
+        if at >= self.flows.len() {
+            if at >= self.config.flows as usize {
+                return None;
+            }
+            let base = self.config.from_zero.then_some(0);
+            self.flows.resize(at + 1, Flow::new(base));
+        }
+        self.flows.get_mut(at)
+    }
+
+    #[inline]
+    fn payload_is_whole(&mut self, frame: &[u8], body: usize) -> bool {
+        if self.config.payload_every == 0 {
+            return true;
+        }
+        self.until_payload -= 1;
+        if self.until_payload > 0 {
+            return true;
+        }
+        self.until_payload = self.config.payload_every;
+        let bytes = frame.iter().enumerate().skip(body);
+        bytes.fold(0, |wrong, (n, &byte)| wrong | (byte ^ n as u8)) == 0
+    }
+}
+
+impl Default for Checker {
+    fn default() -> Self {
+        Checker::new(CheckerConfig::default())
+    }
+}
+
+/// A [`Checker`] as a port: what is sent to it is judged.
+#[derive(Debug, Default)]
+pub struct CheckPort {
+    checker: Checker,
+    counters: Counters,
+}
+
+impl CheckPort {
+    /// A port in front of `checker`.
+    #[must_use]
+    pub fn new(checker: Checker) -> Self {
+        CheckPort { checker, counters: Counters::default() }
+    }
+
+    /// The checker behind the port.
+    #[must_use]
+    pub fn checker(&self) -> &Checker {
+        &self.checker
+    }
+
+    /// The checker behind the port, to finish it.
+    pub fn checker_mut(&mut self) -> &mut Checker {
+        &mut self.checker
+    }
+}
+
+impl Port for CheckPort {
+    fn send(&mut self, frame: &[u8], _: Offload) -> Result<(), SendError> {
+        self.checker.check(frame);
+        self.counters.count_sent(frame.len());
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn recv(&mut self, _: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
+        Ok(None)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn always_ready(&self) -> bool {
+        false
+    }
+
+    fn name(&self) -> &str {
+        "check"
+    }
+
+    fn checked(&self) -> Option<CheckReport> {
+        Some(CheckReport {
+            total: self.checker.total(),
+            corrupt: self.checker.corrupt(),
+            foreign: self.checker.foreign(),
+        })
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! The checker against a model that forgets nothing.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    clock::monotonic,
+    generator::{Generator, GeneratorConfig},
+};
+
+fn frames(size: usize, count: usize) -> Vec<Vec<u8>> {
+    let config = GeneratorConfig { size, ..GeneratorConfig::default() };
+    let mut generator = Generator::new(config, monotonic()).unwrap();
+    let mut buf = vec![0; size];
+    let mut frames = Vec::new();
+    for _ in 0..count {
+        generator.next_into(&mut buf);
+        frames.push(buf.clone());
+    }
+    frames
+}
+
+/// A frame of any flow and sequence.
+fn numbered(flow: u16, sequence: u64) -> Vec<u8> {
+    let config = GeneratorConfig { flows: 65_536, ..GeneratorConfig::default() };
+    thread_local! {
+        static SOURCE: std::cell::OnceCell<Generator> = const { std::cell::OnceCell::new() };
+    }
+    SOURCE.with(|source| {
+        let generator = source.get_or_init(|| Generator::new(config, monotonic()).unwrap());
+        let mut frame = generator.template(flow).unwrap();
+        generator.patch(&mut frame, sequence);
+        frame
+    })
+}
+
+#[test]
+fn all_in_order_is_no_loss() {
+    let mut checker = Checker::default();
+    for frame in frames(64, 5000) {
+        assert_eq!(checker.check(&frame), Verdict::InOrder);
+    }
+    checker.finish(0, 5000);
+    let expected = FlowReport { received: 5000, ..FlowReport::default() };
+    assert_eq!(checker.total(), expected);
+}
+
+#[test]
+fn loss_lateness_and_repetition_are_told_apart() {
+    let mut checker = Checker::default();
+    let verdicts: Vec<_> =
+        [0, 1, 4, 2, 2, 4, 5].into_iter().map(|n| checker.check(&numbered(0, n))).collect();
+    use Verdict::*;
+    assert_eq!(verdicts, [InOrder, InOrder, Ahead(2), Reordered, Duplicated, Duplicated, InOrder]);
+    checker.finish(0, 10);
+    let expected = FlowReport { received: 7, lost: 1 + 4, duplicated: 2, reordered: 1, stale: 0 };
+    assert_eq!(checker.flow_report(0), expected);
+    // What the end counted as lost may still turn up.
+    assert_eq!(checker.check(&numbered(0, 9)), Reordered);
+    assert_eq!(checker.flow_report(0).lost, 4);
+}
+
+#[test]
+fn the_first_frames_may_be_lost_or_not_expected() {
+    let mut checker = Checker::default();
+    assert_eq!(checker.check(&numbered(7, 3)), Verdict::Ahead(3));
+    let mut checker = Checker::new(CheckerConfig { from_zero: false, ..CheckerConfig::default() });
+    assert_eq!(checker.check(&numbered(7, 3)), Verdict::InOrder);
+    assert_eq!(checker.check(&numbered(7, 2)), Verdict::Stale);
+    assert_eq!(checker.check(&numbered(7, 5)), Verdict::Ahead(1));
+    assert_eq!(checker.total().lost, 1);
+}
+
+#[test]
+fn a_flow_never_seen_is_wholly_lost() {
+    let mut checker = Checker::default();
+    checker.finish(2, 100);
+    assert_eq!(checker.flow_report(2).lost, 100);
+    assert_eq!(checker.total().lost, 100);
+}
+
+#[test]
+fn damage_is_corrupt_and_noise_is_foreign() {
+    let mut checker = Checker::new(CheckerConfig { payload_every: 1, ..CheckerConfig::default() });
+    let whole = &frames(200, 1)[0];
+    let mut changed = whole.clone();
+    changed[150] ^= 1;
+    assert_eq!(checker.check(&changed), Verdict::Corrupt);
+    assert_eq!(checker.check(&whole[..199]), Verdict::Corrupt);
+    let longer = [whole.as_slice(), &[0]].concat();
+    assert_eq!(checker.check(&longer), Verdict::Corrupt);
+    let mut absurd = whole.clone();
+    absurd[50..58].fill(0xff);
+    assert_eq!(checker.check(&absurd), Verdict::Corrupt);
+    let mut magic = whole.clone();
+    magic[42] ^= 1;
+    assert_eq!(checker.check(&magic), Verdict::Foreign);
+    assert_eq!(checker.check(&[]), Verdict::Foreign);
+    assert_eq!((checker.corrupt(), checker.foreign()), (4, 2));
+    assert_eq!(checker.check(whole), Verdict::InOrder);
+}
+
+#[test]
+fn short_frames_may_be_padded_on_their_way() {
+    let mut checker = Checker::default();
+    let mut frame = frames(40, 1).remove(0);
+    frame.resize(60, 0);
+    assert_eq!(checker.check(&frame), Verdict::InOrder);
+}
+
+#[test]
+fn flows_beyond_the_bound_cost_no_memory() {
+    let mut checker = Checker::new(CheckerConfig { flows: 4, ..CheckerConfig::default() });
+    assert_eq!(checker.check(&numbered(4, 0)), Verdict::Corrupt);
+    assert_eq!(checker.check(&numbered(3, 0)), Verdict::InOrder);
+    assert_eq!(checker.flows.len(), 4);
+    checker.finish(9, 10);
+    assert_eq!(checker.flows.len(), 4);
+}
+
+#[test]
+fn the_port_judges_what_is_sent() {
+    let mut port = CheckPort::default();
+    for frame in frames(64, 3) {
+        port.send(&frame, Offload::default()).unwrap();
+    }
+    port.send(&[0; 60], Offload::default()).unwrap();
+    assert_eq!(port.checker().total().received, 3);
+    assert_eq!(port.checker().foreign(), 1);
+    assert_eq!(port.counters().sent, 4);
+}
+
+/// The same verdicts from a set of everything that was ever seen.
+#[derive(Default)]
+struct Model {
+    next: u64,
+    seen: BTreeSet<u64>,
+    /// Those that count as lost for good, since they came too late to tell.
+    report: FlowReport,
+}
+
+impl Model {
+    fn note(&mut self, sequence: u64) -> Verdict {
+        self.report.received += 1;
+        if sequence >= self.next {
+            let step = sequence - self.next;
+            self.report.lost += step;
+            self.next = sequence + 1;
+            self.seen.insert(sequence);
+            return if step == 0 { Verdict::InOrder } else { Verdict::Ahead(step) };
+        }
+        if self.next - sequence > WINDOW {
+            self.report.stale += 1;
+            Verdict::Stale
+        } else if self.seen.insert(sequence) {
+            self.report.lost -= 1;
+            self.report.reordered += 1;
+            Verdict::Reordered
+        } else {
+            self.report.duplicated += 1;
+            Verdict::Duplicated
+        }
+    }
+}
+
+proptest! {
+    /// Steps back and forth, small and larger than the window.
+    #[test]
+    fn agrees_with_the_model(
+        steps in proptest::collection::vec(
+            (0u16..3, prop_oneof![
+                4 => Just(1i64),
+                4 => -5i64..6,
+                2 => -1100i64..1100,
+                1 => -5000i64..5000,
+            ]),
+            1..800,
+        ),
+        tail in 0u64..3000,
+    ) {
+        let mut checker = Checker::default();
+        let mut models: [Model; 3] = Default::default();
+        for (flow, step) in steps {
+            let model = &mut models[usize::from(flow)];
+            // A step of 1 is the frame that is due.
+            let sequence = (model.next + 999_999).saturating_add_signed(step);
+            let sequence = sequence.saturating_sub(1_000_000);
+            prop_assert_eq!(checker.check(&numbered(flow, sequence)), model.note(sequence));
+            prop_assert_eq!(checker.flow_report(flow), model.report);
+        }
+        for (flow, model) in models.iter_mut().enumerate() {
+            let made = model.next + tail;
+            checker.finish(flow as u16, made);
+            model.report.lost += tail;
+            prop_assert_eq!(checker.flow_report(flow as u16), model.report);
+            // Every number is accounted for exactly once.
+            let report = model.report;
+            let unique = report.received - report.duplicated - report.stale;
+            prop_assert_eq!(unique + report.lost, made);
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        Checker::default().check(&bytes);
+    }
+
+    #[test]
+    fn damaged_frames_never_panic(
+        changes in proptest::collection::vec((0usize..64, any::<u8>()), 1..5),
+        cut in 0usize..65,
+    ) {
+        let mut frame = numbered(1, 1);
+        for (at, value) in changes {
+            frame[at] = value;
+        }
+        let mut checker = Checker::new(CheckerConfig { payload_every: 1, ..Default::default() });
+        checker.check(&frame[..cut]);
+        checker.check(&frame);
+    }
+}

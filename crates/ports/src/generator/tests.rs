@@ -1,0 +1,151 @@
+//! What comes out of a generator, byte by byte and over time.
+
+use std::sync::{Arc, Mutex};
+
+use etherparse::SlicedPacket;
+
+use super::*;
+use crate::{checker::Verdict, clock::monotonic, port::RECV_BUFFER};
+
+fn generator(size: usize, flows: u32, count: Option<u64>) -> Generator {
+    let config = GeneratorConfig { size, flows, count, ..GeneratorConfig::default() };
+    Generator::new(config, monotonic()).unwrap()
+}
+
+#[test]
+fn every_size_is_well_formed() {
+    let mut buf = vec![0; RECV_BUFFER];
+    for size in (14..1600).chain([9000, 65_534, 65_535]) {
+        let mut generator = generator(size, 3, None);
+        let mut checker = crate::Checker::default();
+        for n in 0..7 {
+            buf.fill(0xcc);
+            assert_eq!(generator.next_into(&mut buf), size);
+            assert!(buf[size..].iter().all(|&b| b == 0xcc));
+            let frame = &buf[..size];
+            let packet = SlicedPacket::from_ethernet(frame).unwrap();
+            let expected = match generator.sequence_at() {
+                None => Verdict::Foreign,
+                Some(at) => {
+                    let sequence = u64::from_be_bytes(frame[at..at + 8].try_into().unwrap());
+                    assert_eq!(sequence, n / 3);
+                    Verdict::InOrder
+                }
+            };
+            if size >= 58 {
+                let udp = packet.transport.unwrap();
+                assert!(matches!(udp, etherparse::TransportSlice::Udp(_)), "{size}");
+                let ip = etherparse::Ipv4HeaderSlice::from_slice(&frame[14..]).unwrap();
+                let checksum = ip.to_header().calc_header_checksum();
+                assert_eq!(ip.header_checksum(), checksum);
+            }
+            assert_eq!(checker.check(frame), expected, "size {size}");
+        }
+    }
+}
+
+#[test]
+fn the_size_of_64_is_a_udp_packet() {
+    assert_eq!(TaggedAt::of_size(64), Some(TaggedAt::Udp));
+    assert_eq!(TaggedAt::of_size(60), Some(TaggedAt::Udp));
+    assert_eq!(TaggedAt::of_size(57), Some(TaggedAt::Ethernet));
+    assert_eq!(TaggedAt::of_size(29), None);
+}
+
+#[test]
+fn a_patched_template_is_the_next_frame() {
+    for size in [14, 30, 58, 64, 65, 1518] {
+        let mut one = generator(size, 5, None);
+        let mut other = generator(size, 5, None);
+        let mut templates: Vec<_> = (0..5).map(|f| one.template(f).unwrap()).collect();
+        assert_eq!(one.template(5), None);
+        let mut buf = vec![0; size];
+        for _ in 0..23 {
+            let stamp = one.advance().unwrap();
+            let frame = &mut templates[usize::from(stamp.flow)];
+            one.patch(frame, stamp.sequence);
+            other.next_into(&mut buf);
+            assert_eq!(*frame, buf);
+        }
+        assert_eq!(one.made_of(0), 5);
+        assert_eq!(one.made_of(3), 4);
+        assert_eq!(one.made(), 23);
+    }
+}
+
+#[test]
+fn the_count_is_the_end() {
+    let mut generator = generator(64, 2, Some(3));
+    let mut buf = [0; 64];
+    assert!(generator.always_ready());
+    for _ in 0..3 {
+        assert!(generator.recv(&mut buf).unwrap().is_some());
+    }
+    assert_eq!(generator.recv(&mut buf).unwrap(), None);
+    assert_eq!(generator.next_into(&mut buf), 0);
+    assert_eq!(generator.advance(), None);
+    assert!(generator.finished() && !generator.always_ready());
+}
+
+#[test]
+fn a_short_buffer_takes_no_frame() {
+    let mut generator = generator(64, 1, None);
+    assert_eq!(generator.next_into(&mut [0; 63]), 0);
+    assert_eq!(generator.made(), 0);
+    generator.patch(&mut [0; 10], 1);
+}
+
+#[test]
+fn a_burst_ends_with_nothing_once() {
+    let config = GeneratorConfig { burst: 3, ..GeneratorConfig::default() };
+    let mut generator = Generator::new(config, monotonic()).unwrap();
+    let mut buf = [0; 64];
+    let got: Vec<bool> = (0..12).map(|_| generator.recv(&mut buf).unwrap().is_some()).collect();
+    let pattern = [true, true, true, false];
+    assert_eq!(got, pattern.repeat(3));
+}
+
+#[test]
+fn the_rate_is_kept_and_late_frames_are_due_at_once() {
+    let now = Arc::new(Mutex::new(Duration::from_secs(100)));
+    let clock = {
+        let now = now.clone();
+        Box::new(move || *now.lock().unwrap())
+    };
+    let config = GeneratorConfig { rate: 1000, burst: 4, ..GeneratorConfig::default() };
+    let mut generator = Generator::new(config, clock).unwrap();
+    let mut buf = [0; 64];
+    let mut drain = || {
+        let mut n = 0;
+        while generator.recv(&mut buf).unwrap().is_some() {
+            n += 1;
+        }
+        n
+    };
+    let mut at = |millis: u64| {
+        *now.lock().unwrap() = Duration::from_secs(100) + Duration::from_millis(millis);
+        drain()
+    };
+    assert_eq!(at(0), 4);
+    assert_eq!(at(3), 0);
+    assert_eq!(at(4), 4);
+    assert_eq!(at(7), 0);
+    assert_eq!(at(1000), 1000 - 8 + 4);
+    // A clock that steps back brings nothing and breaks nothing.
+    assert_eq!(at(10), 0);
+    assert_eq!(at(2000), 1000);
+}
+
+#[test]
+fn bounds_are_refused() {
+    let with = |change: fn(&mut GeneratorConfig)| {
+        let mut config = GeneratorConfig::default();
+        change(&mut config);
+        Generator::new(config, monotonic()).map(drop)
+    };
+    assert_eq!(with(|c| c.size = 13), Err(GeneratorError::Size(13)));
+    assert_eq!(with(|c| c.size = 65_536), Err(GeneratorError::Size(65_536)));
+    assert_eq!(with(|c| c.burst = 0), Err(GeneratorError::Burst));
+    assert_eq!(with(|c| c.flows = 65_537), Err(GeneratorError::Flows(65_537)));
+    assert_eq!(with(|c| c.flows = 65_536), Ok(()));
+}

@@ -1,0 +1,154 @@
+//! Capture files, pcap and pcapng, in both directions.
+//!
+//! Reading is bounded: a record larger than [`MAX_RECORD`] is an error, never
+//! an allocation. Writing keeps frames byte for byte, except that an
+//! unfinished checksum is finished, so that a reader does not see a bad one.
+
+mod port;
+mod reader;
+mod writer;
+
+use std::{fmt, io, path::PathBuf};
+
+pub use port::{PcapInput, PcapOutput, PcapPort};
+pub use reader::CaptureReader;
+pub use writer::{CaptureWriter, Direction};
+
+/// Largest packet record or block, in bytes, that is read into memory; four
+/// times what libpcap's largest snapshot needs.
+pub const MAX_RECORD: usize = 1 << 20;
+
+/// Snapshot length written to capture files, libpcap's largest.
+pub const SNAPLEN: u32 = 262_144;
+
+/// `LINKTYPE_ETHERNET`.
+pub(crate) const ETHERNET: u16 = 1;
+
+/// The two formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CaptureFormat {
+    /// The old one: one link type a file. Written with nanosecond times.
+    Pcap,
+    /// The new one: blocks, interfaces, directions.
+    PcapNg,
+}
+
+impl CaptureFormat {
+    /// The format that a file's extension asks for.
+    #[must_use]
+    pub fn from_extension(path: &std::path::Path) -> Option<CaptureFormat> {
+        let extension = path.extension()?.to_str()?;
+        match extension.to_ascii_lowercase().as_str() {
+            "pcap" => Some(CaptureFormat::Pcap),
+            "pcapng" => Some(CaptureFormat::PcapNg),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CaptureFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CaptureFormat::Pcap => "pcap",
+            CaptureFormat::PcapNg => "pcapng",
+        })
+    }
+}
+
+/// Why a capture file could not be read or written.
+///
+/// Offsets are in bytes from the start of the file, at the start of the record
+/// or block in question.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// The file could not be opened, read or written.
+    #[error("{}: {operation} failed: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        operation: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The output's extension names no format.
+    #[error("{}: the extension says no format; name the file .pcap or .pcapng", path.display())]
+    Extension {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file does not start as a capture does.
+    #[error(
+        "{}: starts with {found:02x?}, which is neither pcap nor pcapng; convert it with `editcap -F pcapng IN OUT`",
+        path.display()
+    )]
+    Magic {
+        /// The file.
+        path: PathBuf,
+        /// Its first bytes, as many as there are, at most four.
+        found: Vec<u8>,
+    },
+    /// The frames are not Ethernet.
+    #[error(
+        "{}: offset {offset}: link type {found}, only Ethernet (1) can be sent; convert it with `tcprewrite` or capture on an Ethernet interface",
+        path.display()
+    )]
+    LinkType {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// The link type.
+        found: i64,
+    },
+    /// The file ends within a record.
+    #[error(
+        "{}: offset {offset}: the record has {expected} bytes and the file ends after {found}; the capture was cut short, mend it with `editcap IN OUT`",
+        path.display()
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Where the record starts.
+        offset: u64,
+        /// Bytes that the record says it has.
+        expected: u64,
+        /// Bytes that there are.
+        found: u64,
+    },
+    /// A record is larger than anything real.
+    #[error(
+        "{}: offset {offset}: a record of {length} bytes, at most 1048576 are read; the file is damaged",
+        path.display()
+    )]
+    RecordTooLong {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// The length that the record claims.
+        length: u64,
+    },
+    /// A record contradicts itself.
+    #[error("{}: offset {offset}: {what}; the file is damaged", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A time that the format cannot hold.
+    #[error("{}: the time {seconds} s since 1970 does not fit the format; write .pcapng", path.display())]
+    Time {
+        /// The file.
+        path: PathBuf,
+        /// The time.
+        seconds: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,360 @@
+//! Reading captures, one record at a time, in bounded memory.
+//!
+//! The record's length is read and bounded here first; only a record that is
+//! whole in the buffer goes to the parser.
+
+use std::{
+    fs::File,
+    io::{ErrorKind, Read},
+    path::{Path, PathBuf},
+};
+
+use pcap_parser::{
+    Block, PcapHeader, parse_block_be, parse_block_le, parse_pcap_frame, parse_pcap_frame_be,
+    parse_pcap_header, traits::PcapNGPacketBlock,
+};
+
+use super::{CaptureError, CaptureFormat, ETHERNET, MAX_RECORD};
+
+/// Bytes read at once.
+const CHUNK: usize = 64 * 1024;
+/// Most interfaces that a pcapng section may describe.
+const MAX_INTERFACES: usize = 4096;
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const OBSOLETE_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const ENHANCED_PACKET: u32 = 6;
+
+/// Reads the frames of a pcap or pcapng file in their order.
+#[derive(Debug)]
+pub struct CaptureReader<R = File> {
+    source: Source<R>,
+    big_endian: bool,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Pcap,
+    /// The interfaces of the section so far.
+    PcapNg(Vec<Interface>),
+}
+
+#[derive(Debug)]
+struct Interface {
+    link: u16,
+    /// 0 for no limit.
+    snaplen: u32,
+}
+
+impl CaptureReader<File> {
+    /// Opens a capture; its first bytes say which format it is.
+    ///
+    /// # Errors
+    /// The file is no capture of Ethernet frames, or cannot be read.
+    pub fn open(path: &Path) -> Result<Self, CaptureError> {
+        let file = File::open(path).map_err(|source| CaptureError::Io {
+            path: path.to_owned(),
+            operation: "opening it",
+            source,
+        })?;
+        Self::new(file, path)
+    }
+}
+
+impl<R: Read> CaptureReader<R> {
+    /// Reads a capture from any source; `path` is for the errors only.
+    ///
+    /// # Errors
+    /// The source is no capture of Ethernet frames, or cannot be read.
+    pub fn new(source: R, path: &Path) -> Result<Self, CaptureError> {
+        let mut source = Source::new(source, path);
+        let have = source.fill(4)?;
+        let magic = source.bytes()[..have.min(4)].to_vec();
+        let (big_endian, kind) = match magic[..] {
+            [0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1] => (false, Kind::Pcap),
+            [0xa1, 0xb2, 0xc3, 0xd4] | [0xa1, 0xb2, 0x3c, 0x4d] => (true, Kind::Pcap),
+            // The order of the bytes stands in the section header.
+            [0x0a, 0x0d, 0x0d, 0x0a] => (false, Kind::PcapNg(Vec::new())),
+            _ => {
+                return Err(CaptureError::Magic { path: path.to_owned(), found: magic });
+            }
+        };
+        let mut reader = CaptureReader { source, big_endian, kind };
+        if let Kind::Pcap = reader.kind {
+            reader.file_header()?;
+        }
+        Ok(reader)
+    }
+
+    /// The file's format.
+    #[must_use]
+    pub fn format(&self) -> CaptureFormat {
+        match self.kind {
+            Kind::Pcap => CaptureFormat::Pcap,
+            Kind::PcapNg(_) => CaptureFormat::PcapNg,
+        }
+    }
+
+    /// The next frame, or `None` at the end of the file. It stays valid until
+    /// the next call.
+    ///
+    /// # Errors
+    /// The file is damaged or not Ethernet; what is left of it cannot be read.
+    pub fn next_frame(&mut self) -> Result<Option<&[u8]>, CaptureError> {
+        let found = match &mut self.kind {
+            Kind::Pcap => next_record(&mut self.source, self.big_endian)?,
+            Kind::PcapNg(interfaces) => {
+                next_packet(&mut self.source, &mut self.big_endian, interfaces)?
+            }
+        };
+        let Some(Span { start, len, record }) = found else {
+            return Ok(None);
+        };
+        let at = self.source.position + start;
+        self.source.consume(record);
+        Ok(Some(&self.source.buffer[at..at + len]))
+    }
+
+    fn file_header(&mut self) -> Result<(), CaptureError> {
+        self.source.need(24)?;
+        let (path, offset) = (&self.source.path, self.source.offset);
+        let Ok((_, header)) = parse_pcap_header(self.source.bytes()) else {
+            return Err(self.source.malformed("the file header does not parse"));
+        };
+        let PcapHeader { version_major: 2, network, .. } = header else {
+            return Err(self.source.malformed("a version of the format other than 2"));
+        };
+        // The upper bits tell of a frame check sequence, which would be sent
+        // as payload.
+        if network.0 != i32::from(ETHERNET) {
+            let found = i64::from(network.0);
+            return Err(CaptureError::LinkType { path: path.clone(), offset, found });
+        }
+        self.source.consume(24);
+        Ok(())
+    }
+}
+
+/// A frame within the record at the source's position.
+struct Span {
+    start: usize,
+    len: usize,
+    record: usize,
+}
+
+fn next_record<R: Read>(
+    source: &mut Source<R>,
+    big_endian: bool,
+) -> Result<Option<Span>, CaptureError> {
+    if source.fill(1)? == 0 {
+        return Ok(None);
+    }
+    source.need(16)?;
+    let captured = source.u32_at(8, big_endian) as usize;
+    let record = captured.saturating_add(16);
+    source.need(record)?;
+    let parse = if big_endian { parse_pcap_frame_be } else { parse_pcap_frame };
+    match parse(source.bytes()) {
+        Ok((_, block)) if block.data.len() == captured => {
+            Ok(Some(Span { start: 16, len: captured, record }))
+        }
+        _ => Err(source.malformed("the record does not parse")),
+    }
+}
+
+fn next_packet<R: Read>(
+    source: &mut Source<R>,
+    big_endian: &mut bool,
+    interfaces: &mut Vec<Interface>,
+) -> Result<Option<Span>, CaptureError> {
+    loop {
+        if source.fill(1)? == 0 {
+            return Ok(None);
+        }
+        source.need(12)?;
+        let kind = source.u32_at(0, *big_endian);
+        if kind == SECTION {
+            *big_endian = match source.bytes()[8..12] {
+                [0x4d, 0x3c, 0x2b, 0x1a] => false,
+                [0x1a, 0x2b, 0x3c, 0x4d] => true,
+                _ => return Err(source.malformed("a section without its byte-order magic")),
+            };
+            interfaces.clear();
+        }
+        let length = source.u32_at(4, *big_endian) as usize;
+        if length < 12 || !length.is_multiple_of(4) {
+            return Err(source.malformed("a block length that is below 12 or not a multiple of 4"));
+        }
+        if !matches!(kind, SECTION | INTERFACE | OBSOLETE_PACKET | SIMPLE_PACKET | ENHANCED_PACKET)
+        {
+            source.skip(length)?;
+            continue;
+        }
+        source.need(length)?;
+        if source.u32_at(length - 4, *big_endian) as usize != length {
+            return Err(source.malformed("a block whose two lengths differ"));
+        }
+        let parse = if *big_endian { parse_block_be } else { parse_block_le };
+        let Ok((_, block)) = parse(&source.bytes()[..length]) else {
+            return Err(source.malformed("a block that does not parse"));
+        };
+        let data = match block {
+            Block::InterfaceDescription(found) if interfaces.len() < MAX_INTERFACES => {
+                // 16 bits in the file, so this never wraps.
+                let link = found.linktype.0 as u16;
+                interfaces.push(Interface { link, snaplen: found.snaplen });
+                None
+            }
+            Block::InterfaceDescription(_) => {
+                return Err(source.malformed("a section of more than 4096 interfaces"));
+            }
+            Block::EnhancedPacket(found) => {
+                let captured = found.caplen as usize;
+                if captured > found.data.len() {
+                    return Err(source.malformed("a packet longer than its block"));
+                }
+                Some((found.if_id as usize, 28, captured))
+            }
+            Block::SimplePacket(found) => {
+                let limit = match interfaces.first() {
+                    Some(Interface { snaplen: 1.., .. }) => interfaces[0].snaplen as usize,
+                    _ => usize::MAX,
+                };
+                Some((0, 12, found.packet_data().len().min(limit)))
+            }
+            Block::SectionHeader(_) => None,
+            _ => {
+                return Err(source.malformed(
+                    "an obsolete packet block; rewrite the file with `editcap -F pcapng`",
+                ));
+            }
+        };
+        let Some((interface, start, len)) = data else {
+            source.consume(length);
+            continue;
+        };
+        match interfaces.get(interface) {
+            Some(&Interface { link: ETHERNET, .. }) => {}
+            Some(&Interface { link, .. }) => {
+                return Err(CaptureError::LinkType {
+                    path: source.path.clone(),
+                    offset: source.offset,
+                    found: i64::from(link),
+                });
+            }
+            None => return Err(source.malformed("a packet of an interface not described")),
+        }
+        return Ok(Some(Span { start, len, record: length }));
+    }
+}
+
+/// A window on the file, of at most [`MAX_RECORD`] and a chunk.
+#[derive(Debug)]
+struct Source<R> {
+    reader: R,
+    path: PathBuf,
+    buffer: Vec<u8>,
+    /// Start of what is unread in `buffer`.
+    position: usize,
+    /// The same as an offset in the file.
+    offset: u64,
+    ended: bool,
+}
+
+impl<R: Read> Source<R> {
+    fn new(reader: R, path: &Path) -> Self {
+        Source {
+            reader,
+            path: path.to_owned(),
+            buffer: Vec::new(),
+            position: 0,
+            offset: 0,
+            ended: false,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.position..]
+    }
+
+    /// Reads until `want` bytes are there or the file ends; says how many are.
+    fn fill(&mut self, want: usize) -> Result<usize, CaptureError> {
+        let have = self.buffer.len() - self.position;
+        if have >= want || self.ended {
+            return Ok(have);
+        }
+        self.buffer.drain(..self.position);
+        self.position = 0;
+        while self.buffer.len() < want && !self.ended {
+            let old = self.buffer.len();
+            self.buffer.resize(old + CHUNK, 0);
+            let read = self.reader.read(&mut self.buffer[old..]);
+            self.buffer.truncate(old + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => self.ended = true,
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(source) => {
+                    let path = self.path.clone();
+                    return Err(CaptureError::Io { path, operation: "reading it", source });
+                }
+            }
+        }
+        Ok(self.buffer.len())
+    }
+
+    /// Reads a record of `want` bytes, or says what is wrong with it.
+    fn need(&mut self, want: usize) -> Result<(), CaptureError> {
+        let (path, offset) = (self.path.clone(), self.offset);
+        if want > MAX_RECORD {
+            return Err(CaptureError::RecordTooLong { path, offset, length: want as u64 });
+        }
+        let have = self.fill(want)?;
+        if have < want {
+            let (expected, found) = (want as u64, have as u64);
+            return Err(CaptureError::Truncated { path, offset, expected, found });
+        }
+        Ok(())
+    }
+
+    fn consume(&mut self, len: usize) {
+        self.position += len;
+        self.offset += len as u64;
+    }
+
+    /// Passes over a block of any length without holding it.
+    fn skip(&mut self, len: usize) -> Result<(), CaptureError> {
+        let start = self.offset;
+        let mut left = len;
+        while left > 0 {
+            let have = self.fill(1)?.min(left);
+            if have == 0 {
+                return Err(CaptureError::Truncated {
+                    path: self.path.clone(),
+                    offset: start,
+                    expected: len as u64,
+                    found: (len - left) as u64,
+                });
+            }
+            self.consume(have);
+            left -= have;
+        }
+        Ok(())
+    }
+
+    /// A word of the record at the position, which `need` has fetched.
+    fn u32_at(&self, at: usize, big_endian: bool) -> u32 {
+        let word: [u8; 4] = match self.bytes().get(at..at + 4) {
+            Some(&[a, b, c, d]) => [a, b, c, d],
+            _ => [0; 4],
+        };
+        if big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+    }
+
+    fn malformed(&self, what: &'static str) -> CaptureError {
+        CaptureError::Malformed { path: self.path.clone(), offset: self.offset, what }
+    }
+}

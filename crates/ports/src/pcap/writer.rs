@@ -1,0 +1,189 @@
+//! Writing captures: little-endian, nanosecond times, one Ethernet interface.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use grantway_netif::{Checksum, Offload};
+
+use super::{CaptureError, CaptureFormat, ETHERNET, SNAPLEN};
+use crate::headers::finish_checksum;
+
+/// Bytes kept back before they are written out unasked.
+const BUFFER: usize = 256 * 1024;
+
+/// Which way a frame went, for formats that can say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Received from the port.
+    Inbound,
+    /// Sent to the port.
+    Outbound,
+}
+
+/// Writes frames to a capture; what is buffered goes out with
+/// [`flush`](Self::flush) or when this is dropped.
+#[derive(Debug)]
+pub struct CaptureWriter<W: Write = File> {
+    out: BufWriter<W>,
+    path: PathBuf,
+    format: CaptureFormat,
+    scratch: Vec<u8>,
+}
+
+impl CaptureWriter<File> {
+    /// Creates the file, or empties it, in the format of its extension.
+    ///
+    /// # Errors
+    /// The extension is neither `.pcap` nor `.pcapng`, or the file cannot be
+    /// written.
+    pub fn create(path: &Path) -> Result<Self, CaptureError> {
+        let format = CaptureFormat::from_extension(path)
+            .ok_or_else(|| CaptureError::Extension { path: path.to_owned() })?;
+        let file = File::create(path).map_err(|source| CaptureError::Io {
+            path: path.to_owned(),
+            operation: "creating it",
+            source,
+        })?;
+        Self::new(file, path, format)
+    }
+}
+
+impl<W: Write> CaptureWriter<W> {
+    /// Writes to any sink; `path` is for the errors only.
+    ///
+    /// # Errors
+    /// The file's header could not be written.
+    pub fn new(sink: W, path: &Path, format: CaptureFormat) -> Result<Self, CaptureError> {
+        let out = BufWriter::with_capacity(BUFFER, sink);
+        let mut writer = CaptureWriter { out, path: path.to_owned(), format, scratch: Vec::new() };
+        writer.header().map_err(|source| writer.failed(source))?;
+        // A reader that follows the file finds a whole, empty capture.
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    /// The file's format.
+    #[must_use]
+    pub fn format(&self) -> CaptureFormat {
+        self.format
+    }
+
+    /// Writes one frame. An unfinished checksum is finished in the copy that
+    /// is written; says whether it was. Where the headers are not found, the
+    /// frame is written as it is.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the time does not fit its format.
+    pub fn write(
+        &mut self,
+        time: Duration,
+        frame: &[u8],
+        offload: Offload,
+        direction: Option<Direction>,
+    ) -> Result<bool, CaptureError> {
+        if offload.checksum != Checksum::Partial {
+            self.record(time, frame, direction)?;
+            return Ok(false);
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch.extend_from_slice(frame);
+        let finished = finish_checksum(&mut scratch).is_ok();
+        let result = self.record(time, &scratch, direction);
+        self.scratch = scratch;
+        result.map(|()| finished)
+    }
+
+    /// Writes out what is buffered.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn flush(&mut self) -> Result<(), CaptureError> {
+        self.out.flush().map_err(|source| self.failed(source))
+    }
+
+    fn record(
+        &mut self,
+        time: Duration,
+        frame: &[u8],
+        direction: Option<Direction>,
+    ) -> Result<(), CaptureError> {
+        let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        if length > SNAPLEN {
+            let source = io::Error::other("a frame longer than 262144 bytes");
+            return Err(self.failed(source));
+        }
+        let done = match self.format {
+            CaptureFormat::Pcap => {
+                let Ok(seconds) = u32::try_from(time.as_secs()) else {
+                    let seconds = time.as_secs();
+                    return Err(CaptureError::Time { path: self.path.clone(), seconds });
+                };
+                let words = [seconds, time.subsec_nanos(), length, length];
+                self.words(&words).and_then(|()| self.out.write_all(frame))
+            }
+            CaptureFormat::PcapNg => self.enhanced_packet(time, frame, length, direction),
+        };
+        done.map_err(|source| self.failed(source))
+    }
+
+    fn header(&mut self) -> io::Result<()> {
+        match self.format {
+            CaptureFormat::Pcap => {
+                // Magic of nanosecond times, version 2.4, zone, accuracy.
+                let link = u32::from(ETHERNET);
+                self.words(&[0xa1b2_3c4d, 0x0004_0002, 0, 0, SNAPLEN, link])
+            }
+            CaptureFormat::PcapNg => {
+                // Section header: byte order, version 1.0, length unknown.
+                let unknown = u32::MAX;
+                self.words(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, unknown, unknown, 28])?;
+                // Interface: link type, snapshot length, if_tsresol (option 9,
+                // one byte) of 10^-9 s, end of options.
+                let resolution = 9 | 1 << 16;
+                self.words(&[1, 32, u32::from(ETHERNET), SNAPLEN, resolution, 9, 0, 32])
+            }
+        }
+    }
+
+    fn enhanced_packet(
+        &mut self,
+        time: Duration,
+        frame: &[u8],
+        length: u32,
+        direction: Option<Direction>,
+    ) -> io::Result<()> {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let padding = frame.len().wrapping_neg() % 4;
+        let options = if direction.is_some() { 12 } else { 0 };
+        let total = 32 + length + padding as u32 + options;
+        let (high, low) = ((nanos >> 32) as u32, nanos as u32);
+        self.words(&[6, total, 0, high, low, length, length])?;
+        self.out.write_all(frame)?;
+        self.out.write_all(&[0; 3][..padding])?;
+        if let Some(direction) = direction {
+            // epb_flags: option 2 of four bytes, then the end of options.
+            let flags = match direction {
+                Direction::Inbound => 1,
+                Direction::Outbound => 2,
+            };
+            self.words(&[2 | 4 << 16, flags, 0])?;
+        }
+        self.words(&[total])
+    }
+
+    fn words(&mut self, words: &[u32]) -> io::Result<()> {
+        for word in words {
+            self.out.write_all(&word.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> CaptureError {
+        CaptureError::Io { path: self.path.clone(), operation: "writing it", source }
+    }
+}

@@ -1,0 +1,310 @@
+//! The seam: one frame at a time, all of it or nothing.
+
+use std::os::fd::BorrowedFd;
+
+use grantway_netif::Offload;
+
+use crate::{TapError, checker::FlowReport, pcap::CaptureError, tap::TapOffloads};
+
+/// Smallest buffer, in bytes, that [`Port::recv`] is to be given.
+///
+/// A GSO frame holds an IP packet of up to 65,535 bytes behind an Ethernet
+/// header and up to two VLAN tags, which is 65,557; the rest is slack.
+pub const RECV_BUFFER: usize = 65_536 + 128;
+
+/// Length of an Ethernet header without tags, in bytes; no port takes less.
+pub const ETHERNET_HEADER: usize = 14;
+
+/// A frame in private memory and what travels beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameMeta {
+    /// Length of the frame at the start of the buffer, in bytes, without FCS.
+    pub len: usize,
+    /// Checksum and segmentation state.
+    pub offload: Offload,
+}
+
+/// Where frames go to and come from, beyond the vif.
+///
+/// A port never blocks and is driven by one thread. Two kinds of trouble are
+/// kept apart: [`SendError::Dropped`] costs one frame, is counted by the port
+/// and never repeats by itself; [`PortError`] ends the port.
+pub trait Port: Send {
+    /// Sends one frame, all of it or nothing.
+    ///
+    /// # Errors
+    /// [`SendError::Busy`]: nothing was taken, try again when the descriptor
+    /// is writable or after a pause. [`SendError::Dropped`]: the frame cannot
+    /// be sent by this port and was counted. [`SendError::Failed`]: the port
+    /// is of no more use.
+    fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError>;
+
+    /// Ends a burst: ports that buffer write out here.
+    ///
+    /// # Errors
+    /// What was buffered could not be written; the port is of no more use.
+    fn flush(&mut self) -> Result<(), PortError>;
+
+    /// Receives one frame into `buf`, or `Ok(None)` when there is none now.
+    ///
+    /// `buf` is to hold [`RECV_BUFFER`] bytes. A frame that does not fit, or
+    /// whose offload the network side has not agreed to, is dropped and
+    /// counted, and the next one is tried.
+    ///
+    /// # Errors
+    /// The port is of no more use.
+    fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError>;
+
+    /// The descriptor that is readable while `recv` has something.
+    ///
+    /// `None` for a port that has none, which is to be polled if
+    /// [`always_ready`](Port::always_ready) and never asked otherwise.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether `recv` may have something that no descriptor announces
+    /// (a generator, a capture file not yet at its end).
+    fn always_ready(&self) -> bool;
+
+    /// The name that operators see.
+    fn name(&self) -> &str;
+
+    /// What has passed so far.
+    fn counters(&self) -> &Counters;
+
+    /// Says which unfinished frames `recv` may hand over from now on: what the
+    /// frontend at the other end can take. It may change while the port is
+    /// open. Ports that only have finished frames ignore it.
+    ///
+    /// # Errors
+    /// The platform refused the change; the earlier setting still stands.
+    fn set_offloads(&mut self, offloads: TapOffloads) -> Result<(), PortError> {
+        let _ = offloads;
+        Ok(())
+    }
+
+    /// Says whether frames can cross the vif behind the port now: an interface
+    /// shows it as its carrier. Ports without a link ignore it.
+    ///
+    /// # Errors
+    /// The platform refused the change.
+    fn set_link(&mut self, up: bool) -> Result<(), PortError> {
+        let _ = up;
+        Ok(())
+    }
+
+    /// Says that the vif is gone for good: what would outlive this process (a
+    /// persistent interface) goes with the port.
+    ///
+    /// # Errors
+    /// The platform refused.
+    fn remove(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    /// What became of numbered test frames, for a port that judges them.
+    fn checked(&self) -> Option<CheckReport> {
+        None
+    }
+}
+
+/// What became of the numbered test frames sent to a port.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct CheckReport {
+    /// All flows together.
+    pub total: FlowReport,
+    /// Frames that were damaged.
+    pub corrupt: u64,
+    /// Frames that were not the generator's.
+    pub foreign: u64,
+}
+
+/// A port's name and counters at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortReport {
+    /// The name that operators see.
+    pub name: String,
+    /// What has passed and what was dropped.
+    pub counters: Counters,
+    /// What became of numbered test frames, where the port judges them.
+    pub checked: Option<CheckReport>,
+}
+
+impl PortReport {
+    /// Reads a port.
+    #[must_use]
+    pub fn of(port: &dyn Port) -> Self {
+        Self {
+            name: port.name().to_owned(),
+            counters: port.counters().clone(),
+            checked: port.checked(),
+        }
+    }
+}
+
+/// Why a frame was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The port would have to wait; nothing was taken and nothing counted as
+    /// dropped.
+    #[error("the port is busy; send again later")]
+    Busy,
+    /// This frame was dropped, and counted under its reason.
+    #[error("frame dropped: {0}")]
+    Dropped(DropReason),
+    /// The port is of no more use.
+    #[error(transparent)]
+    Failed(#[from] PortError),
+}
+
+/// Why a port is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// A system call failed in a way that no later frame can mend.
+    #[error("{port}: {operation} failed: {source}")]
+    Io {
+        /// The port's name.
+        port: String,
+        /// What was being done.
+        operation: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The interface behind the port was deleted.
+    #[error("{port}: the interface is gone (deleted by another program?); open the port again")]
+    Gone {
+        /// The name it was last known by.
+        port: String,
+    },
+    /// A TAP could not be set up or changed.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// A capture file could not be read or written.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+}
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Why one frame was dropped; each reason is a counter.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum DropReason { $($(#[$doc])* $name,)* }
+
+        impl DropReason {
+            /// Every reason, in the order of the counters.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$name,)*];
+
+            /// The counter's name: lower case, words joined by `-`.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(DropReason::$name => $text,)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// The interface is administratively down.
+    InterfaceDown = "interface-down",
+    /// Shorter than an Ethernet header.
+    TooShort = "too-short",
+    /// Longer than the port or the buffer holds.
+    TooLong = "too-long",
+    /// An unfinished checksum on a frame that is neither IPv4 nor IPv6.
+    NotIp = "not-ip",
+    /// An unfinished checksum, and the frame ends within its headers, or
+    /// before the length that its IP header claims.
+    Truncated = "truncated-headers",
+    /// An unfinished checksum, and an IP or TCP header contradicts itself
+    /// (version, IHL or data offset).
+    BadHeader = "bad-header",
+    /// An unfinished checksum on a fragment, which has none of its own.
+    Fragment = "fragment",
+    /// More IPv6 extension headers than any real packet carries.
+    ExtensionChain = "extension-chain",
+    /// An unfinished checksum on something other than TCP or UDP.
+    OtherTransport = "other-transport",
+    /// Segmentation asked of a frame that is not TCP.
+    GsoNotTcp = "gso-not-tcp",
+    /// Segmentation asked for the other IP version than the frame has.
+    GsoWrongFamily = "gso-wrong-family",
+    /// Segmentation asked with a segment size of 0.
+    GsoZeroSize = "gso-zero-size",
+    /// Segmentation asked of a frame whose checksum is not unfinished.
+    GsoNotPartial = "gso-not-partial",
+    /// Received with a kind of segmentation that netif does not have.
+    GsoUnknown = "gso-unknown",
+    /// Received with segmentation that is switched off (a frame that was
+    /// queued before [`Port::set_offloads`]).
+    GsoNotWanted = "gso-not-wanted",
+    /// The kernel refused the frame as malformed.
+    Rejected = "rejected",
+    /// The kernel had no memory for the frame.
+    NoMemory = "no-memory",
+    /// This port only receives.
+    ReceiveOnly = "receive-only",
+}
+
+impl std::fmt::Display for DropReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a port has passed and dropped.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames sent.
+    pub sent: u64,
+    /// Bytes sent, without FCS.
+    pub sent_bytes: u64,
+    /// Frames received.
+    pub received: u64,
+    /// Bytes received, without FCS.
+    pub received_bytes: u64,
+    /// Sends answered with [`SendError::Busy`].
+    pub busy: u64,
+    /// Unfinished checksums that the port finished in software.
+    pub checksummed: u64,
+    dropped: [u64; DropReason::ALL.len()],
+}
+
+impl Counters {
+    /// Frames dropped for `reason`, in both directions.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// Frames dropped for any reason, in both directions.
+    #[must_use]
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+
+    /// The reasons that occurred, with their counts.
+    pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        let all = DropReason::ALL.iter().map(|&r| (r, self.dropped(r)));
+        all.filter(|&(_, n)| n > 0)
+    }
+
+    pub(crate) fn count_sent(&mut self, len: usize) {
+        self.sent += 1;
+        self.sent_bytes += len as u64;
+    }
+
+    pub(crate) fn count_received(&mut self, len: usize) {
+        self.received += 1;
+        self.received_bytes += len as u64;
+    }
+
+    pub(crate) fn drop_one(&mut self, reason: DropReason) {
+        self.dropped[reason as usize] += 1;
+    }
+
+    /// Counts a drop and makes the error of it.
+    pub(crate) fn refuse(&mut self, reason: DropReason) -> SendError {
+        self.drop_one(reason);
+        SendError::Dropped(reason)
+    }
+}

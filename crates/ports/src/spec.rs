@@ -1,0 +1,276 @@
+//! How a command line names a port.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use crate::{
+    checker::{CheckPort, Checker},
+    clock::{monotonic, wall},
+    generator::{Generator, GeneratorConfig, GeneratorError},
+    null::Null,
+    pcap::{CaptureFormat, PcapPort},
+    port::{Port, PortError},
+    tap::{Tap, TapConfig, TapError, check_name},
+};
+
+const SYNTAX: &str = "tap[:NAME], null, check, \
+     generator[:size=N,rate=N,burst=N,flows=N,count=N], pcap:in=FILE and/or out=FILE";
+
+/// A port as written on a command line.
+///
+/// ```
+/// use grantway_ports::PortSpec;
+///
+/// let spec: PortSpec = "generator:size=64,rate=1M,flows=4".parse()?;
+/// let PortSpec::Generator(config) = spec else { unreachable!() };
+/// assert_eq!((config.size, config.rate, config.flows), (64, 1_000_000, 4));
+/// # Ok::<(), grantway_ports::SpecError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortSpec {
+    /// `tap` or `tap:NAME`.
+    Tap {
+        /// The interface; `None` lets the kernel choose.
+        name: Option<String>,
+    },
+    /// `null`.
+    Null,
+    /// `generator` or `generator:KEY=N,...`. Numbers may end in k, M or G,
+    /// powers of 1000.
+    Generator(GeneratorConfig),
+    /// `check`.
+    Check,
+    /// `pcap:in=FILE,out=FILE`, at least one of the two. A file's name cannot
+    /// hold a comma.
+    Pcap {
+        /// The capture to play.
+        input: Option<PathBuf>,
+        /// The capture to write.
+        output: Option<PathBuf>,
+    },
+}
+
+/// What is wrong with a port spec.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// No such kind of port.
+    #[error("port {found:?}: no such kind; expected one of {SYNTAX}")]
+    Kind {
+        /// What stands before the colon.
+        found: String,
+    },
+    /// The kind takes nothing after a colon.
+    #[error("port {kind:?}: {found:?} after the colon, expected nothing; write just `{kind}`")]
+    Surplus {
+        /// The kind.
+        kind: &'static str,
+        /// What stands after the colon.
+        found: String,
+    },
+    /// Something that is no `KEY=VALUE`.
+    #[error("port {kind:?}: {found:?}, expected KEY=VALUE with a KEY of {expected}")]
+    Pair {
+        /// The kind.
+        kind: &'static str,
+        /// What was found.
+        found: String,
+        /// The keys there are.
+        expected: &'static str,
+    },
+    /// A key that the kind does not have.
+    #[error("port {kind:?}: no key {found:?}; expected one of {expected}")]
+    Key {
+        /// The kind.
+        kind: &'static str,
+        /// What was found.
+        found: String,
+        /// The keys there are.
+        expected: &'static str,
+    },
+    /// A key given twice.
+    #[error("port {kind:?}: key {found:?} is given twice; keep one")]
+    Twice {
+        /// The kind.
+        kind: &'static str,
+        /// The key.
+        found: String,
+    },
+    /// A value that is no number, or too large a one.
+    #[error("port \"generator\": {key}={found:?}, expected a whole number such as 64, 10k or 1M")]
+    Number {
+        /// The key.
+        key: String,
+        /// What was found.
+        found: String,
+    },
+    /// A pcap port with no file.
+    #[error(
+        "port \"pcap\": no file; write pcap:in=FILE to play one, pcap:out=FILE to write one, or both"
+    )]
+    NoFile,
+    /// The name of a file to be written says no format.
+    #[error("port \"pcap\": out={}: the extension says no format; name the file .pcap or .pcapng", .0.display())]
+    Extension(PathBuf),
+    /// A generator out of bounds.
+    #[error(transparent)]
+    Generator(#[from] GeneratorError),
+    /// An interface name that cannot be.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+}
+
+impl PortSpec {
+    /// Opens the port: a TAP with its link up and no offloads yet, captures
+    /// with the wall clock, a generator with the monotonic clock.
+    ///
+    /// # Errors
+    /// The TAP or the file cannot be opened; each error names its remedy.
+    pub fn open(&self) -> Result<Box<dyn Port>, PortError> {
+        Ok(match self {
+            PortSpec::Tap { name } => {
+                let config = TapConfig { name: name.clone(), up: true, ..TapConfig::default() };
+                Box::new(Tap::open(&config)?)
+            }
+            PortSpec::Null => Box::new(Null::new()),
+            PortSpec::Check => Box::new(CheckPort::new(Checker::default())),
+            PortSpec::Generator(config) => {
+                let generator = Generator::new(config.clone(), monotonic());
+                Box::new(generator.map_err(|e| PortError::Io {
+                    port: "generator".to_owned(),
+                    operation: "setting it up",
+                    source: std::io::Error::other(e),
+                })?)
+            }
+            PortSpec::Pcap { input, output } => {
+                Box::new(PcapPort::open(input.as_deref(), output.as_deref(), wall())?)
+            }
+        })
+    }
+}
+
+impl FromStr for PortSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let (kind, rest) = match text.split_once(':') {
+            Some((kind, rest)) => (kind, Some(rest)),
+            None => (text, None),
+        };
+        match kind {
+            "tap" => {
+                let name = rest.map(check_name).transpose()?.map(str::to_owned);
+                Ok(PortSpec::Tap { name })
+            }
+            "null" => bare("null", rest).map(|()| PortSpec::Null),
+            "check" => bare("check", rest).map(|()| PortSpec::Check),
+            "generator" => generator(rest.unwrap_or("")),
+            "pcap" => pcap(rest.unwrap_or("")),
+            _ => Err(SpecError::Kind { found: kind.to_owned() }),
+        }
+    }
+}
+
+impl fmt::Display for PortSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortSpec::Tap { name: None } => f.write_str("tap"),
+            PortSpec::Tap { name: Some(name) } => write!(f, "tap:{name}"),
+            PortSpec::Null => f.write_str("null"),
+            PortSpec::Check => f.write_str("check"),
+            PortSpec::Generator(c) => {
+                let (size, rate, burst, flows) = (c.size, c.rate, c.burst, c.flows);
+                write!(f, "generator:size={size},rate={rate},burst={burst},flows={flows}")?;
+                c.count.map_or(Ok(()), |count| write!(f, ",count={count}"))
+            }
+            PortSpec::Pcap { input, output } => {
+                let side = |key: &str, path: &PathBuf| format!("{key}={}", path.display());
+                let input = input.as_ref().map(|p| side("in", p));
+                let output = output.as_ref().map(|p| side("out", p));
+                let sides: Vec<_> = input.into_iter().chain(output).collect();
+                write!(f, "pcap:{}", sides.join(","))
+            }
+        }
+    }
+}
+
+fn bare(kind: &'static str, rest: Option<&str>) -> Result<(), SpecError> {
+    match rest {
+        None => Ok(()),
+        Some(found) => Err(SpecError::Surplus { kind, found: found.to_owned() }),
+    }
+}
+
+/// Splits `KEY=VALUE,...`; every key at most once.
+fn pairs<'a>(
+    kind: &'static str,
+    expected: &'static str,
+    text: &'a str,
+) -> Result<Vec<(&'a str, &'a str)>, SpecError> {
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    for part in text.split(',').filter(|_| !text.is_empty()) {
+        let pair = part.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
+        let Some((key, value)) = pair else {
+            return Err(SpecError::Pair { kind, found: part.to_owned(), expected });
+        };
+        if !expected.split(", ").any(|e| e == key) {
+            return Err(SpecError::Key { kind, found: key.to_owned(), expected });
+        }
+        if found.iter().any(|(k, _)| *k == key) {
+            return Err(SpecError::Twice { kind, found: key.to_owned() });
+        }
+        found.push((key, value));
+    }
+    Ok(found)
+}
+
+fn generator(text: &str) -> Result<PortSpec, SpecError> {
+    let mut config = GeneratorConfig::default();
+    for (key, value) in pairs("generator", "size, rate, burst, flows, count", text)? {
+        let refuse = || SpecError::Number { key: key.to_owned(), found: value.to_owned() };
+        let number = number(value).ok_or_else(refuse)?;
+        let narrow = || u32::try_from(number).map_err(|_| refuse());
+        match key {
+            "size" => config.size = narrow()? as usize,
+            "rate" => config.rate = number,
+            "burst" => config.burst = narrow()?,
+            "flows" => config.flows = narrow()?,
+            _ => config.count = Some(number),
+        }
+    }
+    config.check()?;
+    Ok(PortSpec::Generator(config))
+}
+
+fn number(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'k' => (&text[..text.len() - 1], 1_000),
+        b'M' => (&text[..text.len() - 1], 1_000_000),
+        b'G' => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1u64),
+    };
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn pcap(text: &str) -> Result<PortSpec, SpecError> {
+    let (mut input, mut output) = (None, None);
+    for (key, value) in pairs("pcap", "in, out", text)? {
+        let path = PathBuf::from(value);
+        if key == "in" {
+            input = Some(path);
+        } else if CaptureFormat::from_extension(&path).is_some() {
+            output = Some(path);
+        } else {
+            return Err(SpecError::Extension(path));
+        }
+    }
+    if input.is_none() && output.is_none() {
+        return Err(SpecError::NoFile);
+    }
+    Ok(PortSpec::Pcap { input, output })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,365 @@
+//! A TAP: a network interface of the host whose other end is this process.
+//!
+//! Frames cross with a `virtio_net_hdr` beside them, so that unfinished
+//! checksums and TCP segmentation pass through in both directions.
+
+mod error;
+mod link;
+mod name;
+mod sys;
+mod vnet;
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use grantway_netif::Offload;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
+
+pub use error::TapError;
+pub use name::{MAX_NAME, check_name};
+
+use crate::port::{
+    Counters, DropReason, ETHERNET_HEADER, FrameMeta, Port, PortError, RECV_BUFFER, SendError,
+};
+use vnet::VnetHeader;
+
+/// Frames that one [`Port::recv`] may drop before it says that there is none.
+const RECV_ATTEMPTS: usize = 64;
+
+/// Which unfinished frames the reading side of a TAP can take.
+///
+/// The kernel finishes what is switched off. Segmentation needs the checksum:
+/// without `checksum`, `tso4` and `tso6` count as off.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TapOffloads {
+    /// Frames whose transport checksum is unfinished.
+    pub checksum: bool,
+    /// TCP over IPv4 frames larger than the MTU.
+    pub tso4: bool,
+    /// TCP over IPv6 frames larger than the MTU.
+    pub tso6: bool,
+}
+
+impl TapOffloads {
+    /// Only finished frames.
+    pub const NONE: TapOffloads = TapOffloads { checksum: false, tso4: false, tso6: false };
+    /// Everything that netif can carry.
+    pub const ALL: TapOffloads = TapOffloads { checksum: true, tso4: true, tso6: true };
+
+    const fn effective(self) -> TapOffloads {
+        TapOffloads {
+            checksum: self.checksum,
+            tso4: self.checksum && self.tso4,
+            tso6: self.checksum && self.tso6,
+        }
+    }
+}
+
+/// How to open a TAP.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct TapConfig {
+    /// Name of the interface, created if there is none; `None` lets the kernel
+    /// choose `tap0`, `tap1`, ...
+    pub name: Option<String>,
+    /// What the reading side can take at first.
+    pub offloads: TapOffloads,
+    /// `Some(true)` keeps the interface when this process ends, `Some(false)`
+    /// makes it go, `None` leaves it as it was.
+    pub persist: Option<bool>,
+    /// MTU in bytes, Ethernet header not counted; `None` leaves it.
+    pub mtu: Option<u32>,
+    /// MAC address of the host's end; `None` leaves it.
+    pub mac: Option<[u8; 6]>,
+    /// Sets the link up.
+    pub up: bool,
+}
+
+impl TapConfig {
+    /// The interface `name`, nothing else asked.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        TapConfig { name: Some(name.to_owned()), ..Self::default() }
+    }
+}
+
+/// An open TAP.
+#[derive(Debug)]
+pub struct Tap {
+    fd: OwnedFd,
+    /// A socket in the network namespace that the TAP was opened in.
+    control: OwnedFd,
+    name: String,
+    offloads: TapOffloads,
+    counters: Counters,
+}
+
+impl Tap {
+    /// Opens the interface, creating it if need be.
+    ///
+    /// # Errors
+    /// See [`TapError`]: each says what to do about it.
+    pub fn open(config: &TapConfig) -> Result<Tap, TapError> {
+        let wanted = match &config.name {
+            Some(name) => check_name(name)?,
+            None => "tap%d",
+        };
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
+            .map_err(|e| error::opening(wanted, e))?;
+        let name = sys::attach(fd.as_fd(), wanted).map_err(|e| error::attaching(wanted, e))?;
+        let control = link::control_socket().map_err(|e| TapError::system(&name, "socket", e))?;
+        let mut tap =
+            Tap { fd, control, name, offloads: TapOffloads::NONE, counters: Counters::default() };
+        tap.call("TUNSETVNETHDRSZ", |fd| sys::set_header_size(fd, VnetHeader::LEN as i32))?;
+        tap.call("TUNSETVNETLE", |fd| sys::set_little_endian(fd, true))?;
+        tap.change_offloads(config.offloads)?;
+        if let Some(persist) = config.persist {
+            tap.set_persist(persist)?;
+        }
+        if let Some(mac) = config.mac {
+            tap.set_mac(mac)?;
+        }
+        if let Some(mtu) = config.mtu {
+            tap.set_mtu(mtu)?;
+        }
+        if config.up {
+            tap.set_up(true)?;
+        }
+        Ok(tap)
+    }
+
+    /// What the reading side takes now.
+    #[must_use]
+    pub fn offloads(&self) -> TapOffloads {
+        self.offloads
+    }
+
+    /// The name that the interface has now; it may have been renamed.
+    ///
+    /// # Errors
+    /// [`TapError::System`], also when the interface was deleted.
+    pub fn current_name(&mut self) -> Result<&str, TapError> {
+        self.name = self.call("TUNGETIFF", sys::current_name)?;
+        Ok(&self.name)
+    }
+
+    /// Keeps the interface when this process ends, or lets it go then.
+    ///
+    /// # Errors
+    /// [`TapError::System`].
+    pub fn set_persist(&mut self, persist: bool) -> Result<(), TapError> {
+        self.call("TUNSETPERSIST", |fd| sys::set_persist(fd, persist))
+    }
+
+    /// Whether the host sees a carrier: the cable in or out.
+    ///
+    /// # Errors
+    /// [`TapError::System`]; Linux older than 5.0 does not know it.
+    pub fn set_carrier(&mut self, carrier: bool) -> Result<(), TapError> {
+        self.call("TUNSETCARRIER", |fd| sys::set_carrier(fd, carrier))
+    }
+
+    /// Sets the link up or down.
+    ///
+    /// # Errors
+    /// [`TapError::NoPermission`] or [`TapError::System`].
+    pub fn set_up(&mut self, up: bool) -> Result<(), TapError> {
+        self.link("setting the link up or down", |s, name| link::set_up(s, name, up))
+    }
+
+    /// Whether the link is administratively up.
+    ///
+    /// # Errors
+    /// [`TapError::System`].
+    pub fn is_up(&mut self) -> Result<bool, TapError> {
+        self.link("reading the link's flags", link::is_up)
+    }
+
+    /// Sets the MTU in bytes, Ethernet header not counted.
+    ///
+    /// # Errors
+    /// [`TapError::NoPermission`], or [`TapError::System`] where the kernel
+    /// has other bounds (68 to 65,521 for a TAP).
+    pub fn set_mtu(&mut self, mtu: u32) -> Result<(), TapError> {
+        self.link("setting the MTU", |s, name| link::set_mtu(s, name, mtu))
+    }
+
+    /// The MTU in bytes, Ethernet header not counted.
+    ///
+    /// # Errors
+    /// [`TapError::System`].
+    pub fn mtu(&mut self) -> Result<u32, TapError> {
+        self.link("reading the MTU", link::mtu)
+    }
+
+    /// The MAC address of the host's end.
+    ///
+    /// # Errors
+    /// [`TapError::System`].
+    pub fn mac(&mut self) -> Result<[u8; 6], TapError> {
+        self.link("reading the MAC address", link::mac)
+    }
+
+    /// Sets the MAC address of the host's end.
+    ///
+    /// # Errors
+    /// [`TapError::NoPermission`], or [`TapError::System`] for an address that
+    /// the kernel does not take (multicast, or all zero).
+    pub fn set_mac(&mut self, mac: [u8; 6]) -> Result<(), TapError> {
+        self.link("setting the MAC address", |s, name| link::set_mac(s, name, mac))
+    }
+
+    fn change_offloads(&mut self, offloads: TapOffloads) -> Result<(), TapError> {
+        let offloads = offloads.effective();
+        self.call("TUNSETOFFLOAD", |fd| sys::set_offloads(fd, offloads))?;
+        self.offloads = offloads;
+        Ok(())
+    }
+
+    fn call<T>(
+        &self,
+        operation: &'static str,
+        f: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<T>,
+    ) -> Result<T, TapError> {
+        f(self.fd.as_fd()).map_err(|e| TapError::system(&self.name, operation, e))
+    }
+
+    /// Runs an operation that goes by name, under the name of this moment.
+    fn link<T>(
+        &mut self,
+        operation: &'static str,
+        f: impl FnOnce(BorrowedFd<'_>, &str) -> rustix::io::Result<T>,
+    ) -> Result<T, TapError> {
+        self.current_name()?;
+        f(self.control.as_fd(), &self.name).map_err(|e| TapError::system(&self.name, operation, e))
+    }
+
+    fn fatal(&self, operation: &'static str, errno: Errno) -> PortError {
+        match errno {
+            Errno::BADFD | Errno::NODEV => PortError::Gone { port: self.name.clone() },
+            _ => PortError::Io { port: self.name.clone(), operation, source: errno.into() },
+        }
+    }
+}
+
+impl Port for Tap {
+    fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
+        if frame.len() < ETHERNET_HEADER {
+            return Err(self.counters.refuse(DropReason::TooShort));
+        }
+        if frame.len() > RECV_BUFFER {
+            return Err(self.counters.refuse(DropReason::TooLong));
+        }
+        let (header, len) = match vnet::outgoing(frame, offload) {
+            Ok(found) => found,
+            Err(reason) => return Err(self.counters.refuse(reason)),
+        };
+        let header = header.encode();
+        let parts = [IoSlice::new(&header), IoSlice::new(&frame[..len])];
+        loop {
+            let errno = match rustix::io::writev(&self.fd, &parts) {
+                // A TAP takes a frame whole or not at all.
+                Ok(_) => {
+                    self.counters.count_sent(len);
+                    return Ok(());
+                }
+                Err(errno) => errno,
+            };
+            return Err(match errno {
+                Errno::INTR => continue,
+                Errno::AGAIN => {
+                    self.counters.busy += 1;
+                    SendError::Busy
+                }
+                Errno::IO => self.counters.refuse(DropReason::InterfaceDown),
+                Errno::INVAL => self.counters.refuse(DropReason::Rejected),
+                Errno::NOBUFS | Errno::NOMEM => self.counters.refuse(DropReason::NoMemory),
+                _ => SendError::Failed(self.fatal("writing a frame", errno)),
+            });
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
+        for _ in 0..RECV_ATTEMPTS {
+            let mut header = [0; VnetHeader::LEN];
+            // One byte too many arrives here, so that a cut frame shows.
+            let mut spill = [0; 1];
+            let mut parts =
+                [IoSliceMut::new(&mut header), IoSliceMut::new(buf), IoSliceMut::new(&mut spill)];
+            let read = match rustix::io::readv(&self.fd, &mut parts) {
+                Ok(read) => read,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => continue,
+                Err(Errno::IO) => {
+                    return Err(PortError::Gone { port: self.name.clone() });
+                }
+                Err(errno) => return Err(self.fatal("reading a frame", errno)),
+            };
+            match self.accept(header, buf, read) {
+                Ok(meta) => return Ok(Some(meta)),
+                Err(reason) => self.counters.drop_one(reason),
+            }
+        }
+        Ok(None)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    fn always_ready(&self) -> bool {
+        false
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn set_offloads(&mut self, offloads: TapOffloads) -> Result<(), PortError> {
+        Ok(self.change_offloads(offloads)?)
+    }
+
+    fn set_link(&mut self, up: bool) -> Result<(), PortError> {
+        Ok(self.set_carrier(up)?)
+    }
+
+    fn remove(&mut self) -> Result<(), PortError> {
+        Ok(self.set_persist(false)?)
+    }
+}
+
+impl Tap {
+    /// Judges what one read brought.
+    fn accept(
+        &mut self,
+        header: [u8; VnetHeader::LEN],
+        buf: &mut [u8],
+        read: usize,
+    ) -> Result<FrameMeta, DropReason> {
+        let len = read.checked_sub(VnetHeader::LEN).ok_or(DropReason::TooShort)?;
+        let frame = buf.get_mut(..len).ok_or(DropReason::TooLong)?;
+        if len < ETHERNET_HEADER {
+            return Err(DropReason::TooShort);
+        }
+        let arrival = vnet::incoming(VnetHeader::decode(header), frame, self.offloads)?;
+        self.counters.checksummed += u64::from(arrival.finished);
+        self.counters.count_received(len);
+        Ok(FrameMeta { len, offload: arrival.offload })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! The `ioctl`s of `/dev/net/tun` and of network interfaces
+//! (`linux/if_tun.h`, `linux/if.h`, `linux/sockios.h`), which no crate wraps.
+
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{c_int, c_uint},
+    os::fd::BorrowedFd,
+};
+
+use rustix::{
+    io::Result,
+    ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl, opcode},
+};
+
+use super::{TapOffloads, name::MAX_NAME};
+
+const TUNSETIFF: Opcode = opcode::write::<c_int>(b'T', 202);
+const TUNSETPERSIST: Opcode = opcode::write::<c_int>(b'T', 203);
+const TUNSETOFFLOAD: Opcode = opcode::write::<c_uint>(b'T', 208);
+const TUNGETIFF: Opcode = opcode::read::<c_uint>(b'T', 210);
+const TUNSETVNETHDRSZ: Opcode = opcode::write::<c_int>(b'T', 216);
+const TUNSETVNETLE: Opcode = opcode::write::<c_int>(b'T', 220);
+const TUNSETCARRIER: Opcode = opcode::write::<c_int>(b'T', 226);
+
+/// Reads the flags of an interface into [`Request::value`].
+pub(super) const SIOCGIFFLAGS: Opcode = 0x8913;
+/// Sets the flags of an interface.
+pub(super) const SIOCSIFFLAGS: Opcode = 0x8914;
+/// Reads the MTU.
+pub(super) const SIOCGIFMTU: Opcode = 0x8921;
+/// Sets the MTU.
+pub(super) const SIOCSIFMTU: Opcode = 0x8922;
+/// Sets the hardware address.
+pub(super) const SIOCSIFHWADDR: Opcode = 0x8924;
+/// Reads the hardware address.
+pub(super) const SIOCGIFHWADDR: Opcode = 0x8927;
+
+const IFF_TAP: u16 = 0x0002;
+const IFF_NO_PI: u16 = 0x1000;
+const IFF_VNET_HDR: u16 = 0x4000;
+
+const TUN_F_CSUM: usize = 0x01;
+const TUN_F_TSO4: usize = 0x02;
+const TUN_F_TSO6: usize = 0x04;
+
+/// `struct ifreq`: a name and a union of at most 24 bytes. It is 40 bytes on
+/// 64-bit Linux and 32 on 32-bit, so this is never smaller than the kernel's.
+#[repr(C, align(8))]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    name: [u8; MAX_NAME + 1],
+    /// The union; what it holds depends on the operation.
+    pub(super) value: [u8; 24],
+}
+
+impl Request {
+    /// A request for `name`, which has at most [`MAX_NAME`] bytes (longer ones
+    /// are cut; `check_name` has refused them before), value all zero.
+    pub(super) fn new(name: &str) -> Request {
+        let mut request = Request { name: [0; MAX_NAME + 1], value: [0; 24] };
+        let len = name.len().min(MAX_NAME);
+        request.name[..len].copy_from_slice(&name.as_bytes()[..len]);
+        request
+    }
+
+    fn name(&self) -> String {
+        let bytes = self.name.split(|&b| b == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(bytes).into_owned()
+    }
+}
+
+/// Runs one of the interface operations above on a socket.
+pub(super) fn interface<const OPCODE: Opcode>(
+    socket: BorrowedFd<'_>,
+    request: &mut Request,
+) -> Result<()> {
+    // SAFETY: every SIOC*IF* opcode takes a pointer to a `struct ifreq`, which
+    // it reads and at most overwrites; `Request` is at least as large and as
+    // aligned, and all of its bit patterns are valid.
+    unsafe { ioctl(socket, Updater::<OPCODE, Request>::new(request)) }
+}
+
+/// Attaches the descriptor to the TAP `name`, created if need be, and returns
+/// the name that it got (`%d` in it is filled in by the kernel).
+pub(super) fn attach(fd: BorrowedFd<'_>, name: &str) -> Result<String> {
+    let mut request = Request::new(name);
+    let flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+    request.value[..2].copy_from_slice(&flags.to_ne_bytes());
+    // SAFETY: TUNSETIFF takes a pointer to a `struct ifreq` and writes the
+    // name back into it (the `int` in its number is historical).
+    unsafe { ioctl(fd, Updater::<TUNSETIFF, Request>::new(&mut request)) }?;
+    Ok(request.name())
+}
+
+/// The name of the attached interface.
+pub(super) fn current_name(fd: BorrowedFd<'_>) -> Result<String> {
+    let mut request = Request::new("");
+    // SAFETY: TUNGETIFF fills in a `struct ifreq`.
+    unsafe { ioctl(fd, Updater::<TUNGETIFF, Request>::new(&mut request)) }?;
+    Ok(request.name())
+}
+
+/// Sets the length of the header beside each frame.
+pub(super) fn set_header_size(fd: BorrowedFd<'_>, size: c_int) -> Result<()> {
+    // SAFETY: TUNSETVNETHDRSZ reads an `int` through the pointer.
+    unsafe { ioctl(fd, Setter::<TUNSETVNETHDRSZ, c_int>::new(size)) }
+}
+
+/// Makes the header's fields little-endian on any machine.
+pub(super) fn set_little_endian(fd: BorrowedFd<'_>, on: bool) -> Result<()> {
+    // SAFETY: TUNSETVNETLE reads an `int` through the pointer.
+    unsafe { ioctl(fd, Setter::<TUNSETVNETLE, c_int>::new(c_int::from(on))) }
+}
+
+/// Says which unfinished frames this end can take.
+pub(super) fn set_offloads(fd: BorrowedFd<'_>, offloads: TapOffloads) -> Result<()> {
+    let bit = |on: bool, bit: usize| if on { bit } else { 0 };
+    let bits = bit(offloads.checksum, TUN_F_CSUM)
+        | bit(offloads.tso4, TUN_F_TSO4)
+        | bit(offloads.tso6, TUN_F_TSO6);
+    // SAFETY: TUNSETOFFLOAD takes its argument by value and no pointer.
+    unsafe { ioctl(fd, IntegerSetter::<TUNSETOFFLOAD>::new_usize(bits)) }
+}
+
+/// Keeps or releases the interface at the last close.
+pub(super) fn set_persist(fd: BorrowedFd<'_>, on: bool) -> Result<()> {
+    // SAFETY: TUNSETPERSIST takes its argument by value and no pointer.
+    unsafe { ioctl(fd, IntegerSetter::<TUNSETPERSIST>::new_usize(usize::from(on))) }
+}
+
+/// Sets or clears the carrier.
+pub(super) fn set_carrier(fd: BorrowedFd<'_>, on: bool) -> Result<()> {
+    // SAFETY: TUNSETCARRIER reads an `int` through the pointer.
+    unsafe { ioctl(fd, Setter::<TUNSETCARRIER, c_int>::new(c_int::from(on))) }
+}

@@ -1,0 +1,289 @@
+//! Real TAPs. Each test runs itself again in a network namespace of its own,
+//! so that nothing of the machine is touched; without root it says so.
+
+mod conversation;
+
+use std::{
+    os::unix::process::CommandExt,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use grantway_netif::{Checksum, Offload};
+
+use super::*;
+
+const INSIDE: &str = "GRANTWAY_TEST_NAMESPACE";
+
+/// Runs `body` in a new network namespace, under the name of its test.
+fn in_namespace(test: &str, body: impl FnOnce()) {
+    as_user(test, &["unshare", "--net"], body);
+}
+
+/// Runs the test again behind the command `wrapper`.
+fn as_user(test: &str, wrapper: &[&str], body: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        println!("skipped: {test} needs root and /dev/net/tun");
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new(wrapper[0])
+        .args(&wrapper[1..])
+        .arg(this)
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1")
+        .stdin(Stdio::null())
+        .process_group(0)
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(e) => return println!("skipped: {test} needs {}: {e}", wrapper[0]),
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{errors}");
+    assert!(text.contains("1 passed"), "{test} is not its own name: {text}");
+}
+
+/// A test that runs in a namespace under its own name.
+macro_rules! tap_test {
+    ($(#[$meta:meta])* fn $name:ident() $body:block) => {
+        $(#[$meta])*
+        #[test]
+        fn $name() {
+            let module = module_path!().split_once("::").unwrap().1;
+            let test = format!("{module}::{}", stringify!($name));
+            crate::tap::tests::in_namespace(&test, || $body);
+        }
+    };
+}
+use tap_test;
+
+fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {arguments}: {errors}");
+}
+
+fn exists(name: &str) -> bool {
+    let output = Command::new("ip").args(["link", "show", name]).output();
+    output.unwrap().status.success()
+}
+
+/// Receives until `pick` takes a frame, for up to two seconds.
+fn receive<T>(tap: &mut Tap, mut pick: impl FnMut(&[u8], Offload) -> Option<T>) -> T {
+    let mut buf = vec![0; RECV_BUFFER];
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end {
+        while let Some(meta) = tap.recv(&mut buf).unwrap() {
+            if let Some(found) = pick(&buf[..meta.len], meta.offload) {
+                return found;
+            }
+        }
+        let event = rustix::event::PollFlags::IN;
+        let mut fds = [rustix::event::PollFd::from_borrowed_fd(tap.fd().unwrap(), event)];
+        let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        rustix::event::poll(&mut fds, Some(&wait)).unwrap();
+    }
+    panic!("no such frame within two seconds; {:?}", tap.counters());
+}
+
+fn open(name: &str) -> Tap {
+    let config = TapConfig { offloads: TapOffloads::ALL, up: true, ..TapConfig::named(name) };
+    Tap::open(&config).unwrap()
+}
+
+#[test]
+fn names_are_checked_before_the_kernel_sees_them() {
+    for good in ["a", "vif1.0", "tap-x_y", "0123456789abcde", "...", "a@b"] {
+        assert!(check_name(good).is_ok(), "{good}");
+    }
+    for (bad, found) in [
+        ("", "nothing"),
+        (".", "directory"),
+        ("..", "directory"),
+        ("a/b", "'/'"),
+        ("a:b", "':'"),
+        ("tap%d", "'%'"),
+        ("a b", "white space"),
+        ("a\n", "white space"),
+        ("a\0", "control"),
+        ("ä", "ASCII"),
+        ("0123456789abcdef", "16 bytes"),
+    ] {
+        let message = Tap::open(&TapConfig::named(bad)).unwrap_err().to_string();
+        assert!(message.contains(found), "{bad:?}: {message}");
+    }
+}
+
+tap_test! {
+    fn the_kernel_takes_every_name_that_is_let_through() {
+        for name in ["a", "vif1.0", "tap-x_y", "0123456789abcde", "...", "a@b", "~!", "-"] {
+            let mut tap = Tap::open(&TapConfig::named(name)).unwrap();
+            assert_eq!(tap.current_name().unwrap(), name);
+        }
+        let mut tap = Tap::open(&TapConfig::default()).unwrap();
+        assert_eq!(tap.current_name().unwrap(), "tap0");
+    }
+}
+
+tap_test! {
+    fn link_settings_are_set_and_read() {
+        let config = TapConfig {
+            mtu: Some(9000),
+            mac: Some([2, 1, 2, 3, 4, 5]),
+            ..TapConfig::named("gw0")
+        };
+        let mut tap = Tap::open(&config).unwrap();
+        assert_eq!(tap.mtu().unwrap(), 9000);
+        assert_eq!(tap.mac().unwrap(), [2, 1, 2, 3, 4, 5]);
+        assert!(!tap.is_up().unwrap());
+        tap.set_up(true).unwrap();
+        assert!(tap.is_up().unwrap());
+        tap.set_mtu(1500).unwrap();
+        assert_eq!(tap.mtu().unwrap(), 1500);
+        for mtu in [0, 67, 65_536, u32::MAX] {
+            let message = tap.set_mtu(mtu).unwrap_err().to_string();
+            assert!(message.contains("gw0: setting the MTU failed"), "{message}");
+        }
+        assert!(tap.set_mac([1, 0, 0, 0, 0, 0]).is_err());
+        let carrier = || std::process::Command::new("ip")
+            .args(["-o", "link", "show", "gw0"])
+            .output()
+            .map(|o| !String::from_utf8_lossy(&o.stdout).contains("NO-CARRIER"))
+            .unwrap();
+        assert!(carrier());
+        tap.set_carrier(false).unwrap();
+        assert!(!carrier());
+        tap.set_carrier(true).unwrap();
+        assert!(carrier());
+        tap.set_up(false).unwrap();
+        assert!(!tap.is_up().unwrap());
+    }
+}
+
+tap_test! {
+    fn a_persistent_tap_outlives_its_process_and_is_found_by_its_new_name() {
+        let config = TapConfig { persist: Some(true), ..TapConfig::named("gw0") };
+        let mut tap = Tap::open(&config).unwrap();
+        ip("link set gw0 name other");
+        assert_eq!(tap.name(), "gw0");
+        assert_eq!(tap.current_name().unwrap(), "other");
+        tap.set_mtu(1400).unwrap();
+        drop(tap);
+        assert!(exists("other"));
+        let mut tap = Tap::open(&TapConfig::named("other")).unwrap();
+        assert_eq!(tap.mtu().unwrap(), 1400);
+        tap.set_persist(false).unwrap();
+        drop(tap);
+        assert!(!exists("other"));
+    }
+}
+
+tap_test! {
+    fn a_tap_made_by_hand_is_taken_as_it_is() {
+        // Without vnet_hdr, as older instructions have it.
+        ip("tuntap add dev hand mode tap");
+        let mut tap = open("hand");
+        tap.send(&[0xff; 60], Offload::default()).unwrap();
+        drop(tap);
+        assert!(exists("hand"));
+    }
+}
+
+tap_test! {
+    fn errors_say_what_to_do() {
+        let _tap = open("gw0");
+        let message = |name| Tap::open(&TapConfig::named(name)).unwrap_err().to_string();
+        assert!(message("gw0").contains("held by another program"), "{}", message("gw0"));
+        assert!(message("lo").contains("not a TAP"), "{}", message("lo"));
+        ip("tuntap add dev tun7 mode tun");
+        ip("tuntap add dev many mode tap multi_queue");
+        for name in ["tun7", "many"] {
+            assert!(message(name).contains(&format!("ip link del {name}")), "{}", message(name));
+        }
+    }
+}
+
+#[test]
+fn no_permission_names_the_ways_to_get_it() {
+    let test = "tap::tests::no_permission_names_the_ways_to_get_it";
+    let without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"];
+    as_user(test, &without, || {
+        let error = Tap::open(&TapConfig::named("gwdenied")).unwrap_err();
+        let message = error.to_string();
+        assert!(matches!(error, TapError::NoPermission { .. }), "{message}");
+        assert!(message.contains("CAP_NET_ADMIN"), "{message}");
+        assert!(message.contains("ip tuntap add dev gwdenied mode tap"), "{message}");
+    });
+}
+
+#[test]
+fn the_device_may_be_missing_or_shut() {
+    let says = |errno| error::opening("gw0", errno).to_string();
+    assert!(says(Errno::NOENT).contains("modprobe tun"));
+    assert!(says(Errno::NODEV).contains("modprobe tun"));
+    assert!(says(Errno::ACCESS).contains("CAP_NET_ADMIN"));
+    assert!(says(Errno::NFILE).contains("opening /dev/net/tun failed"));
+}
+
+tap_test! {
+    fn a_link_that_is_down_drops_and_one_that_is_gone_fails() {
+        let mut tap = Tap::open(&TapConfig::named("gw0")).unwrap();
+        let sent = tap.send(&[0xff; 60], Offload::default());
+        let down = DropReason::InterfaceDown;
+        assert!(matches!(sent, Err(SendError::Dropped(r)) if r == down));
+        assert_eq!(tap.counters().dropped(down), 1);
+        tap.set_up(true).unwrap();
+        tap.send(&[0xff; 60], Offload::default()).unwrap();
+        ip("link del gw0");
+        let sent = tap.send(&[0xff; 60], Offload::default());
+        assert!(matches!(sent, Err(SendError::Failed(PortError::Gone { .. }))), "{sent:?}");
+        let received = tap.recv(&mut [0; 2000]);
+        assert!(matches!(received, Err(PortError::Gone { .. })), "{received:?}");
+        assert!(tap.current_name().is_err());
+    }
+}
+
+tap_test! {
+    fn frames_that_cannot_be_sent_are_counted_by_reason() {
+        let mut tap = open("gw0");
+        let partial = Offload { checksum: Checksum::Partial, gso: None };
+        for (frame, offload, reason) in [
+            (vec![0; 13], Offload::default(), DropReason::TooShort),
+            (vec![0; RECV_BUFFER + 1], Offload::default(), DropReason::TooLong),
+            (vec![0; 60], partial, DropReason::NotIp),
+        ] {
+            let sent = tap.send(&frame, offload);
+            assert!(matches!(sent, Err(SendError::Dropped(r)) if r == reason), "{sent:?}");
+            assert_eq!(tap.counters().dropped(reason), 1);
+        }
+        assert_eq!(tap.counters().dropped_total(), 3);
+        assert_eq!(tap.counters().drops().count(), 3);
+        assert_eq!(tap.counters().sent, 0);
+    }
+}
+
+tap_test! {
+    fn a_frame_longer_than_the_buffer_is_dropped_and_the_next_one_comes() {
+        let mut tap = open("gw0");
+        ip("addr add 10.9.0.1/24 dev gw0");
+        ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev gw0");
+        let socket = std::net::UdpSocket::bind("10.9.0.1:0").unwrap();
+        for length in [500, 501, 100] {
+            socket.send_to(&vec![1; length], "10.9.0.2:9").unwrap();
+        }
+        let mut buf = [0; 542];
+        let mut lengths = Vec::new();
+        while let Some(meta) = tap.recv(&mut buf).unwrap() {
+            if buf[12..14] == [8, 0] && buf[23] == 17 {
+                lengths.push(meta.len);
+            }
+        }
+        assert_eq!(lengths, [542, 142]);
+        assert_eq!(tap.counters().dropped(DropReason::TooLong), 1);
+    }
+}

@@ -1,0 +1,315 @@
+//! Conversations with the kernel's own network stack.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
+    thread,
+    time::Duration,
+};
+
+use etherparse::{
+    ArpPacket, EtherType, PacketBuilder, SlicedPacket, TcpOptionElement, TransportSlice,
+    checksum::Sum16BitWords,
+};
+use grantway_netif::{Checksum, Gso, GsoKind, Offload};
+
+use super::{ip, open, receive, tap_test};
+use crate::{
+    headers::{Family, Protocol, locate},
+    port::Port,
+    tap::{Tap, TapOffloads},
+};
+
+const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const PARTIAL: Offload = Offload { checksum: Checksum::Partial, gso: None };
+
+/// A TAP at 10.9.0.1 and fd09::1, and a neighbour, which is this test.
+struct Wire {
+    tap: Tap,
+    mac: [u8; 6],
+    v6: bool,
+}
+
+impl Wire {
+    fn new(v6: bool) -> Wire {
+        let mut tap = open("gw0");
+        ip("addr add 10.9.0.1/24 dev gw0");
+        ip("addr add fd09::1/64 dev gw0 nodad");
+        ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev gw0");
+        ip("neigh add fd09::2 lladdr 02:00:00:00:00:02 dev gw0");
+        let mac = tap.mac().unwrap();
+        Wire { tap, mac, v6 }
+    }
+
+    fn builder(&self) -> etherparse::PacketBuilderStep<etherparse::IpHeaders> {
+        let eth = PacketBuilder::ethernet2(PEER_MAC, self.mac);
+        if self.v6 {
+            eth.ipv6(v6_address(2), v6_address(1), 64)
+        } else {
+            eth.ipv4([10, 9, 0, 2], [10, 9, 0, 1], 64)
+        }
+    }
+
+    fn at(&self, port: u16) -> String {
+        if self.v6 { format!("[fd09::1]:{port}") } else { format!("10.9.0.1:{port}") }
+    }
+
+    fn peer(&self, port: u16) -> String {
+        if self.v6 { format!("[fd09::2]:{port}") } else { format!("10.9.0.2:{port}") }
+    }
+}
+
+fn v6_address(last: u8) -> [u8; 16] {
+    let mut address = [0; 16];
+    address[..2].copy_from_slice(&[0xfd, 9]);
+    address[15] = last;
+    address
+}
+
+/// The sum over the pseudo-header, as it stands in an unfinished checksum.
+fn pseudo_sum(frame: &[u8]) -> [u8; 2] {
+    let found = locate(frame).unwrap();
+    let (from, to) = match found.family {
+        Family::V4 => (found.ip + 12, found.ip + 20),
+        Family::V6 => (found.ip + 8, found.ip + 40),
+    };
+    let protocol = match found.protocol {
+        Protocol::Tcp => 6,
+        Protocol::Udp => 17,
+    };
+    let sum = Sum16BitWords::new()
+        .add_slice(&frame[from..to])
+        .add_2bytes([0, protocol])
+        .add_4bytes(((found.end - found.start) as u32).to_be_bytes());
+    (!sum.ones_complement()).to_ne_bytes()
+}
+
+fn make_partial(frame: &mut [u8]) {
+    let at = locate(frame).unwrap().checksum_at();
+    let sum = pseudo_sum(frame);
+    frame[at..at + 2].copy_from_slice(&sum);
+}
+
+fn checksum_is_right(frame: &[u8]) -> bool {
+    let found = locate(frame).unwrap();
+    let sum = Sum16BitWords::new()
+        .add_2bytes(pseudo_sum(frame))
+        .add_slice(&frame[found.start..found.end]);
+    sum.ones_complement() == 0
+}
+
+tap_test! {
+    fn the_kernel_answers_arp_and_ping() {
+        let mut wire = Wire::new(false);
+        let ask = ArpPacket::new(
+            etherparse::ArpHardwareId::ETHERNET,
+            EtherType::IPV4,
+            etherparse::ArpOperation::REQUEST,
+            &PEER_MAC, &[10, 9, 0, 2], &[0; 6], &[10, 9, 0, 1],
+        ).unwrap();
+        let mut frame = Vec::new();
+        PacketBuilder::ethernet2(PEER_MAC, [0xff; 6]).arp(ask).write(&mut frame).unwrap();
+        frame.resize(60, 0);
+        wire.tap.send(&frame, Offload::default()).unwrap();
+        let mac = wire.mac;
+        receive(&mut wire.tap, |frame, _| {
+            let reply = frame[12..14] == [8, 6] && frame[20..22] == [0, 2];
+            (reply && frame[22..28] == mac && frame[28..32] == [10, 9, 0, 1]).then_some(())
+        });
+
+        let mut frame = Vec::new();
+        wire.builder().icmpv4_echo_request(7, 1).write(&mut frame, b"is anyone there").unwrap();
+        wire.tap.send(&frame, Offload::default()).unwrap();
+        receive(&mut wire.tap, |frame, _| {
+            let echo = frame[12..14] == [8, 0] && frame[23] == 1 && frame[34] == 0;
+            (echo && frame.ends_with(b"is anyone there")).then_some(())
+        });
+        assert_eq!(wire.tap.counters().sent, 2);
+        assert!(wire.tap.counters().received >= 2);
+    }
+}
+
+/// The kernel believes an unfinished checksum, and checks one of which nothing
+/// is known.
+fn unfinished_udp_arrives(v6: bool) {
+    let mut wire = Wire::new(v6);
+    let socket = UdpSocket::bind(wire.at(5000)).unwrap();
+    let wait = Some(Duration::from_millis(200));
+    socket.set_read_timeout(wait).unwrap();
+    let mut send = |payload: &[u8], offload, padding: &[u8]| {
+        let mut frame = Vec::new();
+        let udp = wire.builder().udp(6000, 5000);
+        udp.write(&mut frame, payload).unwrap();
+        make_partial(&mut frame);
+        frame.extend_from_slice(padding);
+        wire.tap.send(&frame, offload).unwrap();
+    };
+    let mut buf = [0; 100];
+    send(b"unfinished", PARTIAL, b"");
+    assert_eq!(socket.recv(&mut buf).unwrap(), 10);
+    assert_eq!(&buf[..10], b"unfinished");
+    send(b"wrong", Offload::default(), b"");
+    assert!(socket.recv(&mut buf).is_err());
+    // Padding is no part of what is summed.
+    send(b"padded", PARTIAL, &[0xff; 7]);
+    assert_eq!(socket.recv(&mut buf).unwrap(), 6);
+}
+
+tap_test! { fn unfinished_udp_over_ipv4_arrives() { unfinished_udp_arrives(false) } }
+tap_test! { fn unfinished_udp_over_ipv6_arrives() { unfinished_udp_arrives(true) } }
+
+/// What the kernel hands over follows the offloads of the moment.
+fn offloads_can_change(v6: bool) {
+    let mut wire = Wire::new(v6);
+    let socket = UdpSocket::bind(wire.at(5000)).unwrap();
+    let peer = wire.peer(6000);
+    let mut round = |offloads, expected| {
+        wire.tap.set_offloads(offloads).unwrap();
+        socket.send_to(b"from the kernel", &peer).unwrap();
+        receive(&mut wire.tap, |frame, offload| {
+            let found = locate(frame).ok().filter(|t| t.protocol == Protocol::Udp)?;
+            frame.ends_with(b"from the kernel").then_some(())?;
+            assert_eq!(offload.checksum, expected);
+            if expected == Checksum::Partial {
+                assert_eq!(frame[found.checksum_at()..][..2], pseudo_sum(frame));
+            } else {
+                assert!(checksum_is_right(frame));
+            }
+            Some(())
+        });
+    };
+    round(TapOffloads::ALL, Checksum::Partial);
+    round(TapOffloads::NONE, Checksum::Unknown);
+    round(TapOffloads::ALL, Checksum::Partial);
+
+    // A frame that waits while the offloads go away is finished here.
+    socket.send_to(b"from the kernel", &peer).unwrap();
+    round(TapOffloads::NONE, Checksum::Complete);
+    assert!(wire.tap.counters().checksummed >= 1);
+}
+
+tap_test! { fn offloads_can_change_with_ipv4() { offloads_can_change(false) } }
+tap_test! { fn offloads_can_change_with_ipv6() { offloads_can_change(true) } }
+
+/// The least of a TCP peer: handshake, then what the test asks for.
+struct Peer {
+    wire: Wire,
+    stream: TcpStream,
+    sequence: u32,
+    acknowledged: u32,
+}
+
+const MSS: u16 = 1000;
+
+impl Peer {
+    fn connect(v6: bool) -> Peer {
+        let mut wire = Wire::new(v6);
+        let listener = TcpListener::bind(wire.at(7000)).unwrap();
+        let mut syn = Vec::new();
+        wire.builder()
+            .tcp(6000, 7000, 99, 65_000)
+            .syn()
+            .options(&[TcpOptionElement::MaximumSegmentSize(MSS)])
+            .unwrap()
+            .write(&mut syn, &[])
+            .unwrap();
+        make_partial(&mut syn);
+        wire.tap.send(&syn, PARTIAL).unwrap();
+        let acknowledged = receive(&mut wire.tap, |frame, _| {
+            let packet = SlicedPacket::from_ethernet(frame).ok()?;
+            let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
+                return None;
+            };
+            (tcp.syn() && tcp.ack()).then(|| tcp.sequence_number() + 1)
+        });
+        let accepting = thread::spawn(move || listener.accept().unwrap().0);
+        let mut peer = Peer {
+            stream: {
+                let mut ack = Vec::new();
+                let tcp = wire.builder().tcp(6000, 7000, 100, 65_000);
+                tcp.ack(acknowledged).write(&mut ack, &[]).unwrap();
+                wire.tap.send(&ack, Offload::default()).unwrap();
+                accepting.join().unwrap()
+            },
+            wire,
+            sequence: 100,
+            acknowledged,
+        };
+        let wait = Some(Duration::from_secs(2));
+        peer.stream.set_read_timeout(wait).unwrap();
+        peer.stream.flush().unwrap();
+        peer
+    }
+
+    fn segment(&self, payload: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::new();
+        let tcp = self.wire.builder().tcp(6000, 7000, self.sequence, 65_000);
+        tcp.psh().ack(self.acknowledged).write(&mut frame, payload).unwrap();
+        make_partial(&mut frame);
+        frame
+    }
+
+    fn kind(&self) -> GsoKind {
+        if self.wire.v6 { GsoKind::Tcpv6 } else { GsoKind::Tcpv4 }
+    }
+}
+
+fn large_frames_cross_both_ways(v6: bool) {
+    let mut peer = Peer::connect(v6);
+    let kind = peer.kind();
+    let sent: Vec<u8> = (0..30_001u32).map(|n| (n % 251) as u8).collect();
+    let frame = peer.segment(&sent);
+    let offload = Offload { checksum: Checksum::Partial, gso: Some(Gso { kind, size: MSS }) };
+    peer.wire.tap.send(&frame, offload).unwrap();
+    let mut got = vec![0; sent.len()];
+    peer.stream.read_exact(&mut got).unwrap();
+    assert_eq!(got, sent);
+
+    // The kernel's initial window is ten segments: 8,000 bytes go at once.
+    let reply = &sent[..8000];
+    peer.stream.write_all(reply).unwrap();
+    let mut got: Vec<u8> = Vec::new();
+    let mut largest = 0;
+    let first = peer.acknowledged;
+    receive(&mut peer.wire.tap, |frame, offload| {
+        let packet = SlicedPacket::from_ethernet(frame).ok()?;
+        let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
+            return None;
+        };
+        let payload = tcp.payload();
+        if payload.is_empty() || tcp.sequence_number() != first + got.len() as u32 {
+            return None;
+        }
+        if payload.len() > usize::from(MSS) {
+            assert_eq!(offload.gso, Some(Gso { kind, size: MSS }));
+            assert_eq!(offload.checksum, Checksum::Partial);
+        }
+        largest = largest.max(payload.len());
+        got.extend_from_slice(payload);
+        (got.len() == reply.len()).then_some(())
+    });
+    assert_eq!(got, reply);
+    assert!(largest > usize::from(MSS), "no GSO frame was seen: {largest}");
+}
+
+tap_test! { fn large_frames_cross_both_ways_over_ipv4() { large_frames_cross_both_ways(false) } }
+tap_test! { fn large_frames_cross_both_ways_over_ipv6() { large_frames_cross_both_ways(true) } }
+
+tap_test! {
+    /// With segmentation switched off the kernel cuts for us.
+    fn without_segmentation_no_frame_exceeds_the_mss() {
+        let mut peer = Peer::connect(false);
+        let only_checksum = TapOffloads { checksum: true, ..TapOffloads::NONE };
+        peer.wire.tap.set_offloads(only_checksum).unwrap();
+        peer.stream.write_all(&[7; 5000]).unwrap();
+        let mut got = 0;
+        receive(&mut peer.wire.tap, |frame, offload| {
+            let packet = SlicedPacket::from_ethernet(frame).ok()?;
+            let Some(TransportSlice::Tcp(tcp)) = packet.transport else { return None };
+            assert_eq!(offload.gso, None);
+            assert!(tcp.payload().len() <= usize::from(MSS));
+            got += tcp.payload().len();
+            (got >= 5000).then_some(())
+        });
+    }
+}

@@ -1,0 +1,170 @@
+//! `struct virtio_net_hdr` (`linux/virtio_net.h`), little-endian, 10 bytes,
+//! and what it means in netif's words.
+
+use grantway_netif::{Checksum, Gso, GsoKind, Offload};
+
+use super::TapOffloads;
+use crate::{
+    headers::{Family, Protocol, Transport, finish_at, locate},
+    port::DropReason,
+};
+
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_ECN: u8 = 0x80;
+
+/// The header beside each frame of a TAP.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct VnetHeader {
+    pub(super) flags: u8,
+    pub(super) gso_type: u8,
+    pub(super) hdr_len: u16,
+    pub(super) gso_size: u16,
+    pub(super) csum_start: u16,
+    pub(super) csum_offset: u16,
+}
+
+impl VnetHeader {
+    /// Length in bytes.
+    pub(super) const LEN: usize = 10;
+
+    pub(super) fn encode(self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        out[0] = self.flags;
+        out[1] = self.gso_type;
+        let words = [self.hdr_len, self.gso_size, self.csum_start, self.csum_offset];
+        for (field, word) in out[2..].chunks_exact_mut(2).zip(words) {
+            field.copy_from_slice(&word.to_le_bytes());
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: [u8; Self::LEN]) -> VnetHeader {
+        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        VnetHeader {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            hdr_len: word(2),
+            gso_size: word(4),
+            csum_start: word(6),
+            csum_offset: word(8),
+        }
+    }
+}
+
+/// The header for a frame on its way to the kernel, and how much of the frame
+/// to write: an unfinished checksum covers everything written, so padding
+/// behind the IP packet stays out.
+pub(super) fn outgoing(frame: &[u8], offload: Offload) -> Result<(VnetHeader, usize), DropReason> {
+    if offload.gso.is_some() && offload.checksum != Checksum::Partial {
+        return Err(DropReason::GsoNotPartial);
+    }
+    let mut header = VnetHeader::default();
+    match offload.checksum {
+        Checksum::Unknown => return Ok((header, frame.len())),
+        Checksum::Complete => {
+            header.flags = DATA_VALID;
+            return Ok((header, frame.len()));
+        }
+        Checksum::Partial => {}
+    }
+    let found = locate(frame)?;
+    header.flags = NEEDS_CSUM;
+    header.csum_start = narrow(found.start)?;
+    header.csum_offset = narrow(found.protocol.checksum_offset())?;
+    header.hdr_len = narrow(found.header_end)?;
+    if let Some(gso) = offload.gso {
+        check_gso(gso, &found)?;
+        header.gso_type = match gso.kind {
+            GsoKind::Tcpv4 => GSO_TCPV4,
+            GsoKind::Tcpv6 => GSO_TCPV6,
+        };
+        if found.cwr {
+            header.gso_type |= GSO_ECN;
+        }
+        header.gso_size = gso.size;
+    }
+    Ok((header, found.end))
+}
+
+/// A frame from the kernel, judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Arrival {
+    pub(super) offload: Offload,
+    /// Whether the checksum was finished here.
+    pub(super) finished: bool,
+}
+
+/// What a frame from the kernel is in netif's words.
+///
+/// netif can only say that the outermost transport checksum is unfinished. An
+/// inner one (a tunnel of the host's), or any at all while the frontend takes
+/// none, is finished here.
+pub(super) fn incoming(
+    header: VnetHeader,
+    frame: &mut [u8],
+    offloads: TapOffloads,
+) -> Result<Arrival, DropReason> {
+    let gso = match header.gso_type & !GSO_ECN {
+        GSO_NONE => None,
+        GSO_TCPV4 => Some(Gso { kind: GsoKind::Tcpv4, size: header.gso_size }),
+        GSO_TCPV6 => Some(Gso { kind: GsoKind::Tcpv6, size: header.gso_size }),
+        _ => return Err(DropReason::GsoUnknown),
+    };
+    if header.flags & NEEDS_CSUM == 0 {
+        if gso.is_some() {
+            return Err(DropReason::GsoNotPartial);
+        }
+        let valid = header.flags & DATA_VALID != 0;
+        let checksum = if valid { Checksum::Complete } else { Checksum::Unknown };
+        return Ok(Arrival { offload: Offload { checksum, gso: None }, finished: false });
+    }
+    let (start, offset) = (usize::from(header.csum_start), usize::from(header.csum_offset));
+    let outermost =
+        locate(frame).ok().filter(|t| t.start == start && t.protocol.checksum_offset() == offset);
+    if let Some(gso) = gso {
+        let wanted = match gso.kind {
+            GsoKind::Tcpv4 => offloads.tso4,
+            GsoKind::Tcpv6 => offloads.tso6,
+        };
+        if !wanted {
+            return Err(DropReason::GsoNotWanted);
+        }
+        check_gso(gso, &outermost.ok_or(DropReason::GsoNotTcp)?)?;
+    }
+    if offloads.checksum && outermost.is_some() {
+        let offload = Offload { checksum: Checksum::Partial, gso };
+        return Ok(Arrival { offload, finished: false });
+    }
+    finish_at(frame, start, offset)?;
+    let offload = Offload { checksum: Checksum::Complete, gso: None };
+    Ok(Arrival { offload, finished: true })
+}
+
+fn check_gso(gso: Gso, found: &Transport) -> Result<(), DropReason> {
+    let family = match gso.kind {
+        GsoKind::Tcpv4 => Family::V4,
+        GsoKind::Tcpv6 => Family::V6,
+    };
+    if found.protocol != Protocol::Tcp {
+        return Err(DropReason::GsoNotTcp);
+    }
+    if found.family != family {
+        return Err(DropReason::GsoWrongFamily);
+    }
+    if gso.size == 0 {
+        return Err(DropReason::GsoZeroSize);
+    }
+    Ok(())
+}
+
+fn narrow(n: usize) -> Result<u16, DropReason> {
+    u16::try_from(n).map_err(|_| DropReason::TooLong)
+}
+
+#[cfg(test)]
+mod tests;

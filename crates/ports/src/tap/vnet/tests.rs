@@ -1,0 +1,205 @@
+//! The header's bytes, and every judgement over them.
+
+use etherparse::PacketBuilder;
+use proptest::prelude::*;
+
+use super::*;
+
+fn frame(v6: bool, tcp: bool, payload: usize) -> Vec<u8> {
+    let eth = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let ip = if v6 {
+        eth.ipv6([1; 16], [2; 16], 64)
+    } else {
+        eth.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+    };
+    let mut out = Vec::new();
+    let payload = vec![0x5a; payload];
+    if tcp {
+        ip.tcp(1, 2, 3, 4).write(&mut out, &payload).unwrap();
+    } else {
+        ip.udp(1, 2).write(&mut out, &payload).unwrap();
+    }
+    out
+}
+
+const PARTIAL: Offload = Offload { checksum: Checksum::Partial, gso: None };
+
+fn gso(kind: GsoKind, size: u16) -> Offload {
+    Offload { checksum: Checksum::Partial, gso: Some(Gso { kind, size }) }
+}
+
+#[test]
+fn bytes_are_those_of_the_header_file() {
+    let header = VnetHeader {
+        flags: 1,
+        gso_type: 4,
+        hdr_len: 0x0102,
+        gso_size: 0x0304,
+        csum_start: 0x0506,
+        csum_offset: 0x0708,
+    };
+    let bytes = [1, 4, 2, 1, 4, 3, 6, 5, 8, 7];
+    assert_eq!(header.encode(), bytes);
+    assert_eq!(VnetHeader::decode(bytes), header);
+}
+
+#[test]
+fn finished_frames_need_no_headers() {
+    let garbage = [0xff; 60];
+    let unknown = Offload::default();
+    assert_eq!(outgoing(&garbage, unknown), Ok((VnetHeader::default(), 60)));
+    let complete = Offload { checksum: Checksum::Complete, gso: None };
+    let (header, len) = outgoing(&garbage, complete).unwrap();
+    assert_eq!((header.flags, len), (DATA_VALID, 60));
+}
+
+#[test]
+fn unfinished_frames_say_where_the_checksum_is() {
+    for (v6, tcp, start, offset, end) in [
+        (false, false, 34, 6, 42),
+        (false, true, 34, 16, 54),
+        (true, false, 54, 6, 62),
+        (true, true, 54, 16, 74),
+    ] {
+        let mut frame = frame(v6, tcp, 9);
+        let packet = frame.len();
+        frame.extend_from_slice(&[0; 8]);
+        let (header, len) = outgoing(&frame, PARTIAL).unwrap();
+        let expected = VnetHeader {
+            flags: NEEDS_CSUM,
+            csum_start: start,
+            csum_offset: offset,
+            hdr_len: end,
+            ..VnetHeader::default()
+        };
+        assert_eq!((header, len), (expected, packet));
+    }
+}
+
+#[test]
+fn segmentation_must_fit_the_frame() {
+    let (v4, v6) = (frame(false, true, 3000), frame(true, true, 3000));
+    let (header, _) = outgoing(&v4, gso(GsoKind::Tcpv4, 1448)).unwrap();
+    assert_eq!((header.gso_type, header.gso_size), (GSO_TCPV4, 1448));
+    let (header, _) = outgoing(&v6, gso(GsoKind::Tcpv6, 1428)).unwrap();
+    assert_eq!((header.gso_type, header.gso_size), (GSO_TCPV6, 1428));
+
+    let refused = |frame: &[u8], offload| outgoing(frame, offload).unwrap_err();
+    let tcp4 = |size| gso(GsoKind::Tcpv4, size);
+    assert_eq!(refused(&v6, tcp4(1448)), DropReason::GsoWrongFamily);
+    assert_eq!(refused(&v4, tcp4(0)), DropReason::GsoZeroSize);
+    let udp = frame(false, false, 3000);
+    assert_eq!(refused(&udp, tcp4(1448)), DropReason::GsoNotTcp);
+    let lone = Offload { checksum: Checksum::Complete, ..tcp4(1448) };
+    assert_eq!(refused(&v4, lone), DropReason::GsoNotPartial);
+    assert_eq!(refused(&[0; 60], PARTIAL), DropReason::NotIp);
+}
+
+#[test]
+fn congestion_window_reduced_travels_with_segmentation() {
+    let mut v4 = frame(false, true, 3000);
+    v4[34 + 13] |= 0x80;
+    let (header, _) = outgoing(&v4, gso(GsoKind::Tcpv4, 1448)).unwrap();
+    assert_eq!(header.gso_type, GSO_TCPV4 | GSO_ECN);
+    let arrival = incoming(header, &mut v4, TapOffloads::ALL).unwrap();
+    assert_eq!(arrival.offload, gso(GsoKind::Tcpv4, 1448));
+}
+
+#[test]
+fn what_the_kernel_says_of_the_checksum_is_kept() {
+    let mut bytes = frame(false, true, 10);
+    let judge = |flags, bytes: &mut [u8]| {
+        let header = VnetHeader { flags, ..VnetHeader::default() };
+        let arrival = incoming(header, bytes, TapOffloads::ALL).unwrap();
+        arrival.offload.checksum
+    };
+    assert_eq!(judge(0, &mut bytes), Checksum::Unknown);
+    assert_eq!(judge(DATA_VALID, &mut bytes), Checksum::Complete);
+    let (header, _) = outgoing(&bytes, PARTIAL).unwrap();
+    let arrival = incoming(header, &mut bytes, TapOffloads::ALL).unwrap();
+    assert_eq!((arrival.offload, arrival.finished), (PARTIAL, false));
+}
+
+#[test]
+fn what_the_frontend_does_not_take_is_finished_or_refused() {
+    let whole = frame(false, true, 10);
+    let mut bytes = whole.clone();
+    let (header, _) = outgoing(&bytes, PARTIAL).unwrap();
+    // The pseudo-header's sum, as the kernel leaves it.
+    let sum = etherparse::checksum::Sum16BitWords::new()
+        .add_slice(&bytes[26..34])
+        .add_4bytes([0, 6, 0, 30]);
+    bytes[50..52].copy_from_slice(&(!sum.ones_complement()).to_ne_bytes());
+    let arrival = incoming(header, &mut bytes, TapOffloads::NONE).unwrap();
+    assert!(arrival.finished);
+    assert_eq!(arrival.offload.checksum, Checksum::Complete);
+    assert_eq!(bytes, whole);
+
+    let mut large = frame(false, true, 3000);
+    let (header, _) = outgoing(&large, gso(GsoKind::Tcpv4, 1000)).unwrap();
+    let only_checksum = TapOffloads { checksum: true, ..TapOffloads::NONE };
+    let refused = incoming(header, &mut large, only_checksum);
+    assert_eq!(refused, Err(DropReason::GsoNotWanted));
+}
+
+/// A tunnel of the host's: the checksum that is unfinished is the inner one,
+/// which netif has no words for.
+#[test]
+fn an_inner_checksum_is_finished_here() {
+    let inner = frame(false, true, 10);
+    let mut bytes = frame(false, false, 0);
+    bytes.extend_from_slice(&inner);
+    let total = (bytes.len() - 14) as u16;
+    bytes[16..18].copy_from_slice(&total.to_be_bytes());
+    let expected = bytes.clone();
+    let header = VnetHeader {
+        flags: NEEDS_CSUM,
+        csum_start: 42 + 34,
+        csum_offset: 16,
+        ..VnetHeader::default()
+    };
+    let sum = etherparse::checksum::Sum16BitWords::new()
+        .add_slice(&inner[26..34])
+        .add_4bytes([0, 6, 0, 30]);
+    bytes[42 + 50..42 + 52].copy_from_slice(&(!sum.ones_complement()).to_ne_bytes());
+    let arrival = incoming(header, &mut bytes, TapOffloads::ALL).unwrap();
+    assert!(arrival.finished);
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn unknown_segmentation_is_refused() {
+    for gso_type in [2, 3, 5, 0x83, 0x7f] {
+        let header = VnetHeader { flags: NEEDS_CSUM, gso_type, ..VnetHeader::default() };
+        let refused = incoming(header, &mut [0; 60], TapOffloads::ALL);
+        assert_eq!(refused, Err(DropReason::GsoUnknown), "{gso_type}");
+    }
+    let header = VnetHeader { gso_type: GSO_TCPV4, gso_size: 1, ..VnetHeader::default() };
+    let refused = incoming(header, &mut [0; 60], TapOffloads::ALL);
+    assert_eq!(refused, Err(DropReason::GsoNotPartial));
+}
+
+proptest! {
+    #[test]
+    fn any_header_over_any_frame_never_panics(
+        header in any::<[u8; 10]>(),
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..120),
+        checksum: bool, tso4: bool, tso6: bool,
+    ) {
+        let offloads = TapOffloads { checksum, tso4, tso6 };
+        let _ = incoming(VnetHeader::decode(header), &mut bytes, offloads.effective());
+        prop_assert_eq!(VnetHeader::decode(header).encode(), header);
+    }
+
+    /// What goes out comes back in as the same.
+    #[test]
+    fn offloads_survive_the_header(v6: bool, tcp: bool, large: bool, size in 1u16..) {
+        let kind = if v6 { GsoKind::Tcpv6 } else { GsoKind::Tcpv4 };
+        let offload = if tcp && large { gso(kind, size) } else { PARTIAL };
+        let mut bytes = frame(v6, tcp, 500);
+        let (header, len) = outgoing(&bytes, offload).unwrap();
+        prop_assert_eq!(len, bytes.len());
+        let arrival = incoming(header, &mut bytes, TapOffloads::ALL).unwrap();
+        prop_assert_eq!(arrival.offload, offload);
+    }
+}

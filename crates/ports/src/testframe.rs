@@ -1,0 +1,86 @@
+//! The frames that [`Generator`](crate::Generator) makes and
+//! [`Checker`](crate::Checker) knows.
+//!
+//! A tag of 16 bytes names each frame: magic (4), length of the frame (2),
+//! flow (2), sequence within the flow (8), all big-endian. It is the payload of
+//! Ethernet/IPv4/UDP from 58 bytes on; from 30 bytes on it stands right behind
+//! an Ethernet header of the local experimental type 0x88b5; shorter frames
+//! have none. Bytes behind the tag count up: byte n of the frame is n.
+
+/// First four bytes of the tag.
+pub const MAGIC: u32 = 0x4757_4159;
+/// Length of the tag in bytes.
+pub const TAG_LEN: usize = 16;
+/// Length of the Ethernet, IPv4 and UDP headers in bytes.
+pub const UDP_HEADERS: usize = 14 + 20 + 8;
+
+pub(crate) const SEQUENCE_IN_TAG: usize = 8;
+pub(crate) const EXPERIMENTAL: u16 = 0x88b5;
+
+/// Where the tag of a frame stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TaggedAt {
+    /// In a UDP datagram, at byte 42.
+    Udp,
+    /// Behind the Ethernet header, at byte 14.
+    Ethernet,
+}
+
+impl TaggedAt {
+    /// Where the tag of a generated frame of `size` bytes stands, if anywhere.
+    #[must_use]
+    pub const fn of_size(size: usize) -> Option<TaggedAt> {
+        if size >= UDP_HEADERS + TAG_LEN {
+            Some(TaggedAt::Udp)
+        } else if size >= 14 + TAG_LEN {
+            Some(TaggedAt::Ethernet)
+        } else {
+            None
+        }
+    }
+
+    /// Offset of the tag's first byte.
+    #[must_use]
+    pub const fn offset(self) -> usize {
+        match self {
+            TaggedAt::Udp => UDP_HEADERS,
+            TaggedAt::Ethernet => 14,
+        }
+    }
+}
+
+/// A tag that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tag {
+    pub(crate) length: u16,
+    pub(crate) flow: u16,
+    pub(crate) sequence: u64,
+}
+
+impl Tag {
+    pub(crate) fn encode(self) -> [u8; TAG_LEN] {
+        let mut tag = [0; TAG_LEN];
+        tag[..4].copy_from_slice(&MAGIC.to_be_bytes());
+        tag[4..6].copy_from_slice(&self.length.to_be_bytes());
+        tag[6..8].copy_from_slice(&self.flow.to_be_bytes());
+        tag[8..].copy_from_slice(&self.sequence.to_be_bytes());
+        tag
+    }
+
+    /// Reads the tag of a frame, looking where its type says it is.
+    #[inline]
+    pub(crate) fn find(frame: &[u8]) -> Option<(TaggedAt, Tag)> {
+        let at = match frame.get(12..14)? {
+            [0x08, 0x00] => TaggedAt::Udp,
+            [0x88, 0xb5] => TaggedAt::Ethernet,
+            _ => return None,
+        };
+        let tag: &[u8; TAG_LEN] = frame.get(at.offset()..)?.first_chunk()?;
+        let [m0, m1, m2, m3, l0, l1, f0, f1, sequence @ ..] = *tag;
+        if u32::from_be_bytes([m0, m1, m2, m3]) != MAGIC {
+            return None;
+        }
+        let (length, flow) = (u16::from_be_bytes([l0, l1]), u16::from_be_bytes([f0, f1]));
+        Some((at, Tag { length, flow, sequence: u64::from_be_bytes(sequence) }))
+    }
+}
