@@ -7,7 +7,7 @@ use crate::stats::VifStatsSnapshot;
 use crate::vif::{Surroundings, Vif, write_error};
 use crate::worker::{Notice, WaitMode, WorkerHandle, drain, eventfd};
 use grantway_hypervisor::{DomId, Error as PlatformError, Platform, Store};
-use grantway_ports::{Port, PortError};
+use grantway_ports::{Port, PortError, PortReport};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub type OpenPort = Box<dyn FnMut(&PortRequest) -> Result<Box<dyn Port>, PortErr
 pub struct VifReport {
     /// Which.
     pub vif: VifId,
-    /// What it bridges to.
-    pub port: String,
+    /// What it bridges to, and what that has passed.
+    pub port: Option<PortReport>,
     /// Whether packets may flow.
     pub connected: bool,
     /// The buffer policy.
@@ -158,7 +158,7 @@ impl Backend {
     pub fn report(&self) -> impl Iterator<Item = VifReport> + '_ {
         self.vifs.iter().map(|(&vif, state)| VifReport {
             vif,
-            port: state.port_name().to_string(),
+            port: state.port_report(&self.worker),
             connected: state.is_connected(),
             policy: "copy",
             stats: state.stats().snapshot(),

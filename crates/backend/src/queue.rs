@@ -10,7 +10,7 @@ use crate::transmit::Transmit;
 use grantway_hypervisor::{
     Access, DomId, EventChannels, GrantRef, Mapper, Platform, Port as EventPort,
 };
-use grantway_ports::Port;
+use grantway_ports::{Port, PortReport};
 use grantway_ring::{Back, Index, RingMemory, RingPage};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -161,6 +161,11 @@ impl Queue {
     /// The port's descriptor, where it has one.
     pub(crate) fn port_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.port.fd()
+    }
+
+    /// What the port has passed so far.
+    pub(crate) fn port_report(&self) -> PortReport {
+        PortReport::of(self.port.as_ref())
     }
 
     /// Whether the port's descriptor is to wake the worker.

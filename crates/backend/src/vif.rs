@@ -11,7 +11,7 @@ use grantway_netif::xenbus::backend::{
     BackendAction, BackendActions, BackendEvent, BackendMachine,
 };
 use grantway_netif::{XenbusState, keys};
-use grantway_ports::Port;
+use grantway_ports::{Port, PortReport};
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -31,7 +31,6 @@ pub(crate) struct Vif {
     machine: BackendMachine,
     /// The port, while no worker has it.
     port: Option<Box<dyn Port>>,
-    port_name: String,
     in_service: bool,
     stats: Arc<VifStats>,
 }
@@ -54,7 +53,8 @@ impl Vif {
             name: vifname.filter(|n| !n.is_empty()).unwrap_or_else(|| id.to_string()),
             mtu,
         };
-        let port = (around.open_port)(&request)?;
+        let mut port = (around.open_port)(&request)?;
+        port.set_link(false)?;
         let own = state(around.store, &path)?;
         let peer = state(around.store, &frontend)?;
         let online = online(around.store, &path)?;
@@ -65,7 +65,6 @@ impl Vif {
             path,
             frontend,
             machine,
-            port_name: port.name().to_string(),
             port: Some(port),
             in_service: false,
             stats: Arc::default(),
@@ -141,6 +140,9 @@ impl Vif {
                         &format!("{}/{}", self.frontend, keys::STATE),
                         &token(self.id),
                     );
+                    if let Some(Err(e)) = self.port.as_mut().map(|port| port.remove()) {
+                        warn!("{}: {e}", self.id);
+                    }
                     info!("{}: gone", self.id);
                 }
             }
@@ -154,7 +156,7 @@ impl Vif {
     fn connect(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         let keys = FrontendKeys::read(around.store, &self.frontend)?;
         let mut port = self.port.take().ok_or(VifError::Internal("the port is in use"))?;
-        if let Err(e) = port.set_offloads(keys.offloads) {
+        if let Err(e) = port.set_offloads(keys.offloads).and_then(|()| port.set_link(true)) {
             self.port = Some(port);
             return Err(e.into());
         }
@@ -185,6 +187,13 @@ impl Vif {
             self.port = around.worker.detach(self.id).into_iter().next().or(self.port.take());
             self.in_service = false;
         }
+        self.link_down();
+    }
+
+    fn link_down(&mut self) {
+        if let Some(Err(e)) = self.port.as_mut().map(|port| port.set_link(false)) {
+            warn!("{}: {e}", self.id);
+        }
     }
 
     /// One line for the operator, and a node for the toolstack and the guest.
@@ -204,9 +213,12 @@ impl Vif {
         self.machine.is_connected() && self.in_service
     }
 
-    /// The name of what it bridges to.
-    pub fn port_name(&self) -> &str {
-        &self.port_name
+    /// What its port has passed so far.
+    pub fn port_report(&self, worker: &WorkerHandle) -> Option<PortReport> {
+        match &self.port {
+            Some(port) => Some(PortReport::of(port.as_ref())),
+            None => worker.inspect(self.id).into_iter().next(),
+        }
     }
 
     /// Its counters.

@@ -10,7 +10,7 @@ use crate::VifError;
 use crate::queue::{Queue, QueueSpec, VifId};
 use crate::scratch::Scratch;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Platform, Port as EventPort};
-use grantway_ports::Port;
+use grantway_ports::{Port, PortReport};
 use rustix::event::{EventfdFlags, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, HashMap};
@@ -55,6 +55,7 @@ impl WaitMode {
 enum Command {
     Attach(Box<QueueSpec>, Sender<Result<(), (VifError, Box<dyn Port>)>>),
     Detach(VifId, Sender<Vec<Box<dyn Port>>>),
+    Inspect(VifId, Sender<Vec<PortReport>>),
     Stop,
 }
 
@@ -151,6 +152,16 @@ impl WorkerHandle {
     pub fn detach(&self, vif: VifId) -> Vec<Box<dyn Port>> {
         let (reply, answer) = channel();
         match self.send(Command::Detach(vif, reply)) {
+            Ok(()) => answer.recv().unwrap_or_default(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// What the ports behind a vif's queues have passed so far.
+    #[must_use]
+    pub fn inspect(&self, vif: VifId) -> Vec<PortReport> {
+        let (reply, answer) = channel();
+        match self.send(Command::Inspect(vif, reply)) {
             Ok(()) => answer.recv().unwrap_or_default(),
             Err(_) => Vec::new(),
         }
@@ -359,6 +370,11 @@ impl Worker {
                     self.queues.keys().filter(|(v, _)| *v == vif).copied().collect();
                 let ports = keys.into_iter().filter_map(|key| self.remove(key)).collect();
                 let _ = reply.send(ports);
+            }
+            Command::Inspect(vif, reply) => {
+                let queues = self.queues.iter().filter(|((v, _), _)| *v == vif);
+                let reports = queues.map(|(_, slot)| slot.queue.port_report()).collect();
+                let _ = reply.send(reports);
             }
             Command::Stop => return Flow::Break(()),
         }

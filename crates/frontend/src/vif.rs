@@ -170,6 +170,13 @@ impl Vif {
         self.events.as_mut()
     }
 
+    /// The descriptor of the event channels.
+    #[cfg(feature = "std")]
+    #[must_use]
+    pub fn event_descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.events.descriptor()
+    }
+
     /// The store connection, for its descriptor.
     #[must_use]
     pub fn store(&self) -> &dyn Store {

@@ -1,2 +1,56 @@
-//! Placeholder.
-fn main() {}
+//! The command `grantway`: an embedded host, both ends of a vif, and what shows
+//! and measures them.
+//!
+//! - [`cli`]: the command line; [`error`], [`log`] and [`output`]: how a
+//!   command ends, and what it says on the way.
+//! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
+//!   [`toolstack`].
+//! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report;
+//!   [`wait`]: what they wait on.
+//! - [`demo`], [`bench`]: the path at work, and measured; [`table`].
+#![forbid(unsafe_code)]
+
+mod attach;
+mod backend;
+mod bench;
+mod cli;
+mod control;
+mod demo;
+mod error;
+mod frontend;
+mod host;
+mod list;
+mod log;
+mod output;
+mod table;
+mod toolstack;
+mod wait;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use error::CommandError;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match log::start(cli.verbose).and_then(|()| run(&cli.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}", error.line(cli.command.name()));
+            error.exit_code()
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), CommandError> {
+    match command {
+        Command::Host(args) => host::run(args),
+        Command::Attach(args) => attach::attach(args),
+        Command::Detach(args) => attach::detach(args),
+        Command::List(args) => list::run(args),
+        Command::Backend(args) => backend::run(args),
+        Command::Frontend(args) => frontend::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Bench(args) => bench::run(args),
+    }
+}

@@ -1,0 +1,480 @@
+//! Grant copies, in batches of one call.
+
+use super::control::os_error;
+use super::foreign::{Foreign, Foreigners};
+use crate::sys::Transfer;
+use grantway_hypervisor::{CopyOp, CopySide, Counters, DomId, Error, GrantRef, GrantStatus};
+use grantway_ring::PAGE_SIZE;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Operations of one group: a page of private memory for each bounds what a
+/// copy from a peer to a peer takes (256 KiB).
+const BOUNCES: usize = 64;
+
+/// What a batch needs beside the operations; kept from batch to batch.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    near: Transfer,
+    far: Transfer,
+    /// Operations of the group, by index in the batch.
+    group: Vec<Held>,
+    bounce: Vec<u8>,
+}
+
+/// An operation whose grants are held.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    op: usize,
+    len: usize,
+    source: Option<GrantRef>,
+    dest: Option<GrantRef>,
+}
+
+/// Who is at either end of a group; `None` is our own arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ends {
+    source: Option<DomId>,
+    dest: Option<DomId>,
+}
+
+impl Ends {
+    fn of(op: &CopyOp) -> Self {
+        let domain = |side: &CopySide| match *side {
+            CopySide::Local { .. } => None,
+            CopySide::Foreign { domain, .. } => Some(domain),
+        };
+        Self {
+            source: domain(&op.source),
+            dest: domain(&op.dest),
+        }
+    }
+
+    /// How many operations of a kind may be done at once: as many as a call
+    /// takes, but one where a later one may read what an earlier one wrote.
+    fn group_max(self) -> usize {
+        match (self.source, self.dest) {
+            (None, None) => 1,
+            (Some(source), Some(dest)) if source == dest => 1,
+            (Some(_), Some(_)) => BOUNCES,
+            _ => usize::MAX,
+        }
+    }
+}
+
+/// Counts a batch that was done.
+pub fn count(counters: &Counters, ops: &[CopyOp]) {
+    let bytes = ops
+        .iter()
+        .filter(|op| op.status.is_okay())
+        .map(|op| u64::from(op.len))
+        .sum();
+    Counters::add(&counters.copies, ops.len() as u64);
+    Counters::add(&counters.copy_batches, 1);
+    Counters::add(&counters.copy_bytes, bytes);
+}
+
+impl Scratch {
+    /// Does a batch in order and sets each status.
+    pub fn copy(
+        &mut self,
+        peers: &Foreigners,
+        arena: &mut [u8],
+        ops: &mut [CopyOp],
+    ) -> Result<(), Error> {
+        for op in ops.iter_mut() {
+            op.status = GrantStatus::GENERAL_ERROR;
+        }
+        let mut from = 0;
+        while let Some(first) = ops.get(from) {
+            let ends = Ends::of(first);
+            let to = ops[from..]
+                .iter()
+                .take(ends.group_max())
+                .position(|op| Ends::of(op) != ends)
+                .map_or_else(|| ops.len().min(from.saturating_add(ends.group_max())), |n| from + n);
+            if let Err(error) = self.group(peers, ends, arena, ops, from..to) {
+                for op in ops.iter_mut() {
+                    op.status = GrantStatus::GENERAL_ERROR;
+                }
+                return Err(error);
+            }
+            from = to;
+        }
+        Ok(())
+    }
+
+    fn group(
+        &mut self,
+        peers: &Foreigners,
+        ends: Ends,
+        arena: &mut [u8],
+        ops: &mut [CopyOp],
+        range: std::ops::Range<usize>,
+    ) -> Result<(), Error> {
+        let reach = |domain: Option<DomId>| match domain.map(|domain| peers.get(domain)) {
+            None => Ok(Some(None)),
+            Some(Ok(foreign)) => Ok(Some(Some(foreign))),
+            // Not there is a status of the operation; no lease or no host is
+            // an error of the batch.
+            Some(Err(Error::NoDomain { .. })) => Ok(None),
+            Some(Err(error)) => Err(error),
+        };
+        let (source, dest) = match (reach(ends.source)?, reach(ends.dest)?) {
+            (Some(source), Some(dest)) => (source, dest),
+            _ => {
+                for op in &mut ops[range] {
+                    op.status = GrantStatus::BAD_DOMAIN;
+                }
+                return Ok(());
+            }
+        };
+        let mut from = range.start;
+        while from < range.end {
+            from = match (&source, &dest) {
+                (None, None) => local(arena, ops, from),
+                (Some(peer), None) => self.fetch(peer, arena, ops, from..range.end)?,
+                (None, Some(peer)) => self.store(peer, arena, ops, from..range.end)?,
+                (Some(source), Some(dest)) => self.relay(source, dest, ops, from..range.end)?,
+            };
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.near.clear();
+        self.far.clear();
+        self.group.clear();
+    }
+
+    /// A peer's pages to our arena, as many as one call takes; gives where to go
+    /// on.
+    fn fetch(
+        &mut self,
+        peer: &Arc<Foreign>,
+        arena: &mut [u8],
+        ops: &mut [CopyOp],
+        range: std::ops::Range<usize>,
+    ) -> Result<usize, Error> {
+        self.clear();
+        let memory = arena.as_mut_ptr();
+        let mut at = range.start;
+        let mut holder = peer.holder();
+        while at < range.end && !self.near.is_full() {
+            let op = &mut ops[at];
+            match (op.source, locate(op.dest, op.len, arena.len())) {
+                (CopySide::Foreign { gref, offset, .. }, Ok(start)) => {
+                    match crosses(offset, op.len).and_then(|()| holder.pin(gref, false)) {
+                        Ok(frame) => {
+                            let len = usize::from(op.len);
+                            self.group.push(Held {
+                                op: at,
+                                len,
+                                source: Some(gref),
+                                dest: None,
+                            });
+                            // In the arena: `locate` checked.
+                            let local = memory.wrapping_add(start);
+                            self.near.push(local, peer.address(frame, offset), len);
+                        }
+                        Err(status) => op.status = status,
+                    }
+                }
+                (_, Err(status)) => op.status = status,
+                (CopySide::Local { .. }, _) => {}
+            }
+            at += 1;
+        }
+        drop(holder);
+        // SAFETY: every local side lies in `arena`, which we borrow mutably and
+        // do not touch meanwhile.
+        let done = transfer(&self.near, peer, &self.group, ops, |from, to| unsafe {
+            self.near.read(peer.pid(), from, to)
+        });
+        let mut holder = peer.holder();
+        for held in &self.group {
+            if let Some(gref) = held.source {
+                holder.unpin(gref, false);
+            }
+        }
+        done.map(|()| at)
+    }
+
+    /// Our arena to a peer's pages.
+    fn store(
+        &mut self,
+        peer: &Arc<Foreign>,
+        arena: &mut [u8],
+        ops: &mut [CopyOp],
+        range: std::ops::Range<usize>,
+    ) -> Result<usize, Error> {
+        self.clear();
+        let memory = arena.as_mut_ptr();
+        let mut at = range.start;
+        let mut holder = peer.holder();
+        while at < range.end && !self.near.is_full() {
+            let op = &mut ops[at];
+            match (op.dest, locate(op.source, op.len, arena.len())) {
+                (CopySide::Foreign { gref, offset, .. }, Ok(start)) => {
+                    match crosses(offset, op.len).and_then(|()| holder.pin(gref, true)) {
+                        Ok(frame) => {
+                            let len = usize::from(op.len);
+                            self.group.push(Held {
+                                op: at,
+                                len,
+                                source: None,
+                                dest: Some(gref),
+                            });
+                            // In the arena: `locate` checked.
+                            let local = memory.wrapping_add(start);
+                            self.near.push(local, peer.address(frame, offset), len);
+                        }
+                        Err(status) => op.status = status,
+                    }
+                }
+                (_, Err(status)) => op.status = status,
+                (CopySide::Local { .. }, _) => {}
+            }
+            at += 1;
+        }
+        drop(holder);
+        // SAFETY: every local side lies in `arena`, which nobody writes to
+        // meanwhile; the remote side is granted memory, to which no reference
+        // exists in any process of ours.
+        let done = transfer(&self.near, peer, &self.group, ops, |from, to| unsafe {
+            self.near.write(peer.pid(), from, to)
+        });
+        let mut holder = peer.holder();
+        for held in &self.group {
+            if let Some(gref) = held.dest {
+                holder.unpin(gref, true);
+            }
+        }
+        done.map(|()| at)
+    }
+
+    /// A peer's pages to a peer's pages, through private memory: whatever the
+    /// sender writes meanwhile, one version of the bytes arrives.
+    fn relay(
+        &mut self,
+        source: &Arc<Foreign>,
+        dest: &Arc<Foreign>,
+        ops: &mut [CopyOp],
+        range: std::ops::Range<usize>,
+    ) -> Result<usize, Error> {
+        self.clear();
+        self.bounce.resize(BOUNCES * PAGE_SIZE, 0);
+        let memory = self.bounce.as_mut_ptr();
+        let end = range.end.min(range.start.saturating_add(BOUNCES));
+        for (index, op) in ops[range.start..end].iter_mut().enumerate() {
+            match hold_both(source, dest, op) {
+                Ok((from, to)) => {
+                    let len = usize::from(op.len);
+                    self.group.push(Held {
+                        op: range.start + index,
+                        len,
+                        source: Some(from.gref),
+                        dest: Some(to.gref),
+                    });
+                    // `index` is below BOUNCES and `len` at most a page.
+                    let local = memory.wrapping_add(index * PAGE_SIZE);
+                    self.near.push(local, source.address(from.frame, from.offset), len);
+                    self.far.push(local, dest.address(to.frame, to.offset), len);
+                }
+                Err(status) => op.status = status,
+            }
+        }
+        // SAFETY: every local side lies in `bounce`, which nobody else has.
+        let fetched = transfer(&self.near, source, &self.group, ops, |from, to| unsafe {
+            self.near.read(source.pid(), from, to)
+        });
+        let stored = fetched.and_then(|()| {
+            // Only what was fetched is stored, so what was not leaves its
+            // destination alone. In the usual case that is one call.
+            let fetched = |held: &Held, ops: &[CopyOp]| ops[held.op].status.is_okay();
+            let mut from = 0;
+            while from < self.group.len() {
+                let okay = fetched(&self.group[from], ops);
+                let same = self.group[from..].iter().take_while(|held| fetched(held, ops) == okay);
+                let to = from + same.count();
+                if okay {
+                    let part = &self.group[from..to];
+                    // SAFETY: every local side lies in `bounce`, which nobody
+                    // else has; the remote side is granted memory.
+                    transfer_part(&self.far, dest, part, ops, from, |from, to| unsafe {
+                        self.far.write(dest.pid(), from, to)
+                    })?;
+                }
+                from = to;
+            }
+            Ok(())
+        });
+        for held in &self.group {
+            if let (Some(from), Some(to)) = (held.source, held.dest) {
+                source.holder().unpin(from, false);
+                dest.holder().unpin(to, true);
+            }
+        }
+        stored.map(|()| end)
+    }
+}
+
+/// One foreign side that is held.
+struct Side {
+    gref: GrantRef,
+    frame: u32,
+    offset: u16,
+}
+
+fn hold_both(source: &Foreign, dest: &Foreign, op: &CopyOp) -> Result<(Side, Side), GrantStatus> {
+    let (
+        CopySide::Foreign {
+            gref: from,
+            offset: from_offset,
+            ..
+        },
+        CopySide::Foreign {
+            gref: to,
+            offset: to_offset,
+            ..
+        },
+    ) = (op.source, op.dest)
+    else {
+        return Err(GrantStatus::GENERAL_ERROR);
+    };
+    crosses(from_offset, op.len)?;
+    crosses(to_offset, op.len)?;
+    let from_frame = source.holder().pin(from, false)?;
+    let to_frame = dest.holder().pin(to, true).inspect_err(|_| {
+        source.holder().unpin(from, false);
+    })?;
+    Ok((
+        Side {
+            gref: from,
+            frame: from_frame,
+            offset: from_offset,
+        },
+        Side {
+            gref: to,
+            frame: to_frame,
+            offset: to_offset,
+        },
+    ))
+}
+
+/// Within our arena: nobody's grants are touched.
+fn local(arena: &mut [u8], ops: &mut [CopyOp], at: usize) -> usize {
+    let size = arena.len();
+    let op = &mut ops[at];
+    let located =
+        locate(op.source, op.len, size).and_then(|from| Ok((from, locate(op.dest, op.len, size)?)));
+    op.status = match located {
+        Ok((from, to)) => {
+            arena.copy_within(from..from + usize::from(op.len), to);
+            GrantStatus::OKAY
+        }
+        Err(status) => status,
+    };
+    at + 1
+}
+
+/// Where a local side starts in the arena.
+fn locate(side: CopySide, len: u16, arena: usize) -> Result<usize, GrantStatus> {
+    let CopySide::Local { offset } = side else {
+        return Err(GrantStatus::BAD_VIRT_ADDR);
+    };
+    let (start, len) = (offset as usize, usize::from(len));
+    if len == 0 || len > PAGE_SIZE {
+        return Err(GrantStatus::BAD_COPY_ARG);
+    }
+    match start.checked_add(len) {
+        Some(end) if end <= arena => Ok(start),
+        _ => Err(GrantStatus::BAD_VIRT_ADDR),
+    }
+}
+
+/// Whether a foreign side stays within its page.
+fn crosses(offset: u16, len: u16) -> Result<(), GrantStatus> {
+    if len == 0 || usize::from(offset) + usize::from(len) > PAGE_SIZE {
+        Err(GrantStatus::BAD_COPY_ARG)
+    } else {
+        Ok(())
+    }
+}
+
+fn transfer(
+    pairs: &Transfer,
+    peer: &Foreign,
+    group: &[Held],
+    ops: &mut [CopyOp],
+    call: impl Fn(usize, usize) -> Result<usize, Errno>,
+) -> Result<(), Error> {
+    debug_assert_eq!(pairs.len(), group.len());
+    transfer_part(pairs, peer, group, ops, 0, call)
+}
+
+/// Copies the pairs of `group`, which are those from `first` on, in one call;
+/// where that stops half-way, pair by pair, to find those that fail.
+fn transfer_part(
+    pairs: &Transfer,
+    peer: &Foreign,
+    group: &[Held],
+    ops: &mut [CopyOp],
+    first: usize,
+    call: impl Fn(usize, usize) -> Result<usize, Errno>,
+) -> Result<(), Error> {
+    if group.is_empty() {
+        return Ok(());
+    }
+    let end = first + group.len();
+    let mut copied = match call(first, end) {
+        Ok(copied) => copied,
+        Err(Errno::FAULT) => 0,
+        Err(errno) => return refused(peer, errno, group, ops),
+    };
+    let mut single = false;
+    for (index, held) in group.iter().enumerate() {
+        let pair = first + index;
+        if !single && copied >= pairs.bytes(pair) {
+            copied -= pairs.bytes(pair);
+            ops[held.op].status = GrantStatus::OKAY;
+            continue;
+        }
+        single = true;
+        ops[held.op].status = match call(pair, pair + 1) {
+            Ok(copied) if copied == held.len => GrantStatus::OKAY,
+            Ok(_) | Err(Errno::FAULT) => GrantStatus::BAD_PAGE,
+            Err(errno) => return refused(peer, errno, &group[index..], ops),
+        };
+    }
+    if single && !peer.is_alive() {
+        for held in group.iter().filter(|held| !ops[held.op].status.is_okay()).collect::<Vec<_>>() {
+            ops[held.op].status = GrantStatus::BAD_DOMAIN;
+        }
+    }
+    Ok(())
+}
+
+fn refused(
+    peer: &Foreign,
+    errno: Errno,
+    group: &[Held],
+    ops: &mut [CopyOp],
+) -> Result<(), Error> {
+    match errno {
+        Errno::SRCH => {
+            for held in group {
+                ops[held.op].status = GrantStatus::BAD_DOMAIN;
+            }
+            Ok(())
+        }
+        // A process that is on its way out has no memory to check our right to.
+        Errno::PERM if !peer.is_alive() => refused(peer, Errno::SRCH, group, ops),
+        Errno::PERM => Err(Error::Os {
+            call: format!("process_vm_readv of process {} (domain {})", peer.pid(), peer.domain()),
+            reason: errno.to_string(),
+            remedy: "run both as the same user; with Yama, set sysctl kernel.yama.ptrace_scope to 0 or 1",
+        }),
+        _ => Err(os_error("process_vm_readv", errno)),
+    }
+}

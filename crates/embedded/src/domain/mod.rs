@@ -1,0 +1,264 @@
+//! A domain, from inside: one process that grants (a guest), or one beside it
+//! (a backend, a toolstack).
+
+mod control;
+mod copy;
+mod events;
+mod foreign;
+mod granter;
+mod toolstack;
+
+use crate::host::STORE;
+use crate::protocol::{Answer, Refusal, Request, VERSION};
+use crate::state::Lives;
+use crate::sys::let_peers_reach_us;
+use control::{Control, os_error, take, unexpected};
+use copy::Scratch;
+use foreign::Foreigners;
+use grantway_hypervisor::{
+    Access, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, GrantRef, Granted,
+    Granter, Mapper, Platform, Released, Revoke, Store,
+};
+use grantway_ring::SharedRun;
+use grantway_xenstore::Client;
+use granter::Granting;
+use rustix::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// What a process is to its domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It runs the domain: it holds the memory and the grant table, and its end
+    /// is the domain's. One process a domain.
+    Guest,
+    /// It works in the domain beside others (a backend, a toolstack): events,
+    /// store, maps and copies, but no grants of its own.
+    Service,
+}
+
+/// Why a process does not become part of a domain.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No host serves the folder.
+    #[error("no embedded host serves {}; start one: grantway host --dir {}", dir.display(), dir.display())]
+    NoHost {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The host is another user's.
+    #[error("the embedded host at {} belongs to another user; run as that user", dir.display())]
+    NotAllowed {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// Another process runs the domain.
+    #[error("process {pid} runs domain {domain}; stop it, or use another domain")]
+    Held {
+        /// The domain.
+        domain: DomId,
+        /// The process.
+        pid: u32,
+    },
+    /// The platform refused: no such domain, another version ...
+    #[error(transparent)]
+    Platform(#[from] Error),
+}
+
+/// A domain of an embedded host, for one process.
+///
+/// Its connection to the host ends with the last clone of its `Arc`, the last
+/// set of event channels and the last mapped run made from it; the host then
+/// takes back what the process held, as it does when the process is killed.
+#[derive(Debug)]
+pub struct Domain {
+    id: DomId,
+    role: Role,
+    boot: u32,
+    ports: u32,
+    control: Arc<Control>,
+    counters: Arc<Counters>,
+    granting: Option<Arc<Granting>>,
+    foreigners: Foreigners,
+    scratch: Mutex<Vec<Box<Scratch>>>,
+}
+
+impl Domain {
+    /// Becomes a process of domain `id` at the host that serves `dir`.
+    ///
+    /// Domain 0 is always there; another must have been made
+    /// ([`Domain::create_domain`]).
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]; each names its remedy.
+    pub fn connect(dir: &Path, id: DomId, role: Role) -> Result<Arc<Self>, ConnectError> {
+        let control = Arc::new(Control::connect(dir)?);
+        let hello = Request::Hello {
+            version: VERSION,
+            domid: id.0,
+            guest: role == Role::Guest,
+        };
+        let (answer, fds) = match control.ask(&hello)? {
+            (Answer::Refused(refusal), _) => return Err(Refusal::into(refusal)),
+            answered => answered,
+        };
+        let Answer::Welcome {
+            boot,
+            ports,
+            grant_entries,
+            ram_pages,
+        } = answer
+        else {
+            return Err(unexpected(&answer).into());
+        };
+        let mut fds = fds.into_iter();
+        let mmap = |reason| os_error("mmap", reason);
+        let lives = Arc::new(Lives::of(&take(&mut fds)?).map_err(mmap)?);
+        let_peers_reach_us();
+        let counters = Arc::new(Counters::default());
+        let granting = if role == Role::Guest {
+            let (ram, table) = (take(&mut fds)?, take(&mut fds)?);
+            let granting = Granting::new(&ram, ram_pages, &table, grant_entries, &counters)
+                .map_err(mmap)?;
+            let base = granting.base();
+            control.request(&Request::Booted { base })?;
+            Some(Arc::new(granting))
+        } else {
+            None
+        };
+        Ok(Arc::new(Self {
+            id,
+            role,
+            boot,
+            ports,
+            foreigners: Foreigners::new(id, &control, &counters, lives),
+            control,
+            counters,
+            granting,
+            scratch: Mutex::new(Vec::new()),
+        }))
+    }
+
+    /// What this process is to the domain.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The number of this boot, different for each boot of each domain of the
+    /// host; 0 for a service.
+    #[must_use]
+    pub fn boot(&self) -> u32 {
+        self.boot
+    }
+
+    /// The folder of the host.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.control.dir()
+    }
+
+    /// Becomes readable, with a hang-up, when the host is gone; nothing else
+    /// ever makes it readable but an answer that another thread of this process
+    /// waits for. Wait for `POLLHUP` (no events asked), and do not read it.
+    #[must_use]
+    pub fn host_descriptor(&self) -> BorrowedFd<'_> {
+        self.control.descriptor()
+    }
+
+    /// Whether the host is still there.
+    #[must_use]
+    pub fn host_is_alive(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut fds = [PollFd::from_borrowed_fd(
+            self.control.descriptor(),
+            PollFlags::empty(),
+        )];
+        let now = Timespec::default();
+        poll(&mut fds, Some(&now)).is_ok() && !fds[0].revents().contains(PollFlags::HUP)
+    }
+
+    fn open_store(&self) -> Result<Client<UnixStream>, Error> {
+        let stream = if self.id == DomId::ZERO {
+            UnixStream::connect(self.dir().join(STORE)).map_err(|_| self.control.gone())?
+        } else {
+            let (answer, fds) = self.control.request(&Request::OpenStore)?;
+            if answer != Answer::Done {
+                return Err(unexpected(&answer));
+            }
+            UnixStream::from(take(&mut fds.into_iter())?)
+        };
+        Ok(Client::over(stream))
+    }
+}
+
+impl Granter for Domain {
+    fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
+        match &self.granting {
+            Some(granting) => granting.grant(peer, pages, access),
+            None => Err(Error::Exhausted {
+                what: "the grant table of a service process",
+                limit: 0,
+                remedy: "grant from the process that runs the domain (Role::Guest)",
+            }),
+        }
+    }
+
+    fn revoke(&self, gref: GrantRef) -> Revoke {
+        match &self.granting {
+            Some(granting) => granting.revoke(gref),
+            None => Revoke::Unknown,
+        }
+    }
+
+    fn release(&self, granted: Granted) -> Released {
+        match &self.granting {
+            Some(granting) => granting.release(granted),
+            None => Released::default(),
+        }
+    }
+}
+
+impl Mapper for Domain {
+    fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
+        self.foreigners.get(peer)?.map(grefs, access)
+    }
+
+    fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {
+        let scratch = control::lock(&self.scratch).pop();
+        let mut scratch = scratch.unwrap_or_default();
+        let done = scratch.copy(&self.foreigners, arena, ops);
+        control::lock(&self.scratch).push(scratch);
+        copy::count(&self.counters, ops);
+        done
+    }
+}
+
+impl Platform for Domain {
+    fn domain(&self) -> DomId {
+        self.id
+    }
+
+    fn host(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
+        Ok(Box::new(events::EventSet::open(
+            self.id,
+            self.ports,
+            &self.control,
+            &self.counters,
+        )?))
+    }
+
+    fn store(&self) -> Result<Box<dyn Store>, Error> {
+        Ok(Box::new(self.open_store()?))
+    }
+
+    fn counters(&self) -> CounterSnapshot {
+        self.counters.snapshot()
+    }
+}

@@ -1,0 +1,51 @@
+//! Why a host does not run.
+
+use rustix::io::Errno;
+use std::path::PathBuf;
+
+/// Why a host cannot start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// Another host has the folder.
+    #[error("another host (pid {pid}) serves {}; stop it, or choose another --dir", dir.display())]
+    Busy {
+        /// The folder.
+        dir: PathBuf,
+        /// Its process, 0 when it did not say.
+        pid: u32,
+    },
+    /// There is something else where the folder should be.
+    #[error("{} is not a folder; choose another --dir", dir.display())]
+    NotFolder {
+        /// The path.
+        dir: PathBuf,
+    },
+    /// The folder cannot be made or written.
+    #[error("{}: {reason}; choose a --dir that you may write to", path.display())]
+    NotWritable {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's words.
+        reason: Errno,
+    },
+    /// A Unix socket's path has at most 107 bytes.
+    #[error("{} is too long for a Unix socket (107 bytes); choose a shorter --dir", path.display())]
+    PathTooLong {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("{call}: {reason}; check `ulimit -n` and free memory")]
+    Os {
+        /// The call.
+        call: &'static str,
+        /// The system's words.
+        reason: Errno,
+    },
+}
+
+impl HostError {
+    pub(super) fn os(call: &'static str) -> impl Fn(Errno) -> Self {
+        move |reason| Self::Os { call, reason }
+    }
+}

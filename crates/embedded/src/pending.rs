@@ -1,0 +1,225 @@
+//! Pending and mask bits of a set of event channels, in two levels as Xen has
+//! them: a selector bit for each word of pending bits.
+//!
+//! Everybody who may signal a port of the set writes here, so nothing read from
+//! here is trusted: a bit for a port that is not ours is a spurious event.
+
+use crate::sys::{Wake, Words};
+use rustix::fd::AsFd;
+use rustix::io::Result;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+/// Bits in a word.
+const BITS: usize = 64;
+
+/// Where the parts lie, in words of 64 bits: selectors, pending, mask.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    words: usize,
+    selectors: usize,
+}
+
+impl Layout {
+    fn of(ports: u32) -> Self {
+        let words = (ports as usize).div_ceil(BITS);
+        Self {
+            words,
+            selectors: words.div_ceil(BITS),
+        }
+    }
+
+    fn pending(self, word: usize) -> usize {
+        self.selectors + word
+    }
+
+    fn mask(self, word: usize) -> usize {
+        self.selectors + self.words + word
+    }
+}
+
+/// The bits, and the descriptor that wakes their owner.
+#[derive(Debug)]
+pub struct Pending {
+    words: Words,
+    wake: Wake,
+    layout: Layout,
+    ports: u32,
+}
+
+impl Pending {
+    /// Bytes that the bits of `ports` ports take.
+    pub fn bytes(ports: u32) -> usize {
+        let layout = Layout::of(ports);
+        (layout.selectors + 2 * layout.words) * 8
+    }
+
+    /// The bits in `memory`.
+    pub fn new(memory: impl AsFd, wake: Wake, ports: u32) -> Result<Self> {
+        Ok(Self {
+            words: Words::of(memory, Self::bytes(ports))?,
+            wake,
+            layout: Layout::of(ports),
+            ports,
+        })
+    }
+
+    /// The descriptor that wakes the owner.
+    pub fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    /// Signals a port: its bit, and where that is news and not masked the
+    /// selector and the wake-up. Signals merge while the bit is set.
+    #[inline]
+    pub fn signal(&self, port: u32) -> Result<()> {
+        if port >= self.ports {
+            return Ok(());
+        }
+        let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));
+        let Some(pending) = self.words.word64(self.layout.pending(word)) else {
+            return Ok(());
+        };
+        // Release: what the signal tells of (ring indices) is visible to whoever
+        // takes the bit. Pairs with the swap in `take`.
+        if pending.fetch_or(bit, AcqRel) & bit != 0 {
+            return Ok(());
+        }
+        self.raise(word, bit)
+    }
+
+    fn raise(&self, word: usize, bit: u64) -> Result<()> {
+        let masked = self
+            .words
+            .word64(self.layout.mask(word))
+            .is_some_and(|mask| mask.load(Acquire) & bit != 0);
+        if masked {
+            return Ok(());
+        }
+        if let Some(selector) = self.words.word64(word / BITS) {
+            // The bit first, the selector second; `take` looks in the other
+            // order, so a bit it missed leaves its selector set.
+            selector.fetch_or(1 << (word % BITS), AcqRel);
+        }
+        self.wake.ring()
+    }
+
+    /// Masks a port and forgets what it had pending: a port that is free.
+    pub fn retire(&self, port: u32) {
+        let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));
+        if let Some(mask) = self.words.word64(self.layout.mask(word)) {
+            mask.fetch_or(bit, AcqRel);
+        }
+        if let Some(pending) = self.words.word64(self.layout.pending(word)) {
+            pending.fetch_and(!bit, AcqRel);
+        }
+    }
+
+    /// Makes a port ready for signals, with none pending.
+    pub fn prepare(&self, port: u32) {
+        let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));
+        if let Some(pending) = self.words.word64(self.layout.pending(word)) {
+            pending.fetch_and(!bit, AcqRel);
+        }
+        if let Some(mask) = self.words.word64(self.layout.mask(word)) {
+            mask.fetch_and(!bit, Release);
+        }
+    }
+
+    /// Takes every pending bit that is not masked; gives how many there were.
+    #[inline]
+    pub fn take(&self, mut each: impl FnMut(u32)) -> u64 {
+        let mut taken = 0;
+        for index in 0..self.layout.selectors {
+            let Some(selector) = self.words.word64(index) else {
+                break;
+            };
+            // A plain look first: an idle poll does not take the line over.
+            if selector.load(Acquire) == 0 {
+                continue;
+            }
+            let mut chosen = selector.swap(0, AcqRel);
+            while chosen != 0 {
+                let word = index * BITS + chosen.trailing_zeros() as usize;
+                chosen &= chosen - 1;
+                if word >= self.layout.words {
+                    continue;
+                }
+                let (Some(pending), Some(mask)) = (
+                    self.words.word64(self.layout.pending(word)),
+                    self.words.word64(self.layout.mask(word)),
+                ) else {
+                    continue;
+                };
+                let open = !mask.load(Acquire);
+                let mut bits = pending.fetch_and(!open, AcqRel) & open;
+                while bits != 0 {
+                    each((word * BITS) as u32 + bits.trailing_zeros());
+                    bits &= bits - 1;
+                    taken += 1;
+                }
+            }
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::shared_memory;
+
+    fn pending(ports: u32) -> Pending {
+        let fd = shared_memory("test", Pending::bytes(ports)).unwrap();
+        Pending::new(&fd, Wake::new().unwrap(), ports).unwrap()
+    }
+
+    fn taken(pending: &Pending) -> Vec<u32> {
+        let mut ports = Vec::new();
+        pending.take(|port| ports.push(port));
+        ports
+    }
+
+    #[test]
+    fn signals_merge_until_they_are_taken() {
+        for ports in [4096, 131_072] {
+            let pending = pending(ports);
+            for port in [1, 63, 64, ports - 1, 64] {
+                pending.signal(port).unwrap();
+            }
+            assert_eq!(pending.wake().drain().unwrap(), 4);
+            assert_eq!(taken(&pending), [1, 63, 64, ports - 1]);
+            assert_eq!(taken(&pending), []);
+            pending.signal(64).unwrap();
+            assert_eq!(taken(&pending), [64]);
+        }
+    }
+
+    #[test]
+    fn a_port_outside_the_table_is_swallowed() {
+        let pending = pending(4096);
+        pending.signal(4096).unwrap();
+        pending.signal(u32::MAX).unwrap();
+        assert_eq!(taken(&pending), []);
+    }
+
+    #[test]
+    fn a_retired_port_wakes_nobody() {
+        let pending = pending(4096);
+        pending.retire(7);
+        pending.signal(7).unwrap();
+        assert_eq!(pending.wake().drain().unwrap(), 0);
+        pending.signal(8).unwrap();
+        assert_eq!(taken(&pending), [8]);
+        pending.prepare(7);
+        assert_eq!(taken(&pending), []);
+        pending.signal(7).unwrap();
+        assert_eq!(taken(&pending), [7]);
+    }
+
+    #[test]
+    fn selectors_of_words_that_are_not_there_are_ignored() {
+        let pending = pending(128);
+        pending.words.word64(0).unwrap().store(u64::MAX, Release);
+        assert_eq!(taken(&pending), []);
+    }
+}

@@ -1,0 +1,400 @@
+//! The embedded host's xenstore, with no I/O in it: bytes of the real wire
+//! protocol in, bytes out, so that a stock `xenstore-ls` may talk to it.
+//!
+//! - `tree`: the nodes; persistent, so that a snapshot costs nothing.
+//! - `transaction`, `view`: what a domain may read and change, all at once.
+//! - `watches`, `queue`: whom a change is told, and what waits to be written.
+//! - `request`: one message of the wire, and its answer.
+//! - `host`: the same operations for the host's own process, as domain 0.
+//!
+//! # What it promises
+//!
+//! - Access is judged as xenstored does: domain 0 may do all; whether a node is
+//!   missing is told only to those who may do the same with the nearest node
+//!   above (`ENOENT`), to others it is `EACCES`.
+//! - A transaction sees the store as it was at its start. Its end gives
+//!   `EAGAIN` when a node that it looked at or changed was changed since by
+//!   somebody else. That is judged by node, and apart for a node's value and
+//!   for its children's names: two transactions that make different children
+//!   of one node both win. One that changed nothing always wins.
+//! - A watch fires once when it is set, then for its path, for all below it,
+//!   and for its path when that goes with a node above it; for those that may
+//!   read the node, could read it before, or may read its parent. Watches of
+//!   a transaction fire at its end. An answer comes before the events that its
+//!   request fired on the same connection.
+//! - Equal events that wait are merged, and past a bound an event is told as
+//!   one of the watched path. A connection whose output is long has no requests
+//!   taken in until it has read (XSA-349 and its kind); no other connection
+//!   waits for it.
+//! - Quotas and their refusals: see [`Quotas`].
+//! - When a domain is released, its nodes go, and its name goes from the
+//!   permissions of others (XSA-322), so that a later domain of that number
+//!   inherits nothing.
+//!
+//! `SET_TARGET` is not there (`ENOSYS`): it serves device models only.
+
+mod access;
+mod host;
+mod queue;
+mod quota;
+mod request;
+mod transaction;
+mod tree;
+mod view;
+mod watches;
+
+pub use quota::{Quotas, Usage};
+
+use grantway_hypervisor::{DomId, Permission, StoreErrno};
+use grantway_xenstore::path;
+use grantway_xenstore::wire::{Decoder, TooLong};
+use queue::OutputQueue;
+use quota::Ledger;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use transaction::{Change, Transaction};
+use tree::Node;
+use view::View;
+use watches::Watches;
+
+/// Output in bytes from which on no requests are taken in.
+const PAUSE_AT: usize = 64 * 1024;
+
+/// Input in bytes that may be held back. A host that looks at
+/// [`Server::wants_input`] before each read never comes near.
+const MAX_HELD: usize = 1024 * 1024;
+
+/// Distinct events that wait, for an unprivileged connection and for one of
+/// domain 0, before they are told as events of the watched path.
+const MAX_EVENTS: usize = 1024;
+const MAX_EVENTS_DOM0: usize = 8192;
+
+const INTRODUCE: &str = "@introduceDomain";
+const RELEASE: &str = "@releaseDomain";
+
+/// One connection. Numbers are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(u64);
+
+impl fmt::Display for ConnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Why a connection must be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fatal {
+    /// A payload that is too long: there is no place from which to go on.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+    /// More was put in than is ever held back, while the other side did not
+    /// read. See [`Server::wants_input`].
+    #[error("xenstore input: found {held} bytes held back, expected at most {MAX_HELD}")]
+    Overrun {
+        /// What is held, in bytes.
+        held: usize,
+    },
+    /// There is no such connection, or no longer.
+    #[error("xenstore connection {0} is not there")]
+    Closed(ConnId),
+}
+
+/// What waits in a connection, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Bytes that came in and were not looked at, or not whole.
+    pub input: usize,
+    /// Bytes to be written.
+    pub output: usize,
+}
+
+#[derive(Debug)]
+struct Connection {
+    domain: DomId,
+    decoder: Decoder,
+    output: OutputQueue,
+    transactions: BTreeMap<u32, Transaction>,
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct Server {
+    quotas: Quotas,
+    root: Arc<Node>,
+    /// The last generation that was given out.
+    clock: u64,
+    last_connection: u64,
+    last_transaction: u32,
+    connections: BTreeMap<ConnId, Connection>,
+    watches: Watches,
+    ledger: Ledger,
+    introduced: BTreeSet<DomId>,
+    /// Who may be told of `@introduceDomain` and `@releaseDomain`.
+    special: BTreeMap<&'static str, Arc<[Permission]>>,
+}
+
+impl Server {
+    /// A store with a root and nothing else; only domain 0 may look at it.
+    #[must_use]
+    pub fn new(quotas: Quotas) -> Self {
+        let mut ledger = Ledger::default();
+        ledger.nodes(DomId::ZERO, 1);
+        Self {
+            quotas,
+            root: Arc::new(Node::new(b"", tree::only_dom0(), 1)),
+            clock: 1,
+            last_connection: 0,
+            last_transaction: 0,
+            connections: BTreeMap::new(),
+            watches: Watches::default(),
+            ledger,
+            introduced: BTreeSet::new(),
+            special: [INTRODUCE, RELEASE].map(|name| (name, tree::only_dom0())).into(),
+        }
+    }
+
+    /// A new connection of a domain; domain 0 is privileged.
+    pub fn connect(&mut self, domain: DomId) -> ConnId {
+        self.last_connection += 1;
+        let id = ConnId(self.last_connection);
+        let max_events = match domain {
+            DomId::ZERO => MAX_EVENTS_DOM0,
+            _ => MAX_EVENTS,
+        };
+        let connection = Connection {
+            domain,
+            decoder: Decoder::new(),
+            output: OutputQueue::new(max_events),
+            transactions: BTreeMap::new(),
+        };
+        self.connections.insert(id, connection);
+        id
+    }
+
+    /// Ends a connection, its watches and its transactions.
+    pub fn disconnect(&mut self, c: ConnId) {
+        self.reset(c);
+        self.connections.remove(&c);
+    }
+
+    /// Takes bytes in that the connection sent, and handles each message that
+    /// is whole. What comes while [`Server::wants_input`] is false is held back
+    /// until the output was read.
+    ///
+    /// # Errors
+    ///
+    /// [`Fatal`]: close the connection, and call [`Server::disconnect`].
+    pub fn input(&mut self, c: ConnId, bytes: &[u8]) -> Result<(), Fatal> {
+        let connection = self.connections.get_mut(&c).ok_or(Fatal::Closed(c))?;
+        connection.decoder.push(bytes);
+        self.work(c)?;
+        match self.backlog(c).input {
+            held if held > MAX_HELD => Err(Fatal::Overrun { held }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the connection may be read from now. False while it does not
+    /// read its own output.
+    #[must_use]
+    pub fn wants_input(&self, c: ConnId) -> bool {
+        self.connections.get(&c).is_some_and(|connection| connection.output.bytes() < PAUSE_AT)
+    }
+
+    /// The next bytes to write to the connection; empty when there are none.
+    /// Say how many were written with [`Server::written`].
+    pub fn output(&mut self, c: ConnId) -> &[u8] {
+        match self.connections.get_mut(&c) {
+            Some(connection) => connection.output.front(),
+            None => &[],
+        }
+    }
+
+    /// The first `count` bytes of [`Server::output`] were written. Goes on with
+    /// requests that were held back.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::input`].
+    pub fn written(&mut self, c: ConnId, count: usize) -> Result<(), Fatal> {
+        let connection = self.connections.get_mut(&c).ok_or(Fatal::Closed(c))?;
+        connection.output.advance(count);
+        self.work(c)
+    }
+
+    /// The connections that have something to be written. Look after each
+    /// call that may fire watches: any of them may have events.
+    pub fn connections_with_output(&self) -> impl Iterator<Item = ConnId> + '_ {
+        let some = |(_, c): &(&ConnId, &Connection)| c.output.bytes() > 0;
+        self.connections.iter().filter(some).map(|(id, _)| *id)
+    }
+
+    /// What waits in a connection.
+    #[must_use]
+    pub fn backlog(&self, c: ConnId) -> Backlog {
+        self.connections.get(&c).map_or_else(Backlog::default, |connection| Backlog {
+            input: connection.decoder.held(),
+            output: connection.output.bytes(),
+        })
+    }
+
+    /// What a domain uses now.
+    #[must_use]
+    pub fn usage(&self, domain: DomId) -> Usage {
+        self.ledger.of(domain)
+    }
+
+    /// Handles messages for as long as there are whole ones and the output is
+    /// short.
+    fn work(&mut self, c: ConnId) -> Result<(), Fatal> {
+        while self.wants_input(c) {
+            let Some(connection) = self.connections.get_mut(&c) else {
+                break;
+            };
+            let domain = connection.domain;
+            match connection.decoder.next_message()? {
+                Some(message) => self.handle(c, domain, &message),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all watches and transactions of a connection.
+    fn reset(&mut self, c: ConnId) {
+        let Some(connection) = self.connections.get_mut(&c) else {
+            return;
+        };
+        let transactions = connection.transactions.len();
+        connection.transactions.clear();
+        let domain = connection.domain;
+        let watches = self.watches.remove_all(c);
+        self.ledger.change(domain, |usage| {
+            usage.transactions = usage.transactions.saturating_sub(transactions);
+            usage.watches = usage.watches.saturating_sub(watches);
+        });
+    }
+
+    /// Does something at once. The change is to be told with
+    /// [`Server::fire`], once the answer is on its way.
+    fn at_once<T>(
+        &mut self,
+        caller: DomId,
+        body: impl FnOnce(&mut View<'_>) -> Result<T, StoreErrno>,
+    ) -> Result<(T, Option<Change>), StoreErrno> {
+        let mut transaction = Transaction::at_once(&self.root);
+        let value = body(&mut View {
+            transaction: &mut transaction,
+            caller,
+            quotas: &self.quotas,
+            ledger: &self.ledger,
+            clock: &mut self.clock,
+        })?;
+        let change = self.commit(caller, transaction)?;
+        Ok((value, change))
+    }
+
+    /// Makes a transaction's changes the store's.
+    fn commit(
+        &mut self,
+        caller: DomId,
+        transaction: Transaction,
+    ) -> Result<Option<Change>, StoreErrno> {
+        let new = transaction.onto(&self.root, &mut self.clock)?;
+        if caller != DomId::ZERO {
+            let delta = transaction.nodes.get(&caller).copied().unwrap_or(0);
+            let nodes = self.ledger.of(caller).nodes.saturating_add_signed(delta);
+            if delta > 0 && nodes > self.quotas.nodes {
+                return Err(StoreErrno::Enospc);
+            }
+        }
+        if transaction.touched.is_empty() {
+            return Ok(None);
+        }
+        for (domain, delta) in transaction.nodes {
+            self.ledger.nodes(domain, delta);
+        }
+        let old = std::mem::replace(&mut self.root, Arc::clone(&new));
+        let touched = transaction.touched;
+        Ok(Some(Change { old, new, touched }))
+    }
+
+    /// Fires the watches of a change.
+    fn fire(&mut self, change: &Change) {
+        for (path, touch) in &change.touched {
+            let old = tree::lookup(&change.old, path);
+            let new = tree::lookup(&change.new, path);
+            let gone = new.is_none() && (old.is_none() || !touch.replaced);
+            if touch.fires && !gone {
+                self.tell(path, false, change);
+            }
+            if let (true, Some(old)) = (touch.replaced, old) {
+                tree::walk(path, old, &mut |below, _| {
+                    if below != path && tree::lookup(&change.new, below).is_none() {
+                        self.tell(below, true, change);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Tells one path's change to the watches on it, and unless `exact` to
+    /// those above.
+    fn tell(&mut self, path: &str, exact: bool, change: &Change) {
+        let above = tree::parent(path).unwrap_or("/");
+        let nodes = [
+            tree::lookup(&change.new, path),
+            tree::lookup(&change.old, path),
+            tree::lookup(&change.new, above).or_else(|| tree::lookup(&change.old, above)),
+        ];
+        for (top, watcher) in self.watches.of(path, exact) {
+            let mut nodes = nodes.iter().flatten();
+            if nodes.any(|n| access::may(watcher.domain, &n.permissions, access::Want::Read)) {
+                let shown = path.get(watcher.hidden..).unwrap_or_default();
+                let top = top.get(watcher.hidden..).unwrap_or_default();
+                if let Some(connection) = self.connections.get_mut(&watcher.connection) {
+                    connection.output.event(shown, &watcher.token, top);
+                }
+            }
+        }
+    }
+
+    /// Fires `@introduceDomain` or `@releaseDomain`.
+    fn tell_special(&mut self, name: &str) {
+        let permissions = self.special.get(name).cloned().unwrap_or_default();
+        for (_, watcher) in self.watches.of(name, true) {
+            if access::may(watcher.domain, &permissions, access::Want::Read)
+                && let Some(connection) = self.connections.get_mut(&watcher.connection)
+            {
+                connection.output.event(name, &watcher.token, name);
+            }
+        }
+    }
+
+    /// The absolute path, and how many bytes of it were not in `given`.
+    fn resolve(&self, domain: DomId, given: &[u8]) -> Result<(String, usize), StoreErrno> {
+        let (kind, text) = path::validate(given).map_err(|_| StoreErrno::Einval)?;
+        let (full, hidden) = match kind {
+            path::Kind::Absolute | path::Kind::Special => (text.to_owned(), 0),
+            path::Kind::Relative => {
+                let home = path::home(domain);
+                (format!("{home}/{text}"), home.len() + 1)
+            }
+        };
+        let deepest = self.quotas.depth.min(Quotas::MAX_DEPTH);
+        match tree::names(&full).count() <= deepest {
+            true => Ok((full, hidden)),
+            false => Err(StoreErrno::Einval),
+        }
+    }
+
+    /// As [`Server::resolve`], for a path of the tree.
+    fn node_path(&self, domain: DomId, given: &[u8]) -> Result<String, StoreErrno> {
+        match self.resolve(domain, given)? {
+            (path, _) if path.starts_with('/') => Ok(path),
+            _ => Err(StoreErrno::Einval),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How much of the store a domain may use, and how much it does.
+
+use grantway_hypervisor::DomId;
+use std::collections::BTreeMap;
+
+/// What an unprivileged domain may use; the defaults are xenstored's. Domain 0
+/// has no quotas, but for the depth.
+///
+/// The wire has no `EQUOTA`, and a guest's driver takes an errno that it does
+/// not know for `EINVAL`. So the refusals are those of xenstored: `E2BIG` for
+/// one watch too many, `ENOSPC` for all else, and `EINVAL` for a path that is
+/// too deep, as for one that is too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quotas {
+    /// Nodes that a domain owns.
+    pub nodes: usize,
+    /// Bytes of a node's value.
+    pub node_size: usize,
+    /// Watches of a domain, over all its connections.
+    pub watches: usize,
+    /// Transactions of a domain that are under way at once.
+    pub transactions: usize,
+    /// Nodes that one transaction may look at or change.
+    pub transaction_nodes: usize,
+    /// Entries of a node's permissions.
+    pub permissions: usize,
+    /// Names in a path. Ours: xenstored has only the path's length. At most
+    /// [`Quotas::MAX_DEPTH`] counts, for everybody.
+    pub depth: usize,
+}
+
+impl Quotas {
+    /// The deepest path there can be, in names.
+    pub const MAX_DEPTH: usize = 128;
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            nodes: 1000,
+            node_size: 2048,
+            watches: 128,
+            transactions: 10,
+            transaction_nodes: 1024,
+            permissions: 5,
+            depth: 64,
+        }
+    }
+}
+
+/// What a domain uses now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Nodes that it owns.
+    pub nodes: usize,
+    /// Watches that it has set.
+    pub watches: usize,
+    /// Transactions that it has under way.
+    pub transactions: usize,
+}
+
+/// The usage of every domain that uses anything.
+#[derive(Debug, Default)]
+pub(super) struct Ledger(BTreeMap<DomId, Usage>);
+
+impl Ledger {
+    pub(super) fn of(&self, domain: DomId) -> Usage {
+        self.0.get(&domain).copied().unwrap_or_default()
+    }
+
+    pub(super) fn change(&mut self, domain: DomId, change: impl FnOnce(&mut Usage)) {
+        let usage = self.0.entry(domain).or_default();
+        change(usage);
+        if *usage == Usage::default() {
+            self.0.remove(&domain);
+        }
+    }
+
+    /// Counts nodes up or down.
+    pub(super) fn nodes(&mut self, domain: DomId, delta: isize) {
+        self.change(domain, |u| u.nodes = u.nodes.saturating_add_signed(delta));
+    }
+}

@@ -1,0 +1,81 @@
+//! Who watches which path.
+
+use super::ConnId;
+use super::tree::upwards;
+use grantway_hypervisor::DomId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One watch.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    pub(super) connection: ConnId,
+    pub(super) domain: DomId,
+    pub(super) token: Arc<[u8]>,
+    /// Bytes at the front of a path that are not told: the domain's own
+    /// folder, where the watch was set with a relative path.
+    pub(super) hidden: usize,
+}
+
+/// All watches, by the path that they watch.
+#[derive(Debug, Default)]
+pub(super) struct Watches(BTreeMap<String, Vec<Watcher>>);
+
+impl Watches {
+    /// Whether that connection has one with that path and token.
+    pub(super) fn has(&self, path: &str, watcher: &Watcher) -> bool {
+        let same = |w: &Watcher| w.connection == watcher.connection && w.token == watcher.token;
+        self.0.get(path).is_some_and(|there| there.iter().any(same))
+    }
+
+    /// False when there is one already.
+    pub(super) fn add(&mut self, path: &str, watcher: Watcher) -> bool {
+        if self.has(path, &watcher) {
+            return false;
+        }
+        self.0.entry(path.to_owned()).or_default().push(watcher);
+        true
+    }
+
+    /// False when there is none.
+    pub(super) fn remove(&mut self, path: &str, connection: ConnId, token: &[u8]) -> bool {
+        let Some(there) = self.0.get_mut(path) else {
+            return false;
+        };
+        let same = |w: &Watcher| w.connection == connection && *w.token == *token;
+        let Some(at) = there.iter().position(same) else {
+            return false;
+        };
+        there.remove(at);
+        if there.is_empty() {
+            self.0.remove(path);
+        }
+        true
+    }
+
+    /// Removes a connection's watches, and says how many they were.
+    pub(super) fn remove_all(&mut self, connection: ConnId) -> usize {
+        let mut removed = 0;
+        self.0.retain(|_, there| {
+            let before = there.len();
+            there.retain(|w| w.connection != connection);
+            removed += before - there.len();
+            !there.is_empty()
+        });
+        removed
+    }
+
+    /// The watches that a change of `path` fires, each with the path that it
+    /// watches: those of the path, and unless `exact` those of all above it.
+    pub(super) fn of<'a>(
+        &'a self,
+        path: &'a str,
+        exact: bool,
+    ) -> impl Iterator<Item = (&'a str, &'a Watcher)> {
+        let depth = if exact { 1 } else { usize::MAX };
+        upwards(path)
+            .take(depth)
+            .filter_map(|above| self.0.get_key_value(above))
+            .flat_map(|(top, there)| there.iter().map(move |w| (top.as_str(), w)))
+    }
+}

@@ -1,0 +1,144 @@
+//! A host in a folder of its own, and processes to be killed.
+#![allow(dead_code)] // Each test file uses a part.
+
+use grantway_embedded::{Domain, Host, HostConfig, HostGuard, Role, Tables};
+use grantway_hypervisor::DomId;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub const BACK: DomId = DomId(0);
+pub const FRONT: DomId = DomId(7);
+
+/// A host on a thread, with domain 7 made.
+pub struct Fixture {
+    pub tools: Arc<Domain>,
+    pub guard: HostGuard,
+    dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    pub fn new() -> Self {
+        Self::with(HostConfig::default())
+    }
+
+    pub fn with(config: HostConfig) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let guard = Host::spawn_with(dir.path(), config).unwrap();
+        let tools = Domain::connect(dir.path(), BACK, Role::Service).unwrap();
+        assert!(tools.create_domain(FRONT, "front").unwrap());
+        Self { tools, guard, dir }
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn guest(&self, id: DomId) -> Arc<Domain> {
+        if id != BACK {
+            self.tools.create_domain(id, if id == FRONT { "front" } else { "another" }).unwrap();
+        }
+        Domain::connect(self.dir(), id, Role::Guest).unwrap()
+    }
+
+    pub fn service(&self) -> Arc<Domain> {
+        Domain::connect(self.dir(), BACK, Role::Service).unwrap()
+    }
+
+    pub fn tables(&self) -> Tables {
+        self.tools.host_tables().unwrap()
+    }
+
+    /// Waits until the host's tables are as they should be.
+    pub fn settles(&self, what: &str, good: impl Fn(&Tables) -> bool) -> Tables {
+        let start = Instant::now();
+        loop {
+            let tables = self.tables();
+            if good(&tables) {
+                return tables;
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "{what}: {tables:#?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// A process running one test function of this very binary, which looks at
+/// these variables.
+pub struct Process(Child);
+
+impl Process {
+    /// Starts `test` and waits until it says `READY`; gives the words behind.
+    pub fn start(test: &str, part: &str, dir: &Path, words: &str) -> (Self, String) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .env("GRANTWAY_PART", part)
+            .env("GRANTWAY_DIR", dir)
+            .env("GRANTWAY_WORDS", words)
+            .stdout(Stdio::piped())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said = lines
+            .find_map(|line| Some(line.ok()?.split_once("READY")?.1.trim().to_owned()))
+            .expect("the process ended before it was ready");
+        // Keeps on reading, so that the process never waits for us.
+        std::thread::spawn(move || lines.for_each(drop));
+        (Self(child), said)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// SIGKILL, and reaped.
+    pub fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a started process is told, or `None` in the test run itself.
+pub fn part() -> Option<(String, PathBuf, String)> {
+    Some((
+        std::env::var("GRANTWAY_PART").ok()?,
+        std::env::var_os("GRANTWAY_DIR")?.into(),
+        std::env::var("GRANTWAY_WORDS").ok()?,
+    ))
+}
+
+pub fn ready(words: impl std::fmt::Display) {
+    println!("READY {words}");
+}
+
+pub fn until_killed() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+}
+
+/// A small generator of repeatable numbers (xorshift64*).
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() >> 16) as usize % end
+    }
+}

@@ -1,0 +1,86 @@
+//! `grantway attach` and `grantway detach`.
+
+use crate::cli::{AttachArgs, DetachArgs};
+use crate::error::CommandError;
+use crate::output;
+use crate::toolstack::config::VifConfig;
+use crate::toolstack::device::{self, DeviceError, VifId};
+use grantway_embedded::{Domain, Role};
+use grantway_hypervisor::{DomId, Platform, Store};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a backend gets to close (as libxl gives it).
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Attaches a vif, and makes its domain where that is not there.
+///
+/// # Errors
+///
+/// The vif string is none, the host is not there, or the number is taken.
+pub fn attach(args: &AttachArgs) -> Result<(), CommandError> {
+    let config: VifConfig = args.vif.parse().map_err(CommandError::usage)?;
+    let (host, mut store) = toolstack(&args.host)?;
+    let domain = DomId(args.domain);
+    let home = grantway_xenstore::path::home(domain);
+    let spare = spare()?;
+    let made = match store.read_text(&home)? {
+        Some(_) => false,
+        None => host.create_domain(domain, &format!("guest-{domain}"))?,
+    };
+    let attached = device::attach(store.as_mut(), domain, &config, spare);
+    if made && attached.is_err() {
+        // A failure leaves nothing behind; what went wrong first is the news.
+        let _ = host.destroy_domain(domain);
+    }
+    let attached = attached.map_err(|e| refused(&e, args.vif.as_str()))?;
+    output::line(format!("attached {} (mac {})", attached.vif, attached.mac))
+}
+
+/// Detaches a vif.
+///
+/// # Errors
+///
+/// The host or the vif is not there, or its backend does not let go.
+pub fn detach(args: &DetachArgs) -> Result<(), CommandError> {
+    let (_host, mut store) = toolstack(&args.host)?;
+    let vif = VifId { domain: DomId(args.domain), devid: args.devid };
+    let gone = match args.force {
+        true => device::remove(store.as_mut(), vif),
+        false => device::detach(store.as_mut(), vif, PATIENCE),
+    };
+    gone.map_err(CommandError::failed)?;
+    output::line(format!("detached {vif}"))
+}
+
+/// Domain 0 of a host, and its store.
+///
+/// # Errors
+///
+/// No host serves the folder.
+pub fn toolstack(dir: &Path) -> Result<(Arc<Domain>, Box<dyn Store>), CommandError> {
+    let host =
+        Domain::connect(dir, DomId::ZERO, Role::Service).map_err(CommandError::failed)?;
+    let store = host.store()?;
+    Ok((host, store))
+}
+
+/// A backend's domain that is not there was named by the operator.
+fn refused(error: &DeviceError, vif: &str) -> CommandError {
+    match error {
+        DeviceError::NoDomain { .. } => CommandError::Failed(format!("vif {vif:?}: {error}")),
+        _ => CommandError::failed(error),
+    }
+}
+
+/// The random part of an address.
+fn spare() -> Result<[u8; 3], CommandError> {
+    let mut bytes = [0; 3];
+    let source = "/dev/urandom";
+    std::fs::File::open(source).and_then(|mut file| file.read_exact(&mut bytes)).map_err(|e| {
+        CommandError::Failed(format!("{source}: {e}; give the vif an address with mac="))
+    })?;
+    Ok(bytes)
+}

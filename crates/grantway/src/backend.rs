@@ -1,0 +1,167 @@
+//! `grantway backend`: serves every vif of a domain.
+
+use crate::bench::probe::pin;
+use crate::cli::{BackendArgs, WaitModeArg};
+use crate::control::{ReportSocket, backend_socket};
+use crate::error::CommandError;
+use crate::output;
+use crate::wait::{Signals, readable};
+use grantway_backend::{Backend, OpenPort, PortRequest, WaitMode};
+use grantway_embedded::{Domain, Role};
+use grantway_hypervisor::{DomId, Platform};
+use grantway_ports::{Port, PortError, PortSpec, Tap, TapConfig, TapError, TapOffloads};
+use serde_json::{Map, Value, json};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// How long the frontends get to close in order when we are told to end.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Serves until it is told to end.
+///
+/// # Errors
+///
+/// The host is not there, a port cannot be had at all, or the host went away.
+pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
+    let spec: PortSpec = args.port.parse().map_err(CommandError::usage)?;
+    let signals = Signals::take()?;
+    if let Some(cpu) = args.cpu {
+        pin(cpu)?;
+    }
+    let domain = Domain::connect(&args.host, DomId(args.domain), Role::Service)
+        .map_err(CommandError::failed)?;
+    let platform: Arc<dyn Platform> = Arc::clone(&domain) as _;
+    let socket = backend_socket(&args.host, args.domain);
+    let reports = ReportSocket::bind(&socket)
+        .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
+    let refusal = Refusal::default();
+    let mut backend =
+        Backend::start(Arc::clone(&platform), wait_mode(args.mode), opener(spec, &refusal))
+            .map_err(CommandError::failed)?;
+    output::line("ready")?;
+    info!("serving the vifs of domain {}", args.domain);
+    let mut ending: Option<Instant> = None;
+    loop {
+        backend.step().map_err(CommandError::failed)?;
+        if let Some(refusal) = refusal.borrow_mut().take() {
+            return Err(CommandError::Failed(refusal));
+        }
+        reports.serve(|| report(&backend, platform.as_ref()));
+        if signals.came() && ending.is_none() {
+            ending = Some(Instant::now());
+            backend.shutdown().map_err(CommandError::failed)?;
+            continue;
+        }
+        let timeout = match ending {
+            Some(since) if backend.is_empty() || since.elapsed() > FAREWELL => return Ok(()),
+            Some(_) => Some(Duration::from_millis(50)),
+            None => None,
+        };
+        if !domain.host_is_alive() {
+            return Err(host_gone(&domain));
+        }
+        let [store, bell] = backend.descriptors();
+        let own = [store, bell, reports.descriptor(), signals.descriptor()];
+        readable(&own, domain.host_descriptor(), timeout)?;
+    }
+}
+
+/// The line for a host that ended under us.
+pub fn host_gone(domain: &Domain) -> CommandError {
+    CommandError::failed(grantway_hypervisor::Error::Gone {
+        what: format!("the embedded host at {}", domain.dir().display()),
+    })
+}
+
+/// The waiting mode that was asked for, or the one that fits the machine.
+pub fn wait_mode(mode: Option<WaitModeArg>) -> WaitMode {
+    match mode {
+        None => WaitMode::fitting(),
+        Some(WaitModeArg::Busy) => WaitMode::Busy,
+        Some(WaitModeArg::Interrupt) => WaitMode::Interrupt,
+        Some(WaitModeArg::Adaptive) => WaitMode::Adaptive(Duration::from_micros(50)),
+    }
+}
+
+/// Why no vif at all can have a TAP here.
+type Refusal = Rc<RefCell<Option<String>>>;
+
+/// Opens each vif's port as `spec` says; a TAP is named as the vif asks, stays
+/// when this process is killed, and goes when its vif goes.
+fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
+    let refusal = Rc::clone(refusal);
+    Box::new(move |request: &PortRequest| -> Result<Box<dyn Port>, PortError> {
+        let PortSpec::Tap { name } = &spec else { return spec.open() };
+        let tap = Tap::open(&TapConfig {
+            name: Some(name.clone().unwrap_or_else(|| request.name.clone())),
+            offloads: TapOffloads::NONE,
+            persist: Some(true),
+            mtu: Some(request.mtu),
+            mac: None,
+            up: true,
+        });
+        match tap {
+            Ok(tap) => Ok(Box::new(tap)),
+            Err(e) => {
+                // What one vif cannot have is its own affair; what none can
+                // have is ours.
+                if matches!(e, TapError::NoPermission { .. } | TapError::NoDevice { .. }) {
+                    refusal.borrow_mut().get_or_insert(e.to_string());
+                }
+                Err(e.into())
+            }
+        }
+    })
+}
+
+fn report(backend: &Backend, platform: &dyn Platform) -> Value {
+    let vifs: Vec<Value> = backend
+        .report()
+        .map(|vif| {
+            json!({
+                "vif": vif.vif.to_string(),
+                "domain": vif.vif.domain.0,
+                "devid": vif.vif.devid,
+                "port": vif.port.as_ref().map(port_report),
+                "connected": vif.connected,
+                "policy": vif.policy,
+                "stats": numbers(vif.stats.fields()),
+                "dropped": vif.stats.dropped(),
+            })
+        })
+        .collect();
+    json!({
+        "host": platform.host(),
+        "vifs": vifs,
+        "platform": numbers(platform.counters().fields()),
+    })
+}
+
+/// A port's counters as JSON.
+pub fn port_report(port: &grantway_ports::PortReport) -> Value {
+    let drops: Map<String, Value> =
+        port.counters.drops().map(|(reason, n)| (reason.to_string(), n.into())).collect();
+    json!({
+        "name": port.name,
+        "sent": port.counters.sent,
+        "received": port.counters.received,
+        "busy": port.counters.busy,
+        "drops": drops,
+        "checked": port.checked.as_ref().map(|c| json!({
+            "received": c.total.received,
+            "lost": c.total.lost,
+            "duplicated": c.total.duplicated,
+            "reordered": c.total.reordered,
+            "corrupt": c.corrupt,
+            "foreign": c.foreign,
+        })),
+    })
+}
+
+/// Named counters as JSON.
+pub fn numbers(fields: impl Iterator<Item = (&'static str, u64)>) -> Value {
+    Value::Object(fields.map(|(name, n)| (name.to_string(), n.into())).collect())
+}

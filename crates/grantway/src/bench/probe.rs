@@ -1,0 +1,156 @@
+//! How far apart the two processors are right now.
+//!
+//! A virtual machine's processors move under it. A cache line that two pinned
+//! threads pass back and forth tells where they are: the same command gives
+//! figures several times apart between one state and another, so no figure is
+//! printed without its state, and no two states are pooled.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where the processors are, by the round trip of a cache line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Two threads of one core: below 80 ns.
+    Smt,
+    /// Two cores of one cache: below 200 ns.
+    Near,
+    /// In between: below 400 ns.
+    Mid,
+    /// Two caches: 400 ns and more.
+    Far,
+    /// Only one processor is online.
+    Single,
+    /// It changed while something was measured.
+    Changed,
+}
+
+impl State {
+    fn of(round_trip_ns: u64) -> Self {
+        match round_trip_ns {
+            0..80 => Self::Smt,
+            80..200 => Self::Near,
+            200..400 => Self::Mid,
+            _ => Self::Far,
+        }
+    }
+
+    /// The state's name in tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Smt => "smt",
+            Self::Near => "near",
+            Self::Mid => "mid",
+            Self::Far => "far",
+            Self::Single => "single",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+/// The two processors that a bench pins its ends to.
+pub fn processors() -> Option<[usize; 2]> {
+    let set = sched_getaffinity(None).ok()?;
+    let mut online = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+    Some([online.next()?, online.next()?])
+}
+
+/// Pins the calling thread, and threads that it starts later, to a processor.
+///
+/// # Errors
+///
+/// There is no such processor, or it is not ours to use.
+pub fn pin(cpu: usize) -> Result<(), crate::error::CommandError> {
+    let failed = |why: String| {
+        crate::error::CommandError::Failed(format!(
+            "--cpu {cpu}: {why}, expected a processor of `taskset -p $$`"
+        ))
+    };
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(failed(format!("above {}", CpuSet::MAX_CPU - 1)));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|e| failed(e.to_string()))
+}
+
+/// A counter with a cache line, and its neighbour, to itself.
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// Passes a cache line between the two processors for `span`.
+pub fn state(span: Duration) -> State {
+    let Some([here, there]) = processors() else { return State::Single };
+    let line = Line(AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    let round_trip = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if pin(there).is_err() {
+                return;
+            }
+            let mut seen = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let now = line.0.load(Ordering::Acquire);
+                if now % 2 == 1 && now != seen {
+                    seen = now;
+                    line.0.store(now + 1, Ordering::Release);
+                }
+                std::hint::spin_loop();
+            }
+        });
+        let ping = scope.spawn(|| {
+            let _ = pin(here);
+            // The best of several short runs: a run that was preempted tells of
+            // the scheduler, not of the caches.
+            let start = Instant::now();
+            let mut best = u64::MAX;
+            let mut value = 0;
+            while start.elapsed() < span {
+                let run = Instant::now();
+                let mut rounds = 0;
+                while rounds < 2000 && start.elapsed() < span {
+                    for _ in 0..100 {
+                        line.0.store(value + 1, Ordering::Release);
+                        while line.0.load(Ordering::Acquire) != value + 2 {
+                            if start.elapsed() > span * 4 {
+                                return best;
+                            }
+                            std::hint::spin_loop();
+                        }
+                        value += 2;
+                        rounds += 1;
+                    }
+                }
+                if rounds > 0 {
+                    best = best.min(run.elapsed().as_nanos() as u64 / rounds);
+                }
+            }
+            best
+        });
+        let round_trip = ping.join().unwrap_or(u64::MAX);
+        stop.store(true, Ordering::Relaxed);
+        round_trip
+    });
+    State::of(round_trip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_trip_has_its_state() {
+        let states: Vec<_> =
+            [50, 110, 300, 560].into_iter().map(|ns| State::of(ns).as_str()).collect();
+        assert_eq!(states, ["smt", "near", "mid", "far"]);
+    }
+
+    #[test]
+    fn the_probe_ends_in_time() {
+        let start = Instant::now();
+        state(Duration::from_millis(20));
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+}

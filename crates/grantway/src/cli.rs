@@ -1,0 +1,389 @@
+//! The command line. What each option means stands in its help; what it does
+//! stands in the module of its command.
+
+use crate::bench::rig::Direction;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// The Xen paravirtual network path in user space.
+#[derive(Debug, Parser)]
+#[command(name = "grantway", version, arg_required_else_help = true)]
+#[command(after_help = "\
+Example, from nothing to frames that cross, in three terminals:
+  grantway host --dir /tmp/gw
+  grantway attach --host /tmp/gw --domain 1 '' && grantway backend --host /tmp/gw --port check
+  grantway frontend --host /tmp/gw --domain 1 --devid 0 --port generator:size=64
+
+Exit status: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+pub struct Cli {
+    /// Log more: once for debug, twice for trace. RUST_LOG wins.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the embedded host: domains, grants, event channels and a xenstore.
+    Host(HostArgs),
+    /// Give a domain a vif, by the string that xl takes.
+    Attach(AttachArgs),
+    /// Take a vif from a domain.
+    Detach(DetachArgs),
+    /// Show the vifs of a host, and what the host holds.
+    List(ListArgs),
+    /// Serve the vifs of a host: the netback side.
+    Backend(BackendArgs),
+    /// Run one vif of a domain: the netfront side.
+    Frontend(FrontendArgs),
+    /// Show the whole path at work on this machine, within seconds.
+    Demo(DemoArgs),
+    /// Measure.
+    Bench(BenchArgs),
+}
+
+impl Command {
+    /// Its name, for messages.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Host(_) => "host",
+            Self::Attach(_) => "attach",
+            Self::Detach(_) => "detach",
+            Self::List(_) => "list",
+            Self::Backend(_) => "backend",
+            Self::Frontend(_) => "frontend",
+            Self::Demo(_) => "demo",
+            Self::Bench(_) => "bench",
+        }
+    }
+}
+
+/// `grantway host`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Prints `ready` once it serves, and serves until SIGTERM or SIGINT.
+The store speaks Xen's own wire protocol, so Xen's tools work against it.
+
+Example:
+  grantway host --dir /tmp/gw &
+  XENSTORED_PATH=/tmp/gw/xenstored/socket xenstore-ls -f")]
+pub struct HostArgs {
+    /// Folder of the host's sockets; made where it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Event channels that a domain has.
+    #[arg(long, value_enum, default_value_t = PortsArg::TwoLevel)]
+    pub ports: PortsArg,
+}
+
+/// How many event channels a domain has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PortsArg {
+    /// As Xen's two-level tables have.
+    #[value(name = "4096")]
+    TwoLevel,
+    /// As Xen's FIFO tables have.
+    #[value(name = "131072")]
+    Fifo,
+}
+
+/// `grantway attach`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The keys, all optional, with commas between (xl-network-configuration(5)):
+  mac      address of the guest; a random one of Xen's prefix where missing
+  vifname  name of the backend's network device; vifDOMAIN.DEVID where missing
+  bridge   bridge that the device is to join
+  script   hotplug script
+  rate     limit on what the guest transmits: 10Mb/s, 1MB/s@20ms
+  mtu      largest IP packet in bytes, 68 to 65535
+  devid    the vif's number; the lowest free one where missing
+  backend  domain of the backend; 0 where missing
+
+Example:
+  grantway attach --host /tmp/gw --domain 1 'mac=00:16:3e:00:00:01,vifname=gwb1'")]
+pub struct AttachArgs {
+    /// Folder of the embedded host.
+    #[arg(long, value_name = "DIR")]
+    pub host: PathBuf,
+    /// The domain, 1 to 32751; made where it is not there.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=DOMAIN_MAX))]
+    pub domain: u16,
+    /// The vif, as xl writes it.
+    #[arg(value_name = "VIF", default_value = "")]
+    pub vif: String,
+}
+
+/// `grantway detach`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Asks the backend to close, waits up to 10 s for it, and removes the vif.
+
+Example:
+  grantway detach --host /tmp/gw --domain 1 --devid 0")]
+pub struct DetachArgs {
+    /// Folder of the embedded host.
+    #[arg(long, value_name = "DIR")]
+    pub host: PathBuf,
+    /// The domain.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=DOMAIN_MAX))]
+    pub domain: u16,
+    /// The vif's number in it.
+    #[arg(long, value_name = "N")]
+    pub devid: u16,
+    /// Remove it at once, without asking the backend.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `grantway list`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A dash stands for what is not there.
+
+Example:
+  grantway list --host /tmp/gw --tables
+  grantway list --host /tmp/gw --json | jq '.vifs[].backend_state'")]
+pub struct ListArgs {
+    /// Folder of the embedded host.
+    #[arg(long, value_name = "DIR")]
+    pub host: PathBuf,
+    /// Also show what the host holds: ports, grants, who reaches them.
+    #[arg(long)]
+    pub tables: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How to wait when there is nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WaitModeArg {
+    /// Never sleep: a processor for the shortest latency.
+    Busy,
+    /// Look for a while, then sleep.
+    Adaptive,
+    /// Sleep at once.
+    Interrupt,
+}
+
+/// `grantway backend`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Ports: tap[:NAME], null, check, generator[:size=N,rate=N,burst=N,flows=N,count=N],
+pcap:in=FILE,out=FILE. A TAP without a name is named as its vif asks.
+Prints `ready` once it serves, and serves until SIGTERM or SIGINT.
+
+Example:
+  grantway backend --host /tmp/gw --port null --mode busy --cpu 0")]
+pub struct BackendArgs {
+    /// Folder of the embedded host.
+    #[arg(long, value_name = "DIR")]
+    pub host: PathBuf,
+    /// What each vif is bridged to.
+    #[arg(long, value_name = "SPEC", default_value = "tap")]
+    pub port: String,
+    /// How to wait; what fits the machine where missing.
+    #[arg(long, value_enum)]
+    pub mode: Option<WaitModeArg>,
+    /// Threads that move frames: one, so far.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
+    #[allow(dead_code, reason = "there is no choice yet")]
+    pub workers: u16,
+    /// Run on this processor only.
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<usize>,
+    /// The domain that serves.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
+    pub domain: u16,
+}
+
+/// `grantway frontend`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Ports are written as for `grantway backend`. Prints `ready` once the vif is
+found and the port is open, and runs until SIGTERM or SIGINT.
+
+Example:
+  grantway frontend --host /tmp/gw --domain 1 --devid 0 --tap gwf1")]
+pub struct FrontendArgs {
+    /// Folder of the embedded host.
+    #[arg(long, value_name = "DIR")]
+    pub host: PathBuf,
+    /// The domain that this process runs.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=DOMAIN_MAX))]
+    pub domain: u16,
+    /// The vif's number in it.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
+    pub devid: u32,
+    /// Bridge the vif to a TAP of this name.
+    #[arg(long, value_name = "NAME", conflicts_with = "port", required_unless_present = "port")]
+    pub tap: Option<String>,
+    /// Bridge the vif to another port.
+    #[arg(long, value_name = "SPEC")]
+    pub port: Option<String>,
+    /// Queues: one, so far.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
+    #[allow(dead_code, reason = "there is no choice yet")]
+    pub queues: u16,
+    /// How to wait; what fits the machine where missing.
+    #[arg(long, value_enum)]
+    pub mode: Option<WaitModeArg>,
+    /// Run on this processor only.
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<usize>,
+    /// Largest IP packet of the TAP in bytes; the vif's own where missing.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535))]
+    pub mtu: Option<u32>,
+}
+
+/// `grantway demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Needs neither Xen nor root.
+
+Example:
+  grantway demo --seconds 2")]
+pub struct DemoArgs {
+    /// How long each line of the table is measured.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    pub seconds: f64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `grantway bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  grantway bench packets --direction rx --size 1500 --seconds 2")]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub what: BenchWhat,
+}
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub enum BenchWhat {
+    /// Packets a second through one vif, one direction.
+    Packets(PacketsArgs),
+}
+
+/// `grantway bench packets`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Figures of the embedded host compare policies and sizes on this machine; they
+are not Xen's.
+
+Example:
+  grantway bench packets --policy copy --direction tx --size 64 --burst 32 --json")]
+pub struct PacketsArgs {
+    /// How the buffers cross.
+    #[arg(long, value_enum, default_value_t = PolicyArg::Copy)]
+    pub policy: PolicyArg,
+    /// Which way, as the guest sees it.
+    #[arg(long, value_enum, default_value_t = Direction::Tx)]
+    pub direction: Direction,
+    /// Bytes of a frame, without FCS.
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = frame_size)]
+    pub size: usize,
+    /// Queues of the vif: one, so far.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
+    pub queues: u16,
+    /// Frames that the generator makes at a time.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub burst: u32,
+    /// How long to measure.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    pub seconds: f64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a buffer crosses from one domain to the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PolicyArg {
+    /// A grant copy for each slot.
+    Copy,
+}
+
+impl PolicyArg {
+    /// Its name, as on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+        }
+    }
+}
+
+/// The largest number of a domain.
+const DOMAIN_MAX: i64 = grantway_hypervisor::DomId::FIRST_RESERVED as i64 - 1;
+
+/// Seconds: at least a hundredth, at most a day.
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|s| (0.01..=86_400.0).contains(s));
+    number.ok_or_else(|| "expected seconds from 0.01 to 86400, such as 2 or 0.5".to_owned())
+}
+
+/// Bytes of a frame that has room for a numbered UDP packet.
+fn frame_size(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n| (60..=65_535).contains(n));
+    number.ok_or_else(|| "expected bytes from 60 to 65535, such as 64 or 1500".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_teaches_with_an_example() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let name = command.get_name();
+            assert!(help.contains("Example") && help.contains("grantway "), "{name}");
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn every_example_is_a_command_line() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines = help.lines().filter_map(|line| line.strip_prefix("  grantway "));
+            for part in lines.flat_map(|line| line.split(['|', '&'])) {
+                let words = part.split_whitespace().map(|word| word.trim_matches('\''));
+                let words: Vec<_> = words.skip_while(|word| *word == "grantway").collect();
+                if words.is_empty() || words[0] == "jq" {
+                    continue;
+                }
+                let line = [&["grantway"], words.as_slice()].concat();
+                assert!(Cli::try_parse_from(&line).is_ok(), "{line:?}");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn seconds_have_bounds() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for text in ["", "0", "-1", "nan", "inf", "1e9", "1s"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

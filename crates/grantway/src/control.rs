@@ -1,0 +1,80 @@
+//! A running part tells how it stands: one connection, one JSON report.
+//!
+//! The socket lies in the run folder. Whoever connects reads one report and
+//! the end of the stream; nothing is ever read from it, so a slow or silent
+//! client can hold nothing up.
+
+use serde_json::Value;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The listening end; its file goes with it.
+pub struct ReportSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl ReportSocket {
+    /// Listens at `path`, in place of a dead process's socket.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be written.
+    pub fn bind(path: &Path) -> std::io::Result<Self> {
+        match std::fs::remove_file(path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, path: path.to_owned() })
+    }
+
+    /// Readable when somebody asks.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Answers everybody who asks, without blocking.
+    pub fn serve(&self, mut report: impl FnMut() -> Value) {
+        while let Ok((mut client, _)) = self.listener.accept() {
+            // A report is far below a socket's buffer; a client that cannot be
+            // written to at once gets none.
+            if client.set_nonblocking(true).is_ok() {
+                let _ = client.write_all(report().to_string().as_bytes());
+            }
+        }
+    }
+}
+
+impl Drop for ReportSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Where the backend of a domain reports, in the run folder.
+pub fn backend_socket(dir: &Path, domain: u16) -> PathBuf {
+    dir.join(format!("backend-{domain}.sock"))
+}
+
+/// Where a frontend reports, in the run folder.
+pub fn frontend_socket(dir: &Path, domain: u16, devid: u32) -> PathBuf {
+    dir.join(format!("frontend-{domain}.{devid}.sock"))
+}
+
+/// Fetches one report.
+///
+/// # Errors
+///
+/// Nobody listens, or what came is no report.
+pub fn fetch(path: &Path) -> std::io::Result<Value> {
+    let mut client = UnixStream::connect(path)?;
+    client.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut text = Vec::new();
+    client.read_to_end(&mut text)?;
+    serde_json::from_slice(&text).map_err(std::io::Error::other)
+}

@@ -1,0 +1,29 @@
+//! `grantway host`: the embedded host as a process of its own.
+
+use crate::cli::{HostArgs, PortsArg};
+use crate::error::CommandError;
+use crate::output;
+use crate::wait::Signals;
+use grantway_embedded::{Host, HostConfig, PortTable};
+use tracing::info;
+
+/// Serves until it is told to end.
+///
+/// # Errors
+///
+/// The folder cannot be served.
+pub fn run(args: &HostArgs) -> Result<(), CommandError> {
+    let ports = match args.ports {
+        PortsArg::TwoLevel => PortTable::TwoLevel,
+        PortsArg::Fifo => PortTable::Fifo,
+    };
+    // Before the folder, so that a signal never leaves sockets behind.
+    let signals = Signals::take()?;
+    let config = HostConfig { ports, ..HostConfig::default() };
+    let mut host = Host::bind(&args.dir, config).map_err(CommandError::failed)?;
+    info!("serving {} with {} event channels a domain", host.dir().display(), ports.ports());
+    output::line("ready")?;
+    host.run(signals.descriptor()).map_err(CommandError::failed)?;
+    info!("ended");
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Waiting on descriptors, and the signals that end a command in order.
+
+use crate::error::CommandError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Waits until one of the descriptors is readable, or `lifeline` is hung up, or
+/// the timeout (none: for ever) is over.
+///
+/// # Errors
+///
+/// The system refused.
+pub fn readable(
+    descriptors: &[BorrowedFd<'_>],
+    lifeline: BorrowedFd<'_>,
+    timeout: Option<Duration>,
+) -> Result<(), CommandError> {
+    let mut polled: Vec<PollFd<'_>> =
+        descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    polled.push(PollFd::from_borrowed_fd(lifeline, PollFlags::empty()));
+    let timeout = timeout.map(|t| Timespec {
+        tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(t.subsec_nanos()),
+    });
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(CommandError::Failed(format!("poll: {e}"))),
+    }
+}
+
+/// SIGINT and SIGTERM, as a descriptor.
+pub struct Signals {
+    read: UnixStream,
+}
+
+impl Signals {
+    /// Takes both signals over.
+    ///
+    /// # Errors
+    ///
+    /// The system refused.
+    pub fn take() -> Result<Self, CommandError> {
+        let failed = |e: std::io::Error| CommandError::Failed(format!("signals: {e}"));
+        let (read, write) = UnixStream::pair().map_err(failed)?;
+        read.set_nonblocking(true).map_err(failed)?;
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            let write = write.try_clone().map_err(failed)?;
+            signal_hook::low_level::pipe::register(signal, write).map_err(failed)?;
+        }
+        Ok(Self { read })
+    }
+
+    /// Readable once a signal came.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.read.as_fd()
+    }
+
+    /// Whether one came since the last call.
+    pub fn came(&self) -> bool {
+        let mut buffer = [0; 16];
+        matches!(rustix::io::read(&self.read, &mut buffer), Ok(n) if n > 0)
+    }
+}

@@ -1,0 +1,160 @@
+//! What the integration tests share: parts of a set-up as processes of their
+//! own, each with a guard that ends it.
+//!
+//! - `part`: one running process; `site`: a host with its backend and
+//!   frontends; `network`: namespaces and what runs in them.
+//! - `capture`: capture files, written and read without the code under test.
+//!
+//! No wait is without a bound. When a test fails, every part shows what it had
+//! to say on its standard error.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub mod capture;
+pub mod network;
+pub mod part;
+pub mod site;
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Nobody: the user that has no rights.
+pub const NOBODY: u32 = 65_534;
+
+/// How long a command may take that has nothing to wait for.
+pub const PROMPT: Duration = Duration::from_secs(10);
+
+/// One test at a time: they share two processors, and some measure.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes a line past the capture of the test harness, so that figures and
+/// skipped tests are seen.
+pub fn say(text: impl AsRef<str>) {
+    // The line is a courtesy; the test's outcome is what counts.
+    let _ = writeln!(std::io::stderr(), "    {}", text.as_ref());
+}
+
+/// Whether this process is root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether a program is to be found.
+pub fn has_program(name: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()))
+}
+
+/// The command under test.
+pub fn grantway() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_grantway"))
+}
+
+/// The command under test with arguments.
+pub fn grantway_with<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Command {
+    let mut command = grantway();
+    command.args(args);
+    command
+}
+
+/// Waits until `look` has something, and says what was waited for when that
+/// takes too long.
+pub fn wait_for<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(since.elapsed() < within, "waited {within:?} for {what}, and it did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a command to its end, which must come within the bound.
+pub fn finish(mut command: Command, within: Duration) -> Output {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let told = format!("{command:?}");
+    let child = command.spawn().unwrap_or_else(|e| panic!("{told}: {e}"));
+    let pid = rustix::process::Pid::from_child(&child);
+    let (sender, output) = std::sync::mpsc::channel();
+    // Reads both pipes at once, so that neither fills and holds the child up.
+    let reader = std::thread::spawn(move || {
+        let _ = sender.send(child.wait_with_output());
+    });
+    let came = output.recv_timeout(within);
+    if came.is_err() {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    let ended = match came {
+        Ok(output) => output.unwrap_or_else(|e| panic!("{told}: {e}")),
+        Err(_) => {
+            let last = output.recv_timeout(PROMPT).ok().and_then(Result::ok);
+            let last = last.map(|output| words(&output)).unwrap_or_default();
+            panic!("{told}: still running after {within:?}; it had said:\n{last}");
+        }
+    };
+    reader.join().expect("the reader of the pipes");
+    ended
+}
+
+/// Runs a command that must succeed, and gives its standard output.
+pub fn succeed(command: Command, within: Duration) -> String {
+    let told = format!("{command:?}");
+    let output = finish(command, within);
+    assert!(output.status.success(), "{told}: {}\n{}", output.status, words(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs `grantway` with arguments, which must succeed.
+pub fn done<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> String {
+    succeed(grantway_with(args), Duration::from_secs(20))
+}
+
+/// Both outputs, for a failure's text.
+pub fn words(output: &Output) -> String {
+    format!(
+        "stdout: {}\nstderr: {}",
+        String::from_utf8_lossy(&output.stdout).trim_end(),
+        String::from_utf8_lossy(&output.stderr).trim_end()
+    )
+}
+
+/// A copy of the command that a user without rights can reach, wherever the
+/// build lies, and a folder that is that user's.
+pub struct Unprivileged {
+    folder: tempfile::TempDir,
+}
+
+impl Unprivileged {
+    /// Makes both; they go with the value.
+    pub fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("gw-nobody-").tempdir().expect("a folder");
+        let program = folder.path().join("grantway");
+        std::fs::copy(env!("CARGO_BIN_EXE_grantway"), program).expect("a copy of the command");
+        if is_root() {
+            std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("chown");
+        }
+        Self { folder }
+    }
+
+    /// The folder, which the user may write.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.path().to_owned()
+    }
+
+    /// The command, run by a user without rights.
+    pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
+        let mut command = Command::new(self.folder.path().join("grantway"));
+        command.args(args).current_dir(self.folder.path()).env("TMPDIR", self.folder.path());
+        if is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+    }
+}

@@ -1,0 +1,148 @@
+//! One running process of a set-up.
+
+use super::{PROMPT, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A process, its outputs read as they come. Killed when dropped; while a
+/// test panics, it shows what it had said.
+pub struct Part {
+    name: String,
+    child: Child,
+    lines: Receiver<String>,
+    said: Arc<Mutex<String>>,
+    ended: Option<ExitStatus>,
+}
+
+impl Part {
+    /// Starts a process.
+    pub fn spawn(name: &str, mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{name}: {command:?}: {e}"));
+        let (sender, lines) = channel();
+        let out = child.stdout.take().expect("a pipe");
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                // Nobody reads on once what was waited for came.
+                let _ = sender.send(line);
+            }
+        });
+        let said = Arc::<Mutex<String>>::default();
+        let mut err = child.stderr.take().expect("a pipe");
+        let heard = Arc::clone(&said);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(n @ 1..) = err.read(&mut buffer) {
+                let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+                heard.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+            }
+        });
+        Self { name: name.to_owned(), child, lines, said, ended: None }
+    }
+
+    /// Starts a process and waits until it says `ready`.
+    pub fn start(name: &str, command: Command) -> Self {
+        let mut part = Self::spawn(name, command);
+        part.wait_line("ready", |line| line == "ready");
+        part
+    }
+
+    /// Waits for a line on its standard output.
+    pub fn wait_line(&mut self, what: &str, wanted: impl Fn(&str) -> bool) {
+        let until = Instant::now() + PROMPT;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if wanted(line.trim()) => return,
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("{}: not {what} within {PROMPT:?}", self.name)
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let status = self.wait_end(PROMPT);
+                    panic!("{}: ended ({status}) before it was {what}", self.name)
+                }
+            }
+        }
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it said on its standard error.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Forgets what it said so far.
+    pub fn hush(&self) {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Waits until its standard error holds some words.
+    pub fn wait_said(&self, words: &str, within: Duration) {
+        wait_for(&format!("{} to say {words:?}", self.name), within, || {
+            self.said().contains(words).then_some(())
+        });
+    }
+
+    /// Whether it runs.
+    pub fn is_alive(&mut self) -> bool {
+        self.try_ended().is_none()
+    }
+
+    fn try_ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().expect("a child to wait for");
+        }
+        self.ended
+    }
+
+    /// Waits for its end, which must come within the bound.
+    pub fn wait_end(&mut self, within: Duration) -> ExitStatus {
+        let what = format!("the end of {}", self.name);
+        let status = wait_for(&what, within, || self.try_ended());
+        // The last words are read by a thread; they are there within no time.
+        std::thread::sleep(Duration::from_millis(20));
+        status
+    }
+
+    /// Ends it without a warning, and waits for that.
+    pub fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.wait_end(PROMPT);
+    }
+
+    /// Asks it to end, and waits until it has, in order.
+    pub fn terminate(&mut self) {
+        self.signal(Signal::TERM);
+        let status = self.wait_end(PROMPT);
+        assert!(status.success(), "{}: asked to end: {status}", self.name);
+    }
+
+    /// Sends a signal.
+    pub fn signal(&mut self, signal: Signal) {
+        if self.try_ended().is_none() {
+            kill_process(Pid::from_child(&self.child), signal).expect("a signal to a child");
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if self.try_ended().is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            let how = self.ended.map_or("was running".to_owned(), |status| status.to_string());
+            eprintln!("--- {} ({how}) had said:\n{}", self.name, self.said().trim_end());
+        }
+    }
+}

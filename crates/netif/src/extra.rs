@@ -1,0 +1,157 @@
+//! The extra: a slot that says something of the packet around it, and
+//! overlays either a transmit request or a receive response.
+
+use crate::offload::{Gso, GsoKind};
+use thiserror::Error;
+
+/// Bytes of an extra; the third word of a transmit slot is padding.
+pub const EXTRA_BYTES: usize = 8;
+
+/// The number that names each kind of extra (`XEN_NETIF_EXTRA_TYPE_*`).
+pub mod kind {
+    /// Segmentation.
+    pub const GSO: u8 = 1;
+    /// Add an address to the multicast filter.
+    pub const MCAST_ADD: u8 = 2;
+    /// Take an address out of the multicast filter.
+    pub const MCAST_DEL: u8 = 3;
+    /// The packet's hash.
+    pub const HASH: u8 = 4;
+    /// Space in front of the data. Linux has it; Xen's header 4.17 does not.
+    pub const XDP: u8 = 5;
+}
+
+/// Bit of the flags byte: another extra follows (`XEN_NETIF_EXTRA_FLAG_MORE`).
+pub const FLAG_MORE: u8 = 1;
+
+/// `XEN_NETIF_GSO_TYPE_TCPV4`.
+pub const GSO_TCPV4: u8 = 1;
+/// `XEN_NETIF_GSO_TYPE_TCPV6`.
+pub const GSO_TCPV6: u8 = 2;
+
+/// A hash that travels with a packet.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Hash {
+    /// What was hashed, as the number of a bit of
+    /// [`HashTypes`](crate::ctrl::HashTypes): 0 IPv4, 1 IPv4 TCP, 2 IPv6,
+    /// 3 IPv6 TCP. Not checked here: another number means an unknown type.
+    pub kind: u8,
+    /// How, as in [`algorithm`](crate::ctrl::algorithm); not checked here.
+    pub algorithm: u8,
+    /// The hash; its least significant byte comes first on the wire.
+    pub value: u32,
+}
+
+/// An extra.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Extra {
+    /// Segmentation, and the `features` word, for which the header names no
+    /// bits (0 when written by stock drivers).
+    Gso(Gso, u16),
+    /// Let packets to this address through the multicast filter.
+    McastAdd([u8; 6]),
+    /// No longer let packets to this address through.
+    McastDel([u8; 6]),
+    /// The packet's hash.
+    Hash(Hash),
+    /// Space in front of the data.
+    Xdp {
+        /// Bytes between the page's start and the data.
+        headroom: u16,
+    },
+}
+
+/// An extra that no rule explains. Stock netback disables the vif for each;
+/// stock netfront drops the packet.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ExtraError {
+    /// The type byte names no extra.
+    #[error("extra of unknown type {found}, expected 1 to 5")]
+    UnknownType {
+        /// The type byte.
+        found: u8,
+    },
+    /// Segmentation into segments of no bytes.
+    #[error("segmentation extra with segment size 0, expected at least 1")]
+    ZeroGsoSize,
+    /// Segmentation for a protocol without a number.
+    #[error("segmentation extra of unknown type {found}, expected 1 (TCPv4) or 2 (TCPv6)")]
+    UnknownGsoKind {
+        /// The segmentation type byte.
+        found: u8,
+    },
+}
+
+/// Whether another extra follows this one, however odd this one is. Bits of
+/// the flags byte without a name are not looked at.
+#[inline]
+pub const fn has_more(words: [u32; 2]) -> bool {
+    (words[0] >> 8) as u8 & FLAG_MORE != 0
+}
+
+impl Extra {
+    /// Reads an extra, and whether another follows, from the first two words
+    /// of a slot's private copy.
+    pub fn from_words(words: [u32; 2]) -> Result<(Self, bool), ExtraError> {
+        let [a, b, c, d] = words[1].to_le_bytes();
+        let [found, _, x, y] = words[0].to_le_bytes();
+        let half = u16::from_le_bytes([x, y]);
+        let extra = match found {
+            kind::GSO => {
+                // Size before type, as stock netback checks them.
+                if half == 0 {
+                    return Err(ExtraError::ZeroGsoSize);
+                }
+                let protocol = match a {
+                    GSO_TCPV4 => GsoKind::Tcpv4,
+                    GSO_TCPV6 => GsoKind::Tcpv6,
+                    found => return Err(ExtraError::UnknownGsoKind { found }),
+                };
+                let gso = Gso { kind: protocol, size: half };
+                Self::Gso(gso, u16::from_le_bytes([c, d]))
+            }
+            kind::MCAST_ADD => Self::McastAdd([x, y, a, b, c, d]),
+            kind::MCAST_DEL => Self::McastDel([x, y, a, b, c, d]),
+            kind::HASH => Self::Hash(Hash { kind: x, algorithm: y, value: words[1] }),
+            kind::XDP => Self::Xdp { headroom: half },
+            found => return Err(ExtraError::UnknownType { found }),
+        };
+        Ok((extra, has_more(words)))
+    }
+
+    /// Reads an extra from a transmit slot; the third word is padding.
+    pub fn from_tx_words(words: [u32; 3]) -> Result<(Self, bool), ExtraError> {
+        Self::from_words([words[0], words[1]])
+    }
+
+    /// The words of a receive slot. `more` says that another extra follows.
+    pub const fn to_rx_words(self, more: bool) -> [u32; 2] {
+        let flags = if more { FLAG_MORE } else { 0 };
+        let (found, head, tail) = match self {
+            Self::Gso(gso, features) => {
+                let protocol = match gso.kind {
+                    GsoKind::Tcpv4 => GSO_TCPV4,
+                    GsoKind::Tcpv6 => GSO_TCPV6,
+                };
+                let word = protocol as u32 | (features as u32) << 16;
+                (kind::GSO, gso.size.to_le_bytes(), word)
+            }
+            Self::McastAdd(addr) => (kind::MCAST_ADD, [addr[0], addr[1]], address_tail(addr)),
+            Self::McastDel(addr) => (kind::MCAST_DEL, [addr[0], addr[1]], address_tail(addr)),
+            Self::Hash(hash) => (kind::HASH, [hash.kind, hash.algorithm], hash.value),
+            Self::Xdp { headroom } => (kind::XDP, headroom.to_le_bytes(), 0),
+        };
+        [u32::from_le_bytes([found, flags, head[0], head[1]]), tail]
+    }
+
+    /// The words of a transmit slot, its padding zeroed (XSA-216).
+    pub const fn to_tx_words(self, more: bool) -> [u32; 3] {
+        let [first, second] = self.to_rx_words(more);
+        [first, second, 0]
+    }
+}
+
+/// The last four bytes of an address, as a word.
+const fn address_tail(addr: [u8; 6]) -> u32 {
+    u32::from_le_bytes([addr[2], addr[3], addr[4], addr[5]])
+}

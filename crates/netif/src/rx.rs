@@ -1,0 +1,95 @@
+//! One slot of the receive ring (backend to guest).
+
+use bitflags::bitflags;
+
+/// Bytes of a receive slot; request and response both fill it.
+/// Seed 004 prints 16; the compiled header says 8.
+pub const RX_SLOT_BYTES: usize = 8;
+
+/// Slots of the one-page receive ring.
+pub const RX_RING_ENTRIES: usize = 256;
+
+const _: () = assert!(RX_SLOT_BYTES == size_of::<[u32; 2]>());
+
+bitflags! {
+    /// Flags of a receive response (`NETRXF_*`).
+    ///
+    /// Bits 0 and 1 are swapped against [`TxFlags`](crate::tx::TxFlags).
+    #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct RxFlags: u16 {
+        /// The data is known to be good.
+        const DATA_VALIDATED = 1;
+        /// The checksum field holds only the pseudo-header sum.
+        const CSUM_BLANK = 2;
+        /// Another response of the same packet follows.
+        const MORE_DATA = 4;
+        /// An extra follows in the next slot.
+        const EXTRA_INFO = 8;
+        /// The slot carries a segment size in place of data. Deprecated:
+        /// neither written nor understood here.
+        const GSO_PREFIX = 16;
+    }
+}
+
+/// A receive request: an empty page offered to the backend.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RxRequest {
+    /// Chosen by the frontend, given back in the response.
+    pub id: u16,
+    /// Grant of the page.
+    pub gref: u32,
+}
+
+impl RxRequest {
+    /// Reads a request from the private copy of a slot; the two bytes of
+    /// padding are not looked at.
+    #[inline]
+    pub const fn from_words(words: [u32; 2]) -> Self {
+        Self { id: words[0] as u16, gref: words[1] }
+    }
+
+    /// The slot's words, padding zeroed.
+    #[inline]
+    pub const fn to_words(self) -> [u32; 2] {
+        [self.id as u32, self.gref]
+    }
+}
+
+/// A receive response: one piece of a packet, or an error.
+///
+/// It sits at the ring index of the request that it consumes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RxResponse {
+    /// The request's id.
+    pub id: u16,
+    /// First byte inside the page; need not be 0 (QEMU writes at 2).
+    pub offset: u16,
+    /// What is said of the packet, and whether slots follow. Bits without a
+    /// name are kept as found and mean nothing.
+    pub flags: RxFlags,
+    /// Bytes of this piece, 0 to 4096, or one of the negative values of
+    /// [`status`](crate::tx::status).
+    pub status: i16,
+}
+
+impl RxResponse {
+    /// Reads a response from the private copy of a slot.
+    #[inline]
+    pub const fn from_words(words: [u32; 2]) -> Self {
+        Self {
+            id: words[0] as u16,
+            offset: (words[0] >> 16) as u16,
+            flags: RxFlags::from_bits_retain(words[1] as u16),
+            status: (words[1] >> 16) as i16,
+        }
+    }
+
+    /// The slot's words.
+    #[inline]
+    pub const fn to_words(self) -> [u32; 2] {
+        [
+            self.id as u32 | (self.offset as u32) << 16,
+            self.flags.bits() as u32 | (self.status as u16 as u32) << 16,
+        ]
+    }
+}

@@ -1,0 +1,443 @@
+//! Receive: frames to responses (backend), responses to frames (frontend).
+
+use crate::extra::{Extra, ExtraError, Hash, has_more};
+use crate::offload::{Checksum, Offload};
+use crate::rx::{RX_RING_ENTRIES, RxFlags, RxResponse};
+use crate::{ETH_HEADER_BYTES, PAGE_BYTES, in_page};
+use arrayvec::ArrayVec;
+use thiserror::Error;
+
+/// Data slots of a frame that a backend may write: stock netfront takes 18,
+/// and one more only where the first is short. Extras are not counted, here
+/// and below.
+pub const SLOTS_WRITTEN: usize = 18;
+
+/// Data slots of a frame that a frontend accepts.
+pub const SLOTS_ACCEPTED: usize = 19;
+
+/// Data slots for `len` bytes where each page takes `room`; at least one.
+const fn data_slots(len: usize, room: usize) -> usize {
+    let slots = len.div_ceil(room);
+    if slots == 0 { 1 } else { slots }
+}
+
+/// Posted requests that a frame of `len` bytes consumes. `room` is how many
+/// bytes go into each page, 4096 less the offset (brought into 1 to 4096);
+/// `hash` says that the frame's hash goes with it.
+pub const fn rx_slots_needed(len: usize, room: usize, offload: Offload, hash: bool) -> usize {
+    let room = match room {
+        0 => 1,
+        1..=PAGE_BYTES => room,
+        _ => PAGE_BYTES,
+    };
+    data_slots(len, room) + offload.gso.is_some() as usize + hash as usize
+}
+
+/// Why a frame cannot be written.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RxWriteError {
+    /// Shorter than an Ethernet header.
+    #[error("frame of {found} bytes, expected at least {ETH_HEADER_BYTES}")]
+    TooShort {
+        /// Bytes of the frame.
+        found: usize,
+    },
+    /// The offset leaves no room in a page.
+    #[error("offset {found}, expected less than {PAGE_BYTES}")]
+    OffsetOutOfPage {
+        /// The offset given.
+        found: u16,
+    },
+    /// More pages than a frontend takes.
+    #[error("frame of {len} bytes takes {slots} slots, expected at most {SLOTS_WRITTEN}")]
+    TooManySlots {
+        /// Bytes of the frame.
+        len: usize,
+        /// Data slots that they take.
+        slots: usize,
+    },
+    /// Segmentation into segments of no bytes: stock netfront drops the frame.
+    #[error("segment size 0, expected at least 1")]
+    ZeroGsoSize,
+}
+
+/// What goes into one of the requests that a frame consumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RxSlot {
+    /// A part of the frame, copied to the layout's offset in the page.
+    Data {
+        /// First byte, counted from the frame's start.
+        start: usize,
+        /// Bytes; 1 to 4096.
+        len: u16,
+        /// The response's flags.
+        flags: RxFlags,
+    },
+    /// An extra; the request's page stays untouched and goes back with it.
+    Extra([u32; 2]),
+}
+
+/// How a frame is laid over posted requests: the first part, the extras, the
+/// other parts. Each takes one request, and its response goes to the ring
+/// index of that very request: stock netfront finds the page by the index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RxLayout {
+    len: usize,
+    offset: u16,
+    data: usize,
+    flags: RxFlags,
+    extras: ArrayVec<[u32; 2], 2>,
+}
+
+impl RxLayout {
+    /// Lays out a frame of `len` bytes, at `offset` in each page. Segmentation
+    /// is written with [`Checksum::Partial`], whatever `offload` says.
+    ///
+    /// # Errors
+    ///
+    /// A frame that a stock netfront would drop.
+    pub fn new(
+        len: usize,
+        offset: u16,
+        offload: Offload,
+        hash: Option<Hash>,
+    ) -> Result<Self, RxWriteError> {
+        if len < usize::from(ETH_HEADER_BYTES) {
+            return Err(RxWriteError::TooShort { found: len });
+        }
+        let room = match PAGE_BYTES.checked_sub(usize::from(offset)) {
+            None | Some(0) => return Err(RxWriteError::OffsetOutOfPage { found: offset }),
+            Some(room) => room,
+        };
+        let data = data_slots(len, room);
+        if data > SLOTS_WRITTEN {
+            return Err(RxWriteError::TooManySlots { len, slots: data });
+        }
+        if offload.gso.is_some_and(|gso| gso.size == 0) {
+            return Err(RxWriteError::ZeroGsoSize);
+        }
+        let mut extras = ArrayVec::new();
+        if let Some(gso) = offload.gso {
+            extras.push(Extra::Gso(gso, 0).to_rx_words(hash.is_some()));
+        }
+        if let Some(hash) = hash {
+            extras.push(Extra::Hash(hash).to_rx_words(false));
+        }
+        let mut flags = match offload.checksum {
+            _ if offload.gso.is_some() => RxFlags::CSUM_BLANK | RxFlags::DATA_VALIDATED,
+            Checksum::Partial => RxFlags::CSUM_BLANK | RxFlags::DATA_VALIDATED,
+            Checksum::Complete => RxFlags::DATA_VALIDATED,
+            Checksum::Unknown => RxFlags::empty(),
+        };
+        flags.set(RxFlags::EXTRA_INFO, !extras.is_empty());
+        Ok(Self { len, offset, data, flags, extras })
+    }
+
+    /// Requests that the frame consumes.
+    pub fn slots(&self) -> usize {
+        self.data + self.extras.len()
+    }
+
+    /// Where each page's part begins, in bytes from the page's start.
+    pub fn offset(&self) -> u16 {
+        self.offset
+    }
+
+    /// What goes into the request consumed as number `slot`, from 0; None past
+    /// the last.
+    pub fn slot(&self, slot: usize) -> Option<RxSlot> {
+        let part = match slot.checked_sub(1) {
+            None => 0,
+            Some(behind) => match self.extras.get(behind) {
+                Some(&words) => return Some(RxSlot::Extra(words)),
+                None => slot - self.extras.len(),
+            },
+        };
+        if part >= self.data {
+            return None;
+        }
+        let room = PAGE_BYTES - usize::from(self.offset);
+        let start = part * room;
+        let mut flags = match part {
+            0 => self.flags,
+            _ => RxFlags::empty(),
+        };
+        flags.set(RxFlags::MORE_DATA, part + 1 < self.data);
+        Some(RxSlot::Data { start, len: (self.len - start).min(room) as u16, flags })
+    }
+
+    /// The response's words for the request consumed as number `slot`, whose
+    /// id is `id` (an extra has no room for it); None past the last.
+    pub fn words(&self, slot: usize, id: u16) -> Option<[u32; 2]> {
+        Some(match self.slot(slot)? {
+            RxSlot::Extra(words) => words,
+            RxSlot::Data { len, flags, .. } => RxResponse {
+                id,
+                offset: self.offset,
+                flags,
+                // At most 4096.
+                status: len as i16,
+            }
+            .to_words(),
+        })
+    }
+}
+
+/// A part of a received frame.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RxFragment {
+    /// The id that the backend wrote. It may lie: the page is found by `slot`
+    /// and the frontend's own record of that ring index (XSA-376).
+    pub id: u16,
+    /// First byte inside the page.
+    pub offset: u16,
+    /// Bytes; `offset + len` is at most 4096. 0 is legal.
+    pub len: u16,
+    /// Which of the slots given to [`parse_rx`] this is.
+    pub slot: usize,
+}
+
+/// A received frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RxPacket {
+    /// The parts in order; at least one.
+    pub fragments: ArrayVec<RxFragment, SLOTS_ACCEPTED>,
+    /// Bytes of the whole frame: 14 to 77824.
+    pub len: usize,
+    /// Slots taken by extras; their pages are untouched, and are posted again.
+    pub extras: u8,
+    /// Checksum and segmentation. Segmentation implies [`Checksum::Partial`]
+    /// even where the backend forgot to say so, so the checksum field must not
+    /// be relied on when it is filled in.
+    pub offload: Offload,
+    /// The hash that the backend sent along.
+    pub hash: Option<Hash>,
+}
+
+/// Why a frame is dropped, while the vif goes on. All its pages are posted
+/// again. Slots are counted from 0, the frame's first.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RxRefusal {
+    /// The backend answered with an error.
+    #[error("slot {slot}: error status {status}, expected a length")]
+    Status {
+        /// Which slot of the frame.
+        slot: usize,
+        /// The status, below 0.
+        status: i16,
+    },
+    /// A part that does not end in the page in which it begins.
+    #[error(
+        "slot {slot}: bytes {offset} to {offset} + {len}, expected an end at or below {PAGE_BYTES}"
+    )]
+    CrossesPage {
+        /// Which slot of the frame.
+        slot: usize,
+        /// First byte inside the page.
+        offset: u16,
+        /// Bytes of the part.
+        len: u16,
+    },
+    /// An extra that no rule explains.
+    #[error("slot {slot}: {reason}")]
+    BadExtra {
+        /// Which slot of the frame.
+        slot: usize,
+        /// What is wrong with it.
+        reason: ExtraError,
+    },
+    /// The deprecated prefix, which no frontend of ours asks for.
+    #[error("slot {slot}: segmentation prefix, expected a segmentation extra")]
+    GsoPrefix {
+        /// Which slot of the frame.
+        slot: usize,
+    },
+    /// More data slots than the protocol lets a backend use.
+    #[error("frame of {found} slots, expected at most {SLOTS_ACCEPTED}")]
+    TooManySlots {
+        /// Data slots of the frame.
+        found: usize,
+    },
+    /// Shorter than an Ethernet header.
+    #[error("frame of {found} bytes, expected at least {ETH_HEADER_BYTES}")]
+    TooShort {
+        /// Bytes of the frame.
+        found: usize,
+    },
+}
+
+/// What keeps a frontend from reading on.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RxFatal {
+    /// The frame goes on past what was published. Stock backends publish whole
+    /// frames and stock netfront drops such a one, but it is harmless to look
+    /// again after the next event: nothing was consumed, and the ring's end
+    /// bounds the wait.
+    #[error("frame goes on past the {published} published slots, expected its end")]
+    Incomplete {
+        /// Slots published from the frame's first on.
+        published: usize,
+    },
+    /// The frame goes on though it has taken the whole ring, so its end can
+    /// never come: the vif is disabled.
+    #[error("frame of {found} slots has no end, expected one within {RX_RING_ENTRIES}")]
+    Endless {
+        /// Slots of the frame so far.
+        found: usize,
+    },
+}
+
+/// What became of a chain of responses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "no allocator here, and the packet is the common case"
+)]
+pub enum RxOutcome {
+    /// A frame.
+    Packet(RxPacket),
+    /// Dropped; the vif goes on.
+    Refused(RxRefusal),
+}
+
+/// The first frame of a run of responses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RxParsed {
+    /// Slots consumed, extras included. Each gave a page back.
+    pub slots: usize,
+    /// What they were.
+    pub outcome: RxOutcome,
+}
+
+/// Reads the first frame of `slots`, the private copies of consecutive
+/// responses from the frontend's consumer index up to what was published. None
+/// where there are no slots. At most 256 slots are looked at.
+///
+/// A frame with something wrong is read to its end all the same, so that each
+/// of its pages is accounted for; the first thing found is the reason.
+///
+/// # Errors
+///
+/// A frame without an end; see [`RxFatal`] for which of the two is hostile.
+pub fn parse_rx(slots: &[[u32; 2]]) -> Result<Option<RxParsed>, RxFatal> {
+    let mut reader =
+        Reader { slots: slots.get(..RX_RING_ENTRIES).unwrap_or(slots), next: 0, refusal: None };
+    if slots.is_empty() {
+        return Ok(None);
+    }
+    let mut packet = RxPacket {
+        fragments: ArrayVec::new(),
+        len: 0,
+        extras: 0,
+        offload: Offload::default(),
+        hash: None,
+    };
+    let mut count = 0;
+    loop {
+        let slot = reader.next;
+        let response = RxResponse::from_words(reader.take()?);
+        count += 1;
+        if let Some(fragment) = reader.fragment(slot, response) {
+            packet.len += usize::from(fragment.len);
+            // What does not fit is refused below by its count.
+            let _ = packet.fragments.try_push(fragment);
+        }
+        if count == 1 {
+            // Only the first response describes the frame and has extras.
+            packet.offload.checksum = checksum(response.flags);
+            if response.flags.contains(RxFlags::EXTRA_INFO) {
+                reader.extras(&mut packet)?;
+            }
+        }
+        if !response.flags.contains(RxFlags::MORE_DATA) {
+            break;
+        }
+    }
+    if packet.offload.gso.is_some() {
+        packet.offload.checksum = Checksum::Partial;
+    }
+    if count > SLOTS_ACCEPTED {
+        reader.refuse(RxRefusal::TooManySlots { found: count });
+    }
+    if packet.len < usize::from(ETH_HEADER_BYTES) {
+        reader.refuse(RxRefusal::TooShort { found: packet.len });
+    }
+    Ok(Some(RxParsed {
+        slots: reader.next,
+        outcome: match reader.refusal {
+            Some(reason) => RxOutcome::Refused(reason),
+            None => RxOutcome::Packet(packet),
+        },
+    }))
+}
+
+fn checksum(flags: RxFlags) -> Checksum {
+    if flags.contains(RxFlags::CSUM_BLANK) {
+        Checksum::Partial
+    } else if flags.contains(RxFlags::DATA_VALIDATED) {
+        Checksum::Complete
+    } else {
+        Checksum::Unknown
+    }
+}
+
+/// Walks a chain of responses and remembers the first thing wrong with it.
+struct Reader<'a> {
+    slots: &'a [[u32; 2]],
+    next: usize,
+    refusal: Option<RxRefusal>,
+}
+
+impl Reader<'_> {
+    fn take(&mut self) -> Result<[u32; 2], RxFatal> {
+        let found = self.slots.len();
+        let words = self.slots.get(self.next).copied();
+        self.next += 1;
+        words.ok_or(if found < RX_RING_ENTRIES {
+            RxFatal::Incomplete { published: found }
+        } else {
+            RxFatal::Endless { found }
+        })
+    }
+
+    fn refuse(&mut self, reason: RxRefusal) {
+        self.refusal.get_or_insert(reason);
+    }
+
+    fn fragment(&mut self, slot: usize, response: RxResponse) -> Option<RxFragment> {
+        let RxResponse { id, offset, flags, status } = response;
+        let Ok(len) = u16::try_from(status) else {
+            self.refuse(RxRefusal::Status { slot, status });
+            return None;
+        };
+        if flags.contains(RxFlags::GSO_PREFIX) {
+            self.refuse(RxRefusal::GsoPrefix { slot });
+            return None;
+        }
+        if !in_page(offset, len) {
+            self.refuse(RxRefusal::CrossesPage { slot, offset, len });
+            return None;
+        }
+        Some(RxFragment { id, offset, len, slot })
+    }
+
+    fn extras(&mut self, packet: &mut RxPacket) -> Result<(), RxFatal> {
+        loop {
+            let slot = self.next;
+            let words = self.take()?;
+            // The ring's end bounds the count below 256.
+            packet.extras = packet.extras.saturating_add(1);
+            match Extra::from_words(words) {
+                Ok((Extra::Gso(gso, _), _)) => packet.offload.gso = Some(gso),
+                Ok((Extra::Hash(hash), _)) => packet.hash = Some(hash),
+                // Stock netfront passes these over, too: filters are not for
+                // it, and nobody here asks for headroom.
+                Ok((Extra::McastAdd(_) | Extra::McastDel(_) | Extra::Xdp { .. }, _)) => {}
+                Err(reason) => self.refuse(RxRefusal::BadExtra { slot, reason }),
+            }
+            if !has_more(words) {
+                return Ok(());
+            }
+        }
+    }
+}

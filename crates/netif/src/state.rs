@@ -1,0 +1,110 @@
+//! The state that each end of a device shows in its `state` node.
+
+use core::fmt;
+use thiserror::Error;
+
+/// A state of `xenbus.h`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum XenbusState {
+    /// Nothing is known; stock drivers read a missing node as this.
+    #[default]
+    Unknown = 0,
+    /// Being set up; a frontend here asks for a (new) connection.
+    Initialising = 1,
+    /// Backend: its features are in the store, and it waits for the frontend.
+    InitWait = 2,
+    /// Frontend, in other protocols: published, waits for the backend.
+    Initialised = 3,
+    /// In use.
+    Connected = 4,
+    /// Being closed.
+    Closing = 5,
+    /// Closed; nothing of the peer's is held.
+    Closed = 6,
+    /// PCI only.
+    Reconfiguring = 7,
+    /// PCI only.
+    Reconfigured = 8,
+}
+
+/// A `state` node that holds none of the numbers 0 to 8.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
+#[error("xenbus state of {length} bytes is no number from 0 to 8")]
+pub struct StateError {
+    /// Bytes found in the node.
+    pub length: usize,
+}
+
+impl XenbusState {
+    /// Every state, in the order of its number.
+    pub const ALL: [Self; 9] = [
+        Self::Unknown,
+        Self::Initialising,
+        Self::InitWait,
+        Self::Initialised,
+        Self::Connected,
+        Self::Closing,
+        Self::Closed,
+        Self::Reconfiguring,
+        Self::Reconfigured,
+    ];
+
+    /// Reads what a `state` node holds: decimal, with white space or a closing
+    /// NUL around it as some writers leave it.
+    pub fn from_store(text: &[u8]) -> Result<Self, StateError> {
+        let error = StateError { length: text.len() };
+        let text = text.strip_suffix(b"\0").unwrap_or(text).trim_ascii();
+        let mut number = 0usize;
+        if text.is_empty() {
+            return Err(error);
+        }
+        for byte in text {
+            if !byte.is_ascii_digit() {
+                return Err(error);
+            }
+            number = number * 10 + usize::from(byte - b'0');
+            // Also keeps the product above from running over.
+            if number >= Self::ALL.len() {
+                return Err(error);
+            }
+        }
+        Self::ALL.get(number).copied().ok_or(error)
+    }
+
+    /// What a `state` node holds for this state.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "0",
+            Self::Initialising => "1",
+            Self::InitWait => "2",
+            Self::Initialised => "3",
+            Self::Connected => "4",
+            Self::Closing => "5",
+            Self::Closed => "6",
+            Self::Reconfiguring => "7",
+            Self::Reconfigured => "8",
+        }
+    }
+
+    /// The state's name, for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "Unknown",
+            Self::Initialising => "Initialising",
+            Self::InitWait => "InitWait",
+            Self::Initialised => "Initialised",
+            Self::Connected => "Connected",
+            Self::Closing => "Closing",
+            Self::Closed => "Closed",
+            Self::Reconfiguring => "Reconfiguring",
+            Self::Reconfigured => "Reconfigured",
+        }
+    }
+}
+
+impl fmt::Display for XenbusState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

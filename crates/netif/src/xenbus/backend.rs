@@ -1,0 +1,297 @@
+//! The backend's end of the handshake.
+
+use crate::state::XenbusState;
+use arrayvec::ArrayVec;
+
+/// What happened, as the backend sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BackendEvent {
+    /// The frontend's `state` node was read; None where it is missing. A node
+    /// that holds no state is [`XenbusState::Unknown`].
+    Peer(Option<XenbusState>),
+    /// The backend's own `state` node was read; None where it is missing. Only
+    /// a toolstack writes it besides us: Closing, to ask for a detach.
+    Own(Option<XenbusState>),
+    /// The `online` node was read; false where it is "0" or missing.
+    Online(bool),
+    /// [`BackendAction::Connect`] or [`BackendAction::TakeOver`] succeeded.
+    Connected,
+    /// [`BackendAction::Connect`] or [`BackendAction::TakeOver`] failed.
+    ConnectFailed,
+    /// `hotplug-status` says "connected", or no script is to be waited for.
+    HotplugDone,
+    /// The frontend is in Connected, but its ring references and ports are not
+    /// those that `Connect` or `TakeOver` found: it went round while we looked
+    /// away. To be looked at whenever a watch on its state fires.
+    KeysChanged,
+    /// The frontend broke a rule for which its vif is disabled.
+    Fatal,
+    /// This process wants to give the vif up for good. A process that means to
+    /// be followed by another one, which takes over, simply goes.
+    Shutdown,
+}
+
+/// What the caller is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BackendAction {
+    /// Write the features that this backend offers. Comes before InitWait.
+    Advertise,
+    /// Write the backend's `state` node.
+    SetState(XenbusState),
+    /// Read the frontend's keys, map its rings, bind its ports; answer
+    /// [`BackendEvent::Connected`] or [`BackendEvent::ConnectFailed`].
+    Connect,
+    /// Attach, from the journal, to rings that a killed process left connected,
+    /// and leave the store alone; answer as for [`BackendAction::Connect`].
+    TakeOver,
+    /// Stop serving; unmap and unbind all that is the frontend's, half-built or
+    /// not.
+    Disconnect,
+    /// Drop the vif and its network device. The last action of a machine.
+    Destroy,
+}
+
+/// The actions of one event, to be carried out in order.
+pub type BackendActions = ArrayVec<BackendAction, 8>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Phase {
+    /// Nothing is held; InitWait once the frontend asks.
+    Closed,
+    /// In InitWait.
+    Waiting,
+    /// In InitWait, an answer to `Connect` outstanding.
+    Connecting,
+    /// In InitWait with the rings connected: the script is not done.
+    Hotplug,
+    /// In Connected, an answer to `TakeOver` outstanding.
+    TakingOver,
+    /// In Connected.
+    Connected,
+    /// In Closing, nothing held, until the frontend has let go.
+    Closing,
+    /// After `Destroy`.
+    Gone,
+}
+
+/// The backend's end of one vif.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BackendMachine {
+    phase: Phase,
+    /// What our `state` node holds.
+    shown: Option<XenbusState>,
+    peer: Option<XenbusState>,
+    online: bool,
+    stopping: bool,
+    hotplug: bool,
+}
+
+impl BackendMachine {
+    /// Begins from whatever the store holds: `own` and `peer` are the two
+    /// `state` nodes (None where missing), `online` is the node of that name.
+    ///
+    /// `takeover` says that a journal of a former process is at hand, and that it
+    /// names the ring references and ports that the store names. Both ends
+    /// found Connected are then taken over in silence; without it, and in every
+    /// other state, the vif goes through Closing, Closed and InitWait until the
+    /// frontend comes anew. (Stock Linux netfront stays in Closed until its
+    /// driver is bound again; Windows and our frontend come back by
+    /// themselves.)
+    pub fn start(
+        own: Option<XenbusState>,
+        peer: Option<XenbusState>,
+        online: bool,
+        takeover: bool,
+    ) -> (Self, BackendActions) {
+        use XenbusState as S;
+        let mut out = BackendActions::new();
+        let mut machine = Self {
+            phase: Phase::Closed,
+            shown: own,
+            peer,
+            online,
+            stopping: false,
+            hotplug: false,
+        };
+        match own {
+            None => machine.destroy(&mut out),
+            Some(S::Unknown | S::Initialising | S::InitWait) if online => {
+                // Again where a former process did it: its offer may differ.
+                machine.open(&mut out);
+            }
+            Some(S::Unknown | S::Initialising) => machine.show(S::Closed, &mut out),
+            Some(S::Connected) if online && takeover && peer == Some(S::Connected) => {
+                machine.phase = Phase::TakingOver;
+                out.push(BackendAction::TakeOver);
+            }
+            Some(S::Closed) => {}
+            // A former process's rings are lost, or the state is none of a
+            // network backend's.
+            Some(_) => machine.close(&mut out),
+        }
+        machine.settle(&mut out);
+        (machine, out)
+    }
+
+    /// Takes in one event.
+    pub fn handle(&mut self, event: BackendEvent) -> BackendActions {
+        let mut out = BackendActions::new();
+        if self.phase == Phase::Gone {
+            return out;
+        }
+        match event {
+            BackendEvent::Peer(state) => self.peer = state,
+            BackendEvent::Own(None) => self.destroy(&mut out),
+            BackendEvent::Own(Some(XenbusState::Closing)) => {
+                if self.shown != Some(XenbusState::Closing) {
+                    self.shown = Some(XenbusState::Closing);
+                    self.close(&mut out);
+                }
+            }
+            // Our own write, or a hand in the store that has no meaning.
+            BackendEvent::Own(Some(_)) => {}
+            BackendEvent::Online(online) => self.online = online,
+            BackendEvent::Connected => match self.phase {
+                Phase::Connecting if self.hotplug => self.connected(&mut out),
+                Phase::Connecting => self.phase = Phase::Hotplug,
+                // The store says Connected already.
+                Phase::TakingOver => self.phase = Phase::Connected,
+                _ => {}
+            },
+            BackendEvent::ConnectFailed => {
+                if matches!(self.phase, Phase::Connecting | Phase::TakingOver) {
+                    self.close(&mut out);
+                }
+            }
+            BackendEvent::HotplugDone => {
+                self.hotplug = true;
+                if self.phase == Phase::Hotplug {
+                    self.connected(&mut out);
+                }
+            }
+            BackendEvent::Fatal | BackendEvent::KeysChanged => {
+                if self.is_active() {
+                    self.close(&mut out);
+                }
+            }
+            BackendEvent::Shutdown => self.stopping = true,
+        }
+        self.settle(&mut out);
+        out
+    }
+
+    /// What the backend's `state` node holds, as far as is known.
+    pub fn shown(&self) -> Option<XenbusState> {
+        self.shown
+    }
+
+    /// Whether both ends are connected, so that packets may flow.
+    pub fn is_connected(&self) -> bool {
+        self.phase == Phase::Connected
+    }
+
+    /// Whether the vif is gone; the machine does nothing more.
+    pub fn is_gone(&self) -> bool {
+        self.phase == Phase::Gone
+    }
+
+    /// Whether something of the frontend's may be held.
+    fn is_active(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Connecting | Phase::Hotplug | Phase::TakingOver | Phase::Connected
+        )
+    }
+
+    fn show(&mut self, state: XenbusState, out: &mut BackendActions) {
+        if self.shown != Some(state) {
+            self.shown = Some(state);
+            out.push(BackendAction::SetState(state));
+        }
+    }
+
+    fn open(&mut self, out: &mut BackendActions) {
+        out.push(BackendAction::Advertise);
+        self.show(XenbusState::InitWait, out);
+        self.phase = Phase::Waiting;
+    }
+
+    fn connected(&mut self, out: &mut BackendActions) {
+        self.show(XenbusState::Connected, out);
+        self.phase = Phase::Connected;
+    }
+
+    fn close(&mut self, out: &mut BackendActions) {
+        if self.is_active() {
+            out.push(BackendAction::Disconnect);
+        }
+        self.show(XenbusState::Closing, out);
+        self.phase = Phase::Closing;
+    }
+
+    fn destroy(&mut self, out: &mut BackendActions) {
+        if self.is_active() {
+            out.push(BackendAction::Disconnect);
+        }
+        out.push(BackendAction::Destroy);
+        self.phase = Phase::Gone;
+    }
+
+    /// Moves on as far as what is known allows. Each turn but those of Closed
+    /// goes one phase towards Closed, and Closed is left only for Waiting with
+    /// a frontend in Initialising, or for Gone: at most five turns.
+    fn settle(&mut self, out: &mut BackendActions) {
+        use XenbusState as S;
+        let leaving = !self.online || self.stopping;
+        loop {
+            let gone = matches!(self.peer, None | Some(S::Unknown | S::Closed));
+            match self.phase {
+                Phase::Gone => return,
+                Phase::Waiting if leaving || self.peer == Some(S::Closing) => self.close(out),
+                Phase::Waiting => {
+                    // Stock netback goes back to Closed with a frontend in
+                    // Closed. Nothing is held here, and a Closed read late would
+                    // make two ends that both begin anew chase each other (found
+                    // by the joint exploration). A frontend's Initialised means
+                    // nothing to stock netback either: only Connected says that
+                    // the keys are there.
+                    if self.peer == Some(S::Connected) {
+                        out.push(BackendAction::Connect);
+                        self.phase = Phase::Connecting;
+                    }
+                    return;
+                }
+                Phase::Connecting | Phase::Hotplug | Phase::TakingOver | Phase::Connected => {
+                    // A frontend found in Initialising has started anew and
+                    // knows nothing of these rings.
+                    let anew = matches!(self.peer, Some(S::Initialising | S::Closing));
+                    if !(leaving || gone || anew) {
+                        return;
+                    }
+                    self.close(out);
+                }
+                Phase::Closing => {
+                    // A frontend in Initialising holds nothing either, and may
+                    // be a guest without a driver, which never answers.
+                    if !gone && self.peer != Some(S::Initialising) {
+                        return;
+                    }
+                    self.show(S::Closed, out);
+                    self.phase = Phase::Closed;
+                }
+                Phase::Closed if leaving => {
+                    self.destroy(out);
+                    return;
+                }
+                Phase::Closed => {
+                    // Not before the frontend asks: stock netfront's removal
+                    // waits to see Closed, and would wait for ever.
+                    if self.peer != Some(S::Initialising) {
+                        return;
+                    }
+                    self.open(out);
+                }
+            }
+        }
+    }
+}

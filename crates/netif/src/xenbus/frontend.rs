@@ -1,0 +1,279 @@
+//! The frontend's end of the handshake.
+
+use crate::state::XenbusState;
+use arrayvec::ArrayVec;
+
+/// What happened, as the frontend sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FrontendEvent {
+    /// The backend's `state` node was read; None where it is missing. A node
+    /// that holds no state is [`XenbusState::Unknown`].
+    Peer(Option<XenbusState>),
+    /// The frontend's own `state` node was read; None where it is missing.
+    Own(Option<XenbusState>),
+    /// [`FrontendAction::Connect`] succeeded.
+    Published,
+    /// [`FrontendAction::Connect`] failed.
+    ConnectFailed,
+    /// The backend broke a rule for which the vif is given up until
+    /// [`FrontendEvent::Restart`].
+    Fatal,
+    /// Try again after a failure. Nothing else than this leads back, so that
+    /// two broken ends do not chase each other.
+    Restart,
+    /// Close for good.
+    Shutdown,
+}
+
+/// What the caller is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FrontendAction {
+    /// Write the frontend's `state` node.
+    SetState(XenbusState),
+    /// Read the backend's features, grant the rings, allocate the ports, write
+    /// the keys; answer [`FrontendEvent::Published`] or
+    /// [`FrontendEvent::ConnectFailed`].
+    Connect,
+    /// The backend is Connected: announce the addresses, and use the control
+    /// ring. Packets may be queued from `Connect` on.
+    Ready,
+    /// Stop using the rings, half-built or not. Grants that the backend may
+    /// still have mapped must be kept.
+    Disconnect,
+    /// The backend says that it let go: revoke what it was granted. Only the
+    /// revocation itself proves it.
+    Reclaim,
+    /// Drop the device. The last action of a machine.
+    Stop,
+}
+
+/// The actions of one event, to be carried out in order.
+pub type FrontendActions = ArrayVec<FrontendAction, 8>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Phase {
+    /// In Initialising, until the backend is in InitWait.
+    Waiting,
+    /// In Initialising, an answer to `Connect` outstanding.
+    Connecting,
+    /// In Connected.
+    Connected,
+    /// In Closing, until the backend has seen it.
+    Closing,
+    /// In Closed, until the backend has let go and a new start is wanted.
+    Closed,
+    /// After `Stop`.
+    Gone,
+}
+
+/// The frontend's end of one vif.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct FrontendMachine {
+    phase: Phase,
+    /// What our `state` node holds.
+    shown: Option<XenbusState>,
+    peer: Option<XenbusState>,
+    /// The backend was seen Connected since our `Connect`.
+    ready: bool,
+    /// Something was granted since the last `Reclaim`.
+    lent: bool,
+    /// A failure is to be looked at first.
+    held: bool,
+    stopping: bool,
+}
+
+impl FrontendMachine {
+    /// Begins from whatever the store holds: `own` and `peer` are the two
+    /// `state` nodes, None where missing.
+    ///
+    /// A frontend that finds itself Connected was another process's: its rings
+    /// are lost, and it goes through Closing and Closed back to Initialising.
+    pub fn start(own: Option<XenbusState>, peer: Option<XenbusState>) -> (Self, FrontendActions) {
+        use XenbusState as S;
+        let mut out = FrontendActions::new();
+        let mut machine = Self {
+            phase: Phase::Waiting,
+            shown: own,
+            peer,
+            ready: false,
+            lent: false,
+            held: false,
+            stopping: false,
+        };
+        match own {
+            None => machine.stop(&mut out),
+            Some(S::Unknown | S::Initialising) => machine.show(S::Initialising, &mut out),
+            Some(S::Closed) => machine.phase = Phase::Closed,
+            Some(_) => machine.close(&mut out),
+        }
+        machine.settle(&mut out);
+        (machine, out)
+    }
+
+    /// Takes in one event.
+    pub fn handle(&mut self, event: FrontendEvent) -> FrontendActions {
+        let mut out = FrontendActions::new();
+        if self.phase == Phase::Gone {
+            return out;
+        }
+        match event {
+            FrontendEvent::Peer(state) => self.peer = state,
+            FrontendEvent::Own(None) => self.stop(&mut out),
+            FrontendEvent::Own(Some(_)) => {}
+            FrontendEvent::Published => {
+                if self.phase == Phase::Connecting {
+                    self.show(XenbusState::Connected, &mut out);
+                    self.phase = Phase::Connected;
+                }
+            }
+            FrontendEvent::ConnectFailed => {
+                self.held |= self.phase == Phase::Connecting;
+            }
+            FrontendEvent::Fatal => self.held |= self.is_active(),
+            FrontendEvent::Restart => self.held = false,
+            FrontendEvent::Shutdown => self.stopping = true,
+        }
+        self.settle(&mut out);
+        out
+    }
+
+    /// What the frontend's `state` node holds, as far as is known.
+    pub fn shown(&self) -> Option<XenbusState> {
+        self.shown
+    }
+
+    /// Whether both ends are connected.
+    pub fn is_connected(&self) -> bool {
+        self.phase == Phase::Connected && self.ready
+    }
+
+    /// Whether a failure waits for [`FrontendEvent::Restart`].
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Whether the device is gone; the machine does nothing more.
+    pub fn is_gone(&self) -> bool {
+        self.phase == Phase::Gone
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.held || self.stopping
+    }
+
+    /// Whether there are rings.
+    fn is_active(&self) -> bool {
+        matches!(self.phase, Phase::Connecting | Phase::Connected)
+    }
+
+    fn show(&mut self, state: XenbusState, out: &mut FrontendActions) {
+        if self.shown != Some(state) {
+            self.shown = Some(state);
+            out.push(FrontendAction::SetState(state));
+        }
+    }
+
+    fn disconnect(&mut self, out: &mut FrontendActions) {
+        if self.is_active() {
+            out.push(FrontendAction::Disconnect);
+        }
+        self.ready = false;
+    }
+
+    /// Closes on our own account: the backend is to see Closing first.
+    fn close(&mut self, out: &mut FrontendActions) {
+        self.disconnect(out);
+        self.show(XenbusState::Closing, out);
+        self.phase = Phase::Closing;
+    }
+
+    /// Follows a backend that closes or has gone.
+    ///
+    /// A backend found in Closed is asked anew at once, without our Closed in
+    /// between: it might see that one late, in InitWait, and close again, and so
+    /// on for ever (found by the joint exploration).
+    fn follow(&mut self, out: &mut FrontendActions) {
+        self.disconnect(out);
+        let anew = self.peer == Some(XenbusState::Closed) && !self.is_leaving();
+        if !anew {
+            self.show(XenbusState::Closed, out);
+        }
+        self.phase = Phase::Closed;
+    }
+
+    fn stop(&mut self, out: &mut FrontendActions) {
+        self.disconnect(out);
+        if self.lent {
+            self.lent = false;
+            out.push(FrontendAction::Reclaim);
+        }
+        out.push(FrontendAction::Stop);
+        self.phase = Phase::Gone;
+    }
+
+    /// Moves on as far as what is known allows. Each turn but those of Closed
+    /// goes one phase towards Closed, and Closed is left only for Waiting with
+    /// a backend in none of the closing states but Closed, or for Gone: at most
+    /// four turns.
+    fn settle(&mut self, out: &mut FrontendActions) {
+        use XenbusState as S;
+        let leaving = self.is_leaving();
+        loop {
+            let gone = matches!(self.peer, None | Some(S::Unknown | S::Closed));
+            let closing = self.peer == Some(S::Closing);
+            match self.phase {
+                Phase::Gone => return,
+                Phase::Waiting | Phase::Connecting | Phase::Connected if leaving => self.close(out),
+                Phase::Waiting if closing => self.follow(out),
+                Phase::Waiting => {
+                    if self.peer == Some(S::InitWait) {
+                        self.phase = Phase::Connecting;
+                        self.lent = true;
+                        out.push(FrontendAction::Connect);
+                    }
+                    return;
+                }
+                Phase::Connecting | Phase::Connected if gone || closing => self.follow(out),
+                Phase::Connecting => match self.peer {
+                    Some(S::Initialising) => self.close(out),
+                    _ => return,
+                },
+                Phase::Connected => match self.peer {
+                    // The backend began anew and its Closing went unseen.
+                    Some(S::Initialising) => self.close(out),
+                    Some(S::InitWait) if self.ready => self.close(out),
+                    Some(S::Connected) if !self.ready => {
+                        self.ready = true;
+                        out.push(FrontendAction::Ready);
+                        return;
+                    }
+                    _ => return,
+                },
+                Phase::Closing if gone || closing => self.follow(out),
+                Phase::Closing => return,
+                Phase::Closed => {
+                    // An InitWait seen from here belongs to a new start of the
+                    // backend: some do not wait for our Initialising.
+                    let begun = matches!(self.peer, Some(S::Initialising | S::InitWait));
+                    let released = gone || begun;
+                    if self.stopping && released {
+                        self.stop(out);
+                        return;
+                    }
+                    if self.lent && released {
+                        self.lent = false;
+                        out.push(FrontendAction::Reclaim);
+                    }
+                    // Where the backend's node is missing there is nobody to
+                    // ask for a connection.
+                    let present = begun || self.peer == Some(S::Closed);
+                    if leaving || !present {
+                        return;
+                    }
+                    self.show(S::Initialising, out);
+                    self.phase = Phase::Waiting;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The rows of threats.md that the wire alone can answer, one test each.
+
+use grantway_netif::ctrl::{Status, gref_list_entries, mapping_range};
+use grantway_netif::slots::tx::{SLOTS_ACCEPTED, SLOTS_SENT};
+use grantway_netif::slots::{Outcome, RxOutcome, RxRefusal, TxFragment, parse_rx, parse_tx};
+use grantway_netif::tx::{TxFlags, TxRequest, TxResponse, status};
+
+#[test]
+fn xsa_155_the_parsers_take_values_only() {
+    // The compiler's proof: a slot is an owned array, and what was parsed
+    // borrows from nothing, so it cannot change after it was judged.
+    fn owned<T: 'static>(value: T) -> T {
+        value
+    }
+    let slots = vec![TxRequest::default().to_words()];
+    let parsed = owned(parse_tx(&slots));
+    drop(slots);
+    assert!(parsed.is_ok());
+}
+
+#[test]
+fn xsa_216_responses_fill_their_slot_with_zeroes() {
+    for response in [TxResponse::NULL, TxResponse { id: 7, status: -1 }] {
+        assert_eq!(response.to_words()[1..], [0, 0]);
+    }
+}
+
+#[test]
+fn xsa_270_mapping_bounds_are_checked_in_64_bits() {
+    let invalid = Err(Status::InvalidParameter);
+    // The two sums that ran over: both look small in 32 bits.
+    assert_eq!(mapping_range(2, u32::MAX, 128), invalid);
+    assert_eq!(mapping_range(u32::MAX, 1, 128), invalid);
+    assert_eq!(mapping_range(u32::MAX, u32::MAX, u32::MAX), invalid);
+    assert_eq!(mapping_range(0, 0, 128), invalid);
+    assert_eq!(mapping_range(1, 128, 128), invalid);
+    assert_eq!(mapping_range(129, 0, 128), invalid);
+    assert_eq!(mapping_range(1, 127, 128), Ok(127..128));
+    assert_eq!(mapping_range(128, 0, 128), Ok(0..128));
+    // A grant is one page of 1024 entries.
+    assert_eq!(mapping_range(1024, 0, 4096), Ok(0..1024));
+    assert_eq!(mapping_range(1025, 0, 4096), Err(Status::BufferOverflow));
+}
+
+#[test]
+fn xsa_376_the_slot_is_known_by_its_place_not_by_its_id() {
+    let words = [[0xffff, 60 << 16], [0xffff, 60 << 16]];
+    let parsed = parse_rx(&words).unwrap().unwrap();
+    let RxOutcome::Packet(packet) = parsed.outcome else { panic!("refused") };
+    assert_eq!((packet.fragments[0].slot, parsed.slots), (0, 1));
+}
+
+#[test]
+fn xsa_432_a_packet_never_has_more_fragments_than_its_array() {
+    let request = |count: usize, index: usize| {
+        let mut flags = TxFlags::empty();
+        flags.set(TxFlags::MORE_DATA, index + 1 < count);
+        let size = if index == 0 { 60000 } else { 3000 };
+        TxRequest { flags, size, ..TxRequest::default() }.to_words()
+    };
+    for count in 1..=SLOTS_ACCEPTED {
+        let slots: Vec<_> = (0..count).map(|index| request(count, index)).collect();
+        if let Ok(Some(parsed)) = parse_tx(&slots)
+            && let Outcome::Packet(packet) = parsed.outcome
+        {
+            assert_eq!(packet.fragments.len(), count);
+            assert_eq!(packet.fragments.capacity(), SLOTS_SENT + 1);
+        }
+    }
+}
+
+#[test]
+fn xsa_448_empty_fragments_are_kept_told_apart_and_answered() {
+    let slots: Vec<_> = (0..4u16)
+        .map(|id| {
+            let mut flags = TxFlags::empty();
+            flags.set(TxFlags::MORE_DATA, id < 3);
+            let size = [60, 0, 20, 0][usize::from(id)];
+            TxRequest {
+                gref: 1,
+                // An empty fragment at the page's very end is legal, too.
+                offset: if size == 0 { 4096 } else { 0 },
+                flags,
+                id,
+                size,
+            }
+            .to_words()
+        })
+        .collect();
+    let parsed = parse_tx(&slots).unwrap().unwrap();
+    let Outcome::Packet(packet) = &parsed.outcome else { panic!("refused") };
+    let empty: Vec<_> = packet.fragments.iter().map(TxFragment::is_empty).collect();
+    assert_eq!(empty, [false, true, false, true]);
+    assert_eq!(parsed.responses(status::OKAY).count(), 4);
+    // The first one may be empty, its bytes being all in the second.
+    let slots = [
+        TxRequest { size: 60, flags: TxFlags::MORE_DATA, ..TxRequest::default() },
+        TxRequest { size: 60, ..TxRequest::default() },
+    ];
+    let parsed = parse_tx(&slots.map(TxRequest::to_words)).unwrap().unwrap();
+    let Outcome::Packet(packet) = &parsed.outcome else { panic!("refused") };
+    assert!(packet.fragments[0].is_empty());
+    assert_eq!(packet.fragments[1].size, 60);
+}
+
+#[test]
+fn a_response_error_is_no_length() {
+    // XSA-376's kin: -1 taken as a length is 65535 bytes.
+    let parsed = parse_rx(&[[0, 0xffff_0000]]).unwrap().unwrap();
+    let reason = RxRefusal::Status { slot: 0, status: -1 };
+    assert_eq!(parsed.outcome, RxOutcome::Refused(reason));
+}
+
+#[test]
+fn staging_lists_are_bounded() {
+    let invalid = Err(Status::InvalidParameter);
+    assert_eq!(gref_list_entries(0, 1, 1), Ok(1));
+    assert_eq!(gref_list_entries(3, 4, 512), Ok(512));
+    assert_eq!(gref_list_entries(0, 1, 0), invalid);
+    assert_eq!(gref_list_entries(0, 1, 513), invalid);
+    assert_eq!(gref_list_entries(0, 1, u32::MAX), invalid);
+    assert_eq!(gref_list_entries(1, 1, 1), invalid);
+    assert_eq!(gref_list_entries(u32::MAX, 1, 1), invalid);
+    assert_eq!(gref_list_entries(0, 0, 1), invalid);
+}

@@ -1,0 +1,475 @@
+//! A connection to a store, from the client's side.
+
+use crate::events::EventQueue;
+use crate::permission;
+use crate::wire::{Decoder, Message, MessageType, encode, strings};
+use grantway_hypervisor::{DomId, Error, Permission, Store, StoreErrno, StoreOps, WatchEvent};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::fmt;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// Where xenstored listens.
+pub const DEFAULT_SOCKET: &str = "/run/xenstored/socket";
+
+/// How often a list in parts is begun again because it changed meanwhile.
+const LIST_TRIES: usize = 100;
+
+/// A store over any transport: a Unix socket, or the file `/dev/xen/xenbus`.
+///
+/// A request blocks until its answer is there. Watch events that come in the
+/// meantime wait for [`Store::next_event`]. Equal ones are merged, and there
+/// are never more than [`crate::MAX_QUEUED_EVENTS`] and one for each watch: an
+/// event only says "look again".
+///
+/// A store that breaks the protocol, or goes away, has ended the connection:
+/// every later call gives [`Error::Gone`].
+pub struct Client<T> {
+    transport: T,
+    name: String,
+    decoder: Decoder,
+    events: EventQueue,
+    last_request: u32,
+    transaction: Option<u32>,
+    gone: bool,
+}
+
+impl<T> fmt::Debug for Client<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("name", &self.name)
+            .field("transaction", &self.transaction)
+            .field("gone", &self.gone)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client<UnixStream> {
+    /// Connects to the store that listens on a Unix socket.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Os`], with what to start when nobody listens there.
+    pub fn connect(socket: impl AsRef<Path>) -> Result<Self, Error> {
+        let socket = socket.as_ref();
+        let stream = UnixStream::connect(socket).map_err(|e| Error::Os {
+            call: format!("connect {}", socket.display()),
+            reason: e.to_string(),
+            remedy: match e.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                    "start `grantway host` (any Linux) or xenstored (Xen), or name its socket"
+                }
+                ErrorKind::PermissionDenied => "run as root, or as the user who started the store",
+                _ => "look at the path of the socket",
+            },
+        })?;
+        let mut client = Self::over(stream);
+        client.name = format!("xenstore at {}", socket.display());
+        Ok(client)
+    }
+}
+
+impl<T: Read + Write + AsFd> Client<T> {
+    /// A client over a transport that is connected already. It may block or
+    /// not: the client waits with poll(2) either way.
+    #[must_use]
+    pub fn over(transport: T) -> Self {
+        Self {
+            transport,
+            name: "xenstore".to_owned(),
+            decoder: Decoder::new(),
+            events: EventQueue::default(),
+            last_request: 0,
+            transaction: None,
+            gone: false,
+        }
+    }
+
+    /// A node's permissions; the first names its owner.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] with `ENOENT` when it is not there.
+    pub fn permissions(&mut self, path: &str) -> Result<Vec<Permission>, Error> {
+        let answer = self.on_path(MessageType::GetPerms, path, &[])?;
+        let texts = strings(&answer);
+        texts
+            .and_then(|all| all.into_iter().map(permission::from_text).collect())
+            .ok_or_else(|| self.broken(&answer, "permissions such as n0 or r7"))
+    }
+
+    /// Makes a node with an empty value, and its parents; one that is there
+    /// stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`StoreOps::write`].
+    pub fn make_directory(&mut self, path: &str) -> Result<(), Error> {
+        self.on_path(MessageType::Mkdir, path, &[]).map(drop)
+    }
+
+    /// A domain's own folder, whether or not the domain is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`].
+    pub fn domain_path(&mut self, domain: DomId) -> Result<String, Error> {
+        let answer = self.on_path(MessageType::GetDomainPath, &domain.to_string(), &[])?;
+        Ok(text(answer.strip_suffix(&[0]).unwrap_or(&answer)))
+    }
+
+    /// Whether the store knows the domain.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`].
+    pub fn is_introduced(&mut self, domain: DomId) -> Result<bool, Error> {
+        let answer = self.on_path(MessageType::IsDomainIntroduced, &domain.to_string(), &[])?;
+        match answer.as_slice() {
+            b"T\0" => Ok(true),
+            b"F\0" => Ok(false),
+            _ => Err(self.broken(&answer, "T or F")),
+        }
+    }
+
+    /// Ends all watches and the transaction of this connection.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`]; `ENOSYS` from a store that is very old.
+    pub fn reset_watches(&mut self) -> Result<(), Error> {
+        self.request(MessageType::ResetWatches, 0, "", &[b"\0"])?;
+        self.events.unwatch_all();
+        self.transaction = None;
+        Ok(())
+    }
+
+    fn list_whole(&mut self, path: &str) -> Result<Vec<String>, Error> {
+        let answer = self.on_path(MessageType::Directory, path, &[])?;
+        match strings(&answer) {
+            Some(names) => Ok(names.into_iter().map(text).collect()),
+            None => Err(self.broken(&answer, "names that end in a NUL")),
+        }
+    }
+
+    /// A long list, a part at a time; from the start when it changes meanwhile.
+    fn list_parts(&mut self, path: &str) -> Result<Vec<String>, Error> {
+        const WANTED: &str = "a generation and names, an empty one last";
+        'again: for _ in 0..LIST_TRIES {
+            let mut names: Vec<String> = Vec::new();
+            let mut offset = 0_usize;
+            let mut generation: Option<Vec<u8>> = None;
+            loop {
+                let from = offset.to_string();
+                let parts: [&[u8]; 2] = [from.as_bytes(), b"\0"];
+                let answer = self.on_path(MessageType::DirectoryPart, path, &parts)?;
+                let Some((now, part)) = strings(&answer)
+                    .as_deref()
+                    .and_then(<[_]>::split_first)
+                    .map(|(now, part)| (now.to_vec(), part.to_vec()))
+                else {
+                    return Err(self.broken(&answer, WANTED));
+                };
+                if *generation.get_or_insert_with(|| now.clone()) != now {
+                    continue 'again;
+                }
+                for name in &part {
+                    if name.is_empty() {
+                        return Ok(names);
+                    }
+                    offset = offset.saturating_add(name.len() + 1);
+                    names.push(text(name));
+                }
+                if part.is_empty() {
+                    return Err(self.broken(&answer, WANTED));
+                }
+            }
+        }
+        Err(refused("list", path, StoreErrno::Eagain))
+    }
+
+    /// A request about a path, which ends in a NUL, with `rest` after it.
+    fn on_path(&mut self, kind: MessageType, path: &str, rest: &[&[u8]]) -> Result<Vec<u8>, Error> {
+        if path.as_bytes().contains(&0) {
+            return Err(refused(kind.word(), path, StoreErrno::Einval));
+        }
+        let mut parts: Vec<&[u8]> = vec![path.as_bytes(), b"\0"];
+        parts.extend_from_slice(rest);
+        let tx = self.transaction.unwrap_or(0);
+        self.request(kind, tx, path, &parts)
+    }
+
+    fn request(
+        &mut self,
+        kind: MessageType,
+        tx: u32,
+        path: &str,
+        parts: &[&[u8]],
+    ) -> Result<Vec<u8>, Error> {
+        if self.gone {
+            return Err(self.is_gone());
+        }
+        let req = self.last_request.wrapping_add(1);
+        let bytes = encode(kind.number(), req, tx, parts)
+            .map_err(|_| refused(kind.word(), path, StoreErrno::E2big))?;
+        self.last_request = req;
+        self.send(&bytes)?;
+        loop {
+            let message = match self.next_message()? {
+                Some(message) => message,
+                None => {
+                    self.receive(true)?;
+                    continue;
+                }
+            };
+            let header = message.header;
+            if header.kind == MessageType::WatchEvent.number() {
+                self.take_event(&message)?;
+                continue;
+            }
+            if header.req_id != req {
+                let found = format!("the answer to request {}", header.req_id);
+                return Err(self.broken_by(found, "the answer to the last request"));
+            }
+            if header.kind == MessageType::Error.number() {
+                let name = message.payload.split(|b| *b == 0).next();
+                let errno = StoreErrno::from_wire(name.unwrap_or_default());
+                return Err(refused(kind.word(), path, errno));
+            }
+            if header.kind != kind.number() {
+                let found = format!("an answer of type {}", header.kind);
+                return Err(self.broken_by(found, "one of the request's type"));
+            }
+            return Ok(message.payload);
+        }
+    }
+
+    fn take_event(&mut self, message: &Message) -> Result<(), Error> {
+        // A third string may follow in later versions of the protocol.
+        match message.strings().as_deref() {
+            Some([path, token, ..]) => {
+                self.events.push(text(path), text(token));
+                Ok(())
+            }
+            _ => Err(self.broken(&message.payload, "a path and a token")),
+        }
+    }
+
+    fn next_message(&mut self) -> Result<Option<Message>, Error> {
+        match self.decoder.next_message() {
+            Ok(message) => Ok(message),
+            Err(e) => {
+                Err(self.broken_by(format!("a payload of {} bytes", e.found), "at most 4096 bytes"))
+            }
+        }
+    }
+
+    /// Takes in what there is, once; waits for it if `block`. Whether anything
+    /// came.
+    fn receive(&mut self, block: bool) -> Result<bool, Error> {
+        let mut chunk = [0; 8192];
+        loop {
+            if !self.wait(PollFlags::IN, block)? {
+                return Ok(false);
+            }
+            match self.transport.read(&mut chunk) {
+                Ok(0) => {
+                    self.gone = true;
+                    return Err(self.is_gone());
+                }
+                Ok(n) => {
+                    self.decoder.push(chunk.get(..n).unwrap_or_default());
+                    return Ok(true);
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    if !block {
+                        return Ok(false);
+                    }
+                }
+                Err(e) => return Err(self.failed("read", &e)),
+            }
+        }
+    }
+
+    fn send(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            match self.transport.write(bytes) {
+                Ok(0) => {
+                    self.gone = true;
+                    return Err(self.is_gone());
+                }
+                Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.wait(PollFlags::OUT, true)?;
+                }
+                Err(e) => return Err(self.failed("write", &e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the transport is ready, or hung up (then a read tells).
+    fn wait(&mut self, flags: PollFlags, block: bool) -> Result<bool, Error> {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        loop {
+            let timeout = (!block).then_some(&at_once);
+            let mut fds = [PollFd::new(&self.transport, flags)];
+            match poll(&mut fds, timeout) {
+                Ok(n) => return Ok(n > 0),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(self.failed("poll", &e.into())),
+            }
+        }
+    }
+
+    fn failed(&mut self, call: &str, e: &std::io::Error) -> Error {
+        self.gone = true;
+        match e.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
+                self.is_gone()
+            }
+            _ => Error::Os {
+                call: format!("{call} {}", self.name),
+                reason: e.to_string(),
+                remedy: "look at the store's log, and connect again",
+            },
+        }
+    }
+
+    fn is_gone(&self) -> Error {
+        let what = self.name.clone();
+        Error::Gone { what }
+    }
+
+    fn broken(&mut self, found: &[u8], expected: &'static str) -> Error {
+        let shown = found.get(..64).unwrap_or(found);
+        self.broken_by(format!("\"{}\"", shown.escape_ascii()), expected)
+    }
+
+    /// The store cannot be understood any more.
+    fn broken_by(&mut self, found: String, expected: &'static str) -> Error {
+        self.gone = true;
+        Error::Protocol { what: "xenstore", found, expected }
+    }
+}
+
+impl<T: Read + Write + AsFd> StoreOps for Client<T> {
+    fn read(&mut self, path: &str) -> Result<Vec<u8>, Error> {
+        self.on_path(MessageType::Read, path, &[])
+    }
+
+    fn write(&mut self, path: &str, value: &[u8]) -> Result<(), Error> {
+        self.on_path(MessageType::Write, path, &[value]).map(drop)
+    }
+
+    fn remove(&mut self, path: &str) -> Result<(), Error> {
+        self.on_path(MessageType::Rm, path, &[]).map(drop)
+    }
+
+    fn list(&mut self, path: &str) -> Result<Vec<String>, Error> {
+        match self.list_whole(path) {
+            Err(Error::Store { errno: StoreErrno::E2big, .. }) => self.list_parts(path),
+            other => other,
+        }
+    }
+
+    fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error> {
+        let mut texts = Vec::new();
+        for permission in permissions {
+            texts.extend_from_slice(permission::to_text(*permission).as_bytes());
+            texts.push(0);
+        }
+        self.on_path(MessageType::SetPerms, path, &[&texts]).map(drop)
+    }
+}
+
+impl<T: Read + Write + AsFd + Send> Store for Client<T> {
+    fn begin(&mut self) -> Result<(), Error> {
+        if self.transaction.is_some() {
+            return Err(refused("begin", "", StoreErrno::Ebusy));
+        }
+        let answer = self.request(MessageType::TransactionStart, 0, "", &[b"\0"])?;
+        let number = answer.strip_suffix(&[0]).unwrap_or(&answer);
+        let number = std::str::from_utf8(number).ok();
+        match number.and_then(|n| n.parse().ok()).filter(|n| *n != 0) {
+            Some(number) => {
+                self.transaction = Some(number);
+                Ok(())
+            }
+            None => Err(self.broken(&answer, "a transaction's number")),
+        }
+    }
+
+    fn end(&mut self, commit: bool) -> Result<(), Error> {
+        let Some(tx) = self.transaction.take() else {
+            return Err(refused("end", "", StoreErrno::Enoent));
+        };
+        let how: &[u8] = if commit { b"T\0" } else { b"F\0" };
+        self.request(MessageType::TransactionEnd, tx, "", &[how]).map(drop)
+    }
+
+    fn watch(&mut self, path: &str, token: &str) -> Result<(), Error> {
+        if [path, token].iter().any(|s| s.as_bytes().contains(&0)) {
+            return Err(refused("watch", path, StoreErrno::Einval));
+        }
+        // Before the answer: the first event may come sooner than that.
+        self.events.watch(path, token);
+        let parts: [&[u8]; 4] = [path.as_bytes(), b"\0", token.as_bytes(), b"\0"];
+        let answer = self.request(MessageType::Watch, 0, path, &parts);
+        if answer.is_err() {
+            self.events.unwatch(path, token);
+        }
+        answer.map(drop)
+    }
+
+    fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error> {
+        if [path, token].iter().any(|s| s.as_bytes().contains(&0)) {
+            return Err(refused("unwatch", path, StoreErrno::Einval));
+        }
+        let parts: [&[u8]; 4] = [path.as_bytes(), b"\0", token.as_bytes(), b"\0"];
+        self.request(MessageType::Unwatch, 0, path, &parts)?;
+        self.events.unwatch(path, token);
+        Ok(())
+    }
+
+    fn next_event(&mut self) -> Result<Option<WatchEvent>, Error> {
+        loop {
+            if let Some(event) = self.events.pop() {
+                return Ok(Some(event));
+            }
+            if self.gone {
+                return Err(self.is_gone());
+            }
+            while let Some(message) = self.next_message()? {
+                if message.header.kind != MessageType::WatchEvent.number() {
+                    let found = format!("an answer of type {}", message.header.kind);
+                    return Err(self.broken_by(found, "no answer, as none is awaited"));
+                }
+                self.take_event(&message)?;
+            }
+            if let Some(event) = self.events.pop() {
+                return Ok(Some(event));
+            }
+            if !self.receive(false)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.transport.as_fd()
+    }
+}
+
+fn refused(what: &'static str, path: &str, errno: StoreErrno) -> Error {
+    Error::Store { what, path: path.to_owned(), errno }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
