@@ -22,6 +22,7 @@ pub(crate) fn advertise(store: &mut dyn Store, backend: &str) -> Result<(), Plat
         (keys::FEATURE_NO_CSUM_OFFLOAD, 0),
         (keys::FEATURE_SPLIT_EVENT_CHANNELS, 1),
         (keys::MULTI_QUEUE_MAX_QUEUES, MAX_QUEUES),
+        (keys::CARRIER, 1),
     ];
     transaction(store, |store| {
         for (key, value) in offers {

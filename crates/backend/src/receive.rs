@@ -8,8 +8,8 @@ use crate::transmit::Moved;
 use grantway_hypervisor::GrantStatus;
 use grantway_netif::Offload;
 use grantway_netif::rx::{RxRequest, RxResponse};
-use grantway_netif::tx::status;
 use grantway_netif::slots::rx::{RxLayout, RxSlot};
+use grantway_netif::tx::status;
 use grantway_ports::{ETHERNET_HEADER, Port, RECV_BUFFER};
 use grantway_ring::{Back, PAGE_SIZE, RingPage};
 

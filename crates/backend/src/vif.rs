@@ -6,7 +6,7 @@ use crate::queue::{QueueSpec, VifId};
 use crate::stats::VifStats;
 use crate::worker::WorkerHandle;
 use crate::{OpenPort, PortRequest, VifError};
-use grantway_hypervisor::{Error as PlatformError, Platform, Store};
+use grantway_hypervisor::{Error as PlatformError, Platform, Store, transaction};
 use grantway_netif::xenbus::backend::{
     BackendAction, BackendActions, BackendEvent, BackendMachine,
 };
@@ -31,7 +31,8 @@ pub(crate) struct Vif {
     machine: BackendMachine,
     /// The port, while no worker has it.
     port: Option<Box<dyn Port>>,
-    in_service: bool,
+    /// What is in service; none while no worker has the port.
+    served: Option<FrontendKeys>,
     stats: Arc<VifStats>,
 }
 
@@ -66,7 +67,7 @@ impl Vif {
             frontend,
             machine,
             port: Some(port),
-            in_service: false,
+            served: None,
             stats: Arc::default(),
         };
         vif.carry_out(actions, around)?;
@@ -82,7 +83,23 @@ impl Vif {
         let peer = state(around.store, &self.frontend)?;
         self.feed(BackendEvent::Online(online), around)?;
         self.feed(BackendEvent::Own(own), around)?;
-        self.feed(BackendEvent::Peer(peer), around)
+        self.feed(BackendEvent::Peer(peer), around)?;
+        if peer == Some(XenbusState::Connected) && self.keys_changed(around)? {
+            self.feed(BackendEvent::KeysChanged, around)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the frontend went round between two looks at its state, and
+    /// shows other rings than those in service.
+    fn keys_changed(&mut self, around: &mut Surroundings<'_>) -> Result<bool, VifError> {
+        let Some(served) = &self.served else { return Ok(false) };
+        match FrontendKeys::read(around.store, &self.frontend) {
+            Ok(keys) => Ok(keys != *served),
+            Err(VifError::Platform(e @ PlatformError::Gone { .. })) => Err(e.into()),
+            // It is rewriting them: its state will tell.
+            Err(_) => Ok(false),
+        }
     }
 
     /// A queue failed: disables the vif.
@@ -93,7 +110,7 @@ impl Vif {
         around: &mut Surroundings<'_>,
     ) -> Result<(), VifError> {
         self.port = Some(port);
-        self.in_service = false;
+        self.served = None;
         self.report(error, around);
         self.feed(BackendEvent::Fatal, around)
     }
@@ -118,8 +135,7 @@ impl Vif {
             match action {
                 BackendAction::Advertise => advertise(around.store, &self.path)?,
                 BackendAction::SetState(state) => {
-                    let path = format!("{}/{}", self.path, keys::STATE);
-                    around.store.write(&path, state.as_str().as_bytes())?;
+                    set_state(around.store, &self.path, state)?;
                     info!("{}: {state}", self.id);
                 }
                 BackendAction::Connect | BackendAction::TakeOver => {
@@ -136,10 +152,9 @@ impl Vif {
                 }
                 BackendAction::Disconnect => self.disconnect(around),
                 BackendAction::Destroy => {
-                    let _ = around.store.unwatch(
-                        &format!("{}/{}", self.frontend, keys::STATE),
-                        &token(self.id),
-                    );
+                    let _ = around
+                        .store
+                        .unwatch(&format!("{}/{}", self.frontend, keys::STATE), &token(self.id));
                     if let Some(Err(e)) = self.port.as_mut().map(|port| port.remove()) {
                         warn!("{}: {e}", self.id);
                     }
@@ -178,14 +193,13 @@ impl Vif {
                 return Err(error);
             }
         }
-        self.in_service = true;
+        self.served = Some(keys);
         Ok(())
     }
 
     fn disconnect(&mut self, around: &mut Surroundings<'_>) {
-        if self.in_service {
+        if self.served.take().is_some() {
             self.port = around.worker.detach(self.id).into_iter().next().or(self.port.take());
-            self.in_service = false;
         }
         self.link_down();
     }
@@ -210,7 +224,7 @@ impl Vif {
 
     /// Whether packets may flow.
     pub fn is_connected(&self) -> bool {
-        self.machine.is_connected() && self.in_service
+        self.machine.is_connected() && self.served.is_some()
     }
 
     /// What its port has passed so far.
@@ -244,6 +258,16 @@ pub(crate) fn token(id: VifId) -> String {
 fn state(store: &mut dyn Store, path: &str) -> Result<Option<XenbusState>, PlatformError> {
     let text = store.read_text(&format!("{path}/{}", keys::STATE))?;
     Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))
+}
+
+/// Writes a state where there is one: a folder that the toolstack removed must
+/// not come back to life.
+fn set_state(store: &mut dyn Store, path: &str, state: XenbusState) -> Result<(), PlatformError> {
+    let path = format!("{path}/{}", keys::STATE);
+    transaction(store, |store| match store.read_text(&path)? {
+        Some(_) => store.write(&path, state.as_str().as_bytes()),
+        None => Ok(()),
+    })
 }
 
 fn online(store: &mut dyn Store, path: &str) -> Result<bool, PlatformError> {

@@ -51,9 +51,12 @@ impl WaitMode {
     }
 }
 
+/// How an attach went: where it failed, the port comes back.
+type Attached = Result<(), (VifError, Box<dyn Port>)>;
+
 /// What a worker is told.
 enum Command {
-    Attach(Box<QueueSpec>, Sender<Result<(), (VifError, Box<dyn Port>)>>),
+    Attach(Box<QueueSpec>, Sender<Attached>),
     Detach(VifId, Sender<Vec<Box<dyn Port>>>),
     Inspect(VifId, Sender<Vec<PortReport>>),
     Stop,
@@ -97,7 +100,8 @@ impl WorkerHandle {
         let events = platform.events()?;
         let (commands, inbox) = channel();
         let wake = Arc::new(eventfd()?);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
         let mut worker = Worker {
             platform,
             events,
@@ -381,7 +385,7 @@ impl Worker {
         Flow::Continue(())
     }
 
-    fn attach(&mut self, spec: QueueSpec) -> Result<(), (VifError, Box<dyn Port>)> {
+    fn attach(&mut self, spec: QueueSpec) -> Attached {
         let key = (spec.vif, spec.number);
         if self.queues.contains_key(&key) {
             return Err((VifError::Internal("the queue is attached already"), spec.port));

@@ -105,8 +105,7 @@ impl Queue {
         };
         let tx_page = tx_ring.run.page(0).ok_or_else(lost)?;
         let rx_page = rx_ring.run.page(0).ok_or_else(lost)?;
-        let transmit =
-            Transmit::new(Front::init(RingPage::new(tx_page)), tx_pool, scatter_gather);
+        let transmit = Transmit::new(Front::init(RingPage::new(tx_page)), tx_pool, scatter_gather);
         let receive = Receive::new(Front::init(RingPage::new(rx_page)), rx_pool);
         Ok((transmit, receive, [tx_ring, rx_ring]))
     }
@@ -229,11 +228,7 @@ impl Queue {
 
     /// Takes the queue down: event channels closed, every grant taken back or
     /// left to the platform's deferred reclaim.
-    pub(crate) fn close(
-        self,
-        platform: &dyn Platform,
-        events: &mut dyn EventChannels,
-    ) -> Released {
+    pub(crate) fn close(self, platform: &dyn Platform, events: &mut dyn EventChannels) -> Released {
         events.close(self.tx_event);
         if self.rx_event != self.tx_event {
             events.close(self.rx_event);

@@ -158,8 +158,7 @@ impl Receive {
             if response.id != expected {
                 return Err(PeerError::WrongId { index, found: response.id, expected });
             }
-            extra = slot == 0
-                && response.flags.contains(grantway_netif::rx::RxFlags::EXTRA_INFO);
+            extra = slot == 0 && response.flags.contains(grantway_netif::rx::RxFlags::EXTRA_INFO);
         }
         Ok(())
     }

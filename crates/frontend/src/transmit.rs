@@ -100,8 +100,7 @@ impl Transmit {
         let mut reaped = 0;
         loop {
             let popped = self.ring.pop();
-            let popped =
-                popped.map_err(|source| PeerError::Ring { ring: "transmit", source })?;
+            let popped = popped.map_err(|source| PeerError::Ring { ring: "transmit", source })?;
             let Some((index, words)) = popped else { return Ok(reaped) };
             let response = TxResponse::from_words(words);
             if response.status == status::NULL {

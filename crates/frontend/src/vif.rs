@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use grantway_hypervisor::{DomId, EventChannels, Platform, Released, Store};
+use grantway_hypervisor::{DomId, EventChannels, Platform, Released, Store, transaction};
 use grantway_netif::keys;
 use grantway_netif::xenbus::frontend::{
     FrontendAction, FrontendActions, FrontendEvent, FrontendMachine,
@@ -32,6 +32,7 @@ pub enum VifStatus {
 
 const BACKEND_TOKEN: &str = "backend";
 const OWN_TOKEN: &str = "own";
+const CARRIER_TOKEN: &str = "carrier";
 
 /// One vif of this domain.
 pub struct Vif {
@@ -45,6 +46,8 @@ pub struct Vif {
     machine: FrontendMachine,
     features: BackendFeatures,
     queues: Vec<Queue>,
+    /// Whether the backend says that its link is up.
+    carrier: bool,
     /// Counters of queues that are no more.
     past: QueueStats,
     released: Released,
@@ -76,6 +79,7 @@ impl Vif {
         })?);
         store.watch(&format!("{backend_path}/{}", keys::STATE), BACKEND_TOKEN)?;
         store.watch(&format!("{path}/{}", keys::STATE), OWN_TOKEN)?;
+        store.watch(&format!("{backend_path}/{}", keys::CARRIER), CARRIER_TOKEN)?;
         let own = state(store.as_mut(), &path)?;
         let peer = state(store.as_mut(), &backend_path)?;
         let (machine, actions) = FrontendMachine::start(own, peer);
@@ -90,6 +94,7 @@ impl Vif {
             machine,
             features: BackendFeatures::default(),
             queues: Vec::new(),
+            carrier: true,
             past: QueueStats::default(),
             released: Released::default(),
             failure: None,
@@ -111,6 +116,12 @@ impl Vif {
                     FrontendEvent::Peer(state(self.store.as_mut(), &self.backend_path)?)
                 }
                 OWN_TOKEN => FrontendEvent::Own(state(self.store.as_mut(), &self.path)?),
+                CARRIER_TOKEN => {
+                    let path = format!("{}/{}", self.backend_path, keys::CARRIER);
+                    let carrier = self.store.read_text(&path)?;
+                    self.carrier = carrier.is_none_or(|text| text.trim() != "0");
+                    continue;
+                }
                 _ => continue,
             };
             self.feed(event)?;
@@ -280,8 +291,13 @@ impl Vif {
         for action in actions {
             match action {
                 FrontendAction::SetState(state) => {
+                    // Where there is one: a folder that the toolstack removed
+                    // must not come back to life.
                     let path = format!("{}/{}", self.path, keys::STATE);
-                    self.store.write(&path, state.as_str().as_bytes())?;
+                    transaction(self.store.as_mut(), |store| match store.read_text(&path)? {
+                        Some(_) => store.write(&path, state.as_str().as_bytes()),
+                        None => Ok(()),
+                    })?;
                 }
                 FrontendAction::Connect => answer = Some(self.connect()?),
                 FrontendAction::Ready => {
@@ -345,6 +361,12 @@ impl Vif {
     #[must_use]
     pub fn features(&self) -> BackendFeatures {
         self.features
+    }
+
+    /// Whether the backend's link is up; it is where the backend says nothing.
+    #[must_use]
+    pub fn carrier(&self) -> bool {
+        self.carrier
     }
 
     /// The vif's counters since it was opened, over all its connections.

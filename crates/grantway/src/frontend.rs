@@ -152,7 +152,7 @@ impl Bridge {
                 return Err(host_gone(domain));
             }
             match self.vif.store_changed().map_err(CommandError::failed)? {
-                VifStatus::Connected => self.link(true)?,
+                VifStatus::Connected => self.link(self.vif.carrier())?,
                 VifStatus::Waiting => self.link(false)?,
                 VifStatus::Held if ending.is_none() => {
                     self.link(false)?;

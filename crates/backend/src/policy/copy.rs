@@ -22,11 +22,8 @@ impl Copy {
         self.ops.clear();
         self.ops.extend(pieces.iter().map(|piece| {
             let local = CopySide::Local { offset: piece.at };
-            let foreign = CopySide::Foreign {
-                domain: self.guest,
-                gref: piece.gref,
-                offset: piece.offset,
-            };
+            let foreign =
+                CopySide::Foreign { domain: self.guest, gref: piece.gref, offset: piece.offset };
             let (source, dest) = if fetch { (foreign, local) } else { (local, foreign) };
             CopyOp::new(source, dest, piece.len)
         }));
