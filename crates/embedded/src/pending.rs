@@ -22,10 +22,7 @@ struct Layout {
 impl Layout {
     fn of(ports: u32) -> Self {
         let words = (ports as usize).div_ceil(BITS);
-        Self {
-            words,
-            selectors: words.div_ceil(BITS),
-        }
+        Self { words, selectors: words.div_ceil(BITS) }
     }
 
     fn pending(self, word: usize) -> usize {

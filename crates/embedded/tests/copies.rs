@@ -69,7 +69,9 @@ fn random_batches_do_what_plain_copies_do() {
         };
         let mut batch: Vec<CopyOp> = ops
             .iter()
-            .map(|&((from, to), at, into, len)| CopyOp::new(side(from, at), side(to, into), len as u16))
+            .map(|&((from, to), at, into, len)| {
+                CopyOp::new(side(from, at), side(to, into), len as u16)
+            })
             .collect();
         back.copy(&mut arena, &mut batch).unwrap();
         assert!(batch.iter().all(|op| op.status.is_okay()));
@@ -177,7 +179,10 @@ fn a_granter_that_ends_costs_its_own_operations() {
             let copying = scope.spawn(|| {
                 let mut arena = vec![1; 4096];
                 let mut ops =
-                    vec![CopyOp::new(CopySide::Local { offset: 0 }, foreign(FRONT, gref, 0), 4096); 32];
+                    vec![
+                        CopyOp::new(CopySide::Local { offset: 0 }, foreign(FRONT, gref, 0), 4096);
+                        32
+                    ];
                 loop {
                     back.copy(&mut arena, &mut ops).unwrap();
                     if let Some(op) = ops.iter().find(|op| !op.status.is_okay()) {

@@ -29,9 +29,7 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Control {
     /// Connects to the host that serves `dir`.
     pub fn connect(dir: &Path) -> Result<Self, ConnectError> {
-        let no_host = || ConnectError::NoHost {
-            dir: dir.to_owned(),
-        };
+        let no_host = || ConnectError::NoHost { dir: dir.to_owned() };
         let address = SocketAddrUnix::new(dir.join(CONTROL)).map_err(|_| no_host())?;
         let socket = rustix::net::socket_with(
             AddressFamily::UNIX,
@@ -43,12 +41,14 @@ impl Control {
         match rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address)) {
             Ok(()) => {}
             Err(
-                Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR | Errno::NOTSOCK | Errno::PROTOTYPE,
+                Errno::NOENT
+                | Errno::CONNREFUSED
+                | Errno::NOTDIR
+                | Errno::NOTSOCK
+                | Errno::PROTOTYPE,
             ) => return Err(no_host()),
             Err(Errno::ACCESS) => {
-                return Err(ConnectError::NotAllowed {
-                    dir: dir.to_owned(),
-                });
+                return Err(ConnectError::NotAllowed { dir: dir.to_owned() });
             }
             Err(reason) => return Err(os_error("connect", reason).into()),
         }
@@ -71,9 +71,7 @@ impl Control {
 
     /// The error for a host that is gone.
     pub fn gone(&self) -> Error {
-        Error::Gone {
-            what: format!("the embedded host at {}", self.dir.display()),
-        }
+        Error::Gone { what: format!("the embedded host at {}", self.dir.display()) }
     }
 
     /// Asks, and waits for the answer; a refusal is an answer.
@@ -147,10 +145,9 @@ pub const ATTACH_FIRST: &str = "attach a vif to it first: grantway attach";
 
 fn refused(refusal: Refusal) -> Error {
     match refusal {
-        Refusal::NoDomain { domid } => Error::NoDomain {
-            domain: DomId(domid),
-            remedy: ATTACH_FIRST,
-        },
+        Refusal::NoDomain { domid } => {
+            Error::NoDomain { domain: DomId(domid), remedy: ATTACH_FIRST }
+        }
         Refusal::NotAlive { domid } => Error::NoDomain {
             domain: DomId(domid),
             remedy: "it was made but does not run: start its frontend",
@@ -160,11 +157,9 @@ fn refused(refusal: Refusal) -> Error {
             limit: u64::from(limit),
             remedy: "use fewer queues, or start the host with --ports 131072",
         },
-        Refusal::BadPort { domid, port, why } => Error::Event {
-            domain: DomId(domid),
-            port: Port(port),
-            why: why.why(),
-        },
+        Refusal::BadPort { domid, port, why } => {
+            Error::Event { domain: DomId(domid), port: Port(port), why: why.why() }
+        }
         Refusal::Leased { domid, pid } => Error::Os {
             call: format!("reaching the grants of domain {domid}"),
             reason: format!("process {pid} of this domain does"),
@@ -206,10 +201,7 @@ fn refused(refusal: Refusal) -> Error {
 impl From<Refusal> for ConnectError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Held { domid, pid } => Self::Held {
-                domain: DomId(domid),
-                pid,
-            },
+            Refusal::Held { domid, pid } => Self::Held { domain: DomId(domid), pid },
             other => Self::Platform(refused(other)),
         }
     }

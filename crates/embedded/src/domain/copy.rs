@@ -29,6 +29,15 @@ struct Held {
     len: usize,
     source: Option<GrantRef>,
     dest: Option<GrantRef>,
+    /// Addresses in the peers' processes, from peer to peer only.
+    from: u64,
+    to: u64,
+}
+
+impl Held {
+    fn new(op: usize, len: u16) -> Self {
+        Self { op, len: usize::from(len), source: None, dest: None, from: 0, to: 0 }
+    }
 }
 
 /// Who is at either end of a group; `None` is our own arena.
@@ -44,10 +53,7 @@ impl Ends {
             CopySide::Local { .. } => None,
             CopySide::Foreign { domain, .. } => Some(domain),
         };
-        Self {
-            source: domain(&op.source),
-            dest: domain(&op.dest),
-        }
+        Self { source: domain(&op.source), dest: domain(&op.dest) }
     }
 
     /// How many operations of a kind may be done at once: as many as a call
@@ -64,11 +70,7 @@ impl Ends {
 
 /// Counts a batch that was done.
 pub fn count(counters: &Counters, ops: &[CopyOp]) {
-    let bytes = ops
-        .iter()
-        .filter(|op| op.status.is_okay())
-        .map(|op| u64::from(op.len))
-        .sum();
+    let bytes = ops.iter().filter(|op| op.status.is_okay()).map(|op| u64::from(op.len)).sum();
     Counters::add(&counters.copies, ops.len() as u64);
     Counters::add(&counters.copy_batches, 1);
     Counters::add(&counters.copy_bytes, bytes);
@@ -167,12 +169,7 @@ impl Scratch {
                     match crosses(offset, op.len).and_then(|()| holder.pin(gref, false)) {
                         Ok(frame) => {
                             let len = usize::from(op.len);
-                            self.group.push(Held {
-                                op: at,
-                                len,
-                                source: Some(gref),
-                                dest: None,
-                            });
+                            self.group.push(Held { source: Some(gref), ..Held::new(at, op.len) });
                             // In the arena: `locate` checked.
                             let local = memory.wrapping_add(start);
                             self.near.push(local, peer.address(frame, offset), len);
@@ -219,12 +216,7 @@ impl Scratch {
                     match crosses(offset, op.len).and_then(|()| holder.pin(gref, true)) {
                         Ok(frame) => {
                             let len = usize::from(op.len);
-                            self.group.push(Held {
-                                op: at,
-                                len,
-                                source: None,
-                                dest: Some(gref),
-                            });
+                            self.group.push(Held { dest: Some(gref), ..Held::new(at, op.len) });
                             // In the arena: `locate` checked.
                             let local = memory.wrapping_add(start);
                             self.near.push(local, peer.address(frame, offset), len);
@@ -264,25 +256,14 @@ impl Scratch {
     ) -> Result<usize, Error> {
         self.clear();
         self.bounce.resize(BOUNCES * PAGE_SIZE, 0);
-        let memory = self.bounce.as_mut_ptr();
         let end = range.end.min(range.start.saturating_add(BOUNCES));
-        for (index, op) in ops[range.start..end].iter_mut().enumerate() {
-            match hold_both(source, dest, op) {
-                Ok((from, to)) => {
-                    let len = usize::from(op.len);
-                    self.group.push(Held {
-                        op: range.start + index,
-                        len,
-                        source: Some(from.gref),
-                        dest: Some(to.gref),
-                    });
-                    // `index` is below BOUNCES and `len` at most a page.
-                    let local = memory.wrapping_add(index * PAGE_SIZE);
-                    self.near.push(local, source.address(from.frame, from.offset), len);
-                    self.far.push(local, dest.address(to.frame, to.offset), len);
-                }
-                Err(status) => op.status = status,
-            }
+        self.hold_both(source, dest, &mut ops[range.start..end], range.start);
+        let memory = self.bounce.as_mut_ptr();
+        for (index, held) in self.group.iter().enumerate() {
+            // `index` is below BOUNCES and `len` at most a page.
+            let local = memory.wrapping_add(index * PAGE_SIZE);
+            self.near.push(local, held.from, held.len);
+            self.far.push(local, held.to, held.len);
         }
         // SAFETY: every local side lies in `bounce`, which nobody else has.
         let fetched = transfer(&self.near, source, &self.group, ops, |from, to| unsafe {
@@ -309,57 +290,72 @@ impl Scratch {
             }
             Ok(())
         });
-        for held in &self.group {
-            if let (Some(from), Some(to)) = (held.source, held.dest) {
-                source.holder().unpin(from, false);
-                dest.holder().unpin(to, true);
-            }
+        let mut holder = source.holder();
+        for gref in self.group.iter().filter_map(|held| held.source) {
+            holder.unpin(gref, false);
+        }
+        // One lock at a time: both ends may be one domain.
+        drop(holder);
+        let mut holder = dest.holder();
+        for gref in self.group.iter().filter_map(|held| held.dest) {
+            holder.unpin(gref, true);
         }
         stored.map(|()| end)
     }
-}
 
-/// One foreign side that is held.
-struct Side {
-    gref: GrantRef,
-    frame: u32,
-    offset: u16,
-}
-
-fn hold_both(source: &Foreign, dest: &Foreign, op: &CopyOp) -> Result<(Side, Side), GrantStatus> {
-    let (
-        CopySide::Foreign {
-            gref: from,
-            offset: from_offset,
-            ..
-        },
-        CopySide::Foreign {
-            gref: to,
-            offset: to_offset,
-            ..
-        },
-    ) = (op.source, op.dest)
-    else {
-        return Err(GrantStatus::GENERAL_ERROR);
-    };
-    crosses(from_offset, op.len)?;
-    crosses(to_offset, op.len)?;
-    let from_frame = source.holder().pin(from, false)?;
-    let to_frame = dest.holder().pin(to, true).inspect_err(|_| {
-        source.holder().unpin(from, false);
-    })?;
-    Ok((
-        Side {
-            gref: from,
-            frame: from_frame,
-            offset: from_offset,
-        },
-        Side {
-            gref: to,
-            frame: to_frame,
-            offset: to_offset,
-        },
-    ))
+    /// Holds both grants of each operation that is well formed, or none of the
+    /// two.
+    fn hold_both(&mut self, source: &Foreign, dest: &Foreign, ops: &mut [CopyOp], first: usize) {
+        let mut holder = source.holder();
+        for (index, op) in ops.iter_mut().enumerate() {
+            let (CopySide::Foreign { gref, offset, .. }, CopySide::Foreign { offset: to, .. }) =
+                (op.source, op.dest)
+            else {
+                continue;
+            };
+            let held = crosses(offset, op.len)
+                .and_then(|()| crosses(to, op.len))
+                .and_then(|()| holder.pin(gref, false));
+            match held {
+                Ok(frame) => self.group.push(Held {
+                    source: Some(gref),
+                    from: source.address(frame, offset),
+                    ..Held::new(first + index, op.len)
+                }),
+                Err(status) => op.status = status,
+            }
+        }
+        // One lock at a time: both ends may be one domain.
+        drop(holder);
+        let mut holder = dest.holder();
+        let mut failed = false;
+        for held in &mut self.group {
+            let op = &mut ops[held.op - first];
+            let CopySide::Foreign { gref, offset, .. } = op.dest else {
+                continue;
+            };
+            match holder.pin(gref, true) {
+                Ok(frame) => {
+                    held.dest = Some(gref);
+                    held.to = dest.address(frame, offset);
+                }
+                Err(status) => {
+                    op.status = status;
+                    failed = true;
+                }
+            }
+        }
+        drop(holder);
+        if failed {
+            let mut holder = source.holder();
+            self.group.retain(|held| {
+                if let (Some(gref), None) = (held.source, held.dest) {
+                    holder.unpin(gref, false);
+                }
+                held.dest.is_some()
+            });
+        }
+    }
 }
 
 /// Within our arena: nobody's grants are touched.
@@ -448,19 +444,17 @@ fn transfer_part(
         };
     }
     if single && !peer.is_alive() {
-        for held in group.iter().filter(|held| !ops[held.op].status.is_okay()).collect::<Vec<_>>() {
-            ops[held.op].status = GrantStatus::BAD_DOMAIN;
+        for held in group {
+            let status = &mut ops[held.op].status;
+            if !status.is_okay() {
+                *status = GrantStatus::BAD_DOMAIN;
+            }
         }
     }
     Ok(())
 }
 
-fn refused(
-    peer: &Foreign,
-    errno: Errno,
-    group: &[Held],
-    ops: &mut [CopyOp],
-) -> Result<(), Error> {
+fn refused(peer: &Foreign, errno: Errno, group: &[Held], ops: &mut [CopyOp]) -> Result<(), Error> {
     match errno {
         Errno::SRCH => {
             for held in group {

@@ -105,11 +105,7 @@ impl EventSet {
     }
 
     fn not_ours(&self, port: Port) -> Error {
-        Error::Event {
-            domain: self.domain,
-            port,
-            why: "not a port of this set of event channels",
-        }
+        Error::Event { domain: self.domain, port, why: "not a port of this set of event channels" }
     }
 
     /// Asks the host where the peer of a port listens.
@@ -133,11 +129,7 @@ impl EventSet {
                 pending
             }
         };
-        Ok(Some(Peer {
-            binding,
-            pending,
-            port,
-        }))
+        Ok(Some(Peer { binding, pending, port }))
     }
 
     fn attach(&self, fds: Vec<OwnedFd>) -> Result<Pending, Error> {
@@ -172,11 +164,8 @@ impl EventSet {
             }
         }
         self.idle_polls = 0;
-        let drained = self
-            .pending
-            .wake()
-            .drain()
-            .map_err(|reason| os_error("read of an eventfd", reason))?;
+        let drained =
+            self.pending.wake().drain().map_err(|reason| os_error("read of an eventfd", reason))?;
         self.rings = self.rings.saturating_sub(drained);
         if drained > 0 || self.rings == 0 {
             self.vain_drains = 0;
@@ -224,18 +213,11 @@ impl EventSet {
 
 impl EventChannels for EventSet {
     fn alloc_unbound(&mut self, remote: DomId) -> Result<Port, Error> {
-        self.port(&Request::AllocUnbound {
-            set: self.id,
-            remote: remote.0,
-        })
+        self.port(&Request::AllocUnbound { set: self.id, remote: remote.0 })
     }
 
     fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error> {
-        self.port(&Request::Bind {
-            set: self.id,
-            remote: remote.0,
-            port: port.0,
-        })
+        self.port(&Request::Bind { set: self.id, remote: remote.0, port: port.0 })
     }
 
     fn close(&mut self, port: Port) {
@@ -244,10 +226,7 @@ impl EventChannels for EventSet {
         };
         if slot.take().is_some() {
             // A host that is gone holds no port either.
-            let _ = self.control.request(&Request::ClosePort {
-                set: self.id,
-                port: port.0,
-            });
+            let _ = self.control.request(&Request::ClosePort { set: self.id, port: port.0 });
             self.peers.retain(|(_, pending)| Arc::strong_count(pending) > 1);
         }
     }
@@ -273,16 +252,11 @@ impl EventChannels for EventSet {
                 local.peer = peer;
             }
         }
-        let Some(Some(Local {
-            peer: Some(peer), ..
-        })) = self.ports.get(port.0 as usize)
-        else {
+        let Some(Some(Local { peer: Some(peer), .. })) = self.ports.get(port.0 as usize) else {
             return Ok(());
         };
         Counters::add(&self.counters.notifies, 1);
-        peer.pending
-            .signal(peer.port)
-            .map_err(|reason| os_error("write of an eventfd", reason))
+        peer.pending.signal(peer.port).map_err(|reason| os_error("write of an eventfd", reason))
     }
 
     fn count(&mut self, port: Port) -> u64 {

@@ -41,10 +41,7 @@ impl Foreigners {
     /// it booted anew.
     pub fn get(&self, domain: DomId) -> Result<Arc<Foreign>, Error> {
         let boot = self.lives.boot(domain);
-        let dead = Error::NoDomain {
-            domain,
-            remedy: "it does not run: start its frontend",
-        };
+        let dead = Error::NoDomain { domain, remedy: "it does not run: start its frontend" };
         if boot == 0 {
             return Err(dead);
         }
@@ -62,14 +59,7 @@ impl Foreigners {
         known.retain(|&domain, foreign| self.lives.boot(domain) == foreign.boot);
         let request = Request::Lease { domid: domain.0 };
         let (answer, fds) = self.control.request(&request)?;
-        let Answer::Grants {
-            boot,
-            pid,
-            base,
-            ram_pages,
-            grant_entries,
-        } = answer
-        else {
+        let Answer::Grants { boot, pid, base, ram_pages, grant_entries } = answer else {
             return Err(unexpected(&answer));
         };
         let mut fds = fds.into_iter();
@@ -153,10 +143,7 @@ impl Foreign {
 
     /// Takes holds, each until [`Holder::unpin`].
     pub fn holder(&self) -> Holder<'_> {
-        Holder {
-            foreign: self,
-            pins: lock(&self.pins),
-        }
+        Holder { foreign: self, pins: lock(&self.pins) }
     }
 
     /// Maps a list of grants, all or nothing.
@@ -178,11 +165,7 @@ impl Foreign {
                     for &gref in &grefs[..index] {
                         holder.unpin(gref, write);
                     }
-                    return Err(Error::Grant {
-                        domain: self.domain,
-                        gref,
-                        status,
-                    });
+                    return Err(Error::Grant { domain: self.domain, gref, status });
                 }
             }
         }
@@ -202,12 +185,8 @@ impl Foreign {
         Counters::add(&self.counters.map_batches, 1);
         Counters::add(&self.counters.mapped, count);
         let base = pages.base();
-        let mapped = Arc::new(MappedRun {
-            pages: Some(pages),
-            grefs: grefs.into(),
-            write,
-            foreign: self,
-        });
+        let mapped =
+            Arc::new(MappedRun { pages: Some(pages), grefs: grefs.into(), write, foreign: self });
         // SAFETY: `pages` maps this many pages at `base` (for reading only
         // where that was asked) until `mapped` is dropped, and gives out no
         // reference to them.

@@ -150,27 +150,15 @@ impl Granting {
         }
         books.runs.insert(
             id,
-            Run {
-                start,
-                pages: vec![Page::Granted; pages],
-                grefs: grefs.clone(),
-                handles: true,
-            },
+            Run { start, pages: vec![Page::Granted; pages], grefs: grefs.clone(), handles: true },
         );
         drop(books);
         Counters::add(&self.counters.granted, pages as u64);
-        let handle = Arc::new(Handle {
-            granting: Arc::clone(self),
-            run: id,
-        });
+        let handle = Arc::new(Handle { granting: Arc::clone(self), run: id });
         // SAFETY: the mapping lives as long as `granting`, which the handle
         // holds; it is writable, and no reference into it is ever made.
         let run = unsafe { SharedRun::new(base, pages, handle) };
-        Ok(Granted {
-            run,
-            grefs: grefs.into_iter().map(GrantRef).collect(),
-            peer,
-        })
+        Ok(Granted { run, grefs: grefs.into_iter().map(GrantRef).collect(), peer })
     }
 
     /// As [`grantway_hypervisor::Granter::revoke`].
@@ -179,11 +167,7 @@ impl Granting {
         let Some(&(run, page)) = books.owner.get(&gref.0) else {
             return Revoke::Revoked;
         };
-        if self.try_revoke(&mut books, run, page) {
-            Revoke::Revoked
-        } else {
-            Revoke::StillMapped
-        }
+        if self.try_revoke(&mut books, run, page) { Revoke::Revoked } else { Revoke::StillMapped }
     }
 
     /// As [`grantway_hypervisor::Granter::release`].
@@ -266,10 +250,8 @@ impl Granting {
         };
         owned.handles = false;
         for page in 0..owned.pages.len() {
-            let revoked = books
-                .runs
-                .get(&run)
-                .is_some_and(|owned| owned.pages[page] == Page::Revoked);
+            let revoked =
+                books.runs.get(&run).is_some_and(|owned| owned.pages[page] == Page::Revoked);
             if revoked {
                 books.free_page(run, page);
             } else if !self.try_revoke(&mut books, run, page) {
@@ -286,7 +268,9 @@ impl Drop for Granting {
         // process, which therefore must not come to mean anything else.
         let used = lock(&self.books).fresh_gref;
         let held = (GrantRef::FIRST_FREE..used).filter(|&gref| !self.table.revoke(gref)).count();
-        if held > 0 && let Some(ram) = self.ram.take() {
+        if held > 0
+            && let Some(ram) = self.ram.take()
+        {
             ram.retire();
         }
     }
@@ -343,10 +327,8 @@ impl Books {
     }
 
     fn forget_if_free(&mut self, run: u64) {
-        let free = self
-            .runs
-            .get(&run)
-            .is_some_and(|run| run.pages.iter().all(|&page| page == Page::Free));
+        let free =
+            self.runs.get(&run).is_some_and(|run| run.pages.iter().all(|&page| page == Page::Free));
         if free {
             self.runs.remove(&run);
         }

@@ -15,13 +15,13 @@ use crate::sys::let_peers_reach_us;
 use control::{Control, os_error, take, unexpected};
 use copy::Scratch;
 use foreign::Foreigners;
+use granter::Granting;
 use grantway_hypervisor::{
     Access, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, GrantRef, Granted,
     Granter, Mapper, Platform, Released, Revoke, Store,
 };
 use grantway_ring::SharedRun;
 use grantway_xenstore::Client;
-use granter::Granting;
 use rustix::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ pub struct Domain {
     counters: Arc<Counters>,
     granting: Option<Arc<Granting>>,
     foreigners: Foreigners,
-    scratch: Mutex<Vec<Box<Scratch>>>,
+    scratch: Mutex<Vec<Scratch>>,
 }
 
 impl Domain {
@@ -95,22 +95,12 @@ impl Domain {
     /// [`ConnectError`]; each names its remedy.
     pub fn connect(dir: &Path, id: DomId, role: Role) -> Result<Arc<Self>, ConnectError> {
         let control = Arc::new(Control::connect(dir)?);
-        let hello = Request::Hello {
-            version: VERSION,
-            domid: id.0,
-            guest: role == Role::Guest,
-        };
+        let hello = Request::Hello { version: VERSION, domid: id.0, guest: role == Role::Guest };
         let (answer, fds) = match control.ask(&hello)? {
             (Answer::Refused(refusal), _) => return Err(Refusal::into(refusal)),
             answered => answered,
         };
-        let Answer::Welcome {
-            boot,
-            ports,
-            grant_entries,
-            ram_pages,
-        } = answer
-        else {
+        let Answer::Welcome { boot, ports, grant_entries, ram_pages } = answer else {
             return Err(unexpected(&answer).into());
         };
         let mut fds = fds.into_iter();
@@ -120,8 +110,8 @@ impl Domain {
         let counters = Arc::new(Counters::default());
         let granting = if role == Role::Guest {
             let (ram, table) = (take(&mut fds)?, take(&mut fds)?);
-            let granting = Granting::new(&ram, ram_pages, &table, grant_entries, &counters)
-                .map_err(mmap)?;
+            let granting =
+                Granting::new(&ram, ram_pages, &table, grant_entries, &counters).map_err(mmap)?;
             let base = granting.base();
             control.request(&Request::Booted { base })?;
             Some(Arc::new(granting))
@@ -172,10 +162,7 @@ impl Domain {
     #[must_use]
     pub fn host_is_alive(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut fds = [PollFd::from_borrowed_fd(
-            self.control.descriptor(),
-            PollFlags::empty(),
-        )];
+        let mut fds = [PollFd::from_borrowed_fd(self.control.descriptor(), PollFlags::empty())];
         let now = Timespec::default();
         poll(&mut fds, Some(&now)).is_ok() && !fds[0].revents().contains(PollFlags::HUP)
     }
@@ -246,12 +233,7 @@ impl Platform for Domain {
     }
 
     fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
-        Ok(Box::new(events::EventSet::open(
-            self.id,
-            self.ports,
-            &self.control,
-            &self.counters,
-        )?))
+        Ok(Box::new(events::EventSet::open(self.id, self.ports, &self.control, &self.counters)?))
     }
 
     fn store(&self) -> Result<Box<dyn Store>, Error> {

@@ -16,10 +16,7 @@ impl Domain {
     /// name is empty, longer than 255 bytes or has a `/` in it, or from another
     /// domain than 0; [`Error::Gone`].
     pub fn create_domain(&self, id: DomId, name: &str) -> Result<bool, Error> {
-        let request = Request::Create {
-            domid: id.0,
-            name: name.to_owned(),
-        };
+        let request = Request::Create { domid: id.0, name: name.to_owned() };
         match self.control.request(&request)? {
             (Answer::Created { new }, _) => Ok(new),
             (answer, _) => Err(unexpected(&answer)),

@@ -104,12 +104,7 @@ pub struct Channels {
 impl Channels {
     /// None yet; each domain may have ports below `limit`.
     pub fn new(limit: u32) -> Self {
-        Self {
-            limit,
-            domains: BTreeMap::new(),
-            sets: BTreeMap::new(),
-            bindings: 0,
-        }
+        Self { limit, domains: BTreeMap::new(), sets: BTreeMap::new(), bindings: 0 }
     }
 
     /// Number of sets.
@@ -122,11 +117,8 @@ impl Channels {
         let Some(ports) = self.domains.get(&domain) else {
             return (0, 0);
         };
-        let bound = ports
-            .slots
-            .values()
-            .filter(|slot| matches!(slot.link, Link::Bound { .. }))
-            .count();
+        let bound =
+            ports.slots.values().filter(|slot| matches!(slot.link, Link::Bound { .. })).count();
         ((ports.slots.len() - bound) as u32, bound as u32)
     }
 
@@ -140,7 +132,8 @@ impl Channels {
             states: Board::new("grantway-ports", self.limit as usize)?,
             ports: BTreeSet::new(),
         };
-        Ok(self.sets.entry(id).insert_entry(set).into_mut())
+        // The number is fresh, so there is none to be found instead.
+        Ok(self.sets.entry(id).or_insert(set))
     }
 
     /// Ends a set and all its ports.
@@ -162,9 +155,7 @@ impl Channels {
     fn allocate(&mut self, id: u64, link: Link) -> std::result::Result<u32, Refusal> {
         let set = self.sets.get_mut(&id).ok_or(Refusal::Confused)?;
         let ports = self.domains.entry(set.domain).or_default();
-        let port = ports
-            .allocate(self.limit)
-            .ok_or(Refusal::PortsFull { limit: self.limit })?;
+        let port = ports.allocate(self.limit).ok_or(Refusal::PortsFull { limit: self.limit })?;
         ports.slots.insert(port, Slot { set: id, link });
         set.ports.insert(port);
         set.pending.prepare(port);
@@ -180,11 +171,7 @@ impl Channels {
         remote_port: u32,
     ) -> std::result::Result<u32, Refusal> {
         let us = self.sets.get(&id).ok_or(Refusal::Confused)?.domain;
-        let refuse = |why| Refusal::BadPort {
-            domid: remote.0,
-            port: remote_port,
-            why,
-        };
+        let refuse = |why| Refusal::BadPort { domid: remote.0, port: remote_port, why };
         let theirs = self
             .domains
             .get(&remote)
@@ -199,23 +186,8 @@ impl Channels {
         }
         self.bindings = (self.bindings + 1) % PortState::BINDINGS;
         let binding = self.bindings;
-        let port = self.allocate(
-            id,
-            Link::Bound {
-                remote,
-                port: remote_port,
-                binding,
-            },
-        )?;
-        self.relink(
-            remote,
-            remote_port,
-            Link::Bound {
-                remote: us,
-                port,
-                binding,
-            },
-        );
+        let port = self.allocate(id, Link::Bound { remote, port: remote_port, binding })?;
+        self.relink(remote, remote_port, Link::Bound { remote: us, port, binding });
         if let Some(set) = self.sets.get(&id) {
             // Xen does so: whatever was sent before we were there is not lost.
             let _ = set.pending.signal(port);
@@ -224,10 +196,7 @@ impl Channels {
     }
 
     fn relink(&mut self, domain: DomId, port: u32, link: Link) {
-        let slot = self
-            .domains
-            .get_mut(&domain)
-            .and_then(|ports| ports.slots.get_mut(&port));
+        let slot = self.domains.get_mut(&domain).and_then(|ports| ports.slots.get_mut(&port));
         if let Some(slot) = slot {
             slot.link = link;
             if let Some(set) = self.sets.get(&slot.set) {
@@ -241,11 +210,7 @@ impl Channels {
         let set = self.sets.get_mut(&id).ok_or(Refusal::Confused)?;
         let us = set.domain;
         if !set.ports.remove(&port) {
-            return Err(Refusal::BadPort {
-                domid: us.0,
-                port,
-                why: PortRefusal::NotOurs,
-            });
+            return Err(Refusal::BadPort { domid: us.0, port, why: PortRefusal::NotOurs });
         }
         set.show(port, PortState::Free);
         set.pending.retire(port);
@@ -257,11 +222,7 @@ impl Channels {
         if ports.slots.is_empty() {
             self.domains.remove(&us);
         }
-        if let Some(Slot {
-            link: Link::Bound { remote, port, .. },
-            ..
-        }) = slot
-        {
+        if let Some(Slot { link: Link::Bound { remote, port, .. }, .. }) = slot {
             self.relink(remote, port, Link::Unbound { remote: us });
         }
         Ok(())
@@ -274,21 +235,11 @@ impl Channels {
             return None;
         }
         let slot = self.domains.get(&us.domain)?.slots.get(&port)?;
-        let Link::Bound {
-            remote,
-            port,
-            binding,
-        } = slot.link
-        else {
+        let Link::Bound { remote, port, binding } = slot.link else {
             return None;
         };
         let id = self.domains.get(&remote)?.slots.get(&port)?.set;
-        Some(Peer {
-            binding,
-            id,
-            set: self.sets.get(&id)?,
-            port,
-        })
+        Some(Peer { binding, id, set: self.sets.get(&id)?, port })
     }
 }
 
@@ -366,10 +317,7 @@ mod tests {
         for port in 1..4096 {
             assert_eq!(channels.alloc_unbound(2, BACK), Ok(port));
         }
-        assert_eq!(
-            channels.alloc_unbound(2, BACK),
-            Err(Refusal::PortsFull { limit: 4096 })
-        );
+        assert_eq!(channels.alloc_unbound(2, BACK), Err(Refusal::PortsFull { limit: 4096 }));
         channels.close(2, 17).unwrap();
         assert_eq!(channels.alloc_unbound(2, BACK), Ok(17));
         assert_eq!(channels.alloc_unbound(1, FRONT), Ok(1), "the other domain has its own");

@@ -35,10 +35,7 @@ pub(super) struct Reply {
 
 impl Reply {
     pub(super) fn new(answer: Answer) -> Self {
-        Self {
-            answer,
-            fds: Vec::new(),
-        }
+        Self { answer, fds: Vec::new() }
     }
 
     pub(super) fn with(mut self, fd: impl AsFd) -> Result<Self, Refusal> {
@@ -50,10 +47,7 @@ impl Reply {
 
 /// A refusal for the host's own lack of something.
 pub(super) fn os(call: &'static str) -> impl Fn(Errno) -> Refusal {
-    move |errno| Refusal::Os {
-        call: call.to_owned(),
-        errno: errno.raw_os_error(),
-    }
+    move |errno| Refusal::Os { call: call.to_owned(), errno: errno.raw_os_error() }
 }
 
 impl Host {
@@ -96,9 +90,8 @@ impl Host {
             self.drop_client(id);
             return;
         };
-        let reply = self
-            .answer(id, request)
-            .unwrap_or_else(|refusal| Reply::new(Answer::Refused(refusal)));
+        let reply =
+            self.answer(id, request).unwrap_or_else(|refusal| Reply::new(Answer::Refused(refusal)));
         let fds: Vec<_> = reply.fds.iter().map(AsFd::as_fd).collect();
         let sent = match (self.clients.get(&id), encode(&reply.answer)) {
             (Some(client), Some(bytes)) => send(&client.socket, &bytes, &fds).is_ok(),
@@ -113,12 +106,7 @@ impl Host {
     fn answer(&mut self, id: u64, request: Request) -> Result<Reply, Refusal> {
         let client = self.clients.get(&id).ok_or(Refusal::Confused)?;
         let (pid, domain) = (client.pid, client.domain);
-        if let Request::Hello {
-            version,
-            domid: number,
-            guest,
-        } = request
-        {
+        if let Request::Hello { version, domid: number, guest } = request {
             if version != VERSION {
                 return Err(Refusal::Version { host: VERSION });
             }
@@ -141,11 +129,7 @@ impl Host {
         }
         let us = domain.ok_or(Refusal::Confused)?;
         let privileged = || {
-            if us == DomId::ZERO {
-                Ok(())
-            } else {
-                Err(Refusal::NotPrivileged)
-            }
+            if us == DomId::ZERO { Ok(()) } else { Err(Refusal::NotPrivileged) }
         };
         match request {
             Request::Hello { .. } => Err(Refusal::Confused),
@@ -180,13 +164,9 @@ impl Host {
                 let Some(peer) = self.channels.peer(set, port) else {
                     return Ok(Reply::new(Answer::Done));
                 };
-                Reply::new(Answer::Peer {
-                    binding: peer.binding,
-                    set: peer.id,
-                    port: peer.port,
-                })
-                .with(peer.set.pending_fd())?
-                .with(peer.set.wake())
+                Reply::new(Answer::Peer { binding: peer.binding, set: peer.id, port: peer.port })
+                    .with(peer.set.pending_fd())?
+                    .with(peer.set.wake())
             }
             Request::Lease { domid: granter } => self.lease(id, us, DomId(granter)),
             Request::OpenStore => self.open_store(us),
@@ -206,10 +186,7 @@ impl Host {
     }
 
     fn own_set(&self, id: u64, set: u64) -> Result<(), Refusal> {
-        let own = self
-            .clients
-            .get(&id)
-            .is_some_and(|client| client.sets.contains(&set));
+        let own = self.clients.get(&id).is_some_and(|client| client.sets.contains(&set));
         if own { Ok(()) } else { Err(Refusal::Confused) }
     }
 

@@ -46,10 +46,7 @@ impl Host {
         if let Some((holder, pid)) = record.guest.as_ref().map(|guest| (guest.client, guest.pid))
             && !self.drop_if_gone(holder)
         {
-            return Err(Refusal::Held {
-                domid: domain.0,
-                pid: pid as u32,
-            });
+            return Err(Refusal::Held { domid: domain.0, pid: pid as u32 });
         }
         let entries = self.config.grant_entries;
         let bytes = entries as usize * ENTRY_BYTES;
@@ -88,7 +85,12 @@ impl Host {
     }
 
     /// From here on the domain is alive.
-    pub(super) fn booted(&mut self, client: u64, domain: DomId, base: u64) -> Result<Reply, Refusal> {
+    pub(super) fn booted(
+        &mut self,
+        client: u64,
+        domain: DomId,
+        base: u64,
+    ) -> Result<Reply, Refusal> {
         let guest = self
             .domains
             .get_mut(&domain)
@@ -178,9 +180,7 @@ impl Host {
             return if record.name == name {
                 Ok(Reply::new(Answer::Created { new: false }))
             } else {
-                Err(Refusal::Exists {
-                    name: record.name.clone(),
-                })
+                Err(Refusal::Exists { name: record.name.clone() })
             };
         }
         self.stores.create(domain, &name);

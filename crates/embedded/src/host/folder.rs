@@ -34,12 +34,7 @@ impl Folder {
         // Under the lock, so whatever lies there is a dead host's.
         let control = listen(&dir.join(CONTROL), SocketType::SEQPACKET)?;
         let store = listen(&dir.join(STORE), SocketType::STREAM)?;
-        Ok(Self {
-            path: dir.to_owned(),
-            _lock: lock,
-            control,
-            store,
-        })
+        Ok(Self { path: dir.to_owned(), _lock: lock, control, store })
     }
 
     /// Where it is.
@@ -58,18 +53,14 @@ impl Drop for Folder {
 
 fn make(path: &Path, dir: &Path) -> Result<(), HostError> {
     use std::os::unix::fs::DirBuilderExt;
-    let made = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path);
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     match made {
         Ok(()) => Ok(()),
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists
-            || e.kind() == std::io::ErrorKind::NotADirectory =>
+        Err(e)
+            if e.kind() == std::io::ErrorKind::AlreadyExists
+                || e.kind() == std::io::ErrorKind::NotADirectory =>
         {
-            Err(HostError::NotFolder {
-                dir: dir.to_owned(),
-            })
+            Err(HostError::NotFolder { dir: dir.to_owned() })
         }
         Err(e) => Err(HostError::NotWritable {
             path: path.to_owned(),
@@ -80,10 +71,7 @@ fn make(path: &Path, dir: &Path) -> Result<(), HostError> {
 
 fn lock(dir: &Path) -> Result<OwnedFd, HostError> {
     let path = dir.join(LOCK);
-    let refused = |reason| HostError::NotWritable {
-        path: path.clone(),
-        reason,
-    };
+    let refused = |reason| HostError::NotWritable { path: path.clone(), reason };
     let fd = rustix::fs::open(
         &path,
         OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC,
@@ -97,10 +85,7 @@ fn lock(dir: &Path) -> Result<OwnedFd, HostError> {
                 .ok()
                 .and_then(|text| text.trim().parse().ok())
                 .unwrap_or(0);
-            return Err(HostError::Busy {
-                dir: dir.to_owned(),
-                pid,
-            });
+            return Err(HostError::Busy { dir: dir.to_owned(), pid });
         }
         Err(reason) => return Err(refused(reason)),
     }
@@ -111,13 +96,9 @@ fn lock(dir: &Path) -> Result<OwnedFd, HostError> {
 }
 
 fn listen(path: &Path, kind: SocketType) -> Result<OwnedFd, HostError> {
-    let refused = |reason| HostError::NotWritable {
-        path: path.to_owned(),
-        reason,
-    };
-    let address = SocketAddrUnix::new(path).map_err(|_| HostError::PathTooLong {
-        path: path.to_owned(),
-    })?;
+    let refused = |reason| HostError::NotWritable { path: path.to_owned(), reason };
+    let address =
+        SocketAddrUnix::new(path).map_err(|_| HostError::PathTooLong { path: path.to_owned() })?;
     match rustix::fs::unlink(path) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(reason) => return Err(refused(reason)),

@@ -37,15 +37,8 @@ impl Host {
         let thread = std::thread::Builder::new()
             .name("grantway-host".to_owned())
             .spawn(move || host.run(&*stopped))
-            .map_err(|_| HostError::Os {
-                call: "clone",
-                reason: rustix::io::Errno::AGAIN,
-            })?;
-        Ok(HostGuard {
-            dir: dir.to_owned(),
-            stop,
-            thread: Some(thread),
-        })
+            .map_err(|_| HostError::Os { call: "clone", reason: rustix::io::Errno::AGAIN })?;
+        Ok(HostGuard { dir: dir.to_owned(), stop, thread: Some(thread) })
     }
 }
 

@@ -63,11 +63,7 @@ pub struct HostConfig {
 impl Default for HostConfig {
     /// Xen's defaults: 4096 ports, 64 frames of grant table; and 256 MiB.
     fn default() -> Self {
-        Self {
-            ports: PortTable::TwoLevel,
-            grant_entries: 64 * 512,
-            ram_pages: 65_536,
-        }
+        Self { ports: PortTable::TwoLevel, grant_entries: 64 * 512, ram_pages: 65_536 }
     }
 }
 
@@ -107,8 +103,7 @@ impl Host {
         let folder = Folder::open(dir)?;
         raise_descriptor_limit();
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(HostError::os("epoll_create"))?;
-        let lives =
-            Board::new("grantway-lives", LIVES).map_err(HostError::os("memfd_create"))?;
+        let lives = Board::new("grantway-lives", LIVES).map_err(HostError::os("memfd_create"))?;
         let host = Self {
             folder,
             config,
@@ -141,8 +136,7 @@ impl Host {
     /// [`HostError::Os`] when epoll fails; nothing that a process does ends a
     /// host.
     pub fn run(&mut self, shutdown: impl AsFd) -> Result<(), HostError> {
-        self.watch(&shutdown, ON_SHUTDOWN, EventFlags::IN)
-            .map_err(HostError::os("epoll_ctl"))?;
+        self.watch(&shutdown, ON_SHUTDOWN, EventFlags::IN).map_err(HostError::os("epoll_ctl"))?;
         let served = self.serve();
         let _ = epoll::delete(&self.epoll, shutdown);
         served
@@ -156,10 +150,7 @@ impl Host {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(reason) => {
-                    return Err(HostError::Os {
-                        call: "epoll_wait",
-                        reason,
-                    });
+                    return Err(HostError::Os { call: "epoll_wait", reason });
                 }
             }
             for event in &events {
@@ -195,10 +186,7 @@ impl Host {
         use rustix::net::{SocketFlags, accept_with};
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let accept = |folder: &Folder| {
-            accept_with(
-                if which == ON_CONTROL { &folder.control } else { &folder.store },
-                flags,
-            )
+            accept_with(if which == ON_CONTROL { &folder.control } else { &folder.store }, flags)
         };
         match accept(&self.folder) {
             Ok(socket) => Some(socket),

@@ -102,14 +102,8 @@ impl Stores {
     pub(super) fn create(&mut self, domain: DomId, name: &str) {
         let home = format!("/local/domain/{domain}");
         let permissions = [
-            Permission {
-                domain: DomId::ZERO,
-                rights: Rights::None,
-            },
-            Permission {
-                domain,
-                rights: Rights::Read,
-            },
+            Permission { domain: DomId::ZERO, rights: Rights::None },
+            Permission { domain, rights: Rights::Read },
         ];
         // What is made below a node takes its permissions.
         let made = self
@@ -154,20 +148,18 @@ impl Stores {
         }
     }
 
-    fn connect(&mut self, epoll: &OwnedFd, id: u64, socket: OwnedFd, domain: DomId) -> Result<(), Errno> {
+    fn connect(
+        &mut self,
+        epoll: &OwnedFd,
+        id: u64,
+        socket: OwnedFd,
+        domain: DomId,
+    ) -> Result<(), Errno> {
         let interest = EventFlags::IN;
         epoll::add(epoll, &socket, EventData::new_u64(id), interest)?;
         let server_id = self.server.connect(domain);
         self.ids.insert(server_id, id);
-        self.connections.insert(
-            id,
-            Connection {
-                socket,
-                server_id,
-                domain,
-                interest,
-            },
-        );
+        self.connections.insert(id, Connection { socket, server_id, domain, interest });
         Ok(())
     }
 
@@ -234,7 +226,8 @@ impl Stores {
             interest.set(EventFlags::IN, self.server.wants_input(connection.server_id));
             interest.set(EventFlags::OUT, full.contains(&connection.server_id));
             if interest != connection.interest
-                && epoll::modify(epoll, &connection.socket, EventData::new_u64(id), interest).is_ok()
+                && epoll::modify(epoll, &connection.socket, EventData::new_u64(id), interest)
+                    .is_ok()
             {
                 connection.interest = interest;
             }
@@ -243,22 +236,15 @@ impl Stores {
 
     /// Writes once to one connection; whether more may be written.
     fn write(&mut self, server_id: ConnId) -> Result<bool, ()> {
-        let connection = self
-            .ids
-            .get(&server_id)
-            .and_then(|id| self.connections.get(id))
-            .ok_or(())?;
+        let connection =
+            self.ids.get(&server_id).and_then(|id| self.connections.get(id)).ok_or(())?;
         let bytes = self.server.output(server_id);
         if bytes.is_empty() {
             return Ok(false);
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match rustix::io::retry_on_intr(|| rustix::net::send(&connection.socket, bytes, flags)) {
-            Ok(written) => self
-                .server
-                .written(server_id, written)
-                .map(|()| true)
-                .map_err(|_| ()),
+            Ok(written) => self.server.written(server_id, written).map(|()| true).map_err(|_| ()),
             Err(Errno::AGAIN) => Ok(false),
             Err(_) => Err(()),
         }
@@ -295,9 +281,7 @@ impl Host {
         // Their end blocks, ours does not.
         rustix::io::ioctl_fionbio(&ours, true).map_err(os("ioctl"))?;
         let id = self.fresh_id();
-        self.stores
-            .connect(&self.epoll, id, ours, domain)
-            .map_err(os("epoll_ctl"))?;
+        self.stores.connect(&self.epoll, id, ours, domain).map_err(os("epoll_ctl"))?;
         Reply::new(Answer::Done).with(theirs)
     }
 

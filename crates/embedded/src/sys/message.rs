@@ -31,18 +31,9 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(
         return Err(Errno::INVAL);
     }
     let sent = rustix::io::retry_on_intr(|| {
-        rustix::net::sendmsg(
-            &socket,
-            &[IoSlice::new(bytes)],
-            &mut ancillary,
-            SendFlags::NOSIGNAL,
-        )
+        rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)
     })?;
-    if sent == bytes.len() {
-        Ok(())
-    } else {
-        Err(Errno::MSGSIZE)
-    }
+    if sent == bytes.len() { Ok(()) } else { Err(Errno::MSGSIZE) }
 }
 
 /// Receives one message; one that is longer than the buffer, or carries more
@@ -67,8 +58,5 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received> {
     if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(Errno::MSGSIZE);
     }
-    Ok(Received {
-        bytes: got.bytes,
-        fds,
-    })
+    Ok(Received { bytes: got.bytes, fds })
 }

@@ -46,14 +46,8 @@ impl Transfer {
 
     /// Adds `len` bytes at `local` here and at the address `remote` there.
     pub fn push(&mut self, local: *mut u8, remote: u64, len: usize) {
-        self.local.push(iovec {
-            iov_base: local.cast(),
-            iov_len: len,
-        });
-        self.remote.push(iovec {
-            iov_base: remote as usize as *mut libc::c_void,
-            iov_len: len,
-        });
+        self.local.push(iovec { iov_base: local.cast(), iov_len: len });
+        self.remote.push(iovec { iov_base: remote as usize as *mut libc::c_void, iov_len: len });
     }
 
     /// Bytes of pair `index`.
