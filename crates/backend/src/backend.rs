@@ -10,6 +10,7 @@ use grantway_hypervisor::{DomId, Error as PlatformError, Platform, Store};
 use grantway_ports::{Port, PortError, PortReport};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use tracing::warn;
@@ -23,6 +24,9 @@ pub struct PortRequest {
     pub name: String,
     /// Largest IP packet, in bytes.
     pub mtu: u32,
+    /// The interface that a killed process left behind for the vif, by its
+    /// index: a script may have renamed it.
+    pub interface: Option<u32>,
 }
 
 /// Opens the port of a vif.
@@ -54,6 +58,7 @@ pub struct Backend {
     /// Vifs that could not be opened; tried again when their folder was gone.
     refused: BTreeSet<VifId>,
     open_port: OpenPort,
+    run_folder: PathBuf,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
     // Last, so that the vifs' ports outlive no worker.
@@ -62,7 +67,8 @@ pub struct Backend {
 
 impl Backend {
     /// Watches `backend/vif` of the platform's domain and takes up every vif
-    /// found there.
+    /// found there. What a killed process left in service goes on, by the
+    /// journals in `run_folder`; nobody else may serve the same domain.
     ///
     /// # Errors
     ///
@@ -71,6 +77,7 @@ impl Backend {
         platform: Arc<dyn Platform>,
         mode: WaitMode,
         open_port: OpenPort,
+        run_folder: &Path,
     ) -> Result<Self, PlatformError> {
         let mut store = platform.store()?;
         let base = format!("/local/domain/{}/backend/vif", platform.domain());
@@ -86,6 +93,7 @@ impl Backend {
             vifs: BTreeMap::new(),
             refused: BTreeSet::new(),
             open_port,
+            run_folder: run_folder.to_owned(),
             notices,
             bell,
             worker,
@@ -210,6 +218,7 @@ impl Backend {
                 store: self.store.as_mut(),
                 worker: &self.worker,
                 open_port: &mut self.open_port,
+                run_folder: &self.run_folder,
             };
             Vif::open(id, path.clone(), &mut around)
         };
@@ -239,6 +248,7 @@ impl Backend {
             store: self.store.as_mut(),
             worker: &self.worker,
             open_port: &mut self.open_port,
+            run_folder: &self.run_folder,
         };
         let acted = act(vif, &mut around);
         if vif.is_gone() {

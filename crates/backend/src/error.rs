@@ -1,5 +1,6 @@
 //! What ends a vif, or keeps one from connecting.
 
+use crate::journal::Tampered;
 use grantway_hypervisor::Error as PlatformError;
 use grantway_ports::PortError;
 use grantway_ring::RingError;
@@ -28,6 +29,9 @@ pub enum VifError {
         /// What was found.
         source: grantway_netif::slots::tx::TxFatal,
     },
+    /// The ring does not fit the journal of the process that served it before.
+    #[error(transparent)]
+    Tampered(#[from] Tampered),
     /// The platform refused or went away.
     #[error(transparent)]
     Platform(#[from] PlatformError),

@@ -15,6 +15,9 @@
 
 mod backend;
 mod error;
+mod journal;
+#[cfg(test)]
+mod journal_tests;
 mod negotiate;
 pub mod policy;
 mod queue;
@@ -27,6 +30,7 @@ mod worker;
 
 pub use backend::{Backend, OpenPort, PortRequest, VifReport};
 pub use error::VifError;
+pub use journal::Tampered;
 pub use negotiate::MAX_QUEUES;
 pub use queue::VifId;
 pub use stats::{VifStats, VifStatsSnapshot};

@@ -2,6 +2,7 @@
 //! port behind it. Owned by one worker.
 
 use crate::VifError;
+use crate::journal::{Identity, Journal};
 use crate::policy::Policy;
 use crate::receive::Receive;
 use crate::scratch::Scratch;
@@ -11,7 +12,7 @@ use grantway_hypervisor::{
     Access, DomId, EventChannels, GrantRef, Mapper, Platform, Port as EventPort,
 };
 use grantway_ports::{Port, PortReport};
-use grantway_ring::{Back, Index, RingMemory, RingPage};
+use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -56,6 +57,12 @@ pub struct QueueSpec {
     pub scatter_gather: bool,
     /// How buffers cross.
     pub policy: Box<dyn Policy>,
+    /// A page that outlives this process, where the platform has such.
+    pub journal: Option<SharedPage>,
+    /// Whether to go on where a killed process left off, by that page.
+    pub resume: bool,
+    /// The interface behind the vif; 0 for none.
+    pub interface: u32,
     /// What the vif's frames go to and come from.
     pub port: Box<dyn Port>,
     /// The vif's counters.
@@ -78,6 +85,7 @@ pub(crate) struct Queue {
     stats: Arc<VifStats>,
     tx_event: EventPort,
     rx_event: EventPort,
+    journal: Option<Journal>,
 }
 
 impl Queue {
@@ -90,8 +98,9 @@ impl Queue {
     ) -> Result<Self, (VifError, Box<dyn Port>)> {
         match Self::rings(&spec, platform, events) {
             Ok((transmit, receive, tx_event, rx_event)) => {
-                let QueueSpec { policy, port, stats, .. } = spec;
-                Ok(Self { transmit, receive, policy, port, stats, tx_event, rx_event })
+                let QueueSpec { policy, port, stats, journal, .. } = spec;
+                let journal = journal.map(Journal::new);
+                Ok(Self { transmit, receive, policy, port, stats, tx_event, rx_event, journal })
             }
             Err(e) => Err((e, spec.port)),
         }
@@ -103,8 +112,8 @@ impl Queue {
         events: &mut dyn EventChannels,
     ) -> Result<(Transmit, Receive, EventPort, EventPort), VifError> {
         let peer = spec.vif.domain;
-        let transmit = attach::<3>(platform, peer, spec.refs.tx_ring, spec.number)?;
-        let receive = attach::<2>(platform, peer, spec.refs.rx_ring, spec.number)?;
+        let tx_memory = map_ring::<3>(platform, peer, spec.refs.tx_ring)?;
+        let rx_memory = map_ring::<2>(platform, peer, spec.refs.rx_ring)?;
         let tx_event = events.bind_interdomain(peer, spec.refs.tx_event)?;
         let rx_event = match spec.refs.rx_event {
             None => tx_event,
@@ -116,12 +125,62 @@ impl Queue {
                 }
             },
         };
-        Ok((
-            Transmit::new(transmit, spec.number),
-            Receive::new(receive, spec.number, spec.scatter_gather),
-            tx_event,
-            rx_event,
-        ))
+        match Self::take_up(spec, tx_memory, rx_memory) {
+            Ok((transmit, receive)) => {
+                if spec.resume {
+                    // Whether the killed process still did, nobody knows; an
+                    // empty wake-up is legal.
+                    let _ = events.notify(tx_event);
+                    let _ = events.notify(rx_event);
+                }
+                Ok((transmit, receive, tx_event, rx_event))
+            }
+            Err(e) => {
+                events.close(tx_event);
+                if rx_event != tx_event {
+                    events.close(rx_event);
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Takes the rings up where their responses stand, or where the journal
+    /// says that a killed process left off.
+    fn take_up(
+        spec: &QueueSpec,
+        tx_memory: RingPage<3>,
+        rx_memory: RingPage<2>,
+    ) -> Result<(Transmit, Receive), VifError> {
+        let tx_at = tx_memory.load(Index::RspProd);
+        let rx_at = rx_memory.load(Index::RspProd);
+        let journal = || spec.journal.clone().map(Journal::new);
+        let bad = |_| VifError::Internal("journalled indices");
+        let (tx, rx) = match journal() {
+            Some(journal) if spec.resume => {
+                (Some(journal.resume_transmit(tx_at)?), Some(journal.resume_receive(rx_at)?))
+            }
+            Some(journal) => {
+                let identity = Identity { refs: spec.refs, interface: spec.interface };
+                journal.begin(identity, tx_at, rx_at);
+                (None, None)
+            }
+            None => (None, None),
+        };
+        let tx_consumed = tx.as_ref().map_or(tx_at, |resume| resume.consumed);
+        let rx_consumed = rx.as_ref().map_or(rx_at, |resume| resume.consumed);
+        let mut tx_ring = Back::attach(tx_memory, tx_consumed, tx_at).map_err(bad)?;
+        let mut rx_ring = Back::attach(rx_memory, rx_consumed, rx_at).map_err(bad)?;
+        let ring_error = |ring| move |source| VifError::Ring { queue: spec.number, ring, source };
+        tx_ring.available().map_err(ring_error("guest transmit"))?;
+        rx_ring.available().map_err(ring_error("guest receive"))?;
+        let mut transmit = Transmit::new(tx_ring, spec.number, journal());
+        if let Some(resume) = tx {
+            transmit.answer_owed(&resume.owed)?;
+        }
+        let carried = rx.map(|resume| resume.owed).unwrap_or_default();
+        let sg = spec.scatter_gather;
+        Ok((transmit, Receive::new(rx_ring, spec.number, sg, journal(), carried)))
     }
 
     /// Moves at most a burst each way and signals the guest where it asked.
@@ -187,6 +246,9 @@ impl Queue {
     /// Takes it out of service: event channels closed, rings unmapped, the
     /// port handed back.
     pub(crate) fn disconnect(self, events: &mut dyn EventChannels) -> Box<dyn Port> {
+        if let Some(journal) = &self.journal {
+            journal.end();
+        }
         events.close(self.tx_event);
         if self.rx_event != self.tx_event {
             events.close(self.rx_event);
@@ -195,19 +257,13 @@ impl Queue {
     }
 }
 
-/// Maps a ring page and takes it up where its responses stand.
-fn attach<const W: usize>(
+/// Maps the page of a ring.
+fn map_ring<const W: usize>(
     mapper: &(impl Mapper + ?Sized),
     peer: DomId,
     gref: GrantRef,
-    queue: u16,
-) -> Result<Back<RingPage<W>, W>, VifError> {
+) -> Result<RingPage<W>, VifError> {
     let run = mapper.map(peer, &[gref], Access::ReadWrite)?;
     let page = run.page(0).ok_or(VifError::Internal("a mapped run without a page"))?;
-    let memory = RingPage::<W>::new(page);
-    let at = memory.load(Index::RspProd);
-    let mut back = Back::attach(memory, at, at).map_err(|_| VifError::Internal("ring indices"))?;
-    let ring = if W == 3 { "guest transmit" } else { "guest receive" };
-    back.available().map_err(|source| VifError::Ring { queue, ring, source })?;
-    Ok(back)
+    Ok(RingPage::new(page))
 }

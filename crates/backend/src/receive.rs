@@ -1,6 +1,7 @@
 //! Guest receive: frames from the port into the pages that the guest posted.
 
 use crate::VifError;
+use crate::journal::{Journal, JournalMemory};
 use crate::policy::{Piece, Policy};
 use crate::scratch::{BURST, Scratch};
 use crate::stats::VifStats;
@@ -11,7 +12,8 @@ use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot};
 use grantway_netif::tx::status;
 use grantway_ports::{ETHERNET_HEADER, Port, RECV_BUFFER};
-use grantway_ring::{Back, PAGE_SIZE, RingPage};
+use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
+use std::collections::VecDeque;
 
 /// The longest frame that a response's 16-bit lengths can tell of.
 const LONGEST: usize = 65_535;
@@ -35,19 +37,31 @@ struct Held {
     offload: Offload,
 }
 
-/// The guest's receive ring, seen from the backend.
-pub(crate) struct Receive {
-    ring: Back<RingPage<2>, 2>,
+/// The guest's receive ring, seen from the backend. Generic over where ring and
+/// journal lie, so that tests can cut a turn after any write.
+pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
+    ring: Back<M, 2>,
     queue: u16,
     scatter_gather: bool,
     held: Option<Held>,
     /// Slots that the held frame waits for; 0 when nothing is held.
     wanted: u32,
+    /// Requests that a killed process had consumed and not answered: their
+    /// pages are as good as any, and come before what the ring holds.
+    carried: VecDeque<RxRequest>,
+    journal: Option<Journal<J>>,
 }
 
-impl Receive {
-    pub(crate) fn new(ring: Back<RingPage<2>, 2>, queue: u16, scatter_gather: bool) -> Self {
-        Self { ring, queue, scatter_gather, held: None, wanted: 0 }
+impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
+    pub(crate) fn new(
+        ring: Back<M, 2>,
+        queue: u16,
+        scatter_gather: bool,
+        journal: Option<Journal<J>>,
+        carried: Vec<RxRequest>,
+    ) -> Self {
+        let carried = carried.into();
+        Self { ring, queue, scatter_gather, held: None, wanted: 0, carried, journal }
     }
 
     /// Whether frames are to be read from the port: not while one waits for
@@ -67,6 +81,7 @@ impl Receive {
         scratch.pieces.clear();
         scratch.rx_frames.clear();
         scratch.rx_responses.clear();
+        scratch.rx_taken.clear();
         let mut taken = 0;
         let mut posted = None;
         let mut at = 0;
@@ -84,7 +99,7 @@ impl Receive {
             let needed = layout.slots() as u32;
             let free = match posted {
                 Some(free) if free >= needed => free,
-                _ => self.ring.available().map_err(|e| self.ring_error(e))?,
+                _ => self.posted()?,
             };
             if free < needed {
                 self.held = Some(Held { bytes: scratch.arena[at..at + len].to_vec(), offload });
@@ -100,9 +115,36 @@ impl Receive {
         if scratch.rx_frames.is_empty() {
             return Ok(Moved { packets: taken, notify: false });
         }
+        if let Some(journal) = &self.journal {
+            let count = scratch.rx_taken.len() as u32;
+            let first = self.ring.req_cons().wrapping_sub(count);
+            journal.rx_consumed(first, scratch.rx_taken.iter().copied());
+        }
         policy.store(&mut scratch.pieces, &mut scratch.arena)?;
         self.answer(scratch, stats)?;
+        if let Some(journal) = &self.journal {
+            journal.rx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
+        }
         Ok(Moved { packets: taken, notify: self.ring.publish() })
+    }
+
+    /// Pages that the guest has posted.
+    fn posted(&mut self) -> Result<u32, VifError> {
+        // At most a ring of them.
+        let carried = self.carried.len() as u32;
+        Ok(carried + self.ring.available().map_err(|e| self.ring_error(e))?)
+    }
+
+    /// The next posted page; those from the ring are noted for the journal.
+    fn next_request(&mut self, scratch: &mut Scratch) -> Result<RxRequest, VifError> {
+        if let Some(request) = self.carried.pop_front() {
+            return Ok(request);
+        }
+        let popped = self.ring.pop().map_err(|e| self.ring_error(e))?;
+        let (_, words) = popped.ok_or(VifError::Internal("a posted page vanished"))?;
+        let request = RxRequest::from_words(words);
+        scratch.rx_taken.push(request);
+        Ok(request)
     }
 
     /// The held frame, or the port's next, at the start of `room`.
@@ -112,7 +154,7 @@ impl Receive {
         port: &mut dyn Port,
     ) -> Result<Option<(usize, Offload)>, VifError> {
         if let Some(held) = self.held.take() {
-            if !self.ring.has(self.wanted).map_err(|e| self.ring_error(e))? {
+            if self.posted()? < self.wanted {
                 self.held = Some(held);
                 return Ok(None);
             }
@@ -145,9 +187,7 @@ impl Receive {
     ) -> Result<(), VifError> {
         let first = scratch.rx_responses.len();
         for slot in 0..layout.slots() {
-            let popped = self.ring.pop().map_err(|e| self.ring_error(e))?;
-            let (_, words) = popped.ok_or(VifError::Internal("a posted page vanished"))?;
-            let request = RxRequest::from_words(words);
+            let request = self.next_request(scratch)?;
             let piece = match layout.slot(slot) {
                 Some(RxSlot::Data { start, len, .. }) => {
                     let piece = Piece::new(request.gref, layout.offset(), len, at + start);
@@ -196,15 +236,17 @@ impl Receive {
     /// Asks for a signal when the held frame's pages are posted, or, for a port
     /// that is always ready, when any page is; true when they are already.
     pub(crate) fn arm(&mut self, always_ready: bool) -> Result<bool, VifError> {
-        match self.wanted {
-            0 if always_ready => self.ring.arm(),
-            0 => Ok(false),
-            wanted => self.ring.arm_after(wanted),
+        // At most a ring of them.
+        let carried = self.carried.len() as u32;
+        let wanted = if always_ready { self.wanted.max(1) } else { self.wanted };
+        match wanted.checked_sub(carried) {
+            None | Some(0) => Ok(wanted > 0),
+            Some(more) => self.ring.arm_after(more),
         }
         .map_err(|e| self.ring_error(e))
     }
 
-    fn ring_error(&self, source: grantway_ring::RingError) -> VifError {
+    fn ring_error(&self, source: RingError) -> VifError {
         VifError::Ring { queue: self.queue, ring: "guest receive", source }
     }
 }

@@ -2,6 +2,7 @@
 //! a burst, and lists that keep their room from turn to turn.
 
 use crate::policy::Piece;
+use grantway_netif::rx::RxRequest;
 use grantway_ports::RECV_BUFFER;
 use grantway_ring::PAGE_SIZE;
 
@@ -27,6 +28,8 @@ pub(crate) struct Scratch {
     pub tx_packets: Vec<crate::transmit::Taken>,
     /// Frames of this turn's guest receive.
     pub rx_frames: Vec<crate::receive::Given>,
+    /// Requests that this turn's guest receive took off the ring.
+    pub rx_taken: Vec<RxRequest>,
     /// Responses of this turn's guest receive, one a consumed request.
     pub rx_responses: Vec<crate::receive::Answer>,
 }
@@ -39,6 +42,7 @@ impl Scratch {
             pieces: Vec::with_capacity(RING_SLOTS),
             tx_packets: Vec::with_capacity(BURST),
             rx_frames: Vec::with_capacity(BURST),
+            rx_taken: Vec::with_capacity(RING_SLOTS),
             rx_responses: Vec::with_capacity(RING_SLOTS),
         }
     }

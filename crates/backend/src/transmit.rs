@@ -1,14 +1,15 @@
 //! Guest transmit: slots in, frames out to the port, every slot answered once.
 
 use crate::VifError;
+use crate::journal::{Journal, JournalMemory, TxOwed};
 use crate::policy::{Piece, Policy};
 use crate::scratch::{BURST, RING_SLOTS, Scratch};
 use crate::stats::VifStats;
 use grantway_hypervisor::GrantStatus;
 use grantway_netif::slots::tx::{Outcome, Parsed, TxFatal, TxRefusal, parse_tx};
-use grantway_netif::tx::status;
+use grantway_netif::tx::{TxResponse, status};
 use grantway_ports::{Port, SendError};
-use grantway_ring::{Back, RingPage};
+use grantway_ring::{Back, RingMemory, RingPage, SharedPage};
 
 /// Slots that one turn looks at: the longest chain that is followed at all,
 /// behind a burst of single ones.
@@ -23,6 +24,16 @@ pub(crate) struct Taken {
     pieces: (usize, usize),
 }
 
+impl Taken {
+    /// Its slots, as far as their answers need them.
+    fn owed(&self) -> impl Iterator<Item = TxOwed> + '_ {
+        self.parsed.responses(status::OKAY).map(|response| match response.status {
+            status::NULL => TxOwed::Extra,
+            _ => TxOwed::Request(response.id),
+        })
+    }
+}
+
 /// What a turn of one direction did.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moved {
@@ -32,15 +43,46 @@ pub(crate) struct Moved {
     pub notify: bool,
 }
 
-/// The guest's transmit ring, seen from the backend.
-pub(crate) struct Transmit {
-    ring: Back<RingPage<3>, 3>,
+/// The guest's transmit ring, seen from the backend. Generic over where ring and
+/// journal lie, so that tests can cut a turn after any write.
+pub(crate) struct Transmit<M = RingPage<3>, J = SharedPage> {
+    ring: Back<M, 3>,
     queue: u16,
+    journal: Option<Journal<J>>,
 }
 
-impl Transmit {
-    pub(crate) fn new(ring: Back<RingPage<3>, 3>, queue: u16) -> Self {
-        Self { ring, queue }
+impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
+    pub(crate) fn new(ring: Back<M, 3>, queue: u16, journal: Option<Journal<J>>) -> Self {
+        Self { ring, queue, journal }
+    }
+
+    /// Answers what a killed process had consumed and not answered: each slot
+    /// once, by its journalled id. What became of those packets nobody knows;
+    /// to send one twice would be worse than to lose it.
+    pub(crate) fn answer_owed(&mut self, owed: &[TxOwed]) -> Result<(), VifError> {
+        for slot in owed {
+            let response = match *slot {
+                TxOwed::Request(id) => TxResponse { id, status: status::OKAY },
+                TxOwed::Extra => TxResponse::NULL,
+            };
+            self.respond(response)?;
+        }
+        // The caller signals whatever this says: the killed process may have
+        // published and not signalled.
+        self.publish();
+        Ok(())
+    }
+
+    fn respond(&mut self, response: TxResponse) -> Result<(), VifError> {
+        let pushed = self.ring.push_response(response.to_words());
+        pushed.map(drop).map_err(|_| VifError::Internal("answered a slot twice"))
+    }
+
+    fn publish(&mut self) -> bool {
+        if let Some(journal) = &self.journal {
+            journal.tx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
+        }
+        self.ring.publish()
     }
 
     /// Moves at most a burst from the ring to the port.
@@ -57,11 +99,15 @@ impl Transmit {
             return Ok(Moved::default());
         }
         let (slots, fatal) = self.take(waiting, scratch);
+        if let Some(journal) = &self.journal {
+            let taken = scratch.tx_packets.iter();
+            journal.tx_consumed(self.ring.req_cons(), taken.flat_map(Taken::owed));
+        }
         policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
         self.deliver_and_answer(scratch, port, stats)?;
         port.flush()?;
         VifStats::add(&stats.tx_slots, slots as u64);
-        let moved = Moved { packets: scratch.tx_packets.len(), notify: self.ring.publish() };
+        let moved = Moved { packets: scratch.tx_packets.len(), notify: self.publish() };
         match fatal {
             // What came before the broken chain was served and answered.
             Some(source) => {
@@ -153,9 +199,7 @@ impl Transmit {
                 }
             };
             for response in taken.parsed.responses(answer) {
-                self.ring
-                    .push_response(response.to_words())
-                    .map_err(|_| VifError::Internal("answered a slot twice"))?;
+                self.respond(response)?;
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! One vif: its state in the store, and what it holds while it is connected.
 
+use crate::journal::{Identity, Journal};
 use crate::negotiate::{FrontendKeys, advertise};
 use crate::policy::Copy;
 use crate::queue::{QueueSpec, VifId};
@@ -12,6 +13,9 @@ use grantway_netif::xenbus::backend::{
 };
 use grantway_netif::{XenbusState, keys};
 use grantway_ports::{Port, PortReport};
+use grantway_ring::{SharedPage, SharedRun};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -21,6 +25,7 @@ pub(crate) struct Surroundings<'a> {
     pub store: &'a mut dyn Store,
     pub worker: &'a WorkerHandle,
     pub open_port: &'a mut OpenPort,
+    pub run_folder: &'a Path,
 }
 
 /// A vif under this backend.
@@ -51,6 +56,9 @@ impl Vif {
         let mtu = mtu.and_then(|text| text.trim().parse().ok()).unwrap_or(1500);
         let request = PortRequest {
             vif: id,
+            interface: left_off(id, around.run_folder)
+                .map(|left| left.interface)
+                .filter(|&index| index != 0),
             name: vifname.filter(|n| !n.is_empty()).unwrap_or_else(|| id.to_string()),
             mtu,
         };
@@ -59,8 +67,12 @@ impl Vif {
         let own = state(around.store, &path)?;
         let peer = state(around.store, &frontend)?;
         let online = online(around.store, &path)?;
+        let takeover = left_off(id, around.run_folder).is_some_and(|left| {
+            let keys = FrontendKeys::read(around.store, &frontend);
+            keys.is_ok_and(|keys| keys.queues.first() == Some(&left.refs))
+        });
         around.store.watch(&format!("{frontend}/{}", keys::STATE), &token(id))?;
-        let (machine, actions) = BackendMachine::start(own, peer, online, false);
+        let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
         let mut vif = Self {
             id,
             path,
@@ -139,7 +151,8 @@ impl Vif {
                     info!("{}: {state}", self.id);
                 }
                 BackendAction::Connect | BackendAction::TakeOver => {
-                    answer = Some(match self.connect(around) {
+                    let resume = action == BackendAction::TakeOver;
+                    answer = Some(match self.connect(resume, around) {
                         Ok(()) => BackendEvent::Connected,
                         Err(VifError::Platform(e @ PlatformError::Gone { .. })) => {
                             return Err(e.into());
@@ -158,6 +171,7 @@ impl Vif {
                     if let Some(Err(e)) = self.port.as_mut().map(|port| port.remove()) {
                         warn!("{}: {e}", self.id);
                     }
+                    forget(self.id, around.run_folder);
                     info!("{}: gone", self.id);
                 }
             }
@@ -168,7 +182,7 @@ impl Vif {
         }
     }
 
-    fn connect(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+    fn connect(&mut self, resume: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         let keys = FrontendKeys::read(around.store, &self.frontend)?;
         let mut port = self.port.take().ok_or(VifError::Internal("the port is in use"))?;
         if let Err(e) = port.set_offloads(keys.offloads).and_then(|()| port.set_link(true)) {
@@ -184,6 +198,9 @@ impl Vif {
                 number: number as u16,
                 refs,
                 scatter_gather: keys.scatter_gather,
+                journal: journal_page(self.id, around.run_folder),
+                resume,
+                interface: port.interface().unwrap_or(0),
                 policy: Box::new(Copy::new(Arc::clone(around.platform), self.id.domain)),
                 port,
                 stats: Arc::clone(&self.stats),
@@ -238,6 +255,39 @@ impl Vif {
     /// Its counters.
     pub fn stats(&self) -> &VifStats {
         &self.stats
+    }
+}
+
+/// A vif's journal in the run folder.
+fn journal_path(id: VifId, run_folder: &Path) -> PathBuf {
+    run_folder.join(format!("{id}.journal"))
+}
+
+/// The page of a vif's journal; none where it cannot be had, so that a
+/// successor begins anew.
+fn journal_page(id: VifId, run_folder: &Path) -> Option<SharedPage> {
+    let path = journal_path(id, run_folder);
+    match SharedRun::lasting(&path, 1) {
+        Ok(run) => run.page(0),
+        Err(e) => {
+            warn!("{id}: {}: {e}; a successor will begin anew", path.display());
+            None
+        }
+    }
+}
+
+/// Which connection a killed process left in service, if any.
+fn left_off(id: VifId, run_folder: &Path) -> Option<Identity> {
+    if !journal_path(id, run_folder).exists() {
+        return None;
+    }
+    Journal::new(journal_page(id, run_folder)?).identity()
+}
+
+fn forget(id: VifId, run_folder: &Path) {
+    match std::fs::remove_file(journal_path(id, run_folder)) {
+        Err(e) if e.kind() != ErrorKind::NotFound => warn!("{id}: journal: {e}"),
+        _ => {}
     }
 }
 

@@ -61,8 +61,7 @@ pub fn detach(args: &DetachArgs) -> Result<(), CommandError> {
 ///
 /// No host serves the folder.
 pub fn toolstack(dir: &Path) -> Result<(Arc<Domain>, Box<dyn Store>), CommandError> {
-    let host =
-        Domain::connect(dir, DomId::ZERO, Role::Service).map_err(CommandError::failed)?;
+    let host = Domain::connect(dir, DomId::ZERO, Role::Service).map_err(CommandError::failed)?;
     let store = host.store()?;
     Ok((host, store))
 }

@@ -5,7 +5,7 @@ use crate::cli::{BackendArgs, WaitModeArg};
 use crate::control::{ReportSocket, backend_socket};
 use crate::error::CommandError;
 use crate::output;
-use crate::wait::{Signals, readable};
+use crate::wait::{Ending, Signals, readable};
 use grantway_backend::{Backend, OpenPort, PortRequest, WaitMode};
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{DomId, Platform};
@@ -38,9 +38,13 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let reports = ReportSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
     let refusal = Refusal::default();
-    let mut backend =
-        Backend::start(Arc::clone(&platform), wait_mode(args.mode), opener(spec, &refusal))
-            .map_err(CommandError::failed)?;
+    let mut backend = Backend::start(
+        Arc::clone(&platform),
+        wait_mode(args.mode),
+        opener(spec, &refusal),
+        &args.host,
+    )
+    .map_err(CommandError::failed)?;
     output::line("ready")?;
     info!("serving the vifs of domain {}", args.domain);
     let mut ending: Option<Instant> = None;
@@ -50,10 +54,15 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
             return Err(CommandError::Failed(refusal));
         }
         reports.serve(|| report(&backend, platform.as_ref()));
-        if signals.came() && ending.is_none() {
-            ending = Some(Instant::now());
-            backend.shutdown().map_err(CommandError::failed)?;
-            continue;
+        match signals.came() {
+            // A successor takes over by the journals, and no guest notices.
+            Some(Ending::Leave) => return Ok(()),
+            Some(Ending::Close) if ending.is_none() => {
+                ending = Some(Instant::now());
+                backend.shutdown().map_err(CommandError::failed)?;
+                continue;
+            }
+            _ => {}
         }
         let timeout = match ending {
             Some(since) if backend.is_empty() || since.elapsed() > FAREWELL => return Ok(()),
@@ -95,8 +104,11 @@ fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
     let refusal = Rc::clone(refusal);
     Box::new(move |request: &PortRequest| -> Result<Box<dyn Port>, PortError> {
         let PortSpec::Tap { name } = &spec else { return spec.open() };
+        // What a killed process left may have another name by now.
+        let left = request.interface.and_then(Tap::name_of);
+        let name = left.or_else(|| name.clone()).unwrap_or_else(|| request.name.clone());
         let tap = Tap::open(&TapConfig {
-            name: Some(name.clone().unwrap_or_else(|| request.name.clone())),
+            name: Some(name),
             offloads: TapOffloads::NONE,
             persist: Some(true),
             mtu: Some(request.mtu),

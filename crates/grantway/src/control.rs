@@ -22,8 +22,15 @@ impl ReportSocket {
     ///
     /// # Errors
     ///
-    /// The folder cannot be written.
+    /// A living process listens there (`AddrInUse`), or the folder cannot be
+    /// written.
     pub fn bind(path: &Path) -> std::io::Result<Self> {
+        if UnixStream::connect(path).is_ok() {
+            return Err(std::io::Error::new(
+                ErrorKind::AddrInUse,
+                "another process serves this already; stop it first",
+            ));
+        }
         match std::fs::remove_file(path) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
             _ => {}

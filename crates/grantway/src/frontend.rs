@@ -48,8 +48,8 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let socket = frontend_socket(&args.host, args.domain, args.devid);
     let reports = ReportSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
-    let mut vif =
-        Vif::open(Arc::clone(&platform), args.devid, Wishes::default()).map_err(CommandError::failed)?;
+    let mut vif = Vif::open(Arc::clone(&platform), args.devid, Wishes::default())
+        .map_err(CommandError::failed)?;
     let mut port = open_port(args, &mut vif)?;
     port.set_link(false).map_err(CommandError::failed)?;
     output::line("ready")?;
@@ -171,7 +171,7 @@ impl Bridge {
                 warn!("{failure}");
             }
             reports.serve(|| self.report());
-            if signals.came() && ending.is_none() {
+            if signals.came().is_some() && ending.is_none() {
                 ending = Some(Instant::now());
                 self.vif.shutdown().map_err(CommandError::failed)?;
                 continue;

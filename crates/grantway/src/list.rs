@@ -20,7 +20,8 @@ pub fn run(args: &ListArgs) -> Result<(), CommandError> {
     let vifs = device::list(store.as_mut())?;
     let tables = host.host_tables()?;
     if args.json {
-        let mut value = json!({ "vifs": vifs.iter().map(|v| vif_json(v, &tables)).collect::<Vec<_>>() });
+        let mut value =
+            json!({ "vifs": vifs.iter().map(|v| vif_json(v, &tables)).collect::<Vec<_>>() });
         if args.tables {
             value["tables"] = serde_json::to_value(&tables).map_err(CommandError::failed)?;
         }
@@ -38,9 +39,8 @@ pub fn run(args: &ListArgs) -> Result<(), CommandError> {
 }
 
 fn vif_table(vifs: &[VifRow], tables: &Tables) -> Table {
-    let headings = [
-        "domain#", "devid#", "mac", "vifname", "backend", "frontend", "pid#", "bridge", "mtu#",
-    ];
+    let headings =
+        ["domain#", "devid#", "mac", "vifname", "backend", "frontend", "pid#", "bridge", "mtu#"];
     let mut table = Table::new(&headings);
     for row in vifs {
         table.row([
@@ -79,8 +79,19 @@ fn vif_json(row: &VifRow, tables: &Tables) -> Value {
 /// What the host holds, domain by domain.
 fn host_tables(tables: &Tables) -> String {
     let headings = [
-        "domain#", "name", "pid#", "boot#", "services", "unbound#", "bound#", "grants#", "held#",
-        "reached by", "stores#", "nodes#", "watches#",
+        "domain#",
+        "name",
+        "pid#",
+        "boot#",
+        "services",
+        "unbound#",
+        "bound#",
+        "grants#",
+        "held#",
+        "reached by",
+        "stores#",
+        "nodes#",
+        "watches#",
     ];
     let mut table = Table::new(&headings);
     for domain in &tables.domains {

@@ -7,7 +7,7 @@
 //!   [`toolstack`].
 //! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report;
 //!   [`wait`]: what they wait on.
-//! - [`demo`], [`bench`]: the path at work, and measured; [`table`].
+//! - [`demo`], [`mod@bench`]: the path at work, and measured; [`table`].
 #![forbid(unsafe_code)]
 
 mod attach;

@@ -70,7 +70,8 @@ mod tests {
         let mut table = Table::new(&["size#", "policy", "Mpps#"]);
         table.row(["64", "copy", "2.5"]);
         table.row(["1500", "persistent", "11.25"]);
-        let expected = "size  policy       Mpps\n  64  copy          2.5\n1500  persistent  11.25\n";
+        let expected =
+            "size  policy       Mpps\n  64  copy          2.5\n1500  persistent  11.25\n";
         assert_eq!(table.to_string(), expected);
     }
 

@@ -2,8 +2,11 @@
 
 use crate::error::CommandError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Waits until one of the descriptors is readable, or `lifeline` is hung up, or
@@ -30,9 +33,20 @@ pub fn readable(
     }
 }
 
+/// How a command is told to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// SIGTERM, as a service manager sends it: go, and leave what a successor
+    /// takes over.
+    Leave,
+    /// SIGINT, as a person sends it: close what is open.
+    Close,
+}
+
 /// SIGINT and SIGTERM, as a descriptor.
 pub struct Signals {
     read: UnixStream,
+    term: Arc<AtomicBool>,
 }
 
 impl Signals {
@@ -45,11 +59,14 @@ impl Signals {
         let failed = |e: std::io::Error| CommandError::Failed(format!("signals: {e}"));
         let (read, write) = UnixStream::pair().map_err(failed)?;
         read.set_nonblocking(true).map_err(failed)?;
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let term = Arc::new(AtomicBool::new(false));
+        // Before the descriptor, so that who is woken by it sees the flag.
+        signal_hook::flag::register(SIGTERM, Arc::clone(&term)).map_err(failed)?;
+        for signal in [SIGINT, SIGTERM] {
             let write = write.try_clone().map_err(failed)?;
             signal_hook::low_level::pipe::register(signal, write).map_err(failed)?;
         }
-        Ok(Self { read })
+        Ok(Self { read, term })
     }
 
     /// Readable once a signal came.
@@ -57,9 +74,13 @@ impl Signals {
         self.read.as_fd()
     }
 
-    /// Whether one came since the last call.
-    pub fn came(&self) -> bool {
+    /// Which came since the last call, if any.
+    pub fn came(&self) -> Option<Ending> {
         let mut buffer = [0; 16];
-        matches!(rustix::io::read(&self.read, &mut buffer), Ok(n) if n > 0)
+        match rustix::io::read(&self.read, &mut buffer) {
+            Ok(n) if n > 0 && self.term.load(Ordering::Acquire) => Some(Ending::Leave),
+            Ok(n) if n > 0 => Some(Ending::Close),
+            _ => None,
+        }
     }
 }

@@ -109,6 +109,10 @@ impl<P: Port> Port for Mirror<P> {
         self.inner.remove()
     }
 
+    fn interface(&self) -> Option<u32> {
+        self.inner.interface()
+    }
+
     fn checked(&self) -> Option<CheckReport> {
         self.inner.checked()
     }

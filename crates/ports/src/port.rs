@@ -101,6 +101,12 @@ pub trait Port: Send {
         Ok(())
     }
 
+    /// The index of the network interface behind the port, where there is one:
+    /// it stays when the interface is renamed.
+    fn interface(&self) -> Option<u32> {
+        None
+    }
+
     /// What became of numbered test frames, for a port that judges them.
     fn checked(&self) -> Option<CheckReport> {
         None

@@ -18,6 +18,7 @@ use grantway_netif::Offload;
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
+    net::netdevice::{index_to_name, name_to_index},
 };
 
 pub use error::TapError;
@@ -131,6 +132,14 @@ impl Tap {
             tap.set_up(true)?;
         }
         Ok(tap)
+    }
+
+    /// The name that the interface of this index has by now, in the caller's
+    /// network namespace; `None` where it is gone.
+    #[must_use]
+    pub fn name_of(interface: u32) -> Option<String> {
+        let socket = link::control_socket().ok()?;
+        index_to_name(socket, interface).ok()
     }
 
     /// What the reading side takes now.
@@ -338,6 +347,10 @@ impl Port for Tap {
 
     fn remove(&mut self) -> Result<(), PortError> {
         Ok(self.set_persist(false)?)
+    }
+
+    fn interface(&self) -> Option<u32> {
+        name_to_index(&self.control, &self.name).ok()
     }
 }
 

@@ -17,12 +17,16 @@
 //! is the business of `grantway-netif`.
 #![no_std]
 extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
 
 pub mod access;
 pub mod back;
 mod copy;
 pub mod error;
 pub mod front;
+#[cfg(feature = "std")]
+mod lasting;
 pub mod memory;
 pub mod page;
 

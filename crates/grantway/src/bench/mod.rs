@@ -43,8 +43,21 @@ fn run_packets(args: &PacketsArgs) -> Result<(), CommandError> {
 /// The figures of several points, one a line.
 pub fn table(rows: &[Measured]) -> Table {
     let mut table = Table::new(&[
-        "policy", "direction", "bytes#", "burst#", "Mpps#", "Gbit/s#", "lost#", "PPI#", "SPI#",
-        "PPN#", "SPN#", "grant ops/pkt#", "notifies/pkt#", "host", "state",
+        "policy",
+        "direction",
+        "bytes#",
+        "burst#",
+        "Mpps#",
+        "Gbit/s#",
+        "lost#",
+        "PPI#",
+        "SPI#",
+        "PPN#",
+        "SPN#",
+        "grant ops/pkt#",
+        "notifies/pkt#",
+        "host",
+        "state",
     ]);
     for row in rows {
         let ratio = |value: Option<f64>| value.map_or("-".to_string(), |v| format!("{v:.1}"));

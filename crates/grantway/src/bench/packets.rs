@@ -188,7 +188,9 @@ pub fn measure(point: &Point, progress: &mut dyn FnMut(f64)) -> Result<Measured,
     // The state that held longest, a stable one if there was any.
     by_state.sort_by(|a, b| {
         let stable = |state: State| state != State::Changed;
-        (stable(b.0), b.1.seconds).partial_cmp(&(stable(a.0), a.1.seconds)).unwrap_or_else(|| a.0.cmp(&b.0))
+        (stable(b.0), b.1.seconds)
+            .partial_cmp(&(stable(a.0), a.1.seconds))
+            .unwrap_or_else(|| a.0.cmp(&b.0))
     });
     let (state, sum) = by_state.first().copied().unwrap_or((State::Changed, Tally::default()));
     if sum.packets == 0 {

@@ -150,7 +150,8 @@ impl Rig {
             args.extend(["--cpu", &backend_cpu]);
         }
         let backend = Part::start("backend", &args)?;
-        let mut args = vec!["frontend", "--host", &path, "--domain", "1", "--devid", "0", "--port", guest];
+        let mut args =
+            vec!["frontend", "--host", &path, "--domain", "1", "--devid", "0", "--port", guest];
         if plan.cpus.is_some() {
             args.extend(["--cpu", &guest_cpu]);
         }

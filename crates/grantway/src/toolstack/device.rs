@@ -432,10 +432,7 @@ fn row(store: &mut dyn Store, vif: VifId) -> Result<Option<VifRow>, Error> {
 }
 
 /// A `state` node; one that holds no state counts as Unknown.
-fn state(
-    store: &mut (impl StoreOps + ?Sized),
-    path: &str,
-) -> Result<Option<XenbusState>, Error> {
+fn state(store: &mut (impl StoreOps + ?Sized), path: &str) -> Result<Option<XenbusState>, Error> {
     let text = store.read_text(path)?;
     Ok(text.map(|t| XenbusState::from_store(t.as_bytes()).unwrap_or_default()))
 }

@@ -14,7 +14,9 @@ pub struct Mac([u8; 6]);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MacError {
     /// Not six pairs of hexadecimal digits.
-    #[error("mac={found:?}: expected six pairs of hexadecimal digits with colons between, such as 00:16:3e:00:00:01")]
+    #[error(
+        "mac={found:?}: expected six pairs of hexadecimal digits with colons between, such as 00:16:3e:00:00:01"
+    )]
     Form {
         /// What was found.
         found: String,
@@ -26,7 +28,9 @@ pub enum MacError {
         found: String,
     },
     /// All zero.
-    #[error("mac={found}: no address; write one such as 00:16:3e:00:00:01, or leave mac out for a random one")]
+    #[error(
+        "mac={found}: no address; write one such as 00:16:3e:00:00:01, or leave mac out for a random one"
+    )]
     Zero {
         /// What was found.
         found: String,

@@ -24,7 +24,9 @@ pub struct Rate {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
     /// Not of the form.
-    #[error("rate={found:?}: expected NUMBER, K, M or G or nothing, b (bits) or B (bytes), /s, such as 10Mb/s")]
+    #[error(
+        "rate={found:?}: expected NUMBER, K, M or G or nothing, b (bits) or B (bytes), /s, such as 10Mb/s"
+    )]
     Form {
         /// What was found.
         found: String,
@@ -48,7 +50,9 @@ pub enum RateError {
         limit: u64,
     },
     /// Less than a byte in an interval, which would never let a packet pass.
-    #[error("rate={found:?}: less than one byte in {interval} us, expected at least one; raise the rate or the interval")]
+    #[error(
+        "rate={found:?}: less than one byte in {interval} us, expected at least one; raise the rate or the interval"
+    )]
     Nothing {
         /// What was found.
         found: String,

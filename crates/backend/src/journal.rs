@@ -1,0 +1,267 @@
+//! What a successor must know of a queue when this process is killed: one page
+//! that outlives it, written before the ring is.
+//!
+//! The ring alone does not say enough: it holds how far responses were
+//! published, not how far requests were consumed, and a response overwrites the
+//! request that it answers. So before a request is acted on, the journal holds
+//! what is needed to answer it, and that it was consumed; and before responses
+//! are published, how far they will be.
+//!
+//! A process is killed between two instructions, and what it wrote before that
+//! point is in memory: the order of writes in the program is all that counts
+//! here, and the copies of [`SharedPage`] keep it.
+
+use crate::queue::QueueRefs;
+use grantway_hypervisor::{GrantRef, Port};
+use grantway_netif::rx::RxRequest;
+use grantway_ring::{PAGE_SIZE, SharedPage};
+
+/// Slots of either ring.
+const SLOTS: usize = 256;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"GWj1");
+const AT_IDENTITY: usize = 4;
+const AT_IN_SERVICE: usize = 60;
+const AT_TRANSMIT: usize = 64;
+const AT_RECEIVE: usize = 128;
+const AT_TX_SLOTS: usize = 1024;
+const AT_RX_SLOTS: usize = 2048;
+const _: () = assert!(AT_TX_SLOTS + SLOTS * 4 <= AT_RX_SLOTS);
+const _: () = assert!(AT_RX_SLOTS + SLOTS * 8 <= PAGE_SIZE);
+
+/// In a guest transmit slot of the journal: an extra, which is answered without
+/// an id.
+const EXTRA: u32 = 1 << 16;
+/// In place of an event channel that there is none of.
+const NONE: u32 = u32::MAX;
+
+/// Where a journal lies. Generic so that tests can cut a run after any write.
+pub(crate) trait JournalMemory: Send {
+    /// Writes bytes at an offset of the page.
+    fn put(&self, offset: usize, bytes: &[u8]);
+    /// Reads bytes at an offset of the page.
+    fn get(&self, offset: usize, bytes: &mut [u8]);
+}
+
+impl JournalMemory for SharedPage {
+    fn put(&self, offset: usize, bytes: &[u8]) {
+        let done = self.write(offset, bytes);
+        debug_assert!(done.is_ok(), "every offset is below a page by construction");
+    }
+
+    fn get(&self, offset: usize, bytes: &mut [u8]) {
+        let done = self.read(offset, bytes);
+        debug_assert!(done.is_ok(), "every offset is below a page by construction");
+    }
+}
+
+/// Whose journal it is: the rings and channels of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// What the frontend published for the queue.
+    pub refs: QueueRefs,
+    /// The interface behind the vif, whatever its name is by now; 0 for none.
+    pub interface: u32,
+}
+
+impl Identity {
+    fn words(self) -> [u32; 5] {
+        [
+            self.refs.tx_ring.0,
+            self.refs.rx_ring.0,
+            self.refs.tx_event.0,
+            self.refs.rx_event.map_or(NONE, |port| port.0),
+            self.interface,
+        ]
+    }
+
+    fn from_words([tx_ring, rx_ring, tx_event, rx_event, interface]: [u32; 5]) -> Self {
+        let refs = QueueRefs {
+            tx_ring: GrantRef(tx_ring),
+            rx_ring: GrantRef(rx_ring),
+            tx_event: Port(tx_event),
+            rx_event: (rx_event != NONE).then_some(Port(rx_event)),
+        };
+        Self { refs, interface }
+    }
+}
+
+/// One consumed guest transmit slot, as far as its answer needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TxOwed {
+    /// A request, by its id.
+    Request(u16),
+    /// An extra.
+    Extra,
+}
+
+/// How far one ring was when its process was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Indices {
+    /// Requests consumed.
+    consumed: u32,
+    /// Responses published before the last publication, and after it. The ring
+    /// shows one of the two, or it was tampered with.
+    published: [u32; 2],
+}
+
+/// Where a successor takes a ring up: requests consumed, responses published,
+/// and what is owed in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Resume<T> {
+    /// Requests consumed.
+    pub consumed: u32,
+    /// Responses published, as the ring shows.
+    pub published: u32,
+    /// The consumed and unanswered slots, in ring order.
+    pub owed: Vec<T>,
+}
+
+/// The journal does not fit what the ring shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the ring shows {found} responses published, and the journal allows {} or {}",
+    allowed[0], allowed[1]
+)]
+pub struct Tampered {
+    /// What the ring shows.
+    pub found: u32,
+    /// What it showed before and after our last publication.
+    pub allowed: [u32; 2],
+}
+
+/// The journal of one queue.
+pub(crate) struct Journal<J = SharedPage> {
+    memory: J,
+}
+
+impl<J: JournalMemory> Journal<J> {
+    /// A journal in this page, whatever the page holds.
+    pub fn new(memory: J) -> Self {
+        Self { memory }
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        let mut bytes = [0; 4];
+        self.memory.get(at, &mut bytes);
+        u32::from_ne_bytes(bytes)
+    }
+
+    fn set_word(&self, at: usize, value: u32) {
+        self.memory.put(at, &value.to_ne_bytes());
+    }
+
+    /// Begins a connection whose rings stand at these indices.
+    pub fn begin(&self, identity: Identity, transmit: u32, receive: u32) {
+        self.set_word(AT_IN_SERVICE, 0);
+        self.set_word(0, MAGIC);
+        for (at, word) in identity.words().into_iter().enumerate() {
+            self.set_word(AT_IDENTITY + 4 * at, word);
+        }
+        for (base, index) in [(AT_TRANSMIT, transmit), (AT_RECEIVE, receive)] {
+            for at in 0..3 {
+                self.set_word(base + 4 * at, index);
+            }
+        }
+        self.set_word(AT_IN_SERVICE, 1);
+    }
+
+    /// Ends a connection: nobody may take it up any more.
+    pub fn end(&self) {
+        self.set_word(AT_IN_SERVICE, 0);
+    }
+
+    /// Whose journal it is, if a connection was in service.
+    pub fn identity(&self) -> Option<Identity> {
+        let in_service = self.word(0) == MAGIC && self.word(AT_IN_SERVICE) == 1;
+        let words = std::array::from_fn(|at| self.word(AT_IDENTITY + 4 * at));
+        in_service.then(|| Identity::from_words(words))
+    }
+
+    /// Guest transmit: these slots, from index `first` on, are consumed.
+    pub fn tx_consumed(&self, first: u32, slots: impl Iterator<Item = TxOwed>) {
+        let mut index = first;
+        for slot in slots {
+            let word = match slot {
+                TxOwed::Request(id) => u32::from(id),
+                TxOwed::Extra => EXTRA,
+            };
+            self.set_word(AT_TX_SLOTS + 4 * (index as usize % SLOTS), word);
+            index = index.wrapping_add(1);
+        }
+        self.set_word(AT_TRANSMIT, index);
+    }
+
+    /// Guest receive: these requests, from index `first` on, are consumed.
+    pub fn rx_consumed(&self, first: u32, requests: impl Iterator<Item = RxRequest>) {
+        let mut index = first;
+        for request in requests {
+            let at = AT_RX_SLOTS + 8 * (index as usize % SLOTS);
+            self.set_word(at, u32::from(request.id));
+            self.set_word(at + 4, request.gref);
+            index = index.wrapping_add(1);
+        }
+        self.set_word(AT_RECEIVE, index);
+    }
+
+    /// Guest transmit: responses are about to be published up to `to`.
+    pub fn tx_publishing(&self, from: u32, to: u32) {
+        self.publishing(AT_TRANSMIT, from, to);
+    }
+
+    /// Guest receive: responses are about to be published up to `to`.
+    pub fn rx_publishing(&self, from: u32, to: u32) {
+        self.publishing(AT_RECEIVE, from, to);
+    }
+
+    fn publishing(&self, base: usize, from: u32, to: u32) {
+        // In this order the ring is always at one of the two.
+        self.set_word(base + 4, from);
+        self.set_word(base + 8, to);
+    }
+
+    fn indices(&self, base: usize) -> Indices {
+        Indices { consumed: self.word(base), published: [self.word(base + 4), self.word(base + 8)] }
+    }
+
+    /// Where to take the guest transmit ring up, which shows `published`.
+    ///
+    /// # Errors
+    ///
+    /// [`Tampered`].
+    pub fn resume_transmit(&self, published: u32) -> Result<Resume<TxOwed>, Tampered> {
+        self.resume(AT_TRANSMIT, published, |index| {
+            match self.word(AT_TX_SLOTS + 4 * (index as usize % SLOTS)) {
+                EXTRA => TxOwed::Extra,
+                id => TxOwed::Request(id as u16),
+            }
+        })
+    }
+
+    /// Where to take the guest receive ring up, which shows `published`.
+    ///
+    /// # Errors
+    ///
+    /// [`Tampered`].
+    pub fn resume_receive(&self, published: u32) -> Result<Resume<RxRequest>, Tampered> {
+        self.resume(AT_RECEIVE, published, |index| {
+            let at = AT_RX_SLOTS + 8 * (index as usize % SLOTS);
+            RxRequest { id: self.word(at) as u16, gref: self.word(at + 4) }
+        })
+    }
+
+    fn resume<T>(
+        &self,
+        base: usize,
+        published: u32,
+        slot: impl Fn(u32) -> T,
+    ) -> Result<Resume<T>, Tampered> {
+        let indices = self.indices(base);
+        let owed = indices.consumed.wrapping_sub(published);
+        if !indices.published.contains(&published) || owed as usize > SLOTS {
+            return Err(Tampered { found: published, allowed: indices.published });
+        }
+        let owed = (0..owed).map(|n| slot(published.wrapping_add(n))).collect();
+        Ok(Resume { consumed: indices.consumed, published, owed })
+    }
+}

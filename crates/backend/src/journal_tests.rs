@@ -1,0 +1,419 @@
+//! A kill after each single write - to the journal, to a slot, to an index -
+//! and a successor that takes over from what is in memory then.
+//!
+//! A turn runs against memory that logs its writes. For every prefix of the
+//! log, the memory as it was after that prefix is rebuilt, a successor takes
+//! over, and both ends go on: every request must be answered exactly once, by
+//! its own id, no packet may be sent twice, and no bytes may be taken from
+//! anything but a request.
+
+use crate::journal::{Identity, Journal, JournalMemory};
+use crate::policy::{Piece, Policy};
+use crate::queue::QueueRefs;
+use crate::receive::Receive;
+use crate::scratch::Scratch;
+use crate::stats::VifStats;
+use crate::transmit::Transmit;
+use grantway_hypervisor::{Error, GrantRef, GrantStatus, Port as EventPort};
+use grantway_netif::rx::RxRequest;
+use grantway_netif::slots::rx::{RxOutcome, parse_rx};
+use grantway_netif::slots::tx::{TxFragment, write_tx};
+use grantway_netif::tx::{TxResponse, status};
+use grantway_netif::{Checksum, Gso, GsoKind, Offload};
+use grantway_ports::{Counters, FrameMeta, Port, PortError, SendError};
+use grantway_ring::{Back, Front, Index, PAGE_SIZE, RingMemory};
+use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+const SLOTS: u32 = 256;
+
+#[derive(Debug, Clone)]
+struct Memory {
+    indices: [u32; 4],
+    slots: Vec<[u32; 3]>,
+    journal: Vec<u8>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Write {
+    Slot(u32, [u32; 3]),
+    Index(usize, u32),
+    Journal(usize, Vec<u8>),
+    /// Not memory, but order: a frame left through the port.
+    Sent(Vec<u8>),
+}
+
+impl Memory {
+    fn new() -> Self {
+        let slots = vec![[0; 3]; SLOTS as usize];
+        Self { indices: [0; 4], slots, journal: vec![0; PAGE_SIZE] }
+    }
+
+    fn apply(&mut self, write: &Write) {
+        match write {
+            Write::Slot(index, words) => self.slots[(index % SLOTS) as usize] = *words,
+            Write::Index(which, value) => self.indices[*which] = *value,
+            Write::Journal(at, bytes) => {
+                self.journal[*at..*at + bytes.len()].copy_from_slice(bytes);
+            }
+            Write::Sent(_) => {}
+        }
+    }
+}
+
+/// Memory and the log of what was written to it, shared by all who look.
+#[derive(Clone)]
+struct Logged(Arc<Mutex<(Memory, Vec<Write>)>>);
+
+impl Logged {
+    fn over(memory: Memory) -> Self {
+        Self(Arc::new(Mutex::new((memory, Vec::new()))))
+    }
+
+    fn write(&self, write: Write) {
+        let mut inner = self.0.lock().unwrap();
+        inner.0.apply(&write);
+        inner.1.push(write);
+    }
+
+    fn memory(&self) -> Memory {
+        self.0.lock().unwrap().0.clone()
+    }
+
+    fn take_log(&self) -> Vec<Write> {
+        std::mem::take(&mut self.0.lock().unwrap().1)
+    }
+}
+
+fn place(index: Index) -> usize {
+    match index {
+        Index::ReqProd => 0,
+        Index::ReqEvent => 1,
+        Index::RspProd => 2,
+        Index::RspEvent => 3,
+    }
+}
+
+impl<const W: usize> RingMemory<W> for Logged {
+    fn slots(&self) -> u32 {
+        SLOTS
+    }
+
+    fn load(&self, index: Index) -> u32 {
+        self.0.lock().unwrap().0.indices[place(index)]
+    }
+
+    fn store(&self, index: Index, value: u32) {
+        self.write(Write::Index(place(index), value));
+    }
+
+    fn read_slot(&self, index: u32) -> [u32; W] {
+        let slot = self.0.lock().unwrap().0.slots[(index % SLOTS) as usize];
+        std::array::from_fn(|word| slot[word])
+    }
+
+    fn write_slot(&self, index: u32, words: [u32; W]) {
+        let slot = std::array::from_fn(|word| words.get(word).copied().unwrap_or(0));
+        self.write(Write::Slot(index, slot));
+    }
+
+    fn clear(&self) {
+        self.0.lock().unwrap().0 = Memory::new();
+    }
+}
+
+impl JournalMemory for Logged {
+    fn put(&self, offset: usize, bytes: &[u8]) {
+        self.write(Write::Journal(offset, bytes.to_vec()));
+    }
+
+    fn get(&self, offset: usize, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.0.lock().unwrap().0.journal[offset..offset + bytes.len()]);
+    }
+}
+
+/// A guest's pages: page `gref` is filled with the gref's low byte.
+struct Pages {
+    granted: BTreeSet<u32>,
+    stored: Vec<(u32, Vec<u8>)>,
+}
+
+impl Policy for Pages {
+    fn name(&self) -> &'static str {
+        "test"
+    }
+
+    fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
+        for piece in pieces {
+            assert!(self.granted.contains(&piece.gref.0), "took {} from no request", piece.gref);
+            let at = piece.at as usize;
+            arena[at..at + usize::from(piece.len)].fill(piece.gref.0 as u8);
+            piece.status = GrantStatus::OKAY;
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
+        for piece in pieces {
+            assert!(self.granted.contains(&piece.gref.0), "wrote {} of no request", piece.gref);
+            let at = piece.at as usize;
+            let bytes = arena[at..at + usize::from(piece.len)].to_vec();
+            self.stored.push((piece.gref.0, bytes));
+            piece.status = GrantStatus::OKAY;
+        }
+        Ok(())
+    }
+}
+
+/// Logs what is sent, and has frames to receive.
+struct Wire {
+    log: Logged,
+    frames: VecDeque<Vec<u8>>,
+    counters: Counters,
+}
+
+impl Port for Wire {
+    fn send(&mut self, frame: &[u8], _: Offload) -> Result<(), SendError> {
+        self.log.write(Write::Sent(frame.to_vec()));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
+        let Some(frame) = self.frames.pop_front() else { return Ok(None) };
+        buf[..frame.len()].copy_from_slice(&frame);
+        Ok(Some(FrameMeta { len: frame.len(), offload: Offload::default() }))
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn always_ready(&self) -> bool {
+        !self.frames.is_empty()
+    }
+
+    fn name(&self) -> &str {
+        "wire"
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+fn wire(log: &Logged, frames: Vec<Vec<u8>>) -> Wire {
+    Wire { log: log.clone(), frames: frames.into(), counters: Counters::default() }
+}
+
+fn identity() -> Identity {
+    let refs = QueueRefs {
+        tx_ring: GrantRef(8),
+        rx_ring: GrantRef(9),
+        tx_event: EventPort(1),
+        rx_event: None,
+    };
+    Identity { refs, interface: 7 }
+}
+
+/// Packets of 1, 2 and 3 slots, some with an extra, whose pages are `ids`.
+fn transmit_requests(front: &mut Front<Logged, 3>, ids: std::ops::Range<u16>) {
+    let mut ids = ids.peekable();
+    let mut pages = 1;
+    while ids.peek().is_some() {
+        let fragments: Vec<TxFragment> = ids
+            .by_ref()
+            .take(pages)
+            .map(|id| TxFragment { gref: 1000 + u32::from(id), offset: 0, size: 100, id })
+            .collect();
+        let gso = (pages == 2).then_some(Gso { kind: GsoKind::Tcpv4, size: 50 });
+        let checksum = if gso.is_some() { Checksum::Partial } else { Checksum::Unknown };
+        let mut slots = arrayvec::ArrayVec::new();
+        let len = 100 * fragments.len() as u16;
+        write_tx(&fragments, len, Offload { checksum, gso }, None, None, &mut slots).unwrap();
+        assert_eq!(front.push_batch(&slots), slots.len());
+        pages = pages % 3 + 1;
+    }
+}
+
+#[test]
+fn transmit_taken_over_after_any_write() {
+    const START: u32 = u32::MAX - 40;
+    const FIRST: u16 = 30;
+    const ALL: u16 = 60;
+    let logged = Logged::over(Memory::new());
+    {
+        let mut inner = logged.0.lock().unwrap();
+        inner.0.indices = [START, START.wrapping_add(1), START, START.wrapping_add(1)];
+    }
+    let journal = Journal::new(logged.clone());
+    journal.begin(identity(), START, 0);
+    let mut front = Front::<_, 3>::attach(logged.clone(), START, START).unwrap();
+    let back = Back::<_, 3>::attach(logged.clone(), START, START).unwrap();
+    let mut transmit = Transmit::new(back, 0, Some(Journal::new(logged.clone())));
+    let granted: BTreeSet<u32> = (0..ALL).map(|id| 1000 + u32::from(id)).collect();
+    let pages = || Pages { granted: granted.clone(), stored: Vec::new() };
+    let (mut scratch, stats) = (Scratch::new(), VifStats::default());
+    let mut port = wire(&logged, Vec::new());
+    // One burst that goes well, so that the journal is not fresh.
+    transmit_requests(&mut front, 0..FIRST);
+    let _ = front.publish();
+    transmit.turn(&mut scratch, &mut pages(), &mut port, &stats).unwrap();
+    transmit_requests(&mut front, FIRST..ALL);
+    let _ = front.publish();
+    let before = logged.memory();
+    logged.take_log();
+    transmit.turn(&mut scratch, &mut pages(), &mut port, &stats).unwrap();
+    let log = logged.take_log();
+    assert!(log.len() > 80, "the turn wrote {} times", log.len());
+
+    let front_at = (front.req_prod_published(), START);
+    let packets = sent(&log).len();
+    for cut in 0..=log.len() {
+        let mut memory = before.clone();
+        log[..cut].iter().for_each(|write| memory.apply(write));
+        let then = Logged::over(memory);
+        let journal = Journal::new(then.clone());
+        assert_eq!(journal.identity(), Some(identity()));
+        let published = RingMemory::<3>::load(&then, Index::RspProd);
+        let resume = journal.resume_transmit(published).unwrap();
+        let back = Back::<_, 3>::attach(then.clone(), resume.consumed, published).unwrap();
+        let mut successor = Transmit::new(back, 0, Some(journal));
+        successor.answer_owed(&resume.owed).unwrap();
+        successor.turn(&mut scratch, &mut pages(), &mut wire(&then, Vec::new()), &stats).unwrap();
+
+        let mut front = Front::<_, 3>::attach(then.clone(), front_at.0, front_at.1).unwrap();
+        let mut answered = Vec::new();
+        let mut extras = 0;
+        while let Some((_, words)) = front.pop().unwrap() {
+            let response = TxResponse::from_words(words);
+            match response.status {
+                status::NULL => extras += 1,
+                status::OKAY => answered.push(response.id),
+                other => panic!("status {other} after a cut at {cut}"),
+            }
+        }
+        answered.sort_unstable();
+        assert_eq!(answered, (0..ALL).collect::<Vec<_>>(), "cut at {cut}");
+        assert_eq!(extras, 10, "cut at {cut}");
+        let mut frames = sent(&log[..cut]);
+        frames.extend(sent(&then.take_log()));
+        let distinct: BTreeSet<_> = frames.iter().cloned().collect();
+        assert_eq!(distinct.len(), frames.len(), "a frame went out twice, cut at {cut}");
+        assert!(frames.len() <= packets);
+    }
+}
+
+fn sent(log: &[Write]) -> Vec<Vec<u8>> {
+    log.iter()
+        .filter_map(|write| match write {
+            Write::Sent(frame) => Some(frame.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Frames of 1, 2 and 3 pages, each byte its frame's number.
+fn frames(numbers: std::ops::Range<u8>) -> Vec<Vec<u8>> {
+    numbers.map(|n| vec![n; 100 + PAGE_SIZE * (usize::from(n) % 3)]).collect()
+}
+
+#[test]
+fn receive_taken_over_after_any_write() {
+    const START: u32 = u32::MAX - 40;
+    const POSTED: u16 = 120;
+    let logged = Logged::over(Memory::new());
+    {
+        let mut inner = logged.0.lock().unwrap();
+        inner.0.indices = [START, START.wrapping_add(1), START, START.wrapping_add(1)];
+    }
+    Journal::new(logged.clone()).begin(identity(), 0, START);
+    let mut front = Front::<_, 2>::attach(logged.clone(), START, START).unwrap();
+    for id in 0..POSTED {
+        front.push(RxRequest { id, gref: 1000 + u32::from(id) }.to_words()).unwrap();
+    }
+    let _ = front.publish();
+    let granted: BTreeSet<u32> = (0..POSTED).map(|id| 1000 + u32::from(id)).collect();
+    let pages = || Pages { granted: granted.clone(), stored: Vec::new() };
+    let back = Back::<_, 2>::attach(logged.clone(), START, START).unwrap();
+    let journal = Some(Journal::new(logged.clone()));
+    let mut receive = Receive::new(back, 0, true, journal, Vec::new());
+    let (mut scratch, stats) = (Scratch::new(), VifStats::default());
+    receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(0..9)), &stats).unwrap();
+    let before = logged.memory();
+    logged.take_log();
+    receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(9..21)), &stats).unwrap();
+    let log = logged.take_log();
+    assert!(log.len() > 60, "the turn wrote {} times", log.len());
+
+    for cut in 0..=log.len() {
+        let mut memory = before.clone();
+        log[..cut].iter().for_each(|write| memory.apply(write));
+        let then = Logged::over(memory);
+        let journal = Journal::new(then.clone());
+        let published = RingMemory::<2>::load(&then, Index::RspProd);
+        let resume = journal.resume_receive(published).unwrap();
+        let back = Back::<_, 2>::attach(then.clone(), resume.consumed, published).unwrap();
+        let mut successor = Receive::new(back, 0, true, Some(journal), resume.owed);
+        let mut later = pages();
+        successor.turn(&mut scratch, &mut later, &mut wire(&then, frames(21..40)), &stats).unwrap();
+
+        // The guest sees whole frames, each in pages that it posted, each page
+        // at the index where it was posted.
+        let prod = RingMemory::<2>::load(&then, Index::ReqProd);
+        let mut front = Front::<_, 2>::attach(then.clone(), prod, START).unwrap();
+        let mut words = [[0; 2]; SLOTS as usize];
+        let seen = front.peek_batch(&mut words).unwrap();
+        let mut at = 0;
+        let mut lengths = Vec::new();
+        while let Some(parsed) = parse_rx(&words[at..seen]).unwrap() {
+            let RxOutcome::Packet(packet) = parsed.outcome else {
+                panic!("a refused frame after a cut at {cut}");
+            };
+            for fragment in &packet.fragments {
+                assert_eq!(usize::from(fragment.id), at + fragment.slot, "cut at {cut}");
+            }
+            lengths.push(packet.len);
+            at += parsed.slots;
+        }
+        let published_before = published != START.wrapping_add(18);
+        let first: Vec<usize> = frames(0..9).iter().map(Vec::len).collect();
+        assert_eq!(lengths[..9], first[..], "cut at {cut}");
+        let mut rest: Vec<usize> = Vec::new();
+        if published_before {
+            rest.extend(frames(9..21).iter().map(Vec::len));
+        }
+        rest.extend(frames(21..40).iter().map(Vec::len));
+        assert_eq!(lengths[9..], rest[..], "cut at {cut}");
+        assert_eq!(
+            later.stored.len(),
+            frames(21..40).iter().map(|f| f.len().div_ceil(PAGE_SIZE)).sum()
+        );
+    }
+}
+
+#[test]
+fn a_ring_that_was_tampered_with_is_refused() {
+    let logged = Logged::over(Memory::new());
+    let journal = Journal::new(logged);
+    journal.begin(identity(), 100, 100);
+    journal.tx_publishing(100, 110);
+    for published in [99, 101, 109, 111, 0, u32::MAX] {
+        assert!(journal.resume_transmit(published).is_err(), "{published}");
+    }
+    assert!(journal.resume_transmit(100).is_ok());
+}
+
+#[test]
+fn an_ended_journal_belongs_to_nobody() {
+    let journal = Journal::new(Logged::over(Memory::new()));
+    assert_eq!(journal.identity(), None);
+    journal.begin(identity(), 5, 6);
+    assert_eq!(journal.identity(), Some(identity()));
+    journal.end();
+    assert_eq!(journal.identity(), None);
+}
