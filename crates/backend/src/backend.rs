@@ -10,7 +10,7 @@ use grantway_hypervisor::{DomId, Error as PlatformError, Platform, Store};
 use grantway_ports::{Port, PortError, PortReport};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use tracing::warn;
@@ -27,6 +27,20 @@ pub struct PortRequest {
     /// The interface that a killed process left behind for the vif, by its
     /// index: a script may have renamed it.
     pub interface: Option<u32>,
+    /// Whether a hotplug script names the interface, joins it to a bridge and
+    /// sets it up.
+    pub scripted: bool,
+}
+
+/// How a backend serves.
+#[derive(Debug, Clone)]
+pub struct BackendConfig {
+    /// How workers wait.
+    pub mode: WaitMode,
+    /// Where the journals lie, by which a successor takes over.
+    pub run_folder: PathBuf,
+    /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
+    pub hotplug: bool,
 }
 
 /// Opens the port of a vif.
@@ -58,7 +72,7 @@ pub struct Backend {
     /// Vifs that could not be opened; tried again when their folder was gone.
     refused: BTreeSet<VifId>,
     open_port: OpenPort,
-    run_folder: PathBuf,
+    config: BackendConfig,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
     // Last, so that the vifs' ports outlive no worker.
@@ -68,22 +82,22 @@ pub struct Backend {
 impl Backend {
     /// Watches `backend/vif` of the platform's domain and takes up every vif
     /// found there. What a killed process left in service goes on, by the
-    /// journals in `run_folder`; nobody else may serve the same domain.
+    /// journals in the run folder; nobody else may serve the same domain.
     ///
     /// # Errors
     ///
     /// The platform or the store is not to be had.
     pub fn start(
         platform: Arc<dyn Platform>,
-        mode: WaitMode,
+        config: BackendConfig,
         open_port: OpenPort,
-        run_folder: &Path,
     ) -> Result<Self, PlatformError> {
         let mut store = platform.store()?;
         let base = format!("/local/domain/{}/backend/vif", platform.domain());
         let (sender, notices) = channel();
         let bell = Arc::new(eventfd()?);
-        let worker = WorkerHandle::start(Arc::clone(&platform), mode, sender, Arc::clone(&bell))?;
+        let worker =
+            WorkerHandle::start(Arc::clone(&platform), config.mode, sender, Arc::clone(&bell))?;
         // Fires at once, which is the first look.
         store.watch(&base, VIFS_TOKEN)?;
         Ok(Self {
@@ -93,7 +107,7 @@ impl Backend {
             vifs: BTreeMap::new(),
             refused: BTreeSet::new(),
             open_port,
-            run_folder: run_folder.to_owned(),
+            config,
             notices,
             bell,
             worker,
@@ -218,7 +232,8 @@ impl Backend {
                 store: self.store.as_mut(),
                 worker: &self.worker,
                 open_port: &mut self.open_port,
-                run_folder: &self.run_folder,
+                run_folder: &self.config.run_folder,
+                hotplug: self.config.hotplug,
             };
             Vif::open(id, path.clone(), &mut around)
         };
@@ -248,7 +263,8 @@ impl Backend {
             store: self.store.as_mut(),
             worker: &self.worker,
             open_port: &mut self.open_port,
-            run_folder: &self.run_folder,
+            run_folder: &self.config.run_folder,
+            hotplug: self.config.hotplug,
         };
         let acted = act(vif, &mut around);
         if vif.is_gone() {

@@ -29,6 +29,17 @@ pub enum VifError {
         /// What was found.
         source: grantway_netif::slots::tx::TxFatal,
     },
+    /// A driver of the kernel serves the vif.
+    #[error(
+        "the kernel's driver {driver} holds {name}; detach the vif, `rmmod xen-netback` and keep \
+         it away (`grantway doctor` says how), then attach it again"
+    )]
+    Claimed {
+        /// The device on the kernel's xen-backend bus.
+        name: String,
+        /// The driver.
+        driver: String,
+    },
     /// The ring does not fit the journal of the process that served it before.
     #[error(transparent)]
     Tampered(#[from] Tampered),

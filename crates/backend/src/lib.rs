@@ -28,7 +28,7 @@ mod transmit;
 mod vif;
 mod worker;
 
-pub use backend::{Backend, OpenPort, PortRequest, VifReport};
+pub use backend::{Backend, BackendConfig, OpenPort, PortRequest, VifReport};
 pub use error::VifError;
 pub use journal::Tampered;
 pub use negotiate::MAX_QUEUES;

@@ -26,6 +26,8 @@ pub(crate) struct Surroundings<'a> {
     pub worker: &'a WorkerHandle,
     pub open_port: &'a mut OpenPort,
     pub run_folder: &'a Path,
+    /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
+    pub hotplug: bool,
 }
 
 /// A vif under this backend.
@@ -51,41 +53,65 @@ impl Vif {
             found: "nothing".into(),
             expected: "the path of the frontend",
         })?;
-        let vifname = around.store.read_text(&format!("{path}/{}", keys::VIFNAME))?;
-        let mtu = around.store.read_text(&format!("{path}/{}", keys::MTU))?;
-        let mtu = mtu.and_then(|text| text.trim().parse().ok()).unwrap_or(1500);
-        let request = PortRequest {
-            vif: id,
-            interface: left_off(id, around.run_folder)
-                .map(|left| left.interface)
-                .filter(|&index| index != 0),
-            name: vifname.filter(|n| !n.is_empty()).unwrap_or_else(|| id.to_string()),
-            mtu,
-        };
-        let mut port = (around.open_port)(&request)?;
-        port.set_link(false)?;
         let own = state(around.store, &path)?;
         let peer = state(around.store, &frontend)?;
         let online = online(around.store, &path)?;
-        let takeover = left_off(id, around.run_folder).is_some_and(|left| {
+        let left = left_off(id, around.run_folder);
+        let takeover = left.is_some_and(|left| {
             let keys = FrontendKeys::read(around.store, &frontend);
             keys.is_ok_and(|keys| keys.queues.first() == Some(&left.refs))
         });
-        around.store.watch(&format!("{frontend}/{}", keys::STATE), &token(id))?;
         let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
-        let mut vif = Self {
-            id,
-            path,
-            frontend,
-            machine,
-            port: Some(port),
-            served: None,
-            stats: Arc::default(),
-        };
+        let mut vif =
+            Self { id, path, frontend, machine, port: None, served: None, stats: Arc::default() };
+        if vif.is_gone() {
+            // On its way out: a toolstack is about to remove the folder.
+            return Ok(vif);
+        }
+        if around.hotplug {
+            kernel_keeps_off(id)?;
+        }
+        let request = vif.port_request(left, around)?;
+        let mut port = (around.open_port)(&request)?;
+        if !takeover {
+            port.set_link(false)?;
+        }
+        vif.port = Some(port);
+        around.store.watch(&format!("{}/{}", vif.frontend, keys::STATE), &token(id))?;
         vif.carry_out(actions, around)?;
-        // No hotplug script is to be waited for on this platform.
-        vif.feed(BackendEvent::HotplugDone, around)?;
+        vif.look_for_hotplug(around)?;
         Ok(vif)
+    }
+
+    /// What the port is to be: on Xen always `vif<D>.<N>`, which the hotplug
+    /// script renames, joins to its bridge and sets up; without scripts, by the
+    /// name that the toolstack asked for.
+    fn port_request(
+        &self,
+        left: Option<Identity>,
+        around: &mut Surroundings<'_>,
+    ) -> Result<PortRequest, VifError> {
+        let mut text = |key| around.store.read_text(&format!("{}/{key}", self.path));
+        let vifname = text(keys::VIFNAME)?.filter(|name| !name.is_empty());
+        let mtu = text(keys::MTU)?.and_then(|text| text.trim().parse().ok());
+        let own_name = self.id.to_string();
+        Ok(PortRequest {
+            vif: self.id,
+            name: if around.hotplug { own_name } else { vifname.unwrap_or(own_name) },
+            mtu: mtu.unwrap_or(1500),
+            interface: left.map(|left| left.interface).filter(|&index| index != 0),
+            scripted: around.hotplug,
+        })
+    }
+
+    /// Tells the machine once the hotplug script is done, or that there is none
+    /// to be waited for.
+    fn look_for_hotplug(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        let mut text = |key| around.store.read_text(&format!("{}/{key}", self.path));
+        let done = !around.hotplug
+            || text(keys::SCRIPT)?.is_none()
+            || text(keys::HOTPLUG_STATUS)?.as_deref().map(str::trim) == Some("connected");
+        if done { self.feed(BackendEvent::HotplugDone, around) } else { Ok(()) }
     }
 
     /// Reads its nodes again and acts on what they hold now.
@@ -96,6 +122,7 @@ impl Vif {
         self.feed(BackendEvent::Online(online), around)?;
         self.feed(BackendEvent::Own(own), around)?;
         self.feed(BackendEvent::Peer(peer), around)?;
+        self.look_for_hotplug(around)?;
         if peer == Some(XenbusState::Connected) && self.keys_changed(around)? {
             self.feed(BackendEvent::KeysChanged, around)?;
         }
@@ -172,6 +199,7 @@ impl Vif {
                         warn!("{}: {e}", self.id);
                     }
                     forget(self.id, around.run_folder);
+                    self.clear_hotplug(around)?;
                     info!("{}: gone", self.id);
                 }
             }
@@ -180,6 +208,17 @@ impl Vif {
             Some(event) => self.feed(event, around),
             None => Ok(()),
         }
+    }
+
+    /// Takes the script's word away, so that a later vif of the same name waits
+    /// for its own.
+    fn clear_hotplug(&self, around: &mut Surroundings<'_>) -> Result<(), PlatformError> {
+        let path = format!("{}/{}", self.path, keys::HOTPLUG_STATUS);
+        if around.hotplug && around.store.read_text(&path)?.is_some() {
+            // The toolstack may be removing the folder at this moment.
+            let _ = around.store.remove(&path);
+        }
+        Ok(())
     }
 
     fn connect(&mut self, resume: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
@@ -256,6 +295,15 @@ impl Vif {
     pub fn stats(&self) -> &VifStats {
         &self.stats
     }
+}
+
+/// Refuses a vif that a driver of the kernel holds: both would answer it.
+fn kernel_keeps_off(id: VifId) -> Result<(), VifError> {
+    let name = format!("vif-{}-{}", id.domain, id.devid);
+    let driver = Path::new("/sys/bus/xen-backend/devices").join(&name).join("driver");
+    let Ok(target) = std::fs::read_link(driver) else { return Ok(()) };
+    let driver = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Err(VifError::Claimed { name, driver })
 }
 
 /// A vif's journal in the run folder.

@@ -10,7 +10,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use grantway_hypervisor::{DomId, EventChannels, Platform, Released, Store, transaction};
+use grantway_hypervisor::{
+    DomId, Error, EventChannels, Platform, Released, Store, StoreErrno, transaction,
+};
 use grantway_netif::keys;
 use grantway_netif::xenbus::frontend::{
     FrontendAction, FrontendActions, FrontendEvent, FrontendMachine,
@@ -118,7 +120,7 @@ impl Vif {
                 OWN_TOKEN => FrontendEvent::Own(state(self.store.as_mut(), &self.path)?),
                 CARRIER_TOKEN => {
                     let path = format!("{}/{}", self.backend_path, keys::CARRIER);
-                    let carrier = self.store.read_text(&path)?;
+                    let carrier = peek(self.store.as_mut(), &path)?;
                     self.carrier = carrier.is_none_or(|text| text.trim() != "0");
                     continue;
                 }
@@ -328,7 +330,7 @@ impl Vif {
         );
         let mut queue = match made {
             Ok(queue) => queue,
-            Err(e @ grantway_hypervisor::Error::Gone { .. }) => return Err(e.into()),
+            Err(e @ Error::Gone { .. }) => return Err(e.into()),
             Err(e) => {
                 self.failure = Some(e.into());
                 return Ok(FrontendEvent::ConnectFailed);
@@ -340,7 +342,7 @@ impl Vif {
         self.queues.push(queue);
         match publish(self.store.as_mut(), &self.path, &refs, self.wishes) {
             Ok(()) => Ok(FrontendEvent::Published),
-            Err(e @ grantway_hypervisor::Error::Gone { .. }) => Err(e.into()),
+            Err(e @ Error::Gone { .. }) => Err(e.into()),
             Err(e) => {
                 self.failure = Some(e.into());
                 Ok(FrontendEvent::ConnectFailed)
@@ -414,7 +416,7 @@ impl Vif {
     ///
     /// The store is gone.
     pub fn backend_error(&mut self) -> Result<Option<String>, VifError> {
-        Ok(self.store.read_text(&format!("{}/error", self.backend_path))?)
+        Ok(peek(self.store.as_mut(), &format!("{}/error", self.backend_path))?)
     }
 }
 
@@ -424,11 +426,17 @@ impl Drop for Vif {
     }
 }
 
+/// The value of a node that may be gone. Once a folder of the backend's is gone,
+/// its parents are none of ours to read, and the store says so instead.
+fn peek(store: &mut dyn Store, path: &str) -> Result<Option<String>, Error> {
+    match store.read_text(path) {
+        Err(Error::Store { errno: StoreErrno::Eacces, .. }) => Ok(None),
+        other => other,
+    }
+}
+
 /// The state below a folder; a node that holds no state counts as unknown.
-fn state(
-    store: &mut dyn Store,
-    path: &str,
-) -> Result<Option<XenbusState>, grantway_hypervisor::Error> {
-    let text = store.read_text(&format!("{path}/{}", keys::STATE))?;
+fn state(store: &mut dyn Store, path: &str) -> Result<Option<XenbusState>, Error> {
+    let text = peek(store, &format!("{path}/{}", keys::STATE))?;
     Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))
 }

@@ -89,10 +89,7 @@ impl StoreErrno {
     /// Xen's own client takes it.
     #[must_use]
     pub fn from_wire(name: &[u8]) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|e| e.as_str().as_bytes() == name)
-            .unwrap_or(Self::Einval)
+        Self::ALL.into_iter().find(|e| e.as_str().as_bytes() == name).unwrap_or(Self::Einval)
     }
 }
 

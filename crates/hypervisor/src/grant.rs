@@ -199,12 +199,7 @@ impl CopyOp {
     /// A copy that is still to be done.
     #[must_use]
     pub fn new(source: CopySide, dest: CopySide, len: u16) -> Self {
-        Self {
-            source,
-            dest,
-            len,
-            status: GrantStatus::GENERAL_ERROR,
-        }
+        Self { source, dest, len, status: GrantStatus::GENERAL_ERROR }
     }
 }
 

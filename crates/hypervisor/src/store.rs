@@ -81,10 +81,7 @@ pub trait StoreOps {
     fn read_text(&mut self, path: &str) -> Result<Option<String>, Error> {
         match self.read(path) {
             Ok(value) => Ok(Some(String::from_utf8_lossy(&value).into_owned())),
-            Err(Error::Store {
-                errno: StoreErrno::Enoent,
-                ..
-            }) => Ok(None),
+            Err(Error::Store { errno: StoreErrno::Enoent, .. }) => Ok(None),
             Err(e) => Err(e),
         }
     }
@@ -160,10 +157,7 @@ pub fn transaction<T>(
         };
         match store.end(true) {
             Ok(()) => return Ok(value),
-            Err(Error::Store {
-                errno: StoreErrno::Eagain,
-                ..
-            }) if tries < 100 => tries += 1,
+            Err(Error::Store { errno: StoreErrno::Eagain, .. }) if tries < 100 => tries += 1,
             Err(e) => return Err(e),
         }
     }

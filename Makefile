@@ -1,0 +1,44 @@
+# What there is to do. `make` alone prints the targets.
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+GRANTWAY := $(TARGET)/release/grantway
+# What a guest without std links.
+NO_STD := -p grantway-netif -p grantway-ring -p grantway-hypervisor -p grantway-frontend
+BARE := x86_64-unknown-none
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench check no-std
+
+help: ## print the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: ## the whole path at work on this machine: neither Xen nor root needed
+	cargo build --release -p grantway
+	$(GRANTWAY) demo
+
+test: ## all tests; those with TAPs need root
+	@scripts/setup-debian
+	cargo test --workspace
+	RUSTFLAGS="--cfg loom" cargo test -p grantway-ring --test loom --release --target-dir $(TARGET)/loom
+
+bench: ## packets a second, both directions, three sizes
+	cargo build --release -p grantway
+	@scripts/bench $(GRANTWAY)
+
+check: ## format, lints, documentation, licences
+	cargo fmt --all --check
+	cargo fmt --manifest-path tests/no_std/Cargo.toml --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	scripts/check-licences
+
+no-std: ## the guest's side without std: built, and run against a mock
+	cargo clippy --manifest-path tests/no_std/Cargo.toml --target-dir $(TARGET)/no-std -- -D warnings
+	cargo run -q --manifest-path tests/no_std/Cargo.toml --target-dir $(TARGET)/no-std
+	@if rustup target list --installed 2>/dev/null | grep -qx $(BARE) \
+	    || rustup target add $(BARE) >/dev/null 2>&1; then \
+	  echo "cargo build $(NO_STD) --target $(BARE)"; \
+	  cargo build $(NO_STD) --target $(BARE); \
+	else \
+	  echo "no-std: not built for $(BARE), which is not installed (rustup target add $(BARE))"; \
+	fi

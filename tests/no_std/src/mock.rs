@@ -1,0 +1,294 @@
+//! A platform in one process: grants are pages of the heap, the store is a
+//! map, and an event is a counter.
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::{RefCell, RefMut};
+use core::time::Duration;
+use grantway_hypervisor::{
+    Access, CopyOp, CounterSnapshot, DomId, Error, EventChannels, GrantRef, Granted, Granter,
+    Mapper, Permission, Platform, Port, Released, Revoke, Store, StoreErrno, StoreOps, WatchEvent,
+};
+use grantway_ring::{SharedPage, SharedRun};
+
+/// The guest's domain.
+pub const GUEST: DomId = DomId(1);
+
+/// What both ends reach.
+#[derive(Default)]
+pub struct World {
+    nodes: BTreeMap<String, Vec<u8>>,
+    watches: Vec<WatchEvent>,
+    fired: Vec<WatchEvent>,
+    grants: BTreeMap<u32, SharedPage>,
+    ports: BTreeMap<u32, Signals>,
+    last_port: u32,
+}
+
+/// One event channel.
+#[derive(Default)]
+struct Signals {
+    to_backend: u64,
+    to_guest: u64,
+    /// Those of `to_guest` that the guest took in.
+    seen: u64,
+}
+
+impl World {
+    /// A node's value.
+    pub fn read(&self, path: &str) -> Option<String> {
+        self.nodes.get(path).map(|value| String::from_utf8_lossy(value).into_owned())
+    }
+
+    /// Sets a node; the watches above it fire.
+    pub fn write(&mut self, path: &str, value: &str) {
+        self.nodes.insert(path.to_owned(), value.as_bytes().to_vec());
+        self.fire(path);
+    }
+
+    /// Removes a node and all below it; their watches fire.
+    pub fn remove(&mut self, path: &str) {
+        let gone = |node: &str| {
+            node.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let paths: Vec<_> = self.nodes.keys().filter(|node| gone(node)).cloned().collect();
+        for path in paths {
+            self.nodes.remove(&path);
+            self.fire(&path);
+        }
+    }
+
+    fn fire(&mut self, path: &str) {
+        let above = |watch: &&WatchEvent| {
+            let rest = path.strip_prefix(watch.path.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let path = path.to_owned();
+        let fired: Vec<_> = (self.watches.iter().filter(above))
+            .map(|watch| WatchEvent { path: path.clone(), token: watch.token.clone() })
+            .collect();
+        self.fired.extend(fired);
+    }
+
+    /// The page behind a grant, as the backend maps it.
+    pub fn page(&self, gref: u32) -> Option<SharedPage> {
+        self.grants.get(&gref).cloned()
+    }
+
+    /// Grants in force.
+    pub fn granted(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// Signals the guest.
+    pub fn signal_guest(&mut self, port: u32) {
+        self.ports.entry(port).or_default().to_guest += 1;
+    }
+
+    /// How often the guest signalled.
+    pub fn signals_to_backend(&self, port: u32) -> u64 {
+        self.ports.get(&port).map_or(0, |signals| signals.to_backend)
+    }
+}
+
+/// A value of the one thread that there is.
+#[derive(Default)]
+struct OneThread(RefCell<World>);
+
+// SAFETY: this program never starts a second thread.
+unsafe impl Send for OneThread {}
+// SAFETY: as above.
+unsafe impl Sync for OneThread {}
+
+/// The platform, and the guest's connections to it.
+#[derive(Clone, Default)]
+pub struct Mock(Arc<OneThread>);
+
+impl Mock {
+    /// What is behind it, for a moment.
+    pub fn world(&self) -> RefMut<'_, World> {
+        self.0.0.borrow_mut()
+    }
+}
+
+impl Granter for Mock {
+    fn grant(&self, peer: DomId, pages: usize, _: Access) -> Result<Granted, Error> {
+        let run = SharedRun::private(pages);
+        let mut world = self.world();
+        let mut grefs = Vec::new();
+        for page in (0..pages).filter_map(|at| run.page(at)) {
+            let last = world.grants.keys().next_back().copied();
+            let gref = last.map_or(GrantRef::FIRST_FREE, |last| last + 1);
+            world.grants.insert(gref, page);
+            grefs.push(GrantRef(gref));
+        }
+        Ok(Granted { run, grefs, peer })
+    }
+
+    fn revoke(&self, gref: GrantRef) -> Revoke {
+        match self.world().grants.remove(&gref.0) {
+            Some(_) => Revoke::Revoked,
+            None => Revoke::Unknown,
+        }
+    }
+
+    fn release(&self, granted: Granted) -> Released {
+        let mut released = Released::default();
+        for gref in granted.grefs {
+            match self.revoke(gref) {
+                Revoke::Revoked => released.revoked += 1,
+                Revoke::StillMapped | Revoke::Unknown => released.deferred += 1,
+            }
+        }
+        released
+    }
+}
+
+fn no(what: &'static str) -> Error {
+    Error::Protocol { what, found: "a guest".to_string(), expected: "a backend" }
+}
+
+impl Mapper for Mock {
+    fn map(&self, _: DomId, _: &[GrantRef], _: Access) -> Result<SharedRun, Error> {
+        Err(no("grant map"))
+    }
+
+    fn copy(&self, _: &mut [u8], _: &mut [CopyOp]) -> Result<(), Error> {
+        Err(no("grant copy"))
+    }
+}
+
+impl Platform for Mock {
+    fn domain(&self) -> DomId {
+        GUEST
+    }
+
+    fn host(&self) -> &'static str {
+        "mock"
+    }
+
+    fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn store(&self) -> Result<Box<dyn Store>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn counters(&self) -> CounterSnapshot {
+        CounterSnapshot::default()
+    }
+}
+
+impl EventChannels for Mock {
+    fn alloc_unbound(&mut self, _: DomId) -> Result<Port, Error> {
+        let mut world = self.world();
+        world.last_port += 1;
+        let port = world.last_port;
+        world.ports.insert(port, Signals::default());
+        Ok(Port(port))
+    }
+
+    fn bind_interdomain(&mut self, _: DomId, _: Port) -> Result<Port, Error> {
+        Err(no("bind"))
+    }
+
+    fn close(&mut self, port: Port) {
+        self.world().ports.remove(&port.0);
+    }
+
+    fn notify(&mut self, port: Port) -> Result<(), Error> {
+        let why = "not a port of ours";
+        match self.world().ports.get_mut(&port.0) {
+            Some(signals) => signals.to_backend += 1,
+            None => return Err(Error::Event { domain: GUEST, port, why }),
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, port: Port) -> u64 {
+        self.world().ports.get(&port.0).map_or(0, |signals| signals.to_guest)
+    }
+
+    fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error> {
+        for (port, signals) in &mut self.world().ports {
+            if signals.seen != signals.to_guest {
+                signals.seen = signals.to_guest;
+                fired(Port(*port));
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, port: Port, _: u64, _: Option<Duration>) -> Result<u64, Error> {
+        // Nobody else runs, so nothing can come while we wait.
+        Ok(self.count(port))
+    }
+}
+
+impl StoreOps for Mock {
+    fn read(&mut self, path: &str) -> Result<Vec<u8>, Error> {
+        let value = self.world().nodes.get(path).cloned();
+        value.ok_or_else(|| Error::Store {
+            what: "read",
+            path: path.to_owned(),
+            errno: StoreErrno::Enoent,
+        })
+    }
+
+    fn write(&mut self, path: &str, value: &[u8]) -> Result<(), Error> {
+        self.world().write(path, &String::from_utf8_lossy(value));
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &str) -> Result<(), Error> {
+        self.world().remove(path);
+        Ok(())
+    }
+
+    fn list(&mut self, path: &str) -> Result<Vec<String>, Error> {
+        let world = self.world();
+        let below =
+            world.nodes.keys().filter_map(|node| node.strip_prefix(path)?.strip_prefix('/'));
+        let mut names: Vec<_> = below.filter_map(|rest| rest.split('/').next()).collect();
+        names.dedup();
+        Ok(names.into_iter().map(ToOwned::to_owned).collect())
+    }
+
+    fn set_permissions(&mut self, _: &str, _: &[Permission]) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl Store for Mock {
+    // One thread: whatever happens between begin and end is alone.
+    fn begin(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn end(&mut self, _: bool) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn watch(&mut self, path: &str, token: &str) -> Result<(), Error> {
+        let watch = WatchEvent { path: path.to_owned(), token: token.to_owned() };
+        let mut world = self.world();
+        world.watches.push(watch.clone());
+        world.fired.push(watch);
+        Ok(())
+    }
+
+    fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error> {
+        self.world().watches.retain(|watch| watch.path != path || watch.token != token);
+        Ok(())
+    }
+
+    fn next_event(&mut self) -> Result<Option<WatchEvent>, Error> {
+        let mut world = self.world();
+        Ok(if world.fired.is_empty() { None } else { Some(world.fired.remove(0)) })
+    }
+}
