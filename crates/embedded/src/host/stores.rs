@@ -15,9 +15,6 @@ use std::collections::BTreeMap;
 /// Store connections of one guest, at most.
 const CONNECTIONS_MAX: u32 = 64;
 
-/// A number that no domain has.
-const NOBODY: DomId = DomId(DomId::FIRST_RESERVED);
-
 /// Bytes read at once.
 const READ: usize = 4096;
 
@@ -65,10 +62,6 @@ impl Stores {
 
     /// A domain that boots.
     pub(super) fn introduce(&mut self, domain: DomId) {
-        if domain != DomId::ZERO && self.server.is_introduced(domain) {
-            // It booted before.
-            self.tell_watchers();
-        }
         self.server.introduce(domain);
     }
 
@@ -77,7 +70,7 @@ impl Stores {
     /// on its behalf, so that their backends go back to waiting.
     pub(super) fn leave(&mut self, epoll: &OwnedFd, domain: DomId) {
         self.disconnect_all(epoll, domain);
-        self.tell_watchers();
+        self.server.retire(domain);
         let vifs = format!("/local/domain/{domain}/device/vif");
         for vif in self.server.list(&vifs).unwrap_or_default() {
             let path = format!("{vifs}/{vif}/state");
@@ -87,15 +80,6 @@ impl Stores {
                 Ok(_) => told(self.server.write(&path, b"6"), "closing a vif"),
             }
         }
-    }
-
-    /// Fires `@introduceDomain` and `@releaseDomain` for a domain that keeps its
-    /// nodes over a boot. The server releases a domain only together with them;
-    /// so a number that is never a domain's comes and goes. Whoever watches
-    /// looks for itself.
-    fn tell_watchers(&mut self) {
-        self.server.introduce(NOBODY);
-        self.server.release(NOBODY);
     }
 
     /// A domain that is made.

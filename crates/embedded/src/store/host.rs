@@ -13,6 +13,14 @@ impl Server {
         }
     }
 
+    /// Says that a domain's process is gone and may boot again: its nodes stay,
+    /// and `@releaseDomain` fires if it was known. End its connections first.
+    pub fn retire(&mut self, domain: DomId) {
+        if self.introduced.remove(&domain) {
+            self.tell_special(RELEASE);
+        }
+    }
+
     /// Forgets a domain that has died: its nodes go with all below them, its
     /// entries go from the permissions of others, and `@releaseDomain` fires if
     /// it was known. End its connections first.
@@ -51,9 +59,7 @@ impl Server {
                 *permissions = without(domain, permissions).into();
             }
         }
-        if self.introduced.remove(&domain) {
-            self.tell_special(RELEASE);
-        }
+        self.retire(domain);
     }
 
     /// Whether a domain is known. Domain 0 always is.
