@@ -5,10 +5,11 @@ use crate::cli::{BackendArgs, WaitModeArg};
 use crate::control::{ReportSocket, backend_socket};
 use crate::error::CommandError;
 use crate::output;
+use crate::place::Place;
 use crate::wait::{Ending, Signals, readable};
-use grantway_backend::{Backend, OpenPort, PortRequest, WaitMode};
-use grantway_embedded::{Domain, Role};
-use grantway_hypervisor::{DomId, Platform};
+use grantway_backend::{Backend, BackendConfig, OpenPort, PortRequest, WaitMode};
+use grantway_embedded::Role;
+use grantway_hypervisor::Platform;
 use grantway_ports::{Port, PortError, PortSpec, Tap, TapConfig, TapError, TapOffloads};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
@@ -31,22 +32,24 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
     }
-    let domain = Domain::connect(&args.host, DomId(args.domain), Role::Service)
-        .map_err(CommandError::failed)?;
-    let platform: Arc<dyn Platform> = Arc::clone(&domain) as _;
-    let socket = backend_socket(&args.host, args.domain);
+    let place = match &args.host {
+        Some(dir) => Place::embedded(dir, args.domain.unwrap_or(0), Role::Service)?,
+        None => Place::xen(&args.run_dir)?,
+    };
+    let platform = Arc::clone(&place.platform);
+    let socket = backend_socket(&place.run_folder, platform.domain().0);
     let reports = ReportSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
     let refusal = Refusal::default();
-    let mut backend = Backend::start(
-        Arc::clone(&platform),
-        wait_mode(args.mode),
-        opener(spec, &refusal),
-        &args.host,
-    )
+    let config = BackendConfig {
+        mode: wait_mode(args.mode),
+        run_folder: place.run_folder.clone(),
+        hotplug: place.is_xen(),
+    };
+    let mut backend = Backend::start(Arc::clone(&platform), config, opener(spec, &refusal))
     .map_err(CommandError::failed)?;
     output::line("ready")?;
-    info!("serving the vifs of domain {}", args.domain);
+    info!("serving the vifs of domain {}", platform.domain());
     let mut ending: Option<Instant> = None;
     loop {
         backend.step().map_err(CommandError::failed)?;
@@ -69,20 +72,11 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
             Some(_) => Some(Duration::from_millis(50)),
             None => None,
         };
-        if !domain.host_is_alive() {
-            return Err(host_gone(&domain));
-        }
+        place.check()?;
         let [store, bell] = backend.descriptors();
         let own = [store, bell, reports.descriptor(), signals.descriptor()];
-        readable(&own, domain.host_descriptor(), timeout)?;
+        readable(&own, place.lifeline(), timeout)?;
     }
-}
-
-/// The line for a host that ended under us.
-pub fn host_gone(domain: &Domain) -> CommandError {
-    CommandError::failed(grantway_hypervisor::Error::Gone {
-        what: format!("the embedded host at {}", domain.dir().display()),
-    })
 }
 
 /// The waiting mode that was asked for, or the one that fits the machine.
@@ -111,9 +105,10 @@ fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
             name: Some(name),
             offloads: TapOffloads::NONE,
             persist: Some(true),
-            mtu: Some(request.mtu),
+            // What a script sets it sets itself.
+            mtu: (!request.scripted).then_some(request.mtu),
             mac: None,
-            up: true,
+            up: !request.scripted,
         });
         match tap {
             Ok(tap) => Ok(Box::new(tap)),

@@ -174,16 +174,25 @@ pub enum WaitModeArg {
 /// `grantway backend`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Without --host it runs on Xen, in dom0 or in a driver domain, in place of the
+kernel's xen-netback; each vif gets a TAP that the hotplug script sets up.
+
 Ports: tap[:NAME], null, check, generator[:size=N,rate=N,burst=N,flows=N,count=N],
 pcap:in=FILE,out=FILE. A TAP without a name is named as its vif asks.
-Prints `ready` once it serves, and serves until SIGTERM or SIGINT.
+Prints `ready` once it serves. SIGTERM leaves the vifs to a successor, which
+takes over without any guest noticing, as it does after a kill; SIGINT closes
+them.
 
 Example:
+  grantway backend
   grantway backend --host /tmp/gw --port null --mode busy --cpu 0")]
 pub struct BackendArgs {
-    /// Folder of the embedded host.
+    /// Folder of the embedded host; on Xen where missing.
     #[arg(long, value_name = "DIR")]
-    pub host: PathBuf,
+    pub host: Option<PathBuf>,
+    /// Folder of sockets and journals on Xen.
+    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
+    pub run_dir: PathBuf,
     /// What each vif is bridged to.
     #[arg(long, value_name = "SPEC", default_value = "tap")]
     pub port: String,
@@ -197,9 +206,9 @@ pub struct BackendArgs {
     /// Run on this processor only.
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
-    /// The domain that serves.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
-    pub domain: u16,
+    /// The domain of the embedded host that serves; 0 where missing.
+    #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
+    pub domain: Option<u16>,
 }
 
 /// `grantway frontend`.

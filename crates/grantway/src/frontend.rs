@@ -1,16 +1,17 @@
 //! `grantway frontend`: a vif in user space, bridged to a TAP or another port.
 
-use crate::backend::{host_gone, numbers, port_report, wait_mode};
+use crate::backend::{numbers, port_report, wait_mode};
 use crate::bench::probe::pin;
 use crate::cli::FrontendArgs;
 use crate::control::{ReportSocket, frontend_socket};
 use crate::error::CommandError;
 use crate::output;
+use crate::place::Place;
 use crate::wait::{Signals, readable};
 use grantway_backend::WaitMode;
-use grantway_embedded::{Domain, Role};
+use grantway_embedded::Role;
 use grantway_frontend::{SendError, Vif, VifStatus, Wishes};
-use grantway_hypervisor::{DomId, Platform};
+use grantway_hypervisor::Platform;
 use grantway_netif::Offload;
 use grantway_ports::{
     Port, PortReport, PortSpec, RECV_BUFFER, SendError as PortSendError, Tap, TapConfig,
@@ -42,9 +43,8 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
     }
-    let domain = Domain::connect(&args.host, DomId(args.domain), Role::Guest)
-        .map_err(CommandError::failed)?;
-    let platform: Arc<dyn Platform> = Arc::clone(&domain) as _;
+    let place = Place::embedded(&args.host, args.domain, Role::Guest)?;
+    let platform = Arc::clone(&place.platform);
     let socket = frontend_socket(&args.host, args.domain, args.devid);
     let reports = ReportSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
@@ -64,7 +64,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
         linked: false,
         drops: Drops::default(),
     };
-    bridge.run(&domain, &signals, &reports)
+    bridge.run(&place, &signals, &reports)
 }
 
 fn open_port(args: &FrontendArgs, vif: &mut Vif) -> Result<Box<dyn Port>, CommandError> {
@@ -130,7 +130,7 @@ struct Bridge {
 impl Bridge {
     fn run(
         &mut self,
-        domain: &Domain,
+        place: &Place,
         signals: &Signals,
         reports: &ReportSocket,
     ) -> Result<(), CommandError> {
@@ -148,9 +148,7 @@ impl Bridge {
                 continue;
             }
             looked = Instant::now();
-            if !domain.host_is_alive() {
-                return Err(host_gone(domain));
-            }
+            place.check()?;
             match self.vif.store_changed().map_err(CommandError::failed)? {
                 VifStatus::Connected => self.link(self.vif.carrier())?,
                 VifStatus::Waiting => self.link(false)?,
@@ -187,7 +185,7 @@ impl Bridge {
             } else {
                 failed_at.map(|_| REST)
             };
-            self.sleep(domain, signals, reports, timeout)?;
+            self.sleep(place, signals, reports, timeout)?;
             self.vif.take_events().map_err(CommandError::failed)?;
         }
     }
@@ -300,7 +298,7 @@ impl Bridge {
 
     fn sleep(
         &mut self,
-        domain: &Domain,
+        place: &Place,
         signals: &Signals,
         reports: &ReportSocket,
         timeout: Option<Duration>,
@@ -318,7 +316,7 @@ impl Bridge {
         {
             descriptors.push(fd);
         }
-        readable(&descriptors, domain.host_descriptor(), timeout)
+        readable(&descriptors, place.lifeline(), timeout)
     }
 
     /// Tells the port whether the link is up, and what it may hand over.

@@ -6,7 +6,7 @@
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`toolstack`].
 //! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report;
-//!   [`wait`]: what they wait on.
+//!   [`place`]: where they run; [`wait`]: what they wait on.
 //! - [`demo`], [`mod@bench`]: the path at work, and measured; [`table`].
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ mod host;
 mod list;
 mod log;
 mod output;
+mod place;
 mod table;
 mod toolstack;
 mod wait;

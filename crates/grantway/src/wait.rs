@@ -17,12 +17,12 @@ use std::time::Duration;
 /// The system refused.
 pub fn readable(
     descriptors: &[BorrowedFd<'_>],
-    lifeline: BorrowedFd<'_>,
+    lifeline: Option<BorrowedFd<'_>>,
     timeout: Option<Duration>,
 ) -> Result<(), CommandError> {
     let mut polled: Vec<PollFd<'_>> =
         descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-    polled.push(PollFd::from_borrowed_fd(lifeline, PollFlags::empty()));
+    polled.extend(lifeline.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty())));
     let timeout = timeout.map(|t| Timespec {
         tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(t.subsec_nanos()),

@@ -1,0 +1,77 @@
+//! Where a command runs: on an embedded host, or on Xen.
+
+use crate::error::CommandError;
+use grantway_embedded::{Domain, Role};
+use grantway_hypervisor::{DomId, Error as PlatformError, Platform};
+use grantway_xen::Xen;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where running parts keep sockets and journals on Xen.
+pub const RUN_FOLDER: &str = "/run/grantway";
+
+/// A platform, and what a command needs beside it.
+pub struct Place {
+    /// The platform.
+    pub platform: Arc<dyn Platform>,
+    /// Where running parts keep sockets and journals.
+    pub run_folder: PathBuf,
+    embedded: Option<Arc<Domain>>,
+}
+
+impl Place {
+    /// Joins domain `id` of the embedded host at `dir`.
+    ///
+    /// # Errors
+    ///
+    /// No host serves the folder, or it has no such domain.
+    pub fn embedded(dir: &Path, id: u16, role: Role) -> Result<Self, CommandError> {
+        let domain = Domain::connect(dir, DomId(id), role).map_err(CommandError::failed)?;
+        let platform: Arc<dyn Platform> = Arc::clone(&domain) as _;
+        Ok(Self { platform, run_folder: dir.to_owned(), embedded: Some(domain) })
+    }
+
+    /// The Xen domain that this machine is.
+    ///
+    /// # Errors
+    ///
+    /// This is no Xen domain, or a device or the run folder is not to be had.
+    pub fn xen(run_folder: &Path) -> Result<Self, CommandError> {
+        let platform: Arc<dyn Platform> = Xen::open().map_err(CommandError::failed)?;
+        std::fs::create_dir_all(run_folder).map_err(|e| {
+            CommandError::Failed(format!(
+                "{}: {e}; name a folder that can be written to with --run-dir",
+                run_folder.display()
+            ))
+        })?;
+        Ok(Self { platform, run_folder: run_folder.to_owned(), embedded: None })
+    }
+
+    /// Whether this is real Xen.
+    pub fn is_xen(&self) -> bool {
+        self.embedded.is_none()
+    }
+
+    /// A descriptor that is hung up when the place ends under us, where that
+    /// can be.
+    pub fn lifeline(&self) -> Option<BorrowedFd<'_>> {
+        self.embedded.as_ref().map(|domain| domain.host_descriptor())
+    }
+
+    /// Whether the place is still there.
+    ///
+    /// # Errors
+    ///
+    /// It is not; the line says which host ended.
+    pub fn check(&self) -> Result<(), CommandError> {
+        match &self.embedded {
+            Some(domain) if !domain.host_is_alive() => {
+                Err(CommandError::failed(PlatformError::Gone {
+                    what: format!("the embedded host at {}", domain.dir().display()),
+                }))
+            }
+            _ => Ok(()),
+        }
+    }
+}

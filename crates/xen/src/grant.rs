@@ -1,0 +1,88 @@
+//! Our own pages, granted by gntalloc.
+//!
+//! The driver keeps a page, and the grant of it, until it is mapped neither
+//! here nor at the peer, and says nothing of either. So a page is never used
+//! for a second thing: it is granted once and given back once, with the last
+//! handle of its run.
+
+use crate::device::{Device, os_error, parameter};
+use crate::sys::Gntalloc;
+use grantway_hypervisor::{Access, Counters, DomId, Error, GrantRef, Granted, Released};
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Pages that gntalloc gives to all processes of a domain, unless told
+/// otherwise.
+const DEFAULT_LIMIT: u64 = 1024;
+
+/// As [`grantway_hypervisor::Granter::grant`]. `limit` is the file of the
+/// driver's parameter of that name.
+pub fn grant(
+    device: &Device<Gntalloc>,
+    limit: &Path,
+    counters: &Arc<Counters>,
+    peer: DomId,
+    pages: usize,
+    access: Access,
+) -> Result<Granted, Error> {
+    if pages == 0 {
+        return Err(Error::Protocol {
+            what: "a grant",
+            found: "0 pages".to_owned(),
+            expected: "at least one",
+        });
+    }
+    let gntalloc = device.get()?;
+    let writable = access == Access::ReadWrite;
+    let (index, grefs) = gntalloc.alloc(peer.0, writable, pages).map_err(|errno| match errno {
+        Errno::NOSPC => exhausted(limit),
+        errno => os_error(format!("granting {pages} pages by {}", device.path().display()), errno),
+    })?;
+    let mapped = gntalloc.map(index, pages).map_err(|errno| {
+        // What went wrong first is the news.
+        let _ = gntalloc.dealloc(index, pages);
+        os_error(format!("mmap of {pages} pages of {}", device.path().display()), errno)
+    })?;
+    let count = pages as u64;
+    Counters::add(&counters.granted, count);
+    let (gntalloc, counters) = (Arc::clone(gntalloc), Arc::clone(counters));
+    let run = mapped.share(move || {
+        // The driver knows the list, as it gave it; and were it not to, closing
+        // the device would do the same.
+        let _ = gntalloc.dealloc(index, pages);
+        Counters::sub(&counters.granted, count);
+        Counters::add(&counters.deferred, count);
+    });
+    Ok(Granted { run, grefs: grefs.into_iter().map(GrantRef).collect(), peer })
+}
+
+/// As [`grantway_hypervisor::Granter::release`].
+pub fn release(granted: Granted) -> Released {
+    Released { revoked: 0, deferred: granted.grefs.len() }
+}
+
+fn exhausted(limit: &Path) -> Error {
+    Error::Exhausted {
+        what: "gntalloc's store of pages (or this domain's grant table)",
+        limit: parameter(limit).unwrap_or(DEFAULT_LIMIT),
+        remedy: "write more to /sys/module/xen_gntalloc/parameters/limit, load it with \
+                 modprobe xen-gntalloc limit=N, or use fewer queues",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_store_of_pages_names_its_parameter() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("limit");
+        assert!(exhausted(&file).to_string().contains("is full at 1024; write more to /sys/module"));
+        std::fs::write(&file, "4096\n").unwrap();
+        let text = exhausted(&file).to_string();
+        assert!(text.contains("full at 4096;") && text.contains("modprobe xen-gntalloc limit=N"));
+        assert!(!text.contains('\n') && !text.contains("  "), "{text}");
+    }
+}

@@ -1,0 +1,169 @@
+//! Peers' pages, mapped by gntdev.
+//!
+//! The driver maps a list with one mmap(2), whole or not at all, and fails with
+//! `EINVAL` whatever was wrong with whichever grant. What was wrong is found
+//! afterwards, by mapping parts of the list: a peer that grants badly pays for
+//! that with time of its own vif, and nobody else does.
+
+use crate::copy::probe;
+use crate::device::{Device, os_error, parameter};
+use crate::sys::{Gntdev, Pages};
+use grantway_hypervisor::{Access, Counters, DomId, Error, GrantRef, GrantStatus};
+use grantway_ring::SharedRun;
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Maptrack entries that Xen gives a domain by default (1,024 frames of 512).
+/// The count in force is nowhere to be read from within a domain.
+const MAPTRACK: u64 = 1024 * 512;
+
+/// Grants that gntdev maps at a time, unless told otherwise.
+const DEFAULT_LIMIT: u64 = 65_536;
+
+/// As [`grantway_hypervisor::Mapper::map`]. `limit` is the file of the driver's
+/// parameter of that name.
+pub fn map(
+    device: &Device<Gntdev>,
+    limit: &Path,
+    counters: &Arc<Counters>,
+    peer: DomId,
+    grefs: &[GrantRef],
+    access: Access,
+) -> Result<SharedRun, Error> {
+    if grefs.is_empty() {
+        return Err(Error::Protocol {
+            what: "a list of grants to map",
+            found: "an empty one".to_owned(),
+            expected: "at least one",
+        });
+    }
+    let gntdev = device.get()?;
+    let numbers: Vec<u32> = grefs.iter().map(|gref| gref.0).collect();
+    let attempts = Attempts { gntdev, limit, peer, access };
+    let Some((index, pages)) = attempts.map(&numbers, access)? else {
+        return Err(attempts.diagnose(&numbers));
+    };
+    let count = grefs.len() as u64;
+    Counters::add(&counters.maps, count);
+    Counters::add(&counters.map_batches, 1);
+    Counters::add(&counters.mapped, count);
+    let (gntdev, counters) = (Arc::clone(gntdev), Arc::clone(counters));
+    Ok(pages.share(move || {
+        // The driver knows the list, as it took it; and were it not to, closing
+        // the device would do the same.
+        let _ = gntdev.forget(index, numbers.len());
+        Counters::add(&counters.unmaps, count);
+        Counters::add(&counters.unmap_batches, 1);
+        Counters::sub(&counters.mapped, count);
+    }))
+}
+
+/// Maps of one peer's grants.
+struct Attempts<'a> {
+    gntdev: &'a Gntdev,
+    limit: &'a Path,
+    peer: DomId,
+    access: Access,
+}
+
+impl Attempts<'_> {
+    /// Maps a list; `None` when a grant of it, or Xen's table, says no.
+    fn map(&self, grefs: &[u32], access: Access) -> Result<Option<(u64, Pages)>, Error> {
+        let failed = |call: &str, errno| {
+            os_error(format!("{call} {} grants of domain {}", grefs.len(), self.peer), errno)
+        };
+        let index = self.gntdev.announce(self.peer.0, grefs).map_err(|errno| match errno {
+            Errno::INVAL => Error::Exhausted {
+                what: "the number of grants that gntdev maps at a time",
+                limit: parameter(self.limit).unwrap_or(DEFAULT_LIMIT),
+                remedy: "map fewer at a time, or write more to \
+                         /sys/module/xen_gntdev/parameters/limit",
+            },
+            errno => failed("mapping", errno),
+        })?;
+        let mapped = self.gntdev.map(index, grefs.len(), access == Access::ReadWrite);
+        if mapped.is_err() {
+            // The driver keeps a list whose mmap failed.
+            let _ = self.gntdev.forget(index, grefs.len());
+        }
+        match mapped {
+            Ok(pages) => Ok(Some((index, pages))),
+            Err(Errno::INVAL) => Ok(None),
+            Err(errno) => Err(failed("mmap of", errno)),
+        }
+    }
+
+    fn can_map(&self, grefs: &[u32], access: Access) -> Result<bool, Error> {
+        let Some((index, pages)) = self.map(grefs, access)? else {
+            return Ok(false);
+        };
+        drop(pages);
+        let _ = self.gntdev.forget(index, grefs.len());
+        Ok(true)
+    }
+
+    /// What was wrong with a list that did not map.
+    fn diagnose(&self, grefs: &[u32]) -> Error {
+        self.find(grefs).unwrap_or_else(|error| error)
+    }
+
+    fn find(&self, grefs: &[u32]) -> Result<Error, Error> {
+        let first = first_refused(grefs, |part| self.can_map(part, self.access))?;
+        let refused = |status| Error::Grant { domain: self.peer, gref: GrantRef(first), status };
+        // Xen answers a copy with a status, which mmap hides.
+        let status = probe(self.gntdev, self.peer, GrantRef(first))?;
+        if !status.is_okay() {
+            return Ok(refused(status));
+        }
+        if self.access == Access::ReadWrite
+            && !self.can_map(&[first], Access::ReadWrite)?
+            && self.can_map(&[first], Access::ReadOnly)?
+        {
+            return Ok(refused(GrantStatus::PERMISSION_DENIED));
+        }
+        Ok(Error::Exhausted {
+            what: "Xen's table of this domain's mappings (maptrack)",
+            limit: MAPTRACK,
+            remedy: "map less, or give Xen gnttab_max_maptrack_frames=N (its default is 1024)",
+        })
+    }
+}
+
+/// The first of a list that does not map as a whole: the shortest part from the
+/// start on that does not map ends in it. Maps each reference about once.
+fn first_refused(
+    grefs: &[u32],
+    mut can_map: impl FnMut(&[u32]) -> Result<bool, Error>,
+) -> Result<u32, Error> {
+    let mut rest = grefs;
+    while rest.len() > 1 {
+        let (before, after) = rest.split_at(rest.len() / 2);
+        rest = if can_map(before)? { after } else { before };
+    }
+    Ok(rest.first().copied().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bad_reference_is_found_at_every_place() {
+        for len in 1..40_u32 {
+            let list: Vec<u32> = (100..100 + len).collect();
+            for bad in 0..len {
+                for other in bad..len {
+                    let (mut calls, mut mapped) = (0, 0);
+                    let found = first_refused(&list, |part| {
+                        calls += 1;
+                        mapped += part.len();
+                        Ok(!part.contains(&(100 + bad)) && !part.contains(&(100 + other)))
+                    });
+                    assert_eq!(found, Ok(100 + bad));
+                    assert!(calls <= len.ilog2() + 1 && mapped <= list.len());
+                }
+            }
+        }
+    }
+}

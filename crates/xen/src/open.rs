@@ -1,0 +1,200 @@
+//! Whether this is Xen, where its things are, and which domain we are.
+
+use crate::store::StoreAt;
+use grantway_hypervisor::{DomId, Error};
+use std::path::{Path, PathBuf};
+
+/// Why there is no way to Xen.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another hypervisor, or none.
+    #[error("this machine does not run on Xen ({found}); use the embedded host: grantway host")]
+    NotXen {
+        /// What was looked at, and found.
+        found: String,
+    },
+    /// Xenstored left its socket behind.
+    #[error("nobody listens on {}: xenstored does not run; start it", socket.display())]
+    StoreDead {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// The kernel's connection to the store has nobody at its other end.
+    #[error(
+        "no answer from {} in {seconds} s: xenstored does not run; start it in domain 0",
+        device.display()
+    )]
+    StoreSilent {
+        /// The device.
+        device: PathBuf,
+        /// How long we waited.
+        seconds: u64,
+    },
+    /// The store does not know our number.
+    #[error(
+        "xenstore has no `domid` in this domain's folder; \
+         its toolstack must write it, as xl does: xenstore-write /local/domain/N/domid N"
+    )]
+    NoDomid,
+    /// The platform refused.
+    #[error(transparent)]
+    Platform(#[from] Error),
+}
+
+/// Where a system keeps what we look for.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// The system that we run on.
+    pub fn system() -> Self {
+        Self { root: "/".into() }
+    }
+
+    /// The folder of the devices.
+    fn devices(&self) -> PathBuf {
+        self.root.join("dev/xen")
+    }
+
+    /// A device.
+    pub fn device(&self, name: &str) -> PathBuf {
+        self.devices().join(name)
+    }
+
+    /// The file of a driver's `limit`.
+    pub fn limit(&self, module: &str) -> PathBuf {
+        self.root.join("sys/module").join(module).join("parameters/limit")
+    }
+
+    /// Says whether this is Xen.
+    pub fn judge(&self) -> Result<(), OpenError> {
+        let file = "sys/hypervisor/type";
+        let hypervisor = std::fs::read_to_string(self.root.join(file)).ok();
+        match hypervisor.as_deref().map(str::trim) {
+            Some("xen") => Ok(()),
+            Some(other) => {
+                Err(OpenError::NotXen { found: format!("/{file} says {:?}", other.escape_debug()) })
+            }
+            // sysfs may be missing where devices are not: a container.
+            None if self.devices().is_dir() => Ok(()),
+            None => {
+                Err(OpenError::NotXen { found: format!("there is neither /{file} nor /dev/xen") })
+            }
+        }
+    }
+
+    /// Where the store is.
+    pub fn store(&self) -> StoreAt {
+        let sockets = ["run", "var/run"].map(|run| self.root.join(run).join("xenstored/socket"));
+        StoreAt::find(&sockets, self.device("xenbus"))
+    }
+
+    /// Whether the kernel says that we are the first domain.
+    fn is_control(&self) -> bool {
+        let capabilities = std::fs::read_to_string(self.root.join("proc/xen/capabilities"));
+        capabilities.is_ok_and(|text| text.split([',', '\n']).any(|word| word == "control_d"))
+    }
+
+    /// Which domain we are.
+    pub fn domain(&self, store: &StoreAt) -> Result<DomId, OpenError> {
+        match store.own_domain()? {
+            Some(domain) => Ok(domain),
+            None if self.is_control() => Ok(DomId::ZERO),
+            None => Err(OpenError::NoDomid),
+        }
+    }
+
+    /// Where another system is, for tests.
+    #[cfg(test)]
+    pub fn under(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{create_dir_all, write};
+    use std::os::unix::net::UnixListener;
+
+    struct System(tempfile::TempDir);
+
+    impl System {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn with(self, file: &str, text: &str) -> Self {
+            let path = self.0.path().join(file);
+            create_dir_all(path.parent().unwrap()).unwrap();
+            write(path, text).unwrap();
+            self
+        }
+
+        fn layout(&self) -> Layout {
+            Layout::under(self.0.path())
+        }
+
+        fn refusal(&self) -> String {
+            let layout = self.layout();
+            let error = match layout.judge() {
+                Ok(()) => layout.domain(&layout.store()).unwrap_err(),
+                Err(error) => error,
+            };
+            let text = error.to_string().replace(&self.0.path().display().to_string(), "");
+            assert!(!text.contains('\n') && !text.contains("  "), "{text}");
+            text
+        }
+    }
+
+    #[test]
+    fn a_machine_without_xen() {
+        assert_eq!(
+            System::new().refusal(),
+            "this machine does not run on Xen (there is neither /sys/hypervisor/type nor \
+             /dev/xen); use the embedded host: grantway host"
+        );
+        let other = System::new().with("sys/hypervisor/type", "z/VM\n");
+        assert!(other.refusal().contains("(/sys/hypervisor/type says \"z/VM\")"));
+    }
+
+    #[test]
+    fn xen_without_a_store() {
+        let xen = || System::new().with("sys/hypervisor/type", "xen\n");
+        assert_eq!(
+            xen().refusal(),
+            "open /dev/xen/xenbus: No such file or directory (os error 2); in domain 0 start \
+             xenstored; in a guest look for xenbus in dmesg"
+        );
+        let dead = xen();
+        let socket = dead.0.path().join("var/run/xenstored/socket");
+        create_dir_all(socket.parent().unwrap()).unwrap();
+        drop(UnixListener::bind(&socket).unwrap());
+        assert_eq!(
+            dead.refusal(),
+            "nobody listens on /var/run/xenstored/socket: xenstored does not run; start it"
+        );
+    }
+
+    #[test]
+    fn who_has_the_socket_is_domain_0() {
+        let system = System::new().with("dev/xen/xenbus", "");
+        let socket = system.0.path().join("run/xenstored/socket");
+        create_dir_all(socket.parent().unwrap()).unwrap();
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let layout = system.layout();
+        assert!(layout.judge().is_ok());
+        assert_eq!(layout.store(), StoreAt::Socket(socket));
+        assert_eq!(layout.domain(&layout.store()).unwrap(), DomId::ZERO);
+    }
+
+    #[test]
+    fn the_kernel_names_the_first_domain() {
+        let zero = |text| System::new().with("proc/xen/capabilities", text).layout().is_control();
+        assert!(zero("control_d\n") && zero("x,control_d"));
+        assert!(!zero("") && !zero("control_domain\n") && !System::new().layout().is_control());
+        assert!(OpenError::NoDomid.to_string().ends_with("xenstore-write /local/domain/N/domid N"));
+    }
+}

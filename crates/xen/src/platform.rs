@@ -1,0 +1,135 @@
+//! The domain that this process runs in.
+
+use crate::copy::{self, Scratch};
+use crate::device::Device;
+use crate::events::EventSet;
+use crate::grant;
+use crate::map;
+use crate::open::{Layout, OpenError};
+use crate::store::StoreAt;
+use crate::sys::{Evtchn, Gntalloc, Gntdev};
+use grantway_hypervisor::{
+    Access, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, GrantRef, Granted,
+    Granter, Mapper, Platform, Released, Revoke, Store,
+};
+use grantway_ring::SharedRun;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The domain that this process runs in, by way of `/dev/xen`.
+///
+/// Devices are opened when they are first needed, so a frontend needs no
+/// gntdev and a backend no gntalloc. What a process holds goes back when it
+/// ends, in whatever way: the kernel closes its devices.
+#[derive(Debug)]
+pub struct Xen {
+    domain: DomId,
+    layout: Layout,
+    store: StoreAt,
+    gntdev: Device<Gntdev>,
+    gntalloc: Device<Gntalloc>,
+    evtchn: Device<Evtchn>,
+    counters: Arc<Counters>,
+    scratch: Mutex<Vec<Box<Scratch>>>,
+}
+
+impl Xen {
+    /// Finds out which domain this is, by way of its store, and opens nothing
+    /// that it keeps.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: this is not Xen, or there is no store; each names its
+    /// remedy.
+    pub fn open() -> Result<Arc<Self>, OpenError> {
+        Self::open_in(Layout::system())
+    }
+
+    fn open_in(layout: Layout) -> Result<Arc<Self>, OpenError> {
+        layout.judge()?;
+        let store = layout.store();
+        let domain = layout.domain(&store)?;
+        let load = |module| match module {
+            "gntdev" => "load it: modprobe xen-gntdev",
+            "gntalloc" => "load it: modprobe xen-gntalloc",
+            _ => "load it: modprobe xen-evtchn",
+        };
+        Ok(Arc::new(Self {
+            domain,
+            store,
+            gntdev: Device::new(layout.device("gntdev"), load("gntdev"), Gntdev::open),
+            gntalloc: Device::new(layout.device("gntalloc"), load("gntalloc"), Gntalloc::open),
+            evtchn: Device::new(layout.device("evtchn"), load("evtchn"), Evtchn::open),
+            layout,
+            counters: Arc::new(Counters::default()),
+            scratch: Mutex::new(Vec::new()),
+        }))
+    }
+
+    /// Scratch of batches that are not under way; a panic of a holder left
+    /// nothing half done that matters.
+    fn scratch(&self) -> MutexGuard<'_, Vec<Box<Scratch>>> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Granter for Xen {
+    /// Grants by gntalloc, whose pages are all one fixed pool of the domain.
+    /// Every process of the domain takes from it.
+    fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
+        let limit = self.layout.limit("xen_gntalloc");
+        grant::grant(&self.gntalloc, &limit, &self.counters, peer, pages, access)
+    }
+
+    /// Always [`Revoke::Unknown`]: gntalloc revokes when the page is unmapped
+    /// here, and does not tell what came of it.
+    fn revoke(&self, _: GrantRef) -> Revoke {
+        Revoke::Unknown
+    }
+
+    /// Gives the run back to gntalloc when its last handle is dropped. The
+    /// driver frees each page once the peer has let go of it.
+    fn release(&self, granted: Granted) -> Released {
+        grant::release(granted)
+    }
+}
+
+impl Mapper for Xen {
+    fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
+        let limit = self.layout.limit("xen_gntdev");
+        map::map(&self.gntdev, &limit, &self.counters, peer, grefs, access)
+    }
+
+    fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {
+        let scratch = self.scratch().pop();
+        let mut scratch = scratch.unwrap_or_default();
+        let done = scratch.copy(&self.gntdev, arena, ops);
+        self.scratch().push(scratch);
+        copy::count(&self.counters, ops);
+        done
+    }
+}
+
+impl Platform for Xen {
+    fn domain(&self) -> DomId {
+        self.domain
+    }
+
+    fn host(&self) -> &'static str {
+        "xen"
+    }
+
+    fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
+        Ok(Box::new(EventSet::new(self.domain, self.evtchn.fresh()?, &self.counters)))
+    }
+
+    fn store(&self) -> Result<Box<dyn Store>, Error> {
+        self.store.connect()
+    }
+
+    fn counters(&self) -> CounterSnapshot {
+        self.counters.snapshot()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! A domain whose drivers are not loaded.
+
+use super::*;
+use grantway_hypervisor::CopySide;
+use std::os::unix::net::UnixListener;
+
+fn bare() -> (tempfile::TempDir, UnixListener, Arc<Xen>) {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(root.path().join("dev/xen")).unwrap();
+    std::fs::create_dir_all(root.path().join("run/xenstored")).unwrap();
+    let socket = UnixListener::bind(root.path().join("run/xenstored/socket")).unwrap();
+    let xen = Xen::open_in(Layout::under(root.path())).unwrap();
+    (root, socket, xen)
+}
+
+#[test]
+fn each_missing_driver_is_named_with_its_remedy() {
+    let (root, _socket, xen) = bare();
+    let told = |error: Error| error.to_string().replace(&root.path().display().to_string(), "");
+    let missing = |name| {
+        format!(
+            "open /dev/xen/{name}: No such file or directory (os error 2); load it: modprobe xen-{name}"
+        )
+    };
+    let grefs = [GrantRef(8)];
+    let map = xen.map(DomId(1), &grefs, Access::ReadOnly).unwrap_err();
+    assert_eq!(told(map), missing("gntdev"));
+    let source = CopySide::Foreign { domain: DomId(1), gref: grefs[0], offset: 0 };
+    let mut ops = [CopyOp::new(source, CopySide::Local { offset: 0 }, 1)];
+    assert_eq!(told(xen.copy(&mut [0], &mut ops).unwrap_err()), missing("gntdev"));
+    let grant = xen.grant(DomId(1), 1, Access::ReadWrite).unwrap_err();
+    assert_eq!(told(grant), missing("gntalloc"));
+    assert_eq!(told(xen.events().err().unwrap()), missing("evtchn"));
+    assert_eq!((xen.domain(), xen.host()), (DomId::ZERO, "xen"));
+    assert_eq!(xen.revoke(GrantRef(8)), Revoke::Unknown);
+    assert_eq!((xen.counters().granted, xen.counters().mapped), (0, 0));
+}
+
+#[test]
+fn empty_lists_are_refused_as_on_the_embedded_host() {
+    let (_root, _socket, xen) = bare();
+    let map = xen.map(DomId(1), &[], Access::ReadOnly).unwrap_err();
+    assert_eq!(map.to_string(), "a list of grants to map: found an empty one, expected at least one");
+    let grant = xen.grant(DomId(1), 0, Access::ReadOnly).unwrap_err();
+    assert_eq!(grant.to_string(), "a grant: found 0 pages, expected at least one");
+    assert_eq!(xen.copy(&mut [], &mut []), Ok(()));
+}
+
+#[test]
+fn a_store_that_went_away_is_an_error_of_the_next_connection() {
+    let (root, socket, xen) = bare();
+    assert!(xen.store().is_ok());
+    drop(socket);
+    let gone = xen.store().err().unwrap().to_string();
+    assert!(gone.contains("Connection refused") && gone.contains("xenstored"), "{gone}");
+    drop(root);
+}
+
+#[test]
+fn a_platform_goes_wherever_threads_are() {
+    fn is<T: Send + Sync + 'static>() {}
+    is::<Xen>();
+    fn sends<T: Send + ?Sized>() {}
+    sends::<dyn EventChannels>();
+    sends::<dyn Store>();
+}

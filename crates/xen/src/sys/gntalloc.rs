@@ -1,0 +1,82 @@
+//! `/dev/xen/gntalloc`: pages of ours, granted.
+
+use super::pages::Pages;
+use super::request::{open, request};
+use crate::uapi::{ALLOC_GREF, ALLOC_WRITABLE, AllocGref, DEALLOC_GREF, DeallocGref};
+use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
+use rustix::io::{Errno, Result};
+use std::mem::offset_of;
+use std::path::Path;
+
+/// An open gntalloc.
+#[derive(Debug)]
+pub struct Gntalloc(OwnedFd);
+
+/// Words of the argument before the references.
+const HEAD: usize = offset_of!(AllocGref, grefs) / 4;
+/// Words that the driver reads and writes at least.
+const LEAST: usize = size_of::<AllocGref>() / 4;
+
+fn alloc_argument(domid: u16, writable: bool, count: u32) -> Vec<u32> {
+    let flags = if writable { ALLOC_WRITABLE } else { 0 };
+    let ([a, b], [c, d]) = (domid.to_ne_bytes(), flags.to_ne_bytes());
+    let mut words = vec![0; (HEAD + count as usize).max(LEAST)];
+    words[0] = u32::from_ne_bytes([a, b, c, d]);
+    words[1] = count;
+    words
+}
+
+impl Gntalloc {
+    /// Opens the device.
+    pub fn open(path: &Path) -> Result<Self> {
+        open(path, OFlags::empty()).map(Self)
+    }
+
+    /// Makes zeroed pages and grants them; gives the offset at which they are
+    /// mapped, and their references.
+    pub fn alloc(&self, domid: u16, writable: bool, count: usize) -> Result<(u64, Vec<u32>)> {
+        let count = u32::try_from(count).map_err(|_| Errno::NOMEM)?;
+        let mut words = alloc_argument(domid, writable, count);
+        // SAFETY: a header with room for as many references as its count says:
+        // the driver reads the header and writes all of it.
+        unsafe { request(&self.0, ALLOC_GREF, words.as_mut_ptr())? };
+        let ([a, b, c, d], [e, f, g, h]) = (words[2].to_ne_bytes(), words[3].to_ne_bytes());
+        let index = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+        words.truncate(HEAD + count as usize);
+        Ok((index, words.split_off(HEAD)))
+    }
+
+    /// Maps pages that were made, whole.
+    pub fn map(&self, index: u64, count: usize) -> Result<Pages> {
+        Pages::map(&self.0, index, count, true)
+    }
+
+    /// Gives pages back; the driver ends the grants when they are no longer
+    /// mapped, here and at the peer.
+    pub fn dealloc(&self, index: u64, count: usize) -> Result<()> {
+        let count = u32::try_from(count).map_err(|_| Errno::INVAL)?;
+        let mut argument = DeallocGref { index, count };
+        // SAFETY: the driver reads the argument.
+        unsafe { request(&self.0, DEALLOC_GREF, &raw mut argument) }.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allocation_is_laid_out_as_the_driver_reads_it() {
+        assert_eq!((HEAD, offset_of!(AllocGref, index)), (4, 8));
+        let words = alloc_argument(3, true, 1);
+        // The driver writes its whole structure back, padding and all.
+        assert_eq!(size_of_val(words.as_slice()), size_of::<AllocGref>());
+        assert_eq!(words[0].to_ne_bytes(), {
+            let ([a, b], [c, d]) = (3u16.to_ne_bytes(), 1u16.to_ne_bytes());
+            [a, b, c, d]
+        });
+        assert_eq!(words[1], 1);
+        assert_eq!(alloc_argument(3, false, 100).len(), HEAD + 100);
+    }
+}

@@ -1,0 +1,116 @@
+//! Pages of a device, mapped one after the other.
+
+use grantway_ring::{PAGE_SIZE, SharedRun};
+use rustix::fd::AsFd;
+use rustix::io::{Errno, Result};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A shared mapping of pages, unmapped whole when dropped.
+#[derive(Debug)]
+pub struct Pages {
+    base: NonNull<u8>,
+    count: usize,
+}
+
+// SAFETY: only an address range that is unmapped by its only owner.
+unsafe impl Send for Pages {}
+// SAFETY: as above; it gives out nothing but the address.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Maps `count` pages of `fd` from `offset` on.
+    pub fn map(fd: impl AsFd, offset: u64, count: usize, writable: bool) -> Result<Self> {
+        let bytes = count.checked_mul(PAGE_SIZE).filter(|&bytes| bytes > 0).ok_or(Errno::INVAL)?;
+        let mut prot = ProtFlags::READ;
+        prot.set(ProtFlags::WRITE, writable);
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches
+        // no memory that is in use.
+        let at = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, fd, offset)?
+        };
+        let base = NonNull::new(at.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, count })
+    }
+
+    /// Makes the mapping one that is shared with a peer. `after` runs when it
+    /// was unmapped, which is when the last handle of the run is gone.
+    pub fn share(self, after: impl FnOnce() + Send + Sync + 'static) -> SharedRun {
+        let (base, count) = (self.base, self.count);
+        let kept = Kept { pages: Some(self), after: Some(Box::new(after)) };
+        // SAFETY: `pages` has `count` pages mapped at `base` (for reading only
+        // where that was asked) until `kept` is dropped, and gives out no
+        // reference to them.
+        unsafe { SharedRun::new(base, count, Arc::new(kept)) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let bytes = self.count * PAGE_SIZE;
+        // SAFETY: exactly the range that `map` made; whoever holds pointers
+        // into it holds this value too.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), bytes) };
+    }
+}
+
+/// Keeps a mapping, and says when it is gone.
+struct Kept {
+    pages: Option<Pages>,
+    after: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Kept").field(&self.pages).finish()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        drop(self.pages.take());
+        if let Some(after) = self.after.take() {
+            after();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::MemfdFlags;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn what_comes_after_comes_once_and_after_the_last_handle() {
+        let fd = rustix::fs::memfd_create("pages", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&fd, 2 * PAGE_SIZE as u64).unwrap();
+        let gone = Arc::new(AtomicUsize::new(0));
+        let after = Arc::clone(&gone);
+        let pages = Pages::map(&fd, 0, 2, true).unwrap();
+        let run = pages.share(move || {
+            after.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(run.pages(), 2);
+        let page = run.page(1).unwrap();
+        drop(run);
+        page.write(4095, &[7]).unwrap();
+        assert_eq!(gone.load(Ordering::Relaxed), 0);
+        drop(page);
+        assert_eq!(gone.load(Ordering::Relaxed), 1);
+        let again = Pages::map(&fd, PAGE_SIZE as u64, 1, false).unwrap().share(|| {});
+        let mut byte = [0];
+        again.page(0).unwrap().read(4095, &mut byte).unwrap();
+        assert_eq!(byte, [7]);
+    }
+
+    #[test]
+    fn no_pages_are_no_mapping() {
+        let fd = rustix::fs::memfd_create("pages", MemfdFlags::CLOEXEC).unwrap();
+        assert_eq!(Pages::map(&fd, 0, 0, true).unwrap_err(), Errno::INVAL);
+        assert_eq!(Pages::map(&fd, 0, usize::MAX, true).unwrap_err(), Errno::INVAL);
+    }
+}
