@@ -10,7 +10,7 @@ BARE := x86_64-unknown-none
 .PHONY: help demo test bench check no-std
 
 help: ## print the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## the whole path at work on this machine: neither Xen nor root needed
 	cargo build --release -p grantway
@@ -42,3 +42,5 @@ no-std: ## the guest's side without std: built, and run against a mock
 	else \
 	  echo "no-std: not built for $(BARE), which is not installed (rustup target add $(BARE))"; \
 	fi
+
+include packaging/packaging.mk

@@ -5,7 +5,7 @@ use crate::VifError;
 use crate::queue::VifId;
 use crate::stats::VifStatsSnapshot;
 use crate::vif::{Surroundings, Vif, write_error};
-use crate::worker::{Notice, WaitMode, WorkerHandle, drain, eventfd};
+use crate::worker::{Notice, WaitMode, WorkerHandle, drain, eventfd, ring};
 use grantway_hypervisor::{DomId, Error as PlatformError, Platform, Store};
 use grantway_ports::{Port, PortError, PortReport};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -127,6 +127,9 @@ impl Backend {
     /// The platform or the store is gone. What one vif does or suffers is no
     /// error of the backend.
     pub fn step(&mut self) -> Result<(), PlatformError> {
+        // Failures first: they bring ports back, which a vif that is about to
+        // go is to take along.
+        let failed = self.take_notices()?;
         let mut changed = BTreeSet::new();
         let mut all = false;
         while let Some(event) = self.store.next_event()? {
@@ -141,19 +144,38 @@ impl Backend {
             changed.extend(self.attached()?);
             changed.extend(self.vifs.keys().copied());
         }
+        let asked = failed || all || !changed.is_empty();
         for id in changed {
             self.look(id)?;
         }
+        if asked {
+            // A watch that fired along with an answer of the store is taken in
+            // with it, and makes no descriptor readable: look once more.
+            ring(self.bell.as_fd());
+        }
+        Ok(())
+    }
+
+    /// Hears what the worker has to tell; whether that was anything.
+    fn take_notices(&mut self) -> Result<bool, PlatformError> {
         drain(self.bell.as_fd());
+        let mut any = false;
         while let Ok(notice) = self.notices.try_recv() {
+            any = true;
             match notice {
                 Notice::Gone(error) => return Err(error),
-                Notice::Failed { vif: id, error, port } => {
+                Notice::Failed { vif: id, error, port } if self.vifs.contains_key(&id) => {
                     self.with_vif(id, |vif, around| vif.failed(&error, port, around))?;
+                }
+                // The vif went before it heard of this.
+                Notice::Failed { vif: id, mut port, .. } => {
+                    if let Err(e) = port.remove() {
+                        warn!("{id}: {e}");
+                    }
                 }
             }
         }
-        Ok(())
+        Ok(any)
     }
 
     /// Gives every vif up in order; call [`Backend::step`] until

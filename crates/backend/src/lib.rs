@@ -26,6 +26,7 @@ mod scratch;
 mod stats;
 mod transmit;
 mod vif;
+mod voice;
 mod worker;
 
 pub use backend::{Backend, BackendConfig, OpenPort, PortRequest, VifReport};

@@ -10,7 +10,8 @@ use grantway_ports::TapOffloads;
 /// Most queues that a vif may have.
 pub const MAX_QUEUES: u32 = 1;
 
-/// Writes what this backend offers: only what works.
+/// Writes what this backend offers: only what works. Nothing where the folder
+/// is gone.
 pub(crate) fn advertise(store: &mut dyn Store, backend: &str) -> Result<(), PlatformError> {
     let offers = [
         (keys::FEATURE_SG, 1),
@@ -24,7 +25,12 @@ pub(crate) fn advertise(store: &mut dyn Store, backend: &str) -> Result<(), Plat
         (keys::MULTI_QUEUE_MAX_QUEUES, MAX_QUEUES),
         (keys::CARRIER, 1),
     ];
+    let state = format!("{backend}/{}", keys::STATE);
     transaction(store, |store| {
+        if store.read_text(&state)?.is_none() {
+            // A folder that the toolstack removed must not come back to life.
+            return Ok(());
+        }
         for (key, value) in offers {
             store.write(&format!("{backend}/{key}"), value.to_string().as_bytes())?;
         }
@@ -48,7 +54,7 @@ impl FrontendKeys {
     pub fn read(store: &mut dyn Store, frontend: &str) -> Result<Self, VifError> {
         let copy = text(store, frontend, keys::REQUEST_RX_COPY)?;
         if copy.as_deref() != Some("1") {
-            let found = copy.unwrap_or_else(|| "missing".into());
+            let found = copy.map_or_else(|| "missing".into(), |found| shown(&found));
             return Err(VifError::NoRxCopy { path: frontend.into(), found });
         }
         let count = match text(store, frontend, keys::MULTI_QUEUE_NUM_QUEUES)? {
@@ -58,7 +64,7 @@ impl FrontendKeys {
                 _ => {
                     return Err(VifError::Key {
                         path: format!("{frontend}/{}", keys::MULTI_QUEUE_NUM_QUEUES),
-                        found,
+                        found: shown(&found),
                         expected: "a number of queues from 1 to multi-queue-max-queues",
                     });
                 }
@@ -91,7 +97,7 @@ fn queue(
         let value = found.as_deref().and_then(|text| text.trim().parse::<u32>().ok());
         value.ok_or_else(|| VifError::Key {
             path,
-            found: found.unwrap_or_else(|| "nothing".into()),
+            found: found.map_or_else(|| "nothing".into(), |found| shown(&found)),
             expected,
         })
     };
@@ -105,6 +111,15 @@ fn queue(
         (Port(must(get(QueueKey::EventChannel)?, "an event channel")?), None)
     };
     Ok(QueueRefs { tx_ring, rx_ring, tx_event, rx_event })
+}
+
+/// A guest's words, fit for a log: in one line, without control characters, and
+/// not long.
+fn shown(text: &str) -> String {
+    const LONGEST: usize = 40;
+    let escaped: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    let rest = if text.chars().nth(LONGEST).is_some() { "..." } else { "" };
+    format!("\"{escaped}\"{rest}")
 }
 
 fn text(store: &mut dyn Store, base: &str, key: &str) -> Result<Option<String>, PlatformError> {

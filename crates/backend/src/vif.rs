@@ -5,9 +5,10 @@ use crate::negotiate::{FrontendKeys, advertise};
 use crate::policy::Copy;
 use crate::queue::{QueueSpec, VifId};
 use crate::stats::VifStats;
+use crate::voice::Voice;
 use crate::worker::WorkerHandle;
 use crate::{OpenPort, PortRequest, VifError};
-use grantway_hypervisor::{Error as PlatformError, Platform, Store, transaction};
+use grantway_hypervisor::{Error as PlatformError, Platform, Store, StoreErrno, transaction};
 use grantway_netif::xenbus::backend::{
     BackendAction, BackendActions, BackendEvent, BackendMachine,
 };
@@ -17,6 +18,7 @@ use grantway_ring::{SharedPage, SharedRun};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 use tracing::{info, warn};
 
 /// What a vif borrows from its backend to act.
@@ -41,6 +43,7 @@ pub(crate) struct Vif {
     /// What is in service; none while no worker has the port.
     served: Option<FrontendKeys>,
     stats: Arc<VifStats>,
+    voice: Voice,
 }
 
 impl Vif {
@@ -62,8 +65,16 @@ impl Vif {
             keys.is_ok_and(|keys| keys.queues.first() == Some(&left.refs))
         });
         let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
-        let mut vif =
-            Self { id, path, frontend, machine, port: None, served: None, stats: Arc::default() };
+        let mut vif = Self {
+            id,
+            path,
+            frontend,
+            machine,
+            port: None,
+            served: None,
+            stats: Arc::default(),
+            voice: Voice::new(Instant::now()),
+        };
         if vif.is_gone() {
             // On its way out: a toolstack is about to remove the folder.
             return Ok(vif);
@@ -175,7 +186,9 @@ impl Vif {
                 BackendAction::Advertise => advertise(around.store, &self.path)?,
                 BackendAction::SetState(state) => {
                     set_state(around.store, &self.path, state)?;
-                    info!("{}: {state}", self.id);
+                    if let Some(held) = self.voice.speak(Instant::now()) {
+                        info!("{}: {state}{held}", self.id);
+                    }
                 }
                 BackendAction::Connect | BackendAction::TakeOver => {
                     let resume = action == BackendAction::TakeOver;
@@ -267,8 +280,10 @@ impl Vif {
     }
 
     /// One line for the operator, and a node for the toolstack and the guest.
-    fn report(&self, error: &VifError, around: &mut Surroundings<'_>) {
-        warn!("{}: {error}", self.id);
+    fn report(&mut self, error: &VifError, around: &mut Surroundings<'_>) {
+        if let Some(held) = self.voice.speak(Instant::now()) {
+            warn!("{}: {error}{held}", self.id);
+        }
         // The log has it already; the store is a courtesy.
         let _ = write_error(around.store, &self.path, &error.to_string());
     }
@@ -339,13 +354,18 @@ fn forget(id: VifId, run_folder: &Path) {
     }
 }
 
-/// Writes why a vif is not served, where the toolstack looks for it.
+/// Writes why a vif is not served, where the toolstack looks for it, unless it
+/// has removed that folder.
 pub(crate) fn write_error(
     store: &mut dyn Store,
     path: &str,
     error: &str,
 ) -> Result<(), PlatformError> {
-    store.write(&format!("{path}/error"), error.as_bytes())
+    let state = format!("{path}/{}", keys::STATE);
+    transaction(store, |store| match store.read_text(&state)? {
+        Some(_) => store.write(&format!("{path}/error"), error.as_bytes()),
+        None => Ok(()),
+    })
 }
 
 /// The word of a vif's watch on its frontend.
@@ -353,8 +373,14 @@ pub(crate) fn token(id: VifId) -> String {
     format!("frontend/{}/{}", id.domain, id.devid)
 }
 
+/// The state below a folder. One that may not be read counts as missing: a
+/// guest may hide its own, and in a driver domain the right to look goes with
+/// the folder.
 fn state(store: &mut dyn Store, path: &str) -> Result<Option<XenbusState>, PlatformError> {
-    let text = store.read_text(&format!("{path}/{}", keys::STATE))?;
+    let text = match store.read_text(&format!("{path}/{}", keys::STATE)) {
+        Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => None,
+        other => other?,
+    };
     Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))
 }
 

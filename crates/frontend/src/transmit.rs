@@ -119,11 +119,11 @@ impl Transmit {
     }
 
     /// Asks for a signal once a quarter of what is out has come back; true when
-    /// that is so already.
+    /// that is so already, or nothing is out: then nobody would ever signal.
     pub fn arm(&mut self) -> Result<bool, PeerError> {
         let outstanding = self.ring.outstanding();
         if outstanding == 0 {
-            return Ok(false);
+            return Ok(true);
         }
         let armed = self.ring.arm_after(outstanding.div_ceil(4));
         armed.map_err(|source| PeerError::Ring { ring: "transmit", source })

@@ -43,6 +43,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Measure.
     Bench(BenchArgs),
+    /// Find what keeps a backend from serving, and say what to do about it.
+    Doctor(DoctorArgs),
 }
 
 impl Command {
@@ -58,6 +60,7 @@ impl Command {
             Self::Frontend(_) => "frontend",
             Self::Demo(_) => "demo",
             Self::Bench(_) => "bench",
+            Self::Doctor(_) => "doctor",
         }
     }
 }
@@ -331,6 +334,32 @@ impl PolicyArg {
             Self::Copy => "copy",
         }
     }
+}
+
+/// `grantway doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without --host it looks at Xen: devices, the kernel's xen-netback, limits, the
+store's vifs and their interfaces. One finding a line: ok, warn or FAIL, what
+was found, and after an arrow what to do. It changes nothing, and waits for
+nothing longer than 2 s. Run it as root, as the backend runs.
+
+Exit status: 0 where nothing is a FAIL, 1 otherwise.
+
+Example:
+  grantway doctor
+  grantway doctor --json | jq '.findings[].remedy'
+  grantway doctor --host /tmp/gw")]
+pub struct DoctorArgs {
+    /// Folder of the embedded host; Xen where missing.
+    #[arg(long, value_name = "DIR")]
+    pub host: Option<PathBuf>,
+    /// Folder of the backend's socket on Xen.
+    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
+    pub run_dir: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The largest number of a domain.

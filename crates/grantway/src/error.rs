@@ -13,6 +13,9 @@ pub enum CommandError {
     /// The command line was in order, and it could not be done: exit status 1.
     #[error("{0}")]
     Failed(String),
+    /// What is wrong stands on standard output already: exit status 1.
+    #[error("reported")]
+    Reported,
 }
 
 impl CommandError {
@@ -31,7 +34,7 @@ impl CommandError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
-            Self::Failed(_) => ExitCode::from(1),
+            Self::Failed(_) | Self::Reported => ExitCode::from(1),
         }
     }
 

@@ -39,6 +39,7 @@ const REST: Duration = Duration::from_millis(200);
 ///
 /// The host, the vif or the port is not to be had, or the host went away.
 pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
+    let spec = port_spec(args)?;
     let signals = Signals::take()?;
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
@@ -50,7 +51,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
     let mut vif = Vif::open(Arc::clone(&platform), args.devid, Wishes::default())
         .map_err(CommandError::failed)?;
-    let mut port = open_port(args, &mut vif)?;
+    let mut port = open_port(&spec, args.mtu, &mut vif)?;
     port.set_link(false).map_err(CommandError::failed)?;
     output::line("ready")?;
     let mut bridge = Bridge {
@@ -67,14 +68,23 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     bridge.run(&place, &signals, &reports)
 }
 
-fn open_port(args: &FrontendArgs, vif: &mut Vif) -> Result<Box<dyn Port>, CommandError> {
-    let spec: PortSpec = match (&args.tap, &args.port) {
-        (Some(name), _) => PortSpec::Tap { name: Some(name.clone()) },
-        (None, Some(text)) => text.parse().map_err(CommandError::usage)?,
+/// What the vif is to be bridged to, as far as the command line tells.
+fn port_spec(args: &FrontendArgs) -> Result<PortSpec, CommandError> {
+    let spec = match (&args.tap, &args.port) {
+        (Some(name), _) => format!("tap:{name}").parse(),
+        (None, Some(text)) => text.parse(),
         (None, None) => return Err(CommandError::Usage("give --tap NAME or --port SPEC".into())),
     };
-    let PortSpec::Tap { name } = &spec else { return spec.open().map_err(CommandError::failed) };
-    let mtu = match args.mtu {
+    spec.map_err(CommandError::usage)
+}
+
+fn open_port(
+    spec: &PortSpec,
+    mtu: Option<u32>,
+    vif: &mut Vif,
+) -> Result<Box<dyn Port>, CommandError> {
+    let PortSpec::Tap { name } = spec else { return spec.open().map_err(CommandError::failed) };
+    let mtu = match mtu {
         Some(mtu) => mtu,
         None => vif.mtu().map_err(CommandError::failed)?,
     };
@@ -158,6 +168,8 @@ impl Bridge {
                     if since.elapsed() >= REST {
                         failed_at = None;
                         self.vif.restart().map_err(CommandError::failed)?;
+                        // What the store told meanwhile wakes nobody up.
+                        continue;
                     }
                 }
                 VifStatus::Held | VifStatus::Gone => {
@@ -287,8 +299,9 @@ impl Bridge {
         }
         let for_room = self.waiting.is_some();
         let there = self.with_queue(|queue, events| {
-            if for_room {
-                queue.reap()?;
+            // What came back is room, and nobody signals it a second time.
+            if for_room && queue.reap()? > 0 {
+                return Ok(true);
             }
             queue.arm(events, for_room)
         })?;

@@ -8,6 +8,7 @@
 //! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report;
 //!   [`place`]: where they run; [`wait`]: what they wait on.
 //! - [`demo`], [`mod@bench`]: the path at work, and measured; [`table`].
+//! - [`doctor`]: what keeps a backend from serving.
 #![forbid(unsafe_code)]
 
 mod attach;
@@ -16,6 +17,7 @@ mod bench;
 mod cli;
 mod control;
 mod demo;
+mod doctor;
 mod error;
 mod frontend;
 mod host;
@@ -37,7 +39,9 @@ fn main() -> ExitCode {
     match log::start(cli.verbose).and_then(|()| run(&cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{}", error.line(cli.command.name()));
+            if !matches!(error, CommandError::Reported) {
+                eprintln!("{}", error.line(cli.command.name()));
+            }
             error.exit_code()
         }
     }
@@ -53,5 +57,6 @@ fn run(command: &Command) -> Result<(), CommandError> {
         Command::Frontend(args) => frontend::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Doctor(args) => doctor::run(args),
     }
 }

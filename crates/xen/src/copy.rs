@@ -170,9 +170,7 @@ mod tests {
     fn after_an_error_nothing_was_okay() {
         let mut arena = [0u8; 64];
         let mut ops = [CopyOp::new(at(0), at(8), 1), CopyOp::new(PEER, at(0), 4)];
-        let missing = Device::new("/nowhere/gntdev".into(), "modprobe xen-gntdev", |path| {
-            Gntdev::open(path)
-        });
+        let missing = Device::new("/nowhere/gntdev".into(), "modprobe xen-gntdev", Gntdev::open);
         let done = Scratch::default().copy(&missing, &mut arena, &mut ops);
         assert!(done.unwrap_err().to_string().ends_with("modprobe xen-gntdev"));
         assert!(ops.iter().all(|op| op.status == GrantStatus::GENERAL_ERROR));

@@ -69,7 +69,9 @@ pub fn os_error(call: String, errno: Errno) -> Error {
         reason: errno.to_string(),
         remedy: match errno {
             Errno::NOMEM => "free memory in this domain, or raise vm.max_map_count",
-            Errno::NOTTY | Errno::NOSYS => "this kernel's driver is too old: use Linux 4.8 or later",
+            Errno::NOTTY | Errno::NOSYS => {
+                "this kernel's driver is too old: use Linux 4.8 or later"
+            }
             Errno::ACCESS | Errno::PERM => "look at the hypervisor's security policy (xl dmesg)",
             Errno::MFILE | Errno::NFILE => "raise `ulimit -n`",
             _ => "look at the kernel's log (dmesg) and the hypervisor's (xl dmesg)",

@@ -79,7 +79,9 @@ mod tests {
     fn a_full_store_of_pages_names_its_parameter() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("limit");
-        assert!(exhausted(&file).to_string().contains("is full at 1024; write more to /sys/module"));
+        assert!(
+            exhausted(&file).to_string().contains("is full at 1024; write more to /sys/module")
+        );
         std::fs::write(&file, "4096\n").unwrap();
         let text = exhausted(&file).to_string();
         assert!(text.contains("full at 4096;") && text.contains("modprobe xen-gntalloc limit=N"));

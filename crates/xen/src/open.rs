@@ -2,7 +2,7 @@
 
 use crate::store::StoreAt;
 use grantway_hypervisor::{DomId, Error};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Why there is no way to Xen.
 #[derive(Debug, thiserror::Error)]
@@ -74,9 +74,7 @@ impl Layout {
         let hypervisor = std::fs::read_to_string(self.root.join(file)).ok();
         match hypervisor.as_deref().map(str::trim) {
             Some("xen") => Ok(()),
-            Some(other) => {
-                Err(OpenError::NotXen { found: format!("/{file} says {:?}", other.escape_debug()) })
-            }
+            Some(other) => Err(OpenError::NotXen { found: format!("/{file} says {other:?}") }),
             // sysfs may be missing where devices are not: a container.
             None if self.devices().is_dir() => Ok(()),
             None => {
@@ -108,7 +106,7 @@ impl Layout {
 
     /// Where another system is, for tests.
     #[cfg(test)]
-    pub fn under(root: &Path) -> Self {
+    pub fn under(root: &std::path::Path) -> Self {
         Self { root: root.to_owned() }
     }
 }

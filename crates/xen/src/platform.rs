@@ -29,7 +29,7 @@ pub struct Xen {
     gntalloc: Device<Gntalloc>,
     evtchn: Device<Evtchn>,
     counters: Arc<Counters>,
-    scratch: Mutex<Vec<Box<Scratch>>>,
+    scratch: Mutex<Vec<Scratch>>,
 }
 
 impl Xen {
@@ -67,7 +67,7 @@ impl Xen {
 
     /// Scratch of batches that are not under way; a panic of a holder left
     /// nothing half done that matters.
-    fn scratch(&self) -> MutexGuard<'_, Vec<Box<Scratch>>> {
+    fn scratch(&self) -> MutexGuard<'_, Vec<Scratch>> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

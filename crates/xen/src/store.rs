@@ -67,9 +67,11 @@ impl StoreAt {
 }
 
 fn open(device: &Path) -> Result<File, Error> {
-    File::options().read(true).write(true).open(device).map_err(|e| {
-        refused(device, Errno::from_io_error(&e).unwrap_or(Errno::IO), START)
-    })
+    File::options()
+        .read(true)
+        .write(true)
+        .open(device)
+        .map_err(|e| refused(device, Errno::from_io_error(&e).unwrap_or(Errno::IO), START))
 }
 
 /// Why the store did not say who we are.
@@ -129,8 +131,7 @@ fn ask(
             }
         }
         let left = end.saturating_duration_since(Instant::now());
-        let left =
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let mut fds = [PollFd::new(transport, PollFlags::IN)];
         match rustix::event::poll(&mut fds, Some(&left)) {
             Ok(0) => return Err(Silence::Quiet),

@@ -88,8 +88,10 @@ fn run_c(program: &str) -> Option<String> {
 }
 
 fn compare(includes: &str, ours: &BTreeMap<&'static str, i64>, body: &str) -> bool {
-    let prints: String =
-        ours.keys().map(|e| format!("printf(\"%s=%lld\\n\", \"{e}\", (long long)({e}));\n")).collect();
+    let prints: String = ours
+        .keys()
+        .map(|e| format!("printf(\"%s=%lld\\n\", \"{e}\", (long long)({e}));\n"))
+        .collect();
     let program = format!(
         "#include <stdint.h>\n#include <stddef.h>\n#include <stdio.h>\n#include <string.h>\n\
          #include <sys/ioctl.h>\n{includes}\nint main(void) {{\n{prints}{body}\nreturn 0;\n}}\n"

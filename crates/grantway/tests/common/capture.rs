@@ -16,7 +16,8 @@ pub fn frames(count: usize, longest: usize, seed: u64) -> Vec<Vec<u8>> {
     };
     // Where pages, slots and headers begin and end.
     let edges = [14, 15, 59, 60, 64, 127, 128, 129, 1514, 4095, 4096, 4097, 8191, 8192, 8193];
-    let edges: Vec<usize> = edges.into_iter().filter(|len| *len <= longest).chain([longest]).collect();
+    let edges: Vec<usize> =
+        edges.into_iter().filter(|len| *len <= longest).chain([longest]).collect();
     (0..count)
         .map(|number| {
             let span = (longest - 14 + 1) as u64;

@@ -65,13 +65,19 @@ pub fn grantway_with<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Command {
 
 /// Waits until `look` has something, and says what was waited for when that
 /// takes too long.
-pub fn wait_for<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, within: Duration, look: impl FnMut() -> Option<T>) -> T {
+    try_wait_for(within, look)
+        .unwrap_or_else(|| panic!("waited {within:?} for {what}, and it did not come"))
+}
+
+/// Waits until `look` has something, or the time is over.
+pub fn try_wait_for<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let since = Instant::now();
     loop {
-        if let Some(found) = look() {
+        let found = look();
+        if found.is_some() || since.elapsed() > within {
             return found;
         }
-        assert!(since.elapsed() < within, "waited {within:?} for {what}, and it did not come");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

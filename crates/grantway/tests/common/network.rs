@@ -137,11 +137,12 @@ impl Namespace {
         part
     }
 
-    /// Sends `count` pings as fast as they are answered and gives how many
-    /// answers came.
-    pub fn ping(&self, to: &str, count: u32, size: u32) -> (u32, String) {
+    /// Sends `count` pings, `pace` seconds apart or as soon as one is answered
+    /// (0), and gives how many answers came.
+    pub fn ping(&self, to: &str, count: u32, size: u32, pace: &str) -> (u32, String) {
         let (count, size) = (count.to_string(), size.to_string());
-        let args = ["-f", "-q", "-c", &count, "-s", &size, "-w", "20", to];
+        let pace = if pace == "0" { ["-f", "-q"] } else { ["-i", pace] };
+        let args = [&pace[..], &["-q", "-c", &count, "-s", &size, "-w", "20", to]].concat();
         let output = finish(self.command_with("ping", &args), Duration::from_secs(25));
         let text = words(&output);
         let received = text.split(", ").find_map(|part| part.strip_suffix(" received"));

@@ -85,6 +85,13 @@ impl Part {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// Checks how its last line begins, and what it names.
+    pub fn check_last_line(&self, start: &str, words: &str) {
+        let said = self.said();
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.starts_with(start) && last.contains(words), "{}: {said}", self.name);
+    }
+
     /// Waits until its standard error holds some words.
     pub fn wait_said(&self, words: &str, within: Duration) {
         wait_for(&format!("{} to say {words:?}", self.name), within, || {
@@ -119,11 +126,21 @@ impl Part {
         self.wait_end(PROMPT);
     }
 
-    /// Asks it to end, and waits until it has, in order.
+    /// Asks it to end, as a service manager does, and waits until it has, in
+    /// order.
     pub fn terminate(&mut self) {
-        self.signal(Signal::TERM);
+        self.end_by(Signal::TERM);
+    }
+
+    /// Asks it to end, as a person at a terminal does, and waits until it has.
+    pub fn interrupt(&mut self) {
+        self.end_by(Signal::INT);
+    }
+
+    fn end_by(&mut self, signal: Signal) {
+        self.signal(signal);
         let status = self.wait_end(PROMPT);
-        assert!(status.success(), "{}: asked to end: {status}", self.name);
+        assert!(status.success(), "{}: asked to end by {signal:?}: {status}", self.name);
     }
 
     /// Sends a signal.

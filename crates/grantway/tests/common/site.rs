@@ -2,7 +2,7 @@
 
 use super::network::Namespace;
 use super::part::Part;
-use super::{PROMPT, finish, grantway, grantway_with, succeed, wait_for, words};
+use super::{PROMPT, finish, grantway, grantway_with, succeed, try_wait_for, wait_for, words};
 use serde_json::Value;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -112,6 +112,19 @@ impl Site {
         report(&self.file("frontend-1.0.sock"))
     }
 
+    /// Waits until `look` has something; where it has not, shows how both ends
+    /// stand.
+    pub fn wait<T>(&self, what: &str, within: Duration, look: impl FnMut() -> Option<T>) -> T {
+        try_wait_for(within, look).unwrap_or_else(|| {
+            let read = |name| try_report(&self.file(name)).unwrap_or_default();
+            panic!(
+                "waited {within:?} for {what}, and it did not come\nbackend: {:#}\nfrontend: {:#}",
+                read("backend-0.sock"),
+                read("frontend-1.0.sock")
+            )
+        })
+    }
+
     /// Waits until both ends say that packets may flow.
     pub fn wait_connected(&self) {
         self.wait_connected_within(PROMPT);
@@ -119,7 +132,7 @@ impl Site {
 
     /// The same, within a bound.
     pub fn wait_connected_within(&self, within: Duration) {
-        wait_for("both ends to connect", within, || {
+        self.wait("both ends to connect", within, || {
             (try_report(&self.file("frontend-1.0.sock"))?["connected"] == true
                 && try_report(&self.file("backend-0.sock"))?["vifs"][0]["connected"] == true)
                 .then_some(())

@@ -93,7 +93,9 @@ fn errors_are_one_line_with_a_remedy() {
     // A socket knows none of the requests.
     let notify = set.notify(Port(4)).unwrap_err().to_string();
     assert!(notify.starts_with("notify of evtchn: ") && notify.contains("too old"), "{notify}");
-    assert!(set.alloc_unbound(DomId(1)).is_err() && set.bind_interdomain(DomId(1), Port(2)).is_err());
+    assert!(
+        set.alloc_unbound(DomId(1)).is_err() && set.bind_interdomain(DomId(1), Port(2)).is_err()
+    );
     let full = set.full().to_string();
     assert!(full.contains("is full at 1;") && full.contains("event_channels=N"), "{full}");
     assert!(no_domain(DomId(7)).to_string().contains("domain 7 is not there"));

@@ -40,7 +40,10 @@ fn each_missing_driver_is_named_with_its_remedy() {
 fn empty_lists_are_refused_as_on_the_embedded_host() {
     let (_root, _socket, xen) = bare();
     let map = xen.map(DomId(1), &[], Access::ReadOnly).unwrap_err();
-    assert_eq!(map.to_string(), "a list of grants to map: found an empty one, expected at least one");
+    assert_eq!(
+        map.to_string(),
+        "a list of grants to map: found an empty one, expected at least one"
+    );
     let grant = xen.grant(DomId(1), 0, Access::ReadOnly).unwrap_err();
     assert_eq!(grant.to_string(), "a grant: found 0 pages, expected at least one");
     assert_eq!(xen.copy(&mut [], &mut []), Ok(()));

@@ -92,7 +92,10 @@ mod tests {
         assert_eq!(offset_of!(MapGrantRef, index), size_of::<Pair>());
         assert_eq!(offset_of!(MapGrantRef, refs), 2 * size_of::<Pair>());
         assert_eq!(size_of::<GrantRefOf>(), size_of::<Pair>());
-        assert_eq!(size_of_val(map_argument(7, &[8]).unwrap().as_slice()), size_of::<MapGrantRef>());
+        assert_eq!(
+            size_of_val(map_argument(7, &[8]).unwrap().as_slice()),
+            size_of::<MapGrantRef>()
+        );
         assert_eq!(map_argument(7, &[]), None);
         let whole = Pair(u32::from_ne_bytes([1, 2, 3, 4]), u32::from_ne_bytes([5, 6, 7, 8]));
         assert_eq!(whole.whole().to_ne_bytes(), [1, 2, 3, 4, 5, 6, 7, 8]);

@@ -1,0 +1,157 @@
+//! The real backend on its control thread, driven as the `grantway backend`
+//! command drives it: it sleeps on its descriptors and on nothing else.
+
+use super::log::{Collector, Log};
+use super::port::Ports;
+use super::{PROMPT, eventually};
+use grantway_backend::{Backend, BackendConfig, OpenPort, VifId, VifReport, WaitMode};
+use grantway_embedded::{Domain, Role};
+use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+type Job = Box<dyn FnOnce(&mut Backend) + Send>;
+
+/// How a backend is started.
+#[derive(Clone)]
+pub struct Setup {
+    pub dir: PathBuf,
+    pub run_folder: PathBuf,
+    pub domain: DomId,
+    pub mode: WaitMode,
+    pub hotplug: bool,
+    pub ports: Arc<Ports>,
+}
+
+pub struct Control {
+    jobs: Option<Sender<Job>>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<Result<(), String>>>,
+    platform: Weak<Domain>,
+    pub log: Arc<Log>,
+}
+
+impl Control {
+    pub fn start(setup: &Setup) -> Self {
+        let (jobs, inbox) = channel();
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = Arc::new(rustix::event::eventfd(0, flags).unwrap());
+        let log = Arc::new(Log::default());
+        let platform = connect(&setup.dir, setup.domain);
+        let weak = Arc::downgrade(&platform);
+        let (collector, bell, setup) = (Collector(Arc::clone(&log)), Arc::clone(&wake), setup.clone());
+        let (started, ready) = channel();
+        let thread = std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || {
+                tracing::subscriber::with_default(collector, || {
+                    let ports = Arc::clone(&setup.ports);
+                    let open: OpenPort = Box::new(move |request| Ok(ports.open(request.vif)));
+                    let config = BackendConfig {
+                        mode: setup.mode,
+                        run_folder: setup.run_folder.clone(),
+                        hotplug: setup.hotplug,
+                    };
+                    let backend = Backend::start(platform, config, open);
+                    let backend = backend.map_err(|e| e.to_string())?;
+                    let _ = started.send(());
+                    run(backend, &inbox, &bell)
+                })
+            })
+            .unwrap();
+        ready.recv_timeout(PROMPT).expect("the backend did not start");
+        Self { jobs: Some(jobs), wake, thread: Some(thread), platform: weak, log }
+    }
+
+    /// Does something between two steps, and waits for it.
+    #[track_caller]
+    pub fn with<T: Send + 'static>(&self, job: impl FnOnce(&mut Backend) -> T + Send + 'static) -> T {
+        let (reply, answer) = channel();
+        let job: Job = Box::new(move |backend| {
+            let _ = reply.send(job(backend));
+        });
+        let jobs = self.jobs.as_ref().unwrap();
+        assert!(jobs.send(job).is_ok(), "the backend has ended");
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        answer.recv_timeout(PROMPT).expect("the backend hangs, or has ended")
+    }
+
+    pub fn report(&self) -> Vec<VifReport> {
+        self.with(|backend| backend.report().collect())
+    }
+
+    pub fn report_of(&self, vif: VifId) -> Option<VifReport> {
+        self.report().into_iter().find(|report| report.vif == vif)
+    }
+
+    /// What the backend asked of its hypervisor so far.
+    pub fn counters(&self) -> CounterSnapshot {
+        self.platform.upgrade().expect("the backend has ended").counters()
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Drops the backend, as a kill between two turns would, and waits until
+    /// nothing of its process is left.
+    pub fn kill(mut self) -> Result<(), String> {
+        let ended = self.end();
+        eventually("the end of the backend's domain", || {
+            (self.platform.strong_count() == 0).then_some(())
+        });
+        ended
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.jobs = None;
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(ended)) => ended,
+            Some(Err(_)) => Err("the control thread panicked".into()),
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+fn connect(dir: &Path, domain: DomId) -> Arc<Domain> {
+    Domain::connect(dir, domain, Role::Service).unwrap()
+}
+
+fn run(mut backend: Backend, inbox: &Receiver<Job>, wake: &OwnedFd) -> Result<(), String> {
+    loop {
+        backend.step().map_err(|e| e.to_string())?;
+        let mut did = false;
+        loop {
+            match inbox.try_recv() {
+                Ok(job) => {
+                    job(&mut backend);
+                    did = true;
+                }
+                Err(std::sync::mpsc::TryRecvError::Empty) => break,
+                Err(std::sync::mpsc::TryRecvError::Disconnected) => return Ok(()),
+            }
+        }
+        if did {
+            continue;
+        }
+        let [store, bell] = backend.descriptors();
+        let mut fds = [store, bell, wake.as_fd()]
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.to_string()),
+        }
+        let _ = rustix::io::read(wake, &mut [0u8; 8]);
+    }
+}

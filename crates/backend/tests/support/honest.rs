@@ -1,0 +1,260 @@
+//! A real frontend that carries numbered frames both ways all the while, and
+//! must lose none of them whatever its neighbours do.
+
+use super::port::{Behind, Flow, checker, generator};
+use super::{PROMPT, eventually};
+use grantway_embedded::Domain;
+use grantway_frontend::{SendError, Vif, VifStatus, Wishes};
+use grantway_netif::Offload;
+use grantway_ports::FlowReport;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Bytes of the frames that the guest sends, and of those it gets (two slots).
+const SENT_BYTES: usize = 300;
+const RECEIVED_BYTES: usize = 5000;
+/// Frames each way in a turn; a turn takes a millisecond or more.
+const BURST: u64 = 8;
+
+#[derive(Default)]
+struct Shared {
+    quiet: AtomicBool,
+    leave: AtomicBool,
+    connected: AtomicBool,
+    sent: AtomicU64,
+    received: AtomicU64,
+    /// Times that it was connected.
+    connections: AtomicU64,
+    seen: Mutex<(FlowReport, u64)>,
+}
+
+pub struct Honest {
+    shared: Arc<Shared>,
+    pub behind: Arc<Behind>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What became of the frames of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    pub made: u64,
+    pub arrived: u64,
+    pub lost: u64,
+    pub again: u64,
+    pub damaged: u64,
+}
+
+impl Tally {
+    fn of(made: u64, total: FlowReport, damaged: u64) -> Self {
+        Self {
+            made,
+            arrived: total.received,
+            lost: total.lost + (made - total.received.min(made)).saturating_sub(total.lost),
+            again: total.duplicated + total.stale,
+            damaged,
+        }
+    }
+}
+
+impl Honest {
+    /// Runs vif 0 of a domain whose folders are there.
+    pub fn start(domain: Arc<Domain>, behind: Arc<Behind>) -> Self {
+        behind.look().flow = Some(Flow::new(RECEIVED_BYTES));
+        let shared = Arc::new(Shared::default());
+        let (theirs, port) = (Arc::clone(&shared), Arc::clone(&behind));
+        let thread = std::thread::Builder::new()
+            .name("honest".into())
+            .spawn(move || run(domain, &port, &theirs))
+            .unwrap();
+        let honest = Self { shared, behind, thread: Some(thread) };
+        eventually("the honest vif's connection", || {
+            honest.shared.connected.load(SeqCst).then_some(())
+        });
+        honest
+    }
+
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(SeqCst)
+    }
+
+    fn marks(&self) -> (u64, u64) {
+        let arrived = self.behind.look().flow.as_ref().map_or(0, |f| f.from_guest.total().received);
+        (arrived, self.shared.received.load(SeqCst))
+    }
+
+    /// Waits until so many more frames arrived each way.
+    #[track_caller]
+    pub fn carries(&self, frames: u64) {
+        let before = self.marks();
+        let start = Instant::now();
+        loop {
+            let now = self.marks();
+            if now.0 >= before.0 + frames && now.1 >= before.1 + frames {
+                return;
+            }
+            assert!(
+                start.elapsed() < PROMPT,
+                "the honest vif carried {} and {} frames in {PROMPT:?}, expected {frames} each way",
+                now.0 - before.0,
+                now.1 - before.1,
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Stops sending, lets what is on its way arrive, and counts: from the
+    /// guest, and to it.
+    #[track_caller]
+    pub fn count(&self) -> [Tally; 2] {
+        self.shared.quiet.store(true, SeqCst);
+        let start = Instant::now();
+        loop {
+            let sent = self.shared.sent.load(SeqCst);
+            let (seen, damaged) = *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let (from, to) = {
+                let inner = self.behind.look();
+                let flow = inner.flow.as_ref().unwrap();
+                let judge = &flow.from_guest;
+                let bad = judge.corrupt() + judge.foreign();
+                (
+                    Tally::of(sent, judge.total(), bad),
+                    Tally::of(flow.to_guest.made(), seen, damaged),
+                )
+            };
+            let all = from.arrived >= from.made && to.arrived >= to.made;
+            // After a restart some may be lost: then nothing more comes.
+            if all || start.elapsed() > Duration::from_secs(2) {
+                return [from, to];
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// [`Honest::count`], and demands that nothing was lost, came twice or was
+    /// damaged.
+    #[track_caller]
+    pub fn lost_nothing(&self) {
+        for (way, tally) in ["from the guest", "to the guest"].iter().zip(self.count()) {
+            let bad = (tally.lost, tally.again, tally.damaged);
+            assert_eq!(bad, (0, 0, 0), "{way}: {tally:?}");
+            assert_eq!(tally.arrived, tally.made, "{way}: {tally:?}");
+        }
+        assert_eq!(self.connections(), 1, "the honest vif was closed in between");
+    }
+
+    /// Begins to send again.
+    pub fn go_on(&self) {
+        self.shared.quiet.store(false, SeqCst);
+    }
+
+    /// Ends the guest's side once it was told to close, or at once.
+    pub fn leave(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.shared.leave.store(true, SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                assert!(ended.is_ok(), "the honest vif's thread panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Honest {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared) {
+    let mut vif = Vif::open(domain, 0, Wishes::default()).unwrap();
+    let mut made = generator(SENT_BYTES);
+    let mut seen = checker();
+    let mut frame = vec![0; SENT_BYTES];
+    let mut buffer = vec![0; 65_536];
+    let mut pending = false;
+    let mut paced = Instant::now();
+    while !shared.leave.load(SeqCst) {
+        let status = vif.store_changed().unwrap();
+        let connected = status == VifStatus::Connected;
+        if connected && !shared.connected.swap(true, SeqCst) {
+            shared.connections.fetch_add(1, SeqCst);
+        } else if !connected {
+            shared.connected.store(false, SeqCst);
+        }
+        if status == VifStatus::Gone {
+            return;
+        }
+        assert_eq!(vif.take_failure(), None, "the real backend broke a rule");
+        vif.take_events().unwrap();
+        while let Some(received) = vif.recv(&mut buffer).unwrap() {
+            seen.check(&buffer[..received.len]);
+            shared.received.fetch_add(1, SeqCst);
+        }
+        *shared.seen.lock().unwrap() = (seen.total(), seen.corrupt() + seen.foreign());
+        let due = paced.elapsed() >= Duration::from_millis(1);
+        let quiet = shared.quiet.load(SeqCst);
+        if connected && (due || pending) {
+            paced = Instant::now();
+            if due && !quiet {
+                port.credit(BURST);
+            }
+            pending = send(&mut vif, &mut made, &mut frame, pending, quiet, shared);
+        }
+        let busy = vif
+            .with_queue(|queue, events| {
+                queue.reap()?;
+                queue.repost(events)?;
+                queue.arm(events, pending)
+            })
+            .unwrap();
+        if busy != Some(true) {
+            sleep(&vif);
+        }
+    }
+}
+
+/// A burst; whether a frame waits for room.
+fn send(
+    vif: &mut Vif,
+    made: &mut grantway_ports::Generator,
+    frame: &mut [u8],
+    mut pending: bool,
+    quiet: bool,
+    shared: &Shared,
+) -> bool {
+    for _ in 0..BURST {
+        if !pending {
+            if quiet {
+                break;
+            }
+            made.next_into(frame);
+        }
+        match vif.send(frame, Offload::default()) {
+            Ok(()) => {
+                pending = false;
+                shared.sent.fetch_add(1, SeqCst);
+            }
+            Err(SendError::Full) => {
+                pending = true;
+                break;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+    vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+    pending
+}
+
+fn sleep(vif: &Vif) {
+    let fds = [vif.store().descriptor(), vif.event_descriptor()];
+    let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    let _ = poll(&mut fds, Some(&pause));
+}

@@ -1,0 +1,43 @@
+//! A whole machine in one test process: an embedded host, the real backend on
+//! a thread, an honest vif that carries numbered frames all the while, and a
+//! hostile guest made by hand.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+pub mod control;
+pub mod honest;
+pub mod hostile;
+pub mod log;
+pub mod numbers;
+pub mod panics;
+pub mod port;
+pub mod rings;
+pub mod toolstack;
+pub mod world;
+
+use std::time::{Duration, Instant};
+
+/// How long anything that must happen may take on a busy machine.
+pub const PROMPT: Duration = Duration::from_secs(10);
+
+/// A look every millisecond until it gives something.
+#[track_caller]
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PROMPT, "not within {PROMPT:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Looks for a while, and demands that it holds each time.
+#[track_caller]
+pub fn stays(what: &str, time: Duration, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        assert!(holds(), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,256 @@
+//! The ports behind the vifs: they keep what comes, and give what a test or a
+//! generator has for the guest. Like a persistent interface, what is behind
+//! outlives the backend, until it is told that the vif is gone.
+
+use grantway_backend::VifId;
+use grantway_netif::Offload;
+use grantway_ports::{
+    Checker, CheckerConfig, Counters, FrameMeta, Generator, GeneratorConfig, Port, PortError,
+    RECV_BUFFER, SendError, TapOffloads, monotonic,
+};
+use rustix::event::EventfdFlags;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Frames from the guest that a port keeps whole.
+const KEPT: usize = 20_000;
+
+/// What the backend does with a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    Open,
+    SetOffloads,
+    SetLink(bool),
+    Send,
+    Recv,
+    Remove,
+}
+
+/// Called at each of them, on the thread that does it.
+pub type Hook = Box<dyn FnMut(Call) + Send>;
+
+/// What is behind the port of one vif.
+pub struct Behind {
+    pub vif: VifId,
+    bell: OwnedFd,
+    inner: Mutex<Inner>,
+    hook: Mutex<Option<Hook>>,
+}
+
+#[derive(Default)]
+pub struct Inner {
+    /// Frames that came from the guest, the first [`KEPT`] of them.
+    pub taken: Vec<(Vec<u8>, Offload)>,
+    /// How many came.
+    pub sent: u64,
+    /// What is to go to the guest.
+    pub waiting: VecDeque<(Vec<u8>, Offload)>,
+    /// How many the backend took from `waiting`, or from the flow.
+    pub given: u64,
+    pub flow: Option<Flow>,
+    pub offloads: TapOffloads,
+    pub link: Option<bool>,
+    /// Handles of the backend's, and whether there ever was one.
+    pub handles: u32,
+    pub opened: bool,
+    pub removed: bool,
+}
+
+/// Numbered frames, both ways.
+pub struct Flow {
+    pub from_guest: Checker,
+    pub to_guest: Generator,
+    /// Frames that may be given out now.
+    pub credits: u64,
+}
+
+impl Flow {
+    pub fn new(size: usize) -> Self {
+        Self { from_guest: checker(), to_guest: generator(size), credits: 0 }
+    }
+}
+
+/// Looks at every byte.
+pub fn checker() -> Checker {
+    Checker::new(CheckerConfig { flows: 4, payload_every: 1, from_zero: true })
+}
+
+pub fn generator(size: usize) -> Generator {
+    let config = GeneratorConfig { size, flows: 4, ..GeneratorConfig::default() };
+    Generator::new(config, monotonic()).unwrap()
+}
+
+impl Behind {
+    fn new(vif: VifId) -> Self {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Self {
+            vif,
+            bell: rustix::event::eventfd(0, flags).unwrap(),
+            inner: Mutex::new(Inner { offloads: TapOffloads::NONE, ..Inner::default() }),
+            hook: Mutex::new(None),
+        }
+    }
+
+    pub fn look(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// A frame for the guest.
+    pub fn give(&self, frame: Vec<u8>, offload: Offload) {
+        self.look().waiting.push_back((frame, offload));
+        self.ring();
+    }
+
+    /// Lets so many more numbered frames go to the guest.
+    pub fn credit(&self, frames: u64) {
+        if let Some(flow) = &mut self.look().flow {
+            flow.credits += frames;
+        }
+        self.ring();
+    }
+
+    pub fn hook(&self, hook: impl FnMut(Call) + Send + 'static) {
+        *self.hook.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    pub fn unhook(&self) {
+        *self.hook.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn call(&self, call: Call) {
+        let hook = self.hook.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut hook) = hook {
+            hook(call);
+            let mut slot = self.hook.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.get_or_insert(hook);
+        }
+    }
+}
+
+/// Every port of a test, by vif.
+#[derive(Default)]
+pub struct Ports(Mutex<BTreeMap<VifId, Vec<Arc<Behind>>>>);
+
+impl Ports {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<VifId, Vec<Arc<Behind>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is behind a vif now; made where it is not there.
+    pub fn of(&self, vif: VifId) -> Arc<Behind> {
+        let mut all = self.all();
+        let there = all.entry(vif).or_default();
+        match there.last().filter(|behind| !behind.look().removed) {
+            Some(behind) => Arc::clone(behind),
+            None => {
+                let behind = Arc::new(Behind::new(vif));
+                there.push(Arc::clone(&behind));
+                behind
+            }
+        }
+    }
+
+    /// All that ever were behind a vif.
+    pub fn ever(&self, vif: VifId) -> Vec<Arc<Behind>> {
+        self.all().get(&vif).cloned().unwrap_or_default()
+    }
+
+    pub fn open(&self, vif: VifId) -> Box<dyn Port> {
+        let behind = self.of(vif);
+        {
+            let mut inner = behind.look();
+            inner.handles += 1;
+            inner.opened = true;
+        }
+        behind.call(Call::Open);
+        Box::new(TestPort { behind, name: vif.to_string(), counters: Counters::default() })
+    }
+}
+
+struct TestPort {
+    behind: Arc<Behind>,
+    name: String,
+    counters: Counters,
+}
+
+impl Port for TestPort {
+    fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
+        self.behind.call(Call::Send);
+        let mut inner = self.behind.look();
+        inner.sent += 1;
+        if let Some(flow) = &mut inner.flow {
+            flow.from_guest.check(frame);
+        } else if inner.taken.len() < KEPT {
+            inner.taken.push((frame.to_vec(), offload));
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
+        assert!(buf.len() >= RECV_BUFFER, "a buffer of {} bytes", buf.len());
+        self.behind.call(Call::Recv);
+        let mut inner = self.behind.look();
+        let meta = if let Some((frame, offload)) = inner.waiting.pop_front() {
+            buf[..frame.len()].copy_from_slice(&frame);
+            Some(FrameMeta { len: frame.len(), offload })
+        } else if let Some(flow) = inner.flow.as_mut().filter(|flow| flow.credits > 0) {
+            flow.credits -= 1;
+            let len = flow.to_guest.next_into(buf);
+            Some(FrameMeta { len, offload: Offload::default() })
+        } else {
+            let _ = rustix::io::read(&self.behind.bell, &mut [0u8; 8]);
+            None
+        };
+        inner.given += u64::from(meta.is_some());
+        Ok(meta)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.behind.bell.as_fd())
+    }
+
+    fn always_ready(&self) -> bool {
+        false
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn set_offloads(&mut self, offloads: TapOffloads) -> Result<(), PortError> {
+        self.behind.call(Call::SetOffloads);
+        self.behind.look().offloads = offloads;
+        Ok(())
+    }
+
+    fn set_link(&mut self, up: bool) -> Result<(), PortError> {
+        self.behind.call(Call::SetLink(up));
+        self.behind.look().link = Some(up);
+        Ok(())
+    }
+
+    fn remove(&mut self) -> Result<(), PortError> {
+        self.behind.call(Call::Remove);
+        self.behind.look().removed = true;
+        Ok(())
+    }
+}
+
+impl Drop for TestPort {
+    fn drop(&mut self) {
+        self.behind.look().handles -= 1;
+    }
+}

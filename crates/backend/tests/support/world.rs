@@ -1,0 +1,232 @@
+//! The machine, and what must hold of it after every attack.
+
+use super::control::{Control, Setup};
+use super::honest::Honest;
+use super::hostile::Hostile;
+use super::port::{Behind, Ports};
+use super::toolstack::Toolstack;
+use super::{eventually, panics};
+use grantway_backend::{VifId, WaitMode};
+use grantway_embedded::{Domain, DomainTable, Host, HostGuard, Role};
+use grantway_hypervisor::DomId;
+use std::sync::Arc;
+
+pub const HONEST: VifId = VifId { domain: DomId(7), devid: 0 };
+pub const GUEST: VifId = VifId { domain: DomId(9), devid: 0 };
+const FRESH: VifId = VifId { domain: DomId(20), devid: 0 };
+
+pub struct World {
+    pub honest: Option<Honest>,
+    pub control: Option<Control>,
+    pub toolstack: Toolstack,
+    pub ports: Arc<Ports>,
+    pub setup: Setup,
+    pub tools: Arc<Domain>,
+    guests: Vec<VifId>,
+    watches_before: u32,
+    // Last: the host outlives what it hosts.
+    _host: HostGuard,
+    _folders: [tempfile::TempDir; 2],
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with(DomId(0), WaitMode::Interrupt, false)
+    }
+
+    pub fn with(backend: DomId, mode: WaitMode, hotplug: bool) -> Self {
+        panics::watch();
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let dir = folders[0].path().to_owned();
+        let host = Host::spawn(&dir).unwrap();
+        let tools = Domain::connect(&dir, DomId(0), Role::Service).unwrap();
+        if backend != DomId(0) {
+            tools.create_domain(backend, "driver").unwrap();
+        }
+        let ports = Arc::new(Ports::default());
+        let run_folder = folders[1].path().to_owned();
+        let setup =
+            Setup { dir, run_folder, domain: backend, mode, hotplug, ports: Arc::clone(&ports) };
+        let toolstack = Toolstack::new(&tools, backend);
+        let mut world = Self {
+            honest: None,
+            control: Some(Control::start(&setup)),
+            toolstack,
+            ports,
+            setup,
+            tools,
+            guests: Vec::new(),
+            watches_before: 0,
+            _host: host,
+            _folders: folders,
+        };
+        world.watches_before = world.table(backend).store_watches;
+        let domain = world.boot(HONEST.domain);
+        world.attach(HONEST, &[]);
+        world.honest = Some(Honest::start(domain, world.ports.of(HONEST)));
+        world
+    }
+
+    pub fn control(&self) -> &Control {
+        self.control.as_ref().unwrap()
+    }
+
+    pub fn honest(&self) -> &Honest {
+        self.honest.as_ref().unwrap()
+    }
+
+    /// The domain's process, after the domain was made where it is not there.
+    pub fn boot(&self, id: DomId) -> Arc<Domain> {
+        self.tools.create_domain(id, &format!("guest-{id}")).unwrap();
+        Domain::connect(&self.setup.dir, id, Role::Guest).unwrap()
+    }
+
+    pub fn attach(&mut self, vif: VifId, more: &[(&str, &str)]) {
+        let hotplug = [("script", "vif-bridge"), ("hotplug-status", "connected")];
+        let mut keys: Vec<_> = if self.setup.hotplug { hotplug.to_vec() } else { Vec::new() };
+        keys.retain(|(key, _)| !more.iter().any(|(other, _)| other == key));
+        keys.extend_from_slice(more);
+        self.toolstack.attach(vif, &keys);
+    }
+
+    /// A guest by hand with a vif that is attached.
+    pub fn guest(&mut self) -> Hostile {
+        self.guest_of(GUEST)
+    }
+
+    pub fn guest_of(&mut self, vif: VifId) -> Hostile {
+        let domain = self.boot(vif.domain);
+        self.vif_of(domain, vif)
+    }
+
+    /// One more vif of a guest.
+    pub fn vif_of(&mut self, domain: Arc<Domain>, vif: VifId) -> Hostile {
+        self.attach(vif, &[]);
+        self.guests.push(vif);
+        Hostile::new(domain, vif, self.setup.domain)
+    }
+
+    /// Knows of a vif that a test attached itself.
+    pub fn expects(&mut self, vif: VifId) {
+        self.guests.push(vif);
+    }
+
+    pub fn behind(&self, vif: VifId) -> Arc<Behind> {
+        self.ports.of(vif)
+    }
+
+    pub fn table(&self, domain: DomId) -> DomainTable {
+        let tables = self.tools.host_tables().unwrap();
+        tables.domain(domain.0).cloned().unwrap_or_default()
+    }
+
+    /// Waits until nobody holds a page or has a port of a guest's.
+    #[track_caller]
+    pub fn holds_nothing_of(&self, domain: DomId) {
+        let what = format!("nothing of domain {domain} is held");
+        let mut last = None;
+        let start = std::time::Instant::now();
+        loop {
+            let table = self.table(domain);
+            if (table.grants_held, table.ports_bound) == (0, 0) {
+                return;
+            }
+            last.replace(table);
+            assert!(start.elapsed() < super::PROMPT, "not so: {what}: {last:#?}");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Drops the backend between two turns and starts another.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.start();
+    }
+
+    /// Waits until the backend has looked at everything that was written into
+    /// the store before.
+    #[track_caller]
+    pub fn settle(&mut self) {
+        // The host is one thread: with this answer all earlier events are out.
+        let _ = self.toolstack.read("/local");
+        // A job comes behind a step, which may have begun before.
+        self.control().with(|_| ());
+        self.control().with(|_| ());
+    }
+
+    pub fn stop(&mut self) {
+        self.control.take().unwrap().kill().unwrap();
+    }
+
+    pub fn start(&mut self) {
+        self.control = Some(Control::start(&self.setup));
+    }
+
+    /// What must hold after every attack: the backend serves the honest vif,
+    /// serves a new one, lets go of everything once the vifs are detached, and
+    /// nobody panicked.
+    #[track_caller]
+    pub fn stands(self) {
+        self.stands_and(|honest| honest.lost_nothing());
+    }
+
+    /// As [`World::stands`], where the honest vif was restarted under way.
+    #[track_caller]
+    pub fn stands_and(mut self, judge: impl FnOnce(&Honest)) {
+        assert!(self.control().is_alive(), "the backend ended");
+        self.honest().carries(32);
+        self.serves_a_new_vif();
+        let guests = std::mem::take(&mut self.guests);
+        for &vif in &guests {
+            self.detaches(vif);
+        }
+        for vif in guests {
+            self.holds_nothing_of(vif.domain);
+        }
+        judge(self.honest());
+        self.toolstack.ask_to_close(HONEST);
+        self.toolstack.await_closed(HONEST);
+        self.detaches(HONEST);
+        self.holds_nothing_of(HONEST.domain);
+        self.honest.take().unwrap().leave();
+        assert!(self.control().report().is_empty(), "{:?}", self.control().report());
+        assert_eq!(self.control().counters().mapped, 0, "pages stayed mapped");
+        let watches = self.table(self.setup.domain).store_watches;
+        assert_eq!(watches, self.watches_before, "watches leaked");
+        let left: Vec<_> = std::fs::read_dir(&self.setup.run_folder).unwrap().collect();
+        assert!(left.is_empty(), "left in the run folder: {left:?}");
+        self.control.take().unwrap().kill().unwrap();
+        panics::none();
+    }
+
+    #[track_caller]
+    fn serves_a_new_vif(&mut self) {
+        let domain = self.boot(FRESH.domain);
+        self.attach(FRESH, &[]);
+        let fresh = Honest::start(domain, self.ports.of(FRESH));
+        fresh.carries(16);
+        fresh.lost_nothing();
+        self.toolstack.ask_to_close(FRESH);
+        self.toolstack.await_closed(FRESH);
+        self.detaches(FRESH);
+        fresh.leave();
+    }
+
+    /// Takes a vif away, as `xl network-detach` does with a guest that does
+    /// not help, and looks that nothing is left of it.
+    #[track_caller]
+    pub fn detaches(&mut self, vif: VifId) {
+        self.toolstack.ask_to_close(vif);
+        self.toolstack.remove_both(vif);
+        eventually("the backend's forgetting of the vif", || {
+            self.control().report_of(vif).is_none().then_some(())
+        });
+        for behind in self.ports.ever(vif) {
+            let inner = behind.look();
+            assert_eq!((inner.handles, inner.removed), (0, inner.opened), "the port of {vif}");
+        }
+        let back = self.toolstack.back(vif);
+        let said = self.toolstack.backend_key(vif, "error");
+        assert_eq!(self.toolstack.read(&back), None, "{back} came back to life: {said:?}");
+    }
+}

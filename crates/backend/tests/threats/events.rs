@@ -1,0 +1,129 @@
+//! Signals: too many, too few, and at the wrong moment.
+
+use crate::support::hostile::frame;
+use crate::support::rings::slot;
+use crate::support::world::{HONEST, World};
+use grantway_backend::WaitMode;
+use grantway_hypervisor::{DomId, EventChannels, Port};
+use grantway_netif::XenbusState;
+use grantway_netif::tx::{TxFlags, status};
+use grantway_ring::{Index, RingMemory};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+fn storm(events: &mut dyn EventChannels, ports: [Port; 2], stop: &AtomicBool) -> u64 {
+    let mut sent = 0;
+    while !stop.load(SeqCst) {
+        for port in ports {
+            events.notify(port).unwrap();
+            sent += 1;
+        }
+    }
+    sent
+}
+
+#[test]
+fn xsa_332_391_an_event_storm_is_bounded_work_and_not_punished() {
+    for mode in [WaitMode::Interrupt, WaitMode::Adaptive(Duration::from_micros(50))] {
+        let mut world = World::with(DomId(0), mode, false);
+        let mut guest = world.guest();
+        let mut rings = guest.connect();
+        let ports = [rings.tx_event, rings.rx_event];
+        let stop = AtomicBool::new(false);
+        let sent = std::thread::scope(|scope| {
+            let events = guest.events.as_mut();
+            let storm = scope.spawn(|| storm(events, ports, &stop));
+            world.honest().carries(200);
+            stop.store(true, SeqCst);
+            storm.join().unwrap()
+        });
+        assert!(sent > 1000, "{sent} signals are no storm");
+        assert_eq!(guest.backend_state(), Some(XenbusState::Connected));
+        guest.is_served(&mut rings);
+        world.stands();
+    }
+}
+
+#[test]
+fn xsa_391_signals_to_a_vif_that_is_no_more() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let rings = guest.connect();
+    rings.tx.store(Index::ReqProd, 1000);
+    guest.kick(rings.tx_event);
+    guest.await_disabled();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let events = guest.events.as_mut();
+        let storm = scope.spawn(|| storm(events, [rings.tx_event, rings.rx_event], &stop));
+        world.honest().carries(50);
+        stop.store(true, SeqCst);
+        storm.join().unwrap();
+    });
+    let mut rings = guest.connect();
+    guest.is_served(&mut rings);
+    world.stands();
+}
+
+#[test]
+fn a_guest_that_does_not_signal_costs_itself_only() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    let (_memory, gref) = guest.page(&frame(60));
+    for _ in 0..10 {
+        rings.put_tx(&[slot(gref, 0, 60, 4, TxFlags::empty()); 20]);
+    }
+    world.honest().carries(20);
+    guest.kick(rings.tx_event);
+    let answers = guest.tx_answers(&mut rings, 200);
+    assert!(answers.iter().all(|answer| answer.status == status::OKAY));
+    world.stands();
+}
+
+#[test]
+fn seed_003_no_wakeup_is_lost_while_both_sides_sleep() {
+    // One packet at a time; both ends sleep until they are signalled, and
+    // signal only where they were asked to.
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    let (_memory, gref) = guest.page(&frame(60));
+    let words = slot(gref, 0, 60, 4, TxFlags::empty());
+    let mut seen = guest.events.count(rings.tx_event);
+    for round in 0..10_000 {
+        rings.tx.store(Index::RspEvent, rings.tx_cons.wrapping_add(1));
+        let old = rings.tx_prod;
+        rings.put_tx(&[words]);
+        std::sync::atomic::fence(SeqCst);
+        let event = rings.tx.load(Index::ReqEvent);
+        if rings.tx_prod.wrapping_sub(event) < rings.tx_prod.wrapping_sub(old) {
+            guest.kick(rings.tx_event);
+        }
+        while rings.tx_answers().is_empty() {
+            let now = guest.events.wait(rings.tx_event, seen, Some(Duration::from_secs(5))).unwrap();
+            assert!(now > seen, "round {round}: nobody signals any more");
+            seen = now;
+        }
+    }
+    world.stands();
+}
+
+#[test]
+fn spurious_and_swallowed_signals_around_a_restart_of_the_guest() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    for _ in 0..20 {
+        let mut rings = guest.connect();
+        guest.kick(rings.rx_event);
+        guest.kick(rings.tx_event);
+        guest.is_served(&mut rings);
+        // Closed by the guest while the backend has them bound.
+        guest.events.close(rings.tx_event);
+        guest.events.close(rings.rx_event);
+        rings.tx.store(Index::ReqProd, rings.tx_prod);
+        guest.start_anew();
+    }
+    assert!(world.control().report_of(HONEST).unwrap().connected);
+    world.stands();
+}

@@ -1,0 +1,17 @@
+//! The rows of threats.md that a hostile or broken frontend can play against
+//! the real backend, one test each, named after the row. Beside each attack an
+//! honest vif carries numbered frames and loses none, and after each the
+//! backend serves a new vif, lets go of all that it held, and nobody panicked.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod driver;
+mod events;
+mod grants;
+mod keys;
+mod lifecycle;
+mod receive;
+mod restart;
+mod rings;
+mod slots;

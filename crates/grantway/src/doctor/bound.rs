@@ -1,0 +1,97 @@
+//! What may hang gets a bound.
+
+use std::ffi::OsStr;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// How long anything outside this process gets to answer.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Most bytes of a program's output that are read.
+const OUTPUT_MAX: u64 = 256 * 1024;
+
+/// Runs `work` on a thread of its own; `None` when it is not done in time. A
+/// thread that hangs ends with the process.
+pub fn within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, receiver) = channel();
+    std::thread::Builder::new()
+        .spawn(move || {
+            // Nobody waits for an answer that comes too late.
+            let _ = sender.send(work());
+        })
+        .ok()?;
+    receiver.recv_timeout(limit).ok()
+}
+
+/// The standard output of a program that ends well and in time. One that does
+/// not end is killed.
+pub fn output_of<S: AsRef<OsStr>>(
+    program: &Path,
+    args: impl IntoIterator<Item = S>,
+    limit: Duration,
+) -> Option<String> {
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let pipe = child.stdout.take()?;
+    // On a thread: whoever inherited the pipe may hold it open for ever.
+    let (sender, receiver) = channel();
+    let reader = std::thread::Builder::new().spawn(move || {
+        let mut text = Vec::new();
+        let read = pipe.take(OUTPUT_MAX).read_to_end(&mut text);
+        let _ = sender.send(read.map(|_| text));
+    });
+    let end = Instant::now() + limit;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            _ => break None,
+        }
+    };
+    if status.is_none() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    reader.ok()?;
+    let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(50));
+    let text = receiver.recv_timeout(left).ok()?.ok()?;
+    status?.success().then(|| String::from_utf8_lossy(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    #[test]
+    fn an_answer_in_time_and_none() {
+        assert_eq!(within(PATIENCE, || 7), Some(7));
+        assert_eq!(within(SHORT, || std::thread::sleep(PATIENCE)), None);
+    }
+
+    #[test]
+    fn programs_that_end_and_those_that_do_not() {
+        let sh = Path::new("/bin/sh");
+        assert_eq!(output_of(sh, ["-c", "echo yes"], PATIENCE).as_deref(), Some("yes\n"));
+        assert_eq!(output_of(sh, ["-c", "echo yes; exit 1"], PATIENCE), None);
+        assert_eq!(output_of(Path::new("/no/such"), ["x"], PATIENCE), None);
+        let since = Instant::now();
+        assert_eq!(output_of(sh, ["-c", "exec sleep 5"], SHORT), None);
+        // Its child keeps the pipe open.
+        assert_eq!(output_of(sh, ["-c", "sleep 5 & wait"], SHORT), None);
+        assert!(since.elapsed() < PATIENCE, "{:?}", since.elapsed());
+    }
+}

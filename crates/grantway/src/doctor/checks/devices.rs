@@ -1,0 +1,68 @@
+//! Devices that a backend or a frontend opens.
+
+use crate::doctor::facts::platform::Role;
+use crate::doctor::facts::process::{DeviceState, Process};
+use crate::doctor::finding::{Finding, Verdict};
+
+/// Xen's devices: those that the part needs must be there.
+pub fn judge(process: &Process, role: Role) -> Vec<Finding> {
+    let serves = role != Role::Guest;
+    let socket = process.store_socket;
+    let line = |name: &str, what: &str, state, needed| device(name, what, state, needed, role);
+    vec![
+        line("gntdev", "maps and copies a guest's pages", process.gntdev, serves),
+        line("evtchn", "event channels", process.evtchn, true),
+        line("gntalloc", "a frontend's pages", process.gntalloc, !serves),
+        line("xenbus", "the store, where there is no socket", process.xenbus, !socket),
+    ]
+}
+
+fn device(name: &str, what: &str, state: DeviceState, needed: bool, role: Role) -> Finding {
+    let subject = format!("/dev/xen/{name}");
+    let verdict = if needed { Verdict::Fail } else { Verdict::Warn };
+    let other = match (needed, role) {
+        (false, Role::Guest) => "; only a backend needs it",
+        (false, _) if name == "gntalloc" => "; only a frontend needs it",
+        (false, _) => "; only processes without the socket need it",
+        (true, _) => "",
+    };
+    match state {
+        DeviceState::Ready => Finding::ok(subject, format!("may be read and written ({what})")),
+        DeviceState::Denied => Finding::new(
+            verdict,
+            &subject,
+            &format!("this user may not read and write it ({what}){other}"),
+            Some("run as root: sudo grantway doctor"),
+        ),
+        DeviceState::Missing => {
+            // The kernel itself makes xenbus.
+            let remedy = match name {
+                "xenbus" => "look for xenbus in the kernel's log: dmesg | grep -i xenbus".into(),
+                _ => format!("modprobe xen-{name}"),
+            };
+            let found = format!("not there ({what}){other}");
+            Finding::new(verdict, &subject, &found, Some(&remedy))
+        }
+    }
+}
+
+/// TAPs: a backend on Xen serves with nothing else.
+pub fn tun(process: &Process, needed: bool) -> Finding {
+    let subject = "/dev/net/tun";
+    let verdict = if needed { Verdict::Fail } else { Verdict::Warn };
+    let rest = if needed { "" } else { "; ports other than tap need none" };
+    let (found, remedy) = match (process.tun, process.net_admin) {
+        (DeviceState::Ready, true) => {
+            return Finding::ok(subject, "TAPs can be made");
+        }
+        (DeviceState::Missing, _) => ("not there, so no TAP can be made", "modprobe tun"),
+        (DeviceState::Denied, _) => {
+            ("this user may not read and write it", "run the backend, and this, as root")
+        }
+        (DeviceState::Ready, false) => (
+            "there, but this process has no CAP_NET_ADMIN",
+            "run as root, or: setcap cap_net_admin+ep $(command -v grantway)",
+        ),
+    };
+    Finding::new(verdict, subject, &format!("{found}{rest}"), Some(remedy))
+}

@@ -1,0 +1,129 @@
+//! Vifs and their interfaces: there, up, in their bridge, of one MTU, and none
+//! left over.
+
+use crate::doctor::facts::links::Link;
+use crate::doctor::facts::vifs::VifNodes;
+use crate::doctor::finding::Finding;
+use crate::doctor::hints::{Hints, quoted};
+use grantway_netif::XenbusState;
+
+/// What is wrong with the interfaces of the vifs, and one line when nothing
+/// is.
+pub fn judge(vifs: &[VifNodes], links: &[Link], hints: &Hints) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut sound = 0;
+    // Until its script is done an interface is nobody's fault.
+    let is_set_up = |vif: &&VifNodes| !hints.is_scripted() || vif.hotplug_status.is_some();
+    for vif in vifs.iter().filter(is_set_up) {
+        match link_of(vif, links) {
+            Some(link) => {
+                let found = one(vif, link, links, hints);
+                sound += usize::from(found.is_empty());
+                findings.extend(found);
+            }
+            // On the embedded host a port may be anything.
+            None if hints.is_scripted() && vif.backend == Some(XenbusState::Connected) => {
+                findings.push(Finding::fail(
+                    vif.default_name(),
+                    format!("connected, and there is no interface {}", names(vif).join(" or ")),
+                    hints.log(),
+                ));
+            }
+            None => {}
+        }
+    }
+    if sound > 0 {
+        findings.push(Finding::ok("interfaces", format!("as their vifs ask: {sound}")));
+    }
+    findings
+}
+
+fn one(vif: &VifNodes, link: &Link, links: &[Link], hints: &Hints) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let name = &link.name;
+    let word = quoted(name);
+    if !link.up {
+        findings.push(Finding::warn(name, "down", format!("ip link set dev {word} up")));
+    }
+    if let (Some(wanted), Some(found)) = (vif.mtu, link.mtu)
+        && wanted != found
+    {
+        findings.push(Finding::warn(
+            name,
+            format!("its MTU is {found}, and the guest was told {wanted}"),
+            format!("ip link set dev {word} mtu {wanted}"),
+        ));
+    }
+    // Bridges are the scripts' affair, so only theirs are looked at.
+    if !hints.is_scripted() {
+        return findings;
+    }
+    match (&link.bridge, &vif.bridge) {
+        (None, Some(bridge)) => findings.push(Finding::fail(
+            name,
+            format!("in no bridge, though its vif asks for {bridge}"),
+            format!("ip link set dev {word} master {}", quoted(bridge)),
+        )),
+        (Some(bridge), _) => {
+            let mtu = links.iter().find(|l| l.name == *bridge).and_then(|l| l.mtu);
+            if let (Some(of_bridge), Some(mtu)) = (mtu, link.mtu)
+                && of_bridge != mtu
+            {
+                findings.push(Finding::warn(
+                    name,
+                    format!("its MTU is {mtu}, and that of its bridge {bridge} is {of_bridge}"),
+                    format!("ip link set dev {} mtu {mtu}", quoted(bridge)),
+                ));
+            }
+        }
+        (None, None) => {}
+    }
+    findings
+}
+
+/// TAPs that no vif of the store has.
+pub fn leftovers(vifs: &[VifNodes], links: &[Link]) -> Vec<Finding> {
+    let known = |link: &&Link| !vifs.iter().any(|vif| is_of(vif, &link.name));
+    let taps = links.iter().filter(|link| link.tap).filter(known);
+    let each = |link: &Link| {
+        let (name, word) = (&link.name, quoted(&link.name));
+        if is_vif_name(name) {
+            let found = "a TAP of a vif that is not in the store";
+            return Some(Finding::warn(name, found, format!("ip link del dev {word}")));
+        }
+        // A vif with a name of its own, or another program's: somebody has to
+        // look, and a TAP that is in use has a carrier.
+        (link.persistent && !link.carrier).then(|| {
+            let found = "a TAP that nobody holds, of no vif in the store";
+            let remedy = format!("ip -d tuntap; if it is nobody's: ip link del dev {word}");
+            Finding::warn(name, found, remedy)
+        })
+    };
+    let found: Vec<_> = taps.filter_map(each).collect();
+    match found.is_empty() {
+        true => vec![Finding::ok("leftovers", "no TAP without a vif")],
+        false => found,
+    }
+}
+
+/// The names that a vif's interface may have, the likelier first.
+fn names(vif: &VifNodes) -> Vec<String> {
+    vif.vifname.iter().cloned().chain([vif.default_name()]).collect()
+}
+
+fn link_of<'a>(vif: &VifNodes, links: &'a [Link]) -> Option<&'a Link> {
+    names(vif).iter().find_map(|name| links.iter().find(|link| link.name == *name))
+}
+
+/// Whether an interface is a vif's, or that of the device model beside it.
+fn is_of(vif: &VifNodes, name: &str) -> bool {
+    names(vif).iter().any(|own| name == own || name.strip_suffix("-emu") == Some(own))
+}
+
+/// `vif1.0` and what the device model makes of it.
+fn is_vif_name(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix("vif") else { return false };
+    let rest = rest.strip_suffix("-emu").unwrap_or(rest);
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    rest.split_once('.').is_some_and(|(domain, devid)| number(domain) && number(devid))
+}

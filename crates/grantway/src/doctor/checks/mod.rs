@@ -1,0 +1,10 @@
+//! Facts to findings: nothing here looks at the system.
+
+pub mod backend;
+pub mod devices;
+pub mod embedded;
+pub mod limits;
+pub mod links;
+pub mod netback;
+pub mod platform;
+pub mod vifs;

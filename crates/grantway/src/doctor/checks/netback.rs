@@ -1,0 +1,60 @@
+//! The kernel's backend must not claim what ours serves.
+
+use crate::doctor::facts::netback::Netback;
+use crate::doctor::finding::{Finding, Verdict, shown};
+use crate::doctor::hints::quoted;
+
+const SUBJECT: &str = "xen-netback";
+const FORBID: &str = r"printf 'blacklist xen-netback\ninstall xen-netback /bin/false\n' > /etc/modprobe.d/grantway.conf";
+
+/// The module, and the vifs that it holds.
+pub fn judge(netback: &Netback) -> Vec<Finding> {
+    let mut findings = vec![module(netback)];
+    findings.extend(netback.bound.iter().map(|(device, driver)| {
+        let driver = shown(driver);
+        Finding::fail(
+            shown(device),
+            format!("held by the kernel's driver {driver}: two backends would serve one vif"),
+            format!(
+                "echo {} > /sys/bus/xen-backend/drivers/{}/unbind",
+                quoted(&shown(device)),
+                quoted(&driver)
+            ),
+        )
+    }));
+    findings
+}
+
+fn module(netback: &Netback) -> Finding {
+    if netback.builtin {
+        let found = "built into the kernel, where it claims every vif";
+        let remedy = "add initcall_blacklist=netback_init to the kernel's command line, and reboot";
+        return Finding::fail(SUBJECT, found, remedy);
+    }
+    if netback.loaded {
+        let (found, remedy) = match &netback.forbidden {
+            Some(_) => (
+                "loaded, though forbidden: it claims every vif",
+                "shut the guests down, then: modprobe -r xen-netback".to_owned(),
+            ),
+            None => (
+                "loaded: it claims every vif",
+                format!("shut the guests down, then: modprobe -r xen-netback; {FORBID}"),
+            ),
+        };
+        return Finding::fail(SUBJECT, found, remedy);
+    }
+    match &netback.forbidden {
+        Some(by) => Finding::ok(SUBJECT, format!("not loaded, and kept away by {}", shown(by))),
+        None if !netback.available => Finding::ok(SUBJECT, "this kernel has no such module"),
+        None => {
+            // Without udev nobody loads it behind our back.
+            let (verdict, when) = match netback.udev {
+                true => (Verdict::Fail, "udev loads it with the next vif"),
+                false => (Verdict::Warn, "anybody may load it"),
+            };
+            let found = format!("not loaded, but nothing forbids it: {when}");
+            Finding::new(verdict, SUBJECT, &found, Some(FORBID))
+        }
+    }
+}

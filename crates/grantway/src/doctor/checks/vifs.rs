@@ -1,0 +1,124 @@
+//! How each vif stands, by what both ends wrote into the store.
+
+use crate::doctor::facts::backend::BackendFact;
+use crate::doctor::facts::vifs::{StoreFact, VifNodes};
+use crate::doctor::finding::{Finding, shown};
+use crate::doctor::hints::{Hints, SCRIPTS_LOG, quoted};
+use grantway_netif::XenbusState::{self, Closed, Closing, Connected, InitWait, Initialising};
+use std::path::Path;
+
+/// Whether the store answers; `dir` is the embedded host's.
+pub fn store(store: &StoreFact, dir: Option<&Path>) -> Finding {
+    let subject = if dir.is_some() { "host" } else { "xenstore" };
+    let start = match dir {
+        Some(dir) => format!("grantway host --dir {}", quoted(&dir.to_string_lossy())),
+        None => "in dom0: systemctl restart xenstored (Debian: systemctl start xen)".into(),
+    };
+    match store {
+        StoreFact::Read { vifs, .. } => {
+            Finding::ok(subject, format!("answers; vifs of this backend: {}", vifs.len()))
+        }
+        StoreFact::Missing => {
+            Finding::fail(subject, "there is neither its socket nor /dev/xen/xenbus", start)
+        }
+        StoreFact::Silent => Finding::fail(subject, "no answer in 2 s", start),
+        StoreFact::Refused(why) => Finding::fail(subject, shown(why), start),
+    }
+}
+
+/// One vif.
+pub fn judge(vif: &VifNodes, backend: &BackendFact, hints: &Hints) -> Finding {
+    let name = vif.default_name();
+    let runs = backend.runs();
+    // Somebody has to write what is missing: the one who runs, or would run.
+    let look = || if runs { hints.log() } else { hints.start() };
+    let states = || {
+        let of = |state: Option<XenbusState>| state.map_or("missing", XenbusState::name);
+        format!("backend {}, frontend {}", of(vif.backend), of(vif.frontend))
+    };
+    let failed = |why: &str| Finding::fail(&name, format!("{why} ({})", states()), look());
+
+    let both = (vif.backend, vif.frontend);
+    if let Some(error) = &vif.error {
+        let found = format!("the backend wrote: {} ({})", shown(error), states());
+        if both == (Some(Connected), Some(Connected)) {
+            let remedy = format!("once it is understood: xenstore-rm {}/error", quoted(&vif.path));
+            return Finding::warn(name, found, remedy);
+        }
+        return Finding::fail(name, found, look());
+    }
+    if vif.hotplug_error.is_some() || vif.hotplug_status.as_deref() == Some("error") {
+        let why = vif.hotplug_error.as_deref().unwrap_or("it does not say why");
+        let found = format!("its hotplug script failed: {}", shown(why));
+        let remedy = format!("{SCRIPTS_LOG}; put it right, then: {}", hints.hotplug(vif));
+        return Finding::fail(name, found, remedy);
+    }
+    let hotplugged = !hints.is_scripted() || vif.hotplug_status.as_deref() == Some("connected");
+    match both {
+        (_, None) => {
+            let found = format!("its guest's end is gone ({})", states());
+            Finding::warn(name, found, hints.detach(vif))
+        }
+        (None | Some(XenbusState::Unknown | Initialising), _) if !vif.online => {
+            Finding::warn(name, "being detached", hints.detach(vif))
+        }
+        (None | Some(XenbusState::Unknown | Initialising), _) => match runs {
+            true => failed("the backend that runs has not taken it up"),
+            false => failed("no backend has taken it up"),
+        },
+        (Some(InitWait), Some(Connected)) if !hotplugged => Finding::fail(
+            name,
+            format!("stuck: its hotplug script never said that it is done ({})", states()),
+            format!("{SCRIPTS_LOG}; then: {}", hints.hotplug(vif)),
+        ),
+        (Some(InitWait), Some(Connected)) => failed("the guest is ready, and the backend is not"),
+        (Some(InitWait), _) if !hotplugged => Finding::warn(
+            name,
+            "its hotplug script has not said that it is done",
+            format!("{SCRIPTS_LOG}; if it does not run any more: {}", hints.hotplug(vif)),
+        ),
+        (Some(InitWait), _) => Finding::ok(name, format!("waits for its guest ({})", states())),
+        (Some(Connected), Some(Connected)) => served(vif, &name, backend, hints),
+        (Some(Closing), Some(Closing | Closed)) | (Some(Connected), Some(Closing)) => {
+            let found = format!("closing ({})", states());
+            Finding::warn(name, found, format!("if it stays so: {}", hints.detach(vif)))
+        }
+        (Some(Closed), Some(Closing | Closed)) if vif.online => {
+            Finding::ok(name, "closed by its guest, which may open it again")
+        }
+        (Some(Closed), _) if !vif.online => {
+            let found = format!("detached, and still in the store ({})", states());
+            Finding::warn(name, found, hints.detach(vif))
+        }
+        _ => failed("its two ends disagree"),
+    }
+}
+
+/// Both ends say Connected: so must the backend that runs.
+fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> Finding {
+    match backend {
+        BackendFact::Absent => Finding::fail(
+            name,
+            "connected by a backend that is gone: its guest sends into nothing",
+            hints.start(),
+        ),
+        BackendFact::Serves { vifs } => match vifs.iter().find(|(served, _)| served == name) {
+            Some((_, true)) => {
+                let queues = vif.queues;
+                let s = if queues == 1 { "" } else { "s" };
+                Finding::ok(name, format!("connected, {queues} queue{s}"))
+            }
+            Some((_, false)) => {
+                let found = "connected in the store, and the backend that runs says that it is not";
+                Finding::fail(name, found, hints.log())
+            }
+            None => {
+                let found = "connected in the store, and the backend that runs does not serve it";
+                Finding::fail(name, found, hints.restart())
+            }
+        },
+        BackendFact::Denied { .. } | BackendFact::Silent { .. } => {
+            Finding::ok(name, "connected in the store")
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether a backend runs, by the socket in its run folder.
+
+use crate::control;
+use crate::doctor::bound::{PATIENCE, within};
+use crate::doctor::roots::names;
+use serde_json::Value;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// What the backend says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BackendFact {
+    /// Nobody listens.
+    Absent,
+    /// This user may not ask, or not even look.
+    Denied {
+        /// Where.
+        socket: String,
+    },
+    /// Somebody listens, and gives no report.
+    Silent {
+        /// Where.
+        socket: String,
+    },
+    /// It serves: each vif, and whether packets may flow.
+    Serves {
+        /// By name: `vif1.0`.
+        vifs: Vec<(String, bool)>,
+    },
+}
+
+impl BackendFact {
+    /// Asks whoever listens in the folder.
+    pub fn gather(folder: &Path) -> Self {
+        let is_backend = |name: &String| name.starts_with("backend-") && name.ends_with(".sock");
+        // Its unit makes a folder that only root may look into.
+        let closed = |e: std::io::Error| e.kind() == ErrorKind::PermissionDenied;
+        let mut found = match std::fs::read_dir(folder).err().is_some_and(closed) {
+            true => Self::Denied { socket: folder.display().to_string() },
+            false => Self::Absent,
+        };
+        let mut served: Option<Vec<_>> = None;
+        for name in names(folder).into_iter().filter(is_backend) {
+            let path = folder.join(&name);
+            let socket = path.display().to_string();
+            // A folder may hold the sockets of several domains, and dead ones.
+            match within(PATIENCE, move || control::fetch(&path)) {
+                Some(Ok(report)) => served.get_or_insert_default().extend(vifs(&report)),
+                Some(Err(e)) => match e.kind() {
+                    ErrorKind::ConnectionRefused | ErrorKind::NotFound => {}
+                    ErrorKind::PermissionDenied => found = Self::Denied { socket },
+                    _ => found = Self::Silent { socket },
+                },
+                None => found = Self::Silent { socket },
+            }
+        }
+        served.map_or(found, |vifs| Self::Serves { vifs })
+    }
+
+    /// Whether there is one, whatever it says.
+    pub fn runs(&self) -> bool {
+        *self != Self::Absent
+    }
+}
+
+fn vifs(report: &Value) -> Vec<(String, bool)> {
+    let vifs = report["vifs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let each = |vif: &Value| Some((vif["vif"].as_str()?.to_owned(), vif["connected"] == true));
+    vifs.iter().filter_map(each).collect()
+}

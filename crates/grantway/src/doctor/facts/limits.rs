@@ -1,0 +1,91 @@
+//! How much may be granted and mapped.
+
+use super::platform::Role;
+use crate::doctor::bound::{PATIENCE, output_of};
+use crate::doctor::roots::Roots;
+
+/// A limit of Xen's, and who said so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XenLimit {
+    /// How much.
+    pub value: u64,
+    /// By what this is known.
+    pub source: &'static str,
+}
+
+/// The limits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Pages that all processes of this domain may grant (`xen-gntalloc`).
+    pub gntalloc: Option<u64>,
+    /// Pieces that a process's address space may have (`vm.max_map_count`).
+    pub map_count: Option<u64>,
+    /// Pages of a domain's grant table.
+    pub grant_frames: Option<XenLimit>,
+    /// Pages of a domain's table of what it maps.
+    pub maptrack_frames: Option<XenLimit>,
+}
+
+/// What Xen takes where its command line says nothing (4.10 and later).
+const GRANT_FRAMES: u64 = 64;
+/// The same for maptrack.
+const MAPTRACK_FRAMES: u64 = 1024;
+
+impl Limits {
+    /// Looks. Xen's own limits are known in dom0 only.
+    pub fn gather(roots: &Roots, role: Role) -> Self {
+        let mut limits = Self {
+            gntalloc: roots.number("sys/module/xen_gntalloc/parameters/limit"),
+            map_count: roots.number("proc/sys/vm/max_map_count"),
+            ..Self::default()
+        };
+        if role != Role::Dom0 {
+            return limits;
+        }
+        limits.grant_frames = parameter(roots, "gnttab_max_frames");
+        limits.maptrack_frames = parameter(roots, "gnttab_max_maptrack_frames");
+        if (limits.grant_frames.is_none() || limits.maptrack_frames.is_none())
+            && let Some(line) = command_line(roots)
+        {
+            let grants = option(&line, "gnttab_max_frames", GRANT_FRAMES);
+            let maptrack = option(&line, "gnttab_max_maptrack_frames", MAPTRACK_FRAMES);
+            limits.grant_frames.get_or_insert(grants);
+            limits.maptrack_frames.get_or_insert(maptrack);
+        }
+        limits
+    }
+}
+
+/// A parameter as the running Xen has it (4.14 and later).
+fn parameter(roots: &Roots, name: &str) -> Option<XenLimit> {
+    let text =
+        output_of(&roots.program("xenhypfs")?, ["cat", &format!("/params/{name}")], PATIENCE)?;
+    Some(XenLimit { value: number(text.trim())?, source: "xenhypfs" })
+}
+
+/// The command line of the running Xen.
+fn command_line(roots: &Roots) -> Option<String> {
+    let text = output_of(&roots.program("xl")?, ["info"], PATIENCE)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("xen_commandline"))?;
+    Some(line.trim_start().trim_start_matches(':').trim().to_owned())
+}
+
+/// An option of Xen's command line: the last one wins.
+fn option(line: &str, name: &str, default: u64) -> XenLimit {
+    let mut values = line.split_whitespace().filter_map(|word| {
+        let (key, value) = word.split_once('=')?;
+        (key == name).then(|| number(value)).flatten()
+    });
+    match values.next_back() {
+        Some(value) => XenLimit { value, source: "Xen's command line" },
+        None => XenLimit { value: default, source: "Xen's default" },
+    }
+}
+
+/// A number as Xen reads it.
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}

@@ -1,0 +1,55 @@
+//! The network interfaces of this domain.
+
+use crate::doctor::roots::Roots;
+
+/// A TAP, among a tun device's flags.
+const IFF_TAP: u64 = 0x2;
+/// It stays when nobody holds it.
+const IFF_PERSIST: u64 = 0x800;
+/// An interface is up.
+const IFF_UP: u64 = 0x1;
+
+/// One interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Largest IP packet in bytes.
+    pub mtu: Option<u64>,
+    /// The bridge (or other master) that it is in.
+    pub bridge: Option<String>,
+    /// Whether it is a TAP.
+    pub tap: bool,
+    /// Whether it is a TAP that stays when nobody holds it.
+    pub persistent: bool,
+    /// Whether somebody holds the other end of a TAP that is up.
+    pub carrier: bool,
+    /// Whether it is up.
+    pub up: bool,
+}
+
+/// Looks at every interface.
+pub fn gather(roots: &Roots) -> Vec<Link> {
+    let net = "sys/class/net";
+    let link = |name: String| {
+        let file = |what: &str| format!("{net}/{name}/{what}");
+        let flags = |what: &str| hexadecimal(&roots.text(file(what)).unwrap_or_default());
+        let tun = flags("tun_flags");
+        Link {
+            mtu: roots.number(file("mtu")),
+            bridge: roots.link(file("brport/bridge")).or_else(|| roots.link(file("master"))),
+            tap: tun & IFF_TAP != 0,
+            persistent: tun & IFF_TAP != 0 && tun & IFF_PERSIST != 0,
+            carrier: roots.number(file("carrier")) == Some(1),
+            up: flags("flags") & IFF_UP != 0,
+            name,
+        }
+    };
+    // Beside interfaces there may be files, such as bonding_masters.
+    let names = roots.names(net).into_iter().filter(|name| roots.at(net).join(name).is_dir());
+    names.map(link).collect()
+}
+
+fn hexadecimal(text: &str) -> u64 {
+    u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap_or_default()
+}

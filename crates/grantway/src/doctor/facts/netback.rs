@@ -1,0 +1,114 @@
+//! The kernel's own backend, which claims the same vifs.
+
+use crate::doctor::roots::{MODPROBE, Roots};
+use std::collections::BTreeSet;
+
+/// The module, as `/proc/modules` writes it.
+const MODULE: &str = "xen_netback";
+
+/// What the kernel's backend is up to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Netback {
+    /// It is loaded.
+    pub loaded: bool,
+    /// It is a part of the kernel.
+    pub builtin: bool,
+    /// It could be loaded: the kernel has the module, or does not say.
+    pub available: bool,
+    /// What forbids that it is loaded for a vif.
+    pub forbidden: Option<String>,
+    /// Something loads modules for new devices.
+    pub udev: bool,
+    /// Vifs that a driver of the kernel holds: device and driver.
+    pub bound: Vec<(String, String)>,
+}
+
+impl Netback {
+    /// Looks.
+    pub fn gather(roots: &Roots) -> Self {
+        let modules = roots.text("proc/modules").unwrap_or_default();
+        let listed = modules.lines().any(|line| line.split_whitespace().next() == Some(MODULE));
+        let known = roots.has("sys/module/xen_netback");
+        let release = roots.text("proc/sys/kernel/osrelease").unwrap_or_default();
+        let list = |file: &str| roots.text(format!("lib/modules/{release}/{file}"));
+        let names = |text: &str| text.lines().any(is_file_of_module);
+        let in_kernel = list("modules.builtin").is_some_and(|text| names(&text));
+        // A module with state is shown as `Live`; what is built in has none.
+        let builtin =
+            in_kernel || (known && !listed && !roots.has("sys/module/xen_netback/initstate"));
+        let available = list("modules.dep").is_none_or(|text| names(&text));
+        let devices = "sys/bus/xen-backend/devices";
+        let bound = roots
+            .names(devices)
+            .into_iter()
+            .filter(|device| device.starts_with("vif-"))
+            .filter_map(|device| {
+                let driver = roots.link(format!("{devices}/{device}/driver"))?;
+                Some((device, driver))
+            })
+            .collect();
+        Self {
+            loaded: listed || known,
+            builtin,
+            available,
+            forbidden: forbidden(roots),
+            udev: roots.has("run/udev/control"),
+            bound,
+        }
+    }
+}
+
+/// Whether a line of `modules.dep` or `modules.builtin` is about the module.
+fn is_file_of_module(line: &str) -> bool {
+    let file = line.split(':').next().unwrap_or_default();
+    let name = file.rsplit('/').next().unwrap_or_default();
+    let name = name.split(".ko").next().unwrap_or_default();
+    is_module(name)
+}
+
+fn is_module(name: &str) -> bool {
+    name.replace('-', "_") == MODULE
+}
+
+/// The file, or the kernel's option, that keeps the module from being loaded
+/// for a vif.
+fn forbidden(roots: &Roots) -> Option<String> {
+    let options = roots.text("proc/cmdline").unwrap_or_default();
+    for option in options.split_whitespace() {
+        let Some((key, value)) = option.split_once('=') else { continue };
+        if matches!(key, "modprobe.blacklist" | "module_blacklist")
+            && value.split(',').any(is_module)
+        {
+            return Some(format!("{key} on the kernel's command line"));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for folder in MODPROBE {
+        for name in roots.names(folder) {
+            if !name.ends_with(".conf") || !seen.insert(name.clone()) {
+                continue;
+            }
+            let path = format!("{folder}/{name}");
+            let text = roots.text(&path).unwrap_or_default();
+            if text.lines().any(forbids) {
+                return Some(format!("/{path}"));
+            }
+        }
+    }
+    None
+}
+
+/// Whether a line of modprobe's configuration keeps the module away.
+fn forbids(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let (Some(word), Some(name)) = (words.next(), words.next()) else { return false };
+    if !is_module(name) {
+        return false;
+    }
+    let command = words.next().and_then(|path| path.rsplit('/').next());
+    match word {
+        "blacklist" => true,
+        "install" => matches!(command, Some("false" | "true")),
+        _ => false,
+    }
+}

@@ -1,0 +1,84 @@
+//! What this user may have: devices, capabilities, memory.
+
+use crate::doctor::roots::Roots;
+use rustix::fs::{Access, AtFlags, CWD, MemfdFlags};
+use rustix::io::Errno;
+
+/// Whether a device can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceState {
+    /// It can.
+    Ready,
+    /// It is not there.
+    Missing,
+    /// It is there, and this user may not read and write it.
+    Denied,
+}
+
+/// `CAP_NET_ADMIN`, as a bit of `CapEff`.
+const NET_ADMIN: u32 = 12;
+/// `CAP_SYS_PTRACE`.
+const SYS_PTRACE: u32 = 19;
+
+/// What this process may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// `/dev/xen/gntdev`: maps and copies.
+    pub gntdev: DeviceState,
+    /// `/dev/xen/gntalloc`: grants.
+    pub gntalloc: DeviceState,
+    /// `/dev/xen/evtchn`: events.
+    pub evtchn: DeviceState,
+    /// `/dev/xen/xenbus`: the kernel's connection to the store.
+    pub xenbus: DeviceState,
+    /// Whether xenstored listens on a socket here.
+    pub store_socket: bool,
+    /// `/dev/net/tun`: TAPs.
+    pub tun: DeviceState,
+    /// Whether interfaces may be made.
+    pub net_admin: bool,
+    /// Whether any process may be traced.
+    pub sys_ptrace: bool,
+    /// `kernel.yama.ptrace_scope`; `None` without Yama.
+    pub ptrace_scope: Option<u64>,
+    /// Why memory to share cannot be had.
+    pub memfd: Option<String>,
+}
+
+impl Process {
+    /// Looks.
+    pub fn gather(roots: &Roots) -> Self {
+        let device = |path: &str| match access(roots, path) {
+            Ok(()) => DeviceState::Ready,
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => DeviceState::Denied,
+            Err(_) => DeviceState::Missing,
+        };
+        let status = roots.text("proc/self/status").unwrap_or_default();
+        let capabilities = status
+            .lines()
+            .find_map(|line| line.strip_prefix("CapEff:"))
+            .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .unwrap_or_default();
+        let has = |bit: u32| capabilities >> bit & 1 == 1;
+        let sockets = ["run/xenstored/socket", "var/run/xenstored/socket"];
+        Self {
+            gntdev: device("dev/xen/gntdev"),
+            gntalloc: device("dev/xen/gntalloc"),
+            evtchn: device("dev/xen/evtchn"),
+            xenbus: device("dev/xen/xenbus"),
+            store_socket: sockets.iter().any(|path| roots.has(path)),
+            tun: device("dev/net/tun"),
+            net_admin: has(NET_ADMIN),
+            sys_ptrace: has(SYS_PTRACE),
+            ptrace_scope: roots.number("proc/sys/kernel/yama/ptrace_scope"),
+            memfd: rustix::fs::memfd_create("grantway-doctor", MemfdFlags::CLOEXEC)
+                .err()
+                .map(|e| e.to_string()),
+        }
+    }
+}
+
+fn access(roots: &Roots, path: &str) -> Result<(), Errno> {
+    let wanted = Access::READ_OK | Access::WRITE_OK;
+    rustix::fs::accessat(CWD, roots.at(path), wanted, AtFlags::EACCESS)
+}

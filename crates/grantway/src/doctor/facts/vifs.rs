@@ -1,0 +1,219 @@
+//! The vifs that the store has for this domain's backend.
+
+use crate::doctor::bound::{PATIENCE, within};
+use crate::doctor::finding::shown;
+use crate::doctor::roots::StoreAt;
+use grantway_hypervisor::{Error, StoreErrno, StoreOps};
+use grantway_netif::{XenbusState, keys};
+use grantway_xenstore::Client;
+
+/// Most queues that a guest's word is believed for.
+const QUEUES_MAX: u64 = 256;
+
+/// A vif's nodes, both ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VifNodes {
+    /// The guest's domain.
+    pub domain: u16,
+    /// The vif's number in it.
+    pub devid: u32,
+    /// The backend's folder.
+    pub path: String,
+    /// The backend's state.
+    pub backend: Option<XenbusState>,
+    /// The frontend's state; `None` when its folder is gone.
+    pub frontend: Option<XenbusState>,
+    /// Whether the toolstack wants it there.
+    pub online: bool,
+    /// What the hotplug script said: `connected`.
+    pub hotplug_status: Option<String>,
+    /// Why the hotplug script failed.
+    pub hotplug_error: Option<String>,
+    /// Why the backend gave up.
+    pub error: Option<String>,
+    /// Largest IP packet in bytes.
+    pub mtu: Option<u64>,
+    /// The interface's name, where one was asked for.
+    pub vifname: Option<String>,
+    /// The bridge that it is to be in.
+    pub bridge: Option<String>,
+    /// Its hotplug script.
+    pub script: Option<String>,
+    /// Queues that the guest says it has, 1 to 256.
+    pub queues: u64,
+}
+
+impl VifNodes {
+    /// Its name, and its interface's where no other was asked for.
+    pub fn default_name(&self) -> String {
+        format!("vif{}.{}", self.domain, self.devid)
+    }
+
+    /// A vif with nothing but its place.
+    #[cfg(test)]
+    pub fn of(domain: u16, devid: u32) -> Self {
+        let path = format!("/local/domain/0/backend/vif/{domain}/{devid}");
+        Self { domain, devid, path, online: true, queues: 1, ..Self::default() }
+    }
+}
+
+/// What the store says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreFact {
+    /// There is neither socket nor device.
+    Missing,
+    /// It does not answer in time.
+    Silent,
+    /// It cannot be spoken to: why, and what to do.
+    Refused(String),
+    /// It was read.
+    Read {
+        /// By xenstored's own socket, which is domain 0's.
+        socket: bool,
+        /// This domain has folders that a driver domain has.
+        serves: bool,
+        /// The vifs of this domain's backend.
+        vifs: Vec<VifNodes>,
+    },
+}
+
+impl StoreFact {
+    /// Asks the first store that answers.
+    pub fn gather(stores: &[StoreAt]) -> Self {
+        let mut found = Self::Missing;
+        for store in stores {
+            let place = store.clone();
+            found = within(PATIENCE, move || ask(&place)).unwrap_or(Self::Silent);
+            if found.is_read() {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Whether it was read.
+    pub fn is_read(&self) -> bool {
+        matches!(self, Self::Read { .. })
+    }
+
+    /// The vifs of this domain's backend.
+    pub fn vifs(&self) -> &[VifNodes] {
+        match self {
+            Self::Read { vifs, .. } => vifs,
+            _ => &[],
+        }
+    }
+}
+
+fn ask(place: &StoreAt) -> StoreFact {
+    let read = match place {
+        StoreAt::Socket(path) => Client::connect(path).and_then(|mut store| look(&mut store, true)),
+        StoreAt::Device(path) => match std::fs::File::options().read(true).write(true).open(path) {
+            Ok(file) => look(&mut Client::over(file), false),
+            Err(e) => return StoreFact::Refused(format!("{}: {e}", path.display())),
+        },
+    };
+    read.unwrap_or_else(|e| {
+        // Its own remedy is for commands that need the store; ours is shown.
+        StoreFact::Refused(shown(&match e {
+            Error::Os { call, reason, .. } => format!("{call}: {reason}"),
+            other => other.to_string(),
+        }))
+    })
+}
+
+/// Reads what matters. Paths are relative to this domain's own folder.
+fn look(store: &mut dyn StoreOps, socket: bool) -> Result<StoreFact, Error> {
+    let mut vifs = Vec::new();
+    // The number says where we are; a socket's client is domain 0.
+    let own = match socket {
+        true => "0".to_owned(),
+        false => text(store, "domid")?.unwrap_or_else(|| "N".into()),
+    };
+    for domain in numbers::<u16>(store, "backend/vif")? {
+        for devid in numbers::<u32>(store, &format!("backend/vif/{domain}"))? {
+            vifs.extend(vif(store, &own, domain, devid)?);
+        }
+    }
+    vifs.sort_by_key(|vif| (vif.domain, vif.devid));
+    Ok(StoreFact::Read { socket, serves: serves(store)?, vifs })
+}
+
+/// `None` for a vif that went while we looked.
+fn vif(
+    store: &mut dyn StoreOps,
+    own: &str,
+    domain: u16,
+    devid: u32,
+) -> Result<Option<VifNodes>, Error> {
+    let back = format!("/local/domain/{own}/backend/vif/{domain}/{devid}");
+    let near = format!("backend/vif/{domain}/{devid}");
+    let front = format!("/local/domain/{domain}/device/vif/{devid}");
+    if names(store, &near)?.is_empty() {
+        return Ok(None);
+    }
+    let mut of = |key: &str| text(store, &format!("{near}/{key}"));
+    let mut nodes = VifNodes {
+        domain,
+        devid,
+        path: back,
+        backend: of(keys::STATE)?.map(|text| state(&text)),
+        frontend: None,
+        online: of(keys::ONLINE)?.is_none_or(|text| text != "0"),
+        hotplug_status: of(keys::HOTPLUG_STATUS)?,
+        hotplug_error: of(keys::HOTPLUG_ERROR)?,
+        error: of("error")?,
+        mtu: of(keys::MTU)?.and_then(|text| text.parse().ok()),
+        vifname: of(keys::VIFNAME)?,
+        bridge: of(keys::BRIDGE)?,
+        script: of(keys::SCRIPT)?,
+        queues: 1,
+    };
+    let mut of = |key: &str| text(store, &format!("{front}/{key}"));
+    nodes.frontend = of(keys::STATE)?.map(|text| state(&text));
+    let queues = of(keys::MULTI_QUEUE_NUM_QUEUES)?.and_then(|text| text.parse().ok());
+    nodes.queues = queues.unwrap_or(1).clamp(1, QUEUES_MAX);
+    Ok(Some(nodes))
+}
+
+/// A node's value, made harmless; `None` where there is none to be seen.
+fn text(store: &mut dyn StoreOps, path: &str) -> Result<Option<String>, Error> {
+    match store.read_text(path) {
+        Ok(value) => Ok(value.map(|v| shown(v.trim_end_matches('\0'))).filter(|v| !v.is_empty())),
+        // A driver domain sees of others only what is its own affair.
+        Err(Error::Store { errno: StoreErrno::Eacces, .. }) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn state(text: &str) -> XenbusState {
+    XenbusState::from_store(text.as_bytes()).unwrap_or_default()
+}
+
+/// Whether our own folder has what a toolstack makes for a driver domain, or
+/// for a backend of it.
+fn serves(store: &mut dyn StoreOps) -> Result<bool, Error> {
+    for name in ["backend", "libxl"] {
+        match store.list(name) {
+            Ok(_) => return Ok(true),
+            Err(Error::Store { .. }) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(false)
+}
+
+fn names(store: &mut dyn StoreOps, path: &str) -> Result<Vec<String>, Error> {
+    match store.list(path) {
+        Err(Error::Store { errno: StoreErrno::Enoent | StoreErrno::Eacces, .. }) => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+fn numbers<T: std::str::FromStr>(store: &mut dyn StoreOps, path: &str) -> Result<Vec<T>, Error> {
+    Ok(names(store, path)?.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+#[cfg(test)]
+#[path = "vifs_tests.rs"]
+mod tests;

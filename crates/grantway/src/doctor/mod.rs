@@ -1,0 +1,110 @@
+//! `grantway doctor`: what stands between this machine and a backend that
+//! serves its vifs, one finding a line, each with what to type.
+//!
+//! - [`facts`]: what the system, its store and its backend say. Everything is
+//!   looked up below a [`roots::Roots`], so that tests look at trees of their
+//!   own; what can hang is given two seconds ([`bound`]).
+//! - [`checks`]: facts to findings, without a look at the system.
+//! - [`finding`]: a finding, as a line and as JSON.
+//!
+//! Nothing is changed, ever: what to change is for the operator to type.
+
+mod bound;
+mod checks;
+mod facts;
+mod finding;
+mod hints;
+mod roots;
+
+use crate::cli::DoctorArgs;
+use crate::error::CommandError;
+use crate::output;
+use facts::backend::BackendFact;
+use facts::limits::Limits;
+use facts::links;
+use facts::netback::Netback;
+use facts::platform::{PlatformFacts, Role};
+use facts::process::Process;
+use facts::vifs::StoreFact;
+use finding::{Finding, Verdict};
+use hints::Hints;
+use roots::Roots;
+use std::path::Path;
+
+/// Looks, and says what it found.
+///
+/// # Errors
+///
+/// [`CommandError::Reported`] when a finding is a FAIL.
+pub fn run(args: &DoctorArgs) -> Result<(), CommandError> {
+    let findings = match &args.host {
+        Some(dir) => on_embedded(&Roots::system(dir), dir),
+        None => on_xen(&Roots::system(&args.run_dir)),
+    };
+    output::line(match args.json {
+        true => finding::json(&findings).to_string(),
+        false => finding::lines(&findings),
+    })?;
+    match findings.iter().any(|f| f.verdict() == Verdict::Fail) {
+        true => Err(CommandError::Reported),
+        false => Ok(()),
+    }
+}
+
+/// What is found where Xen should be.
+fn on_xen(roots: &Roots) -> Vec<Finding> {
+    let platform = PlatformFacts::gather(roots);
+    if !platform.is_xen() {
+        return vec![checks::platform::not_xen(&platform)];
+    }
+    let store = StoreFact::gather(&roots.stores());
+    let role = platform.role(&store);
+    let process = Process::gather(roots);
+    let mut findings = vec![checks::platform::judge(&platform, role)];
+    findings.extend(checks::devices::judge(&process, role));
+    let limits = Limits::gather(roots, role);
+    if role == Role::Guest {
+        findings.push(checks::vifs::store(&store, None));
+        findings.extend(checks::limits::judge(&limits, &platform, role, 0));
+        return findings;
+    }
+    let hints = Hints::on_xen(role);
+    findings.push(checks::devices::tun(&process, true));
+    findings.extend(checks::netback::judge(&Netback::gather(roots)));
+    findings.push(checks::vifs::store(&store, None));
+    let vifs = store.vifs();
+    let queues = vifs.iter().map(|vif| vif.queues).sum();
+    findings.extend(checks::limits::judge(&limits, &platform, role, queues));
+    let backend = BackendFact::gather(&roots.run_folder);
+    findings.push(checks::backend::judge(&backend, vifs, &hints));
+    findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
+    let links = links::gather(roots);
+    findings.extend(checks::links::judge(vifs, &links, &hints));
+    if store.is_read() {
+        findings.extend(checks::links::leftovers(vifs, &links));
+    }
+    findings
+}
+
+/// What is found for the embedded host in `dir`.
+fn on_embedded(roots: &Roots, dir: &Path) -> Vec<Finding> {
+    let hints = Hints::on_embedded(dir);
+    let store = StoreFact::gather(&[roots::StoreAt::Socket(dir.join("xenstored/socket"))]);
+    let process = Process::gather(roots);
+    let mut findings = vec![checks::vifs::store(&store, Some(dir))];
+    findings.push(checks::embedded::ptrace(&process));
+    findings.push(checks::embedded::memfd(&process));
+    findings.push(checks::devices::tun(&process, false));
+    if !store.is_read() {
+        return findings;
+    }
+    let vifs = store.vifs();
+    let backend = BackendFact::gather(dir);
+    findings.push(checks::backend::judge(&backend, vifs, &hints));
+    findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
+    findings.extend(checks::links::judge(vifs, &links::gather(roots), &hints));
+    findings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! Vifs, their interfaces, and who serves them.
+
+use super::tree::Tree;
+use super::{about, check};
+use crate::doctor::checks::{backend, links, vifs};
+use crate::doctor::facts::backend::BackendFact;
+use crate::doctor::facts::links as link_facts;
+use crate::doctor::facts::platform::Role;
+use crate::doctor::facts::vifs::{StoreFact, VifNodes};
+use crate::doctor::finding::{Finding, Verdict};
+use crate::doctor::hints::Hints;
+use crate::doctor::on_xen;
+use grantway_netif::XenbusState::{self, Closed, Closing, Connected, InitWait, Initialising};
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::Instant;
+
+fn hints() -> Hints {
+    Hints::on_xen(Role::Dom0)
+}
+
+fn serves(connected: bool) -> BackendFact {
+    BackendFact::Serves { vifs: vec![("vif3.0".into(), connected)] }
+}
+
+/// vif3.0 with its hotplug script done.
+fn vif(backend: XenbusState, frontend: XenbusState) -> VifNodes {
+    VifNodes {
+        backend: Some(backend),
+        frontend: Some(frontend),
+        hotplug_status: Some("connected".into()),
+        script: Some("/etc/xen/scripts/vif-bridge".into()),
+        ..VifNodes::of(3, 0)
+    }
+}
+
+fn judged(vif: &VifNodes) -> Finding {
+    vifs::judge(vif, &serves(true), &hints())
+}
+
+#[test]
+fn vifs_that_are_well() {
+    check(&judged(&vif(Connected, Connected)), Verdict::Ok, "connected, 1 queue", "");
+    check(&judged(&vif(InitWait, Initialising)), Verdict::Ok, "waits for its guest", "");
+    check(&judged(&vif(Closed, Closed)), Verdict::Ok, "closed by its guest", "");
+    let silent = BackendFact::Silent { socket: "s".into() };
+    let found = vifs::judge(&vif(Connected, Connected), &silent, &hints());
+    check(&found, Verdict::Ok, "connected in the store", "");
+}
+
+#[test]
+fn vifs_whose_script_failed() {
+    let stuck = VifNodes { hotplug_status: None, ..vif(InitWait, Connected) };
+    let script = "XENBUS_PATH=/local/domain/0/backend/vif/3/0 vif=vif3.0 \
+                  /etc/xen/scripts/vif-bridge online type_if=vif";
+    check(&judged(&stuck), Verdict::Fail, "never said that it is done", script);
+    let early = VifNodes { hotplug_status: None, ..vif(InitWait, Initialising) };
+    check(&judged(&early), Verdict::Warn, "has not said", "xen-hotplug.log");
+    let failed = VifNodes {
+        hotplug_status: Some("error".into()),
+        hotplug_error: Some("Could not find bridge\x1b[2J".into()),
+        ..vif(InitWait, Initialising)
+    };
+    check(&judged(&failed), Verdict::Fail, "failed: Could not find bridge [2J", script);
+    // Nobody runs scripts on the embedded host.
+    let hints = Hints::on_embedded(Path::new("/tmp/gw"));
+    check(&vifs::judge(&early, &serves(true), &hints), Verdict::Ok, "waits", "");
+}
+
+#[test]
+fn vifs_whose_ends_disagree() {
+    for (backend, frontend, words) in [
+        (Initialising, Connected, "the backend that runs has not taken it up"),
+        (InitWait, Connected, "the guest is ready, and the backend is not"),
+        (Connected, Initialising, "disagree (backend Connected, frontend Initialising)"),
+        (Closed, Connected, "disagree"),
+        (Connected, Closed, "disagree"),
+        (XenbusState::Reconfiguring, Connected, "disagree"),
+    ] {
+        let vif = vif(backend, frontend);
+        check(&judged(&vif), Verdict::Fail, words, "journalctl -u grantway-backend -n 20");
+        let start = "systemctl start grantway-backend";
+        check(&vifs::judge(&vif, &BackendFact::Absent, &hints()), Verdict::Fail, "", start);
+    }
+    check(&judged(&vif(Connected, Closing)), Verdict::Warn, "closing", "xl network-detach 3 0");
+}
+
+#[test]
+fn vifs_that_go_or_should() {
+    let offline = |backend, frontend| VifNodes { online: false, ..vif(backend, frontend) };
+    check(&judged(&offline(Closed, Closed)), Verdict::Warn, "still in the store", "network-detach");
+    check(&judged(&offline(Initialising, Initialising)), Verdict::Warn, "being detached", "xl");
+    let gone = VifNodes { frontend: None, ..vif(Connected, Closed) };
+    check(&judged(&gone), Verdict::Warn, "its guest's end is gone", "xl network-detach 3 0");
+}
+
+#[test]
+fn vifs_that_the_backend_gave_up() {
+    let error = Some("tx-ring-ref: found x, expected a grant reference".to_owned());
+    let failed = VifNodes { error: error.clone(), ..vif(Closed, Connected) };
+    check(&judged(&failed), Verdict::Fail, "wrote: tx-ring-ref: found x", "journalctl");
+    let over = VifNodes { error, ..vif(Connected, Connected) };
+    let remedy = "xenstore-rm /local/domain/0/backend/vif/3/0/error";
+    check(&judged(&over), Verdict::Warn, "wrote: tx-ring-ref", remedy);
+}
+
+#[test]
+fn vifs_that_the_store_takes_for_served() {
+    let vif = vif(Connected, Connected);
+    let judged = |backend| vifs::judge(&vif, &backend, &hints());
+    check(&judged(BackendFact::Absent), Verdict::Fail, "into nothing", "systemctl start");
+    check(&judged(serves(false)), Verdict::Fail, "says that it is not", "journalctl");
+    let other = BackendFact::Serves { vifs: Vec::new() };
+    check(&judged(other), Verdict::Fail, "does not serve it", "systemctl restart");
+}
+
+#[test]
+fn who_serves() {
+    let waiting = [vif(InitWait, Initialising)];
+    let judged = |fact: BackendFact, vifs: &[VifNodes]| backend::judge(&fact, vifs, &hints());
+    check(&judged(serves(true), &waiting), Verdict::Ok, "1 served, 1 connected", "");
+    check(&judged(BackendFact::Absent, &[]), Verdict::Warn, "no vif waits", "systemctl start");
+    check(&judged(BackendFact::Absent, &waiting), Verdict::Fail, "wait for it: 1", "systemctl");
+    let socket = || "/run/grantway/backend-0.sock".to_owned();
+    let denied = BackendFact::Denied { socket: socket() };
+    check(&judged(denied, &waiting), Verdict::Warn, "backend-0.sock", "sudo");
+    let silent = BackendFact::Silent { socket: socket() };
+    check(&judged(silent, &waiting), Verdict::Fail, "it hangs", "systemctl restart");
+}
+
+#[test]
+fn the_backends_socket() {
+    let tree = Tree::new().with("run/grantway/journal", "").with("run/grantway/other.sock", "");
+    let folder = tree.path("run/grantway");
+    assert_eq!(BackendFact::gather(&folder), BackendFact::Absent);
+    drop(UnixListener::bind(folder.join("backend-0.sock")).unwrap());
+    assert_eq!(BackendFact::gather(&folder), BackendFact::Absent, "a dead one's socket");
+    let listener = UnixListener::bind(folder.join("backend-5.sock")).unwrap();
+    let since = Instant::now();
+    let silent = BackendFact::gather(&folder);
+    assert!(matches!(silent, BackendFact::Silent { .. }), "{silent:?}");
+    assert!(since.elapsed().as_secs() < 4);
+    let answering = std::thread::spawn(move || {
+        // The first is the client that gave up.
+        for client in listener.incoming().take(2) {
+            let report = br#"{"vifs":[{"vif":"vif3.0","connected":true},{"x":1},7]}"#;
+            let _ = client.unwrap().write_all(report);
+        }
+    });
+    assert_eq!(BackendFact::gather(&folder), serves(true));
+    answering.join().unwrap();
+}
+
+const TAP: (&str, &str) = ("tun_flags", "0x5002\n");
+const KEPT: (&str, &str) = ("tun_flags", "0x5802\n");
+
+/// A vif in a bridge, and its interface.
+fn bridged() -> (VifNodes, Tree) {
+    let vif = VifNodes { mtu: Some(1500), bridge: Some("br0".into()), ..vif(Connected, Connected) };
+    let tree = Tree::new()
+        .interface("vif3.0", 1500, &[KEPT])
+        .linked("sys/class/net/vif3.0/brport/bridge", "../../br0")
+        .interface("br0", 1500, &[])
+        .with("sys/class/net/bonding_masters", "");
+    (vif, tree)
+}
+
+fn looked(vif: &VifNodes, tree: &Tree, hints: &Hints) -> Vec<Finding> {
+    links::judge(std::slice::from_ref(vif), &link_facts::gather(&tree.roots()), hints)
+}
+
+#[test]
+fn interfaces_that_are_well() {
+    let (vif, tree) = bridged();
+    let found = looked(&vif, &tree, &hints());
+    assert_eq!(found.len(), 1);
+    check(&found[0], Verdict::Ok, "as their vifs ask: 1", "");
+    // The scripts rename it as the vif asks.
+    let named = VifNodes { vifname: Some("br0".into()), bridge: None, ..vif };
+    check(&looked(&named, &tree, &hints())[0], Verdict::Ok, "1", "");
+    let unconnected = VifNodes { backend: Some(InitWait), ..VifNodes::of(9, 9) };
+    assert!(looked(&unconnected, &tree, &hints()).is_empty());
+}
+
+#[test]
+fn interfaces_of_another_mtu() {
+    let (vif, tree) = bridged();
+    let told = VifNodes { mtu: Some(9000), ..vif.clone() };
+    let remedy = "ip link set dev vif3.0 mtu 9000";
+    check(
+        &looked(&told, &tree, &hints())[0],
+        Verdict::Warn,
+        "1500, and the guest was told 9000",
+        remedy,
+    );
+    let tree = tree.with("sys/class/net/br0/mtu", "1400\n");
+    let found = looked(&vif, &tree, &hints());
+    check(&found[0], Verdict::Warn, "its bridge br0 is 1400", "ip link set dev br0 mtu 1500");
+}
+
+#[test]
+fn interfaces_that_are_down_missing_or_astray() {
+    let (vif, tree) = bridged();
+    let tree = tree.with("sys/class/net/vif3.0/flags", "0x1002\n");
+    check(&looked(&vif, &tree, &hints())[0], Verdict::Warn, "down", "ip link set dev vif3.0 up");
+    let astray = Tree::new().interface("vif3.0", 1500, &[KEPT]);
+    let remedy = "ip link set dev vif3.0 master br0";
+    check(&looked(&vif, &astray, &hints())[0], Verdict::Fail, "in no bridge", remedy);
+    let found = looked(&vif, &Tree::new(), &hints());
+    check(&found[0], Verdict::Fail, "no interface vif3.0", "journalctl");
+    // The embedded host has no scripts, and ports of any kind.
+    let embedded = Hints::on_embedded(Path::new("/tmp/gw"));
+    check(&looked(&vif, &astray, &embedded)[0], Verdict::Ok, "1", "");
+    assert!(looked(&vif, &Tree::new(), &embedded).is_empty());
+}
+
+#[test]
+fn taps_left_over() {
+    let (vif, tree) = bridged();
+    let left =
+        |tree: &Tree, vifs: &[VifNodes]| links::leftovers(vifs, &link_facts::gather(&tree.roots()));
+    let vifs = [vif];
+    check(&left(&tree, &vifs)[0], Verdict::Ok, "no TAP without a vif", "");
+    let found = left(&tree, &[]);
+    check(about(&found, "vif3.0")[0], Verdict::Warn, "not in the store", "ip link del dev vif3.0");
+    let tree = tree
+        .interface("vif3.0-emu", 1500, &[TAP])
+        .interface("vif4.1-emu", 1500, &[TAP])
+        .interface("gone", 1500, &[KEPT, ("carrier", "0\n")])
+        .interface("vpn", 1500, &[KEPT, ("carrier", "1\n")])
+        .interface("vifx", 1500, &[TAP])
+        .interface("tunnel", 1500, &[("tun_flags", "0x1801\n")])
+        .interface("vif8.0", 1500, &[]);
+    let found = left(&tree, &vifs);
+    assert_eq!(found.len(), 2, "{found:?}");
+    check(about(&found, "vif4.1-emu")[0], Verdict::Warn, "not in the store", "ip link del");
+    check(about(&found, "gone")[0], Verdict::Warn, "nobody holds", "ip -d tuntap; if");
+}
+
+#[test]
+fn stores_that_do_not_answer() {
+    let judged = |fact| vifs::store(&fact, None);
+    check(&judged(StoreFact::Silent), Verdict::Fail, "no answer in 2 s", "restart xenstored");
+    let refused = StoreFact::Refused("connect /run/x: refused".into());
+    check(&judged(refused), Verdict::Fail, "refused", "Debian: systemctl start xen");
+    let read = StoreFact::Read { socket: true, serves: true, vifs: Vec::new() };
+    check(&judged(read), Verdict::Ok, "vifs of this backend: 0", "");
+    // One that accepts and says nothing holds nobody up.
+    let tree = Tree::dom0().with("run/xenstored/x", "");
+    let _listener = UnixListener::bind(tree.path("run/xenstored/socket")).unwrap();
+    let since = Instant::now();
+    let found = on_xen(&tree.roots());
+    check(about(&found, "xenstore")[0], Verdict::Fail, "no answer", "xenstored");
+    assert!(since.elapsed().as_secs() < 4, "{:?}", since.elapsed());
+}

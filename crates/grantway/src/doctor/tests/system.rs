@@ -1,0 +1,254 @@
+//! Platform, devices, the kernel's backend, limits, the embedded host's needs.
+
+use super::tree::Tree;
+use super::{about, check};
+use crate::doctor::checks::{devices, embedded, limits, netback, platform};
+use crate::doctor::facts::limits::Limits;
+use crate::doctor::facts::netback::Netback;
+use crate::doctor::facts::platform::{PlatformFacts, Role};
+use crate::doctor::facts::process::{DeviceState, Process};
+use crate::doctor::facts::vifs::StoreFact;
+use crate::doctor::finding::{Finding, Verdict};
+use crate::doctor::{on_embedded, on_xen};
+use std::time::{Duration, Instant};
+
+#[test]
+fn another_machine_gets_one_line() {
+    let findings = on_xen(&Tree::new().roots());
+    assert_eq!(findings.len(), 1);
+    check(&findings[0], Verdict::Fail, "not Xen: there is neither", "grantway host --dir DIR");
+    let other = Tree::new().with("sys/hypervisor/type", "z/VM\n").with("dev/xen/gntdev", "");
+    check(&on_xen(&other.roots())[0], Verdict::Fail, "says \"z/VM\"", "doctor --host DIR");
+}
+
+#[test]
+fn an_empty_xen_is_looked_at_without_a_panic() {
+    let tree = Tree::new().with("sys/hypervisor/type", "xen");
+    let findings = on_xen(&tree.roots());
+    check(about(&findings, "platform")[0], Verdict::Ok, "of an unknown version, a guest", "");
+    check(about(&findings, "xenstore")[0], Verdict::Fail, "neither its socket", "xenstored");
+    let dom0 = tree.with("proc/xen/capabilities", "control_d");
+    let findings = on_xen(&dom0.roots());
+    check(
+        about(&findings, "/dev/xen/gntdev")[0],
+        Verdict::Fail,
+        "not there",
+        "modprobe xen-gntdev",
+    );
+    check(about(&findings, "backend")[0], Verdict::Warn, "none runs", "systemctl start");
+    // Without the store nobody can say what is left over.
+    assert!(about(&findings, "leftovers").is_empty());
+}
+
+#[test]
+fn roles() {
+    let store = |socket, serves| StoreFact::Read { socket, serves, vifs: Vec::new() };
+    let facts = PlatformFacts::gather(&Tree::dom0().roots());
+    assert_eq!(facts.role(&StoreFact::Missing), Role::Dom0);
+    check(&platform::judge(&facts, Role::Dom0), Verdict::Ok, "Xen 4.17 (PV), dom0", "");
+    let domain = PlatformFacts::gather(&Tree::new().with("dev/xen/evtchn", "").roots());
+    assert!(domain.is_xen(), "by its devices");
+    assert_eq!(domain.role(&store(false, true)), Role::Driver);
+    assert_eq!(domain.role(&store(true, false)), Role::Dom0);
+    assert_eq!(domain.role(&store(false, false)), Role::Guest);
+    assert_eq!(domain.role(&StoreFact::Silent), Role::Guest);
+    check(&platform::judge(&domain, Role::Driver), Verdict::Ok, "a driver domain", "");
+}
+
+fn process() -> Process {
+    let process = Process::gather(&Tree::dom0().roots());
+    assert_eq!((process.gntdev, process.xenbus), (DeviceState::Ready, DeviceState::Missing));
+    assert!(process.net_admin && process.sys_ptrace && !process.store_socket);
+    process
+}
+
+fn line(findings: &[Finding], name: &str) -> Finding {
+    about(findings, &format!("/dev/xen/{name}"))[0].clone()
+}
+
+#[test]
+fn devices_that_the_part_needs() {
+    use DeviceState::{Denied, Missing, Ready};
+    let all = Process { xenbus: Ready, ..process() };
+    for role in [Role::Dom0, Role::Driver, Role::Guest] {
+        for finding in devices::judge(&all, role) {
+            check(&finding, Verdict::Ok, "may be read and written", "");
+        }
+    }
+    let none = Process { gntdev: Missing, gntalloc: Missing, evtchn: Denied, ..process() };
+    let found = devices::judge(&none, Role::Dom0);
+    check(&line(&found, "gntdev"), Verdict::Fail, "not there", "modprobe xen-gntdev");
+    check(&line(&found, "gntalloc"), Verdict::Warn, "only a frontend", "modprobe xen-gntalloc");
+    check(&line(&found, "evtchn"), Verdict::Fail, "may not read", "run as root");
+    check(&line(&found, "xenbus"), Verdict::Fail, "where there is no socket", "dmesg");
+    let guest = devices::judge(&none, Role::Guest);
+    check(&line(&guest, "gntdev"), Verdict::Warn, "only a backend", "modprobe");
+    check(&line(&guest, "gntalloc"), Verdict::Fail, "not there", "modprobe");
+    let socket = devices::judge(&Process { store_socket: true, ..none }, Role::Dom0);
+    check(&line(&socket, "xenbus"), Verdict::Warn, "without the socket", "dmesg");
+}
+
+#[test]
+fn taps() {
+    let judge =
+        |tun, net_admin, needed| devices::tun(&Process { tun, net_admin, ..process() }, needed);
+    check(&judge(DeviceState::Ready, true, true), Verdict::Ok, "can be made", "");
+    check(&judge(DeviceState::Missing, true, true), Verdict::Fail, "not there", "modprobe tun");
+    check(&judge(DeviceState::Denied, true, false), Verdict::Warn, "ports other than", "root");
+    check(&judge(DeviceState::Ready, false, true), Verdict::Fail, "CAP_NET_ADMIN", "setcap");
+    let status = Tree::new().with("proc/self/status", "CapEff:\t0000000000001000\n");
+    let process = Process::gather(&status.roots());
+    assert!(process.net_admin && !process.sys_ptrace);
+}
+
+/// What is found about the kernel's backend.
+fn module(tree: &Tree) -> Finding {
+    netback::judge(&Netback::gather(&tree.roots())).remove(0)
+}
+
+#[test]
+fn the_kernels_backend_is_kept_away() {
+    let tree = Tree::dom0();
+    check(&module(&tree), Verdict::Ok, "kept away by /usr/lib/modprobe.d/grantway.conf", "");
+    for line in ["install xen-netback /bin/false", "install xen_netback /usr/bin/true"] {
+        let tree = Tree::new().with("etc/modprobe.d/x.conf", line);
+        check(&module(&tree), Verdict::Ok, "/etc/modprobe.d/x.conf", "");
+    }
+    let tree = Tree::new().with("proc/cmdline", "quiet modprobe.blacklist=a,xen_netback");
+    check(&module(&tree), Verdict::Ok, "modprobe.blacklist", "");
+    let none = Tree::new()
+        .with("proc/sys/kernel/osrelease", "6.1")
+        .with("lib/modules/6.1/modules.dep", "kernel/net/tun.ko.xz: kernel/net/xen-netback.ko\n");
+    check(&module(&none), Verdict::Ok, "no such module", "");
+}
+
+#[test]
+fn the_kernels_backend_would_come() {
+    // Comments, other modules, other files, and a file that hides another.
+    let tree = Tree::dom0()
+        .with("etc/modprobe.d/grantway.conf", "# blacklist xen-netback\nblacklist xen-blkback\n")
+        .with("etc/modprobe.d/x.conf.off", "blacklist xen-netback\n")
+        .with("etc/modprobe.d/y.conf", "install xen-netback /sbin/modprobe --ignore-install x\n");
+    check(&module(&tree), Verdict::Fail, "udev loads it", "> /etc/modprobe.d/grantway.conf");
+    let tree = tree.without("run/udev/control");
+    check(&module(&tree), Verdict::Warn, "anybody may", "install xen-netback /bin/false");
+}
+
+#[test]
+fn the_kernels_backend_is_there() {
+    let loaded = "xen_netback 61440 0 - Live 0x0000000000000000\n";
+    let tree = Tree::dom0().with("proc/modules", loaded);
+    check(&module(&tree), Verdict::Fail, "though forbidden", "modprobe -r xen-netback");
+    let tree = tree.without("usr/lib/modprobe.d/grantway.conf");
+    check(&module(&tree), Verdict::Fail, "claims every vif", "modprobe.d/grantway.conf");
+    let tree = Tree::dom0().with("sys/module/xen_netback/initstate", "live");
+    check(&module(&tree), Verdict::Fail, "loaded", "modprobe -r");
+    let builtin = Tree::dom0().with("sys/module/xen_netback/parameters/max_queues", "4");
+    check(&module(&builtin), Verdict::Fail, "built into", "initcall_blacklist=netback_init");
+    let builtin = Tree::dom0().with(
+        "lib/modules/6.1.0-1-amd64/modules.builtin",
+        "kernel/drivers/net/xen-netback/xen-netback.ko\n",
+    );
+    check(&module(&builtin), Verdict::Fail, "built into", "initcall_blacklist=netback_init");
+}
+
+#[test]
+fn vifs_that_a_driver_of_the_kernel_holds() {
+    let devices = "sys/bus/xen-backend/devices";
+    let tree = Tree::dom0()
+        .linked(&format!("{devices}/vif-3-0/driver"), "../../bus/xen-backend/drivers/vif")
+        .linked(&format!("{devices}/vbd-3-51712/driver"), "../../bus/xen-backend/drivers/vbd")
+        .with(&format!("{devices}/vif-4-0/nodename"), "x");
+    let findings = netback::judge(&Netback::gather(&tree.roots()));
+    assert_eq!(findings.len(), 2);
+    let remedy = "echo vif-3-0 > /sys/bus/xen-backend/drivers/vif/unbind";
+    check(about(&findings, "vif-3-0")[0], Verdict::Fail, "driver vif", remedy);
+}
+
+fn judged(tree: &Tree, role: Role, queues: u64) -> Vec<Finding> {
+    let roots = tree.roots();
+    limits::judge(&Limits::gather(&roots, role), &PlatformFacts::gather(&roots), role, queues)
+}
+
+#[test]
+fn limits_with_room() {
+    let tree = Tree::dom0()
+        .program("xenhypfs", "exit 1")
+        .program("xl", "[ $1 = info ] && echo 'xen_version : 4.17' && echo 'xen_commandline        : placeholder gnttab_max_frames=32 x'");
+    let found = judged(&tree, Role::Dom0, 2);
+    let one = |subject| about(&found, subject)[0];
+    check(one("xen-gntalloc limit"), Verdict::Ok, "1024 pages: 1 frontend queue of 514", "");
+    check(one("grant table"), Verdict::Ok, "32 frames (Xen's command line): 16384 grants", "");
+    let words = "1024 frames (Xen's default): 262144 handles, two a page on PV, so 131072 mapped \
+                 pages, 255 queues with all pages mapped; 2 queues attached";
+    check(one("maptrack"), Verdict::Ok, words, "");
+    check(one("vm.max_map_count"), Verdict::Ok, "65530: 125 queues mapped page by page", "");
+    // The running Xen knows better than its command line.
+    let tree = tree.with("sys/hypervisor/guest_type", "PVH").program(
+        "xenhypfs",
+        "case $2 in /params/gnttab_max_frames) echo 128;; *maptrack_frames) echo 0x10;; esac",
+    );
+    let found = judged(&tree, Role::Dom0, 0);
+    check(about(&found, "grant table")[0], Verdict::Ok, "128 frames (xenhypfs)", "");
+    check(about(&found, "maptrack")[0], Verdict::Ok, "4096 handles, 4096 mapped pages", "");
+}
+
+#[test]
+fn limits_without_room() {
+    let tree = Tree::dom0()
+        .with("sys/module/xen_gntalloc/parameters/limit", "512\n")
+        .program("xl", "echo 'xen_commandline : gnttab_max_frames=1 gnttab_max_maptrack_frames=8'");
+    let found = judged(&tree, Role::Dom0, 200);
+    let one = |subject| about(&found, subject)[0];
+    check(one("xen-gntalloc limit"), Verdict::Warn, "0 frontend queues", "echo 4096 >");
+    check(
+        one("grant table"),
+        Verdict::Warn,
+        "512 grants, at most 0 queues",
+        "gnttab_max_frames=64",
+    );
+    let remedy = "gnttab_max_maptrack_frames=4096";
+    check(one("maptrack"), Verdict::Warn, "1024 mapped pages, 1 queue", remedy);
+    check(one("vm.max_map_count"), Verdict::Warn, "200 queues attached", "vm.max_map_count=262144");
+    let guest = judged(&tree, Role::Guest, 0);
+    check(about(&guest, "xen-gntalloc limit")[0], Verdict::Fail, "0 frontend queues", "echo");
+    assert!(about(&guest, "maptrack").is_empty());
+}
+
+#[test]
+fn limits_that_nobody_tells() {
+    let since = Instant::now();
+    let tree = Tree::dom0().program("xl", "exec sleep 30");
+    let found = judged(&tree, Role::Dom0, 0);
+    let remedy = "xl info | grep xen_commandline";
+    check(about(&found, "grant table")[0], Verdict::Warn, "gnttab_max_frames is unknown", remedy);
+    check(about(&found, "maptrack")[0], Verdict::Warn, "is unknown", remedy);
+    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+    let driver = judged(&tree, Role::Driver, 0);
+    check(about(&driver, "maptrack")[0], Verdict::Ok, "max_maptrack_frames of this domain", "");
+}
+
+#[test]
+fn what_the_embedded_host_needs() {
+    let ptrace = |scope, sys_ptrace| {
+        embedded::ptrace(&Process { ptrace_scope: scope, sys_ptrace, ..process() })
+    };
+    check(&ptrace(None, false), Verdict::Ok, "no Yama", "");
+    check(&ptrace(Some(1), false), Verdict::Ok, "1: processes may copy", "");
+    check(&ptrace(Some(2), true), Verdict::Ok, "CAP_SYS_PTRACE", "");
+    let remedy = "sysctl -w kernel.yama.ptrace_scope=1";
+    check(&ptrace(Some(2), false), Verdict::Fail, "no process may copy", remedy);
+    check(&ptrace(Some(3), true), Verdict::Fail, "until a reboot", "reboot");
+    let memfd = |memfd| embedded::memfd(&Process { memfd, ..process() });
+    check(&memfd(None), Verdict::Ok, "can be had", "");
+    check(&memfd(Some("EMFILE".into())), Verdict::Fail, "EMFILE", "ulimit -n");
+}
+
+#[test]
+fn an_embedded_host_that_is_not_there() {
+    let tree = Tree::dom0().with("proc/sys/kernel/yama/ptrace_scope", "1");
+    let findings = on_embedded(&tree.roots(), &tree.path("gw"));
+    check(about(&findings, "host")[0], Verdict::Fail, "No such file", "grantway host --dir ");
+    check(about(&findings, "ptrace_scope")[0], Verdict::Ok, "1: ", "");
+    assert!(about(&findings, "backend").is_empty());
+}

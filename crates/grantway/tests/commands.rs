@@ -1,0 +1,190 @@
+//! The toolstack's commands as processes: what they print, where, and how they
+//! end. Needs neither root nor TAPs.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn grantway(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_grantway"));
+    command.args(args).stdin(Stdio::null()).env_remove("RUST_LOG");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    grantway(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// What a command prints that ends well.
+fn done(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The one line of a command that does not, without its name.
+fn refused(status: i32, args: &[&str]) -> String {
+    let output = run(args);
+    assert_eq!(output.status.code(), Some(status), "{args:?}");
+    assert_eq!(text(&output.stdout), "", "{args:?}");
+    let words = text(&output.stderr);
+    let line = words.strip_suffix('\n').unwrap();
+    assert!(!line.contains('\n'), "{words}");
+    line.strip_prefix(&format!("grantway {}: ", args[0])).unwrap().to_owned()
+}
+
+/// A host in a folder of its own.
+struct Host {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Host {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = grantway(&["host", "--dir", dir.path().to_str().unwrap()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { child, dir }
+    }
+
+    fn path(&self) -> &str {
+        self.dir.path().to_str().unwrap()
+    }
+
+    fn attach(&self, vif: &str) -> String {
+        done(&["attach", "--host", self.path(), "--domain", "1", vif])
+    }
+
+    fn list(&self) -> Value {
+        serde_json::from_str(&done(&["list", "--host", self.path(), "--json"])).unwrap()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_vif_comes_is_shown_and_goes() {
+    let host = Host::start();
+    let attached = host.attach("mac=00:16:3e:00:00:01,vifname=gwb1,bridge=br0,mtu=9000");
+    assert_eq!(attached, "attached vif1.0 (mac 00:16:3e:00:00:01)\n");
+    assert!(host.attach("").starts_with("attached vif1.1 (mac 00:16:3e:"));
+    let vifs = host.list();
+    let vif = &vifs["vifs"][0];
+    for (key, value) in [
+        ("vif", "vif1.0"),
+        ("mac", "00:16:3e:00:00:01"),
+        ("vifname", "gwb1"),
+        ("bridge", "br0"),
+        ("backend_state", "Initialising"),
+        ("frontend_state", "Initialising"),
+    ] {
+        assert_eq!(vif[key], value, "{key}");
+    }
+    assert_eq!((&vif["mtu"], &vif["pid"]), (&Value::from(9000), &Value::Null));
+    let table = done(&["list", "--host", host.path(), "--tables"]);
+    let words: Vec<Vec<&str>> = table.lines().map(|l| l.split_whitespace().collect()).collect();
+    assert_eq!(words[0][..4], ["domain", "devid", "mac", "vifname"]);
+    assert_eq!(words[1][..4], ["1", "0", "00:16:3e:00:00:01", "gwb1"]);
+    assert_eq!(words[2][3], "vif1.1", "the name that its device would get");
+    assert!(table.contains(" guest-1 "), "{table}");
+    let detach = ["detach", "--host", host.path(), "--domain", "1", "--devid"];
+    assert_eq!(done(&[&detach[..], &["0"]].concat()), "detached vif1.0\n");
+    assert_eq!(done(&[&detach[..], &["1", "--force"]].concat()), "detached vif1.1\n");
+    assert_eq!(host.list()["vifs"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn what_cannot_be_is_said_in_one_line() {
+    let host = Host::start();
+    let path = host.path();
+    let attach = |vif: &str| ["attach", "--host", path, "--domain", "1", vif].map(str::to_owned);
+    let told = |status, args: &[String]| {
+        refused(status, &args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    assert!(told(2, &attach("model=e1000")).contains("leave it out"));
+    assert!(told(2, &attach("mtu=9")).contains("from 68 to 65535"));
+    assert!(told(1, &attach("backend=9")).contains("domain 9 is not there"));
+    assert!(!done(&["list", "--host", path, "--tables"]).contains("guest-1"), "nothing is left");
+    host.attach("");
+    assert!(told(1, &attach("devid=0")).contains("(free: 1)"));
+    let detach = ["detach", "--host", path, "--domain"];
+    let none = refused(1, &[&detach[..], &["1", "--devid", "7"]].concat());
+    assert!(none.contains("vif1.7 is not attached"), "{none}");
+    let none = refused(1, &[&detach[..], &["9", "--devid", "0"]].concat());
+    assert!(none.contains("domain 9 is not there"), "{none}");
+    let busy = refused(1, &["host", "--dir", path]);
+    assert!(busy.contains("choose another --dir"), "{busy}");
+}
+
+#[test]
+fn without_a_host_every_command_names_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("none");
+    let path = path.to_str().unwrap();
+    for args in [
+        &["attach", "--host", path, "--domain", "1"][..],
+        &["detach", "--host", path, "--domain", "1", "--devid", "0"],
+        &["list", "--host", path],
+        &["backend", "--host", path, "--port", "null"],
+        &["frontend", "--host", path, "--domain", "1", "--port", "null"],
+    ] {
+        let told = refused(1, args);
+        assert!(told.contains("grantway host --dir"), "{told}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2() {
+    for args in [&[][..], &["nothing"], &["host"], &["attach", "--host", "x", "--domain", "0"]] {
+        assert_eq!(run(args).status.code(), Some(2), "{args:?}");
+    }
+    let help = done(&["attach", "--help"]);
+    assert!(help.contains("Example:"), "{help}");
+    let output = grantway(&["list", "--host", "x"]).env("RUST_LOG", "a=b=c").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).starts_with("grantway list: RUST_LOG=\"a=b=c\": "));
+}
+
+#[test]
+fn a_host_ends_when_it_is_told_to() {
+    for signal in ["TERM", "INT"] {
+        let mut host = Host::start();
+        assert!(host.dir.path().join("control").exists());
+        let pid = host.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &pid]).status().unwrap();
+        assert!(sent.success());
+        assert_eq!(wait(&mut host.child), Some(0), "{signal}");
+        for socket in ["control", "xenstored/socket"] {
+            assert!(!host.dir.path().join(Path::new(socket)).exists(), "{socket}");
+        }
+    }
+}
+
+/// The exit status, or `None` when it does not end.
+fn wait(child: &mut Child) -> Option<i32> {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(10) {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
+}

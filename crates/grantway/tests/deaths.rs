@@ -1,0 +1,207 @@
+//! Parts that are killed, without a warning, under traffic: nothing hangs,
+//! the host keeps nothing of them, and traffic flows again once the killed
+//! part is started again, the others untouched.
+//!
+//! The kills under iperf3 need root, /dev/net/tun, `ip`, `ping` and `iperf3`;
+//! where one is missing, they say `skipped` and pass.
+
+mod common;
+
+use common::network::{Pair, available};
+use common::part::Part;
+use common::site::{MAC, Site};
+use common::{PROMPT, alone, say};
+use std::time::{Duration, Instant};
+
+const PROGRAMS: [&str; 3] = ["ip", "ping", "iperf3"];
+
+/// Kills of each side.
+const KILLS: usize = 5;
+
+/// How soon traffic must flow again.
+const RECOVERY: Duration = Duration::from_secs(5);
+
+/// The side that is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Backend,
+    Frontend,
+}
+
+fn start_backend(site: &Site, pair: &Pair) -> Part {
+    site.backend(Some(&pair.outside), &[])
+}
+
+fn start_frontend(site: &Site, pair: &Pair) -> Part {
+    site.frontend(Some(&pair.inside), &["--tap", "gwf1"])
+}
+
+#[test]
+fn kills_of_either_end_under_iperf3_leave_nothing_behind() {
+    let _alone = alone();
+    if !available(&PROGRAMS) {
+        return;
+    }
+    let pair = Pair::new();
+    let site = Site::start();
+    site.attach(&format!("mac={MAC},vifname=gwb1"));
+    let mut backend = start_backend(&site, &pair);
+    let mut frontend = start_frontend(&site, &pair);
+    pair.address();
+    site.wait_connected();
+    pair.inside.wait_ping("10.99.1.1", RECOVERY);
+    let _long_server = pair.outside.iperf_server(5201);
+    let _short_server = pair.outside.iperf_server(5202);
+
+    for side in [Side::Backend, Side::Frontend] {
+        // One connection that is to live through all the kills.
+        let long = ["-c", "10.99.1.1", "-t", "60", "-i", "0", "--bidir"];
+        let mut stream = Part::spawn("iperf3 -c", pair.inside.command_with("iperf3", &long));
+        let mut slowest = Duration::ZERO;
+        for kill in 1..=KILLS {
+            // It is to fall in full flight.
+            std::thread::sleep(Duration::from_millis(300));
+            let (victim, other) = match side {
+                Side::Backend => (&mut backend, &mut frontend),
+                Side::Frontend => (&mut frontend, &mut backend),
+            };
+            let pid = victim.pid();
+            victim.kill();
+            site.check_no_trace(pid);
+            check_tables(&site, side);
+            for (namespace, name) in [(&pair.outside, "gwb1"), (&pair.inside, "gwf1")] {
+                let shown = namespace.interface(name);
+                let shown = shown.unwrap_or_else(|| panic!("kill {kill}: {name} went"));
+                let text = shown.to_string();
+                assert!(text.contains("10.99.1."), "kill {kill}: {name} lost its address: {text}");
+                assert!(text.contains("fd99:1::"), "kill {kill}: {name} lost its address: {text}");
+            }
+            assert!(other.is_alive(), "kill {kill}: the other end ended, too");
+            let again = Instant::now();
+            match side {
+                Side::Backend => backend = start_backend(&site, &pair),
+                Side::Frontend => frontend = start_frontend(&site, &pair),
+            }
+            site.wait_connected_within(RECOVERY);
+            pair.inside.wait_ping("10.99.1.1", RECOVERY);
+            let connected = again.elapsed();
+            let short = ["-c", "10.99.1.1", "-p", "5202", "-n", "1M"];
+            let moved = pair.inside.iperf(&short, RECOVERY);
+            assert!(moved.gbps > 0.0);
+            let whole = again.elapsed();
+            assert!(whole < RECOVERY, "kill {kill}: traffic flowed only after {whole:?}");
+            slowest = slowest.max(connected);
+        }
+        // An old connection may have backed off for as long as it was cut.
+        let sent_before = site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
+        site.wait("the old connection to go on", Duration::from_secs(10), || {
+            let sent = site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
+            (sent > sent_before + 2000).then_some(())
+        });
+        assert!(stream.is_alive(), "{side:?}: the old connection was cut");
+        stream.kill();
+        say(format!(
+            "{KILLS} kills of the {side:?}: the slowest was back after {:.2} s; \
+             one TCP connection outlived all of them",
+            slowest.as_secs_f64()
+        ));
+    }
+    pair.check_checksums("the kills");
+    frontend.terminate();
+    backend.terminate();
+}
+
+/// What the host may hold once a side is dead.
+fn check_tables(site: &Site, side: Side) {
+    let guest = site.domain(1);
+    match side {
+        Side::Frontend => {
+            for key in ["grants", "grants_held", "ports_unbound", "ports_bound"] {
+                assert_eq!(guest[key], 0, "a dead guest's {key}: {guest:#}");
+            }
+            assert!(guest["pid"].is_null(), "a dead guest's process: {guest:#}");
+        }
+        Side::Backend => {
+            assert_eq!(guest["ports_bound"], 0, "bound to a dead backend: {guest:#}");
+            assert_eq!(guest["grants_held"], 0, "held by a dead backend: {guest:#}");
+            assert_eq!(guest["leases"].as_array().map(Vec::len), Some(0), "{guest:#}");
+            let server = site.domain(0);
+            for key in ["ports_unbound", "ports_bound", "store_watches", "store_transactions"] {
+                assert_eq!(server[key], 0, "a dead backend's {key}: {server:#}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_killed_host_ends_every_part_with_one_line() {
+    let _alone = alone();
+    for busy in [false, true] {
+        let mut site = Site::start();
+        site.attach(&format!("mac={MAC}"));
+        let (behind, within) = if busy { ("check", "generator:size=64") } else { ("null", "null") };
+        let mut backend = site.backend(None, &["--port", behind]);
+        let mut frontend = site.frontend(None, &["--port", within]);
+        site.wait_connected();
+        backend.hush();
+        frontend.hush();
+        let start = Instant::now();
+        site.host.kill();
+        for (name, part) in [("backend", &mut backend), ("frontend", &mut frontend)] {
+            let status = part.wait_end(PROMPT);
+            let after = start.elapsed();
+            assert_eq!(status.code(), Some(1), "{name}, busy {busy}: {status}");
+            assert!(after < Duration::from_secs(1), "{name}, busy {busy}: ended after {after:?}");
+            let said = part.said();
+            assert_eq!(said.lines().count(), 1, "{name}, busy {busy}: one line, not\n{said}");
+            let prefix = format!("grantway {name}: ");
+            assert!(
+                said.starts_with(&prefix) && said.contains("gone; start it again"),
+                "{name}: {said}"
+            );
+        }
+        say(format!("host killed, busy {busy}: all ended within {:?}", start.elapsed()));
+    }
+}
+
+#[test]
+fn a_host_started_again_in_the_same_folder_serves() {
+    let _alone = alone();
+    let mut site = Site::start();
+    site.attach(&format!("mac={MAC}"));
+    site.host.kill();
+    let mut command = common::grantway();
+    command.arg("host").arg("--dir").arg(site.dir());
+    site.host = Part::start("host", command);
+    site.attach(&format!("mac={MAC}"));
+    let mut backend = site.backend(None, &["--port", "check"]);
+    let mut frontend = site.frontend(None, &["--port", "generator:size=64,count=1000"]);
+    site.wait("1000 frames", PROMPT, || {
+        (site.vif_report()["port"]["checked"]["received"] == 1000).then_some(())
+    });
+    frontend.terminate();
+    backend.terminate();
+    site.host.terminate();
+}
+
+#[test]
+fn ends_killed_together_come_back_without_the_host_noticing() {
+    let _alone = alone();
+    let site = Site::start();
+    site.attach(&format!("mac={MAC}"));
+    for round in 1..=3 {
+        let mut backend = site.backend(None, &["--port", "check"]);
+        let mut frontend = site.frontend(None, &["--port", "generator:size=1496"]);
+        site.wait(&format!("frames in round {round}"), RECOVERY, || {
+            let received = site.vif_report()["port"]["checked"]["received"].as_u64();
+            received.filter(|n| *n > 1000).map(|_| ())
+        });
+        let pids = [backend.pid(), frontend.pid()];
+        backend.kill();
+        frontend.kill();
+        for pid in pids {
+            site.check_no_trace(pid);
+        }
+        check_tables(&site, Side::Frontend);
+    }
+}

@@ -1,0 +1,281 @@
+//! A vif's life: attached, taken up, connected, closed in order, attached
+//! again; and parts that start in any order, end when asked to, and start
+//! again. The TAPs' part needs root, /dev/net/tun, `ip` and `ping`.
+
+mod common;
+
+use common::network::{Pair, available};
+use common::part::Part;
+use common::site::{MAC, Site};
+use common::{PROMPT, alone, say, wait_for};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Checks that the host holds nothing of domain 1 beyond the domain itself.
+fn check_clean(site: &Site, when: &str) {
+    let list = site.list();
+    assert_eq!(list["vifs"], Value::Array(Vec::new()), "{when}");
+    let guest = site.wait(&format!("{when}: a clean guest"), PROMPT, || {
+        let guest = site.domain(1);
+        guest["pid"].is_null().then_some(guest)
+    });
+    for key in ["grants", "grants_held", "ports_unbound", "ports_bound", "store_watches"] {
+        assert_eq!(guest[key], 0, "{when}: {key}: {guest:#}");
+    }
+    assert_eq!(guest["leases"], Value::Array(Vec::new()), "{when}: {guest:#}");
+    let server = site.domain(0);
+    for key in ["ports_unbound", "ports_bound", "grants"] {
+        assert_eq!(server[key], 0, "{when}: {key}: {server:#}");
+    }
+}
+
+/// A vif's states in the list: the backend's and the frontend's.
+fn states(site: &Site) -> (String, String) {
+    let list = site.list();
+    let state = |key: &str| list["vifs"][0][key].as_str().unwrap_or("none").to_owned();
+    (state("backend_state"), state("frontend_state"))
+}
+
+fn wait_states(site: &Site, backend: &str, frontend: &str) {
+    let mut last = (String::new(), String::new());
+    let what = format!("the states {backend} and {frontend}");
+    let since = Instant::now();
+    while since.elapsed() < PROMPT {
+        last = states(site);
+        if last == (backend.to_owned(), frontend.to_owned()) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("waited for {what}, and they are {last:?}");
+}
+
+/// The numbered frames that the backend's checker saw, none of them wrong.
+fn checked(site: &Site) -> u64 {
+    let checked = site.vif_report()["port"]["checked"].clone();
+    for key in ["duplicated", "reordered", "corrupt", "foreign"] {
+        assert_eq!(checked[key], 0, "{key}: {checked}");
+    }
+    checked["received"].as_u64().unwrap_or(0)
+}
+
+/// Waits until more frames arrive than have so far.
+fn wait_flow(site: &Site, what: &str) {
+    let before = checked(site);
+    site.wait(&format!("frames {what}"), PROMPT, || (checked(site) > before + 100).then_some(()));
+}
+
+/// A guest that sends without end, at a rate that leaves processors free.
+const STREAM: &str = "generator:size=256,rate=20k,burst=8";
+
+fn sender(site: &Site) -> Part {
+    site.frontend(None, &["--port", STREAM])
+}
+
+#[test]
+fn a_vif_with_taps_is_attached_detached_under_traffic_and_attached_again() {
+    let _alone = alone();
+    if !available(&["ip", "ping"]) {
+        return;
+    }
+    let pair = Pair::new();
+    let site = Site::start();
+    let mut backend = site.backend(Some(&pair.outside), &[]);
+    for round in 1..=3 {
+        let start = Instant::now();
+        site.attach(&format!("mac={MAC},vifname=gwb1"));
+        wait_states(&site, "InitWait", "Initialising");
+        assert!(pair.outside.interface("gwb1").is_some(), "round {round}: no gwb1");
+        let mut frontend = site.frontend(Some(&pair.inside), &["--tap", "gwf1"]);
+        wait_states(&site, "Connected", "Connected");
+        pair.address();
+        pair.inside.wait_ping("10.99.1.1", PROMPT);
+        let flood = pair.inside.command_with("ping", &["-f", "-q", "-w", "30", "10.99.1.1"]);
+        let flood = Part::spawn("ping -f", flood);
+        std::thread::sleep(Duration::from_millis(200));
+        let asked = Instant::now();
+        site.detached();
+        let took = asked.elapsed();
+        let status = frontend.wait_end(PROMPT);
+        assert_eq!(status.code(), Some(1), "round {round}: {status}");
+        frontend.check_last_line("grantway frontend: ", "detached");
+        for (namespace, name) in [(&pair.outside, "gwb1"), (&pair.inside, "gwf1")] {
+            wait_for(&format!("round {round}: {name} to go"), PROMPT, || {
+                namespace.interface(name).is_none().then_some(())
+            });
+        }
+        drop(flood);
+        check_clean(&site, "after the detach");
+        assert!(backend.is_alive());
+        assert!(took < Duration::from_secs(3), "round {round}: the detach took {took:?}");
+        say(format!(
+            "round {round}: attached, pinged, detached within {:.2} s",
+            start.elapsed().as_secs_f64()
+        ));
+    }
+    backend.terminate();
+}
+
+#[test]
+fn a_detach_under_a_full_stream_ends_in_order() {
+    let _alone = alone();
+    let site = Site::start();
+    let mut backend = site.backend(None, &["--port", "check"]);
+    for round in 1..=3 {
+        site.attach(&format!("mac={MAC}"));
+        let mut frontend = site.frontend(None, &["--port", "generator:size=1496"]);
+        site.wait_connected();
+        wait_flow(&site, "before the detach");
+        site.detached();
+        let status = frontend.wait_end(PROMPT);
+        assert_eq!(status.code(), Some(1), "round {round}: {status}");
+        frontend.check_last_line("grantway frontend: ", "detached");
+        check_clean(&site, "after the detach");
+    }
+    backend.terminate();
+    check_clean(&site, "after the backend's end");
+}
+
+#[test]
+fn parts_start_in_any_order() {
+    let _alone = alone();
+    // Frontend, backend; the vif attached before both.
+    let site = Site::start();
+    site.attach(&format!("mac={MAC}"));
+    let mut frontend = sender(&site);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(frontend.is_alive());
+    let mut backend = site.backend(None, &["--port", "check"]);
+    site.wait_connected();
+    wait_flow(&site, "after frontend, backend");
+    frontend.terminate();
+    backend.terminate();
+
+    // Backend, vif, frontend.
+    let site = Site::start();
+    let mut backend = site.backend(None, &["--port", "check"]);
+    site.attach(&format!("mac={MAC}"));
+    wait_states(&site, "InitWait", "Initialising");
+    let mut frontend = sender(&site);
+    site.wait_connected();
+    wait_flow(&site, "after backend, vif, frontend");
+    frontend.terminate();
+    backend.terminate();
+}
+
+#[test]
+fn a_frontend_that_was_told_to_end_starts_again() {
+    let _alone = alone();
+    let site = Site::start();
+    site.attach(&format!("mac={MAC}"));
+    let mut backend = site.backend(None, &["--port", "check"]);
+    for round in 1..=3 {
+        let mut frontend = sender(&site);
+        site.wait_connected();
+        // Each run of the generator counts from 0 again: what comes is enough.
+        let seen = || site.vif_report()["stats"]["tx_packets"].as_u64().unwrap_or(0);
+        let before = seen();
+        site.wait("frames", PROMPT, || (seen() > before + 100).then_some(()));
+        let asked = Instant::now();
+        match round {
+            1 => frontend.terminate(),
+            _ => frontend.interrupt(),
+        }
+        let took = asked.elapsed();
+        assert!(took < Duration::from_secs(1), "round {round}: it took {took:?} to end");
+        wait_states(&site, "Closed", "Closed");
+        let guest = site.domain(1);
+        for key in ["grants", "ports_unbound", "ports_bound", "grants_held"] {
+            assert_eq!(guest[key], 0, "round {round}: {key}: {guest:#}");
+        }
+    }
+    backend.terminate();
+}
+
+#[test]
+fn a_backend_that_was_told_to_end_is_succeeded() {
+    let _alone = alone();
+    let site = Site::start();
+    site.attach(&format!("mac={MAC}"));
+    let mut frontend = sender(&site);
+    for round in 1..=4 {
+        let mut backend = site.backend(None, &["--port", "check"]);
+        site.wait_connected();
+        wait_flow(&site, &format!("in round {round}"));
+        let asked = Instant::now();
+        match round % 2 {
+            0 => backend.terminate(),
+            _ => backend.interrupt(),
+        }
+        let took = asked.elapsed();
+        assert!(took < Duration::from_secs(1), "round {round}: it took {took:?} to end");
+        assert!(frontend.is_alive(), "round {round}: the frontend ended, too");
+        site.check_no_trace(backend.pid());
+    }
+    frontend.terminate();
+}
+
+#[test]
+fn one_vif_more_or_less_does_not_concern_another() {
+    let _alone = alone();
+    let site = Site::start();
+    site.attach(&format!("mac={MAC}"));
+    let mut backend = site.backend(None, &["--port", "check"]);
+    let mut frontend = sender(&site);
+    site.wait_connected();
+    for domain in ["2", "3"] {
+        let of = |name: &str, args: &[&str]| {
+            site.command(None, name, &[&["--domain", domain], args].concat())
+        };
+        common::succeed(of("attach", &["mac=00:16:3e:00:00:02"]), PROMPT);
+        let other = of("frontend", &["--port", "generator:size=64,rate=5k"]);
+        let mut other = Part::start("the other frontend", other);
+        site.wait("the other vif", PROMPT, || {
+            let vifs = site.backend_report()["vifs"].take();
+            let vif = vifs.as_array()?.iter().find(|v| v["vif"] == format!("vif{domain}.0"))?;
+            (vif["port"]["checked"]["received"].as_u64()? > 100).then_some(())
+        });
+        match domain {
+            "2" => other.kill(),
+            _ => other.terminate(),
+        }
+        common::succeed(of("detach", &["--devid", "0"]), Duration::from_secs(15));
+        wait_flow(&site, "of the first vif");
+    }
+    let lost = site.vif_report()["port"]["checked"]["lost"].clone();
+    assert_eq!(lost, 0, "frames of the first vif");
+    frontend.terminate();
+    backend.terminate();
+}
+
+#[test]
+fn idle_ends_sleep() {
+    let _alone = alone();
+    let site = Site::start();
+    site.attach(&format!("mac={MAC}"));
+    let mut backend = site.backend(None, &["--port", "null"]);
+    let mut frontend = site.frontend(None, &["--port", "null"]);
+    site.wait_connected();
+    std::thread::sleep(Duration::from_millis(200));
+    let ends =
+        [("backend", backend.pid()), ("frontend", frontend.pid()), ("host", site.host.pid())];
+    let before = ends.map(|(_, pid)| ticks(pid));
+    std::thread::sleep(Duration::from_secs(1));
+    for ((name, pid), before) in ends.into_iter().zip(before) {
+        // A hundred a second would be a whole processor.
+        let used = ticks(pid) - before;
+        assert!(used <= 2, "{name}: idle, it used {used} of 100 ticks");
+    }
+    frontend.terminate();
+    backend.terminate();
+}
+
+/// Processor time of a process, in hundredths of a second.
+fn ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a running process");
+    let after_name = stat.rsplit(')').next().expect("fields");
+    // User and system time are fields 14 and 15 of the line, two of them before
+    // the parenthesis.
+    let times = after_name.split_whitespace().skip(11).take(2);
+    times.map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+}

@@ -1,0 +1,59 @@
+//! The platform on a real Xen. Elsewhere it says `skipped: not on Xen`.
+//!
+//! The program runs by itself in any domain that has the three devices:
+//!
+//! - `on_xen` grants to its own domain, and so needs no other; `on_xen grants`,
+//!   `copies`, `events` and `store` are parts of it;
+//! - `on_xen serve` in a guest and `on_xen peer N` in domain 0 are the two ends
+//!   of a test across domains, where N is the guest's number;
+//! - `on_xen costs` prints what operations cost here.
+
+mod check;
+mod copies;
+mod costs;
+mod events;
+mod grants;
+mod peers;
+mod store;
+
+use check::Checks;
+use grantway_hypervisor::{DomId, Platform};
+use grantway_xen::{OpenError, Xen};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let xen = match Xen::open() {
+        Ok(xen) => xen,
+        Err(OpenError::NotXen { .. }) => {
+            println!("skipped: not on Xen");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            println!("FAILED to open: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    println!("domain {} on {}", xen.domain(), xen.host());
+    let mut checks = Checks::default();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["serve"] => peers::serve(&mut checks, &xen),
+        ["peer", number] => match number.parse() {
+            Ok(number) => peers::peer(&mut checks, &xen, DomId(number)),
+            Err(e) => checks.check("the guest's number", || Err(format!("{number}: {e}"))),
+        },
+        ["costs"] => costs::all(&mut checks, &xen),
+        ["grants"] => grants::all(&mut checks, &xen),
+        ["copies"] => copies::all(&mut checks, &xen),
+        ["events"] => events::all(&mut checks, &xen),
+        ["store"] => store::all(&mut checks, &xen),
+        // `cargo test` may pass arguments of its own.
+        _ => {
+            grants::all(&mut checks, &xen);
+            copies::all(&mut checks, &xen);
+            events::all(&mut checks, &xen);
+            store::all(&mut checks, &xen);
+        }
+    }
+    checks.finish()
+}

@@ -1,0 +1,136 @@
+# Guests: starting, asking, ending them.
+# A guest is known by its name. The digits at the end of the name are its
+# number, and make its addresses: g1 is 10.0.0.101 and fd00::101 on eth0.
+
+# guest_config NAME [OPTION=VALUE...]: writes its xl configuration. Options:
+#   type=pv|pvh          pv
+#   memory=MIB           192
+#   vcpus=N              1
+#   vif=SPEC             as xl takes it; may be repeated; none: no network
+#   modules=A,B          loaded at the start; xen-netfront
+#   extra=TEXT           more for xl's file, such as driver_domain=1
+guest_config() {
+    _name=$1 _type=pv _memory=192 _vcpus=1 _vifs= _modules=xen-netfront _extra=
+    shift
+    for _option in "$@"; do
+        case $_option in
+            type=*) _type=${_option#*=} ;;
+            memory=*) _memory=${_option#*=} ;;
+            vcpus=*) _vcpus=${_option#*=} ;;
+            vif=*) _vifs="$_vifs'${_option#*=}'," ;;
+            modules=*) _modules=${_option#*=} ;;
+            extra=*) _extra=${_option#*=} ;;
+            *) fail "guest_config: unknown option $_option" ;;
+        esac
+    done
+    mkdir -p $LAB/guests
+    cat >"$LAB/guests/$_name.cfg" <<CONFIG
+name = "$_name"
+type = "$_type"
+kernel = "/lab/vmlinux"
+ramdisk = "/lab/guest.cpio"
+memory = $_memory
+vcpus = $_vcpus
+cmdline = "console=hvc0 loglevel=6 panic=1 lab.name=$_name lab.modules=$_modules"
+vif = [ $_vifs ]
+on_reboot = "restart"
+on_crash = "destroy"
+$_extra
+CONFIG
+}
+
+# guest_start NAME [OPTION=VALUE...]: makes it, waits until it answers, and
+# brings its interfaces up.
+guest_start() {
+    guest_config "$@"
+    guest_create "$1"
+    guest_ready "$1"
+    _count=0
+    for _option in "$@"; do
+        case $_option in vif=*)
+            guest_net "$1" "eth$_count"
+            _count=$((_count + 1))
+            ;;
+        esac
+    done
+}
+
+# guest_create NAME: `xl create` and no more.
+guest_create() {
+    # xl leaves a process that waits for the guest's end, with our descriptors.
+    xl create "$LAB/guests/$1.cfg" >"$LAB/logs/xl-create-$1" 2>&1 ||
+        fail "xl create $1: $(tail -n 3 "$LAB/logs/xl-create-$1")"
+}
+
+# guest_ready NAME [SECONDS]: waits until the guest's agent answers.
+guest_ready() { wait_for "${2:-60}" guest_answers "$1"; }
+guest_answers() {
+    _domid=$(domid "$1") && xenstore-exists "/local/domain/$_domid/data/lab/ready"
+}
+
+# domid NAME: the number of the domain of this name; fails if there is none.
+domid() (
+    set +x
+    if [ -e "$LAB/guests/$1.domid" ]; then
+        read -r _known <"$LAB/guests/$1.domid"
+        if [ "$(xenstore-read "/local/domain/$_known/name" 2>/dev/null)" = "$1" ]; then
+            echo "$_known"
+            exit 0
+        fi
+    fi
+    xl domid "$1" 2>/dev/null | tee "$LAB/guests/$1.domid" | grep .
+)
+
+# guest_run [-t SECONDS] NAME COMMAND...: runs a shell command in the guest;
+# its output (both streams) and its status are the guest's. 124: no answer.
+guest_run() (
+    set +x
+    _time=60
+    if [ "$1" = -t ]; then
+        _time=$2
+        shift 2
+    fi
+    _at=/local/domain/$(domid "$1")/data/lab || { echo "no guest $1" >&2; exit 125; }
+    shift
+    _id=$(cat /proc/sys/kernel/random/uuid)
+    xenstore-write "$_at/run/$_id" "$(printf '%s\n' "$*" | base64 -w 0)"
+    _until=$(($(now_ms) + _time * $(slowness) * 1000))
+    until _done=$(xenstore-read "$_at/done/$_id" 2>/dev/null); do
+        [ "$(now_ms)" -lt $_until ] || exit 124
+        usleep 50000
+    done
+    for _part in $(seq 0 $((${_done#* } - 1))); do
+        xenstore-read "$_at/out/$_id/$_part"
+    done | base64 -d
+    xenstore-rm "$_at/done/$_id" "$_at/out/$_id" 2>/dev/null
+    exit "${_done% *}"
+)
+
+# guest_net NAME [INTERFACE [NET]]: waits for it, gives it its addresses.
+# NET is the third number of the IPv4 address, and the IPv6 network: 0.
+guest_net() {
+    _if=${2:-eth0} _net=${3:-0}
+    _host=$(guest_number "$1")
+    guest_run -t 40 "$1" "
+        i=0 n=$((100 * $(slowness)))
+        until [ -e /sys/class/net/$_if ]; do i=\$((i + 1)); [ \$i -lt \$n ] || exit 1; usleep 100000; done
+        ip link set $_if up
+        ip addr replace 10.0.$_net.$_host/24 dev $_if
+        ip addr replace fd0$_net::$_host/64 dev $_if nodad
+        until [ \"\$(cat /sys/class/net/$_if/carrier)\" = 1 ]; do i=\$((i + 1)); [ \$i -lt \$((n * 2)) ] || exit 2; usleep 100000; done
+    " || fail "$1: $_if does not come up (status $?)"
+}
+
+# guest_number NAME: 101 for g1.
+guest_number() { echo $((100 + $(echo "$1" | sed 's/[^0-9]*//'))); }
+# address NAME [NET], address6 NAME [NET]: of a guest, or of dom0.
+address() { if [ "$1" = dom0 ]; then echo "10.0.${2:-0}.1"; else echo "10.0.${2:-0}.$(guest_number "$1")"; fi; }
+address6() { if [ "$1" = dom0 ]; then echo "fd0${2:-0}::1"; else echo "fd0${2:-0}::$(guest_number "$1")"; fi; }
+
+# guest_dmesg_mark NAME; guest_dmesg_since NAME: what its kernel said since.
+guest_dmesg_mark() { guest_run "$1" 'dmesg | wc -l >/run/lab/dmesg.mark'; }
+guest_dmesg_since() { guest_run "$1" 'dmesg | tail -n +$(($(cat /run/lab/dmesg.mark) + 1))'; }
+
+# guest_gone NAME: waits until no domain of that name is left.
+guest_gone() { wait_for "${2:-30}" no_guest "$1"; }
+no_guest() { ! xl domid "$1" >/dev/null 2>&1; }

@@ -1,0 +1,55 @@
+# Saying what was seen, and what should have been.
+
+# say TEXT...: one line for whoever watches.
+say() { echo "$*"; }
+
+# fail TEXT...: ends the scenario; for good only outside of $(...).
+fail() {
+    echo "FAIL: $*"
+    exit 1
+}
+
+# skip TEXT...: ends it without a verdict.
+skip() {
+    echo "skip: $*"
+    exit 77
+}
+
+# expect FOUND RELATION WANTED [WHAT]: compares numbers (-ge ...) or texts (= !=).
+expect() {
+    [ "$1" "$2" "$3" ] || fail "${4:-value}: found $1, expected $2 $3"
+}
+
+# refuse COMMAND...: fails if COMMAND does not.
+refuse() {
+    if "$@"; then fail "should have failed: $*"; fi
+}
+
+# wait_for SECONDS COMMAND...: until COMMAND succeeds; fails after SECONDS, as an
+# idle machine would count them.
+wait_for() {
+    # In a shell of its own, where polling leaves no trace.
+    (
+        set +x
+        limit=$(($(now_ms) + $1 * $(slowness) * 1000))
+        shift
+        until "$@" >/dev/null; do
+            [ "$(now_ms)" -lt $limit ] || exit 1
+            usleep 100000
+        done
+    ) || fail "waited in vain: $*"
+}
+
+# now_ms: milliseconds since boot, to 10 ms.
+now_ms() { sed 's/\([0-9]*\)\.\([0-9]*\) .*/\1\20/' /proc/uptime; }
+
+# random_ms MAX: 0 to MAX-1.
+random_ms() { awk -v max="$1" -v seed="$(od -An -N4 -tu4 /dev/urandom)" 'BEGIN { srand(seed); print int(rand() * max) }'; }
+
+# sleep_ms N
+sleep_ms() { usleep $(($1 * 1000)); }
+
+# percentiles: p50 and max of the numbers on the standard input, one a line.
+percentiles() {
+    sort -n | awk '{ v[NR] = $1 } END { if (NR) printf "p50 %s max %s n %d\n", v[int((NR + 1) / 2)], v[NR], NR }'
+}

@@ -1,0 +1,48 @@
+# Traffic between dom0 and guests.
+
+# on WHERE COMMAND...: a shell command in dom0 or a guest.
+on() {
+    _where=$1
+    shift
+    if [ "$_where" = dom0 ]; then sh -c "$*"; else guest_run -t 120 "$_where" "$*"; fi
+}
+
+# pings FROM TO [COUNT [OPTIONS]]: all of them are answered.
+pings() {
+    on "$1" "ping -q -i 0.1 -w 30 -c ${3:-5} ${4-} $(address "$2")" | grep -q ' 0% packet loss' ||
+        fail "ping from $1 to $2"
+}
+pings6() {
+    on "$1" "ping -q -i 0.1 -w 30 -c ${3:-5} ${4-} $(address6 "$2")" | grep -q ' 0% packet loss' ||
+        fail "ping over IPv6 from $1 to $2"
+}
+
+# iperf_server WHERE: serves until the scenario's end.
+iperf_server() {
+    if [ "$1" = dom0 ]; then
+        iperf3 -s >$LAB/logs/iperf3-server 2>&1 &
+        wait_for 10 listens
+    else
+        guest_run "$1" 'iperf3 -s -D && until ss -ltn | grep -q :5201; do usleep 100000; done'
+    fi
+}
+listens() { ss -ltn | grep -q :5201; }
+
+# iperf FROM TO [OPTIONS...]: TCP for 3 s, or what OPTIONS say; prints what the
+# receiver got in Mbit/s, and for UDP "MBITS LOST TOTAL".
+iperf() {
+    _from=$1 _to=$2
+    shift 2
+    on "$_from" "iperf3 -c $(address "$_to") -t 3 -f m --connect-timeout 5000 $*" >"$LAB/logs/iperf3-last" ||
+        { cat "$LAB/logs/iperf3-last"; return 1; }
+    cat "$LAB/logs/iperf3-last" >>"$LAB/logs/iperf3"
+    awk '/receiver/ {
+        for (i = 1; i < NF; i++) if ($(i + 1) == "Mbits/sec") rate = int($i)
+        for (i = 1; i < NF; i++) if ($i ~ /^[0-9]+\/[0-9]+$/) { split($i, n, "/"); lost = " " n[1] " " n[2] }
+    } END { if (rate == "") exit 1; print rate lost }' "$LAB/logs/iperf3-last"
+}
+
+# checksum_errors WHERE: how many its kernel has counted.
+checksum_errors() {
+    on "$1" "nstat -asz" | awk '/InErrs|InCsumErrors|Ip6InHdrErrors|IpInHdrErrors/ { n += $2 } END { print n + 0 }'
+}

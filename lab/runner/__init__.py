@@ -1,0 +1,1 @@
+"""The part of the lab that runs on this machine: see lab/run."""

@@ -1,0 +1,116 @@
+"""One boot: runs its scenarios, and judges a dom0 that no longer answers."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import machine
+from .results import Mark, Reader, Text
+from .scenario import Scenario
+
+START = 240
+"""Seconds that hypervisor and dom0 may take to come up."""
+GRACE = 30
+"""Seconds past its limit after which a scenario's dom0 counts as stuck."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a scenario ended."""
+
+    scenario: Scenario
+    outcome: str
+    """ok, skipped, or why it failed: failed, timeout, stuck, crashed."""
+    seconds: float
+
+
+class Boot:
+    """A boot under way; `run` gives what it came to."""
+
+    def __init__(self, name: str, scenarios: list[Scenario], words: dict[str, str], logs: Path) -> None:
+        self.name = name
+        self.waiting = list(scenarios)
+        self.logs = logs
+        self.slow = 1.0
+        self.verdicts: list[Verdict] = []
+        self.current: Scenario | None = None
+        self.file: Path | None = None
+        self.begun = time.monotonic()
+        self.limit = START
+        plan = ":".join(s.name for s in scenarios)
+        logs.mkdir(parents=True, exist_ok=True)
+        self.reader = Reader(logs / "results")
+        self.qemu = machine.start(name, {"plan": plan, **words}, logs)
+
+    def run(self, seen) -> list[Scenario]:
+        """Until the machine is off; `seen` is told each verdict and each line.
+
+        Gives the scenarios that this boot did not come to.
+        """
+        end = time.monotonic() + float(machine.profile(self.name)["limit"])
+        why = "crashed"
+        while True:
+            over = self.qemu.poll() is not None
+            for item in self.reader.read():
+                self.take(item, seen)
+            if over:
+                break
+            now = time.monotonic()
+            if now > end or now > self.begun + self.limit:
+                why = "stuck"
+                self.qemu.kill()
+                self.qemu.wait()
+                continue
+            time.sleep(0.1)
+        if self.current is None and not self.verdicts and self.waiting:
+            # It never came up: that is the first one's failure, or we would try for ever.
+            self.current = self.waiting.pop(0)
+        if self.current is not None:
+            self.close(why, time.monotonic() - self.begun, seen)
+        return self.waiting
+
+    def take(self, item: Mark | Text, seen) -> None:
+        """Takes one line of the results."""
+        if isinstance(item, Text):
+            if self.file is not None:
+                with open(self.file, "a") as file:
+                    file.write(item.text + "\n")
+            elif self.current is not None:
+                seen.line(self.current, item.text)
+            return
+        match item.words:
+            case ["ready", _, slow]:
+                self.slow = float(slow)
+            case ["begin", name]:
+                self.current = next(s for s in self.waiting if s.name == name)
+                self.waiting.remove(self.current)
+                self.expect(self.current.timeout + GRACE)
+                (self.folder()).mkdir(exist_ok=True)
+            case ["file", name]:
+                self.file = self.folder() / name
+            case ["end", _, outcome, seconds, _]:
+                self.close(outcome, float(seconds), seen)
+                self.expect(GRACE)
+            case ["bye"]:
+                self.expect(GRACE)
+
+    def folder(self) -> Path:
+        """Where the current scenario's files go."""
+        return self.logs / (self.current.name if self.current else "none")
+
+    def expect(self, seconds: float) -> None:
+        """Something has to happen within this time."""
+        self.begun = time.monotonic()
+        self.limit = seconds * self.slow
+
+    def close(self, outcome: str, seconds: float, seen) -> None:
+        """Writes the current scenario's verdict down."""
+        assert self.current is not None
+        verdict = Verdict(self.current, outcome, seconds)
+        self.verdicts.append(verdict)
+        seen.verdict(verdict, self.logs)
+        self.current = None
+        self.file = None

@@ -1,0 +1,10 @@
+"""Where things are."""
+
+from pathlib import Path
+
+LAB = Path(__file__).resolve().parent.parent
+SCENARIOS = LAB / "scenarios"
+BOOTS = LAB / "boots"
+CACHE = LAB.parent / ".cache" / "lab"
+IMAGE = CACHE / "image"
+LOGS = CACHE / "logs"

@@ -1,0 +1,49 @@
+# Installing, and a Debian package. Included by the Makefile.
+#
+#   make install PREFIX=/usr/local DESTDIR=
+#   make deb
+
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+DOCDIR ?= $(PREFIX)/share/doc/grantway
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+MODULESLOADDIR ?= $(PREFIX)/lib/modules-load.d
+# Not every modprobe reads /usr/local.
+MODPROBEDIR ?= /lib/modprobe.d
+DEFAULTDIR ?= /etc/default
+
+# For any x86-64: wider copies are chosen at run time. In a folder of its own,
+# as these flags would have everything else built anew.
+BASELINE := $(TARGET)/baseline
+BASELINE_BIN := $(BASELINE)/release/grantway
+BASELINE_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-C target-cpu=x86-64)
+
+.PHONY: install uninstall deb baseline
+
+baseline:
+	RUSTFLAGS="$(BASELINE_FLAGS)" cargo build --release --locked -p grantway --target-dir $(BASELINE)
+
+# `make install` as root must not build as root: what is built is taken.
+install: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command, units and modprobe.d, below DESTDIR and PREFIX
+	install -D -m 755 $(BASELINE_BIN) $(DESTDIR)$(BINDIR)/grantway
+	for unit in grantway-backend grantway-backend-domU; do \
+	  install -d $(DESTDIR)$(UNITDIR) && \
+	  sed -e 's|@BINDIR@|$(BINDIR)|' -e 's|@DOCDIR@|$(DOCDIR)|' packaging/systemd/$$unit.service.in \
+	    > $(DESTDIR)$(UNITDIR)/$$unit.service && \
+	  chmod 644 $(DESTDIR)$(UNITDIR)/$$unit.service || exit 1; \
+	done
+	install -D -m 644 packaging/modprobe.d/grantway.conf $(DESTDIR)$(MODPROBEDIR)/grantway.conf
+	install -D -m 644 packaging/modules-load.d/grantway.conf $(DESTDIR)$(MODULESLOADDIR)/grantway.conf
+	install -D -m 644 packaging/README.md $(DESTDIR)$(DOCDIR)/README.md
+	test -e $(DESTDIR)$(DEFAULTDIR)/grantway \
+	  || install -D -m 644 packaging/default/grantway $(DESTDIR)$(DEFAULTDIR)/grantway
+
+uninstall: ## what `make install` put there, but for /etc/default/grantway
+	rm -f $(DESTDIR)$(BINDIR)/grantway
+	rm -f $(DESTDIR)$(UNITDIR)/grantway-backend.service $(DESTDIR)$(UNITDIR)/grantway-backend-domU.service
+	rm -f $(DESTDIR)$(MODPROBEDIR)/grantway.conf $(DESTDIR)$(MODULESLOADDIR)/grantway.conf
+	rm -f $(DESTDIR)$(DOCDIR)/README.md
+	-rmdir $(DESTDIR)$(DOCDIR) 2>/dev/null
+
+deb: baseline ## a Debian package, in target/debian
+	@MAKE="$(MAKE)" packaging/deb/build $(TARGET)
