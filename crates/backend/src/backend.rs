@@ -237,7 +237,10 @@ impl Backend {
     /// Looks at one vif anew: opens it, lets it act, or forgets it.
     fn look(&mut self, id: VifId) -> Result<(), PlatformError> {
         if self.vifs.contains_key(&id) {
-            return self.with_vif(id, Vif::look);
+            self.with_vif(id, Vif::look)?;
+        }
+        if self.vifs.contains_key(&id) {
+            return Ok(());
         }
         let path = format!("{}/{}/{}", self.base, id.domain, id.devid);
         // A toolstack writes a vif in one transaction, with this key in it.

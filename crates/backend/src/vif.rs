@@ -127,7 +127,10 @@ impl Vif {
 
     /// Reads its nodes again and acts on what they hold now.
     pub fn look(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
-        let own = state(around.store, &self.path)?;
+        // Nobody but a toolstack writes Initialising, when it makes the folder:
+        // ours was removed, and this is another vif's.
+        let own = state(around.store, &self.path)?
+            .filter(|&own| own != XenbusState::Initialising);
         let online = online(around.store, &self.path)?;
         let peer = state(around.store, &self.frontend)?;
         self.feed(BackendEvent::Online(online), around)?;

@@ -47,7 +47,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         hotplug: place.is_xen(),
     };
     let mut backend = Backend::start(Arc::clone(&platform), config, opener(spec, &refusal))
-    .map_err(CommandError::failed)?;
+        .map_err(CommandError::failed)?;
     output::line("ready")?;
     info!("serving the vifs of domain {}", platform.domain());
     let mut ending: Option<Instant> = None;
@@ -115,7 +115,7 @@ fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
             Err(e) => {
                 // What one vif cannot have is its own affair; what none can
                 // have is ours.
-                if matches!(e, TapError::NoPermission { .. } | TapError::NoDevice { .. }) {
+                if matches!(e, TapError::NoPermission { .. } | TapError::NoDevice) {
                     refusal.borrow_mut().get_or_insert(e.to_string());
                 }
                 Err(e.into())

@@ -43,7 +43,8 @@ impl Control {
         let log = Arc::new(Log::default());
         let platform = connect(&setup.dir, setup.domain);
         let weak = Arc::downgrade(&platform);
-        let (collector, bell, setup) = (Collector(Arc::clone(&log)), Arc::clone(&wake), setup.clone());
+        let (collector, bell, setup) =
+            (Collector(Arc::clone(&log)), Arc::clone(&wake), setup.clone());
         let (started, ready) = channel();
         let thread = std::thread::Builder::new()
             .name("control".into())
@@ -69,7 +70,10 @@ impl Control {
 
     /// Does something between two steps, and waits for it.
     #[track_caller]
-    pub fn with<T: Send + 'static>(&self, job: impl FnOnce(&mut Backend) -> T + Send + 'static) -> T {
+    pub fn with<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Backend) -> T + Send + 'static,
+    ) -> T {
         let (reply, answer) = channel();
         let job: Job = Box::new(move |backend| {
             let _ = reply.send(job(backend));
@@ -146,8 +150,8 @@ fn run(mut backend: Backend, inbox: &Receiver<Job>, wake: &OwnedFd) -> Result<()
             continue;
         }
         let [store, bell] = backend.descriptors();
-        let mut fds = [store, bell, wake.as_fd()]
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut fds =
+            [store, bell, wake.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.to_string()),

@@ -77,14 +77,12 @@ fn a_guest_that_hides_its_nodes_is_detached_all_the_same() {
             hide(&mut world, &mut guest, hidden, when_connected);
         }
     }
-    world.attach(GUEST, &[]);
     let mut rings = guest.connect();
     guest.is_served(&mut rings);
     world.stands();
 }
 
 fn hide(world: &mut World, guest: &mut Hostile, hidden: &str, when_connected: bool) {
-    world.attach(GUEST, &[]);
     guest.await_backend(XenbusState::InitWait);
     let rings = guest.rings();
     guest.publish(&rings);
@@ -99,10 +97,9 @@ fn hide(world: &mut World, guest: &mut Hostile, hidden: &str, when_connected: bo
     world.honest().carries(4);
     // The toolstack asks, and need not resort to force.
     world.toolstack.ask_to_close(GUEST);
-    eventually("the backend let go", || {
-        (world.table(GUEST.domain).grants_held == 0).then_some(())
-    });
+    eventually("the backend let go", || (world.table(GUEST.domain).grants_held == 0).then_some(()));
     world.detaches(GUEST);
     guest.events.close(rings.tx_event);
     guest.events.close(rings.rx_event);
+    world.attach(GUEST, &[]);
 }

@@ -101,7 +101,8 @@ fn seed_003_no_wakeup_is_lost_while_both_sides_sleep() {
             guest.kick(rings.tx_event);
         }
         while rings.tx_answers().is_empty() {
-            let now = guest.events.wait(rings.tx_event, seen, Some(Duration::from_secs(5))).unwrap();
+            let now =
+                guest.events.wait(rings.tx_event, seen, Some(Duration::from_secs(5))).unwrap();
             assert!(now > seen, "round {round}: nobody signals any more");
             seen = now;
         }

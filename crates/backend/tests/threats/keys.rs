@@ -131,7 +131,10 @@ fn xsa_349_a_store_flood() {
             }
             writes
         });
-        world.honest().carries(400);
+        let end = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < end {
+            world.honest().carries(50);
+        }
         // Another vif is taken up and let go of meanwhile.
         let other = VifId { domain: DomId(11), devid: 0 };
         let mut second = world.guest_of(other);
@@ -154,9 +157,8 @@ fn xsa_349_a_flood_of_states() {
     let rings = guest.connect();
     let end = Instant::now() + Duration::from_millis(500);
     let mut numbers = Numbers::new(349);
-    let values: [&[u8]; 14] = [
-        b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"", b"\xff", b"-4", b"4 4",
-    ];
+    let values: [&[u8]; 14] =
+        [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"", b"\xff", b"-4", b"4 4"];
     let mut writes = 0;
     while Instant::now() < end {
         guest.publish(&rings);

@@ -221,6 +221,32 @@ fn xsa_465_a_vif_that_failed_is_removed_before_the_failure_was_told() {
 }
 
 #[test]
+fn xsa_465_a_vif_that_is_removed_and_attached_anew_between_two_looks() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    for moment in [Moment::Waiting, Moment::Refused, Moment::Connected, Moment::InFlight] {
+        let rings = reach(&world, &mut guest, moment);
+        let before = world.behind(GUEST);
+        let mut tools = Toolstack::new(&world.tools, DomId(0));
+        world.control().with(move |_| {
+            tools.remove_both(GUEST);
+            tools.attach(GUEST, &[]);
+        });
+        guest.await_backend(XenbusState::InitWait);
+        world.holds_nothing_of(GUEST.domain);
+        assert!(before.look().removed, "{moment:?}: the port of the old one");
+        if let Some(rings) = rings {
+            guest.events.close(rings.tx_event);
+            guest.events.close(rings.rx_event);
+        }
+        let mut rings = guest.connect();
+        guest.is_served(&mut rings);
+        guest.start_anew();
+    }
+    world.stands();
+}
+
+#[test]
 fn xsa_465_a_vif_is_removed_while_its_hotplug_script_runs() {
     let mut world = World::with(DomId(0), WaitMode::Interrupt, true);
     let waiting = [("script", "vif-bridge"), ("hotplug-status", "")];

@@ -165,11 +165,7 @@ fn restart_owed_extras_are_answered_as_such() {
     let extra = grantway_netif::Extra::Gso(gso, 0).to_tx_words(false);
     let flags = TxFlags::EXTRA_INFO | TxFlags::MORE_DATA;
     let packet = |id: u16| {
-        [
-            slot(pool.grefs[0], 0, 80, id, flags),
-            extra,
-            slot(pool.grefs[1], 0, 20, id + 1, NONE),
-        ]
+        [slot(pool.grefs[0], 0, 80, id, flags), extra, slot(pool.grefs[1], 0, 20, id + 1, NONE)]
     };
     // The last one is refused, in the same turn.
     let mut slots = [packet(10), packet(20), packet(30)].concat();

@@ -6,8 +6,8 @@ use crate::support::rings::{SLOTS, page, slot};
 use crate::support::world::World;
 use grantway_hypervisor::Access;
 use grantway_netif::extra::Extra;
-use grantway_netif::{Gso, GsoKind, Offload, XenbusState};
 use grantway_netif::tx::{TxFlags, TxRequest, status};
+use grantway_netif::{Gso, GsoKind, Offload, XenbusState};
 use grantway_ring::{Index, RingMemory};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -280,10 +280,8 @@ fn xsa_216_responses_are_zero_beyond_their_fields() {
         page(&buffers, index).0.write(0, &[0xa5; 4096]).unwrap();
     }
     guest.post(&mut rings, &buffers.grefs);
-    let offload = Offload {
-        gso: Some(Gso { kind: GsoKind::Tcpv4, size: 1448 }),
-        ..Offload::default()
-    };
+    let offload =
+        Offload { gso: Some(Gso { kind: GsoKind::Tcpv4, size: 1448 }), ..Offload::default() };
     world.behind(guest.vif).give(frame(5000), offload);
     let mut words = Vec::new();
     crate::support::eventually("three answers", || {

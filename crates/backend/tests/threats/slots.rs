@@ -257,11 +257,8 @@ fn ids_that_collide() {
     for id in [0, 0xffff] {
         let slots = vec![slot(gref, 0, 60, id, NONE); SLOTS as usize];
         attack.answered(&slots, status::OKAY);
-        let chain = [
-            slot(gref, 0, 90, id, MORE),
-            slot(gref, 0, 10, id, MORE),
-            slot(gref, 0, 10, id, NONE),
-        ];
+        let chain =
+            [slot(gref, 0, 90, id, MORE), slot(gref, 0, 10, id, MORE), slot(gref, 0, 10, id, NONE)];
         attack.answered(&chain, status::OKAY);
     }
     attack.world.stands();

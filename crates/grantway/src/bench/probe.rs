@@ -123,8 +123,8 @@ pub fn state(span: Duration) -> State {
                         rounds += 1;
                     }
                 }
-                if rounds > 0 {
-                    best = best.min(run.elapsed().as_nanos() as u64 / rounds);
+                if let Some(mean) = (run.elapsed().as_nanos() as u64).checked_div(rounds) {
+                    best = best.min(mean);
                 }
             }
             best
