@@ -71,6 +71,8 @@ pub struct Backend {
     vifs: BTreeMap<VifId, Vif>,
     /// Vifs that could not be opened; tried again when their folder was gone.
     refused: BTreeSet<VifId>,
+    /// Told to end: no vif is taken up any more.
+    ending: bool,
     open_port: OpenPort,
     config: BackendConfig,
     notices: Receiver<Notice>,
@@ -106,6 +108,7 @@ impl Backend {
             base,
             vifs: BTreeMap::new(),
             refused: BTreeSet::new(),
+            ending: false,
             open_port,
             config,
             notices,
@@ -164,6 +167,11 @@ impl Backend {
             any = true;
             match notice {
                 Notice::Gone(error) => return Err(error),
+                // No one vif's affair.
+                Notice::Failed {
+                    error: VifError::Platform(e @ PlatformError::Gone { .. }),
+                    ..
+                } => return Err(e),
                 Notice::Failed { vif: id, error, port } if self.vifs.contains_key(&id) => {
                     self.with_vif(id, |vif, around| vif.failed(&error, port, around))?;
                 }
@@ -185,6 +193,7 @@ impl Backend {
     ///
     /// The platform or the store is gone.
     pub fn shutdown(&mut self) -> Result<(), PlatformError> {
+        self.ending = true;
         let ids: Vec<VifId> = self.vifs.keys().copied().collect();
         for id in ids {
             self.with_vif(id, Vif::shutdown)?;
@@ -239,7 +248,7 @@ impl Backend {
         if self.vifs.contains_key(&id) {
             self.with_vif(id, Vif::look)?;
         }
-        if self.vifs.contains_key(&id) {
+        if self.ending || self.vifs.contains_key(&id) {
             return Ok(());
         }
         let path = format!("{}/{}/{}", self.base, id.domain, id.devid);

@@ -133,6 +133,7 @@ impl Vif {
             .filter(|&own| own != XenbusState::Initialising);
         let online = online(around.store, &self.path)?;
         let peer = state(around.store, &self.frontend)?;
+        info!("LOOK {:?} own {own:?} peer {peer:?} {:?}", self.id, self.machine);
         self.feed(BackendEvent::Online(online), around)?;
         self.feed(BackendEvent::Own(own), around)?;
         self.feed(BackendEvent::Peer(peer), around)?;

@@ -95,6 +95,12 @@ impl Layout {
         capabilities.is_ok_and(|text| text.split([',', '\n']).any(|word| word == "control_d"))
     }
 
+    /// The kind of domain, where the kernel says it: `PV`, `PVH` or `HVM`.
+    pub fn kind(&self) -> Option<String> {
+        let text = std::fs::read_to_string(self.root.join("sys/hypervisor/guest_type")).ok()?;
+        Some(text.trim().escape_debug().to_string())
+    }
+
     /// Which domain we are.
     pub fn domain(&self, store: &StoreAt) -> Result<DomId, OpenError> {
         match store.own_domain()? {

@@ -94,7 +94,21 @@ impl Granter for Xen {
 }
 
 impl Mapper for Xen {
+    /// Maps by gntdev. Grants of the domain's own only where it is PV: in
+    /// another kind Xen moves the page to where it is mapped, away from its
+    /// owner, and the kernel crashes sooner or later. Copies know no such
+    /// trouble.
     fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
+        if peer == self.domain {
+            let kind = self.layout.kind().unwrap_or_else(|| "unknown".to_owned());
+            if kind != "PV" {
+                return Err(Error::Protocol {
+                    what: "mapping what this domain granted to itself",
+                    found: format!("a domain of type {kind}, which does not survive that"),
+                    expected: "type PV, or two domains",
+                });
+            }
+        }
         let limit = self.layout.limit("xen_gntdev");
         map::map(&self.gntdev, &limit, &self.counters, peer, grefs, access)
     }

@@ -31,7 +31,7 @@ kernel = "/lab/vmlinux"
 ramdisk = "/lab/guest.cpio"
 memory = $_memory
 vcpus = $_vcpus
-cmdline = "console=hvc0 loglevel=6 panic=1 lab.name=$_name lab.modules=$_modules"
+cmdline = "console=hvc0 loglevel=6 panic=1 mitigations=off lab.name=$_name lab.modules=$_modules lab.backend=$(backend_kind)"
 vif = [ $_vifs ]
 on_reboot = "restart"
 on_crash = "destroy"
@@ -105,6 +105,24 @@ guest_run() (
     xenstore-rm "$_at/done/$_id" "$_at/out/$_id" 2>/dev/null
     exit "${_done% *}"
 )
+
+# guest_reboot NAME: `xl reboot`, until the new domain answers.
+guest_reboot() {
+    _old=$(domid "$1")
+    xl reboot "$1"
+    wait_for 60 domid_is_not "$1" "$_old"
+    guest_ready "$1"
+}
+domid_is_not() { _now=$(domid "$1") && [ "$_now" != "$2" ]; }
+
+# guest_save NAME, guest_restore NAME: through a file.
+guest_save() { xl save "$1" "/var/lib/xen/save/$1" >&2; }
+guest_restore() {
+    xl restore "/var/lib/xen/save/$1" >"$LAB/logs/xl-restore-$1" 2>&1 ||
+        fail "xl restore $1: $(tail -n 3 "$LAB/logs/xl-restore-$1")"
+    rm "/var/lib/xen/save/$1"
+    guest_ready "$1"
+}
 
 # guest_net NAME [INTERFACE [NET]]: waits for it, gives it its addresses.
 # NET is the third number of the IPv4 address, and the IPv6 network: 0.

@@ -17,10 +17,11 @@ pings6() {
         fail "ping over IPv6 from $1 to $2"
 }
 
-# iperf_server WHERE: serves until the scenario's end.
+# iperf_server WHERE: serves until the scenario's end; dom0's is $iperf_pid.
 iperf_server() {
     if [ "$1" = dom0 ]; then
         iperf3 -s >$LAB/logs/iperf3-server 2>&1 &
+        iperf_pid=$!
         wait_for 10 listens
     else
         guest_run "$1" 'iperf3 -s -D && until ss -ltn | grep -q :5201; do usleep 100000; done'
@@ -41,6 +42,18 @@ iperf() {
         for (i = 1; i < NF; i++) if ($i ~ /^[0-9]+\/[0-9]+$/) { split($i, n, "/"); lost = " " n[1] " " n[2] }
     } END { if (rate == "") exit 1; print rate lost }' "$LAB/logs/iperf3-last"
 }
+
+# load_start FROM TO [OPTIONS...]: iperf3 in the background, for as long as it
+# takes; `load_flows` tells whether it goes on, load_stop ends it.
+load_start() {
+    _from=$1 _to=$2
+    shift 2
+    on "$_from" "iperf3 -c $(address "$_to") -t 3000 -i 1 -f m --forceflush $* >/run/lab/load 2>&1 & echo started" >&2
+    wait_for 15 load_flows "$_from"
+}
+# load_flows FROM: whether its last whole second carried anything.
+load_flows() { on "$1" "tail -n 1 /run/lab/load | awk '/sec/ && \$7 > 0 { ok = 1 } END { exit !ok }' && pidof iperf3 >/dev/null"; }
+load_stop() { on "$1" "killall -INT iperf3; true"; }
 
 # checksum_errors WHERE: how many its kernel has counted.
 checksum_errors() {

@@ -165,7 +165,13 @@ impl Hostile {
         let start = Instant::now();
         while answers.len() < count {
             answers.extend(rings.tx_answers());
-            assert!(start.elapsed() < PROMPT, "{} answers, expected {count}", answers.len());
+            assert!(
+                start.elapsed() < PROMPT,
+                "{} answers, expected {count}; the backend is in {:?} and says {:?}",
+                answers.len(),
+                self.backend_state(),
+                self.backend_key("error"),
+            );
             std::thread::sleep(std::time::Duration::from_micros(200));
         }
         answers

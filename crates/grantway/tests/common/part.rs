@@ -1,11 +1,12 @@
 //! One running process of a set-up.
 
-use super::{PROMPT, wait_for};
+use super::{PROMPT, try_wait_for, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A process, its outputs read as they come. Killed when dropped; while a
@@ -15,6 +16,7 @@ pub struct Part {
     child: Child,
     lines: Receiver<String>,
     said: Arc<Mutex<String>>,
+    listener: JoinHandle<()>,
     ended: Option<ExitStatus>,
 }
 
@@ -34,14 +36,14 @@ impl Part {
         let said = Arc::<Mutex<String>>::default();
         let mut err = child.stderr.take().expect("a pipe");
         let heard = Arc::clone(&said);
-        std::thread::spawn(move || {
+        let listener = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(n @ 1..) = err.read(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
                 heard.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
             }
         });
-        Self { name: name.to_owned(), child, lines, said, ended: None }
+        Self { name: name.to_owned(), child, lines, said, listener, ended: None }
     }
 
     /// Starts a process and waits until it says `ready`.
@@ -115,8 +117,9 @@ impl Part {
     pub fn wait_end(&mut self, within: Duration) -> ExitStatus {
         let what = format!("the end of {}", self.name);
         let status = wait_for(&what, within, || self.try_ended());
-        // The last words are read by a thread; they are there within no time.
-        std::thread::sleep(Duration::from_millis(20));
+        // Its last words are read by a thread. (A child of its own may hold the
+        // pipe open; then they are not waited for.)
+        let _ = try_wait_for(Duration::from_secs(1), || self.listener.is_finished().then_some(()));
         status
     }
 

@@ -50,6 +50,27 @@ fn empty_lists_are_refused_as_on_the_embedded_host() {
 }
 
 #[test]
+fn only_a_pv_domain_maps_its_own_grants() {
+    let (root, _socket, xen) = bare();
+    let refusal = || xen.map(DomId(0), &[GrantRef(8)], Access::ReadOnly).unwrap_err().to_string();
+    let refused = |kind: &str| {
+        format!(
+            "mapping what this domain granted to itself: found a domain of type {kind}, which does \
+             not survive that, expected type PV, or two domains"
+        )
+    };
+    assert_eq!(refusal(), refused("unknown"));
+    let folder = root.path().join("sys/hypervisor");
+    std::fs::create_dir_all(&folder).unwrap();
+    for kind in ["PVH", "HVM"] {
+        std::fs::write(folder.join("guest_type"), format!("{kind}\n")).unwrap();
+        assert_eq!(refusal(), refused(kind));
+    }
+    std::fs::write(folder.join("guest_type"), "PV\n").unwrap();
+    assert!(refusal().ends_with("modprobe xen-gntdev"));
+}
+
+#[test]
 fn a_store_that_went_away_is_an_error_of_the_next_connection() {
     let (root, socket, xen) = bare();
     assert!(xen.store().is_ok());

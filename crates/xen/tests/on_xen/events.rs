@@ -22,7 +22,7 @@ pub fn all(checks: &mut Checks, xen: &Xen) {
     check("events: a wait ends in time", in_time);
 }
 
-const SHORT: Option<Duration> = Some(Duration::from_millis(300));
+const SHORT: Option<Duration> = Some(Duration::from_secs(2));
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
 fn pair(xen: &Xen, ours: &mut dyn EventChannels) -> Result<(Port, Port), String> {

@@ -4,8 +4,8 @@
 //!
 //! - `on_xen` grants to its own domain, and so needs no other; `on_xen grants`,
 //!   `copies`, `events` and `store` are parts of it;
-//! - `on_xen serve` in a guest and `on_xen peer N` in domain 0 are the two ends
-//!   of a test across domains, where N is the guest's number;
+//! - `on_xen serve P` in domain S and `on_xen peer S` in domain P are the two ends
+//!   of a test across domains: S grants to P, which reaches in;
 //! - `on_xen costs` prints what operations cost here.
 
 mod check;
@@ -37,10 +37,10 @@ fn main() -> ExitCode {
     println!("domain {} on {}", xen.domain(), xen.host());
     let mut checks = Checks::default();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["serve"] => peers::serve(&mut checks, &xen),
-        ["peer", number] => match number.parse() {
-            Ok(number) => peers::peer(&mut checks, &xen, DomId(number)),
-            Err(e) => checks.check("the guest's number", || Err(format!("{number}: {e}"))),
+        [end @ ("serve" | "peer"), number] => match number.parse().map(DomId) {
+            Ok(other) if end == "serve" => peers::serve(&mut checks, &xen, other),
+            Ok(other) => peers::peer(&mut checks, &xen, other),
+            Err(e) => checks.check("the other's number", || Err(format!("{number}: {e}"))),
         },
         ["costs"] => costs::all(&mut checks, &xen),
         ["grants"] => grants::all(&mut checks, &xen),

@@ -1,7 +1,6 @@
-//! Across two domains: `serve` in a guest grants and waits, `peer` in domain 0
-//! reaches in.
+//! Across two domains: `serve` grants and waits, `peer` reaches in.
 //!
-//! The guest writes under its own `data/grantway-peer`: three references (two
+//! Who serves writes into its own `data/grantway-peer`: three references (two
 //! for writing, one for reading), a port, and `state`. Pages: 0 is a question,
 //! 1 its answer in reverse, 2 is for reading.
 
@@ -9,7 +8,7 @@ use crate::check::{Checks, Outcome, get, is, same};
 use crate::grants::{page, read};
 use grantway_hypervisor::{
     Access, CopyOp, CopySide, DomId, Error, EventChannels, GrantRef, GrantStatus, Granted, Granter,
-    Mapper, Platform, Port, Store,
+    Mapper, Permission, Platform, Port, Rights, Store,
 };
 use grantway_xen::Xen;
 use std::time::{Duration, Instant};
@@ -18,37 +17,49 @@ const FOLDER: &str = "data/grantway-peer";
 const PATIENCE: Duration = Duration::from_secs(30);
 const LEN: usize = 64;
 
-/// The guest's end: answers until it is told to end, then lets go of its pages
+/// The granting end: answers until it is told to end, then lets go of its pages
 /// while the peer still has them.
-pub fn serve(checks: &mut Checks, xen: &Xen) {
+pub fn serve(checks: &mut Checks, xen: &Xen, peer: DomId) {
     checks.check("served a peer", || {
         let mut store = get(xen.store())?;
         let mut events = get(xen.events())?;
-        let writable = get(xen.grant(DomId::ZERO, 2, Access::ReadWrite))?;
-        let readable = get(xen.grant(DomId::ZERO, 1, Access::ReadOnly))?;
+        let writable = get(xen.grant(peer, 2, Access::ReadWrite))?;
+        let readable = get(xen.grant(peer, 1, Access::ReadOnly))?;
         get(page(&readable, 0)?.0.write(0, b"for reading"))?;
-        let port = get(events.alloc_unbound(DomId::ZERO))?;
+        let port = get(events.alloc_unbound(peer))?;
         let numbers = [writable.grefs[0].0, writable.grefs[1].0, readable.grefs[0].0, port.0];
         for (name, number) in ["0", "1", "2", "port"].iter().zip(numbers) {
-            get(store.write(&format!("{FOLDER}/{name}"), number.to_string().as_bytes()))?;
+            tell(xen, store.as_mut(), peer, name, &number.to_string())?;
         }
-        get(store.write(&format!("{FOLDER}/state"), b"ready"))?;
+        tell(xen, store.as_mut(), peer, "state", "ready")?;
         println!("        granted {:?} {:?}, port {port}", writable.grefs, readable.grefs);
         answer(events.as_mut(), port, &writable)?;
         // The peer has all three mapped.
         xen.release(writable);
         xen.release(readable);
-        let others = get(xen.grant(DomId::ZERO, 300, Access::ReadWrite))?;
+        let others = get(xen.grant(peer, 300, Access::ReadWrite))?;
         for index in 0..300 {
             let page = page(&others, index)?.0;
             is("a page was used again", read(&page)?.iter().all(|&byte| byte == 0))?;
             get(page.write(0, &[0xcc; 4096]))?;
         }
-        get(store.write(&format!("{FOLDER}/state"), b"released"))?;
+        // Counted before it is told, or the answer may be among what was seen.
         let seen = events.count(port);
-        get(events.wait(port, seen, Some(PATIENCE)))?;
-        get(store.write(&format!("{FOLDER}/state"), b"ended"))
+        tell(xen, store.as_mut(), peer, "state", "released")?;
+        is("nobody let go", get(events.wait(port, seen, Some(PATIENCE)))? > seen)?;
+        tell(xen, store.as_mut(), peer, "state", "ended")
     });
+}
+
+/// Writes a node that the peer may read.
+fn tell(xen: &Xen, store: &mut dyn Store, peer: DomId, name: &str, value: &str) -> Outcome {
+    let path = format!("{FOLDER}/{name}");
+    let rights = [
+        Permission { domain: xen.domain(), rights: Rights::None },
+        Permission { domain: peer, rights: Rights::Read },
+    ];
+    get(store.write(&path, value.as_bytes()))?;
+    get(store.set_permissions(&path, &rights))
 }
 
 fn answer(events: &mut dyn EventChannels, port: Port, pages: &Granted) -> Outcome {
@@ -69,10 +80,10 @@ fn answer(events: &mut dyn EventChannels, port: Port, pages: &Granted) -> Outcom
     }
 }
 
-/// The host's end.
+/// The reaching end.
 pub fn peer(checks: &mut Checks, xen: &Xen, guest: DomId) {
     let mut found = None;
-    checks.check("peer: found what the guest granted", || {
+    checks.check("peer: found what the other end granted", || {
         let mut store = get(xen.store())?;
         until(store.as_mut(), guest, "ready")?;
         let mut number = |name: &str| {
@@ -122,7 +133,7 @@ pub fn peer(checks: &mut Checks, xen: &Xen, guest: DomId) {
         std::thread::sleep(Duration::from_millis(500));
         get(events.notify(ours))
     });
-    checks.check("peer: what the guest gave back is out of reach", || {
+    checks.check("peer: what was given back is out of reach", || {
         // The guest's kernel looks again now and then at what it could not end.
         let start = Instant::now();
         while xen.map(guest, &grefs, Access::ReadOnly).is_ok() {
@@ -196,7 +207,8 @@ fn until(store: &mut dyn Store, guest: DomId, wanted: &str) -> Outcome {
     let path = format!("/local/domain/{guest}/{FOLDER}/state");
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
-        if get(store.read_text(&path))?.as_deref() == Some(wanted) {
+        // It is out of bounds until it is told.
+        if store.read_text(&path).is_ok_and(|state| state.as_deref() == Some(wanted)) {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(20));

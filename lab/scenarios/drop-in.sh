@@ -1,0 +1,58 @@
+# In place of the module: stock guest, stock scripts, every kind of traffic.
+# boot: pv
+# timeout: 240
+# needs: grantway-xen
+bridge_up
+ip link add name xenbr1 type bridge stp_state 0 forward_delay 0
+ip link set xenbr1 mtu 9000 up
+ip addr add 10.0.1.1/24 dev xenbr1
+start_backend
+guest_start g1 vif=bridge=xenbr0 vif=bridge=xenbr1,mtu=9000
+vif=$(vif_of g1)
+iperf_server dom0
+guest_errors=$(checksum_errors g1)
+dom0_errors=$(checksum_errors dom0)
+
+pings dom0 g1 20
+pings g1 dom0 20
+pings6 dom0 g1
+pings6 g1 dom0
+# Every size that takes another number of slots.
+for size in 0 1 18 19 1400 4000 9000 30000 60000; do
+    pings g1 dom0 2 "-s $size"
+    pings dom0 g1 2 "-s $size"
+done
+
+features=$(guest_run g1 'ethtool -k eth0')
+for feature in tx-checksumming scatter-gather tcp-segmentation-offload; do
+    echo "$features" | grep -q "^$feature: on" || fail "the guest has no $feature: $(echo "$features" | grep "^$feature")"
+done
+tcp_out() { say "TCP guest to dom0: $(iperf g1 dom0) Mbit/s"; }
+tcp_in() { say "TCP dom0 to guest: $(iperf g1 dom0 -R) Mbit/s"; }
+size=$(mean_size "$vif" rx tcp_out)
+expect "$size" -gt 1600 "bytes a packet from the guest (no segmentation offload in use)"
+say "  $size bytes a packet"
+size=$(mean_size "$vif" tx tcp_in)
+expect "$size" -gt 1600 "bytes a packet to the guest (no segmentation offload in use)"
+say "  $size bytes a packet"
+for way in "" -R; do
+    found=$(iperf g1 dom0 -u -b 5M -l 1400 $way)
+    say "UDP${way:+ to the guest}: $found (Mbit/s, lost, sent)"
+    echo "$found" | awk '{ exit !($3 > 0 && $2 * 10 <= $3) }' || fail "UDP lost more than a tenth"
+done
+
+# Large frames that nobody segments.
+guest_net g1 eth1 1
+guest_run g1 'ip link set eth1 mtu 9000 && ethtool -K eth1 tso off gso off'
+guest_run g1 'ping -q -M do -s 8972 -i 0.1 -w 20 -c 5 10.0.1.1' >&2 || fail "no frames of 9000 bytes"
+jumbo() { guest_run -t 60 g1 'iperf3 -c 10.0.1.1 -t 2 -f m'; }
+size=$(mean_size "$(vif_of g1 1)" rx jumbo)
+expect "$size" -gt 4000 "bytes a packet at MTU 9000"
+say "MTU 9000 without offload: $size bytes a packet"
+
+expect "$(checksum_errors g1)" = "$guest_errors" "checksum errors in the guest"
+expect "$(checksum_errors dom0)" = "$dom0_errors" "checksum errors in dom0"
+fixed=$(guest_run g1 'ethtool -S eth0' | awk '/rx_gso_checksum_fixup/ { print $2 }')
+expect "${fixed:-0}" = 0 "packets whose checksum netfront had to repair"
+xl destroy g1
+nothing_left

@@ -1,0 +1,22 @@
+# Two guests on one bridge.
+# boot: pv
+# timeout: 180
+# needs: grantway-xen
+bridge_up
+start_backend
+guest_start g1 vif=bridge=xenbr0
+guest_start g2 vif=bridge=xenbr0
+pings g1 g2 10
+pings g2 g1 10
+pings6 g1 g2
+iperf_server g2
+say "TCP g1 to g2: $(iperf g1 g2) Mbit/s"
+say "TCP g2 to g1: $(iperf g1 g2 -R) Mbit/s"
+say "UDP g1 to g2: $(iperf g1 g2 -u -b 5M -l 1400) (Mbit/s, lost, sent)"
+expect "$(checksum_errors g1)" = 0 "checksum errors in g1"
+expect "$(checksum_errors g2)" = 0 "checksum errors in g2"
+# The end of one is nothing to the other.
+xl destroy g2
+pings dom0 g1
+xl destroy g1
+nothing_left
