@@ -13,11 +13,12 @@ mount_all() {
 
 xen_devices() {
     local module
+    # In a driver domain xl needs more hypercalls than a guest's tools get.
+    # First, for xenfs would load it without.
+    modprobe xen-privcmd unrestricted=1
     for module in xen-evtchn xen-gntdev xen-gntalloc xenfs; do
         modprobe "$module"
     done
-    # In a driver domain xl needs more than a guest gets by itself.
-    modprobe xen-privcmd unrestricted=1
     mount -t xenfs xenfs /proc/xen
 }
 

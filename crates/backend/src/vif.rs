@@ -76,7 +76,11 @@ impl Vif {
             voice: Voice::new(Instant::now()),
         };
         if vif.is_gone() {
-            // On its way out: a toolstack is about to remove the folder.
+            // On its way out: a toolstack waits for Closed, and will then
+            // remove the folder.
+            let states = actions.into_iter().filter(|a| matches!(a, BackendAction::SetState(_)));
+            vif.carry_out(states.collect(), around)?;
+            forget(id, around.run_folder);
             return Ok(vif);
         }
         if around.hotplug {
@@ -133,7 +137,6 @@ impl Vif {
             .filter(|&own| own != XenbusState::Initialising);
         let online = online(around.store, &self.path)?;
         let peer = state(around.store, &self.frontend)?;
-        info!("LOOK {:?} own {own:?} peer {peer:?} {:?}", self.id, self.machine);
         self.feed(BackendEvent::Online(online), around)?;
         self.feed(BackendEvent::Own(own), around)?;
         self.feed(BackendEvent::Peer(peer), around)?;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Lines that a vif may write at once.
-const BURST: u32 = 20000;
+const BURST: u32 = 20;
 /// And one more for each time that passes.
 const EVERY: Duration = Duration::from_secs(5);
 

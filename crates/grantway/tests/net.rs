@@ -17,9 +17,11 @@ const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
 /// How long an iperf3 run of one second may take.
 const RUN: Duration = Duration::from_secs(15);
 
-/// The part of a veth's TCP rate that a vif must reach. The promise is that of
-/// the optimized build; the other one is held to what still shows a stall.
-const LEAST: f64 = if cfg!(debug_assertions) { 0.1 } else { 0.3 };
+/// The part of a veth's TCP rate that a vif must reach.
+const LEAST: f64 = 0.3;
+/// Times that the two are compared, at most: other work on the machine comes
+/// and goes, and hits the vif's four processes harder than the veth's two.
+const COMPARISONS: usize = 6;
 
 /// A connected vif between two namespaces, with an iperf3 server outside.
 struct Link {
@@ -170,11 +172,13 @@ fn tcp_with_offloads_reaches_three_tenths_of_a_veth() {
     link.pair.inside.wait_ping("10.99.2.1", Duration::from_secs(5));
     for reverse in [false, true] {
         let (mut veth, mut vif) = (0.0_f64, 0.0_f64);
-        // In turn, and the best of each, since other work on the machine
-        // comes and goes.
-        for _ in 0..3 {
+        // In turn, and the best of each.
+        for n in 0..COMPARISONS {
             veth = veth.max(link.iperf(&run_of(false, "10.99.2.1", reverse)).gbps);
             vif = vif.max(link.iperf(&run_of(false, "10.99.1.1", reverse)).gbps);
+            if n >= 2 && vif >= LEAST * veth {
+                break;
+            }
         }
         let ratio = vif / veth;
         let way = if reverse { "to the guest" } else { "from the guest" };

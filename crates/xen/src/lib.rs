@@ -29,6 +29,7 @@ mod store;
 #[allow(unsafe_code)]
 mod sys;
 pub mod uapi;
+mod xenbus;
 
 pub use open::OpenError;
 pub use platform::Xen;

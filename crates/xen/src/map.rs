@@ -14,10 +14,6 @@ use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Maptrack entries that Xen gives a domain by default (1,024 frames of 512).
-/// The count in force is nowhere to be read from within a domain.
-const MAPTRACK: u64 = 1024 * 512;
-
 /// Grants that gntdev maps at a time, unless told otherwise.
 const DEFAULT_LIMIT: u64 = 65_536;
 
@@ -40,7 +36,7 @@ pub fn map(
     }
     let gntdev = device.get()?;
     let numbers: Vec<u32> = grefs.iter().map(|gref| gref.0).collect();
-    let attempts = Attempts { gntdev, limit, peer, access };
+    let attempts = Attempts { gntdev, limit, mapped: counters.snapshot().mapped, peer, access };
     let Some((index, pages)) = attempts.map(&numbers, access)? else {
         return Err(attempts.diagnose(&numbers));
     };
@@ -63,6 +59,7 @@ pub fn map(
 struct Attempts<'a> {
     gntdev: &'a Gntdev,
     limit: &'a Path,
+    mapped: u64,
     peer: DomId,
     access: Access,
 }
@@ -123,8 +120,9 @@ impl Attempts<'_> {
             return Ok(refused(GrantStatus::PERMISSION_DENIED));
         }
         Ok(Error::Exhausted {
-            what: "Xen's table of this domain's mappings (maptrack)",
-            limit: MAPTRACK,
+            // How long it is, is nowhere to be read from within a domain.
+            what: "Xen's maptrack (grants that this process has and wants mapped counted)",
+            limit: self.mapped + grefs.len() as u64,
             remedy: "map less, or give Xen gnttab_max_maptrack_frames=N (its default is 1024)",
         })
     }

@@ -2,6 +2,7 @@
 
 use crate::device::refused;
 use crate::open::OpenError;
+use crate::xenbus::Xenbus;
 use grantway_hypervisor::{DomId, Error, Store};
 use grantway_xenstore::wire::{Decoder, MessageType, encode};
 use grantway_xenstore::{Client, permission};
@@ -43,7 +44,9 @@ impl StoreAt {
     pub fn connect(&self) -> Result<Box<dyn Store>, Error> {
         Ok(match self {
             Self::Socket(socket) => Box::new(Client::connect(socket)?),
-            Self::Device(device) => Box::new(Client::over(open(device)?)),
+            Self::Device(device) => {
+                Box::new(Client::over(Xenbus::open(device).map_err(|e| unopened(device, &e))?))
+            }
         })
     }
 
@@ -59,19 +62,16 @@ impl StoreAt {
                 Err(_) => Client::connect(socket).map(|_| Some(DomId::ZERO)).map_err(Into::into),
             },
             Self::Device(device) => {
-                let answer = ask(&mut open(device)?, PATIENCE);
-                answer.map_err(|silence| silence.into_error(device))
+                let mut file = File::options().read(true).write(true).open(device);
+                let file = file.as_mut().map_err(|e| unopened(device, e))?;
+                ask(file, PATIENCE).map_err(|silence| silence.into_error(device))
             }
         }
     }
 }
 
-fn open(device: &Path) -> Result<File, Error> {
-    File::options()
-        .read(true)
-        .write(true)
-        .open(device)
-        .map_err(|e| refused(device, Errno::from_io_error(&e).unwrap_or(Errno::IO), START))
+fn unopened(device: &Path, e: &std::io::Error) -> Error {
+    refused(device, Errno::from_io_error(e).unwrap_or(Errno::IO), START)
 }
 
 /// Why the store did not say who we are.

@@ -70,40 +70,39 @@ guest_answers() {
 
 # domid NAME: the number of the domain of this name; fails if there is none.
 domid() (
-    set +x
-    if [ -e "$LAB/guests/$1.domid" ]; then
-        read -r _known <"$LAB/guests/$1.domid"
-        if [ "$(xenstore-read "/local/domain/$_known/name" 2>/dev/null)" = "$1" ]; then
-            echo "$_known"
-            exit 0
-        fi
+    set +ex
+    known=$(cat "$LAB/guests/$1.domid" 2>/dev/null)
+    if [ -z "$known" ] || [ "$(xenstore-read "/local/domain/$known/name" 2>/dev/null)" != "$1" ]; then
+        known=$(xl domid "$1" 2>/dev/null)
+        echo "$known" >"$LAB/guests/$1.domid"
     fi
-    xl domid "$1" 2>/dev/null | tee "$LAB/guests/$1.domid" | grep .
+    [ -n "$known" ] && echo "$known"
 )
 
 # guest_run [-t SECONDS] NAME COMMAND...: runs a shell command in the guest;
 # its output (both streams) and its status are the guest's. 124: no answer.
 guest_run() (
-    set +x
-    _time=60
+    set +ex
+    time=60
     if [ "$1" = -t ]; then
-        _time=$2
+        time=$2
         shift 2
     fi
-    _at=/local/domain/$(domid "$1")/data/lab || { echo "no guest $1" >&2; exit 125; }
+    domain=$(domid "$1") || { echo "there is no guest $1"; exit 125; }
+    at=/local/domain/$domain/data/lab
     shift
-    _id=$(cat /proc/sys/kernel/random/uuid)
-    xenstore-write "$_at/run/$_id" "$(printf '%s\n' "$*" | base64 -w 0)"
-    _until=$(($(now_ms) + _time * $(slowness) * 1000))
-    until _done=$(xenstore-read "$_at/done/$_id" 2>/dev/null); do
-        [ "$(now_ms)" -lt $_until ] || exit 124
+    id=$(cat /proc/sys/kernel/random/uuid)
+    xenstore-write "$at/run/$id" "$(printf '%s\n' "$*" | base64 -w 0)"
+    until=$(($(now_ms) + time * $(slowness) * 1000))
+    until answer=$(xenstore-read "$at/done/$id" 2>/dev/null); do
+        [ "$(now_ms)" -lt $until ] || exit 124
         usleep 50000
     done
-    for _part in $(seq 0 $((${_done#* } - 1))); do
-        xenstore-read "$_at/out/$_id/$_part"
+    for part in $(seq 0 $((${answer#* } - 1))); do
+        xenstore-read "$at/out/$id/$part"
     done | base64 -d
-    xenstore-rm "$_at/done/$_id" "$_at/out/$_id" 2>/dev/null
-    exit "${_done% *}"
+    xenstore-rm "$at/done/$id" "$at/out/$id" 2>/dev/null
+    exit "${answer% *}"
 )
 
 # guest_reboot NAME: `xl reboot`, until the new domain answers.

@@ -30,7 +30,7 @@ refuse() {
 wait_for() {
     # In a shell of its own, where polling leaves no trace.
     (
-        set +x
+        set +ex
         limit=$(($(now_ms) + $1 * $(slowness) * 1000))
         shift
         until "$@" >/dev/null; do

@@ -10,7 +10,7 @@ use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -135,19 +135,14 @@ fn connect(dir: &Path, domain: DomId) -> Arc<Domain> {
 fn run(mut backend: Backend, inbox: &Receiver<Job>, wake: &OwnedFd) -> Result<(), String> {
     loop {
         backend.step().map_err(|e| e.to_string())?;
-        let mut did = false;
-        loop {
-            match inbox.try_recv() {
-                Ok(job) => {
-                    job(&mut backend);
-                    did = true;
-                }
-                Err(std::sync::mpsc::TryRecvError::Empty) => break,
-                Err(std::sync::mpsc::TryRecvError::Disconnected) => return Ok(()),
+        // One job a step, so that a second one comes behind another look.
+        match inbox.try_recv() {
+            Ok(job) => {
+                job(&mut backend);
+                continue;
             }
-        }
-        if did {
-            continue;
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return Ok(()),
         }
         let [store, bell] = backend.descriptors();
         let mut fds =

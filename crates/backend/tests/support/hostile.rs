@@ -119,20 +119,27 @@ impl Hostile {
         self.await_backend(XenbusState::Connected);
     }
 
-    /// Closing, Closed, Initialising, until the backend waits.
+    /// Closing, Closed, Initialising, each once the backend has seen the one
+    /// before, until the backend waits.
     #[track_caller]
     pub fn start_anew(&mut self) {
-        if self.backend_state() != Some(XenbusState::InitWait) {
-            self.state(XenbusState::Closing);
-            self.state(XenbusState::Closed);
-            eventually("the backend's Closed", || {
-                use XenbusState as S;
+        use XenbusState as S;
+        let taken_up = |guest: &mut Self| {
+            let found = guest.backend_state().filter(|found| *found != S::Initialising);
+            found.is_some().then_some(())
+        };
+        eventually("the backend takes the vif up", || taken_up(self));
+        if self.backend_state() != Some(S::InitWait) {
+            self.state(S::Closing);
+            eventually("the backend's Closing", || {
                 let found = self.backend_state();
-                matches!(found, Some(S::Initialising | S::InitWait | S::Closed)).then_some(())
+                matches!(found, Some(S::Closing | S::Closed)).then_some(())
             });
+            self.state(S::Closed);
+            self.await_backend(S::Closed);
         }
-        self.state(XenbusState::Initialising);
-        self.await_backend(XenbusState::InitWait);
+        self.state(S::Initialising);
+        self.await_backend(S::InitWait);
     }
 
     /// Pages that the backend may reach.

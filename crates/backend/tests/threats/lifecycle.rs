@@ -335,9 +335,6 @@ fn states_in_every_order_without_waiting() {
     let mut world = World::new();
     let mut guest = world.guest();
     let states = ["1", "4", "5", "6", "0"];
-    struct D(Arc<crate::support::log::Log>);
-    impl Drop for D { fn drop(&mut self) { if std::thread::panicking() { let l = self.0.lines(); for x in &l[l.len().saturating_sub(60)..] { eprintln!("{x:?}"); } } } }
-    let _d = D(Arc::clone(&world.control().log));
     let mut rings = guest.connect();
     for order in 0..states.len().pow(4) {
         let mut rest = order;
@@ -353,7 +350,6 @@ fn states_in_every_order_without_waiting() {
             world.settle();
             guest.events.close(rings.tx_event);
             guest.events.close(rings.rx_event);
-            eprintln!("{} order {order} states {:?} {:?}", std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros() % 100000000, guest.backend_state(), guest.store.read_text("device/vif/0/state"));
             rings = guest.connect();
             guest.is_served(&mut rings);
         }

@@ -277,6 +277,7 @@ fn restart_a_guest_that_tampers_meanwhile_harms_itself_only() {
             let state = guest.backend_state();
             (state != Some(XenbusState::Connected)).then_some(())
         });
+        world.settle();
         world.holds_nothing_of(GUEST.domain);
         guest.events.close(rings.tx_event);
         guest.events.close(rings.rx_event);
@@ -310,6 +311,11 @@ fn restart_vifs_that_changed_while_nobody_served_them() {
             }
         }
         world.start();
+        if what == 3 {
+            // A toolstack that asked whoever serves the vif waits for its word.
+            guest.state(XenbusState::Closed);
+            world.toolstack.await_closed(GUEST);
+        }
         world.settle();
         world.holds_nothing_of(GUEST.domain);
         if world.control().report_of(GUEST).is_some() {
@@ -324,6 +330,26 @@ fn restart_vifs_that_changed_while_nobody_served_them() {
     let mut rings = guest.connect();
     guest.is_served(&mut rings);
     world.stands_and(lost_at_most(20));
+}
+
+#[test]
+fn restart_a_toolstack_that_waits_is_answered() {
+    // Nobody served the vif when it was asked for; whoever starts answers.
+    let mut world = World::new();
+    world.stop();
+    let domain = world.boot(GUEST.domain);
+    world.attach(GUEST, &[]);
+    world.expects(GUEST);
+    let mut guest = Hostile::new(domain, GUEST, world.setup.domain);
+    for state in [XenbusState::Initialising, XenbusState::Closed] {
+        guest.state(state);
+        world.toolstack.ask_to_close(GUEST);
+        world.start();
+        world.toolstack.await_closed(GUEST);
+        world.stop();
+    }
+    world.start();
+    world.stands_and(lost_at_most(10));
 }
 
 #[test]

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 pub fn all(checks: &mut Checks, xen: &Xen) {
     type Connect = fn(&Xen) -> Result<Box<dyn Store>, String>;
+    // In domain 0 the platform takes the socket; the device is to hand as well,
+    // without what the platform does about its refusals.
     let ways: [(&str, Connect); 2] =
-        [("the platform's", |xen| get(xen.store())), ("/dev/xen/xenbus", |_| device())];
+        [("the platform's", |xen| get(xen.store())), ("bare /dev/xen/xenbus", |_| device())];
     for (name, connect) in ways {
         let mut check = |what: &str, body: fn(&Xen, Connect) -> Outcome| {
             checks.check(&format!("store ({name}): {what}"), || body(xen, connect));
@@ -31,7 +33,37 @@ pub fn all(checks: &mut Checks, xen: &Xen) {
         check("a flood of events from elsewhere", |xen, connect| {
             many(connect(xen)?.as_mut(), connect(xen)?.as_mut())
         });
+        if name.starts_with("bare") {
+            let refused = get(device()).and_then(|mut bare| {
+                let watch = bare.watch("/a b", "t");
+                get(bare.read_text("domid")).map_err(|e| format!("{watch:?}, then {e}"))
+            });
+            println!("        TEMP {refused:?}");
+            continue;
+        }
+        check("what it refuses ends no connection", |xen, connect| {
+            refusals(connect(xen)?.as_mut())
+        });
     }
+}
+
+/// What the store refuses is an error of the request, and of no other.
+fn refusals(store: &mut dyn Store) -> Outcome {
+    same("watch", errno(store.watch("/a b", "t")), Some(StoreErrno::Einval))?;
+    let long = errno(store.write(&format!("{FOLDER}/long"), &[b'x'; 4_070]));
+    println!("        a value of 4070 bytes gives: {long:?}");
+    let longer = errno(store.write(&format!("{FOLDER}/long"), &[b'x'; 5_000]));
+    same("longer than the wire has", longer, Some(StoreErrno::E2big))?;
+    let mut refused = None;
+    for n in 0..1_000 {
+        if let Err(error) = store.watch(&format!("{FOLDER}/{n}"), "t") {
+            println!("        {n} watches, then: {error}");
+            refused = Some(error);
+            break;
+        }
+    }
+    is("gone", !matches!(refused, Some(Error::Gone { .. } | Error::Os { .. })))?;
+    same("domid", get(store.read_text("domid"))?.is_some(), true)
 }
 
 fn device() -> Result<Box<dyn Store>, String> {

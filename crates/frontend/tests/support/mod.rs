@@ -1,0 +1,33 @@
+//! The real frontend against a backend made by hand, both on one thread and
+//! one embedded host: each step is the test's own.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+pub mod server;
+pub mod world;
+
+use std::time::{Duration, Instant};
+
+/// How long anything that must happen may take on a busy machine.
+pub const PROMPT: Duration = Duration::from_secs(10);
+
+/// A look every so often until it gives something.
+#[track_caller]
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PROMPT, "not within {PROMPT:?}: {what}");
+        std::thread::sleep(Duration::from_micros(300));
+    }
+}
+
+/// A frame of a type that nobody knows, each byte told by its place and `seed`.
+pub fn frame(len: usize, seed: u8) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..len).map(|n| (n as u8).wrapping_add(seed)).collect();
+    if len >= 14 {
+        frame[12..14].copy_from_slice(&0x88b6_u16.to_be_bytes());
+    }
+    frame
+}

@@ -1,0 +1,217 @@
+//! A host, a guest with the real frontend, and the backend by hand.
+
+use super::server::{Rings, Server};
+use super::{PROMPT, frame};
+use grantway_embedded::{Domain, DomainTable, Host, HostGuard, Role};
+use grantway_frontend::{Vif, VifError, VifStatus, Wishes};
+use grantway_hypervisor::{DomId, Permission, Platform, Rights, Store, StoreOps};
+use grantway_netif::{Offload, XenbusState};
+use std::sync::Arc;
+use std::time::Instant;
+
+pub const GUEST: DomId = DomId(7);
+/// The backend's: a driver domain, which can do less than domain 0.
+pub const BACK: DomId = DomId(3);
+
+pub struct World {
+    pub vif: Vif,
+    pub server: Server,
+    pub guest: Arc<Domain>,
+    pub tools: Arc<Domain>,
+    pub toolstack: Box<dyn Store>,
+    pub host: HostGuard,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with(Wishes::default())
+    }
+
+    pub fn with(wishes: Wishes) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::spawn(folder.path()).unwrap();
+        let tools = Domain::connect(folder.path(), DomId(0), Role::Service).unwrap();
+        for (id, name) in [(GUEST, "guest"), (BACK, "back")] {
+            tools.create_domain(id, name).unwrap();
+        }
+        let mut toolstack = tools.store().unwrap();
+        let (front, back) = paths();
+        attach(toolstack.as_mut());
+        let guest = Domain::connect(folder.path(), GUEST, Role::Guest).unwrap();
+        let domain = Domain::connect(folder.path(), BACK, Role::Service).unwrap();
+        let server = Server::new(domain, GUEST, &front, &back);
+        let platform: Arc<dyn Platform> = Arc::<Domain>::clone(&guest);
+        let vif = Vif::open(platform, 0, wishes).unwrap();
+        Self { vif, server, guest, tools, toolstack, host, _folder: folder }
+    }
+
+    /// Both folders as a toolstack makes them.
+    pub fn attach(&mut self) {
+        attach(self.toolstack.as_mut());
+    }
+
+    /// Another backend process, in place of one that died.
+    pub fn other_server(&mut self) -> Server {
+        let (front, back) = paths();
+        let domain = Domain::connect(self.host.dir(), BACK, Role::Service).unwrap();
+        Server::new(domain, GUEST, &front, &back)
+    }
+
+    /// The frontend looks at the store.
+    #[track_caller]
+    pub fn look(&mut self) -> VifStatus {
+        self.vif.store_changed().unwrap()
+    }
+
+    /// Looks until the frontend stands so.
+    #[track_caller]
+    pub fn until(&mut self, status: VifStatus) {
+        let start = Instant::now();
+        loop {
+            let found = self.look();
+            if found == status {
+                return;
+            }
+            let shown = self.server.front_state();
+            assert!(start.elapsed() < PROMPT, "{found:?} ({shown:?}), expected {status:?}");
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        }
+    }
+
+    /// Looks until the frontend shows this state.
+    #[track_caller]
+    pub fn until_shown(&mut self, state: XenbusState) {
+        let start = Instant::now();
+        loop {
+            let status = self.look();
+            let found = self.server.front_state();
+            if found == Some(state) {
+                return;
+            }
+            assert!(
+                start.elapsed() < PROMPT,
+                "shows {found:?} ({status:?}), expected {state}; it says {:?}",
+                self.vif.take_failure(),
+            );
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        }
+    }
+
+    /// The handshake by the rules, from wherever both ends are.
+    #[track_caller]
+    pub fn connect(&mut self) -> Rings {
+        if !matches!(self.server.front_state(), Some(XenbusState::Initialising)) {
+            self.server.state(XenbusState::Closing);
+            self.look();
+            self.server.state(XenbusState::Closed);
+            self.until_shown(XenbusState::Initialising);
+        }
+        self.server.offer();
+        self.until_shown(XenbusState::Connected);
+        let rings = self.server.attach();
+        self.server.state(XenbusState::Connected);
+        self.until(VifStatus::Connected);
+        rings
+    }
+
+    /// A frame each way.
+    #[track_caller]
+    pub fn works(&mut self, rings: &mut Rings) {
+        let bytes = frame(100, 3);
+        self.vif.send(&bytes, Offload::default()).unwrap();
+        self.vif.with_queue(|queue, events| queue.flush(events)).unwrap().unwrap();
+        assert_eq!(rings.serve_tx().0, 1);
+        let reaped = self.vif.with_queue(|queue, _| queue.reap()).unwrap();
+        assert_eq!(reaped, Some(1), "{:?}", self.vif.take_failure());
+        rings.deliver(&self.server, &bytes);
+        let mut buffer = vec![0; 65_536];
+        let received = self.vif.recv(&mut buffer).unwrap();
+        let received = received.unwrap_or_else(|| panic!("{:?}", self.vif.take_failure()));
+        assert_eq!(buffer[..received.len], bytes);
+        self.vif.with_queue(|queue, events| queue.arm(events, false)).unwrap().unwrap();
+    }
+
+    /// The frontend found the backend out: it closed, says why, and serves a
+    /// backend that keeps to the rules afterwards.
+    #[track_caller]
+    pub fn closed_for(&mut self, rings: Rings, why: &str) {
+        assert_eq!(self.vif.status(), VifStatus::Held, "it did not notice");
+        let said = match self.vif.take_failure() {
+            Some(said @ VifError::Peer(_)) => said.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert!(said.contains(why), "{said:?} does not tell of {why:?}");
+        assert_eq!(self.server.front_state(), Some(XenbusState::Closing));
+        // Nothing moves any more.
+        let refused = self.vif.send(&frame(60, 0), Offload::default());
+        assert_eq!(refused, Err(grantway_frontend::SendError::Full));
+        assert_eq!(self.vif.recv(&mut [0; 100]).unwrap(), None);
+        self.comes_back(rings);
+    }
+
+    /// After a failure: the backend lets go, and both begin anew.
+    #[track_caller]
+    pub fn comes_back(&mut self, rings: Rings) {
+        self.server.detach(rings);
+        self.vif.restart().unwrap();
+        let mut rings = self.connect();
+        self.works(&mut rings);
+        self.ends(rings);
+    }
+
+    /// Closes in order; nothing of the guest's is left in force.
+    #[track_caller]
+    pub fn ends(&mut self, rings: Rings) {
+        self.server.detach(rings);
+        self.vif.shutdown().unwrap();
+        self.server.state(XenbusState::Closing);
+        self.look();
+        self.server.state(XenbusState::Closed);
+        self.until(VifStatus::Gone);
+        self.nothing_is_lent();
+    }
+
+    #[track_caller]
+    pub fn nothing_is_lent(&self) {
+        let counters = self.guest.counters();
+        assert_eq!((counters.granted, counters.deferred), (0, 0), "{counters:?}");
+        let table = self.table();
+        let left = (table.grants, table.grants_held, table.ports_bound, table.ports_unbound);
+        assert_eq!(left, (0, 0, 0, 0), "{table:?}");
+    }
+
+    pub fn table(&self) -> DomainTable {
+        self.tools.host_tables().unwrap().domain(GUEST.0).cloned().unwrap()
+    }
+}
+
+pub fn paths() -> (String, String) {
+    (
+        format!("/local/domain/{GUEST}/device/vif/0"),
+        format!("/local/domain/{BACK}/backend/vif/{GUEST}/0"),
+    )
+}
+
+fn attach(store: &mut dyn Store) {
+    let (front, back) = paths();
+    for (path, owner, reader) in [(&front, GUEST, BACK), (&back, BACK, GUEST)] {
+        let _ = store.remove(path);
+        store.write(path, b"").unwrap();
+        let permissions = [
+            Permission { domain: owner, rights: Rights::None },
+            Permission { domain: reader, rights: Rights::Read },
+        ];
+        store.set_permissions(path, &permissions).unwrap();
+    }
+    write(store, &back, &[("frontend", &front), ("frontend-id", "7"), ("online", "1")]);
+    write(store, &front, &[("backend", &back), ("backend-id", "3")]);
+    write(store, &front, &[("mac", "00:16:3e:00:00:01"), ("state", "1")]);
+    write(store, &back, &[("state", "1")]);
+}
+
+fn write(store: &mut dyn Store, path: &str, keys: &[(&str, &str)]) {
+    for (key, value) in keys {
+        store.write(&format!("{path}/{key}"), value.as_bytes()).unwrap();
+    }
+}
