@@ -44,3 +44,4 @@ no-std: ## the guest's side without std: built, and run against a mock
 	fi
 
 include packaging/packaging.mk
+include lab/lab.mk

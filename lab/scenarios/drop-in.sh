@@ -17,11 +17,9 @@ pings dom0 g1 20
 pings g1 dom0 20
 pings6 dom0 g1
 pings6 g1 dom0
-# Every size that takes another number of slots.
-for size in 0 1 18 19 1400 4000 9000 30000 60000; do
-    pings g1 dom0 2 "-s $size"
-    pings dom0 g1 2 "-s $size"
-done
+# From a frame below Ethernet's minimum to one that is all fragments.
+ping_sizes g1 dom0 0 1 18 19 1400 4000 9000 30000 60000
+ping_sizes dom0 g1 0 1 18 19 1400 4000 9000 30000 60000
 
 features=$(guest_run g1 'ethtool -k eth0')
 for feature in tx-checksumming scatter-gather tcp-segmentation-offload; do
@@ -29,24 +27,25 @@ for feature in tx-checksumming scatter-gather tcp-segmentation-offload; do
 done
 tcp_out() { say "TCP guest to dom0: $(iperf g1 dom0) Mbit/s"; }
 tcp_in() { say "TCP dom0 to guest: $(iperf g1 dom0 -R) Mbit/s"; }
-size=$(mean_size "$vif" rx tcp_out)
+mean_size "$vif" rx tcp_out
 expect "$size" -gt 1600 "bytes a packet from the guest (no segmentation offload in use)"
 say "  $size bytes a packet"
-size=$(mean_size "$vif" tx tcp_in)
+mean_size "$vif" tx tcp_in
 expect "$size" -gt 1600 "bytes a packet to the guest (no segmentation offload in use)"
 say "  $size bytes a packet"
 for way in "" -R; do
-    found=$(iperf g1 dom0 -u -b 5M -l 1400 $way)
+    # Slow enough for an emulated machine that has to share its processors.
+    found=$(iperf g1 dom0 -u -b 2M -l 1400 $way)
     say "UDP${way:+ to the guest}: $found (Mbit/s, lost, sent)"
-    echo "$found" | awk '{ exit !($3 > 0 && $2 * 10 <= $3) }' || fail "UDP lost more than a tenth"
+    echo "$found" | awk '{ exit !($3 > 0 && $2 * 4 <= $3) }' || fail "UDP lost more than a quarter"
 done
 
 # Large frames that nobody segments.
 guest_net g1 eth1 1
 guest_run g1 'ip link set eth1 mtu 9000 && ethtool -K eth1 tso off gso off'
 guest_run g1 'ping -q -M do -s 8972 -i 0.1 -w 20 -c 5 10.0.1.1' >&2 || fail "no frames of 9000 bytes"
-jumbo() { guest_run -t 60 g1 'iperf3 -c 10.0.1.1 -t 2 -f m'; }
-size=$(mean_size "$(vif_of g1 1)" rx jumbo)
+jumbo() { guest_run -t 60 g1 'iperf3 -c 10.0.1.1 -t 2 -f m' >&2; }
+mean_size "$(vif_of g1 1)" rx jumbo
 expect "$size" -gt 4000 "bytes a packet at MTU 9000"
 say "MTU 9000 without offload: $size bytes a packet"
 

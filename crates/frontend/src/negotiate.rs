@@ -5,7 +5,7 @@ use crate::queue::QueueRefs;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use grantway_hypervisor::{Error as PlatformError, Store, transaction};
+use grantway_hypervisor::{Error as PlatformError, Store, StoreErrno, transaction};
 use grantway_netif::keys::{self, QueueKey, queue_path};
 
 /// What the guest would like; what it gets depends on the backend.
@@ -53,7 +53,7 @@ impl BackendFeatures {
         wishes: Wishes,
     ) -> Result<Self, PlatformError> {
         let mut flag = |key: &str| -> Result<bool, PlatformError> {
-            Ok(store.read_text(&format!("{backend}/{key}"))?.is_some_and(|v| v.trim() == "1"))
+            Ok(peek(store, &format!("{backend}/{key}"))?.is_some_and(|v| v.trim() == "1"))
         };
         let scatter_gather = wishes.scatter_gather && flag(keys::FEATURE_SG)?;
         // A large frame takes several slots.
@@ -120,16 +120,35 @@ pub(crate) fn publish(
     })
 }
 
+/// The value of a node of the backend's, which may be gone or hidden: once a
+/// folder of the backend's is gone, its parents are none of ours to read, and
+/// the store says so instead.
+pub(crate) fn peek(store: &mut dyn Store, path: &str) -> Result<Option<String>, PlatformError> {
+    match store.read_text(path) {
+        Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => Ok(None),
+        other => other,
+    }
+}
+
+/// A backend's words, fit for a log: in one line, without control characters,
+/// and not long.
+fn shown(text: &str) -> String {
+    const LONGEST: usize = 40;
+    let escaped: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    let rest = if text.chars().nth(LONGEST).is_some() { "..." } else { "" };
+    format!("\"{escaped}\"{rest}")
+}
+
 /// Reads a key that must be a number.
 pub(crate) fn number(
     store: &mut dyn Store,
     path: &str,
     expected: &'static str,
 ) -> Result<u32, VifError> {
-    let found = store.read_text(path)?;
+    let found = peek(store, path)?;
     found.as_deref().and_then(|text| text.trim().parse().ok()).ok_or_else(|| VifError::Key {
         path: path.to_string(),
-        found: found.unwrap_or_else(|| "nothing".to_string()),
+        found: found.map_or_else(|| "nothing".to_string(), |found| shown(&found)),
         expected,
     })
 }

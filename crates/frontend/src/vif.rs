@@ -1,6 +1,6 @@
 //! A vif: its place in the store, its state, and its queues.
 
-use crate::negotiate::{BackendFeatures, Wishes, number, publish};
+use crate::negotiate::{BackendFeatures, Wishes, number, peek, publish};
 use crate::queue::{Queue, QueueRefs};
 use crate::receive::Received;
 use crate::stats::QueueStats;
@@ -11,7 +11,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use grantway_hypervisor::{
-    DomId, Error, EventChannels, Platform, Released, Store, StoreErrno, transaction,
+    DomId, Error, EventChannels, Platform, Released, Store, transaction,
 };
 use grantway_netif::keys;
 use grantway_netif::xenbus::frontend::{
@@ -403,7 +403,7 @@ impl Vif {
     pub fn mtu(&mut self) -> Result<u32, VifError> {
         for base in [&self.path, &self.backend_path] {
             let path = format!("{base}/{}", keys::MTU);
-            if self.store.read_text(&path)?.is_some() {
+            if peek(self.store.as_mut(), &path)?.is_some() {
                 return number(self.store.as_mut(), &path, "an MTU in bytes");
             }
         }
@@ -423,15 +423,6 @@ impl Vif {
 impl Drop for Vif {
     fn drop(&mut self) {
         self.disconnect();
-    }
-}
-
-/// The value of a node that may be gone. Once a folder of the backend's is gone,
-/// its parents are none of ours to read, and the store says so instead.
-fn peek(store: &mut dyn Store, path: &str) -> Result<Option<String>, Error> {
-    match store.read_text(path) {
-        Err(Error::Store { errno: StoreErrno::Eacces, .. }) => Ok(None),
-        other => other,
     }
 }
 

@@ -2,8 +2,10 @@
 //! stands in the module of its command.
 
 use crate::bench::rig::Direction;
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// The Xen paravirtual network path in user space.
 #[derive(Debug, Parser)]
@@ -360,6 +362,23 @@ pub struct DoctorArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Help and version as they are; anything else in one line, with status 2.
+pub fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Nobody is there to be told that it cannot be printed.
+        let _ = error.print();
+        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+    }
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim);
+    let told =
+        lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let told: Vec<&str> = told.filter(|line| !line.is_empty()).collect();
+    let told = told.join(" ");
+    eprintln!("grantway: {}; see --help", told.strip_prefix("error: ").unwrap_or(&told));
+    ExitCode::from(2)
 }
 
 /// The largest number of a domain.

@@ -35,7 +35,10 @@ use error::CommandError;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refused) => return cli::refuse(&refused),
+    };
     match log::start(cli.verbose).and_then(|()| run(&cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

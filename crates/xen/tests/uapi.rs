@@ -6,6 +6,7 @@ use grantway_xen::uapi::{self, *};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::mem::offset_of;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 const HEADERS: [&str; 3] = ["gntdev", "gntalloc", "evtchn"];
@@ -130,8 +131,7 @@ fn bytes_of(name: &str) -> String {
 
 #[test]
 fn numbers_and_layouts_are_those_of_linux() {
-    let there = |name: &&str| std::path::Path::new("/usr/include/xen").join(name).exists();
-    if !["gntdev.h", "gntalloc.h", "evtchn.h"].iter().all(there) {
+    if !HEADERS.iter().all(|name| Path::new(&format!("/usr/include/xen/{name}.h")).exists()) {
         println!("skipped: no /usr/include/xen/gntdev.h (package linux-libc-dev)");
         return;
     }
@@ -149,7 +149,7 @@ fn numbers_and_layouts_are_those_of_linux() {
 
 #[test]
 fn statuses_and_flags_are_those_of_xen() {
-    if !std::path::Path::new("/usr/include/xen/grant_table.h").exists() {
+    if !Path::new("/usr/include/xen/grant_table.h").exists() {
         println!("skipped: no /usr/include/xen/grant_table.h (package libxen-dev)");
         return;
     }

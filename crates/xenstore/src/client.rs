@@ -88,6 +88,13 @@ impl<T: Read + Write + AsFd> Client<T> {
         }
     }
 
+    /// The same client under a name that operators know, for [`Error::Gone`].
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
     /// A node's permissions; the first names its owner.
     ///
     /// # Errors

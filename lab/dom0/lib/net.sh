@@ -33,14 +33,14 @@ vifs_left() { ls /sys/class/net | grep -E '^vif' || true; }
 # counter INTERFACE NAME: one of its statistics, such as rx_packets.
 counter() { cat "/sys/class/net/$1/statistics/$2"; }
 
-# mean_size INTERFACE rx|tx COMMAND...: bytes a packet while COMMAND runs. More
-# than the MTU says that segmentation was left to the other side.
+# mean_size INTERFACE rx|tx COMMAND...: sets $size to the bytes a packet had while
+# COMMAND ran. More than the MTU says that segmentation was left to the other side.
 mean_size() {
     _dev=$1 _way=$2
     shift 2
     _bytes=$(counter "$_dev" "${_way}_bytes") _packets=$(counter "$_dev" "${_way}_packets")
-    "$@" >&2
-    echo $((($(counter "$_dev" "${_way}_bytes") - _bytes) / ($(counter "$_dev" "${_way}_packets") - _packets + 1)))
+    "$@"
+    size=$((($(counter "$_dev" "${_way}_bytes") - _bytes) / ($(counter "$_dev" "${_way}_packets") - _packets + 1)))
 }
 
 # vif_state NAME [DEVID]: xenbus states of backend and frontend, such as "4 4".

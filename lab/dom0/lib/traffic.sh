@@ -16,6 +16,16 @@ ping_address() {
     awk -v want="$4" '/packets transmitted/ { ok = $4 >= want && $1 - $4 <= 2 } END { exit !ok }' $LAB/logs/ping || fail "ping $5 from $1 to $2: $(tail -n 3 $LAB/logs/ping)"
 }
 
+# ping_sizes FROM TO BYTES...: at least one of a few is answered, of each size.
+ping_sizes() {
+    _from=$1 _to=$(address "$2")
+    shift 2
+    on "$_from" "for size in $*; do
+        ping -q -i 0.2 -w $((10 * $(slowness))) -c 2 -s \$size $_to >/dev/null || echo \$size
+    done" >$LAB/logs/ping-sizes
+    [ ! -s $LAB/logs/ping-sizes ] || fail "no answer from $_to to $_from for $(tr '\n' ' ' <$LAB/logs/ping-sizes)bytes"
+}
+
 # iperf_server WHERE: serves until the scenario's end; dom0's is $iperf_pid.
 iperf_server() {
     if [ "$1" = dom0 ]; then

@@ -164,7 +164,9 @@ impl Domain {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut fds = [PollFd::from_borrowed_fd(self.control.descriptor(), PollFlags::empty())];
         let now = Timespec::default();
-        poll(&mut fds, Some(&now)).is_ok() && !fds[0].revents().contains(PollFlags::HUP)
+        // A signal may cut even a look that does not wait.
+        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&now))).is_ok()
+            && !fds[0].revents().contains(PollFlags::HUP)
     }
 
     fn open_store(&self) -> Result<Client<UnixStream>, Error> {
@@ -177,7 +179,7 @@ impl Domain {
             }
             UnixStream::from(take(&mut fds.into_iter())?)
         };
-        Ok(Client::over(stream))
+        Ok(Client::over(stream).named(format!("the embedded host at {}", self.dir().display())))
     }
 }
 

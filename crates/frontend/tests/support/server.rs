@@ -55,7 +55,8 @@ impl Server {
     }
 
     pub fn front_key(&mut self, key: &str) -> Option<String> {
-        self.store.read_text(&format!("{}/{key}", self.front)).unwrap()
+        // With the folder goes the right to look.
+        self.store.read_text(&format!("{}/{key}", self.front)).ok().flatten()
     }
 
     pub fn front_state(&mut self) -> Option<XenbusState> {

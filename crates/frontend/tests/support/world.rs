@@ -2,9 +2,9 @@
 
 use super::server::{Rings, Server};
 use super::{PROMPT, frame};
-use grantway_embedded::{Domain, DomainTable, Host, HostGuard, Role};
+use grantway_embedded::{Domain, DomainTable, Host, HostConfig, HostGuard, Role};
 use grantway_frontend::{Vif, VifError, VifStatus, Wishes};
-use grantway_hypervisor::{DomId, Permission, Platform, Rights, Store, StoreOps};
+use grantway_hypervisor::{DomId, Permission, Platform, Rights, Store};
 use grantway_netif::{Offload, XenbusState};
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,8 +29,12 @@ impl World {
     }
 
     pub fn with(wishes: Wishes) -> Self {
+        Self::on(HostConfig::default(), wishes)
+    }
+
+    pub fn on(config: HostConfig, wishes: Wishes) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let host = Host::spawn(folder.path()).unwrap();
+        let host = Host::spawn_with(folder.path(), config).unwrap();
         let tools = Domain::connect(folder.path(), DomId(0), Role::Service).unwrap();
         for (id, name) in [(GUEST, "guest"), (BACK, "back")] {
             tools.create_domain(id, name).unwrap();

@@ -14,7 +14,7 @@ use grantway_xen::Xen;
 use std::time::{Duration, Instant};
 
 const FOLDER: &str = "data/grantway-peer";
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 const LEN: usize = 64;
 
 /// The granting end: answers until it is told to end, then lets go of its pages
@@ -213,5 +213,5 @@ fn until(store: &mut dyn Store, guest: DomId, wanted: &str) -> Outcome {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    Err(format!("{path} did not become {wanted:?} in 30 s"))
+    Err(format!("{path} did not become {wanted:?} in {PATIENCE:?}"))
 }

@@ -34,11 +34,6 @@ pub fn all(checks: &mut Checks, xen: &Xen) {
             many(connect(xen)?.as_mut(), connect(xen)?.as_mut())
         });
         if name.starts_with("bare") {
-            let refused = get(device()).and_then(|mut bare| {
-                let watch = bare.watch("/a b", "t");
-                get(bare.read_text("domid")).map_err(|e| format!("{watch:?}, then {e}"))
-            });
-            println!("        TEMP {refused:?}");
             continue;
         }
         check("what it refuses ends no connection", |xen, connect| {

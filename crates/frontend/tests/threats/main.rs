@@ -1,0 +1,12 @@
+//! The rows of threats.md that a hostile or broken backend can play against
+//! the real frontend, one test each, named after the row. After each attack
+//! the frontend has said why it closed, serves a backend that keeps to the
+//! rules, and at the end leaves nothing in force.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod answers;
+mod handshake;
+mod pages;
+mod wakeups;

@@ -1,0 +1,200 @@
+//! Signals: none lost, and no more than are needed.
+
+use crate::support::frame;
+use crate::support::server::{Rings, Server};
+use crate::support::world::World;
+use grantway_frontend::SendError;
+use grantway_netif::Offload;
+use grantway_netif::rx::RxFlags;
+use grantway_netif::tx::status;
+use grantway_ring::{Index, RingMemory};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::time::Duration;
+
+/// Round trips of the ping-pong; `GRANTWAY_ROUNDS` for another number.
+fn rounds() -> u32 {
+    std::env::var("GRANTWAY_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000)
+}
+
+/// Sleeps until the descriptor is readable.
+#[track_caller]
+fn sleep(fd: BorrowedFd<'_>) {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+    let found = poll(&mut fds, Some(&patience)).unwrap();
+    assert!(found > 0, "nobody signals any more: a wake-up was lost");
+}
+
+#[test]
+fn seed_003_no_wakeup_is_lost_while_both_sides_sleep() {
+    let rounds = rounds();
+    let mut world = World::new();
+    let mut rings = world.connect();
+    let World { vif, server, .. } = &mut world;
+    std::thread::scope(|scope| {
+        // The backend answers each frame and sends it back; it sleeps between.
+        scope.spawn(|| {
+            let mut echoed = 0;
+            while echoed < rounds {
+                echoed += echo(server, &mut rings);
+            }
+        });
+        let mut buffer = [0; 200];
+        for round in 0..rounds {
+            vif.send(&frame(60, round as u8), Offload::default()).unwrap();
+            vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+            let received = loop {
+                if let Some(received) = vif.recv(&mut buffer).unwrap() {
+                    break received;
+                }
+                let busy = vif.with_queue(|queue, events| {
+                    queue.reap()?;
+                    queue.arm(events, false)
+                });
+                if busy.unwrap() == Some(false) {
+                    sleep(vif.events().descriptor());
+                }
+                vif.take_events().unwrap();
+            };
+            assert_eq!(buffer[..received.len], frame(60, round as u8), "round {round}");
+        }
+    });
+    world.ends(rings);
+}
+
+/// Serves what is there and sleeps when nothing is; how many frames.
+fn echo(server: &mut Server, rings: &mut Rings) -> u32 {
+    let slots = rings.tx.load(Index::ReqProd).wrapping_sub(rings.tx_cons);
+    if slots == 0 {
+        rings.tx.store(Index::ReqEvent, rings.tx_cons.wrapping_add(1));
+        fence(SeqCst);
+        if rings.tx.load(Index::ReqProd) == rings.tx_cons {
+            sleep(server.events.descriptor());
+            server.events.poll(&mut |_| {}).unwrap();
+        }
+        return 0;
+    }
+    let first = rings.tx_cons;
+    let requests = rings.requests();
+    for (n, words) in requests.iter().enumerate() {
+        let request = grantway_netif::tx::TxRequest::from_words(*words);
+        let (_run, page) = server.peek(grantway_hypervisor::GrantRef(request.gref)).unwrap();
+        let mut bytes = vec![0; usize::from(request.size)];
+        page.read(0, &mut bytes).unwrap();
+        rings.tx_put(first.wrapping_add(n as u32), request.id, status::OKAY);
+        if rings.deliver(server, &bytes) {
+            server.kick(rings.rx_event);
+        }
+    }
+    if rings.tx_publish(rings.tx_cons) {
+        server.kick(rings.tx_event);
+    }
+    requests.len() as u32
+}
+
+#[test]
+fn openbsd_xnf_receive_pages_are_always_posted_again() {
+    let mut world = World::new();
+    let mut rings = world.connect();
+    assert_eq!(rings.posted(), 256);
+    let mut buffer = vec![0; 65_536];
+    let mut numbers = 60u32;
+    for round in 0..3000 {
+        numbers = numbers.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        // Good ones, bad ones, long ones: each gives its pages back.
+        match numbers >> 29 {
+            0 => {
+                let index = rings.rx_cons;
+                let request = rings.take();
+                rings.rx_put(index, request.id, 0, RxFlags::empty(), -1);
+                rings.rx_publish(rings.rx_cons);
+            }
+            1 => drop(rings.deliver(&world.server, &frame(20_000, 1))),
+            2 => drop(rings.deliver(&world.server, &frame(13, 1))),
+            _ => drop(rings.deliver(&world.server, &frame(100, 1))),
+        }
+        while world.vif.recv(&mut buffer).unwrap().is_some() {}
+        world.vif.with_queue(|queue, events| queue.repost(events)).unwrap();
+        assert!(rings.posted() > 256 - 64 - 8, "round {round}: {} posted", rings.posted());
+    }
+    // Before it sleeps, all of them are, and the backend was told if it asked.
+    rings.rx.store(Index::ReqEvent, rings.rx.load(Index::ReqProd).wrapping_add(1));
+    let seen = server_count(&mut world.server, &rings);
+    rings.deliver(&world.server, &frame(100, 1));
+    while world.vif.recv(&mut buffer).unwrap().is_some() {}
+    world.vif.with_queue(|queue, events| queue.arm(events, false)).unwrap();
+    assert_eq!(rings.posted(), 256);
+    assert!(server_count(&mut world.server, &rings) > seen, "the backend waits for pages");
+    world.ends(rings);
+}
+
+fn server_count(server: &mut Server, rings: &Rings) -> u64 {
+    server.events.poll(&mut |_| {}).unwrap();
+    server.events.count(rings.rx_event)
+}
+
+#[test]
+fn linux_0ea09fb6d3_completions_are_not_reaped_in_each_transmit() {
+    // A backend signals when the index that we asked for is passed; whoever
+    // reaps within each transmit moves it on each time.
+    const BURSTS: usize = 2000;
+    let mut world = World::new();
+    let mut rings = world.connect();
+    let mut asked = 0;
+    let mut packets = 0;
+    for burst in 0..BURSTS {
+        for n in 0..8 {
+            match world.vif.send(&frame(200, n), Offload::default()) {
+                Ok(()) => packets += 1,
+                Err(SendError::Full) => {
+                    // As a caller should: wait, be woken, take in.
+                    let reap = world.vif.with_queue(|queue, events| {
+                        queue.flush(events)?;
+                        let busy = queue.arm(events, true)?;
+                        assert!(!busy || queue.outstanding() == 0 || queue.reap()? > 0);
+                        queue.reap()
+                    });
+                    reap.unwrap();
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+        world.vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+        // The backend is as fast as can be: answered before the next burst.
+        let (_, signal) = rings.serve_tx();
+        asked += usize::from(signal);
+        assert!(asked <= 1 + burst / 8, "burst {burst}: {asked} signals asked for");
+    }
+    assert!(packets > BURSTS * 7, "{packets}");
+    assert!(asked * 100 <= packets, "{asked} signals for {packets} packets");
+    world.vif.with_queue(|queue, _| queue.reap()).unwrap();
+    world.works(&mut rings);
+    world.ends(rings);
+}
+
+#[test]
+fn a_full_ring_sleeps_until_a_part_of_it_is_free() {
+    let mut world = World::new();
+    let mut rings = world.connect();
+    while world.vif.send(&frame(60, 0), Offload::default()).is_ok() {}
+    let armed = world.vif.with_queue(|queue, events| queue.arm(events, true)).unwrap();
+    assert_eq!(armed, Some(false));
+    let from = rings.tx_cons;
+    let requests = rings.requests();
+    assert_eq!(requests.len(), 256);
+    let mut asked = Vec::new();
+    for (n, words) in requests.iter().enumerate() {
+        let index = from.wrapping_add(n as u32);
+        rings.tx_put(index, grantway_netif::tx::TxRequest::from_words(*words).id, status::OKAY);
+        if rings.tx_publish(index.wrapping_add(1)) {
+            asked.push(n + 1);
+        }
+    }
+    assert_eq!(asked, [64], "one signal, at a quarter");
+    let reaped = world.vif.with_queue(|queue, _| queue.reap()).unwrap();
+    assert_eq!(reaped, Some(256));
+    std::thread::sleep(Duration::from_millis(1));
+    world.ends(rings);
+}

@@ -1,0 +1,24 @@
+"""What has to be there before a machine can start."""
+
+from __future__ import annotations
+
+import subprocess
+
+from .places import IMAGE, LAB
+
+
+def prepare(with_grantway: bool) -> None:
+    """Packages and images; what those steps say is for a person."""
+    image = [str(LAB / "image")] + ([] if with_grantway else ["--without-grantway"])
+    for step in ([str(LAB / "setup")], image):
+        if subprocess.run(step, check=False).returncode:
+            raise SystemExit(f"lab: {step[0]} failed")
+
+
+def offers() -> set[str]:
+    """What the grantway binary of the image can do, as `needs:` names it."""
+    binary = IMAGE / "grantway" / "usr" / "bin" / "grantway"
+    if not binary.exists():
+        return set()
+    text = subprocess.run([binary, "backend", "--help"], capture_output=True, text=True, check=False)
+    return {"grantway", "grantway-xen"} if "xen" in text.stdout.lower() else {"grantway"}
