@@ -133,8 +133,7 @@ impl Vif {
     pub fn look(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         // Nobody but a toolstack writes Initialising, when it makes the folder:
         // ours was removed, and this is another vif's.
-        let own = state(around.store, &self.path)?
-            .filter(|&own| own != XenbusState::Initialising);
+        let own = state(around.store, &self.path)?.filter(|&own| own != XenbusState::Initialising);
         let online = online(around.store, &self.path)?;
         let peer = state(around.store, &self.frontend)?;
         self.feed(BackendEvent::Online(online), around)?;

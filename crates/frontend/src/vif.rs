@@ -10,9 +10,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use grantway_hypervisor::{
-    DomId, Error, EventChannels, Platform, Released, Store, transaction,
-};
+use grantway_hypervisor::{DomId, Error, EventChannels, Platform, Released, Store, transaction};
 use grantway_netif::keys;
 use grantway_netif::xenbus::frontend::{
     FrontendAction, FrontendActions, FrontendEvent, FrontendMachine,

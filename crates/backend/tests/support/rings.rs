@@ -40,11 +40,9 @@ impl Rings {
             rx_prod: 0,
             rx_cons: 0,
         };
-        for (req, rsp) in [(1, 1)] {
-            rings.tx.store(Index::ReqEvent, req);
-            rings.tx.store(Index::RspEvent, rsp);
-            rings.rx.store(Index::ReqEvent, req);
-            rings.rx.store(Index::RspEvent, rsp);
+        for index in [Index::ReqEvent, Index::RspEvent] {
+            rings.tx.store(index, 1);
+            rings.rx.store(index, 1);
         }
         rings
     }

@@ -3,7 +3,7 @@
 use super::control::{Control, Setup};
 use super::honest::Honest;
 use super::hostile::Hostile;
-use super::port::{Behind, Ports};
+use super::port::{Behind, Inner, Ports};
 use super::toolstack::Toolstack;
 use super::{eventually, panics};
 use grantway_backend::{VifId, WaitMode};
@@ -221,10 +221,12 @@ impl World {
         eventually("the backend's forgetting of the vif", || {
             self.control().report_of(vif).is_none().then_some(())
         });
-        for behind in self.ports.ever(vif) {
-            let inner = behind.look();
-            assert_eq!((inner.handles, inner.removed), (0, inner.opened), "the port of {vif}");
-        }
+        // A worker's word of a failure may still be on its way with the port.
+        eventually("the ports of the vif are given up for good", || {
+            let ports = self.ports.ever(vif);
+            let gone = |inner: &Inner| (inner.handles, inner.removed) == (0, inner.opened);
+            ports.iter().all(|behind| gone(&behind.look())).then_some(())
+        });
         let back = self.toolstack.back(vif);
         let said = self.toolstack.backend_key(vif, "error");
         assert_eq!(self.toolstack.read(&back), None, "{back} came back to life: {said:?}");

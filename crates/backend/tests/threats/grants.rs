@@ -34,7 +34,7 @@ fn xsa_361_each_status_of_a_batch_is_checked() {
     let bad = useless(&guest);
     let slots: Vec<_> = (0..200)
         .map(|n: u16| {
-            let gref = if n % 3 == 0 { bad[usize::from(n / 3) % bad.len()] } else { good };
+            let gref = if n.is_multiple_of(3) { bad[usize::from(n / 3) % bad.len()] } else { good };
             slot(gref, 0, 60 + n % 3, n, NONE)
         })
         .collect();

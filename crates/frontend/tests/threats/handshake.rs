@@ -97,8 +97,7 @@ fn a_backend_whose_folder_disappears_at_each_moment() {
 
 #[test]
 fn a_backend_that_lies_about_its_features() {
-    let garbage: [&[u8]; 8] =
-        [b"", b"2", b"-1", b"yes", b"\xff\xfe", b"1\0", b"11", &[b'1'; 2000]];
+    let garbage: [&[u8]; 8] = [b"", b"2", b"-1", b"yes", b"\xff\xfe", b"1\0", b"11", &[b'1'; 2000]];
     for value in garbage {
         let mut world = World::new();
         for key in ["feature-sg", "feature-gso-tcpv4", "feature-split-event-channels", "carrier"] {
@@ -306,7 +305,9 @@ fn vifs_that_are_not_as_a_toolstack_makes_them() {
         let platform: Arc<dyn Platform> = Arc::<grantway_embedded::Domain>::clone(&world.guest);
         Vif::open(platform, devid, Wishes::default()).map(drop)
     };
-    let words = |found: Result<(), _>| format!("{:?}", found.map_err(|e: grantway_frontend::VifError| e.to_string()));
+    let words = |found: Result<(), _>| {
+        format!("{:?}", found.map_err(|e: grantway_frontend::VifError| e.to_string()))
+    };
     assert!(words(open(9)).contains("no vif 9"), "{}", words(open(9)));
     let front = format!("/local/domain/{GUEST}/device/vif/1");
     for (key, value) in [("backend", "/local/domain/3/backend/vif/7/1"), ("state", "1")] {
