@@ -1,9 +1,9 @@
 # Real Xen under emulation; see lab/README.md.
 .PHONY: lab lab-shell
 
-# SCENARIOS="boot drop-in" runs those only.
+# SCENARIO="boot drop-in" runs those only.
 lab: ## scenarios in a real Xen under emulation (lab/README.md)
-	lab/run $(SCENARIOS)
+	lab/run $(SCENARIO)
 
 lab-shell: ## a console into that Xen's dom0
 	lab/shell

@@ -23,7 +23,7 @@ class Verdict:
 
     scenario: Scenario
     outcome: str
-    """ok, skipped, or why it failed: failed, timeout, stuck, crashed."""
+    """ok, skipped, or why it failed: failed, timeout, stuck, crashed, QEMU's end."""
     seconds: float
 
 
@@ -57,6 +57,8 @@ class Boot:
             for item in self.reader.read():
                 self.take(item, seen)
             if over:
+                if self.qemu.returncode < 0 and why == "crashed":
+                    why = f"QEMU was killed by signal {-self.qemu.returncode}"
                 break
             now = time.monotonic()
             if now > end or now > self.begun + self.limit:

@@ -55,7 +55,7 @@ class Report:
         for pattern in SHOWN:
             for path in sorted(folder.glob(pattern)):
                 self.tail(path)
-        if verdict.outcome in ("stuck", "crashed"):
+        if verdict.outcome not in ("failed", "timeout"):
             self.tail(logs / "console")
             self.tail(logs / "qemu")
         print(f"  all of it: {folder}", flush=True)
