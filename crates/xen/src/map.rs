@@ -2,8 +2,8 @@
 //!
 //! The driver maps a list with one mmap(2), whole or not at all, and fails with
 //! `EINVAL` whatever was wrong with whichever grant. What was wrong is found
-//! afterwards, by mapping parts of the list: a peer that grants badly pays for
-//! that with time of its own vif, and nobody else does.
+//! afterwards, by mapping parts of the list, each reference about once more: a
+//! list that is refused costs no more than twice one that is not.
 
 use crate::copy::probe;
 use crate::device::{Device, os_error, parameter};

@@ -4,9 +4,9 @@ use crate::support::hostile::frame;
 use crate::support::rings::slot;
 use crate::support::world::{HONEST, World};
 use grantway_backend::WaitMode;
-use grantway_hypervisor::{DomId, EventChannels, Port};
-use grantway_netif::XenbusState;
+use grantway_hypervisor::{Access, DomId, EventChannels, Port};
 use grantway_netif::tx::{TxFlags, status};
+use grantway_netif::{Offload, XenbusState};
 use grantway_ring::{Index, RingMemory};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -107,6 +107,29 @@ fn seed_003_no_wakeup_is_lost_while_both_sides_sleep() {
             seen = now;
         }
     }
+    world.stands();
+}
+
+#[test]
+fn one_event_channel_for_both_directions() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let mut rings = guest.rings();
+    guest.start_anew();
+    guest.publish(&rings);
+    guest.unkey("event-channel-tx");
+    guest.unkey("event-channel-rx");
+    guest.key("event-channel", &rings.tx_event.to_string());
+    guest.state(XenbusState::Connected);
+    guest.await_backend(XenbusState::Connected);
+    guest.is_served(&mut rings);
+    let buffers = guest.pages(1, Access::ReadWrite);
+    rings.rx_event = rings.tx_event;
+    guest.post(&mut rings, &buffers.grefs);
+    world.behind(guest.vif).give(frame(60), Offload::default());
+    assert_eq!(guest.rx_answers(&mut rings, 1)[0].status, 60);
+    guest.start_anew();
+    assert_eq!(world.table(guest.vif.domain).ports_bound, 0);
     world.stands();
 }
 

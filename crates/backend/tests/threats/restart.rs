@@ -353,6 +353,23 @@ fn restart_a_toolstack_that_waits_is_answered() {
 }
 
 #[test]
+#[ignore = "nobody looks for journals and interfaces of vifs that went while no backend ran"]
+fn restart_a_vif_that_went_meanwhile_leaves_no_journal_and_no_interface() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    guest.is_served(&mut rings);
+    world.stop();
+    world.toolstack.remove_both(GUEST);
+    world.start();
+    world.settle();
+    let journal = world.setup.run_folder.join(format!("{GUEST}.journal"));
+    assert!(!journal.exists(), "{} is left", journal.display());
+    assert!(world.ports.ever(GUEST).iter().all(|behind| behind.look().removed));
+    world.stands_and(lost_at_most(2));
+}
+
+#[test]
 fn restart_with_a_journal_that_is_none() {
     let mut world = World::new();
     let mut guest = world.guest();

@@ -11,7 +11,7 @@ use grantway_ring::{Index, RingMemory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering::SeqCst, fence};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Round trips of the ping-pong; `GRANTWAY_ROUNDS` for another number.
 fn rounds() -> u32 {
@@ -43,6 +43,9 @@ fn seed_003_no_wakeup_is_lost_while_both_sides_sleep() {
         });
         let mut buffer = [0; 200];
         for round in 0..rounds {
+            // Long enough, now and then, for the backend to fall asleep, or to
+            // be caught at any point on its way there.
+            pause(round.wrapping_mul(0x9e37_79b9) >> 16);
             vif.send(&frame(60, round as u8), Offload::default()).unwrap();
             vif.with_queue(|queue, events| queue.flush(events)).unwrap();
             let received = loop {
@@ -61,7 +64,18 @@ fn seed_003_no_wakeup_is_lost_while_both_sides_sleep() {
             assert_eq!(buffer[..received.len], frame(60, round as u8), "round {round}");
         }
     });
+    let stats = world.vif.stats();
+    assert!(stats.notifies > u64::from(rounds) / 10, "the backend hardly slept: {stats:?}");
+    assert!(stats.interrupts > u64::from(rounds) / 10, "the frontend hardly slept: {stats:?}");
     world.ends(rings);
+}
+
+/// Spins for up to about 16 us.
+fn pause(random: u32) {
+    let until = Instant::now() + Duration::from_nanos(u64::from(random % 16_384));
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
 }
 
 /// Serves what is there and sleeps when nothing is; how many frames.

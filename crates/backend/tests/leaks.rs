@@ -1,0 +1,84 @@
+//! A guest that fails and comes back again and again costs nothing that stays:
+//! neither descriptors nor mappings nor memory. Alone in its process, which is
+//! what is measured.
+
+mod support;
+
+use grantway_hypervisor::{Access, DomId, Granter};
+use grantway_netif::{Offload, XenbusState};
+use grantway_ring::{Index, RingMemory};
+use std::time::Duration;
+use support::hostile::{Hostile, frame};
+use support::world::World;
+
+/// Descriptors, mappings and threads of this process.
+fn held() -> [usize; 3] {
+    let count = |path: &str| std::fs::read_dir(path).unwrap().count();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+    [count("/proc/self/fd"), maps, count("/proc/self/task")]
+}
+
+/// One way for a vif to fail, and its orderly end.
+fn round(world: &mut World, guest: &mut Hostile, way: usize) {
+    let mut rings = guest.rings();
+    guest.start_anew();
+    guest.publish(&rings);
+    match way {
+        0 => guest.key("rx-ring-ref", "30000"),
+        1 => guest.key("event-channel-rx", "4000"),
+        2 => guest.key("tx-ring-ref", "junk"),
+        _ => {}
+    }
+    guest.state(XenbusState::Connected);
+    if way < 3 {
+        guest.await_backend(XenbusState::Closing);
+    } else {
+        guest.await_backend(XenbusState::Connected);
+        let pool = guest.pages(32, Access::ReadWrite);
+        guest.post(&mut rings, &pool.grefs);
+        for _ in 0..8 {
+            world.behind(guest.vif).give(frame(9000), Offload::default());
+        }
+        if way == 3 {
+            rings.tx.store(Index::ReqProd, 5000);
+            guest.kick(rings.tx_event);
+            guest.await_backend(XenbusState::Closing);
+        }
+        guest.domain.release(pool);
+        world.behind(guest.vif).look().waiting.clear();
+    }
+    guest.events.close(rings.tx_event);
+    guest.events.close(rings.rx_event);
+    guest.start_anew();
+}
+
+#[test]
+fn dpdk_cve_2022_0669_what_is_not_used_is_closed() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    for way in 0..5 {
+        round(&mut world, &mut guest, way);
+    }
+    let mut before = held();
+    for turn in 0..200 {
+        round(&mut world, &mut guest, turn % 5);
+    }
+    // Whole vifs, too.
+    for _ in 0..20 {
+        world.detaches(guest.vif);
+        world.attach(guest.vif, &[]);
+        guest.await_backend(XenbusState::InitWait);
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let after = held();
+    // The test's own: what was behind each of those vifs.
+    before[0] += 20;
+    for (what, (before, after)) in
+        ["descriptors", "mappings", "threads"].iter().zip(before.into_iter().zip(after))
+    {
+        // The allocator may map an arena or two more.
+        assert!(after <= before + 8, "{what}: {before} before, {after} after");
+    }
+    assert_eq!(world.table(DomId(9)).grants_held, 0);
+    world.stands();
+}
