@@ -253,9 +253,14 @@ impl Backend {
         }
         let path = format!("{}/{}/{}", self.base, id.domain, id.devid);
         // A toolstack writes a vif in one transaction, with this key in it.
-        if self.store.read_text(&format!("{path}/frontend-id"))?.is_none() {
-            self.refused.remove(&id);
-            return Ok(());
+        match self.store.read_text(&format!("{path}/frontend-id")) {
+            Ok(Some(_)) => {}
+            // What we may not read is no more ours than what is not there.
+            Ok(None) | Err(PlatformError::Store { .. }) => {
+                self.refused.remove(&id);
+                return Ok(());
+            }
+            Err(e) => return Err(e),
         }
         if self.refused.contains(&id) {
             return Ok(());

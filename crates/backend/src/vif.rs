@@ -87,15 +87,32 @@ impl Vif {
             kernel_keeps_off(id)?;
         }
         let request = vif.port_request(left, around)?;
-        let mut port = (around.open_port)(&request)?;
-        if !takeover {
+        vif.port = Some((around.open_port)(&request)?);
+        match vif.begin(actions, takeover, around) {
+            Ok(()) => Ok(vif),
+            Err(e @ VifError::Platform(PlatformError::Gone { .. })) => Err(e),
+            Err(e) => {
+                // Nothing of what was begun stays; the first error is the news.
+                let away = [BackendAction::Disconnect, BackendAction::Destroy];
+                let _ = vif.carry_out(away.into_iter().collect(), around);
+                Err(e)
+            }
+        }
+    }
+
+    /// What comes once the port is there.
+    fn begin(
+        &mut self,
+        actions: BackendActions,
+        takeover: bool,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        if let Some(port) = self.port.as_mut().filter(|_| !takeover) {
             port.set_link(false)?;
         }
-        vif.port = Some(port);
-        around.store.watch(&format!("{}/{}", vif.frontend, keys::STATE), &token(id))?;
-        vif.carry_out(actions, around)?;
-        vif.look_for_hotplug(around)?;
-        Ok(vif)
+        around.store.watch(&format!("{}/{}", self.frontend, keys::STATE), &token(self.id))?;
+        self.carry_out(actions, around)?;
+        self.look_for_hotplug(around)
     }
 
     /// What the port is to be: on Xen always `vif<D>.<N>`, which the hotplug

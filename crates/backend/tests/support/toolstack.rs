@@ -37,6 +37,16 @@ impl Toolstack {
 
     /// Both folders in one transaction, as libxl makes them.
     pub fn attach(&mut self, vif: VifId, more: &[(&str, &str)]) {
+        self.attach_and(vif, more, |_| Ok(()));
+    }
+
+    /// And something else in the same transaction.
+    pub fn attach_and(
+        &mut self,
+        vif: VifId,
+        more: &[(&str, &str)],
+        mut also: impl FnMut(&mut dyn Store) -> Result<(), Error>,
+    ) {
         let (front, back) = (self.front(vif), self.back(vif));
         let guest = [owned_by(vif.domain), readable_by(self.backend)];
         let server = [owned_by(self.backend), readable_by(vif.domain)];
@@ -67,7 +77,7 @@ impl Toolstack {
                     tx.write(&format!("{path}/{key}"), value.as_bytes())?;
                 }
             }
-            Ok(())
+            also(tx)
         })
         .unwrap();
     }

@@ -4,7 +4,7 @@ use crate::support::hostile::Hostile;
 use crate::support::toolstack::owned_by;
 use crate::support::world::{GUEST, World};
 use crate::support::{eventually, toolstack};
-use grantway_backend::WaitMode;
+use grantway_backend::{VifId, WaitMode};
 use grantway_hypervisor::DomId;
 use grantway_netif::XenbusState;
 use grantway_ring::{Index, RingMemory};
@@ -76,6 +76,30 @@ fn a_guest_that_hides_its_nodes_is_detached_all_the_same() {
         for when_connected in [false, true] {
             hide(&mut world, &mut guest, hidden, when_connected);
         }
+    }
+    let mut rings = guest.connect();
+    guest.is_served(&mut rings);
+    world.stands();
+}
+
+#[test]
+fn a_folder_that_may_not_be_read_costs_no_other_vif() {
+    let mut world = world();
+    let mut guest = world.guest();
+    guest.await_backend(XenbusState::InitWait);
+    let other = VifId { domain: GUEST.domain, devid: 1 };
+    for hidden in ["frontend-id", "frontend", "state", "online", "mtu", "vifname", ""] {
+        let back = world.toolstack.back(other);
+        let path = format!("{back}/{hidden}");
+        let path = path.trim_end_matches('/');
+        // In one transaction, so that the backend sees it no other way.
+        let (tools, path) = (&mut world.toolstack, path.to_owned());
+        tools.attach_and(other, &[("mtu", "1400"), ("vifname", "eth")], |tx| {
+            tx.set_permissions(&path, &[owned_by(DomId(0))])
+        });
+        world.settle();
+        world.honest().carries(4);
+        world.detaches(other);
     }
     let mut rings = guest.connect();
     guest.is_served(&mut rings);

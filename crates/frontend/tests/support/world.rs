@@ -65,6 +65,8 @@ impl World {
     /// The frontend looks at the store.
     #[track_caller]
     pub fn look(&mut self) -> VifStatus {
+        // The host is one thread: with this answer all earlier events are out.
+        let _ = self.toolstack.read("/local");
         self.vif.store_changed().unwrap()
     }
 
