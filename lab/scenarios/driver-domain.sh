@@ -4,7 +4,8 @@
 # needs: grantway-xen
 guest_start drv memory=256 modules=tun,bridge extra=driver_domain=1
 in_driver() { guest_run -t 60 drv ". /lab/dom0/lib.sh; $*"; }
-in_driver 'xl devd && bridge_up && start_backend' || fail "the driver domain does not come up"
+# What xl says there of processors is nothing to it.
+in_driver 'xl devd 2>/dev/null && bridge_up && start_backend' || fail "the driver domain does not come up"
 guest_start g1 vif=bridge=xenbr0,backend=drv
 pings g1 dom0 10
 pings6 g1 dom0

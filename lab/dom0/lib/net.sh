@@ -11,8 +11,9 @@ bridge_up() {
 
 # vif_attach NAME DEVID [SPEC]: `xl network-attach`, until both ends are connected.
 vif_attach() {
-    _spec=${3:-bridge=xenbr0}
-    xl network-attach "$1" "devid=$2,$_spec" >&2
+    # Unlike a configuration's, the words of this command have spaces between.
+    # shellcheck disable=SC2046
+    xl network-attach "$1" "devid=$2" $(echo "${3:-bridge=xenbr0}" | tr , ' ') >&2
     wait_for 20 vif_connected "$1" "$2"
 }
 # vif_detach NAME DEVID: `xl network-detach`, until its interface is gone here and there.
