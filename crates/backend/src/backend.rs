@@ -4,7 +4,8 @@
 use crate::VifError;
 use crate::queue::VifId;
 use crate::stats::VifStatsSnapshot;
-use crate::vif::{Surroundings, Vif, write_error};
+use crate::succession::Journals;
+use crate::vif::{Surroundings, Vif, take_down, write_error};
 use crate::worker::{Notice, WaitMode, WorkerHandle, drain, eventfd, ring};
 use grantway_hypervisor::{DomId, Error as PlatformError, Platform, Store};
 use grantway_ports::{Port, PortError, PortReport};
@@ -27,6 +28,9 @@ pub struct PortRequest {
     /// The interface that a killed process left behind for the vif, by its
     /// index: a script may have renamed it.
     pub interface: Option<u32>,
+    /// Whether one is made where none was left behind: not where it is only to
+    /// be removed.
+    pub fresh: bool,
     /// Whether a hotplug script names the interface, joins it to a bridge and
     /// sets it up.
     pub scripted: bool,
@@ -74,7 +78,8 @@ pub struct Backend {
     /// Told to end: no vif is taken up any more.
     ending: bool,
     open_port: OpenPort,
-    config: BackendConfig,
+    hotplug: bool,
+    journals: Journals,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
     // Last, so that the vifs' ports outlive no worker.
@@ -102,7 +107,9 @@ impl Backend {
             WorkerHandle::start(Arc::clone(&platform), config.mode, sender, Arc::clone(&bell))?;
         // Fires at once, which is the first look.
         store.watch(&base, VIFS_TOKEN)?;
-        Ok(Self {
+        let mut backend = Self {
+            hotplug: config.hotplug,
+            journals: Journals::new(&config.run_folder, platform.domain()),
             platform,
             store,
             base,
@@ -110,11 +117,47 @@ impl Backend {
             refused: BTreeSet::new(),
             ending: false,
             open_port,
-            config,
             notices,
             bell,
             worker,
-        })
+        };
+        backend.take_down_the_gone()?;
+        Ok(backend)
+    }
+
+    /// Takes down what our predecessor left of vifs that are no more.
+    fn take_down_the_gone(&mut self) -> Result<(), PlatformError> {
+        for id in self.journals.all() {
+            if !self.is_attached(id)? {
+                take_down(id, &mut self.surroundings());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the toolstack has such a vif below us. It writes one in one
+    /// transaction, with this key in it; what we may not read is no more ours
+    /// than what is not there.
+    fn is_attached(&mut self, id: VifId) -> Result<bool, PlatformError> {
+        match self.store.read_text(&format!("{}/frontend-id", self.path(id))) {
+            Err(PlatformError::Store { .. }) => Ok(false),
+            other => Ok(other?.is_some()),
+        }
+    }
+
+    fn path(&self, id: VifId) -> String {
+        format!("{}/{}/{}", self.base, id.domain, id.devid)
+    }
+
+    fn surroundings(&mut self) -> Surroundings<'_> {
+        Surroundings {
+            platform: &self.platform,
+            store: self.store.as_mut(),
+            worker: &self.worker,
+            open_port: &mut self.open_port,
+            journals: &self.journals,
+            hotplug: self.hotplug,
+        }
     }
 
     /// The descriptors to wait on: readable when [`Backend::step`] has work.
@@ -251,32 +294,15 @@ impl Backend {
         if self.ending || self.vifs.contains_key(&id) {
             return Ok(());
         }
-        let path = format!("{}/{}/{}", self.base, id.domain, id.devid);
-        // A toolstack writes a vif in one transaction, with this key in it.
-        match self.store.read_text(&format!("{path}/frontend-id")) {
-            Ok(Some(_)) => {}
-            // What we may not read is no more ours than what is not there.
-            Ok(None) | Err(PlatformError::Store { .. }) => {
-                self.refused.remove(&id);
-                return Ok(());
-            }
-            Err(e) => return Err(e),
+        if !self.is_attached(id)? {
+            self.refused.remove(&id);
+            return Ok(());
         }
         if self.refused.contains(&id) {
             return Ok(());
         }
-        let opened = {
-            let mut around = Surroundings {
-                platform: &self.platform,
-                store: self.store.as_mut(),
-                worker: &self.worker,
-                open_port: &mut self.open_port,
-                run_folder: &self.config.run_folder,
-                hotplug: self.config.hotplug,
-            };
-            Vif::open(id, path.clone(), &mut around)
-        };
-        match opened {
+        let path = self.path(id);
+        match Vif::open(id, path, &mut self.surroundings()) {
             Ok(vif) if vif.is_gone() => Ok(()),
             Ok(vif) => {
                 self.vifs.insert(id, vif);
@@ -296,18 +322,10 @@ impl Backend {
         id: VifId,
         act: impl FnOnce(&mut Vif, &mut Surroundings<'_>) -> Result<(), VifError>,
     ) -> Result<(), PlatformError> {
-        let Some(vif) = self.vifs.get_mut(&id) else { return Ok(()) };
-        let mut around = Surroundings {
-            platform: &self.platform,
-            store: self.store.as_mut(),
-            worker: &self.worker,
-            open_port: &mut self.open_port,
-            run_folder: &self.config.run_folder,
-            hotplug: self.config.hotplug,
-        };
-        let acted = act(vif, &mut around);
-        if vif.is_gone() {
-            self.vifs.remove(&id);
+        let Some(mut vif) = self.vifs.remove(&id) else { return Ok(()) };
+        let acted = act(&mut vif, &mut self.surroundings());
+        if !vif.is_gone() {
+            self.vifs.insert(id, vif);
         }
         acted.or_else(|error| self.survive(id, error))
     }
@@ -319,7 +337,7 @@ impl Backend {
             return Err(e);
         }
         warn!("{id}: {error}");
-        let path = format!("{}/{}/{}", self.base, id.domain, id.devid);
+        let path = self.path(id);
         // Its folder may be what is gone.
         let _ = write_error(self.store.as_mut(), &path, &error.to_string());
         Ok(())

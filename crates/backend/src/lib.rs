@@ -24,6 +24,7 @@ mod queue;
 mod receive;
 mod scratch;
 mod stats;
+mod succession;
 mod transmit;
 mod vif;
 mod voice;

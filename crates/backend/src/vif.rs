@@ -1,10 +1,11 @@
 //! One vif: its state in the store, and what it holds while it is connected.
 
-use crate::journal::{Identity, Journal};
+use crate::journal::Identity;
 use crate::negotiate::{FrontendKeys, advertise};
 use crate::policy::Copy;
 use crate::queue::{QueueSpec, VifId};
 use crate::stats::VifStats;
+use crate::succession::Journals;
 use crate::voice::Voice;
 use crate::worker::WorkerHandle;
 use crate::{OpenPort, PortRequest, VifError};
@@ -14,9 +15,7 @@ use grantway_netif::xenbus::backend::{
 };
 use grantway_netif::{XenbusState, keys};
 use grantway_ports::{Port, PortReport};
-use grantway_ring::{SharedPage, SharedRun};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::{info, warn};
@@ -27,7 +26,7 @@ pub(crate) struct Surroundings<'a> {
     pub store: &'a mut dyn Store,
     pub worker: &'a WorkerHandle,
     pub open_port: &'a mut OpenPort,
-    pub run_folder: &'a Path,
+    pub journals: &'a Journals,
     /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
     pub hotplug: bool,
 }
@@ -59,7 +58,7 @@ impl Vif {
         let own = state(around.store, &path)?;
         let peer = state(around.store, &frontend)?;
         let online = online(around.store, &path)?;
-        let left = left_off(id, around.run_folder);
+        let left = around.journals.left_off(id);
         let takeover = left.is_some_and(|left| {
             let keys = FrontendKeys::read(around.store, &frontend);
             keys.is_ok_and(|keys| keys.queues.first() == Some(&left.refs))
@@ -80,7 +79,7 @@ impl Vif {
             // remove the folder.
             let states = actions.into_iter().filter(|a| matches!(a, BackendAction::SetState(_)));
             vif.carry_out(states.collect(), around)?;
-            forget(id, around.run_folder);
+            around.journals.forget(id);
             return Ok(vif);
         }
         if around.hotplug {
@@ -132,6 +131,7 @@ impl Vif {
             name: if around.hotplug { own_name } else { vifname.unwrap_or(own_name) },
             mtu: mtu.unwrap_or(1500),
             interface: left.map(|left| left.interface).filter(|&index| index != 0),
+            fresh: true,
             scripted: around.hotplug,
         })
     }
@@ -234,7 +234,7 @@ impl Vif {
                     if let Some(Err(e)) = self.port.as_mut().map(|port| port.remove()) {
                         warn!("{}: {e}", self.id);
                     }
-                    forget(self.id, around.run_folder);
+                    around.journals.forget(self.id);
                     self.clear_hotplug(around)?;
                     info!("{}: gone", self.id);
                 }
@@ -273,7 +273,7 @@ impl Vif {
                 number: number as u16,
                 refs,
                 scatter_gather: keys.scatter_gather,
-                journal: journal_page(self.id, around.run_folder),
+                journal: around.journals.page(self.id),
                 resume,
                 interface: port.interface().unwrap_or(0),
                 policy: Box::new(Copy::new(Arc::clone(around.platform), self.id.domain)),
@@ -335,6 +335,30 @@ impl Vif {
     }
 }
 
+/// Takes down what a killed process left of a vif that is no more: nobody was
+/// there when its toolstack removed it.
+pub(crate) fn take_down(id: VifId, around: &mut Surroundings<'_>) {
+    let left = around.journals.left_off(id).map(|left| left.interface);
+    if let Some(interface) = left.filter(|&index| index != 0) {
+        let request = PortRequest {
+            vif: id,
+            name: id.to_string(),
+            mtu: 1500,
+            interface: Some(interface),
+            fresh: false,
+            scripted: true,
+        };
+        // One that someone deleted is what we want.
+        if let Ok(mut port) = (around.open_port)(&request)
+            && let Err(e) = port.remove()
+        {
+            warn!("{id}: {e}");
+        }
+    }
+    around.journals.forget(id);
+    info!("{id}: went while no backend ran");
+}
+
 /// Refuses a vif that a driver of the kernel holds: both would answer it.
 fn kernel_keeps_off(id: VifId) -> Result<(), VifError> {
     let name = format!("vif-{}-{}", id.domain, id.devid);
@@ -342,39 +366,6 @@ fn kernel_keeps_off(id: VifId) -> Result<(), VifError> {
     let Ok(target) = std::fs::read_link(driver) else { return Ok(()) };
     let driver = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Err(VifError::Claimed { name, driver })
-}
-
-/// A vif's journal in the run folder.
-fn journal_path(id: VifId, run_folder: &Path) -> PathBuf {
-    run_folder.join(format!("{id}.journal"))
-}
-
-/// The page of a vif's journal; none where it cannot be had, so that a
-/// successor begins anew.
-fn journal_page(id: VifId, run_folder: &Path) -> Option<SharedPage> {
-    let path = journal_path(id, run_folder);
-    match SharedRun::lasting(&path, 1) {
-        Ok(run) => run.page(0),
-        Err(e) => {
-            warn!("{id}: {}: {e}; a successor will begin anew", path.display());
-            None
-        }
-    }
-}
-
-/// Which connection a killed process left in service, if any.
-fn left_off(id: VifId, run_folder: &Path) -> Option<Identity> {
-    if !journal_path(id, run_folder).exists() {
-        return None;
-    }
-    Journal::new(journal_page(id, run_folder)?).identity()
-}
-
-fn forget(id: VifId, run_folder: &Path) {
-    match std::fs::remove_file(journal_path(id, run_folder)) {
-        Err(e) if e.kind() != ErrorKind::NotFound => warn!("{id}: journal: {e}"),
-        _ => {}
-    }
 }
 
 /// Writes why a vif is not served, where the toolstack looks for it, unless it

@@ -100,6 +100,9 @@ fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
         let PortSpec::Tap { name } = &spec else { return spec.open() };
         // What a killed process left may have another name by now.
         let left = request.interface.and_then(Tap::name_of);
+        if left.is_none() && !request.fresh {
+            return Err(PortError::Gone { port: request.name.clone() });
+        }
         let name = left.or_else(|| name.clone()).unwrap_or_else(|| request.name.clone());
         let tap = Tap::open(&TapConfig {
             name: Some(name),

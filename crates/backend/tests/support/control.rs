@@ -51,7 +51,7 @@ impl Control {
             .spawn(move || {
                 tracing::subscriber::with_default(collector, || {
                     let ports = Arc::clone(&setup.ports);
-                    let open: OpenPort = Box::new(move |request| Ok(ports.open(request.vif)));
+                    let open: OpenPort = Box::new(move |request| Ok(ports.open(request)));
                     let config = BackendConfig {
                         mode: setup.mode,
                         run_folder: setup.run_folder.clone(),

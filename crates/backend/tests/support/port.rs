@@ -2,7 +2,7 @@
 //! generator has for the guest. Like a persistent interface, what is behind
 //! outlives the backend, until it is told that the vif is gone.
 
-use grantway_backend::VifId;
+use grantway_backend::{PortRequest, VifId};
 use grantway_netif::Offload;
 use grantway_ports::{
     Checker, CheckerConfig, Counters, FrameMeta, Generator, GeneratorConfig, Port, PortError,
@@ -160,7 +160,11 @@ impl Ports {
         self.all().get(&vif).cloned().unwrap_or_default()
     }
 
-    pub fn open(&self, vif: VifId) -> Box<dyn Port> {
+    pub fn open(&self, request: &PortRequest) -> Box<dyn Port> {
+        let vif = request.vif;
+        if let Some(left) = request.interface {
+            assert_eq!(left, interface(vif), "another vif's interface");
+        }
         let behind = self.of(vif);
         {
             let mut inner = behind.look();
@@ -170,6 +174,11 @@ impl Ports {
         behind.call(Call::Open);
         Box::new(TestPort { behind, name: vif.to_string(), counters: Counters::default() })
     }
+}
+
+/// The index of the interface behind a vif.
+fn interface(vif: VifId) -> u32 {
+    1000 * u32::from(vif.domain.0) + vif.devid + 1
 }
 
 struct TestPort {
@@ -193,6 +202,10 @@ impl Port for TestPort {
 
     fn flush(&mut self) -> Result<(), PortError> {
         Ok(())
+    }
+
+    fn interface(&self) -> Option<u32> {
+        Some(interface(self.behind.vif))
     }
 
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {

@@ -9,6 +9,7 @@ use super::{eventually, panics};
 use grantway_backend::{VifId, WaitMode};
 use grantway_embedded::{Domain, DomainTable, Host, HostGuard, Role};
 use grantway_hypervisor::DomId;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub const HONEST: VifId = VifId { domain: DomId(7), devid: 0 };
@@ -193,10 +194,22 @@ impl World {
         assert_eq!(self.control().counters().mapped, 0, "pages stayed mapped");
         let watches = self.table(self.setup.domain).store_watches;
         assert_eq!(watches, self.watches_before, "watches leaked");
-        let left: Vec<_> = std::fs::read_dir(&self.setup.run_folder).unwrap().collect();
-        assert!(left.is_empty(), "left in the run folder: {left:?}");
+        if let Ok(left) = std::fs::read_dir(self.journals()) {
+            let left: Vec<_> = left.collect();
+            assert!(left.is_empty(), "journals left: {left:?}");
+        }
         self.control.take().unwrap().kill().unwrap();
         panics::none();
+    }
+
+    /// Where the backend keeps its journals.
+    fn journals(&self) -> PathBuf {
+        self.setup.run_folder.join(format!("backend-{}", self.setup.domain))
+    }
+
+    /// The journal of a vif.
+    pub fn journal(&self, vif: VifId) -> PathBuf {
+        self.journals().join(format!("{vif}.journal"))
     }
 
     #[track_caller]

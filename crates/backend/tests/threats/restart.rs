@@ -353,7 +353,6 @@ fn restart_a_toolstack_that_waits_is_answered() {
 }
 
 #[test]
-#[ignore = "nobody looks for journals and interfaces of vifs that went while no backend ran"]
 fn restart_a_vif_that_went_meanwhile_leaves_no_journal_and_no_interface() {
     let mut world = World::new();
     let mut guest = world.guest();
@@ -363,7 +362,7 @@ fn restart_a_vif_that_went_meanwhile_leaves_no_journal_and_no_interface() {
     world.toolstack.remove_both(GUEST);
     world.start();
     world.settle();
-    let journal = world.setup.run_folder.join(format!("{GUEST}.journal"));
+    let journal = world.journal(GUEST);
     assert!(!journal.exists(), "{} is left", journal.display());
     assert!(world.ports.ever(GUEST).iter().all(|behind| behind.look().removed));
     world.stands_and(lost_at_most(2));
@@ -373,7 +372,7 @@ fn restart_a_vif_that_went_meanwhile_leaves_no_journal_and_no_interface() {
 fn restart_with_a_journal_that_is_none() {
     let mut world = World::new();
     let mut guest = world.guest();
-    let journal = world.setup.run_folder.join(format!("{GUEST}.journal"));
+    let journal = world.journal(GUEST);
     for what in 0..5 {
         let mut rings = guest.connect();
         guest.is_served(&mut rings);

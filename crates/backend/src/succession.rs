@@ -1,0 +1,93 @@
+//! What a killed process leaves to its successor: a page for each vif, in a
+//! file of the run folder.
+
+use crate::journal::{Identity, Journal};
+use crate::queue::VifId;
+use grantway_hypervisor::DomId;
+use grantway_ring::{SharedPage, SharedRun};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use tracing::warn;
+
+const SUFFIX: &str = ".journal";
+
+/// The journals of one domain's backend.
+#[derive(Debug)]
+pub(crate) struct Journals {
+    folder: PathBuf,
+}
+
+impl Journals {
+    /// Those of the backend in domain `own`; others may share the run folder.
+    pub fn new(run_folder: &Path, own: DomId) -> Self {
+        Self { folder: run_folder.join(format!("backend-{own}")) }
+    }
+
+    fn path(&self, id: VifId) -> PathBuf {
+        self.folder.join(format!("{id}{SUFFIX}"))
+    }
+
+    /// The page of a vif's journal; none where it cannot be had, so that a
+    /// successor begins anew.
+    pub fn page(&self, id: VifId) -> Option<SharedPage> {
+        let path = self.path(id);
+        let made = std::fs::create_dir_all(&self.folder);
+        match made.and_then(|()| SharedRun::lasting(&path, 1)) {
+            Ok(run) => run.page(0),
+            Err(e) => {
+                warn!("{id}: {}: {e}; a successor will begin anew", path.display());
+                None
+            }
+        }
+    }
+
+    /// Which connection a killed process left in service, if any.
+    pub fn left_off(&self, id: VifId) -> Option<Identity> {
+        if !self.path(id).exists() {
+            return None;
+        }
+        Journal::new(self.page(id)?).identity()
+    }
+
+    /// The vif is gone, or not to be resumed.
+    pub fn forget(&self, id: VifId) {
+        match std::fs::remove_file(self.path(id)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => warn!("{id}: journal: {e}"),
+            _ => {}
+        }
+    }
+
+    /// Every vif that has one.
+    pub fn all(&self) -> Vec<VifId> {
+        let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
+        entries.flatten().filter_map(|entry| parse(entry.file_name().to_str()?)).collect()
+    }
+}
+
+/// The vif of a journal's name, `vif<domid>.<devid>.journal`.
+fn parse(name: &str) -> Option<VifId> {
+    let (domain, devid) = name.strip_prefix("vif")?.strip_suffix(SUFFIX)?.split_once('.')?;
+    Some(VifId { domain: DomId(domain.parse().ok()?), devid: devid.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journals_are_found_by_their_names_and_others_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let journals = Journals::new(folder.path(), DomId(0));
+        assert_eq!(journals.all(), []);
+        let id = VifId { domain: DomId(7), devid: 3 };
+        assert!(journals.left_off(id).is_none());
+        assert!(journals.page(id).is_some());
+        for other in ["vif7.journal", "vifx.1.journal", "vif7.3", "eth0.1.journal"] {
+            std::fs::write(folder.path().join("backend-0").join(other), "").unwrap();
+        }
+        assert_eq!(journals.all(), [id]);
+        assert_eq!(Journals::new(folder.path(), DomId(1)).all(), []);
+        journals.forget(id);
+        assert_eq!(journals.all(), []);
+    }
+}
