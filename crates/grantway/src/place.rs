@@ -32,13 +32,14 @@ impl Place {
         Ok(Self { platform, run_folder: dir.to_owned(), embedded: Some(domain) })
     }
 
-    /// The Xen domain that this machine is.
+    /// The Xen domain that this machine is, for a backend in it.
     ///
     /// # Errors
     ///
     /// This is no Xen domain, or a device or the run folder is not to be had.
     pub fn xen(run_folder: &Path) -> Result<Self, CommandError> {
-        let platform: Arc<dyn Platform> = Xen::open().map_err(CommandError::failed)?;
+        let platform = Xen::open().map_err(CommandError::failed)?;
+        platform.require_gntdev().map_err(CommandError::failed)?;
         std::fs::create_dir_all(run_folder).map_err(|e| {
             CommandError::Failed(format!(
                 "{}: {e}; name a folder that can be written to with --run-dir",

@@ -65,6 +65,16 @@ impl Xen {
         }))
     }
 
+    /// Opens gntdev, which a backend cannot do without, now and not with the
+    /// first guest.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Os`] names the device and what brings it.
+    pub fn require_gntdev(&self) -> Result<(), Error> {
+        self.gntdev.get().map(drop)
+    }
+
     /// Scratch of batches that are not under way; a panic of a holder left
     /// nothing half done that matters.
     fn scratch(&self) -> MutexGuard<'_, Vec<Scratch>> {

@@ -25,6 +25,7 @@ fn each_missing_driver_is_named_with_its_remedy() {
     let grefs = [GrantRef(8)];
     let map = xen.map(DomId(1), &grefs, Access::ReadOnly).unwrap_err();
     assert_eq!(told(map), missing("gntdev"));
+    assert_eq!(told(xen.require_gntdev().unwrap_err()), missing("gntdev"));
     let source = CopySide::Foreign { domain: DomId(1), gref: grefs[0], offset: 0 };
     let mut ops = [CopyOp::new(source, CopySide::Local { offset: 0 }, 1)];
     assert_eq!(told(xen.copy(&mut [0], &mut ops).unwrap_err()), missing("gntdev"));
