@@ -22,9 +22,10 @@ refuses "without privileges" su nobody -c 'grantway backend'
 mv /dev/xen /dev/xen.away
 refuses "without /dev/xen" grantway backend
 mv /dev/xen.away /dev/xen
-modprobe -r xen-gntdev
+# xenstored holds the module.
+mv /dev/xen/gntdev /dev/xen/gntdev.away
 refuses "without gntdev" grantway backend
-modprobe xen-gntdev
+mv /dev/xen/gntdev.away /dev/xen/gntdev
 
 bridge_up
 start_backend

@@ -31,7 +31,7 @@ kernel = "/lab/vmlinux"
 ramdisk = "/lab/guest.cpio"
 memory = $_memory
 vcpus = $_vcpus
-cmdline = "console=hvc0 loglevel=6 panic=1 mitigations=off lab.name=$_name lab.modules=$_modules lab.backend=$(backend_kind)"
+cmdline = "console=hvc0 loglevel=6 panic=1 mitigations=off lab.name=$_name lab.modules=$_modules lab.backend=$(backend_kind) lab.slow=$(slowness)"
 vif = [ $_vifs ]
 on_reboot = "restart"
 on_crash = "destroy"
@@ -123,8 +123,9 @@ guest_restore() {
     guest_ready "$1"
 }
 
-# guest_net NAME [INTERFACE [NET]]: waits for it, gives it its addresses.
-# NET is the third number of the IPv4 address, and the IPv6 network: 0.
+# guest_net NAME [INTERFACE [NET [COMMAND]]]: waits for it, gives it its addresses,
+# and runs COMMAND there. NET is the third number of the IPv4 address, and the IPv6
+# network: 0.
 guest_net() {
     _if=${2:-eth0} _net=${3:-0}
     _host=$(guest_number "$1")
@@ -135,7 +136,8 @@ guest_net() {
         ip addr replace 10.0.$_net.$_host/24 dev $_if
         ip addr replace fd0$_net::$_host/64 dev $_if nodad
         until [ \"\$(cat /sys/class/net/$_if/carrier)\" = 1 ]; do i=\$((i + 1)); [ \$i -lt \$((n * 2)) ] || exit 2; usleep 100000; done
-    " || fail "$1: $_if does not come up (status $?)"
+        ${4-}
+    " >&2 || fail "$1: $_if does not come up (status $?)"
 }
 
 # guest_number NAME: 101 for g1.

@@ -16,12 +16,13 @@ vif_attach() {
     xl network-attach "$1" "devid=$2" $(echo "${3:-bridge=xenbr0}" | tr , ' ') >&2
     wait_for 20 vif_connected "$1" "$2"
 }
-# vif_detach NAME DEVID: `xl network-detach`, until its interface is gone here and there.
+# vif_detach NAME DEVID: `xl network-detach`, until its interface is gone here and
+# there. No ping goes on in the guest afterwards.
 vif_detach() {
     _gone=$(vif_of "$1" "$2")
     xl network-detach "$1" "$2" >&2
     wait_for 20 no_interface "$_gone"
-    guest_run "$1" "[ ! -e /sys/class/net/eth$2 ]" || fail "$1 still has eth$2"
+    guest_run "$1" "killall -q ping; [ ! -e /sys/class/net/eth$2 ]" || fail "$1 still has eth$2"
 }
 no_interface() { [ ! -e "/sys/class/net/$1" ]; }
 

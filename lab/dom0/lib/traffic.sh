@@ -52,12 +52,26 @@ iperf() {
     } END { if (rate == "") exit 1; print rate lost }' "$LAB/logs/iperf3-last"
 }
 
-# load_start FROM TO [OPTIONS...]: iperf3 in the background, for as long as it
+# tcp FROM TO [OPTIONS...], udp FROM TO [OPTIONS...]: the same, said; fails where
+# nothing arrives, or where more than a quarter of UDP is lost. UDP is slow enough
+# for an emulated machine that has to share its processors.
+tcp() {
+    _rate=$(iperf "$@") || fail "TCP $*: $(tail -n 3 "$LAB/logs/iperf3-last")"
+    say "TCP $*: $_rate Mbit/s"
+}
+udp() {
+    _rate=$(iperf "$@" -u -b 2M -l 1400) || fail "UDP $*: $(tail -n 3 "$LAB/logs/iperf3-last")"
+    say "UDP $*: $_rate (Mbit/s, lost, sent)"
+    echo "$_rate" | awk '{ exit !($3 > 0 && $2 * 4 <= $3) }' || fail "UDP lost more than a quarter"
+}
+
+# load_start FROM TO [-6] [OPTIONS...]: iperf3 in the background, for as long as it
 # takes; `load_flows` tells whether it goes on, load_stop ends it.
 load_start() {
-    _from=$1 _to=$2
+    _from=$1 _to=$(address "$2")
+    [ "${3-}" != -6 ] || _to=$(address6 "$2")
     shift 2
-    on "$_from" "iperf3 -c $(address "$_to") -t 3000 -i 1 -f m --forceflush $* >/run/lab/load 2>&1 & echo started" >&2
+    on "$_from" "iperf3 -c $_to -t 3000 -i 1 -f m --forceflush $* >/run/lab/load 2>&1 & echo started" >&2
     wait_for 15 load_flows "$_from"
 }
 # load_flows FROM: whether its last whole second carried anything.
