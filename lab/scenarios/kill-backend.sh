@@ -52,10 +52,13 @@ round() {
 # frames_judged: of what tcpdump prints, "FRAMES SEGMENTS BAD": frames, TCP segments
 # among them whose checksum is right, and frames that no one can have sent.
 frames_judged() {
-    awk '/^[^ ]/ { frames++ }
+    awk '/^[^ \t]/ { frames++ }
         /^IP6 .*next-header TCP/ { segments++ }
         /cksum 0x[0-9a-f]+ \(correct\)/ { right++ }
-        /^[^ ]/ && !/^(IP .*proto ICMP |ARP, |IP6 .*next-header (TCP|ICMPv6) )/ || /incorrect|wrong|bad|\[\|/ { bad++; print > "/run/lab/logs/frames-bad" }
+        /^[^ \t]/ && !/^(IP .*proto ICMP |ARP, |IP6 .*next-header (TCP|ICMPv6) )/ || /\((incorrect|wrong)|bad (cksum|hdr|opt)|\[(bad|\|)/ {
+            bad++
+            print > "/run/lab/logs/frames-bad"
+        }
         END { print frames + 0, right + 0, bad + segments - right }'
 }
 
