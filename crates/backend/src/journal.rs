@@ -21,6 +21,7 @@ const SLOTS: usize = 256;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"GWj1");
 const AT_IDENTITY: usize = 4;
+const AT_INTERFACE: usize = 56;
 const AT_IN_SERVICE: usize = 60;
 const AT_TRANSMIT: usize = 64;
 const AT_RECEIVE: usize = 128;
@@ -55,34 +56,18 @@ impl JournalMemory for SharedPage {
     }
 }
 
-/// Whose journal it is: the rings and channels of one connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
-    /// What the frontend published for the queue.
-    pub refs: QueueRefs,
-    /// The interface behind the vif, whatever its name is by now; 0 for none.
-    pub interface: u32,
+/// Whose journal it is, as words: what the frontend published for the queue.
+fn identity_words(refs: QueueRefs) -> [u32; 4] {
+    let rx_event = refs.rx_event.map_or(NONE, |port| port.0);
+    [refs.tx_ring.0, refs.rx_ring.0, refs.tx_event.0, rx_event]
 }
 
-impl Identity {
-    fn words(self) -> [u32; 5] {
-        [
-            self.refs.tx_ring.0,
-            self.refs.rx_ring.0,
-            self.refs.tx_event.0,
-            self.refs.rx_event.map_or(NONE, |port| port.0),
-            self.interface,
-        ]
-    }
-
-    fn from_words([tx_ring, rx_ring, tx_event, rx_event, interface]: [u32; 5]) -> Self {
-        let refs = QueueRefs {
-            tx_ring: GrantRef(tx_ring),
-            rx_ring: GrantRef(rx_ring),
-            tx_event: Port(tx_event),
-            rx_event: (rx_event != NONE).then_some(Port(rx_event)),
-        };
-        Self { refs, interface }
+fn identity_of([tx_ring, rx_ring, tx_event, rx_event]: [u32; 4]) -> QueueRefs {
+    QueueRefs {
+        tx_ring: GrantRef(tx_ring),
+        rx_ring: GrantRef(rx_ring),
+        tx_event: Port(tx_event),
+        rx_event: (rx_event != NONE).then_some(Port(rx_event)),
     }
 }
 
@@ -151,11 +136,32 @@ impl<J: JournalMemory> Journal<J> {
         self.memory.put(at, &value.to_ne_bytes());
     }
 
+    /// The vif has this interface behind it, by its index; 0 for none. That holds
+    /// whether or not it is connected.
+    pub fn opened(&self, interface: u32) {
+        self.claim();
+        self.set_word(AT_INTERFACE, interface);
+    }
+
+    /// The interface behind the vif, whatever its name is by now; 0 for none.
+    pub fn interface(&self) -> u32 {
+        if self.word(0) == MAGIC { self.word(AT_INTERFACE) } else { 0 }
+    }
+
+    /// Makes the page a journal, if it is none.
+    fn claim(&self) {
+        if self.word(0) != MAGIC {
+            self.set_word(AT_IN_SERVICE, 0);
+            self.set_word(AT_INTERFACE, 0);
+            self.set_word(0, MAGIC);
+        }
+    }
+
     /// Begins a connection whose rings stand at these indices.
-    pub fn begin(&self, identity: Identity, transmit: u32, receive: u32) {
+    pub fn begin(&self, refs: QueueRefs, transmit: u32, receive: u32) {
+        self.claim();
         self.set_word(AT_IN_SERVICE, 0);
-        self.set_word(0, MAGIC);
-        for (at, word) in identity.words().into_iter().enumerate() {
+        for (at, word) in identity_words(refs).into_iter().enumerate() {
             self.set_word(AT_IDENTITY + 4 * at, word);
         }
         for (base, index) in [(AT_TRANSMIT, transmit), (AT_RECEIVE, receive)] {
@@ -172,10 +178,10 @@ impl<J: JournalMemory> Journal<J> {
     }
 
     /// Whose journal it is, if a connection was in service.
-    pub fn identity(&self) -> Option<Identity> {
+    pub fn identity(&self) -> Option<QueueRefs> {
         let in_service = self.word(0) == MAGIC && self.word(AT_IN_SERVICE) == 1;
         let words = std::array::from_fn(|at| self.word(AT_IDENTITY + 4 * at));
-        in_service.then(|| Identity::from_words(words))
+        in_service.then(|| identity_of(words))
     }
 
     /// Guest transmit: these slots, from index `first` on, are consumed.

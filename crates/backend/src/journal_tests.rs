@@ -7,7 +7,7 @@
 //! its own id, no packet may be sent twice, and no bytes may be taken from
 //! anything but a request.
 
-use crate::journal::{Identity, Journal, JournalMemory};
+use crate::journal::{Journal, JournalMemory};
 use crate::policy::{Piece, Policy};
 use crate::queue::QueueRefs;
 use crate::receive::Receive;
@@ -210,14 +210,8 @@ fn wire(log: &Logged, frames: Vec<Vec<u8>>) -> Wire {
     Wire { log: log.clone(), frames: frames.into(), counters: Counters::default() }
 }
 
-fn identity() -> Identity {
-    let refs = QueueRefs {
-        tx_ring: GrantRef(8),
-        rx_ring: GrantRef(9),
-        tx_event: EventPort(1),
-        rx_event: None,
-    };
-    Identity { refs, interface: 7 }
+fn identity() -> QueueRefs {
+    QueueRefs { tx_ring: GrantRef(8), rx_ring: GrantRef(9), tx_event: EventPort(1), rx_event: None }
 }
 
 /// Packets of 1, 2 and 3 slots, some with an extra, whose pages are `ids`.
@@ -412,8 +406,14 @@ fn a_ring_that_was_tampered_with_is_refused() {
 fn an_ended_journal_belongs_to_nobody() {
     let journal = Journal::new(Logged::over(Memory::new()));
     assert_eq!(journal.identity(), None);
+    assert_eq!(journal.interface(), 0);
+    journal.opened(7);
+    assert_eq!((journal.identity(), journal.interface()), (None, 7));
     journal.begin(identity(), 5, 6);
+    assert_eq!(journal.identity(), Some(identity()));
+    journal.opened(8);
     assert_eq!(journal.identity(), Some(identity()));
     journal.end();
     assert_eq!(journal.identity(), None);
+    assert_eq!(journal.interface(), 8);
 }

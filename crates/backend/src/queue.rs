@@ -2,7 +2,7 @@
 //! port behind it. Owned by one worker.
 
 use crate::VifError;
-use crate::journal::{Identity, Journal};
+use crate::journal::Journal;
 use crate::policy::Policy;
 use crate::receive::Receive;
 use crate::scratch::Scratch;
@@ -61,8 +61,6 @@ pub struct QueueSpec {
     pub journal: Option<SharedPage>,
     /// Whether to go on where a killed process left off, by that page.
     pub resume: bool,
-    /// The interface behind the vif; 0 for none.
-    pub interface: u32,
     /// What the vif's frames go to and come from.
     pub port: Box<dyn Port>,
     /// The vif's counters.
@@ -161,8 +159,7 @@ impl Queue {
                 (Some(journal.resume_transmit(tx_at)?), Some(journal.resume_receive(rx_at)?))
             }
             Some(journal) => {
-                let identity = Identity { refs: spec.refs, interface: spec.interface };
-                journal.begin(identity, tx_at, rx_at);
+                journal.begin(spec.refs, tx_at, rx_at);
                 (None, None)
             }
             None => (None, None),

@@ -1,8 +1,8 @@
 //! What a killed process leaves to its successor: a page for each vif, in a
 //! file of the run folder.
 
-use crate::journal::{Identity, Journal};
-use crate::queue::VifId;
+use crate::journal::Journal;
+use crate::queue::{QueueRefs, VifId};
 use grantway_hypervisor::DomId;
 use grantway_ring::{SharedPage, SharedRun};
 use std::io::ErrorKind;
@@ -10,6 +10,15 @@ use std::path::{Path, PathBuf};
 use tracing::warn;
 
 const SUFFIX: &str = ".journal";
+
+/// What a process left of a vif.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// The connection that was in service, if any.
+    pub connection: Option<QueueRefs>,
+    /// The interface behind it, if any, by its index.
+    pub interface: Option<u32>,
+}
 
 /// The journals of one domain's backend.
 #[derive(Debug)]
@@ -41,12 +50,21 @@ impl Journals {
         }
     }
 
-    /// Which connection a killed process left in service, if any.
-    pub fn left_off(&self, id: VifId) -> Option<Identity> {
+    /// Where a killed process left off, if it had the vif.
+    pub fn left_off(&self, id: VifId) -> Option<Left> {
         if !self.path(id).exists() {
             return None;
         }
-        Journal::new(self.page(id)?).identity()
+        let journal = Journal::new(self.page(id)?);
+        let interface = Some(journal.interface()).filter(|&index| index != 0);
+        Some(Left { connection: journal.identity(), interface })
+    }
+
+    /// The vif has this interface behind it from now on.
+    pub fn opened(&self, id: VifId, interface: Option<u32>) {
+        if let Some(page) = self.page(id) {
+            Journal::new(page).opened(interface.unwrap_or(0));
+        }
     }
 
     /// The vif is gone, or not to be resumed.
@@ -81,7 +99,9 @@ mod tests {
         assert_eq!(journals.all(), []);
         let id = VifId { domain: DomId(7), devid: 3 };
         assert!(journals.left_off(id).is_none());
-        assert!(journals.page(id).is_some());
+        journals.opened(id, Some(12));
+        let left = Left { connection: None, interface: Some(12) };
+        assert_eq!(journals.left_off(id), Some(left));
         for other in ["vif7.journal", "vifx.1.journal", "vif7.3", "eth0.1.journal"] {
             std::fs::write(folder.path().join("backend-0").join(other), "").unwrap();
         }

@@ -1,11 +1,10 @@
 //! One vif: its state in the store, and what it holds while it is connected.
 
-use crate::journal::Identity;
 use crate::negotiate::{FrontendKeys, advertise};
 use crate::policy::Copy;
 use crate::queue::{QueueSpec, VifId};
 use crate::stats::VifStats;
-use crate::succession::Journals;
+use crate::succession::{Journals, Left};
 use crate::voice::Voice;
 use crate::worker::WorkerHandle;
 use crate::{OpenPort, PortRequest, VifError};
@@ -59,9 +58,9 @@ impl Vif {
         let peer = state(around.store, &frontend)?;
         let online = online(around.store, &path)?;
         let left = around.journals.left_off(id);
-        let takeover = left.is_some_and(|left| {
+        let takeover = left.and_then(|left| left.connection).is_some_and(|refs| {
             let keys = FrontendKeys::read(around.store, &frontend);
-            keys.is_ok_and(|keys| keys.queues.first() == Some(&left.refs))
+            keys.is_ok_and(|keys| keys.queues.first() == Some(&refs))
         });
         let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
         let mut vif = Self {
@@ -79,14 +78,16 @@ impl Vif {
             // remove the folder.
             let states = actions.into_iter().filter(|a| matches!(a, BackendAction::SetState(_)));
             vif.carry_out(states.collect(), around)?;
-            around.journals.forget(id);
+            take_down(id, around);
             return Ok(vif);
         }
         if around.hotplug {
             kernel_keeps_off(id)?;
         }
         let request = vif.port_request(left, around)?;
-        vif.port = Some((around.open_port)(&request)?);
+        let port = (around.open_port)(&request)?;
+        around.journals.opened(id, port.interface());
+        vif.port = Some(port);
         match vif.begin(actions, takeover, around) {
             Ok(()) => Ok(vif),
             Err(e @ VifError::Platform(PlatformError::Gone { .. })) => Err(e),
@@ -119,7 +120,7 @@ impl Vif {
     /// name that the toolstack asked for.
     fn port_request(
         &self,
-        left: Option<Identity>,
+        left: Option<Left>,
         around: &mut Surroundings<'_>,
     ) -> Result<PortRequest, VifError> {
         let mut text = |key| around.store.read_text(&format!("{}/{key}", self.path));
@@ -130,7 +131,7 @@ impl Vif {
             vif: self.id,
             name: if around.hotplug { own_name } else { vifname.unwrap_or(own_name) },
             mtu: mtu.unwrap_or(1500),
-            interface: left.map(|left| left.interface).filter(|&index| index != 0),
+            interface: left.and_then(|left| left.interface),
             fresh: true,
             scripted: around.hotplug,
         })
@@ -275,7 +276,6 @@ impl Vif {
                 scatter_gather: keys.scatter_gather,
                 journal: around.journals.page(self.id),
                 resume,
-                interface: port.interface().unwrap_or(0),
                 policy: Box::new(Copy::new(Arc::clone(around.platform), self.id.domain)),
                 port,
                 stats: Arc::clone(&self.stats),
@@ -338,13 +338,14 @@ impl Vif {
 /// Takes down what a killed process left of a vif that is no more: nobody was
 /// there when its toolstack removed it.
 pub(crate) fn take_down(id: VifId, around: &mut Surroundings<'_>) {
-    let left = around.journals.left_off(id).map(|left| left.interface);
-    if let Some(interface) = left.filter(|&index| index != 0) {
+    let Some(left) = around.journals.left_off(id) else { return };
+    info!("{id}: went while no backend ran");
+    if left.interface.is_some() {
         let request = PortRequest {
             vif: id,
             name: id.to_string(),
             mtu: 1500,
-            interface: Some(interface),
+            interface: left.interface,
             fresh: false,
             scripted: true,
         };
@@ -356,7 +357,6 @@ pub(crate) fn take_down(id: VifId, around: &mut Surroundings<'_>) {
         }
     }
     around.journals.forget(id);
-    info!("{id}: went while no backend ran");
 }
 
 /// Refuses a vif that a driver of the kernel holds: both would answer it.

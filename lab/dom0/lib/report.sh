@@ -1,7 +1,7 @@
 # Saying what was seen, and what should have been.
 
 # say TEXT...: one line for whoever watches.
-say() { echo "$*"; }
+say() { printf '%s\n' "$*"; }
 
 # fail TEXT...: ends the scenario; for good only outside of $(...).
 fail() {

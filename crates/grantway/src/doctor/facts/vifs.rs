@@ -171,6 +171,8 @@ fn vif(
     };
     let mut of = |key: &str| text(store, &format!("{front}/{key}"));
     nodes.frontend = of(keys::STATE)?.map(|text| state(&text));
+    // Where the toolstack was told no MTU, the script tells the guest its bridge's.
+    nodes.mtu = nodes.mtu.or(of(keys::MTU)?.and_then(|text| text.parse().ok()));
     let queues = of(keys::MULTI_QUEUE_NUM_QUEUES)?.and_then(|text| text.parse().ok());
     nodes.queues = queues.unwrap_or(1).clamp(1, QUEUES_MAX);
     Ok(Some(nodes))

@@ -79,7 +79,8 @@ fn driver() -> Fake {
 
 #[test]
 fn a_driver_domains_vifs() {
-    let mut store = driver().with("backend/vif/x/0/state", "4").with("backend/vif/12/1/state", "2");
+    let store = driver().with("backend/vif/x/0/state", "4").with("backend/vif/12/1/state", "2");
+    let mut store = store.with("/local/domain/12/device/vif/1/mtu", "1400");
     let StoreFact::Read { socket: false, serves: true, vifs } = look(&mut store, false).unwrap()
     else {
         panic!("read")
@@ -90,6 +91,7 @@ fn a_driver_domains_vifs() {
     assert_eq!((first.mtu, first.queues, first.online), (Some(9000), QUEUES_MAX, true));
     assert_eq!(first.hotplug_status.as_deref(), Some("connected"));
     assert_eq!((second.default_name().as_str(), second.frontend), ("vif12.1", None));
+    assert_eq!(second.mtu, Some(1400));
 }
 
 #[test]
