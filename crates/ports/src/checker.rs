@@ -73,6 +73,19 @@ pub struct FlowReport {
     pub stale: u64,
 }
 
+impl FlowReport {
+    /// Two sets of flows together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            received: self.received + other.received,
+            lost: self.lost + other.lost,
+            duplicated: self.duplicated + other.duplicated,
+            reordered: self.reordered + other.reordered,
+            stale: self.stale + other.stale,
+        }
+    }
+}
+
 /// Counts what became of a generator's frames, in bounded memory.
 #[derive(Debug)]
 pub struct Checker {
@@ -332,6 +345,15 @@ impl Port for CheckPort {
 
     fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    fn max_queues(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// Judges by itself, so a flow is to keep to one queue.
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Self::new(Checker::new(self.checker.config.clone()))))
     }
 }
 

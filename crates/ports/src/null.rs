@@ -49,4 +49,12 @@ impl Port for Null {
     fn counters(&self) -> &Counters {
         &self.counters
     }
+
+    fn max_queues(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Self::new()))
+    }
 }

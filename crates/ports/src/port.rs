@@ -107,6 +107,21 @@ pub trait Port: Send {
         None
     }
 
+    /// How many queues the port can have: handles that frames are sent to and
+    /// received from side by side, each by a thread of its own.
+    fn max_queues(&self) -> u32 {
+        1
+    }
+
+    /// One more queue of the same port. What a flow's frames come in on, and
+    /// whether flows keep to one queue, is the port's affair.
+    ///
+    /// # Errors
+    /// The platform refused, or the port has as many as it can have.
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        Err(PortError::OneQueue { port: self.name().to_owned() })
+    }
+
     /// What became of numbered test frames, for a port that judges them.
     fn checked(&self) -> Option<CheckReport> {
         None
@@ -122,6 +137,17 @@ pub struct CheckReport {
     pub corrupt: u64,
     /// Frames that were not the generator's.
     pub foreign: u64,
+}
+
+impl CheckReport {
+    /// Two queues together, where each flow kept to one of them.
+    fn plus(self, other: Self) -> Self {
+        Self {
+            total: self.total.plus(other.total),
+            corrupt: self.corrupt + other.corrupt,
+            foreign: self.foreign + other.foreign,
+        }
+    }
 }
 
 /// A port's name and counters at one moment.
@@ -144,6 +170,19 @@ impl PortReport {
             counters: port.counters().clone(),
             checked: port.checked(),
         }
+    }
+
+    /// All queues of one port together; `None` where there are none.
+    #[must_use]
+    pub fn sum(queues: impl IntoIterator<Item = Self>) -> Option<Self> {
+        queues.into_iter().reduce(|mut sum, queue| {
+            sum.counters.add(&queue.counters);
+            sum.checked = match (sum.checked, queue.checked) {
+                (Some(a), Some(b)) => Some(a.plus(b)),
+                (a, b) => a.or(b),
+            };
+            sum
+        })
     }
 }
 
@@ -179,6 +218,12 @@ pub enum PortError {
     #[error("{port}: the interface is gone (deleted by another program?); open the port again")]
     Gone {
         /// The name it was last known by.
+        port: String,
+    },
+    /// The port has no more queues than the one.
+    #[error("{port}: a second queue was asked for, and this port has one; use one queue")]
+    OneQueue {
+        /// The port's name.
         port: String,
     },
     /// A TAP could not be set up or changed.
@@ -292,6 +337,19 @@ impl Counters {
     pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         let all = DropReason::ALL.iter().map(|&r| (r, self.dropped(r)));
         all.filter(|&(_, n)| n > 0)
+    }
+
+    /// Adds those of another queue.
+    fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.busy += other.busy;
+        self.checksummed += other.checksummed;
+        for (sum, n) in self.dropped.iter_mut().zip(other.dropped) {
+            *sum += n;
+        }
     }
 
     pub(crate) fn count_sent(&mut self, len: usize) {

@@ -3,6 +3,7 @@
 //! Frames cross with a `virtio_net_hdr` beside them, so that unfinished
 //! checksums and TCP segmentation pass through in both directions.
 
+mod claim;
 mod error;
 mod link;
 mod name;
@@ -12,6 +13,7 @@ mod vnet;
 use std::{
     io::{IoSlice, IoSliceMut},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
 };
 
 use grantway_netif::Offload;
@@ -27,6 +29,7 @@ pub use name::{MAX_NAME, check_name};
 use crate::port::{
     Counters, DropReason, ETHERNET_HEADER, FrameMeta, Port, PortError, RECV_BUFFER, SendError,
 };
+use claim::Claim;
 use vnet::VnetHeader;
 
 /// Frames that one [`Port::recv`] may drop before it says that there is none.
@@ -78,6 +81,9 @@ pub struct TapConfig {
     pub mac: Option<[u8; 6]>,
     /// Sets the link up.
     pub up: bool,
+    /// Whether it is to have several queues. An interface that exists decides
+    /// for itself: [`Port::max_queues`] tells.
+    pub multi_queue: bool,
 }
 
 impl TapConfig {
@@ -95,9 +101,15 @@ pub struct Tap {
     /// A socket in the network namespace that the TAP was opened in.
     control: OwnedFd,
     name: String,
+    multi_queue: bool,
+    /// That nobody else has it, shared by its queues.
+    claim: Option<Arc<Claim>>,
     offloads: TapOffloads,
     counters: Counters,
 }
+
+/// Queues that the kernel gives a TAP (`MAX_TAP_QUEUES` of its tun driver).
+const MAX_QUEUES: u32 = 256;
 
 impl Tap {
     /// Opens the interface, creating it if need be.
@@ -109,15 +121,14 @@ impl Tap {
             Some(name) => check_name(name)?,
             None => "tap%d",
         };
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
-            .map_err(|e| error::opening(wanted, e))?;
-        let name = sys::attach(fd.as_fd(), wanted).map_err(|e| error::attaching(wanted, e))?;
-        let control = link::control_socket().map_err(|e| TapError::system(&name, "socket", e))?;
-        let mut tap =
-            Tap { fd, control, name, offloads: TapOffloads::NONE, counters: Counters::default() };
-        tap.call("TUNSETVNETHDRSZ", |fd| sys::set_header_size(fd, VnetHeader::LEN as i32))?;
-        tap.call("TUNSETVNETLE", |fd| sys::set_little_endian(fd, true))?;
+        let mut tap = match Self::attach(wanted, config.multi_queue) {
+            // There is one already, and it is of the other kind.
+            Err(TapError::NotATap { .. }) => Self::attach(wanted, !config.multi_queue),
+            attached => attached,
+        }?;
+        if tap.multi_queue {
+            tap.claim = Some(Arc::new(tap.claim()?));
+        }
         tap.change_offloads(config.offloads)?;
         if let Some(persist) = config.persist {
             tap.set_persist(persist)?;
@@ -131,6 +142,30 @@ impl Tap {
         if config.up {
             tap.set_up(true)?;
         }
+        Ok(tap)
+    }
+
+    /// Makes sure that nobody else has the interface.
+    fn claim(&self) -> Result<Claim, TapError> {
+        let system =
+            |source| TapError::System { name: self.name.clone(), operation: "claiming it", source };
+        let index = name_to_index(&self.control, &self.name).map_err(|e| system(e.into()))?;
+        let claim = Claim::take(index).map_err(system)?;
+        claim.ok_or_else(|| TapError::InUse { name: self.name.clone() })
+    }
+
+    /// A queue of the interface, which is made where there is none.
+    fn attach(wanted: &str, multi_queue: bool) -> Result<Tap, TapError> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
+            .map_err(|e| error::opening(wanted, e))?;
+        let name = sys::attach(fd.as_fd(), wanted, multi_queue)
+            .map_err(|e| error::attaching(wanted, e))?;
+        let control = link::control_socket().map_err(|e| TapError::system(&name, "socket", e))?;
+        let (offloads, counters) = (TapOffloads::NONE, Counters::default());
+        let tap = Tap { fd, control, name, multi_queue, claim: None, offloads, counters };
+        tap.call("TUNSETVNETHDRSZ", |fd| sys::set_header_size(fd, VnetHeader::LEN as i32))?;
+        tap.call("TUNSETVNETLE", |fd| sys::set_little_endian(fd, true))?;
         Ok(tap)
     }
 
@@ -351,6 +386,21 @@ impl Port for Tap {
 
     fn interface(&self) -> Option<u32> {
         name_to_index(&self.control, &self.name).ok()
+    }
+
+    fn max_queues(&self) -> u32 {
+        if self.multi_queue { MAX_QUEUES } else { 1 }
+    }
+
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        if !self.multi_queue {
+            return Err(PortError::OneQueue { port: self.name.clone() });
+        }
+        let offloads = self.offloads;
+        let mut queue = Self::attach(self.current_name()?, true)?;
+        queue.claim.clone_from(&self.claim);
+        queue.change_offloads(offloads)?;
+        Ok(Box::new(queue))
     }
 }
 

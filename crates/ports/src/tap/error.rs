@@ -32,7 +32,7 @@ pub enum TapError {
         /// The name asked for.
         name: String,
     },
-    /// There is an interface of this name that is no TAP of one queue.
+    /// There is an interface of this name that is no TAP.
     #[error(
         "interface {name} exists and is {found}; choose another name, or delete it with `ip link del {name}`"
     )]
@@ -100,13 +100,11 @@ pub(super) fn attaching(name: &str, errno: Errno) -> TapError {
 /// /sys may show another network namespace, so it only words the message.
 fn what_is(name: &str) -> &'static str {
     const IFF_TUN: u32 = 0x1;
-    const IFF_MULTI_QUEUE: u32 = 0x100;
     let Ok(text) = std::fs::read_to_string(format!("/sys/class/net/{name}/tun_flags")) else {
         return "not a TAP";
     };
     match u32::from_str_radix(text.trim().trim_start_matches("0x"), 16) {
         Ok(flags) if flags & IFF_TUN != 0 => "a TUN (layer 3), not a TAP",
-        Ok(flags) if flags & IFF_MULTI_QUEUE != 0 => "a multi-queue TAP, which is not supported",
         _ => "a TAP of another kind",
     }
 }

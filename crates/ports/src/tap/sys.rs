@@ -37,6 +37,7 @@ pub(super) const SIOCSIFHWADDR: Opcode = 0x8924;
 pub(super) const SIOCGIFHWADDR: Opcode = 0x8927;
 
 const IFF_TAP: u16 = 0x0002;
+const IFF_MULTI_QUEUE: u16 = 0x0100;
 const IFF_NO_PI: u16 = 0x1000;
 const IFF_VNET_HDR: u16 = 0x4000;
 
@@ -82,10 +83,12 @@ pub(super) fn interface<const OPCODE: Opcode>(
 }
 
 /// Attaches the descriptor to the TAP `name`, created if need be, and returns
-/// the name that it got (`%d` in it is filled in by the kernel).
-pub(super) fn attach(fd: BorrowedFd<'_>, name: &str) -> Result<String> {
+/// the name that it got (`%d` in it is filled in by the kernel). With
+/// `multi_queue` it is one queue of several.
+pub(super) fn attach(fd: BorrowedFd<'_>, name: &str, multi_queue: bool) -> Result<String> {
     let mut request = Request::new(name);
-    let flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+    let queues = if multi_queue { IFF_MULTI_QUEUE } else { 0 };
+    let flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | queues;
     request.value[..2].copy_from_slice(&flags.to_ne_bytes());
     // SAFETY: TUNSETIFF takes a pointer to a `struct ifreq` and writes the
     // name back into it (the `int` in its number is historical).

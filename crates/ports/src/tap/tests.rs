@@ -201,9 +201,45 @@ tap_test! {
         assert!(message("gw0").contains("held by another program"), "{}", message("gw0"));
         assert!(message("lo").contains("not a TAP"), "{}", message("lo"));
         ip("tuntap add dev tun7 mode tun");
+        assert!(message("tun7").contains("ip link del tun7"), "{}", message("tun7"));
+    }
+}
+
+tap_test! {
+    fn several_queues_have_one_owner_and_one_name() {
+        let config = TapConfig { multi_queue: true, up: true, ..TapConfig::named("gw0") };
+        let mut first = Tap::open(&config).unwrap();
+        assert!(first.max_queues() > 1);
+        let mut second = first.another_queue().unwrap();
+        for multi_queue in [true, false] {
+            let error = Tap::open(&TapConfig { multi_queue, ..config.clone() }).unwrap_err();
+            assert!(matches!(error, TapError::InUse { .. }), "{error}");
+        }
+        let mut buf = vec![0; RECV_BUFFER];
+        // What leaves by one queue comes back to the same: flows keep to theirs.
+        second.send(&[0xff; 60], Offload::default()).unwrap();
+        first.send(&[0xff; 60], Offload::default()).unwrap();
+        while first.recv(&mut buf).unwrap().is_some() || second.recv(&mut buf).unwrap().is_some() {}
+        ip("link set gw0 down");
+        ip("link set gw0 name gw1");
+        let third = first.another_queue().unwrap();
+        assert_eq!(third.name(), "gw1");
+        drop((second, third, first));
+        assert!(!exists("gw1"));
+        drop(Tap::open(&config).unwrap());
+    }
+}
+
+tap_test! {
+    fn an_interface_that_exists_decides_how_many_queues() {
         ip("tuntap add dev many mode tap multi_queue");
-        for name in ["tun7", "many"] {
-            assert!(message(name).contains(&format!("ip link del {name}")), "{}", message(name));
+        ip("tuntap add dev one mode tap");
+        for multi_queue in [false, true] {
+            let open = |name| Tap::open(&TapConfig { multi_queue, ..TapConfig::named(name) });
+            assert!(open("many").unwrap().another_queue().is_ok());
+            let mut one = open("one").unwrap();
+            let error = one.another_queue().err().unwrap().to_string();
+            assert_eq!(error, "one: a second queue was asked for, and this port has one; use one queue");
         }
     }
 }
