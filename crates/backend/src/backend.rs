@@ -2,11 +2,12 @@
 //! domain, and keeps them apart.
 
 use crate::VifError;
+use crate::negotiate::MAX_QUEUES;
 use crate::queue::VifId;
 use crate::stats::VifStatsSnapshot;
 use crate::succession::Journals;
 use crate::vif::{Surroundings, Vif, take_down, write_error};
-use crate::worker::{Notice, WaitMode, WorkerHandle, drain, eventfd, ring};
+use crate::worker::{Notice, Teller, WaitMode, Workers, drain, eventfd, ring};
 use grantway_hypervisor::{DomId, Error as PlatformError, Platform, Store};
 use grantway_ports::{Port, PortError, PortReport};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,6 +32,8 @@ pub struct PortRequest {
     /// Whether one is made where none was left behind: not where it is only to
     /// be removed.
     pub fresh: bool,
+    /// Queues that the vif may have.
+    pub queues: u32,
     /// Whether a hotplug script names the interface, joins it to a bridge and
     /// sets it up.
     pub scripted: bool,
@@ -41,6 +44,10 @@ pub struct PortRequest {
 pub struct BackendConfig {
     /// How workers wait.
     pub mode: WaitMode,
+    /// How many workers there are, at least one.
+    pub workers: usize,
+    /// Most queues that a vif may have, 1 to [`MAX_QUEUES`](crate::MAX_QUEUES).
+    pub queues: u32,
     /// Where the journals lie, by which a successor takes over.
     pub run_folder: PathBuf,
     /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
@@ -79,11 +86,12 @@ pub struct Backend {
     ending: bool,
     open_port: OpenPort,
     hotplug: bool,
+    queues: u32,
     journals: Journals,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
     // Last, so that the vifs' ports outlive no worker.
-    worker: WorkerHandle,
+    workers: Workers,
 }
 
 impl Backend {
@@ -103,12 +111,13 @@ impl Backend {
         let base = format!("/local/domain/{}/backend/vif", platform.domain());
         let (sender, notices) = channel();
         let bell = Arc::new(eventfd()?);
-        let worker =
-            WorkerHandle::start(Arc::clone(&platform), config.mode, sender, Arc::clone(&bell))?;
+        let teller = Teller { notices: sender, bell: Arc::clone(&bell) };
+        let workers = Workers::start(config.workers, &platform, config.mode, &teller)?;
         // Fires at once, which is the first look.
         store.watch(&base, VIFS_TOKEN)?;
         let mut backend = Self {
             hotplug: config.hotplug,
+            queues: config.queues.clamp(1, MAX_QUEUES),
             journals: Journals::new(&config.run_folder, platform.domain()),
             platform,
             store,
@@ -119,7 +128,7 @@ impl Backend {
             open_port,
             notices,
             bell,
-            worker,
+            workers,
         };
         backend.take_down_the_gone()?;
         Ok(backend)
@@ -153,10 +162,11 @@ impl Backend {
         Surroundings {
             platform: &self.platform,
             store: self.store.as_mut(),
-            worker: &self.worker,
+            workers: &self.workers,
             open_port: &mut self.open_port,
             journals: &self.journals,
             hotplug: self.hotplug,
+            queues: self.queues,
         }
     }
 
@@ -254,7 +264,7 @@ impl Backend {
     pub fn report(&self) -> impl Iterator<Item = VifReport> + '_ {
         self.vifs.iter().map(|(&vif, state)| VifReport {
             vif,
-            port: state.port_report(&self.worker),
+            port: state.port_report(&self.workers),
             connected: state.is_connected(),
             policy: "copy",
             stats: state.stats().snapshot(),

@@ -1,5 +1,6 @@
 //! What a successor must know of a queue when this process is killed: one page
-//! that outlives it, written before the ring is.
+//! that outlives it, written before the ring is. The first queue's page also holds
+//! what belongs to the vif.
 //!
 //! The ring alone does not say enough: it holds how far responses were
 //! published, not how far requests were consumed, and a response overwrites the
@@ -11,6 +12,7 @@
 //! point is in memory: the order of writes in the program is all that counts
 //! here, and the copies of [`SharedPage`] keep it.
 
+use crate::multicast::LISTED_MAX;
 use crate::queue::QueueRefs;
 use grantway_hypervisor::{GrantRef, Port};
 use grantway_netif::rx::RxRequest;
@@ -25,8 +27,10 @@ const AT_INTERFACE: usize = 56;
 const AT_IN_SERVICE: usize = 60;
 const AT_TRANSMIT: usize = 64;
 const AT_RECEIVE: usize = 128;
+const AT_MULTICAST: usize = 256;
 const AT_TX_SLOTS: usize = 1024;
 const AT_RX_SLOTS: usize = 2048;
+const _: () = assert!(AT_MULTICAST + 4 + LISTED_MAX * 8 <= AT_TX_SLOTS);
 const _: () = assert!(AT_TX_SLOTS + SLOTS * 4 <= AT_RX_SLOTS);
 const _: () = assert!(AT_RX_SLOTS + SLOTS * 8 <= PAGE_SIZE);
 
@@ -146,6 +150,27 @@ impl<J: JournalMemory> Journal<J> {
     /// The interface behind the vif, whatever its name is by now; 0 for none.
     pub fn interface(&self) -> u32 {
         if self.word(0) == MAGIC { self.word(AT_INTERFACE) } else { 0 }
+    }
+
+    /// The vif's guest listed these multicast addresses, at most [`LISTED_MAX`].
+    pub fn set_multicast(&self, addresses: &[[u8; 6]]) {
+        // Nobody takes an address for listed that is half written.
+        self.set_word(AT_MULTICAST, 0);
+        for (n, address) in addresses.iter().take(LISTED_MAX).enumerate() {
+            self.memory.put(AT_MULTICAST + 4 + 8 * n, address);
+        }
+        self.set_word(AT_MULTICAST, addresses.len().min(LISTED_MAX) as u32);
+    }
+
+    /// The multicast addresses that the vif's guest listed.
+    pub fn multicast(&self) -> Vec<[u8; 6]> {
+        let count = (self.word(AT_MULTICAST) as usize).min(LISTED_MAX);
+        let address = |n| {
+            let mut address = [0; 6];
+            self.memory.get(AT_MULTICAST + 4 + 8 * n, &mut address);
+            address
+        };
+        (0..count).map(address).collect()
     }
 
     /// Makes the page a journal, if it is none.

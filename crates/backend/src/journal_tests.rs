@@ -12,7 +12,7 @@ use crate::policy::{Piece, Policy};
 use crate::queue::QueueRefs;
 use crate::receive::Receive;
 use crate::scratch::Scratch;
-use crate::stats::VifStats;
+use crate::shared::Shared;
 use crate::transmit::Transmit;
 use grantway_hypervisor::{Error, GrantRef, GrantStatus, Port as EventPort};
 use grantway_netif::rx::RxRequest;
@@ -251,17 +251,17 @@ fn transmit_taken_over_after_any_write() {
     let mut transmit = Transmit::new(back, 0, Some(Journal::new(logged.clone())));
     let granted: BTreeSet<u32> = (0..ALL).map(|id| 1000 + u32::from(id)).collect();
     let pages = || Pages { granted: granted.clone(), stored: Vec::new() };
-    let (mut scratch, stats) = (Scratch::new(), VifStats::default());
+    let (mut scratch, shared) = (Scratch::new(), Shared::default());
     let mut port = wire(&logged, Vec::new());
     // One burst that goes well, so that the journal is not fresh.
     transmit_requests(&mut front, 0..FIRST);
     let _ = front.publish();
-    transmit.turn(&mut scratch, &mut pages(), &mut port, &stats).unwrap();
+    transmit.turn(&mut scratch, &mut pages(), &mut port, &shared).unwrap();
     transmit_requests(&mut front, FIRST..ALL);
     let _ = front.publish();
     let before = logged.memory();
     logged.take_log();
-    transmit.turn(&mut scratch, &mut pages(), &mut port, &stats).unwrap();
+    transmit.turn(&mut scratch, &mut pages(), &mut port, &shared).unwrap();
     let log = logged.take_log();
     assert!(log.len() > 80, "the turn wrote {} times", log.len());
 
@@ -278,7 +278,7 @@ fn transmit_taken_over_after_any_write() {
         let back = Back::<_, 3>::attach(then.clone(), resume.consumed, published).unwrap();
         let mut successor = Transmit::new(back, 0, Some(journal));
         successor.answer_owed(&resume.owed).unwrap();
-        successor.turn(&mut scratch, &mut pages(), &mut wire(&then, Vec::new()), &stats).unwrap();
+        successor.turn(&mut scratch, &mut pages(), &mut wire(&then, Vec::new()), &shared).unwrap();
 
         let mut front = Front::<_, 3>::attach(then.clone(), front_at.0, front_at.1).unwrap();
         let mut answered = Vec::new();
@@ -336,11 +336,11 @@ fn receive_taken_over_after_any_write() {
     let back = Back::<_, 2>::attach(logged.clone(), START, START).unwrap();
     let journal = Some(Journal::new(logged.clone()));
     let mut receive = Receive::new(back, 0, true, journal, Vec::new());
-    let (mut scratch, stats) = (Scratch::new(), VifStats::default());
-    receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(0..9)), &stats).unwrap();
+    let (mut scratch, shared) = (Scratch::new(), Shared::default());
+    receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(0..9)), &shared).unwrap();
     let before = logged.memory();
     logged.take_log();
-    receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(9..21)), &stats).unwrap();
+    receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(9..21)), &shared).unwrap();
     let log = logged.take_log();
     assert!(log.len() > 60, "the turn wrote {} times", log.len());
 
@@ -354,7 +354,9 @@ fn receive_taken_over_after_any_write() {
         let back = Back::<_, 2>::attach(then.clone(), resume.consumed, published).unwrap();
         let mut successor = Receive::new(back, 0, true, Some(journal), resume.owed);
         let mut later = pages();
-        successor.turn(&mut scratch, &mut later, &mut wire(&then, frames(21..40)), &stats).unwrap();
+        successor
+            .turn(&mut scratch, &mut later, &mut wire(&then, frames(21..40)), &shared)
+            .unwrap();
 
         // The guest sees whole frames, each in pages that it posted, each page
         // at the index where it was posted.

@@ -14,15 +14,18 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod credit;
 mod error;
 mod journal;
 #[cfg(test)]
 mod journal_tests;
+mod multicast;
 mod negotiate;
 pub mod policy;
 mod queue;
 mod receive;
 mod scratch;
+mod shared;
 mod stats;
 mod succession;
 mod transmit;

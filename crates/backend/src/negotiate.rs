@@ -7,12 +7,16 @@ use grantway_hypervisor::{Error as PlatformError, GrantRef, Port, Store, transac
 use grantway_netif::keys::{self, QueueKey, queue_path};
 use grantway_ports::TapOffloads;
 
-/// Most queues that a vif may have.
-pub const MAX_QUEUES: u32 = 1;
+/// Most queues that a vif may have, whatever is asked for.
+pub const MAX_QUEUES: u32 = 16;
 
 /// Writes what this backend offers: only what works. Nothing where the folder
 /// is gone.
-pub(crate) fn advertise(store: &mut dyn Store, backend: &str) -> Result<(), PlatformError> {
+pub(crate) fn advertise(
+    store: &mut dyn Store,
+    backend: &str,
+    queues: u32,
+) -> Result<(), PlatformError> {
     let offers = [
         (keys::FEATURE_SG, 1),
         (keys::FEATURE_GSO_TCPV4, 1),
@@ -22,7 +26,9 @@ pub(crate) fn advertise(store: &mut dyn Store, backend: &str) -> Result<(), Plat
         (keys::FEATURE_IPV6_CSUM_OFFLOAD, 1),
         (keys::FEATURE_NO_CSUM_OFFLOAD, 0),
         (keys::FEATURE_SPLIT_EVENT_CHANNELS, 1),
-        (keys::MULTI_QUEUE_MAX_QUEUES, MAX_QUEUES),
+        (keys::FEATURE_MULTICAST_CONTROL, 1),
+        (keys::FEATURE_DYNAMIC_MULTICAST_CONTROL, 1),
+        (keys::MULTI_QUEUE_MAX_QUEUES, queues),
         (keys::CARRIER, 1),
     ];
     let state = format!("{backend}/{}", keys::STATE);
@@ -45,13 +51,20 @@ pub(crate) struct FrontendKeys {
     pub queues: Vec<QueueRefs>,
     /// Frames over several pages.
     pub scatter_gather: bool,
+    /// Whether it wants multicast frames only to addresses that it lists.
+    pub multicast: bool,
     /// What unfinished frames it takes.
     pub offloads: TapOffloads,
 }
 
 impl FrontendKeys {
     /// Reads them, once, into owned values.
-    pub fn read(store: &mut dyn Store, frontend: &str) -> Result<Self, VifError> {
+    ///
+    /// # Errors
+    ///
+    /// [`VifError::Key`], also for more queues than `most`;
+    /// [`VifError::NoRxCopy`]; [`VifError::Platform`].
+    pub fn read(store: &mut dyn Store, frontend: &str, most: u32) -> Result<Self, VifError> {
         let copy = text(store, frontend, keys::REQUEST_RX_COPY)?;
         if copy.as_deref() != Some("1") {
             let found = copy.map_or_else(|| "missing".into(), |found| shown(&found));
@@ -60,7 +73,7 @@ impl FrontendKeys {
         let count = match text(store, frontend, keys::MULTI_QUEUE_NUM_QUEUES)? {
             None => 1,
             Some(found) => match found.parse() {
-                Ok(count @ 1..=MAX_QUEUES) => count,
+                Ok(count) if (1..=most).contains(&count) => count,
                 _ => {
                     return Err(VifError::Key {
                         path: format!("{frontend}/{}", keys::MULTI_QUEUE_NUM_QUEUES),
@@ -78,7 +91,8 @@ impl FrontendKeys {
             tso4: scatter_gather && flag(store, frontend, keys::FEATURE_GSO_TCPV4)?,
             tso6: scatter_gather && flag(store, frontend, keys::FEATURE_GSO_TCPV6)?,
         };
-        Ok(Self { queues, scatter_gather, offloads })
+        let multicast = flag(store, frontend, keys::REQUEST_MULTICAST_CONTROL)?;
+        Ok(Self { queues, scatter_gather, multicast, offloads })
     }
 }
 
@@ -115,7 +129,7 @@ fn queue(
 
 /// A guest's words, fit for a log: in one line, without control characters, and
 /// not long.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 40;
     let escaped: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
     let rest = if text.chars().nth(LONGEST).is_some() { "..." } else { "" };

@@ -6,6 +6,7 @@ use crate::journal::Journal;
 use crate::policy::Policy;
 use crate::receive::Receive;
 use crate::scratch::Scratch;
+use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::transmit::Transmit;
 use grantway_hypervisor::{
@@ -15,6 +16,7 @@ use grantway_ports::{Port, PortReport};
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Which vif: the guest and the number of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,7 +48,7 @@ pub struct QueueRefs {
 }
 
 /// All that a worker needs to serve a queue.
-pub struct QueueSpec {
+pub(crate) struct QueueSpec {
     /// Which vif.
     pub vif: VifId,
     /// Which of its queues.
@@ -63,8 +65,8 @@ pub struct QueueSpec {
     pub resume: bool,
     /// What the vif's frames go to and come from.
     pub port: Box<dyn Port>,
-    /// The vif's counters.
-    pub stats: Arc<VifStats>,
+    /// What the vif's queues share.
+    pub shared: Arc<Shared>,
 }
 
 /// What one turn of a queue did.
@@ -72,6 +74,8 @@ pub struct QueueSpec {
 pub(crate) struct Turn {
     /// Packets moved, both directions.
     pub packets: usize,
+    /// When there may be something to do that nobody will signal.
+    pub call_at: Option<Instant>,
 }
 
 /// A queue in service.
@@ -80,7 +84,7 @@ pub(crate) struct Queue {
     receive: Receive,
     policy: Box<dyn Policy>,
     port: Box<dyn Port>,
-    stats: Arc<VifStats>,
+    shared: Arc<Shared>,
     tx_event: EventPort,
     rx_event: EventPort,
     journal: Option<Journal>,
@@ -96,9 +100,9 @@ impl Queue {
     ) -> Result<Self, (VifError, Box<dyn Port>)> {
         match Self::rings(&spec, platform, events) {
             Ok((transmit, receive, tx_event, rx_event)) => {
-                let QueueSpec { policy, port, stats, journal, .. } = spec;
+                let QueueSpec { policy, port, shared, journal, .. } = spec;
                 let journal = journal.map(Journal::new);
-                Ok(Self { transmit, receive, policy, port, stats, tx_event, rx_event, journal })
+                Ok(Self { transmit, receive, policy, port, shared, tx_event, rx_event, journal })
             }
             Err(e) => Err((e, spec.port)),
         }
@@ -187,22 +191,22 @@ impl Queue {
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
         let (policy, port) = (self.policy.as_mut(), self.port.as_mut());
-        let out = self.transmit.turn(scratch, policy, port, &self.stats)?;
+        let out = self.transmit.turn(scratch, policy, port, &self.shared)?;
         if out.notify {
             self.notify(events, self.tx_event)?;
         }
         let (policy, port) = (self.policy.as_mut(), self.port.as_mut());
-        let into = self.receive.turn(scratch, policy, port, &self.stats)?;
+        let into = self.receive.turn(scratch, policy, port, &self.shared)?;
         if into.notify {
             self.notify(events, self.rx_event)?;
         }
         let packets = out.packets + into.packets;
-        VifStats::add(&self.stats.turns, u64::from(packets > 0));
-        Ok(Turn { packets })
+        VifStats::add(&self.shared.stats.turns, u64::from(packets > 0));
+        Ok(Turn { packets, call_at: out.call_at })
     }
 
     fn notify(&self, events: &mut dyn EventChannels, port: EventPort) -> Result<(), VifError> {
-        VifStats::add(&self.stats.notifies, 1);
+        VifStats::add(&self.shared.stats.notifies, 1);
         Ok(events.notify(port)?)
     }
 
@@ -237,7 +241,7 @@ impl Queue {
 
     /// Counts a signal from the guest.
     pub(crate) fn interrupted(&self) {
-        VifStats::add(&self.stats.interrupts, 1);
+        VifStats::add(&self.shared.stats.interrupts, 1);
     }
 
     /// Takes it out of service: event channels closed, rings unmapped, the

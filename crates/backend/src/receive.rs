@@ -4,6 +4,7 @@ use crate::VifError;
 use crate::journal::{Journal, JournalMemory};
 use crate::policy::{Piece, Policy};
 use crate::scratch::{BURST, Scratch};
+use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::transmit::Moved;
 use grantway_hypervisor::GrantStatus;
@@ -76,8 +77,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         scratch: &mut Scratch,
         policy: &mut dyn Policy,
         port: &mut dyn Port,
-        stats: &VifStats,
+        shared: &Shared,
     ) -> Result<Moved, VifError> {
+        let stats = &shared.stats;
         scratch.pieces.clear();
         scratch.rx_frames.clear();
         scratch.rx_responses.clear();
@@ -91,6 +93,10 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             };
             taken += 1;
             if !self.fits(len, stats) {
+                continue;
+            }
+            if !shared.multicast.passes(&scratch.arena[at..at + len]) {
+                VifStats::add(&stats.rx_filtered_multicast, 1);
                 continue;
             }
             let layout = RxLayout::new(len, 0, offload, None)
@@ -113,7 +119,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             at = (at + len).next_multiple_of(64);
         }
         if scratch.rx_frames.is_empty() {
-            return Ok(Moved { packets: taken, notify: false });
+            return Ok(Moved { packets: taken, ..Moved::default() });
         }
         if let Some(journal) = &self.journal {
             let count = scratch.rx_taken.len() as u32;
@@ -125,7 +131,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if let Some(journal) = &self.journal {
             journal.rx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
         }
-        Ok(Moved { packets: taken, notify: self.ring.publish() })
+        Ok(Moved { packets: taken, notify: self.ring.publish(), call_at: None })
     }
 
     /// Pages that the guest has posted.

@@ -62,7 +62,8 @@ stats! {
     tx_dropped_port,
     /// Guest's packets that found the port busy.
     tx_dropped_busy,
-    /// Multicast requests that were refused.
+    /// Changes of the multicast filter that were refused: a full list, or no
+    /// group's address.
     tx_dropped_multicast,
     /// Frames for the guest dropped: its posted page could not be written.
     rx_dropped_grant,
@@ -71,6 +72,8 @@ stats! {
     rx_dropped_too_large,
     /// Frames for the guest dropped: shorter than an Ethernet header.
     rx_dropped_too_short,
+    /// Multicast frames for the guest that it had not listed.
+    rx_filtered_multicast,
     /// Times the guest had too few pages posted for the next frame.
     rx_stalls,
 }

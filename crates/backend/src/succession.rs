@@ -1,7 +1,8 @@
-//! What a killed process leaves to its successor: a page for each vif, in a
-//! file of the run folder.
+//! What a killed process leaves to its successor: a page for each queue of a vif,
+//! in a file of the run folder.
 
 use crate::journal::Journal;
+use crate::negotiate::MAX_QUEUES;
 use crate::queue::{QueueRefs, VifId};
 use grantway_hypervisor::DomId;
 use grantway_ring::{SharedPage, SharedRun};
@@ -12,10 +13,10 @@ use tracing::warn;
 const SUFFIX: &str = ".journal";
 
 /// What a process left of a vif.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// The connection that was in service, if any.
-    pub connection: Option<QueueRefs>,
+    /// The queues that were in service.
+    pub connection: Vec<QueueRefs>,
     /// The interface behind it, if any, by its index.
     pub interface: Option<u32>,
 }
@@ -36,16 +37,16 @@ impl Journals {
         self.folder.join(format!("{id}{SUFFIX}"))
     }
 
-    /// The page of a vif's journal; none where it cannot be had, so that a
-    /// successor begins anew.
-    pub fn page(&self, id: VifId) -> Option<SharedPage> {
+    /// The pages of a vif's journal, one for each queue that it may have; none
+    /// where they cannot be had, so that a successor begins anew.
+    pub fn pages(&self, id: VifId) -> Vec<SharedPage> {
         let path = self.path(id);
         let made = std::fs::create_dir_all(&self.folder);
-        match made.and_then(|()| SharedRun::lasting(&path, 1)) {
-            Ok(run) => run.page(0),
+        match made.and_then(|()| SharedRun::lasting(&path, MAX_QUEUES as usize)) {
+            Ok(run) => (0..MAX_QUEUES as usize).filter_map(|number| run.page(number)).collect(),
             Err(e) => {
                 warn!("{id}: {}: {e}; a successor will begin anew", path.display());
-                None
+                Vec::new()
             }
         }
     }
@@ -55,14 +56,17 @@ impl Journals {
         if !self.path(id).exists() {
             return None;
         }
-        let journal = Journal::new(self.page(id)?);
-        let interface = Some(journal.interface()).filter(|&index| index != 0);
-        Some(Left { connection: journal.identity(), interface })
+        let journals: Vec<Journal> = self.pages(id).into_iter().map(Journal::new).collect();
+        let interface = journals.first()?.interface();
+        Some(Left {
+            connection: journals.iter().map_while(Journal::identity).collect(),
+            interface: Some(interface).filter(|&index| index != 0),
+        })
     }
 
     /// The vif has this interface behind it from now on.
     pub fn opened(&self, id: VifId, interface: Option<u32>) {
-        if let Some(page) = self.page(id) {
+        if let Some(page) = self.pages(id).into_iter().next() {
             Journal::new(page).opened(interface.unwrap_or(0));
         }
     }
@@ -100,7 +104,7 @@ mod tests {
         let id = VifId { domain: DomId(7), devid: 3 };
         assert!(journals.left_off(id).is_none());
         journals.opened(id, Some(12));
-        let left = Left { connection: None, interface: Some(12) };
+        let left = Left { connection: Vec::new(), interface: Some(12) };
         assert_eq!(journals.left_off(id), Some(left));
         for other in ["vif7.journal", "vifx.1.journal", "vif7.3", "eth0.1.journal"] {
             std::fs::write(folder.path().join("backend-0").join(other), "").unwrap();

@@ -4,12 +4,16 @@ use crate::VifError;
 use crate::journal::{Journal, JournalMemory, TxOwed};
 use crate::policy::{Piece, Policy};
 use crate::scratch::{BURST, RING_SLOTS, Scratch};
+use crate::shared::Shared;
 use crate::stats::VifStats;
 use grantway_hypervisor::GrantStatus;
-use grantway_netif::slots::tx::{Outcome, Parsed, TxFatal, TxRefusal, parse_tx};
+use grantway_netif::slots::tx::{
+    Multicast, Outcome, Parsed, TxFatal, TxPacket, TxRefusal, parse_tx,
+};
 use grantway_netif::tx::{TxResponse, status};
 use grantway_ports::{Port, SendError};
 use grantway_ring::{Back, RingMemory, RingPage, SharedPage};
+use std::time::Instant;
 
 /// Slots that one turn looks at: the longest chain that is followed at all,
 /// behind a burst of single ones.
@@ -41,6 +45,8 @@ pub(crate) struct Moved {
     pub packets: usize,
     /// The peer asked to be signalled.
     pub notify: bool,
+    /// When the next packet may go that may not go now.
+    pub call_at: Option<Instant>,
 }
 
 /// The guest's transmit ring, seen from the backend. Generic over where ring and
@@ -49,11 +55,13 @@ pub(crate) struct Transmit<M = RingPage<3>, J = SharedPage> {
     ring: Back<M, 3>,
     queue: u16,
     journal: Option<Journal<J>>,
+    /// When the guest may send again: what it has published waits until then.
+    held_until: Option<Instant>,
 }
 
 impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     pub(crate) fn new(ring: Back<M, 3>, queue: u16, journal: Option<Journal<J>>) -> Self {
-        Self { ring, queue, journal }
+        Self { ring, queue, journal, held_until: None }
     }
 
     /// Answers what a killed process had consumed and not answered: each slot
@@ -91,23 +99,28 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         scratch: &mut Scratch,
         policy: &mut dyn Policy,
         port: &mut dyn Port,
-        stats: &VifStats,
+        shared: &Shared,
     ) -> Result<Moved, VifError> {
+        let stats = &shared.stats;
         let waiting =
             self.ring.peek_batch(&mut scratch.tx_slots[..LOOK]).map_err(|e| self.ring_error(e))?;
         if waiting == 0 {
             return Ok(Moved::default());
         }
-        let (slots, fatal) = self.take(waiting, scratch);
+        let (slots, fatal) = self.take(waiting, scratch, shared);
+        if scratch.tx_packets.is_empty() && fatal.is_none() {
+            return Ok(Moved { call_at: self.held_until, ..Moved::default() });
+        }
         if let Some(journal) = &self.journal {
             let taken = scratch.tx_packets.iter();
             journal.tx_consumed(self.ring.req_cons(), taken.flat_map(Taken::owed));
         }
         policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
-        self.deliver_and_answer(scratch, port, stats)?;
+        self.deliver_and_answer(scratch, port, shared)?;
         port.flush()?;
         VifStats::add(&stats.tx_slots, slots as u64);
-        let moved = Moved { packets: scratch.tx_packets.len(), notify: self.publish() };
+        let packets = scratch.tx_packets.len();
+        let moved = Moved { packets, notify: self.publish(), call_at: self.held_until };
         match fatal {
             // What came before the broken chain was served and answered.
             Some(source) => {
@@ -118,9 +131,17 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     }
 
     /// Parses the owned copies into packets and lists what is to be fetched.
-    fn take(&mut self, waiting: usize, scratch: &mut Scratch) -> (usize, Option<TxFatal>) {
+    /// A packet that the guest may not send yet stays on the ring.
+    fn take(
+        &mut self,
+        waiting: usize,
+        scratch: &mut Scratch,
+        shared: &Shared,
+    ) -> (usize, Option<TxFatal>) {
         scratch.tx_packets.clear();
         scratch.pieces.clear();
+        self.held_until = None;
+        let limited = shared.credit.is_limited().then(Instant::now);
         let (mut slots, mut at) = (0, 0);
         while scratch.tx_packets.len() < BURST {
             let parsed = match parse_tx(&scratch.tx_slots[slots..waiting]) {
@@ -128,6 +149,12 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                 Ok(None) => break,
                 Err(fatal) => return (slots, Some(fatal)),
             };
+            if let (Some(now), Outcome::Packet(packet)) = (limited, &parsed.outcome)
+                && let Err(more) = shared.credit.take(packet.len.into(), now)
+            {
+                self.held_until = Some(more);
+                break;
+            }
             slots += parsed.slots;
             let first = scratch.pieces.len();
             let mut end = at;
@@ -154,8 +181,9 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         &mut self,
         scratch: &mut Scratch,
         port: &mut dyn Port,
-        stats: &VifStats,
+        shared: &Shared,
     ) -> Result<(), VifError> {
+        let stats = &shared.stats;
         for taken in &scratch.tx_packets {
             let slots = taken.parsed.slots.try_into();
             let slots = slots.map_err(|_| VifError::Internal("a chain beyond the ring"))?;
@@ -169,10 +197,16 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                     VifStats::add(counter, 1);
                     status::ERROR
                 }
-                Outcome::Packet(packet) if packet.multicast.is_some() => {
-                    // Not offered, so nobody need ask.
-                    VifStats::add(&stats.tx_dropped_multicast, 1);
-                    status::ERROR
+                Outcome::Packet(TxPacket { multicast: Some(change), .. }) => {
+                    let done = match *change {
+                        Multicast::Add(address) => shared.multicast.add(address),
+                        Multicast::Remove(address) => {
+                            shared.multicast.remove(address);
+                            true
+                        }
+                    };
+                    VifStats::add(&stats.tx_dropped_multicast, u64::from(!done));
+                    if done { status::OKAY } else { status::ERROR }
                 }
                 Outcome::Packet(packet) => {
                     let pieces = &scratch.pieces[taken.pieces.0..taken.pieces.1];
@@ -206,7 +240,11 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     }
 
     /// Asks for a signal at the next request; true when one is there already.
+    /// None is of any use while the guest may not send.
     pub(crate) fn arm(&mut self) -> Result<bool, VifError> {
+        if self.held_until.is_some() {
+            return Ok(false);
+        }
         self.ring.arm().map_err(|e| self.ring_error(e))
     }
 

@@ -1,33 +1,41 @@
 //! One vif: its state in the store, and what it holds while it is connected.
 
-use crate::negotiate::{FrontendKeys, advertise};
+use crate::credit::Rate;
+use crate::journal::Journal;
+use crate::negotiate::{FrontendKeys, advertise, shown};
 use crate::policy::Copy;
 use crate::queue::{QueueSpec, VifId};
+use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::succession::{Journals, Left};
 use crate::voice::Voice;
-use crate::worker::WorkerHandle;
+use crate::worker::Workers;
 use crate::{OpenPort, PortRequest, VifError};
 use grantway_hypervisor::{Error as PlatformError, Platform, Store, StoreErrno, transaction};
 use grantway_netif::xenbus::backend::{
     BackendAction, BackendActions, BackendEvent, BackendMachine,
 };
 use grantway_netif::{XenbusState, keys};
-use grantway_ports::{Port, PortReport};
+use grantway_ports::{Port, PortReport, TapOffloads};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::{info, warn};
 
+/// What is watched of a frontend.
+const WATCHED: [&str; 2] = [keys::STATE, keys::REQUEST_MULTICAST_CONTROL];
+
 /// What a vif borrows from its backend to act.
 pub(crate) struct Surroundings<'a> {
     pub platform: &'a Arc<dyn Platform>,
     pub store: &'a mut dyn Store,
-    pub worker: &'a WorkerHandle,
+    pub workers: &'a Workers,
     pub open_port: &'a mut OpenPort,
     pub journals: &'a Journals,
     /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
     pub hotplug: bool,
+    /// Most queues that a vif may have.
+    pub queues: u32,
 }
 
 /// A vif under this backend.
@@ -38,9 +46,13 @@ pub(crate) struct Vif {
     machine: BackendMachine,
     /// The port, while no worker has it.
     port: Option<Box<dyn Port>>,
+    /// Queues that it can have: no more than its port.
+    queues: u32,
     /// What is in service; none while no worker has the port.
     served: Option<FrontendKeys>,
-    stats: Arc<VifStats>,
+    /// What the ports of further queues passed that are closed again.
+    past: Option<PortReport>,
+    shared: Arc<Shared>,
     voice: Voice,
 }
 
@@ -58,9 +70,9 @@ impl Vif {
         let peer = state(around.store, &frontend)?;
         let online = online(around.store, &path)?;
         let left = around.journals.left_off(id);
-        let takeover = left.and_then(|left| left.connection).is_some_and(|refs| {
-            let keys = FrontendKeys::read(around.store, &frontend);
-            keys.is_ok_and(|keys| keys.queues.first() == Some(&refs))
+        let takeover = left.as_ref().is_some_and(|left| {
+            let keys = FrontendKeys::read(around.store, &frontend, around.queues);
+            keys.is_ok_and(|keys| keys.queues == left.connection)
         });
         let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
         let mut vif = Self {
@@ -69,8 +81,10 @@ impl Vif {
             frontend,
             machine,
             port: None,
+            queues: 1,
             served: None,
-            stats: Arc::default(),
+            past: None,
+            shared: Arc::default(),
             voice: Voice::new(Instant::now()),
         };
         if vif.is_gone() {
@@ -87,6 +101,7 @@ impl Vif {
         let request = vif.port_request(left, around)?;
         let port = (around.open_port)(&request)?;
         around.journals.opened(id, port.interface());
+        vif.queues = port.max_queues().min(around.queues);
         vif.port = Some(port);
         match vif.begin(actions, takeover, around) {
             Ok(()) => Ok(vif),
@@ -110,7 +125,9 @@ impl Vif {
         if let Some(port) = self.port.as_mut().filter(|_| !takeover) {
             port.set_link(false)?;
         }
-        around.store.watch(&format!("{}/{}", self.frontend, keys::STATE), &token(self.id))?;
+        for key in WATCHED {
+            around.store.watch(&format!("{}/{key}", self.frontend), &token(self.id))?;
+        }
         self.carry_out(actions, around)?;
         self.look_for_hotplug(around)
     }
@@ -133,6 +150,7 @@ impl Vif {
             mtu: mtu.unwrap_or(1500),
             interface: left.and_then(|left| left.interface),
             fresh: true,
+            queues: around.queues,
             scripted: around.hotplug,
         })
     }
@@ -161,6 +179,9 @@ impl Vif {
         if peer == Some(XenbusState::Connected) && self.keys_changed(around)? {
             self.feed(BackendEvent::KeysChanged, around)?;
         }
+        if self.served.is_some() {
+            self.look_at_rate(around)?;
+        }
         Ok(())
     }
 
@@ -168,8 +189,12 @@ impl Vif {
     /// shows other rings than those in service.
     fn keys_changed(&mut self, around: &mut Surroundings<'_>) -> Result<bool, VifError> {
         let Some(served) = &self.served else { return Ok(false) };
-        match FrontendKeys::read(around.store, &self.frontend) {
-            Ok(keys) => Ok(keys != *served),
+        match FrontendKeys::read(around.store, &self.frontend, self.queues) {
+            Ok(keys) => {
+                // That may change at any time.
+                self.shared.multicast.set_wanted(keys.multicast);
+                Ok(FrontendKeys { multicast: served.multicast, ..keys } != *served)
+            }
             Err(VifError::Platform(e @ PlatformError::Gone { .. })) => Err(e.into()),
             // It is rewriting them: its state will tell.
             Err(_) => Ok(false),
@@ -183,8 +208,7 @@ impl Vif {
         port: Box<dyn Port>,
         around: &mut Surroundings<'_>,
     ) -> Result<(), VifError> {
-        self.port = Some(port);
-        self.served = None;
+        self.keep(vec![port]);
         self.report(error, around);
         self.feed(BackendEvent::Fatal, around)
     }
@@ -207,7 +231,7 @@ impl Vif {
         let mut answer = None;
         for action in actions {
             match action {
-                BackendAction::Advertise => advertise(around.store, &self.path)?,
+                BackendAction::Advertise => advertise(around.store, &self.path, self.queues)?,
                 BackendAction::SetState(state) => {
                     set_state(around.store, &self.path, state)?;
                     if let Some(held) = self.voice.speak(Instant::now()) {
@@ -229,9 +253,10 @@ impl Vif {
                 }
                 BackendAction::Disconnect => self.disconnect(around),
                 BackendAction::Destroy => {
-                    let _ = around
-                        .store
-                        .unwatch(&format!("{}/{}", self.frontend, keys::STATE), &token(self.id));
+                    for key in WATCHED {
+                        let path = format!("{}/{key}", self.frontend);
+                        let _ = around.store.unwatch(&path, &token(self.id));
+                    }
                     if let Some(Err(e)) = self.port.as_mut().map(|port| port.remove()) {
                         warn!("{}: {e}", self.id);
                     }
@@ -259,41 +284,96 @@ impl Vif {
     }
 
     fn connect(&mut self, resume: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
-        let keys = FrontendKeys::read(around.store, &self.frontend)?;
-        let mut port = self.port.take().ok_or(VifError::Internal("the port is in use"))?;
-        if let Err(e) = port.set_offloads(keys.offloads).and_then(|()| port.set_link(true)) {
-            self.port = Some(port);
-            return Err(e.into());
+        let keys = FrontendKeys::read(around.store, &self.frontend, self.queues)?;
+        self.shared.multicast.set_wanted(keys.multicast);
+        self.look_at_rate(around)?;
+        let pages = around.journals.pages(self.id);
+        if !resume {
+            // Nobody may take further queues of an earlier connection for this one's.
+            pages.iter().cloned().for_each(|page| Journal::new(page).end());
         }
-        let mut port = Some(port);
-        for (number, &refs) in keys.queues.iter().enumerate() {
-            let Some(port) = port.take() else { break };
+        let first = pages.first().cloned().map(Journal::new);
+        self.shared.multicast.begin(first, resume);
+        let ports = self.ports(keys.queues.len(), keys.offloads)?;
+        self.served = Some(keys.clone());
+        for ((number, port), refs) in (0..).zip(ports).zip(keys.queues) {
             let spec = QueueSpec {
                 vif: self.id,
-                // At most MAX_QUEUES.
-                number: number as u16,
+                number,
                 refs,
                 scatter_gather: keys.scatter_gather,
-                journal: around.journals.page(self.id),
+                journal: pages.get(usize::from(number)).cloned(),
                 resume,
                 policy: Box::new(Copy::new(Arc::clone(around.platform), self.id.domain)),
                 port,
-                stats: Arc::clone(&self.stats),
+                shared: Arc::clone(&self.shared),
             };
-            if let Err((error, port)) = around.worker.attach(spec) {
-                self.port = port;
+            if let Err((error, port)) = around.workers.attach(spec) {
+                self.keep(port.into_iter().collect());
+                self.disconnect(around);
                 return Err(error);
             }
         }
-        self.served = Some(keys);
         Ok(())
+    }
+
+    /// A port for each queue. Where not all can be had the first is kept.
+    fn ports(
+        &mut self,
+        queues: usize,
+        offloads: TapOffloads,
+    ) -> Result<Vec<Box<dyn Port>>, VifError> {
+        let mut first = self.port.take().ok_or(VifError::Internal("the port is in use"))?;
+        let mut open = || {
+            first.set_offloads(offloads)?;
+            let further = (1..queues).map(|_| first.another_queue()).collect::<Result<Vec<_>, _>>();
+            first.set_link(true)?;
+            further
+        };
+        match open() {
+            Ok(further) => Ok(std::iter::once(first).chain(further).collect()),
+            Err(e) => {
+                self.port = Some(first);
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Keeps one of the ports that came back, and what the others passed.
+    fn keep(&mut self, ports: Vec<Box<dyn Port>>) {
+        for port in ports {
+            if self.port.is_none() {
+                self.port = Some(port);
+            } else {
+                let more = PortReport::of(port.as_ref());
+                self.past = PortReport::sum(self.past.take().into_iter().chain([more]));
+            }
+        }
     }
 
     fn disconnect(&mut self, around: &mut Surroundings<'_>) {
         if self.served.take().is_some() {
-            self.port = around.worker.detach(self.id).into_iter().next().or(self.port.take());
+            self.keep(around.workers.detach(self.id));
         }
         self.link_down();
+    }
+
+    /// Takes the limit that the toolstack set; one that cannot be read is none.
+    fn look_at_rate(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        let path = format!("{}/{}", self.path, keys::RATE);
+        let text = around.store.read_text(&path)?;
+        let rate = match text.as_deref().map(Rate::parse) {
+            None => None,
+            Some(Ok(rate)) => rate,
+            Some(Err(expected)) => {
+                let found = text.unwrap_or_default();
+                let error = VifError::Key { path, found: shown(&found), expected };
+                self.report(&error, around);
+                None
+            }
+        };
+        self.shared.credit.set(rate, Instant::now());
+        Ok(())
     }
 
     fn link_down(&mut self) {
@@ -321,17 +401,16 @@ impl Vif {
         self.machine.is_connected() && self.served.is_some()
     }
 
-    /// What its port has passed so far.
-    pub fn port_report(&self, worker: &WorkerHandle) -> Option<PortReport> {
-        match &self.port {
-            Some(port) => Some(PortReport::of(port.as_ref())),
-            None => worker.inspect(self.id).into_iter().next(),
-        }
+    /// What its port has passed so far, all queues together.
+    pub fn port_report(&self, workers: &Workers) -> Option<PortReport> {
+        let here = self.port.iter().map(|port| PortReport::of(port.as_ref()));
+        // The name is that of the first.
+        PortReport::sum(here.chain(workers.inspect(self.id)).chain(self.past.clone()))
     }
 
     /// Its counters.
     pub fn stats(&self) -> &VifStats {
-        &self.stats
+        &self.shared.stats
     }
 }
 
@@ -347,6 +426,7 @@ pub(crate) fn take_down(id: VifId, around: &mut Surroundings<'_>) {
             mtu: 1500,
             interface: left.interface,
             fresh: false,
+            queues: around.queues,
             scripted: true,
         };
         // One that someone deleted is what we want.

@@ -43,6 +43,8 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let refusal = Refusal::default();
     let config = BackendConfig {
         mode: wait_mode(args.mode),
+        workers: args.workers.map_or_else(fitting_workers, usize::from),
+        queues: args.queues.into(),
         run_folder: place.run_folder.clone(),
         hotplug: place.is_xen(),
     };
@@ -89,6 +91,11 @@ pub fn wait_mode(mode: Option<WaitModeArg>) -> WaitMode {
     }
 }
 
+/// A worker for every second processor, at most four: the guests want some too.
+fn fitting_workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get() / 2).clamp(1, 4)
+}
+
 /// Why no vif at all can have a TAP here.
 type Refusal = Rc<RefCell<Option<String>>>;
 
@@ -112,6 +119,7 @@ fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
             mtu: (!request.scripted).then_some(request.mtu),
             mac: None,
             up: !request.scripted,
+            multi_queue: request.queues > 1,
         });
         match tap {
             Ok(tap) => Ok(Box::new(tap)),

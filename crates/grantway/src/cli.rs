@@ -204,10 +204,13 @@ pub struct BackendArgs {
     /// How to wait; what fits the machine where missing.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
-    /// Threads that move frames: one, so far.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
-    #[allow(dead_code, reason = "there is no choice yet")]
-    pub workers: u16,
+    /// Most queues that a vif may have; its frontend takes what it wants of them.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
+    pub queues: u8,
+    /// Threads that move frames, each for its share of the queues; one for every
+    /// second processor where missing, at most 4.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub workers: Option<u8>,
     /// Run on this processor only.
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
@@ -382,6 +385,7 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 /// The largest number of a domain.
+const QUEUES_MAX: i64 = grantway_backend::MAX_QUEUES as i64;
 const DOMAIN_MAX: i64 = grantway_hypervisor::DomId::FIRST_RESERVED as i64 - 1;
 
 /// Seconds: at least a hundredth, at most a day.

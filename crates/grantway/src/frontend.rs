@@ -95,6 +95,7 @@ fn open_port(
         mtu: Some(mtu),
         mac: parse_mac(&vif.mac().map_err(CommandError::failed)?),
         up: true,
+        multi_queue: false,
     })
     .map_err(CommandError::failed)?;
     Ok(Box::new(tap))

@@ -1,185 +1,25 @@
-//! A worker: one thread, one set of event channels, many queues.
+//! A worker's rounds.
 //!
 //! A queue is either *active*, and gets a bounded turn each round, or *armed*,
-//! and costs nothing until its guest signals or its port becomes readable. A
-//! queue that found nothing to do stays active for the spin budget, since a
-//! blocked wake-up costs far more than a look; then it is armed, which looks
-//! again, so that nothing which came in between is lost.
+//! and costs nothing until its guest signals, its port becomes readable, or a
+//! time comes that it asked to be called at. A queue that found nothing to do
+//! stays active for the spin budget, since a blocked wake-up costs far more than
+//! a look; then it is armed, which looks again, so that nothing which came in
+//! between is lost.
 
+use super::wake::{drain, os};
+use super::{Attached, Command, Detached, Notice, Teller, WaitMode};
 use crate::VifError;
 use crate::queue::{Queue, QueueSpec, VifId};
 use crate::scratch::Scratch;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Platform, Port as EventPort};
-use grantway_ports::{Port, PortReport};
-use rustix::event::{EventfdFlags, epoll};
+use grantway_ports::Port;
+use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
-
-/// How a worker waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitMode {
-    /// Never sleeps.
-    Busy,
-    /// Looks for this long, then sleeps.
-    Adaptive(Duration),
-    /// Sleeps as soon as there is nothing to do.
-    Interrupt,
-}
-
-impl WaitMode {
-    /// Adaptive with a budget of 50 us, about the cost of one blocked wake-up;
-    /// interrupt where only one processor is online, since spinning there only
-    /// keeps the peer from running.
-    #[must_use]
-    pub fn fitting() -> Self {
-        match std::thread::available_parallelism() {
-            Ok(n) if n.get() > 1 => Self::Adaptive(Duration::from_micros(50)),
-            _ => Self::Interrupt,
-        }
-    }
-
-    fn budget(self) -> Option<Duration> {
-        match self {
-            Self::Busy => None,
-            Self::Adaptive(budget) => Some(budget),
-            Self::Interrupt => Some(Duration::ZERO),
-        }
-    }
-}
-
-/// How an attach went: where it failed, the port comes back.
-type Attached = Result<(), (VifError, Box<dyn Port>)>;
-
-/// What a worker is told.
-enum Command {
-    Attach(Box<QueueSpec>, Sender<Attached>),
-    Detach(VifId, Sender<Vec<Box<dyn Port>>>),
-    Inspect(VifId, Sender<Vec<PortReport>>),
-    Stop,
-}
-
-/// What a worker tells.
-pub enum Notice {
-    /// A queue failed and is out of service; the vif is to be disabled.
-    Failed {
-        /// Which vif.
-        vif: VifId,
-        /// Why.
-        error: VifError,
-        /// The port that was behind the queue.
-        port: Box<dyn Port>,
-    },
-    /// The platform is gone, and the worker with it.
-    Gone(PlatformError),
-}
-
-/// The control thread's end of a worker.
-pub struct WorkerHandle {
-    commands: Sender<Command>,
-    wake: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl WorkerHandle {
-    /// Starts a worker. Notices go to `notices`, and `bell` (an eventfd) is
-    /// rung for each.
-    ///
-    /// # Errors
-    ///
-    /// The platform or the system would not give what a worker needs.
-    pub fn start(
-        platform: Arc<dyn Platform>,
-        mode: WaitMode,
-        notices: Sender<Notice>,
-        bell: Arc<OwnedFd>,
-    ) -> Result<Self, PlatformError> {
-        let events = platform.events()?;
-        let (commands, inbox) = channel();
-        let wake = Arc::new(eventfd()?);
-        let epoll =
-            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
-        let mut worker = Worker {
-            platform,
-            events,
-            epoll,
-            wake: Arc::clone(&wake),
-            inbox,
-            notices,
-            bell,
-            mode,
-            queues: BTreeMap::new(),
-            by_event: HashMap::new(),
-            by_token: HashMap::new(),
-            active: Vec::new(),
-            next_token: FIRST_TOKEN,
-            scratch: Scratch::new(),
-        };
-        worker.watch_own_descriptors()?;
-        let thread = std::thread::Builder::new()
-            .name("worker".into())
-            .spawn(move || worker.run())
-            .map_err(|e| PlatformError::Os {
-                call: "start a worker thread".into(),
-                reason: e.to_string(),
-                remedy: "raise the limit of threads (ulimit -u)",
-            })?;
-        Ok(Self { commands, wake, thread: Some(thread) })
-    }
-
-    fn send(&self, command: Command) -> Result<(), VifError> {
-        self.commands.send(command).map_err(|_| VifError::WorkerGone)?;
-        ring(self.wake.as_fd());
-        Ok(())
-    }
-
-    /// Puts a queue into service.
-    ///
-    /// # Errors
-    ///
-    /// Why it could not be, and its port back where there still is one.
-    pub fn attach(&self, spec: QueueSpec) -> Result<(), (VifError, Option<Box<dyn Port>>)> {
-        let (reply, answer) = channel();
-        self.send(Command::Attach(Box::new(spec), reply)).map_err(|e| (e, None))?;
-        match answer.recv() {
-            Ok(done) => done.map_err(|(e, port)| (e, Some(port))),
-            Err(_) => Err((VifError::WorkerGone, None)),
-        }
-    }
-
-    /// Takes all queues of a vif out of service and gives their ports back.
-    /// What the guest had published and was not yet taken stays on the ring.
-    #[must_use]
-    pub fn detach(&self, vif: VifId) -> Vec<Box<dyn Port>> {
-        let (reply, answer) = channel();
-        match self.send(Command::Detach(vif, reply)) {
-            Ok(()) => answer.recv().unwrap_or_default(),
-            Err(_) => Vec::new(),
-        }
-    }
-
-    /// What the ports behind a vif's queues have passed so far.
-    #[must_use]
-    pub fn inspect(&self, vif: VifId) -> Vec<PortReport> {
-        let (reply, answer) = channel();
-        match self.send(Command::Inspect(vif, reply)) {
-            Ok(()) => answer.recv().unwrap_or_default(),
-            Err(_) => Vec::new(),
-        }
-    }
-}
-
-impl Drop for WorkerHandle {
-    fn drop(&mut self) {
-        let _ = self.send(Command::Stop);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
 
 /// A queue's key: which vif, which queue.
 type Key = (VifId, u16);
@@ -194,22 +34,24 @@ struct Slot {
     active: bool,
     watched: bool,
     idle_since: Option<Instant>,
+    /// When it is to be called, also in `timers`.
+    call_at: Option<Instant>,
 }
 
-struct Worker {
+pub(super) struct Worker {
     platform: Arc<dyn Platform>,
     events: Box<dyn EventChannels>,
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
     inbox: Receiver<Command>,
-    notices: Sender<Notice>,
-    bell: Arc<OwnedFd>,
+    teller: Teller,
     mode: WaitMode,
     queues: BTreeMap<Key, Slot>,
     by_event: HashMap<EventPort, Key>,
     by_token: HashMap<u64, Key>,
     active: Vec<Key>,
     next_token: u64,
+    timers: BTreeSet<(Instant, Key)>,
     scratch: Scratch,
 }
 
@@ -217,19 +59,49 @@ struct Worker {
 type Flow = std::ops::ControlFlow<()>;
 
 impl Worker {
+    pub fn new(
+        platform: Arc<dyn Platform>,
+        mode: WaitMode,
+        wake: Arc<OwnedFd>,
+        inbox: Receiver<Command>,
+        teller: Teller,
+    ) -> Result<Self, PlatformError> {
+        let events = platform.events()?;
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
+        let worker = Self {
+            platform,
+            events,
+            epoll,
+            wake,
+            inbox,
+            teller,
+            mode,
+            queues: BTreeMap::new(),
+            by_event: HashMap::new(),
+            by_token: HashMap::new(),
+            active: Vec::new(),
+            next_token: FIRST_TOKEN,
+            timers: BTreeSet::new(),
+            scratch: Scratch::new(),
+        };
+        worker.watch_own_descriptors()?;
+        Ok(worker)
+    }
+
     fn watch_own_descriptors(&self) -> Result<(), PlatformError> {
         add(&self.epoll, self.events.descriptor(), EVENTS_TOKEN)?;
         add(&self.epoll, self.wake.as_fd(), WAKE_TOKEN)
     }
 
-    fn run(&mut self) {
+    pub fn run(&mut self) {
         loop {
             let result = self.round();
             match result {
                 Ok(Flow::Continue(())) => {}
                 Ok(Flow::Break(())) => return,
                 Err(error) => {
-                    self.tell(Notice::Gone(error));
+                    self.teller.tell(Notice::Gone(error));
                     return;
                 }
             }
@@ -238,24 +110,36 @@ impl Worker {
 
     /// A turn for each active queue, then a look at what else woke.
     fn round(&mut self) -> Result<Flow, PlatformError> {
-        let moved = self.serve_active();
-        let timeout = match (self.active.is_empty(), moved) {
-            (true, _) => None,
+        self.serve_active();
+        let next = self.timers.first().map(|&(at, _)| at);
+        let timeout = match (self.active.is_empty(), next) {
             (false, _) => Some(Duration::ZERO),
+            (true, None) => None,
+            (true, Some(at)) => Some(at.saturating_duration_since(Instant::now())),
         };
-        self.look(timeout)
+        let flow = self.look(timeout)?;
+        if next.is_some() {
+            self.call(Instant::now());
+        }
+        Ok(flow)
     }
 
-    fn serve_active(&mut self) -> bool {
-        let mut moved = false;
+    /// Wakes the queues whose time has come.
+    fn call(&mut self, now: Instant) {
+        while let Some(&(at, key)) = self.timers.first().filter(|&&(at, _)| at <= now) {
+            self.timers.remove(&(at, key));
+            if let Some(slot) = self.queues.get_mut(&key) {
+                slot.call_at = None;
+            }
+            self.activate(key, false);
+        }
+    }
+
+    fn serve_active(&mut self) {
         let mut at = 0;
         while let Some(&key) = self.active.get(at) {
             match self.serve(key) {
-                Ok(Served::Moved) => {
-                    moved = true;
-                    at += 1;
-                }
-                Ok(Served::Idle) => at += 1,
+                Ok(Served::Active) => at += 1,
                 Ok(Served::Armed) => {
                     self.active.swap_remove(at);
                 }
@@ -265,7 +149,6 @@ impl Worker {
                 }
             }
         }
-        moved
     }
 
     fn serve(&mut self, key: Key) -> Result<Served, VifError> {
@@ -273,21 +156,26 @@ impl Worker {
         let turn = slot.queue.turn(&mut self.scratch, self.events.as_mut())?;
         if turn.packets > 0 {
             slot.idle_since = None;
-            return Ok(Served::Moved);
+            return Ok(Served::Active);
         }
-        let Some(budget) = self.mode.budget() else { return Ok(Served::Idle) };
+        let Some(budget) = self.mode.budget() else { return Ok(Served::Active) };
         if !budget.is_zero() {
             let now = Instant::now();
             if now.duration_since(*slot.idle_since.get_or_insert(now)) < budget {
                 core::hint::spin_loop();
-                return Ok(Served::Idle);
+                return Ok(Served::Active);
             }
         }
         if slot.queue.arm()? {
-            return Ok(Served::Idle);
+            return Ok(Served::Active);
         }
         slot.idle_since = None;
         slot.active = false;
+        if slot.call_at != turn.call_at {
+            self.timers.extend(turn.call_at.map(|at| (at, key)));
+            let before = std::mem::replace(&mut slot.call_at, turn.call_at);
+            before.map(|at| self.timers.remove(&(at, key)));
+        }
         self.watch_port(key);
         Ok(Served::Armed)
     }
@@ -319,14 +207,18 @@ impl Worker {
         }
     }
 
-    /// Takes in events, commands and readable ports; blocks when `timeout` is
-    /// none.
+    /// Takes in events, commands and readable ports; blocks for `timeout`, or for
+    /// as long as it takes.
     fn look(&mut self, timeout: Option<Duration>) -> Result<Flow, PlatformError> {
         let mut buffer = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
         }; 64];
-        let timeout = timeout.map(|_| rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 });
+        // The kernel rounds up to what its clock can tell, never down.
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs().min(3600) as i64,
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
         let found = match epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
             Ok(found) => found,
             Err(rustix::io::Errno::INTR) => 0,
@@ -372,8 +264,8 @@ impl Worker {
             Command::Detach(vif, reply) => {
                 let keys: Vec<Key> =
                     self.queues.keys().filter(|(v, _)| *v == vif).copied().collect();
-                let ports = keys.into_iter().filter_map(|key| self.remove(key)).collect();
-                let _ = reply.send(ports);
+                let ports = keys.into_iter().filter_map(|key| Some((key.1, self.remove(key)?)));
+                let _ = reply.send(ports.collect::<Vec<Detached>>());
             }
             Command::Inspect(vif, reply) => {
                 let queues = self.queues.iter().filter(|((v, _), _)| *v == vif);
@@ -405,7 +297,8 @@ impl Worker {
         self.by_event.insert(tx, key);
         self.by_event.insert(rx, key);
         self.by_token.insert(token, key);
-        self.queues.insert(key, Slot { queue, token, active: false, watched, idle_since: None });
+        let (active, idle_since, call_at) = (false, None, None);
+        self.queues.insert(key, Slot { queue, token, active, watched, idle_since, call_at });
         self.activate(key, false);
         Ok(())
     }
@@ -416,6 +309,7 @@ impl Worker {
         self.by_event.remove(&tx);
         self.by_event.remove(&rx);
         self.by_token.remove(&slot.token);
+        slot.call_at.map(|at| self.timers.remove(&(at, key)));
         self.active.retain(|&k| k != key);
         if let Some(fd) = slot.queue.port_descriptor() {
             let _ = epoll::delete(&self.epoll, fd);
@@ -425,51 +319,17 @@ impl Worker {
 
     fn fail(&mut self, key: Key, error: VifError) {
         if let Some(port) = self.remove(key) {
-            self.tell(Notice::Failed { vif: key.0, error, port });
-        }
-    }
-
-    fn tell(&self, notice: Notice) {
-        if self.notices.send(notice).is_ok() {
-            ring(self.bell.as_fd());
+            self.teller.tell(Notice::Failed { vif: key.0, error, port });
         }
     }
 }
 
 enum Served {
-    Moved,
-    Idle,
+    Active,
     Armed,
 }
 
 fn add(epoll: &OwnedFd, fd: BorrowedFd<'_>, token: u64) -> Result<(), PlatformError> {
     epoll::add(epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
         .map_err(|e| os("epoll_ctl", e))
-}
-
-/// A new eventfd that does not block.
-///
-/// # Errors
-///
-/// The system has no descriptor left.
-pub(crate) fn eventfd() -> Result<OwnedFd, PlatformError> {
-    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(|e| os("eventfd", e))
-}
-
-pub(crate) fn ring(bell: BorrowedFd<'_>) {
-    // A full counter is as good as a rung bell.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
-}
-
-pub(crate) fn drain(bell: BorrowedFd<'_>) {
-    let _ = rustix::io::read(bell, &mut [0u8; 8]);
-}
-
-pub(crate) fn os(call: &str, e: rustix::io::Errno) -> PlatformError {
-    PlatformError::Os {
-        call: call.into(),
-        reason: e.to_string(),
-        remedy: "raise the limit of open files (ulimit -n)",
-    }
 }

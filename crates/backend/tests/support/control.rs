@@ -23,6 +23,8 @@ pub struct Setup {
     pub run_folder: PathBuf,
     pub domain: DomId,
     pub mode: WaitMode,
+    pub workers: usize,
+    pub queues: u32,
     pub hotplug: bool,
     pub ports: Arc<Ports>,
 }
@@ -54,6 +56,8 @@ impl Control {
                     let open: OpenPort = Box::new(move |request| Ok(ports.open(request)));
                     let config = BackendConfig {
                         mode: setup.mode,
+                        workers: setup.workers,
+                        queues: setup.queues,
                         run_folder: setup.run_folder.clone(),
                         hotplug: setup.hotplug,
                     };

@@ -204,6 +204,16 @@ impl Port for TestPort {
         Ok(())
     }
 
+    fn max_queues(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        self.behind.look().handles += 1;
+        let (behind, name) = (Arc::clone(&self.behind), self.name.clone());
+        Ok(Box::new(Self { behind, name, counters: Counters::default() }))
+    }
+
     fn interface(&self) -> Option<u32> {
         Some(interface(self.behind.vif))
     }

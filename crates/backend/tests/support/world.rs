@@ -46,8 +46,19 @@ impl World {
         }
         let ports = Arc::new(Ports::default());
         let run_folder = folders[1].path().to_owned();
-        let setup =
-            Setup { dir, run_folder, domain: backend, mode, hotplug, ports: Arc::clone(&ports) };
+        // One worker, which takes all queues with it when it is made to die.
+        let (workers, queues) = (1, 4);
+        let ports_too = Arc::clone(&ports);
+        let setup = Setup {
+            dir,
+            run_folder,
+            domain: backend,
+            mode,
+            workers,
+            queues,
+            hotplug,
+            ports: ports_too,
+        };
         let toolstack = Toolstack::new(&tools, backend);
         let mut world = Self {
             honest: None,

@@ -207,14 +207,23 @@ fn extras_that_no_rule_explains() {
 }
 
 #[test]
-fn multicast_changes_that_were_not_offered() {
+fn multicast_changes_without_end_and_of_no_group() {
     let mut attack = Attack::new();
-    for extra in [Extra::McastAdd([1; 6]), Extra::McastDel([0xff; 6])] {
+    let mut change = |extra: Extra| {
         let slots = [slot(NOWHERE, 0xffff, 0xffff, 9, EXTRA), extra.to_tx_words(false)];
         let answers = attack.guest.transmit(&mut attack.rings, &slots);
-        assert_eq!(answers, [TxResponse { id: 9, status: status::ERROR }, TxResponse::NULL]);
-        attack.guest.is_served(&mut attack.rings);
+        assert_eq!((answers.len(), answers[0].id, answers[1]), (2, 9, TxResponse::NULL));
+        answers[0].status
+    };
+    assert_eq!(change(Extra::McastDel([0xff; 6])), status::OKAY);
+    assert_eq!(change(Extra::McastAdd([2, 0, 0, 0, 0, 1])), status::ERROR);
+    for n in 0..100 {
+        let listed = if n < 64 { status::OKAY } else { status::ERROR };
+        assert_eq!(change(Extra::McastAdd([1, 0, 0x5e, 0, 0, n])), listed, "address {n}");
     }
+    assert_eq!(change(Extra::McastDel([1, 0, 0x5e, 0, 0, 3])), status::OKAY);
+    assert_eq!(change(Extra::McastAdd([1, 0, 0x5e, 0, 0, 99])), status::OKAY);
+    attack.guest.is_served(&mut attack.rings);
     attack.world.stands();
 }
 

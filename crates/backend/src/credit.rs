@@ -1,0 +1,192 @@
+//! The limit of what a guest may send: so many bytes in so many microseconds.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What may always be saved up, in bytes: the largest packet and more, or a
+/// large one would never go (Linux's netback allows as much).
+const BURST_MIN: u64 = 131_072;
+
+/// A limit as the toolstack writes it, `BYTES,MICROSECONDS`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rate {
+    bytes: u64,
+    period: Duration,
+}
+
+impl Rate {
+    /// Reads the node's text; `Ok(None)` where it sets no limit.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Option<Self>, &'static str> {
+        const EXPECTED: &str = "BYTES,MICROSECONDS as whole numbers, such as 1250000,50000";
+        let (bytes, micros) = text.trim().split_once(',').ok_or(EXPECTED)?;
+        let number = |text: &str| text.trim().parse::<u64>().map_err(|_| EXPECTED);
+        let (bytes, micros) = (number(bytes)?, number(micros)?);
+        match (bytes, micros) {
+            // As Linux reads them: no limit.
+            (_, 0) | (u64::MAX, _) => Ok(None),
+            (0, _) => Err("more than 0 bytes, or nobody could send anything"),
+            (bytes, micros) => Ok(Some(Self { bytes, period: Duration::from_micros(micros) })),
+        }
+    }
+}
+
+/// What is left of a limit, shared by the queues of a vif.
+#[derive(Debug, Default)]
+pub(crate) struct Credit {
+    /// Whether there is a limit: most vifs have none, and pay no lock for it.
+    limited: AtomicBool,
+    account: Mutex<Option<Account>>,
+}
+
+#[derive(Debug)]
+struct Account {
+    rate: Rate,
+    left: u64,
+    /// When the current period began.
+    since: Instant,
+}
+
+impl Credit {
+    /// Sets a limit from `now` on, with a full period's worth, or none. One that
+    /// stays as it is keeps what is left.
+    pub fn set(&self, rate: Option<Rate>, now: Instant) {
+        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        if account.as_ref().map(|account| account.rate) != rate {
+            *account = rate.map(|rate| Account { rate, left: rate.bytes, since: now });
+        }
+        self.limited.store(rate.is_some(), Relaxed);
+    }
+
+    /// Whether there is a limit.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.limited.load(Relaxed)
+    }
+
+    /// Takes `bytes` off.
+    ///
+    /// # Errors
+    ///
+    /// They are not there: when there will be more.
+    pub fn take(&self, bytes: u64, now: Instant) -> Result<(), Instant> {
+        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        account.as_mut().map_or(Ok(()), |account| account.take(bytes, now))
+    }
+}
+
+impl Account {
+    fn take(&mut self, bytes: u64, now: Instant) -> Result<(), Instant> {
+        let most = self.rate.bytes.max(BURST_MIN);
+        let passed = now.saturating_duration_since(self.since);
+        let periods = passed.as_nanos() / self.rate.period.as_nanos();
+        if periods > 0 {
+            let earned = (u128::from(self.rate.bytes) * periods).min(u128::from(most)) as u64;
+            self.left = (self.left + earned).min(most);
+            // Periods follow each other without a gap, however late we look:
+            // the mean comes out right.
+            let begun = self.rate.period.as_nanos() * periods;
+            self.since += Duration::from_nanos(begun.min(u128::from(u64::MAX)) as u64);
+        }
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(self.since + self.rate.period),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(text: &str) -> Rate {
+        Rate::parse(text).unwrap().unwrap()
+    }
+
+    fn credit(text: &str, now: Instant) -> Credit {
+        let credit = Credit::default();
+        credit.set(Some(rate(text)), now);
+        assert!(credit.is_limited());
+        credit
+    }
+
+    #[test]
+    fn the_node_is_read_as_linux_reads_it() {
+        let period = Duration::from_millis(50);
+        assert_eq!(rate(" 1250000,50000\n"), Rate { bytes: 1_250_000, period });
+        assert_eq!(Rate::parse("18446744073709551615,50000"), Ok(None));
+        assert_eq!(Rate::parse("1000,0"), Ok(None));
+        for bad in ["", "5", "a,b", "1,2,3", "-1,5", "0,1000"] {
+            assert!(Rate::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    /// Sends frames of `size` bytes as fast as they go, looking every `step`.
+    fn sent(text: &str, size: u64, step: Duration, over: Duration) -> u64 {
+        let begin = Instant::now();
+        let credit = credit(text, begin);
+        let (mut now, mut sent) = (begin, 0);
+        while now < begin + over {
+            while credit.take(size, now).is_ok() {
+                sent += size;
+            }
+            now += step;
+        }
+        sent
+    }
+
+    #[test]
+    fn the_mean_is_right_however_late_one_looks() {
+        for (text, mbits) in [("62500,50000", 10), ("625000,50000", 100), ("6250000,50000", 1000)] {
+            for step in [1, 7, 49, 51] {
+                let seconds = 10;
+                let step = Duration::from_millis(step);
+                let bits = 8 * sent(text, 1514, step, Duration::from_secs(seconds));
+                let wanted = mbits * 1_000_000 * seconds;
+                let off = bits.abs_diff(wanted) as f64 / wanted as f64;
+                assert!(off < 0.02, "{text} every {step:?}: {bits} bits, wanted {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_packet_larger_than_a_period_goes_in_the_end() {
+        let begin = Instant::now();
+        let credit = credit("1000,1000", begin);
+        let more = credit.take(65_535, begin).unwrap_err();
+        assert_eq!(more, begin + Duration::from_millis(1));
+        assert!(credit.take(65_535, begin + Duration::from_millis(64)).is_err());
+        assert_eq!(credit.take(65_535, begin + Duration::from_millis(66)), Ok(()));
+    }
+
+    #[test]
+    fn an_idle_guest_saves_up_one_burst_and_no_more() {
+        let begin = Instant::now();
+        let credit = credit("1000,1000", begin);
+        let later = begin + Duration::from_secs(3600);
+        assert_eq!(credit.take(131_072, later), Ok(()));
+        assert!(credit.take(1, later).is_err());
+        let large = self::credit("1000000,1000", begin);
+        assert_eq!(large.take(1_000_000, later), Ok(()));
+        assert!(large.take(1, later).is_err());
+    }
+
+    #[test]
+    fn a_limit_comes_and_goes() {
+        let begin = Instant::now();
+        let credit = credit("1000,1000", begin);
+        assert_eq!(credit.take(1000, begin), Ok(()));
+        credit.set(Some(rate("1000,1000")), begin);
+        assert!(credit.take(1, begin).is_err());
+        credit.set(None, begin);
+        assert!(!credit.is_limited());
+        assert_eq!(credit.take(u64::MAX, begin), Ok(()));
+    }
+}

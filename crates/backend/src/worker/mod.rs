@@ -1,0 +1,228 @@
+//! Workers: threads that own queues, each with one set of event channels.
+//!
+//! A queue belongs to one worker for as long as it is connected, so nothing that
+//! it holds is ever locked; the queues of one vif may belong to several.
+
+mod serve;
+mod wake;
+
+use crate::VifError;
+use crate::queue::{QueueSpec, VifId};
+use grantway_hypervisor::{Error as PlatformError, Platform};
+use grantway_ports::{Port, PortReport};
+use rustix::fd::{AsFd, OwnedFd};
+use serve::Worker;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+pub(crate) use wake::{drain, eventfd, ring};
+
+/// How a worker waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitMode {
+    /// Never sleeps.
+    Busy,
+    /// Looks for this long, then sleeps.
+    Adaptive(Duration),
+    /// Sleeps as soon as there is nothing to do.
+    Interrupt,
+}
+
+impl WaitMode {
+    /// Adaptive with a budget of 50 us, about the cost of one blocked wake-up;
+    /// interrupt where only one processor is online, since spinning there only
+    /// keeps the peer from running.
+    #[must_use]
+    pub fn fitting() -> Self {
+        match std::thread::available_parallelism() {
+            Ok(n) if n.get() > 1 => Self::Adaptive(Duration::from_micros(50)),
+            _ => Self::Interrupt,
+        }
+    }
+
+    fn budget(self) -> Option<Duration> {
+        match self {
+            Self::Busy => None,
+            Self::Adaptive(budget) => Some(budget),
+            Self::Interrupt => Some(Duration::ZERO),
+        }
+    }
+}
+
+/// How an attach went: where it failed, the port comes back.
+type Attached = Result<(), (VifError, Box<dyn Port>)>;
+
+/// What a worker is told.
+enum Command {
+    Attach(Box<QueueSpec>, Sender<Attached>),
+    Detach(VifId, Sender<Vec<Detached>>),
+    Inspect(VifId, Sender<Vec<PortReport>>),
+    Stop,
+}
+
+/// A queue's number, and the port that was behind it.
+type Detached = (u16, Box<dyn Port>);
+
+/// What a worker tells.
+pub(crate) enum Notice {
+    /// A queue failed and is out of service; the vif is to be disabled.
+    Failed {
+        /// Which vif.
+        vif: VifId,
+        /// Why.
+        error: VifError,
+        /// The port that was behind the queue.
+        port: Box<dyn Port>,
+    },
+    /// The platform is gone, and the worker with it.
+    Gone(PlatformError),
+}
+
+/// How workers tell: a notice, and a ring of the bell (an eventfd) for each.
+#[derive(Clone)]
+pub(crate) struct Teller {
+    pub notices: Sender<Notice>,
+    pub bell: Arc<OwnedFd>,
+}
+
+impl Teller {
+    fn tell(&self, notice: Notice) {
+        if self.notices.send(notice).is_ok() {
+            ring(self.bell.as_fd());
+        }
+    }
+}
+
+/// All workers of a backend.
+pub(crate) struct Workers {
+    all: Vec<Handle>,
+}
+
+impl Workers {
+    /// Starts `count` of them, at least one.
+    ///
+    /// # Errors
+    ///
+    /// The platform or the system would not give what a worker needs.
+    pub fn start(
+        count: usize,
+        platform: &Arc<dyn Platform>,
+        mode: WaitMode,
+        teller: &Teller,
+    ) -> Result<Self, PlatformError> {
+        let one = || Handle::start(Arc::clone(platform), mode, teller.clone());
+        Ok(Self { all: (0..count.max(1)).map(|_| one()).collect::<Result<_, _>>()? })
+    }
+
+    /// Puts a queue into service, with the worker that has the fewest.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not be, and its port back where there still is one.
+    pub fn attach(&self, spec: QueueSpec) -> Result<(), (VifError, Option<Box<dyn Port>>)> {
+        match self.all.iter().min_by_key(|worker| worker.load()) {
+            Some(worker) => worker.attach(spec),
+            None => Err((VifError::WorkerGone, Some(spec.port))),
+        }
+    }
+
+    /// Takes all queues of a vif out of service and gives their ports back, in
+    /// the order of the queues. What the guest had published and was not yet
+    /// taken stays on the rings.
+    pub fn detach(&self, vif: VifId) -> Vec<Box<dyn Port>> {
+        let mut found: Vec<Detached> = self.all.iter().flat_map(|w| w.detach(vif)).collect();
+        found.sort_by_key(|&(number, _)| number);
+        found.into_iter().map(|(_, port)| port).collect()
+    }
+
+    /// What the ports behind a vif's queues have passed so far.
+    pub fn inspect(&self, vif: VifId) -> Vec<PortReport> {
+        self.all.iter().flat_map(|worker| worker.inspect(vif)).collect()
+    }
+}
+
+/// The control thread's end of one worker.
+struct Handle {
+    commands: Sender<Command>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    /// How many queues of each vif it was given.
+    queues: RefCell<BTreeMap<VifId, usize>>,
+}
+
+impl Handle {
+    fn start(
+        platform: Arc<dyn Platform>,
+        mode: WaitMode,
+        teller: Teller,
+    ) -> Result<Self, PlatformError> {
+        let (commands, inbox) = channel();
+        let wake = Arc::new(eventfd()?);
+        let mut worker = Worker::new(platform, mode, Arc::clone(&wake), inbox, teller)?;
+        let thread = std::thread::Builder::new()
+            .name("worker".into())
+            .spawn(move || worker.run())
+            .map_err(|e| PlatformError::Os {
+                call: "start a worker thread".into(),
+                reason: e.to_string(),
+                remedy: "raise the limit of threads (ulimit -u)",
+            })?;
+        Ok(Self { commands, wake, thread: Some(thread), queues: RefCell::default() })
+    }
+
+    fn load(&self) -> usize {
+        self.queues.borrow().values().sum()
+    }
+
+    fn send(&self, command: Command) -> Result<(), VifError> {
+        self.commands.send(command).map_err(|_| VifError::WorkerGone)?;
+        ring(self.wake.as_fd());
+        Ok(())
+    }
+
+    fn attach(&self, spec: QueueSpec) -> Result<(), (VifError, Option<Box<dyn Port>>)> {
+        let vif = spec.vif;
+        let (reply, answer) = channel();
+        self.send(Command::Attach(Box::new(spec), reply)).map_err(|e| (e, None))?;
+        match answer.recv() {
+            Ok(Ok(())) => {
+                *self.queues.borrow_mut().entry(vif).or_default() += 1;
+                Ok(())
+            }
+            Ok(Err((error, port))) => Err((error, Some(port))),
+            Err(_) => Err((VifError::WorkerGone, None)),
+        }
+    }
+
+    fn detach(&self, vif: VifId) -> Vec<Detached> {
+        if self.queues.borrow_mut().remove(&vif).is_none() {
+            return Vec::new();
+        }
+        self.ask(|reply| Command::Detach(vif, reply)).unwrap_or_default()
+    }
+
+    fn inspect(&self, vif: VifId) -> Vec<PortReport> {
+        if !self.queues.borrow().contains_key(&vif) {
+            return Vec::new();
+        }
+        self.ask(|reply| Command::Inspect(vif, reply)).unwrap_or_default()
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
+        let (reply, answer) = channel();
+        self.send(question(reply)).ok()?;
+        answer.recv().ok()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let _ = self.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
