@@ -7,6 +7,7 @@ use crate::queue::VifId;
 use crate::stats::VifStatsSnapshot;
 use crate::succession::Journals;
 use crate::vif::{Surroundings, Vif, take_down, write_error};
+use crate::waiting::Patience;
 use crate::worker::{Notice, Teller, WaitMode, Workers, drain, eventfd, ring};
 use grantway_hypervisor::{DomId, Error as PlatformError, Platform, Store};
 use grantway_ports::{Port, PortError, PortReport};
@@ -48,6 +49,8 @@ pub struct BackendConfig {
     pub workers: usize,
     /// Most queues that a vif may have, 1 to [`MAX_QUEUES`](crate::MAX_QUEUES).
     pub queues: u32,
+    /// What is borne of guests that post no pages.
+    pub patience: Patience,
     /// Where the journals lie, by which a successor takes over.
     pub run_folder: PathBuf,
     /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
@@ -87,6 +90,7 @@ pub struct Backend {
     open_port: OpenPort,
     hotplug: bool,
     queues: u32,
+    patience: Patience,
     journals: Journals,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
@@ -118,6 +122,7 @@ impl Backend {
         let mut backend = Self {
             hotplug: config.hotplug,
             queues: config.queues.clamp(1, MAX_QUEUES),
+            patience: config.patience,
             journals: Journals::new(&config.run_folder, platform.domain()),
             platform,
             store,
@@ -167,6 +172,7 @@ impl Backend {
             journals: &self.journals,
             hotplug: self.hotplug,
             queues: self.queues,
+            patience: self.patience,
         }
     }
 

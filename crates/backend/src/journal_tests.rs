@@ -14,6 +14,7 @@ use crate::receive::Receive;
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::transmit::Transmit;
+use crate::waiting::Patience;
 use grantway_hypervisor::{Error, GrantRef, GrantStatus, Port as EventPort};
 use grantway_netif::rx::RxRequest;
 use grantway_netif::slots::rx::{RxOutcome, parse_rx};
@@ -335,7 +336,7 @@ fn receive_taken_over_after_any_write() {
     let pages = || Pages { granted: granted.clone(), stored: Vec::new() };
     let back = Back::<_, 2>::attach(logged.clone(), START, START).unwrap();
     let journal = Some(Journal::new(logged.clone()));
-    let mut receive = Receive::new(back, 0, true, journal, Vec::new());
+    let mut receive = Receive::new(back, 0, true, Patience::default(), journal, Vec::new());
     let (mut scratch, shared) = (Scratch::new(), Shared::default());
     receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(0..9)), &shared).unwrap();
     let before = logged.memory();
@@ -352,7 +353,8 @@ fn receive_taken_over_after_any_write() {
         let published = RingMemory::<2>::load(&then, Index::RspProd);
         let resume = journal.resume_receive(published).unwrap();
         let back = Back::<_, 2>::attach(then.clone(), resume.consumed, published).unwrap();
-        let mut successor = Receive::new(back, 0, true, Some(journal), resume.owed);
+        let mut successor =
+            Receive::new(back, 0, true, Patience::default(), Some(journal), resume.owed);
         let mut later = pages();
         successor
             .turn(&mut scratch, &mut later, &mut wire(&then, frames(21..40)), &shared)

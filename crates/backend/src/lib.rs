@@ -15,6 +15,7 @@
 
 mod backend;
 mod credit;
+mod delivery;
 mod error;
 mod journal;
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod succession;
 mod transmit;
 mod vif;
 mod voice;
+mod waiting;
 mod worker;
 
 pub use backend::{Backend, BackendConfig, OpenPort, PortRequest, VifReport};
@@ -39,4 +41,5 @@ pub use journal::Tampered;
 pub use negotiate::MAX_QUEUES;
 pub use queue::VifId;
 pub use stats::{VifStats, VifStatsSnapshot};
+pub use waiting::Patience;
 pub use worker::WaitMode;

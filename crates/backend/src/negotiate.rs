@@ -51,6 +51,8 @@ pub(crate) struct FrontendKeys {
     pub queues: Vec<QueueRefs>,
     /// Frames over several pages.
     pub scatter_gather: bool,
+    /// Whether it signals that it posted pages.
+    pub rx_notify: bool,
     /// Whether it wants multicast frames only to addresses that it lists.
     pub multicast: bool,
     /// What unfinished frames it takes.
@@ -92,7 +94,8 @@ impl FrontendKeys {
             tso6: scatter_gather && flag(store, frontend, keys::FEATURE_GSO_TCPV6)?,
         };
         let multicast = flag(store, frontend, keys::REQUEST_MULTICAST_CONTROL)?;
-        Ok(Self { queues, scatter_gather, multicast, offloads })
+        let rx_notify = flag(store, frontend, keys::FEATURE_RX_NOTIFY)?;
+        Ok(Self { queues, scatter_gather, rx_notify, multicast, offloads })
     }
 }
 

@@ -9,6 +9,7 @@ use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::transmit::Transmit;
+use crate::waiting::Patience;
 use grantway_hypervisor::{
     Access, DomId, EventChannels, GrantRef, Mapper, Platform, Port as EventPort,
 };
@@ -57,6 +58,8 @@ pub(crate) struct QueueSpec {
     pub refs: QueueRefs,
     /// Whether the frontend takes frames over several pages (`feature-sg`).
     pub scatter_gather: bool,
+    /// What is borne of a guest that posts no pages.
+    pub patience: Patience,
     /// How buffers cross.
     pub policy: Box<dyn Policy>,
     /// A page that outlives this process, where the platform has such.
@@ -180,8 +183,8 @@ impl Queue {
             transmit.answer_owed(&resume.owed)?;
         }
         let carried = rx.map(|resume| resume.owed).unwrap_or_default();
-        let sg = spec.scatter_gather;
-        Ok((transmit, Receive::new(rx_ring, spec.number, sg, journal(), carried)))
+        let (number, sg, patience) = (spec.number, spec.scatter_gather, spec.patience);
+        Ok((transmit, Receive::new(rx_ring, number, sg, patience, journal(), carried)))
     }
 
     /// Moves at most a burst each way and signals the guest where it asked.
@@ -202,7 +205,8 @@ impl Queue {
         }
         let packets = out.packets + into.packets;
         VifStats::add(&self.shared.stats.turns, u64::from(packets > 0));
-        Ok(Turn { packets, call_at: out.call_at })
+        let call_at = [out.call_at, into.call_at].into_iter().flatten().min();
+        Ok(Turn { packets, call_at })
     }
 
     fn notify(&self, events: &mut dyn EventChannels, port: EventPort) -> Result<(), VifError> {

@@ -1,42 +1,31 @@
 //! Guest receive: frames from the port into the pages that the guest posted.
 
 use crate::VifError;
+use crate::delivery::{Answer, Delivery, Given};
 use crate::journal::{Journal, JournalMemory};
 use crate::policy::{Piece, Policy};
 use crate::scratch::{BURST, Scratch};
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::transmit::Moved;
+use crate::waiting::{Patience, Waiter, Waiting};
+use arrayvec::ArrayVec;
 use grantway_hypervisor::GrantStatus;
 use grantway_netif::Offload;
 use grantway_netif::rx::{RxRequest, RxResponse};
-use grantway_netif::slots::rx::{RxLayout, RxSlot};
+use grantway_netif::slots::rx::{RxLayout, RxSlot, SLOTS_WRITTEN};
 use grantway_netif::tx::status;
 use grantway_ports::{ETHERNET_HEADER, Port, RECV_BUFFER};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
 use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Slots that a frame may take: its data, and an extra for segmentation and one for
+/// a hash.
+const SLOTS_MAX: usize = SLOTS_WRITTEN + 2;
 
 /// The longest frame that a response's 16-bit lengths can tell of.
 const LONGEST: usize = 65_535;
-
-/// One frame given to the guest in this turn.
-pub(crate) struct Given {
-    len: usize,
-    /// Its responses in the list of the turn: first and one past the last.
-    answers: (usize, usize),
-}
-
-/// One response that is to be pushed: its words, and the piece it depends on.
-pub(crate) struct Answer {
-    words: [u32; 2],
-    piece: Option<usize>,
-}
-
-/// A frame that was read from the port and waits for the guest to post pages.
-struct Held {
-    bytes: Vec<u8>,
-    offload: Offload,
-}
 
 /// The guest's receive ring, seen from the backend. Generic over where ring and
 /// journal lie, so that tests can cut a turn after any write.
@@ -44,13 +33,19 @@ pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
     ring: Back<M, 2>,
     queue: u16,
     scatter_gather: bool,
-    held: Option<Held>,
-    /// Slots that the held frame waits for; 0 when nothing is held.
-    wanted: u32,
+    waiting: Waiting,
     /// Requests that a killed process had consumed and not answered: their
     /// pages are as good as any, and come before what the ring holds.
     carried: VecDeque<RxRequest>,
     journal: Option<Journal<J>>,
+}
+
+/// A frame in the arena.
+#[derive(Clone, Copy)]
+struct Frame {
+    at: usize,
+    len: usize,
+    offload: Offload,
 }
 
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
@@ -58,17 +53,18 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         ring: Back<M, 2>,
         queue: u16,
         scatter_gather: bool,
+        patience: Patience,
         journal: Option<Journal<J>>,
         carried: Vec<RxRequest>,
     ) -> Self {
-        let carried = carried.into();
-        Self { ring, queue, scatter_gather, held: None, wanted: 0, carried, journal }
+        let waiting = Waiting::new(patience, Instant::now());
+        Self { ring, queue, scatter_gather, waiting, carried: carried.into(), journal }
     }
 
     /// Whether frames are to be read from the port: not while one waits for
     /// pages, so that the port's own bounded queue fills instead of ours.
     pub(crate) fn wants_frames(&self) -> bool {
-        self.held.is_none()
+        self.waiting.is_empty()
     }
 
     /// Moves at most a burst from the port to the ring.
@@ -79,59 +75,92 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         port: &mut dyn Port,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
-        let stats = &shared.stats;
-        scratch.pieces.clear();
-        scratch.rx_frames.clear();
-        scratch.rx_responses.clear();
-        scratch.rx_taken.clear();
-        let mut taken = 0;
-        let mut posted = None;
-        let mut at = 0;
+        let Scratch { arena, delivery, .. } = scratch;
+        delivery.clear();
+        self.look_at_the_time(port, shared)?;
+        let (mut taken, mut at) = (0, 0);
         while taken < BURST && at <= Scratch::FILL {
-            let Some((len, offload)) = self.next_frame(&mut scratch.arena[at..], port)? else {
-                break;
-            };
+            let Some((len, offload)) = self.next_frame(&mut arena[at..], port)? else { break };
             taken += 1;
-            if !self.fits(len, stats) {
-                continue;
+            if self.accept(Frame { at, len, offload }, arena, delivery, shared)? {
+                at = (at + len).next_multiple_of(64);
             }
-            if !shared.multicast.passes(&scratch.arena[at..at + len]) {
-                VifStats::add(&stats.rx_filtered_multicast, 1);
-                continue;
-            }
-            let layout = RxLayout::new(len, 0, offload, None)
-                .map_err(|_| VifError::Internal("a frame beyond the checked bounds"))?;
-            // At most 17 slots, for 65,535 bytes and one extra.
-            let needed = layout.slots() as u32;
-            let free = match posted {
-                Some(free) if free >= needed => free,
-                _ => self.posted()?,
-            };
-            if free < needed {
-                self.held = Some(Held { bytes: scratch.arena[at..at + len].to_vec(), offload });
-                self.wanted = needed;
-                VifStats::add(&stats.rx_stalls, 1);
-                taken -= 1;
+            if !self.waiting.is_empty() {
                 break;
             }
-            posted = Some(free - needed);
-            self.lay_out(&layout, at, len, scratch)?;
-            at = (at + len).next_multiple_of(64);
         }
-        if scratch.rx_frames.is_empty() {
-            return Ok(Moved { packets: taken, ..Moved::default() });
+        let notify = self.finish(delivery, arena, policy, &shared.stats)?;
+        Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
+    }
+
+    /// Drops what waited too long, and tells the port whether there is a carrier.
+    fn look_at_the_time(&mut self, port: &mut dyn Port, shared: &Shared) -> Result<(), VifError> {
+        if self.waiting.wanted() == 0 {
+            return Ok(());
         }
-        if let Some(journal) = &self.journal {
-            let count = scratch.rx_taken.len() as u32;
-            let first = self.ring.req_cons().wrapping_sub(count);
-            journal.rx_consumed(first, scratch.rx_taken.iter().copied());
+        let posted = self.posted()?;
+        let verdict = self.waiting.judge(posted, Instant::now());
+        VifStats::add(&shared.stats.rx_dropped_drained, verdict.dropped);
+        if let Some(carrier) = verdict.carrier
+            && shared.stalled_queue(!carrier)
+        {
+            port.set_link(carrier)?;
         }
-        policy.store(&mut scratch.pieces, &mut scratch.arena)?;
-        self.answer(scratch, stats)?;
+        Ok(())
+    }
+
+    /// Lays a frame out on posted pages, or lets it wait for some. False where
+    /// its place in the arena is free again.
+    fn accept(
+        &mut self,
+        frame: Frame,
+        arena: &[u8],
+        delivery: &mut Delivery,
+        shared: &Shared,
+    ) -> Result<bool, VifError> {
+        let stats = &shared.stats;
+        let bytes = &arena[frame.at..frame.at + frame.len];
+        if !self.fits(frame.len, stats) {
+            return Ok(false);
+        }
+        if !shared.multicast.passes(bytes) {
+            VifStats::add(&stats.rx_filtered_multicast, 1);
+            return Ok(false);
+        }
+        let layout = RxLayout::new(frame.len, 0, frame.offload, None)
+            .map_err(|_| VifError::Internal("a frame beyond the checked bounds"))?;
+        // At most 17 slots, for 65,535 bytes and one extra.
+        let slots = layout.slots() as u32;
+        if self.posted()? >= slots {
+            self.lay_out(&layout, frame, delivery)?;
+            return Ok(true);
+        }
+        VifStats::add(&stats.rx_stalls, 1);
+        let waiter = Waiter { bytes: bytes.to_vec(), offload: frame.offload, slots };
+        if !self.waiting.push(waiter, Instant::now()) {
+            VifStats::add(&stats.rx_dropped_drained, 1);
+        }
+        Ok(false)
+    }
+
+    /// Stores what was laid out, answers, and publishes; whether the guest asked
+    /// to be signalled.
+    fn finish(
+        &mut self,
+        delivery: &mut Delivery,
+        arena: &mut [u8],
+        policy: &mut dyn Policy,
+        stats: &VifStats,
+    ) -> Result<bool, VifError> {
+        if delivery.frames.is_empty() {
+            return Ok(false);
+        }
+        policy.store(&mut delivery.pieces, arena)?;
+        self.answer(delivery, stats)?;
         if let Some(journal) = &self.journal {
             journal.rx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
         }
-        Ok(Moved { packets: taken, notify: self.ring.publish(), call_at: None })
+        Ok(self.ring.publish())
     }
 
     /// Pages that the guest has posted.
@@ -141,32 +170,19 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(carried + self.ring.available().map_err(|e| self.ring_error(e))?)
     }
 
-    /// The next posted page; those from the ring are noted for the journal.
-    fn next_request(&mut self, scratch: &mut Scratch) -> Result<RxRequest, VifError> {
-        if let Some(request) = self.carried.pop_front() {
-            return Ok(request);
-        }
-        let popped = self.ring.pop().map_err(|e| self.ring_error(e))?;
-        let (_, words) = popped.ok_or(VifError::Internal("a posted page vanished"))?;
-        let request = RxRequest::from_words(words);
-        scratch.rx_taken.push(request);
-        Ok(request)
-    }
-
-    /// The held frame, or the port's next, at the start of `room`.
+    /// A frame that waited, or the port's next, at the start of `room`.
     fn next_frame(
         &mut self,
         room: &mut [u8],
         port: &mut dyn Port,
     ) -> Result<Option<(usize, Offload)>, VifError> {
-        if let Some(held) = self.held.take() {
-            if self.posted()? < self.wanted {
-                self.held = Some(held);
-                return Ok(None);
-            }
-            self.wanted = 0;
-            room[..held.bytes.len()].copy_from_slice(&held.bytes);
-            return Ok(Some((held.bytes.len(), held.offload)));
+        if !self.waiting.is_empty() {
+            let posted = self.posted()?;
+            return Ok(self.waiting.pop(posted, Instant::now()).map(|waiter| {
+                let len = waiter.bytes.len();
+                room[..len].copy_from_slice(&waiter.bytes);
+                (len, waiter.offload)
+            }));
         }
         Ok(port.recv(&mut room[..RECV_BUFFER])?.map(|meta| (meta.len, meta.offload)))
     }
@@ -182,40 +198,61 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         (ETHERNET_HEADER..=longest).contains(&len)
     }
 
-    /// Consumes a request for each slot of the frame and lists what is to be
-    /// stored and answered.
+    /// Consumes a request for each slot of the frame, in the journal too, and
+    /// lists what is to be stored and answered.
     fn lay_out(
         &mut self,
         layout: &RxLayout,
-        at: usize,
-        len: usize,
-        scratch: &mut Scratch,
+        frame: Frame,
+        delivery: &mut Delivery,
     ) -> Result<(), VifError> {
-        let first = scratch.rx_responses.len();
+        let first = delivery.answers.len();
+        let index = self.ring.req_cons();
+        let mut consumed = ArrayVec::<RxRequest, SLOTS_MAX>::new();
         for slot in 0..layout.slots() {
-            let request = self.next_request(scratch)?;
+            let request = self.next_request(&mut consumed)?;
             let piece = match layout.slot(slot) {
                 Some(RxSlot::Data { start, len, .. }) => {
-                    let piece = Piece::new(request.gref, layout.offset(), len, at + start);
-                    scratch.pieces.push(piece);
-                    Some(scratch.pieces.len() - 1)
+                    let piece = Piece::new(request.gref, layout.offset(), len, frame.at + start);
+                    delivery.pieces.push(piece);
+                    Some(delivery.pieces.len() - 1)
                 }
                 _ => None,
             };
             let words = layout.words(slot, request.id);
             let words = words.ok_or(VifError::Internal("a slot beyond the frame"))?;
-            scratch.rx_responses.push(Answer { words, piece });
+            delivery.answers.push(Answer { words, piece });
         }
-        scratch.rx_frames.push(Given { len, answers: (first, scratch.rx_responses.len()) });
+        if let Some(journal) = self.journal.as_ref().filter(|_| !consumed.is_empty()) {
+            journal.rx_consumed(index, consumed.iter().copied());
+        }
+        let answers = (first, delivery.answers.len());
+        delivery.frames.push(Given { len: frame.len, answers });
         Ok(())
     }
 
+    /// The next posted page; those from the ring are noted for the journal.
+    fn next_request(
+        &mut self,
+        consumed: &mut ArrayVec<RxRequest, SLOTS_MAX>,
+    ) -> Result<RxRequest, VifError> {
+        if let Some(request) = self.carried.pop_front() {
+            return Ok(request);
+        }
+        let popped = self.ring.pop().map_err(|e| self.ring_error(e))?;
+        let (_, words) = popped.ok_or(VifError::Internal("a posted page vanished"))?;
+        let request = RxRequest::from_words(words);
+        let noted = consumed.try_push(request);
+        noted.map_err(|_| VifError::Internal("a frame of too many slots"))?;
+        Ok(request)
+    }
+
     /// Answers every consumed request, at its own index.
-    fn answer(&mut self, scratch: &Scratch, stats: &VifStats) -> Result<(), VifError> {
-        for given in &scratch.rx_frames {
-            let answers = &scratch.rx_responses[given.answers.0..given.answers.1];
+    fn answer(&mut self, delivery: &Delivery, stats: &VifStats) -> Result<(), VifError> {
+        for given in &delivery.frames {
+            let answers = &delivery.answers[given.answers.0..given.answers.1];
             let whole = answers.iter().filter_map(|a| a.piece).all(|piece| {
-                scratch.pieces.get(piece).is_some_and(|p| p.status == GrantStatus::OKAY)
+                delivery.pieces.get(piece).is_some_and(|p| p.status == GrantStatus::OKAY)
             });
             for answer in answers {
                 let mut words = answer.words;
@@ -239,12 +276,13 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(())
     }
 
-    /// Asks for a signal when the held frame's pages are posted, or, for a port
-    /// that is always ready, when any page is; true when they are already.
+    /// Asks for a signal when the pages that are waited for are posted, or, for a
+    /// port that is always ready, when any page is; true when they are already.
     pub(crate) fn arm(&mut self, always_ready: bool) -> Result<bool, VifError> {
         // At most a ring of them.
         let carried = self.carried.len() as u32;
-        let wanted = if always_ready { self.wanted.max(1) } else { self.wanted };
+        let wanted = self.waiting.wanted();
+        let wanted = if always_ready { wanted.max(1) } else { wanted };
         match wanted.checked_sub(carried) {
             None | Some(0) => Ok(wanted > 0),
             Some(more) => self.ring.arm_after(more),

@@ -1,8 +1,8 @@
 //! A worker's private memory for one turn: owned copies of slots, the bytes of
 //! a burst, and lists that keep their room from turn to turn.
 
+use crate::delivery::Delivery;
 use crate::policy::Piece;
-use grantway_netif::rx::RxRequest;
 use grantway_ports::RECV_BUFFER;
 use grantway_ring::PAGE_SIZE;
 
@@ -26,12 +26,8 @@ pub(crate) struct Scratch {
     pub pieces: Vec<Piece>,
     /// Packets of this turn's guest transmit.
     pub tx_packets: Vec<crate::transmit::Taken>,
-    /// Frames of this turn's guest receive.
-    pub rx_frames: Vec<crate::receive::Given>,
-    /// Requests that this turn's guest receive took off the ring.
-    pub rx_taken: Vec<RxRequest>,
-    /// Responses of this turn's guest receive, one a consumed request.
-    pub rx_responses: Vec<crate::receive::Answer>,
+    /// What this turn's guest receive gives.
+    pub delivery: Delivery,
 }
 
 impl Scratch {
@@ -41,9 +37,7 @@ impl Scratch {
             tx_slots: Box::new([[0; 3]; RING_SLOTS]),
             pieces: Vec::with_capacity(RING_SLOTS),
             tx_packets: Vec::with_capacity(BURST),
-            rx_frames: Vec::with_capacity(BURST),
-            rx_taken: Vec::with_capacity(RING_SLOTS),
-            rx_responses: Vec::with_capacity(RING_SLOTS),
+            delivery: Delivery::new(),
         }
     }
 

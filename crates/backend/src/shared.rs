@@ -3,6 +3,7 @@
 use crate::credit::Credit;
 use crate::multicast::MulticastFilter;
 use crate::stats::VifStats;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// What the queues of one vif share, whichever workers they belong to.
 #[derive(Default)]
@@ -13,4 +14,22 @@ pub(crate) struct Shared {
     pub credit: Credit,
     /// Which multicast frames the guest wants.
     pub multicast: MulticastFilter,
+    /// Queues whose guest has posted nothing for much too long.
+    stalled: AtomicU32,
+}
+
+impl Shared {
+    /// Nothing is stalled: a connection begins.
+    pub fn begin(&self) {
+        self.stalled.store(0, Relaxed);
+    }
+
+    /// A queue stalled, or no longer is; whether the vif's carrier changes by it:
+    /// it is there while no queue is stalled.
+    pub fn stalled_queue(&self, stalled: bool) -> bool {
+        match stalled {
+            true => self.stalled.fetch_add(1, Relaxed) == 0,
+            false => self.stalled.fetch_sub(1, Relaxed) == 1,
+        }
+    }
 }

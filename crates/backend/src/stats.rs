@@ -72,6 +72,8 @@ stats! {
     rx_dropped_too_large,
     /// Frames for the guest dropped: shorter than an Ethernet header.
     rx_dropped_too_short,
+    /// Frames for the guest dropped: it posted no pages for too long.
+    rx_dropped_drained,
     /// Multicast frames for the guest that it had not listed.
     rx_filtered_multicast,
     /// Times the guest had too few pages posted for the next frame.

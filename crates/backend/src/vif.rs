@@ -9,6 +9,7 @@ use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::succession::{Journals, Left};
 use crate::voice::Voice;
+use crate::waiting::Patience;
 use crate::worker::Workers;
 use crate::{OpenPort, PortRequest, VifError};
 use grantway_hypervisor::{Error as PlatformError, Platform, Store, StoreErrno, transaction};
@@ -36,6 +37,8 @@ pub(crate) struct Surroundings<'a> {
     pub hotplug: bool,
     /// Most queues that a vif may have.
     pub queues: u32,
+    /// What is borne of a guest that posts no pages.
+    pub patience: Patience,
 }
 
 /// A vif under this backend.
@@ -285,6 +288,7 @@ impl Vif {
 
     fn connect(&mut self, resume: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         let keys = FrontendKeys::read(around.store, &self.frontend, self.queues)?;
+        self.shared.begin();
         self.shared.multicast.set_wanted(keys.multicast);
         self.look_at_rate(around)?;
         let pages = around.journals.pages(self.id);
@@ -302,6 +306,10 @@ impl Vif {
                 number,
                 refs,
                 scatter_gather: keys.scatter_gather,
+                patience: match keys.rx_notify {
+                    true => around.patience,
+                    false => around.patience.without_notify(),
+                },
                 journal: pages.get(usize::from(number)).cloned(),
                 resume,
                 policy: Box::new(Copy::new(Arc::clone(around.platform), self.id.domain)),

@@ -7,7 +7,7 @@ use crate::error::CommandError;
 use crate::output;
 use crate::place::Place;
 use crate::wait::{Ending, Signals, readable};
-use grantway_backend::{Backend, BackendConfig, OpenPort, PortRequest, WaitMode};
+use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, PortRequest, WaitMode};
 use grantway_embedded::Role;
 use grantway_hypervisor::Platform;
 use grantway_ports::{Port, PortError, PortSpec, Tap, TapConfig, TapError, TapOffloads};
@@ -45,6 +45,10 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         mode: wait_mode(args.mode),
         workers: args.workers.map_or_else(fitting_workers, usize::from),
         queues: args.queues.into(),
+        patience: Patience {
+            drain: Duration::from_millis(args.drain_timeout),
+            stall: Some(Duration::from_millis(args.stall_timeout)),
+        },
         run_folder: place.run_folder.clone(),
         hotplug: place.is_xen(),
     };

@@ -211,6 +211,12 @@ pub struct BackendArgs {
     /// second processor where missing, at most 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub workers: Option<u8>,
+    /// How long a frame waits for a guest that posts no pages before it is dropped.
+    #[arg(long, value_name = "MS", default_value_t = 10_000, hide_short_help = true)]
+    pub drain_timeout: u64,
+    /// After how long the carrier of such a guest's interface goes.
+    #[arg(long, value_name = "MS", default_value_t = 60_000, hide_short_help = true)]
+    pub stall_timeout: u64,
     /// Run on this processor only.
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,

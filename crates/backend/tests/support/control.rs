@@ -4,7 +4,7 @@
 use super::log::{Collector, Log};
 use super::port::Ports;
 use super::{PROMPT, eventually};
-use grantway_backend::{Backend, BackendConfig, OpenPort, VifId, VifReport, WaitMode};
+use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, VifId, VifReport, WaitMode};
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
@@ -25,6 +25,7 @@ pub struct Setup {
     pub mode: WaitMode,
     pub workers: usize,
     pub queues: u32,
+    pub patience: Patience,
     pub hotplug: bool,
     pub ports: Arc<Ports>,
 }
@@ -58,6 +59,7 @@ impl Control {
                         mode: setup.mode,
                         workers: setup.workers,
                         queues: setup.queues,
+                        patience: setup.patience,
                         run_folder: setup.run_folder.clone(),
                         hotplug: setup.hotplug,
                     };

@@ -6,7 +6,7 @@ use super::hostile::Hostile;
 use super::port::{Behind, Inner, Ports};
 use super::toolstack::Toolstack;
 use super::{eventually, panics};
-use grantway_backend::{VifId, WaitMode};
+use grantway_backend::{Patience, VifId, WaitMode};
 use grantway_embedded::{Domain, DomainTable, Host, HostGuard, Role};
 use grantway_hypervisor::DomId;
 use std::path::PathBuf;
@@ -56,6 +56,7 @@ impl World {
             mode,
             workers,
             queues,
+            patience: Patience::default(),
             hotplug,
             ports: ports_too,
         };

@@ -1,0 +1,245 @@
+//! Frames that wait for a guest to post pages, and for how long (XSA-392): bounded
+//! in bytes, dropped once the first of them is too old, and the vif's carrier taken
+//! away where the guest goes on posting nothing.
+
+use grantway_netif::Offload;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Bytes that may wait for one queue: four of the largest frames.
+pub(crate) const WAITING_MAX: usize = 256 * 1024;
+
+/// How long a frame may wait where the guest does not signal that it posted pages
+/// (no `feature-rx-notify`), as in Linux's netback.
+const WITHOUT_NOTIFY: Duration = Duration::from_millis(30);
+
+/// How much is borne of a guest that posts no pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// How long a frame waits before it is dropped, and all that come after it.
+    pub drain: Duration,
+    /// After how long the vif's carrier goes; none where the guest does not
+    /// signal that it posted pages, for then nobody could tell that it is back.
+    pub stall: Option<Duration>,
+}
+
+impl Default for Patience {
+    /// That of Linux's netback: 10 s and 60 s.
+    fn default() -> Self {
+        Self { drain: Duration::from_secs(10), stall: Some(Duration::from_secs(60)) }
+    }
+}
+
+impl Patience {
+    /// With a guest that does not signal that it posted pages.
+    pub(crate) fn without_notify(self) -> Self {
+        Self { drain: self.drain.min(WITHOUT_NOTIFY), stall: None }
+    }
+}
+
+/// A frame in private memory.
+pub(crate) struct Waiter {
+    pub bytes: Vec<u8>,
+    pub offload: Offload,
+    /// Pages that it needs.
+    pub slots: u32,
+}
+
+/// How the guest behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    /// It posts pages.
+    Posting,
+    /// It has not for too long: frames for it are dropped.
+    Draining,
+    /// It has not for much too long: there is no carrier either.
+    Stalled,
+}
+
+/// The frames of one queue that wait.
+pub(crate) struct Waiting {
+    frames: VecDeque<Waiter>,
+    bytes: usize,
+    patience: Patience,
+    mood: Mood,
+    /// Pages that the first frame needs, or needed when it was dropped; 0 where
+    /// none waits and the guest posts.
+    wanted: u32,
+    /// Since when.
+    since: Instant,
+}
+
+/// What became of the frames that waited.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// Frames dropped.
+    pub dropped: u64,
+    /// Whether the carrier comes or goes.
+    pub carrier: Option<bool>,
+}
+
+impl Waiting {
+    pub fn new(patience: Patience, now: Instant) -> Self {
+        let (frames, bytes, mood, wanted) = (VecDeque::new(), 0, Mood::Posting, 0);
+        Self { frames, bytes, patience, mood, wanted, since: now }
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Pages that must be posted before anything goes on; 0 where nothing waits
+    /// for any.
+    pub fn wanted(&self) -> u32 {
+        self.wanted
+    }
+
+    /// Whether frames are dropped because nobody takes them.
+    pub fn is_draining(&self) -> bool {
+        self.mood != Mood::Posting
+    }
+
+    /// Lets a frame wait behind the others; false where it is one too many, and is
+    /// dropped.
+    pub fn push(&mut self, frame: Waiter, now: Instant) -> bool {
+        if self.is_draining() || self.bytes + frame.bytes.len() > WAITING_MAX {
+            return false;
+        }
+        if self.frames.is_empty() {
+            self.since = now;
+            self.wanted = frame.slots;
+        }
+        self.bytes += frame.bytes.len();
+        self.frames.push_back(frame);
+        true
+    }
+
+    /// The first frame, where this many pages are posted: enough for it. The time
+    /// of the next begins now.
+    pub fn pop(&mut self, posted: u32, now: Instant) -> Option<Waiter> {
+        if self.frames.front()?.slots > posted {
+            return None;
+        }
+        let frame = self.frames.pop_front()?;
+        self.bytes -= frame.bytes.len();
+        self.since = now;
+        self.wanted = self.frames.front().map_or(0, |frame| frame.slots);
+        Some(frame)
+    }
+
+    /// Looks at the time, and at how many pages are posted.
+    pub fn judge(&mut self, posted: u32, now: Instant) -> Verdict {
+        let mut verdict = Verdict::default();
+        if self.wanted == 0 {
+            return verdict;
+        }
+        if posted >= self.wanted {
+            if self.mood == Mood::Stalled {
+                verdict.carrier = Some(true);
+            }
+            if self.is_draining() {
+                self.mood = Mood::Posting;
+                self.wanted = 0;
+            }
+            return verdict;
+        }
+        let waited = now.saturating_duration_since(self.since);
+        if self.mood == Mood::Posting && waited >= self.patience.drain {
+            verdict.dropped = self.frames.len() as u64;
+            self.frames.clear();
+            self.bytes = 0;
+            self.mood = Mood::Draining;
+        }
+        let stall = self.patience.stall.map(|stall| stall.max(self.patience.drain));
+        if self.mood == Mood::Draining && stall.is_some_and(|stall| waited >= stall) {
+            verdict.carrier = Some(false);
+            self.mood = Mood::Stalled;
+        }
+        verdict
+    }
+
+    /// When to look again, where nobody may signal before.
+    pub fn call_at(&self) -> Option<Instant> {
+        match self.mood {
+            _ if self.wanted == 0 => None,
+            Mood::Posting => Some(self.since + self.patience.drain),
+            Mood::Draining => Some(self.since + self.patience.stall?.max(self.patience.drain)),
+            Mood::Stalled => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRAIN: Duration = Duration::from_secs(10);
+    const STALL: Duration = Duration::from_secs(60);
+    const MS: Duration = Duration::from_millis(1);
+
+    fn waiter(len: usize, slots: u32) -> Waiter {
+        Waiter { bytes: vec![0; len], offload: Offload::default(), slots }
+    }
+
+    #[test]
+    fn a_guest_that_posts_in_time_gets_every_frame_in_order() {
+        let begin = Instant::now();
+        let mut waiting = Waiting::new(Patience::default(), begin);
+        assert_eq!((waiting.wanted(), waiting.call_at()), (0, None));
+        assert!(waiting.push(waiter(5000, 2), begin) && waiting.push(waiter(60, 1), begin + MS));
+        assert_eq!((waiting.wanted(), waiting.call_at()), (2, Some(begin + DRAIN)));
+        assert!(waiting.pop(1, begin).is_none());
+        assert_eq!(waiting.judge(1, begin + DRAIN - MS), Verdict::default());
+        assert_eq!(waiting.pop(2, begin + DRAIN).unwrap().bytes.len(), 5000);
+        // The next has its own time.
+        assert_eq!((waiting.wanted(), waiting.call_at()), (1, Some(begin + 2 * DRAIN)));
+        assert_eq!(waiting.pop(1, begin + DRAIN).unwrap().bytes.len(), 60);
+        assert!(waiting.is_empty() && waiting.wanted() == 0 && waiting.call_at().is_none());
+    }
+
+    #[test]
+    fn one_that_posts_nothing_is_drained_stalled_and_taken_back() {
+        let begin = Instant::now();
+        let mut waiting = Waiting::new(Patience::default(), begin);
+        for _ in 0..3 {
+            assert!(waiting.push(waiter(9000, 3), begin));
+        }
+        let drained = waiting.judge(2, begin + DRAIN);
+        assert_eq!(drained, Verdict { dropped: 3, carrier: None });
+        assert!(waiting.is_draining() && !waiting.push(waiter(60, 1), begin + DRAIN));
+        assert_eq!(waiting.call_at(), Some(begin + STALL));
+        assert_eq!(waiting.judge(2, begin + STALL - MS), Verdict::default());
+        let stalled = waiting.judge(2, begin + STALL);
+        assert_eq!(stalled, Verdict { dropped: 0, carrier: Some(false) });
+        assert_eq!((waiting.call_at(), waiting.wanted()), (None, 3));
+        assert_eq!(waiting.judge(2, begin + 9 * STALL), Verdict::default());
+        let back = waiting.judge(3, begin + 9 * STALL);
+        assert_eq!(back, Verdict { dropped: 0, carrier: Some(true) });
+        assert!(waiting.push(waiter(60, 1), begin + 9 * STALL));
+    }
+
+    #[test]
+    fn one_that_does_not_signal_is_given_little_time_and_keeps_its_carrier() {
+        let begin = Instant::now();
+        let mut waiting = Waiting::new(Patience::default().without_notify(), begin);
+        assert!(waiting.push(waiter(60, 1), begin));
+        assert_eq!(waiting.call_at(), Some(begin + 30 * MS));
+        assert_eq!(waiting.judge(0, begin + 30 * MS).dropped, 1);
+        assert_eq!(waiting.call_at(), None);
+        assert_eq!(waiting.judge(0, begin + STALL), Verdict::default());
+        assert_eq!(waiting.judge(1, begin + STALL), Verdict::default());
+        assert!(!waiting.is_draining());
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_bytes() {
+        let begin = Instant::now();
+        let mut waiting = Waiting::new(Patience::default(), begin);
+        let mut bytes = 0;
+        while waiting.push(waiter(65_000, 17), begin) {
+            bytes += 65_000;
+        }
+        assert!((WAITING_MAX - 65_000..=WAITING_MAX).contains(&bytes), "{bytes}");
+    }
+}
