@@ -41,7 +41,6 @@ pub struct PortRequest {
 }
 
 /// How a backend serves.
-#[derive(Debug, Clone)]
 pub struct BackendConfig {
     /// How workers wait.
     pub mode: WaitMode,
@@ -51,6 +50,8 @@ pub struct BackendConfig {
     pub queues: u32,
     /// What is borne of guests that post no pages.
     pub patience: Patience,
+    /// A port beside the guests on the backend's own bridge.
+    pub uplink: Option<Box<dyn Port>>,
     /// Where the journals lie, by which a successor takes over.
     pub run_folder: PathBuf,
     /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
@@ -116,7 +117,8 @@ impl Backend {
         let (sender, notices) = channel();
         let bell = Arc::new(eventfd()?);
         let teller = Teller { notices: sender, bell: Arc::clone(&bell) };
-        let workers = Workers::start(config.workers, &platform, config.mode, &teller)?;
+        let workers =
+            Workers::start(config.workers, &platform, config.mode, &teller, config.uplink)?;
         // Fires at once, which is the first look.
         store.watch(&base, VIFS_TOKEN)?;
         let mut backend = Self {

@@ -8,14 +8,14 @@
 //! anything but a request.
 
 use crate::journal::{Journal, JournalMemory};
-use crate::policy::{Piece, Policy};
+use crate::policy::{Cross, Piece, Policy};
 use crate::queue::QueueRefs;
 use crate::receive::Receive;
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::transmit::Transmit;
 use crate::waiting::Patience;
-use grantway_hypervisor::{Error, GrantRef, GrantStatus, Port as EventPort};
+use grantway_hypervisor::{CopySide, Error, GrantRef, GrantStatus, Port as EventPort};
 use grantway_netif::rx::RxRequest;
 use grantway_netif::slots::rx::{RxOutcome, parse_rx};
 use grantway_netif::slots::tx::{TxFragment, write_tx};
@@ -165,6 +165,15 @@ impl Policy for Pages {
         }
         Ok(())
     }
+
+    fn side(&self, _: GrantRef, _: u16) -> CopySide {
+        CopySide::Local { offset: 0 }
+    }
+
+    fn cross(&mut self, _: &dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
+        assert!(crosses.is_empty(), "nothing crosses without a bridge");
+        Ok(())
+    }
 }
 
 /// Logs what is sent, and has frames to receive.
@@ -209,6 +218,10 @@ impl Port for Wire {
 
 fn wire(log: &Logged, frames: Vec<Vec<u8>>) -> Wire {
     Wire { log: log.clone(), frames: frames.into(), counters: Counters::default() }
+}
+
+fn dynamic(port: &mut Wire) -> &mut (dyn Port + 'static) {
+    port
 }
 
 fn identity() -> QueueRefs {
@@ -257,12 +270,12 @@ fn transmit_taken_over_after_any_write() {
     // One burst that goes well, so that the journal is not fresh.
     transmit_requests(&mut front, 0..FIRST);
     let _ = front.publish();
-    transmit.turn(&mut scratch, &mut pages(), &mut port, &shared).unwrap();
+    transmit.turn(&mut scratch, &mut pages(), &mut dynamic(&mut port), &shared).unwrap();
     transmit_requests(&mut front, FIRST..ALL);
     let _ = front.publish();
     let before = logged.memory();
     logged.take_log();
-    transmit.turn(&mut scratch, &mut pages(), &mut port, &shared).unwrap();
+    transmit.turn(&mut scratch, &mut pages(), &mut dynamic(&mut port), &shared).unwrap();
     let log = logged.take_log();
     assert!(log.len() > 80, "the turn wrote {} times", log.len());
 
@@ -279,7 +292,8 @@ fn transmit_taken_over_after_any_write() {
         let back = Back::<_, 3>::attach(then.clone(), resume.consumed, published).unwrap();
         let mut successor = Transmit::new(back, 0, Some(journal));
         successor.answer_owed(&resume.owed).unwrap();
-        successor.turn(&mut scratch, &mut pages(), &mut wire(&then, Vec::new()), &shared).unwrap();
+        let mut port = wire(&then, Vec::new());
+        successor.turn(&mut scratch, &mut pages(), &mut dynamic(&mut port), &shared).unwrap();
 
         let mut front = Front::<_, 3>::attach(then.clone(), front_at.0, front_at.1).unwrap();
         let mut answered = Vec::new();

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod bridge;
 mod credit;
 mod delivery;
 mod error;
@@ -22,6 +23,7 @@ mod journal;
 mod journal_tests;
 mod multicast;
 mod negotiate;
+mod outlet;
 pub mod policy;
 mod queue;
 mod receive;

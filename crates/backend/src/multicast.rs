@@ -3,6 +3,7 @@
 //! ring.
 
 use crate::journal::Journal;
+use grantway_netif::slots::tx::Multicast;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -53,8 +54,19 @@ impl MulticastFilter {
         self.wanted.store(wanted, Relaxed);
     }
 
+    /// Makes a change that the guest asked for; false where that cannot be.
+    pub fn change(&self, change: Multicast) -> bool {
+        match change {
+            Multicast::Add(address) => self.add(address),
+            Multicast::Remove(address) => {
+                self.remove(address);
+                true
+            }
+        }
+    }
+
     /// Lists an address; false where the list is full or it is none of a group.
-    pub fn add(&self, address: Address) -> bool {
+    fn add(&self, address: Address) -> bool {
         let mut listed = self.listed();
         if listed.addresses.contains(&address) {
             return true;
@@ -68,7 +80,7 @@ impl MulticastFilter {
     }
 
     /// Takes an address off; one that is not listed is off already.
-    pub fn remove(&self, address: Address) {
+    fn remove(&self, address: Address) {
         let mut listed = self.listed();
         if let Some(at) = listed.addresses.iter().position(|a| *a == address) {
             listed.addresses.swap_remove(at);

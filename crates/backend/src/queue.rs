@@ -2,13 +2,16 @@
 //! port behind it. Owned by one worker.
 
 use crate::VifError;
+use crate::bridge::{Forward, Others};
+use crate::delivery::{Accepted, Delivery};
 use crate::journal::Journal;
+use crate::outlet::Outgoing;
 use crate::policy::Policy;
-use crate::receive::Receive;
+use crate::receive::{Frame, Receive};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::stats::VifStats;
-use crate::transmit::Transmit;
+use crate::transmit::{Moved, Transmit};
 use crate::waiting::Patience;
 use grantway_hypervisor::{
     Access, DomId, EventChannels, GrantRef, Mapper, Platform, Port as EventPort,
@@ -193,8 +196,28 @@ impl Queue {
         scratch: &mut Scratch,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
-        let (policy, port) = (self.policy.as_mut(), self.port.as_mut());
-        let out = self.transmit.turn(scratch, policy, port, &self.shared)?;
+        let mut port = self.port.as_mut();
+        let out = self.transmit.turn(scratch, self.policy.as_mut(), &mut port, &self.shared)?;
+        self.after_transmit(out, scratch, events)
+    }
+
+    /// The same for a queue on the bridge.
+    pub(crate) fn turn_bridged(
+        &mut self,
+        scratch: &mut Scratch,
+        mut forward: Forward<'_, impl Others>,
+    ) -> Result<Turn, VifError> {
+        let policy = self.policy.as_mut();
+        let out = self.transmit.turn(scratch, policy, &mut forward, &self.shared)?;
+        self.after_transmit(out, scratch, forward.events)
+    }
+
+    fn after_transmit(
+        &mut self,
+        out: Moved,
+        scratch: &mut Scratch,
+        events: &mut dyn EventChannels,
+    ) -> Result<Turn, VifError> {
         if out.notify {
             self.notify(events, self.tx_event)?;
         }
@@ -207,6 +230,44 @@ impl Queue {
         VifStats::add(&self.shared.stats.turns, u64::from(packets > 0));
         let call_at = [out.call_at, into.call_at].into_iter().flatten().min();
         Ok(Turn { packets, call_at })
+    }
+
+    /// Whether its frames go by the bridge.
+    pub(crate) fn is_bridged(&self) -> bool {
+        self.port.is_bridged()
+    }
+
+    /// Takes a frame for its guest, by the bridge.
+    pub(crate) fn accept(
+        &mut self,
+        frame: Frame,
+        arena: &[u8],
+        delivery: &mut Delivery,
+    ) -> Result<Accepted, VifError> {
+        self.receive.accept(frame, arena, delivery, &self.shared)
+    }
+
+    /// Takes another guest's packet for its guest.
+    pub(crate) fn accept_split(
+        &mut self,
+        packet: &Outgoing<'_>,
+        arena: &[u8],
+        delivery: &mut Delivery,
+    ) -> Result<Accepted, VifError> {
+        self.receive.accept_split(packet, arena, delivery, &self.shared)
+    }
+
+    /// Stores what was taken, answers, and signals the guest where it asked.
+    pub(crate) fn finish(
+        &mut self,
+        delivery: &mut Delivery,
+        arena: &mut [u8],
+        sender: Option<&dyn Policy>,
+        events: &mut dyn EventChannels,
+    ) -> Result<(), VifError> {
+        let policy = self.policy.as_mut();
+        let notify = self.receive.finish(delivery, arena, policy, sender, &self.shared.stats)?;
+        if notify { self.notify(events, self.rx_event) } else { Ok(()) }
     }
 
     fn notify(&self, events: &mut dyn EventChannels, port: EventPort) -> Result<(), VifError> {

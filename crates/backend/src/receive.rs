@@ -1,16 +1,17 @@
 //! Guest receive: frames from the port into the pages that the guest posted.
 
 use crate::VifError;
-use crate::delivery::{Answer, Delivery, Given};
+use crate::delivery::{Accepted, Answer, Delivery, Given};
 use crate::journal::{Journal, JournalMemory};
-use crate::policy::{Piece, Policy};
+use crate::outlet::Outgoing;
+use crate::policy::{Cross, Piece, Policy};
 use crate::scratch::{BURST, Scratch};
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::transmit::Moved;
 use crate::waiting::{Patience, Waiter, Waiting};
 use arrayvec::ArrayVec;
-use grantway_hypervisor::GrantStatus;
+use grantway_hypervisor::{GrantRef, GrantStatus};
 use grantway_netif::Offload;
 use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot, SLOTS_WRITTEN};
@@ -41,11 +42,11 @@ pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
 }
 
 /// A frame in the arena.
-#[derive(Clone, Copy)]
-struct Frame {
-    at: usize,
-    len: usize,
-    offload: Offload,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame {
+    pub at: usize,
+    pub len: usize,
+    pub offload: Offload,
 }
 
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
@@ -80,16 +81,26 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         self.look_at_the_time(port, shared)?;
         let (mut taken, mut at) = (0, 0);
         while taken < BURST && at <= Scratch::FILL {
-            let Some((len, offload)) = self.next_frame(&mut arena[at..], port)? else { break };
+            let (accepted, len) = match self.waited(&mut arena[at..])? {
+                Some((layout, len)) => {
+                    self.lay_out(&layout, at, len, None, delivery)?;
+                    (Accepted::Laid, len)
+                }
+                None if !self.waiting.is_empty() => break,
+                None => {
+                    let Some(meta) = port.recv(&mut arena[at..at + RECV_BUFFER])? else { break };
+                    let frame = Frame { at, len: meta.len, offload: meta.offload };
+                    (self.accept(frame, arena, delivery, shared)?, meta.len)
+                }
+            };
             taken += 1;
-            if self.accept(Frame { at, len, offload }, arena, delivery, shared)? {
-                at = (at + len).next_multiple_of(64);
-            }
-            if !self.waiting.is_empty() {
-                break;
+            match accepted {
+                Accepted::Laid => at = (at + len).next_multiple_of(64),
+                Accepted::Short => break,
+                Accepted::Dropped => {}
             }
         }
-        let notify = self.finish(delivery, arena, policy, &shared.stats)?;
+        let notify = self.finish(delivery, arena, policy, None, &shared.stats)?;
         Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
     }
 
@@ -109,53 +120,95 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(())
     }
 
-    /// Lays a frame out on posted pages, or lets it wait for some. False where
-    /// its place in the arena is free again.
-    fn accept(
+    /// Lays a frame out on posted pages, or lets it wait for some.
+    pub(crate) fn accept(
         &mut self,
         frame: Frame,
         arena: &[u8],
         delivery: &mut Delivery,
         shared: &Shared,
-    ) -> Result<bool, VifError> {
-        let stats = &shared.stats;
+    ) -> Result<Accepted, VifError> {
         let bytes = &arena[frame.at..frame.at + frame.len];
-        if !self.fits(frame.len, stats) {
-            return Ok(false);
-        }
-        if !shared.multicast.passes(bytes) {
-            VifStats::add(&stats.rx_filtered_multicast, 1);
-            return Ok(false);
-        }
-        let layout = RxLayout::new(frame.len, 0, frame.offload, None)
-            .map_err(|_| VifError::Internal("a frame beyond the checked bounds"))?;
+        let Some(layout) = self.layout(bytes, frame.len, frame.offload, shared)? else {
+            return Ok(Accepted::Dropped);
+        };
         // At most 17 slots, for 65,535 bytes and one extra.
-        let slots = layout.slots() as u32;
-        if self.posted()? >= slots {
-            self.lay_out(&layout, frame, delivery)?;
-            return Ok(true);
+        if self.waiting.is_empty() && self.posted()? >= layout.slots() as u32 {
+            self.lay_out(&layout, frame.at, frame.len, None, delivery)?;
+            return Ok(Accepted::Laid);
         }
-        VifStats::add(&stats.rx_stalls, 1);
-        let waiter = Waiter { bytes: bytes.to_vec(), offload: frame.offload, slots };
-        if !self.waiting.push(waiter, Instant::now()) {
-            VifStats::add(&stats.rx_dropped_drained, 1);
+        VifStats::add(&shared.stats.rx_stalls, 1);
+        let waiter = Waiter { bytes: bytes.to_vec(), layout };
+        if self.waiting.push(waiter, Instant::now()) {
+            return Ok(Accepted::Short);
         }
-        Ok(false)
+        VifStats::add(&shared.stats.rx_dropped_drained, 1);
+        Ok(Accepted::Dropped)
+    }
+
+    /// Lays another guest's packet out on posted pages: its private bytes from the
+    /// arena, the rest from page to page.
+    pub(crate) fn accept_split(
+        &mut self,
+        packet: &Outgoing<'_>,
+        arena: &[u8],
+        delivery: &mut Delivery,
+        shared: &Shared,
+    ) -> Result<Accepted, VifError> {
+        let head = &arena[packet.at..packet.at + packet.head()];
+        let Some(layout) = self.layout(head, packet.len(), packet.offload(), shared)? else {
+            return Ok(Accepted::Dropped);
+        };
+        if !self.waiting.is_empty() || self.posted()? < layout.slots() as u32 {
+            return Ok(match self.waiting.has_room(packet.len()) {
+                true => Accepted::Short,
+                false => {
+                    VifStats::add(&shared.stats.rx_dropped_drained, 1);
+                    Accepted::Dropped
+                }
+            });
+        }
+        self.lay_out(&layout, packet.at, packet.len(), Some(packet), delivery)?;
+        Ok(Accepted::Laid)
+    }
+
+    /// How a frame would lie on pages; none where the guest cannot take it, or
+    /// does not want it, which is counted.
+    fn layout(
+        &self,
+        head: &[u8],
+        len: usize,
+        offload: Offload,
+        shared: &Shared,
+    ) -> Result<Option<RxLayout>, VifError> {
+        if !self.fits(len, &shared.stats) {
+            return Ok(None);
+        }
+        if !shared.multicast.passes(head) {
+            VifStats::add(&shared.stats.rx_filtered_multicast, 1);
+            return Ok(None);
+        }
+        let layout = RxLayout::new(len, 0, offload, None);
+        layout.map(Some).map_err(|_| VifError::Internal("a frame beyond the checked bounds"))
     }
 
     /// Stores what was laid out, answers, and publishes; whether the guest asked
     /// to be signalled.
-    fn finish(
+    pub(crate) fn finish(
         &mut self,
         delivery: &mut Delivery,
         arena: &mut [u8],
         policy: &mut dyn Policy,
+        sender: Option<&dyn Policy>,
         stats: &VifStats,
     ) -> Result<bool, VifError> {
         if delivery.frames.is_empty() {
             return Ok(false);
         }
         policy.store(&mut delivery.pieces, arena)?;
+        if let Some(sender) = sender.filter(|_| !delivery.crosses.is_empty()) {
+            policy.cross(sender, &mut delivery.crosses)?;
+        }
         self.answer(delivery, stats)?;
         if let Some(journal) = &self.journal {
             journal.rx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
@@ -170,21 +223,17 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(carried + self.ring.available().map_err(|e| self.ring_error(e))?)
     }
 
-    /// A frame that waited, or the port's next, at the start of `room`.
-    fn next_frame(
-        &mut self,
-        room: &mut [u8],
-        port: &mut dyn Port,
-    ) -> Result<Option<(usize, Offload)>, VifError> {
-        if !self.waiting.is_empty() {
-            let posted = self.posted()?;
-            return Ok(self.waiting.pop(posted, Instant::now()).map(|waiter| {
-                let len = waiter.bytes.len();
-                room[..len].copy_from_slice(&waiter.bytes);
-                (len, waiter.offload)
-            }));
+    /// The first frame that waited, at the start of `room`, where there are pages
+    /// for it by now.
+    fn waited(&mut self, room: &mut [u8]) -> Result<Option<(RxLayout, usize)>, VifError> {
+        if self.waiting.is_empty() {
+            return Ok(None);
         }
-        Ok(port.recv(&mut room[..RECV_BUFFER])?.map(|meta| (meta.len, meta.offload)))
+        let posted = self.posted()?;
+        let Some(waiter) = self.waiting.pop(posted, Instant::now()) else { return Ok(None) };
+        let len = waiter.bytes.len();
+        room[..len].copy_from_slice(&waiter.bytes);
+        Ok(Some((waiter.layout, len)))
     }
 
     /// Whether this guest can take such a frame at all.
@@ -198,36 +247,60 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         (ETHERNET_HEADER..=longest).contains(&len)
     }
 
-    /// Consumes a request for each slot of the frame, in the journal too, and
-    /// lists what is to be stored and answered.
+    /// Consumes a request for each slot of a frame of `len` bytes, in the journal
+    /// too, and lists what is to be stored and answered. All of it is in the arena
+    /// from `at` on, or what is private of another guest's packet.
     fn lay_out(
         &mut self,
         layout: &RxLayout,
-        frame: Frame,
+        at: usize,
+        len: usize,
+        packet: Option<&Outgoing<'_>>,
         delivery: &mut Delivery,
     ) -> Result<(), VifError> {
         let first = delivery.answers.len();
         let index = self.ring.req_cons();
         let mut consumed = ArrayVec::<RxRequest, SLOTS_MAX>::new();
+        let private = packet.map_or(len, Outgoing::head);
+        let mut rest = packet.map(|packet| (packet.number, packet.rest()));
         for slot in 0..layout.slots() {
             let request = self.next_request(&mut consumed)?;
-            let piece = match layout.slot(slot) {
-                Some(RxSlot::Data { start, len, .. }) => {
-                    let piece = Piece::new(request.gref, layout.offset(), len, frame.at + start);
-                    delivery.pieces.push(piece);
-                    Some(delivery.pieces.len() - 1)
+            let (pieces, crosses) = (delivery.pieces.len(), delivery.crosses.len());
+            if let Some(RxSlot::Data { start, len, .. }) = layout.slot(slot) {
+                let (gref, offset) = (request.gref, layout.offset());
+                // At most a page.
+                let here = private.saturating_sub(start).min(len.into()) as u16;
+                if here > 0 {
+                    delivery.pieces.push(Piece::new(gref, offset, here, at + start));
                 }
-                _ => None,
-            };
+                if let Some((packet, rest)) = &mut rest {
+                    let (mut to, end) = (offset + here, offset + len);
+                    while to < end
+                        && let Some(from) = rest.take((end - to).into())
+                    {
+                        delivery.crosses.push(Cross {
+                            packet: *packet,
+                            from: (GrantRef(from.gref), from.offset),
+                            to: (GrantRef(gref), to),
+                            len: from.size,
+                            status: GrantStatus::GENERAL_ERROR,
+                        });
+                        to += from.size;
+                    }
+                }
+            }
             let words = layout.words(slot, request.id);
             let words = words.ok_or(VifError::Internal("a slot beyond the frame"))?;
-            delivery.answers.push(Answer { words, piece });
+            delivery.answers.push(Answer {
+                words,
+                pieces: (pieces, delivery.pieces.len()),
+                crosses: (crosses, delivery.crosses.len()),
+            });
         }
         if let Some(journal) = self.journal.as_ref().filter(|_| !consumed.is_empty()) {
             journal.rx_consumed(index, consumed.iter().copied());
         }
-        let answers = (first, delivery.answers.len());
-        delivery.frames.push(Given { len: frame.len, answers });
+        delivery.frames.push(Given { len, answers: (first, delivery.answers.len()) });
         Ok(())
     }
 
@@ -251,12 +324,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     fn answer(&mut self, delivery: &Delivery, stats: &VifStats) -> Result<(), VifError> {
         for given in &delivery.frames {
             let answers = &delivery.answers[given.answers.0..given.answers.1];
-            let whole = answers.iter().filter_map(|a| a.piece).all(|piece| {
-                delivery.pieces.get(piece).is_some_and(|p| p.status == GrantStatus::OKAY)
-            });
+            let whole = answers.iter().all(|answer| delivery.is_whole(answer));
             for answer in answers {
                 let mut words = answer.words;
-                if !whole && answer.piece.is_some() {
+                if !whole && answer.pieces.1 + answer.crosses.1 > answer.pieces.0 + answer.crosses.0
+                {
                     // The chain keeps its shape, so that the guest finds its end.
                     let status = status::ERROR;
                     words = RxResponse { status, ..RxResponse::from_words(words) }.to_words();

@@ -1,6 +1,7 @@
 //! A worker's private memory for one turn: owned copies of slots, the bytes of
 //! a burst, and lists that keep their room from turn to turn.
 
+use crate::bridge::HEAD;
 use crate::delivery::Delivery;
 use crate::policy::Piece;
 use grantway_ports::RECV_BUFFER;
@@ -12,9 +13,12 @@ pub(crate) const RING_SLOTS: usize = 256;
 /// for its worker.
 pub(crate) const BURST: usize = 64;
 
-/// Bytes that a turn may bring in: a ring's worth of whole pages, and room to
-/// receive one more frame behind them.
-const ARENA: usize = RING_SLOTS * PAGE_SIZE + RECV_BUFFER;
+/// Room for the private heads of a burst, before the rest of the arena.
+pub(crate) const HEADS: usize = BURST * HEAD;
+
+/// Bytes that a turn may bring in: heads, a ring's worth of whole pages, what
+/// aligning them costs, and room to receive one more frame behind them.
+const ARENA: usize = HEADS + RING_SLOTS * PAGE_SIZE + BURST * 64 + RECV_BUFFER;
 
 /// Everything that a turn needs and no turn keeps.
 pub(crate) struct Scratch {
@@ -26,6 +30,8 @@ pub(crate) struct Scratch {
     pub pieces: Vec<Piece>,
     /// Packets of this turn's guest transmit.
     pub tx_packets: Vec<crate::transmit::Taken>,
+    /// What their slots are to be answered with.
+    pub tx_statuses: Vec<i16>,
     /// What this turn's guest receive gives.
     pub delivery: Delivery,
 }
@@ -37,6 +43,7 @@ impl Scratch {
             tx_slots: Box::new([[0; 3]; RING_SLOTS]),
             pieces: Vec::with_capacity(RING_SLOTS),
             tx_packets: Vec::with_capacity(BURST),
+            tx_statuses: Vec::with_capacity(BURST),
             delivery: Delivery::new(),
         }
     }

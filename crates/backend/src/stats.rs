@@ -62,6 +62,8 @@ stats! {
     tx_dropped_port,
     /// Guest's packets that found the port busy.
     tx_dropped_busy,
+    /// Guest's packets that were for the guest itself, as the bridge knows.
+    tx_dropped_back,
     /// Changes of the multicast filter that were refused: a full list, or no
     /// group's address.
     tx_dropped_multicast,
@@ -81,6 +83,13 @@ stats! {
 }
 
 impl VifStats {
+    /// Counts a packet from the guest that was taken.
+    #[inline]
+    pub(crate) fn sent(&self, len: usize) {
+        Self::add(&self.tx_packets, 1);
+        Self::add(&self.tx_bytes, len as u64);
+    }
+
     /// Adds to a counter that this thread alone writes.
     #[inline]
     pub fn add(counter: &AtomicU64, n: u64) {

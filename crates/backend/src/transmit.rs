@@ -2,16 +2,15 @@
 
 use crate::VifError;
 use crate::journal::{Journal, JournalMemory, TxOwed};
+use crate::outlet::{Outgoing, Outlet};
 use crate::policy::{Piece, Policy};
-use crate::scratch::{BURST, RING_SLOTS, Scratch};
+use crate::scratch::{BURST, HEADS, RING_SLOTS, Scratch};
 use crate::shared::Shared;
 use crate::stats::VifStats;
-use grantway_hypervisor::GrantStatus;
 use grantway_netif::slots::tx::{
-    Multicast, Outcome, Parsed, TxFatal, TxPacket, TxRefusal, parse_tx,
+    Outcome, Parsed, TxFatal, TxFragment, TxPacket, TxRefusal, parse_tx,
 };
 use grantway_netif::tx::{TxResponse, status};
-use grantway_ports::{Port, SendError};
 use grantway_ring::{Back, RingMemory, RingPage, SharedPage};
 use std::time::Instant;
 
@@ -22,8 +21,10 @@ const LOOK: usize = RING_SLOTS;
 /// One packet taken off the ring in this turn.
 pub(crate) struct Taken {
     parsed: Parsed,
-    /// Where its bytes are to lie in the arena.
+    /// Where its private bytes are to lie in the arena.
     at: usize,
+    /// Where there is room for all of it, if that is asked for.
+    whole_at: usize,
     /// Its pieces in the list of the turn: first and one past the last.
     pieces: (usize, usize),
 }
@@ -93,12 +94,12 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         self.ring.publish()
     }
 
-    /// Moves at most a burst from the ring to the port.
+    /// Moves at most a burst from the ring to the outlet.
     pub(crate) fn turn(
         &mut self,
         scratch: &mut Scratch,
         policy: &mut dyn Policy,
-        port: &mut dyn Port,
+        outlet: &mut impl Outlet,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
         let stats = &shared.stats;
@@ -107,7 +108,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         if waiting == 0 {
             return Ok(Moved::default());
         }
-        let (slots, fatal) = self.take(waiting, scratch, shared);
+        let (slots, fatal) = self.take(waiting, scratch, outlet.head(), shared);
         if scratch.tx_packets.is_empty() && fatal.is_none() {
             return Ok(Moved { call_at: self.held_until, ..Moved::default() });
         }
@@ -116,8 +117,8 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             journal.tx_consumed(self.ring.req_cons(), taken.flat_map(Taken::owed));
         }
         policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
-        self.deliver_and_answer(scratch, port, shared)?;
-        port.flush()?;
+        deliver(scratch, policy, outlet, shared)?;
+        self.answer(scratch)?;
         VifStats::add(&stats.tx_slots, slots as u64);
         let packets = scratch.tx_packets.len();
         let moved = Moved { packets, notify: self.publish(), call_at: self.held_until };
@@ -136,13 +137,14 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         &mut self,
         waiting: usize,
         scratch: &mut Scratch,
+        head: usize,
         shared: &Shared,
     ) -> (usize, Option<TxFatal>) {
         scratch.tx_packets.clear();
         scratch.pieces.clear();
         self.held_until = None;
         let limited = shared.credit.is_limited().then(Instant::now);
-        let (mut slots, mut at) = (0, 0);
+        let (mut slots, mut at, mut whole_at) = (0, 0, HEADS);
         while scratch.tx_packets.len() < BURST {
             let parsed = match parse_tx(&scratch.tx_slots[slots..waiting]) {
                 Ok(Some(parsed)) => parsed,
@@ -158,81 +160,35 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             slots += parsed.slots;
             let first = scratch.pieces.len();
             let mut end = at;
+            let mut len = 0;
             if let Outcome::Packet(packet) = &parsed.outcome {
-                for fragment in packet.fragments.iter().filter(|f| f.size > 0) {
-                    scratch.pieces.push(Piece::new(
-                        fragment.gref,
-                        fragment.offset,
-                        fragment.size,
-                        end,
-                    ));
-                    end += usize::from(fragment.size);
+                len = usize::from(packet.len);
+                for fragment in packet.fragments.iter().filter(|f| !f.is_empty()) {
+                    // At most a page.
+                    let size = usize::from(fragment.size).min(at + head.min(len) - end) as u16;
+                    if size == 0 {
+                        break;
+                    }
+                    let TxFragment { gref, offset, .. } = *fragment;
+                    scratch.pieces.push(Piece::new(gref, offset, size, end));
+                    end += usize::from(size);
                 }
             }
             let pieces = (first, scratch.pieces.len());
-            scratch.tx_packets.push(Taken { parsed, at, pieces });
+            scratch.tx_packets.push(Taken { parsed, at, whole_at, pieces });
             at = end.next_multiple_of(64);
+            whole_at = (whole_at + len).next_multiple_of(64);
         }
         (slots, None)
     }
 
-    /// Hands each packet to the port and answers each of its slots once.
-    fn deliver_and_answer(
-        &mut self,
-        scratch: &mut Scratch,
-        port: &mut dyn Port,
-        shared: &Shared,
-    ) -> Result<(), VifError> {
-        let stats = &shared.stats;
-        for taken in &scratch.tx_packets {
+    /// Answers each slot of the turn's packets once.
+    fn answer(&mut self, scratch: &Scratch) -> Result<(), VifError> {
+        for (taken, &status) in scratch.tx_packets.iter().zip(&scratch.tx_statuses) {
             let slots = taken.parsed.slots.try_into();
             let slots = slots.map_err(|_| VifError::Internal("a chain beyond the ring"))?;
             self.ring.consume(slots).map_err(|_| VifError::Internal("consumed unseen slots"))?;
-            let answer = match &taken.parsed.outcome {
-                Outcome::Refused(refused) => {
-                    let counter = match refused.reason {
-                        TxRefusal::TooManySlots { .. } => &stats.tx_dropped_slots,
-                        _ => &stats.tx_dropped_malformed,
-                    };
-                    VifStats::add(counter, 1);
-                    status::ERROR
-                }
-                Outcome::Packet(TxPacket { multicast: Some(change), .. }) => {
-                    let done = match *change {
-                        Multicast::Add(address) => shared.multicast.add(address),
-                        Multicast::Remove(address) => {
-                            shared.multicast.remove(address);
-                            true
-                        }
-                    };
-                    VifStats::add(&stats.tx_dropped_multicast, u64::from(!done));
-                    if done { status::OKAY } else { status::ERROR }
-                }
-                Outcome::Packet(packet) => {
-                    let pieces = &scratch.pieces[taken.pieces.0..taken.pieces.1];
-                    if pieces.iter().all(|piece| piece.status == GrantStatus::OKAY) {
-                        let bytes = &scratch.arena[taken.at..taken.at + usize::from(packet.len)];
-                        match port.send(bytes, packet.offload) {
-                            Ok(()) => {
-                                VifStats::add(&stats.tx_packets, 1);
-                                VifStats::add(&stats.tx_bytes, u64::from(packet.len));
-                            }
-                            Err(SendError::Dropped(_)) => {
-                                VifStats::add(&stats.tx_dropped_port, 1);
-                            }
-                            Err(SendError::Busy) => VifStats::add(&stats.tx_dropped_busy, 1),
-                            Err(SendError::Failed(e)) => return Err(e.into()),
-                        }
-                        // Its bytes were read; what becomes of it beyond the
-                        // vif is no news for the guest.
-                        status::OKAY
-                    } else {
-                        VifStats::add(&stats.tx_dropped_grant, 1);
-                        status::ERROR
-                    }
-                }
-            };
-            for response in taken.parsed.responses(answer) {
+            for response in taken.parsed.responses(status) {
                 self.respond(response)?;
             }
         }
@@ -251,4 +207,47 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     fn ring_error(&self, source: grantway_ring::RingError) -> VifError {
         VifError::Ring { queue: self.queue, ring: "guest transmit", source }
     }
+}
+
+/// Hands each packet of a turn over, and notes what its slots are to be answered
+/// with.
+fn deliver(
+    scratch: &mut Scratch,
+    policy: &mut dyn Policy,
+    outlet: &mut impl Outlet,
+    shared: &Shared,
+) -> Result<(), VifError> {
+    let stats = &shared.stats;
+    let head = outlet.head();
+    scratch.tx_statuses.clear();
+    for (number, taken) in scratch.tx_packets.iter().enumerate() {
+        let status = match &taken.parsed.outcome {
+            Outcome::Refused(refused) => {
+                let counter = match refused.reason {
+                    TxRefusal::TooManySlots { .. } => &stats.tx_dropped_slots,
+                    _ => &stats.tx_dropped_malformed,
+                };
+                VifStats::add(counter, 1);
+                status::ERROR
+            }
+            Outcome::Packet(TxPacket { multicast: Some(change), .. }) => {
+                let done = shared.multicast.change(*change);
+                VifStats::add(&stats.tx_dropped_multicast, u64::from(!done));
+                if done { status::OKAY } else { status::ERROR }
+            }
+            Outcome::Packet(packet) => {
+                let pieces = &scratch.pieces[taken.pieces.0..taken.pieces.1];
+                if pieces.iter().all(|piece| piece.status.is_okay()) {
+                    let (at, whole_at) = (taken.at, taken.whole_at);
+                    let packet = Outgoing { packet, number, at, head, whole_at };
+                    outlet.send(&packet, &mut scratch.arena, policy, stats)?
+                } else {
+                    VifStats::add(&stats.tx_dropped_grant, 1);
+                    status::ERROR
+                }
+            }
+        };
+        scratch.tx_statuses.push(status);
+    }
+    outlet.finish(&mut scratch.arena, policy, &mut scratch.tx_statuses)
 }

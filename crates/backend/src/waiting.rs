@@ -2,7 +2,7 @@
 //! in bytes, dropped once the first of them is too old, and the vif's carrier taken
 //! away where the guest goes on posting nothing.
 
-use grantway_netif::Offload;
+use grantway_netif::slots::rx::RxLayout;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -40,9 +40,15 @@ impl Patience {
 /// A frame in private memory.
 pub(crate) struct Waiter {
     pub bytes: Vec<u8>,
-    pub offload: Offload,
-    /// Pages that it needs.
-    pub slots: u32,
+    /// How it will lie on the pages.
+    pub layout: RxLayout,
+}
+
+impl Waiter {
+    /// Pages that it needs: at most a few.
+    fn slots(&self) -> u32 {
+        self.layout.slots() as u32
+    }
 }
 
 /// How the guest behaves.
@@ -100,15 +106,20 @@ impl Waiting {
         self.mood != Mood::Posting
     }
 
+    /// Whether a frame of this length may wait too.
+    pub fn has_room(&self, len: usize) -> bool {
+        !self.is_draining() && self.bytes + len <= WAITING_MAX
+    }
+
     /// Lets a frame wait behind the others; false where it is one too many, and is
     /// dropped.
     pub fn push(&mut self, frame: Waiter, now: Instant) -> bool {
-        if self.is_draining() || self.bytes + frame.bytes.len() > WAITING_MAX {
+        if !self.has_room(frame.bytes.len()) {
             return false;
         }
         if self.frames.is_empty() {
             self.since = now;
-            self.wanted = frame.slots;
+            self.wanted = frame.slots();
         }
         self.bytes += frame.bytes.len();
         self.frames.push_back(frame);
@@ -118,13 +129,13 @@ impl Waiting {
     /// The first frame, where this many pages are posted: enough for it. The time
     /// of the next begins now.
     pub fn pop(&mut self, posted: u32, now: Instant) -> Option<Waiter> {
-        if self.frames.front()?.slots > posted {
+        if self.frames.front()?.slots() > posted {
             return None;
         }
         let frame = self.frames.pop_front()?;
         self.bytes -= frame.bytes.len();
         self.since = now;
-        self.wanted = self.frames.front().map_or(0, |frame| frame.slots);
+        self.wanted = self.frames.front().map_or(0, |frame| frame.slots());
         Some(frame)
     }
 
@@ -173,13 +184,16 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use grantway_netif::Offload;
 
     const DRAIN: Duration = Duration::from_secs(10);
     const STALL: Duration = Duration::from_secs(60);
     const MS: Duration = Duration::from_millis(1);
 
     fn waiter(len: usize, slots: u32) -> Waiter {
-        Waiter { bytes: vec![0; len], offload: Offload::default(), slots }
+        let layout = RxLayout::new(len, 0, Offload::default(), None).unwrap();
+        assert_eq!(layout.slots(), slots as usize);
+        Waiter { bytes: vec![0; len], layout }
     }
 
     #[test]
@@ -237,7 +251,7 @@ mod tests {
         let begin = Instant::now();
         let mut waiting = Waiting::new(Patience::default(), begin);
         let mut bytes = 0;
-        while waiting.push(waiter(65_000, 17), begin) {
+        while waiting.push(waiter(65_000, 16), begin) {
             bytes += 65_000;
         }
         assert!((WAITING_MAX - 65_000..=WAITING_MAX).contains(&bytes), "{bytes}");

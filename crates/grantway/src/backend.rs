@@ -28,6 +28,9 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// The host is not there, a port cannot be had at all, or the host went away.
 pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let spec: PortSpec = args.port.parse().map_err(CommandError::usage)?;
+    if args.uplink.is_some() && spec != PortSpec::Bridge {
+        return Err(CommandError::Usage("--uplink is of the bridge: add --port bridge".into()));
+    }
     let signals = Signals::take()?;
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
@@ -41,7 +44,9 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let reports = ReportSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
     let refusal = Refusal::default();
+    let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
     let config = BackendConfig {
+        uplink,
         mode: wait_mode(args.mode),
         workers: args.workers.map_or_else(fitting_workers, usize::from),
         queues: args.queues.into(),
@@ -93,6 +98,17 @@ pub fn wait_mode(mode: Option<WaitModeArg>) -> WaitMode {
         Some(WaitModeArg::Interrupt) => WaitMode::Interrupt,
         Some(WaitModeArg::Adaptive) => WaitMode::Adaptive(Duration::from_micros(50)),
     }
+}
+
+/// Opens the port beside the guests on the bridge.
+fn open_uplink(spec: &str) -> Result<Box<dyn Port>, CommandError> {
+    let spec: PortSpec = spec.parse().map_err(CommandError::usage)?;
+    if spec == PortSpec::Bridge {
+        return Err(CommandError::Usage("--uplink bridge: a bridge is not its own uplink".into()));
+    }
+    let mut uplink = spec.open().map_err(CommandError::failed)?;
+    uplink.set_link(true).map_err(CommandError::failed)?;
+    Ok(uplink)
 }
 
 /// A worker for every second processor, at most four: the guests want some too.

@@ -204,6 +204,9 @@ pub struct BackendArgs {
     /// How to wait; what fits the machine where missing.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
+    /// A port beside the guests on the bridge, with --port bridge.
+    #[arg(long, value_name = "SPEC")]
+    pub uplink: Option<String>,
     /// Most queues that a vif may have; its frontend takes what it wants of them.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,

@@ -11,6 +11,7 @@
 //! | [`Null`] | nowhere, counted | nothing |
 //! | [`Generator`] | nowhere, counted | numbered test frames |
 //! | [`CheckPort`] | a [`Checker`] of such frames | nothing |
+//! | [`Member`] | other vifs, by way of the backend's own bridge | the same |
 //! | [`Mirror`] | another port, copied to a capture file | the same |
 //!
 //! [`PortSpec`] is how a command line names them. `unsafe` lives in
@@ -22,6 +23,7 @@ mod checker;
 mod clock;
 mod generator;
 pub mod headers;
+mod member;
 mod mirror;
 mod null;
 pub mod pcap;
@@ -33,6 +35,7 @@ mod testframe;
 pub use checker::{CheckPort, Checker, CheckerConfig, FlowReport, Verdict};
 pub use clock::{Clock, monotonic, wall};
 pub use generator::{Generator, GeneratorConfig, GeneratorError, Stamp};
+pub use member::Member;
 pub use mirror::Mirror;
 pub use null::Null;
 pub use pcap::{CaptureError, CaptureFormat, PcapInput, PcapOutput, PcapPort};

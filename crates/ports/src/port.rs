@@ -122,6 +122,12 @@ pub trait Port: Send {
         Err(PortError::OneQueue { port: self.name().to_owned() })
     }
 
+    /// Whether the vif is on the backend's own bridge: then its frames go from
+    /// guest to guest without a port, and this one is never sent to.
+    fn is_bridged(&self) -> bool {
+        false
+    }
+
     /// What became of numbered test frames, for a port that judges them.
     fn checked(&self) -> Option<CheckReport> {
         None

@@ -6,13 +6,14 @@ use crate::{
     checker::{CheckPort, Checker},
     clock::{monotonic, wall},
     generator::{Generator, GeneratorConfig, GeneratorError},
+    member::Member,
     null::Null,
     pcap::{CaptureFormat, PcapPort},
     port::{Port, PortError},
     tap::{Tap, TapConfig, TapError, check_name},
 };
 
-const SYNTAX: &str = "tap[:NAME], null, check, \
+const SYNTAX: &str = "tap[:NAME], bridge, null, check, \
      generator[:size=N,rate=N,burst=N,flows=N,count=N], pcap:in=FILE and/or out=FILE";
 
 /// A port as written on a command line.
@@ -32,6 +33,8 @@ pub enum PortSpec {
         /// The interface; `None` lets the kernel choose.
         name: Option<String>,
     },
+    /// `bridge`: the backend's own, which all its guests are on.
+    Bridge,
     /// `null`.
     Null,
     /// `generator` or `generator:KEY=N,...`. Numbers may end in k, M or G,
@@ -131,6 +134,7 @@ impl PortSpec {
                 let config = TapConfig { name: name.clone(), up: true, ..TapConfig::default() };
                 Box::new(Tap::open(&config)?)
             }
+            PortSpec::Bridge => Box::new(Member::new()),
             PortSpec::Null => Box::new(Null::new()),
             PortSpec::Check => Box::new(CheckPort::new(Checker::default())),
             PortSpec::Generator(config) => {
@@ -161,6 +165,7 @@ impl FromStr for PortSpec {
                 let name = rest.map(check_name).transpose()?.map(str::to_owned);
                 Ok(PortSpec::Tap { name })
             }
+            "bridge" => bare("bridge", rest).map(|()| PortSpec::Bridge),
             "null" => bare("null", rest).map(|()| PortSpec::Null),
             "check" => bare("check", rest).map(|()| PortSpec::Check),
             "generator" => generator(rest.unwrap_or("")),
@@ -175,6 +180,7 @@ impl fmt::Display for PortSpec {
         match self {
             PortSpec::Tap { name: None } => f.write_str("tap"),
             PortSpec::Tap { name: Some(name) } => write!(f, "tap:{name}"),
+            PortSpec::Bridge => f.write_str("bridge"),
             PortSpec::Null => f.write_str("null"),
             PortSpec::Check => f.write_str("check"),
             PortSpec::Generator(c) => {

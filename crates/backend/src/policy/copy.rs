@@ -1,7 +1,7 @@
 //! The copy policy: every slot by grant copy, both ways, in one batch a turn.
 
-use super::{Piece, Policy};
-use grantway_hypervisor::{CopyOp, CopySide, DomId, Error, Platform};
+use super::{Cross, Piece, Policy};
+use grantway_hypervisor::{CopyOp, CopySide, DomId, Error, GrantRef, Platform};
 use std::sync::Arc;
 
 /// Grant copy for every slot, as stock netback does for guest receive.
@@ -49,5 +49,22 @@ impl Policy for Copy {
 
     fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
         self.run(pieces, arena, false)
+    }
+
+    fn side(&self, gref: GrantRef, offset: u16) -> CopySide {
+        CopySide::Foreign { domain: self.guest, gref, offset }
+    }
+
+    fn cross(&mut self, sender: &dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
+        self.ops.clear();
+        for Cross { from, to, len, .. } in crosses.iter() {
+            let (source, dest) = (sender.side(from.0, from.1), self.side(to.0, to.1));
+            self.ops.push(CopyOp::new(source, dest, *len));
+        }
+        self.platform.copy(&mut [], &mut self.ops)?;
+        for (cross, op) in crosses.iter_mut().zip(&self.ops) {
+            cross.status = op.status;
+        }
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@ mod copy;
 
 pub use copy::Copy;
 
-use grantway_hypervisor::{Error, GrantRef, GrantStatus};
+use grantway_hypervisor::{CopySide, Error, GrantRef, GrantStatus};
 
 /// One stretch of a guest's page and its place in the worker's arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,21 @@ impl Piece {
     }
 }
 
+/// One stretch that goes from a guest's page to another guest's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cross {
+    /// The number of the packet in its sender's turn.
+    pub packet: usize,
+    /// The sender's page, and the offset in it, in bytes.
+    pub from: (GrantRef, u16),
+    /// The receiver's page, and the offset in it, in bytes.
+    pub to: (GrantRef, u16),
+    /// Length in bytes, 1 to 4096.
+    pub len: u16,
+    /// What became of it; set by the policy.
+    pub status: GrantStatus,
+}
+
 /// How the buffers of one vif's queue cross.
 pub trait Policy: Send {
     /// The policy's name in tables and figures.
@@ -53,4 +68,15 @@ pub trait Policy: Send {
     ///
     /// As [`Policy::fetch`].
     fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error>;
+
+    /// What a copy names where it reads from, or writes to, this guest's page.
+    fn side(&self, gref: GrantRef, offset: u16) -> CopySide;
+
+    /// Brings each stretch from the sender's page into this guest's and sets its
+    /// status. Nobody looked at those bytes, and nobody will.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::fetch`].
+    fn cross(&mut self, sender: &dyn Policy, crosses: &mut [Cross]) -> Result<(), Error>;
 }

@@ -102,7 +102,8 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` of them, at least one.
+    /// Starts `count` of them, at least one; the first serves the bridge, which
+    /// `uplink` is on too.
     ///
     /// # Errors
     ///
@@ -112,18 +113,24 @@ impl Workers {
         platform: &Arc<dyn Platform>,
         mode: WaitMode,
         teller: &Teller,
+        mut uplink: Option<Box<dyn Port>>,
     ) -> Result<Self, PlatformError> {
-        let one = || Handle::start(Arc::clone(platform), mode, teller.clone());
+        let mut one = || Handle::start(Arc::clone(platform), mode, teller.clone(), uplink.take());
         Ok(Self { all: (0..count.max(1)).map(|_| one()).collect::<Result<_, _>>()? })
     }
 
-    /// Puts a queue into service, with the worker that has the fewest.
+    /// Puts a queue into service, with the worker that has the fewest, or with
+    /// the bridge's.
     ///
     /// # Errors
     ///
     /// Why it could not be, and its port back where there still is one.
     pub fn attach(&self, spec: QueueSpec) -> Result<(), (VifError, Option<Box<dyn Port>>)> {
-        match self.all.iter().min_by_key(|worker| worker.load()) {
+        let chosen = match spec.port.is_bridged() {
+            true => self.all.first(),
+            false => self.all.iter().min_by_key(|worker| worker.load()),
+        };
+        match chosen {
             Some(worker) => worker.attach(spec),
             None => Err((VifError::WorkerGone, Some(spec.port))),
         }
@@ -158,10 +165,11 @@ impl Handle {
         platform: Arc<dyn Platform>,
         mode: WaitMode,
         teller: Teller,
+        uplink: Option<Box<dyn Port>>,
     ) -> Result<Self, PlatformError> {
         let (commands, inbox) = channel();
         let wake = Arc::new(eventfd()?);
-        let mut worker = Worker::new(platform, mode, Arc::clone(&wake), inbox, teller)?;
+        let mut worker = Worker::new(platform, mode, Arc::clone(&wake), inbox, teller, uplink)?;
         let thread = std::thread::Builder::new()
             .name("worker".into())
             .spawn(move || worker.run())

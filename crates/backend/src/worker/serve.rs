@@ -10,7 +10,8 @@
 use super::wake::{drain, os};
 use super::{Attached, Command, Detached, Notice, Teller, WaitMode};
 use crate::VifError;
-use crate::queue::{Queue, QueueSpec, VifId};
+use crate::bridge::{Bridge, Forward, Hub, Key, Others, Place};
+use crate::queue::{Queue, QueueSpec, Turn};
 use crate::scratch::Scratch;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Platform, Port as EventPort};
 use grantway_ports::Port;
@@ -21,12 +22,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// A queue's key: which vif, which queue.
-type Key = (VifId, u16);
-
 const EVENTS_TOKEN: u64 = 0;
 const WAKE_TOKEN: u64 = 1;
-const FIRST_TOKEN: u64 = 2;
+const UPLINK_TOKEN: u64 = 2;
+const FIRST_TOKEN: u64 = 3;
 
 struct Slot {
     queue: Queue,
@@ -53,6 +52,41 @@ pub(super) struct Worker {
     next_token: u64,
     timers: BTreeSet<(Instant, Key)>,
     scratch: Scratch,
+    bridge: Bridge,
+    hub: Hub,
+    /// Whether the uplink may have frames.
+    uplink_active: bool,
+}
+
+/// The queues beside one that has its turn on the bridge, and what is to be done
+/// with them afterwards.
+struct Beside<'a> {
+    queues: &'a mut BTreeMap<Key, Slot>,
+    woken: Vec<Key>,
+    broken: Vec<(Key, VifError)>,
+}
+
+impl<'a> Beside<'a> {
+    fn new(queues: &'a mut BTreeMap<Key, Slot>) -> Self {
+        Self { queues, woken: Vec::new(), broken: Vec::new() }
+    }
+}
+
+impl Others for &mut Beside<'_> {
+    fn queue(&mut self, key: Key) -> Option<&mut Queue> {
+        if self.broken.iter().any(|(broken, _)| *broken == key) {
+            return None;
+        }
+        self.queues.get_mut(&key).map(|slot| &mut slot.queue)
+    }
+
+    fn wake(&mut self, key: Key) {
+        self.woken.push(key);
+    }
+
+    fn broken(&mut self, key: Key, error: VifError) {
+        self.broken.push((key, error));
+    }
 }
 
 /// Whether the worker goes on.
@@ -65,6 +99,7 @@ impl Worker {
         wake: Arc<OwnedFd>,
         inbox: Receiver<Command>,
         teller: Teller,
+        uplink: Option<Box<dyn Port>>,
     ) -> Result<Self, PlatformError> {
         let events = platform.events()?;
         let epoll =
@@ -84,6 +119,9 @@ impl Worker {
             next_token: FIRST_TOKEN,
             timers: BTreeSet::new(),
             scratch: Scratch::new(),
+            uplink_active: uplink.is_some(),
+            bridge: Bridge::new(uplink),
+            hub: Hub::default(),
         };
         worker.watch_own_descriptors()?;
         Ok(worker)
@@ -91,7 +129,11 @@ impl Worker {
 
     fn watch_own_descriptors(&self) -> Result<(), PlatformError> {
         add(&self.epoll, self.events.descriptor(), EVENTS_TOKEN)?;
-        add(&self.epoll, self.wake.as_fd(), WAKE_TOKEN)
+        add(&self.epoll, self.wake.as_fd(), WAKE_TOKEN)?;
+        match self.bridge.uplink.as_ref().and_then(|uplink| uplink.fd()) {
+            Some(fd) => add(&self.epoll, fd, UPLINK_TOKEN),
+            None => Ok(()),
+        }
     }
 
     pub fn run(&mut self) {
@@ -111,8 +153,12 @@ impl Worker {
     /// A turn for each active queue, then a look at what else woke.
     fn round(&mut self) -> Result<Flow, PlatformError> {
         self.serve_active();
+        if self.uplink_active {
+            self.serve_uplink()?;
+        }
         let next = self.timers.first().map(|&(at, _)| at);
-        let timeout = match (self.active.is_empty(), next) {
+        let idle = self.active.is_empty() && !self.uplink_active;
+        let timeout = match (idle, next) {
             (false, _) => Some(Duration::ZERO),
             (true, None) => None,
             (true, Some(at)) => Some(at.saturating_duration_since(Instant::now())),
@@ -152,8 +198,8 @@ impl Worker {
     }
 
     fn serve(&mut self, key: Key) -> Result<Served, VifError> {
+        let turn = self.turn(key)?;
         let Some(slot) = self.queues.get_mut(&key) else { return Ok(Served::Armed) };
-        let turn = slot.queue.turn(&mut self.scratch, self.events.as_mut())?;
         if turn.packets > 0 {
             slot.idle_since = None;
             return Ok(Served::Active);
@@ -178,6 +224,64 @@ impl Worker {
         }
         self.watch_port(key);
         Ok(Served::Armed)
+    }
+
+    fn turn(&mut self, key: Key) -> Result<Turn, VifError> {
+        let events = self.events.as_mut();
+        match self.queues.get_mut(&key) {
+            None => return Ok(Turn::default()),
+            Some(slot) if !slot.queue.is_bridged() => {
+                return slot.queue.turn(&mut self.scratch, events);
+            }
+            Some(_) => {}
+        }
+        // It stands aside while it reaches for the others.
+        let Some(mut own) = self.queues.remove(&key) else { return Ok(Turn::default()) };
+        let mut beside = Beside::new(&mut self.queues);
+        let forward = Forward {
+            bridge: &mut self.bridge,
+            hub: &mut self.hub,
+            others: &mut beside,
+            events,
+            from: Place::Vif(key.0),
+            number: key.1,
+            now: Instant::now(),
+        };
+        let turn = own.queue.turn_bridged(&mut self.scratch, forward);
+        let Beside { woken, broken, .. } = beside;
+        self.queues.insert(key, own);
+        self.settle(woken, broken);
+        turn
+    }
+
+    /// What a turn on the bridge did to other queues.
+    fn settle(&mut self, woken: Vec<Key>, broken: Vec<(Key, VifError)>) {
+        for key in woken {
+            self.activate(key, false);
+        }
+        for (key, error) in broken {
+            self.fail(key, error);
+        }
+    }
+
+    /// Moves at most a burst from the uplink to the guests.
+    fn serve_uplink(&mut self) -> Result<(), PlatformError> {
+        let mut beside = Beside::new(&mut self.queues);
+        let mut forward = Forward {
+            bridge: &mut self.bridge,
+            hub: &mut self.hub,
+            others: &mut beside,
+            events: self.events.as_mut(),
+            from: Place::Uplink,
+            number: 0,
+            now: Instant::now(),
+        };
+        let more = forward.burst_from_uplink(&mut self.scratch.arena);
+        let Beside { woken, broken, .. } = beside;
+        self.settle(woken, broken);
+        self.uplink_active =
+            more.map_err(|e| PlatformError::Gone { what: format!("the uplink: {e}") })?;
+        Ok(())
     }
 
     /// Makes epoll's interest in the port's descriptor what the queue wants.
@@ -227,6 +331,7 @@ impl Worker {
         for event in &buffer[..found] {
             match event.data.u64() {
                 EVENTS_TOKEN => self.take_events()?,
+                UPLINK_TOKEN => self.uplink_active = true,
                 WAKE_TOKEN => {
                     drain(self.wake.as_fd());
                     while let Ok(command) = self.inbox.try_recv() {
@@ -294,6 +399,9 @@ impl Worker {
             Ok(watched) => watched,
             Err(e) => return Err((e.into(), queue.disconnect(self.events.as_mut()))),
         };
+        if queue.is_bridged() {
+            self.bridge.join(key.0);
+        }
         self.by_event.insert(tx, key);
         self.by_event.insert(rx, key);
         self.by_token.insert(token, key);
@@ -305,6 +413,9 @@ impl Worker {
 
     fn remove(&mut self, key: Key) -> Option<Box<dyn Port>> {
         let slot = self.queues.remove(&key)?;
+        if slot.queue.is_bridged() {
+            self.bridge.leave(key.0);
+        }
         let (tx, rx) = slot.queue.events();
         self.by_event.remove(&tx);
         self.by_event.remove(&rx);

@@ -7,6 +7,7 @@ use super::{PROMPT, eventually};
 use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, VifId, VifReport, WaitMode};
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
+use grantway_ports::Member;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ pub struct Setup {
     pub mode: WaitMode,
     pub workers: usize,
     pub queues: u32,
+    /// Whether the vifs are on the backend's own bridge.
+    pub bridged: bool,
     pub patience: Patience,
     pub hotplug: bool,
     pub ports: Arc<Ports>,
@@ -54,12 +57,16 @@ impl Control {
             .spawn(move || {
                 tracing::subscriber::with_default(collector, || {
                     let ports = Arc::clone(&setup.ports);
-                    let open: OpenPort = Box::new(move |request| Ok(ports.open(request)));
+                    let (bridged, guests) = (setup.bridged, Arc::clone(&ports));
+                    let open: OpenPort = Box::new(move |request| {
+                        Ok(if bridged { Box::new(Member::new()) } else { guests.open(request) })
+                    });
                     let config = BackendConfig {
                         mode: setup.mode,
                         workers: setup.workers,
                         queues: setup.queues,
                         patience: setup.patience,
+                        uplink: setup.bridged.then(|| ports.open_uplink()),
                         run_folder: setup.run_folder.clone(),
                         hotplug: setup.hotplug,
                     };

@@ -16,6 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Frames from the guest that a port keeps whole.
 const KEPT: usize = 20_000;
 
+/// Whose port the bridge's uplink is, in these tests.
+pub const UPLINK: VifId = VifId { domain: grantway_hypervisor::DomId(999), devid: 0 };
+
 /// What the backend does with a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
@@ -158,6 +161,13 @@ impl Ports {
     /// All that ever were behind a vif.
     pub fn ever(&self, vif: VifId) -> Vec<Arc<Behind>> {
         self.all().get(&vif).cloned().unwrap_or_default()
+    }
+
+    /// The port beside the guests on the bridge.
+    pub fn open_uplink(&self) -> Box<dyn Port> {
+        let behind = self.of(UPLINK);
+        behind.look().handles += 1;
+        Box::new(TestPort { behind, name: "uplink".into(), counters: Counters::default() })
     }
 
     pub fn open(&self, request: &PortRequest) -> Box<dyn Port> {

@@ -35,7 +35,20 @@ impl World {
         Self::with(DomId(0), WaitMode::Interrupt, false)
     }
 
+    /// With the backend's own bridge, and no honest vif on it.
+    pub fn bridged() -> Self {
+        Self::bare(DomId(0), WaitMode::Interrupt, false, true)
+    }
+
     pub fn with(backend: DomId, mode: WaitMode, hotplug: bool) -> Self {
+        let mut world = Self::bare(backend, mode, hotplug, false);
+        let domain = world.boot(HONEST.domain);
+        world.attach(HONEST, &[]);
+        world.honest = Some(Honest::start(domain, world.ports.of(HONEST)));
+        world
+    }
+
+    fn bare(backend: DomId, mode: WaitMode, hotplug: bool, bridged: bool) -> Self {
         panics::watch();
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let dir = folders[0].path().to_owned();
@@ -56,6 +69,7 @@ impl World {
             mode,
             workers,
             queues,
+            bridged,
             patience: Patience::default(),
             hotplug,
             ports: ports_too,
@@ -74,9 +88,6 @@ impl World {
             _folders: folders,
         };
         world.watches_before = world.table(backend).store_watches;
-        let domain = world.boot(HONEST.domain);
-        world.attach(HONEST, &[]);
-        world.honest = Some(Honest::start(domain, world.ports.of(HONEST)));
         world
     }
 
@@ -210,6 +221,19 @@ impl World {
             let left: Vec<_> = left.collect();
             assert!(left.is_empty(), "journals left: {left:?}");
         }
+        self.control.take().unwrap().kill().unwrap();
+        panics::none();
+    }
+
+    /// Every guest of a bridge goes, and leaves nothing.
+    pub fn bridge_stands(mut self) {
+        for vif in std::mem::take(&mut self.guests) {
+            self.toolstack.ask_to_close(vif);
+            self.toolstack.await_closed(vif);
+            self.detaches(vif);
+        }
+        assert!(self.control().report().is_empty(), "{:?}", self.control().report());
+        assert_eq!(self.control().counters().mapped, 0, "pages stayed mapped");
         self.control.take().unwrap().kill().unwrap();
         panics::none();
     }

@@ -1,0 +1,137 @@
+//! Where the packets of a guest go: a port, or the bridge.
+
+use crate::VifError;
+use crate::policy::Policy;
+use crate::stats::VifStats;
+use grantway_netif::Offload;
+use grantway_netif::slots::tx::{TxFragment, TxPacket};
+use grantway_netif::tx::status;
+use grantway_ports::{Port, SendError};
+
+/// A packet whose first bytes are private, and the rest still in the guest's pages.
+pub(crate) struct Outgoing<'a> {
+    pub packet: &'a TxPacket,
+    /// Its number in the turn.
+    pub number: usize,
+    /// Where its private bytes lie in the arena.
+    pub at: usize,
+    /// How many they are at most.
+    pub head: usize,
+    /// Where there is room in the arena for all of it.
+    pub whole_at: usize,
+}
+
+impl Outgoing<'_> {
+    /// All of its bytes.
+    pub fn len(&self) -> usize {
+        self.packet.len.into()
+    }
+
+    /// The private ones.
+    pub fn head(&self) -> usize {
+        self.len().min(self.head)
+    }
+
+    /// What is still in the guest's pages.
+    pub fn rest(&self) -> Rest<'_> {
+        let mut rest = Rest { fragments: &self.packet.fragments, done: 0 };
+        let mut private = self.head();
+        while private > 0
+            && let Some(stretch) = rest.take(private)
+        {
+            private -= usize::from(stretch.size);
+        }
+        rest
+    }
+
+    pub fn offload(&self) -> Offload {
+        self.packet.offload
+    }
+}
+
+/// The part of a packet that is still in its guest's pages, stretch by stretch.
+pub(crate) struct Rest<'a> {
+    fragments: &'a [TxFragment],
+    /// Bytes of the first fragment that are behind us.
+    done: u16,
+}
+
+impl Rest<'_> {
+    /// The next stretch of at most `most` bytes, in one page; none at the end.
+    pub fn take(&mut self, most: usize) -> Option<TxFragment> {
+        while let Some(&fragment) = self.fragments.first() {
+            let left = fragment.size - self.done;
+            if left == 0 {
+                self.fragments = &self.fragments[1..];
+                self.done = 0;
+                continue;
+            }
+            // At most a page, as the fragment is.
+            let size = usize::from(left).min(most) as u16;
+            let stretch = TxFragment { offset: fragment.offset + self.done, size, ..fragment };
+            self.done += size;
+            return Some(stretch);
+        }
+        None
+    }
+}
+
+/// Where the packets of one turn go.
+pub(crate) trait Outlet {
+    /// Bytes of a packet that are to be private before it is sent.
+    fn head(&self) -> usize;
+
+    /// Takes a packet; the status that its slots are to be answered with. What
+    /// becomes of it beyond the vif is no news for the guest.
+    ///
+    /// # Errors
+    ///
+    /// The vif cannot go on.
+    fn send(
+        &mut self,
+        packet: &Outgoing<'_>,
+        arena: &mut [u8],
+        policy: &mut dyn Policy,
+        stats: &VifStats,
+    ) -> Result<i16, VifError>;
+
+    /// Ends the burst; from here on no page of the guest is looked at. A packet
+    /// whose pages could not be read has its status changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Outlet::send`].
+    fn finish(
+        &mut self,
+        arena: &mut [u8],
+        policy: &mut dyn Policy,
+        statuses: &mut [i16],
+    ) -> Result<(), VifError>;
+}
+
+impl Outlet for &mut (dyn Port + 'static) {
+    fn head(&self) -> usize {
+        usize::MAX
+    }
+
+    fn send(
+        &mut self,
+        packet: &Outgoing<'_>,
+        arena: &mut [u8],
+        _: &mut dyn Policy,
+        stats: &VifStats,
+    ) -> Result<i16, VifError> {
+        let bytes = &arena[packet.at..packet.at + packet.len()];
+        match Port::send(&mut **self, bytes, packet.offload()) {
+            Ok(()) => stats.sent(packet.len()),
+            Err(SendError::Dropped(_)) => VifStats::add(&stats.tx_dropped_port, 1),
+            Err(SendError::Busy) => VifStats::add(&stats.tx_dropped_busy, 1),
+            Err(SendError::Failed(e)) => return Err(e.into()),
+        }
+        Ok(status::OKAY)
+    }
+
+    fn finish(&mut self, _: &mut [u8], _: &mut dyn Policy, _: &mut [i16]) -> Result<(), VifError> {
+        Ok(self.flush()?)
+    }
+}

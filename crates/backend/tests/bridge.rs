@@ -1,0 +1,304 @@
+//! Guests on the backend's own bridge: what one sends reaches whom it is for, byte
+//! for byte, and what one does wrong is nothing to the others.
+
+mod support;
+
+use grantway_backend::VifId;
+use grantway_hypervisor::{Access, DomId, GrantRef, Granted};
+use grantway_netif::rx::{RxFlags, RxResponse};
+use grantway_netif::tx::{TxFlags, TxResponse, status};
+use grantway_netif::{Offload, XenbusState};
+use grantway_ring::{Index, RingMemory};
+use std::collections::VecDeque;
+use std::time::Duration;
+use support::hostile::Hostile;
+use support::numbers::Numbers;
+use support::port::UPLINK;
+use support::rings::{Rings, SLOTS, page, slot};
+use support::world::World;
+use support::{eventually, stays};
+
+type Address = [u8; 6];
+const BROADCAST: Address = [0xff; 6];
+const NOBODY: Address = [2, 9, 9, 9, 9, 9];
+
+/// A guest with pages to send from and to receive into.
+struct Guest {
+    hostile: Hostile,
+    rings: Rings,
+    address: Address,
+    out: Granted,
+    into: Granted,
+    /// Answers that were taken off the ring and not looked at, by their index.
+    answers: VecDeque<(u32, RxResponse)>,
+}
+
+impl Guest {
+    fn boot(world: &mut World, number: u16) -> Self {
+        let mut hostile = world.guest_of(VifId { domain: DomId(20 + number), devid: 0 });
+        let rings = hostile.connect();
+        let out = hostile.pages(24, Access::ReadOnly);
+        let into = hostile.pages(SLOTS as usize, Access::ReadWrite);
+        let address = [2, 0, 0, 0, 0, number as u8];
+        Self { hostile, rings, address, out, into, answers: VecDeque::new() }
+    }
+
+    /// Posts this many pages.
+    fn posts(&mut self, pages: usize) {
+        let first = self.rings.rx_prod as usize;
+        let gref = |n| self.into.grefs[(first + n) % SLOTS as usize];
+        let grefs: Vec<GrantRef> = (0..pages).map(gref).collect();
+        self.hostile.post(&mut self.rings, &grefs);
+    }
+
+    /// Lays a frame out in its pages, cut as `cuts` says (bytes a fragment), and
+    /// gives its slots.
+    fn slots(&self, frame: &[u8], cuts: &mut dyn FnMut() -> usize, id: u16) -> Vec<[u32; 3]> {
+        let mut parts = Vec::new();
+        let mut at = 0;
+        while at < frame.len() {
+            let left = self.out.grefs.len() - parts.len();
+            assert!(left > 0);
+            let size = cuts().clamp(1, 4096).min(frame.len() - at);
+            let offset = (4096 - size) / 2;
+            let (memory, gref) = page(&self.out, parts.len());
+            memory.write(offset, &frame[at..at + size]).unwrap();
+            parts.push((gref, offset as u16, size as u16));
+            at += size;
+        }
+        let count = parts.len();
+        let slot_of = |(n, (gref, offset, size)): (usize, (GrantRef, u16, u16))| {
+            let size = if n == 0 { frame.len() as u16 } else { size };
+            let more = if n + 1 < count { TxFlags::MORE_DATA } else { TxFlags::empty() };
+            slot(gref, offset, size, id, more)
+        };
+        parts.into_iter().enumerate().map(slot_of).collect()
+    }
+
+    /// Sends a frame in whole pages; all of it is answered okay.
+    #[track_caller]
+    fn sends(&mut self, frame: &[u8]) {
+        let slots = self.slots(frame, &mut || 4096, 7);
+        self.sends_slots(&slots);
+    }
+
+    #[track_caller]
+    fn sends_slots(&mut self, slots: &[[u32; 3]]) {
+        for answer in self.hostile.transmit(&mut self.rings, slots) {
+            assert_eq!(answer, TxResponse { id: 7, status: status::OKAY });
+        }
+    }
+
+    /// The next frame that it is given.
+    #[track_caller]
+    fn gets(&mut self) -> Vec<u8> {
+        let mut frame = Vec::new();
+        loop {
+            if self.answers.is_empty() {
+                let first = self.rings.rx_cons;
+                let came = self.hostile.rx_answers(&mut self.rings, 1);
+                self.answers.extend((first..).zip(came));
+            }
+            let (index, answer) = self.answers.pop_front().unwrap();
+            assert!(answer.status >= 0, "{answer:?}");
+            self.read(index, answer, &mut frame);
+            if !answer.flags.contains(RxFlags::MORE_DATA) {
+                return frame;
+            }
+        }
+    }
+
+    fn read(&self, index: u32, answer: RxResponse, frame: &mut Vec<u8>) {
+        let (memory, _) = page(&self.into, (index % SLOTS) as usize);
+        let mut bytes = vec![0; answer.status as usize];
+        memory.read(answer.offset.into(), &mut bytes).unwrap();
+        frame.extend(bytes);
+    }
+
+    #[track_caller]
+    fn gets_nothing(&mut self) {
+        let (index, cons) = (Index::RspProd, self.rings.rx_cons);
+        stays("nothing for it", Duration::from_millis(20), || self.rings.rx.load(index) == cons);
+    }
+}
+
+fn frame(to: Address, from: Address, len: usize) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..len).map(|n| (n ^ (n >> 8)) as u8).collect();
+    frame[..6].copy_from_slice(&to);
+    frame[6..12].copy_from_slice(&from);
+    frame[12..14].copy_from_slice(&0x88b6_u16.to_be_bytes());
+    frame
+}
+
+/// Three guests that know each other.
+fn three(world: &mut World) -> [Guest; 3] {
+    let mut guests = [1, 2, 3].map(|number| Guest::boot(world, number));
+    for sender in 0..3 {
+        let bytes = frame(NOBODY, guests[sender].address, 60);
+        for (n, guest) in guests.iter_mut().enumerate() {
+            if n != sender {
+                guest.posts(1);
+            }
+        }
+        guests[sender].sends(&bytes);
+        for (n, guest) in guests.iter_mut().enumerate() {
+            if n != sender {
+                assert_eq!(guest.gets(), bytes, "flooded to all others");
+            }
+        }
+    }
+    guests
+}
+
+#[test]
+fn frames_of_every_length_and_cut_arrive_whole_where_they_belong() {
+    let mut world = World::bridged();
+    let [mut a, mut b, mut c] = three(&mut world);
+    let mut numbers = Numbers::new(7);
+    c.posts(40);
+    let lengths = [14, 15, 60, 127, 128, 129, 130, 1514, 4095, 4096, 4097, 4224, 9014, 65_535];
+    for len in lengths {
+        for way in 0..6 {
+            let bytes = frame(b.address, a.address, len);
+            let smallest = len.div_ceil(18).max(1);
+            let slots = a.slots(
+                &bytes,
+                &mut || match way {
+                    0 => 4096,
+                    1 => smallest,
+                    2 => (smallest + 1).max(100),
+                    3 => (smallest + 1).max(128),
+                    _ => smallest.max(1 + numbers.below(4096) as usize),
+                },
+                7,
+            );
+            b.posts(len.div_ceil(4096));
+            a.sends_slots(&slots);
+            assert_eq!(b.gets(), bytes, "{len} bytes in {} slots", slots.len());
+        }
+    }
+    c.gets_nothing();
+    // The head goes by private memory; the rest crosses in one copy.
+    let copies = |world: &World| world.control().counters().copies;
+    let before = copies(&world);
+    b.posts(1);
+    let bytes = frame(b.address, a.address, 1514);
+    a.sends(&bytes);
+    assert_eq!(b.gets(), bytes);
+    assert_eq!(copies(&world) - before, 3, "head in, head out, the rest across");
+    drop((a, b, c));
+    world.bridge_stands();
+}
+
+#[test]
+fn broadcast_reaches_all_and_ones_own_address_nobody() {
+    let mut world = World::bridged();
+    let [mut a, mut b, mut c] = three(&mut world);
+    for guest in [&mut b, &mut c] {
+        guest.posts(3);
+    }
+    let bytes = frame(BROADCAST, a.address, 5000);
+    a.sends(&bytes);
+    assert_eq!(b.gets(), bytes);
+    assert_eq!(c.gets(), bytes);
+    // The uplink has seen it, and every flooded frame before.
+    let seen = world.behind(UPLINK).look().taken.iter().filter(|(seen, _)| *seen == bytes).count();
+    assert_eq!(seen, 1);
+    a.sends(&frame(a.address, [2, 0, 0, 0, 7, 7], 60));
+    b.gets_nothing();
+    c.gets_nothing();
+    drop((a, b, c));
+    world.bridge_stands();
+}
+
+#[test]
+fn the_uplink_is_one_more_place() {
+    let mut world = World::bridged();
+    let [mut a, mut b, c] = three(&mut world);
+    let uplink = world.behind(UPLINK);
+    let outside = [2, 0, 0, 0, 1, 0];
+    let bytes = frame(a.address, outside, 3000);
+    a.posts(1);
+    uplink.give(bytes.clone(), Offload::default());
+    assert_eq!(a.gets(), bytes);
+    // Its address is learnt: an answer goes there and nowhere else.
+    let before = uplink.look().sent;
+    b.posts(1);
+    let answer = frame(outside, a.address, 2000);
+    a.sends(&answer);
+    eventually("the answer", || (uplink.look().sent > before).then_some(()));
+    assert_eq!(uplink.look().taken.last().unwrap().0, answer);
+    b.gets_nothing();
+    drop((a, b, c));
+    world.bridge_stands();
+}
+
+#[test]
+fn a_receiver_without_pages_costs_its_own_frames_only() {
+    let mut world = World::bridged();
+    let [mut a, mut b, mut c] = three(&mut world);
+    // Far more than may wait.
+    let frames: Vec<_> = (0..400).map(|n| frame(b.address, a.address, 1000 + n)).collect();
+    for bytes in &frames {
+        a.sends(bytes);
+    }
+    let bytes = frame(c.address, a.address, 9000);
+    c.posts(3);
+    a.sends(&bytes);
+    assert_eq!(c.gets(), bytes, "others do not wait");
+    // What waited comes first and in order.
+    for bytes in frames.iter().take(100) {
+        b.posts(1);
+        assert_eq!(b.gets(), *bytes);
+    }
+    drop((a, b, c));
+    world.bridge_stands();
+}
+
+#[test]
+fn a_broken_receiver_is_disabled_and_its_sender_goes_on() {
+    let mut world = World::bridged();
+    let [mut a, mut b, mut c] = three(&mut world);
+    b.rings.rx.store(Index::ReqProd, b.rings.rx_prod.wrapping_add(10_000));
+    a.sends(&frame(b.address, a.address, 60));
+    b.hostile.await_disabled();
+    c.posts(1);
+    let bytes = frame(c.address, a.address, 1514);
+    a.sends(&bytes);
+    assert_eq!(c.gets(), bytes);
+    // Its address is nobody's now: what is for it goes to all others.
+    c.posts(1);
+    let bytes = frame(b.address, a.address, 200);
+    a.sends(&bytes);
+    assert_eq!(c.gets(), bytes);
+    assert_eq!(a.hostile.backend_state(), Some(XenbusState::Connected));
+    drop((a, b, c));
+    world.bridge_stands();
+}
+
+#[test]
+fn pages_that_cannot_be_read_or_written_give_errors_to_both_and_stale_bytes_to_none() {
+    let mut world = World::bridged();
+    let [mut a, mut b, c] = three(&mut world);
+    let bytes = frame(b.address, a.address, 1514);
+    // The head is good, the rest is nobody's page.
+    let mut slots = a.slots(&bytes, &mut || 500, 7);
+    let nowhere = GrantRef(30_000);
+    slots[2] = slot(nowhere, 0, 500, 7, TxFlags::MORE_DATA);
+    b.posts(1);
+    let answers = a.hostile.transmit(&mut a.rings, &slots);
+    assert!(answers.iter().all(|answer| answer.status == status::ERROR), "{answers:?}");
+    let [answer] = b.hostile.rx_answers(&mut b.rings, 1)[..] else { panic!() };
+    assert_eq!(answer.status, status::ERROR);
+    // The receiver's page is nobody's.
+    b.hostile.post(&mut b.rings, &[nowhere]);
+    let slots = a.slots(&bytes, &mut || 4096, 7);
+    let _ = a.hostile.transmit(&mut a.rings, &slots);
+    let [answer] = b.hostile.rx_answers(&mut b.rings, 1)[..] else { panic!() };
+    assert_eq!(answer.status, status::ERROR);
+    b.posts(1);
+    a.sends(&bytes);
+    assert_eq!(b.gets(), bytes);
+    drop((a, b, c));
+    world.bridge_stands();
+}
