@@ -10,6 +10,8 @@
 //!
 //! - [`tx`], [`rx`], [`extra`] and [`ctrl`]: one slot to one value, and back;
 //! - [`slots`]: chains of slots to packets, and back;
+//! - [`ethernet`] and [`flow`]: what a frame carries, and which queue it goes
+//!   by;
 //! - [`keys`]: the names of the xenstore nodes;
 //! - [`state`] and [`xenbus`]: the handshake of the two ends.
 //!
@@ -26,7 +28,9 @@
 compile_error!("the netif slots are handled as little-endian words: no big-endian Xen exists");
 
 pub mod ctrl;
+pub mod ethernet;
 pub mod extra;
+pub mod flow;
 pub mod keys;
 pub mod offload;
 pub mod rx;

@@ -5,17 +5,12 @@
 //! [`DropReason`], never a panic.
 
 use etherparse::checksum::Sum16BitWords;
+use grantway_netif::ethernet::{Payload, payload};
 
 use crate::port::{DropReason, ETHERNET_HEADER};
 
 /// Most IPv6 extension headers that [`locate`] walks over.
 pub const MAX_EXTENSIONS: usize = 8;
-
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
-const ETHERTYPE_VLAN: u16 = 0x8100;
-const ETHERTYPE_QINQ: u16 = 0x88a8;
-const MAX_VLAN_TAGS: usize = 2;
 
 const HOP_BY_HOP: u8 = 0;
 const TCP: u8 = 6;
@@ -92,20 +87,11 @@ pub fn locate(frame: &[u8]) -> Result<Transport, DropReason> {
     if frame.len() < ETHERNET_HEADER {
         return Err(DropReason::TooShort);
     }
-    let mut at = ETHERNET_HEADER - 2;
-    let mut tags = 0;
-    loop {
-        let kind = u16_at(frame, at)?;
-        at += 2;
-        match kind {
-            ETHERTYPE_IPV4 => return locate_v4(frame, at),
-            ETHERTYPE_IPV6 => return locate_v6(frame, at),
-            ETHERTYPE_VLAN | ETHERTYPE_QINQ if tags < MAX_VLAN_TAGS => {
-                tags += 1;
-                at += 2;
-            }
-            _ => return Err(DropReason::NotIp),
-        }
+    match payload(frame) {
+        Payload::Ipv4(at) => locate_v4(frame, at),
+        Payload::Ipv6(at) => locate_v6(frame, at),
+        Payload::Other => Err(DropReason::NotIp),
+        Payload::Truncated => Err(DropReason::Truncated),
     }
 }
 

@@ -1,0 +1,117 @@
+//! Flows, and the queue that each keeps to.
+//!
+//! Both ends of a vif choose a frame's queue by [`flow_hash`], so that the
+//! frames of one flow stay in order. It is no defence: whoever makes the frames
+//! can put them all on one queue, and loses nothing but its own speed.
+
+use crate::ethernet::{Payload, payload};
+
+/// Most IPv6 extension headers that are passed over.
+const MAX_EXTENSIONS: usize = 8;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION: u8 = 60;
+
+/// A number that the frames of a flow share, in both directions: of the IP
+/// addresses, and of protocol and ports where it is TCP or UDP. A fragment
+/// counts by its addresses alone, since only the first has ports, and so does
+/// what ends within its headers or has more of them than any real packet. A
+/// frame that is not IP counts by its Ethernet addresses.
+#[inline]
+pub fn flow_hash(frame: &[u8]) -> u32 {
+    let hash = match payload(frame) {
+        Payload::Ipv4(at) => ipv4(frame, at),
+        Payload::Ipv6(at) => ipv6(frame, at),
+        Payload::Other | Payload::Truncated => None,
+    };
+    // The upper half: what is mixed last reaches all of its bits.
+    (mix(hash.or_else(|| stations(frame)).unwrap_or(0)) >> 32) as u32
+}
+
+/// The queue of a flow, of so many; 0 where there is none.
+#[inline]
+pub fn queue_of(hash: u32, queues: usize) -> usize {
+    // The product's upper half is below `queues`.
+    ((u64::from(hash) * queues as u64) >> 32) as usize
+}
+
+/// The Ethernet addresses.
+fn stations(frame: &[u8]) -> Option<u64> {
+    let &[a, b, c, d, e, f, g, h, i, j, k, l] = frame.first_chunk()?;
+    let [to, from] = [[0, 0, a, b, c, d, e, f], [0, 0, g, h, i, j, k, l]];
+    Some(either_way(u64::from_be_bytes(to), u64::from_be_bytes(from)))
+}
+
+fn ipv4(frame: &[u8], at: usize) -> Option<u64> {
+    let header: &[u8; 20] = frame.get(at..)?.first_chunk()?;
+    let words = usize::from(header[0] & 0x0f);
+    if header[0] >> 4 != 4 || words < 5 {
+        return None;
+    }
+    let &[.., a, b, c, d, e, f, g, h] = header;
+    let (from, to) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+    let addresses = either_way(from.into(), to.into());
+    // More fragments, or an offset.
+    let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
+    let ports = if fragment { None } else { ports(frame, header[9], at + words * 4) };
+    Some(addresses.wrapping_add(ports.unwrap_or(0)))
+}
+
+fn ipv6(frame: &[u8], at: usize) -> Option<u64> {
+    let header: &[u8; 40] = frame.get(at..)?.first_chunk()?;
+    if header[0] >> 4 != 6 {
+        return None;
+    }
+    let (from, to) = header[8..].split_first_chunk::<16>()?;
+    let addresses = either_way(address(from), address(to.first_chunk()?));
+    let mut next = header[6];
+    let mut at = at + 40;
+    for _ in 0..MAX_EXTENSIONS {
+        let unit = match next {
+            HOP_BY_HOP | ROUTING | DESTINATION => 8,
+            AUTHENTICATION => 4,
+            // A fragment's header, too, ends the walk: it is no port's place.
+            _ => break,
+        };
+        let Some(&[following, length]) = frame.get(at..at + 2) else { return Some(addresses) };
+        next = following;
+        at += 8 + unit * usize::from(length);
+    }
+    Some(addresses.wrapping_add(ports(frame, next, at).unwrap_or(0)))
+}
+
+/// Protocol and ports of TCP and UDP.
+fn ports(frame: &[u8], protocol: u8, at: usize) -> Option<u64> {
+    if !matches!(protocol, TCP | UDP) {
+        return None;
+    }
+    let &[a, b, c, d] = frame.get(at..at + 4)? else { return None };
+    let (from, to) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+    // Apart from each other, and from any address of IPv4.
+    let kind = u64::from(protocol) << 48;
+    Some(either_way(kind | u64::from(from), kind | u64::from(to)))
+}
+
+fn address(bytes: &[u8; 16]) -> u64 {
+    let whole = u128::from_be_bytes(*bytes);
+    // The halves may be alike.
+    mix((whole >> 64) as u64).wrapping_add(whole as u64)
+}
+
+/// A sum, and so the same for both directions.
+fn either_way(one: u64, other: u64) -> u64 {
+    mix(one).wrapping_add(mix(other))
+}
+
+/// Spreads each bit over all of them (the finalizer of splitmix64).
+#[inline]
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
