@@ -1,10 +1,9 @@
-//! Where the transport header of a frame is, and finishing its checksum.
+//! Where the transport header of a frame is.
 //!
 //! The frame may come from a hostile guest: every read is bounded by the
 //! slice, every chain by a constant, and what does not fit is a
 //! [`DropReason`], never a panic.
 
-use etherparse::checksum::Sum16BitWords;
 use grantway_netif::ethernet::{Payload, payload};
 
 use crate::port::{DropReason, ETHERNET_HEADER};
@@ -68,6 +67,10 @@ pub struct Transport {
     pub end: usize,
     /// Whether TCP's CWR flag is set, which a segment repeats only once.
     pub cwr: bool,
+    /// Whether the destination in the IP header need not be the last one, whose
+    /// address is what a checksum covers: there is an IPv6 routing header that
+    /// goes on, or an IPv4 option, which may be a source route.
+    pub routed: bool,
 }
 
 impl Transport {
@@ -111,7 +114,8 @@ fn locate_v4(frame: &[u8], ip: usize) -> Result<Transport, DropReason> {
         return Err(DropReason::BadHeader);
     }
     let end = packet_end(frame, ip, claimed)?;
-    transport(frame, Family::V4, header[9], ip, start, end)
+    let found = transport(&frame[..end], Family::V4, header[9], ip, start)?;
+    Ok(Transport { routed: words > 5, ..found })
 }
 
 fn locate_v6(frame: &[u8], ip: usize) -> Result<Transport, DropReason> {
@@ -124,7 +128,11 @@ fn locate_v6(frame: &[u8], ip: usize) -> Result<Transport, DropReason> {
     let end = packet_end(frame, ip, claimed)?;
     let mut next = header[6];
     let mut at = ip + 40;
+    let mut routed = false;
     for _ in 0..=MAX_EXTENSIONS {
+        if next == ROUTING {
+            routed |= byte_at(frame, at + 3)? != 0;
+        }
         let length = match next {
             HOP_BY_HOP | ROUTING | DESTINATION => 8 + 8 * usize::from(byte_at(frame, at + 1)?),
             AUTHENTICATION => 8 + 4 * usize::from(byte_at(frame, at + 1)?),
@@ -135,7 +143,10 @@ fn locate_v6(frame: &[u8], ip: usize) -> Result<Transport, DropReason> {
                 }
                 8
             }
-            _ => return transport(frame, Family::V6, next, ip, at, end),
+            _ => {
+                let found = transport(&frame[..end], Family::V6, next, ip, at)?;
+                return Ok(Transport { routed, ..found });
+            }
         };
         next = byte_at(frame, at)?;
         at += length;
@@ -153,15 +164,14 @@ fn packet_end(frame: &[u8], ip: usize, claimed: usize) -> Result<usize, DropReas
     }
 }
 
+/// Reads the transport header of what ends where the IP packet does.
 fn transport(
-    frame: &[u8],
+    packet: &[u8],
     family: Family,
     protocol: u8,
     ip: usize,
     start: usize,
-    end: usize,
 ) -> Result<Transport, DropReason> {
-    let packet = &frame[..end];
     let (protocol, header, cwr) = match protocol {
         TCP => {
             let header = 4 * usize::from(byte_at(packet, start + 12)? >> 4);
@@ -173,35 +183,11 @@ fn transport(
         UDP => (Protocol::Udp, 8, false),
         _ => return Err(DropReason::OtherTransport),
     };
-    let header_end = start + header;
+    let (header_end, end) = (start + header, packet.len());
     if header_end > end {
         return Err(DropReason::Truncated);
     }
-    Ok(Transport { family, protocol, ip, start, header_end, end, cwr })
-}
-
-/// Finishes the unfinished checksum of a frame: its field holds the
-/// pseudo-header's sum.
-///
-/// # Errors
-/// The headers were not found; the frame is unchanged.
-pub fn finish_checksum(frame: &mut [u8]) -> Result<(), DropReason> {
-    let found = locate(frame)?;
-    finish_at(&mut frame[..found.end], found.start, found.protocol.checksum_offset())
-}
-
-/// Sums `packet` from `start` to its end and writes the complement `offset`
-/// bytes after `start`, as the kernel's `skb_checksum_help` does.
-pub(crate) fn finish_at(packet: &mut [u8], start: usize, offset: usize) -> Result<(), DropReason> {
-    let field = start + offset;
-    if field + 2 > packet.len() {
-        return Err(DropReason::Truncated);
-    }
-    let sum = Sum16BitWords::new().add_slice(&packet[start..]);
-    // etherparse sums native words, so its result is in memory order.
-    let value = sum.to_ones_complement_with_no_zero().to_ne_bytes();
-    packet[field..field + 2].copy_from_slice(&value);
-    Ok(())
+    Ok(Transport { family, protocol, ip, start, header_end, end, cwr, routed: false })
 }
 
 fn byte_at(bytes: &[u8], at: usize) -> Result<u8, DropReason> {

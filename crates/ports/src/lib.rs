@@ -21,6 +21,7 @@
 
 mod checker;
 mod clock;
+pub mod finish;
 mod generator;
 pub mod headers;
 mod member;

@@ -1,8 +1,9 @@
 //! Capture files, pcap and pcapng, in both directions.
 //!
 //! Reading is bounded: a record larger than [`MAX_RECORD`] is an error, never
-//! an allocation. Writing keeps frames byte for byte, except that an
-//! unfinished checksum is finished, so that a reader does not see a bad one.
+//! an allocation. Writing keeps frames byte for byte, except that what was left
+//! to a network card is done: a capture holds what a wire would carry, with
+//! whole checksums and without large frames, and can be played again.
 
 mod port;
 mod reader;

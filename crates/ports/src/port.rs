@@ -287,6 +287,8 @@ drop_reasons! {
     GsoWrongFamily = "gso-wrong-family",
     /// Segmentation asked with a segment size of 0.
     GsoZeroSize = "gso-zero-size",
+    /// Segmentation asked into more segments than are cut here.
+    GsoTooMany = "gso-too-many",
     /// Segmentation asked of a frame whose checksum is not unfinished.
     GsoNotPartial = "gso-not-partial",
     /// Received with a kind of segmentation that netif does not have.

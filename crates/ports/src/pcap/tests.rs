@@ -3,13 +3,14 @@
 use std::{path::Path, process::Command, time::Duration};
 
 use etherparse::PacketBuilder;
-use grantway_netif::{Checksum, Offload};
+use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
     Mirror, Null,
     clock::Clock,
+    finish::tests::frames::Shape,
     port::{DropReason, Port, RECV_BUFFER, SendError},
 };
 
@@ -210,6 +211,32 @@ fn unfinished_checksums_are_finished_in_the_file() {
         assert!(!writer.write(Duration::ZERO, &[9; 60], offload, None).unwrap());
         drop(writer);
         assert_eq!(read(&bytes).unwrap(), [whole.clone(), vec![9; 60]]);
+    }
+}
+
+#[test]
+fn large_frames_are_cut_in_the_file() {
+    let shape = Shape::default();
+    let frame = shape.frame(&[7; 2500]);
+    let gso = |size| Some(Gso { kind: GsoKind::Tcpv4, size });
+    for format in FORMATS {
+        let mut bytes = Vec::new();
+        let mut writer = CaptureWriter::new(&mut bytes, path(), format).unwrap();
+        let mut write = |frame: &[u8], gso| {
+            let offload = Offload { checksum: Checksum::Partial, gso };
+            writer.write(Duration::ZERO, frame, offload, None).unwrap()
+        };
+        assert!(write(&frame, gso(1000)));
+        // Not to be cut, but whole; and not even that.
+        assert!(write(&frame, gso(0)));
+        assert!(!write(&[9; 60], gso(1000)));
+        drop(writer);
+        let frames = read(&bytes).unwrap();
+        for (frame, length) in frames.iter().zip([1000, 1000, 500, 2500]) {
+            assert_eq!(frame.len(), shape.payload() + length);
+            shape.check_sum(frame);
+        }
+        assert_eq!(frames[4..], [vec![9; 60]]);
     }
 }
 

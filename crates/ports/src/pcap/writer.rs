@@ -10,7 +10,7 @@ use std::{
 use grantway_netif::{Checksum, Offload};
 
 use super::{CaptureError, CaptureFormat, ETHERNET, SNAPLEN};
-use crate::headers::finish_checksum;
+use crate::finish::{SegmentChecksum, Segments, finish_checksum};
 
 /// Bytes kept back before they are written out unasked.
 const BUFFER: usize = 256 * 1024;
@@ -72,9 +72,9 @@ impl<W: Write> CaptureWriter<W> {
         self.format
     }
 
-    /// Writes one frame. An unfinished checksum is finished in the copy that
-    /// is written; says whether it was. Where the headers are not found, the
-    /// frame is written as it is.
+    /// Writes one frame, or the segments that it is to be cut into, with
+    /// finished checksums; says whether there was something to finish. Where
+    /// the headers do not allow it, the frame is written as it is.
     ///
     /// # Errors
     /// The file cannot be written, or the time does not fit its format.
@@ -85,17 +85,37 @@ impl<W: Write> CaptureWriter<W> {
         offload: Offload,
         direction: Option<Direction>,
     ) -> Result<bool, CaptureError> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let result = self.finished(time, frame, offload, direction, &mut scratch);
+        self.scratch = scratch;
+        result
+    }
+
+    fn finished(
+        &mut self,
+        time: Duration,
+        frame: &[u8],
+        offload: Offload,
+        direction: Option<Direction>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<bool, CaptureError> {
+        let whole = SegmentChecksum::Whole;
+        if let Some(Ok(mut segments)) = offload.gso.map(|gso| Segments::new(frame, gso, whole)) {
+            scratch.resize(segments.longest(), 0);
+            while let Ok(Some(segment)) = segments.next_into(scratch) {
+                self.record(time, &scratch[..segment.len], direction)?;
+            }
+            return Ok(true);
+        }
         if offload.checksum != Checksum::Partial {
             self.record(time, frame, direction)?;
             return Ok(false);
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         scratch.extend_from_slice(frame);
-        let finished = finish_checksum(&mut scratch).is_ok();
-        let result = self.record(time, &scratch, direction);
-        self.scratch = scratch;
-        result.map(|()| finished)
+        let finished = finish_checksum(scratch).is_ok();
+        self.record(time, scratch, direction)?;
+        Ok(finished)
     }
 
     /// Writes out what is buffered.

@@ -2,6 +2,7 @@
 //! so that nothing of the machine is touched; without root it says so.
 
 mod conversation;
+mod segments;
 
 use std::{
     os::unix::process::CommandExt,

@@ -5,7 +5,8 @@ use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
 use super::TapOffloads;
 use crate::{
-    headers::{Family, Protocol, Transport, finish_at, locate},
+    finish::{check_gso, finish_at},
+    headers::locate,
     port::DropReason,
 };
 
@@ -143,23 +144,6 @@ pub(super) fn incoming(
     finish_at(frame, start, offset)?;
     let offload = Offload { checksum: Checksum::Complete, gso: None };
     Ok(Arrival { offload, finished: true })
-}
-
-fn check_gso(gso: Gso, found: &Transport) -> Result<(), DropReason> {
-    let family = match gso.kind {
-        GsoKind::Tcpv4 => Family::V4,
-        GsoKind::Tcpv6 => Family::V6,
-    };
-    if found.protocol != Protocol::Tcp {
-        return Err(DropReason::GsoNotTcp);
-    }
-    if found.family != family {
-        return Err(DropReason::GsoWrongFamily);
-    }
-    if gso.size == 0 {
-        return Err(DropReason::GsoZeroSize);
-    }
-    Ok(())
 }
 
 fn narrow(n: usize) -> Result<u16, DropReason> {

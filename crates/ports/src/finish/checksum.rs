@@ -1,0 +1,73 @@
+//! Transport checksums that a sender left unfinished.
+
+use etherparse::checksum::Sum16BitWords;
+
+use crate::{
+    headers::{Family, Protocol, Transport, locate},
+    port::DropReason,
+};
+
+/// The sum over a pseudo-header but for its length.
+///
+/// It is calculated anew, since a frontend that asks for segmentation may have
+/// left anything in the field. The field is believed only where the IP header
+/// need not hold the last destination.
+#[derive(Debug, Clone)]
+pub(super) struct PseudoHeader(Sum16BitWords);
+
+impl PseudoHeader {
+    /// That of a frame whose headers were found.
+    pub(super) fn of(frame: &[u8], found: &Transport) -> Self {
+        if found.routed {
+            let at = found.checksum_at();
+            // In this arithmetic the complement is the negative.
+            let length = (found.end - found.start) as u32;
+            let mut field = Sum16BitWords::new().add_slice(&frame[at..at + 2]);
+            return Self(field.add_4bytes((!length).to_be_bytes()));
+        }
+        let addresses = match found.family {
+            Family::V4 => found.ip + 12..found.ip + 20,
+            Family::V6 => found.ip + 8..found.ip + 40,
+        };
+        let protocol = match found.protocol {
+            Protocol::Tcp => 6,
+            Protocol::Udp => 17,
+        };
+        Self(Sum16BitWords::new().add_slice(&frame[addresses]).add_2bytes([0, protocol]))
+    }
+
+    /// What an unfinished checksum holds, for `length` bytes of transport
+    /// header and payload.
+    pub(super) fn unfinished(&self, length: usize) -> [u8; 2] {
+        let sum = self.0.clone().add_4bytes((length as u32).to_be_bytes());
+        // etherparse sums native words, so its result is in memory order.
+        (!sum.ones_complement()).to_ne_bytes()
+    }
+}
+
+/// Finishes the checksum of TCP or UDP in place, over IPv4 or IPv6, behind what
+/// [`locate`] knows. Padding behind the IP packet is not summed.
+///
+/// # Errors
+/// The headers were not found; the frame is unchanged.
+pub fn finish_checksum(frame: &mut [u8]) -> Result<(), DropReason> {
+    let found = locate(frame)?;
+    let unfinished = PseudoHeader::of(frame, &found).unfinished(found.end - found.start);
+    let at = found.checksum_at();
+    frame[at..at + 2].copy_from_slice(&unfinished);
+    finish_at(&mut frame[..found.end], found.start, found.protocol.checksum_offset())
+}
+
+/// Sums `packet` from `start` to its end and writes the complement `offset`
+/// bytes after `start`, as the kernel's `skb_checksum_help` does: 0 is written
+/// as 0xffff, which for UDP alone makes a difference.
+pub(crate) fn finish_at(packet: &mut [u8], start: usize, offset: usize) -> Result<(), DropReason> {
+    let field = start + offset;
+    if field + 2 > packet.len() {
+        return Err(DropReason::Truncated);
+    }
+    let sum = Sum16BitWords::new().add_slice(&packet[start..]);
+    let value = sum.to_ones_complement_with_no_zero().to_ne_bytes();
+    packet[field..field + 2].copy_from_slice(&value);
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! Finishing frames in software: what a network card, or the kernel for a TAP,
+//! does to a frame whose checksum or segmentation was left to it.
+//!
+//! For peers that take only what a wire carries: a capture file, or a guest
+//! that did not offer the offload. A frame may come from a hostile guest: what
+//! cannot be finished is a [`DropReason`](crate::DropReason), and the work is
+//! bounded by [`MAX_PACKET`] and [`MAX_SEGMENTS`].
+
+mod checksum;
+mod segment;
+
+pub(crate) use checksum::finish_at;
+pub use checksum::finish_checksum;
+pub(crate) use segment::check_gso;
+pub use segment::{MAX_PACKET, MAX_SEGMENTS, SegmentChecksum, Segments};
+
+#[cfg(test)]
+pub(crate) mod tests;

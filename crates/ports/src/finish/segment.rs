@@ -1,0 +1,169 @@
+//! Cutting a large TCP frame into the frames that a wire carries.
+
+use etherparse::checksum::Sum16BitWords;
+use grantway_netif::{Checksum, Gso, GsoKind, Offload};
+
+use super::checksum::{PseudoHeader, finish_at};
+use crate::{
+    headers::{Family, Protocol, Transport, locate},
+    port::{DropReason, FrameMeta},
+};
+
+/// Largest IP packet that is cut, in bytes.
+pub const MAX_PACKET: usize = 65_535;
+
+/// Most segments that one frame is cut into: those of the largest packet at 8
+/// bytes each, which is what Linux's smallest segment (48) leaves beside the
+/// most options (40). A guest that asks for fewer bytes a segment wants the work.
+pub const MAX_SEGMENTS: usize = MAX_PACKET / 8;
+
+const CWR: u8 = 0x80;
+const PSH: u8 = 0x08;
+const FIN: u8 = 0x01;
+
+/// What becomes of the segments' TCP checksums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SegmentChecksum {
+    /// They are finished.
+    Whole,
+    /// They hold the pseudo-header's sum only, for a peer that takes such.
+    Partial,
+}
+
+/// The segments of one frame, each written into the caller's buffer.
+///
+/// As Linux's `tcp_gso_segment` does it: all headers are repeated; lengths,
+/// sequence number and checksums are each segment's own; IPv4's identification
+/// counts up by one a segment, whether or not it may be fragmented; FIN and PSH
+/// are the last segment's, CWR the first one's, every other flag all have.
+#[derive(Debug, Clone)]
+pub struct Segments<'a> {
+    headers: &'a [u8],
+    payload: &'a [u8],
+    found: Transport,
+    pseudo_header: PseudoHeader,
+    size: usize,
+    checksum: SegmentChecksum,
+    count: usize,
+    next: usize,
+}
+
+impl<'a> Segments<'a> {
+    /// Looks at the headers of `frame`. Padding behind the IP packet is left
+    /// out; a frame that fits into one segment makes one.
+    ///
+    /// # Errors
+    /// The headers were not found, are not those that `gso` speaks of, or there
+    /// are more bytes than [`MAX_PACKET`] or segments than [`MAX_SEGMENTS`].
+    pub fn new(frame: &'a [u8], gso: Gso, checksum: SegmentChecksum) -> Result<Self, DropReason> {
+        let found = locate(frame)?;
+        check_gso(gso, &found)?;
+        if found.end - found.ip > MAX_PACKET {
+            return Err(DropReason::TooLong);
+        }
+        let (headers, payload) = frame[..found.end].split_at(found.header_end);
+        let size = usize::from(gso.size);
+        let count = payload.len().div_ceil(size).max(1);
+        if count > MAX_SEGMENTS {
+            return Err(DropReason::GsoTooMany);
+        }
+        let pseudo_header = PseudoHeader::of(frame, &found);
+        Ok(Self { headers, payload, found, pseudo_header, size, checksum, count, next: 0 })
+    }
+
+    /// Segments in all; at least one.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of the longest segment, headers included: the buffer that is
+    /// needed.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.headers.len() + self.size.min(self.payload.len())
+    }
+
+    /// Writes the next segment to the start of `buf`; `None` after the last.
+    ///
+    /// # Errors
+    /// [`DropReason::TooLong`]: it does not fit. The same segment is next, for
+    /// a buffer of [`longest`](Self::longest) bytes.
+    pub fn next_into(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, DropReason> {
+        let number = self.next;
+        if number == self.count {
+            return Ok(None);
+        }
+        let first = number * self.size;
+        let last = (first + self.size).min(self.payload.len());
+        let payload = &self.payload[first..last];
+        let len = self.headers.len() + payload.len();
+        let out = buf.get_mut(..len).ok_or(DropReason::TooLong)?;
+        let (headers, rest) = out.split_at_mut(self.headers.len());
+        headers.copy_from_slice(self.headers);
+        rest.copy_from_slice(payload);
+        self.ip(headers, len);
+        self.tcp(headers, first as u32, len);
+        let checksum = match self.checksum {
+            SegmentChecksum::Partial => Checksum::Partial,
+            SegmentChecksum::Whole => {
+                finish_at(out, self.found.start, self.found.protocol.checksum_offset())?;
+                Checksum::Complete
+            }
+        };
+        self.next += 1;
+        Ok(Some(FrameMeta { len, offload: Offload { checksum, gso: None } }))
+    }
+
+    /// The IP header of the next segment, in a frame of `len` bytes.
+    fn ip(&self, headers: &mut [u8], len: usize) {
+        let header = &mut headers[self.found.ip..];
+        let total = len - self.found.ip;
+        match self.found.family {
+            Family::V4 => {
+                // At most MAX_PACKET, as no segment is longer than the whole.
+                header[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+                let id = u16::from_be_bytes([header[4], header[5]]).wrapping_add(self.next as u16);
+                header[4..6].copy_from_slice(&id.to_be_bytes());
+                header[10..12].fill(0);
+                let words = 4 * usize::from(header[0] & 0x0f);
+                let sum = Sum16BitWords::new().add_slice(&header[..words]);
+                header[10..12].copy_from_slice(&sum.ones_complement().to_ne_bytes());
+            }
+            Family::V6 => header[4..6].copy_from_slice(&((total - 40) as u16).to_be_bytes()),
+        }
+    }
+
+    /// The TCP header of the next segment, its checksum unfinished.
+    fn tcp(&self, headers: &mut [u8], first: u32, len: usize) {
+        let header = &mut headers[self.found.start..];
+        let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+        header[4..8].copy_from_slice(&sequence.wrapping_add(first).to_be_bytes());
+        if self.next > 0 {
+            header[13] &= !CWR;
+        }
+        if self.next + 1 < self.count {
+            header[13] &= !(FIN | PSH);
+        }
+        let unfinished = self.pseudo_header.unfinished(len - self.found.start);
+        header[16..18].copy_from_slice(&unfinished);
+    }
+}
+
+/// Whether what is to be segmented is what the headers say.
+pub(crate) fn check_gso(gso: Gso, found: &Transport) -> Result<(), DropReason> {
+    let family = match gso.kind {
+        GsoKind::Tcpv4 => Family::V4,
+        GsoKind::Tcpv6 => Family::V6,
+    };
+    if found.protocol != Protocol::Tcp {
+        return Err(DropReason::GsoNotTcp);
+    }
+    if found.family != family {
+        return Err(DropReason::GsoWrongFamily);
+    }
+    if gso.size == 0 {
+        return Err(DropReason::GsoZeroSize);
+    }
+    Ok(())
+}
