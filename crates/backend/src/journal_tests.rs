@@ -10,7 +10,7 @@
 use crate::journal::{Journal, JournalMemory};
 use crate::policy::{Cross, Piece, Policy};
 use crate::queue::QueueRefs;
-use crate::receive::Receive;
+use crate::receive::{Guest, Receive};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::transmit::Transmit;
@@ -21,7 +21,7 @@ use grantway_netif::slots::rx::{RxOutcome, parse_rx};
 use grantway_netif::slots::tx::{TxFragment, write_tx};
 use grantway_netif::tx::{TxResponse, status};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
-use grantway_ports::{Counters, FrameMeta, Port, PortError, SendError};
+use grantway_ports::{Counters, FrameMeta, Port, PortError, SendError, TapOffloads};
 use grantway_ring::{Back, Front, Index, PAGE_SIZE, RingMemory};
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -224,6 +224,9 @@ fn dynamic(port: &mut Wire) -> &mut (dyn Port + 'static) {
     port
 }
 
+const GUEST: Guest =
+    Guest { scatter_gather: true, offloads: TapOffloads::ALL, patience: Patience::LINUX };
+
 fn identity() -> QueueRefs {
     QueueRefs { tx_ring: GrantRef(8), rx_ring: GrantRef(9), tx_event: EventPort(1), rx_event: None }
 }
@@ -350,7 +353,7 @@ fn receive_taken_over_after_any_write() {
     let pages = || Pages { granted: granted.clone(), stored: Vec::new() };
     let back = Back::<_, 2>::attach(logged.clone(), START, START).unwrap();
     let journal = Some(Journal::new(logged.clone()));
-    let mut receive = Receive::new(back, 0, true, Patience::default(), journal, Vec::new());
+    let mut receive = Receive::new(back, 0, GUEST, journal, Vec::new());
     let (mut scratch, shared) = (Scratch::new(), Shared::default());
     receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(0..9)), &shared).unwrap();
     let before = logged.memory();
@@ -367,8 +370,7 @@ fn receive_taken_over_after_any_write() {
         let published = RingMemory::<2>::load(&then, Index::RspProd);
         let resume = journal.resume_receive(published).unwrap();
         let back = Back::<_, 2>::attach(then.clone(), resume.consumed, published).unwrap();
-        let mut successor =
-            Receive::new(back, 0, true, Patience::default(), Some(journal), resume.owed);
+        let mut successor = Receive::new(back, 0, GUEST, Some(journal), resume.owed);
         let mut later = pages();
         successor
             .turn(&mut scratch, &mut later, &mut wire(&then, frames(21..40)), &shared)

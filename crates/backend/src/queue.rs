@@ -7,12 +7,11 @@ use crate::delivery::{Accepted, Delivery};
 use crate::journal::Journal;
 use crate::outlet::Outgoing;
 use crate::policy::Policy;
-use crate::receive::{Frame, Receive};
+use crate::receive::{Frame, Guest, Receive};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::transmit::{Moved, Transmit};
-use crate::waiting::Patience;
 use grantway_hypervisor::{
     Access, DomId, EventChannels, GrantRef, Mapper, Platform, Port as EventPort,
 };
@@ -59,10 +58,8 @@ pub(crate) struct QueueSpec {
     pub number: u16,
     /// Where its rings and event channels are.
     pub refs: QueueRefs,
-    /// Whether the frontend takes frames over several pages (`feature-sg`).
-    pub scatter_gather: bool,
-    /// What is borne of a guest that posts no pages.
-    pub patience: Patience,
+    /// What the guest takes.
+    pub guest: Guest,
     /// How buffers cross.
     pub policy: Box<dyn Policy>,
     /// A page that outlives this process, where the platform has such.
@@ -186,8 +183,7 @@ impl Queue {
             transmit.answer_owed(&resume.owed)?;
         }
         let carried = rx.map(|resume| resume.owed).unwrap_or_default();
-        let (number, sg, patience) = (spec.number, spec.scatter_gather, spec.patience);
-        Ok((transmit, Receive::new(rx_ring, number, sg, patience, journal(), carried)))
+        Ok((transmit, Receive::new(rx_ring, spec.number, spec.guest, journal(), carried)))
     }
 
     /// Moves at most a burst each way and signals the guest where it asked.

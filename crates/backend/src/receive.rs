@@ -12,11 +12,12 @@ use crate::transmit::Moved;
 use crate::waiting::{Patience, Waiter, Waiting};
 use arrayvec::ArrayVec;
 use grantway_hypervisor::{GrantRef, GrantStatus};
-use grantway_netif::Offload;
 use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot, SLOTS_WRITTEN};
 use grantway_netif::tx::status;
-use grantway_ports::{ETHERNET_HEADER, Port, RECV_BUFFER};
+use grantway_netif::{Checksum, GsoKind, Offload};
+use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
+use grantway_ports::{DropReason, ETHERNET_HEADER, Port, RECV_BUFFER, TapOffloads};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -28,12 +29,35 @@ const SLOTS_MAX: usize = SLOTS_WRITTEN + 2;
 /// The longest frame that a response's 16-bit lengths can tell of.
 const LONGEST: usize = 65_535;
 
+/// What the guest takes, as its frontend said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Guest {
+    /// Frames over several pages (`feature-sg`).
+    pub scatter_gather: bool,
+    /// Frames that are not finished.
+    pub offloads: TapOffloads,
+    /// What is borne of it when it posts no pages.
+    pub patience: Patience,
+}
+
+impl Guest {
+    /// Whether it takes a frame in this state.
+    fn takes(&self, offload: Offload) -> bool {
+        let TapOffloads { checksum, tso4, tso6 } = self.offloads;
+        match offload.gso.map(|gso| gso.kind) {
+            Some(GsoKind::Tcpv4) => checksum && tso4,
+            Some(GsoKind::Tcpv6) => checksum && tso6,
+            None => checksum || offload.checksum != Checksum::Partial,
+        }
+    }
+}
+
 /// The guest's receive ring, seen from the backend. Generic over where ring and
 /// journal lie, so that tests can cut a turn after any write.
 pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
     ring: Back<M, 2>,
     queue: u16,
-    scatter_gather: bool,
+    guest: Guest,
     waiting: Waiting,
     /// Requests that a killed process had consumed and not answered: their
     /// pages are as good as any, and come before what the ring holds.
@@ -53,13 +77,12 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     pub(crate) fn new(
         ring: Back<M, 2>,
         queue: u16,
-        scatter_gather: bool,
-        patience: Patience,
+        guest: Guest,
         journal: Option<Journal<J>>,
         carried: Vec<RxRequest>,
     ) -> Self {
-        let waiting = Waiting::new(patience, Instant::now());
-        Self { ring, queue, scatter_gather, waiting, carried: carried.into(), journal }
+        let waiting = Waiting::new(guest.patience, Instant::now());
+        Self { ring, queue, guest, waiting, carried: carried.into(), journal }
     }
 
     /// Whether frames are to be read from the port: not while one waits for
@@ -129,6 +152,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         shared: &Shared,
     ) -> Result<Accepted, VifError> {
         let bytes = &arena[frame.at..frame.at + frame.len];
+        if !self.guest.takes(frame.offload) {
+            return self.accept_unfinished(bytes, frame.offload, shared);
+        }
         let Some(layout) = self.layout(bytes, frame.len, frame.offload, shared)? else {
             return Ok(Accepted::Dropped);
         };
@@ -138,12 +164,44 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return Ok(Accepted::Laid);
         }
         VifStats::add(&shared.stats.rx_stalls, 1);
-        let waiter = Waiter { bytes: bytes.to_vec(), layout };
-        if self.waiting.push(waiter, Instant::now()) {
-            return Ok(Accepted::Short);
+        Ok(self.wait(bytes.to_vec(), layout, shared))
+    }
+
+    fn wait(&mut self, bytes: Vec<u8>, layout: RxLayout, shared: &Shared) -> Accepted {
+        if self.waiting.push(Waiter { bytes, layout }, Instant::now()) {
+            return Accepted::Short;
         }
         VifStats::add(&shared.stats.rx_dropped_drained, 1);
-        Ok(Accepted::Dropped)
+        Accepted::Dropped
+    }
+
+    /// Does for a frame what the guest cannot: its checksum, its segmentation.
+    /// What comes of it waits for pages, were there any or not.
+    fn accept_unfinished(
+        &mut self,
+        bytes: &[u8],
+        offload: Offload,
+        shared: &Shared,
+    ) -> Result<Accepted, VifError> {
+        let mut accepted = Accepted::Dropped;
+        let checksum = match self.guest.offloads.checksum {
+            true => SegmentChecksum::Partial,
+            false => SegmentChecksum::Whole,
+        };
+        let finished = finish(bytes, offload, checksum, |frame, offload| {
+            let Some(layout) = self.layout(frame, frame.len(), offload, shared)? else {
+                return Ok(());
+            };
+            if self.wait(frame.to_vec(), layout, shared) == Accepted::Short {
+                accepted = Accepted::Short;
+            }
+            Ok(())
+        });
+        match finished {
+            Ok(done) => done?,
+            Err(_) => VifStats::add(&shared.stats.rx_dropped_offload, 1),
+        }
+        Ok(accepted)
     }
 
     /// Lays another guest's packet out on posted pages: its private bytes from the
@@ -156,6 +214,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         shared: &Shared,
     ) -> Result<Accepted, VifError> {
         let head = &arena[packet.at..packet.at + packet.head()];
+        if !self.guest.takes(packet.offload()) {
+            return Ok(Accepted::Short);
+        }
         let Some(layout) = self.layout(head, packet.len(), packet.offload(), shared)? else {
             return Ok(Accepted::Dropped);
         };
@@ -238,7 +299,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
 
     /// Whether this guest can take such a frame at all.
     fn fits(&self, len: usize, stats: &VifStats) -> bool {
-        let longest = if self.scatter_gather { LONGEST } else { PAGE_SIZE };
+        let longest = if self.guest.scatter_gather { LONGEST } else { PAGE_SIZE };
         if len > longest {
             VifStats::add(&stats.rx_dropped_too_large, 1);
         } else if len < ETHERNET_HEADER {
@@ -365,4 +426,26 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     fn ring_error(&self, source: RingError) -> VifError {
         VifError::Ring { queue: self.queue, ring: "guest receive", source }
     }
+}
+
+/// Calls `take` for each frame that comes of finishing one.
+fn finish(
+    bytes: &[u8],
+    offload: Offload,
+    checksum: SegmentChecksum,
+    mut take: impl FnMut(&[u8], Offload) -> Result<(), VifError>,
+) -> Result<Result<(), VifError>, DropReason> {
+    let Some(gso) = offload.gso else {
+        let mut whole = bytes.to_vec();
+        finish_checksum(&mut whole)?;
+        return Ok(take(&whole, Offload { checksum: Checksum::Complete, gso: None }));
+    };
+    let mut segments = Segments::new(bytes, gso, checksum)?;
+    let mut segment = vec![0; segments.longest()];
+    while let Some(meta) = segments.next_into(&mut segment)? {
+        if let Err(e) = take(&segment[..meta.len], meta.offload) {
+            return Ok(Err(e));
+        }
+    }
+    Ok(Ok(()))
 }

@@ -74,6 +74,9 @@ stats! {
     rx_dropped_too_large,
     /// Frames for the guest dropped: shorter than an Ethernet header.
     rx_dropped_too_short,
+    /// Frames for the guest dropped: unfinished, as it does not take them, and
+    /// with headers that nobody could finish.
+    rx_dropped_offload,
     /// Frames for the guest dropped: it posted no pages for too long.
     rx_dropped_drained,
     /// Multicast frames for the guest that it had not listed.

@@ -5,6 +5,7 @@ use crate::journal::Journal;
 use crate::negotiate::{FrontendKeys, advertise, shown};
 use crate::policy::Copy;
 use crate::queue::{QueueSpec, VifId};
+use crate::receive::Guest;
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::succession::{Journals, Left};
@@ -300,16 +301,20 @@ impl Vif {
         self.shared.multicast.begin(first, resume);
         let ports = self.ports(keys.queues.len(), keys.offloads)?;
         self.served = Some(keys.clone());
+        let guest = Guest {
+            scatter_gather: keys.scatter_gather,
+            offloads: keys.offloads,
+            patience: match keys.rx_notify {
+                true => around.patience,
+                false => around.patience.without_notify(),
+            },
+        };
         for ((number, port), refs) in (0..).zip(ports).zip(keys.queues) {
             let spec = QueueSpec {
                 vif: self.id,
                 number,
                 refs,
-                scatter_gather: keys.scatter_gather,
-                patience: match keys.rx_notify {
-                    true => around.patience,
-                    false => around.patience.without_notify(),
-                },
+                guest,
                 journal: pages.get(usize::from(number)).cloned(),
                 resume,
                 policy: Box::new(Copy::new(Arc::clone(around.platform), self.id.domain)),

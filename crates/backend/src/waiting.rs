@@ -24,13 +24,16 @@ pub struct Patience {
 }
 
 impl Default for Patience {
-    /// That of Linux's netback: 10 s and 60 s.
     fn default() -> Self {
-        Self { drain: Duration::from_secs(10), stall: Some(Duration::from_secs(60)) }
+        Self::LINUX
     }
 }
 
 impl Patience {
+    /// That of Linux's netback: 10 s and 60 s.
+    pub const LINUX: Self =
+        Self { drain: Duration::from_secs(10), stall: Some(Duration::from_secs(60)) };
+
     /// With a guest that does not signal that it posted pages.
     pub(crate) fn without_notify(self) -> Self {
         Self { drain: self.drain.min(WITHOUT_NOTIFY), stall: None }

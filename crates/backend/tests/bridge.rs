@@ -168,7 +168,7 @@ fn frames_of_every_length_and_cut_arrive_whole_where_they_belong() {
                     1 => smallest,
                     2 => (smallest + 1).max(100),
                     3 => (smallest + 1).max(128),
-                    _ => smallest.max(1 + numbers.below(4096) as usize),
+                    _ => smallest.max(1 + numbers.below(4096)),
                 },
                 7,
             );

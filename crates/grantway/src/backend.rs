@@ -107,6 +107,8 @@ fn open_uplink(spec: &str) -> Result<Box<dyn Port>, CommandError> {
         return Err(CommandError::Usage("--uplink bridge: a bridge is not its own uplink".into()));
     }
     let mut uplink = spec.open().map_err(CommandError::failed)?;
+    // What a guest cannot take the bridge finishes for it.
+    uplink.set_offloads(TapOffloads::ALL).map_err(CommandError::failed)?;
     uplink.set_link(true).map_err(CommandError::failed)?;
     Ok(uplink)
 }

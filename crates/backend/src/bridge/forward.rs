@@ -12,6 +12,7 @@ use crate::scratch::{BURST, Scratch};
 use crate::stats::VifStats;
 use grantway_hypervisor::EventChannels;
 use grantway_netif::Offload;
+use grantway_netif::flow::flow_hash;
 use grantway_netif::slots::tx::TxFragment;
 use grantway_netif::tx::status;
 use grantway_ports::{PortError, RECV_BUFFER, SendError};
@@ -224,6 +225,8 @@ impl<O: Others> Forward<'_, O> {
     /// Routes a frame in the arena that came by the uplink.
     fn route_in(&mut self, frame: Frame, arena: &[u8]) {
         let bytes = &arena[frame.at..frame.at + frame.len];
+        // Whoever has fewer queues takes the remainder; a flow keeps to one.
+        self.number = (flow_hash(bytes) >> 16) as u16;
         match self.bridge.table.route(bytes, Place::Uplink, self.now) {
             Route::To(Place::Vif(vif)) => {
                 if let Some(number) = self.bridge.queue(vif, self.number) {
