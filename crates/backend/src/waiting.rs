@@ -6,8 +6,8 @@ use grantway_netif::slots::rx::RxLayout;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Bytes that may wait for one queue: four of the largest frames.
-pub(crate) const WAITING_MAX: usize = 256 * 1024;
+/// Bytes that may wait for one queue: sixteen of the largest frames, a window of TCP.
+pub(crate) const WAITING_MAX: usize = 1024 * 1024;
 
 /// How long a frame may wait where the guest does not signal that it posted pages
 /// (no `feature-rx-notify`), as in Linux's netback.

@@ -238,7 +238,7 @@ fn a_receiver_without_pages_costs_its_own_frames_only() {
     let mut world = World::bridged();
     let [mut a, mut b, mut c] = three(&mut world);
     // Far more than may wait.
-    let frames: Vec<_> = (0..400).map(|n| frame(b.address, a.address, 1000 + n)).collect();
+    let frames: Vec<_> = (0..400).map(|n| frame(b.address, a.address, 3000 + n)).collect();
     for bytes in &frames {
         a.sends(bytes);
     }

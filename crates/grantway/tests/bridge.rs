@@ -1,0 +1,148 @@
+//! Real traffic by the backend's own bridge: two guests and an uplink, each in a
+//! network namespace of its own; and what a `rate` leaves of it.
+//!
+//! Needs root, /dev/net/tun, `ip`, `nstat`, `ping` and `iperf3`; where one is
+//! missing, says `skipped` and passes.
+
+mod common;
+
+use common::network::{Namespace, Transfer, available};
+use common::part::Part;
+use common::site::Site;
+use common::{PROMPT, alone, say, succeed};
+use std::time::{Duration, Instant};
+
+const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
+const RUN: Duration = Duration::from_secs(20);
+
+/// Guests 1 and 2, and an uplink, all joined by the bridge only.
+struct Bridge {
+    guests: [Namespace; 2],
+    outside: Namespace,
+    _parts: Vec<Part>,
+    site: Site,
+}
+
+impl Bridge {
+    /// `vifs` is what each guest's vif has beside its address.
+    fn start(vifs: [&str; 2]) -> Self {
+        let guests = [Namespace::new("g"), Namespace::new("h")];
+        let outside = Namespace::new("o");
+        let site = Site::start();
+        for (n, more) in (1..).zip(vifs) {
+            let (domain, vif) = (n.to_string(), format!("mac=00:16:3e:00:00:0{n}{more}"));
+            succeed(site.command(None, "attach", &["--domain", &domain, &vif]), PROMPT);
+        }
+        let mut parts =
+            vec![site.backend(Some(&outside), &["--port", "bridge", "--uplink", "tap:gwup"])];
+        for (n, guest) in (1..).zip(&guests) {
+            let (domain, tap) = (format!("{n}"), format!("gwf{n}"));
+            let args = ["--domain", &domain, "--devid", "0", "--tap", &tap];
+            parts.push(Part::start("frontend", site.command(Some(guest), "frontend", &args)));
+            guest.address(&tap, 1, n);
+        }
+        outside.address("gwup", 1, 3);
+        for place in [&guests[0], &guests[1]] {
+            place.wait_ping("10.99.1.3", PROMPT);
+        }
+        guests[0].wait_ping("10.99.1.2", PROMPT);
+        Self { guests, outside, _parts: parts, site }
+    }
+
+    #[track_caller]
+    fn check_checksums(&self) {
+        for place in [&self.guests[0], &self.guests[1], &self.outside] {
+            for (counter, count) in place.checksum_errors() {
+                assert_eq!(count, 0, "{}: {counter}", place.name());
+            }
+        }
+    }
+}
+
+fn run<'a>(to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["-c", to, "-t", "2"], more].concat()
+}
+
+#[test]
+fn iperf3_crosses_the_bridge_between_guests_and_to_the_uplink() {
+    let _alone = alone();
+    if !available(&PROGRAMS) {
+        return;
+    }
+    let bridge = Bridge::start(["", ""]);
+    let _servers = [bridge.guests[1].iperf_server(5201), bridge.outside.iperf_server(5201)];
+    let kinds: [&[&str]; 4] = [&[], &["-R"], &["-u", "-b", "100M"], &["-u", "-b", "100M", "-R"]];
+    for (name, to) in [("guest", "10.99.1.2"), ("guest", "fd99:1::2"), ("uplink", "10.99.1.3")] {
+        for kind in kinds {
+            let transfer = bridge.guests[0].iperf(&run(to, kind), RUN);
+            say(format!("guest to {name} {to} {}: {:.3} Gbit/s", kind.join(" "), transfer.gbps));
+            if let Some(lost) = transfer.lost {
+                assert!(lost < 25.0, "{to} {kind:?}: {lost} % of UDP lost");
+            }
+        }
+    }
+    let (answered, text) = bridge.guests[1].ping("10.99.1.1", 200, 1400, "0.005");
+    assert_eq!(answered, 200, "{text}");
+    bridge.check_checksums();
+    // Nothing of one guest's was refused, and who asks for his own TAP finds none.
+    for vif in bridge.site.backend_report()["vifs"].as_array().expect("vifs") {
+        assert_eq!(vif["port"]["name"], "bridge");
+        for reason in ["tx_dropped_malformed", "tx_dropped_grant", "rx_dropped_offload"] {
+            assert_eq!(vif["stats"][reason], 0, "{reason}: {vif:#}");
+        }
+    }
+}
+
+#[test]
+fn guests_without_offloads_get_finished_frames() {
+    let _alone = alone();
+    if !available(&PROGRAMS) {
+        return;
+    }
+    let bridge = Bridge::start(["", ""]);
+    let _server = bridge.guests[1].iperf_server(5201);
+    // What its TAP may not leave undone its frontend does not offer either; the
+    // sender still does.
+    bridge.guests[1].set_offloads("gwf2", false);
+    for kind in [&[][..], &["-R"]] {
+        let Transfer { gbps, .. } = bridge.guests[0].iperf(&run("10.99.1.2", kind), RUN);
+        say(format!("to a guest whose offloads are off {}: {gbps:.3} Gbit/s", kind.join(" ")));
+    }
+    bridge.check_checksums();
+}
+
+/// Bytes that guest 1 has sent so far.
+fn sent(bridge: &Bridge) -> f64 {
+    let report = bridge.site.backend_report();
+    let vifs = report["vifs"].as_array().expect("vifs");
+    let vif = vifs.iter().find(|vif| vif["domain"] == 1).expect("guest 1's vif");
+    vif["stats"]["tx_bytes"].as_f64().expect("a number")
+}
+
+#[test]
+fn a_rate_is_kept_within_three_percent() {
+    let _alone = alone();
+    if !available(&PROGRAMS) {
+        return;
+    }
+    for mbits in [10.0, 100.0, 1000.0] {
+        let bridge = Bridge::start([&format!(",rate={mbits}Mb/s"), ""]);
+        let _server = bridge.guests[1].iperf_server(5201);
+        // More than may go, always: one flow of TCP would wait for its own bursts.
+        let wanted = format!("{}M", mbits * 1.5);
+        let udp = ["-u", "-b", &wanted];
+        let kind: &[&str] = if mbits > 500.0 { &["-P", "8"] } else { &udp };
+        let args = [&["-c", "10.99.1.2", "-t", "20"], kind].concat();
+        let mut load = Part::spawn("iperf3", bridge.guests[0].command_with("iperf3", &args));
+        // Beyond what was saved up.
+        std::thread::sleep(Duration::from_secs(2));
+        let (begin, before) = (Instant::now(), sent(&bridge));
+        std::thread::sleep(Duration::from_secs(10));
+        let (bytes, took) = (sent(&bridge) - before, begin.elapsed());
+        load.kill();
+        let found = bytes * 8.0 / took.as_secs_f64() / 1e6;
+        say(format!("rate={mbits}Mb/s: {found:.1} Mbit/s over {:.1} s", took.as_secs_f64()));
+        let ratio = found / mbits;
+        assert!((0.97..=1.03).contains(&ratio), "{found} Mbit/s for {mbits}");
+    }
+}
