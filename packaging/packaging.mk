@@ -11,6 +11,8 @@ MODULESLOADDIR ?= $(PREFIX)/lib/modules-load.d
 # Not every modprobe reads /usr/local.
 MODPROBEDIR ?= /lib/modprobe.d
 DEFAULTDIR ?= /etc/default
+# Where xl looks for the scripts of vifs.
+SCRIPTDIR ?= /etc/xen/scripts
 
 # For any x86-64: wider copies are chosen at run time. In a folder of its own,
 # as these flags would have everything else built anew.
@@ -34,6 +36,7 @@ install: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command, units and m
 	done
 	install -D -m 644 packaging/modprobe.d/grantway.conf $(DESTDIR)$(MODPROBEDIR)/grantway.conf
 	install -D -m 644 packaging/modules-load.d/grantway.conf $(DESTDIR)$(MODULESLOADDIR)/grantway.conf
+	install -D -m 755 packaging/scripts/vif-grantway $(DESTDIR)$(SCRIPTDIR)/vif-grantway
 	install -D -m 644 packaging/README.md $(DESTDIR)$(DOCDIR)/README.md
 	test -e $(DESTDIR)$(DEFAULTDIR)/grantway \
 	  || install -D -m 644 packaging/default/grantway $(DESTDIR)$(DEFAULTDIR)/grantway
@@ -42,6 +45,7 @@ uninstall: ## what `make install` put there, but for /etc/default/grantway
 	rm -f $(DESTDIR)$(BINDIR)/grantway
 	rm -f $(DESTDIR)$(UNITDIR)/grantway-backend.service $(DESTDIR)$(UNITDIR)/grantway-backend-domU.service
 	rm -f $(DESTDIR)$(MODPROBEDIR)/grantway.conf $(DESTDIR)$(MODULESLOADDIR)/grantway.conf
+	rm -f $(DESTDIR)$(SCRIPTDIR)/vif-grantway
 	rm -f $(DESTDIR)$(DOCDIR)/README.md
 	-rmdir $(DESTDIR)$(DOCDIR) 2>/dev/null
 
