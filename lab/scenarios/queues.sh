@@ -1,12 +1,13 @@
 # Several queues, as stock netfront takes them, and a limit on what a guest may send.
 # boot: pv
 # timeout: 200
+# needs: grantway-xen
 bridge_up
-start_backend --queues 4 --workers 2
-guest_start g1 vcpus=4 vif=bridge=xenbr0
+start_backend --queues 2 --workers 2
+guest_start g1 vcpus=2 vif=bridge=xenbr0
 iperf_server dom0
 # Linux 6.1's netfront does not know `ethtool -l`.
-expect "$(guest_run g1 'ls -d /sys/class/net/eth0/queues/tx-* | wc -l')" = 4 "queues that netfront has"
+expect "$(guest_run g1 'ls -d /sys/class/net/eth0/queues/tx-* | wc -l')" = 2 "queues that netfront has"
 expect "$(guest_run g1 'ethtool -S eth0' | grep -c rx_gso_checksum_fixup)" = 1 "statistics of netfront"
 errors=$(checksum_errors g1)
 pings dom0 g1 10
@@ -14,17 +15,14 @@ tcp g1 dom0 -P 4
 tcp g1 dom0 -P 4 -R
 udp g1 dom0
 # Each queue had work.
-used=$(guest_run g1 'grep "eth0-q[0-3]-tx" /proc/interrupts' | awk '{ n = 0; for (i = 2; i <= 5; i++) n += $i; if (n > 1) used++ } END { print used + 0 }')
-expect "$used" -ge 2 "queues that were used to send"
+used=$(guest_run g1 'cat /proc/interrupts' | awk '/-q[0-9]+-tx/ && $2 + $3 > 1 { used++ } END { print used + 0 }')
+expect "$used" = 2 "queues that were used to send"
 # A killed backend takes all of them up again.
 load_start g1 dom0 -P 4
-for _ in 1 2 3; do
-    sleep 1
-    if [ "$(backend_kind)" = grantway ]; then
-        kill_backend -9
-        start_backend --queues 4 --workers 2
-    fi
-done
+if [ "$(backend_kind)" = grantway ]; then
+    kill_backend -9
+    start_backend --queues 2 --workers 2
+fi
 wait_for 20 load_flows g1
 load_stop g1
 expect "$(checksum_errors g1)" = "$errors" "checksum errors in the guest"
@@ -33,7 +31,7 @@ nothing_left
 
 guest_start g2 vif=bridge=xenbr0,rate=20Mb/s
 # Emulated time is coarse: that the limit is there, not its third digit.
-rate=$(iperf g2 dom0 -t 6)
+rate=$(iperf g2 dom0 -t 4)
 say "rate=20Mb/s: $rate Mbit/s"
 expect "$rate" -le 24 "Mbit/s of a vif of 20"
 expect "$rate" -ge 12 "Mbit/s of a vif of 20"
