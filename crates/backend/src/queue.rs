@@ -204,7 +204,14 @@ impl Queue {
         mut forward: Forward<'_, impl Others>,
     ) -> Result<Turn, VifError> {
         let policy = self.policy.as_mut();
-        let out = self.transmit.turn(scratch, policy, &mut forward, &self.shared)?;
+        let out = match self.transmit.turn(scratch, policy, &mut forward, &self.shared) {
+            Ok(out) => out,
+            Err(error) => {
+                // What was laid out for others by then is answered all the same.
+                forward.deliver(&mut scratch.arena, None, &mut []);
+                return Err(error);
+            }
+        };
         self.after_transmit(out, scratch, forward.events)
     }
 

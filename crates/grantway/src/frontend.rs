@@ -75,7 +75,12 @@ fn port_spec(args: &FrontendArgs) -> Result<PortSpec, CommandError> {
         (None, Some(text)) => text.parse(),
         (None, None) => return Err(CommandError::Usage("give --tap NAME or --port SPEC".into())),
     };
-    spec.map_err(CommandError::usage)
+    match spec.map_err(CommandError::usage)? {
+        PortSpec::Bridge => Err(CommandError::Usage(
+            "--port bridge: only a backend has a bridge; give --tap NAME or another port".into(),
+        )),
+        spec => Ok(spec),
+    }
 }
 
 fn open_port(

@@ -278,8 +278,9 @@ impl<O: Others> Forward<'_, O> {
     }
 
     /// Stores what was laid out in the receivers' pages, answers and signals them.
-    /// A receiver's trouble is its own.
-    fn deliver(
+    /// A receiver's trouble is its own. Without the sender's policy, what was to come
+    /// from its pages is answered as an error.
+    pub fn deliver(
         &mut self,
         arena: &mut [u8],
         mut policy: Option<&mut dyn Policy>,
