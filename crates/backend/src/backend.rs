@@ -78,14 +78,22 @@ pub struct VifReport {
 
 const VIFS_TOKEN: &str = "vifs";
 
+/// Why a vif could not be opened.
+#[derive(Debug, PartialEq, Eq)]
+struct Refusal {
+    /// Until its folder is gone.
+    lasts: bool,
+    why: String,
+}
+
 /// Serves every vif of one domain.
 pub struct Backend {
     platform: Arc<dyn Platform>,
     store: Box<dyn Store>,
     base: String,
     vifs: BTreeMap<VifId, Vif>,
-    /// Vifs that could not be opened; tried again when their folder was gone.
-    refused: BTreeSet<VifId>,
+    /// Vifs that could not be opened, and why.
+    refused: BTreeMap<VifId, Refusal>,
     /// Told to end: no vif is taken up any more.
     ending: bool,
     open_port: OpenPort,
@@ -130,7 +138,7 @@ impl Backend {
             store,
             base,
             vifs: BTreeMap::new(),
-            refused: BTreeSet::new(),
+            refused: BTreeMap::new(),
             ending: false,
             open_port,
             notices,
@@ -316,22 +324,34 @@ impl Backend {
             self.refused.remove(&id);
             return Ok(());
         }
-        if self.refused.contains(&id) {
+        if self.refused.get(&id).is_some_and(|refusal| refusal.lasts) {
             return Ok(());
         }
         let path = self.path(id);
         match Vif::open(id, path, &mut self.surroundings()) {
-            Ok(vif) if vif.is_gone() => Ok(()),
             Ok(vif) => {
-                self.vifs.insert(id, vif);
+                self.refused.remove(&id);
+                if !vif.is_gone() {
+                    self.vifs.insert(id, vif);
+                }
                 Ok(())
             }
-            Err(error) => {
-                self.survive(id, error)?;
-                self.refused.insert(id);
-                Ok(())
-            }
+            Err(error) => self.refuse(id, error),
         }
+    }
+
+    /// A vif could not be opened. What its nodes were guilty of is looked at again
+    /// whenever one of them changes, and told once: its folder may be another one
+    /// by then, and our own telling is a change as well.
+    fn refuse(&mut self, id: VifId, error: VifError) -> Result<(), PlatformError> {
+        let by_nodes =
+            matches!(error, VifError::Platform(PlatformError::Store { .. }) | VifError::Key { .. });
+        let refusal = Refusal { lasts: !by_nodes, why: error.to_string() };
+        if self.refused.get(&id) != Some(&refusal) {
+            self.refused.insert(id, refusal);
+            self.survive(id, error)?;
+        }
+        Ok(())
     }
 
     /// Lets one vif act, and forgets it when it is gone.

@@ -465,3 +465,23 @@ fn seed_003_a_watch_that_fires_while_the_backend_acts_is_not_lost() {
     }
     world.stands();
 }
+
+#[test]
+fn a_vif_whose_nodes_were_bad_is_served_once_they_are_good() {
+    let mut world = World::new();
+    let domain = world.boot(GUEST.domain);
+    world.expects(GUEST);
+    let node = format!("{}/frontend", world.toolstack.back(GUEST));
+    world.toolstack.attach_and(GUEST, &[], |tx| tx.remove(&node));
+    eventually("its refusal", || world.toolstack.backend_key(GUEST, "error"));
+    world.settle();
+    // It looks again at each change, its own word among them, and says it once.
+    let complaints = world.control().log.complaints();
+    assert_eq!(complaints.len(), 1, "{complaints:?}");
+    let (server, front) = (Arc::clone(&world.tools), toolstack::frontend_path(GUEST));
+    server.store().unwrap().write(&node, front.as_bytes()).unwrap();
+    let mut guest = Hostile::new(domain, GUEST, world.setup.domain);
+    let mut rings = guest.connect();
+    guest.is_served(&mut rings);
+    world.stands();
+}
