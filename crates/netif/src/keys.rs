@@ -130,8 +130,11 @@ impl QueueKey {
     }
 }
 
+/// How the name of each queue's directory begins.
+pub const QUEUE_PREFIX: &str = "queue-";
+
 /// Longest result of [`queue_key`], in bytes.
-pub const QUEUE_KEY_BYTES: usize = "queue-4294967295".len();
+pub const QUEUE_KEY_BYTES: usize = QUEUE_PREFIX.len() + "4294967295".len();
 
 /// Longest result of [`queue_path`], in bytes.
 pub const QUEUE_PATH_BYTES: usize = QUEUE_KEY_BYTES + 1 + EVENT_CHANNEL_TX.len();
@@ -141,7 +144,7 @@ pub const QUEUE_PATH_BYTES: usize = QUEUE_KEY_BYTES + 1 + EVENT_CHANNEL_TX.len()
 pub fn queue_key(queue: u32) -> ArrayString<QUEUE_KEY_BYTES> {
     let mut key = ArrayString::new();
     // The array holds the longest number, so this cannot fail.
-    let _ = write!(key, "queue-{queue}");
+    let _ = write!(key, "{QUEUE_PREFIX}{queue}");
     key
 }
 
@@ -150,7 +153,7 @@ pub fn queue_key(queue: u32) -> ArrayString<QUEUE_KEY_BYTES> {
 pub fn queue_path(queue: u32, queues: u32, key: QueueKey) -> ArrayString<QUEUE_PATH_BYTES> {
     let mut path = ArrayString::new();
     let _ = if queues > 1 {
-        write!(path, "queue-{queue}/{}", key.as_str())
+        write!(path, "{QUEUE_PREFIX}{queue}/{}", key.as_str())
     } else {
         write!(path, "{}", key.as_str())
     };

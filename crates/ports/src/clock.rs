@@ -1,15 +1,18 @@
 //! Time, which comes in as an argument.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
 
 /// A source of time. Captures take it as the time since 1970 UTC; the
 /// generator only looks at differences.
-pub type Clock = Box<dyn FnMut() -> Duration + Send>;
+pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// The wall clock: time since 1970 UTC, 0 if the machine's clock is earlier.
 #[must_use]
 pub fn wall() -> Clock {
-    Box::new(|| {
+    Arc::new(|| {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         since.unwrap_or_default()
     })
@@ -19,5 +22,5 @@ pub fn wall() -> Clock {
 #[must_use]
 pub fn monotonic() -> Clock {
     let start = Instant::now();
-    Box::new(move || start.elapsed())
+    Arc::new(move || start.elapsed())
 }

@@ -3,7 +3,13 @@
 //! The head of each flow's frame is built once, the rest is one pattern for
 //! all; per frame only the sequence is written.
 
-use std::{os::fd::BorrowedFd, time::Duration};
+use std::{
+    collections::BTreeMap,
+    mem,
+    os::fd::BorrowedFd,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use etherparse::{EtherType, Ethernet2Header, IpNumber, Ipv4Header, UdpHeader};
 use grantway_netif::Offload;
@@ -31,13 +37,14 @@ pub struct GeneratorConfig {
     /// together, without one [`Port::recv`] says once after each burst that
     /// there is nothing.
     pub burst: u32,
-    /// Frames a second; 0 for as fast as they are asked for. The schedule does
-    /// not wait for a slow reader: what is late is due at once.
+    /// Frames a second from each queue; 0 for as fast as they are asked for.
+    /// The schedule does not wait for a slow reader: what is late is due at
+    /// once.
     pub rate: u64,
-    /// Flows, 1 to 65,536, taken in turn; each has its own UDP source port and
-    /// its own sequence from 0.
+    /// Flows of each queue, 1 to 65,536 in all, taken in turn; each has its own
+    /// UDP source port and its own sequence from 0.
     pub flows: u32,
-    /// Frames to make in all; `None` for no end.
+    /// Frames to make in each queue; `None` for no end.
     pub count: Option<u64>,
     /// Destination MAC address.
     pub destination: [u8; 6],
@@ -102,21 +109,42 @@ pub struct Stamp {
 }
 
 /// Makes numbered frames; what is sent to it is counted and forgotten.
+///
+/// Each further queue makes such frames of flows of its own. One that is closed
+/// leaves them to the next, which goes on with their numbers.
 pub struct Generator {
     config: GeneratorConfig,
     tagged: Option<TaggedAt>,
-    heads: Vec<[u8; HEAD]>,
     /// Byte n is n, for the whole size.
     pattern: Vec<u8>,
+    stream: Stream,
+    siblings: Arc<Mutex<Siblings>>,
+    clock: Clock,
+    counters: Counters,
+    name: String,
+}
+
+/// The flows of one queue, and how far they are.
+#[derive(Default)]
+struct Stream {
+    /// The number of the first flow.
+    first: u16,
+    heads: Vec<[u8; HEAD]>,
     sequences: Vec<u64>,
+    /// The next, counted from the first.
     flow: usize,
     made: u64,
-    clock: Clock,
     start: Option<Duration>,
     /// Frames due by the last look at the clock, or of this burst.
     allowed: u64,
-    counters: Counters,
-    name: String,
+}
+
+/// What the queues of one generator share.
+struct Siblings {
+    /// The first flow that no queue has had.
+    next: u32,
+    /// Of queues that were closed, by their first flow.
+    left: BTreeMap<u16, Stream>,
 }
 
 impl Generator {
@@ -127,27 +155,27 @@ impl Generator {
     /// A value of `config` is out of bounds.
     pub fn new(config: GeneratorConfig, clock: Clock) -> Result<Self, GeneratorError> {
         config.check()?;
-        let tagged = TaggedAt::of_size(config.size);
-        let flows = config.flows as usize;
-        let mut generator = Generator {
-            heads: Vec::with_capacity(flows),
+        let siblings = Siblings { next: config.flows, left: BTreeMap::new() };
+        let stream = Stream::new(&config, 0);
+        Ok(Self::with(config, clock, stream, Arc::new(Mutex::new(siblings))))
+    }
+
+    fn with(
+        config: GeneratorConfig,
+        clock: Clock,
+        stream: Stream,
+        siblings: Arc<Mutex<Siblings>>,
+    ) -> Self {
+        Generator {
+            tagged: TaggedAt::of_size(config.size),
             pattern: (0..config.size).map(|n| n as u8).collect(),
-            sequences: vec![0; flows],
-            name: format!("generator:size={},flows={flows}", config.size),
-            tagged,
-            flow: 0,
-            made: 0,
+            name: format!("generator:size={},flows={}", config.size, config.flows),
+            stream,
+            siblings,
             clock,
-            start: None,
-            allowed: 0,
             counters: Counters::default(),
             config,
-        };
-        for flow in 0..flows {
-            let head = generator.head(flow as u16);
-            generator.heads.push(head);
         }
-        Ok(generator)
     }
 
     /// What it was made with.
@@ -156,22 +184,23 @@ impl Generator {
         &self.config
     }
 
-    /// Frames made so far.
+    /// Frames made so far by this queue.
     #[must_use]
     pub fn made(&self) -> u64 {
-        self.made
+        self.stream.made
     }
 
-    /// Frames made so far of one flow; 0 for a flow that there is not.
+    /// Frames made so far of one flow; 0 for a flow that this queue has not.
     #[must_use]
     pub fn made_of(&self, flow: u16) -> u64 {
-        self.sequences.get(usize::from(flow)).copied().unwrap_or(0)
+        let at = flow.checked_sub(self.stream.first).map(usize::from);
+        at.and_then(|at| self.stream.sequences.get(at)).copied().unwrap_or(0)
     }
 
     /// Whether all of [`count`](GeneratorConfig::count) were made.
     #[must_use]
     pub fn finished(&self) -> bool {
-        self.config.count.is_some_and(|count| self.made >= count)
+        self.config.count.is_some_and(|count| self.stream.made >= count)
     }
 
     /// Offset in a frame of the 8 bytes, big-endian, that hold the sequence;
@@ -188,12 +217,14 @@ impl Generator {
         if self.finished() {
             return None;
         }
-        let flow = self.flow;
-        let sequence = self.sequences[flow];
-        self.sequences[flow] = sequence + 1;
-        self.flow = if flow + 1 == self.sequences.len() { 0 } else { flow + 1 };
-        self.made += 1;
-        Some(Stamp { flow: flow as u16, sequence })
+        let stream = &mut self.stream;
+        let at = stream.flow;
+        let sequence = stream.sequences[at];
+        stream.sequences[at] = sequence + 1;
+        stream.flow = if at + 1 == stream.sequences.len() { 0 } else { at + 1 };
+        stream.made += 1;
+        // At most MAX_FLOWS in all.
+        Some(Stamp { flow: stream.first + at as u16, sequence })
     }
 
     /// Writes the next frame and returns its length. Returns 0, and takes no
@@ -204,10 +235,11 @@ impl Generator {
         let Some(frame) = buf.get_mut(..size) else {
             return 0;
         };
+        let at = self.stream.flow;
         let Some(stamp) = self.advance() else {
             return 0;
         };
-        let head = &self.heads[usize::from(stamp.flow)];
+        let head = &self.stream.heads[at];
         match frame.split_first_chunk_mut::<HEAD>() {
             Some((start, rest)) => {
                 *start = *head;
@@ -223,7 +255,8 @@ impl Generator {
     /// flow that there is not.
     #[must_use]
     pub fn template(&self, flow: u16) -> Option<Vec<u8>> {
-        let head = self.heads.get(usize::from(flow))?;
+        let at = flow.checked_sub(self.stream.first)?;
+        let head = self.stream.heads.get(usize::from(at))?;
         let mut frame = self.pattern.clone();
         let len = frame.len().min(HEAD);
         frame[..len].copy_from_slice(&head[..len]);
@@ -246,79 +279,88 @@ impl Generator {
         }
     }
 
-    fn head(&self, flow: u16) -> [u8; HEAD] {
-        let mut head = [0; HEAD];
-        for (n, byte) in head.iter_mut().enumerate() {
-            *byte = n as u8;
-        }
-        let config = &self.config;
-        head[..6].copy_from_slice(&config.destination);
-        head[6..12].copy_from_slice(&config.source);
-        head[12..14].copy_from_slice(&EXPERIMENTAL.to_be_bytes());
-        let Some(at) = self.tagged else { return head };
-        if at == TaggedAt::Udp {
-            head[..UDP_HEADERS].copy_from_slice(&self.udp_headers(flow));
-        }
-        let tag = Tag { length: config.size as u16, flow, sequence: 0 }.encode();
-        head[at.offset()..at.offset() + TAG_LEN].copy_from_slice(&tag);
-        head
-    }
-
-    /// Ethernet, IPv4 and UDP, from 198.18.0.1 to 198.19.0.1 (the block of
-    /// RFC 2544), UDP checksum absent since the sequence changes.
-    fn udp_headers(&self, flow: u16) -> [u8; UDP_HEADERS] {
-        // At most 65,521, which both length fields hold.
-        let datagram = (self.config.size - ETHERNET_HEADER - 20) as u16;
-        let ethernet = Ethernet2Header {
-            source: self.config.source,
-            destination: self.config.destination,
-            ether_type: EtherType::IPV4,
-        };
-        let mut ip = Ipv4Header {
-            total_len: 20 + datagram,
-            time_to_live: 64,
-            protocol: IpNumber::UDP,
-            source: [198, 18, 0, 1],
-            destination: [198, 19, 0, 1],
-            ..Ipv4Header::default()
-        };
-        ip.header_checksum = ip.calc_header_checksum();
-        let udp =
-            UdpHeader { source_port: flow, destination_port: 9, length: datagram, checksum: 0 };
-        let mut headers = [0; UDP_HEADERS];
-        headers[..14].copy_from_slice(&ethernet.to_bytes());
-        headers[14..34].copy_from_slice(&ip.to_bytes());
-        headers[34..].copy_from_slice(&udp.to_bytes());
-        headers
-    }
-
     /// Whether another frame may be handed out now.
     fn due(&mut self) -> bool {
-        if self.made < self.allowed {
+        let stream = &mut self.stream;
+        if stream.made < stream.allowed {
             return true;
         }
         let burst = u64::from(self.config.burst);
         if self.config.rate == 0 {
             // The end of a burst: nothing, this once.
-            let fresh = self.allowed == 0;
-            self.allowed = self.made.saturating_add(burst);
+            let fresh = stream.allowed == 0;
+            stream.allowed = stream.made.saturating_add(burst);
             return fresh;
         }
         let now = (self.clock)();
-        let start = *self.start.get_or_insert(now);
+        let start = *stream.start.get_or_insert(now);
         let nanos = now.saturating_sub(start).as_nanos();
         let frames = nanos.saturating_mul(u128::from(self.config.rate)) / 1_000_000_000;
         let bursts = u64::try_from(frames).unwrap_or(u64::MAX) / burst + 1;
-        self.allowed = bursts.saturating_mul(burst);
-        self.made < self.allowed
+        stream.allowed = bursts.saturating_mul(burst);
+        stream.made < stream.allowed
     }
+}
+
+impl Stream {
+    fn new(config: &GeneratorConfig, first: u16) -> Self {
+        let flows = config.flows as usize;
+        // At most MAX_FLOWS in all.
+        let heads = (0..flows).map(|at| head(config, first + at as u16)).collect();
+        Stream { first, heads, sequences: vec![0; flows], ..Stream::default() }
+    }
+}
+
+/// What is the same in each frame of a flow, but for the sequence.
+fn head(config: &GeneratorConfig, flow: u16) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    for (n, byte) in head.iter_mut().enumerate() {
+        *byte = n as u8;
+    }
+    head[..6].copy_from_slice(&config.destination);
+    head[6..12].copy_from_slice(&config.source);
+    head[12..14].copy_from_slice(&EXPERIMENTAL.to_be_bytes());
+    let Some(at) = TaggedAt::of_size(config.size) else { return head };
+    if at == TaggedAt::Udp {
+        head[..UDP_HEADERS].copy_from_slice(&udp_headers(config, flow));
+    }
+    let tag = Tag { length: config.size as u16, flow, sequence: 0 }.encode();
+    head[at.offset()..at.offset() + TAG_LEN].copy_from_slice(&tag);
+    head
+}
+
+/// Ethernet, IPv4 and UDP, from 198.18.0.1 to 198.19.0.1 (the block of
+/// RFC 2544), UDP checksum absent since the sequence changes.
+fn udp_headers(config: &GeneratorConfig, flow: u16) -> [u8; UDP_HEADERS] {
+    // At most 65,521, which both length fields hold.
+    let datagram = (config.size - ETHERNET_HEADER - 20) as u16;
+    let ethernet = Ethernet2Header {
+        source: config.source,
+        destination: config.destination,
+        ether_type: EtherType::IPV4,
+    };
+    let mut ip = Ipv4Header {
+        total_len: 20 + datagram,
+        time_to_live: 64,
+        protocol: IpNumber::UDP,
+        source: [198, 18, 0, 1],
+        destination: [198, 19, 0, 1],
+        ..Ipv4Header::default()
+    };
+    ip.header_checksum = ip.calc_header_checksum();
+    let udp = UdpHeader { source_port: flow, destination_port: 9, length: datagram, checksum: 0 };
+    let mut headers = [0; UDP_HEADERS];
+    headers[..14].copy_from_slice(&ethernet.to_bytes());
+    headers[14..34].copy_from_slice(&ip.to_bytes());
+    headers[34..].copy_from_slice(&udp.to_bytes());
+    headers
 }
 
 impl std::fmt::Debug for Generator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Generator")
             .field("config", &self.config)
-            .field("made", &self.made)
+            .field("made", &self.stream.made)
             .finish_non_exhaustive()
     }
 }
@@ -360,6 +402,33 @@ impl Port for Generator {
 
     fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    fn max_queues(&self) -> u32 {
+        MAX_FLOWS / self.config.flows
+    }
+
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        let mut siblings = self.siblings.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = siblings.left.pop_first().map(|(_, stream)| stream);
+        let fresh = || {
+            let first = siblings.next;
+            let end = first.checked_add(self.config.flows).filter(|end| *end <= MAX_FLOWS)?;
+            siblings.next = end;
+            Some(Stream::new(&self.config, u16::try_from(first).ok()?))
+        };
+        let stream = left.or_else(fresh);
+        let stream = stream.ok_or_else(|| PortError::NoMoreQueues { port: self.name.clone() })?;
+        let (clock, siblings) = (Arc::clone(&self.clock), Arc::clone(&self.siblings));
+        Ok(Box::new(Self::with(self.config.clone(), clock, stream, siblings)))
+    }
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        let stream = mem::take(&mut self.stream);
+        let mut siblings = self.siblings.lock().unwrap_or_else(PoisonError::into_inner);
+        siblings.left.insert(stream.first, stream);
     }
 }
 

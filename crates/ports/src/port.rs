@@ -119,7 +119,7 @@ pub trait Port: Send {
     /// # Errors
     /// The platform refused, or the port has as many as it can have.
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
-        Err(PortError::OneQueue { port: self.name().to_owned() })
+        Err(PortError::NoMoreQueues { port: self.name().to_owned() })
     }
 
     /// Whether the vif is on the backend's own bridge: then its frames go from
@@ -226,9 +226,9 @@ pub enum PortError {
         /// The name it was last known by.
         port: String,
     },
-    /// The port has no more queues than the one.
-    #[error("{port}: a second queue was asked for, and this port has one; use one queue")]
-    OneQueue {
+    /// The port has as many queues as it can have.
+    #[error("{port}: one more queue was asked for, and this port has no more; use fewer queues")]
+    NoMoreQueues {
         /// The port's name.
         port: String,
     },

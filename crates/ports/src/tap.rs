@@ -394,7 +394,7 @@ impl Port for Tap {
 
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
         if !self.multi_queue {
-            return Err(PortError::OneQueue { port: self.name.clone() });
+            return Err(PortError::NoMoreQueues { port: self.name.clone() });
         }
         let offloads = self.offloads;
         let mut queue = Self::attach(self.current_name()?, true)?;

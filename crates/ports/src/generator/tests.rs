@@ -110,7 +110,7 @@ fn the_rate_is_kept_and_late_frames_are_due_at_once() {
     let now = Arc::new(Mutex::new(Duration::from_secs(100)));
     let clock = {
         let now = now.clone();
-        Box::new(move || *now.lock().unwrap())
+        Arc::new(move || *now.lock().unwrap())
     };
     let config = GeneratorConfig { rate: 1000, burst: 4, ..GeneratorConfig::default() };
     let mut generator = Generator::new(config, clock).unwrap();
@@ -148,4 +148,61 @@ fn bounds_are_refused() {
     assert_eq!(with(|c| c.burst = 0), Err(GeneratorError::Burst));
     assert_eq!(with(|c| c.flows = 65_537), Err(GeneratorError::Flows(65_537)));
     assert_eq!(with(|c| c.flows = 65_536), Ok(()));
+}
+
+#[test]
+fn further_queues_have_flows_of_their_own() {
+    let mut first = generator(64, 3, Some(9));
+    assert_eq!(first.max_queues(), 65_536 / 3);
+    let mut queues = vec![first.another_queue().unwrap(), first.another_queue().unwrap()];
+    let mut seen = Vec::new();
+    let mut checker = crate::Checker::default();
+    let mut drain = |queue: &mut dyn Port| {
+        let mut buf = [0; 64];
+        let mut flows = std::collections::BTreeSet::new();
+        while queue.always_ready() {
+            if queue.recv(&mut buf).unwrap().is_some() {
+                let (_, tag) = crate::testframe::Tag::find(&buf).unwrap();
+                // The port of the sender, too: a flow to whoever looks at it.
+                assert_eq!(buf[34..36], tag.flow.to_be_bytes());
+                assert_eq!(checker.check(&buf), Verdict::InOrder);
+                flows.insert(tag.flow);
+            }
+        }
+        flows.into_iter().collect::<Vec<_>>()
+    };
+    seen.extend(drain(&mut first));
+    for queue in &mut queues {
+        seen.extend(drain(queue.as_mut()));
+    }
+    assert_eq!(seen, (0..9).collect::<Vec<_>>());
+    assert_eq!(checker.total().received, 27);
+}
+
+#[test]
+fn a_queue_that_is_opened_again_goes_on_where_it_left_off() {
+    let mut first = generator(64, 2, None);
+    let mut checker = crate::Checker::default();
+    let mut buf = [0; 64];
+    for _ in 0..5 {
+        let mut queues = vec![first.another_queue().unwrap(), first.another_queue().unwrap()];
+        for queue in &mut queues {
+            for _ in 0..7 {
+                assert!(queue.recv(&mut buf).unwrap().is_some());
+                assert_eq!(checker.check(&buf), Verdict::InOrder);
+            }
+        }
+    }
+    assert_eq!(checker.total().received, 70);
+    assert_eq!(checker.flow_report(2).received + checker.flow_report(3).received, 35);
+}
+
+#[test]
+fn no_more_queues_than_there_are_flows_for() {
+    let mut first = generator(64, 30_000, None);
+    assert_eq!(first.max_queues(), 2);
+    let second = first.another_queue().unwrap();
+    assert!(first.another_queue().is_err());
+    drop(second);
+    assert!(first.another_queue().is_ok());
 }

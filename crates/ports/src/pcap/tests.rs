@@ -1,6 +1,14 @@
 //! Captures there and back, and captures that lie.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use etherparse::PacketBuilder;
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
@@ -22,17 +30,17 @@ fn path() -> &'static Path {
 
 /// One millisecond and one nanosecond later at each reading.
 fn ticking() -> Clock {
-    let mut now = Duration::from_secs(1_700_000_000);
-    Box::new(move || {
-        now += Duration::from_nanos(1_000_001);
-        now
+    let readings = AtomicU64::new(0);
+    Arc::new(move || {
+        let reading = 1 + readings.fetch_add(1, SeqCst);
+        Duration::from_secs(1_700_000_000) + Duration::from_nanos(1_000_001 * reading)
     })
 }
 
 fn written(format: CaptureFormat, frames: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = CaptureWriter::new(&mut bytes, path(), format).unwrap();
-    let mut clock = ticking();
+    let clock = ticking();
     for (n, frame) in frames.iter().enumerate() {
         let direction = [None, Some(Direction::Inbound), Some(Direction::Outbound)][n % 3];
         let finished = writer.write(clock(), frame, Offload::default(), direction);

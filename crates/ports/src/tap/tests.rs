@@ -240,7 +240,7 @@ tap_test! {
             assert!(open("many").unwrap().another_queue().is_ok());
             let mut one = open("one").unwrap();
             let error = one.another_queue().err().unwrap().to_string();
-            assert_eq!(error, "one: a second queue was asked for, and this port has one; use one queue");
+            assert_eq!(error, "one: one more queue was asked for, and this port has no more; use fewer queues");
         }
     }
 }
