@@ -83,9 +83,14 @@ pub enum VifError {
     /// The platform refused or went away.
     #[error(transparent)]
     Platform(#[from] PlatformError),
-    /// The backend broke the protocol; the vif was closed.
-    #[error("the backend broke the protocol: {0}")]
-    Peer(#[from] PeerError),
+    /// The backend broke the protocol; the vif is to be closed.
+    #[error("the backend broke the protocol: queue {queue}, {source}")]
+    Peer {
+        /// On which of the vif's queues.
+        queue: u16,
+        /// What it did.
+        source: PeerError,
+    },
     /// There is no such vif.
     #[error("{path} is not there: no vif {devid} is attached; attach one first")]
     NoVif {

@@ -1,10 +1,12 @@
 //! One vif from the side of the guest: what a guest's driver or a unikernel
 //! links.
 //!
-//! [`Vif`] negotiates over the store and owns the queues; a [`Queue`] sends and
-//! receives frames. Nothing here blocks, starts a thread or reads a clock: the
-//! caller waits on the event channels and on the store, by whatever means it
-//! has, and calls [`Vif::store_changed`] and [`Queue::take_event`].
+//! [`Vif`] negotiates over the store; a [`Queue`] sends and receives frames. One
+//! thread may run a vif with all its queues, which is what [`Vif::open`] makes;
+//! or a [`Runner`] has the queues and gives each to a thread. Nothing here
+//! blocks, starts a thread or reads a clock: the caller waits on the event
+//! channels and on the store, by whatever means it has, and calls
+//! [`Vif::store_changed`] and [`Vif::take_events`].
 //!
 //! The backend is not trusted: every response is copied once, checked against
 //! a private shadow of what was asked (XSA-376), and only then believed. Pages
@@ -18,10 +20,13 @@ extern crate alloc;
 extern crate std;
 
 mod error;
+mod lent;
 mod negotiate;
+mod nodes;
 mod pool;
 mod queue;
 mod receive;
+mod runner;
 mod stats;
 mod transmit;
 mod vif;
@@ -30,5 +35,6 @@ pub use error::{PeerError, SendError, VifError};
 pub use negotiate::{BackendFeatures, Wishes};
 pub use queue::Queue;
 pub use receive::Received;
+pub use runner::{Here, Runner};
 pub use stats::QueueStats;
 pub use vif::{Vif, VifStatus};

@@ -1,12 +1,14 @@
 //! What the two ends tell each other through the store.
 
-use crate::VifError;
 use crate::queue::QueueRefs;
+use crate::{SendError, VifError};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use grantway_hypervisor::{Error as PlatformError, Store, StoreErrno, transaction};
-use grantway_netif::keys::{self, QueueKey, queue_path};
+use grantway_netif::ethernet::{Payload, payload};
+use grantway_netif::keys::{self, QUEUE_PREFIX, QueueKey, queue_path};
+use grantway_netif::{Checksum, GsoKind, Offload};
 
 /// What the guest would like; what it gets depends on the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,12 +21,15 @@ pub struct Wishes {
     pub checksum: bool,
     /// An event channel for each direction.
     pub split_events: bool,
+    /// Queues, of 514 granted pages each; 0 counts as 1.
+    pub queues: u16,
 }
 
 impl Default for Wishes {
-    /// Everything.
+    /// Everything, on one queue.
     fn default() -> Self {
-        Self { scatter_gather: true, gso: true, checksum: true, split_events: true }
+        let queues = 1;
+        Self { scatter_gather: true, gso: true, checksum: true, split_events: true, queues }
     }
 }
 
@@ -43,6 +48,8 @@ pub struct BackendFeatures {
     pub checksum_ipv6: bool,
     /// An event channel for each direction.
     pub split_events: bool,
+    /// Queues: at least 1 once it was asked.
+    pub queues: u16,
 }
 
 impl BackendFeatures {
@@ -52,6 +59,9 @@ impl BackendFeatures {
         backend: &str,
         wishes: Wishes,
     ) -> Result<Self, PlatformError> {
+        let most = peek(store, &format!("{backend}/{}", keys::MULTI_QUEUE_MAX_QUEUES))?;
+        // What is no number, or none at all, is a backend of one queue.
+        let most = most.and_then(|text| text.trim().parse().ok()).unwrap_or(1);
         let mut flag = |key: &str| -> Result<bool, PlatformError> {
             Ok(peek(store, &format!("{backend}/{key}"))?.is_some_and(|v| v.trim() == "1"))
         };
@@ -65,7 +75,29 @@ impl BackendFeatures {
             checksum_ipv4: wishes.checksum && !flag(keys::FEATURE_NO_CSUM_OFFLOAD)?,
             checksum_ipv6: wishes.checksum && flag(keys::FEATURE_IPV6_CSUM_OFFLOAD)?,
             split_events: wishes.split_events && flag(keys::FEATURE_SPLIT_EVENT_CHANNELS)?,
+            queues: wishes.queues.min(u32::min(most, u16::MAX.into()) as u16).max(1),
         })
+    }
+
+    /// Refuses a frame that asks what the backend does not offer.
+    #[inline]
+    pub(crate) fn admit(&self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
+        let segments = match offload.gso.map(|gso| gso.kind) {
+            Some(GsoKind::Tcpv4) => self.gso_tcpv4,
+            Some(GsoKind::Tcpv6) => self.gso_tcpv6,
+            None => true,
+        };
+        if !segments {
+            return Err(SendError::NotOffered { what: "segmentation left to do" });
+        }
+        if offload.checksum != Checksum::Partial {
+            return Ok(());
+        }
+        let (blank, what) = match payload(frame) {
+            Payload::Ipv6(_) => (self.checksum_ipv6, "a blank checksum over IPv6"),
+            _ => (self.checksum_ipv4, "a blank checksum"),
+        };
+        if blank { Ok(()) } else { Err(SendError::NotOffered { what }) }
     }
 }
 
@@ -79,9 +111,9 @@ pub(crate) fn publish(
 ) -> Result<(), PlatformError> {
     let count = queues.len() as u32;
     let mut pairs: Vec<(String, String)> = Vec::new();
-    for (number, refs) in queues.iter().enumerate() {
+    for (number, refs) in (0..).zip(queues) {
         let mut put = |key, value: u32| {
-            pairs.push((queue_path(number as u32, count, key).to_string(), value.to_string()));
+            pairs.push((queue_path(number, count, key).to_string(), value.to_string()));
         };
         put(QueueKey::TxRingRef, refs.tx_ring.0);
         put(QueueKey::RxRingRef, refs.rx_ring.0);
@@ -91,6 +123,9 @@ pub(crate) fn publish(
             put(QueueKey::EventChannelTx, refs.tx_event.0);
             put(QueueKey::EventChannelRx, refs.rx_event.0);
         }
+    }
+    if count > 1 {
+        pairs.push((keys::MULTI_QUEUE_NUM_QUEUES.to_string(), count.to_string()));
     }
     let flags = [
         (keys::REQUEST_RX_COPY, true),
@@ -104,13 +139,11 @@ pub(crate) fn publish(
     for (key, on) in flags {
         pairs.push((key.to_string(), u8::from(on).to_string()));
     }
-    // What an earlier connection wrote in another shape would be read again.
-    let stale = [keys::EVENT_CHANNEL, keys::EVENT_CHANNEL_TX, keys::EVENT_CHANNEL_RX];
     transaction(store, |store| {
-        for key in stale {
-            let path = format!("{frontend}/{key}");
-            if store.read_text(&path)?.is_some() {
-                store.remove(&path)?;
+        // What an earlier connection wrote in another shape would be read again.
+        for name in store.list(frontend)? {
+            if is_of_a_queue(&name) {
+                store.remove(&format!("{frontend}/{name}"))?;
             }
         }
         for (key, value) in &pairs {
@@ -118,6 +151,13 @@ pub(crate) fn publish(
         }
         Ok(())
     })
+}
+
+/// Whether a node of the frontend's folder tells of its queues.
+fn is_of_a_queue(name: &str) -> bool {
+    name == keys::MULTI_QUEUE_NUM_QUEUES
+        || name.starts_with(QUEUE_PREFIX)
+        || QueueKey::ALL.iter().any(|key| name == key.as_str())
 }
 
 /// The value of a node of the backend's, which may be gone or hidden: once a

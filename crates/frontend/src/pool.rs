@@ -1,32 +1,35 @@
 //! A fixed pool of pages, granted once and recycled.
 
+use crate::lent::Lent;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use grantway_hypervisor::{Access, DomId, Error, GrantRef, Granted, Granter, Released};
+use grantway_hypervisor::{Access, DomId, Error, GrantRef, Platform};
 use grantway_ring::SharedPage;
 
 /// Pages that the backend can reach for as long as the vif is connected. A
 /// page's number is its id on the ring.
 pub(crate) struct Pool {
-    granted: Granted,
-    pages: Vec<SharedPage>,
+    pages: Vec<(SharedPage, GrantRef)>,
     free: Vec<u16>,
+    // Behind the handles above, so that those are gone when it goes back.
+    lent: Lent,
 }
 
 impl Pool {
     /// Grants `count` zeroed pages, at most 65,536 since their numbers are
     /// 16-bit ids.
     pub fn new(
-        granter: &(impl Granter + ?Sized),
+        platform: &Arc<dyn Platform>,
         peer: DomId,
         count: u16,
         access: Access,
     ) -> Result<Self, Error> {
-        let granted = granter.grant(peer, usize::from(count), access)?;
-        let pages = (0..granted.run.pages()).filter_map(|i| granted.run.page(i)).collect();
+        let lent = Lent::new(platform, peer, usize::from(count), access)?;
+        let pages = (0..usize::from(count)).map_while(|index| lent.page(index)).collect();
         // The lowest numbers are taken first, which keeps a lightly used pool
         // in few cache lines.
         let free = (0..count).rev().collect();
-        Ok(Self { granted, pages, free })
+        Ok(Self { pages, free, lent })
     }
 
     /// Pages that nobody uses.
@@ -50,14 +53,11 @@ impl Pool {
     /// A page and its grant reference; `None` for a number that is not ours.
     #[inline]
     pub fn page(&self, page: u16) -> Option<(&SharedPage, GrantRef)> {
-        let at = usize::from(page);
-        Some((self.pages.get(at)?, *self.granted.grefs.get(at)?))
+        self.pages.get(usize::from(page)).map(|(page, gref)| (page, *gref))
     }
 
-    /// Gives all pages back to the platform, which keeps those that the backend
-    /// still reaches.
-    pub fn release(self, granter: &(impl Granter + ?Sized)) -> Released {
-        drop(self.pages);
-        granter.release(self.granted)
+    /// Leaves the grants as they are, and their pages lent for ever.
+    pub fn forget(self) {
+        self.lent.forget();
     }
 }

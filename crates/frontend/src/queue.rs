@@ -1,28 +1,38 @@
 //! One queue: a transmit and a receive ring and their event channels.
 
+use crate::lent::{Channels, Lent};
+use crate::negotiate::BackendFeatures;
 use crate::pool::Pool;
 use crate::receive::{Receive, Received};
 use crate::stats::QueueStats;
 use crate::transmit::Transmit;
-use crate::{SendError, VifError};
+use crate::{PeerError, SendError, VifError};
+use alloc::sync::Arc;
 use grantway_hypervisor::{
-    Access, DomId, Error as PlatformError, EventChannels, GrantRef, Granted, Platform, Port,
-    Released,
+    Access, DomId, Error as PlatformError, EventChannels, GrantRef, Platform, Port,
 };
 use grantway_netif::Offload;
-use grantway_ring::{Front, RingPage};
+use grantway_ring::{Front, RingPage, SharedPage};
 
 /// Pages in each direction's pool: one for each slot of the ring.
 const POOL_PAGES: u16 = 256;
 
-/// A queue that is connected, or ready to be.
+/// A queue that is connected, or ready to be: its rings, its pages and its
+/// event channels, for one thread to use. Dropped, it closes and takes back
+/// what it lent to the backend, which may still reach it: then the platform's
+/// deferred reclaim has it.
 pub struct Queue {
+    number: u16,
+    features: BackendFeatures,
+    refs: QueueRefs,
+    channels: Channels,
     transmit: Transmit,
     receive: Receive,
-    rings: [Granted; 2],
-    tx_event: Port,
-    rx_event: Port,
+    /// A frame found no room since pages last came back.
+    wants_room: bool,
     stats: QueueStats,
+    // Behind the halves, which have handles of these pages.
+    rings: [Lent; 2],
 }
 
 /// What a backend is told of a queue.
@@ -38,85 +48,55 @@ impl Queue {
     /// Grants rings and pools to the backend's domain and makes the event
     /// channels. On failure nothing stays granted.
     pub(crate) fn new(
-        platform: &dyn Platform,
-        events: &mut dyn EventChannels,
+        number: u16,
+        platform: &Arc<dyn Platform>,
         backend: DomId,
-        scatter_gather: bool,
-        split_events: bool,
+        features: BackendFeatures,
     ) -> Result<Self, PlatformError> {
-        let tx_event = events.alloc_unbound(backend)?;
-        let rx_event = if split_events { events.alloc_unbound(backend) } else { Ok(tx_event) };
-        let made = rx_event.and_then(|rx_event| {
-            let halves = Self::halves(platform, backend, scatter_gather);
-            if halves.is_err() && rx_event != tx_event {
-                events.close(rx_event);
-            }
-            halves.map(|halves| (halves, rx_event))
-        });
-        match made {
-            Ok(((transmit, receive, rings), rx_event)) => {
-                let stats = QueueStats::default();
-                Ok(Self { transmit, receive, rings, tx_event, rx_event, stats })
-            }
-            Err(e) => {
-                events.close(tx_event);
-                Err(e)
-            }
-        }
-    }
-
-    fn halves(
-        platform: &dyn Platform,
-        backend: DomId,
-        scatter_gather: bool,
-    ) -> Result<(Transmit, Receive, [Granted; 2]), PlatformError> {
-        let tx_ring = platform.grant(backend, 1, Access::ReadWrite)?;
-        let rest = || {
-            let rx_ring = platform.grant(backend, 1, Access::ReadWrite)?;
-            let pools = || {
-                let tx_pool = Pool::new(platform, backend, POOL_PAGES, Access::ReadOnly)?;
-                match Pool::new(platform, backend, POOL_PAGES, Access::ReadWrite) {
-                    Ok(rx_pool) => Ok((tx_pool, rx_pool)),
-                    Err(e) => {
-                        tx_pool.release(platform);
-                        Err(e)
-                    }
-                }
-            };
-            match pools() {
-                Ok(pools) => Ok((rx_ring, pools)),
-                Err(e) => {
-                    platform.release(rx_ring);
-                    Err(e)
-                }
-            }
-        };
-        let (rx_ring, (tx_pool, rx_pool)) = match rest() {
-            Ok(rest) => rest,
-            Err(e) => {
-                platform.release(tx_ring);
-                return Err(e);
-            }
-        };
-        let lost = || PlatformError::Protocol {
-            what: "granted run",
-            found: "no page".into(),
-            expected: "one page",
-        };
-        let tx_page = tx_ring.run.page(0).ok_or_else(lost)?;
-        let rx_page = rx_ring.run.page(0).ok_or_else(lost)?;
-        let transmit = Transmit::new(Front::init(RingPage::new(tx_page)), tx_pool, scatter_gather);
-        let receive = Receive::new(Front::init(RingPage::new(rx_page)), rx_pool);
-        Ok((transmit, receive, [tx_ring, rx_ring]))
-    }
-
-    pub(crate) fn refs(&self) -> Option<QueueRefs> {
-        Some(QueueRefs {
-            tx_ring: *self.rings[0].grefs.first()?,
-            rx_ring: *self.rings[1].grefs.first()?,
-            tx_event: self.tx_event,
-            rx_event: self.rx_event,
+        let channels = Channels::new(platform.as_ref(), backend, features.split_events)?;
+        let (tx_ring, tx_page, tx_gref) = ring(platform, backend)?;
+        let (rx_ring, rx_page, rx_gref) = ring(platform, backend)?;
+        let tx_pool = Pool::new(platform, backend, POOL_PAGES, Access::ReadOnly)?;
+        let rx_pool = Pool::new(platform, backend, POOL_PAGES, Access::ReadWrite)?;
+        let tx_front = Front::init(RingPage::new(tx_page));
+        Ok(Self {
+            number,
+            features,
+            refs: QueueRefs {
+                tx_ring: tx_gref,
+                rx_ring: rx_gref,
+                tx_event: channels.tx,
+                rx_event: channels.rx,
+            },
+            channels,
+            transmit: Transmit::new(tx_front, tx_pool, features.scatter_gather),
+            receive: Receive::new(Front::init(RingPage::new(rx_page)), rx_pool),
+            wants_room: false,
+            stats: QueueStats::default(),
+            rings: [tx_ring, rx_ring],
         })
+    }
+
+    /// Which of the vif's queues it is, from 0.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// What the backend offers, as far as it was wished for.
+    #[must_use]
+    pub fn features(&self) -> BackendFeatures {
+        self.features
+    }
+
+    pub(crate) fn refs(&self) -> QueueRefs {
+        self.refs
+    }
+
+    /// What the backend does wrong is told with the queue's number.
+    fn fault(&self) -> impl Fn(PeerError) -> VifError + use<> {
+        let queue = self.number;
+        move |source| VifError::Peer { queue, source }
     }
 
     /// Copies a frame to granted pages and queues it. It goes out with the next
@@ -126,7 +106,10 @@ impl Queue {
     ///
     /// [`SendError`]; nothing was taken then.
     pub fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
-        self.transmit.send(frame, offload, &mut self.stats)
+        self.features.admit(frame, offload)?;
+        let sent = self.transmit.send(frame, offload, &mut self.stats);
+        self.wants_room = sent == Err(SendError::Full);
+        sent
     }
 
     /// Shows the backend what was queued, and signals it if it asked.
@@ -134,10 +117,10 @@ impl Queue {
     /// # Errors
     ///
     /// The platform is gone.
-    pub fn flush(&mut self, events: &mut dyn EventChannels) -> Result<(), VifError> {
+    pub fn flush(&mut self) -> Result<(), VifError> {
         if self.transmit.publish() {
             self.stats.notifies += 1;
-            events.notify(self.tx_event)?;
+            self.channels.set.notify(self.channels.tx)?;
         }
         Ok(())
     }
@@ -149,7 +132,9 @@ impl Queue {
     ///
     /// The backend broke the protocol.
     pub fn reap(&mut self) -> Result<usize, VifError> {
-        Ok(self.transmit.reap(&mut self.stats)?)
+        let reaped = self.transmit.reap(&mut self.stats).map_err(self.fault())?;
+        self.wants_room &= reaped == 0;
+        Ok(reaped)
     }
 
     /// Copies the next frame to `buf`, which best has room for 65,535 bytes.
@@ -158,7 +143,7 @@ impl Queue {
     ///
     /// The backend broke the protocol.
     pub fn recv(&mut self, buf: &mut [u8]) -> Result<Option<Received>, VifError> {
-        Ok(self.receive.recv(buf, &mut self.stats)?)
+        self.receive.recv(buf, &mut self.stats).map_err(self.fault())
     }
 
     /// Posts pages that [`Queue::recv`] emptied, where enough are, and signals
@@ -167,46 +152,62 @@ impl Queue {
     /// # Errors
     ///
     /// The platform is gone.
-    pub fn repost(&mut self, events: &mut dyn EventChannels) -> Result<(), VifError> {
+    pub fn repost(&mut self) -> Result<(), VifError> {
         if self.receive.wants_refill() {
-            self.post(events)?;
+            self.post()?;
         }
         Ok(())
     }
 
     /// Posts every free page.
-    pub(crate) fn post(&mut self, events: &mut dyn EventChannels) -> Result<(), VifError> {
+    pub(crate) fn post(&mut self) -> Result<(), VifError> {
         if self.receive.refill() {
             self.stats.notifies += 1;
-            events.notify(self.rx_event)?;
+            self.channels.set.notify(self.channels.rx)?;
         }
         Ok(())
     }
 
-    /// The last look before sleeping: asks to be signalled for a received
-    /// frame, and, with `for_room`, once transmit pages come back. True when
-    /// something is there already: do not sleep.
+    /// The last look before sleeping: flushes, posts, and asks to be signalled
+    /// for a received frame, and for room where the last frame found none. True
+    /// when something is there already: do not sleep.
     ///
     /// # Errors
     ///
     /// The backend broke the protocol, or the platform is gone.
-    pub fn arm(
-        &mut self,
-        events: &mut dyn EventChannels,
-        for_room: bool,
-    ) -> Result<bool, VifError> {
-        self.flush(events)?;
-        self.post(events)?;
-        let frame = self.receive.arm()?;
-        let room = for_room && self.transmit.arm()?;
+    pub fn arm(&mut self) -> Result<bool, VifError> {
+        self.flush()?;
+        self.post()?;
+        let frame = self.receive.arm().map_err(self.fault())?;
+        // What comes back now is room, and nobody signals it a second time.
+        let room =
+            self.wants_room && (self.reap()? > 0 || self.transmit.arm().map_err(self.fault())?);
+        self.wants_room &= !room;
         Ok(frame || room)
     }
 
-    /// Counts a signal if it is one of this queue's; true when it is.
-    pub fn take_event(&mut self, port: Port) -> bool {
-        let ours = port == self.tx_event || port == self.rx_event;
-        self.stats.interrupts += u64::from(ours);
-        ours
+    /// Takes signals in without blocking; true when there was one.
+    ///
+    /// # Errors
+    ///
+    /// The platform is gone.
+    pub fn take_events(&mut self) -> Result<bool, VifError> {
+        let mut taken = 0;
+        self.channels.set.poll(&mut |_| taken += 1)?;
+        self.stats.interrupts += taken;
+        Ok(taken > 0)
+    }
+
+    /// Its event channels, for waiting.
+    pub fn events(&mut self) -> &mut dyn EventChannels {
+        self.channels.set.as_mut()
+    }
+
+    /// The descriptor of its event channels.
+    #[cfg(feature = "std")]
+    #[must_use]
+    pub fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.channels.set.descriptor()
     }
 
     /// Counts a call that moved packets.
@@ -226,21 +227,28 @@ impl Queue {
         &self.stats
     }
 
-    /// Takes the queue down: event channels closed, every grant taken back or
-    /// left to the platform's deferred reclaim.
-    pub(crate) fn close(self, platform: &dyn Platform, events: &mut dyn EventChannels) -> Released {
-        events.close(self.tx_event);
-        if self.rx_event != self.tx_event {
-            events.close(self.rx_event);
+    /// Forgets what was lent without touching it: grants and ports are void,
+    /// and their numbers may be somebody else's by now.
+    pub(crate) fn forget(self) {
+        self.channels.forget();
+        self.transmit.forget();
+        self.receive.forget();
+        for ring in self.rings {
+            ring.forget();
         }
-        let mut sum = Released::default();
-        let pools = [self.transmit.into_pool(), self.receive.into_pool()];
-        let pools = pools.into_iter().map(|pool| pool.release(platform));
-        let rings = self.rings.into_iter().map(|ring| platform.release(ring));
-        for part in pools.chain(rings) {
-            sum.revoked += part.revoked;
-            sum.deferred += part.deferred;
-        }
-        sum
     }
+}
+
+/// A page for a ring.
+fn ring(
+    platform: &Arc<dyn Platform>,
+    backend: DomId,
+) -> Result<(Lent, SharedPage, GrantRef), PlatformError> {
+    let lent = Lent::new(platform, backend, 1, Access::ReadWrite)?;
+    let (page, gref) = lent.page(0).ok_or_else(|| PlatformError::Protocol {
+        what: "granted run",
+        found: "no page".into(),
+        expected: "one page",
+    })?;
+    Ok((lent, page, gref))
 }

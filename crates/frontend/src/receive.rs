@@ -168,8 +168,8 @@ impl Receive {
         self.ring.arm().map_err(|source| PeerError::Ring { ring: "receive", source })
     }
 
-    /// Takes the pool back for release.
-    pub fn into_pool(self) -> Pool {
-        self.pool
+    /// Leaves the pool's grants as they are.
+    pub fn forget(self) {
+        self.pool.forget();
     }
 }

@@ -134,8 +134,8 @@ impl Transmit {
         self.ring.outstanding()
     }
 
-    /// Takes the pool back for release.
-    pub fn into_pool(self) -> Pool {
-        self.pool
+    /// Leaves the pool's grants as they are.
+    pub fn forget(self) {
+        self.pool.forget();
     }
 }

@@ -1,21 +1,18 @@
-//! A vif: its place in the store, its state, and its queues.
+//! A vif: its place in the store, its state, and its connections.
 
-use crate::negotiate::{BackendFeatures, Wishes, number, peek, publish};
+use crate::VifError;
+use crate::negotiate::{BackendFeatures, Wishes, publish};
+use crate::nodes::{Change, Nodes};
 use crate::queue::{Queue, QueueRefs};
-use crate::receive::Received;
+use crate::runner::{Here, Runner};
 use crate::stats::QueueStats;
-use crate::{PeerError, SendError, VifError};
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use grantway_hypervisor::{DomId, Error, EventChannels, Platform, Released, Store, transaction};
-use grantway_netif::keys;
+use grantway_hypervisor::{Error, Platform, Store};
 use grantway_netif::xenbus::frontend::{
     FrontendAction, FrontendActions, FrontendEvent, FrontendMachine,
 };
-use grantway_netif::{Checksum, GsoKind, Offload, XenbusState};
 
 /// Where a vif stands, for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,77 +27,96 @@ pub enum VifStatus {
     Gone,
 }
 
-const BACKEND_TOKEN: &str = "backend";
-const OWN_TOKEN: &str = "own";
-const CARRIER_TOKEN: &str = "carrier";
-
-/// One vif of this domain.
-pub struct Vif {
+/// One vif of this domain: what negotiates, and hands the queues of each
+/// connection to the [`Runner`] that uses them.
+pub struct Vif<R: Runner = Here> {
     platform: Arc<dyn Platform>,
-    store: Box<dyn Store>,
-    events: Box<dyn EventChannels>,
-    path: String,
-    backend_path: String,
-    backend: DomId,
+    devid: u32,
+    nodes: Nodes,
     wishes: Wishes,
     machine: FrontendMachine,
     features: BackendFeatures,
-    queues: Vec<Queue>,
+    /// Queues that were published, until the backend is there, too.
+    made: Vec<Queue>,
+    pub(crate) runner: R,
+    running: bool,
     /// Whether the backend says that its link is up.
     carrier: bool,
     /// Counters of queues that are no more.
     past: QueueStats,
-    released: Released,
     failure: Option<VifError>,
 }
 
 impl Vif {
     /// Opens vif `devid` of the platform's domain and begins to negotiate,
-    /// whatever state the store shows.
+    /// whatever state the store shows. The calling thread runs its queues.
+    ///
+    /// # Errors
+    ///
+    /// As [`Vif::open_with`].
+    pub fn open(platform: Arc<dyn Platform>, devid: u32, wishes: Wishes) -> Result<Self, VifError> {
+        Self::open_with(platform, devid, wishes, Here::default())
+    }
+}
+
+impl<R: Runner> Vif<R> {
+    /// Opens vif `devid` as [`Vif::open`] does; `runner` runs its queues.
     ///
     /// # Errors
     ///
     /// [`VifError::NoVif`] when the toolstack attached no such vif;
     /// [`VifError::Key`] when its nodes are not as a toolstack writes them;
     /// [`VifError::Platform`].
-    pub fn open(platform: Arc<dyn Platform>, devid: u32, wishes: Wishes) -> Result<Self, VifError> {
-        let mut store = platform.store()?;
-        let events = platform.events()?;
-        let path = format!("/local/domain/{}/device/vif/{devid}", platform.domain());
-        let backend_path = store.read_text(&format!("{path}/{}", keys::BACKEND))?;
-        let backend_path =
-            backend_path.ok_or_else(|| VifError::NoVif { path: path.clone(), devid })?;
-        let backend_key = format!("{path}/{}", keys::BACKEND_ID);
-        let backend = number(store.as_mut(), &backend_key, "the backend's domain")?;
-        let backend = DomId(u16::try_from(backend).map_err(|_| VifError::Key {
-            path: backend_key,
-            found: backend.to_string(),
-            expected: "a domain from 0 to 32751",
-        })?);
-        store.watch(&format!("{backend_path}/{}", keys::STATE), BACKEND_TOKEN)?;
-        store.watch(&format!("{path}/{}", keys::STATE), OWN_TOKEN)?;
-        store.watch(&format!("{backend_path}/{}", keys::CARRIER), CARRIER_TOKEN)?;
-        let own = state(store.as_mut(), &path)?;
-        let peer = state(store.as_mut(), &backend_path)?;
-        let (machine, actions) = FrontendMachine::start(own, peer);
+    pub fn open_with(
+        platform: Arc<dyn Platform>,
+        devid: u32,
+        wishes: Wishes,
+        runner: R,
+    ) -> Result<Self, VifError> {
+        let mut nodes = Nodes::open(platform.as_ref(), devid)?;
+        let (machine, actions) = FrontendMachine::start(nodes.own_state()?, nodes.peer_state()?);
         let mut vif = Self {
             platform,
-            store,
-            events,
-            path,
-            backend_path,
-            backend,
+            devid,
+            nodes,
             wishes,
             machine,
             features: BackendFeatures::default(),
-            queues: Vec::new(),
+            made: Vec::new(),
+            runner,
+            running: false,
             carrier: true,
             past: QueueStats::default(),
-            released: Released::default(),
             failure: None,
         };
         vif.carry_out(actions)?;
         Ok(vif)
+    }
+
+    /// Goes on in a domain that was saved and restored, as `platform` finds it
+    /// now: the vif is looked for anew, and negotiates with whatever backend it
+    /// has by now, as one that was just opened.
+    ///
+    /// The grants and ports of the connection before are void, and what they
+    /// were named by may be somebody else's by now. So they are not touched:
+    /// their memory stays lent for as long as this process runs, 514 pages and a
+    /// set of event channels for each queue and restore.
+    ///
+    /// # Errors
+    ///
+    /// As [`Vif::open_with`]; the vif is then of no use until it is tried again
+    /// with success.
+    pub fn resume(&mut self, platform: Arc<dyn Platform>) -> Result<(), VifError> {
+        for queue in self.take_queues() {
+            queue.forget();
+        }
+        self.platform = platform;
+        self.nodes = Nodes::open(self.platform.as_ref(), self.devid)?;
+        let (own, peer) = (self.nodes.own_state()?, self.nodes.peer_state()?);
+        let (machine, actions) = FrontendMachine::start(own, peer);
+        self.machine = machine;
+        self.failure = None;
+        self.carry_out(actions)
     }
 
     /// Takes in what changed in the store. To be called when the store's
@@ -110,21 +126,12 @@ impl Vif {
     ///
     /// The platform or the store is gone.
     pub fn store_changed(&mut self) -> Result<VifStatus, VifError> {
-        while let Some(event) = self.store.next_event()? {
-            let event = match event.token.as_str() {
-                BACKEND_TOKEN => {
-                    FrontendEvent::Peer(state(self.store.as_mut(), &self.backend_path)?)
-                }
-                OWN_TOKEN => FrontendEvent::Own(state(self.store.as_mut(), &self.path)?),
-                CARRIER_TOKEN => {
-                    let path = format!("{}/{}", self.backend_path, keys::CARRIER);
-                    let carrier = peek(self.store.as_mut(), &path)?;
-                    self.carrier = carrier.is_none_or(|text| text.trim() != "0");
-                    continue;
-                }
-                _ => continue,
-            };
-            self.feed(event)?;
+        while let Some(change) = self.nodes.next_change()? {
+            match change {
+                Change::Peer(state) => self.feed(FrontendEvent::Peer(state))?,
+                Change::Own(state) => self.feed(FrontendEvent::Own(state))?,
+                Change::Carrier(up) => self.carrier = up,
+            }
         }
         Ok(self.status())
     }
@@ -136,7 +143,7 @@ impl Vif {
             VifStatus::Gone
         } else if self.machine.is_held() {
             VifStatus::Held
-        } else if self.machine.is_connected() && !self.queues.is_empty() {
+        } else if self.running {
             VifStatus::Connected
         } else {
             VifStatus::Waiting
@@ -146,6 +153,22 @@ impl Vif {
     /// Why it is held, once.
     pub fn take_failure(&mut self) -> Option<VifError> {
         self.failure.take()
+    }
+
+    /// Closes the vif for what a queue found its backend doing; it is held
+    /// then, and the reason is in [`Vif::take_failure`].
+    ///
+    /// # Errors
+    ///
+    /// The platform or the store is gone, also where `error` says so.
+    pub fn fail(&mut self, error: VifError) -> Result<(), VifError> {
+        match error {
+            VifError::Peer { .. } => {
+                self.failure = Some(error);
+                self.feed(FrontendEvent::Fatal)
+            }
+            gone => Err(gone),
+        }
     }
 
     /// Tries again after [`VifStatus::Held`].
@@ -168,117 +191,21 @@ impl Vif {
         self.feed(FrontendEvent::Shutdown)
     }
 
-    /// Queue `number` and the event channels to use it with, while connected.
-    pub fn queue(&mut self, number: usize) -> Option<(&mut Queue, &mut dyn EventChannels)> {
-        if !self.machine.is_connected() {
-            return None;
-        }
-        Some((self.queues.get_mut(number)?, self.events.as_mut()))
-    }
-
-    /// The event channels, for their descriptor and for waiting.
-    pub fn events(&mut self) -> &mut dyn EventChannels {
-        self.events.as_mut()
-    }
-
-    /// The descriptor of the event channels.
-    #[cfg(feature = "std")]
-    #[must_use]
-    pub fn event_descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.events.descriptor()
-    }
-
     /// The store connection, for its descriptor.
     #[must_use]
     pub fn store(&self) -> &dyn Store {
-        self.store.as_ref()
+        self.nodes.store.as_ref()
     }
 
-    /// Takes signals in without blocking; true when one was a queue's.
-    ///
-    /// # Errors
-    ///
-    /// The platform is gone.
-    pub fn take_events(&mut self) -> Result<bool, VifError> {
-        let mut ours = false;
-        let queues = &mut self.queues;
-        self.events.poll(&mut |port| {
-            for queue in queues.iter_mut() {
-                ours |= queue.take_event(port);
-            }
-        })?;
-        Ok(ours)
+    /// What runs its queues.
+    #[must_use]
+    pub fn runner(&self) -> &R {
+        &self.runner
     }
 
-    /// Sends a frame on queue 0, if the backend takes what it asks.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`]; [`SendError::Full`] also while not connected.
-    pub fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
-        let features = self.features;
-        let offered = match offload.gso.map(|gso| gso.kind) {
-            Some(GsoKind::Tcpv4) => features.gso_tcpv4,
-            Some(GsoKind::Tcpv6) => features.gso_tcpv6,
-            None => true,
-        };
-        if !offered {
-            return Err(SendError::NotOffered { what: "segmentation left to do" });
-        }
-        if offload.checksum == Checksum::Partial && !features.checksum_ipv4 {
-            return Err(SendError::NotOffered { what: "a blank checksum" });
-        }
-        match self.queue(0) {
-            Some((queue, _)) => queue.send(frame, offload),
-            None => Err(SendError::Full),
-        }
-    }
-
-    /// Receives a frame from queue 0; none while not connected. A backend that
-    /// breaks the protocol has the vif closed and held, and the reason is in
-    /// [`Vif::take_failure`].
-    ///
-    /// # Errors
-    ///
-    /// The platform or the store is gone.
-    pub fn recv(&mut self, buf: &mut [u8]) -> Result<Option<Received>, VifError> {
-        let received = match self.queue(0) {
-            Some((queue, _)) => queue.recv(buf),
-            None => Ok(None),
-        };
-        self.judge(received).map(Option::flatten)
-    }
-
-    /// Runs a step on queue 0; a peer's fault closes the vif as in
-    /// [`Vif::recv`]. `None` while not connected, and after a fault.
-    ///
-    /// # Errors
-    ///
-    /// The platform or the store is gone.
-    pub fn with_queue<T>(
-        &mut self,
-        step: impl FnOnce(&mut Queue, &mut dyn EventChannels) -> Result<T, VifError>,
-    ) -> Result<Option<T>, VifError> {
-        let Some((queue, events)) = self.queue(0) else { return Ok(None) };
-        let done = step(queue, events);
-        self.judge(done)
-    }
-
-    fn judge<T>(&mut self, done: Result<T, VifError>) -> Result<Option<T>, VifError> {
-        match done {
-            Ok(value) => Ok(Some(value)),
-            Err(VifError::Peer(fault)) => {
-                self.fault(fault)?;
-                Ok(None)
-            }
-            Err(e) => Err(e),
-        }
-    }
-
-    /// Closes the vif for what the backend did.
-    fn fault(&mut self, fault: PeerError) -> Result<(), VifError> {
-        self.failure = Some(fault.into());
-        self.feed(FrontendEvent::Fatal)
+    /// What runs its queues.
+    pub fn runner_mut(&mut self) -> &mut R {
+        &mut self.runner
     }
 
     fn feed(&mut self, event: FrontendEvent) -> Result<(), VifError> {
@@ -290,22 +217,15 @@ impl Vif {
         let mut answer = None;
         for action in actions {
             match action {
-                FrontendAction::SetState(state) => {
-                    // Where there is one: a folder that the toolstack removed
-                    // must not come back to life.
-                    let path = format!("{}/{}", self.path, keys::STATE);
-                    transaction(self.store.as_mut(), |store| match store.read_text(&path)? {
-                        Some(_) => store.write(&path, state.as_str().as_bytes()),
-                        None => Ok(()),
-                    })?;
-                }
+                FrontendAction::SetState(state) => self.nodes.show(state)?,
                 FrontendAction::Connect => answer = Some(self.connect()?),
                 FrontendAction::Ready => {
-                    self.with_queue(|queue, events| queue.post(events))?;
+                    self.running = true;
+                    self.runner.start(core::mem::take(&mut self.made));
                 }
-                FrontendAction::Disconnect => self.disconnect(),
                 // Revoked where the backend let go, deferred where it did not:
                 // the platform looks again at every later release.
+                FrontendAction::Disconnect => drop(self.take_queues()),
                 FrontendAction::Reclaim | FrontendAction::Stop => {}
             }
         }
@@ -317,44 +237,40 @@ impl Vif {
 
     /// Grants, publishes, and says how it went.
     fn connect(&mut self) -> Result<FrontendEvent, VifError> {
-        self.features =
-            BackendFeatures::read(self.store.as_mut(), &self.backend_path, self.wishes)?;
-        let made = Queue::new(
-            self.platform.as_ref(),
-            self.events.as_mut(),
-            self.backend,
-            self.features.scatter_gather,
-            self.features.split_events,
-        );
-        let mut queue = match made {
-            Ok(queue) => queue,
-            Err(e @ Error::Gone { .. }) => return Err(e.into()),
-            Err(e) => {
-                self.failure = Some(e.into());
-                return Ok(FrontendEvent::ConnectFailed);
-            }
-        };
-        // Pages are posted before the backend looks, so that it can start.
-        queue.post(self.events.as_mut())?;
-        let refs: Vec<QueueRefs> = queue.refs().into_iter().collect();
-        self.queues.push(queue);
-        match publish(self.store.as_mut(), &self.path, &refs, self.wishes) {
+        match self.try_connect() {
             Ok(()) => Ok(FrontendEvent::Published),
-            Err(e @ Error::Gone { .. }) => Err(e.into()),
+            Err(e @ VifError::Platform(Error::Gone { .. })) => Err(e),
             Err(e) => {
-                self.failure = Some(e.into());
+                self.failure = Some(e);
                 Ok(FrontendEvent::ConnectFailed)
             }
         }
     }
 
-    fn disconnect(&mut self) {
-        for queue in self.queues.drain(..) {
-            self.past.add(queue.stats());
-            let released = queue.close(self.platform.as_ref(), self.events.as_mut());
-            self.released.revoked += released.revoked;
-            self.released.deferred += released.deferred;
+    fn try_connect(&mut self) -> Result<(), VifError> {
+        let nodes = &mut self.nodes;
+        self.features =
+            BackendFeatures::read(nodes.store.as_mut(), &nodes.backend_path, self.wishes)?;
+        for number in 0..self.features.queues {
+            let mut queue = Queue::new(number, &self.platform, nodes.backend, self.features)?;
+            // Pages are posted before the backend looks, so that it can start.
+            queue.post()?;
+            self.made.push(queue);
         }
+        let refs: Vec<QueueRefs> = self.made.iter().map(Queue::refs).collect();
+        Ok(publish(nodes.store.as_mut(), &nodes.path, &refs, self.wishes)?)
+    }
+
+    /// The queues, wherever they are; none are left.
+    fn take_queues(&mut self) -> Vec<Queue> {
+        let mut queues = core::mem::take(&mut self.made);
+        if core::mem::take(&mut self.running) {
+            queues.extend(self.runner.stop());
+        }
+        for queue in &queues {
+            self.past.add(queue.stats());
+        }
+        queues
     }
 
     /// What the backend offers, as far as it is wished for.
@@ -369,14 +285,10 @@ impl Vif {
         self.carrier
     }
 
-    /// The vif's counters since it was opened, over all its connections.
+    /// The counters of the connections that ended.
     #[must_use]
-    pub fn stats(&self) -> QueueStats {
-        let mut sum = self.past;
-        for queue in &self.queues {
-            sum.add(queue.stats());
-        }
-        sum
+    pub fn past_stats(&self) -> QueueStats {
+        self.past
     }
 
     /// The Ethernet address that the toolstack gave it, as text.
@@ -385,12 +297,7 @@ impl Vif {
     ///
     /// [`VifError::Key`] when it gave none.
     pub fn mac(&mut self) -> Result<String, VifError> {
-        let path = format!("{}/{}", self.path, keys::MAC);
-        self.store.read_text(&path)?.ok_or(VifError::Key {
-            path,
-            found: "nothing".to_string(),
-            expected: "six bytes in hexadecimal",
-        })
+        self.nodes.mac()
     }
 
     /// The MTU that the toolstack gave it, 1500 where it gave none, in bytes.
@@ -399,13 +306,7 @@ impl Vif {
     ///
     /// [`VifError::Key`] when it is no number.
     pub fn mtu(&mut self) -> Result<u32, VifError> {
-        for base in [&self.path, &self.backend_path] {
-            let path = format!("{base}/{}", keys::MTU);
-            if peek(self.store.as_mut(), &path)?.is_some() {
-                return number(self.store.as_mut(), &path, "an MTU in bytes");
-            }
-        }
-        Ok(1500)
+        Ok(self.nodes.mtu()?.unwrap_or(1500))
     }
 
     /// What the backend wrote when it could not serve this vif.
@@ -414,18 +315,12 @@ impl Vif {
     ///
     /// The store is gone.
     pub fn backend_error(&mut self) -> Result<Option<String>, VifError> {
-        Ok(peek(self.store.as_mut(), &format!("{}/error", self.backend_path))?)
+        Ok(self.nodes.backend_node("error")?)
     }
 }
 
-impl Drop for Vif {
+impl<R: Runner> Drop for Vif<R> {
     fn drop(&mut self) {
-        self.disconnect();
+        drop(self.take_queues());
     }
-}
-
-/// The state below a folder; a node that holds no state counts as unknown.
-fn state(store: &mut dyn Store, path: &str) -> Result<Option<XenbusState>, Error> {
-    let text = peek(store, &format!("{path}/{}", keys::STATE))?;
-    Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))
 }

@@ -111,14 +111,10 @@ fn use_it(numbers: &mut Numbers, world: &mut World, buffer: &mut [u8]) {
             None => break,
         }
     }
-    let for_room = numbers.once_in(2);
-    let step = world.vif.with_queue(|queue, events| {
-        queue.flush(events)?;
-        queue.reap()?;
-        queue.repost(events)?;
-        queue.arm(events, for_room)
-    });
-    step.unwrap();
+    world.vif.flush().unwrap();
+    world.vif.reap().unwrap();
+    world.vif.repost().unwrap();
+    world.vif.arm().unwrap();
     world.vif.take_events().unwrap();
 }
 

@@ -234,8 +234,12 @@ pub struct BackendArgs {
 Ports are written as for `grantway backend`. Prints `ready` once the vif is
 found and the port is open, and runs until SIGTERM or SIGINT.
 
+With --queues above 1 the TAP has as many, and the kernel spreads flows over
+them; a generator makes flows of their own for each.
+
 Example:
-  grantway frontend --host /tmp/gw --domain 1 --devid 0 --tap gwf1")]
+  grantway frontend --host /tmp/gw --domain 1 --devid 0 --tap gwf1
+  grantway frontend --host /tmp/gw --domain 1 --tap gwf1 --queues 2")]
 pub struct FrontendArgs {
     /// Folder of the embedded host.
     #[arg(long, value_name = "DIR")]
@@ -252,10 +256,10 @@ pub struct FrontendArgs {
     /// Bridge the vif to another port.
     #[arg(long, value_name = "SPEC")]
     pub port: Option<String>,
-    /// Queues: one, so far.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
-    #[allow(dead_code, reason = "there is no choice yet")]
-    pub queues: u16,
+    /// Queues to ask for, each with a thread and a queue of the port to itself; a
+    /// backend that offers fewer is taken at its word.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
+    pub queues: u8,
     /// How to wait; what fits the machine where missing.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,

@@ -1,9 +1,9 @@
 //! Waiting on descriptors, and the signals that end a command in order.
 
 use crate::error::CommandError;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,5 +82,42 @@ impl Signals {
             Ok(n) if n > 0 => Some(Ending::Close),
             _ => None,
         }
+    }
+}
+
+/// Wakes a thread by a descriptor.
+#[derive(Clone)]
+pub struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    /// One that was not rung yet.
+    ///
+    /// # Errors
+    ///
+    /// The system has no descriptor left.
+    pub fn new() -> Result<Self, CommandError> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        match eventfd(0, flags) {
+            Ok(fd) => Ok(Self(Arc::new(fd))),
+            Err(e) => Err(CommandError::Failed(format!(
+                "eventfd: {e}; raise the limit of open files (ulimit -n)"
+            ))),
+        }
+    }
+
+    /// Rings it: its descriptor is readable from now on.
+    pub fn ring(&self) {
+        // A full counter is as good as a rung bell.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Makes it quiet again.
+    pub fn hush(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+
+    /// Readable once it was rung.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

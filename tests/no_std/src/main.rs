@@ -39,6 +39,8 @@ extern "C" fn start() -> ! {
     }
 }
 
+const NO_RINGS: &str = "the guest's keys do not name rings and ports";
+
 #[derive(Default)]
 struct Checks {
     passed: u32,
@@ -71,7 +73,9 @@ fn conversation(checks: &mut Checks) -> Result<(), String> {
     judge(checks, &mock, &mut vif, &mut netback)?;
     let mut netback = again(checks, &mock, &mut vif)?;
     transmit(checks, &mut vif, &mut netback)?;
-    leave(checks, &mock, vif)
+    let restored = resume(checks, &mock, &mut vif)?;
+    leave(checks, &restored, vif)?;
+    two_queues(checks)
 }
 
 fn connect(checks: &mut Checks, mock: &Mock, vif: &mut Vif) -> Result<Netback, String> {
@@ -83,7 +87,7 @@ fn connect(checks: &mut Checks, mock: &Mock, vif: &mut Vif) -> Result<Netback, S
         "sending waits, too",
         vif.send(&[0; 60], Offload::default()) == Err(SendError::Full),
     )?;
-    let netback = Netback::connect(mock).ok_or("the guest's keys do not name rings and ports")?;
+    let netback = Netback::connect(mock, "").ok_or(NO_RINGS)?;
     show(mock, XenbusState::Connected);
     let status = vif.store_changed().map_err(words)?;
     checks.that("the vif is connected", status == VifStatus::Connected)?;
@@ -96,18 +100,18 @@ fn transmit(checks: &mut Checks, vif: &mut Vif, netback: &mut Netback) -> Result
         let before = netback.signals();
         checks.that("nothing is on the ring", !netback.arm()?)?;
         vif.send(&frame, Offload::default()).map_err(words)?;
-        vif.with_queue(|queue, events| queue.flush(events)).map_err(words)?;
+        vif.flush().map_err(words)?;
         checks.that("the backend is signalled, as it asked", netback.signals() == before + 1)?;
         checks.that("the frame arrives as it was sent", netback.take()? == frame)?;
-        let freed = vif.with_queue(|queue, _| queue.reap()).map_err(words)?;
-        checks.that("its pages come back", freed == Some(length.div_ceil(4096)))?;
+        let freed = vif.reap().map_err(words)?;
+        checks.that("its pages come back", freed == length.div_ceil(4096))?;
     }
     let before = netback.signals();
     vif.send(&frame(60), Offload::default()).map_err(words)?;
-    vif.with_queue(|queue, events| queue.flush(events)).map_err(words)?;
+    vif.flush().map_err(words)?;
     checks.that("a backend that looks by itself is left alone", netback.signals() == before)?;
     netback.take()?;
-    vif.with_queue(|queue, _| queue.reap()).map_err(words)?;
+    vif.reap().map_err(words)?;
     let length = |length| SendError::Length { found: length, longest: 65_535 };
     for short_or_long in [13, 65_536] {
         let sent = vif.send(&frame(short_or_long), Offload::default());
@@ -120,8 +124,8 @@ fn receive(checks: &mut Checks, vif: &mut Vif, netback: &mut Netback) -> Result<
     let mut buffer = vec![0; 65_535];
     let nothing = vif.recv(&mut buffer).map_err(words)?;
     checks.that("nothing comes of itself", nothing.is_none())?;
-    let armed = vif.with_queue(|queue, events| queue.arm(events, false)).map_err(words)?;
-    checks.that("the guest may sleep", armed == Some(false))?;
+    let armed = vif.arm().map_err(words)?;
+    checks.that("the guest may sleep", !armed)?;
     for (length, offset) in [(60, 0), (1514, 2), (4096, 0)] {
         let frame = frame(length);
         netback.give(&frame, offset)?;
@@ -137,7 +141,7 @@ fn receive(checks: &mut Checks, vif: &mut Vif, netback: &mut Netback) -> Result<
         if buffer[..received.len] != frame[..] {
             return Err(format!("frame {number} came changed"));
         }
-        vif.with_queue(|queue, events| queue.repost(events)).map_err(words)?;
+        vif.repost().map_err(words)?;
     }
     checks.that("every one is counted", vif.stats().rx_packets == 1003)
 }
@@ -149,13 +153,16 @@ fn judge(
     netback: &mut Netback,
 ) -> Result<(), String> {
     vif.send(&frame(60), Offload::default()).map_err(words)?;
-    vif.with_queue(|queue, events| queue.flush(events)).map_err(words)?;
+    vif.flush().map_err(words)?;
     netback.lie()?;
-    let reaped = vif.with_queue(|queue, _| queue.reap()).map_err(words)?;
-    checks.that("a lie is not counted", reaped.is_none())?;
+    let reaped = vif.reap().map_err(words)?;
+    checks.that("a lie is not counted", reaped == 0)?;
     checks.that("the vif is held", vif.status() == VifStatus::Held)?;
     let failure = vif.take_failure();
-    let lie = matches!(failure, Some(VifError::Peer(PeerError::UnknownId { found: 0xbeef, .. })));
+    let lie = matches!(
+        failure,
+        Some(VifError::Peer { queue: 0, source: PeerError::UnknownId { found: 0xbeef, .. } })
+    );
     checks.that("the failure names the lie", lie)?;
     checks.that("the guest closes", guest_state(mock) == Some(XenbusState::Closing))
 }
@@ -170,6 +177,70 @@ fn again(checks: &mut Checks, mock: &Mock, vif: &mut Vif) -> Result<Netback, Str
     vif.restart().map_err(words)?;
     checks.that("it asks anew", guest_state(mock) == Some(XenbusState::Initialising))?;
     connect(checks, mock, vif)
+}
+
+/// The domain is saved, and restored elsewhere: another grant table, other
+/// ports, another store.
+fn resume(checks: &mut Checks, mock: &Mock, vif: &mut Vif) -> Result<Mock, String> {
+    let before = lent(mock);
+    let restored = Mock::default();
+    attach(&restored);
+    vif.resume(Arc::new(restored.clone())).map_err(words)?;
+    checks.that("a restored vif waits", vif.status() == VifStatus::Waiting)?;
+    let mut netback = connect(checks, &restored, vif)?;
+    transmit(checks, vif, &mut netback)?;
+    checks.that("what is void is not touched", before.0 > 0 && before == lent(mock))?;
+    Ok(restored)
+}
+
+/// Grants and ports of the guest.
+fn lent(mock: &Mock) -> (usize, usize) {
+    let world = mock.world();
+    (world.granted(), world.ports())
+}
+
+/// Each flow keeps to its queue; what comes on either is received.
+fn two_queues(checks: &mut Checks) -> Result<(), String> {
+    let mock = Mock::default();
+    attach(&mock);
+    let wishes = Wishes { queues: 4, ..Wishes::default() };
+    let mut vif = Vif::open(Arc::new(mock.clone()), 0, wishes).map_err(words)?;
+    offer(&mock);
+    vif.store_changed().map_err(words)?;
+    let told = mock.world().read(&format!("{FRONT}/multi-queue-num-queues"));
+    checks.that("it takes what is offered", told.as_deref() == Some("2"))?;
+    checks.that("and writes no flat keys", Netback::connect(&mock, "").is_none())?;
+    let mut queues = Vec::new();
+    for folder in ["/queue-0", "/queue-1"] {
+        queues.push(Netback::connect(&mock, folder).ok_or(NO_RINGS)?);
+    }
+    show(&mock, XenbusState::Connected);
+    vif.store_changed().map_err(words)?;
+    let mut buffer = vec![0; 2000];
+    let mut used = [0; 2];
+    for station in 0..16 {
+        let mut frame = frame(100);
+        frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, station, 8, 6]);
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            vif.send(&frame, Offload::default()).map_err(words)?;
+            vif.flush().map_err(words)?;
+            let at = queues.iter_mut().position(|queue| queue.take().as_ref() == Ok(&frame));
+            seen.push(at.ok_or("the frame is on neither queue")?);
+            vif.reap().map_err(words)?;
+        }
+        checks.that("a flow keeps to its queue", seen[0] == seen[1])?;
+        used[seen[0]] += 1;
+        for queue in &mut queues {
+            queue.give(&frame, 0)?;
+        }
+        for _ in 0..2 {
+            let received = vif.recv(&mut buffer).map_err(words)?.ok_or("no frame came")?;
+            checks.that("it comes as it was given", buffer[..received.len] == frame[..])?;
+        }
+    }
+    checks.that("both queues are used", used[0] > 0 && used[1] > 0)?;
+    leave(checks, &mock, vif)
 }
 
 fn leave(checks: &mut Checks, mock: &Mock, mut vif: Vif) -> Result<(), String> {

@@ -84,6 +84,11 @@ impl World {
         self.grants.len()
     }
 
+    /// Ports of the guest.
+    pub fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
     /// Signals the guest.
     pub fn signal_guest(&mut self, port: u32) {
         self.ports.entry(port).or_default().to_guest += 1;
@@ -172,7 +177,7 @@ impl Platform for Mock {
     }
 
     fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
-        Ok(Box::new(self.clone()))
+        Ok(Box::new(Set { mock: self.clone(), ports: Vec::new() }))
     }
 
     fn store(&self) -> Result<Box<dyn Store>, Error> {
@@ -184,12 +189,19 @@ impl Platform for Mock {
     }
 }
 
-impl EventChannels for Mock {
+/// A set of event channels: it sees the signals of its own ports only.
+struct Set {
+    mock: Mock,
+    ports: Vec<u32>,
+}
+
+impl EventChannels for Set {
     fn alloc_unbound(&mut self, _: DomId) -> Result<Port, Error> {
-        let mut world = self.world();
+        let mut world = self.mock.world();
         world.last_port += 1;
         let port = world.last_port;
         world.ports.insert(port, Signals::default());
+        self.ports.push(port);
         Ok(Port(port))
     }
 
@@ -198,12 +210,13 @@ impl EventChannels for Mock {
     }
 
     fn close(&mut self, port: Port) {
-        self.world().ports.remove(&port.0);
+        self.ports.retain(|ours| *ours != port.0);
+        self.mock.world().ports.remove(&port.0);
     }
 
     fn notify(&mut self, port: Port) -> Result<(), Error> {
         let why = "not a port of ours";
-        match self.world().ports.get_mut(&port.0) {
+        match self.mock.world().ports.get_mut(&port.0) {
             Some(signals) => signals.to_backend += 1,
             None => return Err(Error::Event { domain: GUEST, port, why }),
         }
@@ -211,11 +224,13 @@ impl EventChannels for Mock {
     }
 
     fn count(&mut self, port: Port) -> u64 {
-        self.world().ports.get(&port.0).map_or(0, |signals| signals.to_guest)
+        self.mock.world().ports.get(&port.0).map_or(0, |signals| signals.to_guest)
     }
 
     fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error> {
-        for (port, signals) in &mut self.world().ports {
+        let mut world = self.mock.world();
+        for port in &self.ports {
+            let Some(signals) = world.ports.get_mut(port) else { continue };
             if signals.seen != signals.to_guest {
                 signals.seen = signals.to_guest;
                 fired(Port(*port));

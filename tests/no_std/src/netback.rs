@@ -43,6 +43,7 @@ pub fn offer(mock: &Mock) {
     for key in [keys::FEATURE_SG, keys::FEATURE_RX_COPY, keys::FEATURE_SPLIT_EVENT_CHANNELS] {
         mock.world().write(&format!("{BACK}/{key}"), "1");
     }
+    mock.world().write(&format!("{BACK}/{}", keys::MULTI_QUEUE_MAX_QUEUES), "2");
     show(mock, XenbusState::InitWait);
 }
 
@@ -58,10 +59,10 @@ pub fn guest_state(mock: &Mock) -> Option<XenbusState> {
 }
 
 impl Netback {
-    /// Takes up the rings that the guest published; `None` when a key is
-    /// missing or names no grant.
-    pub fn connect(mock: &Mock) -> Option<Self> {
-        let number = |key: &str| mock.world().read(&format!("{FRONT}/{key}"))?.parse().ok();
+    /// Takes up the rings of a queue that the guest published in this folder
+    /// below its own; `None` when a key is missing or names no grant.
+    pub fn connect(mock: &Mock, folder: &str) -> Option<Self> {
+        let number = |key: &str| mock.world().read(&format!("{FRONT}{folder}/{key}"))?.parse().ok();
         let page = |key: &str| {
             let gref = number(key)?;
             mock.world().page(gref)

@@ -207,14 +207,9 @@ fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared) {
             }
             pending = send(&mut vif, &mut made, &mut frame, pending, quiet, shared);
         }
-        let busy = vif
-            .with_queue(|queue, events| {
-                queue.reap()?;
-                queue.repost(events)?;
-                queue.arm(events, pending)
-            })
-            .unwrap();
-        if busy != Some(true) {
+        vif.reap().unwrap();
+        vif.repost().unwrap();
+        if !vif.arm().unwrap() {
             sleep(&vif);
         }
     }
@@ -248,13 +243,13 @@ fn send(
             Err(e) => panic!("{e}"),
         }
     }
-    vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+    vif.flush().unwrap();
     pending
 }
 
 fn sleep(vif: &Vif) {
-    let fds = [vif.store().descriptor(), vif.event_descriptor()];
-    let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let fds = vif.event_descriptors().chain([vif.store().descriptor()]);
+    let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
     let _ = poll(&mut fds, Some(&pause));
 }

@@ -126,16 +126,16 @@ impl World {
     pub fn works(&mut self, rings: &mut Rings) {
         let bytes = frame(100, 3);
         self.vif.send(&bytes, Offload::default()).unwrap();
-        self.vif.with_queue(|queue, events| queue.flush(events)).unwrap().unwrap();
+        self.vif.flush().unwrap();
         assert_eq!(rings.serve_tx().0, 1);
-        let reaped = self.vif.with_queue(|queue, _| queue.reap()).unwrap();
-        assert_eq!(reaped, Some(1), "{:?}", self.vif.take_failure());
+        let reaped = self.vif.reap().unwrap();
+        assert_eq!(reaped, 1, "{:?}", self.vif.take_failure());
         rings.deliver(&self.server, &bytes);
         let mut buffer = vec![0; 65_536];
         let received = self.vif.recv(&mut buffer).unwrap();
         let received = received.unwrap_or_else(|| panic!("{:?}", self.vif.take_failure()));
         assert_eq!(buffer[..received.len], bytes);
-        self.vif.with_queue(|queue, events| queue.arm(events, false)).unwrap().unwrap();
+        self.vif.arm().unwrap();
     }
 
     /// The frontend found the backend out: it closed, says why, and serves a
@@ -144,7 +144,7 @@ impl World {
     pub fn closed_for(&mut self, rings: Rings, why: &str) {
         assert_eq!(self.vif.status(), VifStatus::Held, "it did not notice");
         let said = match self.vif.take_failure() {
-            Some(said @ VifError::Peer(_)) => said.to_string(),
+            Some(said @ VifError::Peer { .. }) => said.to_string(),
             other => panic!("{other:?}"),
         };
         assert!(said.contains(why), "{said:?} does not tell of {why:?}");

@@ -31,7 +31,7 @@ fn a_backend_that_disappears_at_each_moment() {
             for n in 0..100 {
                 world.vif.send(&frame(1000, n), Offload::default()).unwrap();
             }
-            world.vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+            world.vif.flush().unwrap();
         }
         if moment >= 6 {
             world.server.state(XenbusState::Closing);
@@ -48,10 +48,10 @@ fn a_backend_that_disappears_at_each_moment() {
                 .count();
             assert!(sent <= 256);
             assert_eq!(world.vif.send(&frame(60, 0), Offload::default()), Err(SendError::Full));
-            world.vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+            world.vif.flush().unwrap();
             assert_eq!(world.vif.recv(&mut [0; 100]).unwrap(), None);
-            let armed = world.vif.with_queue(|queue, events| queue.arm(events, true)).unwrap();
-            assert_eq!(armed, Some(false), "it may sleep: nobody will answer");
+            let armed = world.vif.arm().unwrap();
+            assert!(!armed, "it may sleep: nobody will answer");
         }
         // Another one takes its place by the rules.
         let mut rings = world.connect();
@@ -186,7 +186,7 @@ fn states_in_every_order() {
         assert!(looked.is_ok(), "{looked:?}");
         if world.vif.status() == VifStatus::Connected {
             let _ = world.vif.send(&frame(60, 1), Offload::default());
-            world.vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+            world.vif.flush().unwrap();
             assert_eq!(world.vif.recv(&mut [0; 100]).unwrap(), None);
         }
         assert_eq!(world.vif.take_failure(), None);
@@ -235,15 +235,15 @@ fn a_backend_that_never_answers() {
     let before = world.guest.counters();
     for _ in 0..10 {
         while world.vif.send(&frame(1500, 1), Offload::default()).is_ok() {}
-        world.vif.with_queue(|queue, events| queue.flush(events)).unwrap();
-        let reaped = world.vif.with_queue(|queue, _| queue.reap()).unwrap();
-        assert_eq!(reaped, Some(0));
+        world.vif.flush().unwrap();
+        let reaped = world.vif.reap().unwrap();
+        assert_eq!(reaped, 0);
         assert_eq!(world.vif.recv(&mut [0; 2000]).unwrap(), None);
     }
     let after = world.guest.counters();
     assert_eq!(after.granted, before.granted, "no page more than the pools'");
     assert!(after.notifies - before.notifies <= 2, "one signal for what nobody looks at");
-    assert_eq!(world.vif.queue(0).unwrap().0.outstanding(), 256);
+    assert_eq!(world.vif.queues()[0].outstanding(), 256);
     // It closes at once all the same; the backend need not say a word.
     world.vif.shutdown().unwrap();
     assert_eq!(world.server.front_state(), Some(XenbusState::Closing));

@@ -41,7 +41,7 @@ fn xsa_403_pages_hold_nothing_but_frames_for_this_backend() {
     for round in 0..6u8 {
         for len in [14, 60, 1500, 4095, 4096, 4097, 9000, 65_535] {
             world.vif.send(&frame(len, round * 40), Offload::default()).unwrap();
-            world.vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+            world.vif.flush().unwrap();
             let first = rings.tx_cons;
             let slots = rings.requests();
             let sent = frame(len, round * 40);
@@ -61,7 +61,7 @@ fn xsa_403_pages_hold_nothing_but_frames_for_this_backend() {
             }
             assert_eq!(at, len);
             rings.tx_publish(rings.tx_cons);
-            world.vif.with_queue(|queue, _| queue.reap()).unwrap();
+            world.vif.reap().unwrap();
         }
     }
     for (gref, (_, page)) in &pages {
@@ -83,7 +83,7 @@ fn xsa_403_the_rings_themselves_hold_nothing_stale() {
         for n in 0..256 {
             let _ = world.vif.send(&frame(4096, n as u8), Offload::default());
         }
-        world.vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+        world.vif.flush().unwrap();
         let slots = rings.requests();
         assert_eq!(slots.len(), 256);
         for words in &slots {
@@ -148,7 +148,7 @@ fn xsa_396_pages_that_stay_mapped_are_never_used_again() {
         for n in 0..256 {
             world.vif.send(&frame(4096, n as u8), Offload::default()).unwrap();
         }
-        world.vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+        world.vif.flush().unwrap();
         for words in again.requests() {
             let gref = TxRequest::from_words(words).gref;
             assert!(kept.iter().all(|(old, _, _)| *old != gref), "gref {gref} is used again");
@@ -231,7 +231,7 @@ fn xsa_405_a_page_is_out_with_one_owner_only() {
                 break;
             }
         }
-        world.vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+        world.vif.flush().unwrap();
         out.extend(rings.requests().into_iter().map(TxRequest::from_words));
         let mut seen = std::collections::BTreeSet::new();
         for request in &out {
@@ -244,7 +244,7 @@ fn xsa_405_a_page_is_out_with_one_owner_only() {
             answered = answered.wrapping_add(1);
         }
         rings.tx_publish(answered);
-        world.vif.with_queue(|queue, _| queue.reap()).unwrap();
+        world.vif.reap().unwrap();
     }
     assert_eq!(world.vif.take_failure(), None);
     world.ends(rings);

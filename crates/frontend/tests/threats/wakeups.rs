@@ -47,17 +47,14 @@ fn seed_003_no_wakeup_is_lost_while_both_sides_sleep() {
             // be caught at any point on its way there.
             pause(round.wrapping_mul(0x9e37_79b9) >> 16);
             vif.send(&frame(60, round as u8), Offload::default()).unwrap();
-            vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+            vif.flush().unwrap();
             let received = loop {
                 if let Some(received) = vif.recv(&mut buffer).unwrap() {
                     break received;
                 }
-                let busy = vif.with_queue(|queue, events| {
-                    queue.reap()?;
-                    queue.arm(events, false)
-                });
-                if busy.unwrap() == Some(false) {
-                    sleep(vif.events().descriptor());
+                vif.reap().unwrap();
+                if !vif.arm().unwrap() {
+                    sleep(vif.queues()[0].events().descriptor());
                 }
                 vif.take_events().unwrap();
             };
@@ -130,7 +127,7 @@ fn openbsd_xnf_receive_pages_are_always_posted_again() {
             _ => drop(rings.deliver(&world.server, &frame(100, 1))),
         }
         while world.vif.recv(&mut buffer).unwrap().is_some() {}
-        world.vif.with_queue(|queue, events| queue.repost(events)).unwrap();
+        world.vif.repost().unwrap();
         assert!(rings.posted() > 256 - 64 - 8, "round {round}: {} posted", rings.posted());
     }
     // Before it sleeps, all of them are, and the backend was told if it asked.
@@ -138,7 +135,7 @@ fn openbsd_xnf_receive_pages_are_always_posted_again() {
     let seen = server_count(&mut world.server, &rings);
     rings.deliver(&world.server, &frame(100, 1));
     while world.vif.recv(&mut buffer).unwrap().is_some() {}
-    world.vif.with_queue(|queue, events| queue.arm(events, false)).unwrap();
+    world.vif.arm().unwrap();
     assert_eq!(rings.posted(), 256);
     assert!(server_count(&mut world.server, &rings) > seen, "the backend waits for pages");
     world.ends(rings);
@@ -164,18 +161,15 @@ fn linux_0ea09fb6d3_completions_are_not_reaped_in_each_transmit() {
                 Ok(()) => packets += 1,
                 Err(SendError::Full) => {
                     // As a caller should: wait, be woken, take in.
-                    let reap = world.vif.with_queue(|queue, events| {
-                        queue.flush(events)?;
-                        let busy = queue.arm(events, true)?;
-                        assert!(!busy || queue.outstanding() == 0 || queue.reap()? > 0);
-                        queue.reap()
-                    });
-                    reap.unwrap();
+                    world.vif.flush().unwrap();
+                    if !world.vif.arm().unwrap() {
+                        world.vif.reap().unwrap();
+                    }
                 }
                 Err(e) => panic!("{e}"),
             }
         }
-        world.vif.with_queue(|queue, events| queue.flush(events)).unwrap();
+        world.vif.flush().unwrap();
         // The backend is as fast as can be: answered before the next burst.
         let (_, signal) = rings.serve_tx();
         asked += usize::from(signal);
@@ -183,7 +177,7 @@ fn linux_0ea09fb6d3_completions_are_not_reaped_in_each_transmit() {
     }
     assert!(packets > BURSTS * 7, "{packets}");
     assert!(asked * 100 <= packets, "{asked} signals for {packets} packets");
-    world.vif.with_queue(|queue, _| queue.reap()).unwrap();
+    world.vif.reap().unwrap();
     world.works(&mut rings);
     world.ends(rings);
 }
@@ -193,8 +187,8 @@ fn a_full_ring_sleeps_until_a_part_of_it_is_free() {
     let mut world = World::new();
     let mut rings = world.connect();
     while world.vif.send(&frame(60, 0), Offload::default()).is_ok() {}
-    let armed = world.vif.with_queue(|queue, events| queue.arm(events, true)).unwrap();
-    assert_eq!(armed, Some(false));
+    let armed = world.vif.arm().unwrap();
+    assert!(!armed);
     let from = rings.tx_cons;
     let requests = rings.requests();
     assert_eq!(requests.len(), 256);
@@ -207,8 +201,8 @@ fn a_full_ring_sleeps_until_a_part_of_it_is_free() {
         }
     }
     assert_eq!(asked, [64], "one signal, at a quarter");
-    let reaped = world.vif.with_queue(|queue, _| queue.reap()).unwrap();
-    assert_eq!(reaped, Some(256));
+    let reaped = world.vif.reap().unwrap();
+    assert_eq!(reaped, 256);
     std::thread::sleep(Duration::from_millis(1));
     world.ends(rings);
 }

@@ -1,0 +1,84 @@
+//! What is lent to the backend's domain, and taken back when dropped: pages,
+//! and the event channels of a queue.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use grantway_hypervisor::{Access, DomId, Error, EventChannels, GrantRef, Granted, Platform, Port};
+use grantway_ring::SharedPage;
+
+/// A run of granted pages. Dropped, it goes back to the platform, which keeps
+/// those that the backend still reaches.
+pub(crate) struct Lent {
+    platform: Arc<dyn Platform>,
+    /// `None` once it went back.
+    granted: Option<Granted>,
+}
+
+impl Lent {
+    /// Grants zeroed pages.
+    pub fn new(
+        platform: &Arc<dyn Platform>,
+        peer: DomId,
+        pages: usize,
+        access: Access,
+    ) -> Result<Self, Error> {
+        let granted = platform.grant(peer, pages, access)?;
+        Ok(Self { platform: Arc::clone(platform), granted: Some(granted) })
+    }
+
+    /// One of its pages, and the reference of its grant.
+    pub fn page(&self, index: usize) -> Option<(SharedPage, GrantRef)> {
+        self.granted.as_ref()?.page(index)
+    }
+
+    /// Leaves the grants as they are, and their pages lent for ever.
+    pub fn forget(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(granted) = self.granted.take() {
+            self.platform.release(granted);
+        }
+    }
+}
+
+/// The event channels of one queue, in a set of their own. Dropped, they are
+/// closed.
+pub(crate) struct Channels {
+    /// The set that they are of, for waiting.
+    pub set: Box<dyn EventChannels>,
+    /// For what is sent, and for both directions where they are not split.
+    pub tx: Port,
+    /// For what is received.
+    pub rx: Port,
+}
+
+impl Channels {
+    /// Makes one channel, or one for each direction.
+    pub fn new(platform: &dyn Platform, peer: DomId, split: bool) -> Result<Self, Error> {
+        let mut set = platform.events()?;
+        let tx = set.alloc_unbound(peer)?;
+        let mut channels = Self { set, tx, rx: tx };
+        if split {
+            channels.rx = channels.set.alloc_unbound(peer)?;
+        }
+        Ok(channels)
+    }
+
+    /// Leaves them as they are.
+    pub fn forget(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Channels {
+    fn drop(&mut self) {
+        self.set.close(self.tx);
+        if self.rx != self.tx {
+            self.set.close(self.rx);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A vif's place in the store: its two folders, and what is watched of them.
+
+use crate::VifError;
+use crate::negotiate::{number, peek};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use grantway_hypervisor::{DomId, Error, Platform, Store, transaction};
+use grantway_netif::XenbusState;
+use grantway_netif::keys;
+
+const BACKEND_TOKEN: &str = "backend";
+const OWN_TOKEN: &str = "own";
+const CARRIER_TOKEN: &str = "carrier";
+
+/// What changed in the store.
+pub(crate) enum Change {
+    /// The backend's state; `None` where it is missing.
+    Peer(Option<XenbusState>),
+    /// Our own.
+    Own(Option<XenbusState>),
+    /// Whether the backend says that its link is up.
+    Carrier(bool),
+}
+
+/// The nodes of one vif, over a connection of its own.
+pub(crate) struct Nodes {
+    pub store: Box<dyn Store>,
+    /// The guest's folder.
+    pub path: String,
+    /// The backend's.
+    pub backend_path: String,
+    /// Whose that is.
+    pub backend: DomId,
+}
+
+impl Nodes {
+    /// Finds vif `devid` and watches it.
+    ///
+    /// # Errors
+    ///
+    /// [`VifError::NoVif`], [`VifError::Key`], [`VifError::Platform`].
+    pub fn open(platform: &dyn Platform, devid: u32) -> Result<Self, VifError> {
+        let mut store = platform.store()?;
+        let path = format!("/local/domain/{}/device/vif/{devid}", platform.domain());
+        let backend_path = store.read_text(&format!("{path}/{}", keys::BACKEND))?;
+        let backend_path =
+            backend_path.ok_or_else(|| VifError::NoVif { path: path.clone(), devid })?;
+        let backend_key = format!("{path}/{}", keys::BACKEND_ID);
+        let backend = number(store.as_mut(), &backend_key, "the backend's domain")?;
+        let backend = DomId(u16::try_from(backend).map_err(|_| VifError::Key {
+            path: backend_key,
+            found: backend.to_string(),
+            expected: "a domain from 0 to 32751",
+        })?);
+        store.watch(&format!("{backend_path}/{}", keys::STATE), BACKEND_TOKEN)?;
+        store.watch(&format!("{path}/{}", keys::STATE), OWN_TOKEN)?;
+        store.watch(&format!("{backend_path}/{}", keys::CARRIER), CARRIER_TOKEN)?;
+        Ok(Self { store, path, backend_path, backend })
+    }
+
+    /// The next change, read from the node itself.
+    pub fn next_change(&mut self) -> Result<Option<Change>, Error> {
+        while let Some(event) = self.store.next_event()? {
+            return Ok(Some(match event.token.as_str() {
+                BACKEND_TOKEN => Change::Peer(self.peer_state()?),
+                OWN_TOKEN => Change::Own(self.own_state()?),
+                CARRIER_TOKEN => {
+                    let carrier = self.backend_node(keys::CARRIER)?;
+                    Change::Carrier(carrier.is_none_or(|text| text.trim() != "0"))
+                }
+                _ => continue,
+            }));
+        }
+        Ok(None)
+    }
+
+    pub fn own_state(&mut self) -> Result<Option<XenbusState>, Error> {
+        state(self.store.as_mut(), &self.path)
+    }
+
+    pub fn peer_state(&mut self) -> Result<Option<XenbusState>, Error> {
+        state(self.store.as_mut(), &self.backend_path)
+    }
+
+    /// Shows a state where there is one: a folder that the toolstack removed
+    /// must not come back to life.
+    pub fn show(&mut self, state: XenbusState) -> Result<(), Error> {
+        let path = format!("{}/{}", self.path, keys::STATE);
+        transaction(self.store.as_mut(), |store| match store.read_text(&path)? {
+            Some(_) => store.write(&path, state.as_str().as_bytes()),
+            None => Ok(()),
+        })
+    }
+
+    /// A node of the backend's, where it may be read.
+    pub fn backend_node(&mut self, key: &str) -> Result<Option<String>, Error> {
+        peek(self.store.as_mut(), &format!("{}/{key}", self.backend_path))
+    }
+
+    /// The address that the toolstack gave the vif.
+    pub fn mac(&mut self) -> Result<String, VifError> {
+        let path = format!("{}/{}", self.path, keys::MAC);
+        self.store.read_text(&path)?.ok_or(VifError::Key {
+            path,
+            found: "nothing".to_string(),
+            expected: "six bytes in hexadecimal",
+        })
+    }
+
+    /// The MTU that the toolstack gave the vif, if any.
+    pub fn mtu(&mut self) -> Result<Option<u32>, VifError> {
+        for base in [&self.path, &self.backend_path] {
+            let path = format!("{base}/{}", keys::MTU);
+            if peek(self.store.as_mut(), &path)?.is_some() {
+                return number(self.store.as_mut(), &path, "an MTU in bytes").map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The state below a folder; a node that holds no state counts as unknown.
+fn state(store: &mut dyn Store, path: &str) -> Result<Option<XenbusState>, Error> {
+    let text = peek(store, &format!("{path}/{}", keys::STATE))?;
+    Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))
+}

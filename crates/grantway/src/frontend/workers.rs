@@ -1,0 +1,357 @@
+//! A thread for each queue of the vif, with a queue of the port to itself.
+
+use super::bridge::{Bridge, Drops, Trouble};
+use crate::error::CommandError;
+use crate::wait::{Bell, readable};
+use grantway_backend::WaitMode;
+use grantway_frontend::{BackendFeatures, Queue, QueueStats, Runner};
+use grantway_ports::{Port, PortReport, TapOffloads};
+use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// How often a thread hears what it is told while frames flow.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What a thread is told.
+enum Command {
+    /// Whether frames may cross.
+    Link(bool),
+    Inspect(Sender<QueueReport>),
+    Stop,
+}
+
+/// How one queue stands.
+pub struct QueueReport {
+    /// Which.
+    pub number: u16,
+    /// What it carried since it connected.
+    pub stats: QueueStats,
+    /// What did not cross since then.
+    pub drops: Drops,
+    /// What the port behind it has passed so far.
+    pub port: PortReport,
+}
+
+impl QueueReport {
+    fn of(bridge: &Bridge) -> Self {
+        Self {
+            number: bridge.queue.number(),
+            stats: *bridge.queue.stats(),
+            drops: bridge.drops,
+            port: PortReport::of(bridge.port.as_ref()),
+        }
+    }
+}
+
+/// The main thread's end of all of them.
+pub struct Workers {
+    mode: WaitMode,
+    /// The port's queues, in order, while no thread has them. The first is kept
+    /// for as long as the command runs.
+    ports: Vec<Box<dyn Port>>,
+    threads: Vec<Thread>,
+    /// Queues that no thread could be had for.
+    idle: Vec<Queue>,
+    linked: bool,
+    /// What did not cross on connections that ended.
+    past_drops: Drops,
+    /// What queues of the port passed that are closed again.
+    past_ports: Option<PortReport>,
+    bell: Bell,
+    /// Of this connection: what an earlier one suffered is over.
+    troubles: Receiver<Trouble>,
+    teller: Sender<Trouble>,
+}
+
+struct Thread {
+    commands: Sender<Command>,
+    wake: Bell,
+    handle: JoinHandle<Bridge>,
+}
+
+impl Thread {
+    fn tell(&self, command: Command) {
+        // One that ended has told why.
+        if self.commands.send(command).is_ok() {
+            self.wake.ring();
+        }
+    }
+}
+
+impl Workers {
+    /// None yet, without a port.
+    pub fn new(mode: WaitMode) -> Result<Self, CommandError> {
+        let (teller, troubles) = channel();
+        Ok(Self {
+            mode,
+            ports: Vec::new(),
+            threads: Vec::new(),
+            idle: Vec::new(),
+            linked: false,
+            past_drops: Drops::default(),
+            past_ports: None,
+            bell: Bell::new()?,
+            troubles,
+            teller,
+        })
+    }
+
+    /// Gives them the port to bridge to, before the first connection.
+    pub fn set_port(&mut self, port: Box<dyn Port>) {
+        self.ports = vec![port];
+    }
+
+    /// Readable when there may be trouble.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.descriptor()
+    }
+
+    /// What ended a thread, or kept it from starting.
+    pub fn trouble(&mut self) -> Option<Trouble> {
+        self.bell.hush();
+        self.troubles.try_recv().ok()
+    }
+
+    /// Says whether frames may cross, while there are threads.
+    pub fn set_link(&mut self, up: bool) {
+        if self.show_link(up) {
+            self.threads.iter().for_each(|thread| thread.tell(Command::Link(up)));
+        }
+    }
+
+    /// Whether that is news.
+    fn show_link(&mut self, up: bool) -> bool {
+        let news = up != self.linked;
+        if news {
+            info!("link {}", if up { "up" } else { "down" });
+        }
+        self.linked = up;
+        news
+    }
+
+    /// Whether frames may cross.
+    pub fn linked(&self) -> bool {
+        self.linked
+    }
+
+    /// The vif is gone for good, and the port with it.
+    pub fn remove_port(&mut self) -> Result<(), CommandError> {
+        match self.ports.first_mut() {
+            Some(port) => port.remove().map_err(CommandError::failed),
+            None => Ok(()),
+        }
+    }
+
+    /// How each queue stands.
+    pub fn report(&self) -> Vec<QueueReport> {
+        // All are asked before the first is waited for.
+        let ask = |thread: &Thread| {
+            let (reply, answer) = channel();
+            thread.tell(Command::Inspect(reply));
+            answer
+        };
+        let answers: Vec<_> = self.threads.iter().map(ask).collect();
+        answers.into_iter().filter_map(|answer| answer.recv().ok()).collect()
+    }
+
+    /// What did not cross, all connections together; `now` is how the queues
+    /// stand.
+    pub fn drops(&self, now: &[QueueReport]) -> Drops {
+        let mut sum = self.past_drops;
+        now.iter().for_each(|queue| sum.add(&queue.drops));
+        sum
+    }
+
+    /// What the port has passed, all of its queues together.
+    pub fn port_report(&self, now: &[QueueReport]) -> Option<PortReport> {
+        let idle = self.ports.iter().map(|port| PortReport::of(port.as_ref()));
+        let busy = now.iter().map(|queue| queue.port.clone());
+        // The name is that of the first.
+        PortReport::sum(idle.chain(busy).chain(self.past_ports.clone()))
+    }
+
+    fn try_start(&mut self, features: BackendFeatures) -> Result<(), Trouble> {
+        while self.ports.len() > self.idle.len() {
+            // A queue that nobody reads would swallow its flows.
+            let surplus = self.ports.pop().map(|port| PortReport::of(port.as_ref()));
+            self.past_ports = PortReport::sum(self.past_ports.take().into_iter().chain(surplus));
+        }
+        while self.ports.len() < self.idle.len() {
+            let none = || Trouble::Thread("the port was lost with a thread".into());
+            let further = self.ports.first_mut().ok_or_else(none)?.another_queue()?;
+            self.ports.push(further);
+        }
+        let offloads = TapOffloads {
+            checksum: features.checksum_ipv4 && features.checksum_ipv6,
+            tso4: features.gso_tcpv4,
+            tso6: features.gso_tcpv6,
+        };
+        for port in &mut self.ports {
+            port.set_offloads(offloads)?;
+        }
+        let queues = std::mem::take(&mut self.idle);
+        for (queue, port) in queues.into_iter().zip(std::mem::take(&mut self.ports)) {
+            let thread = self.start_thread(Bridge::new(queue, port))?;
+            self.threads.push(thread);
+        }
+        Ok(())
+    }
+
+    fn start_thread(&self, bridge: Bridge) -> Result<Thread, Trouble> {
+        let failed = |what: String| Trouble::Thread(what);
+        let wake = Bell::new().map_err(|e| failed(e.to_string()))?;
+        let (commands, inbox) = channel();
+        let worker = Worker {
+            name: format!("queue {}", bridge.queue.number()),
+            bridge,
+            mode: self.mode,
+            linked: false,
+            inbox,
+            wake: wake.clone(),
+        };
+        let (teller, bell) = (self.teller.clone(), self.bell.clone());
+        let handle = std::thread::Builder::new()
+            .name(worker.name.clone())
+            .spawn(move || worker.run(&teller, &bell))
+            .map_err(|e| failed(format!("a thread: {e}; raise the limit (ulimit -u)")))?;
+        Ok(Thread { commands, wake, handle })
+    }
+}
+
+impl Runner for Workers {
+    fn start(&mut self, queues: Vec<Queue>) {
+        let features = queues.first().map(Queue::features).unwrap_or_default();
+        self.idle = queues;
+        if let Err(trouble) = self.try_start(features) {
+            tell(&self.teller, &self.bell, trouble);
+        }
+    }
+
+    fn stop(&mut self) -> Vec<Queue> {
+        for thread in &self.threads {
+            thread.tell(Command::Stop);
+        }
+        let mut queues = std::mem::take(&mut self.idle);
+        let mut lost = false;
+        for thread in self.threads.drain(..) {
+            match thread.handle.join() {
+                Ok(bridge) => {
+                    self.past_drops.add(&bridge.drops);
+                    self.ports.push(bridge.port);
+                    queues.push(bridge.queue);
+                }
+                Err(_) => lost = true,
+            }
+        }
+        // What the threads told is over with them.
+        (self.teller, self.troubles) = channel();
+        self.show_link(false);
+        let down = self.ports.first_mut().map_or(Ok(()), |port| port.set_link(false));
+        if let Err(e) = down {
+            tell(&self.teller, &self.bell, e.into());
+        }
+        if lost {
+            let what = "a queue's thread panicked; start the command again".into();
+            tell(&self.teller, &self.bell, Trouble::Thread(what));
+        }
+        queues
+    }
+}
+
+fn tell(teller: &Sender<Trouble>, bell: &Bell, trouble: Trouble) {
+    // Nobody listens any more where the connection has ended.
+    let _ = teller.send(trouble);
+    bell.ring();
+}
+
+/// A thread's own end.
+struct Worker {
+    name: String,
+    bridge: Bridge,
+    mode: WaitMode,
+    linked: bool,
+    inbox: Receiver<Command>,
+    wake: Bell,
+}
+
+impl Worker {
+    /// Carries frames until it is told to stop, or cannot go on.
+    fn run(mut self, teller: &Sender<Trouble>, bell: &Bell) -> Bridge {
+        if let Err(trouble) = self.rounds() {
+            tell(teller, bell, trouble);
+        }
+        // The inbox goes here: whoever asks on is told that nobody answers.
+        self.bridge
+    }
+
+    fn rounds(&mut self) -> Result<(), Trouble> {
+        let mut looked = Instant::now();
+        let mut idle_since: Option<Instant> = None;
+        loop {
+            let moved = self.linked && self.bridge.turn()?;
+            if moved {
+                idle_since = None;
+            }
+            let hurry = moved || (self.linked && self.spins(&mut idle_since));
+            if hurry && looked.elapsed() < LOOK_EVERY {
+                continue;
+            }
+            looked = Instant::now();
+            self.wake.hush();
+            while let Ok(command) = self.inbox.try_recv() {
+                if self.obey(command)?.is_break() {
+                    return Ok(());
+                }
+            }
+            self.bridge.queue.take_events()?;
+            if hurry || (self.linked && self.bridge.arm()?) {
+                continue;
+            }
+            self.sleep()?;
+            self.bridge.queue.take_events()?;
+        }
+    }
+
+    fn obey(&mut self, command: Command) -> Result<ControlFlow<()>, Trouble> {
+        match command {
+            Command::Link(up) => {
+                if !up {
+                    self.bridge.forget_waiting();
+                }
+                if self.bridge.queue.number() == 0 {
+                    self.bridge.port.set_link(up)?;
+                }
+                self.linked = up;
+            }
+            Command::Inspect(reply) => {
+                let _ = reply.send(QueueReport::of(&self.bridge));
+            }
+            Command::Stop => return Ok(ControlFlow::Break(())),
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Whether to look again rather than to sleep.
+    fn spins(&self, idle_since: &mut Option<Instant>) -> bool {
+        match self.mode {
+            WaitMode::Busy => true,
+            WaitMode::Interrupt => false,
+            WaitMode::Adaptive(budget) => {
+                let since = *idle_since.get_or_insert_with(Instant::now);
+                since.elapsed() < budget
+            }
+        }
+    }
+
+    fn sleep(&self) -> Result<(), Trouble> {
+        let mut descriptors = vec![self.wake.descriptor(), self.bridge.queue.descriptor()];
+        if self.linked && self.bridge.wants_frames() {
+            descriptors.extend(self.bridge.port.fd());
+        }
+        readable(&descriptors, None, None).map_err(|e| Trouble::Thread(e.to_string()))
+    }
+}
