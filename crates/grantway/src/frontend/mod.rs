@@ -22,7 +22,7 @@ use grantway_ports::{Port, PortSpec, Tap, TapConfig, TapOffloads};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::warn;
+use tracing::{info, warn};
 use workers::Workers;
 
 /// How long the backend gets to close in order when we are told to end.
@@ -53,7 +53,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     port.set_link(false).map_err(CommandError::failed)?;
     vif.runner_mut().set_port(port);
     output::line("ready")?;
-    Frontend { vif, place }.run(&signals, &reports)
+    Frontend { vif, place, linked: false }.run(&signals, &reports)
 }
 
 /// What the vif is to be bridged to, as far as the command line tells.
@@ -118,6 +118,8 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
 struct Frontend {
     vif: Vif<Workers>,
     place: Place,
+    /// What was last told of the link.
+    linked: bool,
 }
 
 impl Frontend {
@@ -143,6 +145,7 @@ impl Frontend {
                 }
                 VifStatus::Held | VifStatus::Gone => return self.leave(ending.is_some()),
             }
+            self.tell_link();
             if self.take_troubles()? {
                 continue;
             }
@@ -163,6 +166,14 @@ impl Frontend {
             let (store, bell) = (self.vif.store().descriptor(), self.vif.runner().bell());
             let own = [signals.descriptor(), reports.descriptor(), store, bell];
             readable(&own, self.place.lifeline(), timeout)?;
+        }
+    }
+
+    /// Tells of the link where it changed.
+    fn tell_link(&mut self) {
+        let linked = self.vif.runner().linked();
+        if std::mem::replace(&mut self.linked, linked) != linked {
+            info!("link {}", if linked { "up" } else { "down" });
         }
     }
 

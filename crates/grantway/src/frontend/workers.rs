@@ -11,7 +11,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tracing::info;
 
 /// How often a thread hears what it is told while frames flow.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -118,19 +117,9 @@ impl Workers {
 
     /// Says whether frames may cross, while there are threads.
     pub fn set_link(&mut self, up: bool) {
-        if self.show_link(up) {
+        if std::mem::replace(&mut self.linked, up) != up {
             self.threads.iter().for_each(|thread| thread.tell(Command::Link(up)));
         }
-    }
-
-    /// Whether that is news.
-    fn show_link(&mut self, up: bool) -> bool {
-        let news = up != self.linked;
-        if news {
-            info!("link {}", if up { "up" } else { "down" });
-        }
-        self.linked = up;
-        news
     }
 
     /// Whether frames may cross.
@@ -249,7 +238,7 @@ impl Runner for Workers {
         }
         // What the threads told is over with them.
         (self.teller, self.troubles) = channel();
-        self.show_link(false);
+        self.linked = false;
         let down = self.ports.first_mut().map_or(Ok(()), |port| port.set_link(false));
         if let Err(e) = down {
             tell(&self.teller, &self.bell, e.into());
