@@ -87,20 +87,33 @@ impl Server {
         })
     }
 
-    /// Maps the rings and binds the ports that the frontend published.
+    /// Maps the rings and binds the ports that the frontend published for its
+    /// one queue.
     pub fn attach(&mut self) -> Rings {
-        let grefs = ["tx-ring-ref", "rx-ring-ref"].map(|key| GrantRef(self.number(key)));
+        self.attach_below("")
+    }
+
+    /// And those of a queue among several.
+    pub fn attach_queue(&mut self, number: usize) -> Rings {
+        self.attach_below(&format!("queue-{number}/"))
+    }
+
+    fn attach_below(&mut self, folder: &str) -> Rings {
+        let name = |key: &str| format!("{folder}{key}");
+        let refs = ["tx-ring-ref", "rx-ring-ref"];
+        let grefs = refs.map(|key| GrantRef(self.number(&name(key))));
         let runs = grefs.map(|gref| self.map(gref).unwrap());
-        let split = self.front_key("event-channel-tx").is_some();
+        let split = self.front_key(&name("event-channel-tx")).is_some();
         let names = match split {
             true => ["event-channel-tx", "event-channel-rx"],
             false => ["event-channel", "event-channel"],
         };
-        let tx = Port(self.number(names[0]));
+        let names = names.map(name);
+        let tx = Port(self.number(&names[0]));
         let tx_event = self.events.bind_interdomain(self.guest, tx).unwrap();
         let rx_event = match split {
             true => {
-                let rx = Port(self.number(names[1]));
+                let rx = Port(self.number(&names[1]));
                 self.events.bind_interdomain(self.guest, rx).unwrap()
             }
             false => tx_event,

@@ -104,9 +104,45 @@ impl World {
         }
     }
 
+    /// A world whose backend offers so many queues, and whose frontend wishes
+    /// for as many.
+    pub fn of_queues(queues: u16) -> Self {
+        let mut world = Self::with(Wishes { queues, ..Wishes::default() });
+        world.server.key("multi-queue-max-queues", queues.to_string().as_bytes());
+        world
+    }
+
     /// The handshake by the rules, from wherever both ends are.
     #[track_caller]
     pub fn connect(&mut self) -> Rings {
+        self.published();
+        self.connect_as_offered()
+    }
+
+    /// The rest of the handshake, with what the backend has written already.
+    #[track_caller]
+    pub fn connect_as_offered(&mut self) -> Rings {
+        self.until_shown(XenbusState::Connected);
+        let rings = self.server.attach();
+        self.server.state(XenbusState::Connected);
+        self.until(VifStatus::Connected);
+        rings
+    }
+
+    /// The same, with several queues.
+    #[track_caller]
+    pub fn connect_all(&mut self) -> Vec<Rings> {
+        self.published();
+        let count = self.server.front_key("multi-queue-num-queues").unwrap().parse().unwrap();
+        let rings = (0..count).map(|number| self.server.attach_queue(number)).collect();
+        self.server.state(XenbusState::Connected);
+        self.until(VifStatus::Connected);
+        rings
+    }
+
+    /// Until the frontend has published its rings.
+    #[track_caller]
+    pub fn published(&mut self) {
         if !matches!(self.server.front_state(), Some(XenbusState::Initialising)) {
             self.server.state(XenbusState::Closing);
             self.look();
@@ -115,10 +151,6 @@ impl World {
         }
         self.server.offer();
         self.until_shown(XenbusState::Connected);
-        let rings = self.server.attach();
-        self.server.state(XenbusState::Connected);
-        self.until(VifStatus::Connected);
-        rings
     }
 
     /// A frame each way.
@@ -169,7 +201,13 @@ impl World {
     /// Closes in order; nothing of the guest's is left in force.
     #[track_caller]
     pub fn ends(&mut self, rings: Rings) {
-        self.server.detach(rings);
+        self.all_end([rings]);
+    }
+
+    /// The same, with several queues.
+    #[track_caller]
+    pub fn all_end(&mut self, rings: impl IntoIterator<Item = Rings>) {
+        rings.into_iter().for_each(|rings| self.server.detach(rings));
         self.vif.shutdown().unwrap();
         self.server.state(XenbusState::Closing);
         self.look();

@@ -8,5 +8,8 @@ mod support;
 
 mod answers;
 mod handshake;
+mod offloads;
 mod pages;
+mod queues;
+mod resume;
 mod wakeups;
