@@ -103,6 +103,21 @@ impl Hostile {
         }
     }
 
+    /// The keys of a stock frontend with several queues: no flat ones.
+    pub fn publish_all(&mut self, queues: &[Rings]) {
+        for (number, rings) in queues.iter().enumerate() {
+            let folder = format!("queue-{number}");
+            self.key(&format!("{folder}/tx-ring-ref"), &rings.tx_ring.grefs[0].to_string());
+            self.key(&format!("{folder}/rx-ring-ref"), &rings.rx_ring.grefs[0].to_string());
+            self.key(&format!("{folder}/event-channel-tx"), &rings.tx_event.to_string());
+            self.key(&format!("{folder}/event-channel-rx"), &rings.rx_event.to_string());
+        }
+        self.key("multi-queue-num-queues", &queues.len().to_string());
+        for key in ["request-rx-copy", "feature-rx-notify", "feature-sg"] {
+            self.key(key, "1");
+        }
+    }
+
     /// A handshake by the rules, from wherever both ends are.
     #[track_caller]
     pub fn connect(&mut self) -> Rings {

@@ -182,7 +182,7 @@ impl Ports {
             inner.opened = true;
         }
         behind.call(Call::Open);
-        Box::new(TestPort { behind, name: vif.to_string(), counters: Counters::default() })
+        Box::new(TestPort::new(behind))
     }
 }
 
@@ -193,8 +193,19 @@ fn interface(vif: VifId) -> u32 {
 
 struct TestPort {
     behind: Arc<Behind>,
+    /// A descriptor of its own, as each queue of a TAP has: one worker may
+    /// watch several.
+    bell: OwnedFd,
     name: String,
     counters: Counters,
+}
+
+impl TestPort {
+    fn new(behind: Arc<Behind>) -> Self {
+        let bell = rustix::io::dup(&behind.bell).unwrap();
+        let name = behind.vif.to_string();
+        Self { behind, bell, name, counters: Counters::default() }
+    }
 }
 
 impl Port for TestPort {
@@ -220,8 +231,7 @@ impl Port for TestPort {
 
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
         self.behind.look().handles += 1;
-        let (behind, name) = (Arc::clone(&self.behind), self.name.clone());
-        Ok(Box::new(Self { behind, name, counters: Counters::default() }))
+        Ok(Box::new(Self::new(Arc::clone(&self.behind))))
     }
 
     fn interface(&self) -> Option<u32> {
@@ -248,7 +258,7 @@ impl Port for TestPort {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.behind.bell.as_fd())
+        Some(self.bell.as_fd())
     }
 
     fn always_ready(&self) -> bool {

@@ -1,12 +1,14 @@
 //! What a guest writes into the store.
 
-use crate::support::hostile::Hostile;
+use crate::support::hostile::{Hostile, frame};
 use crate::support::numbers::Numbers;
+use crate::support::rings::{Rings, slot};
 use crate::support::world::{GUEST, HONEST, World};
 use crate::support::{PROMPT, eventually};
 use grantway_backend::{MAX_QUEUES, VifId};
 use grantway_hypervisor::DomId;
-use grantway_netif::XenbusState;
+use grantway_netif::tx::TxFlags;
+use grantway_netif::{Offload, XenbusState};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -111,6 +113,122 @@ fn numbers_of_queues_that_were_not_offered() {
     let mut rings = guest.connect();
     guest.is_served(&mut rings);
     world.stands();
+}
+
+/// Keys of two queues as they should be, but for what is changed: the vif must
+/// be refused with a word that names the key, hold nothing, and be served with
+/// both queues once they are right.
+#[track_caller]
+fn queues_refused(change: impl FnOnce(&mut Hostile, &[Rings; 2]), key: &str, why: &str) {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let queues = [guest.rings(), guest.rings()];
+    guest.start_anew();
+    guest.publish_all(&queues);
+    change(&mut guest, &queues);
+    guest.state(XenbusState::Connected);
+    let said = guest.await_disabled();
+    assert!(said.contains(key) && said.contains(why), "{said:?} does not tell of {key}, {why}");
+    let table = world.table(guest.vif.domain);
+    assert_eq!((table.grants_held, table.ports_bound), (0, 0), "{key}: {table:?}");
+    let mut queues = queues;
+    guest.start_anew();
+    guest.publish_all(&queues);
+    guest.state(XenbusState::Connected);
+    guest.await_backend(XenbusState::Connected);
+    queues.iter_mut().for_each(|rings| guest.is_served(rings));
+    world.stands();
+}
+
+#[test]
+fn more_queues_than_were_offered() {
+    let told = |guest: &mut Hostile, _: &[Rings; 2]| guest.key("multi-queue-num-queues", "5");
+    queues_refused(told, "multi-queue-num-queues", "from 1 to multi-queue-max-queues");
+}
+
+#[test]
+fn a_queue_that_is_missing() {
+    let unkeyed = |guest: &mut Hostile, _: &[Rings; 2]| guest.unkey("queue-1");
+    queues_refused(unkeyed, "queue-1/tx-ring-ref", "found nothing");
+    let unkeyed = |guest: &mut Hostile, _: &[Rings; 2]| guest.unkey("queue-0/rx-ring-ref");
+    queues_refused(unkeyed, "queue-0/rx-ring-ref", "found nothing");
+    // Flat keys are those of a vif with one queue.
+    let flat = |guest: &mut Hostile, queues: &[Rings; 2]| {
+        guest.publish(&queues[0]);
+        guest.unkey("queue-0");
+    };
+    queues_refused(flat, "queue-0/tx-ring-ref", "found nothing");
+}
+
+#[test]
+fn the_same_ring_for_two_queues() {
+    // A guest may grant one page twice, so there is no refusing it: two queues
+    // then answer each other's requests, which is that guest's affair, until
+    // one finds an index that cannot be.
+    for round in 0..4 {
+        let mut world = World::new();
+        let mut guest = world.guest();
+        let queues = [guest.rings(), guest.rings()];
+        guest.start_anew();
+        guest.publish_all(&queues);
+        let shared = [&queues[0].tx_ring, &queues[0].rx_ring];
+        let keys = ["queue-1/tx-ring-ref", "queue-1/rx-ring-ref"];
+        for (n, (key, ring)) in keys.into_iter().zip(shared).enumerate() {
+            if round != n {
+                // And a transmit ring as a receive ring.
+                let ring = if round == 3 { shared[1 - n] } else { ring };
+                guest.key(key, &ring.grefs[0].to_string());
+            }
+        }
+        guest.state(XenbusState::Connected);
+        guest.await_backend(XenbusState::Connected);
+        let [mut first, second] = queues;
+        let (_memory, gref) = guest.page(&frame(60));
+        for _ in 0..20 {
+            first.put_tx(&[slot(gref, 0, 60, 1, TxFlags::empty()); 10]);
+            for rings in [&first, &second] {
+                guest.kick(rings.tx_event);
+                guest.kick(rings.rx_event);
+            }
+            for _ in 0..5 {
+                world.behind(guest.vif).give(frame(3000), Offload::default());
+            }
+            world.honest().carries(4);
+        }
+        guest.start_anew();
+        world.holds_nothing_of(guest.vif.domain);
+        guest.unkey("queue-0");
+        guest.unkey("queue-1");
+        guest.unkey("multi-queue-num-queues");
+        let mut rings = guest.connect();
+        guest.is_served(&mut rings);
+        world.stands();
+    }
+}
+
+#[test]
+fn the_same_event_channel_for_two_queues() {
+    for key in ["queue-1/event-channel-tx", "queue-1/event-channel-rx"] {
+        let twice = |guest: &mut Hostile, queues: &[Rings; 2]| {
+            guest.key(key, &queues[0].tx_event.to_string());
+        };
+        queues_refused(twice, "event channel", "bound already");
+    }
+    let both = |guest: &mut Hostile, queues: &[Rings; 2]| {
+        guest.key("queue-0/event-channel-rx", &queues[0].tx_event.to_string());
+    };
+    queues_refused(both, "event channel", "bound already");
+}
+
+#[test]
+fn an_event_channel_that_cannot_be_bound_in_a_later_queue() {
+    // The first queue is in service by then.
+    let not_there = |guest: &mut Hostile, _: &[Rings; 2]| {
+        guest.key("queue-1/event-channel-rx", "4000");
+    };
+    queues_refused(not_there, "event channel 4000", "of domain 9");
+    let no_grant = |guest: &mut Hostile, _: &[Rings; 2]| guest.key("queue-1/tx-ring-ref", "4000");
+    queues_refused(no_grant, "grant 4000", "not granted to us");
 }
 
 #[test]
