@@ -8,6 +8,7 @@ mod support;
 
 mod driver;
 mod events;
+mod frontends;
 mod grants;
 mod keys;
 mod lifecycle;
