@@ -29,11 +29,11 @@ enum Side {
 }
 
 fn start_backend(site: &Site, pair: &Pair) -> Part {
-    site.backend(Some(&pair.outside), &[])
+    site.backend(Some(&pair.outside), &["--workers", "2"])
 }
 
 fn start_frontend(site: &Site, pair: &Pair) -> Part {
-    site.frontend(Some(&pair.inside), &["--tap", "gwf1"])
+    site.frontend(Some(&pair.inside), &["--tap", "gwf1", "--queues", "2"])
 }
 
 #[test]
@@ -204,4 +204,32 @@ fn ends_killed_together_come_back_without_the_host_noticing() {
         }
         check_tables(&site, Side::Frontend);
     }
+}
+
+#[test]
+fn a_killed_frontend_comes_back_with_another_number_of_queues() {
+    // The store says Connected, and names the rings of the one that is dead.
+    let _alone = alone();
+    let site = Site::start();
+    site.attach(&format!("mac={MAC}"));
+    let mut backend = site.backend(None, &["--port", "null"]);
+    for (round, queues) in ["4", "1", "3", "2", "1", "4"].into_iter().enumerate() {
+        let args = ["--port", "generator:size=200,flows=8", "--queues", queues];
+        let mut frontend = site.frontend(None, &args);
+        site.wait_connected_within(RECOVERY);
+        site.wait(&format!("frames on all of {queues} queues"), RECOVERY, || {
+            let report = site.frontend_report();
+            let found = report["queues"].as_array()?;
+            assert_eq!(found.len().to_string(), queues, "round {round}");
+            let sent =
+                |queue: &serde_json::Value| queue["stats"]["tx_packets"].as_u64() > Some(500);
+            found.iter().all(sent).then_some(())
+        });
+        let pid = frontend.pid();
+        frontend.kill();
+        site.check_no_trace(pid);
+        check_tables(&site, Side::Frontend);
+    }
+    assert!(backend.is_alive());
+    backend.terminate();
 }

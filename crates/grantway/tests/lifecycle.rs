@@ -137,6 +137,34 @@ fn a_detach_under_a_full_stream_ends_in_order() {
 }
 
 #[test]
+fn a_detach_in_the_middle_of_connecting_ends_in_order() {
+    let _alone = alone();
+    let site = Site::start();
+    let mut backend = site.backend(None, &["--port", "check"]);
+    let mut connected = 0;
+    for millis in 0..24 {
+        site.attach(&format!("mac={MAC}"));
+        let args = ["--domain", "1", "--devid", "0", "--port", "null", "--queues", "4"];
+        let mut frontend = Part::spawn("frontend", site.command(None, "frontend", &args));
+        std::thread::sleep(Duration::from_millis(millis));
+        site.detached();
+        let status = frontend.wait_end(PROMPT);
+        assert_eq!(status.code(), Some(1), "after {millis} ms: {status}");
+        // Attached no more, or not when it looked.
+        frontend.check_last_line("grantway frontend: ", "attach");
+        connected += u32::from(frontend.said().contains("link up"));
+        check_clean(&site, &format!("detached after {millis} ms"));
+    }
+    say(format!("24 detaches within 24 ms of a frontend's start; {connected} found it connected"));
+    site.attach(&format!("mac={MAC}"));
+    let mut frontend = sender(&site);
+    site.wait_connected();
+    wait_flow(&site, "after the detaches");
+    frontend.terminate();
+    backend.terminate();
+}
+
+#[test]
 fn parts_start_in_any_order() {
     let _alone = alone();
     // Frontend, backend; the vif attached before both.

@@ -33,12 +33,15 @@ struct Link {
 }
 
 impl Link {
-    fn start(mtu: u32) -> Self {
+    fn start(mtu: u32, queues: usize) -> Self {
         let pair = Pair::new();
         let site = Site::start();
         site.attach(&format!("mac={MAC},vifname=gwb1,mtu={mtu}"));
-        let backend = site.backend(Some(&pair.outside), &[]);
-        let frontend = site.frontend(Some(&pair.inside), &["--tap", "gwf1"]);
+        let count = queues.to_string();
+        let workers = queues.min(2).to_string();
+        let backend = site.backend(Some(&pair.outside), &["--workers", &workers]);
+        let args = ["--tap", "gwf1", "--queues", &count];
+        let frontend = site.frontend(Some(&pair.inside), &args);
         pair.address();
         site.wait_connected();
         pair.inside.wait_ping("10.99.1.1", Duration::from_secs(5));
@@ -108,7 +111,7 @@ fn iperf3_and_pings_of_every_kind_cross_without_an_error() {
     }
     let start = Instant::now();
     // The MTU that the toolstack gave is the interfaces' at both ends.
-    let mut link = Link::start(9000);
+    let mut link = Link::start(9000, 1);
     assert_eq!(link.pair.outside.mtu("gwb1"), 9000);
     assert_eq!(link.pair.inside.mtu("gwf1"), 9000);
     let guest = link.pair.inside.interface("gwf1").expect("gwf1");
@@ -149,6 +152,48 @@ fn iperf3_and_pings_of_every_kind_cross_without_an_error() {
     say(format!("all of it within {:.1} s", start.elapsed().as_secs_f64()));
 }
 
+#[test]
+fn iperf3_crosses_by_one_two_and_four_queues() {
+    let _alone = alone();
+    if !available(&PROGRAMS) {
+        return;
+    }
+    for queues in [1, 2, 4] {
+        let mut link = Link::start(1500, queues);
+        for offloads in [true, false] {
+            link.set_offloads(offloads);
+            let switch = if offloads { "on" } else { "off" };
+            let what = format!("{queues} queues, offloads {switch}");
+            for udp in [false, true] {
+                for to in ["10.99.1.1", "fd99:1::1"] {
+                    for reverse in [false, true] {
+                        let mut args = run_of(udp, to, reverse);
+                        // Flows enough to find every queue.
+                        args.extend(["-P", if udp { "4" } else { "16" }]);
+                        let transfer = link.iperf(&args);
+                        tell(&what, udp, to, reverse, transfer);
+                    }
+                }
+            }
+            link.check_sound(&what);
+        }
+        let report = link.site.frontend_report();
+        let found = report["queues"].as_array().expect("queues");
+        assert_eq!(found.len(), queues, "{report:#}");
+        for key in ["tx_packets", "rx_packets", "tx_bytes", "rx_bytes"] {
+            let each = found.iter().map(|queue| queue["stats"][key].as_u64().unwrap_or(0));
+            let each: Vec<u64> = each.collect();
+            assert_eq!(report["stats"][key].as_u64(), Some(each.iter().sum()), "{key}: {each:?}");
+            if key.ends_with("packets") {
+                say(format!("{queues} queues: {key} {each:?}"));
+                assert!(each.iter().all(|&n| n > 0), "{key}: a queue carried nothing: {each:?}");
+            }
+        }
+        link.frontend.terminate();
+        link.backend.terminate();
+    }
+}
+
 fn tell(what: &str, udp: bool, to: &str, reverse: bool, transfer: Transfer) {
     let protocol = if udp { "UDP" } else { "TCP" };
     let way = if reverse { "to the guest  " } else { "from the guest" };
@@ -167,7 +212,7 @@ fn tcp_with_offloads_reaches_three_tenths_of_a_veth() {
     if !available(&PROGRAMS) {
         return;
     }
-    let mut link = Link::start(1500);
+    let mut link = Link::start(1500, 1);
     add_veth(&link.pair.outside, &link.pair.inside);
     link.pair.inside.wait_ping("10.99.2.1", Duration::from_secs(5));
     for reverse in [false, true] {
