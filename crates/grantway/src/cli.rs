@@ -323,9 +323,9 @@ pub struct PacketsArgs {
     /// Bytes of a frame, without FCS.
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = frame_size)]
     pub size: usize,
-    /// Queues of the vif: one, so far.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
-    pub queues: u16,
+    /// Queues of the vif, each with a generator of its own.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
+    pub queues: u8,
     /// Frames that the generator makes at a time.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub burst: u32,

@@ -148,7 +148,8 @@ fn per(count: u64, of: u64) -> Option<f64> {
 pub fn measure(point: &Point, progress: &mut dyn FnMut(f64)) -> Result<Measured, CommandError> {
     let generator = format!("generator:size={},burst={}", point.size, point.burst);
     let cpus = probe::processors();
-    let rig = Rig::start(&Plan { direction: point.direction, generator: &generator, cpus })?;
+    let (direction, queues) = (point.direction, point.queues);
+    let rig = Rig::start(&Plan { direction, generator: &generator, queues, cpus })?;
     std::thread::sleep(WARM_UP);
     let slices = (point.seconds / SLICE.as_secs_f64()).ceil().max(1.0) as u32;
     let slice = Duration::from_secs_f64(point.seconds / f64::from(slices));

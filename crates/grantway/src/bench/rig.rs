@@ -102,6 +102,8 @@ pub struct Plan<'a> {
     pub direction: Direction,
     /// The generator, as a port spec.
     pub generator: &'a str,
+    /// Queues of the vif.
+    pub queues: u16,
     /// Processors for backend and guest.
     pub cpus: Option<[usize; 2]>,
 }
@@ -145,13 +147,16 @@ impl Rig {
         };
         let [backend_cpu, guest_cpu] =
             plan.cpus.map(|c| c.map(|n| n.to_string())).unwrap_or_default();
-        let mut args = vec!["backend", "--host", &path, "--port", behind];
+        let queues = plan.queues.to_string();
+        let mut args =
+            vec!["backend", "--host", &path, "--port", behind, "--queues", queues.as_str()];
         if plan.cpus.is_some() {
             args.extend(["--cpu", &backend_cpu]);
         }
         let backend = Part::start("backend", &args)?;
         let mut args =
             vec!["frontend", "--host", &path, "--domain", "1", "--devid", "0", "--port", guest];
+        args.extend(["--queues", queues.as_str()]);
         if plan.cpus.is_some() {
             args.extend(["--cpu", &guest_cpu]);
         }
