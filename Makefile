@@ -1,13 +1,13 @@
 # What there is to do. `make` alone prints the targets.
 
-TARGET := $(or $(CARGO_TARGET_DIR),target)
-GRANTWAY := $(TARGET)/release/grantway
+BUILD := $(or $(CARGO_TARGET_DIR),target)
+GRANTWAY := $(BUILD)/release/grantway
 # What a guest without std links.
 NO_STD := -p grantway-netif -p grantway-ring -p grantway-hypervisor -p grantway-frontend
 BARE := x86_64-unknown-none
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench check no-std
+.PHONY: help demo test fuzz fuzz-keep bench check no-std
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,8 +18,15 @@ demo: ## the whole path at work on this machine: neither Xen nor root needed
 
 test: ## all tests; those with TAPs need root
 	@scripts/setup-debian
-	cargo test --workspace
-	RUSTFLAGS="--cfg loom" cargo test -p grantway-ring --test loom --release --target-dir $(TARGET)/loom
+	GRANTWAY_FUZZ_SECONDS=$(or $(GRANTWAY_FUZZ_SECONDS),20) cargo test --workspace
+	RUSTFLAGS="--cfg loom" cargo test -p grantway-ring --test loom --release --target-dir $(BUILD)/loom
+
+# TARGET="slots_tx backend" runs those only.
+fuzz: ## fuzzes each target for SECONDS (30), guided by coverage
+	@scripts/fuzz $(BUILD) $(or $(SECONDS),30) $(TARGET)
+
+fuzz-keep: ## keeps in the repository what fuzzing found
+	@scripts/fuzz $(BUILD) 0 $(TARGET)
 
 bench: ## packets a second, both directions, three sizes
 	cargo build --release -p grantway
@@ -33,8 +40,8 @@ check: ## format, lints, documentation, licences
 	scripts/check-licences
 
 no-std: ## the guest's side without std: built, and run against a mock
-	cargo clippy --manifest-path tests/no_std/Cargo.toml --target-dir $(TARGET)/no-std -- -D warnings
-	cargo run -q --manifest-path tests/no_std/Cargo.toml --target-dir $(TARGET)/no-std
+	cargo clippy --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std -- -D warnings
+	cargo run -q --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std
 	@if rustup target list --installed 2>/dev/null | grep -qx $(BARE) \
 	    || rustup target add $(BARE) >/dev/null 2>&1; then \
 	  echo "cargo build $(NO_STD) --target $(BARE)"; \

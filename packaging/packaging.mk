@@ -16,7 +16,7 @@ SCRIPTDIR ?= /etc/xen/scripts
 
 # For any x86-64: wider copies are chosen at run time. In a folder of its own,
 # as these flags would have everything else built anew.
-BASELINE := $(TARGET)/baseline
+BASELINE := $(BUILD)/baseline
 BASELINE_BIN := $(BASELINE)/release/grantway
 BASELINE_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-C target-cpu=x86-64)
 
@@ -50,4 +50,4 @@ uninstall: ## what `make install` put there, but for /etc/default/grantway
 	-rmdir $(DESTDIR)$(DOCDIR) 2>/dev/null
 
 deb: baseline ## a Debian package, in target/debian
-	@MAKE="$(MAKE)" packaging/deb/build $(TARGET)
+	@MAKE="$(MAKE)" packaging/deb/build $(BUILD)

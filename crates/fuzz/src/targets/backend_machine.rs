@@ -1,0 +1,144 @@
+//! The backend's end of the handshake, told anything in any order.
+
+use super::Bytes;
+use grantway_netif::XenbusState as S;
+use grantway_netif::xenbus::{BackendAction, BackendEvent, BackendMachine};
+
+pub(super) fn run(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let (own, peer, flags) = (state(bytes.u8()), state(bytes.u8()), bytes.u8());
+    let (online, takeover) = (flags & 1 != 0, flags & 2 != 0);
+    let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
+    let mut watch = Watch { peer, online, shown: own, ..Watch::default() };
+    watch.first = online && takeover && own == Some(S::Connected) && peer == own;
+    watch.carry_out(&actions);
+    let mut machine = machine;
+    watch.check(&machine);
+    watch.first = false;
+    for &byte in bytes.0 {
+        let event = event(byte);
+        watch.tell(event);
+        let actions = machine.handle(event);
+        watch.carry_out(&actions);
+        watch.check(&machine);
+        // Levels, not edges: what is seen twice does no harm. Only a Closing that
+        // was written over by us is a new one.
+        if event != BackendEvent::Own(Some(S::Closing)) || machine.shown() == Some(S::Closing) {
+            let mut again = machine.clone();
+            assert!(again.handle(event).is_empty() && again == machine, "{event:?} again");
+        }
+    }
+}
+
+/// None, or one of the nine.
+pub(super) fn state(number: u8) -> Option<S> {
+    S::ALL.get(usize::from(number % 10)).copied()
+}
+
+fn event(byte: u8) -> BackendEvent {
+    let argument = byte / 9;
+    match byte % 9 {
+        0 => BackendEvent::Peer(state(argument)),
+        1 => BackendEvent::Own(state(argument)),
+        2 => BackendEvent::Online(argument & 1 != 0),
+        3 => BackendEvent::Connected,
+        4 => BackendEvent::ConnectFailed,
+        5 => BackendEvent::HotplugDone,
+        6 => BackendEvent::KeysChanged,
+        7 => BackendEvent::Fatal,
+        _ => BackendEvent::Shutdown,
+    }
+}
+
+/// What a caller of the machine holds, and may expect.
+#[derive(Debug, Default)]
+struct Watch {
+    peer: Option<S>,
+    online: bool,
+    stopping: bool,
+    hotplug: bool,
+    /// Taking over is for the beginning, and not always.
+    first: bool,
+    /// What the `state` node holds.
+    shown: Option<S>,
+    /// Rings are mapped, or being mapped.
+    held: bool,
+    /// They are mapped.
+    mapped: bool,
+    /// They were a former process's.
+    taken: bool,
+    gone: bool,
+}
+
+impl Watch {
+    fn tell(&mut self, event: BackendEvent) {
+        match event {
+            BackendEvent::Peer(state) => self.peer = state,
+            BackendEvent::Own(Some(S::Closing)) if !self.gone => self.shown = Some(S::Closing),
+            BackendEvent::Online(online) => self.online = online,
+            BackendEvent::Connected => self.mapped = self.held,
+            BackendEvent::HotplugDone => self.hotplug = true,
+            BackendEvent::Shutdown => self.stopping = true,
+            _ => {}
+        }
+    }
+
+    fn carry_out(&mut self, actions: &[BackendAction]) {
+        let mut advertised = false;
+        for &action in actions {
+            assert!(!self.gone, "{action:?} after the end");
+            match action {
+                BackendAction::Advertise => {
+                    assert!(!self.held);
+                    advertised = true;
+                }
+                BackendAction::SetState(state) => {
+                    assert_ne!(self.shown.replace(state), Some(state), "written again");
+                    match state {
+                        S::InitWait => assert!(advertised && !self.held),
+                        S::Connected => assert!(self.mapped && self.hotplug && !self.taken),
+                        S::Closing | S::Closed => assert!(!self.held),
+                        _ => panic!("{state} is none of a backend's"),
+                    }
+                }
+                BackendAction::Connect => {
+                    assert!(!self.held, "two connections");
+                    assert!(self.peer == Some(S::Connected) && self.shown == Some(S::InitWait));
+                    (self.held, self.mapped, self.taken) = (true, false, false);
+                }
+                BackendAction::TakeOver => {
+                    assert!(!self.held && self.first);
+                    (self.held, self.mapped, self.taken) = (true, false, true);
+                }
+                BackendAction::Disconnect => {
+                    assert!(self.held, "nothing to take down");
+                    (self.held, self.mapped) = (false, false);
+                }
+                BackendAction::Destroy => {
+                    assert!(!self.held);
+                    self.gone = true;
+                }
+            }
+        }
+    }
+
+    fn check(&self, machine: &BackendMachine) {
+        assert_eq!(machine.is_gone(), self.gone);
+        if self.gone {
+            return assert!(!machine.is_connected());
+        }
+        assert_eq!(machine.shown(), self.shown);
+        let script = self.hotplug || self.taken;
+        assert_eq!(machine.is_connected(), self.held && self.mapped && script);
+        if machine.is_connected() {
+            assert_eq!(self.shown, Some(S::Connected));
+        }
+        let away = matches!(self.peer, None | Some(S::Unknown | S::Closed));
+        if self.held {
+            assert!(!away && !matches!(self.peer, Some(S::Initialising | S::Closing)));
+            assert!(self.online && !self.stopping);
+        }
+        // Nobody is to be waited for, so nothing is left standing.
+        assert!(!(away && (self.stopping || !self.online)), "left standing");
+    }
+}

@@ -1,0 +1,124 @@
+//! The frontend's end of the handshake, told anything in any order.
+
+use super::Bytes;
+use super::backend_machine::state;
+use grantway_netif::XenbusState as S;
+use grantway_netif::xenbus::{FrontendAction, FrontendEvent, FrontendMachine};
+
+pub(super) fn run(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let (own, peer) = (state(bytes.u8()), state(bytes.u8()));
+    let (mut machine, actions) = FrontendMachine::start(own, peer);
+    let mut watch = Watch { peer, shown: own, ..Watch::default() };
+    watch.carry_out(&actions);
+    watch.check(&machine);
+    for &byte in bytes.0 {
+        let event = event(byte);
+        watch.tell(event);
+        let actions = machine.handle(event);
+        watch.carry_out(&actions);
+        watch.check(&machine);
+        let mut again = machine.clone();
+        assert!(again.handle(event).is_empty() && again == machine, "{event:?} again");
+    }
+}
+
+fn event(byte: u8) -> FrontendEvent {
+    match byte % 7 {
+        0 => FrontendEvent::Peer(state(byte / 7)),
+        1 => FrontendEvent::Own(state(byte / 7)),
+        2 => FrontendEvent::Published,
+        3 => FrontendEvent::ConnectFailed,
+        4 => FrontendEvent::Fatal,
+        5 => FrontendEvent::Restart,
+        _ => FrontendEvent::Shutdown,
+    }
+}
+
+/// What a caller of the machine holds, and may expect.
+#[derive(Debug, Default)]
+struct Watch {
+    peer: Option<S>,
+    shown: Option<S>,
+    stopping: bool,
+    /// A failure waits to be looked at.
+    failed: bool,
+    /// There are rings, or they are being made.
+    rings: bool,
+    published: bool,
+    ready: bool,
+    /// Pages are granted that were not asked back.
+    lent: bool,
+    gone: bool,
+}
+
+impl Watch {
+    fn tell(&mut self, event: FrontendEvent) {
+        match event {
+            FrontendEvent::Peer(state) => self.peer = state,
+            FrontendEvent::Published => self.published |= self.rings,
+            FrontendEvent::ConnectFailed => self.failed |= self.rings && !self.published,
+            FrontendEvent::Fatal => self.failed |= self.rings,
+            FrontendEvent::Restart if !self.gone => self.failed = false,
+            FrontendEvent::Shutdown => self.stopping = true,
+            _ => {}
+        }
+    }
+
+    fn carry_out(&mut self, actions: &[FrontendAction]) {
+        for &action in actions {
+            assert!(!self.gone, "{action:?} after the end");
+            match action {
+                FrontendAction::SetState(state) => {
+                    assert_ne!(self.shown.replace(state), Some(state), "written again");
+                    match state {
+                        S::Connected => assert!(self.published),
+                        S::Closing | S::Closed => assert!(!self.rings),
+                        S::Initialising => assert!(!self.rings && !self.lent),
+                        _ => panic!("{state} is none of a frontend's"),
+                    }
+                }
+                FrontendAction::Connect => {
+                    assert!(!self.rings && !self.lent, "two connections");
+                    assert!(!self.failed && !self.stopping && self.peer == Some(S::InitWait));
+                    (self.rings, self.lent) = (true, true);
+                }
+                FrontendAction::Ready => {
+                    assert!(self.published && !self.ready && self.peer == Some(S::Connected));
+                    self.ready = true;
+                }
+                FrontendAction::Disconnect => {
+                    assert!(self.rings, "nothing to take down");
+                    (self.rings, self.published, self.ready) = (false, false, false);
+                }
+                FrontendAction::Reclaim => {
+                    assert!(self.lent && !self.rings);
+                    self.lent = false;
+                }
+                FrontendAction::Stop => {
+                    assert!(!self.lent && !self.rings);
+                    self.gone = true;
+                }
+            }
+        }
+    }
+
+    fn check(&self, machine: &FrontendMachine) {
+        assert_eq!(machine.is_gone(), self.gone);
+        if self.gone {
+            return assert!(!machine.is_connected());
+        }
+        assert_eq!(machine.shown(), self.shown);
+        assert_eq!(machine.is_held(), self.failed);
+        assert_eq!(machine.is_connected(), self.ready);
+        assert!(!self.ready || self.shown == Some(S::Connected));
+        let away = matches!(self.peer, None | Some(S::Unknown | S::Closed));
+        if self.rings {
+            assert!(!away && !matches!(self.peer, Some(S::Initialising | S::Closing)));
+            assert!(!self.failed && !self.stopping);
+        }
+        assert!(!(away && self.stopping), "left standing");
+        // Whoever let go is asked for nothing more.
+        assert!(!(away && self.lent), "still lent");
+    }
+}

@@ -1,0 +1,81 @@
+//! What is fuzzed.
+
+mod backend_machine;
+mod control;
+mod extra;
+mod frontend_machine;
+mod rx_layout;
+mod segments;
+mod slots_rx;
+mod slots_tx;
+
+/// Something to be fuzzed.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name, and that of its corpus.
+    pub name: &'static str,
+    /// Bytes that belong together in an input: inputs are often changed by as
+    /// many.
+    pub unit: usize,
+    /// Takes any bytes.
+    ///
+    /// # Panics
+    /// Where the code under test breaks a promise.
+    pub run: fn(&[u8]),
+}
+
+/// Every target.
+pub const ALL: &[Target] = &[
+    Target { name: "slots_tx", unit: 12, run: slots_tx::run },
+    Target { name: "slots_rx", unit: 8, run: slots_rx::run },
+    Target { name: "rx_layout", unit: 1, run: rx_layout::run },
+    Target { name: "extra", unit: 8, run: extra::run },
+    Target { name: "control", unit: 16, run: control::run },
+    Target { name: "backend_machine", unit: 1, run: backend_machine::run },
+    Target { name: "frontend_machine", unit: 1, run: frontend_machine::run },
+    Target { name: "segments", unit: 1, run: segments::run },
+];
+
+/// The target of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<Target> {
+    ALL.iter().copied().find(|target| target.name == name)
+}
+
+/// Slots of `N` words; bytes that make no whole slot are left out. The last slot
+/// but one comes again as often as the first byte says: chains that are longer
+/// than an input, and yet may end.
+fn slots<const N: usize>(data: &[u8]) -> Vec<[u32; N]> {
+    let Some((&again, data)) = data.split_first() else { return Vec::new() };
+    let slot = |bytes: &[u8]| {
+        std::array::from_fn(|word| {
+            let at = 4 * word;
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        })
+    };
+    let mut slots: Vec<_> = data.chunks_exact(4 * N).map(slot).collect();
+    if let Some(at) = slots.len().checked_sub(2) {
+        let one = slots[at];
+        slots.splice(at..at, std::iter::repeat_n(one, usize::from(again)));
+    }
+    slots
+}
+
+/// The bytes of an input, one value after the other; zeroes past its end.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn u8(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes([self.u8(), self.u8()])
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from(self.u16()) | u32::from(self.u16()) << 16
+    }
+}

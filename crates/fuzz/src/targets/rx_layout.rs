@@ -1,0 +1,64 @@
+//! Frames of any length laid over posted pages, and read back.
+
+use super::Bytes;
+use grantway_netif::slots::rx::SLOTS_WRITTEN;
+use grantway_netif::slots::{RxLayout, RxOutcome, RxSlot, RxWriteError, parse_rx, rx_slots_needed};
+use grantway_netif::{Checksum, Gso, GsoKind, Hash, Offload};
+
+pub(super) fn run(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let len = bytes.u32() as usize % (20 * 4096);
+    let offset = bytes.u16();
+    let what = bytes.u8();
+    let checksum = [Checksum::Unknown, Checksum::Partial, Checksum::Complete];
+    let kind = if what & 4 == 0 { GsoKind::Tcpv4 } else { GsoKind::Tcpv6 };
+    let gso = (what & 8 != 0).then(|| Gso { kind, size: bytes.u16() });
+    let hash = (what & 16 != 0).then(|| Hash {
+        kind: bytes.u8(),
+        algorithm: bytes.u8(),
+        value: bytes.u32(),
+    });
+    // Segmentation goes with an unfinished checksum, whatever was said.
+    let said = Offload { checksum: checksum[usize::from(what & 3) % 3], gso };
+    let offload = match gso {
+        Some(_) => Offload { checksum: Checksum::Partial, gso },
+        None => said,
+    };
+    let room = 4096usize.saturating_sub(usize::from(offset));
+    let layout = match RxLayout::new(len, offset, said, hash) {
+        Ok(layout) => layout,
+        Err(error) => {
+            return match error {
+                RxWriteError::TooShort { found } => assert!(found == len && len < 14),
+                RxWriteError::OffsetOutOfPage { found } => {
+                    assert!(found == offset && offset >= 4096);
+                }
+                RxWriteError::TooManySlots { len: found, slots } => {
+                    assert!(found == len && slots > SLOTS_WRITTEN && slots == len.div_ceil(room));
+                }
+                RxWriteError::ZeroGsoSize => assert!(gso.is_some_and(|gso| gso.size == 0)),
+            };
+        }
+    };
+    assert!(len >= 14 && room > 0 && len.div_ceil(room) <= SLOTS_WRITTEN);
+    assert!(gso.is_none_or(|gso| gso.size > 0));
+    let slots = layout.slots();
+    assert_eq!(slots, rx_slots_needed(len, room, said, hash.is_some()));
+    let mut at = 0;
+    for slot in 0..slots {
+        if let Some(RxSlot::Data { start, len, .. }) = layout.slot(slot) {
+            assert!(start == at && len > 0 && usize::from(len) <= room);
+            at += usize::from(len);
+        }
+    }
+    assert!(at == len && layout.slot(slots).is_none() && layout.words(slots, 0).is_none());
+    let words: Vec<_> = (0..slots).filter_map(|slot| layout.words(slot, slot as u16)).collect();
+    let parsed = parse_rx(&words).expect("written by us").expect("of one slot at least");
+    let RxOutcome::Packet(packet) = parsed.outcome else { panic!("refused: {parsed:?}") };
+    assert_eq!((parsed.slots, packet.len), (slots, len));
+    assert_eq!((packet.offload, packet.hash), (offload, hash));
+    for fragment in &packet.fragments {
+        assert_eq!(fragment.offset, layout.offset());
+        assert_eq!(usize::from(fragment.id), fragment.slot);
+    }
+}

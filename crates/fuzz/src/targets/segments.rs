@@ -1,0 +1,106 @@
+//! Frames that are to be finished in software, headers of a guest's making.
+
+use super::Bytes;
+use grantway_netif::{Checksum, Gso, GsoKind};
+use grantway_ports::finish::{
+    MAX_PACKET, MAX_SEGMENTS, SegmentChecksum, Segments, finish_checksum,
+};
+use grantway_ports::headers::{Family, Protocol, Transport, locate};
+
+pub(super) fn run(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let (what, size, behind) = (bytes.u8(), bytes.u16(), usize::from(bytes.u16()));
+    // The input has the headers, and as much as it says comes behind.
+    let mut frame = bytes.0.to_vec();
+    frame.extend((0..behind).map(|n| n as u8));
+    let located = locate(&frame);
+    let mut finished = frame.clone();
+    assert_eq!(finish_checksum(&mut finished), located.map(drop));
+    let Ok(found) = located else {
+        return assert_eq!(finished, frame);
+    };
+    assert!(found.ip >= 14 && found.ip + 20 <= found.start && found.start + 8 <= found.header_end);
+    assert!(found.header_end <= found.end && found.end <= frame.len());
+    let field = found.checksum_at();
+    assert!(field + 2 <= found.header_end);
+    match found.routed {
+        // What the sender left is believed.
+        true => {
+            let rest = 0xffff - u32::from(value(&finished, field));
+            assert_eq!(plain_sum(&frame[found.start..found.end]) % 0xffff, rest % 0xffff);
+        }
+        false => assert!(sums_up(&finished[..found.end], &found)),
+    }
+    finished[field..field + 2].copy_from_slice(&frame[field..field + 2]);
+    assert_eq!(finished, frame);
+
+    let kind = if what & 1 == 0 { GsoKind::Tcpv4 } else { GsoKind::Tcpv6 };
+    let checksum = if what & 2 == 0 { SegmentChecksum::Whole } else { SegmentChecksum::Partial };
+    cut(&frame, &found, Gso { kind, size }, checksum);
+}
+
+fn cut(frame: &[u8], found: &Transport, gso: Gso, checksum: SegmentChecksum) {
+    let Ok(mut segments) = Segments::new(frame, gso, checksum) else { return };
+    assert!(found.protocol == Protocol::Tcp && found.end - found.ip <= MAX_PACKET);
+    assert_eq!(found.family == Family::V6, gso.kind == GsoKind::Tcpv6);
+    let count = segments.count();
+    assert!((1..=MAX_SEGMENTS).contains(&count));
+    let mut buf = vec![0; segments.longest()];
+    let mut payload = &frame[found.header_end..found.end];
+    let mut number = 0;
+    while let Some(meta) = segments.next_into(&mut buf).expect("room for the longest") {
+        let segment = &buf[..meta.len];
+        let (header, part) = segment.split_at(found.header_end);
+        let (expected, rest) = payload.split_at(part.len());
+        assert_eq!(part, expected);
+        payload = rest;
+        number += 1;
+        assert!(part.len() == usize::from(gso.size) || number == count);
+        // Whoever gets the segment finds in it what was in the whole.
+        let again = locate(segment).expect("a segment has headers");
+        let cwr = found.cwr && number == 1;
+        assert_eq!(again, Transport { end: meta.len, cwr, ..*found });
+        if found.family == Family::V4 {
+            let words = usize::from(header[found.ip] & 15);
+            assert_eq!(plain_sum(&header[found.ip..][..4 * words]), 0xffff);
+        }
+        assert_eq!(meta.offload.gso, None);
+        if meta.offload.checksum == Checksum::Complete {
+            assert!(found.routed || sums_up(segment, &again));
+        }
+        let last = header[found.start + 13] & 0x09;
+        assert_eq!(last, if number == count { frame[found.start + 13] & 0x09 } else { 0 });
+    }
+    assert!(number == count && payload.is_empty());
+}
+
+/// Whether a packet's transport checksum is right.
+fn sums_up(packet: &[u8], found: &Transport) -> bool {
+    let addresses = match found.family {
+        Family::V4 => &packet[found.ip + 12..found.ip + 20],
+        Family::V6 => &packet[found.ip + 8..found.ip + 40],
+    };
+    let protocol = if found.protocol == Protocol::Tcp { 6 } else { 17 };
+    let segment = &packet[found.start..];
+    let length = (segment.len() as u32).to_be_bytes();
+    let parts = [addresses, &length, &[0, protocol], segment];
+    // Each but the last is of whole words.
+    parts.into_iter().map(plain_sum).fold(0, |all, part| folded(u64::from(all + part))) == 0xffff
+}
+
+fn value(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// The one's complement sum of 16-bit words.
+fn plain_sum(bytes: &[u8]) -> u32 {
+    let word = |two: &[u8]| u64::from(two[0]) << 8 | two.get(1).map_or(0, |&low| u64::from(low));
+    folded(bytes.chunks(2).map(word).sum())
+}
+
+fn folded(mut sum: u64) -> u32 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u32
+}
