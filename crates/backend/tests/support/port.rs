@@ -167,7 +167,9 @@ impl Ports {
     pub fn open_uplink(&self) -> Box<dyn Port> {
         let behind = self.of(UPLINK);
         behind.look().handles += 1;
-        Box::new(TestPort { behind, name: "uplink".into(), counters: Counters::default() })
+        let mut port = TestPort::new(behind);
+        port.name = "uplink".into();
+        Box::new(port)
     }
 
     pub fn open(&self, request: &PortRequest) -> Box<dyn Port> {
