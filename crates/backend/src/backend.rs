@@ -4,11 +4,12 @@
 use crate::VifError;
 use crate::negotiate::MAX_QUEUES;
 use crate::queue::VifId;
+use crate::shared::Clock;
 use crate::stats::VifStatsSnapshot;
 use crate::succession::Journals;
 use crate::vif::{Surroundings, Vif, take_down, write_error};
 use crate::waiting::Patience;
-use crate::worker::{Notice, Teller, WaitMode, Workers, drain, eventfd, ring};
+use crate::worker::{Notice, Service, Teller, WaitMode, Workers, drain, eventfd, ring};
 use grantway_hypervisor::{DomId, Error as PlatformError, Platform, Store};
 use grantway_ports::{Port, PortError, PortReport};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -44,7 +45,8 @@ pub struct PortRequest {
 pub struct BackendConfig {
     /// How workers wait.
     pub mode: WaitMode,
-    /// How many workers there are, at least one.
+    /// How many threads move packets. With none, whoever has the backend does,
+    /// by [`Backend::serve`].
     pub workers: usize,
     /// Most queues that a vif may have, 1 to [`MAX_QUEUES`](crate::MAX_QUEUES).
     pub queues: u32,
@@ -56,6 +58,8 @@ pub struct BackendConfig {
     pub run_folder: PathBuf,
     /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
     pub hotplug: bool,
+    /// Tells the time.
+    pub clock: Clock,
 }
 
 /// Opens the port of a vif.
@@ -100,6 +104,7 @@ pub struct Backend {
     hotplug: bool,
     queues: u32,
     patience: Patience,
+    clock: Clock,
     journals: Journals,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
@@ -124,15 +129,20 @@ impl Backend {
         let base = format!("/local/domain/{}/backend/vif", platform.domain());
         let (sender, notices) = channel();
         let bell = Arc::new(eventfd()?);
-        let teller = Teller { notices: sender, bell: Arc::clone(&bell) };
-        let workers =
-            Workers::start(config.workers, &platform, config.mode, &teller, config.uplink)?;
+        let service = Service {
+            platform: Arc::clone(&platform),
+            mode: config.mode,
+            clock: config.clock,
+            teller: Teller { notices: sender, bell: Arc::clone(&bell) },
+        };
+        let workers = Workers::start(config.workers, &service, config.uplink)?;
         // Fires at once, which is the first look.
         store.watch(&base, VIFS_TOKEN)?;
         let mut backend = Self {
             hotplug: config.hotplug,
             queues: config.queues.clamp(1, MAX_QUEUES),
             patience: config.patience,
+            clock: config.clock,
             journals: Journals::new(&config.run_folder, platform.domain()),
             platform,
             store,
@@ -183,6 +193,7 @@ impl Backend {
             hotplug: self.hotplug,
             queues: self.queues,
             patience: self.patience,
+            clock: self.clock,
         }
     }
 
@@ -199,8 +210,6 @@ impl Backend {
     /// The platform or the store is gone. What one vif does or suffers is no
     /// error of the backend.
     pub fn step(&mut self) -> Result<(), PlatformError> {
-        // Failures first: they bring ports back, which a vif that is about to
-        // go is to take along.
         let failed = self.take_notices()?;
         let mut changed = BTreeSet::new();
         let mut all = false;
@@ -228,7 +237,17 @@ impl Backend {
         Ok(())
     }
 
-    /// Hears what the worker has to tell; whether that was anything.
+    /// Moves packets where no worker has a thread: a turn for each queue that has
+    /// something to do, without blocking. Without such workers it does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The platform is gone.
+    pub fn serve(&mut self) -> Result<(), PlatformError> {
+        self.workers.serve()
+    }
+
+    /// Hears what the workers have to tell; whether that was anything.
     fn take_notices(&mut self) -> Result<bool, PlatformError> {
         drain(self.bell.as_fd());
         let mut any = false;
@@ -241,14 +260,8 @@ impl Backend {
                     error: VifError::Platform(e @ PlatformError::Gone { .. }),
                     ..
                 } => return Err(e),
-                Notice::Failed { vif: id, error, port } if self.vifs.contains_key(&id) => {
-                    self.with_vif(id, |vif, around| vif.failed(&error, port, around))?;
-                }
-                // The vif went before it heard of this.
-                Notice::Failed { vif: id, mut port, .. } => {
-                    if let Err(e) = port.remove() {
-                        warn!("{id}: {e}");
-                    }
+                Notice::Failed { vif, connection, error } => {
+                    self.with_vif(vif, |vif, around| vif.failed(connection, &error, around))?;
                 }
             }
         }

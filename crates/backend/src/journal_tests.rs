@@ -26,6 +26,7 @@ use grantway_ring::{Back, Front, Index, PAGE_SIZE, RingMemory};
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 const SLOTS: u32 = 256;
 
@@ -268,7 +269,7 @@ fn transmit_taken_over_after_any_write() {
     let mut transmit = Transmit::new(back, 0, Some(Journal::new(logged.clone())));
     let granted: BTreeSet<u32> = (0..ALL).map(|id| 1000 + u32::from(id)).collect();
     let pages = || Pages { granted: granted.clone(), stored: Vec::new() };
-    let (mut scratch, shared) = (Scratch::new(), Shared::default());
+    let (mut scratch, shared) = (Scratch::new(), Shared::new(Instant::now));
     let mut port = wire(&logged, Vec::new());
     // One burst that goes well, so that the journal is not fresh.
     transmit_requests(&mut front, 0..FIRST);
@@ -353,8 +354,8 @@ fn receive_taken_over_after_any_write() {
     let pages = || Pages { granted: granted.clone(), stored: Vec::new() };
     let back = Back::<_, 2>::attach(logged.clone(), START, START).unwrap();
     let journal = Some(Journal::new(logged.clone()));
-    let mut receive = Receive::new(back, 0, GUEST, journal, Vec::new());
-    let (mut scratch, shared) = (Scratch::new(), Shared::default());
+    let mut receive = Receive::new(back, 0, GUEST, journal, Vec::new(), Instant::now());
+    let (mut scratch, shared) = (Scratch::new(), Shared::new(Instant::now));
     receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(0..9)), &shared).unwrap();
     let before = logged.memory();
     logged.take_log();
@@ -370,7 +371,8 @@ fn receive_taken_over_after_any_write() {
         let published = RingMemory::<2>::load(&then, Index::RspProd);
         let resume = journal.resume_receive(published).unwrap();
         let back = Back::<_, 2>::attach(then.clone(), resume.consumed, published).unwrap();
-        let mut successor = Receive::new(back, 0, GUEST, Some(journal), resume.owed);
+        let mut successor =
+            Receive::new(back, 0, GUEST, Some(journal), resume.owed, Instant::now());
         let mut later = pages();
         successor
             .turn(&mut scratch, &mut later, &mut wire(&then, frames(21..40)), &shared)

@@ -42,6 +42,7 @@ pub use error::VifError;
 pub use journal::Tampered;
 pub use negotiate::MAX_QUEUES;
 pub use queue::VifId;
+pub use shared::Clock;
 pub use stats::{VifStats, VifStatsSnapshot};
 pub use waiting::Patience;
 pub use worker::WaitMode;

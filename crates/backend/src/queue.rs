@@ -54,6 +54,8 @@ pub struct QueueRefs {
 pub(crate) struct QueueSpec {
     /// Which vif.
     pub vif: VifId,
+    /// Which of its connections: no two of a process are the same.
+    pub connection: u64,
     /// Which of its queues.
     pub number: u16,
     /// Where its rings and event channels are.
@@ -183,7 +185,8 @@ impl Queue {
             transmit.answer_owed(&resume.owed)?;
         }
         let carried = rx.map(|resume| resume.owed).unwrap_or_default();
-        Ok((transmit, Receive::new(rx_ring, spec.number, spec.guest, journal(), carried)))
+        let now = spec.shared.now();
+        Ok((transmit, Receive::new(rx_ring, spec.number, spec.guest, journal(), carried, now)))
     }
 
     /// Moves at most a burst each way and signals the guest where it asked.

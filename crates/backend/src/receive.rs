@@ -80,8 +80,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         guest: Guest,
         journal: Option<Journal<J>>,
         carried: Vec<RxRequest>,
+        now: Instant,
     ) -> Self {
-        let waiting = Waiting::new(guest.patience, Instant::now());
+        let waiting = Waiting::new(guest.patience, now);
         Self { ring, queue, guest, waiting, carried: carried.into(), journal }
     }
 
@@ -104,7 +105,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         self.look_at_the_time(port, shared)?;
         let (mut taken, mut at) = (0, 0);
         while taken < BURST && at <= Scratch::FILL {
-            let (accepted, len) = match self.waited(&mut arena[at..])? {
+            let (accepted, len) = match self.waited(&mut arena[at..], shared)? {
                 Some((layout, len)) => {
                     self.lay_out(&layout, at, len, None, delivery)?;
                     (Accepted::Laid, len)
@@ -133,7 +134,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return Ok(());
         }
         let posted = self.posted()?;
-        let verdict = self.waiting.judge(posted, Instant::now());
+        let verdict = self.waiting.judge(posted, shared.now());
         VifStats::add(&shared.stats.rx_dropped_drained, verdict.dropped);
         if let Some(carrier) = verdict.carrier
             && shared.stalled_queue(!carrier)
@@ -168,7 +169,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 
     fn wait(&mut self, bytes: Vec<u8>, layout: RxLayout, shared: &Shared) -> Accepted {
-        if self.waiting.push(Waiter { bytes, layout }, Instant::now()) {
+        if self.waiting.push(Waiter { bytes, layout }, shared.now()) {
             return Accepted::Short;
         }
         VifStats::add(&shared.stats.rx_dropped_drained, 1);
@@ -286,12 +287,16 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
 
     /// The first frame that waited, at the start of `room`, where there are pages
     /// for it by now.
-    fn waited(&mut self, room: &mut [u8]) -> Result<Option<(RxLayout, usize)>, VifError> {
+    fn waited(
+        &mut self,
+        room: &mut [u8],
+        shared: &Shared,
+    ) -> Result<Option<(RxLayout, usize)>, VifError> {
         if self.waiting.is_empty() {
             return Ok(None);
         }
         let posted = self.posted()?;
-        let Some(waiter) = self.waiting.pop(posted, Instant::now()) else { return Ok(None) };
+        let Some(waiter) = self.waiting.pop(posted, shared.now()) else { return Ok(None) };
         let len = waiter.bytes.len();
         room[..len].copy_from_slice(&waiter.bytes);
         Ok(Some((waiter.layout, len)))

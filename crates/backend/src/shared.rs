@@ -4,10 +4,14 @@ use crate::credit::Credit;
 use crate::multicast::MulticastFilter;
 use crate::stats::VifStats;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Instant;
+
+/// Tells the time: [`Instant::now`], but in a simulation.
+pub type Clock = fn() -> Instant;
 
 /// What the queues of one vif share, whichever workers they belong to.
-#[derive(Default)]
 pub(crate) struct Shared {
+    clock: Clock,
     /// What it carried and dropped.
     pub stats: VifStats,
     /// What the guest may send.
@@ -19,6 +23,16 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub fn new(clock: Clock) -> Self {
+        let (stats, credit, multicast) =
+            (VifStats::default(), Credit::default(), MulticastFilter::default());
+        Self { clock, stats, credit, multicast, stalled: AtomicU32::new(0) }
+    }
+
+    pub fn now(&self) -> Instant {
+        (self.clock)()
+    }
+
     /// Nothing is stalled: a connection begins.
     pub fn begin(&self) {
         self.stalled.store(0, Relaxed);

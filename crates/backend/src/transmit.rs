@@ -143,7 +143,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         scratch.tx_packets.clear();
         scratch.pieces.clear();
         self.held_until = None;
-        let limited = shared.credit.is_limited().then(Instant::now);
+        let limited = shared.credit.is_limited().then(|| shared.now());
         let (mut slots, mut at, mut whole_at) = (0, 0, HEADS);
         while scratch.tx_packets.len() < BURST {
             let parsed = match parse_tx(&scratch.tx_slots[slots..waiting]) {

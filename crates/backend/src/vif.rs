@@ -6,7 +6,7 @@ use crate::negotiate::{FrontendKeys, advertise, shown};
 use crate::policy::Copy;
 use crate::queue::{QueueSpec, VifId};
 use crate::receive::Guest;
-use crate::shared::Shared;
+use crate::shared::{Clock, Shared};
 use crate::stats::VifStats;
 use crate::succession::{Journals, Left};
 use crate::voice::Voice;
@@ -21,7 +21,6 @@ use grantway_netif::{XenbusState, keys};
 use grantway_ports::{Port, PortReport, TapOffloads};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 use tracing::{info, warn};
 
 /// What is watched of a frontend.
@@ -40,6 +39,8 @@ pub(crate) struct Surroundings<'a> {
     pub queues: u32,
     /// What is borne of a guest that posts no pages.
     pub patience: Patience,
+    /// Tells the time.
+    pub clock: Clock,
 }
 
 /// A vif under this backend.
@@ -54,6 +55,8 @@ pub(crate) struct Vif {
     queues: u32,
     /// What is in service; none while no worker has the port.
     served: Option<FrontendKeys>,
+    /// The number of the last connection.
+    connection: u64,
     /// What the ports of further queues passed that are closed again.
     past: Option<PortReport>,
     shared: Arc<Shared>,
@@ -87,9 +90,10 @@ impl Vif {
             port: None,
             queues: 1,
             served: None,
+            connection: 0,
             past: None,
-            shared: Arc::default(),
-            voice: Voice::new(Instant::now()),
+            shared: Arc::new(Shared::new(around.clock)),
+            voice: Voice::new((around.clock)()),
         };
         if vif.is_gone() {
             // On its way out: a toolstack waits for Closed, and will then
@@ -205,14 +209,16 @@ impl Vif {
         }
     }
 
-    /// A queue failed: disables the vif.
+    /// A queue failed: disables the vif, unless its connection is over anyway.
     pub fn failed(
         &mut self,
+        connection: u64,
         error: &VifError,
-        port: Box<dyn Port>,
         around: &mut Surroundings<'_>,
     ) -> Result<(), VifError> {
-        self.keep(vec![port]);
+        if self.served.is_none() || self.connection != connection {
+            return Ok(());
+        }
         self.report(error, around);
         self.feed(BackendEvent::Fatal, around)
     }
@@ -238,7 +244,7 @@ impl Vif {
                 BackendAction::Advertise => advertise(around.store, &self.path, self.queues)?,
                 BackendAction::SetState(state) => {
                     set_state(around.store, &self.path, state)?;
-                    if let Some(held) = self.voice.speak(Instant::now()) {
+                    if let Some(held) = self.voice.speak(self.shared.now()) {
                         info!("{}: {state}{held}", self.id);
                     }
                 }
@@ -301,6 +307,7 @@ impl Vif {
         self.shared.multicast.begin(first, resume);
         let ports = self.ports(keys.queues.len(), keys.offloads)?;
         self.served = Some(keys.clone());
+        self.connection = around.workers.next_connection();
         let guest = Guest {
             scatter_gather: keys.scatter_gather,
             offloads: keys.offloads,
@@ -312,6 +319,7 @@ impl Vif {
         for ((number, port), refs) in (0..).zip(ports).zip(keys.queues) {
             let spec = QueueSpec {
                 vif: self.id,
+                connection: self.connection,
                 number,
                 refs,
                 guest,
@@ -385,7 +393,7 @@ impl Vif {
                 None
             }
         };
-        self.shared.credit.set(rate, Instant::now());
+        self.shared.credit.set(rate, self.shared.now());
         Ok(())
     }
 
@@ -397,7 +405,7 @@ impl Vif {
 
     /// One line for the operator, and a node for the toolstack and the guest.
     fn report(&mut self, error: &VifError, around: &mut Surroundings<'_>) {
-        if let Some(held) = self.voice.speak(Instant::now()) {
+        if let Some(held) = self.voice.speak(self.shared.now()) {
             warn!("{}: {error}{held}", self.id);
         }
         // The log has it already; the store is a courtesy.

@@ -56,6 +56,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         },
         run_folder: place.run_folder.clone(),
         hotplug: place.is_xen(),
+        clock: Instant::now,
     };
     let mut backend = Backend::start(Arc::clone(&platform), config, opener(spec, &refusal))
         .map_err(CommandError::failed)?;

@@ -1,18 +1,21 @@
 //! Workers: threads that own queues, each with one set of event channels.
 //!
 //! A queue belongs to one worker for as long as it is connected, so nothing that
-//! it holds is ever locked; the queues of one vif may belong to several.
+//! it holds is ever locked; the queues of one vif may belong to several. A worker
+//! may also have no thread: then the control thread serves its queues between two
+//! steps, as a simulation does.
 
 mod serve;
 mod wake;
 
 use crate::VifError;
 use crate::queue::{QueueSpec, VifId};
+use crate::shared::Clock;
 use grantway_hypervisor::{Error as PlatformError, Platform};
 use grantway_ports::{Port, PortReport};
 use rustix::fd::{AsFd, OwnedFd};
 use serve::Worker;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -68,14 +71,15 @@ type Detached = (u16, Box<dyn Port>);
 
 /// What a worker tells.
 pub(crate) enum Notice {
-    /// A queue failed and is out of service; the vif is to be disabled.
+    /// A queue failed and is out of service; the vif is to be disabled. Its port
+    /// comes back when the vif is detached, as those of other queues do.
     Failed {
         /// Which vif.
         vif: VifId,
+        /// Which of its connections.
+        connection: u64,
         /// Why.
         error: VifError,
-        /// The port that was behind the queue.
-        port: Box<dyn Port>,
     },
     /// The platform is gone, and the worker with it.
     Gone(PlatformError),
@@ -96,27 +100,51 @@ impl Teller {
     }
 }
 
+/// What every worker is given.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub platform: Arc<dyn Platform>,
+    pub mode: WaitMode,
+    pub clock: Clock,
+    pub teller: Teller,
+}
+
 /// All workers of a backend.
 pub(crate) struct Workers {
     all: Vec<Handle>,
+    connections: Cell<u64>,
 }
 
 impl Workers {
-    /// Starts `count` of them, at least one; the first serves the bridge, which
-    /// `uplink` is on too.
+    /// Starts `count` of them, or one without a thread; the first serves the
+    /// bridge, which `uplink` is on too.
     ///
     /// # Errors
     ///
     /// The platform or the system would not give what a worker needs.
     pub fn start(
         count: usize,
-        platform: &Arc<dyn Platform>,
-        mode: WaitMode,
-        teller: &Teller,
+        service: &Service,
         mut uplink: Option<Box<dyn Port>>,
     ) -> Result<Self, PlatformError> {
-        let mut one = || Handle::start(Arc::clone(platform), mode, teller.clone(), uplink.take());
-        Ok(Self { all: (0..count.max(1)).map(|_| one()).collect::<Result<_, _>>()? })
+        let mut one = || Handle::start(service.clone(), uplink.take(), count > 0);
+        let all = (0..count.max(1)).map(|_| one()).collect::<Result<_, _>>()?;
+        Ok(Self { all, connections: Cell::new(0) })
+    }
+
+    /// A number for a connection, given once.
+    pub fn next_connection(&self) -> u64 {
+        self.connections.update(|number| number + 1);
+        self.connections.get()
+    }
+
+    /// A round of each worker that has no thread.
+    ///
+    /// # Errors
+    ///
+    /// The platform is gone.
+    pub fn serve(&self) -> Result<(), PlatformError> {
+        self.all.iter().try_for_each(Handle::serve)
     }
 
     /// Puts a queue into service, with the worker that has the fewest, or with
@@ -151,25 +179,35 @@ impl Workers {
     }
 }
 
+/// Where a worker works.
+enum Seat {
+    Thread(Option<JoinHandle<()>>),
+    /// On the control thread, between its steps.
+    Here(RefCell<Worker>),
+}
+
 /// The control thread's end of one worker.
 struct Handle {
     commands: Sender<Command>,
     wake: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    seat: Seat,
     /// How many queues of each vif it was given.
     queues: RefCell<BTreeMap<VifId, usize>>,
 }
 
 impl Handle {
     fn start(
-        platform: Arc<dyn Platform>,
-        mode: WaitMode,
-        teller: Teller,
+        service: Service,
         uplink: Option<Box<dyn Port>>,
+        threaded: bool,
     ) -> Result<Self, PlatformError> {
         let (commands, inbox) = channel();
         let wake = Arc::new(eventfd()?);
-        let mut worker = Worker::new(platform, mode, Arc::clone(&wake), inbox, teller, uplink)?;
+        let mut worker = Worker::new(service, Arc::clone(&wake), inbox, uplink)?;
+        let handle = |seat| Self { commands, wake, seat, queues: RefCell::default() };
+        if !threaded {
+            return Ok(handle(Seat::Here(RefCell::new(worker))));
+        }
         let thread = std::thread::Builder::new()
             .name("worker".into())
             .spawn(move || worker.run())
@@ -178,7 +216,14 @@ impl Handle {
                 reason: e.to_string(),
                 remedy: "raise the limit of threads (ulimit -u)",
             })?;
-        Ok(Self { commands, wake, thread: Some(thread), queues: RefCell::default() })
+        Ok(handle(Seat::Thread(Some(thread))))
+    }
+
+    fn serve(&self) -> Result<(), PlatformError> {
+        match &self.seat {
+            Seat::Thread(_) => Ok(()),
+            Seat::Here(worker) => worker.borrow_mut().round(Some(Duration::ZERO)).map(|_| ()),
+        }
     }
 
     fn load(&self) -> usize {
@@ -187,7 +232,12 @@ impl Handle {
 
     fn send(&self, command: Command) -> Result<(), VifError> {
         self.commands.send(command).map_err(|_| VifError::WorkerGone)?;
-        ring(self.wake.as_fd());
+        match &self.seat {
+            Seat::Thread(_) => ring(self.wake.as_fd()),
+            Seat::Here(worker) => {
+                let _ = worker.borrow_mut().take_commands();
+            }
+        }
         Ok(())
     }
 
@@ -229,7 +279,9 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let _ = self.send(Command::Stop);
-        if let Some(thread) = self.thread.take() {
+        if let Seat::Thread(thread) = &mut self.seat
+            && let Some(thread) = thread.take()
+        {
             let _ = thread.join();
         }
     }

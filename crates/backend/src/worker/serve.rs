@@ -8,13 +8,13 @@
 //! between is lost.
 
 use super::wake::{drain, os};
-use super::{Attached, Command, Detached, Notice, Teller, WaitMode};
+use super::{Attached, Command, Detached, Notice, Service};
 use crate::VifError;
 use crate::bridge::{Bridge, Forward, Hub, Key, Others, Place};
 use crate::queue::{Queue, QueueSpec, Turn};
 use crate::scratch::Scratch;
-use grantway_hypervisor::{Error as PlatformError, EventChannels, Platform, Port as EventPort};
-use grantway_ports::Port;
+use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPort};
+use grantway_ports::{Port, PortReport};
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -29,6 +29,7 @@ const FIRST_TOKEN: u64 = 3;
 
 struct Slot {
     queue: Queue,
+    connection: u64,
     token: u64,
     active: bool,
     watched: bool,
@@ -38,18 +39,18 @@ struct Slot {
 }
 
 pub(super) struct Worker {
-    platform: Arc<dyn Platform>,
+    service: Service,
     events: Box<dyn EventChannels>,
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
     inbox: Receiver<Command>,
-    teller: Teller,
-    mode: WaitMode,
     queues: BTreeMap<Key, Slot>,
     by_event: HashMap<EventPort, Key>,
     by_token: HashMap<u64, Key>,
     active: Vec<Key>,
     next_token: u64,
+    /// Ports of queues that failed, until their vif is detached.
+    failed: Vec<(Key, Box<dyn Port>)>,
     timers: BTreeSet<(Instant, Key)>,
     scratch: Scratch,
     bridge: Bridge,
@@ -94,29 +95,26 @@ type Flow = std::ops::ControlFlow<()>;
 
 impl Worker {
     pub fn new(
-        platform: Arc<dyn Platform>,
-        mode: WaitMode,
+        service: Service,
         wake: Arc<OwnedFd>,
         inbox: Receiver<Command>,
-        teller: Teller,
         uplink: Option<Box<dyn Port>>,
     ) -> Result<Self, PlatformError> {
-        let events = platform.events()?;
+        let events = service.platform.events()?;
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
         let worker = Self {
-            platform,
+            service,
             events,
             epoll,
             wake,
             inbox,
-            teller,
-            mode,
             queues: BTreeMap::new(),
             by_event: HashMap::new(),
             by_token: HashMap::new(),
             active: Vec::new(),
             next_token: FIRST_TOKEN,
+            failed: Vec::new(),
             timers: BTreeSet::new(),
             scratch: Scratch::new(),
             uplink_active: uplink.is_some(),
@@ -138,20 +136,21 @@ impl Worker {
 
     pub fn run(&mut self) {
         loop {
-            let result = self.round();
+            let result = self.round(None);
             match result {
                 Ok(Flow::Continue(())) => {}
                 Ok(Flow::Break(())) => return,
                 Err(error) => {
-                    self.teller.tell(Notice::Gone(error));
+                    self.service.teller.tell(Notice::Gone(error));
                     return;
                 }
             }
         }
     }
 
-    /// A turn for each active queue, then a look at what else woke.
-    fn round(&mut self) -> Result<Flow, PlatformError> {
+    /// A turn for each active queue, then a look at what else woke; blocks for
+    /// `longest`, or for as long as it takes.
+    pub fn round(&mut self, longest: Option<Duration>) -> Result<Flow, PlatformError> {
         self.serve_active();
         if self.uplink_active {
             self.serve_uplink()?;
@@ -160,14 +159,21 @@ impl Worker {
         let idle = self.active.is_empty() && !self.uplink_active;
         let timeout = match (idle, next) {
             (false, _) => Some(Duration::ZERO),
-            (true, None) => None,
-            (true, Some(at)) => Some(at.saturating_duration_since(Instant::now())),
+            (true, None) => longest,
+            (true, Some(at)) => {
+                let until = at.saturating_duration_since(self.now());
+                Some(longest.map_or(until, |longest| until.min(longest)))
+            }
         };
         let flow = self.look(timeout)?;
         if next.is_some() {
-            self.call(Instant::now());
+            self.call(self.now());
         }
         Ok(flow)
+    }
+
+    fn now(&self) -> Instant {
+        (self.service.clock)()
     }
 
     /// Wakes the queues whose time has come.
@@ -204,9 +210,9 @@ impl Worker {
             slot.idle_since = None;
             return Ok(Served::Active);
         }
-        let Some(budget) = self.mode.budget() else { return Ok(Served::Active) };
+        let Some(budget) = self.service.mode.budget() else { return Ok(Served::Active) };
         if !budget.is_zero() {
-            let now = Instant::now();
+            let now = (self.service.clock)();
             if now.duration_since(*slot.idle_since.get_or_insert(now)) < budget {
                 core::hint::spin_loop();
                 return Ok(Served::Active);
@@ -245,7 +251,7 @@ impl Worker {
             events,
             from: Place::Vif(key.0),
             number: key.1,
-            now: Instant::now(),
+            now: (self.service.clock)(),
         };
         let turn = own.queue.turn_bridged(&mut self.scratch, forward);
         let Beside { woken, broken, .. } = beside;
@@ -274,7 +280,7 @@ impl Worker {
             events: self.events.as_mut(),
             from: Place::Uplink,
             number: 0,
-            now: Instant::now(),
+            now: (self.service.clock)(),
         };
         let more = forward.burst_from_uplink(&mut self.scratch.arena);
         let Beside { woken, broken, .. } = beside;
@@ -334,10 +340,8 @@ impl Worker {
                 UPLINK_TOKEN => self.uplink_active = true,
                 WAKE_TOKEN => {
                     drain(self.wake.as_fd());
-                    while let Ok(command) = self.inbox.try_recv() {
-                        if self.obey(command).is_break() {
-                            return Ok(Flow::Break(()));
-                        }
+                    if self.take_commands().is_break() {
+                        return Ok(Flow::Break(()));
                     }
                 }
                 token => {
@@ -348,6 +352,14 @@ impl Worker {
             }
         }
         Ok(Flow::Continue(()))
+    }
+
+    /// Does what it is told to.
+    pub fn take_commands(&mut self) -> Flow {
+        while let Ok(command) = self.inbox.try_recv() {
+            self.obey(command)?;
+        }
+        Flow::Continue(())
     }
 
     fn take_events(&mut self) -> Result<(), PlatformError> {
@@ -369,12 +381,18 @@ impl Worker {
             Command::Detach(vif, reply) => {
                 let keys: Vec<Key> =
                     self.queues.keys().filter(|(v, _)| *v == vif).copied().collect();
-                let ports = keys.into_iter().filter_map(|key| Some((key.1, self.remove(key)?)));
-                let _ = reply.send(ports.collect::<Vec<Detached>>());
+                let removed = keys.into_iter().filter_map(|key| Some((key.1, self.remove(key)?.1)));
+                let mut ports: Vec<Detached> = removed.collect();
+                let failed = self.failed.extract_if(.., |((v, _), _)| *v == vif);
+                ports.extend(failed.map(|((_, number), port)| (number, port)));
+                let _ = reply.send(ports);
             }
             Command::Inspect(vif, reply) => {
                 let queues = self.queues.iter().filter(|((v, _), _)| *v == vif);
-                let reports = queues.map(|(_, slot)| slot.queue.port_report()).collect();
+                let failed = self.failed.iter().filter(|((v, _), _)| *v == vif);
+                let reports = queues.map(|(_, slot)| slot.queue.port_report());
+                let failed = failed.map(|(_, port)| PortReport::of(port.as_ref()));
+                let reports = reports.chain(failed).collect();
                 let _ = reply.send(reports);
             }
             Command::Stop => return Flow::Break(()),
@@ -383,11 +401,11 @@ impl Worker {
     }
 
     fn attach(&mut self, spec: QueueSpec) -> Attached {
-        let key = (spec.vif, spec.number);
+        let (key, connection) = ((spec.vif, spec.number), spec.connection);
         if self.queues.contains_key(&key) {
             return Err((VifError::Internal("the queue is attached already"), spec.port));
         }
-        let queue = Queue::connect(spec, self.platform.as_ref(), self.events.as_mut())?;
+        let queue = Queue::connect(spec, self.service.platform.as_ref(), self.events.as_mut())?;
         let token = self.next_token;
         self.next_token += 1;
         let (tx, rx) = queue.events();
@@ -406,12 +424,14 @@ impl Worker {
         self.by_event.insert(rx, key);
         self.by_token.insert(token, key);
         let (active, idle_since, call_at) = (false, None, None);
-        self.queues.insert(key, Slot { queue, token, active, watched, idle_since, call_at });
+        let slot = Slot { queue, connection, token, active, watched, idle_since, call_at };
+        self.queues.insert(key, slot);
         self.activate(key, false);
         Ok(())
     }
 
-    fn remove(&mut self, key: Key) -> Option<Box<dyn Port>> {
+    /// The connection that a queue belonged to, and its port.
+    fn remove(&mut self, key: Key) -> Option<(u64, Box<dyn Port>)> {
         let slot = self.queues.remove(&key)?;
         if slot.queue.is_bridged() {
             self.bridge.leave(key.0);
@@ -425,12 +445,13 @@ impl Worker {
         if let Some(fd) = slot.queue.port_descriptor() {
             let _ = epoll::delete(&self.epoll, fd);
         }
-        Some(slot.queue.disconnect(self.events.as_mut()))
+        Some((slot.connection, slot.queue.disconnect(self.events.as_mut())))
     }
 
     fn fail(&mut self, key: Key, error: VifError) {
-        if let Some(port) = self.remove(key) {
-            self.teller.tell(Notice::Failed { vif: key.0, error, port });
+        if let Some((connection, port)) = self.remove(key) {
+            self.failed.push((key, port));
+            self.service.teller.tell(Notice::Failed { vif: key.0, connection, error });
         }
     }
 }

@@ -69,6 +69,7 @@ impl Control {
                         uplink: setup.bridged.then(|| ports.open_uplink()),
                         run_folder: setup.run_folder.clone(),
                         hotplug: setup.hotplug,
+                        clock: std::time::Instant::now,
                     };
                     let backend = Backend::start(platform, config, open);
                     let backend = backend.map_err(|e| e.to_string())?;
