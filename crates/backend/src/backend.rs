@@ -238,12 +238,13 @@ impl Backend {
     }
 
     /// Moves packets where no worker has a thread: a turn for each queue that has
-    /// something to do, without blocking. Without such workers it does nothing.
+    /// something to do, without blocking; whether there is more to be done at
+    /// once. Where workers have threads there is nothing for it to do.
     ///
     /// # Errors
     ///
     /// The platform is gone.
-    pub fn serve(&mut self) -> Result<(), PlatformError> {
+    pub fn serve(&mut self) -> Result<bool, PlatformError> {
         self.workers.serve()
     }
 

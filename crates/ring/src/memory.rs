@@ -78,6 +78,18 @@ impl SharedRun {
         unsafe { Self::new(base, pages, Arc::new(heap)) }
     }
 
+    /// Some pages of this run as a run of their own, which also keeps `guard`:
+    /// dropped with the last handle, it tells that nobody has them any more. For
+    /// mocks and simulations of a mapping. `None` where the run has no such pages.
+    #[must_use]
+    pub fn part(&self, first: usize, pages: usize, guard: impl Keep + 'static) -> Option<Self> {
+        if first.checked_add(pages)? > self.pages {
+            return None;
+        }
+        let base = self.page(first)?.at;
+        Some(Self { base, pages, keep: Arc::new((guard, Arc::clone(&self.keep))) })
+    }
+
     /// Number of pages in the run.
     #[must_use]
     pub fn pages(&self) -> usize {

@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 use grantway_ring::{OutOfPage, PAGE_SIZE, SharedRun};
+use std::sync::Arc;
 
 /// Sizes that touch each way of copying and both sides of each boundary.
 fn sizes() -> impl Iterator<Item = usize> {
@@ -127,4 +128,24 @@ fn ranges_outside_the_page_are_refused_and_nothing_is_touched() {
     // The last byte, and nothing at the very end, are inside.
     assert_eq!(page.write(PAGE_SIZE - 1, &[1]), Ok(()));
     assert_eq!(page.write(PAGE_SIZE, &[]), Ok(()));
+}
+
+#[test]
+fn a_part_of_a_run_tells_when_nobody_has_it() {
+    let guard = Arc::new(());
+    let run = SharedRun::private(4);
+    let part = run.part(1, 2, Arc::clone(&guard)).unwrap();
+    assert_eq!(part.pages(), 2);
+    let page = part.page(1).unwrap();
+    run.page(2).unwrap().write(0, &[7]).unwrap();
+    drop((run, part));
+    let mut byte = [0];
+    page.read(0, &mut byte).unwrap();
+    assert_eq!((byte, Arc::strong_count(&guard)), ([7], 2));
+    drop(page);
+    assert_eq!(Arc::strong_count(&guard), 1);
+    let run = SharedRun::private(4);
+    for (first, pages) in [(4, 1), (3, 2), (5, 0), (usize::MAX, 2)] {
+        assert!(run.part(first, pages, ()).is_none(), "{pages} pages from {first} on");
+    }
 }

@@ -138,13 +138,13 @@ impl Workers {
         self.connections.get()
     }
 
-    /// A round of each worker that has no thread.
+    /// A round of the worker that has no thread; whether it has more to do.
     ///
     /// # Errors
     ///
     /// The platform is gone.
-    pub fn serve(&self) -> Result<(), PlatformError> {
-        self.all.iter().try_for_each(Handle::serve)
+    pub fn serve(&self) -> Result<bool, PlatformError> {
+        self.all.iter().try_fold(false, |more, worker| Ok(worker.serve()? || more))
     }
 
     /// Puts a queue into service, with the worker that has the fewest, or with
@@ -219,11 +219,12 @@ impl Handle {
         Ok(handle(Seat::Thread(Some(thread))))
     }
 
-    fn serve(&self) -> Result<(), PlatformError> {
-        match &self.seat {
-            Seat::Thread(_) => Ok(()),
-            Seat::Here(worker) => worker.borrow_mut().round(Some(Duration::ZERO)).map(|_| ()),
-        }
+    fn serve(&self) -> Result<bool, PlatformError> {
+        let Seat::Here(worker) = &self.seat else { return Ok(false) };
+        let mut worker = worker.borrow_mut();
+        // Only its end, which is not here, is told by what this gives.
+        let _ = worker.round(Some(Duration::ZERO))?;
+        Ok(!worker.is_idle())
     }
 
     fn load(&self) -> usize {

@@ -156,8 +156,7 @@ impl Worker {
             self.serve_uplink()?;
         }
         let next = self.timers.first().map(|&(at, _)| at);
-        let idle = self.active.is_empty() && !self.uplink_active;
-        let timeout = match (idle, next) {
+        let timeout = match (self.is_idle(), next) {
             (false, _) => Some(Duration::ZERO),
             (true, None) => longest,
             (true, Some(at)) => {
@@ -170,6 +169,11 @@ impl Worker {
             self.call(self.now());
         }
         Ok(flow)
+    }
+
+    /// Whether nothing is to be done until something wakes it.
+    pub fn is_idle(&self) -> bool {
+        self.active.is_empty() && !self.uplink_active
     }
 
     fn now(&self) -> Instant {

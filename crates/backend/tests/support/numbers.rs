@@ -16,6 +16,11 @@ impl Numbers {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
+    /// Numbers of their own, however many are taken of them.
+    pub fn fork(&mut self) -> Self {
+        Self::new(self.next())
+    }
+
     pub fn word(&mut self) -> u32 {
         (self.next() >> 32) as u32
     }

@@ -1,0 +1,142 @@
+//! The backend's process: without threads, stepped, stopped and killed.
+
+use super::guest::{readable, survived};
+use super::port::Lines;
+use super::xen::{Domain, Xen};
+use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, VifId, VifReport, WaitMode};
+use grantway_hypervisor::DomId;
+use grantway_ports::Member;
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+thread_local! {
+    /// The time of this thread's conversation.
+    static NOW: Cell<Instant> = Cell::new(Instant::now());
+}
+
+/// The time passes.
+pub fn passes(time: Duration) {
+    NOW.set(NOW.get() + time);
+}
+
+/// How the backend is started, each time.
+pub struct Setup {
+    pub run_folder: PathBuf,
+    pub queues: u32,
+    pub bridged: bool,
+    pub lines: Arc<Lines>,
+}
+
+pub struct Server {
+    setup: Setup,
+    process: Option<(Arc<Domain>, Backend)>,
+    ending: bool,
+    /// It acted on the store outside of a step: what that answered may hold news.
+    due: bool,
+    /// Times that it was killed, and ended in order.
+    pub killed: u64,
+    pub ended: u64,
+}
+
+impl Server {
+    pub fn new(setup: Setup) -> Self {
+        Self { setup, process: None, ending: false, due: false, killed: 0, ended: 0 }
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Starts a process, which dies after so many calls.
+    pub fn start(&mut self, xen: &Xen, dies_after: Option<u64>) {
+        let domain = xen.spawn(DomId(0));
+        let (lines, process) = (Arc::clone(&self.setup.lines), Arc::clone(&domain));
+        let bridged = self.setup.bridged;
+        let open: OpenPort = Box::new(move |request| {
+            Ok(match bridged {
+                true => Box::new(Member::new()),
+                false => lines.open(request.vif, Arc::clone(&process)),
+            })
+        });
+        let config = BackendConfig {
+            mode: WaitMode::Interrupt,
+            workers: 0,
+            queues: self.setup.queues,
+            patience: Patience::default(),
+            uplink: None,
+            run_folder: self.setup.run_folder.clone(),
+            hotplug: false,
+            clock: || NOW.get(),
+        };
+        if let Some(calls) = dies_after {
+            domain.dies_after(calls);
+        }
+        let platform = Arc::clone(&domain);
+        (self.ending, self.due) = (false, true);
+        match survived(|| Backend::start(platform, config, open).unwrap()) {
+            Some(backend) => self.process = Some((domain, backend)),
+            None => self.killed += 1,
+        }
+    }
+
+    pub fn dies_after(&mut self, calls: u64) {
+        if let Some((domain, _)) = &self.process {
+            domain.dies_after(calls);
+        }
+    }
+
+    pub fn lives(&mut self) {
+        if let Some((domain, _)) = &self.process {
+            domain.lives();
+        }
+    }
+
+    /// Begins to end in order.
+    pub fn ends(&mut self) {
+        (self.ending, self.due) = (true, true);
+        self.acts(|backend| backend.shutdown().unwrap());
+    }
+
+    fn acts<T>(&mut self, act: impl FnOnce(&mut Backend) -> T) -> Option<T> {
+        let (_, backend) = self.process.as_mut()?;
+        let done = survived(|| act(backend));
+        if done.is_none() {
+            self.process = None;
+            self.killed += 1;
+        }
+        done
+    }
+
+    /// What its control thread would do; whether there was anything to do.
+    pub fn step(&mut self) -> bool {
+        let Some((_, backend)) = &self.process else { return false };
+        if !std::mem::take(&mut self.due) && !readable(backend.descriptors().into_iter()) {
+            return false;
+        }
+        let empty = self.acts(|backend| {
+            backend.step().unwrap();
+            backend.is_empty()
+        });
+        if self.ending && empty == Some(true) {
+            self.process = None;
+            self.ended += 1;
+        }
+        true
+    }
+
+    /// What its worker would do; whether there is more.
+    pub fn serve(&mut self) -> bool {
+        self.acts(|backend| backend.serve().unwrap()).unwrap_or(false)
+    }
+
+    pub fn report_of(&self, vif: VifId) -> Option<VifReport> {
+        let (_, backend) = self.process.as_ref()?;
+        backend.report().find(|report| report.vif == vif)
+    }
+
+    pub fn vifs(&self) -> usize {
+        self.process.as_ref().map_or(0, |(_, backend)| backend.report().count())
+    }
+}

@@ -1,0 +1,563 @@
+//! One conversation: who takes part, what is done to them, and what must hold.
+
+use super::backend::{Server, Setup, passes};
+use super::guest::{FLOWS, Guest};
+use super::numbers::Numbers;
+use super::port::Lines;
+use super::toolstack::Toolstack;
+use super::xen::Xen;
+use grantway_backend::VifId;
+use grantway_frontend::Wishes;
+use grantway_hypervisor::{DomId, Platform};
+use grantway_netif::XenbusState;
+use grantway_ports::Checker;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Frames on their way from one guest at most, so that the bounded queue of one
+/// that has to wait for its turn does not overflow.
+const OUTSTANDING: u64 = 100;
+/// What each must carry, each way, in the end.
+const LAST: u64 = 20;
+/// Passes over all actors after which nobody should have anything to do.
+const PASSES: u32 = 20_000;
+/// Time that may pass while frames wait and are not to be dropped: they are, after
+/// 10 s.
+const PATIENT: Duration = Duration::from_secs(8);
+
+/// What may happen in a conversation besides frames.
+#[derive(Debug, Clone, Copy)]
+struct Trouble {
+    guest_kills: bool,
+    backend_kills: bool,
+    backend_ends: bool,
+    detaches: bool,
+    guest_closes: bool,
+    destroys: bool,
+    rates: bool,
+    /// Time passes in large steps, so that guests are waited for in vain.
+    long: bool,
+}
+
+/// What happened in all conversations.
+#[derive(Debug, Default)]
+pub struct Told {
+    pub frames: u64,
+    pub guest_kills: u64,
+    pub backend_kills: u64,
+    pub backend_ends: u64,
+    pub detaches: u64,
+    pub forced: u64,
+    pub closes: u64,
+    pub destroys: u64,
+    pub undisturbed: u64,
+}
+
+impl Told {
+    pub fn add(&mut self, other: &Self) {
+        self.frames += other.frames;
+        self.guest_kills += other.guest_kills;
+        self.backend_kills += other.backend_kills;
+        self.backend_ends += other.backend_ends;
+        self.detaches += other.detaches;
+        self.forced += other.forced;
+        self.closes += other.closes;
+        self.destroys += other.destroys;
+        self.undisturbed += other.undisturbed;
+    }
+
+    /// Each of them happened, or the conversations tell little.
+    pub fn holds_enough(&self) {
+        let Self { frames, guest_kills, backend_kills, backend_ends, detaches, .. } = self;
+        let Self { forced, closes, destroys, undisturbed, .. } = self;
+        for count in [guest_kills, backend_kills, backend_ends, detaches, forced, closes, destroys]
+        {
+            assert!(*count >= 100, "{self:?}");
+        }
+        assert!(*undisturbed >= 100 && *frames >= 100_000, "{self:?}");
+    }
+}
+
+/// How far a vif's removal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attachment {
+    Attached,
+    /// Asked to close; its folders go by then at the latest.
+    Closing {
+        until: u32,
+    },
+    Detached,
+}
+
+pub struct Conversation {
+    numbers: Numbers,
+    trouble: Trouble,
+    bridged: bool,
+    queues: u32,
+    xen: Xen,
+    server: Server,
+    toolstack: Toolstack,
+    lines: Arc<Lines>,
+    guests: Vec<Guest>,
+    attachments: Vec<Attachment>,
+    next_domain: u16,
+    passed: Duration,
+    story: String,
+    told: Told,
+    folder: tempfile::TempDir,
+}
+
+impl Conversation {
+    pub fn new(seed: u64) -> Self {
+        // Seeds that differ by one differ in all.
+        let mut numbers = Numbers::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut once_in = |many| numbers.once_in(many);
+        let calm = once_in(8);
+        let trouble = Trouble {
+            guest_kills: !calm && once_in(2),
+            backend_kills: !calm && once_in(3),
+            backend_ends: !calm && once_in(6),
+            detaches: !calm && once_in(3),
+            guest_closes: !calm && once_in(3),
+            destroys: !calm && once_in(4),
+            rates: once_in(6),
+            long: !calm && once_in(8),
+        };
+        let bridged = once_in(3);
+        let queues = numbers.one_of(&[1, 1, 2]);
+        let xen = Xen::new();
+        let tools = xen.spawn(DomId(0));
+        let toolstack = Toolstack { store: tools.store().unwrap(), backend: DomId(0) };
+        let guests = 2 + numbers.below(2);
+        let mut lines = Lines::default();
+        (0..guests).for_each(|_| lines.add(numbers.one_of(&[60, 300, 1514])));
+        let lines = Arc::new(lines);
+        let folder = tempfile::tempdir().unwrap();
+        let run_folder = folder.path().to_owned();
+        let setup = Setup { run_folder, queues, bridged, lines: Arc::clone(&lines) };
+        let mut conversation = Self {
+            numbers,
+            trouble,
+            bridged,
+            queues,
+            xen,
+            server: Server::new(setup),
+            toolstack,
+            lines,
+            guests: Vec::new(),
+            attachments: Vec::new(),
+            next_domain: 1,
+            passed: Duration::ZERO,
+            story: String::new(),
+            told: Told::default(),
+            folder,
+        };
+        conversation.tell(format_args!("{trouble:?} bridged: {bridged} queues: {queues}"));
+        conversation.invite(guests);
+        conversation
+    }
+
+    fn tell(&mut self, what: std::fmt::Arguments<'_>) {
+        let _ = writeln!(self.story, "{what}");
+    }
+
+    /// What happened, for who wants to know why it failed.
+    pub fn story(&self) -> String {
+        self.story.clone()
+    }
+
+    fn fresh_vif(&mut self) -> VifId {
+        let domain = DomId(self.next_domain);
+        self.next_domain += 1;
+        self.xen.create(domain);
+        VifId { domain, devid: self.numbers.below(2) as u32 }
+    }
+
+    fn invite(&mut self, count: usize) {
+        for number in 0..count {
+            let id = self.fresh_vif();
+            let mut flag = || !self.numbers.once_in(4);
+            let wishes = Wishes {
+                scatter_gather: flag(),
+                gso: flag(),
+                checksum: flag(),
+                split_events: flag(),
+                queues: self.queues as u16,
+            };
+            // Who takes no scattered frames is sent none, by those beside it.
+            let sizes: &[usize] = match self.bridged || !wishes.scatter_gather {
+                true => &[60, 300, 1514],
+                false => &[60, 1514, 5000, 17_000],
+            };
+            let size = self.numbers.one_of(sizes);
+            let to = if self.bridged { (number + 1) % count } else { number };
+            self.guests.push(Guest::new(number, id, wishes, size, to));
+            self.attachments.push(Attachment::Detached);
+            self.attach(number);
+        }
+    }
+
+    fn attach(&mut self, number: usize) {
+        let id = self.guests[number].id;
+        self.lines.name(number, id);
+        let mut keys = Vec::new();
+        if self.trouble.rates && self.numbers.once_in(2) {
+            keys.push(("rate", "2000000,50000"));
+        }
+        self.toolstack.attach(id, &keys);
+        self.attachments[number] = Attachment::Attached;
+        self.tell(format_args!("guest {number}: {id} attached {keys:?}"));
+    }
+
+    pub fn run(&mut self) -> Told {
+        self.server.start(&self.xen, None);
+        if self.bridged {
+            // What goes to one that is not there yet is lost.
+            self.settle();
+        }
+        let ticks = 100 + self.numbers.below(300) as u32;
+        for tick in 0..ticks {
+            self.tick(tick);
+        }
+        self.mend(ticks);
+        self.all_are_served();
+        self.all_go();
+        std::mem::take(&mut self.told)
+    }
+
+    /// One of them does something.
+    fn tick(&mut self, tick: u32) {
+        let guests = self.guests.len();
+        match self.numbers.below(20) {
+            0..=8 => {
+                let number = self.numbers.below(guests);
+                self.guests[number].opens(&self.xen);
+                if self.numbers.once_in(2) {
+                    self.offer(number, 16);
+                }
+                let guest = &mut self.guests[number];
+                guest.step(&mut self.numbers, false);
+            }
+            9..=12 => drop(self.server.step()),
+            13..=17 => drop(self.server.serve()),
+            18 => {
+                let longest = if self.trouble.long { 20_000 } else { 200 };
+                let time = Duration::from_millis(self.numbers.below(longest) as u64);
+                self.pass(time);
+            }
+            _ => self.trouble(tick),
+        }
+        if !self.server.is_running() && self.numbers.once_in(4) {
+            // One that is killed while it starts is started again.
+            let dies = self.trouble.backend_kills && self.numbers.once_in(4);
+            let calls = dies.then(|| self.numbers.below(60) as u64 + 1);
+            self.server.start(&self.xen, calls);
+            self.tell(format_args!("{tick}: backend started, to die after {calls:?}"));
+        }
+        for number in 0..guests {
+            self.go_on_detaching(number, tick);
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        if self.trouble.long || self.passed + time < PATIENT {
+            self.passed += time;
+            passes(time);
+        }
+    }
+
+    /// Gives a guest, and the port behind it, frames to send.
+    fn offer(&mut self, number: usize, most: usize) {
+        let arrived = self.arrived(number);
+        let count = 1 + self.numbers.below(most) as u64;
+        let guest = &mut self.guests[number];
+        let room = OUTSTANDING.saturating_sub(guest.sent + guest.to_send - arrived.min(guest.sent));
+        guest.to_send += count.min(room);
+        if !self.bridged {
+            self.lines.credit(number, count);
+        }
+    }
+
+    /// Frames of a guest that arrived.
+    fn arrived(&self, number: usize) -> u64 {
+        match self.bridged {
+            true => self.guests[(number + 1) % self.guests.len()].seen.total().received,
+            false => self.lines.look(number).from_guest.total().received,
+        }
+    }
+
+    /// Something goes wrong, or is taken away.
+    fn trouble(&mut self, tick: u32) {
+        let number = self.numbers.below(self.guests.len());
+        // The last one is left in peace, by all but the backend.
+        let peaceful = number + 1 == self.guests.len();
+        let trouble = self.trouble;
+        match self.numbers.below(6) {
+            0 if trouble.guest_kills && !peaceful => {
+                let calls = 1 + self.numbers.below(40) as u64;
+                self.guests[number].dies_after(calls);
+                self.told.guest_kills += 1;
+                self.tell(format_args!("{tick}: guest {number} dies after {calls} calls"));
+            }
+            1 if trouble.backend_kills => {
+                let calls = 1 + self.numbers.below(60) as u64;
+                self.server.dies_after(calls);
+                self.tell(format_args!("{tick}: backend dies after {calls} calls"));
+            }
+            2 if trouble.backend_ends && self.server.is_running() => {
+                self.server.ends();
+                self.guests.iter_mut().for_each(|guest| guest.disturbed = true);
+                self.tell(format_args!("{tick}: backend ends"));
+            }
+            3 if trouble.detaches && !peaceful => self.detach(number, tick),
+            4 if trouble.guest_closes && !peaceful => {
+                self.guests[number].close();
+                self.told.closes += 1;
+                self.tell(format_args!("{tick}: guest {number} closes"));
+            }
+            5 if trouble.destroys && !peaceful => self.destroy(number, tick),
+            _ => {}
+        }
+    }
+
+    fn detach(&mut self, number: usize, tick: u32) {
+        let id = self.guests[number].id;
+        match self.attachments[number] {
+            Attachment::Attached => {
+                self.guests[number].disturbed = true;
+                self.toolstack.ask_to_close(id);
+                let until = tick + self.numbers.below(200) as u32;
+                self.attachments[number] = Attachment::Closing { until };
+                self.told.detaches += 1;
+                self.tell(format_args!("{tick}: guest {number}: {id} to close by {until}"));
+            }
+            Attachment::Closing { .. } => {}
+            Attachment::Detached => self.attach(number),
+        }
+    }
+
+    fn go_on_detaching(&mut self, number: usize, tick: u32) {
+        let Attachment::Closing { until } = self.attachments[number] else { return };
+        let id = self.guests[number].id;
+        let closed = matches!(self.toolstack.backend_state(id), None | Some(XenbusState::Closed));
+        if !closed && tick < until {
+            return;
+        }
+        self.told.forced += u64::from(!closed);
+        self.toolstack.remove_both(id);
+        self.attachments[number] = Attachment::Detached;
+        self.tell(format_args!("{tick}: guest {number}: {id} detached, closed: {closed}"));
+    }
+
+    /// The domain dies; another takes its place.
+    fn destroy(&mut self, number: usize, tick: u32) {
+        let id = self.guests[number].id;
+        self.guests[number].kill();
+        self.xen.destroy(id.domain);
+        self.toolstack.ask_to_close(id);
+        // The toolstack waits for the backend, at times in vain.
+        for _ in 0..self.numbers.below(20) {
+            self.server.step();
+        }
+        self.toolstack.remove_both(id);
+        self.attachments[number] = Attachment::Detached;
+        self.told.destroys += 1;
+        self.guests[number].id = self.fresh_vif();
+        self.tell(format_args!("{tick}: guest {number}: {id} destroyed"));
+        self.attach(number);
+    }
+
+    /// Nothing goes wrong any more, and what is not there comes back.
+    fn mend(&mut self, tick: u32) {
+        self.server.lives();
+        self.guests.iter_mut().for_each(Guest::lives);
+        self.settle();
+        for number in 0..self.guests.len() {
+            if let Attachment::Closing { .. } = self.attachments[number] {
+                self.attachments[number] = Attachment::Closing { until: 0 };
+                self.go_on_detaching(number, tick);
+                self.settle();
+            }
+            if self.attachments[number] == Attachment::Detached {
+                self.attach(number);
+            }
+        }
+        self.settle();
+        self.tell(format_args!("mended"));
+    }
+
+    /// Lets everybody act until nobody has anything to do.
+    fn settle(&mut self) {
+        for _ in 0..PASSES {
+            if !self.server.is_running() {
+                self.server.start(&self.xen, None);
+            }
+            let mut busy = self.server.step() | self.server.serve();
+            for guest in &mut self.guests {
+                busy |= guest.opens(&self.xen);
+                if guest.is_ready() {
+                    guest.step(&mut self.numbers, true);
+                    busy = true;
+                }
+            }
+            if !busy {
+                return;
+            }
+        }
+        panic!("after {PASSES} passes somebody still finds something to do: {}", self.stand());
+    }
+
+    /// Where everybody stands.
+    fn stand(&mut self) -> String {
+        let mut stand = String::new();
+        for number in 0..self.guests.len() {
+            let id = self.guests[number].id;
+            let report = self.server.report_of(id);
+            let shown = self.toolstack.backend_state(id);
+            let error = self.toolstack.backend_key(id, "error");
+            let front = self.toolstack.read(&format!("{}/state", self.toolstack.front(id)));
+            let guest = &self.guests[number];
+            let (status, to_send, sent) = (guest.status(), guest.to_send, guest.sent);
+            let seen = guest.seen.total();
+            let _ = writeln!(
+                stand,
+                "guest {number} ({id}): {status:?}, front {front:?}, back {shown:?}, {to_send} to \
+                 send, {sent} sent, seen {seen:?}; error {error:?}; {report:?}"
+            );
+        }
+        stand
+    }
+
+    /// Everybody is connected and loses nothing.
+    fn all_are_served(&mut self) {
+        for number in 0..self.guests.len() {
+            if !self.guests[number].is_connected() {
+                panic!("guest {number} is not connected\n{}", self.stand());
+            }
+        }
+        // What is limited takes its time.
+        self.wait_for(|all| all.guests.iter().all(|guest| guest.to_send == 0));
+        self.look_at_frames();
+        let before: Vec<_> = (0..self.guests.len()).map(|number| self.counts(number)).collect();
+        for number in 0..self.guests.len() {
+            self.guests[number].to_send += LAST;
+            self.guests[number].wakes();
+            if !self.bridged {
+                self.lines.credit(number, LAST);
+            }
+        }
+        let arrived = |all: &Self| {
+            (0..all.guests.len()).all(|number| {
+                let (sent, got) = all.counts(number);
+                (sent, got) == (before[number].0 + LAST, before[number].1 + LAST)
+            })
+        };
+        if !self.wait_for(arrived) {
+            panic!("not all of the last frames arrived; before {before:?}\n{}", self.stand());
+        }
+        self.look_at_frames();
+    }
+
+    /// Lets time pass until something holds; whether it does.
+    fn wait_for(&mut self, holds: impl Fn(&Self) -> bool) -> bool {
+        for _ in 0..400 {
+            self.settle();
+            if holds(self) {
+                return true;
+            }
+            passes(Duration::from_millis(20));
+        }
+        false
+    }
+
+    /// Frames from a guest, and those to it, that arrived.
+    fn counts(&self, number: usize) -> (u64, u64) {
+        (self.arrived(number), self.guests[number].seen.total().received)
+    }
+
+    /// Nothing came twice or damaged, whatever happened; and all came where
+    /// nothing happened.
+    fn look_at_frames(&mut self) {
+        let backend_died = self.server.killed > 0;
+        let ordered = self.queues == 1;
+        for number in 0..self.guests.len() {
+            let guest = &self.guests[number];
+            let peaceful = !guest.disturbed && !backend_died && !self.trouble.long;
+            let from = if self.bridged {
+                (number + self.guests.len() - 1) % self.guests.len()
+            } else {
+                number
+            };
+            let from_peaceful = peaceful && !self.guests[from].disturbed;
+            let mut found = vec![("to", judge(&guest.seen, ordered, from_peaceful))];
+            let mut given =
+                (from_peaceful && !self.bridged).then(|| self.lines.look(number).to_guest.made());
+            if from_peaceful && self.bridged {
+                given = Some(self.guests[from].sent);
+            }
+            let got = guest.seen.total().received;
+            if given.is_some_and(|given| given != got) {
+                found.push(("to", Some(format!("{given:?} sent and {got} received"))));
+            }
+            if !self.bridged {
+                let verdict = judge(&self.lines.look(number).from_guest, true, peaceful);
+                found.push(("from", verdict));
+                let arrived = self.arrived(number);
+                if peaceful && arrived != guest.sent {
+                    let told = format!("{} sent and {arrived} arrived", guest.sent);
+                    found.push(("from", Some(told)));
+                }
+            }
+            self.told.undisturbed += u64::from(peaceful);
+            for (way, wrong) in found {
+                if let Some(wrong) = wrong {
+                    panic!("frames {way} guest {number}: {wrong}\n{}", self.stand());
+                }
+            }
+        }
+    }
+
+    /// Everything is taken away, and nothing is left.
+    fn all_go(&mut self) {
+        for number in 0..self.guests.len() {
+            self.told.frames += self.guests[number].seen.total().received + self.arrived(number);
+            let id = self.guests[number].id;
+            self.toolstack.ask_to_close(id);
+            self.settle();
+            let state = self.toolstack.backend_state(id);
+            if state != Some(XenbusState::Closed) {
+                panic!("{id} is not closed\n{}", self.stand());
+            }
+            self.toolstack.remove_both(id);
+            self.settle();
+        }
+        assert_eq!(self.server.vifs(), 0, "{}", self.stand());
+        self.told.backend_kills = self.server.killed;
+        self.told.backend_ends = self.server.ended;
+        for domain in 1..self.next_domain {
+            let held = self.xen.holds(DomId(domain));
+            assert_eq!(held, (0, 0, 0), "domain {domain}: grants, of them mapped, ports");
+            assert_eq!(self.xen.watches(DomId(domain)), 0, "domain {domain}: watches");
+        }
+        assert_eq!(self.xen.holds(DomId(0)).2, 0, "event channels of the backend");
+        assert_eq!(self.xen.watches(DomId(0)), 1, "watches of the backend");
+        for number in 0..self.guests.len() {
+            let line = self.lines.look(number);
+            assert_eq!((line.handles, line.there), (0, false), "port of guest {number}");
+        }
+        let left = std::fs::read_dir(self.folder.path().join("backend-0"));
+        assert_eq!(left.map_or(0, Iterator::count), 0, "journals");
+    }
+}
+
+/// What is wrong with what came.
+fn judge(checker: &Checker, ordered: bool, complete: bool) -> Option<String> {
+    let total = checker.total();
+    let damaged = checker.corrupt() + checker.foreign();
+    let wrong = total.duplicated + total.stale + damaged > 0
+        || ordered && total.reordered > 0
+        || complete && total.lost > 0;
+    let flows: Vec<_> = (0..FLOWS).map(|flow| checker.flow_report(flow as u16)).collect();
+    wrong.then(|| format!("{total:?}, {damaged} damaged; flows {flows:?}"))
+}

@@ -1,0 +1,79 @@
+//! Whole conversations in one thread: the real backend and the real frontends,
+//! over a hypervisor and a store that are stepped, in an order that a seed
+//! chooses. Processes are killed between any two calls, vifs are taken away and
+//! come back, time passes. Whatever happens, no frame comes twice or damaged;
+//! who was not disturbed loses none; in the end everybody is served, and when
+//! all have gone nothing is left.
+//!
+//! `GRANTWAY_SEED=N cargo test -p grantway-backend --test simulation` repeats a
+//! conversation, and `GRANTWAY_SEEDS=N` says how many there are.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod backend;
+mod conversation;
+mod guest;
+mod port;
+mod xen;
+
+use conversation::{Conversation, Told};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use support::{numbers, toolstack};
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: expected a number")))
+}
+
+#[test]
+fn conversations() {
+    let (first, count) = match setting("GRANTWAY_SEED") {
+        Some(seed) => (seed, 1),
+        None => (1, setting("GRANTWAY_SEEDS").unwrap_or(10_000)),
+    };
+    let next = AtomicU64::new(first);
+    let failed = AtomicBool::new(false);
+    let told = Mutex::new(Told::default());
+    let work = || {
+        while !failed.load(SeqCst) {
+            let seed = next.fetch_add(1, SeqCst);
+            if seed >= first + count {
+                return;
+            }
+            let mut conversation = Conversation::new(seed);
+            let run = std::panic::AssertUnwindSafe(|| conversation.run());
+            match std::panic::catch_unwind(run) {
+                Ok(this) => told.lock().unwrap().add(&this),
+                Err(_) => {
+                    failed.store(true, SeqCst);
+                    eprintln!("{}", conversation.story());
+                    eprintln!("GRANTWAY_SEED={seed}");
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        (0..threads).for_each(|_| drop(scope.spawn(work)));
+    });
+    assert!(!failed.load(SeqCst), "see above");
+    let told = told.into_inner().unwrap();
+    println!("{count} conversations: {told:?}");
+    if count >= 1000 {
+        told.holds_enough();
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_conversation_each_time() {
+    for seed in 1..20 {
+        let [one, other] = [(); 2].map(|()| {
+            let mut conversation = Conversation::new(seed);
+            conversation.run();
+            conversation.story()
+        });
+        assert_eq!(one, other, "seed {seed}");
+    }
+}
