@@ -216,7 +216,7 @@ impl Conversation {
             // What goes to one that is not there yet is lost.
             self.settle();
         }
-        let ticks = 100 + self.numbers.below(300) as u32;
+        let ticks = 60 + self.numbers.below(240) as u32;
         for tick in 0..ticks {
             self.tick(tick);
         }
@@ -327,7 +327,7 @@ impl Conversation {
             Attachment::Attached => {
                 self.guests[number].disturbed = true;
                 self.toolstack.ask_to_close(id);
-                let until = tick + self.numbers.below(200) as u32;
+                let until = tick + self.numbers.below(60) as u32;
                 self.attachments[number] = Attachment::Closing { until };
                 self.told.detaches += 1;
                 self.tell(format_args!("{tick}: guest {number}: {id} to close by {until}"));
@@ -402,10 +402,19 @@ impl Conversation {
                 }
             }
             if !busy {
-                return;
+                return self.nobody_oversleeps();
             }
         }
         panic!("after {PASSES} passes somebody still finds something to do: {}", self.stand());
+    }
+
+    /// Nobody waits for a signal while there is something for him already.
+    fn nobody_oversleeps(&mut self) {
+        for number in 0..self.guests.len() {
+            if self.guests[number].oversleeps(&mut self.numbers) {
+                panic!("guest {number} was not woken for what was there\n{}", self.stand());
+            }
+        }
     }
 
     /// Where everybody stands.
@@ -510,6 +519,10 @@ impl Conversation {
                 }
             }
             self.told.undisturbed += u64::from(peaceful);
+            if !guest.disturbed && guest.connections != 1 {
+                let (connections, stand) = (guest.connections, self.stand());
+                panic!("guest {number} was connected {connections} times\n{stand}");
+            }
             for (way, wrong) in found {
                 if let Some(wrong) = wrong {
                     panic!("frames {way} guest {number}: {wrong}\n{}", self.stand());

@@ -75,6 +75,8 @@ pub struct Guest {
     pub seen: Checker,
     /// Something was done to it that may cost frames.
     pub disturbed: bool,
+    /// Times that its vif came to be connected.
+    pub connections: u64,
 }
 
 impl Guest {
@@ -91,6 +93,7 @@ impl Guest {
             sent: 0,
             seen: checker(),
             disturbed: false,
+            connections: 0,
         }
     }
 
@@ -190,6 +193,7 @@ impl Guest {
             return;
         }
         self.asleep = false;
+        let was_connected = self.is_connected();
         let mut numbers = numbers.fork();
         let mut me = Driver {
             made: &mut self.made,
@@ -210,6 +214,17 @@ impl Guest {
                 self.pending = None;
             }
         }
+        self.connections += u64::from(self.is_connected() && !was_connected);
+    }
+
+    /// Whether it sleeps while there is something for it that nobody signalled.
+    pub fn oversleeps(&mut self, numbers: &mut Numbers) -> bool {
+        if !self.asleep || self.is_ready() {
+            return false;
+        }
+        let before = (self.seen.total(), self.sent);
+        self.step(numbers, true);
+        before != (self.seen.total(), self.sent)
     }
 }
 

@@ -5,7 +5,8 @@
 use grantway_embedded::store::{ConnId, Quotas, Server};
 use grantway_hypervisor::{
     Access, CopyOp, CopySide, CounterSnapshot, DomId, Error, EventChannels, GrantRef, GrantStatus,
-    Granted, Granter, Mapper, Permission, Platform, Port, Released, Revoke, Rights, Store, StoreOps,
+    Granted, Granter, Mapper, Permission, Platform, Port, Released, Revoke, Rights, Store,
+    StoreOps,
 };
 use grantway_ring::{SharedPage, SharedRun};
 use grantway_xenstore::Client;
