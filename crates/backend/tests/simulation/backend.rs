@@ -87,6 +87,12 @@ impl Server {
         }
     }
 
+    pub fn dies_at_signal(&mut self) {
+        if let Some((domain, _)) = &self.process {
+            domain.dies_at_signal();
+        }
+    }
+
     pub fn lives(&mut self) {
         if let Some((domain, _)) = &self.process {
             domain.lives();

@@ -219,6 +219,10 @@ impl Conversation {
         let ticks = 60 + self.numbers.below(240) as u32;
         for tick in 0..ticks {
             self.tick(tick);
+            // What a kill left is seen best where nothing comes after it.
+            if self.server.killed > 0 && !self.server.is_running() && self.numbers.once_in(4) {
+                break;
+            }
         }
         self.mend(ticks);
         self.all_are_served();
@@ -301,6 +305,10 @@ impl Conversation {
                 self.tell(format_args!("{tick}: guest {number} dies after {calls} calls"));
             }
             1 if trouble.backend_kills => {
+                if self.numbers.once_in(4) {
+                    self.server.dies_at_signal();
+                    return self.tell(format_args!("{tick}: backend dies at its next signal"));
+                }
                 let calls = 1 + self.numbers.below(60) as u64;
                 self.server.dies_after(calls);
                 self.tell(format_args!("{tick}: backend dies after {calls} calls"));

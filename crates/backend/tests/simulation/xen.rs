@@ -65,10 +65,13 @@ struct Channel {
     count: u64,
 }
 
+#[derive(Default)]
 struct Process {
-    alive: bool,
+    dead: bool,
     calls: u64,
     dies_at: Option<u64>,
+    /// It dies when it is about to signal.
+    dies_at_signal: bool,
 }
 
 fn eventfd() -> Arc<OwnedFd> {
@@ -217,7 +220,7 @@ impl Xen {
     pub fn spawn(&self, domain: DomId) -> Arc<Domain> {
         let mut inner = self.lock();
         let process = inner.fresh();
-        inner.processes.insert(process, Process { alive: true, calls: 0, dies_at: None });
+        inner.processes.insert(process, Process::default());
         drop(inner);
         Arc::new(Domain { xen: self.clone(), domain, process })
     }
@@ -255,12 +258,12 @@ impl Xen {
     fn call(&self, process: u64) -> Result<MutexGuard<'_, Inner>, Error> {
         let mut inner = self.lock();
         let entry = inner.processes.get_mut(&process).expect("a process");
-        if !entry.alive {
+        if entry.dead {
             return Err(Error::Gone { what: "the process".into() });
         }
         entry.calls += 1;
         if entry.dies_at.is_some_and(|at| at <= entry.calls) {
-            entry.alive = false;
+            entry.dead = true;
             drop(inner);
             std::panic::resume_unwind(Box::new(Killed));
         }
@@ -283,10 +286,17 @@ impl Domain {
         process.dies_at = Some(process.calls + calls);
     }
 
+    /// Lets the process die when it is about to signal.
+    pub fn dies_at_signal(&self) {
+        let mut inner = self.xen.lock();
+        inner.processes.get_mut(&self.process).expect("a process").dies_at_signal = true;
+    }
+
     /// No longer.
     pub fn lives(&self) {
         let mut inner = self.xen.lock();
-        inner.processes.get_mut(&self.process).expect("a process").dies_at = None;
+        let process = inner.processes.get_mut(&self.process).expect("a process");
+        (process.dies_at, process.dies_at_signal) = (None, false);
     }
 
     /// A call to somebody else, which may be its last as well.
@@ -475,6 +485,12 @@ impl EventChannels for Set {
 
     fn notify(&mut self, port: Port) -> Result<(), Error> {
         let mut inner = self.call()?;
+        let process = inner.processes.get_mut(&self.process).expect("a process");
+        if process.dies_at_signal {
+            process.dead = true;
+            drop(inner);
+            std::panic::resume_unwind(Box::new(Killed));
+        }
         let Some(channel) = inner.tables(self.domain).channels.get(&port) else {
             let why = "found a port that is not ours";
             return Err(Error::Event { domain: self.domain, port, why });
