@@ -140,13 +140,13 @@ impl Vif<Here> {
     }
 
     /// The last look before sleeping: see [`Queue::arm`]. True when something
-    /// is there already: do not sleep.
+    /// is there already, in a queue or in the store: do not sleep.
     ///
     /// # Errors
     ///
     /// The platform or the store is gone.
     pub fn arm(&mut self) -> Result<bool, VifError> {
-        let mut there = false;
+        let mut there = self.has_changes();
         let done = self.runner.each(|queue| {
             there |= queue.arm()?;
             Ok(())

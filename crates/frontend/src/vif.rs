@@ -14,6 +14,10 @@ use grantway_netif::xenbus::frontend::{
     FrontendAction, FrontendActions, FrontendEvent, FrontendMachine,
 };
 
+/// Changes in the store that one look takes in. Each costs a question of the
+/// store, during which the backend may have made the next (XSA-349).
+const CHANGES_A_LOOK: usize = 16;
+
 /// Where a vif stands, for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VifStatus {
@@ -42,6 +46,8 @@ pub struct Vif<R: Runner = Here> {
     running: bool,
     /// Whether the backend says that its link is up.
     carrier: bool,
+    /// Whether a look at the store ended before all changes were taken in.
+    changes_left: bool,
     /// Counters of queues that are no more.
     past: QueueStats,
     failure: Option<VifError>,
@@ -86,6 +92,7 @@ impl<R: Runner> Vif<R> {
             runner,
             running: false,
             carrier: true,
+            changes_left: false,
             past: QueueStats::default(),
             failure: None,
         };
@@ -119,21 +126,33 @@ impl<R: Runner> Vif<R> {
         self.carry_out(actions)
     }
 
-    /// Takes in what changed in the store. To be called when the store's
-    /// descriptor is readable.
+    /// Takes in what changed in the store, a bounded number of changes at a
+    /// time. To be called when the store's descriptor is readable, and again
+    /// before any waiting while [`Vif::has_changes`].
     ///
     /// # Errors
     ///
     /// The platform or the store is gone.
     pub fn store_changed(&mut self) -> Result<VifStatus, VifError> {
-        while let Some(change) = self.nodes.next_change()? {
-            match change {
-                Change::Peer(state) => self.feed(FrontendEvent::Peer(state))?,
-                Change::Own(state) => self.feed(FrontendEvent::Own(state))?,
-                Change::Carrier(up) => self.carrier = up,
+        self.changes_left = false;
+        for _ in 0..CHANGES_A_LOOK {
+            match self.nodes.next_change()? {
+                Some(Change::Peer(state)) => self.feed(FrontendEvent::Peer(state))?,
+                Some(Change::Own(state)) => self.feed(FrontendEvent::Own(state))?,
+                Some(Change::Carrier(up)) => self.carrier = up,
+                None => return Ok(self.status()),
             }
         }
+        self.changes_left = true;
         Ok(self.status())
+    }
+
+    /// Whether [`Vif::store_changed`] left changes for its next call, of which
+    /// the store's descriptor may tell nothing: the backend writes faster than
+    /// they are read.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        self.changes_left
     }
 
     /// Where it stands.

@@ -67,7 +67,12 @@ impl World {
     pub fn look(&mut self) -> VifStatus {
         // The host is one thread: with this answer all earlier events are out.
         let _ = self.toolstack.read("/local");
-        self.vif.store_changed().unwrap()
+        loop {
+            let status = self.vif.store_changed().unwrap();
+            if !self.vif.has_changes() {
+                return status;
+            }
+        }
     }
 
     /// Looks until the frontend stands so.

@@ -7,7 +7,8 @@ use grantway_frontend::{SendError, Vif, VifStatus, Wishes};
 use grantway_hypervisor::{Permission, Platform, Rights};
 use grantway_netif::{Checksum, Offload, XenbusState};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_backend_that_disappears_at_each_moment() {
@@ -268,6 +269,57 @@ fn a_store_flood_by_the_backend() {
     world.server.key("carrier", b"1");
     world.look();
     assert!(world.vif.carrier());
+    world.ends(rings);
+}
+
+#[test]
+fn xsa_349_a_store_flood_that_does_not_end() {
+    // Whoever takes in all that has changed before it does anything else, takes
+    // in changes for as long as the backend makes them.
+    const FLOOD: Duration = Duration::from_secs(5);
+    let mut world = World::new();
+    let mut rings = world.connect();
+    let stop = AtomicBool::new(false);
+    let (_, back) = paths();
+    let (mut slowest, mut left) = (Duration::ZERO, 0);
+    let writes = std::thread::scope(|scope| {
+        let floods: Vec<_> = (0..3)
+            .map(|_| {
+                let mut store = world.server.domain.store().unwrap();
+                let (stop, back) = (&stop, &back);
+                scope.spawn(move || {
+                    let (start, mut writes) = (Instant::now(), 0u32);
+                    while !stop.load(SeqCst) && start.elapsed() < FLOOD {
+                        store.write(&format!("{back}/state"), b"4").unwrap();
+                        store.write(&format!("{back}/carrier"), b"1").unwrap();
+                        writes += 2;
+                    }
+                    writes
+                })
+            })
+            .collect();
+        for _ in 0..40 {
+            let start = Instant::now();
+            assert_eq!(world.vif.store_changed().unwrap(), VifStatus::Connected);
+            slowest = slowest.max(start.elapsed());
+            // What is left for another look keeps the caller awake.
+            left += u32::from(world.vif.has_changes() && world.vif.arm().unwrap());
+            world.works(&mut rings);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stop.store(true, SeqCst);
+        floods.into_iter().map(|flood| flood.join().unwrap()).sum::<u32>()
+    });
+    assert!(writes > 100, "{writes} writes are no flood");
+    assert!(slowest < FLOOD / 4, "one look at the store took {slowest:?}");
+    assert!(left > 0, "every look saw the end of the flood");
+    // The last word is heard without another one.
+    world.server.key("carrier", b"0");
+    eventually("the carrier's end", || {
+        world.look();
+        (!world.vif.carrier()).then_some(())
+    });
+    world.works(&mut rings);
     world.ends(rings);
 }
 

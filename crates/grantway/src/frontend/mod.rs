@@ -160,6 +160,7 @@ impl Frontend {
             }
             let timeout = match ending {
                 Some(since) if since.elapsed() > FAREWELL => return self.leave(true),
+                _ if self.vif.has_changes() => Some(Duration::ZERO),
                 Some(_) => Some(Duration::from_millis(50)),
                 None => failed_at.map(|_| REST),
             };
