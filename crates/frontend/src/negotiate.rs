@@ -172,7 +172,7 @@ pub(crate) fn peek(store: &mut dyn Store, path: &str) -> Result<Option<String>, 
 
 /// A backend's words, fit for a log: in one line, without control characters,
 /// and not long.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 40;
     let escaped: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
     let rest = if text.chars().nth(LONGEST).is_some() { "..." } else { "" };

@@ -1,7 +1,7 @@
 //! A vif's place in the store: its two folders, and what is watched of them.
 
 use crate::VifError;
-use crate::negotiate::{number, peek};
+use crate::negotiate::{number, peek, shown};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -32,6 +32,8 @@ pub(crate) struct Nodes {
     pub backend_path: String,
     /// Whose that is.
     pub backend: DomId,
+    /// Whether it is to be trusted, as the toolstack says.
+    pub trusted: bool,
 }
 
 impl Nodes {
@@ -53,10 +55,11 @@ impl Nodes {
             found: backend.to_string(),
             expected: "a domain from 0 to 32751",
         })?);
+        let trusted = trusted(store.as_mut(), &path)?;
         store.watch(&format!("{backend_path}/{}", keys::STATE), BACKEND_TOKEN)?;
         store.watch(&format!("{path}/{}", keys::STATE), OWN_TOKEN)?;
         store.watch(&format!("{backend_path}/{}", keys::CARRIER), CARRIER_TOKEN)?;
-        Ok(Self { store, path, backend_path, backend })
+        Ok(Self { store, path, backend_path, backend, trusted })
     }
 
     /// The next change, read from the node itself.
@@ -117,6 +120,22 @@ impl Nodes {
             }
         }
         Ok(None)
+    }
+}
+
+/// Whether the toolstack has the backend trusted, which it has where it says
+/// nothing. What is neither yes nor no is no answer to guess at.
+fn trusted(store: &mut dyn Store, path: &str) -> Result<bool, VifError> {
+    let path = format!("{path}/{}", keys::TRUSTED);
+    let found = peek(store, &path)?;
+    match found.as_deref().map(str::trim) {
+        None | Some("1") => Ok(true),
+        Some("0") => Ok(false),
+        Some(text) => Err(VifError::Key {
+            found: shown(text),
+            path,
+            expected: "0 or 1, for a backend that is trusted or not",
+        }),
     }
 }
 

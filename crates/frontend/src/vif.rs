@@ -298,6 +298,19 @@ impl<R: Runner> Vif<R> {
         self.features
     }
 
+    /// Whether the toolstack has the backend trusted (its `trusted` node, read
+    /// when the vif is opened or resumed; it has where there is none).
+    ///
+    /// It changes nothing that is done here, since what an untrusted backend
+    /// calls for (XSA-403) is done for every one: frames are copied into pages
+    /// that hold nothing else, and out of such before anybody looks at them. A
+    /// buffer policy that lends an application its buffers is to copy them
+    /// where this is false.
+    #[must_use]
+    pub fn trusts_backend(&self) -> bool {
+        self.nodes.trusted
+    }
+
     /// Whether the backend's link is up; it is where the backend says nothing.
     #[must_use]
     pub fn carrier(&self) -> bool {

@@ -108,6 +108,8 @@ The keys, all optional, with commas between (xl-network-configuration(5)):
   mtu      largest IP packet in bytes, 68 to 65535
   devid    the vif's number; the lowest free one where missing
   backend  domain of the backend; 0 where missing
+And, without a value:
+  trusted, untrusted  whether the guest is to trust its backend; it is where missing
 
 Example:
   grantway attach --host /tmp/gw --domain 1 'mac=00:16:3e:00:00:01,vifname=gwb1'")]

@@ -12,4 +12,5 @@ mod offloads;
 mod pages;
 mod queues;
 mod resume;
+mod trusted;
 mod wakeups;

@@ -29,6 +29,8 @@ use workers::Workers;
 const FAREWELL: Duration = Duration::from_secs(3);
 /// How long a failed connection rests before it is tried again.
 const REST: Duration = Duration::from_millis(200);
+/// How buffers cross: copied, be the backend trusted or not.
+const POLICY: &str = "copy";
 
 /// Carries frames until it is told to end.
 ///
@@ -174,7 +176,11 @@ impl Frontend {
     fn tell_link(&mut self) {
         let linked = self.vif.runner().linked();
         if std::mem::replace(&mut self.linked, linked) != linked {
-            info!("link {}", if linked { "up" } else { "down" });
+            let trusted = if self.vif.trusts_backend() { "trusted" } else { "not trusted" };
+            match linked {
+                true => info!("link up, policy {POLICY}, backend {trusted}"),
+                false => info!("link down"),
+            }
         }
     }
 
@@ -219,7 +225,8 @@ impl Frontend {
         json!({
             "host": self.place.platform.host(),
             "connected": workers.linked(),
-            "policy": "copy",
+            "policy": POLICY,
+            "trusted": self.vif.trusts_backend(),
             "stats": numbers(stats.fields()),
             "drops": numbers(workers.drops(&queues).fields()),
             "port": workers.port_report(&queues).as_ref().map(port_report),

@@ -13,7 +13,8 @@ use grantway_ports::tap::check_name;
 use std::str::FromStr;
 
 /// The keys that are understood.
-const KEYS: &str = "mac, vifname, bridge, script, rate, mtu, devid, backend, type";
+const KEYS: &str = "mac, vifname, bridge, script, rate, mtu, devid, backend, type, \
+     trusted, untrusted";
 
 /// Smallest MTU: what IPv4 asks of every link (RFC 791).
 const MTU_MIN: u16 = 68;
@@ -40,13 +41,15 @@ pub struct VifConfig {
     pub devid: Option<u16>,
     /// The domain of the backend.
     pub backend: Option<DomId>,
+    /// Whether the guest is to trust its backend.
+    pub trusted: Option<bool>,
 }
 
 /// Why a vif string is none.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Something that is no `KEY=VALUE`.
-    #[error("vif {found:?}: expected KEY=VALUE with a KEY of {KEYS}")]
+    /// Something that is no `KEY=VALUE`, and no word that stands alone.
+    #[error("vif {found:?}: expected KEY=VALUE, or a word, of {KEYS}")]
     Pair {
         /// What was found.
         found: String,
@@ -116,7 +119,13 @@ impl FromStr for VifConfig {
                 continue;
             }
             let Some((key, value)) = part.split_once('=') else {
-                return Err(ConfigError::Pair { found: part.to_owned() });
+                let trusted = match part {
+                    "trusted" => true,
+                    "untrusted" => false,
+                    _ => return Err(ConfigError::Pair { found: part.to_owned() }),
+                };
+                once("trusted", &mut vif.trusted, trusted)?;
+                continue;
             };
             match key {
                 "mac" => once("mac", &mut vif.mac, value.parse()?)?,
@@ -192,7 +201,7 @@ mod tests {
     fn every_key() {
         let vif = parse(
             "mac=00:16:3e:00:00:01,vifname=gwb1, bridge=br0,script=vif-bridge,\
-             rate=1MB/s@20ms,mtu=9000,devid=3,backend=0,type=vif",
+             rate=1MB/s@20ms,mtu=9000,devid=3,backend=0,type=vif, untrusted",
         )
         .unwrap();
         assert_eq!(vif.mac.unwrap().to_string(), "00:16:3e:00:00:01");
@@ -202,6 +211,7 @@ mod tests {
         assert_eq!(vif.rate, Some(Rate { bytes: 20_000, interval: 20_000 }));
         assert_eq!((vif.mtu, vif.devid), (Some(9000), Some(3)));
         assert_eq!(vif.backend, Some(DomId(0)));
+        assert_eq!((vif.trusted, parse("trusted").unwrap().trusted), (Some(false), Some(true)));
     }
 
     #[test]
@@ -229,7 +239,12 @@ mod tests {
 
     #[test]
     fn twice_is_refused() {
-        for text in ["devid=1,devid=1", "type=vif,type=vif", "bridge=a,mtu=99,bridge=a"] {
+        for text in [
+            "devid=1,devid=1",
+            "type=vif,type=vif",
+            "bridge=a,mtu=99,bridge=a",
+            "trusted,untrusted",
+        ] {
             assert!(matches!(parse(text), Err(ConfigError::Twice { .. })), "{text}");
         }
     }

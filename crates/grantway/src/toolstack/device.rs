@@ -201,6 +201,7 @@ fn write(
         (keys::STATE, state.into()),
         (keys::HANDLE, devid),
         (keys::MAC, mac),
+        (keys::TRUSTED, u8::from(config.trusted.unwrap_or(true)).to_string()),
     ];
     folder(tx, &front, &guest, &shown)?;
     // The guest may read its MTU, and not change it.

@@ -107,6 +107,7 @@ fn what_libxl_writes() {
         ("state", "1"),
         ("handle", "0"),
         ("mac", "00:16:3e:00:00:01"),
+        ("trusted", "1"),
         ("mtu", "9000"),
     ] {
         assert_eq!(at(FRONT, key), value, "{key}");
@@ -123,6 +124,9 @@ fn what_is_not_said_is_not_written() {
         assert_eq!(text(store.as_mut(), &format!("{BACK}/{key}")), None, "{key}");
     }
     assert_eq!(text(store.as_mut(), &format!("{FRONT}/mtu")).as_deref(), Some("1500"));
+    let untrusting = bench.attach("untrusted").unwrap();
+    let node = format!("{}/trusted", untrusting.vif.frontend_path());
+    assert_eq!(text(store.as_mut(), &node).as_deref(), Some("0"));
 }
 
 #[test]
