@@ -225,8 +225,12 @@ fn dynamic(port: &mut Wire) -> &mut (dyn Port + 'static) {
     port
 }
 
-const GUEST: Guest =
-    Guest { scatter_gather: true, offloads: TapOffloads::ALL, patience: Patience::LINUX };
+const GUEST: Guest = Guest {
+    scatter_gather: true,
+    checksum_ipv6: true,
+    offloads: TapOffloads::ALL,
+    patience: Patience::LINUX,
+};
 
 fn identity() -> QueueRefs {
     QueueRefs { tx_ring: GrantRef(8), rx_ring: GrantRef(9), tx_event: EventPort(1), rx_event: None }

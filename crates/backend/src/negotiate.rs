@@ -55,7 +55,9 @@ pub(crate) struct FrontendKeys {
     pub rx_notify: bool,
     /// Whether it wants multicast frames only to addresses that it lists.
     pub multicast: bool,
-    /// What unfinished frames it takes.
+    /// Blank checksums over IPv6, which are its own to offer.
+    pub checksum_ipv6: bool,
+    /// What unfinished frames it takes, where those over IPv6 do not differ.
     pub offloads: TapOffloads,
 }
 
@@ -88,14 +90,19 @@ impl FrontendKeys {
         let queues = (0..count).map(|number| queue(store, frontend, number, count));
         let queues = queues.collect::<Result<Vec<_>, _>>()?;
         let scatter_gather = flag(store, frontend, keys::FEATURE_SG)?;
+        let checksum = !flag(store, frontend, keys::FEATURE_NO_CSUM_OFFLOAD)?;
+        let checksum_ipv6 = flag(store, frontend, keys::FEATURE_IPV6_CSUM_OFFLOAD)?;
+        // Segments have blank checksums; and an interface leaves none without the
+        // other.
+        let large = scatter_gather && checksum;
         let offloads = TapOffloads {
-            checksum: !flag(store, frontend, keys::FEATURE_NO_CSUM_OFFLOAD)?,
-            tso4: scatter_gather && flag(store, frontend, keys::FEATURE_GSO_TCPV4)?,
-            tso6: scatter_gather && flag(store, frontend, keys::FEATURE_GSO_TCPV6)?,
+            checksum,
+            tso4: large && flag(store, frontend, keys::FEATURE_GSO_TCPV4)?,
+            tso6: large && checksum_ipv6 && flag(store, frontend, keys::FEATURE_GSO_TCPV6)?,
         };
         let multicast = flag(store, frontend, keys::REQUEST_MULTICAST_CONTROL)?;
         let rx_notify = flag(store, frontend, keys::FEATURE_RX_NOTIFY)?;
-        Ok(Self { queues, scatter_gather, rx_notify, multicast, offloads })
+        Ok(Self { queues, scatter_gather, rx_notify, multicast, checksum_ipv6, offloads })
     }
 }
 

@@ -12,6 +12,7 @@ use crate::transmit::Moved;
 use crate::waiting::{Patience, Waiter, Waiting};
 use arrayvec::ArrayVec;
 use grantway_hypervisor::{GrantRef, GrantStatus};
+use grantway_netif::ethernet::{Payload, payload};
 use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot, SLOTS_WRITTEN};
 use grantway_netif::tx::status;
@@ -34,20 +35,30 @@ const LONGEST: usize = 65_535;
 pub(crate) struct Guest {
     /// Frames over several pages (`feature-sg`).
     pub scatter_gather: bool,
-    /// Frames that are not finished.
+    /// Blank checksums over IPv6 (`feature-ipv6-csum-offload`).
+    pub checksum_ipv6: bool,
+    /// Frames that are not finished; of blank checksums, those over IPv4 and all
+    /// that are not over IPv6.
     pub offloads: TapOffloads,
     /// What is borne of it when it posts no pages.
     pub patience: Patience,
 }
 
 impl Guest {
-    /// Whether it takes a frame in this state.
-    fn takes(&self, offload: Offload) -> bool {
-        let TapOffloads { checksum, tso4, tso6 } = self.offloads;
+    /// Whether it takes a frame that begins so, in this state.
+    fn takes(&self, head: &[u8], offload: Offload) -> bool {
         match offload.gso.map(|gso| gso.kind) {
-            Some(GsoKind::Tcpv4) => checksum && tso4,
-            Some(GsoKind::Tcpv6) => checksum && tso6,
-            None => checksum || offload.checksum != Checksum::Partial,
+            Some(GsoKind::Tcpv4) => self.offloads.tso4,
+            Some(GsoKind::Tcpv6) => self.offloads.tso6,
+            None => offload.checksum != Checksum::Partial || self.takes_blank(head),
+        }
+    }
+
+    /// Whether it takes such a frame without its checksum.
+    fn takes_blank(&self, head: &[u8]) -> bool {
+        match payload(head) {
+            Payload::Ipv6(_) => self.checksum_ipv6,
+            _ => self.offloads.checksum,
         }
     }
 }
@@ -153,7 +164,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         shared: &Shared,
     ) -> Result<Accepted, VifError> {
         let bytes = &arena[frame.at..frame.at + frame.len];
-        if !self.guest.takes(frame.offload) {
+        if !self.guest.takes(bytes, frame.offload) {
             return self.accept_unfinished(bytes, frame.offload, shared);
         }
         let Some(layout) = self.layout(bytes, frame.len, frame.offload, shared)? else {
@@ -185,7 +196,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         shared: &Shared,
     ) -> Result<Accepted, VifError> {
         let mut accepted = Accepted::Dropped;
-        let checksum = match self.guest.offloads.checksum {
+        let checksum = match self.guest.takes_blank(bytes) {
             true => SegmentChecksum::Partial,
             false => SegmentChecksum::Whole,
         };
@@ -215,7 +226,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         shared: &Shared,
     ) -> Result<Accepted, VifError> {
         let head = &arena[packet.at..packet.at + packet.head()];
-        if !self.guest.takes(packet.offload()) {
+        if !self.guest.takes(head, packet.offload()) {
             return Ok(Accepted::Short);
         }
         let Some(layout) = self.layout(head, packet.len(), packet.offload(), shared)? else {

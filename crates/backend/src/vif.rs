@@ -310,6 +310,7 @@ impl Vif {
         self.connection = around.workers.next_connection();
         let guest = Guest {
             scatter_gather: keys.scatter_gather,
+            checksum_ipv6: keys.checksum_ipv6,
             offloads: keys.offloads,
             patience: match keys.rx_notify {
                 true => around.patience,
