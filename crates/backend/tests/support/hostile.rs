@@ -134,6 +134,21 @@ impl Hostile {
         self.await_backend(XenbusState::Connected);
     }
 
+    /// A handshake by the rules with these keys beside a stock frontend's, or in
+    /// place of some of them.
+    #[track_caller]
+    pub fn connect_as(&mut self, keys: &[(&str, &str)]) -> Rings {
+        let rings = self.rings();
+        self.start_anew();
+        self.publish(&rings);
+        for (key, value) in keys {
+            self.key(key, value);
+        }
+        self.state(XenbusState::Connected);
+        self.await_backend(XenbusState::Connected);
+        rings
+    }
+
     /// Closing, Closed, Initialising, each once the backend has seen the one
     /// before, until the backend waits.
     #[track_caller]

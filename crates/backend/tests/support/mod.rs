@@ -11,6 +11,7 @@ pub mod numbers;
 pub mod panics;
 pub mod port;
 pub mod rings;
+pub mod tcp;
 pub mod toolstack;
 pub mod world;
 

@@ -41,7 +41,19 @@ impl World {
     }
 
     pub fn with(backend: DomId, mode: WaitMode, hotplug: bool) -> Self {
-        let mut world = Self::bare(backend, mode, hotplug, false);
+        Self::bare(backend, mode, hotplug, false).with_honest()
+    }
+
+    /// Whose backend bears so much of guests that post no pages.
+    pub fn patient(patience: Patience) -> Self {
+        let mut world = Self::bare(DomId(0), WaitMode::Interrupt, false, false);
+        world.setup.patience = patience;
+        world.restart();
+        world.with_honest()
+    }
+
+    fn with_honest(self) -> Self {
+        let mut world = self;
         let domain = world.boot(HONEST.domain);
         world.attach(HONEST, &[]);
         world.honest = Some(Honest::start(domain, world.ports.of(HONEST)));

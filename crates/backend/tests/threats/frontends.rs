@@ -1,6 +1,7 @@
 //! Our own frontend against our own backend: every order in which one comes
 //! back to the other, and flows over several queues.
 
+use crate::restart::lost_at_most;
 use crate::support::PROMPT;
 use crate::support::port::Flow;
 use crate::support::world::{GUEST, World};
@@ -227,4 +228,178 @@ fn one_vif_of_a_guest_that_waits_keeps_no_other() {
     }
     drop(waits);
     world.stands();
+}
+
+/// How far the two ends were when they ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Point {
+    /// This many looks after the frontend began.
+    Looks(usize),
+    Connected,
+    InFlight,
+}
+
+const POINTS: [Point; 6] = [
+    Point::Looks(0),
+    Point::Looks(1),
+    Point::Looks(2),
+    Point::Looks(3),
+    Point::Connected,
+    Point::InFlight,
+];
+
+/// A frontend's process that comes as far as that.
+fn reaches(world: &mut World, point: Point, queues: u16) -> (Arc<Domain>, Vif) {
+    let domain = world.boot(GUEST.domain);
+    let mut vif = Vif::open(platform(&domain), 0, wishes(queues)).unwrap();
+    match point {
+        Point::Looks(looks) => {
+            for _ in 0..looks {
+                vif.store_changed().unwrap();
+                world.settle();
+            }
+        }
+        Point::Connected => until(&mut vif, VifStatus::Connected),
+        Point::InFlight => {
+            until(&mut vif, VifStatus::Connected);
+            for _ in 0..100 {
+                vif.send(&[0x5a; 300], Offload::default()).unwrap();
+                world.behind(GUEST).give(vec![0xa5; 5000], Offload::default());
+            }
+            vif.flush().unwrap();
+        }
+    }
+    (domain, vif)
+}
+
+#[test]
+fn a_frontend_that_is_killed_at_every_step_is_succeeded() {
+    // Whatever it had shown by then, the store goes on showing it.
+    let mut world = World::new();
+    world.attach(GUEST, &[]);
+    world.expects(GUEST);
+    for (round, point) in (0..).zip(POINTS) {
+        let (domain, vif) = reaches(&mut world, point, 1 + round % 4);
+        // Its process: memory, grants, ports and its store connection go.
+        drop((vif, domain));
+        world.behind(GUEST).look().waiting.clear();
+        let domain = world.boot(GUEST.domain);
+        let mut vif = Vif::open(platform(&domain), 0, wishes(4 - round % 4)).unwrap();
+        until(&mut vif, VifStatus::Connected);
+        carries(&world, &mut vif, 500);
+        assert_eq!(vif.take_failure(), None, "{point:?}");
+        drop((vif, domain));
+        world.behind(GUEST).look().flow = None;
+    }
+    world.stands();
+}
+
+#[test]
+fn two_ends_that_are_killed_together_come_back_in_either_order() {
+    let mut world = World::new();
+    world.attach(GUEST, &[]);
+    world.expects(GUEST);
+    let orders = [(true, true), (true, false), (false, true), (false, false)];
+    for point in POINTS {
+        for (dies_first, starts_first) in orders {
+            let what =
+                format!("{point:?}, backend dies first: {dies_first}, starts: {starts_first}");
+            let frontend = reaches(&mut world, point, 2);
+            if dies_first {
+                world.stop();
+                drop(frontend);
+            } else {
+                drop(frontend);
+                world.stop();
+            }
+            world.behind(GUEST).look().waiting.clear();
+            if starts_first {
+                world.start();
+                world.settle();
+            }
+            let domain = world.boot(GUEST.domain);
+            let mut vif = Vif::open(platform(&domain), 0, wishes(3)).unwrap();
+            if !starts_first {
+                assert_ne!(vif.store_changed().unwrap(), VifStatus::Connected, "{what}");
+                world.start();
+            }
+            until(&mut vif, VifStatus::Connected);
+            carries(&world, &mut vif, 500);
+            assert_eq!(vif.take_failure(), None, "{what}");
+            drop(vif);
+            world.behind(GUEST).look().flow = None;
+        }
+    }
+    world.stands_and(lost_at_most(400));
+}
+
+#[test]
+fn a_guest_that_is_restored_while_no_backend_runs_is_served_by_the_next() {
+    // Saved and restored on both ends: the journal speaks of the rings of before,
+    // which are not touched again.
+    for queues in [1, 4] {
+        for anew in [false, true] {
+            for backend_first in [false, true] {
+                let mut world = World::new();
+                let domain = world.boot(GUEST.domain);
+                world.attach(GUEST, &[]);
+                world.expects(GUEST);
+                let mut vif = Vif::open(platform(&domain), 0, wishes(queues)).unwrap();
+                until(&mut vif, VifStatus::Connected);
+                carries(&world, &mut vif, 500);
+                let lent = world.table(GUEST.domain).grants;
+                world.stop();
+                if anew {
+                    world.toolstack.remove_both(GUEST);
+                    world.attach(GUEST, &[]);
+                }
+                if backend_first {
+                    world.start();
+                    world.settle();
+                }
+                vif.resume(platform(&domain)).unwrap();
+                if !backend_first {
+                    assert_ne!(vif.store_changed().unwrap(), VifStatus::Connected);
+                    world.start();
+                }
+                until(&mut vif, VifStatus::Connected);
+                let table = world.table(GUEST.domain);
+                assert_eq!(table.grants, 2 * lent, "new pages, and the old ones as they were");
+                assert_eq!(table.grants_held, 2 * u32::from(queues), "the rings in use, no other");
+                carries(&world, &mut vif, 500);
+                vif.shutdown().unwrap();
+                until(&mut vif, VifStatus::Gone);
+                world.stands_and(lost_at_most(200));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_vif_that_is_taken_away_and_given_back_while_no_backend_runs() {
+    let mut world = World::new();
+    let domain = world.boot(GUEST.domain);
+    world.attach(GUEST, &[]);
+    world.expects(GUEST);
+    for asked in [false, true] {
+        let mut vif = Vif::open(platform(&domain), 0, wishes(2)).unwrap();
+        until(&mut vif, VifStatus::Connected);
+        world.stop();
+        if asked {
+            world.toolstack.ask_to_close(GUEST);
+            vif.store_changed().unwrap();
+        }
+        world.toolstack.remove_both(GUEST);
+        until(&mut vif, VifStatus::Gone);
+        drop(vif);
+        let table = world.table(GUEST.domain);
+        assert_eq!((table.grants, table.ports_unbound), (0, 0), "{table:?}");
+        world.attach(GUEST, &[]);
+        world.start();
+        let mut vif = Vif::open(platform(&domain), 0, wishes(1)).unwrap();
+        until(&mut vif, VifStatus::Connected);
+        carries(&world, &mut vif, 500);
+        drop(vif);
+    }
+    world.stands_and(lost_at_most(100));
 }

@@ -19,7 +19,7 @@ const NONE: TxFlags = TxFlags::empty();
 
 /// What a honest vif may suffer from so many kills: a frame that waited in the
 /// backend each time, and nothing else.
-fn lost_at_most(kills: u64) -> impl FnOnce(&Honest) {
+pub fn lost_at_most(kills: u64) -> impl FnOnce(&Honest) {
     move |honest| {
         for (way, tally) in ["from the guest", "to the guest"].iter().zip(honest.count()) {
             assert_eq!((tally.again, tally.damaged), (0, 0), "{way}: {tally:?}");
