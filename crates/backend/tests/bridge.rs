@@ -5,16 +5,19 @@ mod support;
 
 use grantway_backend::VifId;
 use grantway_hypervisor::{Access, DomId, GrantRef, Granted};
+use grantway_netif::extra::Extra;
 use grantway_netif::rx::{RxFlags, RxResponse};
-use grantway_netif::tx::{TxFlags, TxResponse, status};
-use grantway_netif::{Offload, XenbusState};
+use grantway_netif::tx::{TxFlags, TxRequest, TxResponse, status};
+use grantway_netif::{Checksum, Gso, Offload, XenbusState};
 use grantway_ring::{Index, RingMemory};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use support::hostile::Hostile;
 use support::numbers::Numbers;
 use support::port::UPLINK;
 use support::rings::{Rings, SLOTS, page, slot};
+use support::tcp::{SEQUENCE, Tcp};
 use support::world::World;
 use support::{eventually, stays};
 
@@ -35,8 +38,12 @@ struct Guest {
 
 impl Guest {
     fn boot(world: &mut World, number: u16) -> Self {
+        Self::boot_as(world, number, &[])
+    }
+
+    fn boot_as(world: &mut World, number: u16, keys: &[(&str, &str)]) -> Self {
         let mut hostile = world.guest_of(VifId { domain: DomId(20 + number), devid: 0 });
-        let rings = hostile.connect();
+        let rings = hostile.connect_as(keys);
         let out = hostile.pages(24, Access::ReadOnly);
         let into = hostile.pages(SLOTS as usize, Access::ReadWrite);
         let address = [2, 0, 0, 0, 0, number as u8];
@@ -73,6 +80,16 @@ impl Guest {
             slot(gref, offset, size, id, more)
         };
         parts.into_iter().enumerate().map(slot_of).collect()
+    }
+
+    /// The slots of a frame that is left to be finished.
+    fn unfinished(&self, frame: &[u8], cuts: &mut dyn FnMut() -> usize, gso: Gso) -> Vec<[u32; 3]> {
+        let mut slots = self.slots(frame, cuts, 7);
+        let mut first = TxRequest::from_words(slots[0]);
+        first.flags |= TxFlags::EXTRA_INFO | TxFlags::CSUM_BLANK;
+        slots[0] = first.to_words();
+        slots.insert(1, Extra::Gso(gso, 0).to_tx_words(false));
+        slots
     }
 
     /// Sends a frame in whole pages; all of it is answered okay.
@@ -115,11 +132,43 @@ impl Guest {
         frame.extend(bytes);
     }
 
+    /// Takes in what came, each of which must be for it, and finished where it
+    /// must be. How many.
+    #[track_caller]
+    fn takes_what_is_its_own(&mut self, finished: bool) -> u32 {
+        let mut count = 0;
+        while self.rings.rx.load(Index::RspProd) != self.rings.rx_cons || !self.answers.is_empty() {
+            let bytes = self.gets();
+            count += 1;
+            assert_eq!(bytes[..6], self.address, "another one's frame");
+            let tcp = match &bytes[12..14] {
+                [8, 0] => Tcp { v6: false },
+                [0x86, 0xdd] => Tcp { v6: true },
+                other => panic!("type {other:x?}"),
+            };
+            if finished {
+                tcp.check(&bytes, Checksum::Complete);
+            }
+        }
+        count
+    }
+
     #[track_caller]
     fn gets_nothing(&mut self) {
         let (index, cons) = (Index::RspProd, self.rings.rx_cons);
         stays("nothing for it", Duration::from_millis(20), || self.rings.rx.load(index) == cons);
     }
+}
+
+/// Three that know each other, of whom the others take nothing that is unfinished.
+fn plain_three(world: &mut World) -> [Guest; 3] {
+    let keys = [("feature-no-csum-offload", "1"), ("feature-sg", "0")];
+    let mut guests = [1, 2, 3].map(|number| match number {
+        1 => Guest::boot(world, number),
+        _ => Guest::boot_as(world, number, &keys),
+    });
+    know_each_other(&mut guests);
+    guests
 }
 
 fn frame(to: Address, from: Address, len: usize) -> Vec<u8> {
@@ -133,6 +182,11 @@ fn frame(to: Address, from: Address, len: usize) -> Vec<u8> {
 /// Three guests that know each other.
 fn three(world: &mut World) -> [Guest; 3] {
     let mut guests = [1, 2, 3].map(|number| Guest::boot(world, number));
+    know_each_other(&mut guests);
+    guests
+}
+
+fn know_each_other(guests: &mut [Guest; 3]) {
     for sender in 0..3 {
         let bytes = frame(NOBODY, guests[sender].address, 60);
         for (n, guest) in guests.iter_mut().enumerate() {
@@ -147,7 +201,6 @@ fn three(world: &mut World) -> [Guest; 3] {
             }
         }
     }
-    guests
 }
 
 #[test]
@@ -300,5 +353,121 @@ fn pages_that_cannot_be_read_or_written_give_errors_to_both_and_stale_bytes_to_n
     a.sends(&bytes);
     assert_eq!(b.gets(), bytes);
     drop((a, b, c));
+    world.bridge_stands();
+}
+
+#[test]
+fn a_super_frame_reaches_a_guest_without_gso_in_segments() {
+    // Also with headers across descriptors (DPDK's CVE-2022-2132).
+    let mut world = World::bridged();
+    let [mut a, mut b, mut c] = plain_three(&mut world);
+    c.posts(4);
+    let payload: Vec<u8> = (0..30_000u32).map(|n| (n * 5 >> 3) as u8).collect();
+    for tcp in Tcp::BOTH {
+        for step in [4096, 1000, tcp.headers() - 3] {
+            // The most slots there may be.
+            let len = if step < 100 { 4000 } else { 30_000.min(step * 17) };
+            let payload = &payload[..len];
+            let bytes = tcp.frame(b.address, a.address, payload);
+            let gso = tcp.offload(1448).gso.unwrap();
+            let mut first = true;
+            let mut cuts = || if std::mem::take(&mut first) || step > 100 { step } else { 4096 };
+            let slots = a.unfinished(&bytes, &mut cuts, gso);
+            b.posts(len.div_ceil(1448));
+            let answers = a.hostile.transmit(&mut a.rings, &slots);
+            assert!(answers.iter().all(|answer| answer.status >= 0), "{answers:?}");
+            let mut got = Vec::new();
+            while got.len() < len {
+                let segment = b.gets();
+                let (sequence, part) = tcp.check(&segment, Checksum::Complete);
+                assert_eq!(sequence, SEQUENCE.wrapping_add(got.len() as u32), "{tcp:?} {step}");
+                assert!(part.len() <= 1448, "{} bytes", part.len());
+                got.extend_from_slice(part);
+            }
+            assert!(got == payload, "{tcp:?} by {step}");
+        }
+    }
+    c.gets_nothing();
+    drop((a, b, c));
+    world.bridge_stands();
+}
+
+#[test]
+fn xsa_155_a_payload_that_changes_while_it_is_read() {
+    // Whom a frame is for, what it is and what it sums up to is judged on the
+    // bytes that go on, whatever becomes of the sender's page meanwhile.
+    const ROUNDS: u16 = 300;
+    for plain in [false, true] {
+        let mut world = World::bridged();
+        let [mut a, b, c] = if plain { plain_three(&mut world) } else { three(&mut world) };
+        let mut receivers = [b, c];
+        let frames: Vec<_> = receivers
+            .iter()
+            .flat_map(|to| {
+                Tcp::BOTH.map(|tcp| {
+                    let payload = vec![0x55; 2000 - tcp.headers()];
+                    tcp.frame(to.address, a.address, &payload)
+                })
+            })
+            .collect();
+        let (memory, gref) = page(&a.out, 0);
+        memory.write(0, &frames[0]).unwrap();
+        let stop = AtomicBool::new(false);
+        let mut judged = [0u32; 2];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut numbers = Numbers::new(155);
+                while !stop.load(SeqCst) {
+                    // In pieces, so that any mixture may be read.
+                    let new = &frames[numbers.below(4)];
+                    memory.write(0, &new[..6]).unwrap();
+                    memory.write(12, &new[12..1000]).unwrap();
+                    memory.write(1000, &numbers.word().to_be_bytes()).unwrap();
+                }
+            });
+            for round in 0..ROUNDS {
+                for guest in &mut receivers {
+                    let posted = guest.rings.rx_prod.wrapping_sub(guest.rings.rx_cons);
+                    guest.posts(64usize.saturating_sub(posted as usize));
+                }
+                let flags = TxFlags::CSUM_BLANK;
+                let mut slots = vec![slot(gref, 0, 2000, round, flags)];
+                if plain {
+                    let gso = Tcp::BOTH[usize::from(round % 2)].offload(700).gso.unwrap();
+                    slots.push(slot(gref, 0, 2000, round, flags | TxFlags::EXTRA_INFO));
+                    slots.push(Extra::Gso(gso, 0).to_tx_words(false));
+                }
+                let answers = a.hostile.transmit(&mut a.rings, &slots);
+                assert!(answers.iter().all(|answer| answer.status >= 0), "{answers:?}");
+                for (guest, judged) in receivers.iter_mut().zip(&mut judged) {
+                    *judged += guest.takes_what_is_its_own(plain);
+                }
+            }
+            stop.store(true, SeqCst);
+        });
+        assert!(judged.iter().all(|&n| n > 10), "frames to the one and the other: {judged:?}");
+        let [b, c] = receivers;
+        drop((a, b, c));
+        world.bridge_stands();
+    }
+}
+
+#[test]
+fn xsa_405_a_frame_that_waits_outlives_its_sender() {
+    let mut world = World::bridged();
+    let [mut a, mut b, mut c] = three(&mut world);
+    let bytes = frame(b.address, a.address, 9000);
+    a.sends(&bytes);
+    // The sender's pages are something else, and then gone, before there is room.
+    for index in 0..3 {
+        page(&a.out, index).0.write(0, &[0xee; 4096]).unwrap();
+    }
+    let gone = a.hostile.vif;
+    drop(a);
+    world.detaches(gone);
+    b.posts(3);
+    assert_eq!(b.gets(), bytes);
+    c.gets_nothing();
+    drop((b, c));
     world.bridge_stands();
 }
