@@ -102,22 +102,6 @@ fn xsa_392_a_vif_is_closed_while_a_frame_waits_for_pages() {
 }
 
 #[test]
-fn openbsd_xnf_a_long_stall_does_not_cost_the_carrier() {
-    let mut world = World::new();
-    let mut guest = world.guest();
-    let mut rings = guest.connect();
-    let behind = world.behind(guest.vif);
-    behind.give(frame(60), Offload::default());
-    stays("carrier and link stay", Duration::from_millis(300), || {
-        let carrier = guest.backend_key("carrier");
-        carrier.as_deref() == Some("1") && behind.look().link == Some(true)
-    });
-    // Sending goes on meanwhile.
-    guest.is_served(&mut rings);
-    world.stands();
-}
-
-#[test]
 fn frames_that_the_guest_did_not_ask_for() {
     let mut world = World::new();
     let mut guest = world.guest();

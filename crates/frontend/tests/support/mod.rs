@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod server;
+pub mod silent;
 pub mod world;
 
 use std::time::{Duration, Instant};

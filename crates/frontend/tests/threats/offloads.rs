@@ -6,7 +6,9 @@ use crate::support::server::Rings;
 use crate::support::world::World;
 use grantway_frontend::SendError;
 use grantway_netif::rx::RxFlags;
-use grantway_netif::{Checksum, Offload};
+use grantway_netif::tx::{TxFlags, TxRequest};
+use grantway_netif::{Checksum, Gso, GsoKind, Offload};
+use grantway_ring::RingMemory;
 
 const BLANK: Offload = Offload { checksum: Checksum::Partial, gso: None };
 
@@ -53,6 +55,51 @@ fn blank_checksums_go_by_what_is_offered_for_their_family() {
         world.works(&mut rings);
         world.ends(rings);
     }
+}
+
+#[test]
+fn mirage_net_xen_122_checksum_states_are_not_mixed_up() {
+    // The bits of one direction are those of the other, swapped; and what a
+    // frame's bits say holds for that frame only.
+    use Checksum::{Complete, Partial, Unknown};
+    let mut world = World::new();
+    let mut rings = world.connect();
+    let (tx_valid, tx_blank) = (TxFlags::DATA_VALIDATED, TxFlags::CSUM_BLANK);
+    let (rx_valid, rx_blank) = (RxFlags::DATA_VALIDATED, RxFlags::CSUM_BLANK);
+    let segments = Some(Gso { kind: GsoKind::Tcpv4, size: 500 });
+    let sent = [
+        (Offload { checksum: Unknown, gso: None }, TxFlags::empty()),
+        (Offload { checksum: Complete, gso: None }, tx_valid),
+        (Offload { checksum: Partial, gso: None }, tx_valid | tx_blank),
+        (Offload { checksum: Partial, gso: segments }, tx_valid | tx_blank | TxFlags::EXTRA_INFO),
+    ];
+    let received = [
+        (RxFlags::empty(), Unknown),
+        (rx_valid, Complete),
+        (rx_blank, Partial),
+        (rx_valid | rx_blank, Partial),
+    ];
+    let mut buffer = [0; 200];
+    for round in 0..16 {
+        let (offload, flags) = sent[round % 4];
+        world.vif.send(&of_type(0x0800, 0), offload).unwrap();
+        world.vif.flush().unwrap();
+        let first = rings.tx.read_slot(rings.tx_cons);
+        assert_eq!(TxRequest::from_words(first).flags, flags, "{offload:?}");
+        rings.serve_tx();
+        world.vif.reap().unwrap();
+        // In an order of its own.
+        let (flags, checksum) = received[(round + round / 4) % 4];
+        let index = rings.rx_cons;
+        let request = rings.take();
+        world.server.fill(request.gref, 0, &frame(60, round as u8));
+        rings.rx_put(index, request.id, 0, flags, 60);
+        rings.rx_publish(rings.rx_cons);
+        let found = world.vif.recv(&mut buffer).unwrap().unwrap().offload;
+        assert_eq!(found, Offload { checksum, gso: None }, "{flags:?}");
+        world.vif.arm().unwrap();
+    }
+    world.ends(rings);
 }
 
 /// Delivers a frame of parts, each at its offset of a page of its own.

@@ -1,15 +1,17 @@
 //! What a backend can see of the guest's memory, and for how long.
 
 use crate::support::server::{Rings, Server};
+use crate::support::silent::Silent;
 use crate::support::world::World;
 use crate::support::{eventually, frame};
 use grantway_embedded::HostConfig;
-use grantway_frontend::{VifStatus, Wishes};
+use grantway_frontend::{Vif, VifStatus, Wishes};
 use grantway_hypervisor::{GrantRef, Platform};
 use grantway_netif::tx::TxRequest;
 use grantway_netif::{Offload, XenbusState};
 use grantway_ring::{SharedPage, SharedRun};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// References that the guest of a test may have in use.
 const MOST: u32 = 2048;
@@ -213,6 +215,43 @@ fn xsa_396_a_backend_that_keeps_everything_is_told_apart_from_a_bug() {
     world.works(&mut rings);
     assert_eq!(world.guest.counters().deferred, 0);
     world.ends(rings);
+}
+
+#[test]
+fn xsa_396_pages_of_which_nobody_knows_are_never_used_again() {
+    // As on Xen, where gntalloc says of no page that the backend let it go.
+    let mut world = World::new();
+    let silent = Arc::new(Silent::over(&world.guest));
+    let platform: Arc<dyn Platform> = Arc::<Silent>::clone(&silent);
+    world.vif = Vif::open(platform, 0, Wishes::default()).unwrap();
+    let mut ever = BTreeSet::new();
+    for round in 1..=4u8 {
+        let mut rings = world.connect();
+        let mut used: BTreeSet<u32> = rings.grefs.iter().map(|gref| gref.0).collect();
+        let kept: Vec<_> = silent.pages().iter().map(|(_, page)| bytes(page)).collect();
+        assert_eq!(kept.len(), (usize::from(round) - 1) * 514, "given back, and kept");
+        for n in 0..256 {
+            world.vif.send(&frame(4096, round ^ n as u8), Offload::default()).unwrap();
+        }
+        world.vif.flush().unwrap();
+        let slots = rings.requests().into_iter().map(TxRequest::from_words);
+        used.extend(slots.map(|request| request.gref));
+        while rings.posted() > 0 {
+            used.insert(rings.take().gref);
+        }
+        assert_eq!(used.len(), 514);
+        assert!(ever.is_disjoint(&used), "round {round}: a reference is used again");
+        ever.extend(used);
+        let now: Vec<_> = silent.pages().iter().map(|(_, page)| bytes(page)).collect();
+        assert!(kept == now, "round {round}: a page that was given back is used again");
+        world.server.detach(rings);
+    }
+    world.server.state(XenbusState::Closing);
+    world.look();
+    world.server.state(XenbusState::Closed);
+    world.look();
+    let given_back: BTreeSet<u32> = silent.pages().iter().map(|(gref, _)| gref.0).collect();
+    assert_eq!(given_back, ever, "each of them once");
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! A platform that knows of no page whether the backend still reaches it, as
+//! Xen's gntalloc.
+
+use grantway_embedded::Domain;
+use grantway_hypervisor::{
+    Access, CopyOp, CounterSnapshot, DomId, Error, EventChannels, GrantRef, Granted, Granter,
+    Mapper, Platform, Released, Revoke, Store,
+};
+use grantway_ring::{SharedPage, SharedRun};
+use std::sync::{Arc, Mutex};
+
+pub struct Silent {
+    domain: Arc<Domain>,
+    /// What was given back. It stays in force.
+    kept: Mutex<Vec<Granted>>,
+}
+
+impl Silent {
+    pub fn over(domain: &Arc<Domain>) -> Self {
+        Self { domain: Arc::clone(domain), kept: Mutex::default() }
+    }
+
+    /// The pages that were given back.
+    pub fn pages(&self) -> Vec<(GrantRef, SharedPage)> {
+        let kept = self.kept.lock().unwrap();
+        let pages = |granted: &Granted| {
+            let page = |at| granted.page(at).map(|(page, gref)| (gref, page));
+            (0..granted.grefs.len()).filter_map(page).collect::<Vec<_>>()
+        };
+        kept.iter().flat_map(pages).collect()
+    }
+}
+
+impl Granter for Silent {
+    fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
+        self.domain.grant(peer, pages, access)
+    }
+
+    fn revoke(&self, _: GrantRef) -> Revoke {
+        Revoke::Unknown
+    }
+
+    fn release(&self, granted: Granted) -> Released {
+        let deferred = granted.grefs.len();
+        self.kept.lock().unwrap().push(granted);
+        Released { revoked: 0, deferred }
+    }
+}
+
+impl Mapper for Silent {
+    fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
+        self.domain.map(peer, grefs, access)
+    }
+
+    fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {
+        self.domain.copy(arena, ops)
+    }
+}
+
+impl Platform for Silent {
+    fn domain(&self) -> DomId {
+        self.domain.domain()
+    }
+
+    fn host(&self) -> &'static str {
+        self.domain.host()
+    }
+
+    fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
+        self.domain.events()
+    }
+
+    fn store(&self) -> Result<Box<dyn Store>, Error> {
+        self.domain.store()
+    }
+
+    fn counters(&self) -> CounterSnapshot {
+        self.domain.counters()
+    }
+}
