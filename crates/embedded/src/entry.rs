@@ -170,6 +170,8 @@ impl GrantTable {
 mod tests {
     use super::*;
     use crate::sys::shared_memory;
+    use std::sync::atomic::AtomicU32;
+    use std::time::{Duration, Instant};
 
     fn table(entries: u32) -> GrantTable {
         let bytes = entries as usize * ENTRY_BYTES;
@@ -211,6 +213,56 @@ mod tests {
         assert!(table.revoke(8));
         assert!(table.revoke(8), "twice is the same as once");
         assert_eq!(table.census(), Census::default());
+    }
+
+    /// XSA-396: whoever looks first and takes back then does so under a peer that
+    /// came in between.
+    #[test]
+    fn a_revoke_and_a_pin_never_both_succeed() {
+        const ENTRIES: u32 = 4096;
+        let end = Instant::now() + Duration::from_secs(1);
+        let table = table(ENTRIES);
+        let progress = [AtomicU32::new(0), AtomicU32::new(0)];
+        // Both come to each entry at nearly the same time.
+        let meet = |own: usize, at: u32| {
+            progress[own].store(at, Ordering::SeqCst);
+            while progress[1 - own].load(Ordering::SeqCst) < at {
+                std::thread::yield_now();
+            }
+            for _ in 0..(at >> (4 * own)) % 16 {
+                std::hint::spin_loop();
+            }
+        };
+        let (mut revoked, mut pinned) = (0, 0);
+        for round in 0..200 {
+            if Instant::now() > end {
+                break;
+            }
+            for gref in 8..ENTRIES {
+                table.publish(gref, DomId(3), gref, Access::ReadWrite);
+            }
+            let first = round * ENTRIES;
+            let [mut taken_back, mut held] = [Vec::new(), Vec::new()];
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for gref in 8..ENTRIES {
+                        meet(0, first + gref);
+                        held.push(table.pin(gref, DomId(3), true).is_ok());
+                    }
+                });
+                for gref in 8..ENTRIES {
+                    meet(1, first + gref);
+                    taken_back.push(table.revoke(gref));
+                }
+            });
+            for (gref, (revoke, pin)) in (8..).zip(taken_back.into_iter().zip(held)) {
+                assert_ne!(revoke, pin, "entry {gref}: revoked {revoke}, pinned {pin}");
+                revoked += u32::from(revoke);
+                pinned += u32::from(pin);
+                table.unpin(gref, false);
+            }
+        }
+        assert!(revoked > 0 && pinned > 0, "{revoked} revoked first, {pinned} pinned first");
     }
 
     #[test]

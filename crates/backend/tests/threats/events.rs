@@ -1,7 +1,7 @@
 //! Signals: too many, too few, and at the wrong moment.
 
 use crate::support::hostile::frame;
-use crate::support::rings::slot;
+use crate::support::rings::{SLOTS, slot};
 use crate::support::world::{HONEST, World};
 use grantway_backend::WaitMode;
 use grantway_hypervisor::{Access, DomId, EventChannels, Port};
@@ -42,6 +42,37 @@ fn xsa_332_391_an_event_storm_is_bounded_work_and_not_punished() {
         guest.is_served(&mut rings);
         world.stands();
     }
+}
+
+#[test]
+fn xsa_391_a_guest_that_sends_without_end_starves_nobody() {
+    // Its ring is full again before the backend has looked at all of it.
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    let (_memory, gref) = guest.page(&frame(60));
+    let stop = AtomicBool::new(false);
+    let before = world.behind(guest.vif).look().sent;
+    std::thread::scope(|scope| {
+        let (stop, guest, rings) = (&stop, &mut guest, &mut rings);
+        scope.spawn(move || {
+            let words = slot(gref, 0, 60, 4, TxFlags::empty());
+            while !stop.load(SeqCst) {
+                let room = SLOTS - rings.tx_prod.wrapping_sub(rings.tx_cons);
+                for _ in 0..room {
+                    rings.put_tx(&[words]);
+                }
+                guest.kick(rings.tx_event);
+                rings.tx_answers();
+            }
+        });
+        world.honest().carries(200);
+        stop.store(true, SeqCst);
+    });
+    let sent = world.behind(guest.vif).look().sent - before;
+    assert!(sent > 2 * u64::from(SLOTS), "{sent} frames are no flood");
+    assert_eq!(guest.backend_state(), Some(XenbusState::Connected), "it was punished");
+    world.stands();
 }
 
 #[test]

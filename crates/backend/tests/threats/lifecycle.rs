@@ -221,6 +221,44 @@ fn xsa_465_a_vif_that_failed_is_removed_before_the_failure_was_told() {
 }
 
 #[test]
+fn xsa_465_a_vif_fails_while_it_is_being_removed() {
+    // The worker gives the vif up, port and all, when its failure can no longer be
+    // heard before its removal is seen: while the control thread acts on another.
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let rings = guest.connect();
+    let behind = world.behind(GUEST);
+    // One that comes before it in order.
+    let other = VifId { domain: DomId(8), devid: 0 };
+    assert!(other < GUEST);
+    world.boot(other.domain);
+    let (ring, event) = (rings.tx.clone(), rings.tx_event);
+    let mut events = std::mem::replace(&mut guest.events, guest.domain.events().unwrap());
+    world.behind(other).hook(move |call| {
+        if call == Call::Open {
+            ring.store(Index::ReqProd, 1000);
+            events.notify(event).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let tools = Arc::clone(&world.tools);
+    world.control().with(move |_| {
+        let mut tools = Toolstack::new(&tools, DomId(0));
+        tools.attach(other, &[]);
+        tools.remove_both(GUEST);
+    });
+    eventually("the vif is forgotten", || world.control().report_of(GUEST).is_none().then_some(()));
+    eventually("its port is given up for good", || {
+        let inner = behind.look();
+        ((inner.handles, inner.removed) == (0, true)).then_some(())
+    });
+    world.behind(other).unhook();
+    world.detaches(other);
+    world.holds_nothing_of(GUEST.domain);
+    world.stands();
+}
+
+#[test]
 fn xsa_465_a_vif_that_is_removed_and_attached_anew_between_two_looks() {
     let mut world = World::new();
     let mut guest = world.guest();

@@ -59,6 +59,9 @@ fn xsa_403_pages_hold_nothing_but_frames_for_this_backend() {
                 let start = usize::from(request.offset);
                 page[start..start + size].copy_from_slice(&sent[at..at + size]);
                 at += size;
+                // At once: the next frame may hide what this one left behind.
+                let (_, seen) = &pages[&request.gref];
+                assert!(bytes(seen) == *page, "{len} bytes: gref {} has more", request.gref);
                 rings.tx_put(first.wrapping_add(n as u32), request.id, 0);
             }
             assert_eq!(at, len);
