@@ -19,7 +19,7 @@ use support::port::UPLINK;
 use support::rings::{Rings, SLOTS, page, slot};
 use support::tcp::{SEQUENCE, Tcp};
 use support::world::World;
-use support::{eventually, stays};
+use support::{Ends, eventually, stays};
 
 type Address = [u8; 6];
 const BROADCAST: Address = [0xff; 6];
@@ -415,6 +415,7 @@ fn xsa_155_a_payload_that_changes_while_it_is_read() {
         let stop = AtomicBool::new(false);
         let mut judged = [0u32; 2];
         std::thread::scope(|scope| {
+            let _ends = Ends(&stop);
             scope.spawn(|| {
                 let mut numbers = Numbers::new(155);
                 while !stop.load(SeqCst) {
@@ -443,7 +444,6 @@ fn xsa_155_a_payload_that_changes_while_it_is_read() {
                     *judged += guest.takes_what_is_its_own(plain);
                 }
             }
-            stop.store(true, SeqCst);
         });
         assert!(judged.iter().all(|&n| n > 10), "frames to the one and the other: {judged:?}");
         let [b, c] = receivers;

@@ -15,6 +15,7 @@ pub mod tcp;
 pub mod toolstack;
 pub mod world;
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// How long anything that must happen may take on a busy machine.
@@ -40,5 +41,15 @@ pub fn stays(what: &str, time: Duration, mut holds: impl FnMut() -> bool) {
     while start.elapsed() < time {
         assert!(holds(), "{what}");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Tells the threads of a scope to end, also where what they are beside fails: a
+/// scope waits for them.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
     }
 }

@@ -1,10 +1,10 @@
 //! Signals: too many, too few, and at the wrong moment.
 
-use crate::support::PROMPT;
 use crate::support::hostile::frame;
 use crate::support::port::Call;
 use crate::support::rings::{SLOTS, slot};
 use crate::support::world::{HONEST, World};
+use crate::support::{Ends, PROMPT};
 use grantway_backend::WaitMode;
 use grantway_hypervisor::{Access, DomId, EventChannels, Port};
 use grantway_netif::tx::{TxFlags, status};
@@ -33,10 +33,11 @@ fn xsa_332_391_an_event_storm_is_bounded_work_and_not_punished() {
         let ports = [rings.tx_event, rings.rx_event];
         let stop = AtomicBool::new(false);
         let sent = std::thread::scope(|scope| {
+            let ends = Ends(&stop);
             let events = guest.events.as_mut();
             let storm = scope.spawn(|| storm(events, ports, &stop));
             world.honest().carries(200);
-            stop.store(true, SeqCst);
+            drop(ends);
             storm.join().unwrap()
         });
         assert!(sent > 1000, "{sent} signals are no storm");
@@ -92,10 +93,11 @@ fn xsa_391_signals_to_a_vif_that_is_no_more() {
     guest.await_disabled();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = Ends(&stop);
         let events = guest.events.as_mut();
         let storm = scope.spawn(|| storm(events, [rings.tx_event, rings.rx_event], &stop));
         world.honest().carries(50);
-        stop.store(true, SeqCst);
+        drop(ends);
         storm.join().unwrap();
     });
     let mut rings = guest.connect();

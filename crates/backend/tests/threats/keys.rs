@@ -4,7 +4,7 @@ use crate::support::hostile::{Hostile, frame};
 use crate::support::numbers::Numbers;
 use crate::support::rings::{Rings, slot};
 use crate::support::world::{GUEST, HONEST, World};
-use crate::support::{PROMPT, eventually};
+use crate::support::{Ends, PROMPT, eventually};
 use grantway_backend::{MAX_QUEUES, VifId};
 use grantway_hypervisor::{DomId, Platform};
 use grantway_netif::tx::TxFlags;
@@ -239,6 +239,7 @@ fn xsa_349_a_store_flood() {
     let mut rings = guest.connect();
     let stop = AtomicBool::new(false);
     let (writes, slowest) = std::thread::scope(|scope| {
+        let ends = Ends(&stop);
         let (stop, domain, front) = (&stop, &guest.domain, guest.front());
         let floods: Vec<_> = (0..3)
             .map(|number| {
@@ -275,7 +276,7 @@ fn xsa_349_a_store_flood() {
         let mut its_rings = second.connect();
         second.is_served(&mut its_rings);
         world.detaches(other);
-        stop.store(true, SeqCst);
+        drop(ends);
         (floods.into_iter().map(|flood| flood.join().unwrap()).sum::<u32>(), slowest)
     });
     assert!(writes > 100, "{writes} writes are no flood");

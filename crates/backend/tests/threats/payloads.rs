@@ -1,5 +1,6 @@
 //! Frames whose bytes change while they are read.
 
+use crate::support::Ends;
 use crate::support::hostile::frame;
 use crate::support::numbers::Numbers;
 use crate::support::rings::slot;
@@ -28,6 +29,7 @@ fn xsa_155_a_payload_that_changes_while_it_is_read_beside_a_second_vif() {
     let stop = AtomicBool::new(false);
     let before = world.behind(second.vif).look().sent;
     std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
         scope.spawn(|| {
             // Its family, its lengths, its addresses, all of it, all the while.
             let mut numbers = Numbers::new(155);
@@ -55,7 +57,6 @@ fn xsa_155_a_payload_that_changes_while_it_is_read_beside_a_second_vif() {
             let sent = slot(its_gref, 0, 4096, round, TxFlags::empty());
             assert_eq!(second.transmit(&mut its_rings, &[sent])[0].status, status::OKAY);
         }
-        stop.store(true, SeqCst);
     });
     let taken = std::mem::take(&mut world.behind(GUEST).look().taken);
     assert_eq!(taken.len(), 3 * 400);

@@ -1,5 +1,6 @@
 //! Indices and slots of the shared rings.
 
+use crate::support::Ends;
 use crate::support::hostile::{Hostile, frame};
 use crate::support::numbers::Numbers;
 use crate::support::rings::{SLOTS, page, slot};
@@ -210,6 +211,7 @@ fn xsa_155_slots_rewritten_while_they_are_read() {
         let ring = rings.tx.clone();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _ends = Ends(&stop);
             scope.spawn(|| {
                 let mut numbers = Numbers::new(155);
                 while !stop.load(SeqCst) {
@@ -229,7 +231,6 @@ fn xsa_155_slots_rewritten_while_they_are_read() {
                     break;
                 }
             }
-            stop.store(true, SeqCst);
         });
     }
     assert!(connections > 0 && answered > 32, "{connections} connections, {answered} answers");

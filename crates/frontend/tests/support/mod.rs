@@ -6,6 +6,7 @@ pub mod server;
 pub mod silent;
 pub mod world;
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// How long anything that must happen may take on a busy machine.
@@ -31,4 +32,14 @@ pub fn frame(len: usize, seed: u8) -> Vec<u8> {
         frame[12..14].copy_from_slice(&0x88b6_u16.to_be_bytes());
     }
     frame
+}
+
+/// Tells the threads of a scope to end, also where what they are beside fails: a
+/// scope waits for them.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
 }

@@ -1,8 +1,8 @@
 //! XSA-376: nothing that a response says is believed.
 
-use crate::support::frame;
 use crate::support::server::Rings;
 use crate::support::world::World;
+use crate::support::{Ends, frame};
 use grantway_frontend::{VifStatus, Wishes};
 use grantway_netif::extra::Extra;
 use grantway_netif::rx::RxFlags;
@@ -366,6 +366,7 @@ fn xsa_155_answers_rewritten_while_they_are_read() {
     let stop = AtomicBool::new(false);
     let ring = rings.rx.clone();
     std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
         // Lengths and offsets change all the while; ids stay, being right.
         scope.spawn(|| {
             let mut n = 0u32;
@@ -397,7 +398,6 @@ fn xsa_155_answers_rewritten_while_they_are_read() {
                 assert!((14..=4096).contains(&received.len));
             }
         }
-        stop.store(true, SeqCst);
     });
     // It keeps the page mapped.
     drop(ring);

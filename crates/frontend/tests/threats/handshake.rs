@@ -1,8 +1,7 @@
 //! States, features and deaths of a backend.
 
-use crate::support::eventually;
-use crate::support::frame;
 use crate::support::world::{BACK, GUEST, World, paths};
+use crate::support::{Ends, eventually, frame};
 use grantway_frontend::{SendError, Vif, VifStatus, Wishes};
 use grantway_hypervisor::{Permission, Platform, Rights};
 use grantway_netif::{Checksum, Offload, XenbusState};
@@ -283,6 +282,7 @@ fn xsa_349_a_store_flood_that_does_not_end() {
     let (_, back) = paths();
     let (mut slowest, mut left) = (Duration::ZERO, 0);
     let writes = std::thread::scope(|scope| {
+        let ends = Ends(&stop);
         let floods: Vec<_> = (0..3)
             .map(|_| {
                 let mut store = world.server.domain.store().unwrap();
@@ -307,7 +307,7 @@ fn xsa_349_a_store_flood_that_does_not_end() {
             world.works(&mut rings);
             std::thread::sleep(Duration::from_millis(1));
         }
-        stop.store(true, SeqCst);
+        drop(ends);
         floods.into_iter().map(|flood| flood.join().unwrap()).sum::<u32>()
     });
     assert!(writes > 100, "{writes} writes are no flood");
