@@ -362,7 +362,7 @@ fn a_super_frame_reaches_a_guest_without_gso_in_segments() {
     let mut world = World::bridged();
     let [mut a, mut b, mut c] = plain_three(&mut world);
     c.posts(4);
-    let payload: Vec<u8> = (0..30_000u32).map(|n| (n * 5 >> 3) as u8).collect();
+    let payload: Vec<u8> = (0..30_000u32).map(|n| ((n * 5) >> 3) as u8).collect();
     for tcp in Tcp::BOTH {
         for step in [4096, 1000, tcp.headers() - 3] {
             // The most slots there may be.

@@ -244,6 +244,26 @@ fn a_backend_that_was_told_to_end_is_succeeded() {
 }
 
 #[test]
+fn the_toolstacks_word_on_the_backend_is_shown() {
+    let _alone = alone();
+    let site = Site::start();
+    let mut backend = site.backend(None, &["--port", "null"]);
+    for (word, trusted, said) in
+        [("", true, "trusted"), (",trusted", true, "trusted"), (",untrusted", false, "not trusted")]
+    {
+        site.attach(&format!("mac={MAC}{word}"));
+        let mut frontend = site.frontend(None, &["--port", "null"]);
+        site.wait_connected();
+        assert_eq!(site.frontend_report()["trusted"], trusted, "{word}");
+        let line = format!("link up, policy copy, backend {said}");
+        wait_for(&line, PROMPT, || frontend.said().contains(&line).then_some(()));
+        frontend.terminate();
+        site.detached();
+    }
+    backend.terminate();
+}
+
+#[test]
 fn one_vif_more_or_less_does_not_concern_another() {
     let _alone = alone();
     let site = Site::start();

@@ -56,6 +56,8 @@ fn a_wrong_vif_string_is_refused() {
         ("mtu=65536", 2, [r#"mtu="65536""#, "68 to 65535"]),
         ("rate=fast", 2, [r#"rate="fast""#, "10Mb/s"]),
         ("devid=-1", 2, [r#"devid="-1""#, "0 to 65535"]),
+        ("trusted=1", 2, [r#"key "trusted" is not known"#, "trusted, untrusted"]),
+        ("trusted,untrusted", 2, ["given twice", "keep one"]),
         ("vifname=a-name-beyond-15", 2, ["at most 15", "choose a shorter one"]),
         ("vifname=a/b", 2, ["'/'", "letters, digits"]),
         ("model=e1000", 2, ["emulated", "leave it out"]),

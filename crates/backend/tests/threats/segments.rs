@@ -107,7 +107,7 @@ const CASES: [Case; 6] = [
 fn a_guest_gets_large_and_unfinished_frames_as_it_can_take_them() {
     let mut world = World::new();
     let mut guest = world.guest();
-    let payload: Vec<u8> = (0..40_000u32).map(|n| (n * 7 >> 3) as u8).collect();
+    let payload: Vec<u8> = (0..40_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
     for (number, case) in CASES.iter().enumerate() {
         for key in ["feature-gso-tcpv6", "feature-ipv6-csum-offload", "feature-no-csum-offload"] {
             guest.unkey(key);
