@@ -247,7 +247,8 @@ fn send(
     pending
 }
 
-fn sleep(vif: &Vif) {
+/// Until something happens, for a millisecond at most.
+pub fn sleep(vif: &Vif) {
     let fds = vif.event_descriptors().chain([vif.store().descriptor()]);
     let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };

@@ -37,7 +37,11 @@ impl World {
 
     /// With the backend's own bridge, and no honest vif on it.
     pub fn bridged() -> Self {
-        Self::bare(DomId(0), WaitMode::Interrupt, false, true)
+        Self::bridged_with(WaitMode::Interrupt)
+    }
+
+    pub fn bridged_with(mode: WaitMode) -> Self {
+        Self::bare(DomId(0), mode, false, true)
     }
 
     pub fn with(backend: DomId, mode: WaitMode, hotplug: bool) -> Self {

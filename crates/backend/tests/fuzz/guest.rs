@@ -1,0 +1,207 @@
+//! What the guest does, one random act after the other. Most of it is nearly
+//! right: what is wholly wrong ends a connection at its first check.
+
+use super::support::hostile::{Hostile, frame};
+use super::support::numbers::Numbers;
+use super::support::port::UPLINK;
+use super::support::rings::{Rings, slot};
+use super::support::world::{GUEST, World};
+use super::{JUDGED, Neighbours, Pages, pair, scribble};
+use grantway_hypervisor::GrantRef;
+use grantway_netif::extra::Extra;
+use grantway_netif::rx::RxRequest;
+use grantway_netif::tx::TxFlags;
+use grantway_netif::{Checksum, Gso, GsoKind, Hash, Offload};
+use grantway_ring::{Index, RingMemory};
+use std::time::Duration;
+
+/// Slots that go out before those on the bridge must have caught up: what they
+/// have room for, with what may be on the ring by itself, is five times as many.
+const BUDGET: usize = 100;
+
+/// Grants that the guest may name: whatever is behind them.
+fn gref(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> GrantRef {
+    match numbers.below(40) {
+        0 => GrantRef(numbers.word()),
+        1 => GrantRef(numbers.below(64) as u32),
+        2 => rings.tx_ring.grefs[0],
+        3 => rings.rx_ring.grefs[0],
+        _ => pages.pool.grefs[numbers.below(pages.pool.grefs.len())],
+    }
+}
+
+fn extra(numbers: &mut Numbers, more: bool) -> [u32; 3] {
+    let kind = if numbers.once_in(2) { GsoKind::Tcpv4 } else { GsoKind::Tcpv6 };
+    match numbers.below(8) {
+        0 => Extra::McastAdd([numbers.word() as u8; 6]).to_tx_words(more),
+        1 => Extra::Hash(Hash { kind: 1, algorithm: 1, value: 3 }).to_tx_words(more),
+        2 => Extra::Xdp { headroom: numbers.half() }.to_tx_words(more),
+        _ => Extra::Gso(Gso { kind, size: numbers.half() | 1 }, 0).to_tx_words(more),
+    }
+}
+
+/// The slots of a packet that is right, but once in a while for one word.
+fn packet(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> Vec<[u32; 3]> {
+    let fragments = if numbers.once_in(3) { numbers.below(20) } else { 0 };
+    let mut extras = if numbers.once_in(8) { 1 + numbers.below(3) } else { 0 };
+    let later: Vec<u16> = (0..fragments).map(|_| numbers.half() % 2000).collect();
+    let total = later.iter().sum::<u16>() + numbers.half() % 3000;
+    let mut flags = TxFlags::from_bits_retain(numbers.half() & 3);
+    flags.set(TxFlags::MORE_DATA, fragments > 0);
+    flags.set(TxFlags::EXTRA_INFO, extras > 0);
+    let offset = numbers.half() % 1000;
+    let mut slots = vec![slot(gref(numbers, pages, rings), offset, total, numbers.half(), flags)];
+    while extras > 0 {
+        extras -= 1;
+        slots.push(extra(numbers, extras > 0));
+    }
+    for (n, &size) in later.iter().enumerate() {
+        let more = if n + 1 < fragments { TxFlags::MORE_DATA } else { TxFlags::empty() };
+        let offset = numbers.half() % 2000;
+        slots.push(slot(gref(numbers, pages, rings), offset, size, numbers.half(), more));
+    }
+    if numbers.once_in(300) {
+        let at = numbers.below(slots.len());
+        slots[at][numbers.below(3)] ^= 1 << numbers.below(32);
+    }
+    slots
+}
+
+/// A frame whose reader knows what it must be but for whom it is for.
+fn judged(numbers: &mut Numbers, pages: &Pages) -> Vec<[u32; 3]> {
+    let number = numbers.below(JUDGED.len());
+    let (gref, len) = (pages.judged_grefs[number], JUDGED[number]);
+    vec![slot(gref, 0, len, numbers.half(), TxFlags::empty())]
+}
+
+/// Any words at all.
+fn junk(numbers: &mut Numbers) -> Vec<[u32; 3]> {
+    let word = |numbers: &mut Numbers| numbers.word() & numbers.word();
+    (0..1 + numbers.below(20)).map(|_| [word(numbers), word(numbers), word(numbers)]).collect()
+}
+
+pub struct Acts<'a> {
+    pub numbers: Numbers,
+    pub pages: &'a Pages,
+    pub neighbours: &'a mut Neighbours,
+    /// Slots sent since the last mark.
+    pub slots: usize,
+}
+
+impl Acts<'_> {
+    pub fn act(&mut self, world: &mut World, guest: &mut Hostile, rings: &mut [Rings]) {
+        let at = self.numbers.below(rings.len());
+        match self.numbers.below(1000) {
+            0..500 => self.transmit(guest, &mut rings[at]),
+            500..700 => self.post(guest, &mut rings[at]),
+            700..850 => self.give(world),
+            850..855 => self.index(guest, &mut rings[at]),
+            855..862 => {
+                let (front, grefs) = (guest.front(), &self.pages.pool.grefs);
+                scribble::store(guest.store.as_mut(), &front, &mut self.numbers, grefs);
+            }
+            862..867 => {
+                let state = self.numbers.one_of(&["1", "4", "5", "6"]);
+                let path = format!("{}/state", guest.front());
+                let _ = guest.store.write(&path, state.as_bytes());
+            }
+            867..970 => {
+                guest.kick(rings[at].tx_event);
+                guest.kick(rings[at].rx_event);
+            }
+            970..971 => self.toolstack(world),
+            _ => std::thread::sleep(Duration::from_micros(200)),
+        }
+        if self.slots > BUDGET {
+            self.slots = 0;
+            self.neighbours.catch_up(world);
+        }
+    }
+
+    fn transmit(&mut self, guest: &mut Hostile, rings: &mut Rings) {
+        let numbers = &mut self.numbers;
+        let owed = rings.tx_prod.wrapping_sub(rings.tx.load(Index::RspProd));
+        let room = 256usize.saturating_sub(owed as usize);
+        let mut slots = Vec::new();
+        for _ in 0..numbers.below(64) {
+            let next = match numbers.below(1000) {
+                0 => junk(numbers),
+                1..200 => judged(numbers, self.pages),
+                _ => packet(numbers, self.pages, rings),
+            };
+            if slots.len() + next.len() > room {
+                break;
+            }
+            slots.extend(next);
+        }
+        rings.put_tx(&slots);
+        self.slots += slots.len();
+        guest.kick(rings.tx_event);
+    }
+
+    fn post(&mut self, guest: &mut Hostile, rings: &mut Rings) {
+        let numbers = &mut self.numbers;
+        let owed = rings.rx_prod.wrapping_sub(rings.rx.load(Index::RspProd));
+        let room = 256usize.saturating_sub(owed as usize);
+        let count = numbers.below(64).min(room);
+        let request = |numbers: &mut Numbers| match numbers.below(1000) {
+            0 => RxRequest::from_words([numbers.word(), numbers.word()]),
+            _ => RxRequest { id: numbers.half(), gref: gref(numbers, self.pages, rings).0 },
+        };
+        let requests: Vec<_> = (0..count).map(|_| request(numbers)).collect();
+        rings.put_rx(&requests);
+        guest.kick(rings.rx_event);
+    }
+
+    /// Frames for it to receive.
+    fn give(&mut self, world: &World) {
+        let numbers = &mut self.numbers;
+        let behind = world.behind(if self.neighbours.bridged() { UPLINK } else { GUEST });
+        for _ in 0..numbers.below(20) {
+            let len = if numbers.once_in(20) { 65_535 } else { 14 + numbers.below(6000) };
+            let gso = Gso { kind: GsoKind::Tcpv4, size: numbers.half() | 1 };
+            let gso = numbers.once_in(6).then_some(gso);
+            // Whoever is on the bridge gets them, too.
+            self.slots += if self.neighbours.bridged() { len.div_ceil(4096) } else { 0 };
+            if behind.look().waiting.len() < 200 {
+                behind.give(frame(len), Offload { checksum: Checksum::Unknown, gso });
+            }
+        }
+    }
+
+    fn index(&mut self, guest: &mut Hostile, rings: &mut Rings) {
+        let numbers = &mut self.numbers;
+        let all = [Index::ReqProd, Index::ReqEvent, Index::RspProd, Index::RspEvent];
+        let index = numbers.one_of(&all);
+        let value = match numbers.below(3) {
+            0 => numbers.word(),
+            1 => rings.tx_prod.wrapping_add(numbers.below(300) as u32),
+            _ => rings.rx_prod.wrapping_add(numbers.below(300) as u32),
+        };
+        match numbers.once_in(2) {
+            true => rings.tx.store(index, value),
+            false => rings.rx.store(index, value),
+        }
+        guest.kick(rings.tx_event);
+    }
+
+    /// The vif goes, more or less in order, and comes again.
+    fn toolstack(&mut self, world: &mut World) {
+        match self.numbers.below(3) {
+            0 => world.toolstack.ask_to_close(GUEST),
+            1 => world.toolstack.remove_backend(GUEST),
+            _ => world.toolstack.remove_frontend(GUEST),
+        }
+        std::thread::sleep(Duration::from_micros(self.numbers.below(1000) as u64));
+        world.detaches(GUEST);
+        world.attach(GUEST, &[]);
+    }
+}
+
+/// A frame to all on the bridge that says how far they have got.
+pub fn mark(number: u64) -> Vec<u8> {
+    let mut bytes = [&[0xff; 6][..], &[2, 0x47, 0x57, 1, 0, 9], &pair::MARK_TYPE].concat();
+    bytes.extend(number.to_be_bytes());
+    bytes.resize(60, 0);
+    bytes
+}

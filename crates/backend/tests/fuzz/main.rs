@@ -1,0 +1,347 @@
+//! A guest that does anything: random words in rings, grant table, store and
+//! pages, also while they are read, random signals, and a toolstack that takes
+//! the vif away now and then. The honest vifs beside it lose nothing and get
+//! nothing that was changed after it was judged; each vif that it leaves
+//! behind goes without a trace, and an honest frontend in its place is served.
+//!
+//! `GRANTWAY_FUZZ_SECONDS` for longer than 5 s, `GRANTWAY_FUZZ_SEED` for a run
+//! that was seen before (as far as threads allow).
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod guest;
+mod pair;
+mod scribble;
+mod table;
+
+use grantway_backend::WaitMode;
+use grantway_hypervisor::{Access, DomId, GrantRef, Granted, Platform};
+use grantway_netif::{Offload, XenbusState};
+use grantway_ring::SharedPage;
+use guest::{Acts, mark};
+use pair::Pair;
+use scribble::Scribbler;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use support::honest::Honest;
+use support::hostile::{Hostile, frame};
+use support::numbers::Numbers;
+use support::port::UPLINK;
+use support::rings::{Rings, page};
+use support::world::{GUEST, World};
+use support::{PROMPT, port::Inner};
+use table::Table;
+
+/// Pages that are sent from and received into.
+const POOL: usize = 48;
+/// Lengths of the frames whose readers know what they must be. They are from
+/// this address and of this type, say their length behind it, and hold known
+/// bytes up to a place from which on anything may be.
+const JUDGED: [u16; 4] = [60, 129, 1514, 4096];
+const JUDGED_FROM: [u8; 6] = [2, 0x47, 0x57, 1, 0, 3];
+const JUDGED_TYPE: [u8; 2] = [0x88, 0xb7];
+const JUDGED_DIRTY: usize = 256;
+
+/// Byte `n` of such a frame.
+fn judged_byte(n: usize) -> u8 {
+    (n as u8).wrapping_mul(7)
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// What the guest shares beside its rings.
+struct Pages {
+    pool: Granted,
+    memory: Vec<SharedPage>,
+    judged: Vec<SharedPage>,
+    judged_grefs: Vec<GrantRef>,
+    _judged: Granted,
+}
+
+impl Pages {
+    fn new(guest: &Hostile) -> Self {
+        let pool = guest.pages(POOL, Access::ReadWrite);
+        let memory: Vec<_> = (0..POOL).map(|n| page(&pool, n).0).collect();
+        memory.iter().for_each(|page| page.write(0, &frame(4096)).unwrap());
+        let lent = guest.pages(JUDGED.len(), Access::ReadOnly);
+        let judged: Vec<_> = (0..JUDGED.len()).map(|n| page(&lent, n).0).collect();
+        for (page, len) in judged.iter().zip(JUDGED) {
+            let mut bytes: Vec<u8> = (0..4096).map(judged_byte).collect();
+            bytes[..6].copy_from_slice(&pair::ADDRESSES[0]);
+            bytes[6..12].copy_from_slice(&JUDGED_FROM);
+            bytes[12..14].copy_from_slice(&JUDGED_TYPE);
+            bytes[14..16].copy_from_slice(&len.to_be_bytes());
+            page.write(0, &bytes).unwrap();
+        }
+        Self { pool, memory, judged, judged_grefs: lent.grefs.clone(), _judged: lent }
+    }
+}
+
+/// Who must not notice.
+enum Neighbours {
+    /// A vif with a port of its own; the world has it.
+    Beside,
+    /// Two behind the bridge, and the last mark that they were sent.
+    Bridged(Pair, u64),
+}
+
+impl Neighbours {
+    fn bridged(&self) -> bool {
+        matches!(self, Self::Bridged(..))
+    }
+
+    /// Waits until what was sent to those on the bridge has arrived there, so
+    /// that their queues never overflow: then they might lose frames.
+    fn catch_up(&mut self, world: &World) {
+        let Self::Bridged(pair, number) = self else { return };
+        *number += 1;
+        world.behind(UPLINK).give(mark(*number), Offload::default());
+        pair.have_seen(*number);
+        pair.looks_well();
+    }
+
+    fn are_served(&mut self, world: &World) {
+        self.catch_up(world);
+        match self {
+            Self::Beside => world.honest().carries(8),
+            Self::Bridged(pair, _) => pair.carries(8),
+        }
+    }
+}
+
+/// Ends what runs beside a test, also where the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// What the backend and the guest hold, and what this process does.
+#[derive(Debug, PartialEq, Eq)]
+struct Held {
+    mapped: u64,
+    grants: u32,
+    ports: [(u32, u32); 2],
+    watches: u32,
+    stores: u32,
+    descriptors: usize,
+    threads: usize,
+}
+
+impl Held {
+    fn now(world: &World, guest: &Hostile) -> Self {
+        // A grant, since with each the platform takes back what was deferred.
+        drop(guest.pages(1, Access::ReadOnly));
+        let entries = |path: &str| std::fs::read_dir(path).unwrap().count();
+        let backend = world.table(world.setup.domain);
+        let guest = world.table(GUEST.domain);
+        // The test's own: what was behind each vif.
+        let own = world.ports.ever(GUEST).len();
+        Self {
+            mapped: world.control().counters().mapped,
+            grants: guest.grants,
+            ports: [&backend, &guest].map(|table| (table.ports_bound, table.ports_unbound)),
+            watches: backend.store_watches,
+            stores: backend.store_connections,
+            descriptors: entries("/proc/self/fd") - own,
+            threads: entries("/proc/self/task"),
+        }
+    }
+
+    /// Waits until no more is held than this.
+    #[track_caller]
+    fn is_all(&self, world: &World, guest: &Hostile) {
+        let start = Instant::now();
+        loop {
+            let now = Self::now(world, guest);
+            if now == *self {
+                return;
+            }
+            assert!(start.elapsed() < PROMPT, "{now:?} is held, expected {self:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+struct Fuzz {
+    world: World,
+    guest: Hostile,
+    table: Table,
+    neighbours: Neighbours,
+    numbers: Numbers,
+    connections: u64,
+    actions: u64,
+}
+
+impl Fuzz {
+    fn new(bridged: bool, mut numbers: Numbers) -> Self {
+        let modes = [WaitMode::Interrupt, WaitMode::fitting(), WaitMode::Interrupt];
+        let mode = numbers.one_of(&modes);
+        let (world, neighbours) = match bridged {
+            true => {
+                let mut world = World::bridged_with(mode);
+                let pair = Pair::start(&mut world);
+                (world, Neighbours::Bridged(pair, 0))
+            }
+            false => (World::with(DomId(0), mode, false), Neighbours::Beside),
+        };
+        let (table, domain) = Table::of(|| world.boot(GUEST.domain));
+        let mut world = world;
+        let guest = world.vif_of(domain, GUEST);
+        Self { world, guest, table, neighbours, numbers, connections: 0, actions: 0 }
+    }
+
+    /// A few connections of one vif, and its end.
+    fn round(&mut self, end: Instant) {
+        let pages = Pages::new(&self.guest);
+        let mut rings: Vec<_> = (0..4).map(|_| self.guest.rings()).collect();
+        let image = self.table.image();
+        for _ in 0..1 + self.numbers.below(3) {
+            self.connect(&mut rings, &pages, &image, end);
+        }
+        self.world.detaches(GUEST);
+        self.table.restore(&image);
+        for one in rings {
+            self.guest.events.close(one.tx_event);
+            self.guest.events.close(one.rx_event);
+        }
+        drop(pages);
+        self.serves_an_honest_frontend();
+        self.world.attach(GUEST, &[]);
+    }
+
+    /// By the rules, and then not.
+    fn connect(&mut self, rings: &mut [Rings], pages: &Pages, image: &[u8], end: Instant) {
+        let Self { world, guest, table, neighbours, numbers, .. } = self;
+        let queues = numbers.one_of(&[1, 1, 2, 4]);
+        clean(guest);
+        world.settle();
+        guest.start_anew();
+        // Nobody has any of it now.
+        table.restore(image);
+        rings.iter_mut().for_each(Rings::clear);
+        let rings = &mut rings[..queues];
+        match queues {
+            1 => guest.publish(&rings[0]),
+            _ => guest.publish_all(rings),
+        }
+        guest.state(XenbusState::Connected);
+        guest.await_backend(XenbusState::Connected);
+        self.connections += 1;
+
+        let stop = AtomicBool::new(false);
+        let scribbler = Scribbler {
+            numbers: Numbers::new(numbers.next()),
+            pages,
+            table,
+            image,
+            store: guest.domain.store().unwrap(),
+            front: guest.front(),
+            tx: Vec::new(),
+            rx: Vec::new(),
+            rings: Vec::new(),
+        };
+        let scribbler = scribbler.of_rings(rings);
+        let mut acts = Acts { numbers: numbers.clone(), pages, neighbours, slots: 0 };
+        let until = end.min(Instant::now() + Duration::from_millis(100));
+        std::thread::scope(|scope| {
+            let _ends = Ends(&stop);
+            scope.spawn(|| scribbler.run(&stop));
+            while Instant::now() < until {
+                acts.act(world, guest, rings);
+                self.actions += 1;
+                let lost = guest.backend_state() != Some(XenbusState::Connected);
+                if lost && acts.numbers.once_in(4) {
+                    break;
+                }
+            }
+        });
+        *numbers = acts.numbers;
+        if !neighbours.bridged() {
+            world.behind(GUEST).look().waiting.clear();
+        }
+        neighbours.are_served(world);
+    }
+
+    /// In the place of the hostile one.
+    fn serves_an_honest_frontend(&mut self) {
+        let Self { world, guest, neighbours, .. } = self;
+        world.attach(GUEST, &[]);
+        let behind = world.behind(if neighbours.bridged() { UPLINK } else { GUEST });
+        let honest = Honest::start(guest.domain.clone(), behind);
+        honest.carries(8);
+        honest.lost_nothing();
+        world.toolstack.ask_to_close(GUEST);
+        world.toolstack.await_closed(GUEST);
+        world.detaches(GUEST);
+        honest.behind.look().flow = None;
+        honest.leave();
+    }
+
+    fn run(mut self, end: Instant) {
+        // What the first of all makes for good is not counted.
+        self.round(Instant::now() + Duration::from_millis(20));
+        self.world.detaches(GUEST);
+        let before = Held::now(&self.world, &self.guest);
+        self.world.attach(GUEST, &[]);
+        let mut rounds = 0;
+        while Instant::now() < end {
+            self.round(end);
+            rounds += 1;
+            self.world.detaches(GUEST);
+            before.is_all(&self.world, &self.guest);
+            self.world.attach(GUEST, &[]);
+        }
+        let Self { world, neighbours, connections, actions, .. } = self;
+        let of = if neighbours.bridged() { UPLINK } else { GUEST };
+        let ever = world.ports.ever(of);
+        let sum = |of: fn(&Inner) -> u64| ever.iter().map(|behind| of(&behind.look())).sum::<u64>();
+        let (sent, given) = (sum(|inner| inner.sent), sum(|inner| inner.given));
+        println!(
+            "{rounds} rounds, {connections} connections, {actions} actions, {sent} frames out, \
+             {given} in"
+        );
+        assert!(connections > 3, "{connections} connections");
+        match neighbours {
+            Neighbours::Beside => world.stands(),
+            Neighbours::Bridged(pair, _) => {
+                println!("{} frames were judged", pair.judged());
+                pair.lost_nothing();
+                world.bridge_stands();
+                pair.leave();
+            }
+        }
+    }
+}
+
+/// Takes away what the guest wrote.
+fn clean(guest: &mut Hostile) {
+    let front = guest.front();
+    for key in guest.store.list(&front).unwrap() {
+        if !["state", "backend", "backend-id", "handle", "mac"].contains(&key.as_str()) {
+            let _ = guest.store.remove(&format!("{front}/{key}"));
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_does_anything() {
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let seed = setting("GRANTWAY_FUZZ_SEED").unwrap_or(clock);
+    let time = Duration::from_secs(setting("GRANTWAY_FUZZ_SECONDS").unwrap_or(5));
+    println!("GRANTWAY_FUZZ_SEED={seed}");
+    let mut numbers = Numbers::new(seed);
+    let mut bridged = numbers.once_in(2);
+    // Worlds of both kinds, whatever the time.
+    let worlds = (time.as_secs() / 20).clamp(1, 50) as u32 * 2;
+    for _ in 0..worlds {
+        let fuzz = Fuzz::new(bridged, Numbers::new(numbers.next()));
+        fuzz.run(Instant::now() + time / worlds);
+        bridged = !bridged;
+    }
+}

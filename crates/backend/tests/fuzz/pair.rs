@@ -1,0 +1,265 @@
+//! Two honest guests behind the backend's bridge that send each other numbered
+//! frames. Neither may lose one, and what comes from elsewhere must be as it
+//! was judged.
+
+use super::support::honest::sleep;
+use super::support::port::checker;
+use super::support::world::World;
+use super::support::{PROMPT, eventually};
+use super::{JUDGED_DIRTY, JUDGED_FROM, JUDGED_TYPE, judged_byte};
+use grantway_backend::VifId;
+use grantway_embedded::Domain;
+use grantway_frontend::{SendError, Vif, VifStatus, Wishes};
+use grantway_hypervisor::DomId;
+use grantway_netif::Offload;
+use grantway_ports::{Checker, FlowReport, Generator, GeneratorConfig, Verdict, monotonic};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The two guests' addresses.
+pub const ADDRESSES: [[u8; 6]; 2] = [[2, 0x47, 0x57, 1, 0, 1], [2, 0x47, 0x57, 1, 0, 2]];
+/// Of frames that say how far a guest has got.
+pub const MARK_TYPE: [u8; 2] = [0x88, 0xb8];
+const SIZES: [usize; 2] = [300, 5000];
+/// Frames on their way, each direction: far from what a queue may hold.
+const WINDOW: u64 = 32;
+
+#[derive(Default)]
+struct Shared {
+    leave: AtomicBool,
+    quiet: AtomicBool,
+    connections: AtomicU64,
+    sent: AtomicU64,
+    received: AtomicU64,
+    mark: AtomicU64,
+    /// Frames of a known shape that came from the hostile guest.
+    judged: AtomicU64,
+    total: Mutex<FlowReport>,
+    trouble: Mutex<Option<String>>,
+}
+
+pub struct Pair {
+    shared: [Arc<Shared>; 2],
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pair {
+    pub fn start(world: &mut World) -> Self {
+        let shared: [Arc<Shared>; 2] = Default::default();
+        let mut threads = Vec::new();
+        for number in 0..2 {
+            let vif = VifId { domain: DomId(11 + number as u16), devid: 0 };
+            let domain = world.boot(vif.domain);
+            world.attach(vif, &[]);
+            world.expects(vif);
+            let both = shared.clone();
+            let run = move || End::new(number, &both).run(domain);
+            let thread = std::thread::Builder::new().name("honest".into());
+            threads.push(thread.spawn(run).unwrap());
+        }
+        let pair = Self { shared, threads };
+        pair.carries(4);
+        pair
+    }
+
+    /// Waits until so many more frames arrived each way.
+    #[track_caller]
+    pub fn carries(&self, frames: u64) {
+        let goals = self.shared.each_ref().map(|end| end.received.load(SeqCst) + frames);
+        eventually("numbered frames over the bridge", || {
+            self.looks_well();
+            let there = |(end, goal): (&Arc<Shared>, u64)| end.received.load(SeqCst) >= goal;
+            self.shared.iter().zip(goals).all(there).then_some(())
+        });
+    }
+
+    /// Waits until both have seen this mark, and so all that came before.
+    #[track_caller]
+    pub fn have_seen(&self, mark: u64) {
+        let start = Instant::now();
+        while !self.shared.iter().all(|end| end.mark.load(SeqCst) >= mark) {
+            assert!(start.elapsed() < PROMPT, "the bridge stands still");
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    #[track_caller]
+    pub fn looks_well(&self) {
+        for end in &self.shared {
+            assert_eq!(*end.trouble.lock().unwrap(), None);
+            assert!(end.connections.load(SeqCst) <= 1, "closed in between");
+        }
+    }
+
+    pub fn judged(&self) -> u64 {
+        self.shared.iter().map(|end| end.judged.load(SeqCst)).sum()
+    }
+
+    /// Every frame that was sent arrives, once and in order.
+    #[track_caller]
+    pub fn lost_nothing(&self) {
+        self.shared.iter().for_each(|end| end.quiet.store(true, SeqCst));
+        for [from, to] in [[0, 1], [1, 0]].map(|ends| ends.map(|end: usize| &self.shared[end])) {
+            let start = Instant::now();
+            loop {
+                let sent = from.sent.load(SeqCst);
+                let expected = FlowReport { received: sent, ..FlowReport::default() };
+                let total = *to.total.lock().unwrap();
+                if total == expected {
+                    break;
+                }
+                assert!(start.elapsed() < PROMPT, "{total:?}, expected {expected:?}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.looks_well();
+    }
+
+    /// Once their vifs were told to close.
+    pub fn leave(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.shared.iter().for_each(|end| end.leave.store(true, SeqCst));
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            assert!(std::thread::panicking() || ended.is_ok(), "an honest guest panicked");
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct End {
+    address: [u8; 6],
+    own: Arc<Shared>,
+    other: Arc<Shared>,
+    made: Generator,
+    seen: Checker,
+    connected: bool,
+    /// A frame that waits for room, of this length.
+    pending: Option<usize>,
+}
+
+impl End {
+    fn new(number: usize, both: &[Arc<Shared>; 2]) -> Self {
+        let (address, destination) = (ADDRESSES[number], ADDRESSES[1 - number]);
+        let size = SIZES[number];
+        let config = GeneratorConfig {
+            size,
+            flows: 4,
+            destination,
+            source: address,
+            ..GeneratorConfig::default()
+        };
+        Self {
+            address,
+            own: Arc::clone(&both[number]),
+            other: Arc::clone(&both[1 - number]),
+            made: Generator::new(config, monotonic()).unwrap(),
+            seen: checker(),
+            connected: false,
+            pending: None,
+        }
+    }
+
+    fn run(mut self, domain: Arc<Domain>) {
+        let mut vif = Vif::open(domain, 0, Wishes::default()).unwrap();
+        let (mut frame, mut buffer) = (vec![0; 5000], vec![0; 65_536]);
+        while !self.own.leave.load(SeqCst) {
+            let status = vif.store_changed().unwrap();
+            if status == VifStatus::Gone {
+                return;
+            }
+            let connected = status == VifStatus::Connected;
+            if connected && !self.connected {
+                self.own.connections.fetch_add(1, SeqCst);
+            }
+            self.connected = connected;
+            assert_eq!(vif.take_failure(), None, "the real backend broke a rule");
+            vif.take_events().unwrap();
+            while let Some(received) = vif.recv(&mut buffer).unwrap() {
+                self.take(&buffer[..received.len]);
+            }
+            // Before that, what is sent is for nobody.
+            if connected && self.other.connections.load(SeqCst) > 0 {
+                self.send(&mut vif, &mut frame);
+            }
+            vif.reap().unwrap();
+            vif.repost().unwrap();
+            if !vif.arm().unwrap() {
+                sleep(&vif);
+            }
+        }
+    }
+
+    fn send(&mut self, vif: &mut Vif, frame: &mut [u8]) {
+        for _ in 0..8 {
+            let on_the_way = self.own.sent.load(SeqCst) - self.other.received.load(SeqCst);
+            let len = match self.pending.take() {
+                Some(len) => len,
+                None if on_the_way >= WINDOW || self.own.quiet.load(SeqCst) => break,
+                None => self.made.next_into(frame),
+            };
+            match vif.send(&frame[..len], Offload::default()) {
+                Ok(()) => self.own.sent.fetch_add(1, SeqCst),
+                Err(SendError::Full) => {
+                    self.pending = Some(len);
+                    break;
+                }
+                Err(e) => panic!("{e}"),
+            };
+        }
+        vif.flush().unwrap();
+    }
+
+    fn take(&mut self, frame: &[u8]) {
+        if let Err(trouble) = self.judge(frame) {
+            let head = &frame[..frame.len().min(32)];
+            let said = format!("{trouble}: {} bytes, {head:02x?} ...", frame.len());
+            self.own.trouble.lock().unwrap().get_or_insert(said);
+        }
+    }
+
+    fn judge(&mut self, frame: &[u8]) -> Result<(), &'static str> {
+        let (to, from, what) = (&frame[..6], &frame[6..12], &frame[12..14]);
+        // The bridge knows where the other one is, and looked at these bytes.
+        let others = ADDRESSES.iter().any(|known| to == known && to != self.address);
+        if others {
+            return Err("a frame for the other guest");
+        }
+        if ADDRESSES.iter().any(|known| from == known) {
+            return match self.seen.check(frame) {
+                Verdict::Corrupt | Verdict::Foreign => Err("a frame of the other guest's, changed"),
+                _ => {
+                    *self.own.total.lock().unwrap() = self.seen.total();
+                    self.own.received.fetch_add(1, SeqCst);
+                    Ok(())
+                }
+            };
+        }
+        if what == MARK_TYPE {
+            let mark = frame.get(14..22).and_then(|mark| mark.try_into().ok());
+            let mark = mark.map(u64::from_be_bytes).ok_or("a short mark")?;
+            self.own.mark.store(mark, SeqCst);
+        } else if (from, what) == (&JUDGED_FROM[..], &JUDGED_TYPE) {
+            self.own.judged.fetch_add(1, SeqCst);
+            let said = frame.get(14..16).and_then(|said| said.try_into().ok());
+            if said.map(u16::from_be_bytes).map(usize::from) != Some(frame.len()) {
+                return Err("not as long as it was sent");
+            }
+            let mut kept = frame[..frame.len().min(JUDGED_DIRTY)].iter().enumerate().skip(16);
+            if !kept.all(|(n, &byte)| byte == judged_byte(n)) {
+                return Err("not the bytes that were sent");
+            }
+        }
+        Ok(())
+    }
+}
