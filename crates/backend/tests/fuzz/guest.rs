@@ -4,7 +4,7 @@
 use super::support::hostile::{Hostile, frame};
 use super::support::numbers::Numbers;
 use super::support::port::UPLINK;
-use super::support::rings::{Rings, slot};
+use super::support::rings::{Rings, SLOTS, slot};
 use super::support::world::{GUEST, World};
 use super::{JUDGED, Neighbours, Pages, pair, scribble};
 use grantway_hypervisor::GrantRef;
@@ -19,13 +19,19 @@ use std::time::Duration;
 /// have room for, with what may be on the ring by itself, is five times as many.
 const BUDGET: usize = 100;
 
-/// Grants that the guest may name: whatever is behind them.
+/// Slots that may be written: none where the answers make no sense just now.
+fn room(requests: u32, answers: u32) -> usize {
+    SLOTS.saturating_sub(requests.wrapping_sub(answers)) as usize
+}
+
+/// Grants that the guest may name: whatever is behind them. Rarely the rings
+/// themselves, since little is right once a frame was received into one.
 fn gref(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> GrantRef {
-    match numbers.below(40) {
-        0 => GrantRef(numbers.word()),
-        1 => GrantRef(numbers.below(64) as u32),
-        2 => rings.tx_ring.grefs[0],
-        3 => rings.rx_ring.grefs[0],
+    match numbers.below(4000) {
+        0..100 => GrantRef(numbers.word()),
+        100 => GrantRef(numbers.below(64) as u32),
+        101 => rings.tx_ring.grefs[0],
+        102 => rings.rx_ring.grefs[0],
         _ => pages.pool.grefs[numbers.below(pages.pool.grefs.len())],
     }
 }
@@ -95,17 +101,17 @@ impl Acts<'_> {
             0..500 => self.transmit(guest, &mut rings[at]),
             500..700 => self.post(guest, &mut rings[at]),
             700..850 => self.give(world),
-            850..855 => self.index(guest, &mut rings[at]),
-            855..862 => {
+            850..853 => self.index(guest, &mut rings[at]),
+            853..857 => {
                 let (front, grefs) = (guest.front(), &self.pages.pool.grefs);
                 scribble::store(guest.store.as_mut(), &front, &mut self.numbers, grefs);
             }
-            862..867 => {
+            857..860 => {
                 let state = self.numbers.one_of(&["1", "4", "5", "6"]);
                 let path = format!("{}/state", guest.front());
                 let _ = guest.store.write(&path, state.as_bytes());
             }
-            867..970 => {
+            860..970 => {
                 guest.kick(rings[at].tx_event);
                 guest.kick(rings[at].rx_event);
             }
@@ -120,8 +126,7 @@ impl Acts<'_> {
 
     fn transmit(&mut self, guest: &mut Hostile, rings: &mut Rings) {
         let numbers = &mut self.numbers;
-        let owed = rings.tx_prod.wrapping_sub(rings.tx.load(Index::RspProd));
-        let room = 256usize.saturating_sub(owed as usize);
+        let room = room(rings.tx_prod, rings.tx.load(Index::RspProd));
         let mut slots = Vec::new();
         for _ in 0..numbers.below(64) {
             let next = match numbers.below(1000) {
@@ -141,8 +146,7 @@ impl Acts<'_> {
 
     fn post(&mut self, guest: &mut Hostile, rings: &mut Rings) {
         let numbers = &mut self.numbers;
-        let owed = rings.rx_prod.wrapping_sub(rings.rx.load(Index::RspProd));
-        let room = 256usize.saturating_sub(owed as usize);
+        let room = room(rings.rx_prod, rings.rx.load(Index::RspProd));
         let count = numbers.below(64).min(room);
         let request = |numbers: &mut Numbers| match numbers.below(1000) {
             0 => RxRequest::from_words([numbers.word(), numbers.word()]),
@@ -173,14 +177,26 @@ impl Acts<'_> {
         let numbers = &mut self.numbers;
         let all = [Index::ReqProd, Index::ReqEvent, Index::RspProd, Index::RspEvent];
         let index = numbers.one_of(&all);
-        let value = match numbers.below(3) {
-            0 => numbers.word(),
-            1 => rings.tx_prod.wrapping_add(numbers.below(300) as u32),
-            _ => rings.rx_prod.wrapping_add(numbers.below(300) as u32),
+        // Often one that may be, with slots before it that nobody wrote.
+        let (tx, rx) = (rings.tx.load(Index::RspProd), rings.rx.load(Index::RspProd));
+        let ahead = numbers.below(257) as u32;
+        let (tx, rx) = match numbers.below(8) {
+            0 => (numbers.word(), numbers.word()),
+            1 => (tx.wrapping_add(300), rx.wrapping_add(300)),
+            _ => (tx.wrapping_add(ahead), rx.wrapping_add(ahead)),
         };
-        match numbers.once_in(2) {
-            true => rings.tx.store(index, value),
-            false => rings.rx.store(index, value),
+        let (prod, value) = match numbers.once_in(2) {
+            true => {
+                rings.tx.store(index, tx);
+                (&mut rings.tx_prod, tx)
+            }
+            false => {
+                rings.rx.store(index, rx);
+                (&mut rings.rx_prod, rx)
+            }
+        };
+        if index == Index::ReqProd {
+            *prod = value;
         }
         guest.kick(rings.tx_event);
     }

@@ -255,8 +255,9 @@ impl Fuzz {
             while Instant::now() < until {
                 acts.act(world, guest, rings);
                 self.actions += 1;
-                let lost = guest.backend_state() != Some(XenbusState::Connected);
-                if lost && acts.numbers.once_in(4) {
+                // Some of it comes when the connection is lost already.
+                if acts.numbers.once_in(8) && guest.backend_state() != Some(XenbusState::Connected)
+                {
                     break;
                 }
             }

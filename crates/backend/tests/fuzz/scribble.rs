@@ -99,7 +99,7 @@ impl<'a> Scribbler<'a> {
                 }
                 spoilt = self.grant();
             }
-            if self.numbers.once_in(100_000) {
+            if self.numbers.once_in(300_000) {
                 self.ring();
             }
             if self.numbers.once_in(1_000_000) {
@@ -140,8 +140,17 @@ impl<'a> Scribbler<'a> {
             1 => self.rings[numbers.below(self.rings.len())],
             _ => self.pages.pool.grefs[numbers.below(self.pages.pool.grefs.len())],
         };
+        let judged = &self.pages.judged_grefs;
+        if judged.contains(&gref) {
+            return None;
+        }
         let good = self.good(gref);
-        let bad = entry(&mut self.numbers, good);
+        let mut bad = entry(&mut self.numbers, good);
+        // What those pages hold is sent by their own grants and no others, or
+        // its readers would not know how.
+        if judged.iter().any(|&judged| self.good(judged)[4..] == bad[4..]) {
+            bad = [0; ENTRY];
+        }
         self.table.write(gref, bad);
         Some(gref)
     }
@@ -151,18 +160,18 @@ impl<'a> Scribbler<'a> {
         let numbers = &mut self.numbers;
         let queue = numbers.below(self.tx.len());
         let (tx, rx, index) = (&self.tx[queue], &self.rx[queue], numbers.word());
-        match numbers.below(8) {
-            0..3 => {
+        match numbers.below(16) {
+            0..6 => {
                 let mut words = tx.read_slot(index);
                 words[numbers.below(3)] ^= 1 << numbers.below(32);
                 tx.write_slot(index, words);
             }
-            3..6 => {
+            6..12 => {
                 let mut words = rx.read_slot(index);
                 words[numbers.below(2)] ^= 1 << numbers.below(32);
                 rx.write_slot(index, words);
             }
-            6 => {
+            12..15 => {
                 let event = numbers.one_of(&[Index::ReqEvent, Index::RspEvent, Index::RspProd]);
                 tx.store(event, numbers.word());
                 rx.store(event, numbers.word());
