@@ -298,7 +298,7 @@ impl Fuzz {
             before.is_all(&self.world, &self.guest);
             self.world.attach(GUEST, &[]);
         }
-        let Self { world, neighbours, connections, actions, .. } = self;
+        let Self { mut world, neighbours, connections, actions, .. } = self;
         let of = if neighbours.bridged() { UPLINK } else { GUEST };
         let ever = world.ports.ever(of);
         let sum = |of: fn(&Inner) -> u64| ever.iter().map(|behind| of(&behind.look())).sum::<u64>();
@@ -313,8 +313,8 @@ impl Fuzz {
             Neighbours::Bridged(pair, _) => {
                 println!("{} frames were judged", pair.judged());
                 pair.lost_nothing();
+                pair.leave(&mut world);
                 world.bridge_stands();
-                pair.leave();
             }
         }
     }

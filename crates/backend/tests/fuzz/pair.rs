@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// The two guests' addresses.
 pub const ADDRESSES: [[u8; 6]; 2] = [[2, 0x47, 0x57, 1, 0, 1], [2, 0x47, 0x57, 1, 0, 2]];
+const VIFS: [VifId; 2] =
+    [VifId { domain: DomId(11), devid: 0 }, VifId { domain: DomId(12), devid: 0 }];
 /// Of frames that say how far a guest has got.
 pub const MARK_TYPE: [u8; 2] = [0x88, 0xb8];
 const SIZES: [usize; 2] = [300, 5000];
@@ -49,11 +51,9 @@ impl Pair {
     pub fn start(world: &mut World) -> Self {
         let shared: [Arc<Shared>; 2] = Default::default();
         let mut threads = Vec::new();
-        for number in 0..2 {
-            let vif = VifId { domain: DomId(11 + number as u16), devid: 0 };
+        for (number, vif) in VIFS.into_iter().enumerate() {
             let domain = world.boot(vif.domain);
             world.attach(vif, &[]);
-            world.expects(vif);
             let both = shared.clone();
             let run = move || End::new(number, &both).run(domain);
             let thread = std::thread::Builder::new().name("honest".into());
@@ -117,8 +117,15 @@ impl Pair {
         self.looks_well();
     }
 
-    /// Once their vifs were told to close.
-    pub fn leave(mut self) {
+    /// Closes their vifs, of which nothing is left.
+    #[track_caller]
+    pub fn leave(mut self, world: &mut World) {
+        for vif in VIFS {
+            world.toolstack.ask_to_close(vif);
+            world.toolstack.await_closed(vif);
+            world.detaches(vif);
+            world.holds_nothing_of(vif.domain);
+        }
         self.end();
     }
 

@@ -41,7 +41,7 @@ impl World {
         }
         let mut toolstack = tools.store().unwrap();
         let (front, back) = paths();
-        attach(toolstack.as_mut());
+        attach(toolstack.as_mut(), 0);
         let guest = Domain::connect(folder.path(), GUEST, Role::Guest).unwrap();
         let domain = Domain::connect(folder.path(), BACK, Role::Service).unwrap();
         let server = Server::new(domain, GUEST, &front, &back);
@@ -52,7 +52,16 @@ impl World {
 
     /// Both folders as a toolstack makes them.
     pub fn attach(&mut self) {
-        attach(self.toolstack.as_mut());
+        attach(self.toolstack.as_mut(), 0);
+    }
+
+    /// Another vif of the guest's, with a backend by hand in the same domain.
+    pub fn another(&mut self, devid: u32) -> (Vif, Server) {
+        attach(self.toolstack.as_mut(), devid);
+        let (front, back) = paths_of(devid);
+        let server = Server::new(Arc::clone(&self.server.domain), GUEST, &front, &back);
+        let platform: Arc<dyn Platform> = Arc::<Domain>::clone(&self.guest);
+        (Vif::open(platform, devid, Wishes::default()).unwrap(), server)
     }
 
     /// Another backend process, in place of one that died.
@@ -148,14 +157,20 @@ impl World {
     /// Until the frontend has published its rings.
     #[track_caller]
     pub fn published(&mut self) {
+        self.begins_anew();
+        self.server.offer();
+        self.until_shown(XenbusState::Connected);
+    }
+
+    /// Until the frontend waits for an offer, from wherever both ends are.
+    #[track_caller]
+    pub fn begins_anew(&mut self) {
         if !matches!(self.server.front_state(), Some(XenbusState::Initialising)) {
             self.server.state(XenbusState::Closing);
             self.look();
             self.server.state(XenbusState::Closed);
             self.until_shown(XenbusState::Initialising);
         }
-        self.server.offer();
-        self.until_shown(XenbusState::Connected);
     }
 
     /// A frame each way.
@@ -236,14 +251,18 @@ impl World {
 }
 
 pub fn paths() -> (String, String) {
+    paths_of(0)
+}
+
+fn paths_of(devid: u32) -> (String, String) {
     (
-        format!("/local/domain/{GUEST}/device/vif/0"),
-        format!("/local/domain/{BACK}/backend/vif/{GUEST}/0"),
+        format!("/local/domain/{GUEST}/device/vif/{devid}"),
+        format!("/local/domain/{BACK}/backend/vif/{GUEST}/{devid}"),
     )
 }
 
-fn attach(store: &mut dyn Store) {
-    let (front, back) = paths();
+fn attach(store: &mut dyn Store, devid: u32) {
+    let (front, back) = paths_of(devid);
     for (path, owner, reader) in [(&front, GUEST, BACK), (&back, BACK, GUEST)] {
         let _ = store.remove(path);
         store.write(path, b"").unwrap();
