@@ -3,7 +3,6 @@
 
 #[allow(unsafe_code)]
 mod coverage;
-mod watch;
 
 use coverage::Counters;
 use grantway_fuzz::corpus::{self, MAX_KEPT};
@@ -13,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Once;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use watch::Watch;
 
 const USAGE: &str = "\
 grantway-fuzz list                 the targets
@@ -147,17 +145,11 @@ impl Progress {
 }
 
 /// Tries inputs until the time is over.
-fn fuzz(
-    target: Target,
-    engine: &mut Engine<Counters>,
-    time: Duration,
-    watch: &Watch,
-) -> Result<(), Trouble> {
+fn fuzz(target: Target, engine: &mut Engine<Counters>, time: Duration) -> Result<(), Trouble> {
     let mut progress = Progress::new();
     loop {
         for _ in 0..256 {
             let input = engine.next_input();
-            watch.tries(&input);
             if let Err(failure) = engine.add(&input) {
                 return Err(describe(target, &engine.shorten(failure)));
             }
@@ -175,13 +167,11 @@ fn run(target: Target, folder: &Path) -> Result<(), Trouble> {
     let mut engine = engine(target, seed, true)?;
     let file = found(target, folder);
     let known = [inputs(&corpus::kept(target.name))?, inputs(&file)?].concat();
-    let watch = Watch::start(target.name);
     for input in &known {
-        watch.tries(input);
         engine.add(input).map_err(|failure| describe(target, &failure))?;
     }
     let begin = engine.features();
-    let ended = fuzz(target, &mut engine, time, &watch);
+    let ended = fuzz(target, &mut engine, time);
     println!("{}: {} features, {begin} at the beginning", target.name, engine.features());
     std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     write(&file, &format!("Found for {} and not kept yet.", target.name), engine.corpus())?;
@@ -210,10 +200,9 @@ fn attempt(target: Target, input: &str) -> Result<(), Trouble> {
 
 fn compare(target: Target) -> Result<(), Trouble> {
     let (time, seed) = (seconds()?, seed()?);
-    let watch = Watch::start(target.name);
     for guided in [true, false] {
         println!("{}", if guided { "with coverage as the guide" } else { "without" });
-        fuzz(target, &mut engine(target, seed, guided)?, time, &watch)?;
+        fuzz(target, &mut engine(target, seed, guided)?, time)?;
     }
     Ok(())
 }

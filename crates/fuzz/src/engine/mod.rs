@@ -5,11 +5,19 @@ mod features;
 mod mutate;
 mod numbers;
 mod reduce;
+mod watch;
 
+use crate::corpus::encode;
 use crate::targets::Target;
 use features::Features;
 use numbers::Numbers;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+use watch::Watch;
+
+/// How long an input may take, in seconds.
+const LONGEST: u32 = 10;
 
 /// How often each place of the code was reached.
 pub trait Coverage {
@@ -28,7 +36,8 @@ pub struct Failure {
     pub message: String,
 }
 
-/// Runs one target over and over.
+/// Runs one target over and over. An input that it does not come back from ends
+/// the process, which says so.
 #[derive(Debug)]
 pub struct Engine<C> {
     target: Target,
@@ -39,12 +48,22 @@ pub struct Engine<C> {
     seen: Features,
     counts: Vec<u8>,
     runs: u64,
+    watch: Watch,
 }
 
 impl<C: Coverage> Engine<C> {
     /// An engine that has tried nothing. Unless `guided`, it counts what is
     /// reached and makes nothing of it, for comparison.
     pub fn new(target: Target, coverage: C, seed: u64, guided: bool) -> Self {
+        let late = move |input: &[u8]| {
+            let (name, input) = (target.name, encode(input));
+            // Not by a macro, which a test would keep to itself.
+            let _ = writeln!(
+                std::io::stderr(),
+                "fuzz: {name}: no end within {LONGEST} s for the input {input}"
+            );
+            std::process::exit(1);
+        };
         Self {
             target,
             coverage,
@@ -54,6 +73,7 @@ impl<C: Coverage> Engine<C> {
             seen: Features::default(),
             counts: Vec::new(),
             runs: 0,
+            watch: Watch::start(LONGEST, Duration::from_secs(1), late),
         }
     }
 
@@ -115,9 +135,11 @@ impl<C: Coverage> Engine<C> {
     /// Runs the target, and counts what it reaches.
     fn count(&mut self, input: &[u8]) -> Result<(), Failure> {
         self.runs += 1;
+        self.watch.tries(Some(input));
         self.coverage.clear();
         let run = catch_unwind(AssertUnwindSafe(|| (self.target.run)(input)));
         self.coverage.read(&mut self.counts);
+        self.watch.tries(None);
         run.map_err(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let message = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message");

@@ -12,7 +12,8 @@ const EDGES: [u16; 16] = [
 /// Changes `input` in one to eight ways; `other` is another input, parts of
 /// which may get in. Chunks are often of `unit` bytes, at a multiple of as many.
 pub(super) fn mutate(input: &mut Vec<u8>, other: &[u8], unit: usize, numbers: &mut Numbers) {
-    for _ in 0..1 << numbers.below(4) {
+    let many = numbers.below(4);
+    for _ in 0..1 << numbers.below(1 + many) {
         if input.is_empty() || numbers.once_in(12) {
             grow(input, other, unit, numbers);
         } else {

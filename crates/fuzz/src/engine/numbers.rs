@@ -6,7 +6,8 @@ pub(super) struct Numbers(u64);
 
 impl Numbers {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed | 1)
+        // Seeds next to each other begin far apart.
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     pub(super) fn next(&mut self) -> u64 {

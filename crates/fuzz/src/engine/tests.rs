@@ -50,7 +50,7 @@ fn walk(engine: &mut Engine<Counts>, runs: u64) -> Option<Failure> {
 fn guided_it_finds_what_blindly_it_does_not() {
     for seed in 0..5 {
         let mut engine = Engine::new(MAZE, Counts, seed, true);
-        let failure = walk(&mut engine, 300_000).expect("the fault");
+        let failure = walk(&mut engine, 2_000_000).expect("the fault");
         assert!(failure.input.starts_with(b"gates!"));
         assert_eq!(failure.message, "at the end of the maze");
         assert_eq!(engine.features(), 5, "before the fault");
@@ -66,10 +66,10 @@ fn guided_it_finds_what_blindly_it_does_not() {
 fn the_same_seed_walks_the_same_way() {
     let walked = |seed| {
         let mut engine = Engine::new(MAZE, Counts, seed, true);
-        (walk(&mut engine, 300_000), engine.runs())
+        (walk(&mut engine, 2_000_000), engine.runs())
     };
     assert_eq!(walked(8), walked(8));
-    assert_ne!(walked(8), walked(10));
+    assert_ne!(walked(8), walked(9));
 }
 
 fn steps(input: &[u8]) {
@@ -97,4 +97,20 @@ fn more_often_is_new_by_steps() {
     let expected = [1, 0, 1, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0].map(|n| n == 1);
     assert_eq!((new, features.len()), (expected, 8));
     assert!(!features.add(&[0, 0]));
+}
+
+#[test]
+fn an_input_without_an_end_is_told() {
+    let (sender, late) = std::sync::mpsc::channel();
+    let tick = Duration::from_millis(5);
+    let watch = Watch::start(4, tick, move |input| drop(sender.send(input.to_vec())));
+    for n in 0..20 {
+        watch.tries(Some(&[n]));
+        std::thread::sleep(tick);
+    }
+    watch.tries(None);
+    std::thread::sleep(20 * tick);
+    assert!(late.try_recv().is_err());
+    watch.tries(Some(b"endless"));
+    assert_eq!(late.recv_timeout(Duration::from_secs(10)).unwrap(), b"endless");
 }
