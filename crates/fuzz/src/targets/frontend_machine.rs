@@ -70,9 +70,13 @@ impl Watch {
             assert!(!self.gone, "{action:?} after the end");
             match action {
                 FrontendAction::SetState(state) => {
-                    assert_ne!(self.shown.replace(state), Some(state), "written again");
+                    let before = self.shown.replace(state);
+                    assert_ne!(before, Some(state), "written again");
+                    // A backend that goes on is told before.
+                    let told = before != Some(S::Connected) || self.away() || self.closes();
                     match state {
                         S::Connected => assert!(self.published),
+                        S::Closed if !told => panic!("Closed without Closing"),
                         S::Closing | S::Closed => assert!(!self.rings),
                         S::Initialising => assert!(!self.rings && !self.lent),
                         _ => panic!("{state} is none of a frontend's"),
@@ -103,6 +107,14 @@ impl Watch {
         }
     }
 
+    fn away(&self) -> bool {
+        matches!(self.peer, None | Some(S::Unknown | S::Closed))
+    }
+
+    fn closes(&self) -> bool {
+        self.peer == Some(S::Closing)
+    }
+
     fn check(&self, machine: &FrontendMachine) {
         assert_eq!(machine.is_gone(), self.gone);
         if self.gone {
@@ -112,9 +124,9 @@ impl Watch {
         assert_eq!(machine.is_held(), self.failed);
         assert_eq!(machine.is_connected(), self.ready);
         assert!(!self.ready || self.shown == Some(S::Connected));
-        let away = matches!(self.peer, None | Some(S::Unknown | S::Closed));
+        let away = self.away();
         if self.rings {
-            assert!(!away && !matches!(self.peer, Some(S::Initialising | S::Closing)));
+            assert!(!away && !self.closes() && self.peer != Some(S::Initialising));
             assert!(!self.failed && !self.stopping);
         }
         assert!(!(away && self.stopping), "left standing");
