@@ -16,7 +16,7 @@ mod scribble;
 mod table;
 
 use grantway_backend::WaitMode;
-use grantway_hypervisor::{Access, DomId, GrantRef, Granted, Platform};
+use grantway_hypervisor::{Access, GrantRef, Granted, Platform};
 use grantway_netif::{Offload, XenbusState};
 use grantway_ring::SharedPage;
 use guest::{Acts, mark};
@@ -180,18 +180,16 @@ struct Fuzz {
 
 impl Fuzz {
     fn new(bridged: bool, mut numbers: Numbers) -> Self {
-        let modes = [WaitMode::Interrupt, WaitMode::fitting(), WaitMode::Interrupt];
-        let mode = numbers.one_of(&modes);
-        let (world, neighbours) = match bridged {
-            true => {
-                let mut world = World::bridged_with(mode);
-                let pair = Pair::start(&mut world);
-                (world, Neighbours::Bridged(pair, 0))
+        let mode = numbers.one_of(&[WaitMode::Interrupt, WaitMode::fitting()]);
+        let mut world = World::of_workers(1 + numbers.below(2), mode, bridged);
+        let neighbours = match bridged {
+            true => Neighbours::Bridged(Pair::start(&mut world), 0),
+            false => {
+                world.begins_beside();
+                Neighbours::Beside
             }
-            false => (World::with(DomId(0), mode, false), Neighbours::Beside),
         };
         let (table, domain) = Table::of(|| world.boot(GUEST.domain));
-        let mut world = world;
         let guest = world.vif_of(domain, GUEST);
         Self { world, guest, table, neighbours, numbers, connections: 0, actions: 0 }
     }

@@ -37,34 +37,39 @@ impl World {
 
     /// With the backend's own bridge, and no honest vif on it.
     pub fn bridged() -> Self {
-        Self::bridged_with(WaitMode::Interrupt)
+        Self::bare(DomId(0), WaitMode::Interrupt, false, true, 1)
     }
 
-    pub fn bridged_with(mode: WaitMode) -> Self {
-        Self::bare(DomId(0), mode, false, true)
+    /// With or without the bridge, and with no honest vif.
+    pub fn of_workers(workers: usize, mode: WaitMode, bridged: bool) -> Self {
+        Self::bare(DomId(0), mode, false, bridged, workers)
     }
 
     pub fn with(backend: DomId, mode: WaitMode, hotplug: bool) -> Self {
-        Self::bare(backend, mode, hotplug, false).with_honest()
+        Self::bare(backend, mode, hotplug, false, 1).with_honest()
     }
 
     /// Whose backend bears so much of guests that post no pages.
     pub fn patient(patience: Patience) -> Self {
-        let mut world = Self::bare(DomId(0), WaitMode::Interrupt, false, false);
+        let mut world = Self::bare(DomId(0), WaitMode::Interrupt, false, false, 1);
         world.setup.patience = patience;
         world.restart();
         world.with_honest()
     }
 
-    fn with_honest(self) -> Self {
-        let mut world = self;
-        let domain = world.boot(HONEST.domain);
-        world.attach(HONEST, &[]);
-        world.honest = Some(Honest::start(domain, world.ports.of(HONEST)));
-        world
+    fn with_honest(mut self) -> Self {
+        self.begins_beside();
+        self
     }
 
-    fn bare(backend: DomId, mode: WaitMode, hotplug: bool, bridged: bool) -> Self {
+    /// The honest vif begins.
+    pub fn begins_beside(&mut self) {
+        let domain = self.boot(HONEST.domain);
+        self.attach(HONEST, &[]);
+        self.honest = Some(Honest::start(domain, self.ports.of(HONEST)));
+    }
+
+    fn bare(backend: DomId, mode: WaitMode, hotplug: bool, bridged: bool, workers: usize) -> Self {
         panics::watch();
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let dir = folders[0].path().to_owned();
@@ -75,8 +80,7 @@ impl World {
         }
         let ports = Arc::new(Ports::default());
         let run_folder = folders[1].path().to_owned();
-        // One worker, which takes all queues with it when it is made to die.
-        let (workers, queues) = (1, 4);
+        let queues = 4;
         let ports_too = Arc::clone(&ports);
         let setup = Setup {
             dir,
