@@ -22,26 +22,31 @@ impl Features {
         self.steps.iter().filter(|&&steps| steps != 0).count()
     }
 
+    /// Whether these counts have anything that is not in the set.
+    pub(super) fn lacks(&self, counts: &[u8]) -> bool {
+        if self.steps.len() < counts.len() {
+            return self.missing(counts).len() > 0;
+        }
+        // Most places are not reached; comparing slices is quick.
+        let reached = |counts: &&[u8]| **counts != [0; 64][..counts.len()];
+        let chunks = counts.chunks(64).zip(self.steps.chunks(64));
+        chunks.filter(|(counts, _)| reached(counts)).any(|(counts, steps)| {
+            counts.iter().zip(steps).any(|(&count, &steps)| bit(count) & !steps != 0)
+        })
+    }
+
     /// Takes in counts; says whether there was anything new.
     pub(super) fn add(&mut self, counts: &[u8]) -> bool {
-        if self.steps.len() < counts.len() {
-            self.steps.resize(counts.len(), 0);
+        if !self.lacks(counts) {
+            return false;
         }
-        let before = self.len;
-        for (counts, steps) in counts.chunks(64).zip(self.steps.chunks_mut(64)) {
-            // Most places are not reached; comparing slices is quick.
-            if *counts == [0; 64][..counts.len()] {
-                continue;
-            }
-            for (&count, steps) in counts.iter().zip(steps) {
-                let bit = bit(count);
-                if *steps & bit != bit {
-                    *steps |= bit;
-                    self.len += 1;
-                }
-            }
+        self.steps.resize(self.steps.len().max(counts.len()), 0);
+        for (&count, steps) in counts.iter().zip(&mut self.steps) {
+            let bit = bit(count);
+            self.len += usize::from(bit & !*steps != 0);
+            *steps |= bit;
         }
-        self.len > before
+        true
     }
 
     /// What these counts have that is not in the set.

@@ -108,6 +108,10 @@ impl<C: Coverage> Engine<C> {
     /// The target panicked.
     pub fn add(&mut self, input: &[u8]) -> Result<bool, Failure> {
         self.count(input)?;
+        if !self.seen.lacks(&self.counts) {
+            return Ok(false);
+        }
+        self.count_again(input)?;
         let new = self.seen.add(&self.counts);
         if new && self.guided {
             self.corpus.push(input.to_vec());
@@ -130,6 +134,17 @@ impl<C: Coverage> Engine<C> {
         let (mut input, other) = (pick().to_vec(), pick());
         mutate::mutate(&mut input, other, self.target.unit, &mut self.numbers);
         input
+    }
+
+    /// Runs the target once more, and leaves what both runs reached: the rest was
+    /// not the input's doing, but another thread's.
+    fn count_again(&mut self, input: &[u8]) -> Result<(), Failure> {
+        let first = self.counts.clone();
+        self.count(input)?;
+        for (count, first) in self.counts.iter_mut().zip(first) {
+            *count = first.min(*count);
+        }
+        Ok(())
     }
 
     /// Runs the target, and counts what it reaches.

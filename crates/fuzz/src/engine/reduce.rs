@@ -16,6 +16,7 @@ impl<C: Coverage> Engine<C> {
             let (mut reached, mut kept) = (Features::default(), Vec::new());
             for input in &inputs {
                 self.count(input)?;
+                self.count_again(input)?;
                 let new = reached.missing(&self.counts);
                 if new.len() == 0 {
                     continue;
@@ -23,6 +24,7 @@ impl<C: Coverage> Engine<C> {
                 let shorter =
                     shorten(input, |input| self.count(input).map(|()| new.within(&self.counts)))?;
                 self.count(&shorter)?;
+                self.count_again(&shorter)?;
                 reached.add(&self.counts);
                 kept.push(shorter);
             }
