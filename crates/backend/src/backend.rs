@@ -342,6 +342,8 @@ impl Backend {
         }
         if !self.is_attached(id)? {
             self.refused.remove(&id);
+            // It may have gone before our first look at it.
+            take_down(id, &mut self.surroundings());
             return Ok(());
         }
         if self.refused.get(&id).is_some_and(|refusal| refusal.lasts) {
