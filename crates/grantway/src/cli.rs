@@ -184,8 +184,8 @@ pub enum WaitModeArg {
 Without --host it runs on Xen, in dom0 or in a driver domain, in place of the
 kernel's xen-netback; each vif gets a TAP that the hotplug script sets up.
 
-Ports: tap[:NAME], null, check, generator[:size=N,rate=N,burst=N,flows=N,count=N],
-pcap:in=FILE,out=FILE. A TAP without a name is named as its vif asks.
+Ports: tap[:NAME], bridge, null, check[:from=MAC], pcap:in=FILE,out=FILE,
+generator[:size=N,rate=N,burst=N,flows=N,count=N,to=MAC,from=MAC]. A TAP without a name is named as its vif asks.
 Prints `ready` once it serves. SIGTERM leaves the vifs to a successor, which
 takes over without any guest noticing, as it does after a kill; SIGINT closes
 them.
@@ -303,7 +303,7 @@ pub struct BenchArgs {
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub enum BenchWhat {
-    /// Packets a second through one vif, one direction.
+    /// Packets a second, one direction.
     Packets(PacketsArgs),
 }
 
@@ -319,13 +319,13 @@ pub struct PacketsArgs {
     /// How the buffers cross.
     #[arg(long, value_enum, default_value_t = PolicyArg::Copy)]
     pub policy: PolicyArg,
-    /// Which way, as the guest sees it.
+    /// Which way, as the guest sees it, or from one guest to another.
     #[arg(long, value_enum, default_value_t = Direction::Tx)]
     pub direction: Direction,
     /// Bytes of a frame, without FCS.
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = frame_size)]
     pub size: usize,
-    /// Queues of the vif, each with a generator of its own.
+    /// Queues of each vif, each with a generator of its own.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
     /// Frames that the generator makes at a time.

@@ -137,20 +137,24 @@ fn a_port_that_cannot_be_is_refused() {
     let _alone = alone();
     let site = Site::start();
     site.attach(&format!("mac={MAC}"));
-    let kinds = "tap[:NAME], bridge, null, check, generator";
+    let kinds = "tap[:NAME], bridge, null, check[:from=MAC], generator";
     let none = site.file("none.pcap");
     let none = format!("pcap:in={}", none.display());
     for (spec, status, parts) in [
         ("floppy", 2, ["no such kind", kinds]),
         ("", 2, ["no such kind", kinds]),
         ("null:x", 2, ["after the colon", "just `null`"]),
-        ("check:", 2, ["after the colon", "just `check`"]),
+        ("check:", 2, ["KEY=VALUE", "a KEY of from"]),
         ("generator:size=13", 2, ["size 13", "14 to 65535"]),
         ("generator:size=65536", 2, ["size 65536", "14 to 65535"]),
         ("generator:size=x", 2, [r#"size="x""#, "whole number"]),
         ("generator:burst=0", 2, ["burst 0", "at least 1"]),
         ("generator:flows=65537", 2, ["65537 flows", "1 to 65536"]),
-        ("generator:speed=9", 2, [r#"no key "speed""#, "size, rate, burst, flows, count"]),
+        (
+            "generator:speed=9",
+            2,
+            [r#"no key "speed""#, "size, rate, burst, flows, count, to, from"],
+        ),
         ("generator:size=64,size=65", 2, ["given twice", "keep one"]),
         ("pcap", 2, ["no file", "pcap:in=FILE"]),
         ("pcap:out=/tmp/x.txt", 2, ["no format", ".pcap or .pcapng"]),

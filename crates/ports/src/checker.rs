@@ -5,6 +5,8 @@ use std::os::fd::BorrowedFd;
 use grantway_netif::Offload;
 
 use crate::{
+    address::Presence,
+    clock::Clock,
     port::{CheckReport, Counters, FrameMeta, Port, PortError, SendError},
     testframe::{TAG_LEN, Tag},
 };
@@ -286,6 +288,7 @@ impl Default for Checker {
 #[derive(Debug, Default)]
 pub struct CheckPort {
     checker: Checker,
+    presence: Option<Presence>,
     counters: Counters,
 }
 
@@ -293,7 +296,15 @@ impl CheckPort {
     /// A port in front of `checker`.
     #[must_use]
     pub fn new(checker: Checker) -> Self {
-        CheckPort { checker, counters: Counters::default() }
+        CheckPort { checker, presence: None, counters: Counters::default() }
+    }
+
+    /// The same, and has an address: it sends a broadcast from there when its
+    /// link comes up and once a minute, so that bridges learn where it is.
+    #[must_use]
+    pub fn at(checker: Checker, address: [u8; 6], clock: Clock) -> Self {
+        let presence = Some(Presence::new(address, clock));
+        CheckPort { presence, ..CheckPort::new(checker) }
     }
 
     /// The checker behind the port.
@@ -319,8 +330,12 @@ impl Port for CheckPort {
         Ok(())
     }
 
-    fn recv(&mut self, _: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
-        Ok(None)
+    fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
+        let Some(len) = self.presence.as_mut().and_then(|presence| presence.tell(buf)) else {
+            return Ok(None);
+        };
+        self.counters.count_received(len);
+        Ok(Some(FrameMeta { len, offload: Offload::default() }))
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -328,7 +343,14 @@ impl Port for CheckPort {
     }
 
     fn always_ready(&self) -> bool {
-        false
+        self.presence.as_ref().is_some_and(|presence| !presence.is_told())
+    }
+
+    fn set_link(&mut self, up: bool) -> Result<(), PortError> {
+        if let Some(presence) = self.presence.as_mut().filter(|_| up) {
+            presence.again();
+        }
+        Ok(())
     }
 
     fn name(&self) -> &str {
@@ -351,7 +373,8 @@ impl Port for CheckPort {
         u32::MAX
     }
 
-    /// Judges by itself, so a flow is to keep to one queue.
+    /// Judges by itself, so a flow is to keep to one queue. The first alone
+    /// tells of an address.
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
         Ok(Box::new(Self::new(Checker::new(self.checker.config.clone()))))
     }

@@ -19,6 +19,7 @@
 
 #![deny(unsafe_code)]
 
+mod address;
 mod checker;
 mod clock;
 pub mod finish;
@@ -33,6 +34,7 @@ mod spec;
 pub mod tap;
 mod testframe;
 
+pub use address::parse_address;
 pub use checker::{CheckPort, Checker, CheckerConfig, FlowReport, Verdict};
 pub use clock::{Clock, monotonic, wall};
 pub use generator::{Generator, GeneratorConfig, GeneratorError, Stamp};

@@ -3,6 +3,7 @@
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use crate::{
+    address::{parse_address, written},
     checker::{CheckPort, Checker},
     clock::{monotonic, wall},
     generator::{Generator, GeneratorConfig, GeneratorError},
@@ -13,8 +14,9 @@ use crate::{
     tap::{Tap, TapConfig, TapError, check_name},
 };
 
-const SYNTAX: &str = "tap[:NAME], bridge, null, check, \
-     generator[:size=N,rate=N,burst=N,flows=N,count=N], pcap:in=FILE and/or out=FILE";
+const SYNTAX: &str = "tap[:NAME], bridge, null, check[:from=MAC], \
+     generator[:size=N,rate=N,burst=N,flows=N,count=N,to=MAC,from=MAC], \
+     pcap:in=FILE and/or out=FILE";
 
 /// A port as written on a command line.
 ///
@@ -37,11 +39,14 @@ pub enum PortSpec {
     Bridge,
     /// `null`.
     Null,
-    /// `generator` or `generator:KEY=N,...`. Numbers may end in k, M or G,
+    /// `generator` or `generator:KEY=VALUE,...`. Numbers may end in k, M or G,
     /// powers of 1000.
     Generator(GeneratorConfig),
-    /// `check`.
-    Check,
+    /// `check` or `check:from=MAC`.
+    Check {
+        /// The address that it tells bridges of.
+        from: Option<[u8; 6]>,
+    },
     /// `pcap:in=FILE,out=FILE`, at least one of the two. A file's name cannot
     /// hold a comma.
     Pcap {
@@ -106,6 +111,18 @@ pub enum SpecError {
         /// What was found.
         found: String,
     },
+    /// A value that is no address, or not one of the kind asked for.
+    #[error("port {kind:?}: {key}={found:?}, expected {expected}, such as 00:16:3e:00:00:01")]
+    Address {
+        /// The kind.
+        kind: &'static str,
+        /// The key.
+        key: String,
+        /// What was found.
+        found: String,
+        /// What was expected.
+        expected: &'static str,
+    },
     /// A pcap port with no file.
     #[error(
         "port \"pcap\": no file; write pcap:in=FILE to play one, pcap:out=FILE to write one, or both"
@@ -136,7 +153,10 @@ impl PortSpec {
             }
             PortSpec::Bridge => Box::new(Member::new()),
             PortSpec::Null => Box::new(Null::new()),
-            PortSpec::Check => Box::new(CheckPort::new(Checker::default())),
+            PortSpec::Check { from: None } => Box::new(CheckPort::new(Checker::default())),
+            PortSpec::Check { from: Some(address) } => {
+                Box::new(CheckPort::at(Checker::default(), *address, monotonic()))
+            }
             PortSpec::Generator(config) => {
                 let generator = Generator::new(config.clone(), monotonic());
                 Box::new(generator.map_err(|e| PortError::Io {
@@ -167,7 +187,7 @@ impl FromStr for PortSpec {
             }
             "bridge" => bare("bridge", rest).map(|()| PortSpec::Bridge),
             "null" => bare("null", rest).map(|()| PortSpec::Null),
-            "check" => bare("check", rest).map(|()| PortSpec::Check),
+            "check" => check(rest),
             "generator" => generator(rest.unwrap_or("")),
             "pcap" => pcap(rest.unwrap_or("")),
             _ => Err(SpecError::Kind { found: kind.to_owned() }),
@@ -182,11 +202,21 @@ impl fmt::Display for PortSpec {
             PortSpec::Tap { name: Some(name) } => write!(f, "tap:{name}"),
             PortSpec::Bridge => f.write_str("bridge"),
             PortSpec::Null => f.write_str("null"),
-            PortSpec::Check => f.write_str("check"),
+            PortSpec::Check { from: None } => f.write_str("check"),
+            PortSpec::Check { from: Some(from) } => write!(f, "check:from={}", written(*from)),
             PortSpec::Generator(c) => {
                 let (size, rate, burst, flows) = (c.size, c.rate, c.burst, c.flows);
                 write!(f, "generator:size={size},rate={rate},burst={burst},flows={flows}")?;
-                c.count.map_or(Ok(()), |count| write!(f, ",count={count}"))
+                c.count.map_or(Ok(()), |count| write!(f, ",count={count}"))?;
+                let usual = GeneratorConfig::default();
+                for (key, address, usual) in
+                    [("to", c.destination, usual.destination), ("from", c.source, usual.source)]
+                {
+                    if address != usual {
+                        write!(f, ",{key}={}", written(address))?;
+                    }
+                }
+                Ok(())
             }
             PortSpec::Pcap { input, output } => {
                 let side = |key: &str, path: &PathBuf| format!("{key}={}", path.display());
@@ -231,20 +261,55 @@ fn pairs<'a>(
 
 fn generator(text: &str) -> Result<PortSpec, SpecError> {
     let mut config = GeneratorConfig::default();
-    for (key, value) in pairs("generator", "size, rate, burst, flows, count", text)? {
+    for (key, value) in pairs("generator", "size, rate, burst, flows, count, to, from", text)? {
         let refuse = || SpecError::Number { key: key.to_owned(), found: value.to_owned() };
-        let number = number(value).ok_or_else(refuse)?;
-        let narrow = || u32::try_from(number).map_err(|_| refuse());
+        let whole = || number(value).ok_or_else(refuse);
+        let narrow = || u32::try_from(whole()?).map_err(|_| refuse());
         match key {
             "size" => config.size = narrow()? as usize,
-            "rate" => config.rate = number,
+            "rate" => config.rate = whole()?,
             "burst" => config.burst = narrow()?,
             "flows" => config.flows = narrow()?,
-            _ => config.count = Some(number),
+            "to" => config.destination = address("generator", key, value, "an address")?,
+            "from" => config.source = own_address("generator", key, value)?,
+            _ => config.count = Some(whole()?),
         }
     }
     config.check()?;
     Ok(PortSpec::Generator(config))
+}
+
+fn check(rest: Option<&str>) -> Result<PortSpec, SpecError> {
+    let Some(text) = rest else { return Ok(PortSpec::Check { from: None }) };
+    let none = || SpecError::Pair { kind: "check", found: text.to_owned(), expected: "from" };
+    let found = pairs("check", "from", text)?;
+    let &(key, value) = found.first().ok_or_else(none)?;
+    Ok(PortSpec::Check { from: Some(own_address("check", key, value)?) })
+}
+
+fn address(
+    kind: &'static str,
+    key: &str,
+    value: &str,
+    expected: &'static str,
+) -> Result<[u8; 6], SpecError> {
+    parse_address(value).ok_or_else(|| SpecError::Address {
+        kind,
+        key: key.to_owned(),
+        found: value.to_owned(),
+        expected,
+    })
+}
+
+/// An address that frames may come from: no group's, and not zero.
+fn own_address(kind: &'static str, key: &str, value: &str) -> Result<[u8; 6], SpecError> {
+    let expected = "one device's own address";
+    let found = address(kind, key, value, expected)?;
+    if found == [0; 6] || found[0] & 1 == 1 {
+        let (key, found) = (key.to_owned(), value.to_owned());
+        return Err(SpecError::Address { kind, key, found, expected });
+    }
+    Ok(found)
 }
 
 fn number(text: &str) -> Option<u64> {

@@ -18,7 +18,7 @@ use crate::wait::{Signals, readable};
 use bridge::Trouble;
 use grantway_embedded::Role;
 use grantway_frontend::{Vif, VifStatus, Wishes};
-use grantway_ports::{Port, PortSpec, Tap, TapConfig, TapOffloads};
+use grantway_ports::{Port, PortSpec, Tap, TapConfig, TapOffloads, parse_address};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,7 +89,7 @@ fn open_port(
                 offloads: TapOffloads::NONE,
                 persist: Some(true),
                 mtu: Some(mtu),
-                mac: parse_mac(&vif.mac().map_err(CommandError::failed)?),
+                mac: parse_address(vif.mac().map_err(CommandError::failed)?.trim()),
                 up: true,
                 multi_queue: args.queues > 1,
             });
@@ -106,15 +106,6 @@ fn open_port(
          port (a TAP that is there already keeps to what it was made with: delete it first)",
         args.queues
     )))
-}
-
-fn parse_mac(text: &str) -> Option<[u8; 6]> {
-    let mut mac = [0; 6];
-    let mut parts = text.trim().split(':');
-    for byte in &mut mac {
-        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
-    }
-    parts.next().is_none().then_some(mac)
 }
 
 struct Frontend {

@@ -1,5 +1,6 @@
 //! Ethernet addresses as xl writes them.
 
+use grantway_ports::parse_address;
 use std::fmt;
 use std::str::FromStr;
 
@@ -52,17 +53,7 @@ impl FromStr for Mac {
 
     fn from_str(text: &str) -> Result<Self, MacError> {
         let found = || text.to_owned();
-        let mut bytes = [0; 6];
-        let mut parts = text.split(':');
-        for byte in &mut bytes {
-            let digits = parts.next().filter(|p| p.len() == 2);
-            let digits = digits.filter(|p| p.bytes().all(|b| b.is_ascii_hexdigit()));
-            let value = digits.and_then(|p| u8::from_str_radix(p, 16).ok());
-            *byte = value.ok_or_else(|| MacError::Form { found: found() })?;
-        }
-        if parts.next().is_some() {
-            return Err(MacError::Form { found: found() });
-        }
+        let bytes = parse_address(text).ok_or_else(|| MacError::Form { found: found() })?;
         if bytes == [0; 6] {
             return Err(MacError::Zero { found: found() });
         }
