@@ -29,7 +29,7 @@ fuzz: ## fuzzes each target, and each end, for SECONDS (30)
 fuzz-keep: ## keeps in the repository what fuzzing found
 	@scripts/fuzz $(BUILD) 0 $(TARGET)
 
-bench: ## packets a second, both directions, three sizes
+bench: ## packets a second, to, from and between guests, three sizes
 	cargo build --release -p grantway
 	@scripts/bench $(GRANTWAY)
 

@@ -17,7 +17,7 @@ const SIZES: [usize; 3] = [64, 1496, 65_535];
 /// A part of the rig failed.
 pub fn run(args: &DemoArgs) -> Result<(), CommandError> {
     let mut rows: Vec<Measured> = Vec::new();
-    let points: Vec<Point> = [Direction::Tx, Direction::Rx]
+    let points: Vec<Point> = [Direction::Tx, Direction::Rx, Direction::GuestToGuest]
         .into_iter()
         .flat_map(|direction| SIZES.map(|size| (direction, size)))
         .map(|(direction, size)| Point {
@@ -31,7 +31,8 @@ pub fn run(args: &DemoArgs) -> Result<(), CommandError> {
         .collect();
     if !args.json {
         eprintln!(
-            "A host, a backend and a guest, each a process of its own, joined by one vif.\n\
+            "A host, a backend and a guest, each a process of its own, joined by one vif;\n\
+             then two guests, each with its vif, on the backend's own bridge.\n\
              Packets are numbered by the sender and checked by the receiver.\n"
         );
     }
@@ -47,8 +48,9 @@ pub fn run(args: &DemoArgs) -> Result<(), CommandError> {
     }
     output::line(format!(
         "{}\n\
-         lost: by sequence numbers; the sender waits for space. PPI, SPI: packets and slots per\n\
-         interrupt of the receiving end ('-': it never slept); PPN, SPN: per turn that found some.\n\
+         lost: by sequence numbers; a sender waits for space, but a bridge does not wait for a\n\
+         receiver. PPI, SPI: packets and slots per interrupt of the receiving end ('-': it never\n\
+         slept); PPN, SPN: per turn that found some. Guest to guest counts the copies of both.\n\
          Grant operations are real work of the same kind as Xen's, but not Xen's cost: on the\n\
          embedded host a grant copy is a process_vm_readv or _writev. state: where the two\n\
          processors were (near: one cache; far: two), since figures differ several times by it.",

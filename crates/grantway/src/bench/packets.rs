@@ -63,9 +63,9 @@ pub struct Measured {
     pub ppn: Option<f64>,
     /// Slots per such turn.
     pub spn: Option<f64>,
-    /// Grant copies, maps and unmaps of both ends for each packet.
+    /// Grant copies, maps and unmaps of all ends for each packet.
     pub grant_ops_per_packet: f64,
-    /// Notifications of both ends for each packet.
+    /// Notifications of all ends for each packet.
     pub notifies_per_packet: f64,
     /// Where it ran.
     pub host: String,
@@ -100,22 +100,22 @@ impl Tally {
     fn between(direction: Direction, before: &Sample, after: &Sample) -> Self {
         let grew = |read: &dyn Fn(&Sample) -> u64| read(after).saturating_sub(read(before));
         let vif = |s: &Sample, key: &str| number(&s.backend["vifs"][0]["stats"][key]);
-        let guest = |s: &Sample, key: &str| number(&s.frontend["stats"][key]);
-        let ops = |s: &Sample| {
-            ["copies", "maps", "unmaps"]
-                .into_iter()
-                .map(|key| {
-                    number(&s.backend["platform"][key]) + number(&s.frontend["platform"][key])
-                })
-                .sum()
+        let guest = |s: &Sample, key: &str| number(&s.guests[0]["stats"][key]);
+        // All ends together.
+        let asked = |s: &Sample, key: &str| -> u64 {
+            let ends = s.guests.iter().chain([&s.backend]);
+            ends.map(|end| number(&end["platform"][key])).sum()
         };
+        let ops = |s: &Sample| ["copies", "maps", "unmaps"].map(|key| asked(s, key)).iter().sum();
         let receiver = |key: &str| match direction {
             Direction::Tx => grew(&|s| vif(s, key)),
-            Direction::Rx => grew(&|s| guest(s, key)),
+            Direction::Rx | Direction::GuestToGuest => grew(&|s| guest(s, key)),
         };
         let (packets, slots) = match direction {
             Direction::Tx => (receiver("tx_packets"), receiver("tx_slots")),
-            Direction::Rx => (receiver("rx_packets"), receiver("rx_slots")),
+            Direction::Rx | Direction::GuestToGuest => {
+                (receiver("rx_packets"), receiver("rx_slots"))
+            }
         };
         Self {
             packets,
@@ -123,10 +123,7 @@ impl Tally {
             interrupts: receiver("interrupts"),
             turns: receiver("turns"),
             grant_ops: grew(&ops),
-            notifies: grew(&|s| {
-                number(&s.backend["platform"]["notifies"])
-                    + number(&s.frontend["platform"]["notifies"])
-            }),
+            notifies: grew(&|s| asked(s, "notifies")),
             seconds: after.at.duration_since(before.at).as_secs_f64(),
         }
     }
@@ -149,7 +146,7 @@ pub fn measure(point: &Point, progress: &mut dyn FnMut(f64)) -> Result<Measured,
     let generator = format!("generator:size={},burst={}", point.size, point.burst);
     let cpus = probe::processors();
     let (direction, queues) = (point.direction, point.queues);
-    let rig = Rig::start(&Plan { direction, generator: &generator, queues, cpus })?;
+    let rig = Rig::start(&Plan { direction, generator: &generator, queues, cpus: &cpus })?;
     std::thread::sleep(WARM_UP);
     let slices = (point.seconds / SLICE.as_secs_f64()).ceil().max(1.0) as u32;
     let slice = Duration::from_secs_f64(point.seconds / f64::from(slices));
@@ -182,7 +179,9 @@ pub fn measure(point: &Point, progress: &mut dyn FnMut(f64)) -> Result<Measured,
         host = last.backend["host"].as_str().unwrap_or_default().to_string();
         lost = match point.direction {
             Direction::Tx => number(&last.backend["vifs"][0]["port"]["checked"]["lost"]),
-            Direction::Rx => number(&last.frontend["port"]["checked"]["lost"]),
+            Direction::Rx | Direction::GuestToGuest => {
+                number(&last.guests[0]["port"]["checked"]["lost"])
+            }
         };
     }
     progress(1.0);

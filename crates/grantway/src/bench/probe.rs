@@ -50,11 +50,10 @@ impl State {
     }
 }
 
-/// The two processors that a bench pins its ends to.
-pub fn processors() -> Option<[usize; 2]> {
-    let set = sched_getaffinity(None).ok()?;
-    let mut online = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
-    Some([online.next()?, online.next()?])
+/// The processors that a bench may pin its ends to.
+pub fn processors() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
 /// Pins the calling thread, and threads that it starts later, to a processor.
@@ -80,9 +79,9 @@ pub fn pin(cpu: usize) -> Result<(), crate::error::CommandError> {
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Passes a cache line between the two processors for `span`.
+/// Passes a cache line between the first two processors for `span`.
 pub fn state(span: Duration) -> State {
-    let Some([here, there]) = processors() else { return State::Single };
+    let &[here, there, ..] = &processors()[..] else { return State::Single };
     let line = Line(AtomicU64::new(0));
     let stop = AtomicBool::new(false);
     let round_trip = std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! A whole embedded set-up of child processes: host, backend and guest, joined
-//! by one vif, with a generator at one end and a checker at the other.
+//! A whole embedded set-up of child processes: host, backend, and a guest or
+//! two, with a generator at one end and a checker at the other.
 
 use crate::control::{backend_socket, fetch, frontend_socket};
 use crate::error::CommandError;
@@ -16,12 +16,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which way the packets go, as seen from the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// Guest transmit: generator in the guest, checker behind the backend.
     Tx,
     /// Guest receive: generator behind the backend, checker in the guest.
     Rx,
+    /// Generator in one guest, checker in another, by the backend's own bridge.
+    GuestToGuest,
 }
 
 impl Direction {
@@ -30,8 +32,34 @@ impl Direction {
         match self {
             Self::Tx => "guest transmit",
             Self::Rx => "guest receive",
+            Self::GuestToGuest => "guest to guest",
         }
     }
+
+    /// The backend's port, and those of the guests. The first guest is the one
+    /// that is measured where two are: it receives, and starts first.
+    fn ports(self, generator: &str) -> (String, Vec<String>) {
+        match self {
+            Self::Tx => ("check".into(), vec![generator.into()]),
+            Self::Rx => (generator.into(), vec!["check".into()]),
+            Self::GuestToGuest => {
+                let [receiver, sender] = [mac(0), mac(1)];
+                let checker = format!("check:from={receiver}");
+                let generator = format!("{generator},to={receiver},from={sender}");
+                ("bridge".into(), vec![checker, generator])
+            }
+        }
+    }
+}
+
+/// The address of a guest's vif.
+fn mac(guest: usize) -> String {
+    format!("00:16:3e:00:00:{:02x}", guest + 1)
+}
+
+/// The number of a guest's domain.
+fn domain(guest: usize) -> String {
+    (guest + 1).to_string()
 }
 
 /// One part of the rig; ends with it.
@@ -102,26 +130,27 @@ pub struct Plan<'a> {
     pub direction: Direction,
     /// The generator, as a port spec.
     pub generator: &'a str,
-    /// Queues of the vif.
+    /// Queues of each vif.
     pub queues: u16,
-    /// Processors for backend and guest.
-    pub cpus: Option<[usize; 2]>,
+    /// Processors: the first is the backend's, the others are the guests'. With
+    /// less than two nobody is pinned.
+    pub cpus: &'a [usize],
 }
 
-/// Both ends' reports at about one moment.
+/// All ends' reports at about one moment.
 pub struct Sample {
     /// When, by this process's clock.
     pub at: Instant,
     /// The backend's.
     pub backend: Value,
-    /// The frontend's.
-    pub frontend: Value,
+    /// The guests', the measured one first.
+    pub guests: Vec<Value>,
 }
 
 /// The running set-up.
 pub struct Rig {
     // In the order in which they are to end.
-    frontend: Part,
+    guests: Vec<Part>,
     backend: Part,
     _host: Part,
     dir: TempDir,
@@ -140,46 +169,56 @@ impl Rig {
             .map_err(|e| CommandError::Failed(format!("a folder for the host: {e}")))?;
         let path = dir.path().to_string_lossy().into_owned();
         let host = Part::start("host", &["host", "--dir", &path])?;
-        attach(&path)?;
-        let (behind, guest) = match plan.direction {
-            Direction::Tx => ("check", plan.generator),
-            Direction::Rx => (plan.generator, "check"),
-        };
-        let [backend_cpu, guest_cpu] =
-            plan.cpus.map(|c| c.map(|n| n.to_string())).unwrap_or_default();
         let queues = plan.queues.to_string();
-        let mut args =
-            vec!["backend", "--host", &path, "--port", behind, "--queues", queues.as_str()];
-        if plan.cpus.is_some() {
-            args.extend(["--cpu", &backend_cpu]);
+        let (behind, ports) = plan.direction.ports(plan.generator);
+        let pins: Vec<String> = match plan.cpus {
+            [] | [_] => Vec::new(),
+            cpus => cpus.iter().map(ToString::to_string).collect(),
+        };
+        let mut args = vec!["backend", "--host", &path, "--port", &behind, "--queues", &queues];
+        if let Some(cpu) = pins.first() {
+            args.extend(["--cpu", cpu]);
+        }
+        for guest in 0..ports.len() {
+            attach(&path, guest)?;
         }
         let backend = Part::start("backend", &args)?;
-        let mut args =
-            vec!["frontend", "--host", &path, "--domain", "1", "--devid", "0", "--port", guest];
-        args.extend(["--queues", queues.as_str()]);
-        if plan.cpus.is_some() {
-            args.extend(["--cpu", &guest_cpu]);
+        let mut rig = Self { guests: Vec::new(), backend, _host: host, dir };
+        for (guest, port) in ports.iter().enumerate() {
+            let number = domain(guest);
+            let mut args = vec!["frontend", "--host", &path, "--domain", &number, "--devid", "0"];
+            args.extend(["--port", port, "--queues", &queues]);
+            if let Some(others) = pins.get(1..).filter(|others| !others.is_empty()) {
+                args.extend(["--cpu", &others[guest % others.len()]]);
+            }
+            rig.guests.push(Part::start("frontend", &args)?);
+            rig.wait_ready(plan.direction, guest)?;
         }
-        let frontend = Part::start("frontend", &args)?;
-        let mut rig = Self { frontend, backend, _host: host, dir };
-        rig.wait_connected()?;
         Ok(rig)
     }
 
-    fn wait_connected(&mut self) -> Result<(), CommandError> {
+    /// Waits until a guest is connected, and found by the others where it has to
+    /// be: what went to an address that the bridge has not learnt would be
+    /// flooded.
+    fn wait_ready(&mut self, direction: Direction, guest: usize) -> Result<(), CommandError> {
         let since = Instant::now();
         loop {
-            for part in [&mut self.frontend, &mut self.backend] {
+            for part in self.guests.iter_mut().chain([&mut self.backend]) {
                 if !part.is_alive() {
                     return Err(part.obituary());
                 }
             }
-            if self.sample().is_ok_and(|s| s.frontend["connected"] == true) {
+            let silent = |sample: &Sample| {
+                direction == Direction::GuestToGuest
+                    && sample.backend["vifs"][guest]["stats"]["tx_packets"] == 0
+            };
+            if self.sample().is_ok_and(|s| s.guests[guest]["connected"] == true && !silent(&s)) {
                 return Ok(());
             }
             if since.elapsed() > PATIENCE {
                 return Err(CommandError::Failed(format!(
-                    "the vif did not connect within {} s",
+                    "the vif of domain {} did not connect within {} s",
+                    domain(guest),
                     PATIENCE.as_secs()
                 )));
             }
@@ -187,7 +226,7 @@ impl Rig {
         }
     }
 
-    /// Reads both ends.
+    /// Reads all ends.
     ///
     /// # Errors
     ///
@@ -196,31 +235,43 @@ impl Rig {
         let read = |path: &Path| {
             fetch(path).map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))
         };
+        let dir = self.dir.path();
+        // As `domain` numbers them.
+        let sockets = (1..).map(|domain| frontend_socket(dir, domain, 0));
         Ok(Sample {
             at: Instant::now(),
-            backend: read(&backend_socket(self.dir.path(), 0))?,
-            frontend: read(&frontend_socket(self.dir.path(), 1, 0))?,
+            backend: read(&backend_socket(dir, 0))?,
+            guests: sockets
+                .take(self.guests.len())
+                .map(|socket| read(&socket))
+                .collect::<Result<_, _>>()?,
         })
     }
 
-    /// Holds both ends still, for a probe of the machine without them.
+    /// Holds all ends still, for a probe of the machine without them.
     pub fn pause(&self) {
-        self.frontend.signal(Signal::STOP);
+        for guest in self.guests.iter().rev() {
+            guest.signal(Signal::STOP);
+        }
         self.backend.signal(Signal::STOP);
     }
 
     /// Lets them go on.
     pub fn resume(&self) {
         self.backend.signal(Signal::CONT);
-        self.frontend.signal(Signal::CONT);
+        for guest in &self.guests {
+            guest.signal(Signal::CONT);
+        }
     }
 }
 
-fn attach(path: &str) -> Result<(), CommandError> {
+/// Attaches a guest's vif.
+fn attach(path: &str, guest: usize) -> Result<(), CommandError> {
     let failed = |what: String| CommandError::Failed(format!("attach: {what}"));
     let exe = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
+    let vif = format!("mac={}", mac(guest));
     let done = Command::new(exe)
-        .args(["attach", "--host", path, "--domain", "1", "mac=00:16:3e:00:00:01"])
+        .args(["attach", "--host", path, "--domain", &domain(guest), &vif])
         .stdin(Stdio::null())
         .output()
         .map_err(|e| failed(e.to_string()))?;
