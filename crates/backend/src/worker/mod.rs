@@ -6,6 +6,7 @@
 //! steps, as a simulation does.
 
 mod serve;
+mod share;
 mod wake;
 
 use crate::VifError;

@@ -1,12 +1,14 @@
 //! A worker's rounds.
 //!
-//! A queue is either *active*, and gets a bounded turn each round, or *armed*,
+//! A queue is either *active*, and gets a bounded turn each round unless it had more
+//! of the worker's time than another that is active too (`share`), or *armed*,
 //! and costs nothing until its guest signals, its port becomes readable, or a
 //! time comes that it asked to be called at. A queue that found nothing to do
 //! stays active for the spin budget, since a blocked wake-up costs far more than
 //! a look; then it is armed, which looks again, so that nothing which came in
 //! between is lost.
 
+use super::share::{Account, Shares, used};
 use super::wake::{drain, os};
 use super::{Attached, Command, Detached, Notice, Service};
 use crate::VifError;
@@ -36,6 +38,7 @@ struct Slot {
     idle_since: Option<Instant>,
     /// When it is to be called, also in `timers`.
     call_at: Option<Instant>,
+    account: Account,
 }
 
 pub(super) struct Worker {
@@ -48,6 +51,7 @@ pub(super) struct Worker {
     by_event: HashMap<EventPort, Key>,
     by_token: HashMap<u64, Key>,
     active: Vec<Key>,
+    shares: Shares,
     next_token: u64,
     /// Ports of queues that failed, until their vif is detached.
     failed: Vec<(Key, Box<dyn Port>)>,
@@ -113,6 +117,7 @@ impl Worker {
             by_event: HashMap::new(),
             by_token: HashMap::new(),
             active: Vec::new(),
+            shares: Shares::default(),
             next_token: FIRST_TOKEN,
             failed: Vec::new(),
             timers: BTreeSet::new(),
@@ -192,9 +197,24 @@ impl Worker {
     }
 
     fn serve_active(&mut self) {
+        // Alone, a queue has nobody to share with, and the clock costs a system call.
+        let mut since = (self.active.len() > 1).then(used);
+        if since.is_some() {
+            let slots = self.active.iter().filter_map(|key| self.queues.get(key));
+            self.shares.begin(slots.map(|slot| slot.account));
+        }
         let mut at = 0;
         while let Some(&key) = self.active.get(at) {
-            match self.serve(key) {
+            let shares = since.and_then(|_| self.queues.get(&key));
+            if shares.is_some_and(|slot| self.shares.is_ahead(slot.account)) {
+                at += 1;
+                continue;
+            }
+            let served = self.serve(key);
+            if let Some(since) = &mut since {
+                self.charge(key, since);
+            }
+            match served {
                 Ok(Served::Active) => at += 1,
                 Ok(Served::Armed) => {
                     self.active.swap_remove(at);
@@ -207,9 +227,19 @@ impl Worker {
         }
     }
 
+    /// Puts the time since then, which is now from here on, on a queue's account.
+    fn charge(&mut self, key: Key, since: &mut Duration) {
+        let now = used();
+        if let Some(slot) = self.queues.get_mut(&key) {
+            slot.account.charge(now.saturating_sub(*since));
+        }
+        *since = now;
+    }
+
     fn serve(&mut self, key: Key) -> Result<Served, VifError> {
         let turn = self.turn(key)?;
         let Some(slot) = self.queues.get_mut(&key) else { return Ok(Served::Armed) };
+        self.shares.took_turn(&mut slot.account, turn.packets > 0);
         if turn.packets > 0 {
             slot.idle_since = None;
             return Ok(Served::Active);
@@ -427,8 +457,16 @@ impl Worker {
         self.by_event.insert(tx, key);
         self.by_event.insert(rx, key);
         self.by_token.insert(token, key);
-        let (active, idle_since, call_at) = (false, None, None);
-        let slot = Slot { queue, connection, token, active, watched, idle_since, call_at };
+        let slot = Slot {
+            queue,
+            connection,
+            token,
+            active: false,
+            watched,
+            idle_since: None,
+            call_at: None,
+            account: Account::default(),
+        };
         self.queues.insert(key, slot);
         self.activate(key, false);
         Ok(())

@@ -45,6 +45,11 @@ impl World {
         Self::bare(DomId(0), mode, false, bridged, workers)
     }
 
+    /// Without an honest vif, which would be one more neighbour.
+    pub fn empty(mode: WaitMode, bridged: bool) -> Self {
+        Self::bare(DomId(0), mode, false, bridged)
+    }
+
     pub fn with(backend: DomId, mode: WaitMode, hotplug: bool) -> Self {
         Self::bare(backend, mode, hotplug, false, 1).with_honest()
     }
