@@ -1,6 +1,7 @@
 //! Guest receive: frames from the port into the pages that the guest posted.
 
 use crate::VifError;
+use crate::bridge::Key;
 use crate::delivery::{Accepted, Answer, Delivery, Given};
 use crate::journal::{Journal, JournalMemory};
 use crate::outlet::Outgoing;
@@ -18,7 +19,7 @@ use grantway_netif::slots::rx::{RxLayout, RxSlot, SLOTS_WRITTEN};
 use grantway_netif::tx::status;
 use grantway_netif::{Checksum, GsoKind, Offload};
 use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
-use grantway_ports::{DropReason, ETHERNET_HEADER, Port, RECV_BUFFER, TapOffloads};
+use grantway_ports::{DropReason, ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER, TapOffloads};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -76,12 +77,20 @@ pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
     journal: Option<Journal<J>>,
 }
 
+/// A frame that waited: how it will lie on the pages, how long it is, and which
+/// guest's queue it came from.
+type Waited = (RxLayout, usize, Option<Key>);
+
 /// A frame in the arena.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame {
     pub at: usize,
     pub len: usize,
     pub offload: Offload,
+    /// The guest's queue that it came from, where it came by the bridge.
+    pub from: Option<Key>,
+    /// Whether others get it too.
+    pub flooded: bool,
 }
 
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
@@ -111,20 +120,23 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         port: &mut dyn Port,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
-        let Scratch { arena, delivery, .. } = scratch;
+        let Scratch { arena, delivery, waited_from, .. } = scratch;
         delivery.clear();
+        waited_from.clear();
         self.look_at_the_time(port, shared)?;
         let (mut taken, mut at) = (0, 0);
         while taken < BURST && at <= Scratch::FILL {
             let (accepted, len) = match self.waited(&mut arena[at..], shared)? {
-                Some((layout, len)) => {
+                Some((layout, len, from)) => {
                     self.lay_out(&layout, at, len, None, delivery)?;
+                    waited_from.extend(from);
                     (Accepted::Laid, len)
                 }
                 None if !self.waiting.is_empty() => break,
                 None => {
                     let Some(meta) = port.recv(&mut arena[at..at + RECV_BUFFER])? else { break };
-                    let frame = Frame { at, len: meta.len, offload: meta.offload };
+                    let FrameMeta { len, offload } = meta;
+                    let frame = Frame { at, len, offload, from: None, flooded: false };
                     (self.accept(frame, arena, delivery, shared)?, meta.len)
                 }
             };
@@ -165,7 +177,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     ) -> Result<Accepted, VifError> {
         let bytes = &arena[frame.at..frame.at + frame.len];
         if !self.guest.takes(bytes, frame.offload) {
-            return self.accept_unfinished(bytes, frame.offload, shared);
+            return self.accept_unfinished(bytes, frame, shared);
         }
         let Some(layout) = self.layout(bytes, frame.len, frame.offload, shared)? else {
             return Ok(Accepted::Dropped);
@@ -176,11 +188,15 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return Ok(Accepted::Laid);
         }
         VifStats::add(&shared.stats.rx_stalls, 1);
-        Ok(self.wait(bytes.to_vec(), layout, shared))
+        Ok(self.wait(bytes, layout, &frame, shared))
     }
 
-    fn wait(&mut self, bytes: Vec<u8>, layout: RxLayout, shared: &Shared) -> Accepted {
-        if self.waiting.push(Waiter { bytes, layout }, shared.now()) {
+    /// Lets bytes wait that were a frame, or are part of what came of it.
+    fn wait(&mut self, bytes: &[u8], layout: RxLayout, of: &Frame, shared: &Shared) -> Accepted {
+        let &Frame { from, flooded, .. } = of;
+        if self.waiting.has_room_for(bytes.len(), flooded) {
+            let bytes = bytes.to_vec();
+            self.waiting.push(Waiter { bytes, layout, from, flooded }, shared.now());
             return Accepted::Short;
         }
         VifStats::add(&shared.stats.rx_dropped_drained, 1);
@@ -192,7 +208,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     fn accept_unfinished(
         &mut self,
         bytes: &[u8],
-        offload: Offload,
+        of: Frame,
         shared: &Shared,
     ) -> Result<Accepted, VifError> {
         let mut accepted = Accepted::Dropped;
@@ -200,11 +216,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             true => SegmentChecksum::Partial,
             false => SegmentChecksum::Whole,
         };
-        let finished = finish(bytes, offload, checksum, |frame, offload| {
+        let finished = finish(bytes, of.offload, checksum, |frame, offload| {
             let Some(layout) = self.layout(frame, frame.len(), offload, shared)? else {
                 return Ok(());
             };
-            if self.wait(frame.to_vec(), layout, shared) == Accepted::Short {
+            if self.wait(frame, layout, &of, shared) == Accepted::Short {
                 accepted = Accepted::Short;
             }
             Ok(())
@@ -233,7 +249,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return Ok(Accepted::Dropped);
         };
         if !self.waiting.is_empty() || self.posted()? < layout.slots() as u32 {
-            return Ok(match self.waiting.has_room(packet.len()) {
+            return Ok(match self.waiting.has_room_for(packet.len(), false) {
                 true => Accepted::Short,
                 false => {
                     VifStats::add(&shared.stats.rx_dropped_drained, 1);
@@ -298,11 +314,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
 
     /// The first frame that waited, at the start of `room`, where there are pages
     /// for it by now.
-    fn waited(
-        &mut self,
-        room: &mut [u8],
-        shared: &Shared,
-    ) -> Result<Option<(RxLayout, usize)>, VifError> {
+    fn waited(&mut self, room: &mut [u8], shared: &Shared) -> Result<Option<Waited>, VifError> {
         if self.waiting.is_empty() {
             return Ok(None);
         }
@@ -310,7 +322,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let Some(waiter) = self.waiting.pop(posted, shared.now()) else { return Ok(None) };
         let len = waiter.bytes.len();
         room[..len].copy_from_slice(&waiter.bytes);
-        Ok(Some((waiter.layout, len)))
+        Ok(Some((waiter.layout, len, waiter.from)))
     }
 
     /// Whether this guest can take such a frame at all.

@@ -1,7 +1,7 @@
 //! A worker's private memory for one turn: owned copies of slots, the bytes of
 //! a burst, and lists that keep their room from turn to turn.
 
-use crate::bridge::HEAD;
+use crate::bridge::{HEAD, Key};
 use crate::delivery::Delivery;
 use crate::policy::Piece;
 use grantway_ports::RECV_BUFFER;
@@ -34,6 +34,8 @@ pub(crate) struct Scratch {
     pub tx_statuses: Vec<i16>,
     /// What this turn's guest receive gives.
     pub delivery: Delivery,
+    /// Which guests' queues the frames came from that had waited, one a frame.
+    pub waited_from: Vec<Key>,
 }
 
 impl Scratch {
@@ -45,6 +47,7 @@ impl Scratch {
             tx_packets: Vec::with_capacity(BURST),
             tx_statuses: Vec::with_capacity(BURST),
             delivery: Delivery::new(),
+            waited_from: Vec::with_capacity(BURST),
         }
     }
 

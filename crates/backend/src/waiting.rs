@@ -2,12 +2,17 @@
 //! in bytes, dropped once the first of them is too old, and the vif's carrier taken
 //! away where the guest goes on posting nothing.
 
+use crate::bridge::Key;
 use grantway_netif::slots::rx::RxLayout;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Bytes that may wait for one queue: sixteen of the largest frames, a window of TCP.
 pub(crate) const WAITING_MAX: usize = 1024 * 1024;
+
+/// Bytes of these that were flooded: frames that are for this guest alone are not
+/// to be crowded out by what one guest sends to all. One of any size fits.
+const FLOODED_MAX: usize = WAITING_MAX / 16;
 
 /// How long a frame may wait where the guest does not signal that it posted pages
 /// (no `feature-rx-notify`), as in Linux's netback.
@@ -45,6 +50,10 @@ pub(crate) struct Waiter {
     pub bytes: Vec<u8>,
     /// How it will lie on the pages.
     pub layout: RxLayout,
+    /// The guest's queue that it came from, where it came by the bridge.
+    pub from: Option<Key>,
+    /// Whether others got it too.
+    pub flooded: bool,
 }
 
 impl Waiter {
@@ -69,6 +78,8 @@ enum Mood {
 pub(crate) struct Waiting {
     frames: VecDeque<Waiter>,
     bytes: usize,
+    /// Bytes of these that were flooded.
+    flooded: usize,
     patience: Patience,
     mood: Mood,
     /// Pages that the first frame needs, or needed when it was dropped; 0 where
@@ -89,8 +100,8 @@ pub(crate) struct Verdict {
 
 impl Waiting {
     pub fn new(patience: Patience, now: Instant) -> Self {
-        let (frames, bytes, mood, wanted) = (VecDeque::new(), 0, Mood::Posting, 0);
-        Self { frames, bytes, patience, mood, wanted, since: now }
+        let (frames, mood) = (VecDeque::new(), Mood::Posting);
+        Self { frames, bytes: 0, flooded: 0, patience, mood, wanted: 0, since: now }
     }
 
     /// Whether none waits.
@@ -110,23 +121,22 @@ impl Waiting {
     }
 
     /// Whether a frame of this length may wait too.
-    pub fn has_room(&self, len: usize) -> bool {
-        !self.is_draining() && self.bytes + len <= WAITING_MAX
+    pub fn has_room_for(&self, len: usize, flooded: bool) -> bool {
+        !self.is_draining()
+            && self.bytes + len <= WAITING_MAX
+            && (!flooded || self.flooded + len <= FLOODED_MAX)
     }
 
-    /// Lets a frame wait behind the others; false where it is one too many, and is
-    /// dropped.
-    pub fn push(&mut self, frame: Waiter, now: Instant) -> bool {
-        if !self.has_room(frame.bytes.len()) {
-            return false;
-        }
+    /// Lets a frame, for which there is room, wait behind the others.
+    pub fn push(&mut self, frame: Waiter, now: Instant) {
         if self.frames.is_empty() {
             self.since = now;
             self.wanted = frame.slots();
         }
-        self.bytes += frame.bytes.len();
+        let len = frame.bytes.len();
+        self.bytes += len;
+        self.flooded += if frame.flooded { len } else { 0 };
         self.frames.push_back(frame);
-        true
     }
 
     /// The first frame, where this many pages are posted: enough for it. The time
@@ -136,7 +146,9 @@ impl Waiting {
             return None;
         }
         let frame = self.frames.pop_front()?;
-        self.bytes -= frame.bytes.len();
+        let len = frame.bytes.len();
+        self.bytes -= len;
+        self.flooded -= if frame.flooded { len } else { 0 };
         self.since = now;
         self.wanted = self.frames.front().map_or(0, |frame| frame.slots());
         Some(frame)
@@ -162,7 +174,7 @@ impl Waiting {
         if self.mood == Mood::Posting && waited >= self.patience.drain {
             verdict.dropped = self.frames.len() as u64;
             self.frames.clear();
-            self.bytes = 0;
+            (self.bytes, self.flooded) = (0, 0);
             self.mood = Mood::Draining;
         }
         let stall = self.patience.stall.map(|stall| stall.max(self.patience.drain));
@@ -196,7 +208,15 @@ mod tests {
     fn waiter(len: usize, slots: u32) -> Waiter {
         let layout = RxLayout::new(len, 0, Offload::default(), None).unwrap();
         assert_eq!(layout.slots(), slots as usize);
-        Waiter { bytes: vec![0; len], layout }
+        Waiter { bytes: vec![0; len], layout, from: None, flooded: false }
+    }
+
+    fn push(waiting: &mut Waiting, frame: Waiter, now: Instant) -> bool {
+        let room = waiting.has_room_for(frame.bytes.len(), frame.flooded);
+        if room {
+            waiting.push(frame, now);
+        }
+        room
     }
 
     #[test]
@@ -204,7 +224,10 @@ mod tests {
         let begin = Instant::now();
         let mut waiting = Waiting::new(Patience::default(), begin);
         assert_eq!((waiting.wanted(), waiting.call_at()), (0, None));
-        assert!(waiting.push(waiter(5000, 2), begin) && waiting.push(waiter(60, 1), begin + MS));
+        assert!(
+            push(&mut waiting, waiter(5000, 2), begin)
+                && push(&mut waiting, waiter(60, 1), begin + MS)
+        );
         assert_eq!((waiting.wanted(), waiting.call_at()), (2, Some(begin + DRAIN)));
         assert!(waiting.pop(1, begin).is_none());
         assert_eq!(waiting.judge(1, begin + DRAIN - MS), Verdict::default());
@@ -220,11 +243,11 @@ mod tests {
         let begin = Instant::now();
         let mut waiting = Waiting::new(Patience::default(), begin);
         for _ in 0..3 {
-            assert!(waiting.push(waiter(9000, 3), begin));
+            assert!(push(&mut waiting, waiter(9000, 3), begin));
         }
         let drained = waiting.judge(2, begin + DRAIN);
         assert_eq!(drained, Verdict { dropped: 3, carrier: None });
-        assert!(waiting.is_draining() && !waiting.push(waiter(60, 1), begin + DRAIN));
+        assert!(waiting.is_draining() && !push(&mut waiting, waiter(60, 1), begin + DRAIN));
         assert_eq!(waiting.call_at(), Some(begin + STALL));
         assert_eq!(waiting.judge(2, begin + STALL - MS), Verdict::default());
         let stalled = waiting.judge(2, begin + STALL);
@@ -233,14 +256,14 @@ mod tests {
         assert_eq!(waiting.judge(2, begin + 9 * STALL), Verdict::default());
         let back = waiting.judge(3, begin + 9 * STALL);
         assert_eq!(back, Verdict { dropped: 0, carrier: Some(true) });
-        assert!(waiting.push(waiter(60, 1), begin + 9 * STALL));
+        assert!(push(&mut waiting, waiter(60, 1), begin + 9 * STALL));
     }
 
     #[test]
     fn one_that_does_not_signal_is_given_little_time_and_keeps_its_carrier() {
         let begin = Instant::now();
         let mut waiting = Waiting::new(Patience::default().without_notify(), begin);
-        assert!(waiting.push(waiter(60, 1), begin));
+        assert!(push(&mut waiting, waiter(60, 1), begin));
         assert_eq!(waiting.call_at(), Some(begin + 30 * MS));
         assert_eq!(waiting.judge(0, begin + 30 * MS).dropped, 1);
         assert_eq!(waiting.call_at(), None);
@@ -254,9 +277,25 @@ mod tests {
         let begin = Instant::now();
         let mut waiting = Waiting::new(Patience::default(), begin);
         let mut bytes = 0;
-        while waiting.push(waiter(65_000, 16), begin) {
+        while push(&mut waiting, waiter(65_000, 16), begin) {
             bytes += 65_000;
         }
         assert!((WAITING_MAX - 65_000..=WAITING_MAX).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn what_is_flooded_leaves_room_for_what_is_not() {
+        let begin = Instant::now();
+        let mut waiting = Waiting::new(Patience::default(), begin);
+        let flooded = |len, slots| Waiter { flooded: true, ..waiter(len, slots) };
+        assert!(push(&mut waiting, flooded(65_535, 16), begin), "one of any size");
+        assert!(!push(&mut waiting, flooded(60, 1), begin));
+        assert!(push(&mut waiting, waiter(60, 1), begin));
+        waiting.pop(16, begin).unwrap();
+        let many = (0..5000).filter(|_| push(&mut waiting, flooded(60, 1), begin)).count();
+        assert_eq!(many, FLOODED_MAX / 60);
+        assert_eq!(waiting.judge(0, begin + DRAIN).dropped, 1 + many as u64);
+        waiting.judge(1, begin + DRAIN);
+        assert!(push(&mut waiting, flooded(65_535, 16), begin), "drained, all is forgotten");
     }
 }

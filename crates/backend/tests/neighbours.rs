@@ -282,7 +282,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 #[test]
 fn a_vif_that_floods_costs_another_no_more_than_a_tenth_of_its_share() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut world = World::empty(WaitMode::Interrupt, false);
+    let mut world = World::of_workers(1, WaitMode::Interrupt, false);
     let guests = [1, 2].map(|number| Guest::boot(&mut world, number)).into();
     let mut scene = Scene { world, guests, done: |guests| guests[0].served() };
     for own in [SMALL, ETHERNET, LARGEST] {
@@ -298,7 +298,7 @@ fn a_vif_that_floods_costs_another_no_more_than_a_tenth_of_its_share() {
 #[test]
 fn on_the_bridge_a_guest_that_floods_all_costs_another_no_more_either() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut world = World::empty(WaitMode::Interrupt, true);
+    let mut world = World::of_workers(1, WaitMode::Interrupt, true);
     let guests = [1, 2, 3, 4].map(|number| Guest::boot(&mut world, number)).into();
     // What counts is what arrives.
     let mut scene = Scene { world, guests, done: |guests| guests[2].given };

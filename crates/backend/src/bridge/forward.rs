@@ -15,7 +15,7 @@ use grantway_netif::Offload;
 use grantway_netif::flow::flow_hash;
 use grantway_netif::slots::tx::TxFragment;
 use grantway_netif::tx::status;
-use grantway_ports::{PortError, RECV_BUFFER, SendError};
+use grantway_ports::{FrameMeta, PortError, RECV_BUFFER, SendError};
 use std::time::Instant;
 
 /// A queue: which vif, which of its queues.
@@ -187,6 +187,7 @@ impl<O: Others> Forward<'_, O> {
     /// Gives a frame in the arena to every guest but its sender.
     fn flood(&mut self, frame: Frame, arena: &[u8]) {
         let from = self.from;
+        let frame = Frame { flooded: true, ..frame };
         let members: Vec<VifId> = self.bridge.members.keys().copied().collect();
         for vif in members.into_iter().filter(|&vif| Place::Vif(vif) != from) {
             if let Some(number) = self.bridge.queue(vif, self.number) {
@@ -212,8 +213,9 @@ impl<O: Others> Forward<'_, O> {
                 more = uplink.always_ready();
                 break;
             };
-            self.route_in(Frame { at, len: meta.len, offload: meta.offload }, arena);
-            at = (at + meta.len).next_multiple_of(64);
+            let FrameMeta { len, offload } = meta;
+            self.route_in(Frame { at, len, offload, from: None, flooded: false }, arena);
+            at = (at + len).next_multiple_of(64);
         }
         self.deliver(arena, None, &mut []);
         match self.bridge.failure.take() {
@@ -274,7 +276,11 @@ impl<O: Others> Forward<'_, O> {
             VifStats::add(&stats.tx_dropped_grant, 1);
             return Ok(None);
         }
-        Ok(Some(Frame { at, len, offload: packet.offload() }))
+        let from = match self.from {
+            Place::Vif(vif) => Some((vif, self.number)),
+            Place::Uplink => None,
+        };
+        Ok(Some(Frame { at, len, offload: packet.offload(), from, flooded: false }))
     }
 
     /// Stores what was laid out in the receivers' pages, answers and signals them.

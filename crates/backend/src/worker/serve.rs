@@ -210,11 +210,7 @@ impl Worker {
                 at += 1;
                 continue;
             }
-            let served = self.serve(key);
-            if let Some(since) = &mut since {
-                self.charge(key, since);
-            }
-            match served {
+            match self.serve(key, since.as_mut()) {
                 Ok(Served::Active) => at += 1,
                 Ok(Served::Armed) => {
                     self.active.swap_remove(at);
@@ -227,19 +223,36 @@ impl Worker {
         }
     }
 
-    /// Puts the time since then, which is now from here on, on a queue's account.
-    fn charge(&mut self, key: Key, since: &mut Duration) {
+    /// Puts the time since then, which is now from here on, on the accounts of whom
+    /// a turn of so many packets was for: frames that waited for pages are their
+    /// senders' affair, however many guests those made busy.
+    fn charge(&mut self, key: Key, packets: usize, since: &mut Duration) {
         let now = used();
-        if let Some(slot) = self.queues.get_mut(&key) {
-            slot.account.charge(now.saturating_sub(*since));
-        }
+        let time = now.saturating_sub(*since);
         *since = now;
+        // At most a burst each way.
+        let each = time / packets.max(1) as u32;
+        let senders = &self.scratch.waited_from;
+        for sender in senders {
+            if let Some(slot) = self.queues.get_mut(sender) {
+                slot.account.charge(each);
+            }
+        }
+        if let Some(slot) = self.queues.get_mut(&key) {
+            slot.account.charge(time.saturating_sub(each * senders.len() as u32));
+        }
     }
 
-    fn serve(&mut self, key: Key) -> Result<Served, VifError> {
+    fn serve(&mut self, key: Key, since: Option<&mut Duration>) -> Result<Served, VifError> {
         let turn = self.turn(key)?;
+        if let Some(slot) = self.queues.get_mut(&key) {
+            let own = turn.packets.saturating_sub(self.scratch.waited_from.len());
+            self.shares.took_turn(&mut slot.account, own > 0);
+        }
+        if let Some(since) = since {
+            self.charge(key, turn.packets, since);
+        }
         let Some(slot) = self.queues.get_mut(&key) else { return Ok(Served::Armed) };
-        self.shares.took_turn(&mut slot.account, turn.packets > 0);
         if turn.packets > 0 {
             slot.idle_since = None;
             return Ok(Served::Active);

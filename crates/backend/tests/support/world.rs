@@ -40,14 +40,10 @@ impl World {
         Self::bare(DomId(0), WaitMode::Interrupt, false, true, 1)
     }
 
-    /// With or without the bridge, and with no honest vif.
+    /// With or without the bridge, and with no honest vif, which would be one more
+    /// neighbour.
     pub fn of_workers(workers: usize, mode: WaitMode, bridged: bool) -> Self {
         Self::bare(DomId(0), mode, false, bridged, workers)
-    }
-
-    /// Without an honest vif, which would be one more neighbour.
-    pub fn empty(mode: WaitMode, bridged: bool) -> Self {
-        Self::bare(DomId(0), mode, false, bridged)
     }
 
     pub fn with(backend: DomId, mode: WaitMode, hotplug: bool) -> Self {
