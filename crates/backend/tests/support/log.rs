@@ -15,6 +15,11 @@ impl Log {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Forgets them.
+    pub fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Warnings and errors.
     pub fn complaints(&self) -> Vec<String> {
         let bad = self.lines().into_iter().filter(|(level, _)| *level <= Level::WARN);

@@ -158,6 +158,18 @@ impl Ports {
         }
     }
 
+    /// Forgets what was behind a vif, where the backend has let go of it for good;
+    /// whether it has.
+    pub fn forget(&self, vif: VifId) -> bool {
+        let mut all = self.all();
+        let gone = |inner: &Inner| inner.handles == 0 && inner.removed;
+        let over = all.get(&vif).is_none_or(|there| there.iter().all(|b| gone(&b.look())));
+        if over {
+            all.remove(&vif);
+        }
+        over
+    }
+
     /// All that ever were behind a vif.
     pub fn ever(&self, vif: VifId) -> Vec<Arc<Behind>> {
         self.all().get(&vif).cloned().unwrap_or_default()
