@@ -16,6 +16,7 @@ use grantway_hypervisor::{Error as PlatformError, Platform};
 use grantway_ports::{Port, PortReport};
 use rustix::fd::{AsFd, OwnedFd};
 use serve::Worker;
+use share::used;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -204,7 +205,9 @@ impl Handle {
     ) -> Result<Self, PlatformError> {
         let (commands, inbox) = channel();
         let wake = Arc::new(eventfd()?);
-        let mut worker = Worker::new(service, Arc::clone(&wake), inbox, uplink)?;
+        // Where steps are counted and not time, all turns are alike.
+        let meter = if threaded { used } else { || Duration::ZERO };
+        let mut worker = Worker::new(service, meter, Arc::clone(&wake), inbox, uplink)?;
         let handle = |seat| Self { commands, wake, seat, queues: RefCell::default() };
         if !threaded {
             return Ok(handle(Seat::Here(RefCell::new(worker))));

@@ -8,7 +8,7 @@
 //! a look; then it is armed, which looks again, so that nothing which came in
 //! between is lost.
 
-use super::share::{Account, Shares, used};
+use super::share::{Account, Shares};
 use super::wake::{drain, os};
 use super::{Attached, Command, Detached, Notice, Service};
 use crate::VifError;
@@ -43,6 +43,8 @@ struct Slot {
 
 pub(super) struct Worker {
     service: Service,
+    /// What the worker used of its processor.
+    meter: fn() -> Duration,
     events: Box<dyn EventChannels>,
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
@@ -100,6 +102,7 @@ type Flow = std::ops::ControlFlow<()>;
 impl Worker {
     pub fn new(
         service: Service,
+        meter: fn() -> Duration,
         wake: Arc<OwnedFd>,
         inbox: Receiver<Command>,
         uplink: Option<Box<dyn Port>>,
@@ -109,6 +112,7 @@ impl Worker {
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
         let worker = Self {
             service,
+            meter,
             events,
             epoll,
             wake,
@@ -198,7 +202,7 @@ impl Worker {
 
     fn serve_active(&mut self) {
         // Alone, a queue has nobody to share with, and the clock costs a system call.
-        let mut since = (self.active.len() > 1).then(used);
+        let mut since = (self.active.len() > 1).then(self.meter);
         if since.is_some() {
             let slots = self.active.iter().filter_map(|key| self.queues.get(key));
             self.shares.begin(slots.map(|slot| slot.account));
@@ -227,7 +231,7 @@ impl Worker {
     /// a turn of so many packets was for: frames that waited for pages are their
     /// senders' affair, however many guests those made busy.
     fn charge(&mut self, key: Key, packets: usize, since: &mut Duration) {
-        let now = used();
+        let now = (self.meter)();
         let time = now.saturating_sub(*since);
         *since = now;
         // At most a burst each way.
