@@ -217,7 +217,7 @@ fn run(world: &World, from: u32, cycles: u32) {
 
 #[test]
 fn ten_thousand_vifs_come_and_go_and_nothing_stays() {
-    let world = World::empty(WaitMode::Interrupt, false);
+    let world = World::of_workers(1, WaitMode::Interrupt, false);
     run(&world, 0, WARM_UP);
     // The host may still be at the last guests' ends.
     std::thread::sleep(Duration::from_millis(200));
