@@ -9,7 +9,7 @@ mod common;
 use common::network::{Namespace, Pair, Transfer, available};
 use common::part::Part;
 use common::site::{MAC, Site};
-use common::{alone, say};
+use common::{PROMPT, alone, say};
 use std::time::{Duration, Instant};
 
 const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
@@ -66,7 +66,27 @@ impl Link {
     }
 
     fn iperf(&self, args: &[&str]) -> Transfer {
-        self.pair.inside.iperf(args, RUN)
+        let transfer = self.pair.inside.iperf(args, RUN);
+        if args.contains(&"-u") {
+            self.drains();
+        }
+        transfer
+    }
+
+    /// Waits until nothing is under way: iperf3's server takes a datagram of an
+    /// earlier run for the first of a new one, which then waits in vain.
+    fn drains(&self) {
+        let passed = || {
+            let (vif, frontend) = (self.site.vif_report(), self.site.frontend_report());
+            [&vif, &frontend]
+                .map(|end| [&end["port"]["received"], &end["port"]["sent"]].map(|n| n.as_u64()))
+        };
+        let mut last = passed();
+        self.site.wait("nothing under way", PROMPT, || {
+            std::thread::sleep(Duration::from_millis(30));
+            let now = passed();
+            (std::mem::replace(&mut last, now) == now).then_some(())
+        });
     }
 
     /// Nothing was dropped that should not be, and both ends still run.
@@ -165,7 +185,7 @@ fn iperf3_crosses_by_one_two_and_four_queues() {
             let switch = if offloads { "on" } else { "off" };
             let what = format!("{queues} queues, offloads {switch}");
             for udp in [false, true] {
-                for to in ["10.99.1.1", "fd99:1::1"] {
+                for to in ["10.99.1.1", "fd99:1::1"].into_iter().take(if udp { 1 } else { 2 }) {
                     for reverse in [false, true] {
                         let mut args = run_of(udp, to, reverse);
                         // Flows enough to find every queue.
