@@ -185,7 +185,7 @@ impl Workers {
 enum Seat {
     Thread(Option<JoinHandle<()>>),
     /// On the control thread, between its steps.
-    Here(RefCell<Worker>),
+    Here(Box<RefCell<Worker>>),
 }
 
 /// The control thread's end of one worker.
@@ -210,7 +210,7 @@ impl Handle {
         let mut worker = Worker::new(service, meter, Arc::clone(&wake), inbox, uplink)?;
         let handle = |seat| Self { commands, wake, seat, queues: RefCell::default() };
         if !threaded {
-            return Ok(handle(Seat::Here(RefCell::new(worker))));
+            return Ok(handle(Seat::Here(Box::new(RefCell::new(worker)))));
         }
         let thread = std::thread::Builder::new()
             .name("worker".into())
