@@ -98,8 +98,8 @@ impl Neighbours {
     fn catch_up(&mut self, world: &World) {
         let Self::Bridged(pair, number) = self else { return };
         *number += 1;
-        world.behind(UPLINK).give(mark(*number), Offload::default());
-        pair.have_seen(*number);
+        let uplink = world.behind(UPLINK);
+        pair.have_seen(*number, || uplink.give(mark(*number), Offload::default()));
         pair.looks_well();
     }
 

@@ -75,12 +75,18 @@ impl Pair {
         });
     }
 
-    /// Waits until both have seen this mark, and so all that came before.
+    /// Waits until both have seen this mark, and so all that came before. It is
+    /// sent again now and then: what goes to all has little room where a guest
+    /// floods.
     #[track_caller]
-    pub fn have_seen(&self, mark: u64) {
-        let start = Instant::now();
+    pub fn have_seen(&self, mark: u64, send: impl Fn()) {
+        let (start, mut sent) = (Instant::now(), None::<Instant>);
         while !self.shared.iter().all(|end| end.mark.load(SeqCst) >= mark) {
             assert!(start.elapsed() < PROMPT, "the bridge stands still");
+            if sent.is_none_or(|at| at.elapsed() > Duration::from_millis(5)) {
+                send();
+                sent = Some(Instant::now());
+            }
             std::thread::sleep(Duration::from_micros(50));
         }
     }

@@ -62,7 +62,7 @@ fn conversations() {
     let told = told.into_inner().unwrap();
     println!("{count} conversations: {told:?}");
     if count >= 1000 {
-        told.holds_enough();
+        told.holds_enough(count);
     }
 }
 
