@@ -154,6 +154,12 @@ fn vanished_nodes_end_both() {
     let end = [FrontendAction::Disconnect, FrontendAction::Reclaim, FrontendAction::Stop];
     assert_eq!(actions.as_slice(), end);
 
+    // Made anew in between: another device, whatever its backend shows.
+    let mut machine = connected_front();
+    assert!(machine.handle(FrontendEvent::Own(Some(S::Connected))).is_empty());
+    let actions = machine.handle(FrontendEvent::Own(Some(S::Initialising)));
+    assert_eq!(actions.as_slice(), end);
+
     let (machine, actions) = BackendMachine::start(None, None, true, true);
     assert!(machine.is_gone());
     assert_eq!(actions.as_slice(), [Destroy]);

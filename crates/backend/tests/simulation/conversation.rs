@@ -454,8 +454,19 @@ impl Conversation {
                 panic!("guest {number} is not connected\n{}", self.stand());
             }
         }
-        // What is limited takes its time.
-        self.wait_for(|all| all.guests.iter().all(|guest| guest.to_send == 0));
+        // What is limited takes its time, also on the ring.
+        let carried = |all: &Self| -> Vec<_> {
+            let guests = 0..all.guests.len();
+            guests.map(|number| (all.guests[number].to_send, all.counts(number))).collect()
+        };
+        let (mut last, mut same) = (carried(self), 0);
+        self.wait_for(|all| {
+            let now = carried(all);
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+            // A tenth of a second without a frame: twice what a limit waits for.
+            same > 5
+        });
         self.look_at_frames();
         let before: Vec<_> = (0..self.guests.len()).map(|number| self.counts(number)).collect();
         for number in 0..self.guests.len() {
@@ -478,7 +489,7 @@ impl Conversation {
     }
 
     /// Lets time pass until something holds; whether it does.
-    fn wait_for(&mut self, holds: impl Fn(&Self) -> bool) -> bool {
+    fn wait_for(&mut self, mut holds: impl FnMut(&Self) -> bool) -> bool {
         for _ in 0..400 {
             self.settle();
             if holds(self) {

@@ -9,7 +9,8 @@ pub enum FrontendEvent {
     /// The backend's `state` node was read; None where it is missing. A node
     /// that holds no state is [`XenbusState::Unknown`].
     Peer(Option<XenbusState>),
-    /// The frontend's own `state` node was read; None where it is missing.
+    /// The frontend's own `state` node was read; None where it is missing. Found
+    /// in Initialising where we showed another state, it is another device's.
     Own(Option<XenbusState>),
     /// [`FrontendAction::Connect`] succeeded.
     Published,
@@ -119,6 +120,13 @@ impl FrontendMachine {
         match event {
             FrontendEvent::Peer(state) => self.peer = state,
             FrontendEvent::Own(None) => self.stop(&mut out),
+            // A toolstack made the folder anew and its absence went unseen: that
+            // is another device, which may have another backend.
+            FrontendEvent::Own(Some(XenbusState::Initialising))
+                if self.shown != Some(XenbusState::Initialising) =>
+            {
+                self.stop(&mut out);
+            }
             FrontendEvent::Own(Some(_)) => {}
             FrontendEvent::Published => {
                 if self.phase == Phase::Connecting {
