@@ -3,6 +3,7 @@
 
 use crate::VifError;
 use crate::negotiate::MAX_QUEUES;
+use crate::policy::{PolicyKind, PolicyLimits, StagedQueue};
 use crate::queue::VifId;
 use crate::shared::Clock;
 use crate::stats::VifStatsSnapshot;
@@ -52,6 +53,8 @@ pub struct BackendConfig {
     pub queues: u32,
     /// What is borne of guests that post no pages.
     pub patience: Patience,
+    /// How buffers may cross.
+    pub policy: PolicyLimits,
     /// A port beside the guests on the backend's own bridge.
     pub uplink: Option<Box<dyn Port>>,
     /// Where the journals lie, by which a successor takes over.
@@ -75,7 +78,9 @@ pub struct VifReport {
     /// Whether packets may flow.
     pub connected: bool,
     /// The buffer policy.
-    pub policy: &'static str,
+    pub policy: PolicyKind,
+    /// The guest's pages that are mapped now under that policy, on all queues.
+    pub mapped: usize,
     /// Its counters.
     pub stats: VifStatsSnapshot,
 }
@@ -109,6 +114,7 @@ pub struct Backend {
     queues: u32,
     patience: Patience,
     clock: Clock,
+    policy: PolicyLimits,
     journals: Journals,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
@@ -147,6 +153,7 @@ impl Backend {
             queues: config.queues.clamp(1, MAX_QUEUES),
             patience: config.patience,
             clock: config.clock,
+            policy: config.policy,
             journals: Journals::new(&config.run_folder, platform.domain()),
             platform,
             store,
@@ -198,6 +205,7 @@ impl Backend {
             queues: self.queues,
             patience: self.patience,
             clock: self.clock,
+            policy: self.policy,
         }
     }
 
@@ -302,9 +310,17 @@ impl Backend {
             vif,
             port: state.port_report(&self.workers),
             connected: state.is_connected(),
-            policy: "copy",
+            policy: state.policy(),
+            mapped: state.mapped(),
             stats: state.stats().snapshot(),
         })
+    }
+
+    /// What a vif has staged on one of its queues; none while it is not connected,
+    /// where it may stage nothing, and for a queue that it does not have.
+    #[must_use]
+    pub fn staged(&self, vif: VifId, queue: u32) -> Option<StagedQueue> {
+        self.vifs.get(&vif)?.staged()?.queue(queue)
     }
 
     /// Which vif an event is about; `None` for one that may be about any.

@@ -8,7 +8,7 @@
 //! anything but a request.
 
 use crate::journal::{Journal, JournalMemory};
-use crate::policy::{Cross, Piece, Policy};
+use crate::policy::{Cross, Piece, Policy, Side};
 use crate::queue::QueueRefs;
 use crate::receive::{Guest, Receive};
 use crate::scratch::Scratch;
@@ -167,11 +167,11 @@ impl Policy for Pages {
         Ok(())
     }
 
-    fn side(&self, _: GrantRef, _: u16) -> CopySide {
-        CopySide::Local { offset: 0 }
+    fn side(&mut self, _: GrantRef, _: u16) -> Side<'_> {
+        Side { grant: CopySide::Local { offset: 0 }, mapped: None }
     }
 
-    fn cross(&mut self, _: &dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
+    fn cross(&mut self, _: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
         assert!(crosses.is_empty(), "nothing crosses without a bridge");
         Ok(())
     }

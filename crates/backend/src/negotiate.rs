@@ -2,6 +2,7 @@
 //! side.
 
 use crate::VifError;
+use crate::policy::PolicyKind;
 use crate::queue::QueueRefs;
 use grantway_hypervisor::{Error as PlatformError, GrantRef, Port, Store, transaction};
 use grantway_netif::keys::{self, QueueKey, queue_path};
@@ -16,6 +17,7 @@ pub(crate) fn advertise(
     store: &mut dyn Store,
     backend: &str,
     queues: u32,
+    policy: PolicyKind,
 ) -> Result<(), PlatformError> {
     let offers = [
         (keys::FEATURE_SG, 1),
@@ -28,6 +30,7 @@ pub(crate) fn advertise(
         (keys::FEATURE_SPLIT_EVENT_CHANNELS, 1),
         (keys::FEATURE_MULTICAST_CONTROL, 1),
         (keys::FEATURE_DYNAMIC_MULTICAST_CONTROL, 1),
+        (keys::FEATURE_PERSISTENT, (policy >= PolicyKind::Persistent).into()),
         (keys::MULTI_QUEUE_MAX_QUEUES, queues),
         (keys::CARRIER, 1),
     ];
@@ -59,6 +62,10 @@ pub(crate) struct FrontendKeys {
     pub checksum_ipv6: bool,
     /// What unfinished frames it takes, where those over IPv6 do not differ.
     pub offloads: TapOffloads,
+    /// Whether it uses its pages again and again.
+    pub persistent: bool,
+    /// Whether it has a control ring, by which it may stage pages.
+    pub control_ring: bool,
 }
 
 impl FrontendKeys {
@@ -102,7 +109,18 @@ impl FrontendKeys {
         };
         let multicast = flag(store, frontend, keys::REQUEST_MULTICAST_CONTROL)?;
         let rx_notify = flag(store, frontend, keys::FEATURE_RX_NOTIFY)?;
-        Ok(Self { queues, scatter_gather, rx_notify, multicast, checksum_ipv6, offloads })
+        let persistent = flag(store, frontend, keys::FEATURE_PERSISTENT)?;
+        let control_ring = text(store, frontend, keys::CTRL_RING_REF)?.is_some();
+        Ok(Self {
+            queues,
+            scatter_gather,
+            rx_notify,
+            multicast,
+            checksum_ipv6,
+            offloads,
+            persistent,
+            control_ring,
+        })
     }
 }
 

@@ -234,7 +234,9 @@ impl Queue {
         }
         let packets = out.packets + into.packets;
         VifStats::add(&self.shared.stats.turns, u64::from(packets > 0));
-        let call_at = [out.call_at, into.call_at].into_iter().flatten().min();
+        let now = || self.shared.now();
+        let end = self.policy.end_turn(packets == 0, &now, &self.shared.stats);
+        let call_at = [out.call_at, into.call_at, end].into_iter().flatten().min();
         Ok(Turn { packets, call_at })
     }
 
@@ -268,11 +270,13 @@ impl Queue {
         &mut self,
         delivery: &mut Delivery,
         arena: &mut [u8],
-        sender: Option<&dyn Policy>,
+        sender: Option<&mut dyn Policy>,
         events: &mut dyn EventChannels,
     ) -> Result<(), VifError> {
         let policy = self.policy.as_mut();
-        let notify = self.receive.finish(delivery, arena, policy, sender, &self.shared.stats)?;
+        let stats = &self.shared.stats;
+        let notify = self.receive.finish(delivery, arena, policy, sender, stats)?;
+        self.policy.end_turn(false, &|| self.shared.now(), stats);
         if notify { self.notify(events, self.rx_event) } else { Ok(()) }
     }
 

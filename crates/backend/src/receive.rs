@@ -288,7 +288,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         delivery: &mut Delivery,
         arena: &mut [u8],
         policy: &mut dyn Policy,
-        sender: Option<&dyn Policy>,
+        sender: Option<&mut dyn Policy>,
         stats: &VifStats,
     ) -> Result<bool, VifError> {
         if delivery.frames.is_empty() {

@@ -83,6 +83,14 @@ stats! {
     rx_filtered_multicast,
     /// Times the guest had too few pages posted for the next frame.
     rx_stalls,
+    /// Stretches of pages that were found mapped: no grant operation.
+    mapped_hits,
+    /// Stretches of pages that were not, under a policy that maps: grant copy.
+    mapped_misses,
+    /// Pages that the persistent policy mapped.
+    mapped_pages,
+    /// Pages that it unmapped again, since nobody asked for them.
+    mapped_evicted,
 }
 
 impl VifStats {

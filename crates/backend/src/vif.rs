@@ -3,7 +3,7 @@
 use crate::credit::Rate;
 use crate::journal::Journal;
 use crate::negotiate::{FrontendKeys, advertise, shown};
-use crate::policy::Copy;
+use crate::policy::{Copy, Persistent, Policy, PolicyKind, PolicyLimits, Quota, Staged, Staging};
 use crate::queue::{QueueSpec, VifId};
 use crate::receive::Guest;
 use crate::shared::{Clock, Shared};
@@ -41,6 +41,8 @@ pub(crate) struct Surroundings<'a> {
     pub patience: Patience,
     /// Tells the time.
     pub clock: Clock,
+    /// How its buffers may cross.
+    pub policy: PolicyLimits,
 }
 
 /// A vif under this backend.
@@ -60,6 +62,11 @@ pub(crate) struct Vif {
     /// What the ports of further queues passed that are closed again.
     past: Option<PortReport>,
     shared: Arc<Shared>,
+    policy: PolicyKind,
+    /// How many of its pages are mapped, over all connections.
+    quota: Arc<Quota>,
+    /// What it has staged, while it is connected and may.
+    staged: Option<Arc<Staged>>,
     voice: Voice,
 }
 
@@ -93,6 +100,9 @@ impl Vif {
             connection: 0,
             past: None,
             shared: Arc::new(Shared::new(around.clock)),
+            policy: PolicyKind::Copy,
+            quota: Quota::new(around.policy.pages),
+            staged: None,
             voice: Voice::new((around.clock)()),
         };
         if vif.is_gone() {
@@ -241,7 +251,9 @@ impl Vif {
         let mut answer = None;
         for action in actions {
             match action {
-                BackendAction::Advertise => advertise(around.store, &self.path, self.queues)?,
+                BackendAction::Advertise => {
+                    advertise(around.store, &self.path, self.queues, around.policy.most)?;
+                }
                 BackendAction::SetState(state) => {
                     set_state(around.store, &self.path, state)?;
                     if let Some(held) = self.voice.speak(self.shared.now()) {
@@ -308,6 +320,7 @@ impl Vif {
         let ports = self.ports(keys.queues.len(), keys.offloads)?;
         self.served = Some(keys.clone());
         self.connection = around.workers.next_connection();
+        self.choose_policy(&keys, around);
         let guest = Guest {
             scatter_gather: keys.scatter_gather,
             checksum_ipv6: keys.checksum_ipv6,
@@ -326,7 +339,7 @@ impl Vif {
                 guest,
                 journal: pages.get(usize::from(number)).cloned(),
                 resume,
-                policy: Box::new(Copy::new(Arc::clone(around.platform), self.id.domain)),
+                policy: self.policy_of(number, around),
                 port,
                 shared: Arc::clone(&self.shared),
             };
@@ -337,6 +350,44 @@ impl Vif {
             }
         }
         Ok(())
+    }
+
+    /// The policy of a new connection.
+    fn choose_policy(&mut self, keys: &FrontendKeys, around: &Surroundings<'_>) {
+        self.policy = around.policy.most.choose(keys.persistent, keys.control_ring);
+        self.staged = (self.policy == PolicyKind::Staging).then(|| {
+            // No more than MAX_QUEUES.
+            let (mapper, queues) = (Arc::clone(around.platform), keys.queues.len() as u16);
+            Staged::new(mapper, self.id.domain, queues, Arc::clone(&self.quota))
+        });
+    }
+
+    /// How the buffers of one of its queues cross.
+    fn policy_of(&self, number: u16, around: &Surroundings<'_>) -> Box<dyn Policy> {
+        let (platform, guest) = (Arc::clone(around.platform), self.id.domain);
+        let staged = self.staged.as_ref().and_then(|staged| staged.queue(number.into()));
+        match (self.policy, staged) {
+            (PolicyKind::Staging, Some(queue)) => Box::new(Staging::new(platform, guest, &queue)),
+            (PolicyKind::Persistent, _) => {
+                Box::new(Persistent::new(platform, guest, Arc::clone(&self.quota)))
+            }
+            _ => Box::new(Copy::new(platform, guest)),
+        }
+    }
+
+    /// How its buffers cross, in this connection or the last.
+    pub fn policy(&self) -> PolicyKind {
+        self.policy
+    }
+
+    /// Pages of the guest's that are mapped under its policy.
+    pub fn mapped(&self) -> usize {
+        self.quota.used()
+    }
+
+    /// What it has staged, while it is connected and may stage anything.
+    pub fn staged(&self) -> Option<&Arc<Staged>> {
+        self.staged.as_ref()
     }
 
     /// A port for each queue. Where not all can be had the first is kept.
@@ -376,6 +427,9 @@ impl Vif {
     fn disconnect(&mut self, around: &mut Surroundings<'_>) {
         if self.served.take().is_some() {
             self.keep(around.workers.detach(self.id));
+        }
+        if let Some(staged) = self.staged.take() {
+            staged.close();
         }
         self.link_down();
     }

@@ -7,6 +7,7 @@ use crate::error::CommandError;
 use crate::output;
 use crate::place::Place;
 use crate::wait::{Ending, Signals, readable};
+use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, PortRequest, WaitMode};
 use grantway_embedded::Role;
 use grantway_hypervisor::Platform;
@@ -54,6 +55,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
             drain: Duration::from_millis(args.drain_timeout),
             stall: Some(Duration::from_millis(args.stall_timeout)),
         },
+        policy: PolicyLimits::default(),
         run_folder: place.run_folder.clone(),
         hotplug: place.is_xen(),
         clock: Instant::now,
@@ -168,7 +170,8 @@ fn report(backend: &Backend, platform: &dyn Platform) -> Value {
                 "devid": vif.vif.devid,
                 "port": vif.port.as_ref().map(port_report),
                 "connected": vif.connected,
-                "policy": vif.policy,
+                "policy": vif.policy.as_str(),
+                "mapped": vif.mapped,
                 "stats": numbers(vif.stats.fields()),
                 "dropped": vif.stats.dropped(),
             })

@@ -294,7 +294,7 @@ impl<O: Others> Forward<'_, O> {
     ) {
         for (key, delivery) in &mut self.hub.targets[..self.hub.used] {
             let Some(queue) = self.others.queue(*key) else { continue };
-            let sender = policy.as_deref_mut().map(|policy| &*policy);
+            let sender = policy.as_mut().map(|policy| &mut **policy as &mut dyn Policy);
             let done = queue.finish(delivery, arena, sender, self.events);
             if let Err(error) = done {
                 self.others.broken(*key, error);

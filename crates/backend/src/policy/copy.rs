@@ -1,12 +1,12 @@
 //! The copy policy: every slot by grant copy, both ways, in one batch a turn.
 
-use super::{Cross, Piece, Policy};
-use grantway_hypervisor::{CopyOp, CopySide, DomId, Error, GrantRef, Platform};
+use super::{Cross, Piece, Policy, Side};
+use grantway_hypervisor::{CopyOp, CopySide, DomId, Error, GrantRef, Mapper};
 use std::sync::Arc;
 
 /// Grant copy for every slot, as stock netback does for guest receive.
 pub struct Copy {
-    platform: Arc<dyn Platform>,
+    mapper: Arc<dyn Mapper>,
     guest: DomId,
     ops: Vec<CopyOp>,
 }
@@ -14,8 +14,8 @@ pub struct Copy {
 impl Copy {
     /// Copies from and to pages that `guest` granted.
     #[must_use]
-    pub fn new(platform: Arc<dyn Platform>, guest: DomId) -> Self {
-        Self { platform, guest, ops: Vec::with_capacity(256) }
+    pub fn new(mapper: Arc<dyn Mapper>, guest: DomId) -> Self {
+        Self { mapper, guest, ops: Vec::with_capacity(256) }
     }
 
     fn run(&mut self, pieces: &mut [Piece], arena: &mut [u8], fetch: bool) -> Result<(), Error> {
@@ -30,7 +30,7 @@ impl Copy {
         if self.ops.is_empty() {
             return Ok(());
         }
-        self.platform.copy(arena, &mut self.ops)?;
+        self.mapper.copy(arena, &mut self.ops)?;
         for (piece, op) in pieces.iter_mut().zip(&self.ops) {
             piece.status = op.status;
         }
@@ -51,19 +51,24 @@ impl Policy for Copy {
         self.run(pieces, arena, false)
     }
 
-    fn side(&self, gref: GrantRef, offset: u16) -> CopySide {
-        CopySide::Foreign { domain: self.guest, gref, offset }
+    fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {
+        let grant = CopySide::Foreign { domain: self.guest, gref, offset };
+        Side { grant, mapped: None }
     }
 
-    fn cross(&mut self, sender: &dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
+    fn cross(&mut self, sender: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
         self.ops.clear();
         for Cross { from, to, len, .. } in crosses.iter() {
-            let (source, dest) = (sender.side(from.0, from.1), self.side(to.0, to.1));
+            let dest = CopySide::Foreign { domain: self.guest, gref: to.0, offset: to.1 };
+            let source = sender.side(from.0, from.1).grant;
             self.ops.push(CopyOp::new(source, dest, *len));
         }
-        self.platform.copy(&mut [], &mut self.ops)?;
+        self.mapper.copy(&mut [], &mut self.ops)?;
         for (cross, op) in crosses.iter_mut().zip(&self.ops) {
             cross.status = op.status;
+            if op.status.is_okay() {
+                sender.sighted(cross.from.0);
+            }
         }
         Ok(())
     }

@@ -3,11 +3,24 @@
 //! This is the one seam between the packet path and the grant operations; the
 //! rest of the path does not know which policy runs.
 
+mod choice;
 mod copy;
+mod mixed;
+mod persistent;
+mod quota;
+mod staging;
+mod table;
 
+pub use choice::{PolicyKind, PolicyLimits};
 pub use copy::Copy;
+pub use persistent::Persistent;
+pub use quota::{Quota, Reserved};
+pub use staging::{Staged, StagedQueue, Staging, StagingError};
 
+use crate::stats::VifStats;
 use grantway_hypervisor::{CopySide, Error, GrantRef, GrantStatus};
+use grantway_ring::SharedPage;
+use std::time::Instant;
 
 /// One stretch of a guest's page and its place in the worker's arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +61,15 @@ pub struct Cross {
     pub status: GrantStatus,
 }
 
+/// Where bytes of a guest's page are, for a copy that reads them.
+#[derive(Debug)]
+pub struct Side<'a> {
+    /// What a grant copy names: never a mapping of ours.
+    pub grant: CopySide,
+    /// The page and the offset in it, in bytes, where we have it mapped.
+    pub mapped: Option<(&'a SharedPage, u16)>,
+}
+
 /// How the buffers of one vif's queue cross.
 pub trait Policy: Send {
     /// The policy's name in tables and figures.
@@ -69,8 +91,13 @@ pub trait Policy: Send {
     /// As [`Policy::fetch`].
     fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error>;
 
-    /// What a copy names where it reads from, or writes to, this guest's page.
-    fn side(&self, gref: GrantRef, offset: u16) -> CopySide;
+    /// Where a copy to another guest reads this guest's page.
+    fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_>;
+
+    /// A grant copy to another guest read this guest's page.
+    fn sighted(&mut self, gref: GrantRef) {
+        let _ = gref;
+    }
 
     /// Brings each stretch from the sender's page into this guest's and sets its
     /// status. Nobody looked at those bytes, and nobody will.
@@ -78,5 +105,18 @@ pub trait Policy: Send {
     /// # Errors
     ///
     /// As [`Policy::fetch`].
-    fn cross(&mut self, sender: &dyn Policy, crosses: &mut [Cross]) -> Result<(), Error>;
+    fn cross(&mut self, sender: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error>;
+
+    /// The queue's turn is over, or another queue's in which it was given
+    /// packets: from here on no page is in use. `idle` says that nothing moved.
+    /// The moment at which there is something to do, were there no packets.
+    fn end_turn(
+        &mut self,
+        idle: bool,
+        now: &dyn Fn() -> Instant,
+        stats: &VifStats,
+    ) -> Option<Instant> {
+        let _ = (idle, now, stats);
+        None
+    }
 }

@@ -3,6 +3,7 @@
 use super::guest::{readable, survived};
 use super::port::Lines;
 use super::xen::{Domain, Xen};
+use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, VifId, VifReport, WaitMode};
 use grantway_hypervisor::DomId;
 use grantway_ports::Member;
@@ -69,6 +70,7 @@ impl Server {
             run_folder: self.setup.run_folder.clone(),
             hotplug: false,
             clock: || NOW.get(),
+            policy: PolicyLimits::default(),
         };
         if let Some(calls) = dies_after {
             domain.dies_after(calls);

@@ -4,6 +4,7 @@
 use super::log::{Collector, Log};
 use super::port::Ports;
 use super::{PROMPT, eventually};
+use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, VifId, VifReport, WaitMode};
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
@@ -29,6 +30,7 @@ pub struct Setup {
     /// Whether the vifs are on the backend's own bridge.
     pub bridged: bool,
     pub patience: Patience,
+    pub policy: PolicyLimits,
     pub hotplug: bool,
     pub ports: Arc<Ports>,
 }
@@ -66,6 +68,7 @@ impl Control {
                         workers: setup.workers,
                         queues: setup.queues,
                         patience: setup.patience,
+                        policy: setup.policy,
                         uplink: setup.bridged.then(|| ports.open_uplink()),
                         run_folder: setup.run_folder.clone(),
                         hotplug: setup.hotplug,

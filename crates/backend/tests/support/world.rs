@@ -6,6 +6,7 @@ use super::hostile::Hostile;
 use super::port::{Behind, Inner, Ports};
 use super::toolstack::Toolstack;
 use super::{eventually, panics};
+use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{Patience, VifId, WaitMode};
 use grantway_embedded::{Domain, DomainTable, Host, HostGuard, Role};
 use grantway_hypervisor::DomId;
@@ -92,6 +93,7 @@ impl World {
             queues,
             bridged,
             patience: Patience::default(),
+            policy: PolicyLimits::default(),
             hotplug,
             ports: ports_too,
         };

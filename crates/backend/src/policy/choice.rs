@@ -1,0 +1,66 @@
+//! Which policy a vif gets.
+
+use std::fmt;
+
+/// What a backend allows each of its vifs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyLimits {
+    /// The most that it offers.
+    pub most: PolicyKind,
+    /// Most pages of a vif's guest that are mapped at once, rings not counted.
+    pub pages: usize,
+}
+
+impl Default for PolicyLimits {
+    /// Everything, and 4096 pages: enough for seven queues of our frontend, and a
+    /// sixteenth of the mappings that Xen allows a domain by default where it
+    /// counts each twice.
+    fn default() -> Self {
+        Self { most: PolicyKind::default(), pages: 4096 }
+    }
+}
+
+/// The ways in which buffers may cross, each allowing for those before it: an
+/// upper bound for a backend, and what came of it for a vif.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PolicyKind {
+    /// A grant copy for every slot.
+    Copy,
+    /// Pages stay mapped that the frontend says it uses again
+    /// (`feature-persistent`).
+    Persistent,
+    /// Pages are mapped that the frontend lists (control messages 8 to 10).
+    #[default]
+    Staging,
+}
+
+impl PolicyKind {
+    /// All, in order.
+    pub const ALL: [Self; 3] = [Self::Copy, Self::Persistent, Self::Staging];
+
+    /// Its name in options, tables and figures.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Persistent => "persistent",
+            Self::Staging => "staging",
+        }
+    }
+
+    /// What a vif gets: the most that its frontend asked for within this bound.
+    #[must_use]
+    pub fn choose(self, persistent: bool, control_ring: bool) -> Self {
+        match self {
+            Self::Staging if control_ring && !persistent => Self::Staging,
+            Self::Staging | Self::Persistent if persistent => Self::Persistent,
+            _ => Self::Copy,
+        }
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

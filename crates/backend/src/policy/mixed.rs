@@ -1,0 +1,204 @@
+//! Moves bytes between guests' pages, some of which are mapped: with the
+//! processor where they are, by grant copy where they are not.
+
+use super::table::{GrefTable, Mapping};
+use super::{Cross, Piece, Policy};
+use grantway_hypervisor::{Access, CopyOp, CopySide, DomId, Error, GrantRef, GrantStatus, Mapper};
+use grantway_ring::SharedPage;
+use std::sync::Arc;
+
+/// What a page that is mapped for reading means where the guest posts it to be
+/// written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadOnly {
+    /// The guest said that it is not to be written: the packet is an error.
+    Refused,
+    /// Only that it was seen to be read: Xen judges, by a grant copy.
+    Copied,
+}
+
+/// One queue's means to move bytes.
+pub(super) struct Mixed {
+    mapper: Arc<dyn Mapper>,
+    guest: DomId,
+    read_only: ReadOnly,
+    ops: Vec<CopyOp>,
+    /// Which piece, or cross, each of `ops` is for.
+    of: Vec<usize>,
+    /// What found its page mapped, since the last [`Mixed::take_counts`].
+    hits: u64,
+    misses: u64,
+}
+
+/// A page to be written.
+enum Target<'a> {
+    Mapped(&'a SharedPage),
+    Granted,
+    Refused,
+}
+
+impl Mixed {
+    pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, read_only: ReadOnly) -> Self {
+        let (ops, of) = (Vec::with_capacity(256), Vec::with_capacity(256));
+        Self { mapper, guest, read_only, ops, of, hits: 0, misses: 0 }
+    }
+
+    /// Maps pages of the guest as one run.
+    pub fn mapper(&self) -> (&dyn Mapper, DomId) {
+        (self.mapper.as_ref(), self.guest)
+    }
+
+    pub fn foreign(&self, gref: GrantRef, offset: u16) -> CopySide {
+        CopySide::Foreign { domain: self.guest, gref, offset }
+    }
+
+    pub fn fetch(
+        &mut self,
+        table: &mut GrefTable,
+        pieces: &mut [Piece],
+        arena: &mut [u8],
+    ) -> Result<(), Error> {
+        self.begin();
+        for (number, piece) in pieces.iter_mut().enumerate() {
+            match table.find(piece.gref) {
+                Some(Mapping { page, .. }) => {
+                    self.hits += 1;
+                    piece.status = match local(arena, piece) {
+                        Some(bytes) => status(page.read(piece.offset.into(), bytes)),
+                        None => GrantStatus::BAD_VIRT_ADDR,
+                    };
+                }
+                None => {
+                    let local = CopySide::Local { offset: piece.at };
+                    let foreign = self.foreign(piece.gref, piece.offset);
+                    self.defer(number, CopyOp::new(foreign, local, piece.len));
+                }
+            }
+        }
+        self.copy(arena, |number, status| pieces[number].status = status)
+    }
+
+    pub fn store(
+        &mut self,
+        table: &mut GrefTable,
+        pieces: &mut [Piece],
+        arena: &mut [u8],
+    ) -> Result<(), Error> {
+        self.begin();
+        for (number, piece) in pieces.iter_mut().enumerate() {
+            match self.target(table, piece.gref) {
+                Target::Mapped(page) => {
+                    self.hits += 1;
+                    piece.status = match local(arena, piece) {
+                        Some(bytes) => status(page.write(piece.offset.into(), bytes)),
+                        None => GrantStatus::BAD_VIRT_ADDR,
+                    };
+                }
+                Target::Refused => piece.status = GrantStatus::PERMISSION_DENIED,
+                Target::Granted => {
+                    let local = CopySide::Local { offset: piece.at };
+                    let foreign = self.foreign(piece.gref, piece.offset);
+                    self.defer(number, CopyOp::new(local, foreign, piece.len));
+                }
+            }
+        }
+        self.copy(arena, |number, status| pieces[number].status = status)
+    }
+
+    pub fn cross(
+        &mut self,
+        table: &mut GrefTable,
+        sender: &mut dyn Policy,
+        crosses: &mut [Cross],
+    ) -> Result<(), Error> {
+        self.begin();
+        for (number, cross) in crosses.iter_mut().enumerate() {
+            let Cross { from, to, len, .. } = *cross;
+            let target = match self.target(table, to.0) {
+                Target::Refused => {
+                    cross.status = GrantStatus::PERMISSION_DENIED;
+                    continue;
+                }
+                Target::Mapped(page) => Some(page),
+                Target::Granted => None,
+            };
+            let side = sender.side(from.0, from.1);
+            if let (Some(target), Some((source, at))) = (target, side.mapped) {
+                self.hits += 1;
+                let (to, at) = (to.1.into(), at.into());
+                cross.status = status(target.copy_from_page(to, source, at, len.into()));
+                continue;
+            }
+            let dest = self.foreign(to.0, to.1);
+            self.defer(number, CopyOp::new(side.grant, dest, len));
+        }
+        self.copy(&mut [], |number, status| {
+            let cross = &mut crosses[number];
+            cross.status = status;
+            if status.is_okay() {
+                sender.sighted(cross.from.0);
+            }
+        })
+    }
+
+    /// Which of the last call's pieces or crosses took grant copy.
+    pub fn missed(&self) -> &[usize] {
+        &self.of
+    }
+
+    /// How many pieces and crosses found all pages mapped, and how many did not,
+    /// since the last call.
+    pub fn take_counts(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.hits), std::mem::take(&mut self.misses))
+    }
+
+    fn target<'a>(&self, table: &'a mut GrefTable, gref: GrantRef) -> Target<'a> {
+        match table.find(gref) {
+            Some(Mapping { page, access: Access::ReadWrite, .. }) => Target::Mapped(page),
+            Some(_) if self.read_only == ReadOnly::Refused => Target::Refused,
+            _ => Target::Granted,
+        }
+    }
+
+    fn begin(&mut self) {
+        self.ops.clear();
+        self.of.clear();
+    }
+
+    fn defer(&mut self, number: usize, op: CopyOp) {
+        self.misses += 1;
+        self.ops.push(op);
+        self.of.push(number);
+    }
+
+    /// What was deferred, in one batch.
+    fn copy(
+        &mut self,
+        arena: &mut [u8],
+        mut set: impl FnMut(usize, GrantStatus),
+    ) -> Result<(), Error> {
+        if self.ops.is_empty() {
+            return Ok(());
+        }
+        self.mapper.copy(arena, &mut self.ops)?;
+        for (&number, op) in self.of.iter().zip(&self.ops) {
+            set(number, op.status);
+        }
+        Ok(())
+    }
+}
+
+/// A piece's place in the arena.
+#[inline]
+fn local<'a>(arena: &'a mut [u8], piece: &Piece) -> Option<&'a mut [u8]> {
+    let at = piece.at as usize;
+    arena.get_mut(at..at.checked_add(piece.len.into())?)
+}
+
+#[inline]
+fn status(copied: Result<(), grantway_ring::OutOfPage>) -> GrantStatus {
+    match copied {
+        Ok(()) => GrantStatus::OKAY,
+        Err(_) => GrantStatus::BAD_COPY_ARG,
+    }
+}

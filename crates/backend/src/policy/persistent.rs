@@ -1,0 +1,230 @@
+//! The persistent policy (seed 000, `feature-persistent`): the frontend uses the
+//! same pages again and again, so a page is mapped once it was seen, and bytes
+//! go in and out by the processor from then on.
+//!
+//! A page seen for the first time takes grant copy, and is mapped when the turn
+//! is over, together with all others of that turn: one run, one area of memory.
+//! Where no mapping is left it takes grant copy for as long as that lasts. What
+//! nobody asked for in a minute is unmapped, a few runs at a time.
+
+use super::mixed::{Mixed, ReadOnly};
+use super::quota::{Quota, Reserved};
+use super::table::{GrefTable, Mapping, secret};
+use super::{Cross, Piece, Policy, Side};
+use crate::stats::VifStats;
+use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
+use grantway_ring::SharedRun;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Most pages mapped for one queue: two rings' worth, and as many again.
+const QUEUE_PAGES: usize = 1024;
+/// Pages that one turn may have mapped.
+const PAGES_A_TURN: usize = 512;
+/// How often there is a look for pages that nobody asks for, and how many runs
+/// one looks at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+const RUNS_A_LOOK: usize = 64;
+/// How long such a page stays mapped, in seconds: a minute, and the time by which
+/// a stamp may be late.
+const KEPT: u32 = 60 + LOOK_EVERY.as_secs() as u32;
+/// Of how many turns that moved packets one reads the clock.
+const TURNS_A_CLOCK: u32 = 64;
+
+/// One queue's mappings.
+pub struct Persistent {
+    mixed: Mixed,
+    table: GrefTable,
+    quota: Arc<Quota>,
+    runs: VecDeque<Run>,
+    last_run: u32,
+    /// What this turn saw and had not mapped.
+    sighted: Vec<(GrantRef, Access)>,
+    /// A page could not be mapped: none is until the next look.
+    paused: bool,
+    turns: u32,
+    /// When the first page was mapped, from which the table's stamps count.
+    start: Option<Instant>,
+    look_at: Option<Instant>,
+}
+
+/// Pages that were mapped together.
+struct Run {
+    id: u32,
+    grefs: Vec<GrantRef>,
+    // Dropped in this order: first unmapped, then no longer counted.
+    _pages: SharedRun,
+    _reserved: Reserved,
+}
+
+impl Persistent {
+    /// Nothing is mapped yet; what will be counts against `quota`, which the
+    /// vif's queues share.
+    #[must_use]
+    pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, quota: Arc<Quota>) -> Self {
+        Self {
+            mixed: Mixed::new(mapper, guest, ReadOnly::Copied),
+            table: GrefTable::new(QUEUE_PAGES.min(quota.limit()), secret()),
+            quota,
+            runs: VecDeque::new(),
+            last_run: 0,
+            sighted: Vec::new(),
+            paused: false,
+            turns: 0,
+            start: None,
+            look_at: None,
+        }
+    }
+
+    fn note(&mut self, gref: GrantRef, access: Access) {
+        if !self.paused && self.sighted.len() < PAGES_A_TURN {
+            self.sighted.push((gref, access));
+        }
+    }
+
+    /// Maps what the turn saw, as far as there is room.
+    fn map_sighted(&mut self, stats: &VifStats) {
+        // Where a page was both read and written, the latter comes first.
+        self.sighted.sort_unstable_by_key(|&(gref, access)| (gref, access == Access::ReadOnly));
+        self.sighted.dedup_by_key(|&mut (gref, _)| gref);
+        let sighted = std::mem::take(&mut self.sighted);
+        for access in [Access::ReadWrite, Access::ReadOnly] {
+            let wanted = sighted.iter().filter(|&&(gref, wanted)| {
+                let there = self.table.peek(gref).map(|mapping| mapping.access);
+                wanted == access && there != Some(access) && there != Some(Access::ReadWrite)
+            });
+            let grefs: Vec<_> = wanted.map(|&(gref, _)| gref).take(self.table.room()).collect();
+            if !grefs.is_empty() && !self.map(grefs, access, stats) {
+                self.paused = true;
+                break;
+            }
+        }
+        self.sighted = sighted;
+        self.sighted.clear();
+    }
+
+    fn map(&mut self, mut grefs: Vec<GrantRef>, access: Access, stats: &VifStats) -> bool {
+        grefs.truncate(self.quota.limit().saturating_sub(self.quota.used()));
+        // Another queue of the vif may be faster.
+        let Some(reserved) = self.quota.reserve(grefs.len()) else { return false };
+        let (mapper, guest) = self.mixed.mapper();
+        let Ok(pages) = mapper.map(guest, &grefs, access) else { return false };
+        self.last_run = self.last_run.wrapping_add(1);
+        let (id, used) = (self.last_run, self.table.stamp);
+        for (index, &gref) in grefs.iter().enumerate() {
+            if let Some(page) = pages.page(index) {
+                // Where there is no place for it, it is not found, and goes with
+                // the run.
+                let _ = self.table.insert(gref, Mapping { page, access, run: id, used });
+            }
+        }
+        VifStats::add(&stats.mapped_pages, grefs.len() as u64);
+        self.runs.push_back(Run { id, grefs, _pages: pages, _reserved: reserved });
+        true
+    }
+
+    /// Unmaps runs of which nobody asked for a page for long.
+    fn look(&mut self, stats: &VifStats) {
+        self.paused = false;
+        for _ in 0..RUNS_A_LOOK.min(self.runs.len()) {
+            let Some(run) = self.runs.pop_front() else { break };
+            let ours = |gref: &&GrantRef| {
+                self.table.peek(**gref).is_some_and(|mapping| mapping.run == run.id)
+            };
+            let ours: Vec<_> = run.grefs.iter().filter(ours).copied().collect();
+            let fresh = |gref: &GrantRef| {
+                let mapping = self.table.peek(*gref);
+                mapping.is_some_and(|m| self.table.stamp.saturating_sub(m.used) < KEPT)
+            };
+            if ours.iter().any(fresh) {
+                self.runs.push_back(run);
+                continue;
+            }
+            for gref in ours {
+                self.table.remove(gref);
+            }
+            VifStats::add(&stats.mapped_evicted, run.grefs.len() as u64);
+        }
+    }
+}
+
+impl Policy for Persistent {
+    fn name(&self) -> &'static str {
+        "persistent"
+    }
+
+    fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
+        self.mixed.fetch(&mut self.table, pieces, arena)?;
+        for at in 0..self.mixed.missed().len() {
+            let piece = pieces[self.mixed.missed()[at]];
+            if piece.status.is_okay() {
+                self.note(piece.gref, Access::ReadOnly);
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
+        self.mixed.store(&mut self.table, pieces, arena)?;
+        for at in 0..self.mixed.missed().len() {
+            let piece = pieces[self.mixed.missed()[at]];
+            if piece.status.is_okay() {
+                self.note(piece.gref, Access::ReadWrite);
+            }
+        }
+        Ok(())
+    }
+
+    fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {
+        let grant = self.mixed.foreign(gref, offset);
+        let mapping = self.table.find(gref);
+        Side { grant, mapped: mapping.map(|mapping| (&mapping.page, offset)) }
+    }
+
+    fn sighted(&mut self, gref: GrantRef) {
+        self.note(gref, Access::ReadOnly);
+    }
+
+    fn cross(&mut self, sender: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
+        self.mixed.cross(&mut self.table, sender, crosses)?;
+        for at in 0..self.mixed.missed().len() {
+            let cross = crosses[self.mixed.missed()[at]];
+            if cross.status.is_okay() {
+                self.note(cross.to.0, Access::ReadWrite);
+            }
+        }
+        Ok(())
+    }
+
+    fn end_turn(
+        &mut self,
+        idle: bool,
+        now: &dyn Fn() -> Instant,
+        stats: &VifStats,
+    ) -> Option<Instant> {
+        let (hits, misses) = self.mixed.take_counts();
+        VifStats::add(&stats.mapped_hits, hits);
+        VifStats::add(&stats.mapped_misses, misses);
+        if !self.sighted.is_empty() {
+            self.map_sighted(stats);
+        }
+        if self.runs.is_empty() && !self.paused {
+            self.look_at = None;
+            return None;
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if !idle && !self.turns.is_multiple_of(TURNS_A_CLOCK) && self.look_at.is_some() {
+            return self.look_at;
+        }
+        let now = now();
+        let start = *self.start.get_or_insert(now);
+        if *self.look_at.get_or_insert(now + LOOK_EVERY) <= now {
+            // A hundred years of seconds fit.
+            self.table.stamp = now.saturating_duration_since(start).as_secs() as u32;
+            self.look(stats);
+            self.look_at = Some(now + LOOK_EVERY);
+        }
+        self.look_at
+    }
+}

@@ -1,0 +1,58 @@
+//! A queue's table, which its worker has for a turn, and whoever changes it in
+//! between: so the packet path holds no lock, and a page that a turn uses
+//! cannot go.
+
+use crate::policy::table::{GrefTable, LARGEST, secret};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Far longer than a turn: who waits for so long waits for a worker that is
+/// stuck.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Lends one table.
+#[derive(Debug)]
+pub(crate) struct Lender {
+    table: Mutex<Option<Box<GrefTable>>>,
+    returned: Condvar,
+}
+
+/// The table is with the worker, and did not come back: pages of it may be in
+/// use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InUse;
+
+impl Lender {
+    pub fn new(limit: usize) -> Self {
+        let table = GrefTable::new(limit.min(LARGEST), secret());
+        Self { table: Mutex::new(Some(Box::new(table))), returned: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Box<GrefTable>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a turn. A second borrower, of whom there is none, would find nothing
+    /// staged.
+    pub fn lend(&self) -> Box<GrefTable> {
+        self.lock().take().unwrap_or_else(|| Box::new(GrefTable::new(0, 0)))
+    }
+
+    /// The turn is over.
+    pub fn give_back(&self, table: Box<GrefTable>) {
+        *self.lock() = Some(table);
+        self.returned.notify_all();
+    }
+
+    /// Changes the table between two turns. What is taken out is to be dropped
+    /// by the caller, afterwards: unmapping takes its time.
+    pub fn change<T>(&self, change: impl FnOnce(&mut GrefTable) -> T) -> Result<T, InUse> {
+        let guard = self.lock();
+        let waited = self.returned.wait_timeout_while(guard, PATIENCE, |table| table.is_none());
+        let (mut guard, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match guard.as_deref_mut() {
+            Some(table) => Ok(change(table)),
+            None => Err(InUse),
+        }
+    }
+}

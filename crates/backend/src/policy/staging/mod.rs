@@ -1,0 +1,82 @@
+//! The staging policy (seed 004, control messages 8 to 10): pages that the
+//! frontend lists are mapped once, and from then on bytes go in and out by the
+//! processor. A slot that names any other page takes grant copy, in the same
+//! turn and packet.
+
+mod lease;
+mod registry;
+
+pub use registry::{Staged, StagedQueue, StagingError};
+
+use super::mixed::{Mixed, ReadOnly};
+use super::table::GrefTable;
+use super::{Cross, Piece, Policy, Side};
+use crate::stats::VifStats;
+use grantway_hypervisor::{DomId, Error, GrantRef, Mapper};
+use lease::Lender;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// One queue's way to its staged pages.
+pub struct Staging {
+    mixed: Mixed,
+    lender: Arc<Lender>,
+    /// The queue's table, from the first look in a turn until its end.
+    table: Option<Box<GrefTable>>,
+}
+
+impl Staging {
+    /// For the queue whose staged pages `queue` has.
+    #[must_use]
+    pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, queue: &StagedQueue) -> Self {
+        let mixed = Mixed::new(mapper, guest, ReadOnly::Refused);
+        Self { mixed, lender: queue.lender(), table: None }
+    }
+}
+
+/// The table, borrowed beside the means to move bytes.
+fn lent<'a>(table: &'a mut Option<Box<GrefTable>>, lender: &Lender) -> &'a mut GrefTable {
+    table.get_or_insert_with(|| lender.lend())
+}
+
+impl Policy for Staging {
+    fn name(&self) -> &'static str {
+        "staging"
+    }
+
+    fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
+        self.mixed.fetch(lent(&mut self.table, &self.lender), pieces, arena)
+    }
+
+    fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
+        self.mixed.store(lent(&mut self.table, &self.lender), pieces, arena)
+    }
+
+    fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {
+        let grant = self.mixed.foreign(gref, offset);
+        let mapping = lent(&mut self.table, &self.lender).find(gref);
+        Side { grant, mapped: mapping.map(|mapping| (&mapping.page, offset)) }
+    }
+
+    fn cross(&mut self, sender: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
+        self.mixed.cross(lent(&mut self.table, &self.lender), sender, crosses)
+    }
+
+    fn end_turn(&mut self, _: bool, _: &dyn Fn() -> Instant, stats: &VifStats) -> Option<Instant> {
+        if let Some(table) = self.table.take() {
+            self.lender.give_back(table);
+            let (hits, misses) = self.mixed.take_counts();
+            VifStats::add(&stats.mapped_hits, hits);
+            VifStats::add(&stats.mapped_misses, misses);
+        }
+        None
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if let Some(table) = self.table.take() {
+            self.lender.give_back(table);
+        }
+    }
+}

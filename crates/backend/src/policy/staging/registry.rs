@@ -1,0 +1,375 @@
+//! What a vif has staged: who may add what, and what is unmapped when.
+//!
+//! Lists come from the guest, as owned copies of its entries. One message at a
+//! time changes a vif's lists, so that a reference staged on one queue is known
+//! to be a duplicate on another.
+
+use super::lease::Lender;
+use crate::policy::quota::{Quota, Reserved};
+use crate::policy::table::Mapping;
+use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
+use grantway_netif::ctrl::{GREF_LIST_ENTRIES, GrefEntry, GrefFlags, Status};
+use grantway_ring::SharedRun;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most pages staged on one queue: two rings' worth of whole pages, and as many
+/// again for a frontend that has its pages in stock.
+const QUEUE_PAGES: usize = 1024;
+
+/// Why a list was not staged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StagingError {
+    /// No entry, or more than a page of them.
+    #[error("a list of {found} entries, expected 1 to 512")]
+    Length {
+        /// Entries of the list.
+        found: usize,
+    },
+    /// A flag that the protocol does not have.
+    #[error("entry {entry}: flags {found:#x}, expected 1 (readonly) or none")]
+    Flags {
+        /// Its number in the list, from 0.
+        entry: usize,
+        /// The flags.
+        found: u16,
+    },
+    /// A reference that belongs to the toolstack.
+    #[error("entry {entry}: reference {gref}, expected 8 or more")]
+    Reserved {
+        /// Its number in the list, from 0.
+        entry: usize,
+        /// The reference.
+        gref: GrantRef,
+    },
+    /// The reference is staged already, or twice in the list.
+    #[error("entry {entry}: reference {gref} is staged already, on queue {queue}")]
+    Duplicate {
+        /// Its number in the list, from 0.
+        entry: usize,
+        /// The reference.
+        gref: GrantRef,
+        /// Where it is staged, or was about to be.
+        queue: u16,
+    },
+    /// More than there is room for.
+    #[error("{found} pages, of which {room} can be staged now")]
+    Room {
+        /// Entries of the list.
+        found: usize,
+        /// Pages that this queue, or its vif, may still have staged.
+        room: usize,
+    },
+    /// A page of the list cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] Error),
+    /// The queue's worker is stuck in a turn.
+    #[error("the queue did not end its turn")]
+    InUse,
+    /// The connection is over.
+    #[error("the vif is not connected any more")]
+    Closed,
+}
+
+impl StagingError {
+    /// What the control response says.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status::InvalidParameter
+    }
+}
+
+/// All that is staged for one vif, as long as one connection lasts.
+pub struct Staged {
+    mapper: Arc<dyn Mapper>,
+    guest: DomId,
+    quota: Arc<Quota>,
+    queues: Vec<Arc<Lender>>,
+    ledger: Mutex<Ledger>,
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    /// On which queue a reference is staged, and by which run.
+    owner: HashMap<GrantRef, (u16, u32)>,
+    runs: BTreeMap<u32, Run>,
+    last_run: u32,
+    /// The connection is over: nothing is staged any more.
+    closed: bool,
+}
+
+/// Pages that were mapped together, and are unmapped together.
+#[derive(Debug)]
+struct Run {
+    queue: u16,
+    access: Access,
+    grefs: Vec<GrantRef>,
+    // Dropped in this order: first unmapped, then no longer counted.
+    pages: SharedRun,
+    reserved: Reserved,
+}
+
+impl Staged {
+    /// Nothing is staged yet, on any of `queues` queues.
+    #[must_use]
+    pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, queues: u16, quota: Arc<Quota>) -> Arc<Self> {
+        let lender = |_| Arc::new(Lender::new(QUEUE_PAGES.min(quota.limit())));
+        let queues = (0..queues).map(lender).collect();
+        Arc::new(Self { mapper, guest, quota, queues, ledger: Mutex::default() })
+    }
+
+    /// One of its queues; none for a number that the vif does not have.
+    #[must_use]
+    pub fn queue(self: &Arc<Self>, number: u32) -> Option<StagedQueue> {
+        let number = u16::try_from(number).ok()?;
+        self.queues.get(usize::from(number))?;
+        Some(StagedQueue { vif: Arc::clone(self), number })
+    }
+
+    /// Pages that are staged, on all queues.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.ledger().owner.len()
+    }
+
+    /// Unmaps everything, for good: the connection is over, and no worker has a
+    /// queue of it.
+    pub fn close(&self) {
+        let mut ledger = self.ledger();
+        ledger.closed = true;
+        let mut mappings = Vec::new();
+        for queue in &self.queues {
+            mappings.push(queue.change(|table| table.drain()));
+        }
+        drop(mappings);
+        ledger.owner.clear();
+        ledger.runs.clear();
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is staged on one queue; any thread may ask.
+#[derive(Clone)]
+pub struct StagedQueue {
+    vif: Arc<Staged>,
+    number: u16,
+}
+
+impl StagedQueue {
+    pub(super) fn lender(&self) -> Arc<Lender> {
+        // The number was judged when this was made.
+        Arc::clone(&self.vif.queues[usize::from(self.number)])
+    }
+
+    /// Most pages that the queue may have staged (`GET_GREF_MAPPING_SIZE`); its
+    /// vif's quota is shared, so that fewer may be had.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        QUEUE_PAGES.min(self.vif.quota.limit())
+    }
+
+    /// Pages that the queue has staged.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.vif.ledger().on_queue(self.number)
+    }
+
+    /// Stages a list of pages (`ADD_GREF_MAPPING`), all of them or none.
+    ///
+    /// # Errors
+    ///
+    /// [`StagingError`]; nothing of the list is mapped then.
+    pub fn add(&self, entries: &[GrefEntry]) -> Result<(), StagingError> {
+        let mut ledger = self.vif.ledger();
+        if ledger.closed {
+            return Err(StagingError::Closed);
+        }
+        self.judge(&ledger, entries)?;
+        let mut runs = Vec::new();
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let grefs = entries.iter().filter(|entry| access_of(entry) == access);
+            let grefs: Vec<_> = grefs.map(|entry| GrantRef(entry.gref)).collect();
+            if !grefs.is_empty() {
+                runs.push((ledger.next_run(), self.map(access, grefs)?));
+            }
+        }
+        let changed = self.lender().change(|table| {
+            let mut done = Vec::new();
+            for (id, run) in &runs {
+                for (&gref, mapping) in run.grefs.iter().zip(run.mappings(*id)) {
+                    if table.insert(gref, mapping).is_err() {
+                        done.iter().for_each(|&gref| drop(table.remove(gref)));
+                        return Err(StagingError::Room { found: entries.len(), room: done.len() });
+                    }
+                    done.push(gref);
+                }
+            }
+            Ok(())
+        });
+        changed.map_err(|_| StagingError::InUse)??;
+        for (id, run) in runs {
+            ledger.owner.extend(run.grefs.iter().map(|&gref| (gref, (self.number, id))));
+            ledger.runs.insert(id, run);
+        }
+        Ok(())
+    }
+
+    /// What can be judged before anything is mapped.
+    fn judge(&self, ledger: &Ledger, entries: &[GrefEntry]) -> Result<(), StagingError> {
+        let found = entries.len();
+        if !(1..=GREF_LIST_ENTRIES).contains(&found) {
+            return Err(StagingError::Length { found });
+        }
+        let mut seen = HashSet::with_capacity(found);
+        for (entry, &GrefEntry { gref, flags, .. }) in entries.iter().enumerate() {
+            let gref = GrantRef(gref);
+            if !(flags - GrefFlags::all()).is_empty() {
+                return Err(StagingError::Flags { entry, found: flags.bits() });
+            }
+            if gref.0 < GrantRef::FIRST_FREE {
+                return Err(StagingError::Reserved { entry, gref });
+            }
+            let owner = ledger.owner.get(&gref).map(|&(queue, _)| queue);
+            let twice = (!seen.insert(gref)).then_some(self.number);
+            if let Some(queue) = owner.or(twice) {
+                return Err(StagingError::Duplicate { entry, gref, queue });
+            }
+        }
+        let quota = &self.vif.quota;
+        let room = self.capacity().saturating_sub(ledger.on_queue(self.number));
+        let room = room.min(quota.limit().saturating_sub(quota.used()));
+        if found > room {
+            return Err(StagingError::Room { found, room });
+        }
+        Ok(())
+    }
+
+    /// Maps what is to be one run, within the quota.
+    fn map(&self, access: Access, grefs: Vec<GrantRef>) -> Result<Run, StagingError> {
+        let Staged { mapper, guest, quota, .. } = &*self.vif;
+        let reserved = quota.reserve(grefs.len()).ok_or_else(|| StagingError::Room {
+            found: grefs.len(),
+            room: quota.limit().saturating_sub(quota.used()),
+        })?;
+        let pages = mapper.map(*guest, &grefs, access)?;
+        Ok(Run { queue: self.number, access, grefs, pages, reserved })
+    }
+
+    /// Takes a list of pages back (`DEL_GREF_MAPPING`) and sets each entry's
+    /// status; how many were unmapped.
+    ///
+    /// An entry fails that is not staged on this queue, that came before in the
+    /// list, or whose page a packet uses; what fails stays as it was.
+    pub fn del(&self, entries: &mut [GrefEntry]) -> usize {
+        let failed = Status::InvalidParameter.to_u16();
+        entries.iter_mut().for_each(|entry| entry.status = failed);
+        if entries.len() > GREF_LIST_ENTRIES {
+            return 0;
+        }
+        let mut ledger = self.vif.ledger();
+        // By run, so that each is mapped anew once at most.
+        let mut going: BTreeMap<u32, HashSet<GrantRef>> = BTreeMap::new();
+        for entry in entries.iter() {
+            match ledger.owner.get(&GrantRef(entry.gref)) {
+                Some(&(queue, run)) if queue == self.number => {
+                    going.entry(run).or_default().insert(GrantRef(entry.gref));
+                }
+                _ => {}
+            }
+        }
+        let mut gone = HashSet::new();
+        for (id, grefs) in going {
+            if self.shrink(&mut ledger, id, &grefs) {
+                gone.extend(grefs);
+            }
+        }
+        let count = gone.len();
+        for entry in entries {
+            // The second of two has its turn when the first is out already.
+            if gone.remove(&GrantRef(entry.gref)) {
+                entry.status = Status::Success.to_u16();
+            }
+        }
+        count
+    }
+
+    /// Takes some pages of a run back: what stays is mapped as a new run, the
+    /// table is switched to it, and the old one is unmapped whole. A platform
+    /// cannot do with less (Linux: a run is one area of memory).
+    fn shrink(&self, ledger: &mut Ledger, id: u32, going: &HashSet<GrantRef>) -> bool {
+        let Some(run) = ledger.runs.get_mut(&id) else { return false };
+        let stay: Vec<_> = run.grefs.iter().copied().filter(|g| !going.contains(g)).collect();
+        let Staged { mapper, guest, .. } = &*self.vif;
+        let new = match stay.is_empty() {
+            true => None,
+            false => match mapper.map(*guest, &stay, run.access) {
+                Ok(pages) => Some(pages),
+                Err(_) => return false,
+            },
+        };
+        let access = run.access;
+        let switched = self.lender().change(|table| {
+            let mut old: Vec<_> = going.iter().filter_map(|&gref| table.remove(gref)).collect();
+            let pages = new.iter().flat_map(pages);
+            for (&gref, page) in stay.iter().zip(pages) {
+                // The reference is there, so nothing can be in its way.
+                let mapping = Mapping { page, access, run: id, used: 0 };
+                old.extend(table.insert(gref, mapping).unwrap_or_else(Some));
+            }
+            old
+        });
+        let Ok(old) = switched else { return false };
+        drop(old);
+        match new {
+            Some(pages) => {
+                run.pages = pages;
+                run.grefs = stay;
+                run.reserved.shrink(going.len());
+            }
+            None => drop(ledger.runs.remove(&id)),
+        }
+        for gref in going {
+            ledger.owner.remove(gref);
+        }
+        true
+    }
+}
+
+impl Ledger {
+    fn on_queue(&self, queue: u16) -> usize {
+        let runs = self.runs.values().filter(|run| run.queue == queue);
+        runs.map(|run| run.grefs.len()).sum()
+    }
+
+    /// A number that no run has.
+    fn next_run(&mut self) -> u32 {
+        loop {
+            self.last_run = self.last_run.wrapping_add(1);
+            if !self.runs.contains_key(&self.last_run) {
+                return self.last_run;
+            }
+        }
+    }
+}
+
+impl Run {
+    fn mappings(&self, id: u32) -> impl Iterator<Item = Mapping> + '_ {
+        let access = self.access;
+        pages(&self.pages).map(move |page| Mapping { page, access, run: id, used: 0 })
+    }
+}
+
+/// A run's pages, in order.
+fn pages(run: &SharedRun) -> impl Iterator<Item = grantway_ring::SharedPage> + '_ {
+    (0..run.pages()).filter_map(|index| run.page(index))
+}
+
+fn access_of(entry: &GrefEntry) -> Access {
+    match entry.flags.contains(GrefFlags::READONLY) {
+        true => Access::ReadOnly,
+        false => Access::ReadWrite,
+    }
+}

@@ -1,0 +1,319 @@
+//! Pages that the frontend says it uses again: mapped after their first packet,
+//! for as long as they are used, and never beyond what they were granted for.
+
+use crate::rig::{GUEST, Rig, bytes, pieces, statuses};
+use crate::support::hostile::{Hostile, frame};
+use crate::support::numbers::Numbers;
+use crate::support::rings::{Rings, page, slot};
+use crate::support::world::World;
+use grantway_backend::policy::{Persistent, Piece, Policy, Quota};
+use grantway_backend::{VifStats, VifStatsSnapshot};
+use grantway_hypervisor::{Access, DomId, GrantRef, GrantStatus, Granter, Revoke};
+use grantway_netif::Offload;
+use grantway_netif::tx::{TxFlags, status};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const NONE: TxFlags = TxFlags::empty();
+
+/// A queue's policy, its counters, and a clock that the test moves.
+struct Queue {
+    policy: Persistent,
+    quota: Arc<Quota>,
+    stats: VifStats,
+    now: Cell<Instant>,
+    arena: Vec<u8>,
+}
+
+impl Queue {
+    fn new(rig: &Rig, quota: usize) -> Self {
+        Self::sharing(rig, Quota::new(quota))
+    }
+
+    fn sharing(rig: &Rig, quota: Arc<Quota>) -> Self {
+        let platform = Arc::clone(&rig.backend);
+        Self {
+            policy: Persistent::new(platform, GUEST, Arc::clone(&quota)),
+            quota,
+            stats: VifStats::default(),
+            now: Cell::new(Instant::now()),
+            arena: vec![0; 1 << 20],
+        }
+    }
+
+    fn fetch(&mut self, grefs: &[GrantRef]) -> Vec<Piece> {
+        let mut list = pieces(grefs, 64);
+        self.policy.fetch(&mut list, &mut self.arena).unwrap();
+        self.end(false);
+        list
+    }
+
+    fn store(&mut self, grefs: &[GrantRef]) -> Vec<Piece> {
+        let mut list = pieces(grefs, 64);
+        self.policy.store(&mut list, &mut self.arena).unwrap();
+        self.end(false);
+        list
+    }
+
+    fn end(&mut self, idle: bool) -> Option<Instant> {
+        let now = self.now.get();
+        self.policy.end_turn(idle, &|| now, &self.stats)
+    }
+
+    /// Lets time pass as an idle worker does: it is called when it asked to be.
+    fn passes(&mut self, time: Duration) {
+        let end = self.now.get() + time;
+        while let Some(at) = self.end(true).filter(|&at| at <= end) {
+            self.now.set(at);
+            self.end(true);
+        }
+        self.now.set(end);
+    }
+
+    fn stats(&self) -> VifStatsSnapshot {
+        self.stats.snapshot()
+    }
+}
+
+#[test]
+fn the_second_packet_of_a_page_asks_nothing_of_the_hypervisor() {
+    let rig = Rig::new();
+    let mut queue = Queue::new(&rig, 1000);
+    let (out, into) = (rig.pages(40, Access::ReadOnly), rig.pages(30, Access::ReadWrite));
+    let before = rig.counters();
+    queue.fetch(&out.grefs);
+    queue.store(&into.grefs);
+    let spent = rig.counters().since(&before);
+    assert_eq!((spent.copies, spent.maps, spent.map_batches), (70, 70, 2), "one run a turn");
+    let before = rig.counters();
+    for _ in 0..10 {
+        let list = queue.fetch(&out.grefs);
+        assert!(list.iter().all(|piece| piece.status.is_okay()));
+        for n in 0..40 {
+            assert_eq!(queue.arena[n * 64..][..64], [n as u8; 64]);
+        }
+        queue.arena[..64 * 30].fill(0xab);
+        let list = queue.store(&into.grefs);
+        assert!(list.iter().all(|piece| piece.status.is_okay()));
+    }
+    assert_eq!(rig.counters().since(&before).grant_ops(), 0);
+    assert_eq!(bytes(&into.run.page(29).unwrap(), 0, 65)[63..], [0xab, 29]);
+    let stats = queue.stats();
+    assert_eq!((stats.mapped_hits, stats.mapped_misses, stats.mapped_pages), (700, 70, 70));
+    assert_eq!(queue.quota.used(), 70);
+    drop(queue);
+    assert_eq!(rig.counters().mapped, 0);
+}
+
+#[test]
+fn what_nobody_asks_for_in_a_minute_is_unmapped_in_small_steps() {
+    let rig = Rig::new();
+    let mut queue = Queue::new(&rig, 1000);
+    let pages = rig.pages(300, Access::ReadOnly);
+    // A run for each page, and one page that is used on and on.
+    for gref in &pages.grefs {
+        queue.fetch(&[*gref]);
+    }
+    assert_eq!(rig.counters().mapped, 300);
+    for _ in 0..5 {
+        queue.passes(Duration::from_secs(11));
+        queue.fetch(&pages.grefs[..1]);
+    }
+    assert_eq!(rig.counters().mapped, 300, "after 55 seconds");
+    let mut least = 300;
+    let mut steps = 0;
+    for _ in 0..8 {
+        queue.passes(Duration::from_secs(5));
+        queue.fetch(&pages.grefs[..1]);
+        let mapped = rig.counters().mapped;
+        assert!(least - mapped <= 64, "{} at once", least - mapped);
+        steps += u64::from(mapped < least);
+        least = mapped;
+    }
+    assert_eq!((least, queue.quota.used()), (1, 1));
+    assert!(steps >= 4);
+    assert_eq!(queue.stats().mapped_evicted, 299);
+    // What was unmapped is mapped again when it comes again.
+    queue.fetch(&pages.grefs);
+    assert_eq!(rig.counters().mapped, 300);
+    queue.passes(Duration::from_secs(120));
+    assert_eq!(rig.counters().mapped, 0);
+    assert_eq!(queue.end(true), None, "nobody wakes a worker for nothing");
+}
+
+#[test]
+fn a_full_table_takes_grant_copy_and_the_limit_is_the_vifs() {
+    let rig = Rig::new();
+    let quota = Quota::new(50);
+    let mut first = Queue::sharing(&rig, Arc::clone(&quota));
+    let mut second = Queue::sharing(&rig, Arc::clone(&quota));
+    let pages = rig.pages(80, Access::ReadWrite);
+    first.fetch(&pages.grefs[..40]);
+    second.fetch(&pages.grefs[40..]);
+    assert_eq!((rig.counters().mapped, quota.used()), (50, 50));
+    for _ in 0..3 {
+        let before = rig.counters();
+        let list = second.fetch(&pages.grefs[40..]);
+        assert!(list.iter().all(|piece| piece.status.is_okay()));
+        let spent = rig.counters().since(&before);
+        assert_eq!((spent.copies, spent.maps), (30, 0));
+        for n in 0..40 {
+            assert_eq!(second.arena[n * 64..][..64], [40 + n as u8; 64]);
+        }
+    }
+    drop(first);
+    assert_eq!(quota.used(), 10);
+    second.passes(Duration::from_secs(6));
+    second.fetch(&pages.grefs[40..]);
+    assert_eq!((rig.counters().mapped, quota.used()), (40, 40));
+}
+
+#[test]
+fn a_gref_that_is_used_again_with_other_access() {
+    let rig = Rig::new();
+    let mut queue = Queue::new(&rig, 100);
+    let both = rig.pages(2, Access::ReadWrite);
+    let readonly = rig.pages(1, Access::ReadOnly);
+    let all = [both.grefs[0], readonly.grefs[0], both.grefs[1]];
+    queue.fetch(&all);
+    queue.arena.fill(0x77);
+    // Mapped to be read; written by grant copy, as Xen allows or does not.
+    let expected = [GrantStatus::OKAY, GrantStatus::PERMISSION_DENIED, GrantStatus::OKAY];
+    let list = queue.store(&all);
+    assert_eq!(list[0].status, expected[0]);
+    assert!(!list[1].status.is_okay());
+    let before = rig.counters();
+    let list = queue.store(&all);
+    assert!(list[0].status.is_okay() && !list[1].status.is_okay() && list[2].status.is_okay());
+    assert_eq!(rig.counters().since(&before).copies, 1, "the readonly one, again and again");
+    assert_eq!(bytes(&both.run.page(0).unwrap(), 0, 64), [0x77; 64]);
+    assert_eq!(bytes(&readonly.run.page(0).unwrap(), 0, 64), [0; 64]);
+    // Those that were mapped to be written serve for reading as well.
+    let before = rig.counters();
+    queue.fetch(&all);
+    assert_eq!(rig.counters().since(&before).grant_ops(), 0);
+    drop(queue);
+    assert_eq!(rig.counters().mapped, 0);
+}
+
+#[test]
+fn references_that_cannot_be_mapped_cost_their_guest_alone() {
+    let rig = Rig::new();
+    let mut queue = Queue::new(&rig, 100);
+    let good = rig.pages(4, Access::ReadOnly);
+    let anothers = rig.guest.grant(DomId(5), 1, Access::ReadWrite).unwrap();
+    let mut all = good.grefs.clone();
+    all.extend([anothers.grefs[0], GrantRef(30_000), GrantRef(0), GrantRef(u32::MAX)]);
+    let list = queue.fetch(&all);
+    assert_eq!(statuses(&list)[..4], [GrantStatus::OKAY; 4]);
+    assert!(list[4..].iter().all(|piece| !piece.status.is_okay()));
+    assert_eq!(rig.counters().mapped, 4, "what could be read is mapped");
+    // Revoked between its copy and its mapping: nothing of that turn is mapped,
+    // and no other attempt is made until the next look.
+    let late = rig.pages(2, Access::ReadOnly);
+    let mut list = pieces(&late.grefs, 64);
+    queue.policy.fetch(&mut list, &mut queue.arena).unwrap();
+    assert_eq!(rig.guest.revoke(late.grefs[1]), Revoke::Revoked);
+    queue.end(false);
+    assert_eq!(rig.counters().mapped, 4);
+    let list = queue.fetch(&late.grefs);
+    assert!(list[0].status.is_okay() && !list[1].status.is_okay());
+    assert_eq!(rig.counters().mapped, 4);
+    queue.passes(Duration::from_secs(6));
+    queue.fetch(&late.grefs);
+    assert_eq!(rig.counters().mapped, 5);
+    // One that is mapped cannot be revoked.
+    assert_eq!(rig.guest.revoke(late.grefs[0]), Revoke::StillMapped);
+}
+
+#[test]
+fn any_pages_at_any_time_against_a_model() {
+    for seed in 1..=8 {
+        let rig = Rig::new();
+        let numbers = &mut Numbers::new(seed);
+        let (out, into) = (rig.pages(60, Access::ReadOnly), rig.pages(60, Access::ReadWrite));
+        let quota = Quota::new(70);
+        let mut queues = [0; 2].map(|_| Queue::sharing(&rig, Arc::clone(&quota)));
+        for _ in 0..300 {
+            let queue = &mut queues[numbers.below(2)];
+            match numbers.below(5) {
+                0 => queue.passes(Duration::from_secs(numbers.below(40) as u64)),
+                1 => {
+                    let count = 1 + numbers.below(30);
+                    let grefs: Vec<_> = (0..count).map(|_| numbers.one_of(&into.grefs)).collect();
+                    // The pages keep their bytes.
+                    queue.fetch(&grefs);
+                    assert!(queue.store(&grefs).iter().all(|piece| piece.status.is_okay()));
+                }
+                _ => {
+                    let of = if numbers.once_in(2) { &into } else { &out };
+                    let count = 1 + numbers.below(30);
+                    let indices: Vec<_> = (0..count).map(|_| numbers.below(60)).collect();
+                    let grefs: Vec<_> = indices.iter().map(|&n| of.grefs[n]).collect();
+                    queue.arena.fill(0xee);
+                    let list = queue.fetch(&grefs);
+                    assert!(list.iter().all(|piece| piece.status.is_okay()));
+                    for (at, &n) in indices.iter().enumerate() {
+                        assert_eq!(queue.arena[at * 64..][..64], [n as u8; 64], "seed {seed}");
+                    }
+                }
+            }
+            let mapped = rig.counters().mapped as usize;
+            assert_eq!(mapped, quota.used(), "seed {seed}: a mapping that nobody counts");
+            assert!(mapped <= 70, "seed {seed}");
+        }
+        for mut queue in queues {
+            queue.passes(Duration::from_secs(200));
+        }
+        assert_eq!((rig.counters().mapped, quota.used()), (0, 0), "seed {seed}: mappings left");
+    }
+}
+
+fn connect(guest: &mut Hostile) -> Rings {
+    guest.key("feature-persistent", "1");
+    guest.connect()
+}
+
+#[test]
+fn a_guest_by_hand_is_served_without_grant_operations() {
+    let mut world = World::new();
+    world.honest().count();
+    let mut guest = world.guest();
+    let mut rings = connect(&mut guest);
+    assert_eq!(guest.backend_key("feature-persistent").as_deref(), Some("1"));
+    let (out, into) = (guest.pages(32, Access::ReadOnly), guest.pages(8, Access::ReadWrite));
+    for n in 0..32 {
+        page(&out, n).0.write(0, &frame(500)).unwrap();
+    }
+    let mut before = None;
+    for round in 0..30 {
+        let slots: Vec<_> =
+            (0..32u16).map(|n| slot(out.grefs[usize::from(n)], 0, 500, n, NONE)).collect();
+        let answers = guest.transmit(&mut rings, &slots);
+        assert!(answers.iter().all(|answer| answer.status == status::OKAY), "round {round}");
+        guest.post(&mut rings, &into.grefs);
+        for len in [60, 9000, 1514, 70, 80, 90] {
+            world.behind(guest.vif).give(frame(len), Offload::default());
+        }
+        let answers = guest.rx_answers(&mut rings, 8);
+        assert!(answers.iter().all(|answer| answer.status > 0), "round {round}: {answers:?}");
+        if round == 5 {
+            before = Some(world.control().counters());
+        }
+    }
+    let spent = world.control().counters().since(&before.unwrap());
+    assert_eq!(spent.grant_ops(), 0, "{spent:?}");
+    let report = world.control().report_of(guest.vif).unwrap();
+    assert_eq!((report.policy.as_str(), report.mapped), ("persistent", 40));
+    assert_eq!(report.stats.mapped_pages, 40);
+    // It goes as it came.
+    guest.start_anew();
+    world.holds_nothing_of(guest.vif.domain);
+    guest.unkey("feature-persistent");
+    let mut rings = guest.connect();
+    guest.is_served(&mut rings);
+    assert_eq!(world.control().report_of(guest.vif).unwrap().policy.as_str(), "copy");
+    world.honest().go_on();
+    world.stands();
+}
