@@ -17,7 +17,7 @@ use grantway_netif::ethernet::{Payload, payload};
 use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot, SLOTS_WRITTEN};
 use grantway_netif::tx::status;
-use grantway_netif::{Checksum, GsoKind, Offload};
+use grantway_netif::{Checksum, GsoKind, Offload, colour};
 use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
 use grantway_ports::{DropReason, ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER, TapOffloads};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
@@ -277,7 +277,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             VifStats::add(&shared.stats.rx_filtered_multicast, 1);
             return Ok(None);
         }
-        let layout = RxLayout::new(len, 0, offload, None);
+        let layout = RxLayout::new(len, colour(self.ring.req_cons(), len), offload, None);
         layout.map(Some).map_err(|_| VifError::Internal("a frame beyond the checked bounds"))
     }
 

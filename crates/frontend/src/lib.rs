@@ -19,22 +19,29 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+mod buffers;
 mod error;
+mod frame;
 mod lent;
 mod negotiate;
 mod nodes;
+mod policy;
 mod pool;
 mod queue;
 mod receive;
 mod runner;
+mod staging;
 mod stats;
 mod transmit;
 mod vif;
 
 pub use error::{PeerError, SendError, VifError};
+pub use frame::{LentFrame, VolatileSlice};
 pub use negotiate::{BackendFeatures, Wishes};
+pub use policy::Policy;
 pub use queue::Queue;
 pub use receive::Received;
 pub use runner::{Here, Runner};
+pub use staging::{QueueStaging, StagingPage};
 pub use stats::QueueStats;
 pub use vif::{Vif, VifStatus};

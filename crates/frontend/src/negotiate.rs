@@ -1,5 +1,6 @@
 //! What the two ends tell each other through the store.
 
+use crate::policy::Policy;
 use crate::queue::QueueRefs;
 use crate::{SendError, VifError};
 use alloc::format;
@@ -21,15 +22,25 @@ pub struct Wishes {
     pub checksum: bool,
     /// An event channel for each direction.
     pub split_events: bool,
-    /// Queues, of 514 granted pages each; 0 counts as 1.
+    /// Queues, of 514 granted pages each, 530 where pages stay mapped; 0 counts as
+    /// 1.
     pub queues: u16,
+    /// How buffers are to cross; with a backend that does not offer it, the next
+    /// best.
+    pub policy: Policy,
 }
 
 impl Default for Wishes {
-    /// Everything, on one queue.
+    /// Everything, on one queue, by grant copy.
     fn default() -> Self {
-        let queues = 1;
-        Self { scatter_gather: true, gso: true, checksum: true, split_events: true, queues }
+        Self {
+            scatter_gather: true,
+            gso: true,
+            checksum: true,
+            split_events: true,
+            queues: 1,
+            policy: Policy::Copy,
+        }
     }
 }
 
@@ -50,6 +61,11 @@ pub struct BackendFeatures {
     pub split_events: bool,
     /// Queues: at least 1 once it was asked.
     pub queues: u16,
+    /// How buffers cross.
+    pub policy: Policy,
+    /// Whether the toolstack says that the backend is to be trusted: frames are
+    /// lent in its pages only then.
+    pub trusted: bool,
 }
 
 impl BackendFeatures {
@@ -58,6 +74,7 @@ impl BackendFeatures {
         store: &mut dyn Store,
         backend: &str,
         wishes: Wishes,
+        trusted: bool,
     ) -> Result<Self, PlatformError> {
         let most = peek(store, &format!("{backend}/{}", keys::MULTI_QUEUE_MAX_QUEUES))?;
         // What is no number, or none at all, is a backend of one queue.
@@ -75,6 +92,10 @@ impl BackendFeatures {
             checksum_ipv4: wishes.checksum && !flag(keys::FEATURE_NO_CSUM_OFFLOAD)?,
             checksum_ipv6: wishes.checksum && flag(keys::FEATURE_IPV6_CSUM_OFFLOAD)?,
             split_events: wishes.split_events && flag(keys::FEATURE_SPLIT_EVENT_CHANNELS)?,
+            policy: wishes
+                .policy
+                .agreed(flag(keys::FEATURE_PERSISTENT)?, flag(keys::FEATURE_CTRL_RING)?),
+            trusted,
             queues: wishes.queues.min(u32::min(most, u16::MAX.into()) as u16).max(1),
         })
     }
@@ -108,6 +129,7 @@ pub(crate) fn publish(
     frontend: &str,
     queues: &[QueueRefs],
     wishes: Wishes,
+    policy: Policy,
 ) -> Result<(), PlatformError> {
     let count = queues.len() as u32;
     let mut pairs: Vec<(String, String)> = Vec::new();
@@ -135,6 +157,7 @@ pub(crate) fn publish(
         (keys::FEATURE_GSO_TCPV6, wishes.gso && wishes.checksum && wishes.scatter_gather),
         (keys::FEATURE_NO_CSUM_OFFLOAD, !wishes.checksum),
         (keys::FEATURE_IPV6_CSUM_OFFLOAD, wishes.checksum),
+        (keys::FEATURE_PERSISTENT, policy == Policy::Persistent),
     ];
     for (key, on) in flags {
         pairs.push((key.to_string(), u8::from(on).to_string()));

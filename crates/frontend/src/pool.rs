@@ -12,7 +12,7 @@ pub(crate) struct Pool {
     pages: Vec<(SharedPage, GrantRef)>,
     free: Vec<u16>,
     // Behind the handles above, so that those are gone when it goes back.
-    lent: Lent,
+    lent: Arc<Lent>,
 }
 
 impl Pool {
@@ -29,7 +29,22 @@ impl Pool {
         // The lowest numbers are taken first, which keeps a lightly used pool
         // in few cache lines.
         let free = (0..count).rev().collect();
-        Ok(Self { pages, free, lent })
+        Ok(Self { pages, free, lent: Arc::new(lent) })
+    }
+
+    /// All of its pages.
+    pub fn size(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Their grants, in order.
+    pub fn grefs(&self) -> impl Iterator<Item = GrantRef> + '_ {
+        self.pages.iter().map(|(_, gref)| *gref)
+    }
+
+    /// What keeps its pages from going back while one of them is lent on.
+    pub fn keeper(&self) -> Arc<Lent> {
+        Arc::clone(&self.lent)
     }
 
     /// Pages that nobody uses.
@@ -58,6 +73,7 @@ impl Pool {
 
     /// Leaves the grants as they are, and their pages lent for ever.
     pub fn forget(self) {
-        self.lent.forget();
+        // Never the last of them: nothing is ever given back.
+        core::mem::forget(self.lent);
     }
 }

@@ -1,13 +1,18 @@
 //! One queue: a transmit and a receive ring and their event channels.
 
+use crate::buffers::Buffers;
+use crate::frame::LentFrame;
 use crate::lent::{Channels, Lent};
 use crate::negotiate::BackendFeatures;
+use crate::policy::Policy;
 use crate::pool::Pool;
 use crate::receive::{Receive, Received};
+use crate::staging::{QueueStaging, StagingPage};
 use crate::stats::QueueStats;
 use crate::transmit::Transmit;
 use crate::{PeerError, SendError, VifError};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use grantway_hypervisor::{
     Access, DomId, Error as PlatformError, EventChannels, GrantRef, Platform, Port,
 };
@@ -30,6 +35,7 @@ pub struct Queue {
     receive: Receive,
     /// A frame found no room since pages last came back.
     wants_room: bool,
+    staging: QueueStaging,
     stats: QueueStats,
     // Behind the halves, which have handles of these pages.
     rings: [Lent; 2],
@@ -56,9 +62,14 @@ impl Queue {
         let channels = Channels::new(platform.as_ref(), backend, features.split_events)?;
         let (tx_ring, tx_page, tx_gref) = ring(platform, backend)?;
         let (rx_ring, rx_page, rx_gref) = ring(platform, backend)?;
-        let tx_pool = Pool::new(platform, backend, POOL_PAGES, Access::ReadOnly)?;
+        let small = features.policy != Policy::Copy;
+        let buffers = Buffers::new(platform, backend, POOL_PAGES, small)?;
         let rx_pool = Pool::new(platform, backend, POOL_PAGES, Access::ReadWrite)?;
         let tx_front = Front::init(RingPage::new(tx_page));
+        let transmit = Transmit::new(tx_front, buffers, features.scatter_gather);
+        let rx_front = Front::init(RingPage::new(rx_page));
+        let receive = Receive::new(rx_front, rx_pool, features.trusted);
+        let staging = QueueStaging::new(number, to_stage(&transmit, &receive));
         Ok(Self {
             number,
             features,
@@ -69,9 +80,10 @@ impl Queue {
                 rx_event: channels.rx,
             },
             channels,
-            transmit: Transmit::new(tx_front, tx_pool, features.scatter_gather),
-            receive: Receive::new(Front::init(RingPage::new(rx_page)), rx_pool),
+            transmit,
+            receive,
             wants_room: false,
+            staging,
             stats: QueueStats::default(),
             rings: [tx_ring, rx_ring],
         })
@@ -107,7 +119,12 @@ impl Queue {
     /// [`SendError`]; nothing was taken then.
     pub fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
         self.features.admit(frame, offload)?;
-        let sent = self.transmit.send(frame, offload, &mut self.stats);
+        let small = match self.features.policy {
+            Policy::Copy => false,
+            Policy::Persistent => true,
+            Policy::Staging => self.staging.staged() > 0,
+        };
+        let sent = self.transmit.send(frame, offload, small, &mut self.stats);
         self.wants_room = sent == Err(SendError::Full);
         sent
     }
@@ -144,6 +161,24 @@ impl Queue {
     /// The backend broke the protocol.
     pub fn recv(&mut self, buf: &mut [u8]) -> Result<Option<Received>, VifError> {
         self.receive.recv(buf, &mut self.stats).map_err(self.fault())
+    }
+
+    /// Lends the next frame in the pages that the backend wrote it to, so that it
+    /// is copied once, where its reader wants it, or never. Where half of the
+    /// queue's pages are lent already the frame is a copy, and so it is with a
+    /// backend that the toolstack says is not to be trusted.
+    ///
+    /// # Errors
+    ///
+    /// The backend broke the protocol.
+    pub fn recv_lent(&mut self) -> Result<Option<LentFrame>, VifError> {
+        self.receive.recv_lent(&mut self.stats).map_err(self.fault())
+    }
+
+    /// What is to be staged, and the word that it is.
+    #[must_use]
+    pub fn staging(&self) -> &QueueStaging {
+        &self.staging
     }
 
     /// Posts pages that [`Queue::recv`] emptied, where enough are, and signals
@@ -237,6 +272,14 @@ impl Queue {
             ring.forget();
         }
     }
+}
+
+/// The pages of a queue that are worth staging, the best first.
+fn to_stage(transmit: &Transmit, receive: &Receive) -> Vec<StagingPage> {
+    let [small, whole] = transmit.buffers().grefs();
+    let read = |gref| StagingPage { gref, readonly: true };
+    let written = receive.pool().grefs().map(|gref| StagingPage { gref, readonly: false });
+    small.into_iter().map(read).chain(written).chain(whole.into_iter().map(read)).collect()
 }
 
 /// A page for a ring.

@@ -2,16 +2,22 @@
 //! copied out once.
 
 use crate::PeerError;
+use crate::frame::{LentFrame, Returned};
 use crate::pool::Pool;
 use crate::stats::QueueStats;
+use alloc::sync::Arc;
+use alloc::vec;
+use arrayvec::ArrayVec;
 use grantway_netif::Offload;
 use grantway_netif::rx::{RxRequest, RxResponse};
-use grantway_netif::slots::rx::{RxOutcome, RxPacket, RxParsed, parse_rx};
+use grantway_netif::slots::rx::{RxOutcome, RxPacket, RxParsed, SLOTS_ACCEPTED, parse_rx};
 use grantway_ring::{Front, RingPage};
 
 /// Responses copied from the ring at a time: more than any legal chain has.
 const LOOK: usize = 64;
 const SLOTS: usize = 256;
+/// No page's number: the page of that slot is lent to the application.
+const LENT: u16 = u16::MAX;
 
 /// A frame that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,16 +40,50 @@ pub(crate) struct Receive {
     /// The next of them, and one past the last.
     next: usize,
     end: usize,
+    /// Pages that frames are lent in, and those that came back.
+    lent: usize,
+    returned: Arc<Returned>,
+    /// Whether frames may be lent at all: not where the backend is not trusted.
+    lends: bool,
 }
 
+/// The most of its pages that a queue lends: the rest stays posted.
+const LENT_MAX: usize = SLOTS / 2;
+
 impl Receive {
-    pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool) -> Self {
-        Self { ring, pool, posted: [0; SLOTS], seen: [[0; 2]; LOOK], next: 0, end: 0 }
+    pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool, lends: bool) -> Self {
+        Self {
+            ring,
+            pool,
+            posted: [0; SLOTS],
+            seen: [[0; 2]; LOOK],
+            next: 0,
+            end: 0,
+            lent: 0,
+            returned: Arc::default(),
+            lends,
+        }
+    }
+
+    /// What is posted.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Takes back what was lent.
+    fn collect(&mut self) {
+        if self.lent > 0 {
+            self.returned.collect(|page| {
+                self.pool.give(page);
+                self.lent -= 1;
+            });
+        }
     }
 
     /// Posts every free page; true when the backend asked to be signalled.
     #[must_use]
     pub fn refill(&mut self) -> bool {
+        self.collect();
         while self.ring.free() > 0 {
             let Some(id) = self.pool.take() else { break };
             let Some((_, gref)) = self.pool.page(id) else { break };
@@ -61,7 +101,8 @@ impl Receive {
 
     /// Whether so many pages were used up that posting them again is worth a
     /// publish.
-    pub fn wants_refill(&self) -> bool {
+    pub fn wants_refill(&mut self) -> bool {
+        self.collect();
         self.pool.free() >= SLOTS / 4
     }
 
@@ -72,21 +113,65 @@ impl Receive {
         buf: &mut [u8],
         stats: &mut QueueStats,
     ) -> Result<Option<Received>, PeerError> {
+        self.next_frame(stats, |this, first, packet, stats| {
+            if packet.len > buf.len() {
+                stats.rx_too_large += 1;
+                return Ok(None);
+            }
+            this.copy_out(first, packet, buf)?;
+            Ok(Some(Received { len: packet.len, offload: packet.offload }))
+        })
+    }
+
+    /// Gives the next frame in its pages, or, where too many of them are lent
+    /// already, in a copy.
+    pub fn recv_lent(&mut self, stats: &mut QueueStats) -> Result<Option<LentFrame>, PeerError> {
+        self.collect();
+        self.next_frame(stats, |this, first, packet, stats| {
+            let pages = packet.fragments.len();
+            if !this.lends || this.lent + pages > LENT_MAX {
+                stats.rx_copied += 1;
+                let mut bytes = vec![0; packet.len];
+                this.copy_out(first, packet, &mut bytes)?;
+                return Ok(Some(LentFrame::copied(bytes, packet.offload)));
+            }
+            let mut parts = ArrayVec::<_, SLOTS_ACCEPTED>::new();
+            for fragment in &packet.fragments {
+                let index = first.wrapping_add(fragment.slot as u32) as usize % SLOTS;
+                let number = this.posted[index];
+                let page = this.pool.page(number);
+                let (page, _) = page.ok_or(PeerError::Internal("a page of no pool"))?;
+                let part = (number, page.clone(), fragment.offset, fragment.len);
+                let kept = parts.try_push(part);
+                kept.map_err(|_| PeerError::Internal("fragments beyond the packet"))?;
+                this.posted[index] = LENT;
+            }
+            this.lent += pages;
+            let (returned, keeper) = (Arc::clone(&this.returned), this.pool.keeper());
+            Ok(Some(LentFrame::lent(parts.into_iter(), packet.offload, returned, keeper)))
+        })
+    }
+
+    /// Finds the next packet, has `take` take it, and gives its pages back but
+    /// those that were lent.
+    fn next_frame<T>(
+        &mut self,
+        stats: &mut QueueStats,
+        mut take: impl FnMut(&mut Self, u32, &RxPacket, &mut QueueStats) -> Result<Option<T>, PeerError>,
+    ) -> Result<Option<T>, PeerError> {
         while let Some(parsed) = self.next_packet()? {
             let first = self.ring.rsp_cons();
             // At most LOOK.
             let slots = parsed.slots as u32;
             self.check_ids(first, &self.seen[self.next..self.next + parsed.slots])?;
             let received = match &parsed.outcome {
-                RxOutcome::Packet(packet) if packet.len > buf.len() => {
-                    stats.rx_too_large += 1;
-                    None
-                }
                 RxOutcome::Packet(packet) => {
-                    self.copy_out(first, packet, buf)?;
-                    stats.rx_packets += 1;
-                    stats.rx_bytes += packet.len as u64;
-                    Some(Received { len: packet.len, offload: packet.offload })
+                    let taken = take(self, first, packet, stats)?;
+                    if taken.is_some() {
+                        stats.rx_packets += 1;
+                        stats.rx_bytes += packet.len as u64;
+                    }
+                    taken
                 }
                 RxOutcome::Refused(_) => {
                     stats.rx_errors += 1;
@@ -98,7 +183,10 @@ impl Receive {
                 .map_err(|_| PeerError::Internal("consumed unseen responses"))?;
             self.next += parsed.slots;
             for slot in 0..slots {
-                self.pool.give(self.posted[first.wrapping_add(slot) as usize % SLOTS]);
+                let page = self.posted[first.wrapping_add(slot) as usize % SLOTS];
+                if page != LENT {
+                    self.pool.give(page);
+                }
             }
             stats.rx_slots += u64::from(slots);
             if received.is_some() {

@@ -23,6 +23,9 @@ pub struct QueueStats {
     pub rx_errors: u64,
     /// Packets dropped because the caller's buffer was too short for them.
     pub rx_too_large: u64,
+    /// Frames that were to be lent and were copied: too many pages were lent
+    /// already, or the backend is not trusted.
+    pub rx_copied: u64,
     /// Signals taken in.
     pub interrupts: u64,
     /// Calls that moved at least one packet: bursts sent, and receive polls
@@ -45,6 +48,7 @@ impl QueueStats {
         self.rx_slots += other.rx_slots;
         self.rx_errors += other.rx_errors;
         self.rx_too_large += other.rx_too_large;
+        self.rx_copied += other.rx_copied;
         self.interrupts += other.interrupts;
         self.turns += other.turns;
         self.notifies += other.notifies;
@@ -63,6 +67,7 @@ impl QueueStats {
             ("rx_slots", self.rx_slots),
             ("rx_errors", self.rx_errors),
             ("rx_too_large", self.rx_too_large),
+            ("rx_copied", self.rx_copied),
             ("interrupts", self.interrupts),
             ("turns", self.turns),
             ("notifies", self.notifies),

@@ -1,6 +1,6 @@
 //! Transmit: frames into granted pages, slots onto the ring, completions back.
 
-use crate::pool::Pool;
+use crate::buffers::{Buffer, Buffers, SMALL};
 use crate::stats::QueueStats;
 use crate::{PeerError, SendError};
 use alloc::vec;
@@ -19,8 +19,8 @@ pub(crate) const LONGEST: usize = 65_535;
 /// The transmit half of a queue.
 pub(crate) struct Transmit {
     ring: Front<RingPage<3>, 3>,
-    pool: Pool,
-    /// By id: whether the page is out with the backend.
+    buffers: Buffers,
+    /// By id: whether the buffer is out with the backend.
     out: Vec<bool>,
     /// Extra slots that are out; their answers carry no id.
     extras_out: u32,
@@ -28,9 +28,14 @@ pub(crate) struct Transmit {
 }
 
 impl Transmit {
-    pub fn new(ring: Front<RingPage<3>, 3>, pool: Pool, scatter_gather: bool) -> Self {
-        let out = vec![false; pool.free()];
-        Self { ring, pool, out, extras_out: 0, scatter_gather }
+    pub fn new(ring: Front<RingPage<3>, 3>, buffers: Buffers, scatter_gather: bool) -> Self {
+        let out = vec![false; buffers.numbers()];
+        Self { ring, buffers, out, extras_out: 0, scatter_gather }
+    }
+
+    /// What frames are sent from.
+    pub fn buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     /// Copies a frame into granted pages and puts its slots on the ring, where
@@ -39,6 +44,7 @@ impl Transmit {
         &mut self,
         frame: &[u8],
         offload: Offload,
+        use_small: bool,
         stats: &mut QueueStats,
     ) -> Result<(), SendError> {
         let longest = if self.scatter_gather { LONGEST } else { PAGE_SIZE };
@@ -47,21 +53,26 @@ impl Transmit {
         }
         let pages = frame.len().div_ceil(PAGE_SIZE);
         let extras = usize::from(offload.gso.is_some());
-        if self.pool.free() < pages || (self.ring.free() as usize) < pages + extras {
+        let room = self.ring.free() as usize >= pages + extras;
+        let small = (room && use_small && frame.len() <= SMALL)
+            .then(|| self.buffers.take_small())
+            .flatten();
+        if !room || (small.is_none() && self.buffers.free_pages() < pages) {
             stats.tx_full += 1;
             return Err(SendError::Full);
         }
         let mut fragments = ArrayVec::<TxFragment, SLOTS_SENT>::new();
         for chunk in frame.chunks(PAGE_SIZE) {
-            // Free pages and slots were counted above, and each chunk fits a
-            // page: none of these can fail.
-            let Some(id) = self.pool.take() else { break };
-            let Some((page, gref)) = self.pool.page(id) else { break };
-            if page.write(0, chunk).is_err() {
+            // Free pages and slots were counted above, and each chunk fits its
+            // buffer: none of these can fail.
+            let Some(id) = small.or_else(|| self.buffers.take_page()) else { break };
+            let Some(buffer) = self.buffers.buffer(id, chunk.len()) else { break };
+            let Buffer { page, gref, offset } = buffer;
+            if page.write(offset.into(), chunk).is_err() {
                 break;
             }
             let size = chunk.len() as u16;
-            fragments.push(TxFragment { gref: gref.0, offset: 0, size, id });
+            fragments.push(TxFragment { gref: gref.0, offset, size, id });
         }
         let mut slots = ArrayVec::<[u32; 3], SLOTS_WRITTEN>::new();
         // At most LONGEST, which fits 16 bits.
@@ -69,7 +80,7 @@ impl Transmit {
         let written = write_tx(&fragments, len, offload, None, None, &mut slots);
         if written.is_err() || fragments.len() != pages {
             for fragment in &fragments {
-                self.pool.give(fragment.id);
+                self.buffers.give(fragment.id);
             }
             return Err(SendError::Length { found: frame.len(), longest });
         }
@@ -112,7 +123,7 @@ impl Transmit {
                 Some(out) if *out => *out = false,
                 _ => return Err(PeerError::UnknownId { index, found: response.id }),
             }
-            self.pool.give(response.id);
+            self.buffers.give(response.id);
             stats.tx_errors += u64::from(response.status != status::OKAY);
             reaped += 1;
         }
@@ -136,6 +147,6 @@ impl Transmit {
 
     /// Leaves the pool's grants as they are.
     pub fn forget(self) {
-        self.pool.forget();
+        self.buffers.forget();
     }
 }

@@ -3,8 +3,10 @@
 use crate::VifError;
 use crate::negotiate::{BackendFeatures, Wishes, publish};
 use crate::nodes::{Change, Nodes};
+use crate::policy::Policy;
 use crate::queue::{Queue, QueueRefs};
 use crate::runner::{Here, Runner};
+use crate::staging::QueueStaging;
 use crate::stats::QueueStats;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -42,6 +44,8 @@ pub struct Vif<R: Runner = Here> {
     features: BackendFeatures,
     /// Queues that were published, until the backend is there, too.
     made: Vec<Queue>,
+    /// What they would have staged.
+    staging: Vec<QueueStaging>,
     pub(crate) runner: R,
     running: bool,
     /// Whether the backend says that its link is up.
@@ -89,6 +93,7 @@ impl<R: Runner> Vif<R> {
             machine,
             features: BackendFeatures::default(),
             made: Vec::new(),
+            staging: Vec::new(),
             runner,
             running: false,
             carrier: true,
@@ -268,8 +273,9 @@ impl<R: Runner> Vif<R> {
 
     fn try_connect(&mut self) -> Result<(), VifError> {
         let nodes = &mut self.nodes;
-        self.features =
-            BackendFeatures::read(nodes.store.as_mut(), &nodes.backend_path, self.wishes)?;
+        let trusted = nodes.trusted;
+        let (store, backend) = (nodes.store.as_mut(), &nodes.backend_path);
+        self.features = BackendFeatures::read(store, backend, self.wishes, trusted)?;
         for number in 0..self.features.queues {
             let mut queue = Queue::new(number, &self.platform, nodes.backend, self.features)?;
             // Pages are posted before the backend looks, so that it can start.
@@ -277,11 +283,17 @@ impl<R: Runner> Vif<R> {
             self.made.push(queue);
         }
         let refs: Vec<QueueRefs> = self.made.iter().map(Queue::refs).collect();
-        Ok(publish(nodes.store.as_mut(), &nodes.path, &refs, self.wishes)?)
+        self.staging = match self.features.policy {
+            Policy::Staging => self.made.iter().map(|queue| queue.staging().clone()).collect(),
+            _ => Vec::new(),
+        };
+        let policy = self.features.policy;
+        Ok(publish(nodes.store.as_mut(), &nodes.path, &refs, self.wishes, policy)?)
     }
 
     /// The queues, wherever they are; none are left.
     fn take_queues(&mut self) -> Vec<Queue> {
+        self.staging.clear();
         let mut queues = core::mem::take(&mut self.made);
         if core::mem::take(&mut self.running) {
             queues.extend(self.runner.stop());
@@ -298,14 +310,20 @@ impl<R: Runner> Vif<R> {
         self.features
     }
 
+    /// What each queue of this connection would have staged, in order, whoever
+    /// runs it; nothing where staging was not agreed on.
+    #[must_use]
+    pub fn staging(&self) -> &[QueueStaging] {
+        &self.staging
+    }
+
     /// Whether the toolstack has the backend trusted (its `trusted` node, read
     /// when the vif is opened or resumed; it has where there is none).
     ///
-    /// It changes nothing that is done here, since what an untrusted backend
-    /// calls for (XSA-403) is done for every one: frames are copied into pages
-    /// that hold nothing else, and out of such before anybody looks at them. A
-    /// buffer policy that lends an application its buffers is to copy them
-    /// where this is false.
+    /// What an untrusted backend calls for (XSA-403) is done for every one:
+    /// frames are copied into pages that hold nothing else, and out of such
+    /// before anybody looks at them. Only [`Queue::recv_lent`] differs, which lends a
+    /// frame in its page where this is true, and copies it where it is not.
     #[must_use]
     pub fn trusts_backend(&self) -> bool {
         self.nodes.trusted

@@ -1,13 +1,13 @@
 //! `grantway backend`: serves every vif of a domain.
 
 use crate::bench::probe::pin;
-use crate::cli::{BackendArgs, WaitModeArg};
+use crate::cli::{BackendArgs, BufferPolicy, WaitModeArg};
 use crate::control::{ReportSocket, backend_socket};
 use crate::error::CommandError;
 use crate::output;
 use crate::place::Place;
 use crate::wait::{Ending, Signals, readable};
-use grantway_backend::policy::PolicyLimits;
+use grantway_backend::policy::{PolicyKind, PolicyLimits};
 use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, PortRequest, WaitMode};
 use grantway_embedded::Role;
 use grantway_hypervisor::Platform;
@@ -55,7 +55,10 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
             drain: Duration::from_millis(args.drain_timeout),
             stall: Some(Duration::from_millis(args.stall_timeout)),
         },
-        policy: PolicyLimits::default(),
+        policy: PolicyLimits {
+            most: bound(args.policy),
+            pages: args.mapped_pages.try_into().unwrap_or(usize::MAX),
+        },
         run_folder: place.run_folder.clone(),
         hotplug: place.is_xen(),
         clock: Instant::now,
@@ -158,6 +161,14 @@ fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
             }
         }
     })
+}
+
+fn bound(policy: BufferPolicy) -> PolicyKind {
+    match policy {
+        BufferPolicy::Copy => PolicyKind::Copy,
+        BufferPolicy::Persistent => PolicyKind::Persistent,
+        BufferPolicy::Staging => PolicyKind::Staging,
+    }
 }
 
 fn report(backend: &Backend, platform: &dyn Platform) -> Value {

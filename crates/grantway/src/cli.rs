@@ -206,6 +206,13 @@ pub struct BackendArgs {
     /// How to wait; what fits the machine where missing.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
+    /// How buffers may cross at most; each vif gets what its frontend asks for
+    /// within that.
+    #[arg(long, value_enum, default_value_t = BufferPolicy::Staging)]
+    pub policy: BufferPolicy,
+    /// Most pages of a vif's guest that stay mapped, its rings not counted.
+    #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
+    pub mapped_pages: u32,
     /// A port beside the guests on the bridge, with --port bridge.
     #[arg(long, value_name = "SPEC")]
     pub uplink: Option<String>,
@@ -262,6 +269,10 @@ pub struct FrontendArgs {
     /// backend that offers fewer is taken at its word.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
+    /// How buffers are to cross; the next best with a backend that does not offer
+    /// it.
+    #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
+    pub policy: BufferPolicy,
     /// How to wait; what fits the machine where missing.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
@@ -337,6 +348,17 @@ pub struct PacketsArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// How the two ends of a vif agree that buffers cross.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BufferPolicy {
+    /// A grant copy for each slot, as with any backend and any frontend.
+    Copy,
+    /// Pages stay mapped once they were seen (feature-persistent).
+    Persistent,
+    /// Pages are mapped that the frontend lists over the control ring.
+    Staging,
 }
 
 /// How a buffer crosses from one domain to the other.

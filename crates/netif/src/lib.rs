@@ -27,6 +27,7 @@
 #[cfg(not(target_endian = "little"))]
 compile_error!("the netif slots are handled as little-endian words: no big-endian Xen exists");
 
+mod colour;
 pub mod ctrl;
 pub mod ethernet;
 pub mod extra;
@@ -39,6 +40,7 @@ pub mod state;
 pub mod tx;
 pub mod xenbus;
 
+pub use colour::colour;
 pub use extra::{Extra, Hash};
 pub use offload::{Checksum, Gso, GsoKind, Offload};
 pub use state::XenbusState;

@@ -4,6 +4,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod frontends;
+mod lending;
 mod persistent;
 mod rig;
 mod staging;

@@ -7,7 +7,7 @@ use super::port::Lines;
 use super::toolstack::Toolstack;
 use super::xen::Xen;
 use grantway_backend::VifId;
-use grantway_frontend::Wishes;
+use grantway_frontend::{Policy, Wishes};
 use grantway_hypervisor::{DomId, Platform};
 use grantway_netif::XenbusState;
 use grantway_ports::Checker;
@@ -185,6 +185,7 @@ impl Conversation {
                 checksum: flag(),
                 split_events: flag(),
                 queues: self.queues as u16,
+                policy: Policy::Copy,
             };
             // Who takes no scattered frames is sent none, by those beside it.
             let sizes: &[usize] = match self.bridged || !wishes.scatter_gather {

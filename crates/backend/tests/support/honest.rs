@@ -4,7 +4,7 @@
 use super::port::{Behind, Flow, checker, generator};
 use super::{PROMPT, eventually};
 use grantway_embedded::Domain;
-use grantway_frontend::{SendError, Vif, VifStatus, Wishes};
+use grantway_frontend::{QueueStaging, SendError, Vif, VifStatus, Wishes};
 use grantway_netif::Offload;
 use grantway_ports::FlowReport;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,6 +29,8 @@ struct Shared {
     /// Times that it was connected.
     connections: AtomicU64,
     seen: Mutex<(FlowReport, u64)>,
+    /// What it would have staged.
+    staging: Mutex<Vec<QueueStaging>>,
 }
 
 pub struct Honest {
@@ -62,12 +64,17 @@ impl Tally {
 impl Honest {
     /// Runs vif 0 of a domain whose folders are there.
     pub fn start(domain: Arc<Domain>, behind: Arc<Behind>) -> Self {
+        Self::start_with(domain, behind, Wishes::default())
+    }
+
+    /// The same with other wishes.
+    pub fn start_with(domain: Arc<Domain>, behind: Arc<Behind>, wishes: Wishes) -> Self {
         behind.look().flow = Some(Flow::new(RECEIVED_BYTES));
         let shared = Arc::new(Shared::default());
         let (theirs, port) = (Arc::clone(&shared), Arc::clone(&behind));
         let thread = std::thread::Builder::new()
             .name("honest".into())
-            .spawn(move || run(domain, &port, &theirs))
+            .spawn(move || run(domain, &port, &theirs, wishes))
             .unwrap();
         let honest = Self { shared, behind, thread: Some(thread) };
         eventually("the honest vif's connection", || {
@@ -78,6 +85,11 @@ impl Honest {
 
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(SeqCst)
+    }
+
+    /// What it would have staged on its queues.
+    pub fn staging(&self) -> Vec<QueueStaging> {
+        self.shared.staging.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn marks(&self) -> (u64, u64) {
@@ -172,8 +184,8 @@ impl Drop for Honest {
     }
 }
 
-fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared) {
-    let mut vif = Vif::open(domain, 0, Wishes::default()).unwrap();
+fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared, wishes: Wishes) {
+    let mut vif = Vif::open(domain, 0, wishes).unwrap();
     let mut made = generator(SENT_BYTES);
     let mut seen = checker();
     let mut frame = vec![0; SENT_BYTES];
@@ -183,6 +195,9 @@ fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared) {
     while !shared.leave.load(SeqCst) {
         let status = vif.store_changed().unwrap();
         let connected = status == VifStatus::Connected;
+        if connected && !shared.connected.load(SeqCst) {
+            *shared.staging.lock().unwrap() = vif.staging().to_vec();
+        }
         if connected && !shared.connected.swap(true, SeqCst) {
             shared.connections.fetch_add(1, SeqCst);
         } else if !connected {

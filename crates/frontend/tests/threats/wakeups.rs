@@ -98,7 +98,7 @@ fn echo(server: &mut Server, rings: &mut Rings) -> u32 {
         let request = grantway_netif::tx::TxRequest::from_words(*words);
         let (_run, page) = server.peek(grantway_hypervisor::GrantRef(request.gref)).unwrap();
         let mut bytes = vec![0; usize::from(request.size)];
-        page.read(0, &mut bytes).unwrap();
+        page.read(request.offset.into(), &mut bytes).unwrap();
         rings.tx_put(first.wrapping_add(n as u32), request.id, status::OKAY);
         if rings.deliver(server, &bytes) {
             server.kick(rings.rx_event);

@@ -9,7 +9,7 @@ mod workers;
 
 use crate::backend::{numbers, port_report, wait_mode};
 use crate::bench::probe::pin;
-use crate::cli::FrontendArgs;
+use crate::cli::{BufferPolicy, FrontendArgs};
 use crate::control::{ReportSocket, frontend_socket};
 use crate::error::CommandError;
 use crate::output;
@@ -17,7 +17,7 @@ use crate::place::Place;
 use crate::wait::{Signals, readable};
 use bridge::Trouble;
 use grantway_embedded::Role;
-use grantway_frontend::{Vif, VifStatus, Wishes};
+use grantway_frontend::{Policy, Vif, VifStatus, Wishes};
 use grantway_ports::{Port, PortSpec, Tap, TapConfig, TapOffloads, parse_address};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -29,8 +29,6 @@ use workers::Workers;
 const FAREWELL: Duration = Duration::from_secs(3);
 /// How long a failed connection rests before it is tried again.
 const REST: Duration = Duration::from_millis(200);
-/// How buffers cross: copied, be the backend trusted or not.
-const POLICY: &str = "copy";
 
 /// Carries frames until it is told to end.
 ///
@@ -47,7 +45,8 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let socket = frontend_socket(&args.host, args.domain, args.devid);
     let reports = ReportSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
-    let wishes = Wishes { queues: args.queues.into(), ..Wishes::default() };
+    let policy = wish(args.policy);
+    let wishes = Wishes { queues: args.queues.into(), policy, ..Wishes::default() };
     let workers = Workers::new(wait_mode(args.mode))?;
     let mut vif = Vif::open_with(Arc::clone(&place.platform), args.devid, wishes, workers)
         .map_err(CommandError::failed)?;
@@ -55,7 +54,15 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     port.set_link(false).map_err(CommandError::failed)?;
     vif.runner_mut().set_port(port);
     output::line("ready")?;
-    Frontend { vif, place, linked: false }.run(&signals, &reports)
+    Frontend { vif, place, linked: false, wished: policy }.run(&signals, &reports)
+}
+
+fn wish(policy: BufferPolicy) -> Policy {
+    match policy {
+        BufferPolicy::Copy => Policy::Copy,
+        BufferPolicy::Persistent => Policy::Persistent,
+        BufferPolicy::Staging => Policy::Staging,
+    }
 }
 
 /// What the vif is to be bridged to, as far as the command line tells.
@@ -113,6 +120,8 @@ struct Frontend {
     place: Place,
     /// What was last told of the link.
     linked: bool,
+    /// How buffers are to cross.
+    wished: Policy,
 }
 
 impl Frontend {
@@ -166,11 +175,19 @@ impl Frontend {
     /// Tells of the link where it changed.
     fn tell_link(&mut self) {
         let linked = self.vif.runner().linked();
-        if std::mem::replace(&mut self.linked, linked) != linked {
-            let trusted = if self.vif.trusts_backend() { "trusted" } else { "not trusted" };
-            match linked {
-                true => info!("link up, policy {POLICY}, backend {trusted}"),
-                false => info!("link down"),
+        if std::mem::replace(&mut self.linked, linked) == linked {
+            return;
+        }
+        if !linked {
+            info!("link down");
+            return;
+        }
+        let (wished, agreed) = (self.wished, self.vif.features().policy);
+        let trusted = if self.vif.trusts_backend() { "trusted" } else { "not trusted" };
+        match agreed == wished {
+            true => info!("link up, policy {agreed}, backend {trusted}"),
+            false => {
+                info!("link up, policy {agreed}, backend {trusted}, which does not offer {wished}");
             }
         }
     }
@@ -216,7 +233,7 @@ impl Frontend {
         json!({
             "host": self.place.platform.host(),
             "connected": workers.linked(),
-            "policy": POLICY,
+            "policy": self.vif.features().policy.as_str(),
             "trusted": self.vif.trusts_backend(),
             "stats": numbers(stats.fields()),
             "drops": numbers(workers.drops(&queues).fields()),

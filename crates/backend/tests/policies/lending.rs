@@ -1,0 +1,119 @@
+//! Frames that are lent in the pages that they came in.
+
+use crate::support::hostile::frame;
+use crate::support::world::{GUEST, World};
+use crate::support::{PROMPT, eventually};
+use grantway_frontend::{LentFrame, Policy, Vif, VifStatus, Wishes};
+use grantway_netif::Offload;
+use std::time::Instant;
+
+/// A frontend of ours, connected.
+fn connect(world: &mut World, trusted: Option<&str>) -> Vif {
+    use grantway_hypervisor::Platform;
+    let domain = world.boot(GUEST.domain);
+    world.attach(GUEST, &[]);
+    world.expects(GUEST);
+    if let Some(value) = trusted {
+        let path = format!("{}/trusted", world.toolstack.front(GUEST));
+        world.tools.store().unwrap().write(&path, value.as_bytes()).unwrap();
+    }
+    let wishes = Wishes { policy: Policy::Persistent, ..Wishes::default() };
+    let mut vif = Vif::open(domain, 0, wishes).unwrap();
+    eventually("the connection", || {
+        (vif.store_changed().unwrap() == VifStatus::Connected).then_some(())
+    });
+    vif
+}
+
+fn receives(vif: &mut Vif) -> LentFrame {
+    let start = Instant::now();
+    loop {
+        let queue = &mut vif.queues()[0];
+        queue.take_events().unwrap();
+        if let Some(frame) = queue.recv_lent().unwrap() {
+            return frame;
+        }
+        queue.arm().unwrap();
+        assert!(start.elapsed() < PROMPT, "no frame came");
+        std::thread::sleep(std::time::Duration::from_micros(100));
+    }
+}
+
+fn numbered(n: usize, len: usize) -> Vec<u8> {
+    let mut bytes = frame(len);
+    bytes[14..18].copy_from_slice(&(n as u32).to_be_bytes());
+    bytes
+}
+
+fn bytes(frame: &LentFrame) -> Vec<u8> {
+    let mut bytes = vec![0; frame.len()];
+    assert_eq!(frame.copy_to(&mut bytes), bytes.len());
+    bytes
+}
+
+#[test]
+fn frames_stay_as_they_are_for_as_long_as_they_are_lent() {
+    let mut world = World::new();
+    let mut vif = connect(&mut world, None);
+    // Half of the pages, two a frame; from then on in copies.
+    let mut kept = Vec::new();
+    for n in 0..100 {
+        world.behind(GUEST).give(numbered(n, 5000), Offload::default());
+        kept.push(receives(&mut vif));
+    }
+    let lent = kept.iter().filter(|frame| frame.slices().count() == 2).count();
+    let copied = kept.iter().filter(|frame| frame.bytes().is_some()).count();
+    assert_eq!((lent, copied, vif.stats().rx_copied), (64, 36, 36));
+    // All pages that are not lent are used many times over.
+    for n in 0..600 {
+        world.behind(GUEST).give(numbered(1000 + n, 1500), Offload::default());
+        assert_eq!(bytes(&receives(&mut vif)), numbered(1000 + n, 1500));
+    }
+    for (n, frame) in kept.iter().enumerate() {
+        assert_eq!(bytes(frame), numbered(n, 5000), "frame {n}");
+        let whole: usize = frame.slices().map(|slice| slice.len()).sum();
+        assert!(whole == 5000 || frame.bytes().is_some());
+    }
+    // Given back, on whatever thread, they serve again.
+    std::thread::spawn(move || drop(kept)).join().unwrap();
+    let before = vif.stats().rx_copied;
+    for n in 0..300 {
+        world.behind(GUEST).give(numbered(n, 9000), Offload::default());
+        assert_eq!(bytes(&receives(&mut vif)), numbered(n, 9000));
+    }
+    assert_eq!(vif.stats().rx_copied, before);
+    drop(vif);
+    world.stands();
+}
+
+#[test]
+fn a_backend_that_is_not_trusted_gets_no_second_word() {
+    let mut world = World::new();
+    let mut vif = connect(&mut world, Some("0"));
+    for n in 0..20 {
+        world.behind(GUEST).give(numbered(n, 3000), Offload::default());
+        let frame = receives(&mut vif);
+        assert_eq!(frame.bytes(), Some(&numbered(n, 3000)[..]));
+        assert_eq!(frame.slices().count(), 0);
+    }
+    assert_eq!(vif.stats().rx_copied, 20);
+    drop(vif);
+    world.stands();
+}
+
+#[test]
+fn pages_that_are_lent_outlive_the_connection_and_are_nobody_elses() {
+    let mut world = World::new();
+    let mut vif = connect(&mut world, None);
+    world.behind(GUEST).give(numbered(7, 5000), Offload::default());
+    let kept = receives(&mut vif);
+    vif.shutdown().unwrap();
+    eventually("its end", || (vif.store_changed().unwrap() == VifStatus::Gone).then_some(()));
+    drop(vif);
+    // The pool it belongs to is kept as a whole.
+    assert!(world.table(GUEST.domain).grants >= 256);
+    assert_eq!(bytes(&kept), numbered(7, 5000));
+    drop(kept);
+    assert_eq!(world.table(GUEST.domain).grants, 0);
+    world.stands();
+}
