@@ -3,7 +3,6 @@
 use crate::lent::Lent;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use arrayvec::ArrayVec;
 use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{
@@ -11,7 +10,6 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 use grantway_netif::Offload;
-use grantway_netif::slots::rx::SLOTS_ACCEPTED;
 use grantway_ring::{OutOfPage, SharedPage};
 
 /// Pages of a receive pool, at most.
@@ -88,15 +86,17 @@ impl VolatileSlice<'_> {
     }
 }
 
-struct Part {
-    page: SharedPage,
-    number: u16,
-    offset: u16,
-    len: u16,
+/// A stretch of a lent frame.
+pub(crate) struct Part {
+    pub page: SharedPage,
+    /// The page's, in its pool.
+    pub number: u16,
+    pub offset: u16,
+    pub len: u16,
 }
 
 struct Lease {
-    parts: ArrayVec<Part, SLOTS_ACCEPTED>,
+    parts: Vec<Part>,
     returned: Arc<Returned>,
     // Behind the parts: the pages go back to the platform after the last frame.
     _lent: Arc<Lent>,
@@ -130,15 +130,11 @@ impl LentFrame {
 
     /// In pages that are to come back to `returned`.
     pub(crate) fn lent(
-        parts: impl Iterator<Item = (u16, SharedPage, u16, u16)>,
+        parts: Vec<Part>,
         offload: Offload,
         returned: Arc<Returned>,
         lent: Arc<Lent>,
     ) -> Self {
-        let parts: ArrayVec<Part, SLOTS_ACCEPTED> = parts
-            .take(SLOTS_ACCEPTED)
-            .map(|(number, page, offset, len)| Part { page, number, offset, len })
-            .collect();
         let len = parts.iter().map(|part| usize::from(part.len)).sum();
         Self { len, offload, body: Body::Lent(Lease { parts, returned, _lent: lent }) }
     }

@@ -2,15 +2,15 @@
 //! copied out once.
 
 use crate::PeerError;
-use crate::frame::{LentFrame, Returned};
+use crate::frame::{LentFrame, Part, Returned};
 use crate::pool::Pool;
 use crate::stats::QueueStats;
 use alloc::sync::Arc;
 use alloc::vec;
-use arrayvec::ArrayVec;
+use alloc::vec::Vec;
 use grantway_netif::Offload;
 use grantway_netif::rx::{RxRequest, RxResponse};
-use grantway_netif::slots::rx::{RxOutcome, RxPacket, RxParsed, SLOTS_ACCEPTED, parse_rx};
+use grantway_netif::slots::rx::{RxOutcome, RxPacket, RxParsed, parse_rx};
 use grantway_ring::{Front, RingPage};
 
 /// Responses copied from the ring at a time: more than any legal chain has.
@@ -135,20 +135,19 @@ impl Receive {
                 this.copy_out(first, packet, &mut bytes)?;
                 return Ok(Some(LentFrame::copied(bytes, packet.offload)));
             }
-            let mut parts = ArrayVec::<_, SLOTS_ACCEPTED>::new();
+            let mut parts = Vec::with_capacity(pages);
             for fragment in &packet.fragments {
                 let index = first.wrapping_add(fragment.slot as u32) as usize % SLOTS;
                 let number = this.posted[index];
                 let page = this.pool.page(number);
                 let (page, _) = page.ok_or(PeerError::Internal("a page of no pool"))?;
-                let part = (number, page.clone(), fragment.offset, fragment.len);
-                let kept = parts.try_push(part);
-                kept.map_err(|_| PeerError::Internal("fragments beyond the packet"))?;
+                let page = page.clone();
+                parts.push(Part { page, number, offset: fragment.offset, len: fragment.len });
                 this.posted[index] = LENT;
             }
             this.lent += pages;
             let (returned, keeper) = (Arc::clone(&this.returned), this.pool.keeper());
-            Ok(Some(LentFrame::lent(parts.into_iter(), packet.offload, returned, keeper)))
+            Ok(Some(LentFrame::lent(parts, packet.offload, returned, keeper)))
         })
     }
 

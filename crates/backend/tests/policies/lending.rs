@@ -3,7 +3,7 @@
 use crate::support::hostile::frame;
 use crate::support::world::{GUEST, World};
 use crate::support::{PROMPT, eventually};
-use grantway_frontend::{LentFrame, Policy, Vif, VifStatus, Wishes};
+use grantway_frontend::{LentFrame, Policy, SendError, Vif, VifStatus, Wishes};
 use grantway_netif::Offload;
 use std::time::Instant;
 
@@ -82,6 +82,34 @@ fn frames_stay_as_they_are_for_as_long_as_they_are_lent() {
         assert_eq!(bytes(&receives(&mut vif)), numbered(n, 9000));
     }
     assert_eq!(vif.stats().rx_copied, before);
+    drop(vif);
+    world.stands();
+}
+
+#[test]
+fn sixteen_pages_are_enough_for_a_ring_of_short_frames() {
+    let mut world = World::new();
+    let mut vif = connect(&mut world, None);
+    let mut sent = 0;
+    let start = Instant::now();
+    while sent < 2000 {
+        match vif.send(&numbered(sent, 18 + sent % 239), Offload::default()) {
+            Ok(()) => sent += 1,
+            Err(e) => {
+                assert_eq!(e, SendError::Full);
+                vif.flush().unwrap();
+                vif.reap().unwrap();
+                assert!(start.elapsed() < PROMPT, "{sent} frames");
+            }
+        }
+    }
+    vif.flush().unwrap();
+    eventually("all frames to arrive", || (world.behind(GUEST).look().sent == 2000).then_some(()));
+    for (n, (bytes, _)) in world.behind(GUEST).look().taken.iter().enumerate() {
+        assert_eq!(*bytes, numbered(n, 18 + n % 239), "frame {n}");
+    }
+    let report = world.control().report_of(GUEST).unwrap();
+    assert_eq!((report.mapped, report.stats.tx_packets), (16, 2000));
     drop(vif);
     world.stands();
 }

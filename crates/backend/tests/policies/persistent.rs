@@ -1,12 +1,12 @@
 //! Pages that the frontend says it uses again: mapped after their first packet,
 //! for as long as they are used, and never beyond what they were granted for.
 
-use crate::rig::{GUEST, Rig, bytes, pieces, statuses};
+use crate::rig::{GUEST, OTHER, Rig, bytes, filled, pieces, statuses};
 use crate::support::hostile::{Hostile, frame};
 use crate::support::numbers::Numbers;
 use crate::support::rings::{Rings, page, slot};
 use crate::support::world::World;
-use grantway_backend::policy::{Persistent, Piece, Policy, Quota};
+use grantway_backend::policy::{Cross, Persistent, Piece, Policy, Quota};
 use grantway_backend::{VifStats, VifStatsSnapshot};
 use grantway_hypervisor::{Access, DomId, GrantRef, GrantStatus, Granter, Revoke};
 use grantway_netif::Offload;
@@ -225,6 +225,42 @@ fn references_that_cannot_be_mapped_cost_their_guest_alone() {
     assert_eq!(rig.counters().mapped, 5);
     // One that is mapped cannot be revoked.
     assert_eq!(rig.guest.revoke(late.grefs[0]), Revoke::StillMapped);
+}
+
+#[test]
+fn from_guest_to_guest_by_the_processor_once_both_pages_were_seen() {
+    let rig = Rig::new();
+    let other = rig.other();
+    let (from, to) = (rig.pages(4, Access::ReadOnly), filled(&other, 4, Access::ReadWrite));
+    let mut sender = Queue::new(&rig, 100);
+    let mut receiver = Queue::new(&rig, 100);
+    receiver.policy = Persistent::new(Arc::clone(&rig.backend) as _, OTHER, Quota::new(100));
+    for round in 0..3 {
+        let mut crosses: Vec<Cross> = (0..4)
+            .map(|n| Cross {
+                packet: n,
+                from: (from.grefs[n], 128),
+                to: (to.grefs[3 - n], 1000),
+                len: 900,
+                status: GrantStatus::GENERAL_ERROR,
+            })
+            .collect();
+        let before = rig.counters();
+        receiver.policy.cross(&mut sender.policy, &mut crosses).unwrap();
+        sender.end(false);
+        receiver.end(false);
+        let spent = rig.counters().since(&before);
+        let expected = if round == 0 { (4, 8) } else { (0, 0) };
+        assert_eq!((spent.copies, spent.maps), expected, "round {round}");
+        assert!(crosses.iter().all(|cross| cross.status.is_okay()));
+        for n in 0..4 {
+            let page = to.run.page(3 - n).unwrap();
+            assert_eq!(bytes(&page, 999, 902)[1..901], [n as u8; 900]);
+            assert_eq!(bytes(&page, 1900, 1), [3 - n as u8]);
+            page.write(1000, &[0xcc; 900]).unwrap();
+        }
+    }
+    assert_eq!(rig.counters().mapped, 8);
 }
 
 #[test]
