@@ -4,6 +4,7 @@
 //! works only once the backend is Connected (netif-abi.md).
 
 use crate::PAGE_BYTES;
+use arrayvec::ArrayVec;
 use bitflags::bitflags;
 use core::ops::Range;
 use thiserror::Error;
@@ -371,5 +372,23 @@ pub fn gref_list_entries(queue: u32, queues: u32, entries: u32) -> Result<usize,
         Ok(entries as usize)
     } else {
         Err(Status::InvalidParameter)
+    }
+}
+
+/// Whether a list that is to be added could be, as far as the list alone tells:
+/// no flag without a name, no reference below `first_free` (those are reserved),
+/// none twice, and 1 to [`GREF_LIST_ENTRIES`] of them; otherwise
+/// [`Status::InvalidParameter`].
+pub fn check_added(entries: &[GrefEntry], first_free: u32) -> Result<(), Status> {
+    let known = |entry: &GrefEntry| GrefFlags::all().contains(entry.flags);
+    let fits = (1..=GREF_LIST_ENTRIES).contains(&entries.len());
+    if !fits || !entries.iter().all(|entry| known(entry) && entry.gref >= first_free) {
+        return Err(Status::InvalidParameter);
+    }
+    let mut grefs: ArrayVec<u32, GREF_LIST_ENTRIES> = entries.iter().map(|e| e.gref).collect();
+    grefs.sort_unstable();
+    match grefs.windows(2).any(|pair| matches!(pair, [one, other] if one == other)) {
+        true => Err(Status::InvalidParameter),
+        false => Ok(()),
     }
 }

@@ -9,12 +9,36 @@ use crate::ethernet::{Payload, payload};
 /// Most IPv6 extension headers that are passed over.
 const MAX_EXTENSIONS: usize = 8;
 
-const TCP: u8 = 6;
+pub(crate) const TCP: u8 = 6;
 const UDP: u8 = 17;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION: u8 = 60;
+
+/// What a frame's headers say of its flow.
+pub(crate) struct Headers<'a> {
+    pub addresses: Addresses<'a>,
+    /// Protocol and ports (source, then destination) of TCP and UDP, where the
+    /// packet is no fragment.
+    pub ports: Option<(u8, [u8; 4])>,
+}
+
+/// Source, then destination, as on the wire.
+pub(crate) enum Addresses<'a> {
+    V4(&'a [u8; 8]),
+    V6(&'a [u8; 32]),
+}
+
+/// Reads them; none of a frame that is not IP, or ends within its IP header.
+#[inline]
+pub(crate) fn headers(frame: &[u8]) -> Option<Headers<'_>> {
+    match payload(frame) {
+        Payload::Ipv4(at) => ipv4(frame, at),
+        Payload::Ipv6(at) => ipv6(frame, at),
+        Payload::Other | Payload::Truncated => None,
+    }
+}
 
 /// A number that the frames of a flow share, in both directions: of the IP
 /// addresses, and of protocol and ports where it is TCP or UDP. A fragment
@@ -23,11 +47,7 @@ const DESTINATION: u8 = 60;
 /// frame that is not IP counts by its Ethernet addresses.
 #[inline]
 pub fn flow_hash(frame: &[u8]) -> u32 {
-    let hash = match payload(frame) {
-        Payload::Ipv4(at) => ipv4(frame, at),
-        Payload::Ipv6(at) => ipv6(frame, at),
-        Payload::Other | Payload::Truncated => None,
-    };
+    let hash = headers(frame).map(|headers| headers.either_way());
     // The upper half: what is mixed last reaches all of its bits.
     (mix(hash.or_else(|| stations(frame)).unwrap_or(0)) >> 32) as u32
 }
@@ -46,28 +66,48 @@ fn stations(frame: &[u8]) -> Option<u64> {
     Some(either_way(u64::from_be_bytes(to), u64::from_be_bytes(from)))
 }
 
-fn ipv4(frame: &[u8], at: usize) -> Option<u64> {
+impl Headers<'_> {
+    fn either_way(&self) -> u64 {
+        let addresses = match self.addresses {
+            Addresses::V4(&[a, b, c, d, e, f, g, h]) => {
+                let (from, to) =
+                    (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+                either_way(from.into(), to.into())
+            }
+            Addresses::V6(both) => {
+                let [from, to] = [&both[..16], &both[16..]].map(address);
+                either_way(from, to)
+            }
+        };
+        let ports = self.ports.map_or(0, |(protocol, [a, b, c, d])| {
+            let (from, to) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+            // Apart from each other, and from any address of IPv4.
+            let kind = u64::from(protocol) << 48;
+            either_way(kind | u64::from(from), kind | u64::from(to))
+        });
+        addresses.wrapping_add(ports)
+    }
+}
+
+fn ipv4(frame: &[u8], at: usize) -> Option<Headers<'_>> {
     let header: &[u8; 20] = frame.get(at..)?.first_chunk()?;
     let words = usize::from(header[0] & 0x0f);
     if header[0] >> 4 != 4 || words < 5 {
         return None;
     }
-    let &[.., a, b, c, d, e, f, g, h] = header;
-    let (from, to) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
-    let addresses = either_way(from.into(), to.into());
+    let addresses = Addresses::V4(header.last_chunk()?);
     // More fragments, or an offset.
     let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
     let ports = if fragment { None } else { ports(frame, header[9], at + words * 4) };
-    Some(addresses.wrapping_add(ports.unwrap_or(0)))
+    Some(Headers { addresses, ports })
 }
 
-fn ipv6(frame: &[u8], at: usize) -> Option<u64> {
+fn ipv6(frame: &[u8], at: usize) -> Option<Headers<'_>> {
     let header: &[u8; 40] = frame.get(at..)?.first_chunk()?;
     if header[0] >> 4 != 6 {
         return None;
     }
-    let (from, to) = header[8..].split_first_chunk::<16>()?;
-    let addresses = either_way(address(from), address(to.first_chunk()?));
+    let addresses = Addresses::V6(header.last_chunk()?);
     let mut next = header[6];
     let mut at = at + 40;
     for _ in 0..MAX_EXTENSIONS {
@@ -77,27 +117,25 @@ fn ipv6(frame: &[u8], at: usize) -> Option<u64> {
             // A fragment's header, too, ends the walk: it is no port's place.
             _ => break,
         };
-        let Some(&[following, length]) = frame.get(at..at + 2) else { return Some(addresses) };
+        let Some(&[following, length]) = frame.get(at..at + 2) else {
+            return Some(Headers { addresses, ports: None });
+        };
         next = following;
         at += 8 + unit * usize::from(length);
     }
-    Some(addresses.wrapping_add(ports(frame, next, at).unwrap_or(0)))
+    Some(Headers { addresses, ports: ports(frame, next, at) })
 }
 
 /// Protocol and ports of TCP and UDP.
-fn ports(frame: &[u8], protocol: u8, at: usize) -> Option<u64> {
+fn ports(frame: &[u8], protocol: u8, at: usize) -> Option<(u8, [u8; 4])> {
     if !matches!(protocol, TCP | UDP) {
         return None;
     }
-    let &[a, b, c, d] = frame.get(at..at + 4)? else { return None };
-    let (from, to) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-    // Apart from each other, and from any address of IPv4.
-    let kind = u64::from(protocol) << 48;
-    Some(either_way(kind | u64::from(from), kind | u64::from(to)))
+    Some((protocol, *frame.get(at..)?.first_chunk()?))
 }
 
-fn address(bytes: &[u8; 16]) -> u64 {
-    let whole = u128::from_be_bytes(*bytes);
+fn address(bytes: &[u8]) -> u64 {
+    let whole = bytes.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
     // The halves may be alike.
     mix((whole >> 64) as u64).wrapping_add(whole as u64)
 }

@@ -11,7 +11,7 @@
 //! - [`tx`], [`rx`], [`extra`] and [`ctrl`]: one slot to one value, and back;
 //! - [`slots`]: chains of slots to packets, and back;
 //! - [`ethernet`] and [`flow`]: what a frame carries, and which queue it goes
-//!   by;
+//!   by; [`toeplitz`] and [`hashing`]: what a frontend may ask for instead;
 //! - [`keys`]: the names of the xenstore nodes;
 //! - [`state`] and [`xenbus`]: the handshake of the two ends.
 //!
@@ -32,11 +32,13 @@ pub mod ctrl;
 pub mod ethernet;
 pub mod extra;
 pub mod flow;
+pub mod hashing;
 pub mod keys;
 pub mod offload;
 pub mod rx;
 pub mod slots;
 pub mod state;
+pub mod toeplitz;
 pub mod tx;
 pub mod xenbus;
 

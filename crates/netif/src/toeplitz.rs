@@ -1,0 +1,91 @@
+//! The Toeplitz hash of receive-side scaling, as `netif.h` and Microsoft's RSS
+//! define it.
+//!
+//! A bit of the input that is set adds (by exclusive or) the 32 bits of the key
+//! that begin at the same bit.
+
+use crate::ctrl::{HashTypes, algorithm};
+use crate::extra::Hash;
+use crate::flow::{Addresses, TCP, headers};
+
+/// Bytes of the longest input: two IPv6 addresses and two ports.
+pub const INPUT_BYTES: usize = 36;
+
+/// Bytes of the longest key that makes a difference: the last bit of the longest
+/// input needs 32 bits of key.
+pub const KEY_BYTES: usize = INPUT_BYTES + 4;
+
+/// Nibbles of the longest input.
+const NIBBLES: usize = INPUT_BYTES * 2;
+
+/// A key, prepared: what each value of each half byte of the input adds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Toeplitz {
+    table: [[u32; 16]; NIBBLES],
+}
+
+impl Toeplitz {
+    /// Prepares a key. Missing bytes are zero, so an empty key hashes everything
+    /// to 0; bytes beyond [`KEY_BYTES`] are not looked at.
+    #[must_use]
+    pub fn new(key: &[u8]) -> Self {
+        let byte = |at: usize| u64::from(key.get(at).copied().unwrap_or(0));
+        let mut table = [[0; 16]; NIBBLES];
+        for (nibble, row) in table.iter_mut().enumerate() {
+            // Five bytes have the 32 bits from any bit of the first on.
+            let at = nibble / 2;
+            let five = (at..at + 5).fold(0, |sum, at| sum << 8 | byte(at));
+            let window = |bit: usize| (five >> (8 - bit)) as u32;
+            let first = nibble % 2 * 4;
+            for (value, sum) in row.iter_mut().enumerate() {
+                for bit in 0..4 {
+                    if value & 8 >> bit != 0 {
+                        *sum ^= window(first + bit);
+                    }
+                }
+            }
+        }
+        Self { table }
+    }
+
+    /// The hash of an input; bytes beyond [`INPUT_BYTES`] are not looked at.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self, input: &[u8]) -> u32 {
+        let (pairs, _) = self.table.as_chunks::<2>();
+        let sum = |sum, (byte, [high, low]): (&u8, &[[u32; 16]; 2])| {
+            sum ^ high[usize::from(byte >> 4)] ^ low[usize::from(byte & 15)]
+        };
+        input.iter().zip(pairs).fold(0, sum)
+    }
+
+    /// The hash of a frame by the most specific of `types` that fits it, as an
+    /// extra carries it; none where none fits. A fragment has no ports.
+    #[inline]
+    #[must_use]
+    pub fn hash_frame(&self, frame: &[u8], types: HashTypes) -> Option<Hash> {
+        let headers = headers(frame)?;
+        let (addresses, plain, tcp): (&[u8], _, _) = match headers.addresses {
+            Addresses::V4(both) => (both, HashTypes::IPV4, HashTypes::IPV4_TCP),
+            Addresses::V6(both) => (both, HashTypes::IPV6, HashTypes::IPV6_TCP),
+        };
+        let mut input = [0; INPUT_BYTES];
+        let mut len = addresses.len();
+        input.get_mut(..len)?.copy_from_slice(addresses);
+        let kind = match headers.ports {
+            Some((TCP, ports)) if types.contains(tcp) => {
+                input.get_mut(len..len + 4)?.copy_from_slice(&ports);
+                len += 4;
+                tcp
+            }
+            _ if types.contains(plain) => plain,
+            _ => return None,
+        };
+        Some(Hash {
+            // The number of its one bit: 0 to 3.
+            kind: kind.bits().trailing_zeros() as u8,
+            algorithm: algorithm::TOEPLITZ,
+            value: self.hash(input.get(..len)?),
+        })
+    }
+}
