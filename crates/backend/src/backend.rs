@@ -10,9 +10,10 @@ use crate::stats::VifStatsSnapshot;
 use crate::succession::Journals;
 use crate::vif::{Surroundings, Vif, take_down, write_error};
 use crate::waiting::Patience;
-use crate::worker::{Notice, Service, Teller, WaitMode, Workers, drain, eventfd, ring};
-use grantway_hypervisor::{DomId, Error as PlatformError, Platform, Store};
+use crate::worker::{Notice, Service, Teller, WaitMode, Workers, drain, eventfd, os, ring};
+use grantway_hypervisor::{DomId, Error as PlatformError, EventChannels, Platform, Store};
 use grantway_ports::{Port, PortError, PortReport};
+use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -103,6 +104,10 @@ struct Refusal {
 pub struct Backend {
     platform: Arc<dyn Platform>,
     store: Box<dyn Store>,
+    /// The event channels of the control rings.
+    events: Box<dyn EventChannels>,
+    /// Vifs on whose control ring there may be requests.
+    asked: BTreeSet<VifId>,
     base: String,
     vifs: BTreeMap<VifId, Vif>,
     /// Vifs that could not be opened, and why.
@@ -118,6 +123,9 @@ pub struct Backend {
     journals: Journals,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
+    /// Readable when the bell was rung, or a control ring's event channel was
+    /// signalled.
+    gate: OwnedFd,
     // Last, so that the vifs' ports outlive no worker.
     workers: Workers,
 }
@@ -139,6 +147,8 @@ impl Backend {
         let base = format!("/local/domain/{}/backend/vif", platform.domain());
         let (sender, notices) = channel();
         let bell = Arc::new(eventfd()?);
+        let events = platform.events()?;
+        let gate = gate(bell.as_fd(), events.descriptor())?;
         let service = Service {
             platform: Arc::clone(&platform),
             mode: config.mode,
@@ -157,6 +167,8 @@ impl Backend {
             journals: Journals::new(&config.run_folder, platform.domain()),
             platform,
             store,
+            events,
+            asked: BTreeSet::new(),
             base,
             vifs: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -164,6 +176,7 @@ impl Backend {
             open_port,
             notices,
             bell,
+            gate,
             workers,
         };
         backend.take_down_the_gone()?;
@@ -198,6 +211,7 @@ impl Backend {
         Surroundings {
             platform: &self.platform,
             store: self.store.as_mut(),
+            events: self.events.as_mut(),
             workers: &self.workers,
             open_port: &mut self.open_port,
             journals: &self.journals,
@@ -212,7 +226,7 @@ impl Backend {
     /// The descriptors to wait on: readable when [`Backend::step`] has work.
     #[must_use]
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.store.descriptor(), self.bell.as_fd()]
+        [self.store.descriptor(), self.gate.as_fd()]
     }
 
     /// Takes in what changed, without blocking.
@@ -238,14 +252,18 @@ impl Backend {
             changed.extend(self.attached()?);
             changed.extend(self.vifs.keys().copied());
         }
-        let asked = failed || all || !changed.is_empty();
+        let mut asked = failed || all || !changed.is_empty();
         for id in changed {
             self.look(id)?;
+            // A vif that has just connected serves what its guest asked by then.
+            self.asked.insert(id);
         }
+        asked |= self.serve_control_rings()?;
         if asked {
             // A watch that fired along with an answer of the store is taken in
             // with it, and makes no descriptor readable; and one that was left
-            // for the next step does neither: look once more.
+            // for the next step does neither; a control ring that has more gets
+            // its next turn behind the others: look once more.
             ring(self.bell.as_fd());
         }
         Ok(())
@@ -260,6 +278,33 @@ impl Backend {
     /// The platform is gone.
     pub fn serve(&mut self) -> Result<bool, PlatformError> {
         self.workers.serve()
+    }
+
+    /// Serves a burst of each control ring on which there may be requests; whether
+    /// there was any such.
+    fn serve_control_rings(&mut self) -> Result<bool, PlatformError> {
+        let mut fired = BTreeSet::new();
+        self.events.poll(&mut |port| {
+            fired.insert(port);
+        })?;
+        if !fired.is_empty() {
+            let is_asked =
+                |vif: &Vif| vif.control_event().is_some_and(|port| fired.contains(&port));
+            self.asked.extend(self.vifs.iter().filter(|(_, vif)| is_asked(vif)).map(|(&id, _)| id));
+        }
+        let asked = std::mem::take(&mut self.asked);
+        let any = !asked.is_empty();
+        for id in asked {
+            let mut more = false;
+            self.with_vif(id, |vif, around| {
+                more = vif.serve_control(around)?;
+                Ok(())
+            })?;
+            if more {
+                self.asked.insert(id);
+            }
+        }
+        Ok(any)
     }
 
     /// Hears what the workers have to tell; whether that was anything.
@@ -418,6 +463,16 @@ impl Backend {
         let _ = write_error(self.store.as_mut(), &path, &error.to_string());
         Ok(())
     }
+}
+
+/// One descriptor for two.
+fn gate(bell: BorrowedFd<'_>, events: BorrowedFd<'_>) -> Result<OwnedFd, PlatformError> {
+    let gate = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
+    for fd in [bell, events] {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&gate, fd, data, epoll::EventFlags::IN).map_err(|e| os("epoll_ctl", e))?;
+    }
+    Ok(gate)
 }
 
 fn names(store: &mut dyn Store, path: &str) -> Result<Vec<String>, PlatformError> {

@@ -18,6 +18,9 @@ pub enum VifError {
         /// What was found.
         source: RingError,
     },
+    /// The guest's producer index on the control ring is absurd.
+    #[error("control ring: {0}")]
+    Control(RingError),
     /// The guest's slots break the protocol so that the ring cannot be
     /// followed any further.
     #[error("queue {queue}, slot {index}: {source}")]

@@ -12,10 +12,14 @@
 //! point is in memory: the order of writes in the program is all that counts
 //! here, and the copies of [`SharedPage`] keep it.
 
+use crate::ctrl::CtrlRefs;
 use crate::multicast::LISTED_MAX;
 use crate::queue::QueueRefs;
 use grantway_hypervisor::{GrantRef, Port};
+use grantway_netif::ctrl::HashTypes;
+use grantway_netif::hashing::{Hashing, MAPPING_MAX};
 use grantway_netif::rx::RxRequest;
+use grantway_netif::toeplitz::KEY_BYTES;
 use grantway_ring::{PAGE_SIZE, SharedPage};
 
 /// Slots of either ring.
@@ -28,9 +32,16 @@ const AT_IN_SERVICE: usize = 60;
 const AT_TRANSMIT: usize = 64;
 const AT_RECEIVE: usize = 128;
 const AT_MULTICAST: usize = 256;
+const AT_CTRL: usize = 776;
+const AT_CTRL_ANSWERED: usize = AT_CTRL + 12;
+const AT_CTRL_ANSWER: usize = AT_CTRL + 16;
+const AT_HASHING: usize = AT_CTRL + 28;
+const AT_HASH_KEY: usize = AT_HASHING + 4;
+const AT_HASH_MAPPING: usize = AT_HASH_KEY + KEY_BYTES;
 const AT_TX_SLOTS: usize = 1024;
 const AT_RX_SLOTS: usize = 2048;
-const _: () = assert!(AT_MULTICAST + 4 + LISTED_MAX * 8 <= AT_TX_SLOTS);
+const _: () = assert!(AT_MULTICAST + 4 + LISTED_MAX * 8 <= AT_CTRL);
+const _: () = assert!(AT_HASH_MAPPING + MAPPING_MAX <= AT_TX_SLOTS);
 const _: () = assert!(AT_TX_SLOTS + SLOTS * 4 <= AT_RX_SLOTS);
 const _: () = assert!(AT_RX_SLOTS + SLOTS * 8 <= PAGE_SIZE);
 
@@ -106,6 +117,15 @@ pub(crate) struct Resume<T> {
     pub owed: Vec<T>,
 }
 
+/// Where a successor takes the control ring up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CtrlResume {
+    /// Requests that were answered.
+    pub answered: u32,
+    /// The words of the last answer, where the ring does not show it yet.
+    pub owed: Option<[u32; 3]>,
+}
+
 /// The journal does not fit what the ring shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -171,6 +191,84 @@ impl<J: JournalMemory> Journal<J> {
             address
         };
         (0..count).map(address).collect()
+    }
+
+    /// The connection that begins has this control ring, whose answers stand at
+    /// this index, or none. To be told before [`Journal::begin`].
+    pub fn begin_ctrl(&self, ctrl: Option<(CtrlRefs, u32)>) {
+        self.set_word(AT_CTRL, 0);
+        if let Some((refs, answered)) = ctrl {
+            self.set_word(AT_CTRL + 4, refs.ring.0);
+            self.set_word(AT_CTRL + 8, refs.event.0);
+            self.set_word(AT_CTRL_ANSWERED, answered);
+            self.set_word(AT_CTRL, 1);
+        }
+    }
+
+    /// The control ring of the connection, where it has one.
+    pub fn ctrl(&self) -> Option<CtrlRefs> {
+        let (ring, event) = (self.word(AT_CTRL + 4), self.word(AT_CTRL + 8));
+        (self.word(AT_CTRL) == 1).then_some(CtrlRefs { ring: GrantRef(ring), event: Port(event) })
+    }
+
+    /// The request before this index is answered by these words. One answer at a
+    /// time: the one before is published by now.
+    pub fn ctrl_answered(&self, index: u32, words: [u32; 3]) {
+        for (at, word) in words.into_iter().enumerate() {
+            self.set_word(AT_CTRL_ANSWER + 4 * at, word);
+        }
+        self.set_word(AT_CTRL_ANSWERED, index);
+    }
+
+    /// Where to take the control ring up, which shows `published`.
+    ///
+    /// # Errors
+    ///
+    /// [`Tampered`].
+    pub fn resume_ctrl(&self, published: u32) -> Result<CtrlResume, Tampered> {
+        let answered = self.word(AT_CTRL_ANSWERED);
+        let answer = || std::array::from_fn(|at| self.word(AT_CTRL_ANSWER + 4 * at));
+        match answered.wrapping_sub(published) {
+            0 => Ok(CtrlResume { answered, owed: None }),
+            1 => Ok(CtrlResume { answered, owed: Some(answer()) }),
+            _ => Err(Tampered { found: published, allowed: [answered.wrapping_sub(1), answered] }),
+        }
+    }
+
+    /// The vif's guest set this of the hash. Where this is cut short each entry is
+    /// the one before or the one after, and the request that is not answered yet
+    /// is served again.
+    pub fn set_hashing(&self, hashing: &Hashing) {
+        let mut mapping = [0; MAPPING_MAX];
+        for (entry, &queue) in mapping.iter_mut().zip(hashing.mapping()) {
+            // No vif has that many queues.
+            *entry = queue as u8;
+        }
+        let head = |size| [hashing.algorithm(), hashing.types().bits() as u8, size, 0];
+        self.memory.put(AT_HASHING, &head(0));
+        self.memory.put(AT_HASH_KEY, hashing.key());
+        self.memory.put(AT_HASH_MAPPING, &mapping);
+        self.memory.put(AT_HASHING, &head(hashing.mapping().len() as u8));
+    }
+
+    /// What the guest of a vif with so many queues set of the hash.
+    pub fn hashing(&self, queues: u16) -> Hashing {
+        let (mut head, mut key, mut mapping) = ([0; 4], [0; KEY_BYTES], [0; MAPPING_MAX]);
+        self.memory.get(AT_HASHING, &mut head);
+        self.memory.get(AT_HASH_KEY, &mut key);
+        self.memory.get(AT_HASH_MAPPING, &mut mapping);
+        let [algorithm, types, size, _] = head;
+        let mut hashing = Hashing::new(queues);
+        let part: Vec<u32> = mapping.iter().take(size.into()).map(|&q| q.into()).collect();
+        // What cannot be set is not: the guest is none the worse for it than for
+        // settings that it had not made yet. Types come before the algorithm goes.
+        let _ = hashing.set_algorithm(1);
+        let _ = hashing.set_types(HashTypes::from_bits_retain(types.into()));
+        let _ = hashing.set_algorithm(algorithm.into());
+        let _ = hashing.set_key(&key);
+        let _ = hashing.set_mapping_size(size.into());
+        let _ = hashing.set_mapping(0, &part);
+        hashing
     }
 
     /// Makes the page a journal, if it is none.

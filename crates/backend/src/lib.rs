@@ -11,11 +11,15 @@
 //! slot once. Guest receive: `receive` takes frames from the port, one posted
 //! page or more for each, has the policy store them, and answers at the same
 //! ring indices.
+//!
+//! What a guest asks on its control ring is served on the control thread
+//! (`ctrl`); the hash settings that come of it reach the queues through `steer`.
 #![forbid(unsafe_code)]
 
 mod backend;
 mod bridge;
 mod credit;
+mod ctrl;
 mod delivery;
 mod error;
 mod journal;
@@ -30,6 +34,7 @@ mod receive;
 mod scratch;
 mod shared;
 mod stats;
+mod steer;
 mod succession;
 mod transmit;
 mod vif;

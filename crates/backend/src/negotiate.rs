@@ -2,6 +2,7 @@
 //! side.
 
 use crate::VifError;
+use crate::ctrl::CtrlRefs;
 use crate::policy::PolicyKind;
 use crate::queue::QueueRefs;
 use grantway_hypervisor::{Error as PlatformError, GrantRef, Port, Store, transaction};
@@ -30,6 +31,7 @@ pub(crate) fn advertise(
         (keys::FEATURE_SPLIT_EVENT_CHANNELS, 1),
         (keys::FEATURE_MULTICAST_CONTROL, 1),
         (keys::FEATURE_DYNAMIC_MULTICAST_CONTROL, 1),
+        (keys::FEATURE_CTRL_RING, 1),
         (keys::FEATURE_PERSISTENT, (policy >= PolicyKind::Persistent).into()),
         (keys::MULTI_QUEUE_MAX_QUEUES, queues),
         (keys::CARRIER, 1),
@@ -52,6 +54,8 @@ pub(crate) fn advertise(
 pub(crate) struct FrontendKeys {
     /// Its queues, in order.
     pub queues: Vec<QueueRefs>,
+    /// Its control ring, where it has one, by which it may stage pages.
+    pub ctrl: Option<CtrlRefs>,
     /// Frames over several pages.
     pub scatter_gather: bool,
     /// Whether it signals that it posted pages.
@@ -64,8 +68,6 @@ pub(crate) struct FrontendKeys {
     pub offloads: TapOffloads,
     /// Whether it uses its pages again and again.
     pub persistent: bool,
-    /// Whether it has a control ring, by which it may stage pages.
-    pub control_ring: bool,
 }
 
 impl FrontendKeys {
@@ -96,6 +98,7 @@ impl FrontendKeys {
         };
         let queues = (0..count).map(|number| queue(store, frontend, number, count));
         let queues = queues.collect::<Result<Vec<_>, _>>()?;
+        let ctrl = ctrl(store, frontend)?;
         let scatter_gather = flag(store, frontend, keys::FEATURE_SG)?;
         let checksum = !flag(store, frontend, keys::FEATURE_NO_CSUM_OFFLOAD)?;
         let checksum_ipv6 = flag(store, frontend, keys::FEATURE_IPV6_CSUM_OFFLOAD)?;
@@ -110,18 +113,43 @@ impl FrontendKeys {
         let multicast = flag(store, frontend, keys::REQUEST_MULTICAST_CONTROL)?;
         let rx_notify = flag(store, frontend, keys::FEATURE_RX_NOTIFY)?;
         let persistent = flag(store, frontend, keys::FEATURE_PERSISTENT)?;
-        let control_ring = text(store, frontend, keys::CTRL_RING_REF)?.is_some();
         Ok(Self {
             queues,
+            ctrl,
             scatter_gather,
             rx_notify,
             multicast,
             checksum_ipv6,
             offloads,
             persistent,
-            control_ring,
         })
     }
+}
+
+/// The control ring: a frontend may do without.
+fn ctrl(store: &mut dyn Store, frontend: &str) -> Result<Option<CtrlRefs>, VifError> {
+    let mut get = |key: &str| {
+        let path = format!("{frontend}/{key}");
+        let found = store.read_text(&path)?;
+        Ok::<_, VifError>((path, found))
+    };
+    let ring = get(keys::CTRL_RING_REF)?;
+    if ring.1.is_none() {
+        return Ok(None);
+    }
+    let ring = GrantRef(must(ring, "a grant reference")?);
+    let event = Port(must(get(keys::EVENT_CHANNEL_CTRL)?, "an event channel")?);
+    Ok(Some(CtrlRefs { ring, event }))
+}
+
+/// The number in a node that was read, by its path.
+fn must((path, found): (String, Option<String>), expected: &'static str) -> Result<u32, VifError> {
+    let value = found.as_deref().and_then(|text| text.trim().parse().ok());
+    value.ok_or_else(|| VifError::Key {
+        path,
+        found: found.map_or_else(|| "nothing".into(), |found| shown(&found)),
+        expected,
+    })
 }
 
 fn queue(
@@ -134,14 +162,6 @@ fn queue(
         let path = format!("{frontend}/{}", queue_path(number, count, key));
         let found = store.read_text(&path)?;
         Ok::<_, VifError>((path, found))
-    };
-    let must = |(path, found): (String, Option<String>), expected| {
-        let value = found.as_deref().and_then(|text| text.trim().parse::<u32>().ok());
-        value.ok_or_else(|| VifError::Key {
-            path,
-            found: found.map_or_else(|| "nothing".into(), |found| shown(&found)),
-            expected,
-        })
     };
     let tx_ring = GrantRef(must(get(QueueKey::TxRingRef)?, "a grant reference")?);
     let rx_ring = GrantRef(must(get(QueueKey::RxRingRef)?, "a grant reference")?);

@@ -11,13 +11,14 @@ use crate::receive::{Frame, Guest, Receive};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::stats::VifStats;
+use crate::steer::LaneEnd;
 use crate::transmit::{Moved, Transmit};
 use grantway_hypervisor::{
     Access, DomId, EventChannels, GrantRef, Mapper, Platform, Port as EventPort,
 };
 use grantway_ports::{Port, PortReport};
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -72,6 +73,8 @@ pub(crate) struct QueueSpec {
     pub port: Box<dyn Port>,
     /// What the vif's queues share.
     pub shared: Arc<Shared>,
+    /// The way to and from the vif's other queues, where it has such.
+    pub lane: Option<LaneEnd>,
 }
 
 /// What one turn of a queue did.
@@ -105,7 +108,8 @@ impl Queue {
     ) -> Result<Self, (VifError, Box<dyn Port>)> {
         match Self::rings(&spec, platform, events) {
             Ok((transmit, receive, tx_event, rx_event)) => {
-                let QueueSpec { policy, port, shared, journal, .. } = spec;
+                let QueueSpec { policy, port, shared, journal, lane, .. } = spec;
+                let receive = receive.with_lane(lane);
                 let journal = journal.map(Journal::new);
                 Ok(Self { transmit, receive, policy, port, shared, tx_event, rx_event, journal })
             }
@@ -245,6 +249,22 @@ impl Queue {
         self.port.is_bridged()
     }
 
+    /// The queue of its vif that a frame belongs to, by its first bytes, where the
+    /// guest has set so.
+    pub(crate) fn steers(&mut self, frame: &[u8]) -> Option<u16> {
+        self.receive.steers(frame, &self.shared)
+    }
+
+    /// Has this rung when a frame comes from another queue of its vif.
+    pub(crate) fn wake_by(&self, bell: &Arc<OwnedFd>) {
+        self.receive.wake_by(bell);
+    }
+
+    /// Whether a frame came from another queue of its vif.
+    pub(crate) fn is_passed_to(&self) -> bool {
+        self.receive.is_passed_to()
+    }
+
     /// Takes a frame for its guest, by the bridge.
     pub(crate) fn accept(
         &mut self,
@@ -290,7 +310,7 @@ impl Queue {
     pub(crate) fn arm(&mut self) -> Result<bool, VifError> {
         let transmit = self.transmit.arm()?;
         let receive = self.receive.arm(self.port.always_ready())?;
-        Ok(transmit || receive)
+        Ok(transmit || receive || self.receive.is_passed_to())
     }
 
     /// The port's descriptor, where it has one.
@@ -334,7 +354,7 @@ impl Queue {
 }
 
 /// Maps the page of a ring.
-fn map_ring<const W: usize>(
+pub(crate) fn map_ring<const W: usize>(
     mapper: &(impl Mapper + ?Sized),
     peer: DomId,
     gref: GrantRef,

@@ -9,6 +9,7 @@ use crate::policy::{Cross, Piece, Policy};
 use crate::scratch::{BURST, Scratch};
 use crate::shared::Shared;
 use crate::stats::VifStats;
+use crate::steer::{LaneEnd, Steers};
 use crate::transmit::Moved;
 use crate::waiting::{Patience, Waiter, Waiting};
 use arrayvec::ArrayVec;
@@ -21,7 +22,9 @@ use grantway_netif::{Checksum, GsoKind, Offload, colour};
 use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
 use grantway_ports::{DropReason, ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER, TapOffloads};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
+use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Slots that a frame may take: its data, and an extra for segmentation and one for
@@ -75,6 +78,10 @@ pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
     /// pages are as good as any, and come before what the ring holds.
     carried: VecDeque<RxRequest>,
     journal: Option<Journal<J>>,
+    /// Where the guest wants its frames.
+    steers: Steers,
+    /// The way to and from the vif's other queues, where it has such.
+    lane: Option<LaneEnd>,
 }
 
 /// A frame that waited: how it will lie on the pages, how long it is, and which
@@ -91,6 +98,8 @@ pub(crate) struct Frame {
     pub from: Option<Key>,
     /// Whether others get it too.
     pub flooded: bool,
+    /// Whether another queue of the vif passed it on.
+    pub passed: bool,
 }
 
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
@@ -103,7 +112,31 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         now: Instant,
     ) -> Self {
         let waiting = Waiting::new(guest.patience, now);
-        Self { ring, queue, guest, waiting, carried: carried.into(), journal }
+        let (carried, steers) = (carried.into(), Steers::default());
+        Self { ring, queue, guest, waiting, carried, journal, steers, lane: None }
+    }
+
+    /// Gives it a way to the vif's other queues.
+    pub(crate) fn with_lane(self, lane: Option<LaneEnd>) -> Self {
+        Self { lane, ..self }
+    }
+
+    /// The queue that a frame belongs to, where the guest has set so.
+    pub(crate) fn steers(&mut self, frame: &[u8], shared: &Shared) -> Option<u16> {
+        self.steers.queue(&shared.steering, frame)
+    }
+
+    /// Has this rung when another queue of the vif passes a frame on.
+    pub(crate) fn wake_by(&self, bell: &Arc<OwnedFd>) {
+        if let Some(lane) = &self.lane {
+            lane.wake_by(bell);
+        }
+    }
+
+    /// Whether another queue of the vif has passed a frame on, and it can be
+    /// taken: not while one waits for pages.
+    pub(crate) fn is_passed_to(&self) -> bool {
+        self.waiting.is_empty() && self.lane.as_ref().is_some_and(LaneEnd::is_pending)
     }
 
     /// Whether frames are to be read from the port: not while one waits for
@@ -134,10 +167,12 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 }
                 None if !self.waiting.is_empty() => break,
                 None => {
-                    let Some(meta) = port.recv(&mut arena[at..at + RECV_BUFFER])? else { break };
-                    let FrameMeta { len, offload } = meta;
-                    let frame = Frame { at, len, offload, from: None, flooded: false };
-                    (self.accept(frame, arena, delivery, shared)?, meta.len)
+                    let Some(frame) = self.next_frame(arena, at, port, shared)? else { break };
+                    let accepted = match self.pass_on(frame, arena, shared) {
+                        true => Accepted::Dropped,
+                        false => self.accept(frame, arena, delivery, shared)?,
+                    };
+                    (accepted, frame.len)
                 }
             };
             taken += 1;
@@ -149,6 +184,44 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
         let notify = self.finish(delivery, arena, policy, None, &shared.stats)?;
         Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
+    }
+
+    /// The next frame for this guest, brought to `at` in the arena: one that
+    /// another queue passed on, or one from the port.
+    fn next_frame(
+        &mut self,
+        arena: &mut [u8],
+        at: usize,
+        port: &mut dyn Port,
+        shared: &Shared,
+    ) -> Result<Option<Frame>, VifError> {
+        let room = &mut arena[at..at + RECV_BUFFER];
+        let passed = self.lane.as_ref().and_then(|lane| lane.take(room));
+        if let Some((len, offload)) = passed {
+            VifStats::add(&shared.stats.rx_steered, 1);
+            let (from, flooded) = (None, false);
+            return Ok(Some(Frame { at, len, offload, from, flooded, passed: true }));
+        }
+        let meta = port.recv(room)?;
+        Ok(meta.map(|FrameMeta { len, offload }| {
+            Frame { at, len, offload, from: None, flooded: false, passed: false }
+        }))
+    }
+
+    /// Passes a frame on where it belongs to another queue of the vif; whether it
+    /// is done with here. One that was passed on already stays: the settings may
+    /// change under way.
+    fn pass_on(&mut self, frame: Frame, arena: &[u8], shared: &Shared) -> bool {
+        let Some(lane) = self.lane.as_ref().filter(|_| !frame.passed) else { return false };
+        let bytes = &arena[frame.at..frame.at + frame.len];
+        match self.steers.queue(&shared.steering, bytes) {
+            Some(queue) if queue != self.queue => {
+                let passed = lane.pass(queue, bytes, frame.offload);
+                VifStats::add(&shared.stats.rx_dropped_steered, u64::from(!passed));
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Drops what waited too long, and tells the port whether there is a carrier.
@@ -182,7 +255,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let Some(layout) = self.layout(bytes, frame.len, frame.offload, shared)? else {
             return Ok(Accepted::Dropped);
         };
-        // At most 17 slots, for 65,535 bytes and one extra.
+        // At most 18 slots, for 65,535 bytes and two extras.
         if self.waiting.is_empty() && self.posted()? >= layout.slots() as u32 {
             self.lay_out(&layout, frame.at, frame.len, None, delivery)?;
             return Ok(Accepted::Laid);
@@ -264,7 +337,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// How a frame would lie on pages; none where the guest cannot take it, or
     /// does not want it, which is counted.
     fn layout(
-        &self,
+        &mut self,
         head: &[u8],
         len: usize,
         offload: Offload,
@@ -277,7 +350,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             VifStats::add(&shared.stats.rx_filtered_multicast, 1);
             return Ok(None);
         }
-        let layout = RxLayout::new(len, colour(self.ring.req_cons(), len), offload, None);
+        let hash = self.steers.hash(&shared.steering, head);
+        let layout = RxLayout::new(len, colour(self.ring.req_cons(), len), offload, hash);
         layout.map(Some).map_err(|_| VifError::Internal("a frame beyond the checked bounds"))
     }
 

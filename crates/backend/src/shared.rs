@@ -3,6 +3,7 @@
 use crate::credit::Credit;
 use crate::multicast::MulticastFilter;
 use crate::stats::VifStats;
+use crate::steer::SteeringCell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -18,6 +19,8 @@ pub(crate) struct Shared {
     pub credit: Credit,
     /// Which multicast frames the guest wants.
     pub multicast: MulticastFilter,
+    /// Where the guest wants its frames.
+    pub steering: SteeringCell,
     /// Queues whose guest has posted nothing for much too long.
     stalled: AtomicU32,
 }
@@ -26,7 +29,8 @@ impl Shared {
     pub fn new(clock: Clock) -> Self {
         let (stats, credit, multicast) =
             (VifStats::default(), Credit::default(), MulticastFilter::default());
-        Self { clock, stats, credit, multicast, stalled: AtomicU32::new(0) }
+        let (steering, stalled) = (SteeringCell::default(), AtomicU32::new(0));
+        Self { clock, stats, credit, multicast, steering, stalled }
     }
 
     pub fn now(&self) -> Instant {

@@ -81,6 +81,16 @@ stats! {
     rx_dropped_drained,
     /// Multicast frames for the guest that it had not listed.
     rx_filtered_multicast,
+    /// Frames for the guest dropped: too many were on their way to the queue that
+    /// its hash settings name.
+    rx_dropped_steered,
+    /// Frames that came by another queue than the one that the guest's hash
+    /// settings name, and were handed over.
+    rx_steered,
+    /// Control requests that were answered.
+    ctrl_requests,
+    /// Control requests that were answered with an error.
+    ctrl_refused,
     /// Times the guest had too few pages posted for the next frame.
     rx_stalls,
     /// Stretches of pages that were found mapped: no grant operation.

@@ -1,6 +1,7 @@
 //! What a killed process leaves to its successor: a page for each queue of a vif,
 //! in a file of the run folder.
 
+use crate::ctrl::CtrlRefs;
 use crate::journal::Journal;
 use crate::negotiate::MAX_QUEUES;
 use crate::queue::{QueueRefs, VifId};
@@ -17,6 +18,8 @@ const SUFFIX: &str = ".journal";
 pub(crate) struct Left {
     /// The queues that were in service.
     pub connection: Vec<QueueRefs>,
+    /// The control ring that it had.
+    pub ctrl: Option<CtrlRefs>,
     /// The interface behind it, if any, by its index.
     pub interface: Option<u32>,
 }
@@ -59,6 +62,7 @@ impl Journals {
         let journals: Vec<Journal> = self.pages(id).into_iter().map(Journal::new).collect();
         let interface = journals.first()?.interface();
         Some(Left {
+            ctrl: journals.first()?.ctrl(),
             connection: journals.iter().map_while(Journal::identity).collect(),
             interface: Some(interface).filter(|&index| index != 0),
         })
@@ -104,7 +108,7 @@ mod tests {
         let id = VifId { domain: DomId(7), devid: 3 };
         assert!(journals.left_off(id).is_none());
         journals.opened(id, Some(12));
-        let left = Left { connection: Vec::new(), interface: Some(12) };
+        let left = Left { connection: Vec::new(), ctrl: None, interface: Some(12) };
         assert_eq!(journals.left_off(id), Some(left));
         for other in ["vif7.journal", "vifx.1.journal", "vif7.3", "eth0.1.journal"] {
             std::fs::write(folder.path().join("backend-0").join(other), "").unwrap();

@@ -1,6 +1,7 @@
 //! One vif: its state in the store, and what it holds while it is connected.
 
 use crate::credit::Rate;
+use crate::ctrl::{Control, ControlSpec};
 use crate::journal::Journal;
 use crate::negotiate::{FrontendKeys, advertise, shown};
 use crate::policy::{Copy, Persistent, Policy, PolicyKind, PolicyLimits, Quota, Staged, Staging};
@@ -8,17 +9,22 @@ use crate::queue::{QueueSpec, VifId};
 use crate::receive::Guest;
 use crate::shared::{Clock, Shared};
 use crate::stats::VifStats;
+use crate::steer::lanes;
 use crate::succession::{Journals, Left};
 use crate::voice::Voice;
 use crate::waiting::Patience;
 use crate::worker::Workers;
 use crate::{OpenPort, PortRequest, VifError};
-use grantway_hypervisor::{Error as PlatformError, Platform, Store, StoreErrno, transaction};
+use grantway_hypervisor::{
+    Error as PlatformError, EventChannels, Platform, Port as EventPort, Store, StoreErrno,
+    transaction,
+};
 use grantway_netif::xenbus::backend::{
     BackendAction, BackendActions, BackendEvent, BackendMachine,
 };
 use grantway_netif::{XenbusState, keys};
 use grantway_ports::{Port, PortReport, TapOffloads};
+use grantway_ring::SharedPage;
 use std::path::Path;
 use std::sync::Arc;
 use tracing::{info, warn};
@@ -30,6 +36,8 @@ const WATCHED: [&str; 2] = [keys::STATE, keys::REQUEST_MULTICAST_CONTROL];
 pub(crate) struct Surroundings<'a> {
     pub platform: &'a Arc<dyn Platform>,
     pub store: &'a mut dyn Store,
+    /// The event channels of the control rings.
+    pub events: &'a mut dyn EventChannels,
     pub workers: &'a Workers,
     pub open_port: &'a mut OpenPort,
     pub journals: &'a Journals,
@@ -59,6 +67,8 @@ pub(crate) struct Vif {
     served: Option<FrontendKeys>,
     /// The number of the last connection.
     connection: u64,
+    /// Its control ring, while it is in service and has one.
+    control: Option<Control>,
     /// What the ports of further queues passed that are closed again.
     past: Option<PortReport>,
     shared: Arc<Shared>,
@@ -86,7 +96,7 @@ impl Vif {
         let left = around.journals.left_off(id);
         let takeover = left.as_ref().is_some_and(|left| {
             let keys = FrontendKeys::read(around.store, &frontend, around.queues);
-            keys.is_ok_and(|keys| keys.queues == left.connection)
+            keys.is_ok_and(|keys| keys.queues == left.connection && keys.ctrl == left.ctrl)
         });
         let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
         let mut vif = Self {
@@ -98,6 +108,7 @@ impl Vif {
             queues: 1,
             served: None,
             connection: 0,
+            control: None,
             past: None,
             shared: Arc::new(Shared::new(around.clock)),
             policy: PolicyKind::Copy,
@@ -233,6 +244,26 @@ impl Vif {
         self.feed(BackendEvent::Fatal, around)
     }
 
+    /// The event channel of its control ring.
+    pub fn control_event(&self) -> Option<EventPort> {
+        self.control.as_ref().map(Control::event)
+    }
+
+    /// Serves a burst of its guest's control requests; whether there may be more.
+    /// None are served before both ends show Connected.
+    pub fn serve_control(&mut self, around: &mut Surroundings<'_>) -> Result<bool, VifError> {
+        let connected = self.machine.is_connected();
+        let Some(control) = self.control.as_mut().filter(|_| connected) else { return Ok(false) };
+        match control.serve(around.platform.as_ref(), around.events, &self.shared) {
+            Ok(more) => Ok(more),
+            Err(VifError::Platform(e @ PlatformError::Gone { .. })) => Err(e.into()),
+            Err(error) => {
+                self.report(&error, around);
+                self.feed(BackendEvent::Fatal, around).map(|()| false)
+            }
+        }
+    }
+
     /// Gives the vif up, so that its frontend may connect to another backend.
     pub fn shutdown(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         self.feed(BackendEvent::Shutdown, around)
@@ -317,7 +348,16 @@ impl Vif {
         }
         let first = pages.first().cloned().map(Journal::new);
         self.shared.multicast.begin(first, resume);
-        let ports = self.ports(keys.queues.len(), keys.offloads)?;
+        // At most MAX_QUEUES.
+        let queues = keys.queues.len() as u16;
+        self.connect_control(&keys, queues, pages.first().cloned(), resume, around)?;
+        let ports = match self.ports(queues.into(), keys.offloads) {
+            Ok(ports) => ports,
+            Err(e) => {
+                self.disconnect(around);
+                return Err(e);
+            }
+        };
         self.served = Some(keys.clone());
         self.connection = around.workers.next_connection();
         self.choose_policy(&keys, around);
@@ -330,6 +370,7 @@ impl Vif {
                 false => around.patience.without_notify(),
             },
         };
+        let mut lanes = (queues > 1).then(|| lanes(queues.into()).into_iter());
         for ((number, port), refs) in (0..).zip(ports).zip(keys.queues) {
             let spec = QueueSpec {
                 vif: self.id,
@@ -342,6 +383,7 @@ impl Vif {
                 policy: self.policy_of(number, around),
                 port,
                 shared: Arc::clone(&self.shared),
+                lane: lanes.as_mut().and_then(Iterator::next),
             };
             if let Err((error, port)) = around.workers.attach(spec) {
                 self.keep(port.into_iter().collect());
@@ -354,7 +396,7 @@ impl Vif {
 
     /// The policy of a new connection.
     fn choose_policy(&mut self, keys: &FrontendKeys, around: &Surroundings<'_>) {
-        self.policy = around.policy.most.choose(keys.persistent, keys.control_ring);
+        self.policy = around.policy.most.choose(keys.persistent, keys.ctrl.is_some());
         self.staged = (self.policy == PolicyKind::Staging).then(|| {
             // No more than MAX_QUEUES.
             let (mapper, queues) = (Arc::clone(around.platform), keys.queues.len() as u16);
@@ -388,6 +430,38 @@ impl Vif {
     /// What it has staged, while it is connected and may stage anything.
     pub fn staged(&self) -> Option<&Arc<Staged>> {
         self.staged.as_ref()
+    }
+
+    /// Takes up the control ring, where the frontend has one, before the queues:
+    /// they go by what it finds set.
+    fn connect_control(
+        &mut self,
+        keys: &FrontendKeys,
+        queues: u16,
+        page: Option<SharedPage>,
+        resume: bool,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        self.shared.steering.set(None);
+        let journal = page.map(Journal::new);
+        let Some(refs) = keys.ctrl else {
+            if let Some(journal) = journal.filter(|_| !resume) {
+                journal.begin_ctrl(None);
+            }
+            return Ok(());
+        };
+        let spec = ControlSpec {
+            domain: self.id.domain,
+            refs,
+            queues,
+            // No policy stages grants yet.
+            tables: Vec::new(),
+            journal,
+            resume,
+            shared: &self.shared,
+        };
+        self.control = Some(Control::connect(spec, around.platform.as_ref(), around.events)?);
+        Ok(())
     }
 
     /// A port for each queue. Where not all can be had the first is kept.
@@ -427,6 +501,9 @@ impl Vif {
     fn disconnect(&mut self, around: &mut Surroundings<'_>) {
         if self.served.take().is_some() {
             self.keep(around.workers.detach(self.id));
+        }
+        if let Some(control) = self.control.take() {
+            control.disconnect(around.events);
         }
         if let Some(staged) = self.staged.take() {
             staged.close();

@@ -87,7 +87,7 @@ impl<O: Others> Outlet for Forward<'_, O> {
                 Ok(status::OKAY)
             }
             Route::To(Place::Vif(vif)) => {
-                let Some(number) = self.bridge.queue(vif, self.number) else {
+                let Some(number) = self.queue_for(vif, head) else {
                     VifStats::add(&stats.tx_dropped_port, 1);
                     return Ok(status::OKAY);
                 };
@@ -130,6 +130,14 @@ impl<O: Others> Outlet for Forward<'_, O> {
 }
 
 impl<O: Others> Forward<'_, O> {
+    /// The queue of a guest that takes a frame which begins like this: the one that
+    /// the guest has set, or the one that goes with the sender's.
+    fn queue_for(&mut self, vif: VifId, head: &[u8]) -> Option<u16> {
+        let number = self.bridge.queue(vif, self.number)?;
+        let queue = self.others.queue((vif, number));
+        Some(queue.and_then(|queue| queue.steers(head)).unwrap_or(number))
+    }
+
     /// Gives a packet to one guest: its head from the arena, the rest from page to
     /// page where pages are posted.
     fn give_guest(
@@ -190,7 +198,8 @@ impl<O: Others> Forward<'_, O> {
         let frame = Frame { flooded: true, ..frame };
         let members: Vec<VifId> = self.bridge.members.keys().copied().collect();
         for vif in members.into_iter().filter(|&vif| Place::Vif(vif) != from) {
-            if let Some(number) = self.bridge.queue(vif, self.number) {
+            let head = &arena[frame.at..frame.at + frame.len];
+            if let Some(number) = self.queue_for(vif, head) {
                 self.give_queue((vif, number), frame, arena);
             }
         }
@@ -214,7 +223,8 @@ impl<O: Others> Forward<'_, O> {
                 break;
             };
             let FrameMeta { len, offload } = meta;
-            self.route_in(Frame { at, len, offload, from: None, flooded: false }, arena);
+            let frame = Frame { at, len, offload, from: None, flooded: false, passed: false };
+            self.route_in(frame, arena);
             at = (at + len).next_multiple_of(64);
         }
         self.deliver(arena, None, &mut []);
@@ -231,7 +241,7 @@ impl<O: Others> Forward<'_, O> {
         self.number = (flow_hash(bytes) >> 16) as u16;
         match self.bridge.table.route(bytes, Place::Uplink, self.now) {
             Route::To(Place::Vif(vif)) => {
-                if let Some(number) = self.bridge.queue(vif, self.number) {
+                if let Some(number) = self.queue_for(vif, bytes) {
                     self.give_queue((vif, number), frame, arena);
                 }
             }
@@ -280,7 +290,8 @@ impl<O: Others> Forward<'_, O> {
             Place::Vif(vif) => Some((vif, self.number)),
             Place::Uplink => None,
         };
-        Ok(Some(Frame { at, len, offload: packet.offload(), from, flooded: false }))
+        let (flooded, passed) = (false, false);
+        Ok(Some(Frame { at, len, offload: packet.offload(), from, flooded, passed }))
     }
 
     /// Stores what was laid out in the receivers' pages, answers and signals them.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-pub(crate) use wake::{drain, eventfd, ring};
+pub(crate) use wake::{drain, eventfd, os, ring};
 
 /// How a worker waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

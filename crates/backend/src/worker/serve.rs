@@ -394,6 +394,7 @@ impl Worker {
                     if self.take_commands().is_break() {
                         return Ok(Flow::Break(()));
                     }
+                    self.wake_passed_to();
                 }
                 token => {
                     if let Some(&key) = self.by_token.get(&token) {
@@ -411,6 +412,13 @@ impl Worker {
             self.obey(command)?;
         }
         Flow::Continue(())
+    }
+
+    /// Wakes the queues that other queues passed frames on to.
+    fn wake_passed_to(&mut self) {
+        let slots = self.queues.iter().filter(|(_, slot)| slot.queue.is_passed_to());
+        let keys: Vec<Key> = slots.map(|(&key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.activate(key, false));
     }
 
     fn take_events(&mut self) -> Result<(), PlatformError> {
@@ -459,6 +467,7 @@ impl Worker {
         let queue = Queue::connect(spec, self.service.platform.as_ref(), self.events.as_mut())?;
         let token = self.next_token;
         self.next_token += 1;
+        queue.wake_by(&self.wake);
         let (tx, rx) = queue.events();
         let watched = match queue.port_descriptor() {
             Some(fd) => add(&self.epoll, fd, token).map(|()| true),

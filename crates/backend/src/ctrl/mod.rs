@@ -1,0 +1,218 @@
+//! The control ring of one vif: what its guest sets of the hash, and the grants
+//! that it has staged.
+//!
+//! Served on the control thread, a few requests at a time. What the packet path
+//! needs of it is handed over: hash settings by [`Shared`], grants by
+//! [`StagedTable`].
+//!
+//! A request is carried out, its answer noted in the journal, then written over
+//! the request and published, before the next one is looked at. So a killed
+//! process owes at most one answer, and its successor has it, or carries out the
+//! request that is still there.
+
+mod messages;
+mod staged;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use staged::StagedTable;
+
+use crate::VifError;
+use crate::journal::{Journal, JournalMemory};
+use crate::queue::map_ring;
+use crate::shared::Shared;
+use crate::stats::VifStats;
+use grantway_hypervisor::{DomId, EventChannels, GrantRef, Platform, Port as EventPort};
+use grantway_netif::ctrl::{CtrlRequest, CtrlResponse, Status};
+use grantway_netif::hashing::Hashing;
+use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
+use messages::{Guest, Pages, carry_out};
+
+/// Requests that are served before other vifs get their turn.
+pub(crate) const BURST: usize = 16;
+
+/// What a frontend published of its control ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CtrlRefs {
+    /// The page of the ring.
+    pub ring: GrantRef,
+    /// Its event channel.
+    pub event: EventPort,
+}
+
+/// A control ring in service, without its event channel. Generic over where ring
+/// and journal lie, so that tests can cut it after any write.
+struct Ctrl<M = RingPage<4>, J = SharedPage> {
+    ring: Back<M, 4>,
+    hashing: Hashing,
+    /// One for each queue, or none at all.
+    tables: Vec<Box<dyn StagedTable>>,
+    journal: Option<Journal<J>>,
+}
+
+impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
+    /// Takes a ring up where its answers stand; `resume` where a killed process
+    /// left it, by its journal. Whether the guest is to be signalled, besides.
+    fn new(
+        memory: M,
+        queues: u16,
+        tables: Vec<Box<dyn StagedTable>>,
+        journal: Option<Journal<J>>,
+        resume: bool,
+    ) -> Result<(Self, bool), VifError> {
+        let published = memory.load(Index::RspProd);
+        let left = journal.as_ref().filter(|_| resume);
+        let state = left.map(|journal| journal.resume_ctrl(published)).transpose()?;
+        let hashing = left.map_or_else(|| Hashing::new(queues), |left| left.hashing(queues));
+        let consumed = state.map_or(published, |state| state.answered);
+        let bad = |_| VifError::Internal("journalled indices");
+        let ring = Back::attach(memory, consumed, published).map_err(bad)?;
+        let mut ctrl = Self { ring, hashing, tables, journal };
+        if let Some(journal) = ctrl.journal.as_ref().filter(|_| !resume) {
+            journal.set_hashing(&ctrl.hashing);
+        }
+        let mut notify = resume;
+        if let Some([first, second, third]) = state.and_then(|state| state.owed) {
+            ctrl.ring.available().map_err(VifError::Control)?;
+            notify |= ctrl.publish([first, second, third, 0])?;
+        }
+        Ok((ctrl, notify))
+    }
+
+    /// Serves at most `most` requests; how many there were, and whether the guest
+    /// asked to be signalled.
+    fn serve(
+        &mut self,
+        most: usize,
+        pages: &impl Pages,
+        shared: &Shared,
+    ) -> Result<(usize, bool), VifError> {
+        let mut notify = false;
+        for served in 0..most {
+            let Some((index, words)) = self.ring.pop().map_err(VifError::Control)? else {
+                return Ok((served, notify));
+            };
+            let response = self.answer(CtrlRequest::from_words(words), pages, shared)?;
+            let words @ [first, second, third, _] = response.to_words();
+            if let Some(journal) = &self.journal {
+                journal.ctrl_answered(index.wrapping_add(1), [first, second, third]);
+            }
+            notify |= self.publish(words)?;
+        }
+        Ok((most, notify))
+    }
+
+    fn answer(
+        &mut self,
+        request: CtrlRequest,
+        pages: &impl Pages,
+        shared: &Shared,
+    ) -> Result<CtrlResponse, VifError> {
+        let before = self.hashing.clone();
+        let done = match request.message() {
+            Ok(message) => carry_out(message, &mut self.hashing, &mut self.tables, pages)?,
+            Err(_) => Err(Status::NotSupported),
+        };
+        if self.hashing != before {
+            if let Some(journal) = &self.journal {
+                journal.set_hashing(&self.hashing);
+            }
+            shared.steering.set(self.hashing.steering());
+        }
+        VifStats::add(&shared.stats.ctrl_requests, 1);
+        VifStats::add(&shared.stats.ctrl_refused, u64::from(done.is_err()));
+        Ok(match done {
+            Ok(data) => request.answer(Status::Success, data),
+            Err(status) => request.answer(status, 0),
+        })
+    }
+
+    fn publish(&mut self, words: [u32; 4]) -> Result<bool, VifError> {
+        let pushed = self.ring.push_response(words);
+        pushed.map_err(|_| VifError::Internal("answered a control request twice"))?;
+        Ok(self.ring.publish())
+    }
+}
+
+/// The control ring of a connected vif.
+pub(crate) struct Control {
+    ctrl: Ctrl,
+    event: EventPort,
+    domain: DomId,
+}
+
+/// What a control ring is made of.
+pub(crate) struct ControlSpec<'a> {
+    pub domain: DomId,
+    pub refs: CtrlRefs,
+    /// Queues of the vif.
+    pub queues: u16,
+    /// One for each queue, or none where the vif's policy stages nothing.
+    pub tables: Vec<Box<dyn StagedTable>>,
+    /// The vif's first journal page.
+    pub journal: Option<Journal>,
+    /// Whether to go on where a killed process left off, by that page.
+    pub resume: bool,
+    pub shared: &'a Shared,
+}
+
+impl Control {
+    /// Maps the ring and binds its event channel; on failure neither stays.
+    pub fn connect(
+        spec: ControlSpec<'_>,
+        platform: &dyn Platform,
+        events: &mut dyn EventChannels,
+    ) -> Result<Self, VifError> {
+        let ControlSpec { domain, refs, queues, tables, journal, resume, shared } = spec;
+        let memory = map_ring::<4>(platform, domain, refs.ring)?;
+        if let Some(journal) = journal.as_ref().filter(|_| !resume) {
+            journal.begin_ctrl(Some((refs, memory.load(Index::RspProd))));
+        }
+        let event = events.bind_interdomain(domain, refs.event)?;
+        let (ctrl, notify) = match Ctrl::new(memory, queues, tables, journal, resume) {
+            Ok(made) => made,
+            Err(e) => {
+                events.close(event);
+                return Err(e);
+            }
+        };
+        shared.steering.set(ctrl.hashing.steering());
+        if notify {
+            // Whether the killed process still did, nobody knows; an empty wake-up
+            // is legal.
+            let _ = events.notify(event);
+        }
+        Ok(Self { ctrl, event, domain })
+    }
+
+    /// Its event channel.
+    pub fn event(&self) -> EventPort {
+        self.event
+    }
+
+    /// Serves a burst of requests; whether there may be more now. Where there are
+    /// none it asks to be signalled for the next.
+    ///
+    /// # Errors
+    ///
+    /// The guest broke the ring, or the platform is gone: the vif is to be
+    /// disabled.
+    pub fn serve(
+        &mut self,
+        platform: &dyn Platform,
+        events: &mut dyn EventChannels,
+        shared: &Shared,
+    ) -> Result<bool, VifError> {
+        let guest = Guest { platform, domain: self.domain };
+        let (served, notify) = self.ctrl.serve(BURST, &guest, shared)?;
+        if notify {
+            events.notify(self.event)?;
+        }
+        Ok(served == BURST || self.ctrl.ring.arm().map_err(VifError::Control)?)
+    }
+
+    /// Takes it out of service.
+    pub fn disconnect(self, events: &mut dyn EventChannels) {
+        events.close(self.event);
+    }
+}

@@ -1,0 +1,33 @@
+//! The seam between the control ring and a queue's table of staged grants.
+
+use grantway_netif::ctrl::{GrefEntry, Status};
+
+/// The table of one queue's staged grants, as the control ring reaches it.
+///
+/// Called on the control thread, never on a worker: whoever implements it hands
+/// a new table to the worker that looks grants up, and keeps the packet path free
+/// of locks. Dropped when the connection ends, which unmaps whatever is left.
+///
+/// A backend without staging has no tables, and answers the three messages with
+/// [`Status::NotSupported`]. One that has them has one for each queue.
+pub(crate) trait StagedTable: Send {
+    /// Most grants that the table can hold.
+    fn capacity(&self) -> u32;
+
+    /// Maps a list and keeps it mapped, all of it or nothing. The list is a
+    /// private copy of 1 to 512 entries without unknown flags, without reserved
+    /// references and without duplicates in itself.
+    ///
+    /// # Errors
+    ///
+    /// What the message is to be answered with, nothing staged: more entries than
+    /// are free, a grant that is staged on any queue of the vif already, or one
+    /// that cannot be mapped.
+    fn add(&mut self, entries: &[GrefEntry]) -> Result<(), Status>;
+
+    /// Unmaps what the list names, 1 to 512 entries. Each comes with
+    /// [`Status::InvalidParameter`], and is to be given [`Status::Success`] where
+    /// it was unmapped: not where it was never added, and not while a packet in
+    /// flight uses it.
+    fn del(&mut self, entries: &mut [GrefEntry]);
+}
