@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod control;
+pub mod ctrl;
 pub mod honest;
 pub mod hostile;
 pub mod log;

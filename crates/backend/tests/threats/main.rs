@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod ctrl;
 mod driver;
 mod events;
 mod frontends;
