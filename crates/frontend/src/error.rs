@@ -35,7 +35,7 @@ pub enum PeerError {
     /// Its producer index is absurd.
     #[error("{ring} ring: {source}")]
     Ring {
-        /// `transmit` or `receive`.
+        /// `transmit`, `receive` or `control`.
         ring: &'static str,
         /// What was found.
         source: RingError,
@@ -72,6 +72,42 @@ pub enum PeerError {
         /// What was found.
         source: RxFatal,
     },
+    /// It answered a control request that is not out, or answered it twice.
+    #[error("control ring: answer at {index} has id {found}, which is not outstanding")]
+    UnknownAnswer {
+        /// Free-running index of the answer.
+        index: u32,
+        /// The id found.
+        found: u16,
+    },
+    /// Its answer is to another type of request than was sent by that id.
+    #[error("control ring: answer at {index} is of type {found}, expected {expected}")]
+    WrongAnswer {
+        /// Free-running index of the answer.
+        index: u32,
+        /// The type found.
+        found: u16,
+        /// The type of the request.
+        expected: u16,
+    },
+    /// Its answer has a status without a name.
+    #[error("control ring: answer at {index} has status {found}, expected 0 to 3")]
+    UnknownStatus {
+        /// Free-running index of the answer.
+        index: u32,
+        /// The status found.
+        found: u32,
+    },
+    /// It unmapped more staged grants than the list had.
+    #[error("control ring: answer at {index} tells of {found} grants of a list of {expected}")]
+    TooManyDeleted {
+        /// Free-running index of the answer.
+        index: u32,
+        /// The number found.
+        found: u32,
+        /// Entries of the list.
+        expected: u32,
+    },
     /// A bug of ours, found before it could do harm.
     #[error("internal: {0}")]
     Internal(&'static str),
@@ -88,6 +124,12 @@ pub enum VifError {
     Peer {
         /// On which of the vif's queues.
         queue: u16,
+        /// What it did.
+        source: PeerError,
+    },
+    /// The backend broke the protocol of the control ring; the vif is to be closed.
+    #[error("the backend broke the protocol: {source}")]
+    Control {
         /// What it did.
         source: PeerError,
     },

@@ -6,7 +6,8 @@
 //! or a [`Runner`] has the queues and gives each to a thread. Nothing here
 //! blocks, starts a thread or reads a clock: the caller waits on the event
 //! channels and on the store, by whatever means it has, and calls
-//! [`Vif::store_changed`] and [`Vif::take_events`].
+//! [`Vif::store_changed`] and [`Vif::take_events`]. [`Control`] is the control ring,
+//! which stays with whoever has the vif.
 //!
 //! The backend is not trusted: every response is copied once, checked against
 //! a private shadow of what was asked (XSA-376), and only then believed. Pages
@@ -20,6 +21,7 @@ extern crate alloc;
 extern crate std;
 
 mod buffers;
+mod control;
 mod error;
 mod frame;
 mod lent;
@@ -35,6 +37,7 @@ mod stats;
 mod transmit;
 mod vif;
 
+pub use control::{Answer, Control, HashRefusal, HashState, HashWish, SubmitError, Ticket};
 pub use error::{PeerError, SendError, VifError};
 pub use frame::{LentFrame, VolatileSlice};
 pub use negotiate::{BackendFeatures, Wishes};

@@ -1,5 +1,6 @@
 //! What the two ends tell each other through the store.
 
+use crate::control::CtrlRefs;
 use crate::policy::Policy;
 use crate::queue::QueueRefs;
 use crate::{SendError, VifError};
@@ -25,6 +26,8 @@ pub struct Wishes {
     /// Queues, of 514 granted pages each, 530 where pages stay mapped; 0 counts as
     /// 1.
     pub queues: u16,
+    /// A control ring, of two granted pages, without which nothing is staged.
+    pub control: bool,
     /// How buffers are to cross; with a backend that does not offer it, the next
     /// best.
     pub policy: Policy,
@@ -39,6 +42,7 @@ impl Default for Wishes {
             checksum: true,
             split_events: true,
             queues: 1,
+            control: true,
             policy: Policy::Copy,
         }
     }
@@ -61,6 +65,8 @@ pub struct BackendFeatures {
     pub split_events: bool,
     /// Queues: at least 1 once it was asked.
     pub queues: u16,
+    /// A control ring.
+    pub control: bool,
     /// How buffers cross.
     pub policy: Policy,
     /// Whether the toolstack says that the backend is to be trusted: frames are
@@ -85,6 +91,7 @@ impl BackendFeatures {
         let scatter_gather = wishes.scatter_gather && flag(keys::FEATURE_SG)?;
         // A large frame takes several slots.
         let gso = wishes.gso && wishes.checksum && scatter_gather;
+        let control = wishes.control && flag(keys::FEATURE_CTRL_RING)?;
         Ok(Self {
             scatter_gather,
             gso_tcpv4: gso && flag(keys::FEATURE_GSO_TCPV4)?,
@@ -92,10 +99,9 @@ impl BackendFeatures {
             checksum_ipv4: wishes.checksum && !flag(keys::FEATURE_NO_CSUM_OFFLOAD)?,
             checksum_ipv6: wishes.checksum && flag(keys::FEATURE_IPV6_CSUM_OFFLOAD)?,
             split_events: wishes.split_events && flag(keys::FEATURE_SPLIT_EVENT_CHANNELS)?,
-            policy: wishes
-                .policy
-                .agreed(flag(keys::FEATURE_PERSISTENT)?, flag(keys::FEATURE_CTRL_RING)?),
+            policy: wishes.policy.agreed(flag(keys::FEATURE_PERSISTENT)?, control),
             trusted,
+            control,
             queues: wishes.queues.min(u32::min(most, u16::MAX.into()) as u16).max(1),
         })
     }
@@ -128,6 +134,7 @@ pub(crate) fn publish(
     store: &mut dyn Store,
     frontend: &str,
     queues: &[QueueRefs],
+    ctrl: Option<CtrlRefs>,
     wishes: Wishes,
     policy: Policy,
 ) -> Result<(), PlatformError> {
@@ -149,6 +156,10 @@ pub(crate) fn publish(
     if count > 1 {
         pairs.push((keys::MULTI_QUEUE_NUM_QUEUES.to_string(), count.to_string()));
     }
+    if let Some(ctrl) = ctrl {
+        pairs.push((keys::CTRL_RING_REF.to_string(), ctrl.ring.0.to_string()));
+        pairs.push((keys::EVENT_CHANNEL_CTRL.to_string(), ctrl.event.0.to_string()));
+    }
     let flags = [
         (keys::REQUEST_RX_COPY, true),
         (keys::FEATURE_RX_NOTIFY, true),
@@ -165,7 +176,7 @@ pub(crate) fn publish(
     transaction(store, |store| {
         // What an earlier connection wrote in another shape would be read again.
         for name in store.list(frontend)? {
-            if is_of_a_queue(&name) {
+            if is_of_a_connection(&name) {
                 store.remove(&format!("{frontend}/{name}"))?;
             }
         }
@@ -176,9 +187,9 @@ pub(crate) fn publish(
     })
 }
 
-/// Whether a node of the frontend's folder tells of its queues.
-fn is_of_a_queue(name: &str) -> bool {
-    name == keys::MULTI_QUEUE_NUM_QUEUES
+/// Whether a node of the frontend's folder tells of its rings.
+fn is_of_a_connection(name: &str) -> bool {
+    [keys::MULTI_QUEUE_NUM_QUEUES, keys::CTRL_RING_REF, keys::EVENT_CHANNEL_CTRL].contains(&name)
         || name.starts_with(QUEUE_PREFIX)
         || QueueKey::ALL.iter().any(|key| name == key.as_str())
 }

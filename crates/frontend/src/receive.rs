@@ -8,9 +8,9 @@ use crate::stats::QueueStats;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use grantway_netif::Offload;
 use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxOutcome, RxPacket, RxParsed, parse_rx};
+use grantway_netif::{Hash, Offload};
 use grantway_ring::{Front, RingPage};
 
 /// Responses copied from the ring at a time: more than any legal chain has.
@@ -26,6 +26,9 @@ pub struct Received {
     pub len: usize,
     /// Checksum and segmentation state.
     pub offload: Offload,
+    /// Its hash, where the backend was asked to send one along. The backend may
+    /// have written anything.
+    pub hash: Option<Hash>,
 }
 
 /// The receive half of a queue.
@@ -119,7 +122,8 @@ impl Receive {
                 return Ok(None);
             }
             this.copy_out(first, packet, buf)?;
-            Ok(Some(Received { len: packet.len, offload: packet.offload }))
+            let (len, offload, hash) = (packet.len, packet.offload, packet.hash);
+            Ok(Some(Received { len, offload, hash }))
         })
     }
 

@@ -155,12 +155,14 @@ impl Vif<Here> {
         Ok(there)
     }
 
-    /// Takes signals in without blocking; true when there was one.
+    /// Takes signals in without blocking, and answers of the control ring; true
+    /// when there was a signal for a queue.
     ///
     /// # Errors
     ///
-    /// The platform is gone.
+    /// The platform or the store is gone.
     pub fn take_events(&mut self) -> Result<bool, VifError> {
+        self.take_answers()?;
         let mut taken = false;
         self.runner.each(|queue| {
             taken |= queue.take_events()?;
@@ -174,11 +176,12 @@ impl Vif<Here> {
         &mut self.runner.queues
     }
 
-    /// The descriptors of their event channels, one a queue, to wait on beside
-    /// the store's.
+    /// The descriptors of the event channels, one a queue and the control ring's,
+    /// to wait on beside the store's.
     #[cfg(feature = "std")]
     pub fn event_descriptors(&self) -> impl Iterator<Item = std::os::fd::BorrowedFd<'_>> {
-        self.runner.queues.iter().map(Queue::descriptor)
+        let control = self.control().map(|control| control.descriptor());
+        self.runner.queues.iter().map(Queue::descriptor).chain(control)
     }
 
     /// The vif's counters since it was opened, over all its connections.

@@ -1,6 +1,7 @@
 //! A vif: its place in the store, its state, and its connections.
 
 use crate::VifError;
+use crate::control::{Control, HashState, HashWish};
 use crate::negotiate::{BackendFeatures, Wishes, publish};
 use crate::nodes::{Change, Nodes};
 use crate::policy::Policy;
@@ -46,6 +47,10 @@ pub struct Vif<R: Runner = Here> {
     made: Vec<Queue>,
     /// What they would have staged.
     staging: Vec<QueueStaging>,
+    /// The control ring, where the backend has one.
+    control: Option<Control>,
+    /// What was last wished of the hash.
+    hash: Option<HashWish>,
     pub(crate) runner: R,
     running: bool,
     /// Whether the backend says that its link is up.
@@ -94,6 +99,8 @@ impl<R: Runner> Vif<R> {
             features: BackendFeatures::default(),
             made: Vec::new(),
             staging: Vec::new(),
+            control: None,
+            hash: None,
             runner,
             running: false,
             carrier: true,
@@ -121,6 +128,9 @@ impl<R: Runner> Vif<R> {
     pub fn resume(&mut self, platform: Arc<dyn Platform>) -> Result<(), VifError> {
         for queue in self.take_queues() {
             queue.forget();
+        }
+        if let Some(control) = self.control.take() {
+            control.forget();
         }
         self.platform = platform;
         self.nodes = Nodes::open(self.platform.as_ref(), self.devid)?;
@@ -187,7 +197,7 @@ impl<R: Runner> Vif<R> {
     /// The platform or the store is gone, also where `error` says so.
     pub fn fail(&mut self, error: VifError) -> Result<(), VifError> {
         match error {
-            VifError::Peer { .. } => {
+            VifError::Peer { .. } | VifError::Control { .. } => {
                 self.failure = Some(error);
                 self.feed(FrontendEvent::Fatal)
             }
@@ -246,10 +256,16 @@ impl<R: Runner> Vif<R> {
                 FrontendAction::Ready => {
                     self.running = true;
                     self.runner.start(core::mem::take(&mut self.made));
+                    if let (Some(control), Some(wish)) = (&mut self.control, &self.hash) {
+                        control.set_hash(Some(wish.clone()))?;
+                    }
                 }
                 // Revoked where the backend let go, deferred where it did not:
                 // the platform looks again at every later release.
-                FrontendAction::Disconnect => drop(self.take_queues()),
+                FrontendAction::Disconnect => {
+                    drop(self.take_queues());
+                    self.control = None;
+                }
                 FrontendAction::Reclaim | FrontendAction::Stop => {}
             }
         }
@@ -282,13 +298,18 @@ impl<R: Runner> Vif<R> {
             queue.post()?;
             self.made.push(queue);
         }
+        if self.features.control {
+            let queues = self.features.queues;
+            self.control = Some(Control::new(&self.platform, nodes.backend, queues)?);
+        }
+        let ctrl = self.control.as_ref().map(Control::refs);
         let refs: Vec<QueueRefs> = self.made.iter().map(Queue::refs).collect();
         self.staging = match self.features.policy {
             Policy::Staging => self.made.iter().map(|queue| queue.staging().clone()).collect(),
             _ => Vec::new(),
         };
         let policy = self.features.policy;
-        Ok(publish(nodes.store.as_mut(), &nodes.path, &refs, self.wishes, policy)?)
+        Ok(publish(nodes.store.as_mut(), &nodes.path, &refs, ctrl, self.wishes, policy)?)
     }
 
     /// The queues, wherever they are; none are left.
@@ -302,6 +323,58 @@ impl<R: Runner> Vif<R> {
             self.past.add(queue.stats());
         }
         queues
+    }
+
+    /// Says how the backend is to hash what it sends us, and which queue each frame
+    /// is to come by; none leaves both to the backend. Holds for later connections
+    /// too. How it goes is in [`Vif::hash`]: nothing here blocks.
+    ///
+    /// # Errors
+    ///
+    /// The platform is gone.
+    pub fn set_hash(&mut self, wish: Option<HashWish>) -> Result<(), VifError> {
+        self.hash = wish.clone();
+        match self.control.as_mut().filter(|_| self.running) {
+            Some(control) => control.set_hash(wish),
+            None => Ok(()),
+        }
+    }
+
+    /// What was last wished of the hash, and how that stands.
+    #[must_use]
+    pub fn hash(&self) -> (Option<&HashWish>, HashState) {
+        let state = match (&self.control, &self.hash) {
+            (Some(control), _) if self.running => control.hash(),
+            (_, None) => HashState::Unset,
+            (None, Some(_)) if self.running => HashState::NoRing,
+            (_, Some(_)) => HashState::Waiting,
+        };
+        (self.hash.as_ref(), state)
+    }
+
+    /// The control ring of this connection, where the backend has one.
+    #[must_use]
+    pub fn control(&self) -> Option<&Control> {
+        self.control.as_ref().filter(|_| self.running)
+    }
+
+    /// The control ring of this connection, for requests and answers.
+    pub fn control_mut(&mut self) -> Option<&mut Control> {
+        self.control.as_mut().filter(|_| self.running)
+    }
+
+    /// Takes answers of the control ring in, without blocking, and goes on with
+    /// what depends on them. To be called when its descriptor is readable. A
+    /// backend that breaks the protocol has the vif closed and held.
+    ///
+    /// # Errors
+    ///
+    /// The platform or the store is gone.
+    pub fn take_answers(&mut self) -> Result<(), VifError> {
+        match self.control_mut().map(Control::poll) {
+            Some(Err(error)) => self.fail(error),
+            _ => Ok(()),
+        }
     }
 
     /// What the backend offers, as far as it is wished for.

@@ -186,6 +186,7 @@ impl Conversation {
                 split_events: flag(),
                 queues: self.queues as u16,
                 policy: Policy::Copy,
+                control: true,
             };
             // Who takes no scattered frames is sent none, by those beside it.
             let sizes: &[usize] = match self.bridged || !wishes.scatter_gather {
