@@ -196,7 +196,7 @@ impl World {
     pub fn closed_for(&mut self, rings: Rings, why: &str) {
         assert_eq!(self.vif.status(), VifStatus::Held, "it did not notice");
         let said = match self.vif.take_failure() {
-            Some(said @ VifError::Peer { .. }) => said.to_string(),
+            Some(said @ (VifError::Peer { .. } | VifError::Control { .. })) => said.to_string(),
             other => panic!("{other:?}"),
         };
         assert!(said.contains(why), "{said:?} does not tell of {why:?}");

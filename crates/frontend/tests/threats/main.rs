@@ -7,6 +7,7 @@
 mod support;
 
 mod answers;
+mod ctrl;
 mod handshake;
 mod offloads;
 mod pages;
