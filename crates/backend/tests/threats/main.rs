@@ -11,6 +11,7 @@ mod driver;
 mod events;
 mod frontends;
 mod grants;
+mod hash;
 mod keys;
 mod lifecycle;
 mod patience;
