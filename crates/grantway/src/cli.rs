@@ -41,6 +41,8 @@ pub enum Command {
     Backend(BackendArgs),
     /// Run one vif of a domain: the netfront side.
     Frontend(FrontendArgs),
+    /// Ask a running frontend to use its control ring.
+    Ctl(crate::ctl::args::CtlArgs),
     /// Show the whole path at work on this machine, within seconds.
     Demo(DemoArgs),
     /// Measure.
@@ -60,6 +62,7 @@ impl Command {
             Self::List(_) => "list",
             Self::Backend(_) => "backend",
             Self::Frontend(_) => "frontend",
+            Self::Ctl(_) => "ctl",
             Self::Demo(_) => "demo",
             Self::Bench(_) => "bench",
             Self::Doctor(_) => "doctor",
@@ -421,9 +424,10 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
+/// Most queues that a vif may have.
+pub const QUEUES_MAX: i64 = grantway_backend::MAX_QUEUES as i64;
 /// The largest number of a domain.
-const QUEUES_MAX: i64 = grantway_backend::MAX_QUEUES as i64;
-const DOMAIN_MAX: i64 = grantway_hypervisor::DomId::FIRST_RESERVED as i64 - 1;
+pub const DOMAIN_MAX: i64 = grantway_hypervisor::DomId::FIRST_RESERVED as i64 - 1;
 
 /// Seconds: at least a hundredth, at most a day.
 fn seconds(text: &str) -> Result<f64, String> {

@@ -25,19 +25,7 @@ impl ReportSocket {
     /// A living process listens there (`AddrInUse`), or the folder cannot be
     /// written.
     pub fn bind(path: &Path) -> std::io::Result<Self> {
-        if UnixStream::connect(path).is_ok() {
-            return Err(std::io::Error::new(
-                ErrorKind::AddrInUse,
-                "another process serves this already; stop it first",
-            ));
-        }
-        match std::fs::remove_file(path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path)?;
-        listener.set_nonblocking(true)?;
-        Ok(Self { listener, path: path.to_owned() })
+        Ok(Self { listener: take_place(path)?, path: path.to_owned() })
     }
 
     /// Readable when somebody asks.
@@ -61,6 +49,28 @@ impl Drop for ReportSocket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// Listens at `path` without blocking, in place of a dead process's socket.
+///
+/// # Errors
+///
+/// A living process listens there (`AddrInUse`), or the folder cannot be
+/// written.
+pub fn take_place(path: &Path) -> std::io::Result<UnixListener> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(std::io::Error::new(
+            ErrorKind::AddrInUse,
+            "another process serves this already; stop it first",
+        ));
+    }
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// Where the backend of a domain reports, in the run folder.

@@ -6,7 +6,7 @@
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`toolstack`].
 //! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report;
-//!   [`place`]: where they run; [`wait`]: what they wait on.
+//!   [`ctl`]: what a frontend can be asked for; [`place`]: where they run; [`wait`]: what they wait on.
 //! - [`demo`], [`mod@bench`]: the path at work, and measured; [`table`].
 //! - [`doctor`]: what keeps a backend from serving.
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ mod backend;
 mod bench;
 mod cli;
 mod control;
+mod ctl;
 mod demo;
 mod doctor;
 mod error;
@@ -58,6 +59,7 @@ fn run(command: &Command) -> Result<(), CommandError> {
         Command::List(args) => list::run(args),
         Command::Backend(args) => backend::run(args),
         Command::Frontend(args) => frontend::run(args),
+        Command::Ctl(args) => ctl::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -152,7 +152,7 @@ impl Control {
     }
 
     /// Takes signals and answers in, and goes on with a change of the hash; asks
-    /// to be signalled for what is still out.
+    /// to be signalled for the next answer.
     pub(crate) fn poll(&mut self) -> Result<(), VifError> {
         self.channels.set.poll(&mut |_| {})?;
         // Each turn takes an answer, or ends: as many as are out, and those of
@@ -167,7 +167,8 @@ impl Control {
                 }
             }
             self.go_on()?;
-            if self.ring.outstanding() == 0 || !self.ring.arm().map_err(ring_error)? {
+            // Armed with nothing out, too: what is asked later is answered later.
+            if !self.ring.arm().map_err(ring_error)? {
                 return Ok(());
             }
         }

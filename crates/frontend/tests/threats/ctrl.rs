@@ -37,7 +37,7 @@ impl Served {
         for answer in answers {
             self.back.push_response(answer.to_words()).unwrap();
         }
-        let _ = self.back.publish();
+        assert!(self.back.publish(), "nobody asked to be signalled");
         server.kick(self.event);
     }
 

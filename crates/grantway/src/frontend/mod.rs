@@ -11,6 +11,8 @@ use crate::backend::{numbers, port_report, wait_mode};
 use crate::bench::probe::pin;
 use crate::cli::{BufferPolicy, FrontendArgs};
 use crate::control::{ReportSocket, frontend_socket};
+use crate::ctl::socket::CtlSocket;
+use crate::ctl::socket_path;
 use crate::error::CommandError;
 use crate::output;
 use crate::place::Place;
@@ -20,6 +22,7 @@ use grantway_embedded::Role;
 use grantway_frontend::{Policy, Vif, VifStatus, Wishes};
 use grantway_ports::{Port, PortSpec, Tap, TapConfig, TapOffloads, parse_address};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -42,9 +45,11 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
         pin(cpu)?;
     }
     let place = Place::embedded(&args.host, args.domain, Role::Guest)?;
+    let failed = |path: &Path, e| CommandError::Failed(format!("{}: {e}", path.display()));
     let socket = frontend_socket(&args.host, args.domain, args.devid);
-    let reports = ReportSocket::bind(&socket)
-        .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
+    let reports = ReportSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
+    let socket = socket_path(&args.host, args.domain, args.devid);
+    let ctl = CtlSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
     let policy = wish(args.policy);
     let wishes = Wishes { queues: args.queues.into(), policy, ..Wishes::default() };
     let workers = Workers::new(wait_mode(args.mode))?;
@@ -54,7 +59,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     port.set_link(false).map_err(CommandError::failed)?;
     vif.runner_mut().set_port(port);
     output::line("ready")?;
-    Frontend { vif, place, linked: false, wished: policy }.run(&signals, &reports)
+    Frontend { vif, place, ctl, linked: false, wished: policy }.run(&signals, &reports)
 }
 
 fn wish(policy: BufferPolicy) -> Policy {
@@ -118,6 +123,7 @@ fn open_port(
 struct Frontend {
     vif: Vif<Workers>,
     place: Place,
+    ctl: CtlSocket,
     /// What was last told of the link.
     linked: bool,
     /// How buffers are to cross.
@@ -130,6 +136,7 @@ impl Frontend {
         let mut failed_at: Option<Instant> = None;
         loop {
             self.place.check()?;
+            self.vif.take_answers().map_err(CommandError::failed)?;
             match self.vif.store_changed().map_err(CommandError::failed)? {
                 VifStatus::Connected => {
                     let carrier = self.vif.carrier();
@@ -155,6 +162,7 @@ impl Frontend {
                 warn!("{failure}");
             }
             reports.serve(|| self.report());
+            self.ctl.serve(&mut self.vif).map_err(CommandError::failed)?;
             if signals.came().is_some() && ending.is_none() {
                 ending = Some(Instant::now());
                 self.vif.shutdown().map_err(CommandError::failed)?;
@@ -167,7 +175,9 @@ impl Frontend {
                 None => failed_at.map(|_| REST),
             };
             let (store, bell) = (self.vif.store().descriptor(), self.vif.runner().bell());
-            let own = [signals.descriptor(), reports.descriptor(), store, bell];
+            let mut own = vec![signals.descriptor(), reports.descriptor(), store, bell];
+            own.extend(self.vif.control().map(|control| control.descriptor()));
+            own.extend(self.ctl.descriptors());
             readable(&own, self.place.lifeline(), timeout)?;
         }
     }

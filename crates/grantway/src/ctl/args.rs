@@ -1,0 +1,200 @@
+//! The command line of `grantway ctl`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use grantway_netif::ctrl::HashTypes;
+use grantway_netif::toeplitz::KEY_BYTES;
+use std::fmt;
+use std::path::PathBuf;
+
+/// `grantway ctl`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Asks a running `grantway frontend`, which asks its backend over the control
+ring. What is set holds while that frontend runs, also when its backend goes
+and comes.
+
+Example:
+  grantway ctl --host /tmp/gw --domain 1 --devid 0 hash show
+  grantway ctl --host /tmp/gw --domain 1 --devid 0 hash set --mapping 0,1,1,0")]
+pub struct CtlArgs {
+    /// Folder of the embedded host.
+    #[arg(long, value_name = "DIR")]
+    pub host: PathBuf,
+    /// The domain of the frontend.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=crate::cli::DOMAIN_MAX))]
+    pub domain: u16,
+    /// The vif's number in it.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
+    pub devid: u32,
+    /// What to ask for.
+    #[command(subcommand)]
+    pub what: CtlWhat,
+}
+
+/// What can be asked for.
+#[derive(Debug, Subcommand)]
+pub enum CtlWhat {
+    /// The hash by which received frames are spread over the queues.
+    Hash(HashArgs),
+}
+
+/// `grantway ctl hash`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  grantway ctl --host /tmp/gw --domain 1 hash show --json
+  grantway ctl --host /tmp/gw --domain 1 hash set --types ipv4-tcp,ipv6-tcp")]
+pub struct HashArgs {
+    /// Whether to look or to change.
+    #[command(subcommand)]
+    pub what: HashWhat,
+}
+
+/// What can be done with the hash.
+#[derive(Debug, Subcommand)]
+pub enum HashWhat {
+    /// Show what was set, and whether the backend took it.
+    Show(HashShowArgs),
+    /// Set all of it anew.
+    Set(HashSetArgs),
+}
+
+/// `grantway ctl hash show`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  grantway ctl --host /tmp/gw --domain 1 hash show")]
+pub struct HashShowArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `grantway ctl hash set`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The hash of a frame, modulo the length of --mapping, is the place in it that
+names the frame's queue. The most specific of --types that fits a frame is
+taken; a frame that none fits counts as hash 0. Whoever knows the key can send
+frames that all go to one queue: without --key it is a random one.
+
+Example:
+  grantway ctl --host /tmp/gw --domain 1 hash set --mapping 0,1,2,3
+  grantway ctl --host /tmp/gw --domain 1 hash set --types ipv4 --key 6d5a56da255b0ec2
+  grantway ctl --host /tmp/gw --domain 1 hash set --algorithm none")]
+pub struct HashSetArgs {
+    /// How to hash; none leaves the choice of queues to the backend.
+    #[arg(long, value_enum, default_value_t = AlgorithmArg::Toeplitz)]
+    pub algorithm: AlgorithmArg,
+    /// What is hashed, with commas between.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST", default_values_t = TypeArg::ALL)]
+    pub types: Vec<TypeArg>,
+    /// Up to 40 bytes in hexadecimal; missing ones are zero.
+    #[arg(long, value_name = "HEX", value_parser = key)]
+    pub key: Option<Key>,
+    /// Queues with commas between; without it the queue is the hash modulo the
+    /// number of queues.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(0..crate::cli::QUEUES_MAX))]
+    pub mapping: Vec<u16>,
+}
+
+/// How to hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AlgorithmArg {
+    /// By Toeplitz, as RSS does.
+    Toeplitz,
+    /// Not at all.
+    None,
+}
+
+/// What is hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TypeArg {
+    /// IPv4 addresses.
+    Ipv4,
+    /// IPv4 addresses and TCP ports.
+    Ipv4Tcp,
+    /// IPv6 addresses.
+    Ipv6,
+    /// IPv6 addresses and TCP ports.
+    Ipv6Tcp,
+}
+
+impl TypeArg {
+    /// Every one of them.
+    pub const ALL: [Self; 4] = [Self::Ipv4, Self::Ipv4Tcp, Self::Ipv6, Self::Ipv6Tcp];
+
+    /// Its bit among the protocol's.
+    pub fn bit(self) -> u32 {
+        match self {
+            Self::Ipv4 => HashTypes::IPV4,
+            Self::Ipv4Tcp => HashTypes::IPV4_TCP,
+            Self::Ipv6 => HashTypes::IPV6,
+            Self::Ipv6Tcp => HashTypes::IPV6_TCP,
+        }
+        .bits()
+    }
+
+    /// Its name, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "ipv4",
+            Self::Ipv4Tcp => "ipv4-tcp",
+            Self::Ipv6 => "ipv6",
+            Self::Ipv6Tcp => "ipv6-tcp",
+        }
+    }
+}
+
+impl fmt::Display for TypeArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A key of the hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key(pub [u8; KEY_BYTES]);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Reads a key: pairs of hexadecimal digits.
+pub fn key(text: &str) -> Result<Key, String> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    let mut key = [0; KEY_BYTES];
+    match digits {
+        Some(digits)
+            if !digits.is_empty()
+                && digits.len().is_multiple_of(2)
+                && digits.len() <= 2 * KEY_BYTES =>
+        {
+            for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
+                *byte = pair[0] << 4 | pair[1];
+            }
+            Ok(Key(key))
+        }
+        _ => Err(format!("expected 1 to {KEY_BYTES} bytes of two hexadecimal digits each")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_and_shown() {
+        let mut bytes = [0; KEY_BYTES];
+        bytes[..2].copy_from_slice(&[0x6d, 0x5a]);
+        assert_eq!(key("6D5a"), Ok(Key(bytes)));
+        let shown = Key(bytes).to_string();
+        assert_eq!((shown.len(), key(&shown)), (80, Ok(Key(bytes))));
+        for text in ["", "6", "6d5", "0x6d", "6d 5a", &"00".repeat(41), "6dé0"] {
+            assert!(key(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! `grantway ctl` against a running frontend and backend: what it sets is where
+//! frames go, and what cannot be is told in one line. Needs neither root nor Xen.
+
+mod common;
+
+use common::part::Part;
+use common::site::Site;
+use common::{PROMPT, alone, finish, grantway_with, succeed, wait_for, words};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+const KEY: &str =
+    "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa";
+
+/// The arguments of `ctl` for domain 1's vif 0.
+fn ctl<'a>(site: &'a str, args: &[&'a str]) -> Vec<&'a str> {
+    [&["ctl", "--host", site, "--domain", "1", "hash"], args].concat()
+}
+
+fn done(site: &str, args: &[&str]) -> String {
+    succeed(grantway_with(&ctl(site, args)), PROMPT)
+}
+
+/// A command that must end with `status` and one line that holds `parts`.
+#[track_caller]
+fn refused(site: &str, args: &[&str], status: i32, parts: &[&str]) {
+    let output = finish(grantway_with(&ctl(site, args)), PROMPT);
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {}", words(&output));
+    assert!(output.stdout.is_empty(), "{args:?}: {}", words(&output));
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    for part in parts {
+        assert!(said.contains(part), "{args:?}: no {part:?} in {said}");
+    }
+}
+
+/// Both ends with four queues, frames going to the guest.
+fn start(site: &Site) -> (Part, Part) {
+    site.attach("");
+    let generator = "generator:size=60,flows=16,rate=2000";
+    let backend = site.backend(None, &["--port", generator, "--workers", "2"]);
+    let frontend = site.frontend(None, &["--port", "null", "--queues", "4"]);
+    site.wait_connected();
+    (backend, frontend)
+}
+
+/// Waits until frames arrive on these queues and, for a while, on no others.
+#[track_caller]
+fn arrive_on(site: &Site, queues: &[usize]) {
+    let counts = || -> Vec<u64> {
+        let report = site.frontend_report();
+        let queues = report["queues"].as_array().expect("queues");
+        queues.iter().map(|queue| queue["stats"]["rx_packets"].as_u64().unwrap()).collect()
+    };
+    wait_for(&format!("frames on queues {queues:?} alone"), PROMPT, || {
+        let before = counts();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let after = counts();
+        let moved: Vec<usize> = (0..4).filter(|&n| after[n] > before[n]).collect();
+        (moved == queues).then_some(())
+    });
+}
+
+#[test]
+fn what_is_set_is_where_frames_go() {
+    let _alone = alone();
+    let site = Site::start();
+    let path = site.path();
+    let (mut backend, mut frontend) = start(&site);
+    assert_eq!(
+        done(&path, &["show"]).trim(),
+        "hash: not set; the backend chooses the queue (4 of them)"
+    );
+    arrive_on(&site, &[0, 1, 2, 3]);
+    let said = done(&path, &["set", "--key", KEY, "--mapping", "2,2,2"]);
+    assert!(said.contains("hash: set") && said.contains(KEY), "{said}");
+    assert!(said.contains("types: ipv4,ipv4-tcp,ipv6,ipv6-tcp"), "{said}");
+    assert!(said.contains("mapping: 2,2,2"), "{said}");
+    arrive_on(&site, &[2]);
+    // Clients that say nothing, or nonsense, hold nobody up.
+    let socket = site.file("frontend-1.0.ctl");
+    let silent: Vec<_> = (0..20).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let mut odd = UnixStream::connect(&socket).unwrap();
+    odd.write_all(b"{\"hash-set\":{\"types\":99,\"key\":\"00\",\"mapping\":[]}}\n").unwrap();
+    let mut told = String::new();
+    odd.read_to_string(&mut told).unwrap();
+    assert!(told.contains("refused") && told.contains("0x63"), "{told}");
+    let json: Value = serde_json::from_str(&done(&path, &["show", "--json"])).unwrap();
+    assert_eq!((&json["state"], &json["queues"]), (&"set".into(), &4.into()), "{json}");
+    assert_eq!(json["setting"]["key"], KEY);
+    drop(silent);
+    // The backend goes and comes: killed, a successor goes on; closed, it is set anew.
+    for close in [false, true] {
+        match close {
+            false => backend.kill(),
+            true => backend.interrupt(),
+        }
+        backend = site.backend(None, &["--port", "generator:size=60,flows=16,rate=2000"]);
+        site.wait_connected();
+        wait_for("the hash", PROMPT, || done(&path, &["show"]).contains("hash: set").then_some(()));
+        arrive_on(&site, &[2]);
+    }
+    // Refused by the vif: hashing is off, and the next one is taken.
+    refused(&path, &["set", "--mapping", "0,4"], 1, &["names queue 4", "has 4, counted from 0"]);
+    assert!(done(&path, &["show"]).contains("refused"));
+    assert!(done(&path, &["set"]).contains("modulo"), "a random key, no table");
+    assert!(done(&path, &["set", "--algorithm", "none"]).contains("not set"));
+    arrive_on(&site, &[0, 1, 2, 3]);
+    backend.terminate();
+    let told = done(&path, &["show"]);
+    assert!(told.contains("not set"), "{told}");
+    frontend.terminate();
+    assert!(!socket.exists());
+}
+
+#[test]
+fn bad_input_is_refused_in_one_line() {
+    let _alone = alone();
+    let site = Site::start();
+    let path = site.path();
+    let long = "00".repeat(41);
+    for (args, part) in [
+        (vec!["set", "--types", "udp"], "ipv4-tcp"),
+        (vec!["set", "--key", "6d5"], "two hexadecimal digits"),
+        (vec!["set", "--key", &long], "1 to 40 bytes"),
+        (vec!["set", "--mapping", "0,x"], "invalid"),
+        (vec!["set", "--mapping", "16"], "0..16"),
+        (vec!["set", "--algorithm", "crc"], "toeplitz"),
+        (vec!["turn"], "turn"),
+    ] {
+        refused(&path, &args, 2, &[part, "--help"]);
+    }
+    refused(&path, &["show"], 1, &["no frontend runs vif 0 of domain 1", "grantway frontend"]);
+}
