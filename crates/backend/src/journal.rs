@@ -244,11 +244,11 @@ impl<J: JournalMemory> Journal<J> {
             // No vif has that many queues.
             *entry = queue as u8;
         }
-        let head = |size| [hashing.algorithm(), hashing.types().bits() as u8, size, 0];
-        self.memory.put(AT_HASHING, &head(0));
+        // Each fits a byte: four types, at most 128 entries.
+        let (types, size) = (hashing.types().bits() as u8, hashing.mapping().len() as u8);
         self.memory.put(AT_HASH_KEY, hashing.key());
         self.memory.put(AT_HASH_MAPPING, &mapping);
-        self.memory.put(AT_HASHING, &head(hashing.mapping().len() as u8));
+        self.memory.put(AT_HASHING, &[hashing.algorithm(), types, size, 0]);
     }
 
     /// What the guest of a vif with so many queues set of the hash.

@@ -197,7 +197,7 @@ struct Model {
 }
 
 impl Model {
-    fn answer(&mut self, request: CtrlRequest, pages: &Granted) -> Result<u32, Status> {
+    fn answer(&mut self, request: CtrlRequest, pages: &mut Granted) -> Result<u32, Status> {
         let [first, second, third] = request.data;
         let invalid = Err(Status::InvalidParameter);
         let copied = |gref, count| {
@@ -245,10 +245,17 @@ impl Model {
                 if pages.0.get(&second).is_none_or(|(writable, _)| !writable) {
                     return invalid;
                 }
-                let words = pages.words(second, third as usize * 2);
-                let named = words.chunks(2).map(|pair| pair[0]);
+                let mut words = pages.words(second, PAGE_SIZE / 4);
                 let queue = &mut self.staged[first as usize];
-                Ok(named.filter(|gref| *gref != BUSY && queue.remove(gref)).count() as u32)
+                let mut unmapped = 0;
+                for pair in words.chunks_mut(2).take(third as usize) {
+                    let done = pair[0] != BUSY && queue.remove(&pair[0]);
+                    unmapped += u32::from(done);
+                    pair[1] = pair[1] & 0xffff | if done { 0 } else { 2 << 16 };
+                }
+                // Whoever reads that page next finds what was told there.
+                pages.put(second, true, &words);
+                Ok(unmapped)
             }
             _ => Err(Status::NotSupported),
         }
@@ -310,7 +317,7 @@ proptest! {
         staging in any::<bool>(),
         most in 1usize..20,
     ) {
-        let pages = pages(&lists);
+        let (pages, mut modelled) = (pages(&lists), pages(&lists));
         let staged: Staged = Arc::default();
         *staged.lock().unwrap() = vec![BTreeSet::new(); if staging { QUEUES.into() } else { 0 }];
         let memory = Logged::over(Memory::new());
@@ -334,7 +341,7 @@ proptest! {
             let answer = CtrlResponse::from_words(words);
             prop_assert_eq!(words[3], 0, "XSA-216");
             prop_assert_eq!((answer.id, answer.kind), (request.id, request.kind));
-            let expected = model.answer(*request, &pages);
+            let expected = model.answer(*request, &mut modelled);
             let found = match answer.status() {
                 Some(Status::Success) => Ok(answer.data),
                 status => Err(status.unwrap()),
