@@ -118,8 +118,9 @@ impl<R: Runner> Vif<R> {
     ///
     /// The grants and ports of the connection before are void, and what they
     /// were named by may be somebody else's by now. So they are not touched:
-    /// their memory stays lent for as long as this process runs, 514 pages and a
-    /// set of event channels for each queue and restore.
+    /// their memory stays lent for as long as this process runs: for each restore
+    /// 514 pages and a set of event channels a queue, and 2 pages and a set for
+    /// the control ring.
     ///
     /// # Errors
     ///

@@ -15,8 +15,10 @@ pub const KEY: [u8; 40] = [
     0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
+type Station = (&'static str, u16);
+
 /// Source, destination, hash of the addresses, hash of addresses and TCP ports.
-pub const VECTORS: [((&str, u16), (&str, u16), u32, u32); 5] = [
+pub const VECTORS: [(Station, Station, u32, u32); 5] = [
     (("66.9.149.187", 2794), ("161.142.100.80", 1766), 0x323e_8fc2, 0x51cc_c178),
     (("199.92.111.2", 14230), ("65.69.140.83", 4739), 0xd718_262a, 0xc626_b0ea),
     (("24.19.198.95", 12898), ("12.22.207.184", 38024), 0xd2d0_a5de, 0x5c2b_394a),

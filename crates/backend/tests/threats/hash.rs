@@ -125,20 +125,23 @@ fn the_hash_on_the_bridge_from_the_uplink_and_from_guest_to_guest() {
     for to in [[0xff; 6], MAC] {
         if to == MAC {
             let mut hello = frame(60);
-            (hello[..6].fill(0xff), hello[6..12].copy_from_slice(&MAC));
+            hello[..6].fill(0xff);
+            hello[6..12].copy_from_slice(&MAC);
             vif.send(&hello, Offload::default()).unwrap();
             vif.flush().unwrap();
             eventually("the guest is known", || (uplink.look().sent > 0).then_some(()));
         }
         arrive_by(&mut vif, &mapping, |bytes| {
-            (bytes[..6].copy_from_slice(&to), bytes[6..12].fill(4));
+            bytes[..6].copy_from_slice(&to);
+            bytes[6..12].fill(4);
             uplink.give(bytes.to_vec(), Offload::default());
         });
     }
     let mut sender = world.guest_of(VifId { domain: DomId(30), devid: 0 });
     let mut rings = sender.connect();
     arrive_by(&mut vif, &mapping, |bytes| {
-        (bytes[..6].copy_from_slice(&MAC), bytes[6..12].fill(6));
+        bytes[..6].copy_from_slice(&MAC);
+        bytes[6..12].fill(6);
         let (_memory, gref) = sender.page(bytes);
         sender.transmit(&mut rings, &[slot(gref, 0, 60, 1, TxFlags::empty())]);
     });
