@@ -3,7 +3,7 @@
 
 use crate::VifError;
 use crate::negotiate::MAX_QUEUES;
-use crate::policy::{PolicyKind, PolicyLimits, StagedQueue};
+use crate::policy::{PolicyKind, PolicyLimits};
 use crate::queue::VifId;
 use crate::shared::Clock;
 use crate::stats::VifStatsSnapshot;
@@ -359,13 +359,6 @@ impl Backend {
             mapped: state.mapped(),
             stats: state.stats().snapshot(),
         })
-    }
-
-    /// What a vif has staged on one of its queues; none while it is not connected,
-    /// where it may stage nothing, and for a queue that it does not have.
-    #[must_use]
-    pub fn staged(&self, vif: VifId, queue: u32) -> Option<StagedQueue> {
-        self.vifs.get(&vif)?.staged()?.queue(queue)
     }
 
     /// Which vif an event is about; `None` for one that may be about any.

@@ -12,6 +12,10 @@
 //! point is in memory: the order of writes in the program is all that counts
 //! here, and the copies of [`SharedPage`] keep it.
 
+mod staged;
+
+pub(crate) use staged::{STAGED_PAGES, StagedJournal};
+
 use crate::ctrl::CtrlRefs;
 use crate::multicast::LISTED_MAX;
 use crate::queue::QueueRefs;
@@ -220,13 +224,18 @@ impl<J: JournalMemory> Journal<J> {
         self.set_word(AT_CTRL_ANSWERED, index);
     }
 
+    /// How many control requests were answered.
+    pub fn ctrl_index(&self) -> u32 {
+        self.word(AT_CTRL_ANSWERED)
+    }
+
     /// Where to take the control ring up, which shows `published`.
     ///
     /// # Errors
     ///
     /// [`Tampered`].
     pub fn resume_ctrl(&self, published: u32) -> Result<CtrlResume, Tampered> {
-        let answered = self.word(AT_CTRL_ANSWERED);
+        let answered = self.ctrl_index();
         let answer = || std::array::from_fn(|at| self.word(AT_CTRL_ANSWER + 4 * at));
         match answered.wrapping_sub(published) {
             0 => Ok(CtrlResume { answered, owed: None }),

@@ -1,8 +1,8 @@
-//! What a killed process leaves to its successor: a page for each queue of a vif,
-//! in a file of the run folder.
+//! What a killed process leaves to its successor: pages for each queue of a vif, in
+//! a file of the run folder.
 
 use crate::ctrl::CtrlRefs;
-use crate::journal::Journal;
+use crate::journal::{Journal, STAGED_PAGES};
 use crate::negotiate::MAX_QUEUES;
 use crate::queue::{QueueRefs, VifId};
 use grantway_hypervisor::DomId;
@@ -24,6 +24,15 @@ pub(crate) struct Left {
     pub interface: Option<u32>,
 }
 
+/// The pages of a vif's journal.
+#[derive(Debug, Default)]
+pub(crate) struct JournalPages {
+    /// One for each queue that it may have.
+    pub queues: Vec<SharedPage>,
+    /// [`STAGED_PAGES`] for each.
+    pub staged: Vec<Vec<SharedPage>>,
+}
+
 /// The journals of one domain's backend.
 #[derive(Debug)]
 pub(crate) struct Journals {
@@ -40,16 +49,24 @@ impl Journals {
         self.folder.join(format!("{id}{SUFFIX}"))
     }
 
-    /// The pages of a vif's journal, one for each queue that it may have; none
-    /// where they cannot be had, so that a successor begins anew.
-    pub fn pages(&self, id: VifId) -> Vec<SharedPage> {
+    /// The pages of a vif's journal; none where they cannot be had, so that a
+    /// successor begins anew.
+    pub fn pages(&self, id: VifId) -> JournalPages {
+        const QUEUES: usize = MAX_QUEUES as usize;
         let path = self.path(id);
         let made = std::fs::create_dir_all(&self.folder);
-        match made.and_then(|()| SharedRun::lasting(&path, MAX_QUEUES as usize)) {
-            Ok(run) => (0..MAX_QUEUES as usize).filter_map(|number| run.page(number)).collect(),
+        match made.and_then(|()| SharedRun::lasting(&path, QUEUES * (1 + STAGED_PAGES))) {
+            Ok(run) => {
+                let queues = (0..QUEUES).filter_map(|number| run.page(number)).collect();
+                let staged = |number| {
+                    let first = QUEUES + number * STAGED_PAGES;
+                    (first..first + STAGED_PAGES).filter_map(|page| run.page(page)).collect()
+                };
+                JournalPages { queues, staged: (0..QUEUES).map(staged).collect() }
+            }
             Err(e) => {
                 warn!("{id}: {}: {e}; a successor will begin anew", path.display());
-                Vec::new()
+                JournalPages::default()
             }
         }
     }
@@ -59,7 +76,7 @@ impl Journals {
         if !self.path(id).exists() {
             return None;
         }
-        let journals: Vec<Journal> = self.pages(id).into_iter().map(Journal::new).collect();
+        let journals: Vec<Journal> = self.pages(id).queues.into_iter().map(Journal::new).collect();
         let interface = journals.first()?.interface();
         Some(Left {
             ctrl: journals.first()?.ctrl(),
@@ -70,7 +87,7 @@ impl Journals {
 
     /// The vif has this interface behind it from now on.
     pub fn opened(&self, id: VifId, interface: Option<u32>) {
-        if let Some(page) = self.pages(id).into_iter().next() {
+        if let Some(page) = self.pages(id).queues.into_iter().next() {
             Journal::new(page).opened(interface.unwrap_or(0));
         }
     }

@@ -1,15 +1,14 @@
 //! One vif: its state in the store, and what it holds while it is connected.
 
+mod connection;
+
 use crate::credit::Rate;
-use crate::ctrl::{Control, ControlSpec};
-use crate::journal::Journal;
+use crate::ctrl::Control;
 use crate::negotiate::{FrontendKeys, advertise, shown};
-use crate::policy::{Copy, Persistent, Policy, PolicyKind, PolicyLimits, Quota, Staged, Staging};
-use crate::queue::{QueueSpec, VifId};
-use crate::receive::Guest;
+use crate::policy::{PolicyKind, PolicyLimits, Quota, Staged};
+use crate::queue::VifId;
 use crate::shared::{Clock, Shared};
 use crate::stats::VifStats;
-use crate::steer::lanes;
 use crate::succession::{Journals, Left};
 use crate::voice::Voice;
 use crate::waiting::Patience;
@@ -23,8 +22,7 @@ use grantway_netif::xenbus::backend::{
     BackendAction, BackendActions, BackendEvent, BackendMachine,
 };
 use grantway_netif::{XenbusState, keys};
-use grantway_ports::{Port, PortReport, TapOffloads};
-use grantway_ring::SharedPage;
+use grantway_ports::{Port, PortReport};
 use std::path::Path;
 use std::sync::Arc;
 use tracing::{info, warn};
@@ -334,181 +332,6 @@ impl Vif {
             let _ = around.store.remove(&path);
         }
         Ok(())
-    }
-
-    fn connect(&mut self, resume: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
-        let keys = FrontendKeys::read(around.store, &self.frontend, self.queues)?;
-        self.shared.begin();
-        self.shared.multicast.set_wanted(keys.multicast);
-        self.look_at_rate(around)?;
-        let pages = around.journals.pages(self.id);
-        if !resume {
-            // Nobody may take further queues of an earlier connection for this one's.
-            pages.iter().cloned().for_each(|page| Journal::new(page).end());
-        }
-        let first = pages.first().cloned().map(Journal::new);
-        self.shared.multicast.begin(first, resume);
-        // At most MAX_QUEUES.
-        let queues = keys.queues.len() as u16;
-        self.connect_control(&keys, queues, pages.first().cloned(), resume, around)?;
-        let ports = match self.ports(queues.into(), keys.offloads) {
-            Ok(ports) => ports,
-            Err(e) => {
-                self.disconnect(around);
-                return Err(e);
-            }
-        };
-        self.served = Some(keys.clone());
-        self.connection = around.workers.next_connection();
-        self.choose_policy(&keys, around);
-        let guest = Guest {
-            scatter_gather: keys.scatter_gather,
-            checksum_ipv6: keys.checksum_ipv6,
-            offloads: keys.offloads,
-            patience: match keys.rx_notify {
-                true => around.patience,
-                false => around.patience.without_notify(),
-            },
-        };
-        let mut lanes = (queues > 1).then(|| lanes(queues.into()).into_iter());
-        for ((number, port), refs) in (0..).zip(ports).zip(keys.queues) {
-            let spec = QueueSpec {
-                vif: self.id,
-                connection: self.connection,
-                number,
-                refs,
-                guest,
-                journal: pages.get(usize::from(number)).cloned(),
-                resume,
-                policy: self.policy_of(number, around),
-                port,
-                shared: Arc::clone(&self.shared),
-                lane: lanes.as_mut().and_then(Iterator::next),
-            };
-            if let Err((error, port)) = around.workers.attach(spec) {
-                self.keep(port.into_iter().collect());
-                self.disconnect(around);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// The policy of a new connection.
-    fn choose_policy(&mut self, keys: &FrontendKeys, around: &Surroundings<'_>) {
-        self.policy = around.policy.most.choose(keys.persistent, keys.ctrl.is_some());
-        self.staged = (self.policy == PolicyKind::Staging).then(|| {
-            // No more than MAX_QUEUES.
-            let (mapper, queues) = (Arc::clone(around.platform), keys.queues.len() as u16);
-            Staged::new(mapper, self.id.domain, queues, Arc::clone(&self.quota))
-        });
-    }
-
-    /// How the buffers of one of its queues cross.
-    fn policy_of(&self, number: u16, around: &Surroundings<'_>) -> Box<dyn Policy> {
-        let (platform, guest) = (Arc::clone(around.platform), self.id.domain);
-        let staged = self.staged.as_ref().and_then(|staged| staged.queue(number.into()));
-        match (self.policy, staged) {
-            (PolicyKind::Staging, Some(queue)) => Box::new(Staging::new(platform, guest, &queue)),
-            (PolicyKind::Persistent, _) => {
-                Box::new(Persistent::new(platform, guest, Arc::clone(&self.quota)))
-            }
-            _ => Box::new(Copy::new(platform, guest)),
-        }
-    }
-
-    /// How its buffers cross, in this connection or the last.
-    pub fn policy(&self) -> PolicyKind {
-        self.policy
-    }
-
-    /// Pages of the guest's that are mapped under its policy.
-    pub fn mapped(&self) -> usize {
-        self.quota.used()
-    }
-
-    /// What it has staged, while it is connected and may stage anything.
-    pub fn staged(&self) -> Option<&Arc<Staged>> {
-        self.staged.as_ref()
-    }
-
-    /// Takes up the control ring, where the frontend has one, before the queues:
-    /// they go by what it finds set.
-    fn connect_control(
-        &mut self,
-        keys: &FrontendKeys,
-        queues: u16,
-        page: Option<SharedPage>,
-        resume: bool,
-        around: &mut Surroundings<'_>,
-    ) -> Result<(), VifError> {
-        self.shared.steering.set(None);
-        let journal = page.map(Journal::new);
-        let Some(refs) = keys.ctrl else {
-            if let Some(journal) = journal.filter(|_| !resume) {
-                journal.begin_ctrl(None);
-            }
-            return Ok(());
-        };
-        let spec = ControlSpec {
-            domain: self.id.domain,
-            refs,
-            queues,
-            // No policy stages grants yet.
-            tables: Vec::new(),
-            journal,
-            resume,
-            shared: &self.shared,
-        };
-        self.control = Some(Control::connect(spec, around.platform.as_ref(), around.events)?);
-        Ok(())
-    }
-
-    /// A port for each queue. Where not all can be had the first is kept.
-    fn ports(
-        &mut self,
-        queues: usize,
-        offloads: TapOffloads,
-    ) -> Result<Vec<Box<dyn Port>>, VifError> {
-        let mut first = self.port.take().ok_or(VifError::Internal("the port is in use"))?;
-        let mut open = || {
-            first.set_offloads(offloads)?;
-            let further = (1..queues).map(|_| first.another_queue()).collect::<Result<Vec<_>, _>>();
-            first.set_link(true)?;
-            further
-        };
-        match open() {
-            Ok(further) => Ok(std::iter::once(first).chain(further).collect()),
-            Err(e) => {
-                self.port = Some(first);
-                Err(e.into())
-            }
-        }
-    }
-
-    /// Keeps one of the ports that came back, and what the others passed.
-    fn keep(&mut self, ports: Vec<Box<dyn Port>>) {
-        for port in ports {
-            if self.port.is_none() {
-                self.port = Some(port);
-            } else {
-                let more = PortReport::of(port.as_ref());
-                self.past = PortReport::sum(self.past.take().into_iter().chain([more]));
-            }
-        }
-    }
-
-    fn disconnect(&mut self, around: &mut Surroundings<'_>) {
-        if self.served.take().is_some() {
-            self.keep(around.workers.detach(self.id));
-        }
-        if let Some(control) = self.control.take() {
-            control.disconnect(around.events);
-        }
-        if let Some(staged) = self.staged.take() {
-            staged.close();
-        }
-        self.link_down();
     }
 
     /// Takes the limit that the toolstack set; one that cannot be read is none.

@@ -37,7 +37,10 @@ mod stats;
 mod transmit;
 mod vif;
 
-pub use control::{Answer, Control, HashRefusal, HashState, HashWish, SubmitError, Ticket};
+pub use control::{
+    Answer, Control, HashRefusal, HashState, HashWish, StagingRefusal, StagingState, SubmitError,
+    Ticket,
+};
 pub use error::{PeerError, SendError, VifError};
 pub use frame::{LentFrame, VolatileSlice};
 pub use negotiate::{BackendFeatures, Wishes};

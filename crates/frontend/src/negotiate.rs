@@ -26,7 +26,7 @@ pub struct Wishes {
     /// Queues, of 514 granted pages each, 530 where pages stay mapped; 0 counts as
     /// 1.
     pub queues: u16,
-    /// A control ring, of two granted pages, without which nothing is staged.
+    /// A control ring, of three granted pages, without which nothing is staged.
     pub control: bool,
     /// How buffers are to cross; with a backend that does not offer it, the next
     /// best.

@@ -45,8 +45,8 @@ impl QueueStaging {
     }
 
     /// Says that the backend confirmed so many of them, from the first on: from
-    /// now on the queue counts on them. 0 before any are taken back.
-    pub fn set_staged(&self, pages: usize) {
+    /// now on the queue counts on them. Fewer before some are taken back.
+    pub(crate) fn set_staged(&self, pages: usize) {
         self.staged.store(pages.min(self.pages.len()), Relaxed);
     }
 

@@ -1,13 +1,12 @@
 //! A vif: its place in the store, its state, and its connections.
 
 use crate::VifError;
-use crate::control::{Control, HashState, HashWish};
+use crate::control::{Control, HashState, HashWish, StagingRefusal, StagingState};
 use crate::negotiate::{BackendFeatures, Wishes, publish};
 use crate::nodes::{Change, Nodes};
 use crate::policy::Policy;
 use crate::queue::{Queue, QueueRefs};
 use crate::runner::{Here, Runner};
-use crate::staging::QueueStaging;
 use crate::stats::QueueStats;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -45,8 +44,6 @@ pub struct Vif<R: Runner = Here> {
     features: BackendFeatures,
     /// Queues that were published, until the backend is there, too.
     made: Vec<Queue>,
-    /// What they would have staged.
-    staging: Vec<QueueStaging>,
     /// The control ring, where the backend has one.
     control: Option<Control>,
     /// What was last wished of the hash.
@@ -98,7 +95,6 @@ impl<R: Runner> Vif<R> {
             machine,
             features: BackendFeatures::default(),
             made: Vec::new(),
-            staging: Vec::new(),
             control: None,
             hash: None,
             runner,
@@ -119,7 +115,7 @@ impl<R: Runner> Vif<R> {
     /// The grants and ports of the connection before are void, and what they
     /// were named by may be somebody else's by now. So they are not touched:
     /// their memory stays lent for as long as this process runs: for each restore
-    /// 514 pages and a set of event channels a queue, and 2 pages and a set for
+    /// 514 pages and a set of event channels a queue, and 3 pages and a set for
     /// the control ring.
     ///
     /// # Errors
@@ -260,6 +256,7 @@ impl<R: Runner> Vif<R> {
                     if let (Some(control), Some(wish)) = (&mut self.control, &self.hash) {
                         control.set_hash(Some(wish.clone()))?;
                     }
+                    self.stage_all()?;
                 }
                 // Revoked where the backend let go, deferred where it did not:
                 // the platform looks again at every later release.
@@ -301,21 +298,20 @@ impl<R: Runner> Vif<R> {
         }
         if self.features.control {
             let queues = self.features.queues;
-            self.control = Some(Control::new(&self.platform, nodes.backend, queues)?);
+            let staging = match self.features.policy {
+                Policy::Staging => self.made.iter().map(|queue| queue.staging().clone()).collect(),
+                _ => Vec::new(),
+            };
+            self.control = Some(Control::new(&self.platform, nodes.backend, queues, staging)?);
         }
         let ctrl = self.control.as_ref().map(Control::refs);
         let refs: Vec<QueueRefs> = self.made.iter().map(Queue::refs).collect();
-        self.staging = match self.features.policy {
-            Policy::Staging => self.made.iter().map(|queue| queue.staging().clone()).collect(),
-            _ => Vec::new(),
-        };
         let policy = self.features.policy;
         Ok(publish(nodes.store.as_mut(), &nodes.path, &refs, ctrl, self.wishes, policy)?)
     }
 
     /// The queues, wherever they are; none are left.
     fn take_queues(&mut self) -> Vec<Queue> {
-        self.staging.clear();
         let mut queues = core::mem::take(&mut self.made);
         if core::mem::take(&mut self.running) {
             queues.extend(self.runner.stop());
@@ -353,6 +349,37 @@ impl<R: Runner> Vif<R> {
         (self.hash.as_ref(), state)
     }
 
+    /// Has the backend keep all pages of this connection mapped, or as many as it
+    /// takes, where that was agreed on.
+    fn stage_all(&mut self) -> Result<(), VifError> {
+        let all: Vec<StagingState> = self.staging();
+        all.into_iter().try_for_each(|state| self.stage(state.queue, state.pages))
+    }
+
+    /// Has so many pages of a queue staged, from the first on; others are taken
+    /// back. How it goes is in [`Vif::staging`]: nothing here blocks, and packets
+    /// flow meanwhile. A connection begins with all of them wished for.
+    ///
+    /// # Errors
+    ///
+    /// The platform is gone.
+    pub fn stage(&mut self, queue: u16, pages: usize) -> Result<(), VifError> {
+        self.control_mut().map_or(Ok(()), |control| control.stage(queue, pages))
+    }
+
+    /// What of each queue of this connection is staged, in order; nothing where
+    /// staging was not agreed on.
+    #[must_use]
+    pub fn staging(&self) -> Vec<StagingState> {
+        self.control().map(|control| control.staging().collect()).unwrap_or_default()
+    }
+
+    /// What the backend refused of staging since the last call, the first of it.
+    /// The vif goes on: what is not staged takes grant copy.
+    pub fn take_staging_refusal(&mut self) -> Option<StagingRefusal> {
+        self.control_mut()?.take_staging_refusal()
+    }
+
     /// The control ring of this connection, where the backend has one.
     #[must_use]
     pub fn control(&self) -> Option<&Control> {
@@ -382,13 +409,6 @@ impl<R: Runner> Vif<R> {
     #[must_use]
     pub fn features(&self) -> BackendFeatures {
         self.features
-    }
-
-    /// What each queue of this connection would have staged, in order, whoever
-    /// runs it; nothing where staging was not agreed on.
-    #[must_use]
-    pub fn staging(&self) -> &[QueueStaging] {
-        &self.staging
     }
 
     /// Whether the toolstack has the backend trusted (its `trusted` node, read

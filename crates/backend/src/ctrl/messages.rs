@@ -59,12 +59,13 @@ impl Pages for Guest<'_> {
     }
 }
 
-/// Carries a message out: the data of its answer, or the status that refuses it.
+/// Carries out the message of the request at `index`: the data of its answer, or the status that refuses it.
 ///
 /// # Errors
 ///
 /// The platform is gone.
 pub(super) fn carry_out(
+    index: u32,
     message: Message,
     hashing: &mut Hashing,
     tables: &mut [Box<dyn StagedTable>],
@@ -116,7 +117,7 @@ pub(super) fn carry_out(
                 true => {
                     let entries = entries_of(bytes);
                     let checked = check_added(&entries, GrantRef::FIRST_FREE);
-                    checked.and_then(|()| table.add(&entries)).map(done)
+                    checked.and_then(|()| table.add(index, &entries)).map(done)
                 }
                 false => Err(Status::InvalidParameter),
             }
@@ -138,7 +139,7 @@ pub(super) fn carry_out(
             for entry in &mut entries {
                 entry.status = Status::InvalidParameter.to_u16();
             }
-            table.del(&mut entries);
+            table.del(index, &mut entries);
             for (words, entry) in
                 bytes.as_chunks_mut::<GREF_ENTRY_BYTES>().0.iter_mut().zip(&entries)
             {

@@ -92,7 +92,7 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
             let Some((index, words)) = self.ring.pop().map_err(VifError::Control)? else {
                 return Ok((served, notify));
             };
-            let response = self.answer(CtrlRequest::from_words(words), pages, shared)?;
+            let response = self.answer(index, CtrlRequest::from_words(words), pages, shared)?;
             let words @ [first, second, third, _] = response.to_words();
             if let Some(journal) = &self.journal {
                 journal.ctrl_answered(index.wrapping_add(1), [first, second, third]);
@@ -104,13 +104,14 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
 
     fn answer(
         &mut self,
+        index: u32,
         request: CtrlRequest,
         pages: &impl Pages,
         shared: &Shared,
     ) -> Result<CtrlResponse, VifError> {
         let before = self.hashing.clone();
         let done = match request.message() {
-            Ok(message) => carry_out(message, &mut self.hashing, &mut self.tables, pages)?,
+            Ok(message) => carry_out(index, message, &mut self.hashing, &mut self.tables, pages)?,
             Err(_) => Err(Status::NotSupported),
         };
         if self.hashing != before {

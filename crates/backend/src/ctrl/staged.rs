@@ -8,6 +8,10 @@ use grantway_netif::ctrl::{GrefEntry, Status};
 /// a new table to the worker that looks grants up, and keeps the packet path free
 /// of locks. Dropped when the connection ends, which unmaps whatever is left.
 ///
+/// `index` is that of the request, by which a successor knows whether it was
+/// answered: what one did that was not is carried out again, and must find things
+/// as the first did.
+///
 /// A backend without staging has no tables, and answers the three messages with
 /// [`Status::NotSupported`]. One that has them has one for each queue.
 pub(crate) trait StagedTable: Send {
@@ -23,11 +27,11 @@ pub(crate) trait StagedTable: Send {
     /// What the message is to be answered with, nothing staged: more entries than
     /// are free, a grant that is staged on any queue of the vif already, or one
     /// that cannot be mapped.
-    fn add(&mut self, entries: &[GrefEntry]) -> Result<(), Status>;
+    fn add(&mut self, index: u32, entries: &[GrefEntry]) -> Result<(), Status>;
 
     /// Unmaps what the list names, 1 to 512 entries. Each comes with
     /// [`Status::InvalidParameter`], and is to be given [`Status::Success`] where
     /// it was unmapped: not where it was never added, and not while a packet in
     /// flight uses it.
-    fn del(&mut self, entries: &mut [GrefEntry]);
+    fn del(&mut self, index: u32, entries: &mut [GrefEntry]);
 }

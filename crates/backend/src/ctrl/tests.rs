@@ -161,7 +161,7 @@ impl StagedTable for Table {
         CAPACITY
     }
 
-    fn add(&mut self, entries: &[GrefEntry]) -> Result<(), Status> {
+    fn add(&mut self, _: u32, entries: &[GrefEntry]) -> Result<(), Status> {
         assert!((1..=512).contains(&entries.len()));
         let mut all = self.staged.lock().unwrap();
         let known = |entry: &GrefEntry| all.iter().any(|queue| queue.contains(&entry.gref));
@@ -172,7 +172,7 @@ impl StagedTable for Table {
         Ok(())
     }
 
-    fn del(&mut self, entries: &mut [GrefEntry]) {
+    fn del(&mut self, _: u32, entries: &mut [GrefEntry]) {
         let mut all = self.staged.lock().unwrap();
         for entry in entries {
             assert_eq!(entry.status, Status::InvalidParameter.to_u16());

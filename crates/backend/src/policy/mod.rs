@@ -15,6 +15,7 @@ pub use choice::{PolicyKind, PolicyLimits};
 pub use copy::Copy;
 pub use persistent::Persistent;
 pub use quota::{Quota, Reserved};
+pub(crate) use staging::{LastingTable, QUEUE_PAGES};
 pub use staging::{Staged, StagedQueue, Staging, StagingError};
 
 use crate::stats::VifStats;

@@ -4,10 +4,11 @@
 use crate::support::eventually;
 use crate::support::honest::Honest;
 use crate::support::world::{GUEST, World};
-use grantway_backend::VifId;
-use grantway_backend::policy::{PolicyKind, StagedQueue};
-use grantway_frontend::{Policy, QueueStaging, Wishes};
-use grantway_netif::ctrl::{GrefEntry, GrefFlags};
+use grantway_backend::policy::PolicyKind;
+use grantway_frontend::{Policy, Wishes};
+
+/// What a queue of the real frontend has to be staged.
+const PAGES: usize = 16 + 256 + 256;
 
 fn world() -> World {
     let world = World::new();
@@ -16,20 +17,16 @@ fn world() -> World {
     world
 }
 
-/// The real frontend as a guest, with a backend that may offer a control ring,
-/// which nobody uses: what is staged is staged by hand.
-fn guest(world: &mut World, policy: Policy, control_ring: bool) -> Honest {
+/// The real frontend as a guest.
+fn guest(world: &mut World, policy: Policy) -> Honest {
+    guest_with(world, Wishes { policy, ..Wishes::default() })
+}
+
+fn guest_with(world: &mut World, wishes: Wishes) -> Honest {
     let domain = world.boot(GUEST.domain);
-    if control_ring {
-        world.attach(GUEST, &[("feature-ctrl-ring", "1")]);
-        let path = format!("{}/ctrl-ring-ref", world.toolstack.front(GUEST));
-        use grantway_hypervisor::Platform;
-        world.tools.store().unwrap().write(&path, b"8").unwrap();
-    } else {
-        world.attach(GUEST, &[]);
-    }
+    world.attach(GUEST, &[]);
     world.expects(GUEST);
-    Honest::start_with(domain, world.ports.of(GUEST), Wishes { policy, ..Wishes::default() })
+    Honest::start_with(domain, world.ports.of(GUEST), wishes)
 }
 
 /// The end of every test: the guest leaves, and nothing is left of it.
@@ -45,7 +42,7 @@ fn ends(mut world: World, guest: Honest) {
 #[test]
 fn persistent_asks_nothing_of_the_hypervisor_once_it_is_warm() {
     let mut world = world();
-    let guest = guest(&mut world, Policy::Persistent, false);
+    let guest = guest(&mut world, Policy::Persistent);
     guest.carries(600);
     let before = world.control().counters();
     guest.carries(1000);
@@ -62,7 +59,7 @@ fn persistent_with_few_mappings_takes_grant_copy_for_the_rest() {
     let mut world = World::new();
     world.setup.policy.pages = 40;
     world.restart();
-    let guest = guest(&mut world, Policy::Persistent, false);
+    let guest = guest(&mut world, Policy::Persistent);
     guest.carries(600);
     let report = world.control().report_of(GUEST).unwrap();
     assert_eq!((report.policy, report.mapped), (PolicyKind::Persistent, 40));
@@ -79,14 +76,14 @@ fn a_backend_that_offers_less_is_taken_at_its_word() {
     for (most, wished, expected) in [
         (PolicyKind::Copy, Policy::Staging, PolicyKind::Copy),
         (PolicyKind::Copy, Policy::Persistent, PolicyKind::Copy),
-        (PolicyKind::Persistent, Policy::Staging, PolicyKind::Persistent),
+        (PolicyKind::Persistent, Policy::Staging, PolicyKind::Copy),
         (PolicyKind::Staging, Policy::Persistent, PolicyKind::Persistent),
         (PolicyKind::Staging, Policy::Copy, PolicyKind::Copy),
     ] {
         let mut world = World::new();
         world.setup.policy.most = most;
         world.restart();
-        let guest = guest(&mut world, wished, false);
+        let guest = guest(&mut world, wished);
         guest.carries(50);
         let report = world.control().report_of(GUEST).unwrap();
         assert_eq!(report.policy, expected, "{wished} of at most {most}");
@@ -98,59 +95,129 @@ fn a_backend_that_offers_less_is_taken_at_its_word() {
     }
 }
 
-/// What control messages will do: adds all pages, says that they are staged.
-fn stage(queue: &StagedQueue, staging: &QueueStaging) {
-    for part in entries(staging).chunks(512) {
-        queue.add(part).unwrap();
+#[test]
+fn staging_is_asked_for_by_the_frontend_and_costs_nothing_a_packet() {
+    for queues in [1, 2] {
+        let mut world = world();
+        let wishes = Wishes { queues, policy: Policy::Staging, ..Wishes::default() };
+        let guest = guest_with(&mut world, wishes);
+        (0..queues).for_each(|queue| guest.has_staged(queue, PAGES));
+        guest.carries(50);
+        let before = world.control().counters();
+        guest.carries(600);
+        let spent = world.control().counters().since(&before);
+        assert_eq!(spent.grant_ops(), 0, "{queues} queues: {spent:?}");
+        let report = world.control().report_of(GUEST).unwrap();
+        let pages = usize::from(queues) * PAGES;
+        assert_eq!((report.policy, report.mapped), (PolicyKind::Staging, pages));
+        ends(world, guest);
     }
-    staging.set_staged(staging.pages().len());
-}
-
-fn unstage(queue: &StagedQueue, staging: &QueueStaging) {
-    staging.set_staged(0);
-    for part in entries(staging).chunks_mut(100) {
-        assert_eq!(queue.del(part), part.len());
-    }
-}
-
-fn entries(staging: &QueueStaging) -> Vec<GrefEntry> {
-    let entry = |page: &grantway_frontend::StagingPage| GrefEntry {
-        gref: page.gref.0,
-        flags: if page.readonly { GrefFlags::READONLY } else { GrefFlags::empty() },
-        status: 0,
-    };
-    staging.pages().iter().map(entry).collect()
-}
-
-fn queue_of(world: &World, vif: VifId) -> StagedQueue {
-    eventually("what the vif has staged", || {
-        world.control().with(move |backend| backend.staged(vif, 0))
-    })
 }
 
 #[test]
-fn staging_is_added_removed_and_added_again_under_load() {
+fn staging_is_removed_and_added_again_under_load() {
     let mut world = world();
-    let guest = guest(&mut world, Policy::Staging, true);
-    let queue = queue_of(&world, GUEST);
-    let staging = guest.staging();
-    assert_eq!((staging.len(), staging[0].pages().len()), (1, 16 + 256 + 256));
-    guest.carries(100);
-    assert_eq!(world.control().report_of(GUEST).unwrap().mapped, 0);
+    let guest = guest(&mut world, Policy::Staging);
     for round in 0..3 {
-        stage(&queue, &staging[0]);
+        guest.stages(0, PAGES);
         guest.carries(50);
         let before = world.control().counters();
         guest.carries(600);
         let spent = world.control().counters().since(&before);
         assert_eq!(spent.grant_ops(), 0, "round {round}: {spent:?}");
-        assert_eq!(world.control().report_of(GUEST).unwrap().mapped, 528);
-        unstage(&queue, &staging[0]);
-        assert_eq!(world.control().report_of(GUEST).unwrap().mapped, 0, "round {round}");
-        guest.carries(50);
+        assert_eq!(world.control().report_of(GUEST).unwrap().mapped, PAGES);
+        for pages in [500, 16, 3, 0] {
+            guest.stages(0, pages);
+            assert_eq!(world.control().report_of(GUEST).unwrap().mapped, pages, "round {round}");
+            guest.carries(50);
+        }
     }
-    stage(&queue, &staging[0]);
+    guest.stages(0, PAGES);
     guest.carries(100);
-    drop(queue);
     ends(world, guest);
+}
+
+#[test]
+fn staging_to_some_queues_only() {
+    let mut world = world();
+    let wishes = Wishes { queues: 2, policy: Policy::Staging, ..Wishes::default() };
+    let guest = guest_with(&mut world, wishes);
+    guest.stages(1, 0);
+    guest.has_staged(0, PAGES);
+    guest.carries(200);
+    assert_eq!(world.control().report_of(GUEST).unwrap().mapped, PAGES);
+    guest.stages(0, 100);
+    guest.stages(1, 20);
+    guest.carries(200);
+    assert_eq!(world.control().report_of(GUEST).unwrap().mapped, 120);
+    ends(world, guest);
+}
+
+#[test]
+fn staging_beyond_the_quota_stages_what_there_is_room_for() {
+    let mut world = World::new();
+    world.setup.policy.pages = 600;
+    world.restart();
+    let wishes = Wishes { queues: 2, policy: Policy::Staging, ..Wishes::default() };
+    let guest = guest_with(&mut world, wishes);
+    guest.has_staged(0, PAGES);
+    eventually("a refusal", || guest.staging()[1].refusal);
+    let [one, other] = guest.staging()[..] else { panic!("two queues") };
+    assert_eq!((one.refusal, one.capacity), (None, Some(600)));
+    assert!(other.staged > 0 && one.staged + other.staged <= 600, "{other:?}");
+    guest.carries(300);
+    guest.lost_nothing();
+    world.toolstack.ask_to_close(GUEST);
+    world.toolstack.await_closed(GUEST);
+    guest.leave();
+    world.stands_and(|_| ());
+}
+
+#[test]
+fn a_backend_that_stages_nothing_is_copied_to() {
+    // It has a control ring all the same, for the hash.
+    let mut world = World::new();
+    world.setup.policy.most = PolicyKind::Persistent;
+    world.restart();
+    let guest = guest(&mut world, Policy::Staging);
+    let refusal = eventually("a refusal", || guest.staging().first()?.refusal);
+    assert_eq!(refusal.status, grantway_netif::ctrl::Status::NotSupported);
+    guest.carries(200);
+    assert_eq!(world.control().report_of(GUEST).unwrap().policy, PolicyKind::Copy);
+    guest.lost_nothing();
+    world.toolstack.ask_to_close(GUEST);
+    world.toolstack.await_closed(GUEST);
+    guest.leave();
+    world.stands_and(|_| ());
+}
+
+#[test]
+fn staged_pages_outlive_the_backend() {
+    // The same connection goes on with what it has staged.
+    let mut world = world();
+    let guest = guest(&mut world, Policy::Staging);
+    guest.has_staged(0, PAGES);
+    guest.stages(0, 300);
+    for _ in 0..3 {
+        guest.carries(100);
+        world.stop();
+        world.start();
+        guest.carries(50);
+        assert_eq!(world.control().report_of(GUEST).unwrap().mapped, 300);
+    }
+    assert_eq!(guest.connections(), 1);
+    let [state] = guest.staging()[..] else { panic!("one queue") };
+    assert_eq!((state.staged, state.refusal), (300, None));
+    guest.stages(0, 0);
+    assert_eq!(world.control().report_of(GUEST).unwrap().mapped, 0);
+    guest.stages(0, PAGES);
+    guest.carries(50);
+    let before = world.control().counters();
+    guest.carries(200);
+    assert_eq!(world.control().counters().since(&before).grant_ops(), 0);
+    world.toolstack.ask_to_close(GUEST);
+    world.toolstack.await_closed(GUEST);
+    guest.leave();
+    world.honest().go_on();
+    world.stands_and(|_| ());
 }

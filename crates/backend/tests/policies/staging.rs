@@ -1,12 +1,13 @@
 //! The rows of threats.md about staged pages, and what an honest guest gets.
 
 use crate::rig::{GUEST, OTHER, Rig, bytes, entries, entry, filled, pieces, statuses};
+use crate::support::ctrl::Lists;
 use crate::support::eventually;
-use crate::support::hostile::{Hostile, frame};
-use crate::support::rings::{Rings, page, slot};
+use crate::support::hostile::frame;
+use crate::support::rings::{page, slot};
 use crate::support::world::World;
+use grantway_backend::VifStats;
 use grantway_backend::policy::{Cross, Policy, Quota, Staged, StagedQueue, Staging, StagingError};
-use grantway_backend::{VifId, VifStats};
 use grantway_hypervisor::{Access, CopySide, DomId, GrantRef, GrantStatus, Granter, Revoke};
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Status};
 use grantway_netif::tx::{TxFlags, status};
@@ -275,25 +276,13 @@ fn from_guest_to_guest_with_and_without_staged_pages() {
     }
 }
 
-/// A guest with a control ring that it never uses: what is staged is staged by
-/// hand.
-fn connect(guest: &mut Hostile) -> Rings {
-    guest.key("ctrl-ring-ref", "8");
-    guest.connect()
-}
-
-fn queue_of(world: &World, vif: VifId) -> Option<StagedQueue> {
-    world.control().with(move |backend| backend.staged(vif, 0))
-}
-
 #[test]
 fn staged_and_plain_slots_on_one_ring_and_in_one_packet() {
     let mut world = World::new();
     let mut guest = world.guest();
-    let mut rings = connect(&mut guest);
-    let queue = queue_of(&world, guest.vif).unwrap();
+    let (mut lists, mut rings) = Lists::connect(&mut guest);
     let out = guest.pages(8, Access::ReadOnly);
-    queue.add(&entries(&out, Access::ReadOnly)[..4]).unwrap();
+    assert_eq!(lists.add(&mut guest, &entries(&out, Access::ReadOnly)[..4]), Ok(0));
     let whole = frame(8 * 500);
     for n in 0..8 {
         page(&out, n).0.write(0, &whole[n * 500..][..500]).unwrap();
@@ -310,7 +299,6 @@ fn staged_and_plain_slots_on_one_ring_and_in_one_packet() {
     let report = world.control().report_of(guest.vif).unwrap();
     assert_eq!((report.stats.mapped_hits, report.stats.mapped_misses), (4, 4));
     assert_eq!((report.mapped, report.policy.as_str()), (4, "staging"));
-    drop(queue);
     world.stands();
 }
 
@@ -320,11 +308,10 @@ fn nothing_is_asked_of_the_hypervisor_where_all_is_staged() {
     // The honest vif uses grant copy.
     world.honest().count();
     let mut guest = world.guest();
-    let mut rings = connect(&mut guest);
-    let queue = queue_of(&world, guest.vif).unwrap();
+    let (mut lists, mut rings) = Lists::connect(&mut guest);
     let (out, into) = (guest.pages(1, Access::ReadOnly), guest.pages(8, Access::ReadWrite));
-    queue.add(&entries(&out, Access::ReadOnly)).unwrap();
-    queue.add(&entries(&into, Access::ReadWrite)).unwrap();
+    assert_eq!(lists.add(&mut guest, &entries(&out, Access::ReadOnly)), Ok(0));
+    assert_eq!(lists.add(&mut guest, &entries(&into, Access::ReadWrite)), Ok(0));
     page(&out, 0).0.write(0, &frame(200)).unwrap();
     let before = world.control().counters();
     for round in 0..20 {
@@ -349,7 +336,6 @@ fn nothing_is_asked_of_the_hypervisor_where_all_is_staged() {
     assert_eq!(spent.grant_ops(), 0, "{spent:?}");
     assert_eq!(world.behind(guest.vif).look().taken.len(), 640);
     world.honest().go_on();
-    drop(queue);
     world.stands();
 }
 
@@ -357,20 +343,18 @@ fn nothing_is_asked_of_the_hypervisor_where_all_is_staged() {
 fn a_page_that_is_revoked_after_it_was_staged_stays_the_guests_own() {
     let mut world = World::new();
     let mut guest = world.guest();
-    let mut rings = connect(&mut guest);
-    let queue = queue_of(&world, guest.vif).unwrap();
+    let (mut lists, mut rings) = Lists::connect(&mut guest);
     let out = guest.pages(1, Access::ReadOnly);
-    queue.add(&entries(&out, Access::ReadOnly)).unwrap();
+    assert_eq!(lists.add(&mut guest, &entries(&out, Access::ReadOnly)), Ok(0));
     page(&out, 0).0.write(0, &frame(200)).unwrap();
     assert_eq!(guest.domain.revoke(out.grefs[0]), Revoke::StillMapped);
     let answers = guest.transmit(&mut rings, &[slot(out.grefs[0], 0, 200, 5, NONE)]);
     assert_eq!(answers[0].status, status::OKAY);
-    assert_eq!(queue.del(&mut entries(&out, Access::ReadOnly)), 1);
+    assert_eq!(lists.del(&mut guest, &entries(&out, Access::ReadOnly)), Ok(1));
     assert_eq!(guest.domain.revoke(out.grefs[0]), Revoke::Revoked);
     let answers = guest.transmit(&mut rings, &[slot(out.grefs[0], 0, 200, 6, NONE)]);
     assert_eq!(answers[0].status, status::ERROR);
     guest.is_served(&mut rings);
-    drop(queue);
     world.stands();
 }
 
@@ -379,11 +363,10 @@ fn teardown_drops_what_is_staged_however_the_connection_ends() {
     let mut world = World::new();
     let mut guest = world.guest();
     for way in 0..4 {
-        let mut rings = connect(&mut guest);
-        let queue = queue_of(&world, guest.vif).unwrap();
+        let (mut lists, mut rings) = Lists::connect(&mut guest);
         let pages = guest.pages(300, Access::ReadWrite);
-        queue.add(&entries(&pages, Access::ReadWrite)).unwrap();
-        assert_eq!(world.table(guest.vif.domain).grants_held, 302);
+        assert_eq!(lists.add(&mut guest, &entries(&pages, Access::ReadWrite)), Ok(0));
+        assert_eq!(world.table(guest.vif.domain).grants_held, 303);
         match way {
             0 => guest.start_anew(),
             1 => {
@@ -397,15 +380,11 @@ fn teardown_drops_what_is_staged_however_the_connection_ends() {
             _ => guest.state(XenbusState::Closing),
         }
         world.holds_nothing_of(guest.vif.domain);
-        // Whoever held the list finds it closed.
-        assert_eq!(queue.add(&entries(&pages, Access::ReadWrite)), Err(StagingError::Closed));
         assert_eq!(world.control().report_of(guest.vif).unwrap().mapped, 0);
-        assert!(queue_of(&world, guest.vif).is_none());
     }
     // Without a control ring nothing can be staged.
     guest.unkey("ctrl-ring-ref");
     let mut rings = guest.connect();
-    assert!(queue_of(&world, guest.vif).is_none());
     assert_eq!(world.control().report_of(guest.vif).unwrap().policy.as_str(), "copy");
     guest.is_served(&mut rings);
     world.stands();
@@ -415,38 +394,33 @@ fn teardown_drops_what_is_staged_however_the_connection_ends() {
 fn lists_change_under_load_and_no_packet_is_lost() {
     let mut world = World::new();
     let mut guest = world.guest();
-    let mut rings = connect(&mut guest);
-    let queue = queue_of(&world, guest.vif).unwrap();
+    let (mut lists, mut rings) = Lists::connect(&mut guest);
     let out = guest.pages(32, Access::ReadOnly);
     for n in 0..32 {
         page(&out, n).0.write(0, &frame(100)).unwrap();
     }
     let list = entries(&out, Access::ReadOnly);
-    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let (theirs, all) = (Arc::clone(&stop), list.clone());
-    let changing = std::thread::spawn(move || {
-        let mut rounds = 0u32;
-        while !theirs.load(std::sync::atomic::Ordering::Relaxed) {
-            queue.add(&all).unwrap();
-            for part in all.chunks(5) {
-                let mut part = part.to_vec();
-                assert_eq!(queue.del(&mut part), part.len());
-            }
-            rounds += 1;
-        }
-        rounds
-    });
     let begun = Instant::now();
-    let mut sent = 0;
+    let (mut sent, mut rounds) = (0, 0);
     while begun.elapsed() < Duration::from_millis(700) {
+        // A list changes while the packets are on their way.
+        let part = (rounds % 8) * 4;
+        let message = match rounds % 9 {
+            8 => lists.to_add(0, &list),
+            _ if rounds < 8 => lists.to_del(0, &[entry(GrantRef(9999), Access::ReadOnly)]),
+            _ => lists.to_del(0, &list[part..part + 4]),
+        };
+        lists.ring.put(&[message.request(1)]);
+        guest.kick(lists.ring.event);
         let slots: Vec<_> =
             (0..32u16).map(|n| slot(out.grefs[usize::from(n)], 0, 100, n, NONE)).collect();
         let answers = guest.transmit(&mut rings, &slots);
         assert!(answers.iter().all(|answer| answer.status == status::OKAY), "{answers:?}");
         sent += 32;
+        lists.ring.answers(&mut guest, 1);
+        rounds += 1;
     }
-    stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    assert!(changing.join().unwrap() > 2);
+    assert!(rounds > 20, "{rounds} lists");
     eventually("all frames to arrive", || {
         let behind = world.behind(guest.vif);
         let inner = behind.look();

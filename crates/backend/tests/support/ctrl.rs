@@ -2,8 +2,9 @@
 
 use super::PROMPT;
 use super::hostile::Hostile;
+use super::rings::Rings;
 use grantway_hypervisor::{Access, GrantRef, Granted, Granter, Port};
-use grantway_netif::ctrl::{CtrlRequest, CtrlResponse, HashTypes, Message, Status};
+use grantway_netif::ctrl::{CtrlRequest, CtrlResponse, GrefEntry, HashTypes, Message, Status};
 use grantway_ring::{Front, RingPage};
 use std::net::Ipv4Addr;
 use std::time::Instant;
@@ -136,6 +137,59 @@ impl CtrlRing {
             ],
         );
         assert_eq!(done, [Ok(0); 5]);
+    }
+}
+
+/// A control ring, and a page for lists of what is to be staged.
+pub struct Lists {
+    pub ring: CtrlRing,
+    pub page: Granted,
+}
+
+impl Lists {
+    /// Publishes a ring and connects a guest of one queue.
+    #[track_caller]
+    pub fn connect(guest: &mut Hostile) -> (Self, Rings) {
+        let ring = CtrlRing::publish(guest);
+        let page = guest.pages(1, Access::ReadWrite);
+        (Self { ring, page }, guest.connect())
+    }
+
+    pub fn write(&self, entries: &[GrefEntry]) {
+        let words = entries.iter().flat_map(|entry| entry.to_words());
+        let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        self.page.run.page(0).unwrap().write(0, &bytes).unwrap();
+    }
+
+    pub fn statuses(&self, count: usize) -> Vec<u16> {
+        let mut bytes = vec![0; count * 8];
+        self.page.run.page(0).unwrap().read(0, &mut bytes).unwrap();
+        let (entries, _) = bytes.as_chunks::<8>();
+        entries.iter().map(|entry| u16::from_le_bytes([entry[6], entry[7]])).collect()
+    }
+
+    pub fn to_add(&self, queue: u32, entries: &[GrefEntry]) -> Message {
+        self.write(entries);
+        let (list, entries) = (self.page.grefs[0].0, entries.len() as u32);
+        Message::AddGrefMapping { queue, list, entries }
+    }
+
+    pub fn to_del(&self, queue: u32, entries: &[GrefEntry]) -> Message {
+        self.write(entries);
+        let (list, entries) = (self.page.grefs[0].0, entries.len() as u32);
+        Message::DelGrefMapping { queue, list, entries }
+    }
+
+    #[track_caller]
+    pub fn add(&mut self, guest: &mut Hostile, entries: &[GrefEntry]) -> Result<u32, Status> {
+        let message = self.to_add(0, entries);
+        self.ring.ask(guest, message)
+    }
+
+    #[track_caller]
+    pub fn del(&mut self, guest: &mut Hostile, entries: &[GrefEntry]) -> Result<u32, Status> {
+        let message = self.to_del(0, entries);
+        self.ring.ask(guest, message)
     }
 }
 

@@ -4,7 +4,7 @@
 use super::port::{Behind, Flow, checker, generator};
 use super::{PROMPT, eventually};
 use grantway_embedded::Domain;
-use grantway_frontend::{QueueStaging, SendError, Vif, VifStatus, Wishes};
+use grantway_frontend::{SendError, StagingState, Vif, VifStatus, Wishes};
 use grantway_netif::Offload;
 use grantway_ports::FlowReport;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,8 +29,9 @@ struct Shared {
     /// Times that it was connected.
     connections: AtomicU64,
     seen: Mutex<(FlowReport, u64)>,
-    /// What it would have staged.
-    staging: Mutex<Vec<QueueStaging>>,
+    /// What it has staged, and what it is to.
+    staging: Mutex<Vec<StagingState>>,
+    to_stage: Mutex<Vec<(u16, usize)>>,
 }
 
 pub struct Honest {
@@ -87,9 +88,25 @@ impl Honest {
         self.shared.connections.load(SeqCst)
     }
 
-    /// What it would have staged on its queues.
-    pub fn staging(&self) -> Vec<QueueStaging> {
+    /// What it has staged on its queues.
+    pub fn staging(&self) -> Vec<StagingState> {
         self.shared.staging.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has so many pages of a queue staged, and waits until they are.
+    #[track_caller]
+    pub fn stages(&self, queue: u16, pages: usize) {
+        self.shared.to_stage.lock().unwrap().push((queue, pages));
+        self.has_staged(queue, pages);
+    }
+
+    /// Waits until so many pages of a queue are staged.
+    #[track_caller]
+    pub fn has_staged(&self, queue: u16, pages: usize) {
+        eventually("staged pages", || {
+            let state = *self.staging().get(usize::from(queue))?;
+            (state.wished.min(pages) == pages && state.staged == pages).then_some(())
+        });
     }
 
     fn marks(&self) -> (u64, u64) {
@@ -195,9 +212,6 @@ fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared, wishes: Wishes) {
     while !shared.leave.load(SeqCst) {
         let status = vif.store_changed().unwrap();
         let connected = status == VifStatus::Connected;
-        if connected && !shared.connected.load(SeqCst) {
-            *shared.staging.lock().unwrap() = vif.staging().to_vec();
-        }
         if connected && !shared.connected.swap(true, SeqCst) {
             shared.connections.fetch_add(1, SeqCst);
         } else if !connected {
@@ -208,6 +222,10 @@ fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared, wishes: Wishes) {
         }
         assert_eq!(vif.take_failure(), None, "the real backend broke a rule");
         vif.take_events().unwrap();
+        for (queue, pages) in std::mem::take(&mut *shared.to_stage.lock().unwrap()) {
+            vif.stage(queue, pages).unwrap();
+        }
+        *shared.staging.lock().unwrap() = vif.staging();
         while let Some(received) = vif.recv(&mut buffer).unwrap() {
             seen.check(&buffer[..received.len]);
             shared.received.fetch_add(1, SeqCst);

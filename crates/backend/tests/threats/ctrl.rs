@@ -129,10 +129,11 @@ fn ctrl_every_refusal() {
         (Message::SetHashMapping { gref: gref.0, entries: 2, offset: 0 }, INVALID),
         (Message::SetHashMapping { gref: of_no_one, entries: 1, offset: 0 }, INVALID),
         (Message::SetHashMapping { gref: gref.0, entries: 1, offset: 0 }, Ok(0)),
-        // No policy of this vif stages grants.
-        (Message::GetGrefMappingSize { queue: 0 }, none),
-        (Message::AddGrefMapping { queue: 0, list: gref.0, entries: 1 }, none),
-        (Message::DelGrefMapping { queue: 0, list: gref.0, entries: 1 }, none),
+        (Message::GetGrefMappingSize { queue: 0 }, Ok(1024)),
+        (Message::GetGrefMappingSize { queue: 1 }, INVALID),
+        // A reserved reference, and a list that cannot be written.
+        (Message::AddGrefMapping { queue: 0, list: gref.0, entries: 1 }, INVALID),
+        (Message::DelGrefMapping { queue: 0, list: gref.0, entries: 1 }, INVALID),
         (Message::SetHashAlgorithm { algorithm: 0 }, Ok(0)),
     ];
     for (message, expected) in rows {
@@ -146,7 +147,7 @@ fn ctrl_every_refusal() {
         assert_eq!((answer.id, answer.kind, answer.status()), (kind, kind, none.err()));
     }
     let stats = world.control().report_of(GUEST).unwrap().stats;
-    assert_eq!((stats.ctrl_requests, stats.ctrl_refused), (27, 19));
+    assert_eq!((stats.ctrl_requests, stats.ctrl_refused), (28, 19));
     guest.is_served(&mut rings);
     world.stands();
 }

@@ -1,17 +1,20 @@
 //! The control ring from the guest's side: requests that never block the data
 //! path, and answers that may come out of order.
 //!
-//! The ring, its event channel and one page for what requests point to are lent
-//! to the backend for as long as the vif is connected. Every request has a
+//! The ring, its event channel and two pages for what requests point to, one for
+//! the hash and one for staging, are lent to the backend for as long as the vif is connected. Every request has a
 //! private shadow: an answer is believed only where it names one that is out, of
 //! the same type (XSA-376). An id holds the shadow's number and a count, so that
 //! an answer which comes twice is found out.
 
 mod hash;
+mod staging;
 
 pub use hash::{HashRefusal, HashState, HashWish};
+pub use staging::{StagingRefusal, StagingState};
 
 use crate::lent::{Channels, Lent};
+use crate::staging::QueueStaging;
 use crate::{PeerError, VifError};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -20,6 +23,7 @@ use grantway_hypervisor::{Access, DomId, Error as PlatformError, GrantRef, Platf
 use grantway_netif::ctrl::{CTRL_RING_ENTRIES, CtrlResponse, Message, Status};
 use grantway_ring::{Front, RingPage, SharedPage};
 use hash::HashChange;
+use staging::StagingChange;
 
 /// Which request an answer is to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,9 +77,10 @@ pub struct Control {
     /// What was answered and not looked at.
     answers: VecDeque<Answer>,
     change: HashChange,
-    /// What requests point to: one change uses it at a time.
-    page: SharedPage,
-    page_gref: GrantRef,
+    staging: StagingChange,
+    /// What requests of a change of the hash point to, and of staging.
+    hash_page: (SharedPage, GrantRef),
+    list_page: (SharedPage, GrantRef),
     refs: CtrlRefs,
     channels: Channels,
     // Behind the handles of its pages.
@@ -83,21 +88,24 @@ pub struct Control {
 }
 
 impl Control {
-    /// Lends a ring and a page to the backend's domain and makes an event
-    /// channel. On failure nothing stays lent.
+    /// Lends a ring and two pages to the backend's domain and makes an event
+    /// channel, for so many queues, which have these pages to be staged, or none.
+    /// On failure nothing stays lent.
     pub(crate) fn new(
         platform: &Arc<dyn Platform>,
         backend: DomId,
         queues: u16,
+        staging: Vec<QueueStaging>,
     ) -> Result<Self, PlatformError> {
-        let lent = Lent::new(platform, backend, 2, Access::ReadWrite)?;
+        let lent = Lent::new(platform, backend, 3, Access::ReadWrite)?;
         let found = || PlatformError::Protocol {
             what: "granted run",
             found: "fewer".into(),
-            expected: "two pages",
+            expected: "three pages",
         };
         let (ring_page, ring) = lent.page(0).ok_or_else(found)?;
-        let (page, page_gref) = lent.page(1).ok_or_else(found)?;
+        let hash_page = lent.page(1).ok_or_else(found)?;
+        let list_page = lent.page(2).ok_or_else(found)?;
         let channels = Channels::new(platform.as_ref(), backend, false)?;
         Ok(Self {
             ring: Front::init(RingPage::new(ring_page)),
@@ -105,8 +113,9 @@ impl Control {
             made: 0,
             answers: VecDeque::new(),
             change: HashChange::new(queues),
-            page,
-            page_gref,
+            staging: StagingChange::new(staging),
+            hash_page,
+            list_page,
             refs: CtrlRefs { ring, event: channels.tx },
             channels,
             lent,
@@ -151,7 +160,7 @@ impl Control {
         self.answers.pop_front()
     }
 
-    /// Takes signals and answers in, and goes on with a change of the hash; asks
+    /// Takes signals and answers in, and goes on with what is being changed; asks
     /// to be signalled for the next answer.
     pub(crate) fn poll(&mut self) -> Result<(), VifError> {
         self.channels.set.poll(&mut |_| {})?;
@@ -161,9 +170,12 @@ impl Control {
             while let Some((index, words)) = self.ring.pop().map_err(ring_error)? {
                 let answer = self.judge(index, CtrlResponse::from_words(words));
                 let answer = answer.map_err(|source| VifError::Control { source })?;
-                match self.change.is_waiting_for(answer.ticket) {
-                    true => self.change.answered(answer.result),
-                    false => self.answers.push_back(answer),
+                if self.change.is_waiting_for(answer.ticket) {
+                    self.change.answered(answer.result);
+                } else if self.staging.is_waiting_for(answer.ticket) {
+                    self.staging.answered(answer.result, &self.list_page.0);
+                } else {
+                    self.answers.push_back(answer);
                 }
             }
             self.go_on()?;
@@ -216,13 +228,35 @@ impl Control {
         self.change.state()
     }
 
-    /// Asks what is to be asked next for a change of the hash.
+    /// Has so many pages of a queue staged, from the first on, or as many as the
+    /// backend takes; and others taken back.
+    pub(crate) fn stage(&mut self, queue: u16, pages: usize) -> Result<(), VifError> {
+        self.staging.want(queue, pages);
+        self.go_on()
+    }
+
+    /// What of each queue is staged; nothing where staging was not agreed on.
+    pub fn staging(&self) -> impl Iterator<Item = StagingState> + '_ {
+        self.staging.states()
+    }
+
+    /// What the backend refused of staging since the last call, the first of it:
+    /// the pages that it is about take grant copy.
+    pub(crate) fn take_staging_refusal(&mut self) -> Option<StagingRefusal> {
+        self.staging.take_refusal()
+    }
+
+    /// Asks what is to be asked next for a change of the hash, and for staging.
     fn go_on(&mut self) -> Result<(), VifError> {
-        let gref = self.page_gref.0;
-        if let Some(message) = self.change.next_message(&self.page, gref)
+        if let Some(message) = self.change.next_message(&self.hash_page.0, self.hash_page.1.0)
             && let Ok(ticket) = self.submit(message)?
         {
             self.change.asked(ticket);
+        }
+        if let Some(message) = self.staging.next_message(&self.list_page.0, self.list_page.1.0)
+            && let Ok(ticket) = self.submit(message)?
+        {
+            self.staging.asked(ticket);
         }
         Ok(())
     }

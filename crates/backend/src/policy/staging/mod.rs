@@ -5,8 +5,11 @@
 
 mod lease;
 mod registry;
+mod table;
 
+pub(crate) use registry::QUEUE_PAGES;
 pub use registry::{Staged, StagedQueue, StagingError};
+pub(crate) use table::LastingTable;
 
 use super::mixed::{Mixed, ReadOnly};
 use super::table::GrefTable;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most pages staged on one queue: two rings' worth of whole pages, and as many
 /// again for a frontend that has its pages in stock.
-const QUEUE_PAGES: usize = 1024;
+pub(crate) const QUEUE_PAGES: usize = 1024;
 
 /// Why a list was not staged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -124,6 +124,11 @@ impl Staged {
         let number = u16::try_from(number).ok()?;
         self.queues.get(usize::from(number))?;
         Some(StagedQueue { vif: Arc::clone(self), number })
+    }
+
+    /// All of its queues, in order.
+    pub fn queues(self: &Arc<Self>) -> impl Iterator<Item = StagedQueue> + '_ {
+        (0..).map_while(|number| self.queue(number))
     }
 
     /// Pages that are staged, on all queues.

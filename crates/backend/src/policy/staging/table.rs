@@ -1,0 +1,74 @@
+//! A queue's staged pages as the control ring reaches them, and as a successor
+//! finds them again.
+
+use super::StagedQueue;
+use crate::ctrl::StagedTable;
+use crate::journal::{JournalMemory, StagedJournal};
+use grantway_netif::ctrl::{GREF_LIST_ENTRIES, GrefEntry, Status};
+
+/// One queue's, with its journal where there is one.
+pub(crate) struct LastingTable<J> {
+    queue: StagedQueue,
+    journal: Option<StagedJournal<J>>,
+}
+
+impl<J: JournalMemory> LastingTable<J> {
+    /// With nothing staged; no journal without pages for it.
+    pub fn begin(queue: StagedQueue, pages: Vec<J>) -> Self {
+        let journal = (!pages.is_empty()).then(|| StagedJournal::begin(pages));
+        Self { queue, journal }
+    }
+
+    /// With all that a killed process had staged when it had answered the requests
+    /// before this index. What cannot be mapped any more is not staged: packets in
+    /// such pages take grant copy.
+    pub fn resume(queue: StagedQueue, pages: Vec<J>, answered: u32) -> Self {
+        if pages.is_empty() {
+            return Self { queue, journal: None };
+        }
+        let (mut journal, staged) = StagedJournal::resume(pages, answered);
+        for part in staged.chunks(GREF_LIST_ENTRIES) {
+            add_what_can_be(&queue, part, &mut |gref| {
+                journal.left(answered.wrapping_sub(1), gref);
+            });
+        }
+        Self { queue, journal: Some(journal) }
+    }
+}
+
+/// Adds a list, or as much of it as can be, by halves.
+fn add_what_can_be(queue: &StagedQueue, part: &[GrefEntry], lost: &mut dyn FnMut(u32)) {
+    match part {
+        [] => {}
+        _ if queue.add(part).is_ok() => {}
+        [entry] => lost(entry.gref),
+        _ => {
+            let (one, other) = part.split_at(part.len() / 2);
+            add_what_can_be(queue, one, lost);
+            add_what_can_be(queue, other, lost);
+        }
+    }
+}
+
+impl<J: JournalMemory> StagedTable for LastingTable<J> {
+    fn capacity(&self) -> u32 {
+        // At most a queue's pages.
+        self.queue.capacity() as u32
+    }
+
+    fn add(&mut self, index: u32, entries: &[GrefEntry]) -> Result<(), Status> {
+        self.queue.add(entries).map_err(|error| error.status())?;
+        if let Some(journal) = &mut self.journal {
+            journal.added(index, entries);
+        }
+        Ok(())
+    }
+
+    fn del(&mut self, index: u32, entries: &mut [GrefEntry]) {
+        self.queue.del(entries);
+        if let Some(journal) = &mut self.journal {
+            let gone = |entry: &&GrefEntry| entry.status == Status::Success.to_u16();
+            entries.iter().filter(gone).for_each(|entry| journal.left(index, entry.gref));
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What a vif holds while it is connected: its control ring, its staged pages, and
+//! its queues, which workers have.
+
+use super::{Surroundings, Vif};
+use crate::VifError;
+use crate::ctrl::{Control, ControlSpec, StagedTable};
+use crate::journal::{Journal, StagedJournal};
+use crate::negotiate::FrontendKeys;
+use crate::policy::{Copy, LastingTable, Persistent, Policy, PolicyKind, Staged, Staging};
+use crate::queue::QueueSpec;
+use crate::receive::Guest;
+use crate::steer::lanes;
+use crate::succession::JournalPages;
+use grantway_ports::{Port, PortReport, TapOffloads};
+use std::sync::Arc;
+
+impl Vif {
+    /// Puts its queues into service; `resume` where a killed process left them.
+    pub(super) fn connect(
+        &mut self,
+        resume: bool,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        let keys = FrontendKeys::read(around.store, &self.frontend, self.queues)?;
+        self.shared.begin();
+        self.shared.multicast.set_wanted(keys.multicast);
+        self.look_at_rate(around)?;
+        let pages = around.journals.pages(self.id);
+        // At most MAX_QUEUES.
+        let queues = keys.queues.len() as u16;
+        if !resume {
+            // Nobody may take further queues of an earlier connection for this one's.
+            pages.queues.iter().cloned().for_each(|page| Journal::new(page).end());
+            for pages in pages.staged.iter().take(queues.into()) {
+                drop(StagedJournal::begin(pages.clone()));
+            }
+        }
+        let first = pages.queues.first().cloned().map(Journal::new);
+        self.shared.multicast.begin(first, resume);
+        self.choose_policy(&keys, around);
+        if let Err(e) = self.connect_control(&keys, &pages, resume, around) {
+            self.disconnect(around);
+            return Err(e);
+        }
+        let ports = match self.ports(queues.into(), keys.offloads) {
+            Ok(ports) => ports,
+            Err(e) => {
+                self.disconnect(around);
+                return Err(e);
+            }
+        };
+        self.served = Some(keys.clone());
+        self.connection = around.workers.next_connection();
+        let guest = Guest {
+            scatter_gather: keys.scatter_gather,
+            checksum_ipv6: keys.checksum_ipv6,
+            offloads: keys.offloads,
+            patience: match keys.rx_notify {
+                true => around.patience,
+                false => around.patience.without_notify(),
+            },
+        };
+        let mut lanes = (queues > 1).then(|| lanes(queues.into()).into_iter());
+        for ((number, port), refs) in (0..).zip(ports).zip(keys.queues) {
+            let spec = QueueSpec {
+                vif: self.id,
+                connection: self.connection,
+                number,
+                refs,
+                guest,
+                journal: pages.queues.get(usize::from(number)).cloned(),
+                resume,
+                policy: self.policy_of(number, around),
+                port,
+                shared: Arc::clone(&self.shared),
+                lane: lanes.as_mut().and_then(Iterator::next),
+            };
+            if let Err((error, port)) = around.workers.attach(spec) {
+                self.keep(port.into_iter().collect());
+                self.disconnect(around);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The policy of a new connection.
+    fn choose_policy(&mut self, keys: &FrontendKeys, around: &Surroundings<'_>) {
+        self.policy = around.policy.most.choose(keys.persistent, keys.ctrl.is_some());
+        self.staged = (self.policy == PolicyKind::Staging).then(|| {
+            // No more than MAX_QUEUES.
+            let (mapper, queues) = (Arc::clone(around.platform), keys.queues.len() as u16);
+            Staged::new(mapper, self.id.domain, queues, Arc::clone(&self.quota))
+        });
+    }
+
+    /// What the control ring does to each queue's staged pages; none where the
+    /// policy stages nothing. They are what a killed process had staged, that had
+    /// answered so many requests.
+    fn tables(&self, pages: &JournalPages, answered: Option<u32>) -> Vec<Box<dyn StagedTable>> {
+        let queues = self.staged.iter().flat_map(|staged| staged.queues());
+        let tables = queues.enumerate().map(|(number, queue)| {
+            let pages = pages.staged.get(number).cloned().unwrap_or_default();
+            Box::new(match answered {
+                Some(answered) => LastingTable::resume(queue, pages, answered),
+                None => LastingTable::begin(queue, pages),
+            }) as Box<dyn StagedTable>
+        });
+        tables.collect()
+    }
+
+    /// How the buffers of one of its queues cross.
+    fn policy_of(&self, number: u16, around: &Surroundings<'_>) -> Box<dyn Policy> {
+        let (platform, guest) = (Arc::clone(around.platform), self.id.domain);
+        let staged = self.staged.as_ref().and_then(|staged| staged.queue(number.into()));
+        match (self.policy, staged) {
+            (PolicyKind::Staging, Some(queue)) => Box::new(Staging::new(platform, guest, &queue)),
+            (PolicyKind::Persistent, _) => {
+                Box::new(Persistent::new(platform, guest, Arc::clone(&self.quota)))
+            }
+            _ => Box::new(Copy::new(platform, guest)),
+        }
+    }
+
+    /// How its buffers cross, in this connection or the last: by grant copy as long
+    /// as it may stage pages, but has staged none.
+    pub fn policy(&self) -> PolicyKind {
+        match self.policy {
+            PolicyKind::Staging if self.mapped() == 0 => PolicyKind::Copy,
+            policy => policy,
+        }
+    }
+
+    /// Pages of the guest's that are mapped under its policy.
+    pub fn mapped(&self) -> usize {
+        self.quota.used()
+    }
+
+    /// Takes up the control ring, where the frontend has one, before the queues:
+    /// they go by what it finds set and staged.
+    fn connect_control(
+        &mut self,
+        keys: &FrontendKeys,
+        pages: &JournalPages,
+        resume: bool,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        self.shared.steering.set(None);
+        let journal = pages.queues.first().cloned().map(Journal::new);
+        let Some(refs) = keys.ctrl else {
+            if let Some(journal) = journal.filter(|_| !resume) {
+                journal.begin_ctrl(None);
+            }
+            return Ok(());
+        };
+        let answered = journal.as_ref().filter(|_| resume).map(Journal::ctrl_index);
+        let spec = ControlSpec {
+            domain: self.id.domain,
+            refs,
+            // At most MAX_QUEUES.
+            queues: keys.queues.len() as u16,
+            tables: self.tables(pages, answered),
+            journal,
+            resume,
+            shared: &self.shared,
+        };
+        self.control = Some(Control::connect(spec, around.platform.as_ref(), around.events)?);
+        Ok(())
+    }
+
+    /// A port for each queue. Where not all can be had the first is kept.
+    fn ports(
+        &mut self,
+        queues: usize,
+        offloads: TapOffloads,
+    ) -> Result<Vec<Box<dyn Port>>, VifError> {
+        let mut first = self.port.take().ok_or(VifError::Internal("the port is in use"))?;
+        let mut open = || {
+            first.set_offloads(offloads)?;
+            let further = (1..queues).map(|_| first.another_queue()).collect::<Result<Vec<_>, _>>();
+            first.set_link(true)?;
+            further
+        };
+        match open() {
+            Ok(further) => Ok(std::iter::once(first).chain(further).collect()),
+            Err(e) => {
+                self.port = Some(first);
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Keeps one of the ports that came back, and what the others passed.
+    pub(super) fn keep(&mut self, ports: Vec<Box<dyn Port>>) {
+        for port in ports {
+            if self.port.is_none() {
+                self.port = Some(port);
+            } else {
+                let more = PortReport::of(port.as_ref());
+                self.past = PortReport::sum(self.past.take().into_iter().chain([more]));
+            }
+        }
+    }
+
+    /// Takes them out of service; nothing of its guest's stays mapped.
+    pub(super) fn disconnect(&mut self, around: &mut Surroundings<'_>) {
+        if self.served.take().is_some() {
+            self.keep(around.workers.detach(self.id));
+        }
+        if let Some(control) = self.control.take() {
+            control.disconnect(around.events);
+        }
+        if let Some(staged) = self.staged.take() {
+            staged.close();
+        }
+        self.link_down();
+    }
+}
