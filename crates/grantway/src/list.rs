@@ -2,6 +2,7 @@
 
 use crate::attach::toolstack;
 use crate::cli::ListArgs;
+use crate::control::{backend_socket, fetch};
 use crate::error::CommandError;
 use crate::output;
 use crate::table::Table;
@@ -9,6 +10,8 @@ use crate::toolstack::device::{self, VifRow};
 use grantway_embedded::Tables;
 use grantway_netif::XenbusState;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// Shows them.
 ///
@@ -18,10 +21,10 @@ use serde_json::{Value, json};
 pub fn run(args: &ListArgs) -> Result<(), CommandError> {
     let (host, mut store) = toolstack(&args.host)?;
     let vifs = device::list(store.as_mut())?;
+    let reports = reports(&args.host, &vifs);
     let tables = host.host_tables()?;
     if args.json {
-        let mut value =
-            json!({ "vifs": vifs.iter().map(|v| vif_json(v, &tables)).collect::<Vec<_>>() });
+        let mut value = json!({ "vifs": vifs.iter().map(|v| vif_json(v, &tables, reports.get(&v.vif.to_string()))).collect::<Vec<_>>() });
         if args.tables {
             value["tables"] = serde_json::to_value(&tables).map_err(CommandError::failed)?;
         }
@@ -29,7 +32,7 @@ pub fn run(args: &ListArgs) -> Result<(), CommandError> {
     }
     let mut text = match vifs.is_empty() {
         true => "no vif is attached; attach one: grantway attach --host DIR --domain 1\n".into(),
-        false => vif_table(&vifs, &tables).to_string(),
+        false => vif_table(&vifs, &tables, &reports).to_string(),
     };
     if args.tables {
         text.push('\n');
@@ -38,11 +41,27 @@ pub fn run(args: &ListArgs) -> Result<(), CommandError> {
     output::line(text)
 }
 
-fn vif_table(vifs: &[VifRow], tables: &Tables) -> Table {
-    let headings =
-        ["domain#", "devid#", "mac", "vifname", "backend", "frontend", "pid#", "bridge", "mtu#"];
+/// What the backends of these vifs report of them, by vif; nothing of those that do
+/// not run.
+fn reports(dir: &Path, vifs: &[VifRow]) -> BTreeMap<String, Value> {
+    let domains: BTreeSet<u16> = vifs.iter().map(|row| row.backend.0).collect();
+    let found = domains.into_iter().filter_map(|domain| fetch(&backend_socket(dir, domain)).ok());
+    let vifs = found.flat_map(|mut report| match report["vifs"].take() {
+        Value::Array(vifs) => vifs,
+        _ => Vec::new(),
+    });
+    vifs.filter_map(|vif| Some((vif["vif"].as_str()?.to_owned(), vif))).collect()
+}
+
+fn vif_table(vifs: &[VifRow], tables: &Tables, reports: &BTreeMap<String, Value>) -> Table {
+    let headings = [
+        "domain#", "devid#", "mac", "vifname", "backend", "frontend", "pid#", "bridge", "mtu#",
+        "policy", "mapped#", "hits#", "misses#",
+    ];
     let mut table = Table::new(&headings);
     for row in vifs {
+        let report = reports.get(&row.vif.to_string()).unwrap_or(&Value::Null);
+        let number = |value: &Value| or_dash(value.as_u64());
         table.row([
             row.vif.domain.to_string(),
             row.vif.devid.to_string(),
@@ -53,12 +72,17 @@ fn vif_table(vifs: &[VifRow], tables: &Tables) -> Table {
             or_dash(pid(row, tables)),
             or_dash(row.bridge.as_ref()),
             or_dash(row.mtu.as_ref()),
+            or_dash(report["policy"].as_str()),
+            number(&report["mapped"]),
+            number(&report["stats"]["mapped_hits"]),
+            number(&report["stats"]["mapped_misses"]),
         ]);
     }
     table
 }
 
-fn vif_json(row: &VifRow, tables: &Tables) -> Value {
+fn vif_json(row: &VifRow, tables: &Tables, report: Option<&Value>) -> Value {
+    let report = report.unwrap_or(&Value::Null);
     let state = |state: Option<XenbusState>| state.map(XenbusState::name);
     json!({
         "vif": row.vif.to_string(),
@@ -73,6 +97,10 @@ fn vif_json(row: &VifRow, tables: &Tables) -> Value {
         "bridge": row.bridge,
         "mtu": row.mtu.as_deref().and_then(|mtu| mtu.parse::<u32>().ok()),
         "rate": row.rate,
+        "policy": report["policy"],
+        "mapped": report["mapped"],
+        "mapped_hits": report["stats"]["mapped_hits"],
+        "mapped_misses": report["stats"]["mapped_misses"],
     })
 }
 
