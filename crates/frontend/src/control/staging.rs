@@ -37,6 +37,16 @@ pub struct StagingState {
     pub refusal: Option<StagingRefusal>,
 }
 
+impl StagingState {
+    /// Whether nothing more is to come: it is as it is wished, or as far as the
+    /// backend goes.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let full = |capacity: u32| self.staged == self.wished.min(capacity as usize);
+        self.refusal.is_some() || self.staged == self.wished || self.capacity.is_some_and(full)
+    }
+}
+
 /// The backend refused what was asked about staging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("queue {queue}: the backend refused to {what}: {status:?}")]

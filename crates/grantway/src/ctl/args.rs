@@ -36,6 +36,63 @@ pub struct CtlArgs {
 pub enum CtlWhat {
     /// The hash by which received frames are spread over the queues.
     Hash(HashArgs),
+    /// The pages that the backend keeps mapped.
+    Staging(StagingArgs),
+}
+
+/// `grantway ctl staging`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A frontend of --policy staging has all pages of its queues staged when it
+connects, or as many as its backend takes: small buffers first, then those that
+it receives into, then whole pages to send from. Packets in staged pages cost no
+grant operation; packets in others are grant copied. Packets flow meanwhile.
+
+Example:
+  grantway ctl --host /tmp/gw --domain 1 staging show
+  grantway ctl --host /tmp/gw --domain 1 staging remove 256 --queue 0
+  grantway ctl --host /tmp/gw --domain 1 staging add 256 --queue 0")]
+pub struct StagingArgs {
+    /// Whether to look or to change.
+    #[command(subcommand)]
+    pub what: StagingWhat,
+}
+
+/// What can be done about staging.
+#[derive(Debug, Subcommand)]
+pub enum StagingWhat {
+    /// Show what is staged of each queue, and what the backend refused.
+    Show(StagingShowArgs),
+    /// Have more pages staged.
+    Add(StagingSetArgs),
+    /// Have pages taken back, the last first.
+    Remove(StagingSetArgs),
+}
+
+/// `grantway ctl staging show`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  grantway ctl --host /tmp/gw --domain 1 staging show --json")]
+pub struct StagingShowArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `grantway ctl staging add` and `remove`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  grantway ctl --host /tmp/gw --domain 1 staging remove 528
+  grantway ctl --host /tmp/gw --domain 1 staging add 16 --queue 1")]
+pub struct StagingSetArgs {
+    /// Pages of each queue; all that there are where it has fewer.
+    #[arg(value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub pages: u32,
+    /// This queue only, counted from 0.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..crate::cli::QUEUES_MAX))]
+    pub queue: Option<u16>,
 }
 
 /// `grantway ctl hash`.

@@ -2,7 +2,7 @@
 //! JSON, and an answer in one.
 
 use super::args::key;
-use grantway_frontend::{HashState, HashWish};
+use grantway_frontend::{HashState, HashWish, StagingState};
 use grantway_netif::ctrl::HashTypes;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,12 @@ pub enum Question {
     HashShow,
     /// Set the hash, or switch it off; answered once the backend has it.
     HashSet(Option<HashSetting>),
+    /// What is staged.
+    StagingShow,
+    /// Stage more pages; answered once the backend has them, or refuses.
+    StagingAdd(StagingSetting),
+    /// Take pages back; answered likewise.
+    StagingRemove(StagingSetting),
 }
 
 /// What it answers.
@@ -22,6 +28,8 @@ pub enum Question {
 pub enum Answer {
     /// How the hash stands.
     Hash(HashReport),
+    /// What is staged of each queue.
+    Staging(Vec<StagingReport>),
     /// Why it cannot be, in one line.
     Refused(String),
 }
@@ -35,6 +43,41 @@ pub struct HashSetting {
     pub key: String,
     /// The table from hash to queue.
     pub mapping: Vec<u16>,
+}
+
+/// What is to change about staging.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagingSetting {
+    /// Pages more, or fewer, of each queue.
+    pub pages: u32,
+    /// Of this queue only.
+    pub queue: Option<u16>,
+}
+
+/// What is staged of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagingReport {
+    /// Which queue.
+    pub queue: u16,
+    /// Pages that it could have staged.
+    pub pages: usize,
+    /// Pages that it is to have staged.
+    pub wished: usize,
+    /// Pages that are staged.
+    pub staged: usize,
+    /// Pages that the backend takes, once it was asked.
+    pub capacity: Option<u32>,
+    /// Why it is not as it is wished.
+    pub refused: Option<String>,
+}
+
+impl StagingReport {
+    /// What a vif says of a queue.
+    pub fn of(state: StagingState) -> Self {
+        let StagingState { queue, pages, wished, staged, capacity, refusal } = state;
+        let refused = refusal.map(|why| why.to_string());
+        Self { queue, pages, wished, staged, capacity, refused }
+    }
 }
 
 /// How the hash stands.

@@ -9,9 +9,13 @@ pub mod socket;
 
 use crate::error::CommandError;
 use crate::output;
-use args::{AlgorithmArg, CtlArgs, CtlWhat, HashSetArgs, HashWhat, Key};
+use crate::table::Table;
+use args::{
+    AlgorithmArg, CtlArgs, CtlWhat, HashSetArgs, HashWhat, Key, StagingSetArgs, StagingWhat,
+};
 use grantway_netif::toeplitz::KEY_BYTES;
-use message::{Answer, HashReport, HashSetting, Question};
+use message::{Answer, HashReport, HashSetting, Question, StagingReport, StagingSetting};
+use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -31,20 +35,46 @@ pub fn socket_path(dir: &Path, domain: u16, devid: u32) -> PathBuf {
 ///
 /// No frontend runs the vif, or its backend refuses.
 pub fn run(args: &CtlArgs) -> Result<(), CommandError> {
-    let CtlWhat::Hash(hash) = &args.what;
-    let (question, json) = match &hash.what {
-        HashWhat::Show(show) => (Question::HashShow, show.json),
-        HashWhat::Set(set) => (Question::HashSet(setting(set)?), false),
+    let (question, json) = match &args.what {
+        CtlWhat::Hash(hash) => match &hash.what {
+            HashWhat::Show(show) => (Question::HashShow, show.json),
+            HashWhat::Set(set) => (Question::HashSet(setting(set)?), false),
+        },
+        CtlWhat::Staging(staging) => match &staging.what {
+            StagingWhat::Show(show) => (Question::StagingShow, show.json),
+            StagingWhat::Add(set) => (Question::StagingAdd(staging_setting(set)), false),
+            StagingWhat::Remove(set) => (Question::StagingRemove(staging_setting(set)), false),
+        },
     };
-    let answer = ask(args, &question)?;
-    let report = match answer {
-        Answer::Hash(report) => report,
+    let as_json = |value| serde_json::to_string(&value).map_err(CommandError::failed);
+    output::line(match ask(args, &question)? {
         Answer::Refused(why) => return Err(CommandError::Failed(why)),
-    };
-    match json {
-        true => output::line(serde_json::to_string(&report).map_err(CommandError::failed)?),
-        false => output::line(told(&report)),
+        Answer::Hash(report) if json => as_json(json!(report))?,
+        Answer::Hash(report) => told(&report),
+        Answer::Staging(queues) if json => as_json(json!({ "queues": queues }))?,
+        Answer::Staging(queues) => staging_told(&queues),
+    })
+}
+
+fn staging_setting(set: &StagingSetArgs) -> StagingSetting {
+    StagingSetting { pages: set.pages, queue: set.queue }
+}
+
+/// What is staged, as a table, and under it what was refused.
+fn staging_told(queues: &[StagingReport]) -> String {
+    let mut table = Table::new(&["queue#", "staged#", "wished#", "pages#", "most#"]);
+    for report in queues {
+        let most = report.capacity.map_or_else(|| "-".to_owned(), |most| most.to_string());
+        table.row([
+            report.queue.to_string(),
+            report.staged.to_string(),
+            report.wished.to_string(),
+            report.pages.to_string(),
+            most,
+        ]);
     }
+    let refused = queues.iter().filter_map(|report| report.refused.as_deref());
+    refused.fold(table.to_string().trim_end().to_owned(), |told, why| told + "\n" + why)
 }
 
 fn setting(set: &HashSetArgs) -> Result<Option<HashSetting>, CommandError> {

@@ -1,9 +1,11 @@
 //! The frontend's end of its control socket. Nothing here blocks, and silent
 //! clients hold nothing up: there are a few at most, and the oldest goes first.
 
-use super::message::{Answer, HashReport, HashSetting, Question, words};
+use super::message::{
+    Answer, HashReport, HashSetting, Question, StagingReport, StagingSetting, words,
+};
 use crate::control::take_place;
-use grantway_frontend::{HashState, Runner, Vif, VifError};
+use grantway_frontend::{HashState, Runner, StagingState, Vif, VifError, VifStatus};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +22,14 @@ struct Client {
     stream: UnixStream,
     said: Vec<u8>,
     /// It waits for a change that is under way.
-    waits: bool,
+    waits: Option<Change>,
+}
+
+/// What is being changed.
+#[derive(Clone, Copy)]
+enum Change {
+    Hash,
+    Staging,
 }
 
 /// The listening end and its clients; its file goes with it.
@@ -43,7 +52,7 @@ impl CtlSocket {
 
     /// Readable when somebody asks.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let clients = self.clients.iter().filter(|client| !client.waits);
+        let clients = self.clients.iter().filter(|client| client.waits.is_none());
         std::iter::once(self.listener.as_fd()).chain(clients.map(|client| client.stream.as_fd()))
     }
 
@@ -58,18 +67,19 @@ impl CtlSocket {
                 self.clients.pop_front();
             }
             if stream.set_nonblocking(true).is_ok() {
-                self.clients.push_back(Client { stream, said: Vec::new(), waits: false });
+                self.clients.push_back(Client { stream, said: Vec::new(), waits: None });
             }
         }
         for mut client in std::mem::take(&mut self.clients) {
             let answer = match client.waits {
-                true => answer_of(vif),
-                false => match client.hear() {
+                Some(Change::Hash) => answer_of(vif),
+                Some(Change::Staging) => staging_answer(vif),
+                None => match client.hear() {
                     Heard::Nothing => None,
                     Heard::End => continue,
                     Heard::Refused(why) => Some(Answer::Refused(why)),
                     Heard::Question(question) => {
-                        client.waits = true;
+                        client.waits = Some(question.change());
                         obey(vif, question)?
                     }
                 },
@@ -143,7 +153,75 @@ fn obey<R: Runner>(vif: &mut Vif<R>, question: Question) -> Result<Option<Answer
             }
             Ok(answer_of(vif))
         }
+        Question::StagingShow => Ok(Some(shown(vif).unwrap_or_else(Answer::Refused))),
+        Question::StagingAdd(setting) => stage(vif, setting, usize::saturating_add),
+        Question::StagingRemove(setting) => stage(vif, setting, usize::saturating_sub),
     }
+}
+
+impl Question {
+    /// What is to be waited for.
+    fn change(&self) -> Change {
+        match self {
+            Self::HashShow | Self::HashSet(_) => Change::Hash,
+            Self::StagingShow | Self::StagingAdd(_) | Self::StagingRemove(_) => Change::Staging,
+        }
+    }
+}
+
+/// Has other numbers of pages staged.
+fn stage<R: Runner>(
+    vif: &mut Vif<R>,
+    setting: StagingSetting,
+    change: fn(usize, usize) -> usize,
+) -> Result<Option<Answer>, VifError> {
+    let states = match staging(vif) {
+        Ok(states) => states,
+        Err(why) => return Ok(Some(Answer::Refused(why))),
+    };
+    let queues = states.len();
+    if let Some(queue) = setting.queue.filter(|&queue| usize::from(queue) >= queues) {
+        let why = format!("queue {queue}: the vif has {queues}, counted from 0");
+        return Ok(Some(Answer::Refused(why)));
+    }
+    let chosen = |state: &&StagingState| setting.queue.is_none_or(|queue| queue == state.queue);
+    for state in states.iter().filter(chosen) {
+        vif.stage(state.queue, change(state.staged, setting.pages as usize))?;
+    }
+    Ok(staging_answer(vif))
+}
+
+/// What is staged of each queue, where anything can be.
+fn staging<R: Runner>(vif: &Vif<R>) -> Result<Vec<StagingState>, String> {
+    let states = vif.staging();
+    if !states.is_empty() {
+        return Ok(states);
+    }
+    Err(match vif.status() {
+        VifStatus::Connected => format!(
+            "buffers cross by {}, nothing is staged; start the frontend with --policy staging, and \
+             a backend that offers it",
+            vif.features().policy
+        ),
+        _ => "the vif is not connected".into(),
+    })
+}
+
+fn shown<R: Runner>(vif: &Vif<R>) -> Result<Answer, String> {
+    staging(vif).map(|all| Answer::Staging(all.into_iter().map(StagingReport::of).collect()))
+}
+
+/// The answer to a change of what is staged, once there is one.
+fn staging_answer<R: Runner>(vif: &Vif<R>) -> Option<Answer> {
+    let states = match staging(vif) {
+        Ok(states) => states,
+        Err(why) => return Some(Answer::Refused(why)),
+    };
+    if let Some(why) = states.iter().find_map(|state| state.refusal) {
+        return Some(Answer::Refused(why.to_string()));
+    }
+    let settled = states.iter().all(StagingState::is_settled);
+    settled.then(|| shown(vif).unwrap_or_else(Answer::Refused))
 }
 
 /// The answer to a change, once there is one.

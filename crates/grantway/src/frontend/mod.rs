@@ -161,6 +161,9 @@ impl Frontend {
             if let Some(failure) = self.vif.take_failure() {
                 warn!("{failure}");
             }
+            if let Some(refusal) = self.vif.take_staging_refusal() {
+                warn!("{refusal}; what is not staged is copied");
+            }
             reports.serve(|| self.report());
             self.ctl.serve(&mut self.vif).map_err(CommandError::failed)?;
             if signals.came().is_some() && ending.is_none() {
@@ -244,6 +247,7 @@ impl Frontend {
             "host": self.place.platform.host(),
             "connected": workers.linked(),
             "policy": self.vif.features().policy.as_str(),
+            "staged": self.vif.staging().iter().map(|state| state.staged).sum::<usize>(),
             "trusted": self.vif.trusts_backend(),
             "stats": numbers(stats.fields()),
             "drops": numbers(workers.drops(&queues).fields()),

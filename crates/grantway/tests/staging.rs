@@ -1,0 +1,137 @@
+//! Pages that stay mapped, between whole commands: no grant operation a packet,
+//! what `grantway ctl ... staging` changes, and a backend that is killed under it.
+//! Needs neither root nor Xen.
+
+mod common;
+
+use common::part::Part;
+use common::site::Site;
+use common::{PROMPT, alone, finish, grantway_with, succeed, wait_for, words};
+use serde_json::Value;
+use std::time::Duration;
+
+/// What a queue has to be staged.
+const PAGES: u64 = 528;
+const GENERATOR: &str = "generator:size=60,rate=2000,flows=16";
+
+fn ctl<'a>(site: &'a str, args: &[&'a str]) -> Vec<&'a str> {
+    [&["ctl", "--host", site, "--domain", "1", "staging"], args].concat()
+}
+
+fn done(site: &str, args: &[&str]) -> String {
+    succeed(grantway_with(&ctl(site, args)), PROMPT)
+}
+
+/// Pages that are staged of each queue.
+fn staged(site: &str) -> Vec<u64> {
+    let report: Value = serde_json::from_str(&done(site, &["show", "--json"])).unwrap();
+    let queues = report["queues"].as_array().unwrap();
+    queues.iter().map(|queue| queue["staged"].as_u64().unwrap()).collect()
+}
+
+#[track_caller]
+fn refused(site: &str, args: &[&str], status: i32, part: &str) {
+    let output = finish(grantway_with(&ctl(site, args)), PROMPT);
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {}", words(&output));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.lines().count() == 1 && said.contains(part), "{args:?}: {said}");
+}
+
+/// Packets both ways, and grant operations, of the backend so far.
+fn spent(site: &Site) -> (u64, u64, u64) {
+    let report = site.backend_report();
+    let of = |value: &Value| value.as_u64().unwrap();
+    let (vif, platform) = (&report["vifs"][0]["stats"], &report["platform"]);
+    let grants = of(&platform["copies"]) + of(&platform["maps"]) + of(&platform["unmaps"]);
+    (of(&vif["tx_packets"]), of(&vif["rx_packets"]), grants)
+}
+
+/// While many packets go both ways nothing is asked of the hypervisor.
+#[track_caller]
+fn costs_nothing(site: &Site) {
+    let before = spent(site);
+    wait_for("packets both ways", PROMPT, || {
+        let now = spent(site);
+        assert_eq!(now.2, before.2, "grant operations");
+        (now.0 > before.0 + 300 && now.1 > before.1 + 300).then_some(())
+    });
+}
+
+fn start_backend(site: &Site) -> Part {
+    site.backend(None, &["--port", GENERATOR, "--workers", "2"])
+}
+
+#[test]
+fn staged_pages_cost_nothing_and_change_under_load() {
+    let _alone = alone();
+    let site = Site::start();
+    let path = site.path();
+    site.attach("");
+    let mut backend = start_backend(&site);
+    let args = ["--port", GENERATOR, "--queues", "2", "--policy", "staging"];
+    let mut frontend = site.frontend(None, &args);
+    site.wait_connected();
+    let all_staged = || (staged(&path) == [PAGES; 2]).then_some(());
+    wait_for("all pages to be staged", PROMPT, all_staged);
+    std::thread::sleep(Duration::from_millis(50));
+    costs_nothing(&site);
+    let text = done(&path, &["show"]);
+    assert!(text.contains("queue") && text.contains("528") && text.contains("1024"), "{text}");
+    // What is taken back is copied, and staged again it is not.
+    done(&path, &["remove", "500", "--queue", "1"]);
+    assert_eq!(staged(&path), [PAGES, 28]);
+    assert_eq!(site.vif_report()["mapped"], PAGES + 28);
+    done(&path, &["remove", "9999"]);
+    assert_eq!(staged(&path), [0, 0]);
+    let before = spent(&site);
+    wait_for("copies", PROMPT, || (spent(&site).2 > before.2 + 100).then_some(()));
+    done(&path, &["add", "9999"]);
+    assert_eq!(staged(&path), [PAGES; 2]);
+    std::thread::sleep(Duration::from_millis(50));
+    costs_nothing(&site);
+    let list = succeed(grantway_with(&["list", "--host", &path]), PROMPT);
+    assert!(list.contains("staging") && list.contains("1056"), "{list}");
+    // A successor has them mapped before it serves; the frontend is not asked.
+    for _ in 0..3 {
+        backend.kill();
+        backend = start_backend(&site);
+        site.wait_connected();
+        costs_nothing(&site);
+        assert_eq!(site.vif_report()["mapped"], 2 * PAGES);
+    }
+    done(&path, &["remove", "28", "--queue", "0"]);
+    assert_eq!(staged(&path), [500, PAGES]);
+    // Closed, not killed: the next connection is staged anew.
+    backend.interrupt();
+    backend = start_backend(&site);
+    site.wait_connected();
+    wait_for("all pages to be staged", PROMPT, all_staged);
+    refused(&path, &["add", "1", "--queue", "2"], 1, "has 2, counted from 0");
+    frontend.terminate();
+    backend.terminate();
+}
+
+#[test]
+fn bad_input_is_refused_in_one_line() {
+    let _alone = alone();
+    let site = Site::start();
+    let path = site.path();
+    for args in [
+        &["add"][..],
+        &["add", "0"],
+        &["add", "x"],
+        &["remove", "-1"],
+        &["remove", "1", "--queue", "16"],
+        &["turn"],
+    ] {
+        refused(&path, args, 2, "--help");
+    }
+    refused(&path, &["show"], 1, "no frontend runs vif 0 of domain 1");
+    site.attach("");
+    let mut backend = start_backend(&site);
+    let mut frontend = site.frontend(None, &["--port", "null"]);
+    site.wait_connected();
+    refused(&path, &["add", "1"], 1, "--policy staging");
+    frontend.terminate();
+    backend.terminate();
+}
