@@ -7,6 +7,7 @@
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 use core::ptr::NonNull;
 
@@ -38,6 +39,8 @@ pub struct OutOfPage {
 pub struct SharedRun {
     base: NonNull<u8>,
     pages: usize,
+    /// The pages of a run that is no mapping of its own.
+    gathered: Option<Arc<[SharedPage]>>,
     keep: Arc<dyn Keep>,
 }
 
@@ -59,7 +62,7 @@ impl SharedRun {
     /// reference to any of it exists.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, pages: usize, keep: Arc<dyn Keep>) -> Self {
-        Self { base, pages, keep }
+        Self { base, pages, gathered: None, keep }
     }
 
     /// `pages` zeroed pages of our own heap, shared with whoever gets a clone:
@@ -78,16 +81,15 @@ impl SharedRun {
         unsafe { Self::new(base, pages, Arc::new(heap)) }
     }
 
-    /// Some pages of this run as a run of their own, which also keeps `guard`:
+    /// A run of pages of other runs, wherever they lie, which also keeps `guard`:
     /// dropped with the last handle, it tells that nobody has them any more. For
-    /// mocks and simulations of a mapping. `None` where the run has no such pages.
+    /// mocks and simulations of a mapping.
     #[must_use]
-    pub fn part(&self, first: usize, pages: usize, guard: impl Keep + 'static) -> Option<Self> {
-        if first.checked_add(pages)? > self.pages {
-            return None;
-        }
-        let base = self.page(first)?.at;
-        Some(Self { base, pages, keep: Arc::new((guard, Arc::clone(&self.keep))) })
+    pub fn gathered(pages: Vec<SharedPage>, guard: impl Keep + 'static) -> Self {
+        let pages: Arc<[SharedPage]> = pages.into();
+        let base = pages.first().map_or(NonNull::dangling(), |page| page.at);
+        let keep = Arc::new((guard, Arc::clone(&pages)));
+        Self { base, pages: pages.len(), gathered: Some(pages), keep }
     }
 
     /// Number of pages in the run.
@@ -102,9 +104,12 @@ impl SharedRun {
         if index >= self.pages {
             return None;
         }
-        // SAFETY: `index` is below `pages`, so the sum stays inside the
-        // mapping that `new` was promised.
-        let at = unsafe { self.base.add(index * PAGE_SIZE) };
+        let at = match &self.gathered {
+            Some(pages) => pages.get(index)?.at,
+            // SAFETY: `index` is below `pages`, so the sum stays inside the
+            // mapping that `new` was promised.
+            None => unsafe { self.base.add(index * PAGE_SIZE) },
+        };
         Some(SharedPage { at, _keep: Arc::clone(&self.keep) })
     }
 }

@@ -131,21 +131,21 @@ fn ranges_outside_the_page_are_refused_and_nothing_is_touched() {
 }
 
 #[test]
-fn a_part_of_a_run_tells_when_nobody_has_it() {
+fn pages_gathered_from_runs_tell_when_nobody_has_them() {
     let guard = Arc::new(());
     let run = SharedRun::private(4);
-    let part = run.part(1, 2, Arc::clone(&guard)).unwrap();
+    let other = SharedRun::private(1);
+    let pages = vec![other.page(0).unwrap(), run.page(2).unwrap()];
+    let part = SharedRun::gathered(pages, Arc::clone(&guard));
     assert_eq!(part.pages(), 2);
     let page = part.page(1).unwrap();
     run.page(2).unwrap().write(0, &[7]).unwrap();
-    drop((run, part));
+    assert!(part.page(2).is_none());
+    drop((run, other, part));
     let mut byte = [0];
     page.read(0, &mut byte).unwrap();
     assert_eq!((byte, Arc::strong_count(&guard)), ([7], 2));
     drop(page);
     assert_eq!(Arc::strong_count(&guard), 1);
-    let run = SharedRun::private(4);
-    for (first, pages) in [(4, 1), (3, 2), (5, 0), (usize::MAX, 2)] {
-        assert!(run.part(first, pages, ()).is_none(), "{pages} pages from {first} on");
-    }
+    assert!(SharedRun::gathered(Vec::new(), ()).page(0).is_none());
 }

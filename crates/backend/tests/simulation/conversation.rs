@@ -185,8 +185,13 @@ impl Conversation {
                 checksum: flag(),
                 split_events: flag(),
                 queues: self.queues as u16,
-                policy: Policy::Copy,
-                control: true,
+                control: flag(),
+                policy: self.numbers.one_of(&[
+                    Policy::Copy,
+                    Policy::Persistent,
+                    Policy::Staging,
+                    Policy::Staging,
+                ]),
             };
             // Who takes no scattered frames is sent none, by those beside it.
             let sizes: &[usize] = match self.bridged || !wishes.scatter_gather {

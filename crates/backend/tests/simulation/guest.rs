@@ -263,12 +263,13 @@ impl Driver<'_> {
         }
         if !whole {
             for _ in 0..numbers.below(4) {
-                match numbers.below(6) {
+                match numbers.below(7) {
                     0 => drop(vif.take_events().unwrap()),
                     1 => self.receive(vif, 1 + numbers.below(8)),
                     2 => self.send(vif, 1 + numbers.below(16)),
                     3 => drop(vif.reap().unwrap()),
                     4 => vif.flush().unwrap(),
+                    5 => self.stage(vif, numbers),
                     _ => vif.repost().unwrap(),
                 }
             }
@@ -283,6 +284,16 @@ impl Driver<'_> {
         vif.flush().unwrap();
         vif.repost().unwrap();
         if vif.arm().unwrap() { Step::Awake } else { Step::Asleep }
+    }
+
+    /// Has another number of a queue's pages staged, now and then.
+    fn stage(&mut self, vif: &mut Vif, numbers: &mut Numbers) {
+        let states = vif.staging();
+        if !states.is_empty() && numbers.once_in(8) {
+            let state = numbers.one_of(&states);
+            let pages = numbers.below(state.pages + 1);
+            vif.stage(state.queue, pages).unwrap();
+        }
     }
 
     fn receive(&mut self, vif: &mut Vif, most: usize) {

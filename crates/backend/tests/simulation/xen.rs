@@ -359,17 +359,11 @@ impl Mapper for Domain {
         let refused = |gref: GrantRef, status| {
             Err(Error::Grant { domain: peer, gref, status: GrantStatus(status) })
         };
-        let mut first: Option<(SharedRun, usize)> = None;
-        for (n, &gref) in grefs.iter().enumerate() {
+        let mut pages = Vec::with_capacity(grefs.len());
+        for &gref in grefs {
             match inner.grant(peer, gref, self.domain, access == Access::ReadWrite) {
                 Err(status) => return refused(gref, status),
-                Ok(grant) => {
-                    let (_, page) = first.get_or_insert_with(|| (grant.run.clone(), grant.page));
-                    if grant.page != *page + n {
-                        // Runs here are as their owners made them.
-                        return refused(gref, GrantStatus::GENERAL_ERROR.0);
-                    }
-                }
+                Ok(grant) => pages.extend(grant.run.page(grant.page)),
             }
         }
         for gref in grefs {
@@ -377,8 +371,7 @@ impl Mapper for Domain {
         }
         let guard = Mapping { xen: self.xen.clone(), domain: peer, grefs: grefs.to_vec() };
         drop(inner);
-        let part = first.and_then(|(run, page)| run.part(page, grefs.len(), guard));
-        part.map_or_else(|| refused(GrantRef(0), GrantStatus::GENERAL_ERROR.0), Ok)
+        Ok(SharedRun::gathered(pages, guard))
     }
 
     fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {
