@@ -1,6 +1,8 @@
 //! The control ring without a platform: random requests against a model that is
 //! plain lists, and a kill after every single write.
 
+mod staging;
+
 use super::messages::Pages;
 use super::{Ctrl, StagedTable};
 use crate::journal::{Journal, JournalMemory};

@@ -4,6 +4,7 @@ use super::backend::{Server, Setup, passes};
 use super::guest::{FLOWS, Guest};
 use super::numbers::Numbers;
 use super::port::Lines;
+use super::told::Told;
 use super::toolstack::Toolstack;
 use super::xen::Xen;
 use grantway_backend::VifId;
@@ -38,46 +39,6 @@ struct Trouble {
     rates: bool,
     /// Time passes in large steps, so that guests are waited for in vain.
     long: bool,
-}
-
-/// What happened in all conversations.
-#[derive(Debug, Default)]
-pub struct Told {
-    pub frames: u64,
-    pub guest_kills: u64,
-    pub backend_kills: u64,
-    pub backend_ends: u64,
-    pub detaches: u64,
-    pub forced: u64,
-    pub closes: u64,
-    pub destroys: u64,
-    pub undisturbed: u64,
-}
-
-impl Told {
-    pub fn add(&mut self, other: &Self) {
-        self.frames += other.frames;
-        self.guest_kills += other.guest_kills;
-        self.backend_kills += other.backend_kills;
-        self.backend_ends += other.backend_ends;
-        self.detaches += other.detaches;
-        self.forced += other.forced;
-        self.closes += other.closes;
-        self.destroys += other.destroys;
-        self.undisturbed += other.undisturbed;
-    }
-
-    /// Each of them happened, or the conversations tell little.
-    pub fn holds_enough(&self, conversations: u64) {
-        let least = conversations / 100;
-        let Self { frames, guest_kills, backend_kills, backend_ends, detaches, .. } = self;
-        let Self { forced, closes, destroys, undisturbed, .. } = self;
-        for count in [guest_kills, backend_kills, backend_ends, detaches, forced, closes, destroys]
-        {
-            assert!(*count >= least, "{self:?}");
-        }
-        assert!(*undisturbed >= least && *frames >= 1000 * least, "{self:?}");
-    }
 }
 
 /// How far a vif's removal is.
@@ -493,6 +454,26 @@ impl Conversation {
             panic!("not all of the last frames arrived; before {before:?}\n{}", self.stand());
         }
         self.look_at_frames();
+        self.look_at_staging();
+    }
+
+    /// What guests believe to be staged is what the backend has mapped, whoever was
+    /// killed in between.
+    fn look_at_staging(&mut self) {
+        for guest in &self.guests {
+            let states = guest.staging();
+            if states.is_empty() {
+                continue;
+            }
+            let settled = states.iter().all(|state| state.is_settled() && state.refusal.is_none());
+            let staged = states.iter().map(|state| state.staged).sum::<usize>();
+            let report = self.server.report_of(guest.id).expect("it is served");
+            if !settled || report.mapped != staged {
+                panic!("{} are mapped of {states:?}\n{}", report.mapped, self.stand());
+            }
+            self.told.staged += staged as u64;
+            self.told.hits += report.stats.mapped_hits;
+        }
     }
 
     /// Lets time pass until something holds; whether it does.

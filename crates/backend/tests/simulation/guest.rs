@@ -4,7 +4,7 @@
 use super::numbers::Numbers;
 use super::xen::{Domain, Killed, Xen};
 use grantway_backend::VifId;
-use grantway_frontend::{SendError, Vif, VifError, VifStatus, Wishes};
+use grantway_frontend::{SendError, StagingState, Vif, VifError, VifStatus, Wishes};
 use grantway_hypervisor::Error;
 use grantway_netif::Offload;
 use grantway_ports::{Checker, CheckerConfig, Generator, GeneratorConfig, monotonic};
@@ -146,6 +146,11 @@ impl Guest {
 
     pub fn status(&self) -> Option<VifStatus> {
         self.vif().map(Vif::status)
+    }
+
+    /// What it has staged.
+    pub fn staging(&self) -> Vec<StagingState> {
+        self.vif().map(Vif::staging).unwrap_or_default()
     }
 
     fn vif(&self) -> Option<&Vif> {

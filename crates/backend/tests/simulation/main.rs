@@ -15,12 +15,14 @@ mod backend;
 mod conversation;
 mod guest;
 mod port;
+mod told;
 mod xen;
 
-use conversation::{Conversation, Told};
+use conversation::Conversation;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use support::{numbers, toolstack};
+use told::Told;
 
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;

@@ -1,0 +1,117 @@
+//! Kills between any two writes while lists are staged and taken back.
+
+use super::{Granted, Logged, Memory, pages};
+use crate::ctrl::{Ctrl, StagedTable};
+use crate::journal::{Journal, JournalMemory, STAGED_PAGES};
+use crate::policy::{LastingTable, Quota, Staged};
+use crate::shared::Shared;
+use grantway_hypervisor::{Access, CopyOp, DomId, Error, GrantRef, Mapper};
+use grantway_netif::ctrl::Message;
+use grantway_ring::{Front, PAGE_SIZE, SharedRun};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Maps whatever is asked for.
+struct Pages;
+
+impl Mapper for Pages {
+    fn map(&self, _: DomId, grefs: &[GrantRef], _: Access) -> Result<SharedRun, Error> {
+        Ok(SharedRun::private(grefs.len()))
+    }
+
+    fn copy(&self, _: &mut [u8], _: &mut [CopyOp]) -> Result<(), Error> {
+        unreachable!("the control ring copies by its own means")
+    }
+}
+
+/// A page of the journal's file.
+#[derive(Clone)]
+struct At(Logged, usize);
+
+impl JournalMemory for At {
+    fn put(&self, offset: usize, bytes: &[u8]) {
+        self.0.put(self.1 * PAGE_SIZE + offset, bytes);
+    }
+
+    fn get(&self, offset: usize, bytes: &mut [u8]) {
+        self.0.get(self.1 * PAGE_SIZE + offset, bytes);
+    }
+}
+
+const QUEUES: u16 = 2;
+
+fn start(memory: &Logged, resume: bool) -> (Ctrl<Logged, Logged>, Arc<Staged>) {
+    let staged = Staged::new(Arc::new(Pages), DomId(1), QUEUES, Quota::new(4096));
+    let journal = Journal::new(memory.clone());
+    let tables = staged.queues().enumerate().map(|(number, queue)| {
+        let first = 1 + number * STAGED_PAGES;
+        let pages = (first..first + STAGED_PAGES).map(|page| At(memory.clone(), page)).collect();
+        Box::new(match resume {
+            true => LastingTable::resume(queue, pages, journal.ctrl_index()),
+            false => LastingTable::begin(queue, pages),
+        }) as Box<dyn StagedTable>
+    });
+    let tables = tables.collect();
+    let made = Ctrl::new(memory.clone(), QUEUES, tables, Some(journal), resume);
+    (made.unwrap().0, staged)
+}
+
+/// Lists that are added, refused, taken back in part, and added again.
+fn requests() -> Vec<Message> {
+    let add = |queue, list, entries| Message::AddGrefMapping { queue, list, entries };
+    let del = |queue, list, entries| Message::DelGrefMapping { queue, list, entries };
+    vec![
+        add(0, 22, 3),
+        add(1, 22, 2),
+        add(1, 23, 2),
+        del(0, 22, 2),
+        del(1, 22, 1),
+        add(1, 22, 2),
+        del(0, 24, 3),
+        del(1, 23, 2),
+        add(0, 23, 2),
+    ]
+}
+
+fn lists() -> Granted {
+    pages(&[vec![30, 31, 32], vec![40, 41], vec![32, 50, 31]])
+}
+
+#[test]
+fn a_kill_after_any_write_stages_each_list_once() {
+    let mut memory = Memory::new();
+    memory.journal = vec![0; PAGE_SIZE * (1 + usize::from(QUEUES) * STAGED_PAGES)];
+    let memory = Logged::over(memory);
+    let mut front = Front::init(memory.clone());
+    // The ring is cleared with all the memory.
+    memory.0.lock().unwrap().0.journal =
+        vec![0; PAGE_SIZE * (1 + usize::from(QUEUES) * STAGED_PAGES)];
+    let (mut ctrl, staged) = start(&memory, false);
+    for (id, message) in (200..).zip(requests()) {
+        front.push(message.request(id).to_words()).unwrap();
+    }
+    let _ = front.publish();
+    let before = memory.memory();
+    memory.0.lock().unwrap().1.clear();
+    ctrl.serve(99, &lists(), &Shared::new(Instant::now)).unwrap();
+    let counts = |staged: &Arc<Staged>| -> Vec<usize> {
+        staged.queues().map(|queue| queue.pages()).collect()
+    };
+    assert_eq!(counts(&staged), [2, 2]);
+    let expected = memory.memory().slots;
+    let log = memory.0.lock().unwrap().1.clone();
+    assert!(log.len() > 60, "{} writes", log.len());
+    for cut in 0..=log.len() {
+        let mut left = before.clone();
+        log[..cut].iter().for_each(|write| left.apply(write));
+        let memory = Logged::over(left);
+        // The successor is killed as well, at once, and half-way.
+        drop(start(&memory, true));
+        let (mut successor, _) = start(&memory, true);
+        successor.serve(2, &lists(), &Shared::new(Instant::now)).unwrap();
+        let (mut successor, staged) = start(&memory, true);
+        successor.serve(99, &lists(), &Shared::new(Instant::now)).unwrap();
+        assert_eq!(memory.memory().slots, expected, "cut at {cut}");
+        assert_eq!(counts(&staged), [2, 2], "cut at {cut}");
+    }
+}

@@ -1,0 +1,47 @@
+//! What happened in conversations.
+
+/// What happened in all conversations.
+#[derive(Debug, Default)]
+pub struct Told {
+    pub frames: u64,
+    pub guest_kills: u64,
+    pub backend_kills: u64,
+    pub backend_ends: u64,
+    pub detaches: u64,
+    pub forced: u64,
+    pub closes: u64,
+    pub destroys: u64,
+    pub undisturbed: u64,
+    /// Pages staged at the end, and pieces that went by the processor.
+    pub staged: u64,
+    pub hits: u64,
+}
+
+impl Told {
+    pub fn add(&mut self, other: &Self) {
+        self.frames += other.frames;
+        self.guest_kills += other.guest_kills;
+        self.backend_kills += other.backend_kills;
+        self.backend_ends += other.backend_ends;
+        self.detaches += other.detaches;
+        self.forced += other.forced;
+        self.closes += other.closes;
+        self.destroys += other.destroys;
+        self.undisturbed += other.undisturbed;
+        self.staged += other.staged;
+        self.hits += other.hits;
+    }
+
+    /// Each of them happened once in a hundred conversations, or they tell little.
+    pub fn holds_enough(&self, conversations: u64) {
+        let least = conversations / 100;
+        let Self { frames, guest_kills, backend_kills, backend_ends, detaches, .. } = self;
+        let Self { forced, closes, destroys, undisturbed, staged, hits, .. } = self;
+        for count in [guest_kills, backend_kills, backend_ends, detaches, forced, closes, destroys]
+        {
+            assert!(*count >= least, "{self:?}");
+        }
+        assert!(*undisturbed >= least && *frames >= 1000 * least, "{self:?}");
+        assert!(*staged >= 100 * least && *hits >= 100 * least, "{self:?}");
+    }
+}
