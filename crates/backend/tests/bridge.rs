@@ -5,6 +5,7 @@ mod support;
 
 use grantway_backend::VifId;
 use grantway_hypervisor::{Access, DomId, GrantRef, Granted};
+use grantway_netif::ctrl::{GrefEntry, GrefFlags};
 use grantway_netif::extra::Extra;
 use grantway_netif::rx::{RxFlags, RxResponse};
 use grantway_netif::tx::{TxFlags, TxRequest, TxResponse, status};
@@ -13,6 +14,7 @@ use grantway_ring::{Index, RingMemory};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
+use support::ctrl::Lists;
 use support::hostile::Hostile;
 use support::numbers::Numbers;
 use support::port::UPLINK;
@@ -46,6 +48,21 @@ impl Guest {
         let rings = hostile.connect_as(keys);
         let out = hostile.pages(24, Access::ReadOnly);
         let into = hostile.pages(SLOTS as usize, Access::ReadWrite);
+        let address = [2, 0, 0, 0, 0, number as u8];
+        Self { hostile, rings, address, out, into, answers: VecDeque::new() }
+    }
+
+    /// With all its pages staged.
+    fn boot_staged(world: &mut World, number: u16) -> Self {
+        let mut hostile = world.guest_of(VifId { domain: DomId(20 + number), devid: 0 });
+        let (mut lists, rings) = Lists::connect(&mut hostile);
+        let out = hostile.pages(24, Access::ReadOnly);
+        let into = hostile.pages(SLOTS as usize, Access::ReadWrite);
+        for (pages, flags) in [(&out, GrefFlags::READONLY), (&into, GrefFlags::empty())] {
+            let entry = |gref: &GrantRef| GrefEntry { gref: gref.0, flags, status: 0 };
+            let list: Vec<_> = pages.grefs.iter().map(entry).collect();
+            assert_eq!(lists.add(&mut hostile, &list), Ok(0));
+        }
         let address = [2, 0, 0, 0, 0, number as u8];
         Self { hostile, rings, address, out, into, answers: VecDeque::new() }
     }
@@ -240,6 +257,27 @@ fn frames_of_every_length_and_cut_arrive_whole_where_they_belong() {
     assert_eq!(b.gets(), bytes);
     assert_eq!(copies(&world) - before, 3, "head in, head out, the rest across");
     drop((a, b, c));
+    world.bridge_stands();
+}
+
+#[test]
+fn between_guests_that_staged_their_pages_nothing_is_asked_of_the_hypervisor() {
+    let mut world = World::bridged();
+    let mut guests = [0, 1, 2].map(|number| Guest::boot_staged(&mut world, number));
+    know_each_other(&mut guests);
+    let before = world.control().counters();
+    let mut numbers = Numbers::new(17);
+    for round in 0..200 {
+        let (from, to) = (round % 3, (round + 1) % 3);
+        let whole = frame(guests[to].address, guests[from].address, 60 + numbers.below(9000));
+        guests[to].posts(3);
+        let slots = guests[from].slots(&whole, &mut || 4096, 7);
+        guests[from].sends_slots(&slots);
+        assert!(guests[to].gets() == whole, "round {round}");
+    }
+    let spent = world.control().counters().since(&before);
+    assert_eq!(spent.grant_ops(), 0, "{spent:?}");
+    drop(guests);
     world.bridge_stands();
 }
 

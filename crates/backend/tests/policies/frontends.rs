@@ -4,8 +4,10 @@
 use crate::support::eventually;
 use crate::support::honest::Honest;
 use crate::support::world::{GUEST, World};
+use grantway_backend::VifId;
 use grantway_backend::policy::PolicyKind;
 use grantway_frontend::{Policy, Wishes};
+use grantway_hypervisor::DomId;
 
 /// What a queue of the real frontend has to be staged.
 const PAGES: usize = 16 + 256 + 256;
@@ -151,6 +153,32 @@ fn staging_to_some_queues_only() {
     guest.carries(200);
     assert_eq!(world.control().report_of(GUEST).unwrap().mapped, 120);
     ends(world, guest);
+}
+
+#[test]
+fn two_vifs_of_one_backend_by_two_policies() {
+    let mut world = world();
+    let other = VifId { domain: DomId(11), devid: 0 };
+    let staging = guest(&mut world, Policy::Staging);
+    let domain = world.boot(other.domain);
+    world.attach(other, &[]);
+    world.expects(other);
+    let wishes = Wishes { policy: Policy::Persistent, ..Wishes::default() };
+    let persistent = Honest::start_with(domain, world.ports.of(other), wishes);
+    staging.has_staged(0, PAGES);
+    [&staging, &persistent].into_iter().for_each(|guest| guest.carries(600));
+    let before = world.control().counters();
+    [&staging, &persistent].into_iter().for_each(|guest| guest.carries(500));
+    let spent = world.control().counters().since(&before);
+    assert_eq!(spent.grant_ops(), 0, "{spent:?}");
+    let policy = |vif| world.control().report_of(vif).unwrap().policy;
+    assert_eq!((policy(GUEST), policy(other)), (PolicyKind::Staging, PolicyKind::Persistent));
+    persistent.lost_nothing();
+    world.toolstack.ask_to_close(other);
+    world.toolstack.await_closed(other);
+    persistent.leave();
+    staging.carries(50);
+    ends(world, staging);
 }
 
 #[test]

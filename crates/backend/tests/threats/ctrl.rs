@@ -28,7 +28,7 @@ fn connected(guest: &mut Hostile) -> (CtrlRing, Rings) {
 
 /// A guest with a control ring and several queues, on each of which pages are
 /// posted.
-fn connected_all(guest: &mut Hostile, count: usize) -> (CtrlRing, Vec<Rings>) {
+pub fn connected_all(guest: &mut Hostile, count: usize) -> (CtrlRing, Vec<Rings>) {
     let ctrl = CtrlRing::publish(guest);
     let mut queues: Vec<Rings> = (0..count).map(|_| guest.rings()).collect();
     guest.start_anew();

@@ -21,3 +21,4 @@ mod restart;
 mod rings;
 mod segments;
 mod slots;
+mod staging;
