@@ -203,8 +203,13 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return Ok(Some(Frame { at, len, offload, from, flooded, passed: true }));
         }
         let meta = port.recv(room)?;
-        Ok(meta.map(|FrameMeta { len, offload }| {
-            Frame { at, len, offload, from: None, flooded: false, passed: false }
+        Ok(meta.map(|FrameMeta { len, offload }| Frame {
+            at,
+            len,
+            offload,
+            from: None,
+            flooded: false,
+            passed: false,
         }))
     }
 

@@ -9,6 +9,7 @@ use crate::{
     clock::Clock,
     port::{CheckReport, Counters, FrameMeta, Port, PortError, SendError},
     testframe::{TAG_LEN, Tag},
+    timing::{TIME_LEN, Timing},
 };
 
 /// Sequences behind the newest that are remembered per flow.
@@ -96,6 +97,7 @@ pub struct Checker {
     until_payload: u32,
     corrupt: u64,
     foreign: u64,
+    timing: Option<Timing>,
 }
 
 #[derive(Debug, Clone)]
@@ -179,7 +181,20 @@ impl Checker {
     #[must_use]
     pub fn new(config: CheckerConfig) -> Self {
         let until_payload = config.payload_every;
-        Checker { config, flows: Vec::new(), until_payload, corrupt: 0, foreign: 0 }
+        Checker { config, flows: Vec::new(), until_payload, corrupt: 0, foreign: 0, timing: None }
+    }
+
+    /// The same, and tells how long frames were under way that carry a time of
+    /// this clock.
+    #[must_use]
+    pub fn timed_by(self, clock: Clock) -> Self {
+        Checker { timing: Some(Timing::new(clock)), ..self }
+    }
+
+    /// A checker for another queue, that has seen nothing.
+    fn another(&self) -> Self {
+        let timing = self.timing.as_ref().map(Timing::another);
+        Checker { timing, ..Checker::new(self.config.clone()) }
     }
 
     /// Judges one frame.
@@ -191,7 +206,8 @@ impl Checker {
         };
         let length = usize::from(tag.length);
         let padded = length < frame.len() && frame.len() <= MIN_WIRE;
-        let body = at.offset() + TAG_LEN;
+        let end = at.offset() + TAG_LEN;
+        let body = if tag.timed { end + TIME_LEN } else { end };
         let fits = length >= body && (length == frame.len() || padded);
         if !fits || !self.payload_is_whole(&frame[..length.min(frame.len())], body) {
             self.corrupt += 1;
@@ -204,6 +220,11 @@ impl Checker {
         let verdict = flow.note(tag.sequence);
         if verdict == Verdict::Corrupt {
             self.corrupt += 1;
+        } else if tag.timed
+            && let Some(time) = frame.get(end..).and_then(|rest| rest.first_chunk())
+            && let Some(timing) = &mut self.timing
+        {
+            timing.arrived(*time);
         }
         verdict
     }
@@ -229,6 +250,18 @@ impl Checker {
     #[must_use]
     pub fn foreign(&self) -> u64 {
         self.foreign
+    }
+
+    /// How long the frames were under way that carried a time: nanoseconds,
+    /// ascending and to two digits, and how many took so long.
+    #[must_use]
+    pub fn latency(&self) -> Vec<(u64, u64)> {
+        self.timing.as_ref().map(Timing::counts).unwrap_or_default()
+    }
+
+    /// What became of all, for a port's report.
+    pub(crate) fn report(&self) -> CheckReport {
+        CheckReport { total: self.total(), corrupt: self.corrupt, foreign: self.foreign }
     }
 
     /// What became of one flow.
@@ -358,11 +391,11 @@ impl Port for CheckPort {
     }
 
     fn checked(&self) -> Option<CheckReport> {
-        Some(CheckReport {
-            total: self.checker.total(),
-            corrupt: self.checker.corrupt(),
-            foreign: self.checker.foreign(),
-        })
+        Some(self.checker.report())
+    }
+
+    fn latency(&self) -> Vec<(u64, u64)> {
+        self.checker.latency()
     }
 
     fn counters(&self) -> &Counters {
@@ -376,7 +409,7 @@ impl Port for CheckPort {
     /// Judges by itself, so a flow is to keep to one queue. The first alone
     /// tells of an address.
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
-        Ok(Box::new(Self::new(Checker::new(self.checker.config.clone()))))
+        Ok(Box::new(Self::new(self.checker.another())))
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// A source of time. Captures take it as the time since 1970 UTC; the
-/// generator only looks at differences.
+use rustix::time::{ClockId, clock_gettime};
+
+/// A source of time. Captures take it as the time since 1970 UTC; others
+/// only look at differences, and where one process writes a time and another
+/// reads it, both have the same clock ([`monotonic`]).
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// The wall clock: time since 1970 UTC, 0 if the machine's clock is earlier.
@@ -18,9 +21,13 @@ pub fn wall() -> Clock {
     })
 }
 
-/// A clock that never steps back: time since this call.
+/// A clock that never steps back: time since the machine started, the same in
+/// each of its processes.
 #[must_use]
 pub fn monotonic() -> Clock {
-    let start = Instant::now();
-    Arc::new(move || start.elapsed())
+    Arc::new(|| {
+        let now = clock_gettime(ClockId::Monotonic);
+        // Neither is ever negative, and there are less than 1e9 nanoseconds.
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    })
 }

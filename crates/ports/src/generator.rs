@@ -15,9 +15,11 @@ use etherparse::{EtherType, Ethernet2Header, IpNumber, Ipv4Header, UdpHeader};
 use grantway_netif::Offload;
 
 use crate::{
+    checker::Checker,
     clock::Clock,
-    port::{Counters, ETHERNET_HEADER, FrameMeta, Port, PortError, SendError},
-    testframe::{EXPERIMENTAL, SEQUENCE_IN_TAG, TAG_LEN, Tag, TaggedAt, UDP_HEADERS},
+    port::{CheckReport, Counters, ETHERNET_HEADER, FrameMeta, Port, PortError, SendError},
+    testframe::{EXPERIMENTAL, MAGIC_TIMED, SEQUENCE_IN_TAG, TAG_LEN, Tag, TaggedAt, UDP_HEADERS},
+    timing::{self, TIME_LEN},
 };
 
 /// Largest frame in bytes, Ethernet header included.
@@ -26,6 +28,8 @@ const MAX_SIZE: usize = 65_535;
 const MAX_FLOWS: u32 = 65_536;
 /// What is kept per flow: all headers and the tag, in one cache line.
 const HEAD: usize = 64;
+/// Smallest frame that can carry a time behind its tag.
+const TIMED_SIZE: usize = UDP_HEADERS + TAG_LEN + TIME_LEN;
 
 /// What a generator makes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -46,6 +50,10 @@ pub struct GeneratorConfig {
     pub flows: u32,
     /// Frames to make in each queue; `None` for no end.
     pub count: Option<u64>,
+    /// Every so-many-th frame of a queue, from the first on, carries the time at
+    /// which it was due, and what comes back is judged and timed; 0 for none.
+    /// Takes a size of 64 bytes and more.
+    pub timed: u32,
     /// Destination MAC address.
     pub destination: [u8; 6],
     /// Source MAC address.
@@ -67,6 +75,9 @@ impl GeneratorConfig {
         if !(1..=MAX_FLOWS).contains(&self.flows) {
             return Err(GeneratorError::Flows(self.flows));
         }
+        if self.timed > 0 && self.size < TIMED_SIZE {
+            return Err(GeneratorError::Timed(self.size));
+        }
         Ok(())
     }
 }
@@ -79,6 +90,7 @@ impl Default for GeneratorConfig {
             rate: 0,
             flows: 1,
             count: None,
+            timed: 0,
             destination: [0x02, 0x47, 0x57, 0, 0, 2],
             source: [0x02, 0x47, 0x57, 0, 0, 1],
         }
@@ -97,6 +109,9 @@ pub enum GeneratorError {
     /// The number of flows is out of bounds.
     #[error("generator: {0} flows, expected 1 to 65536")]
     Flows(u32),
+    /// Too short for a time.
+    #[error("generator: size {0} with timed, expected at least 64 bytes, to hold a time")]
+    Timed(usize),
 }
 
 /// Flow and sequence of one frame.
@@ -120,6 +135,8 @@ pub struct Generator {
     stream: Stream,
     siblings: Arc<Mutex<Siblings>>,
     clock: Clock,
+    /// Judges what comes back, where frames carry times.
+    returned: Option<Checker>,
     counters: Counters,
     name: String,
 }
@@ -170,6 +187,7 @@ impl Generator {
             tagged: TaggedAt::of_size(config.size),
             pattern: (0..config.size).map(|n| n as u8).collect(),
             name: format!("generator:size={},flows={}", config.size, config.flows),
+            returned: (config.timed > 0).then(|| Checker::default().timed_by(clock.clone())),
             stream,
             siblings,
             clock,
@@ -248,6 +266,7 @@ impl Generator {
             None => frame.copy_from_slice(&head[..size]),
         }
         self.stamp(frame, stamp.sequence);
+        self.write_time(frame);
         size
     }
 
@@ -277,6 +296,33 @@ impl Generator {
         if let Some(field) = frame.get_mut(at..at + 8) {
             field.copy_from_slice(&sequence.to_be_bytes());
         }
+    }
+
+    /// Writes when the frame that was just taken was due, where it is the turn of
+    /// one that carries that.
+    #[inline]
+    fn write_time(&self, frame: &mut [u8]) {
+        let (Some(at), every) = (self.tagged, u64::from(self.config.timed)) else { return };
+        let number = self.stream.made.saturating_sub(1);
+        if every == 0 || number % every != 0 {
+            return;
+        }
+        let tag = at.offset();
+        if let Some(magic) = frame.get_mut(tag..tag + 4) {
+            magic.copy_from_slice(&MAGIC_TIMED.to_be_bytes());
+        }
+        if let Some(field) = frame.get_mut(tag + TAG_LEN..tag + TAG_LEN + TIME_LEN) {
+            field.copy_from_slice(&timing::encode(self.due_at(number)));
+        }
+    }
+
+    /// When a frame of this queue was due; now, where there is no schedule.
+    fn due_at(&self, number: u64) -> Duration {
+        let (rate, burst) = (self.config.rate, u64::from(self.config.burst));
+        let Some(start) = self.stream.start.filter(|_| rate > 0) else { return (self.clock)() };
+        let first = u128::from(number - number % burst);
+        let nanos = first * 1_000_000_000 / u128::from(rate);
+        start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     /// Whether another frame may be handed out now.
@@ -324,7 +370,7 @@ fn head(config: &GeneratorConfig, flow: u16) -> [u8; HEAD] {
     if at == TaggedAt::Udp {
         head[..UDP_HEADERS].copy_from_slice(&udp_headers(config, flow));
     }
-    let tag = Tag { length: config.size as u16, flow, sequence: 0 }.encode();
+    let tag = Tag { length: config.size as u16, flow, sequence: 0, timed: false }.encode();
     head[at.offset()..at.offset() + TAG_LEN].copy_from_slice(&tag);
     head
 }
@@ -367,6 +413,9 @@ impl std::fmt::Debug for Generator {
 
 impl Port for Generator {
     fn send(&mut self, frame: &[u8], _: Offload) -> Result<(), SendError> {
+        if let Some(returned) = &mut self.returned {
+            returned.check(frame);
+        }
         self.counters.count_sent(frame.len());
         Ok(())
     }
@@ -398,6 +447,14 @@ impl Port for Generator {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn checked(&self) -> Option<CheckReport> {
+        self.returned.as_ref().map(Checker::report)
+    }
+
+    fn latency(&self) -> Vec<(u64, u64)> {
+        self.returned.as_ref().map(Checker::latency).unwrap_or_default()
     }
 
     fn counters(&self) -> &Counters {

@@ -9,6 +9,7 @@
 //! | [`Tap`] | the host's network stack | the host's network stack |
 //! | [`PcapInput`], [`PcapOutput`], [`PcapPort`] | a capture file | a capture file |
 //! | [`Null`] | nowhere, counted | nothing |
+//! | [`Echo`] | itself | what it was sent |
 //! | [`Generator`] | nowhere, counted | numbered test frames |
 //! | [`CheckPort`] | a [`Checker`] of such frames | nothing |
 //! | [`Member`] | other vifs, by way of the backend's own bridge | the same |
@@ -22,6 +23,7 @@
 mod address;
 mod checker;
 mod clock;
+mod echo;
 pub mod finish;
 mod generator;
 pub mod headers;
@@ -33,10 +35,12 @@ mod port;
 mod spec;
 pub mod tap;
 mod testframe;
+mod timing;
 
 pub use address::parse_address;
 pub use checker::{CheckPort, Checker, CheckerConfig, FlowReport, Verdict};
 pub use clock::{Clock, monotonic, wall};
+pub use echo::Echo;
 pub use generator::{Generator, GeneratorConfig, GeneratorError, Stamp};
 pub use member::Member;
 pub use mirror::Mirror;
@@ -46,6 +50,6 @@ pub use port::{
     CheckReport, Counters, DropReason, ETHERNET_HEADER, FrameMeta, Port, PortError, PortReport,
     RECV_BUFFER, SendError,
 };
-pub use spec::{PortSpec, SpecError};
+pub use spec::{PortSpec, SpecError, number};
 pub use tap::{Tap, TapConfig, TapError, TapOffloads};
 pub use testframe::{MAGIC, TAG_LEN, TaggedAt, UDP_HEADERS};

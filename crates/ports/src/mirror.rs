@@ -117,6 +117,10 @@ impl<P: Port> Port for Mirror<P> {
         self.inner.checked()
     }
 
+    fn latency(&self) -> Vec<(u64, u64)> {
+        self.inner.latency()
+    }
+
     fn set_offloads(&mut self, offloads: TapOffloads) -> Result<(), PortError> {
         self.inner.set_offloads(offloads)
     }

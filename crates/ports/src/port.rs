@@ -132,6 +132,12 @@ pub trait Port: Send {
     fn checked(&self) -> Option<CheckReport> {
         None
     }
+
+    /// How long test frames were under way that carried a time, for a port that
+    /// judges them: nanoseconds, and how many took so long.
+    fn latency(&self) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
 }
 
 /// What became of the numbered test frames sent to a port.
@@ -165,6 +171,8 @@ pub struct PortReport {
     pub counters: Counters,
     /// What became of numbered test frames, where the port judges them.
     pub checked: Option<CheckReport>,
+    /// As [`Port::latency`].
+    pub latency: Vec<(u64, u64)>,
 }
 
 impl PortReport {
@@ -175,10 +183,12 @@ impl PortReport {
             name: port.name().to_owned(),
             counters: port.counters().clone(),
             checked: port.checked(),
+            latency: port.latency(),
         }
     }
 
-    /// All queues of one port together; `None` where there are none.
+    /// All queues of one port together; `None` where there are none. Latencies
+    /// stand one queue after the other.
     #[must_use]
     pub fn sum(queues: impl IntoIterator<Item = Self>) -> Option<Self> {
         queues.into_iter().reduce(|mut sum, queue| {
@@ -187,6 +197,7 @@ impl PortReport {
                 (Some(a), Some(b)) => Some(a.plus(b)),
                 (a, b) => a.or(b),
             };
+            sum.latency.extend(queue.latency);
             sum
         })
     }

@@ -6,6 +6,7 @@ use crate::{
     address::{parse_address, written},
     checker::{CheckPort, Checker},
     clock::{monotonic, wall},
+    echo::Echo,
     generator::{Generator, GeneratorConfig, GeneratorError},
     member::Member,
     null::Null,
@@ -14,8 +15,8 @@ use crate::{
     tap::{Tap, TapConfig, TapError, check_name},
 };
 
-const SYNTAX: &str = "tap[:NAME], bridge, null, check[:from=MAC], \
-     generator[:size=N,rate=N,burst=N,flows=N,count=N,to=MAC,from=MAC], \
+const SYNTAX: &str = "tap[:NAME], bridge, null, echo, check[:from=MAC], \
+     generator[:size=N,rate=N,burst=N,flows=N,count=N,timed=N,to=MAC,from=MAC], \
      pcap:in=FILE and/or out=FILE";
 
 /// A port as written on a command line.
@@ -39,6 +40,8 @@ pub enum PortSpec {
     Bridge,
     /// `null`.
     Null,
+    /// `echo`.
+    Echo,
     /// `generator` or `generator:KEY=VALUE,...`. Numbers may end in k, M or G,
     /// powers of 1000.
     Generator(GeneratorConfig),
@@ -153,9 +156,13 @@ impl PortSpec {
             }
             PortSpec::Bridge => Box::new(Member::new()),
             PortSpec::Null => Box::new(Null::new()),
-            PortSpec::Check { from: None } => Box::new(CheckPort::new(Checker::default())),
-            PortSpec::Check { from: Some(address) } => {
-                Box::new(CheckPort::at(Checker::default(), *address, monotonic()))
+            PortSpec::Echo => Box::new(Echo::new()),
+            PortSpec::Check { from } => {
+                let checker = Checker::default().timed_by(monotonic());
+                Box::new(match from {
+                    None => CheckPort::new(checker),
+                    Some(address) => CheckPort::at(checker, *address, monotonic()),
+                })
             }
             PortSpec::Generator(config) => {
                 let generator = Generator::new(config.clone(), monotonic());
@@ -187,6 +194,7 @@ impl FromStr for PortSpec {
             }
             "bridge" => bare("bridge", rest).map(|()| PortSpec::Bridge),
             "null" => bare("null", rest).map(|()| PortSpec::Null),
+            "echo" => bare("echo", rest).map(|()| PortSpec::Echo),
             "check" => check(rest),
             "generator" => generator(rest.unwrap_or("")),
             "pcap" => pcap(rest.unwrap_or("")),
@@ -202,12 +210,16 @@ impl fmt::Display for PortSpec {
             PortSpec::Tap { name: Some(name) } => write!(f, "tap:{name}"),
             PortSpec::Bridge => f.write_str("bridge"),
             PortSpec::Null => f.write_str("null"),
+            PortSpec::Echo => f.write_str("echo"),
             PortSpec::Check { from: None } => f.write_str("check"),
             PortSpec::Check { from: Some(from) } => write!(f, "check:from={}", written(*from)),
             PortSpec::Generator(c) => {
                 let (size, rate, burst, flows) = (c.size, c.rate, c.burst, c.flows);
                 write!(f, "generator:size={size},rate={rate},burst={burst},flows={flows}")?;
                 c.count.map_or(Ok(()), |count| write!(f, ",count={count}"))?;
+                if c.timed > 0 {
+                    write!(f, ",timed={}", c.timed)?;
+                }
                 let usual = GeneratorConfig::default();
                 for (key, address, usual) in
                     [("to", c.destination, usual.destination), ("from", c.source, usual.source)]
@@ -261,7 +273,9 @@ fn pairs<'a>(
 
 fn generator(text: &str) -> Result<PortSpec, SpecError> {
     let mut config = GeneratorConfig::default();
-    for (key, value) in pairs("generator", "size, rate, burst, flows, count, to, from", text)? {
+    for (key, value) in
+        pairs("generator", "size, rate, burst, flows, count, timed, to, from", text)?
+    {
         let refuse = || SpecError::Number { key: key.to_owned(), found: value.to_owned() };
         let whole = || number(value).ok_or_else(refuse);
         let narrow = || u32::try_from(whole()?).map_err(|_| refuse());
@@ -270,6 +284,7 @@ fn generator(text: &str) -> Result<PortSpec, SpecError> {
             "rate" => config.rate = whole()?,
             "burst" => config.burst = narrow()?,
             "flows" => config.flows = narrow()?,
+            "timed" => config.timed = narrow()?,
             "to" => config.destination = address("generator", key, value, "an address")?,
             "from" => config.source = own_address("generator", key, value)?,
             _ => config.count = Some(whole()?),
@@ -312,7 +327,9 @@ fn own_address(kind: &'static str, key: &str, value: &str) -> Result<[u8; 6], Sp
     Ok(found)
 }
 
-fn number(text: &str) -> Option<u64> {
+/// A whole number as ports take it: digits, and k, M or G for powers of 1000.
+#[must_use]
+pub fn number(text: &str) -> Option<u64> {
     let (digits, unit) = match text.as_bytes().last()? {
         b'k' => (&text[..text.len() - 1], 1_000),
         b'M' => (&text[..text.len() - 1], 1_000_000),

@@ -5,10 +5,13 @@
 //! flow (2), sequence within the flow (8), all big-endian. It is the payload of
 //! Ethernet/IPv4/UDP from 58 bytes on; from 30 bytes on it stands right behind
 //! an Ethernet header of the local experimental type 0x88b5; shorter frames
-//! have none. Bytes behind the tag count up: byte n of the frame is n.
+//! have none. Bytes behind the tag count up: byte n of the frame is n. A frame
+//! with the other magic carries a time in the first six of them.
 
 /// First four bytes of the tag.
 pub const MAGIC: u32 = 0x4757_4159;
+/// The same of a frame that carries a time behind its tag.
+pub(crate) const MAGIC_TIMED: u32 = 0x4757_4154;
 /// Length of the tag in bytes.
 pub const TAG_LEN: usize = 16;
 /// Length of the Ethernet, IPv4 and UDP headers in bytes.
@@ -55,12 +58,15 @@ pub(crate) struct Tag {
     pub(crate) length: u16,
     pub(crate) flow: u16,
     pub(crate) sequence: u64,
+    /// Whether a time stands behind it.
+    pub(crate) timed: bool,
 }
 
 impl Tag {
     pub(crate) fn encode(self) -> [u8; TAG_LEN] {
         let mut tag = [0; TAG_LEN];
-        tag[..4].copy_from_slice(&MAGIC.to_be_bytes());
+        let magic = if self.timed { MAGIC_TIMED } else { MAGIC };
+        tag[..4].copy_from_slice(&magic.to_be_bytes());
         tag[4..6].copy_from_slice(&self.length.to_be_bytes());
         tag[6..8].copy_from_slice(&self.flow.to_be_bytes());
         tag[8..].copy_from_slice(&self.sequence.to_be_bytes());
@@ -77,10 +83,12 @@ impl Tag {
         };
         let tag: &[u8; TAG_LEN] = frame.get(at.offset()..)?.first_chunk()?;
         let [m0, m1, m2, m3, l0, l1, f0, f1, sequence @ ..] = *tag;
-        if u32::from_be_bytes([m0, m1, m2, m3]) != MAGIC {
-            return None;
-        }
+        let timed = match u32::from_be_bytes([m0, m1, m2, m3]) {
+            MAGIC => false,
+            MAGIC_TIMED => true,
+            _ => return None,
+        };
         let (length, flow) = (u16::from_be_bytes([l0, l1]), u16::from_be_bytes([f0, f1]));
-        Some((at, Tag { length, flow, sequence: u64::from_be_bytes(sequence) }))
+        Some((at, Tag { length, flow, sequence: u64::from_be_bytes(sequence), timed }))
     }
 }

@@ -206,3 +206,40 @@ fn no_more_queues_than_there_are_flows_for() {
     drop(second);
     assert!(first.another_queue().is_ok());
 }
+
+#[test]
+fn every_third_frame_carries_the_time_at_which_it_was_due() {
+    let nanos = Arc::new(Mutex::new(5_000_000_000u64));
+    let now = Arc::clone(&nanos);
+    let clock: Clock = Arc::new(move || Duration::from_nanos(*now.lock().unwrap()));
+    let config = GeneratorConfig { rate: 1_000_000, burst: 2, timed: 3, ..Default::default() };
+    let mut generator = Generator::new(config, Arc::clone(&clock)).unwrap();
+    let mut checker = crate::Checker::default().timed_by(clock);
+    let mut buf = vec![0; RECV_BUFFER];
+    // The first two are due at once, and set the schedule.
+    for _ in 0..2 {
+        let len = generator.recv(&mut buf).unwrap().unwrap().len;
+        assert_eq!(checker.check(&buf[..len]), Verdict::InOrder);
+    }
+    assert!(generator.recv(&mut buf).unwrap().is_none());
+    // Nobody asks for a while: what is late counts from when it was due.
+    *nanos.lock().unwrap() += 10_000;
+    for _ in 2..8 {
+        let len = generator.recv(&mut buf).unwrap().unwrap().len;
+        assert_eq!(checker.check(&buf[..len]), Verdict::InOrder);
+        generator.send(&buf[..len], Offload::default()).unwrap();
+    }
+    // Frames 0, 3 and 6, due after 0, 2 and 6 us.
+    let told: Vec<_> = checker.latency().iter().map(|&(ns, n)| (ns / 100, n)).collect();
+    assert_eq!(told, [(0, 1), (40, 1), (80, 1)]);
+    // What came back is judged by the generator itself.
+    assert_eq!(generator.latency(), checker.latency()[1..]);
+    assert_eq!(generator.checked().map(|report| report.total.received), Some(6));
+}
+
+#[test]
+fn a_frame_without_room_for_a_time_is_refused() {
+    let config = GeneratorConfig { size: 63, timed: 1, ..GeneratorConfig::default() };
+    let refused = Generator::new(config, monotonic()).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("63") && refused.contains("64"), "{refused}");
+}

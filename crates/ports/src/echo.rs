@@ -1,0 +1,122 @@
+//! The port that gives back what it was sent.
+
+use std::{collections::VecDeque, os::fd::BorrowedFd};
+
+use grantway_netif::Offload;
+
+use crate::port::{Counters, DropReason, FrameMeta, Port, PortError, SendError};
+
+/// Bytes that wait to go back; beyond them the port is busy.
+const WAITING: usize = 1 << 20;
+
+/// Gives each frame back as it came, in order, from bounded memory.
+#[derive(Debug, Default)]
+pub struct Echo {
+    waiting: VecDeque<(Vec<u8>, Offload)>,
+    bytes: usize,
+    /// Buffers to use again.
+    spare: Vec<Vec<u8>>,
+    counters: Counters,
+}
+
+impl Echo {
+    /// One that holds nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Port for Echo {
+    fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
+        if self.bytes + frame.len() > WAITING {
+            self.counters.busy += 1;
+            return Err(SendError::Busy);
+        }
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(frame);
+        self.bytes += frame.len();
+        self.waiting.push_back((buffer, offload));
+        self.counters.count_sent(frame.len());
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
+        while let Some((frame, offload)) = self.waiting.pop_front() {
+            let len = frame.len();
+            self.bytes -= len;
+            let room = buf.get_mut(..len).map(|room| room.copy_from_slice(&frame));
+            self.spare.push(frame);
+            if room.is_none() {
+                self.counters.drop_one(DropReason::TooLong);
+                continue;
+            }
+            self.counters.count_received(len);
+            return Ok(Some(FrameMeta { len, offload }));
+        }
+        Ok(None)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn always_ready(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn name(&self) -> &str {
+        "echo"
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn max_queues(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Self::new()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::RECV_BUFFER;
+
+    #[test]
+    fn frames_come_back_in_order_and_as_they_were() {
+        let (mut echo, mut buf) = (Echo::new(), vec![0; RECV_BUFFER]);
+        assert!(!echo.always_ready());
+        let offload = Offload::default();
+        for byte in 0..3u8 {
+            echo.send(&vec![byte; 60 + usize::from(byte)], offload).unwrap();
+        }
+        assert!(echo.always_ready());
+        for byte in 0..3u8 {
+            let len = echo.recv(&mut buf).unwrap().unwrap().len;
+            assert_eq!(buf[..len], vec![byte; 60 + usize::from(byte)]);
+        }
+        assert!(echo.recv(&mut buf).unwrap().is_none() && !echo.always_ready());
+        assert_eq!((echo.counters().sent, echo.counters().received), (3, 3));
+    }
+
+    #[test]
+    fn what_waits_is_bounded_and_what_does_not_fit_is_dropped() {
+        let mut echo = Echo::new();
+        let (frame, offload) = (vec![1; 65_535], Offload::default());
+        let taken = (0..100).take_while(|_| echo.send(&frame, offload).is_ok()).count();
+        assert_eq!((taken, echo.counters().busy), (WAITING / 65_535, 1));
+        assert!(echo.recv(&mut [0; 100]).unwrap().is_none());
+        assert_eq!(echo.counters().dropped(DropReason::TooLong), taken as u64);
+        assert!(echo.send(&frame, offload).is_ok(), "there is room again");
+    }
+}
