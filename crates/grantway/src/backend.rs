@@ -1,9 +1,10 @@
 //! `grantway backend`: serves every vif of a domain.
 
 use crate::bench::probe::pin;
-use crate::cli::{BackendArgs, BufferPolicy, WaitModeArg};
+use crate::cli::{BackendArgs, BufferPolicy};
 use crate::control::{ReportSocket, backend_socket};
 use crate::error::CommandError;
+use crate::mode::wait_mode;
 use crate::output;
 use crate::place::Place;
 use crate::wait::{Ending, Signals, readable};
@@ -11,7 +12,7 @@ use grantway_backend::policy::{PolicyKind, PolicyLimits};
 use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, PortRequest, WaitMode};
 use grantway_embedded::Role;
 use grantway_hypervisor::Platform;
-use grantway_ports::{Port, PortError, PortSpec, Tap, TapConfig, TapError, TapOffloads};
+use grantway_ports::{Port, PortError, PortSpec, Tap, TapConfig, TapError, TapOffloads, uptime};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,6 +34,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         return Err(CommandError::Usage("--uplink is of the bridge: add --port bridge".into()));
     }
     let signals = Signals::take()?;
+    let mode = wait_mode(args.mode);
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
     }
@@ -48,7 +50,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
     let config = BackendConfig {
         uplink,
-        mode: wait_mode(args.mode),
+        mode,
         workers: args.workers.map_or_else(fitting_workers, usize::from),
         queues: args.queues.into(),
         patience: Patience {
@@ -73,7 +75,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         if let Some(refusal) = refusal.borrow_mut().take() {
             return Err(CommandError::Failed(refusal));
         }
-        reports.serve(|| report(&backend, platform.as_ref()));
+        reports.serve(|| report(&backend, platform.as_ref(), mode));
         match signals.came() {
             // A successor takes over by the journals, and no guest notices.
             Some(Ending::Leave) => return Ok(()),
@@ -93,16 +95,6 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         let [store, bell] = backend.descriptors();
         let own = [store, bell, reports.descriptor(), signals.descriptor()];
         readable(&own, place.lifeline(), timeout)?;
-    }
-}
-
-/// The waiting mode that was asked for, or the one that fits the machine.
-pub fn wait_mode(mode: Option<WaitModeArg>) -> WaitMode {
-    match mode {
-        None => WaitMode::fitting(),
-        Some(WaitModeArg::Busy) => WaitMode::Busy,
-        Some(WaitModeArg::Interrupt) => WaitMode::Interrupt,
-        Some(WaitModeArg::Adaptive) => WaitMode::Adaptive(Duration::from_micros(50)),
     }
 }
 
@@ -171,7 +163,8 @@ fn bound(policy: BufferPolicy) -> PolicyKind {
     }
 }
 
-fn report(backend: &Backend, platform: &dyn Platform) -> Value {
+fn report(backend: &Backend, platform: &dyn Platform, mode: WaitMode) -> Value {
+    let at = uptime();
     let vifs: Vec<Value> = backend
         .report()
         .map(|vif| {
@@ -190,9 +183,16 @@ fn report(backend: &Backend, platform: &dyn Platform) -> Value {
         .collect();
     json!({
         "host": platform.host(),
+        "mode": mode.as_str(),
+        "at_ns": nanoseconds(at),
         "vifs": vifs,
         "platform": numbers(platform.counters().fields()),
     })
+}
+
+/// A moment for machines, in nanoseconds of the clock that all processes share.
+pub fn nanoseconds(at: Duration) -> u64 {
+    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A port's counters as JSON.
@@ -213,6 +213,7 @@ pub fn port_report(port: &grantway_ports::PortReport) -> Value {
             "corrupt": c.corrupt,
             "foreign": c.foreign,
         })),
+        "latency_ns": port.latency,
     })
 }
 

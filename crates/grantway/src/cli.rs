@@ -175,10 +175,25 @@ pub struct ListArgs {
 pub enum WaitModeArg {
     /// Never sleep: a processor for the shortest latency.
     Busy,
-    /// Look for a while, then sleep.
+    /// Look for 50 us, then sleep.
     Adaptive,
     /// Sleep at once.
     Interrupt,
+}
+
+impl WaitModeArg {
+    /// All of them, the one that never sleeps first.
+    pub const ALL: [Self; 3] = [Self::Busy, Self::Adaptive, Self::Interrupt];
+
+    /// Its name, as on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Adaptive => "adaptive",
+            Self::Interrupt => "interrupt",
+        }
+    }
 }
 
 /// `grantway backend`.
@@ -187,8 +202,8 @@ pub enum WaitModeArg {
 Without --host it runs on Xen, in dom0 or in a driver domain, in place of the
 kernel's xen-netback; each vif gets a TAP that the hotplug script sets up.
 
-Ports: tap[:NAME], bridge, null, check[:from=MAC], pcap:in=FILE,out=FILE,
-generator[:size=N,rate=N,burst=N,flows=N,count=N,to=MAC,from=MAC]. A TAP without a name is named as its vif asks.
+Ports: tap[:NAME], bridge, null, echo, check[:from=MAC], pcap:in=FILE,out=FILE,
+generator[:size=N,rate=N,burst=N,flows=N,count=N,timed=N,to=MAC,from=MAC]. A TAP without a name is named as its vif asks.
 Prints `ready` once it serves. SIGTERM leaves the vifs to a successor, which
 takes over without any guest noticing, as it does after a kill; SIGINT closes
 them.
@@ -206,7 +221,8 @@ pub struct BackendArgs {
     /// What each vif is bridged to.
     #[arg(long, value_name = "SPEC", default_value = "tap")]
     pub port: String,
-    /// How to wait; what fits the machine where missing.
+    /// How to wait; adaptive where missing. With one processor only nobody spins,
+    /// and all modes are interrupt.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
     /// How buffers may cross at most; each vif gets what its frontend asks for
@@ -276,7 +292,7 @@ pub struct FrontendArgs {
     /// it.
     #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
     pub policy: BufferPolicy,
-    /// How to wait; what fits the machine where missing.
+    /// How to wait, as for `grantway backend`.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
     /// Run on this processor only.

@@ -24,6 +24,7 @@ mod frontend;
 mod host;
 mod list;
 mod log;
+mod mode;
 mod output;
 mod place;
 mod table;

@@ -55,7 +55,7 @@ counters! {
     mapped,
     /// Notifications sent.
     notifies,
-    /// Returns from a blocking wait for events with an event.
+    /// Ends of a sleep by an event.
     wakeups,
     /// Grants that are in force right now.
     granted,

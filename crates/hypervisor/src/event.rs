@@ -71,9 +71,14 @@ pub trait EventChannels: Send {
     /// [`Error::Gone`] or [`Error::Os`].
     fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error>;
 
+    /// Counts a wake-up, as [`EventChannels::wait`] does by itself: whoever slept on
+    /// the descriptor and was woken by a signal says so.
+    fn woken(&mut self) {}
+
     /// The descriptor that is readable while a signal is pending, for `poll`
     /// and `epoll` beside others. Whoever waits on it calls
-    /// [`EventChannels::poll`] afterwards, which makes it unreadable again.
+    /// [`EventChannels::poll`] afterwards, which makes it unreadable again, and
+    /// [`EventChannels::woken`] where it had slept.
     #[cfg(feature = "std")]
     fn descriptor(&self) -> std::os::fd::BorrowedFd<'_>;
 }

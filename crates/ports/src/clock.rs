@@ -25,9 +25,13 @@ pub fn wall() -> Clock {
 /// each of its processes.
 #[must_use]
 pub fn monotonic() -> Clock {
-    Arc::new(|| {
-        let now = clock_gettime(ClockId::Monotonic);
-        // Neither is ever negative, and there are less than 1e9 nanoseconds.
-        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-    })
+    Arc::new(uptime)
+}
+
+/// What [`monotonic`] tells.
+#[must_use]
+pub fn uptime() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    // Neither is ever negative, and there are less than 1e9 nanoseconds.
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }

@@ -304,7 +304,7 @@ impl Generator {
     fn write_time(&self, frame: &mut [u8]) {
         let (Some(at), every) = (self.tagged, u64::from(self.config.timed)) else { return };
         let number = self.stream.made.saturating_sub(1);
-        if every == 0 || number % every != 0 {
+        if every == 0 || !number.is_multiple_of(every) {
             return;
         }
         let tag = at.offset();

@@ -39,7 +39,7 @@ mod timing;
 
 pub use address::parse_address;
 pub use checker::{CheckPort, Checker, CheckerConfig, FlowReport, Verdict};
-pub use clock::{Clock, monotonic, wall};
+pub use clock::{Clock, monotonic, uptime, wall};
 pub use echo::Echo;
 pub use generator::{Generator, GeneratorConfig, GeneratorError, Stamp};
 pub use member::Member;

@@ -179,6 +179,10 @@ impl EventChannels for EventSet {
         }
     }
 
+    fn woken(&mut self) {
+        Counters::add(&self.counters.wakeups, 1);
+    }
+
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.evtchn.as_fd()
     }

@@ -48,6 +48,16 @@ impl WaitMode {
         }
     }
 
+    /// Its name in options, tables and figures.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Adaptive(_) => "adaptive",
+            Self::Interrupt => "interrupt",
+        }
+    }
+
     fn budget(self) -> Option<Duration> {
         match self {
             Self::Busy => None,

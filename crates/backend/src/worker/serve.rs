@@ -375,6 +375,7 @@ impl Worker {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
         }; 64];
+        let sleeps = timeout != Some(Duration::ZERO);
         // The kernel rounds up to what its clock can tell, never down.
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().min(3600) as i64,
@@ -387,7 +388,12 @@ impl Worker {
         };
         for event in &buffer[..found] {
             match event.data.u64() {
-                EVENTS_TOKEN => self.take_events()?,
+                EVENTS_TOKEN => {
+                    self.take_events()?;
+                    if sleeps {
+                        self.events.woken();
+                    }
+                }
                 UPLINK_TOKEN => self.uplink_active = true,
                 WAKE_TOKEN => {
                     drain(self.wake.as_fd());

@@ -7,20 +7,21 @@
 mod bridge;
 mod workers;
 
-use crate::backend::{numbers, port_report, wait_mode};
+use crate::backend::{nanoseconds, numbers, port_report};
 use crate::bench::probe::pin;
 use crate::cli::{BufferPolicy, FrontendArgs};
 use crate::control::{ReportSocket, frontend_socket};
 use crate::ctl::socket::CtlSocket;
 use crate::ctl::socket_path;
 use crate::error::CommandError;
+use crate::mode::wait_mode;
 use crate::output;
 use crate::place::Place;
 use crate::wait::{Signals, readable};
 use bridge::Trouble;
 use grantway_embedded::Role;
 use grantway_frontend::{Policy, Vif, VifStatus, Wishes};
-use grantway_ports::{Port, PortSpec, Tap, TapConfig, TapOffloads, parse_address};
+use grantway_ports::{Port, PortSpec, Tap, TapConfig, TapOffloads, parse_address, uptime};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ const REST: Duration = Duration::from_millis(200);
 pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let spec = port_spec(args)?;
     let signals = Signals::take()?;
+    let mode = wait_mode(args.mode);
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
     }
@@ -52,7 +54,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let ctl = CtlSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
     let policy = wish(args.policy);
     let wishes = Wishes { queues: args.queues.into(), policy, ..Wishes::default() };
-    let workers = Workers::new(wait_mode(args.mode))?;
+    let workers = Workers::new(mode)?;
     let mut vif = Vif::open_with(Arc::clone(&place.platform), args.devid, wishes, workers)
         .map_err(CommandError::failed)?;
     let mut port = open_port(&spec, args, &mut vif)?;
@@ -232,6 +234,9 @@ impl Frontend {
         let workers = self.vif.runner();
         let queues = workers.report();
         queues.iter().for_each(|queue| stats.add(&queue.stats));
+        // The middle of the moments at which the queues were read.
+        let read: Duration = queues.iter().map(|queue| queue.at).sum();
+        let at = read.checked_div(queues.len() as u32).unwrap_or_else(uptime);
         let each: Vec<Value> = queues
             .iter()
             .map(|queue| {
@@ -245,6 +250,8 @@ impl Frontend {
             .collect();
         json!({
             "host": self.place.platform.host(),
+            "mode": workers.mode().as_str(),
+            "at_ns": nanoseconds(at),
             "connected": workers.linked(),
             "policy": self.vif.features().policy.as_str(),
             "staged": self.vif.staging().iter().map(|state| state.staged).sum::<usize>(),

@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use crate::wait::{Bell, readable};
 use grantway_backend::WaitMode;
 use grantway_frontend::{BackendFeatures, Queue, QueueStats, Runner};
-use grantway_ports::{Port, PortReport, TapOffloads};
+use grantway_ports::{Port, PortReport, TapOffloads, uptime};
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -33,6 +33,8 @@ pub struct QueueReport {
     pub drops: Drops,
     /// What the port behind it has passed so far.
     pub port: PortReport,
+    /// When this was read.
+    pub at: Duration,
 }
 
 impl QueueReport {
@@ -42,6 +44,7 @@ impl QueueReport {
             stats: *bridge.queue.stats(),
             drops: bridge.drops,
             port: PortReport::of(bridge.port.as_ref()),
+            at: uptime(),
         }
     }
 }
@@ -145,6 +148,11 @@ impl Workers {
         };
         let answers: Vec<_> = self.threads.iter().map(ask).collect();
         answers.into_iter().filter_map(|answer| answer.recv().ok()).collect()
+    }
+
+    /// How its threads wait.
+    pub fn mode(&self) -> WaitMode {
+        self.mode
     }
 
     /// What did not cross, all connections together; `now` is how the queues
@@ -301,7 +309,9 @@ impl Worker {
                 continue;
             }
             self.sleep()?;
-            self.bridge.queue.take_events()?;
+            if self.bridge.queue.take_events()? {
+                self.bridge.queue.events().woken();
+            }
         }
     }
 
