@@ -1,7 +1,7 @@
 //! The command line. What each option means stands in its help; what it does
 //! stands in the module of its command.
 
-use crate::bench::rig::Direction;
+use crate::bench::args::{BenchArgs, seconds};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -312,57 +312,7 @@ Example:
   grantway demo --seconds 2")]
 pub struct DemoArgs {
     /// How long each line of the table is measured.
-    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
-    pub seconds: f64,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `grantway bench`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Example:
-  grantway bench packets --direction rx --size 1500 --seconds 2")]
-pub struct BenchArgs {
-    /// What to measure.
-    #[command(subcommand)]
-    pub what: BenchWhat,
-}
-
-/// What can be measured.
-#[derive(Debug, Subcommand)]
-pub enum BenchWhat {
-    /// Packets a second, one direction.
-    Packets(PacketsArgs),
-}
-
-/// `grantway bench packets`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Figures of the embedded host compare policies and sizes on this machine; they
-are not Xen's.
-
-Example:
-  grantway bench packets --policy copy --direction tx --size 64 --burst 32 --json")]
-pub struct PacketsArgs {
-    /// How the buffers cross.
-    #[arg(long, value_enum, default_value_t = PolicyArg::Copy)]
-    pub policy: PolicyArg,
-    /// Which way, as the guest sees it, or from one guest to another.
-    #[arg(long, value_enum, default_value_t = Direction::Tx)]
-    pub direction: Direction,
-    /// Bytes of a frame, without FCS.
-    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = frame_size)]
-    pub size: usize,
-    /// Queues of each vif, each with a generator of its own.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
-    pub queues: u8,
-    /// Frames that the generator makes at a time.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub burst: u32,
-    /// How long to measure.
-    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "0.4", value_parser = seconds)]
     pub seconds: f64,
     /// Print JSON.
     #[arg(long)]
@@ -378,23 +328,6 @@ pub enum BufferPolicy {
     Persistent,
     /// Pages are mapped that the frontend lists over the control ring.
     Staging,
-}
-
-/// How a buffer crosses from one domain to the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PolicyArg {
-    /// A grant copy for each slot.
-    Copy,
-}
-
-impl PolicyArg {
-    /// Its name, as on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Copy => "copy",
-        }
-    }
 }
 
 /// `grantway doctor`.
@@ -445,18 +378,6 @@ pub const QUEUES_MAX: i64 = grantway_backend::MAX_QUEUES as i64;
 /// The largest number of a domain.
 pub const DOMAIN_MAX: i64 = grantway_hypervisor::DomId::FIRST_RESERVED as i64 - 1;
 
-/// Seconds: at least a hundredth, at most a day.
-fn seconds(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|s| (0.01..=86_400.0).contains(s));
-    number.ok_or_else(|| "expected seconds from 0.01 to 86400, such as 2 or 0.5".to_owned())
-}
-
-/// Bytes of a frame that has room for a numbered UDP packet.
-fn frame_size(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|n| (60..=65_535).contains(n));
-    number.ok_or_else(|| "expected bytes from 60 to 65535, such as 64 or 1500".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -495,13 +416,5 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Cli::command());
-    }
-
-    #[test]
-    fn seconds_have_bounds() {
-        assert_eq!(seconds("0.5"), Ok(0.5));
-        for text in ["", "0", "-1", "nan", "inf", "1e9", "1s"] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
     }
 }

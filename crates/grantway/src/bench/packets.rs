@@ -1,59 +1,51 @@
-//! `grantway bench packets`: one point, measured in slices between probes.
+//! `grantway bench packets`: packets a second, policy against policy.
 
-use super::probe::{self, State};
-use super::rig::{Direction, Plan, Rig, Sample};
+use super::args::{List, PacketsArgs};
+use super::contest::{self, Outcome, Point};
+use super::document::{self, Column, Document, Shown};
+use super::probe::State;
+use super::progress::Progress;
+use super::rig::Direction;
+use super::slices::Timing;
+use super::stats::Ratio;
+use super::tally::Tally;
 use crate::error::CommandError;
-use serde::Serialize;
-use serde_json::Value;
-use std::time::Duration;
+use crate::output;
+use grantway_backend::policy::PolicyKind;
+use serde::{Deserialize, Serialize};
 
-/// Longest slice between two probes.
-const SLICE: Duration = Duration::from_millis(500);
-/// A probe of the machine.
-const PROBE: Duration = Duration::from_millis(100);
-/// What runs before the first slice.
-const WARM_UP: Duration = Duration::from_millis(200);
-
-/// What is to be measured.
-#[derive(Debug, Clone)]
-pub struct Point {
-    /// The buffer policy's name.
+/// One policy on one point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The buffer policy.
     pub policy: String,
     /// Which way.
     pub direction: Direction,
     /// Frame size in bytes, FCS not counted.
     pub size: usize,
-    /// Queues.
+    /// Queues of each vif.
     pub queues: u16,
     /// Frames that the generator makes at a time.
     pub burst: u32,
-    /// How long, in seconds, probes not counted.
-    pub seconds: f64,
-}
-
-/// What was measured.
-#[derive(Debug, Clone, Serialize)]
-pub struct Measured {
-    /// The buffer policy.
-    pub policy: String,
-    /// Which way.
-    pub direction: Direction,
-    /// Frame size in bytes.
-    pub size: usize,
-    /// Queues.
-    pub queues: u16,
-    /// Frames that the generator makes at a time.
-    pub burst: u32,
+    /// How the ends wait: `busy`, `adaptive` or `interrupt`.
+    pub mode: String,
+    /// Packets a second that were offered; none where as many as were taken.
+    pub offered_pps: Option<u64>,
     /// Seconds that the figures are from: slices whose state did not change.
     pub seconds: f64,
     /// Packets received in them.
     pub packets: u64,
-    /// Packets lost since the start, by their sequence numbers.
+    /// Packets lost in them, by their sequence numbers.
     pub lost: u64,
     /// Millions of packets a second.
     pub mpps: f64,
     /// Gbit/s at layer 2, FCS not counted.
     pub gbps: f64,
+    /// The policy that it is compared with.
+    pub reference: String,
+    /// Its rate against that policy's; none for that policy itself, and where no
+    /// pair of slices was in one state.
+    pub ratio: Option<Ratio>,
     /// Packets per interrupt of the receiving end; none where it was never
     /// interrupted, since it never slept.
     pub ppi: Option<f64>,
@@ -65,160 +57,195 @@ pub struct Measured {
     pub spn: Option<f64>,
     /// Grant copies, maps and unmaps of all ends for each packet.
     pub grant_ops_per_packet: f64,
+    /// Of these, grant copies.
+    pub copies_per_packet: f64,
+    /// Of these, grants mapped.
+    pub maps_per_packet: f64,
+    /// Of these, grants unmapped.
+    pub unmaps_per_packet: f64,
+    /// Bytes that grant copies moved for each packet; not what a processor moved in
+    /// pages that it has mapped.
+    pub copied_bytes_per_packet: f64,
     /// Notifications of all ends for each packet.
     pub notifies_per_packet: f64,
+    /// Sleeps of all ends that an event ended, for each packet.
+    pub wakeups_per_packet: f64,
+    /// The same, a second.
+    pub wakeups_per_second: f64,
     /// Where it ran.
     pub host: String,
     /// Where the processors were.
     pub state: State,
+    /// Slices that the figures are from.
+    pub n: usize,
 }
 
-/// Counters that a slice is the difference of.
-#[derive(Debug, Default, Clone, Copy)]
-struct Tally {
-    packets: u64,
-    slots: u64,
-    interrupts: u64,
-    turns: u64,
-    grant_ops: u64,
-    notifies: u64,
-    seconds: f64,
-}
-
-impl Tally {
-    fn add(&mut self, other: &Self) {
-        self.packets += other.packets;
-        self.slots += other.slots;
-        self.interrupts += other.interrupts;
-        self.turns += other.turns;
-        self.grant_ops += other.grant_ops;
-        self.notifies += other.notifies;
-        self.seconds += other.seconds;
+impl document::Row for Row {
+    fn host(&self) -> &str {
+        &self.host
     }
 
-    /// What happened between two samples.
-    fn between(direction: Direction, before: &Sample, after: &Sample) -> Self {
-        let grew = |read: &dyn Fn(&Sample) -> u64| read(after).saturating_sub(read(before));
-        let vif = |s: &Sample, key: &str| number(&s.backend["vifs"][0]["stats"][key]);
-        let guest = |s: &Sample, key: &str| number(&s.guests[0]["stats"][key]);
-        // All ends together.
-        let asked = |s: &Sample, key: &str| -> u64 {
-            let ends = s.guests.iter().chain([&s.backend]);
-            ends.map(|end| number(&end["platform"][key])).sum()
-        };
-        let ops = |s: &Sample| ["copies", "maps", "unmaps"].map(|key| asked(s, key)).iter().sum();
-        let receiver = |key: &str| match direction {
-            Direction::Tx => grew(&|s| vif(s, key)),
-            Direction::Rx | Direction::GuestToGuest => grew(&|s| guest(s, key)),
-        };
-        let (packets, slots) = match direction {
-            Direction::Tx => (receiver("tx_packets"), receiver("tx_slots")),
-            Direction::Rx | Direction::GuestToGuest => {
-                (receiver("rx_packets"), receiver("rx_slots"))
-            }
-        };
+    fn state(&self) -> State {
+        self.state
+    }
+}
+
+impl Row {
+    /// What an outcome says of one policy, the first being the reference.
+    pub fn of(point: &Point, policies: &[PolicyKind], subject: usize, outcome: &Outcome) -> Self {
+        let total = outcome.total(subject);
+        let tally = &total.tally;
+        let ratios = outcome.series.ratios(subject, 0, Tally::rate);
+        let rate = tally.rate();
+        let per = |count: u64, of: u64| (of != 0).then(|| count as f64 / of as f64);
+        let name = |at: usize| policies.get(at).map_or("", |policy| policy.as_str()).to_owned();
         Self {
-            packets,
-            slots,
-            interrupts: receiver("interrupts"),
-            turns: receiver("turns"),
-            grant_ops: grew(&ops),
-            notifies: grew(&|s| asked(s, "notifies")),
-            seconds: after.at.duration_since(before.at).as_secs_f64(),
+            policy: name(subject),
+            direction: point.direction,
+            size: point.size,
+            queues: point.queues,
+            burst: point.burst,
+            mode: outcome.mode.clone(),
+            offered_pps: point.rate,
+            seconds: tally.seconds,
+            packets: tally.packets,
+            lost: tally.lost,
+            mpps: rate / 1e6,
+            gbps: rate * point.size as f64 * 8.0 / 1e9,
+            reference: name(0),
+            ratio: if subject == 0 { None } else { Ratio::of(&ratios) },
+            ppi: per(tally.packets, tally.interrupts),
+            spi: per(tally.slots, tally.interrupts),
+            ppn: per(tally.packets, tally.turns),
+            spn: per(tally.slots, tally.turns),
+            grant_ops_per_packet: tally.per_packet(tally.copies + tally.maps + tally.unmaps),
+            copies_per_packet: tally.per_packet(tally.copies),
+            maps_per_packet: tally.per_packet(tally.maps),
+            unmaps_per_packet: tally.per_packet(tally.unmaps),
+            copied_bytes_per_packet: tally.per_packet(tally.copied_bytes),
+            notifies_per_packet: tally.per_packet(tally.notifies),
+            wakeups_per_packet: tally.per_packet(tally.wakeups),
+            wakeups_per_second: tally.wakeups as f64 / tally.seconds,
+            host: outcome.host.clone(),
+            state: total.state,
+            n: total.slices,
         }
     }
 }
 
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
+/// What is shown of a row.
+const COLUMNS: [Column<Row>; 21] = {
+    use Shown::{Always, Filled, Varying};
+    const fn of(heading: &'static str, shown: Shown, cell: fn(&Row) -> String) -> Column<Row> {
+        Column { heading, shown, cell }
+    }
+    [
+        of("direction", Varying, |r| r.direction.words().into()),
+        of("bytes#", Always, |r| r.size.to_string()),
+        of("queues#", Varying, |r| r.queues.to_string()),
+        of("burst#", Varying, |r| r.burst.to_string()),
+        of("mode", Varying, |r| r.mode.clone()),
+        of("offered/s#", Filled, |r| r.offered_pps.map(|n| n.to_string()).unwrap_or_default()),
+        of("policy", Always, |r| r.policy.clone()),
+        of("Mpps#", Always, |r| format!("{:.3}", r.mpps)),
+        of("Gbit/s#", Always, |r| format!("{:.2}", r.gbps)),
+        of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
+        of("lost#", Always, |r| r.lost.to_string()),
+        of("copies#", Always, |r| format!("{:.2}", r.copies_per_packet)),
+        of("maps#", Always, |r| format!("{:.2}", r.maps_per_packet)),
+        of("unmaps#", Always, |r| format!("{:.2}", r.unmaps_per_packet)),
+        of("B copied#", Always, |r| format!("{:.0}", r.copied_bytes_per_packet)),
+        of("notifies#", Always, |r| format!("{:.4}", r.notifies_per_packet)),
+        of("wake-ups#", Always, |r| format!("{:.4}", r.wakeups_per_packet)),
+        of("wake-ups/s#", Filled, |r| match r.offered_pps {
+            Some(_) => format!("{:.0}", r.wakeups_per_second),
+            None => String::new(),
+        }),
+        of("PPN#", Always, |r| r.ppn.map_or("-".into(), |ppn| format!("{ppn:.1}"))),
+        of("state", Always, |r| r.state.as_str().into()),
+        of("n#", Always, |r| r.n.to_string()),
+    ]
+};
+
+/// The conditions, and the table under them.
+pub fn text(rows: &[Row]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let guests = rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1);
+    let place = document::place(&first.host, guests);
+    let conditions = document::conditions(rows, &COLUMNS);
+    let ratio = match rows.iter().any(|row| row.ratio.is_some()) {
+        true => format!("; ratio: to {}, the median of pairs, 95 % interval", first.reference),
+        false => String::new(),
+    };
+    let table = document::table(rows, &COLUMNS);
+    format!("{place}; {conditions}{ratio}; copies to wake-ups: for each packet\n{table}")
 }
 
-fn per(count: u64, of: u64) -> Option<f64> {
-    (of != 0).then(|| count as f64 / of as f64)
-}
-
-/// Measures one point; `progress` hears how far it is, from 0 to 1.
+/// All policies on all points, one point after the other.
 ///
 /// # Errors
 ///
-/// A part of the rig failed.
-pub fn measure(point: &Point, progress: &mut dyn FnMut(f64)) -> Result<Measured, CommandError> {
-    let generator = format!("generator:size={},burst={}", point.size, point.burst);
-    let cpus = probe::processors();
-    let (direction, queues) = (point.direction, point.queues);
-    let rig = Rig::start(&Plan { direction, generator: &generator, queues, cpus: &cpus })?;
-    std::thread::sleep(WARM_UP);
-    let slices = (point.seconds / SLICE.as_secs_f64()).ceil().max(1.0) as u32;
-    let slice = Duration::from_secs_f64(point.seconds / f64::from(slices));
-    let probed = || {
-        rig.pause();
-        let state = probe::state(PROBE);
-        rig.resume();
-        // The ends find their stride again.
-        std::thread::sleep(Duration::from_millis(20));
-        state
+/// A part of a rig failed.
+pub fn measure(
+    points: &[Point],
+    policies: &[PolicyKind],
+    timing: Timing,
+    quiet: bool,
+) -> Result<Vec<Row>, CommandError> {
+    let progress = Progress::new(points.len(), quiet);
+    let mut rows = Vec::new();
+    for (number, point) in points.iter().enumerate() {
+        let mut show = |part| progress.show(number, &point.words(), part);
+        let outcome = contest::run(point, policies, timing, &mut show)?;
+        let subjects = 0..policies.len();
+        rows.extend(subjects.map(|subject| Row::of(point, policies, subject, &outcome)));
+    }
+    progress.done();
+    Ok(rows)
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// The command line asks for what cannot be, or a part of a rig failed.
+pub fn run(args: &PacketsArgs) -> Result<(), CommandError> {
+    let timing = match args.rate {
+        None => Timing::short(args.seconds, args.pairs)?,
+        Some(_) => Timing::long(args.seconds, args.pairs)?,
     };
-    let mut before = probed();
-    let mut by_state: Vec<(State, Tally)> = Vec::new();
-    let mut host = String::new();
-    let mut lost = 0;
-    for done in 0..slices {
-        progress(f64::from(done) / f64::from(slices));
-        let first = rig.sample()?;
-        std::thread::sleep(slice);
-        let last = rig.sample()?;
-        let after = probed();
-        // A slice whose state changed belongs to no state.
-        let state = if before == after { before } else { State::Changed };
-        let tally = Tally::between(point.direction, &first, &last);
-        match by_state.iter_mut().find(|(s, _)| *s == state) {
-            Some((_, sum)) => sum.add(&tally),
-            None => by_state.push((state, tally)),
-        }
-        before = after;
-        host = last.backend["host"].as_str().unwrap_or_default().to_string();
-        lost = match point.direction {
-            Direction::Tx => number(&last.backend["vifs"][0]["port"]["checked"]["lost"]),
-            Direction::Rx | Direction::GuestToGuest => {
-                number(&last.guests[0]["port"]["checked"]["lost"])
+    let rows = measure(&points(args), &args.policy.0, timing, args.json)?;
+    match args.json {
+        true => Document::new("packets", &rows).print(),
+        false => output::line(text(&rows)),
+    }
+}
+
+/// Every combination that was asked for.
+fn points(args: &PacketsArgs) -> Vec<Point> {
+    let rates = match &args.rate {
+        None => vec![None],
+        Some(List(rates)) => rates.iter().copied().map(Some).collect(),
+    };
+    let mut points = Vec::new();
+    for &direction in &args.direction.0 {
+        for &size in &args.size.0 {
+            for &queues in &args.queues.0 {
+                for &burst in &args.burst.0 {
+                    for &mode in &args.mode.0 {
+                        points.extend(rates.iter().map(|&rate| Point {
+                            direction,
+                            size,
+                            queues,
+                            burst,
+                            mode,
+                            rate,
+                            timed: 0,
+                        }));
+                    }
+                }
             }
-        };
+        }
     }
-    progress(1.0);
-    // The state that held longest, a stable one if there was any.
-    by_state.sort_by(|a, b| {
-        let stable = |state: State| state != State::Changed;
-        (stable(b.0), b.1.seconds)
-            .partial_cmp(&(stable(a.0), a.1.seconds))
-            .unwrap_or_else(|| a.0.cmp(&b.0))
-    });
-    let (state, sum) = by_state.first().copied().unwrap_or((State::Changed, Tally::default()));
-    if sum.packets == 0 {
-        return Err(CommandError::Failed(format!(
-            "no packet of {} bytes came through in {:.1} s; look at `RUST_LOG=info` of a backend \
-             and a frontend started by hand",
-            point.size, point.seconds
-        )));
-    }
-    let rate = sum.packets as f64 / sum.seconds;
-    Ok(Measured {
-        policy: point.policy.clone(),
-        direction: point.direction,
-        size: point.size,
-        queues: point.queues,
-        burst: point.burst,
-        seconds: sum.seconds,
-        packets: sum.packets,
-        lost,
-        mpps: rate / 1e6,
-        gbps: rate * point.size as f64 * 8.0 / 1e9,
-        ppi: per(sum.packets, sum.interrupts),
-        spi: per(sum.slots, sum.interrupts),
-        ppn: per(sum.packets, sum.turns),
-        spn: per(sum.slots, sum.turns),
-        grant_ops_per_packet: sum.grant_ops as f64 / sum.packets as f64,
-        notifies_per_packet: sum.notifies as f64 / sum.packets as f64,
-        host,
-        state,
-    })
+    points
 }

@@ -1,9 +1,13 @@
 //! A whole embedded set-up of child processes: host, backend, and a guest or
 //! two, with a generator at one end and a checker at the other.
 
+use crate::cli::WaitModeArg;
 use crate::control::{backend_socket, fetch, frontend_socket};
 use crate::error::CommandError;
+use clap::ValueEnum;
+use grantway_backend::policy::PolicyKind;
 use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -15,7 +19,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which way the packets go, as seen from the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// Guest transmit: generator in the guest, checker behind the backend.
@@ -24,16 +28,38 @@ pub enum Direction {
     Rx,
     /// Generator in one guest, checker in another, by the backend's own bridge.
     GuestToGuest,
+    /// Generator in the guest, and an echo behind the backend.
+    RoundTrip,
 }
 
 impl Direction {
+    /// Those in which a packet crosses once.
+    pub const ONE_WAY: [Self; 3] = [Self::Tx, Self::Rx, Self::GuestToGuest];
+
+    /// As on the command line.
+    pub fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
     /// In words, as tables have it.
     pub fn words(self) -> &'static str {
         match self {
             Self::Tx => "guest transmit",
             Self::Rx => "guest receive",
             Self::GuestToGuest => "guest to guest",
+            Self::RoundTrip => "round trip",
         }
+    }
+
+    /// Whether the backend receives what is measured; else the first guest does.
+    pub fn ends_at_backend(self) -> bool {
+        self == Self::Tx
+    }
+
+    /// Guests that take part.
+    pub fn guests(self) -> usize {
+        if self == Self::GuestToGuest { 2 } else { 1 }
     }
 
     /// The backend's port, and those of the guests. The first guest is the one
@@ -42,6 +68,7 @@ impl Direction {
         match self {
             Self::Tx => ("check".into(), vec![generator.into()]),
             Self::Rx => (generator.into(), vec!["check".into()]),
+            Self::RoundTrip => ("echo".into(), vec![generator.into()]),
             Self::GuestToGuest => {
                 let [receiver, sender] = [mac(0), mac(1)];
                 let checker = format!("check:from={receiver}");
@@ -70,7 +97,7 @@ struct Part {
 
 impl Part {
     /// Starts a part of this same program and waits for its `ready`.
-    fn start(name: &'static str, args: &[&str]) -> Result<Self, CommandError> {
+    fn start(name: &'static str, args: &[String]) -> Result<Self, CommandError> {
         let failed = |what: String| CommandError::Failed(format!("{name}: {what}"));
         let exe = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
         let child = Command::new(exe)
@@ -125,26 +152,98 @@ impl Drop for Part {
 }
 
 /// What is to run.
-pub struct Plan<'a> {
+#[derive(Debug, Clone)]
+pub struct Plan {
     /// Which way.
     pub direction: Direction,
+    /// How the buffers cross.
+    pub policy: PolicyKind,
+    /// How the ends wait.
+    pub mode: WaitModeArg,
     /// The generator, as a port spec.
-    pub generator: &'a str,
+    pub generator: String,
     /// Queues of each vif.
     pub queues: u16,
     /// Processors: the first is the backend's, the others are the guests'. With
     /// less than two nobody is pinned.
-    pub cpus: &'a [usize],
+    pub cpus: Vec<usize>,
 }
 
-/// All ends' reports at about one moment.
+impl Plan {
+    /// What a frontend is to wish for: what is not for it to agree to, it calls
+    /// copy.
+    fn wish(&self) -> &'static str {
+        match self.policy {
+            PolicyKind::Persistent | PolicyKind::Staging => self.policy.as_str(),
+            _ => PolicyKind::Copy.as_str(),
+        }
+    }
+
+    /// The processors, where there are enough of them, as options have them.
+    fn pins(&self) -> Vec<String> {
+        match &self.cpus[..] {
+            [] | [_] => Vec::new(),
+            cpus => cpus.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// How the backend is started.
+    fn backend(&self, path: &str, port: &str) -> Vec<String> {
+        let (queues, policy) = (self.queues.to_string(), self.policy.as_str());
+        let mut args = vec!["backend", "--host", path, "--port", port, "--queues", &queues];
+        args.extend(["--policy", policy, "--mode", self.mode.name()]);
+        let pins = self.pins();
+        if let Some(cpu) = pins.first() {
+            args.extend(["--cpu", cpu]);
+        }
+        args.into_iter().map(str::to_owned).collect()
+    }
+
+    /// How a guest's frontend is started.
+    fn frontend(&self, path: &str, guest: usize, port: &str) -> Vec<String> {
+        let (queues, number) = (self.queues.to_string(), domain(guest));
+        let mut args = vec!["frontend", "--host", path, "--domain", &number, "--devid", "0"];
+        args.extend(["--port", port, "--queues", &queues]);
+        args.extend(["--policy", self.wish(), "--mode", self.mode.name()]);
+        let pins = self.pins();
+        if let Some(others) = pins.get(1..).filter(|others| !others.is_empty()) {
+            args.extend(["--cpu", &others[guest % others.len()]]);
+        }
+        args.into_iter().map(str::to_owned).collect()
+    }
+}
+
+/// All ends' reports at about one moment, each with its own time.
 pub struct Sample {
-    /// When, by this process's clock.
-    pub at: Instant,
     /// The backend's.
     pub backend: Value,
     /// The guests', the measured one first.
     pub guests: Vec<Value>,
+}
+
+impl Sample {
+    /// Whether a guest is connected, has staged its pages, and is found by the
+    /// others where it has to be: what went to an address that the bridge has not
+    /// learnt would be flooded.
+    fn is_ready(&self, plan: &Plan, guest: usize) -> bool {
+        let (own, vif) = (&self.guests[guest], &self.backend["vifs"][guest]);
+        let silent = vif["stats"]["tx_packets"] == 0;
+        let staged = own["policy"] != PolicyKind::Staging.as_str() || own["staged"] != 0;
+        let found = plan.direction != Direction::GuestToGuest || !silent;
+        own["connected"] == true && vif["connected"] == true && staged && found
+    }
+
+    /// What is measured is to be what was asked for.
+    fn check_policy(&self, plan: &Plan, guest: usize) -> Result<(), CommandError> {
+        let agreed = &self.backend["vifs"][guest]["policy"];
+        if agreed == plan.policy.as_str() {
+            return Ok(());
+        }
+        Err(CommandError::Failed(format!(
+            "the ends agreed on {agreed}, expected {}; leave that policy out",
+            plan.policy
+        )))
+    }
 }
 
 /// The running set-up.
@@ -162,45 +261,28 @@ impl Rig {
     /// # Errors
     ///
     /// A part did not get ready; its own words say why.
-    pub fn start(plan: &Plan<'_>) -> Result<Self, CommandError> {
+    pub fn start(plan: &Plan) -> Result<Self, CommandError> {
         let dir = tempfile::Builder::new()
             .prefix("grantway-")
             .tempdir()
             .map_err(|e| CommandError::Failed(format!("a folder for the host: {e}")))?;
         let path = dir.path().to_string_lossy().into_owned();
-        let host = Part::start("host", &["host", "--dir", &path])?;
-        let queues = plan.queues.to_string();
-        let (behind, ports) = plan.direction.ports(plan.generator);
-        let pins: Vec<String> = match plan.cpus {
-            [] | [_] => Vec::new(),
-            cpus => cpus.iter().map(ToString::to_string).collect(),
-        };
-        let mut args = vec!["backend", "--host", &path, "--port", &behind, "--queues", &queues];
-        if let Some(cpu) = pins.first() {
-            args.extend(["--cpu", cpu]);
-        }
+        let host = Part::start("host", &["host", "--dir", &path].map(str::to_owned))?;
+        let (behind, ports) = plan.direction.ports(&plan.generator);
         for guest in 0..ports.len() {
             attach(&path, guest)?;
         }
-        let backend = Part::start("backend", &args)?;
+        let backend = Part::start("backend", &plan.backend(&path, &behind))?;
         let mut rig = Self { guests: Vec::new(), backend, _host: host, dir };
         for (guest, port) in ports.iter().enumerate() {
-            let number = domain(guest);
-            let mut args = vec!["frontend", "--host", &path, "--domain", &number, "--devid", "0"];
-            args.extend(["--port", port, "--queues", &queues]);
-            if let Some(others) = pins.get(1..).filter(|others| !others.is_empty()) {
-                args.extend(["--cpu", &others[guest % others.len()]]);
-            }
-            rig.guests.push(Part::start("frontend", &args)?);
-            rig.wait_ready(plan.direction, guest)?;
+            rig.guests.push(Part::start("frontend", &plan.frontend(&path, guest, port))?);
+            rig.wait_ready(plan, guest)?;
         }
         Ok(rig)
     }
 
-    /// Waits until a guest is connected, and found by the others where it has to
-    /// be: what went to an address that the bridge has not learnt would be
-    /// flooded.
-    fn wait_ready(&mut self, direction: Direction, guest: usize) -> Result<(), CommandError> {
+    /// Waits until a guest is connected as planned.
+    fn wait_ready(&mut self, plan: &Plan, guest: usize) -> Result<(), CommandError> {
         let since = Instant::now();
         loop {
             for part in self.guests.iter_mut().chain([&mut self.backend]) {
@@ -208,12 +290,10 @@ impl Rig {
                     return Err(part.obituary());
                 }
             }
-            let silent = |sample: &Sample| {
-                direction == Direction::GuestToGuest
-                    && sample.backend["vifs"][guest]["stats"]["tx_packets"] == 0
-            };
-            if self.sample().is_ok_and(|s| s.guests[guest]["connected"] == true && !silent(&s)) {
-                return Ok(());
+            if let Ok(sample) = self.sample()
+                && sample.is_ready(plan, guest)
+            {
+                return sample.check_policy(plan, guest);
             }
             if since.elapsed() > PATIENCE {
                 return Err(CommandError::Failed(format!(
@@ -239,7 +319,6 @@ impl Rig {
         // As `domain` numbers them.
         let sockets = (1..).map(|domain| frontend_socket(dir, domain, 0));
         Ok(Sample {
-            at: Instant::now(),
             backend: read(&backend_socket(dir, 0))?,
             guests: sockets
                 .take(self.guests.len())
@@ -262,6 +341,13 @@ impl Rig {
         for guest in &self.guests {
             guest.signal(Signal::CONT);
         }
+    }
+}
+
+impl Drop for Rig {
+    /// Who is held still cannot close.
+    fn drop(&mut self) {
+        self.resume();
     }
 }
 

@@ -1,0 +1,294 @@
+//! The command line of `grantway bench`.
+
+use super::rig::Direction;
+use crate::cli::{QUEUES_MAX, WaitModeArg};
+use clap::{Args, Subcommand, ValueEnum};
+use grantway_backend::policy::PolicyKind;
+
+/// `grantway bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Everything runs on an embedded host of its own: a host, a backend and guests are
+processes that end with the bench. What is compared is measured in turns, in
+slices of at most 0.5 s, first forwards and then backwards (A B B A), with a look
+at the machine before and after each slice: two virtual processors wander, and a
+slice during which they did is dropped. Ratios are medians of the pairs of slices
+of one round; in brackets stands what 95 % of resampled medians lie within.
+
+Lists have commas between: --size 64,1496,65535.
+
+Example:
+  grantway bench packets
+  grantway bench latency --mode all
+  grantway bench seeds --seed 004")]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub what: BenchWhat,
+}
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub enum BenchWhat {
+    /// Packets a second, policy against policy.
+    Packets(PacketsArgs),
+    /// How long packets are under way, at a fixed rate.
+    Latency(LatencyArgs),
+    /// The tables of the papers that Grantway grew from, beside ours.
+    Seeds(SeedsArgs),
+}
+
+/// `grantway bench packets`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A generator sends numbered frames as fast as they are taken, a checker at the
+other end looks for lost ones. Grant operations, bytes that they copied,
+notifications and wake-ups are those of all ends together, for each packet, as the
+platform counts them. Figures of the embedded host compare policies and sizes on
+this machine; they are not Xen's.
+
+With --rate the generator keeps to a schedule, and each slice has processes of its
+own: so one sees how often the ends are woken at a load.
+
+Example:
+  grantway bench packets --size 64,1496 --direction tx,rx
+  grantway bench packets --policy copy,staging --burst 1,8,32 --json
+  grantway bench packets --policy staging --rate 1k,10k,100k --mode all")]
+pub struct PacketsArgs {
+    /// How the buffers cross, or `all`; the first is what the others are compared
+    /// with.
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
+    pub policy: List<PolicyKind>,
+    /// What the ends do when nothing is there: busy, adaptive, interrupt, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "adaptive", value_parser = modes)]
+    pub mode: List<WaitModeArg>,
+    /// Which way, as the guest sees it: tx, rx, guest-to-guest, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "tx", value_parser = one_way)]
+    pub direction: List<Direction>,
+    /// Bytes of a frame, without FCS.
+    #[arg(long, value_name = "LIST", default_value = "64", value_parser = sizes)]
+    pub size: List<usize>,
+    /// Frames that the generator makes at a time.
+    #[arg(long, value_name = "LIST", default_value = "32", value_parser = bursts)]
+    pub burst: List<u32>,
+    /// Frames a second that are offered in all; as many as are taken where missing.
+    #[arg(long, value_name = "LIST", value_parser = rates)]
+    pub rate: Option<List<u64>>,
+    /// Queues of each vif, each with a generator of its own.
+    #[arg(long, value_name = "LIST", default_value = "1", value_parser = queues)]
+    pub queues: List<u16>,
+    /// How long each row of the table is measured.
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    pub seconds: f64,
+    /// Slices of each row; one for each tenth of a second where missing, at most 20
+    /// or as many as keep them within 0.5 s.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub pairs: Option<u32>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `grantway bench latency`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The sender keeps to its schedule whatever becomes of its frames, and a packet's
+time counts from when it was due, not from when there was room for it. The sender
+never sleeps, the other ends wait as --mode says. A round trip is from a guest to
+an echo behind the backend and back. Times are told to two digits.
+
+Example:
+  grantway bench latency --direction round-trip
+  grantway bench latency --policy copy,staging --mode busy,interrupt --rate 10k --json")]
+pub struct LatencyArgs {
+    /// How the buffers cross, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
+    pub policy: List<PolicyKind>,
+    /// What the ends do when nothing is there: busy, adaptive, interrupt, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "adaptive", value_parser = modes)]
+    pub mode: List<WaitModeArg>,
+    /// Which way: tx, rx, guest-to-guest, round-trip, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "tx,rx,round-trip", value_parser = any_way)]
+    pub direction: List<Direction>,
+    /// Bytes of a frame, without FCS.
+    #[arg(long, value_name = "LIST", default_value = "64", value_parser = timed_sizes)]
+    pub size: List<usize>,
+    /// Frames a second.
+    #[arg(long, value_name = "LIST", default_value = "20k", value_parser = rates)]
+    pub rate: List<u64>,
+    /// One frame in so many is timed: reading the clock takes longer than a packet.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub every: u32,
+    /// How long each row of the table is measured.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    pub seconds: f64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `grantway bench seeds`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+  000  persistent grants for xen-netback and xen-netfront, 2015
+  001  copying against mapping in xen-netback, 2013
+  004  staging grants, 2017
+Each row has what the paper measured, on its hardware and on Xen, and what this
+machine does on the embedded host, before and after. The factors of the two are to
+be compared with care, the figures not at all: the embedded host's grant operations
+cost more than Xen's. A paper's TCP is here frames of 65535 bytes.
+
+Example:
+  grantway bench seeds
+  grantway bench seeds --seed 000,004 --seconds 2 --json")]
+pub struct SeedsArgs {
+    /// Which papers: 000, 001, 004, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = seeds)]
+    pub seed: List<&'static str>,
+    /// Frames that the generator makes at a time.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=BURST_MAX as i64))]
+    pub burst: u32,
+    /// How long each side of a row is measured.
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
+    pub seconds: f64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Most frames that a generator makes at a time here.
+const BURST_MAX: u64 = 1024;
+/// Most frames a second.
+const RATE_MAX: u64 = 1_000_000_000;
+
+/// What stood in a list, each once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct List<T>(pub Vec<T>);
+
+/// Reads a list; `one` is to say what it expects.
+fn list<T: PartialEq>(text: &str, one: impl Fn(&str) -> Option<T>, expected: &str) -> Listed<T> {
+    let mut found = Vec::new();
+    for word in text.split(',') {
+        let value = one(word).ok_or_else(|| format!("found {word:?}, expected {expected}"))?;
+        if found.contains(&value) {
+            return Err(format!("{word:?} is given twice; keep one"));
+        }
+        found.push(value);
+    }
+    Ok(List(found))
+}
+
+type Listed<T> = Result<List<T>, String>;
+
+/// A list of names, or `all`.
+fn named<T: PartialEq + Copy>(text: &str, all: &[T], name: impl Fn(T) -> String) -> Listed<T> {
+    if text == "all" {
+        return Ok(List(all.to_vec()));
+    }
+    let names: Vec<String> = all.iter().map(|&value| name(value)).collect();
+    let one = |word: &str| names.iter().position(|name| name == word).map(|at| all[at]);
+    list(text, one, &format!("all, or of {}, with commas between", names.join(", ")))
+}
+
+/// A list of whole numbers within bounds; k, M and G are powers of 1000.
+fn numbers(text: &str, least: u64, most: u64, what: &str) -> Listed<u64> {
+    let one = |word: &str| grantway_ports::number(word).filter(|n| (least..=most).contains(n));
+    list(text, one, &format!("{what} from {least} to {most}, or several with commas between"))
+}
+
+fn policies(text: &str) -> Listed<PolicyKind> {
+    named(text, &PolicyKind::ALL, |policy| policy.as_str().to_owned())
+}
+
+fn modes(text: &str) -> Listed<WaitModeArg> {
+    named(text, &WaitModeArg::ALL, |mode| mode.name().to_owned())
+}
+
+fn one_way(text: &str) -> Listed<Direction> {
+    named(text, &Direction::ONE_WAY, Direction::name)
+}
+
+fn any_way(text: &str) -> Listed<Direction> {
+    named(text, Direction::value_variants(), Direction::name)
+}
+
+fn seeds(text: &str) -> Listed<&'static str> {
+    named(text, &["000", "001", "004"], str::to_owned)
+}
+
+fn sizes(text: &str) -> Listed<usize> {
+    // Room for a numbered UDP packet.
+    numbers(text, 60, 65_535, "bytes").map(narrow)
+}
+
+fn timed_sizes(text: &str) -> Listed<usize> {
+    // Room for a time as well.
+    numbers(text, 64, 65_535, "bytes").map(narrow)
+}
+
+fn bursts(text: &str) -> Listed<u32> {
+    numbers(text, 1, BURST_MAX, "frames").map(narrow)
+}
+
+fn rates(text: &str) -> Listed<u64> {
+    numbers(text, 1, RATE_MAX, "frames a second")
+}
+
+fn queues(text: &str) -> Listed<u16> {
+    numbers(text, 1, QUEUES_MAX.unsigned_abs(), "queues").map(narrow)
+}
+
+/// To a type that holds the bounds which were checked.
+fn narrow<T: TryFrom<u64>>(list: List<u64>) -> List<T> {
+    List(list.0.into_iter().filter_map(|n| T::try_from(n).ok()).collect())
+}
+
+/// Seconds: at least a hundredth, at most a day.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|s| (0.01..=86_400.0).contains(s));
+    number.ok_or_else(|| "expected seconds from 0.01 to 86400, such as 2 or 0.5".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_have_bounds() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for text in ["", "0", "-1", "nan", "inf", "1e9", "1s"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_take_names_and_numbers_with_units() {
+        assert_eq!(policies("all").unwrap().0, PolicyKind::ALL);
+        let two = policies("staging,copy").unwrap().0;
+        assert_eq!(two, [PolicyKind::Staging, PolicyKind::Copy], "in the order given");
+        assert_eq!(rates("1k,2M").unwrap().0, [1000, 2_000_000]);
+        assert_eq!(sizes("60,65535").unwrap().0, [60, 65_535]);
+    }
+
+    #[test]
+    fn errors_say_what_was_found_and_expected() {
+        for (refused, parts) in [
+            (policies("copy,best").err(), ["\"best\"", "staging"]),
+            (policies("").err(), ["\"\"", "all, or of copy"]),
+            (modes("idle").err(), ["\"idle\"", "busy, adaptive, interrupt"]),
+            (one_way("round-trip").err(), ["\"round-trip\"", "guest-to-guest"]),
+            (sizes("64,0").err(), ["\"0\"", "60 to 65535"]),
+            (sizes("64,64").err(), ["\"64\"", "twice"]),
+            (timed_sizes("60").err(), ["\"60\"", "64 to 65535"]),
+            (bursts("1025").err(), ["\"1025\"", "1 to 1024"]),
+            (rates("0").err(), ["\"0\"", "frames a second from 1"]),
+            (queues("17").err(), ["\"17\"", "queues from 1 to 16"]),
+            (seeds("002").err(), ["\"002\"", "000, 001, 004"]),
+        ] {
+            let said = refused.expect("an error");
+            for part in parts {
+                assert!(said.contains(part), "no {part} in {said}");
+            }
+        }
+    }
+}
