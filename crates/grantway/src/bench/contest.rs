@@ -144,13 +144,13 @@ pub fn run(
     progress(0.0);
     let rigs = Rigs::of(point, policies)?;
     let mut outcome = Outcome { series: Series::new(), host: String::new(), mode: String::new() };
-    let whole = (timing.rounds * policies.len()) as f64;
+    let whole = (timing.rounds * policies.len() + 1) as f64;
     let mut before = probe::state(timing.probe());
     let turns = (0..timing.rounds).flat_map(|round| {
         slices::order(round, policies.len()).into_iter().map(move |subject| (round, subject))
     });
     for (done, (round, subject)) in turns.enumerate() {
-        progress(done as f64 / whole);
+        progress((done + 1) as f64 / whole);
         let (first, last) = rigs.slice(subject, timing.slice)?;
         let after = probe::state(timing.probe());
         let tally = Tally::between(point.direction, &first, &last);

@@ -222,28 +222,31 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Whether a guest is connected, has staged its pages, and is found by the
-    /// others where it has to be: what went to an address that the bridge has not
-    /// learnt would be flooded.
+    /// Whether a guest is connected, by the policy that is to be measured, and is
+    /// found by the others where it has to be: what went to an address that the
+    /// bridge has not learnt would be flooded.
     fn is_ready(&self, plan: &Plan, guest: usize) -> bool {
         let (own, vif) = (&self.guests[guest], &self.backend["vifs"][guest]);
         let silent = vif["stats"]["tx_packets"] == 0;
-        let staged = own["policy"] != PolicyKind::Staging.as_str() || own["staged"] != 0;
         let found = plan.direction != Direction::GuestToGuest || !silent;
-        own["connected"] == true && vif["connected"] == true && staged && found
+        // That of staged pages is told once there are some.
+        let agreed = vif["policy"] == plan.policy.as_str();
+        own["connected"] == true && vif["connected"] == true && agreed && found
     }
+}
 
-    /// What is measured is to be what was asked for.
-    fn check_policy(&self, plan: &Plan, guest: usize) -> Result<(), CommandError> {
-        let agreed = &self.backend["vifs"][guest]["policy"];
-        if agreed == plan.policy.as_str() {
-            return Ok(());
-        }
-        Err(CommandError::Failed(format!(
-            "the ends agreed on {agreed}, expected {}; leave that policy out",
-            plan.policy
-        )))
-    }
+/// Why it takes so long.
+fn late(plan: &Plan, guest: usize, sample: Option<&Sample>) -> CommandError {
+    let vif = sample.map(|sample| &sample.backend["vifs"][guest]);
+    let (guest, seconds) = (domain(guest), PATIENCE.as_secs());
+    CommandError::Failed(match vif {
+        Some(vif) if vif["connected"] == true => format!(
+            "domain {guest} and the backend agreed on {} within {seconds} s, expected {}; leave \
+             that policy out",
+            vif["policy"], plan.policy
+        ),
+        _ => format!("the vif of domain {guest} did not connect within {seconds} s"),
+    })
 }
 
 /// The running set-up.
@@ -290,17 +293,12 @@ impl Rig {
                     return Err(part.obituary());
                 }
             }
-            if let Ok(sample) = self.sample()
-                && sample.is_ready(plan, guest)
-            {
-                return sample.check_policy(plan, guest);
+            let sample = self.sample();
+            if sample.as_ref().is_ok_and(|sample| sample.is_ready(plan, guest)) {
+                return Ok(());
             }
             if since.elapsed() > PATIENCE {
-                return Err(CommandError::Failed(format!(
-                    "the vif of domain {} did not connect within {} s",
-                    domain(guest),
-                    PATIENCE.as_secs()
-                )));
+                return Err(late(plan, guest, sample.ok().as_ref()));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
