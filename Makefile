@@ -29,9 +29,9 @@ fuzz: ## fuzzes each target, and each end, for SECONDS (30)
 fuzz-keep: ## keeps in the repository what fuzzing found
 	@scripts/fuzz $(BUILD) 0 $(TARGET)
 
-bench: ## packets a second, to, from and between guests, three sizes
+bench: ## packets a second, to, from and between guests, three sizes, every policy
 	cargo build --release -p grantway
-	@scripts/bench $(GRANTWAY)
+	$(GRANTWAY) bench packets --direction all --size 64,512,1496 --seconds 1
 
 check: ## format, lints, documentation, licences
 	cargo fmt --all --check

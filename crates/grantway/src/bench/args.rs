@@ -15,7 +15,9 @@ at the machine before and after each slice: two virtual processors wander, and a
 slice during which they did is dropped. Ratios are medians of the pairs of slices
 of one round; in brackets stands what 95 % of resampled medians lie within.
 
-Lists have commas between: --size 64,1496,65535.
+Lists have commas between: --size 64,1496,65535. With --json comes one document in
+one line: bench, version, host, processors, state, and rows. What a field counts is
+in its name (_ns, _pps, mpps, gbps, _per_packet); sizes are bytes.
 
 Example:
   grantway bench packets
@@ -47,13 +49,13 @@ notifications and wake-ups are those of all ends together, for each packet, as t
 platform counts them. Figures of the embedded host compare policies and sizes on
 this machine; they are not Xen's.
 
-With --rate the generator keeps to a schedule, and each slice has processes of its
-own: so one sees how often the ends are woken at a load.
+With --rate the generator keeps to a schedule, --burst frames at a time, and each
+slice has processes of its own: so one sees how often the ends are woken at a load.
 
 Example:
   grantway bench packets --size 64,1496 --direction tx,rx
   grantway bench packets --policy copy,staging --burst 1,8,32 --json
-  grantway bench packets --policy staging --rate 1k,10k,100k --mode all")]
+  grantway bench packets --policy staging --burst 1 --rate 1k,10k,100k --mode all")]
 pub struct PacketsArgs {
     /// How the buffers cross, or `all`; the first is what the others are compared
     /// with.

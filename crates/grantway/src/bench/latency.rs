@@ -160,7 +160,7 @@ fn text(rows: &[Row]) -> String {
     let place = document::place(&first.host, guests);
     let conditions = document::conditions(rows, &COLUMNS);
     let table = document::table(rows, &COLUMNS);
-    format!("{place}; {conditions}; counted from when a packet was due\n{table}")
+    format!("{place}\n{conditions}; counted from when a packet was due\n\n{table}")
 }
 
 /// Runs the command.

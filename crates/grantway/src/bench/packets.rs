@@ -174,11 +174,11 @@ pub fn text(rows: &[Row]) -> String {
     let place = document::place(&first.host, guests);
     let conditions = document::conditions(rows, &COLUMNS);
     let ratio = match rows.iter().any(|row| row.ratio.is_some()) {
-        true => format!("; ratio: to {}, the median of pairs, 95 % interval", first.reference),
+        true => format!("ratio: to {}, the median of pairs [95 % interval]; ", first.reference),
         false => String::new(),
     };
     let table = document::table(rows, &COLUMNS);
-    format!("{place}; {conditions}{ratio}; copies to wake-ups: for each packet\n{table}")
+    format!("{place}\n{conditions}\n{ratio}copies to wake-ups: for each packet\n\n{table}")
 }
 
 /// All policies on all points, one point after the other.

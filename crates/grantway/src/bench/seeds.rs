@@ -174,7 +174,7 @@ fn text(rows: &[Row]) -> String {
     let guests = rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1);
     let place = document::place(&first.host, guests);
     let mut text = format!(
-        "ours: {place}; burst {}, mode {}; never to be called Xen's\n",
+        "ours: {place}\nburst {}, mode {}; the factors are this host's, not Xen's\n",
         first.burst,
         WaitModeArg::Adaptive.name()
     );
