@@ -198,8 +198,11 @@ fn bench_runs_on_one_processor() {
     }
     let mut command = Command::new("taskset");
     command.args(["-c", "0", env!("CARGO_BIN_EXE_grantway")]).args(bench_args("tx", "64", "0.5"));
+    command.args(["--mode", "busy"]);
     let measured = point(command, "tx", 64);
     assert_eq!(measured["state"], "single", "{measured}");
+    // Who spins there keeps the peer from running.
+    assert_eq!(measured["mode"], "interrupt", "{measured}");
 }
 
 #[test]
