@@ -49,5 +49,6 @@ pub use negotiate::MAX_QUEUES;
 pub use queue::VifId;
 pub use shared::Clock;
 pub use stats::{VifStats, VifStatsSnapshot};
-pub use waiting::Patience;
+pub use succession::JOURNAL_PAGES;
+pub use waiting::{Patience, WAITING_MAX};
 pub use worker::WaitMode;

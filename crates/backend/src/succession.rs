@@ -12,6 +12,10 @@ use std::path::{Path, PathBuf};
 use tracing::warn;
 
 const SUFFIX: &str = ".journal";
+const QUEUES: usize = MAX_QUEUES as usize;
+
+/// Pages of a vif's journal, whatever it has of queues.
+pub const JOURNAL_PAGES: usize = QUEUES * (1 + STAGED_PAGES);
 
 /// What a process left of a vif.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,10 +56,9 @@ impl Journals {
     /// The pages of a vif's journal; none where they cannot be had, so that a
     /// successor begins anew.
     pub fn pages(&self, id: VifId) -> JournalPages {
-        const QUEUES: usize = MAX_QUEUES as usize;
         let path = self.path(id);
         let made = std::fs::create_dir_all(&self.folder);
-        match made.and_then(|()| SharedRun::lasting(&path, QUEUES * (1 + STAGED_PAGES))) {
+        match made.and_then(|()| SharedRun::lasting(&path, JOURNAL_PAGES)) {
             Ok(run) => {
                 let queues = (0..QUEUES).filter_map(|number| run.page(number)).collect();
                 let staged = |number| {

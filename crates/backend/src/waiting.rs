@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Bytes that may wait for one queue: sixteen of the largest frames, a window of TCP.
-pub(crate) const WAITING_MAX: usize = 1024 * 1024;
+pub const WAITING_MAX: usize = 1024 * 1024;
 
 /// Bytes of these that were flooded: frames that are for this guest alone are not
 /// to be crowded out by what one guest sends to all. One of any size fits.

@@ -16,7 +16,7 @@ use grantway_ring::{PAGE_SIZE, SharedPage};
 pub(crate) const SMALL: usize = 256;
 const SMALL_A_PAGE: usize = PAGE_SIZE / SMALL;
 /// Pages of small buffers: as many buffers as the ring has slots.
-const SMALL_PAGES: usize = 256 / SMALL_A_PAGE;
+pub(crate) const SMALL_PAGES: usize = 256 / SMALL_A_PAGE;
 
 /// The buffers of a queue that frames are sent from.
 pub(crate) struct Buffers {

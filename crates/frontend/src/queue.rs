@@ -1,6 +1,6 @@
 //! One queue: a transmit and a receive ring and their event channels.
 
-use crate::buffers::Buffers;
+use crate::buffers::{Buffers, SMALL_PAGES};
 use crate::frame::LentFrame;
 use crate::lent::{Channels, Lent};
 use crate::negotiate::BackendFeatures;
@@ -51,6 +51,19 @@ pub(crate) struct QueueRefs {
 }
 
 impl Queue {
+    /// Pages of its rings, one each way.
+    pub const RING_PAGES: usize = 2;
+
+    /// Pages that frames go through, granted for as long as it is connected.
+    #[must_use]
+    pub const fn buffer_pages(policy: Policy) -> usize {
+        let whole = 2 * POOL_PAGES as usize;
+        match policy {
+            Policy::Copy => whole,
+            Policy::Persistent | Policy::Staging => whole + SMALL_PAGES,
+        }
+    }
+
     /// Grants rings and pools to the backend's domain and makes the event
     /// channels. On failure nothing stays granted.
     pub(crate) fn new(

@@ -49,6 +49,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Find what keeps a backend from serving, and say what to do about it.
     Doctor(DoctorArgs),
+    /// Say what so many vifs need, and which limits are too small for them.
+    Plan(crate::plan::args::PlanArgs),
 }
 
 impl Command {
@@ -66,6 +68,7 @@ impl Command {
             Self::Demo(_) => "demo",
             Self::Bench(_) => "bench",
             Self::Doctor(_) => "doctor",
+            Self::Plan(_) => "plan",
         }
     }
 }
@@ -236,7 +239,7 @@ pub struct BackendArgs {
     #[arg(long, value_name = "SPEC")]
     pub uplink: Option<String>,
     /// Most queues that a vif may have; its frontend takes what it wants of them.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
+    #[arg(long, value_name = "N", default_value_t = QUEUES_OFFERED, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
     /// Threads that move frames, each for its share of the queues; one for every
     /// second processor where missing, at most 4.
@@ -375,6 +378,8 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
 
 /// Most queues that a vif may have.
 pub const QUEUES_MAX: i64 = grantway_backend::MAX_QUEUES as i64;
+/// Queues that a backend offers unless it is told.
+pub const QUEUES_OFFERED: u8 = 4;
 /// The largest number of a domain.
 pub const DOMAIN_MAX: i64 = grantway_hypervisor::DomId::FIRST_RESERVED as i64 - 1;
 

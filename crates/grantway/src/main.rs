@@ -8,7 +8,8 @@
 //! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report;
 //!   [`ctl`]: what a frontend can be asked for; [`place`]: where they run; [`wait`]: what they wait on.
 //! - [`demo`], [`mod@bench`]: the path at work, and measured; [`table`].
-//! - [`doctor`]: what keeps a backend from serving.
+//! - [`doctor`]: what keeps a backend from serving; [`plan`]: whether so many vifs
+//!   fit, by what each takes ([`mod@footprint`]) and what is allowed ([`limits`]).
 #![forbid(unsafe_code)]
 
 mod attach;
@@ -20,13 +21,16 @@ mod ctl;
 mod demo;
 mod doctor;
 mod error;
+mod footprint;
 mod frontend;
 mod host;
+mod limits;
 mod list;
 mod log;
 mod mode;
 mod output;
 mod place;
+mod plan;
 mod table;
 mod toolstack;
 mod wait;
@@ -64,5 +68,6 @@ fn run(command: &Command) -> Result<(), CommandError> {
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Plan(args) => plan::run(args),
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Pages that gntalloc gives to all processes of a domain, unless told
 /// otherwise.
-const DEFAULT_LIMIT: u64 = 1024;
+pub const GNTALLOC_PAGES: u64 = 1024;
 
 /// As [`grantway_hypervisor::Granter::grant`]. `limit` is the file of the
 /// driver's parameter of that name.
@@ -65,7 +65,7 @@ pub fn release(granted: Granted) -> Released {
 fn exhausted(limit: &Path) -> Error {
     Error::Exhausted {
         what: "gntalloc's store of pages (or this domain's grant table)",
-        limit: parameter(limit).unwrap_or(DEFAULT_LIMIT),
+        limit: parameter(limit).unwrap_or(GNTALLOC_PAGES),
         remedy: "write more to /sys/module/xen_gntalloc/parameters/limit, load it with \
                  modprobe xen-gntalloc limit=N, or use fewer queues",
     }

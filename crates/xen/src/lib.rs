@@ -31,5 +31,7 @@ mod sys;
 pub mod uapi;
 mod xenbus;
 
+pub use grant::GNTALLOC_PAGES;
+pub use map::GNTDEV_GRANTS;
 pub use open::OpenError;
 pub use platform::Xen;

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Grants that gntdev maps at a time, unless told otherwise.
-const DEFAULT_LIMIT: u64 = 65_536;
+pub const GNTDEV_GRANTS: u64 = 65_536;
 
 /// As [`grantway_hypervisor::Mapper::map`]. `limit` is the file of the driver's
 /// parameter of that name.
@@ -73,7 +73,7 @@ impl Attempts<'_> {
         let index = self.gntdev.announce(self.peer.0, grefs).map_err(|errno| match errno {
             Errno::INVAL => Error::Exhausted {
                 what: "the number of grants that gntdev maps at a time",
-                limit: parameter(self.limit).unwrap_or(DEFAULT_LIMIT),
+                limit: parameter(self.limit).unwrap_or(GNTDEV_GRANTS),
                 remedy: "map fewer at a time, or write more to \
                          /sys/module/xen_gntdev/parameters/limit",
             },

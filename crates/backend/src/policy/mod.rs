@@ -15,8 +15,8 @@ pub use choice::{PolicyKind, PolicyLimits};
 pub use copy::Copy;
 pub use persistent::Persistent;
 pub use quota::{Quota, Reserved};
-pub(crate) use staging::{LastingTable, QUEUE_PAGES};
-pub use staging::{Staged, StagedQueue, Staging, StagingError};
+pub(crate) use staging::LastingTable;
+pub use staging::{QUEUE_PAGES, Staged, StagedQueue, Staging, StagingError};
 
 use crate::stats::VifStats;
 use grantway_hypervisor::{CopySide, Error, GrantRef, GrantStatus};

@@ -10,7 +10,7 @@
 use super::mixed::{Mixed, ReadOnly};
 use super::quota::{Quota, Reserved};
 use super::table::{GrefTable, Mapping, secret};
-use super::{Cross, Piece, Policy, Side};
+use super::{Cross, Piece, Policy, QUEUE_PAGES, Side};
 use crate::stats::VifStats;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
 use grantway_ring::SharedRun;
@@ -18,8 +18,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most pages mapped for one queue: two rings' worth, and as many again.
-const QUEUE_PAGES: usize = 1024;
 /// Pages that one turn may have mapped.
 const PAGES_A_TURN: usize = 512;
 /// How often there is a look for pages that nobody asks for, and how many runs

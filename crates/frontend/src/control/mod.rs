@@ -88,6 +88,9 @@ pub struct Control {
 }
 
 impl Control {
+    /// Pages that it grants: the ring, and two that requests point to.
+    pub const PAGES: usize = 3;
+
     /// Lends a ring and two pages to the backend's domain and makes an event
     /// channel, for so many queues, which have these pages to be staged, or none.
     /// On failure nothing stays lent.
@@ -97,7 +100,7 @@ impl Control {
         queues: u16,
         staging: Vec<QueueStaging>,
     ) -> Result<Self, PlatformError> {
-        let lent = Lent::new(platform, backend, 3, Access::ReadWrite)?;
+        let lent = Lent::new(platform, backend, Self::PAGES, Access::ReadWrite)?;
         let found = || PlatformError::Protocol {
             what: "granted run",
             found: "fewer".into(),

@@ -11,10 +11,10 @@
 
 mod bound;
 mod checks;
-mod facts;
+pub mod facts;
 mod finding;
 mod hints;
-mod roots;
+pub mod roots;
 
 use crate::cli::DoctorArgs;
 use crate::error::CommandError;

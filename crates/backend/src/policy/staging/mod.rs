@@ -7,8 +7,7 @@ mod lease;
 mod registry;
 mod table;
 
-pub(crate) use registry::QUEUE_PAGES;
-pub use registry::{Staged, StagedQueue, StagingError};
+pub use registry::{QUEUE_PAGES, Staged, StagedQueue, StagingError};
 pub(crate) use table::LastingTable;
 
 use super::mixed::{Mixed, ReadOnly};

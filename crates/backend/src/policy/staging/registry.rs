@@ -13,9 +13,9 @@ use grantway_ring::SharedRun;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most pages staged on one queue: two rings' worth of whole pages, and as many
-/// again for a frontend that has its pages in stock.
-pub(crate) const QUEUE_PAGES: usize = 1024;
+/// Most pages of one queue that stay mapped, staged or persistent: two rings' worth
+/// of whole pages, and as many again for a frontend that has its pages in stock.
+pub const QUEUE_PAGES: usize = 1024;
 
 /// Why a list was not staged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,16 +3,14 @@
 use crate::doctor::facts::limits::{Limits, XenLimit};
 use crate::doctor::facts::platform::{PlatformFacts, Role};
 use crate::doctor::finding::{Finding, Verdict};
+use crate::footprint::Footprint;
+use crate::limits::{
+    GNTALLOC_PAGES, GRANT_FRAMES, GRANTS_IN_FRAME, HANDLES_IN_FRAME, MAPTRACK_FRAMES, OWN_AREAS,
+    raise_gntalloc, raise_map_count, roomy, xen_option,
+};
 
-/// Pages of a queue: a ring of 256 slots each way, a page a slot, and the two
-/// rings themselves.
-pub const QUEUE_PAGES: u64 = 2 * 256 + 2;
-/// Entries of a page of the grant table (version 1).
-const GRANTS_IN_FRAME: u64 = 4096 / 8;
-/// Handles in a page of the maptrack table.
-const HANDLES_IN_FRAME: u64 = 4096 / 16;
-/// Pieces of an address space that a process has anyway.
-const OWN_PIECES: u64 = 1000;
+/// Pages of a queue whose pages all stay mapped.
+const QUEUE_PAGES: u64 = Footprint::largest_queue();
 
 /// The limits that matter to `role`, with this many `queues` attached.
 pub fn judge(limits: &Limits, platform: &PlatformFacts, role: Role, queues: u64) -> Vec<Finding> {
@@ -22,7 +20,7 @@ pub fn judge(limits: &Limits, platform: &PlatformFacts, role: Role, queues: u64)
     if role != Role::Guest {
         let twice = platform.maps_twice();
         findings.push(maptrack(limits.maptrack_frames.as_ref(), twice, role, queues));
-        findings.extend(limits.map_count.map(|pieces| map_count(pieces, queues)));
+        findings.extend(limits.map_count.map(|areas| map_count(areas, queues)));
     }
     findings
 }
@@ -36,8 +34,7 @@ fn gntalloc(pages: u64, role: Role) -> Finding {
     }
     // What is granted here only matters to a frontend here.
     let verdict = if role == Role::Guest { Verdict::Fail } else { Verdict::Warn };
-    let remedy = "echo 4096 > /sys/module/xen_gntalloc/parameters/limit";
-    Finding::new(verdict, subject, &found, Some(remedy))
+    Finding::new(verdict, subject, &found, Some(&raise_gntalloc(4 * GNTALLOC_PAGES)))
 }
 
 fn grants(frames: Option<&XenLimit>, role: Role) -> Finding {
@@ -54,7 +51,10 @@ fn grants(frames: Option<&XenLimit>, role: Role) -> Finding {
         many(fit, "queue")
     );
     match fit {
-        0 => Finding::warn(subject, found, boot_option("gnttab_max_frames=64")),
+        0 => {
+            let option = format!("gnttab_max_frames={GRANT_FRAMES}");
+            Finding::warn(subject, found, xen_option(&option))
+        }
         _ => Finding::ok(subject, found),
     }
 }
@@ -77,26 +77,23 @@ fn maptrack(frames: Option<&XenLimit>, twice: bool, role: Role, queues: u64) -> 
     if queues.saturating_mul(QUEUE_PAGES) <= pages {
         return Finding::ok(subject, found);
     }
-    let wanted = limit.value.saturating_mul(4).max(4096);
+    let wanted = limit.value.max(MAPTRACK_FRAMES).saturating_mul(4);
     let option = format!("gnttab_max_maptrack_frames={wanted}");
-    Finding::warn(subject, found, boot_option(&option))
+    Finding::warn(subject, found, xen_option(&option))
 }
 
-fn map_count(pieces: u64, queues: u64) -> Finding {
+fn map_count(areas: u64, queues: u64) -> Finding {
     let subject = "vm.max_map_count";
-    let wanted = queues.saturating_mul(QUEUE_PAGES).saturating_add(OWN_PIECES);
-    let fit = pieces.saturating_sub(OWN_PIECES) / QUEUE_PAGES;
+    let wanted = queues.saturating_mul(QUEUE_PAGES).saturating_add(OWN_AREAS);
+    let fit = areas.saturating_sub(OWN_AREAS) / QUEUE_PAGES;
     let found = format!(
-        "{pieces}: {} mapped page by page; {} attached",
+        "{areas}: {} mapped page by page; {} attached",
         many(fit, "queue"),
         many(queues, "queue")
     );
-    match wanted <= pieces {
+    match wanted <= areas {
         true => Finding::ok(subject, found),
-        false => {
-            let enough = wanted.next_power_of_two().max(262_144);
-            Finding::warn(subject, found, format!("sysctl -w vm.max_map_count={enough}"))
-        }
+        false => Finding::warn(subject, found, raise_map_count(roomy(wanted).max(262_144))),
     }
 }
 
@@ -113,12 +110,6 @@ fn unknown(subject: &str, option: &str, key: &str, role: Role) -> Finding {
             format!("not to be seen from inside; in dom0: {key} of this domain in xl.cfg(5)"),
         ),
     }
-}
-
-fn boot_option(option: &str) -> String {
-    format!(
-        "add {option} to GRUB_CMDLINE_XEN_DEFAULT in /etc/default/grub, then: update-grub && reboot"
-    )
 }
 
 fn many(number: u64, what: &str) -> String {

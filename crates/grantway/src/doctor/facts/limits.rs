@@ -3,6 +3,7 @@
 use super::platform::Role;
 use crate::doctor::bound::{PATIENCE, output_of};
 use crate::doctor::roots::Roots;
+use crate::limits::{GRANT_FRAMES, MAPTRACK_FRAMES};
 
 /// A limit of Xen's, and who said so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,18 +19,13 @@ pub struct XenLimit {
 pub struct Limits {
     /// Pages that all processes of this domain may grant (`xen-gntalloc`).
     pub gntalloc: Option<u64>,
-    /// Pieces that a process's address space may have (`vm.max_map_count`).
+    /// Areas that a process's address space may have (`vm.max_map_count`).
     pub map_count: Option<u64>,
     /// Pages of a domain's grant table.
     pub grant_frames: Option<XenLimit>,
     /// Pages of a domain's table of what it maps.
     pub maptrack_frames: Option<XenLimit>,
 }
-
-/// What Xen takes where its command line says nothing (4.10 and later).
-const GRANT_FRAMES: u64 = 64;
-/// The same for maptrack.
-const MAPTRACK_FRAMES: u64 = 1024;
 
 impl Limits {
     /// Looks. Xen's own limits are known in dom0 only.

@@ -177,12 +177,12 @@ fn limits_with_room() {
         .program("xl", "[ $1 = info ] && echo 'xen_version : 4.17' && echo 'xen_commandline        : placeholder gnttab_max_frames=32 x'");
     let found = judged(&tree, Role::Dom0, 2);
     let one = |subject| about(&found, subject)[0];
-    check(one("xen-gntalloc limit"), Verdict::Ok, "1024 pages: 1 frontend queue of 514", "");
+    check(one("xen-gntalloc limit"), Verdict::Ok, "1024 pages: 1 frontend queue of 530", "");
     check(one("grant table"), Verdict::Ok, "32 frames (Xen's command line): 16384 grants", "");
     let words = "1024 frames (Xen's default): 262144 handles, two a page on PV, so 131072 mapped \
-                 pages, 255 queues with all pages mapped; 2 queues attached";
+                 pages, 247 queues with all pages mapped; 2 queues attached";
     check(one("maptrack"), Verdict::Ok, words, "");
-    check(one("vm.max_map_count"), Verdict::Ok, "65530: 125 queues mapped page by page", "");
+    check(one("vm.max_map_count"), Verdict::Ok, "65530: 121 queues mapped page by page", "");
     // The running Xen knows better than its command line.
     let tree = tree.with("sys/hypervisor/guest_type", "PVH").program(
         "xenhypfs",

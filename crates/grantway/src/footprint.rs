@@ -1,0 +1,219 @@
+//! What one vif takes of what is limited, by the constants of the code that takes
+//! it. The guest's side is that of our own frontend; a stock one grants no more
+//! by grant copy.
+
+use grantway_backend::policy::QUEUE_PAGES;
+use grantway_backend::{JOURNAL_PAGES, WAITING_MAX};
+use grantway_frontend::{Control, Policy, Queue};
+use grantway_netif::tx::TX_RING_ENTRIES;
+
+/// Nodes of the store that a guest owns for a vif, those of its queues not
+/// counted.
+const GUEST_NODES: u64 = 17;
+/// Nodes that the backend's domain owns for a vif with everything that xl gives
+/// one, and for its guest.
+const BACKEND_NODES: u64 = 29;
+/// Nodes that a backend watches for a vif.
+const BACKEND_WATCHES: u64 = 2;
+/// Areas of memory that a queue's staged pages are mapped in: two lists, the first
+/// of pages that are read and pages that are written.
+const STAGED_AREAS: u64 = 3;
+
+/// How buffers cross.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Crossing {
+    /// A grant copy for each slot.
+    Copy,
+    /// Transmitted pages are mapped for as long as their packet takes.
+    Map,
+    /// Pages stay mapped once they were seen (feature-persistent).
+    Persistent,
+    /// Pages are mapped that the frontend lists over the control ring.
+    Staging,
+}
+
+impl Crossing {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Map => "map",
+            Self::Persistent => "persistent",
+            Self::Staging => "staging",
+        }
+    }
+
+    /// What the frontend does for it.
+    fn wished(self) -> Policy {
+        match self {
+            // Nothing that it would not do for grant copy.
+            Self::Copy | Self::Map => Policy::Copy,
+            Self::Persistent => Policy::Persistent,
+            Self::Staging => Policy::Staging,
+        }
+    }
+
+    /// Pages of buffers that a queue grants.
+    pub fn granted(self) -> u64 {
+        Queue::buffer_pages(self.wished()) as u64
+    }
+
+    /// Pages of buffers that are mapped for a queue at once, at most.
+    pub fn mapped(self) -> u64 {
+        match self {
+            Self::Copy => 0,
+            Self::Map => TX_RING_ENTRIES as u64,
+            Self::Persistent | Self::Staging => self.granted().min(QUEUE_PAGES as u64),
+        }
+    }
+
+    /// Areas of memory that these are in, at most.
+    fn areas(self) -> u64 {
+        match self {
+            // At worst a page was mapped, or seen, at a time.
+            Self::Copy | Self::Map | Self::Persistent => self.mapped(),
+            Self::Staging => STAGED_AREAS,
+        }
+    }
+}
+
+/// What one vif takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    crossing: Crossing,
+    queues: u64,
+    /// Most pages of buffers that the backend keeps mapped for a vif.
+    quota: u64,
+}
+
+impl Footprint {
+    /// Of a vif with so many queues, whose backend keeps at most `quota` pages of
+    /// buffers mapped for it.
+    pub fn new(crossing: Crossing, queues: u64, quota: u64) -> Self {
+        Self { crossing, queues, quota }
+    }
+
+    /// Pages of one queue, buffers and rings, where all of them stay mapped.
+    pub const fn largest_queue() -> u64 {
+        (Queue::RING_PAGES + Queue::buffer_pages(Policy::Staging)) as u64
+    }
+
+    /// Grants of rings.
+    pub fn rings(self) -> u64 {
+        self.queues * Queue::RING_PAGES as u64
+    }
+
+    /// Grants of the control ring, and of what its requests point to.
+    pub fn control(self) -> u64 {
+        Control::PAGES as u64
+    }
+
+    /// Grants of buffers.
+    pub fn buffers(self) -> u64 {
+        self.queues * self.crossing.granted()
+    }
+
+    /// Grants in all: pages of the guest.
+    pub fn grants(self) -> u64 {
+        self.rings() + self.control() + self.buffers()
+    }
+
+    /// Event channels, the same at both ends: one each way for a queue, and the
+    /// control ring's.
+    pub fn ports(self) -> u64 {
+        2 * self.queues + 1
+    }
+
+    /// Pages of buffers that the backend would have mapped, were there no quota.
+    pub fn to_map(self) -> u64 {
+        self.queues * self.crossing.mapped()
+    }
+
+    /// Pages that the backend has mapped at once, at most: of rings, and of
+    /// buffers.
+    pub fn mapped(self) -> u64 {
+        self.rings() + 1 + self.to_map().min(self.quota)
+    }
+
+    /// Areas of the backend's address space, at most: a map call each, and the
+    /// journal's.
+    pub fn areas(self) -> u64 {
+        let buffers = (self.queues * self.crossing.areas()).min(self.quota);
+        self.rings() + 1 + buffers + 1
+    }
+
+    /// Bytes of the backend's journal.
+    pub fn journal(self) -> u64 {
+        JOURNAL_PAGES as u64 * 4096
+    }
+
+    /// Bytes that frames may take which wait for the guest, at most.
+    pub fn waiting(self) -> u64 {
+        self.queues * WAITING_MAX as u64
+    }
+
+    /// Descriptors of the backend, at most: a handle of the TAP and a bell for a
+    /// queue, and some for the vif.
+    pub fn descriptors(self) -> u64 {
+        2 * self.queues + 4
+    }
+
+    /// Nodes of the store that are the guest's.
+    pub fn guest_nodes(self) -> u64 {
+        // One queue uses the flat keys.
+        GUEST_NODES + if self.queues == 1 { 4 } else { 1 + 5 * self.queues }
+    }
+
+    /// Nodes of the store that are the backend's.
+    pub fn backend_nodes(self) -> u64 {
+        BACKEND_NODES
+    }
+
+    /// Watches of the backend.
+    pub fn watches(self) -> u64 {
+        BACKEND_WATCHES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rings, control, buffers; mapped; areas; ports; nodes of the guest.
+    fn figures(crossing: Crossing, queues: u64) -> [u64; 7] {
+        let vif = Footprint::new(crossing, queues, 4096);
+        let [rings, control, buffers] = [vif.rings(), vif.control(), vif.buffers()];
+        [rings, control, buffers, vif.mapped(), vif.areas(), vif.ports(), vif.guest_nodes()]
+    }
+
+    #[test]
+    fn one_queue_by_hand() {
+        // 2 * 256 pages, and 256 / 16 more of small buffers where pages stay mapped.
+        assert_eq!(figures(Crossing::Copy, 1), [2, 3, 512, 3, 4, 3, 21]);
+        assert_eq!(figures(Crossing::Map, 1), [2, 3, 512, 3 + 256, 4 + 256, 3, 21]);
+        assert_eq!(figures(Crossing::Persistent, 1), [2, 3, 528, 3 + 528, 4 + 528, 3, 21]);
+        assert_eq!(figures(Crossing::Staging, 1), [2, 3, 528, 3 + 528, 4 + 3, 3, 21]);
+        assert_eq!(Footprint::new(Crossing::Copy, 1, 4096).grants(), 517);
+        assert_eq!(Footprint::new(Crossing::Staging, 1, 4096).grants(), 533);
+        assert_eq!(Footprint::largest_queue(), 530);
+    }
+
+    #[test]
+    fn several_queues_by_hand() {
+        assert_eq!(figures(Crossing::Copy, 2), [4, 3, 1024, 5, 6, 5, 28]);
+        assert_eq!(figures(Crossing::Staging, 4), [8, 3, 2112, 9 + 2112, 10 + 12, 9, 38]);
+        // Eight queues would have 4224 pages mapped, and a vif may have 4096.
+        assert_eq!(figures(Crossing::Staging, 8), [16, 3, 4224, 17 + 4096, 18 + 24, 17, 58]);
+        assert_eq!(figures(Crossing::Persistent, 8)[3..5], [17 + 4096, 18 + 4096]);
+    }
+
+    #[test]
+    fn what_the_backend_keeps_to_itself() {
+        let vif = Footprint::new(Crossing::Copy, 4, 4096);
+        // 16 queues, a page each and two for what is staged: 48 pages.
+        assert_eq!(vif.journal(), 196_608);
+        assert_eq!(vif.waiting(), 4 * 1_048_576);
+        assert_eq!(vif.descriptors(), 12);
+    }
+}

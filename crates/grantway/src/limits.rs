@@ -1,0 +1,58 @@
+//! What Xen, its store and Linux allow unless they are told otherwise, and how
+//! they are told. What a driver's limit is stands in the crate that meets it.
+
+use grantway_embedded::PortTable;
+use grantway_embedded::store::Quotas;
+
+pub use grantway_xen::{GNTALLOC_PAGES, GNTDEV_GRANTS};
+
+/// Pages of a domain's grant table (`gnttab_max_frames`, Xen 4.10 and later).
+pub const GRANT_FRAMES: u64 = 64;
+/// Entries of such a page (version 1, of 8 bytes).
+pub const GRANTS_IN_FRAME: u64 = 4096 / 8;
+/// Pages of a domain's table of what it maps (`gnttab_max_maptrack_frames`).
+pub const MAPTRACK_FRAMES: u64 = 1024;
+/// Handles in such a page (16 bytes each).
+pub const HANDLES_IN_FRAME: u64 = 4096 / 16;
+/// Event channels of a guest, by xl (`max_event_channels` of xl.cfg).
+pub const XL_PORTS: u64 = 1023;
+/// Areas of a process's address space (`vm.max_map_count`).
+pub const MAP_COUNT: u64 = 65_530;
+/// Areas that a process has anyway.
+pub const OWN_AREAS: u64 = 1000;
+/// Descriptors of a process, where neither a unit nor a shell says more.
+pub const DESCRIPTORS: u64 = 1024;
+/// Watches of an unprivileged domain in oxenstored; xenstored allows 128.
+pub const STORE_WATCHES: u64 = 100;
+
+/// Event channels of a domain by tables of this kind; port 0 is reserved.
+pub fn ports(table: PortTable) -> u64 {
+    u64::from(table.ports()).saturating_sub(1)
+}
+
+/// Nodes of the store that an unprivileged domain may own.
+pub fn store_nodes() -> u64 {
+    Quotas::default().nodes as u64
+}
+
+/// How Xen gets an option.
+pub fn xen_option(option: &str) -> String {
+    format!(
+        "add {option} to GRUB_CMDLINE_XEN_DEFAULT in /etc/default/grub, then: update-grub && reboot"
+    )
+}
+
+/// How gntalloc gives more pages.
+pub fn raise_gntalloc(pages: u64) -> String {
+    format!("echo {pages} > /sys/module/xen_gntalloc/parameters/limit")
+}
+
+/// How Linux allows more areas.
+pub fn raise_map_count(areas: u64) -> String {
+    format!("sysctl -w vm.max_map_count={areas}")
+}
+
+/// What to ask for where this much is needed: some room is left.
+pub fn roomy(needed: u64) -> u64 {
+    needed.checked_next_power_of_two().unwrap_or(needed)
+}

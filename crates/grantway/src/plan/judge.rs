@@ -1,0 +1,263 @@
+//! The limits that the vifs meet: what they need of each, what there is, and how
+//! to get more.
+
+use super::Plan;
+use super::machine::Machine;
+use crate::cli::QUEUES_OFFERED;
+use crate::limits::{
+    DESCRIPTORS, GNTALLOC_PAGES, GNTDEV_GRANTS, GRANT_FRAMES, GRANTS_IN_FRAME, HANDLES_IN_FRAME,
+    MAP_COUNT, MAPTRACK_FRAMES, OWN_AREAS, STORE_WATCHES, XL_PORTS, ports, raise_gntalloc,
+    raise_map_count, roomy, store_nodes, xen_option,
+};
+use crate::table::Table;
+use grantway_backend::policy::PolicyLimits;
+use grantway_embedded::PortTable;
+use grantway_hypervisor::GrantRef;
+use grantway_netif::ctrl::GREF_LIST_ENTRIES;
+use serde_json::{Value, json};
+
+/// Descriptors that a backend has before there is a vif.
+const OWN_DESCRIPTORS: u64 = 64;
+
+/// One limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    /// Its name, as it is set.
+    pub name: &'static str,
+    /// Whose it is.
+    pub of: String,
+    /// How much is needed.
+    pub need: u64,
+    /// How much there is by default.
+    pub default: u64,
+    /// How much there is on this machine, where that can be seen.
+    pub here: Option<u64>,
+    /// How to get enough.
+    pub raise: String,
+}
+
+impl Limit {
+    /// Whether there is enough, on this machine where that is known.
+    pub fn fits(&self) -> bool {
+        self.need <= self.here.unwrap_or(self.default)
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        json!({
+            "limit": self.name,
+            "of": self.of,
+            "need": self.need,
+            "default": self.default,
+            "here": self.here,
+            "fits": self.fits(),
+            "raise": (!self.fits()).then_some(&self.raise),
+        })
+    }
+}
+
+/// All limits that the plan meets, the guest's first.
+pub fn limits(plan: &Plan, machine: &Machine) -> Vec<Limit> {
+    let mut limits = of_guests(plan, machine);
+    limits.extend(of_xen(plan, machine));
+    limits.extend(of_process(plan, machine));
+    if plan.driver_domain {
+        limits.extend(of_store(plan));
+    }
+    limits
+}
+
+/// What one guest has, whose vifs are `per_guest`.
+fn of_guests(plan: &Plan, machine: &Machine) -> Vec<Limit> {
+    let (vif, vifs) = (plan.vif(), plan.per_guest);
+    let of = || "each guest".to_owned();
+    let grants = vif.grants() * vifs;
+    let frames = (grants + u64::from(GrantRef::FIRST_FREE)).div_ceil(GRANTS_IN_FRAME);
+    let (ports, nodes) = (vif.ports() * vifs, vif.guest_nodes() * vifs);
+    let enough = roomy(frames);
+    vec![
+        Limit {
+            name: "gnttab_max_frames",
+            of: of(),
+            need: frames,
+            default: GRANT_FRAMES,
+            here: machine.grant_frames,
+            raise: format!(
+                "max_grant_frames={enough} in its xl.cfg, and {}",
+                xen_option(&format!("gnttab_max_frames={enough}"))
+            ),
+        },
+        Limit {
+            name: "xen-gntalloc limit",
+            of: "a guest with our frontend".to_owned(),
+            need: grants,
+            default: GNTALLOC_PAGES,
+            here: machine.gntalloc,
+            raise: format!("in the guest: {}", raise_gntalloc(roomy(grants))),
+        },
+        Limit {
+            name: "max_event_channels",
+            of: of(),
+            need: ports,
+            default: XL_PORTS,
+            here: None,
+            raise: format!("max_event_channels={} in its xl.cfg", more_ports(ports)),
+        },
+        Limit {
+            name: "store nodes",
+            of: of(),
+            need: nodes,
+            default: store_nodes(),
+            here: None,
+            raise: raise_store("maxentity", "-E", nodes),
+        },
+    ]
+}
+
+/// What the backend's domain has of Xen's.
+fn of_xen(plan: &Plan, machine: &Machine) -> Vec<Limit> {
+    let (vif, vifs) = (plan.vif(), plan.vifs);
+    let of = || plan.place().to_owned();
+    let handles = plan.handles_a_page() * vif.mapped() * vifs;
+    let frames = handles.div_ceil(HANDLES_IN_FRAME);
+    let enough = roomy(frames);
+    let boot = xen_option(&format!("gnttab_max_maptrack_frames={enough}"));
+    let mut limits = vec![Limit {
+        name: "gnttab_max_maptrack_frames",
+        of: of(),
+        need: frames,
+        default: MAPTRACK_FRAMES,
+        here: machine.maptrack_frames,
+        raise: match plan.driver_domain {
+            true => format!("max_maptrack_frames={enough} in its xl.cfg, and {boot}"),
+            false => boot,
+        },
+    }];
+    let channels = |name, default, raise: String| Limit {
+        name,
+        of: of(),
+        need: vif.ports() * vifs,
+        default,
+        here: None,
+        raise,
+    };
+    if plan.driver_domain {
+        let more = more_ports(vif.ports() * vifs);
+        let raise = format!("max_event_channels={more} in its xl.cfg");
+        limits.push(channels("max_event_channels", XL_PORTS, raise));
+    }
+    let two_level = "leave out xen.fifo_events=0 on Linux's command line: FIFO is its default";
+    limits.push(channels(
+        "event channels, 2-level",
+        ports(PortTable::TwoLevel),
+        two_level.to_owned(),
+    ));
+    let split = "share the vifs among several driver domains (backend= of the vif)";
+    limits.push(channels("event channels, FIFO", ports(PortTable::Fifo), split.to_owned()));
+    limits
+}
+
+/// What the backend's process has.
+fn of_process(plan: &Plan, machine: &Machine) -> Vec<Limit> {
+    let (vif, vifs) = (plan.vif(), plan.vifs);
+    let of = || "grantway backend".to_owned();
+    let areas = vif.areas() * vifs + OWN_AREAS;
+    let descriptors = vif.descriptors() * vifs + OWN_DESCRIPTORS;
+    let enough = roomy(descriptors);
+    vec![
+        Limit {
+            name: "vm.max_map_count",
+            of: of(),
+            need: areas,
+            default: MAP_COUNT,
+            here: machine.map_count,
+            raise: raise_map_count(roomy(areas)),
+        },
+        Limit {
+            name: "xen-gntdev limit",
+            of: "a map call".to_owned(),
+            need: vif.mapped().min(GREF_LIST_ENTRIES as u64),
+            default: GNTDEV_GRANTS,
+            here: machine.gntdev,
+            raise: format!("echo {GNTDEV_GRANTS} > /sys/module/xen_gntdev/parameters/limit"),
+        },
+        Limit {
+            name: "descriptors",
+            of: of(),
+            need: descriptors,
+            default: DESCRIPTORS,
+            here: machine.descriptors,
+            raise: format!("LimitNOFILE={enough} in its unit, or ulimit -n {enough} before it"),
+        },
+        Limit {
+            name: "--queues",
+            of: of(),
+            need: plan.queues,
+            default: QUEUES_OFFERED.into(),
+            here: None,
+            raise: format!("grantway backend --queues {}", plan.queues),
+        },
+        Limit {
+            name: "--mapped-pages",
+            of: "each vif".to_owned(),
+            need: vif.to_map(),
+            default: PolicyLimits::default().pages as u64,
+            // What was asked for is what this backend gets.
+            here: Some(plan.mapped_pages),
+            raise: format!("grantway backend --mapped-pages {}", vif.to_map()),
+        },
+    ]
+}
+
+/// What an unprivileged domain with a backend has of the store's; dom0 has all.
+fn of_store(plan: &Plan) -> Vec<Limit> {
+    let vif = plan.vif();
+    let [nodes, watches] = [vif.backend_nodes(), vif.watches()].map(|n| n * plan.vifs);
+    // The folder of all vifs.
+    let watches = watches + 1;
+    let limit = |name, need, default, raise| Limit {
+        name,
+        of: plan.place().to_owned(),
+        need,
+        default,
+        here: None,
+        raise,
+    };
+    vec![
+        limit("store nodes", nodes, store_nodes(), raise_store("maxentity", "-E", nodes)),
+        limit("store watches", watches, STORE_WATCHES, raise_store("maxwatch", "-W", watches)),
+    ]
+}
+
+/// How xenstored allows more, whichever of the two runs.
+fn raise_store(quota: &str, option: &str, need: u64) -> String {
+    let enough = roomy(need);
+    format!(
+        "in dom0: quota-{quota} = {enough} in /etc/xen/oxenstored.conf, or {option} {enough} in \
+         XENSTORED_ARGS where C xenstored runs; then reboot"
+    )
+}
+
+/// A bound of event channels that xl takes.
+fn more_ports(need: u64) -> u64 {
+    (roomy(need + 1) - 1).min(ports(PortTable::Fifo))
+}
+
+/// For people.
+pub fn table(limits: &[Limit]) -> Table {
+    let headings = ["limit", "of", "needed#", "default#", "here#", "verdict", "to raise it"];
+    let mut table = Table::new(&headings);
+    for limit in limits {
+        let fits = limit.fits();
+        table.row([
+            limit.name.to_owned(),
+            limit.of.clone(),
+            limit.need.to_string(),
+            limit.default.to_string(),
+            limit.here.map_or("-".to_owned(), |here| here.to_string()),
+            if fits { "fits" } else { "too small" }.to_owned(),
+            if fits { String::new() } else { limit.raise.clone() },
+        ]);
+    }
+    table
+}

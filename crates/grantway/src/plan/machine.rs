@@ -1,0 +1,58 @@
+//! What this machine has of the limits, as far as it can be seen from here.
+
+use super::args::DomainKind;
+use crate::doctor::facts::limits::Limits;
+use crate::doctor::facts::platform::{PlatformFacts, Role};
+use crate::doctor::facts::vifs::StoreFact;
+use crate::doctor::roots::Roots;
+use rustix::process::{Resource, getrlimit};
+
+/// What was seen. A limit that is not this machine's to say is `None`.
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    /// How it runs, where it is Xen.
+    pub kind: Option<DomainKind>,
+    /// Pages of gntalloc's, where this is a guest.
+    pub gntalloc: Option<u64>,
+    /// Pages of a grant table.
+    pub grant_frames: Option<u64>,
+    /// Pages of maptrack.
+    pub maptrack_frames: Option<u64>,
+    /// Grants that gntdev maps at a time.
+    pub gntdev: Option<u64>,
+    /// Areas of a process.
+    pub map_count: Option<u64>,
+    /// Descriptors of a process.
+    pub descriptors: Option<u64>,
+}
+
+impl Machine {
+    /// Looks.
+    pub fn gather(roots: &Roots) -> Self {
+        let descriptors = getrlimit(Resource::Nofile).current;
+        let platform = PlatformFacts::gather(roots);
+        if !platform.is_xen() {
+            let map_count = Limits::gather(roots, Role::Guest).map_count;
+            return Self { map_count, descriptors, ..Self::default() };
+        }
+        let role = platform.role(&StoreFact::gather(&roots.stores()));
+        let limits = Limits::gather(roots, role);
+        let kind = match platform.kind.as_deref() {
+            Some("PV") => Some(DomainKind::Pv),
+            Some("PVH") => Some(DomainKind::Pvh),
+            Some("HVM") => Some(DomainKind::Hvm),
+            _ => None,
+        };
+        let guest = role == Role::Guest;
+        Self {
+            // What a guest is tells nothing of where its backend runs.
+            kind: kind.filter(|_| !guest),
+            gntalloc: limits.gntalloc.filter(|_| guest),
+            grant_frames: limits.grant_frames.map(|limit| limit.value),
+            maptrack_frames: limits.maptrack_frames.map(|limit| limit.value),
+            gntdev: roots.number("sys/module/xen_gntdev/parameters/limit").filter(|_| !guest),
+            map_count: limits.map_count.filter(|_| !guest),
+            descriptors: descriptors.filter(|_| !guest),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `grantway plan`: what so many vifs need, and whether they get it.
+//!
+//! - [`args`]: the command line; [`need`]: what the vifs take; [`judge`]: the
+//!   limits that this meets; [`machine`]: what this machine has of them.
+//!
+//! What one vif takes is in [`crate::footprint`], and what is allowed by default
+//! in [`crate::limits`].
+
+pub mod args;
+mod judge;
+mod machine;
+mod need;
+
+use crate::cli::DOMAIN_MAX;
+use crate::doctor::roots::Roots;
+use crate::error::CommandError;
+use crate::footprint::{Crossing, Footprint};
+use crate::output;
+use crate::place::RUN_FOLDER;
+use args::{DomainKind, PlanArgs};
+use machine::Machine;
+use serde::Serialize;
+use serde_json::json;
+use std::path::Path;
+
+/// What is planned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Plan {
+    vifs: u64,
+    queues: u64,
+    policy: Crossing,
+    /// Vifs of one guest.
+    per_guest: u64,
+    guests: u64,
+    driver_domain: bool,
+    /// How the backend's domain runs.
+    #[serde(rename = "type")]
+    kind: DomainKind,
+    /// Most pages of buffers that stay mapped for a vif.
+    mapped_pages: u64,
+}
+
+impl Plan {
+    fn of(args: &PlanArgs, machine: &Machine) -> Result<Self, CommandError> {
+        let per_guest = args.per_guest;
+        if per_guest > args.vifs {
+            return Err(CommandError::Usage(format!(
+                "--per-guest {per_guest} is more than --vifs {}, expected 1 to {}",
+                args.vifs, args.vifs
+            )));
+        }
+        let guests = args.vifs.div_ceil(per_guest);
+        if guests > DOMAIN_MAX as u64 {
+            return Err(CommandError::Usage(format!(
+                "--vifs {} are of {guests} guests, expected at most {DOMAIN_MAX}; give a guest \
+                 more of them with --per-guest {}",
+                args.vifs,
+                args.vifs.div_ceil(DOMAIN_MAX as u64)
+            )));
+        }
+        Ok(Self {
+            vifs: args.vifs,
+            queues: args.queues.into(),
+            policy: args.policy,
+            per_guest,
+            guests,
+            driver_domain: args.driver_domain,
+            kind: args.kind.or(machine.kind).unwrap_or(DomainKind::Pv),
+            mapped_pages: args.mapped_pages.into(),
+        })
+    }
+
+    fn vif(&self) -> Footprint {
+        Footprint::new(self.policy, self.queues, self.mapped_pages)
+    }
+
+    /// Handles that Xen keeps for a mapped page.
+    fn handles_a_page(&self) -> u64 {
+        // On PV the kernel's own mapping of it is a second one.
+        if self.kind == DomainKind::Pv { 2 } else { 1 }
+    }
+
+    fn place(&self) -> &'static str {
+        if self.driver_domain { "driver domain" } else { "dom0" }
+    }
+}
+
+/// Says what the vifs need.
+///
+/// # Errors
+///
+/// The command line asks for what cannot be.
+pub fn run(args: &PlanArgs) -> Result<(), CommandError> {
+    let machine = Machine::gather(&Roots::system(Path::new(RUN_FOLDER)));
+    let plan = Plan::of(args, &machine)?;
+    output::line(if args.json { json_of(&plan, &machine) } else { text_of(&plan, &machine) })
+}
+
+fn json_of(plan: &Plan, machine: &Machine) -> String {
+    let limits = judge::limits(plan, machine);
+    let fits = limits.iter().all(judge::Limit::fits);
+    let limits: Vec<_> = limits.iter().map(judge::Limit::json).collect();
+    json!({ "plan": plan, "needs": need::needs(plan), "limits": limits, "fits": fits }).to_string()
+}
+
+fn text_of(plan: &Plan, machine: &Machine) -> String {
+    let many = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let limits = judge::limits(plan, machine);
+    let small = limits.iter().filter(|limit| !limit.fits()).count();
+    let verdict = match small {
+        0 => "All of it fits.".to_owned(),
+        _ => format!("{} too small.", many(small as u64, "limit")),
+    };
+    format!(
+        "{} of {} by {}, {} to a guest; a backend in {} ({}). At most:\n\n{}\n{}\n{verdict}",
+        many(plan.vifs, "vif"),
+        many(plan.queues, "queue"),
+        plan.policy.as_str(),
+        plan.per_guest,
+        plan.place(),
+        plan.kind.as_str(),
+        need::table(&need::needs(plan)),
+        judge::table(&limits),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! What the vifs take, line by line.
+
+use super::Plan;
+use crate::table::Table;
+use serde::Serialize;
+
+/// One thing that is taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Need {
+    /// Who takes it.
+    pub side: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// What it is counted in, where that is not the thing itself.
+    pub unit: Unit,
+    /// By one queue; none where it is the vif's.
+    pub queue: Option<u64>,
+    /// By one vif.
+    pub vif: u64,
+    /// By all vifs.
+    pub all: u64,
+}
+
+/// What a need is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// One by one.
+    Count,
+    /// Bytes, which tables show as KiB or MiB.
+    Bytes,
+}
+
+impl Unit {
+    fn show(self, number: u64) -> String {
+        match self {
+            Self::Count => number.to_string(),
+            Self::Bytes if number < 1 << 20 => format!("{} KiB", number >> 10),
+            Self::Bytes => format!("{:.1} MiB", number as f64 / f64::from(1 << 20)),
+        }
+    }
+}
+
+/// Everything that the vifs take.
+pub fn needs(plan: &Plan) -> Vec<Need> {
+    use Unit::{Bytes, Count};
+    let (vif, one) = (plan.vif(), super::Plan { queues: 1, ..*plan }.vif());
+    let queue_grants = one.rings() + one.buffers();
+    let handles = plan.handles_a_page();
+    let need = |side, what, unit, queue: Option<u64>, vif: u64| Need {
+        side,
+        what,
+        unit,
+        queue,
+        vif,
+        all: vif.saturating_mul(plan.vifs),
+    };
+    let guest = |what, unit, queue, vif| need("guest", what, unit, queue, vif);
+    let backend = |what, unit, queue, vif| need("backend", what, unit, queue, vif);
+    let mapped_buffers = vif.mapped() - vif.rings() - 1;
+    vec![
+        guest("grants: rings", Count, Some(one.rings()), vif.rings()),
+        guest("grants: control ring and its lists", Count, None, vif.control()),
+        guest("grants: buffers", Count, Some(one.buffers()), vif.buffers()),
+        guest("grants in all", Count, Some(queue_grants), vif.grants()),
+        guest("memory granted", Bytes, Some(4096 * queue_grants), 4096 * vif.grants()),
+        guest("event channels", Count, Some(2), vif.ports()),
+        guest("store nodes", Count, None, vif.guest_nodes()),
+        backend("pages mapped: rings, control ring", Count, Some(one.rings()), vif.rings() + 1),
+        backend("pages mapped: buffers", Count, Some(one.to_map()), mapped_buffers),
+        backend("memory mapped", Bytes, None, 4096 * vif.mapped()),
+        backend("maptrack handles", Count, None, handles * vif.mapped()),
+        backend("areas of its address space", Count, None, vif.areas()),
+        backend("event channels", Count, Some(2), vif.ports()),
+        backend("descriptors", Count, Some(2), vif.descriptors()),
+        backend("store nodes", Count, None, vif.backend_nodes()),
+        backend("store watches", Count, None, vif.watches()),
+        backend("journal, in its run folder", Bytes, None, vif.journal()),
+        backend("frames that wait on the bridge", Bytes, Some(one.waiting()), vif.waiting()),
+    ]
+}
+
+/// The same for people.
+pub fn table(needs: &[Need]) -> Table {
+    let mut table = Table::new(&["side", "what", "a queue#", "a vif#", "in all#"]);
+    for need in needs {
+        let queue = need.queue.map_or("-".to_owned(), |n| need.unit.show(n));
+        let [vif, all] = [need.vif, need.all].map(|n| need.unit.show(n));
+        table.row([need.side.to_owned(), need.what.to_owned(), queue, vif, all]);
+    }
+    table
+}

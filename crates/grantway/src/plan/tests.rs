@@ -1,0 +1,164 @@
+use super::judge::{Limit, limits};
+use super::need::{Need, needs};
+use super::*;
+use clap::Parser;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: PlanArgs,
+}
+
+fn plan_on(machine: &Machine, line: &str) -> Result<Plan, CommandError> {
+    let words = ["plan"].into_iter().chain(line.split_whitespace());
+    Plan::of(&Line::try_parse_from(words).unwrap().args, machine)
+}
+
+fn plan(line: &str) -> Plan {
+    plan_on(&Machine::default(), line).unwrap()
+}
+
+#[track_caller]
+fn need(plan: &Plan, side: &str, what: &str) -> Need {
+    let found = needs(plan).into_iter().find(|need| need.side == side && need.what == what);
+    found.unwrap_or_else(|| panic!("{side} {what}"))
+}
+
+#[track_caller]
+fn limit(plan: &Plan, machine: &Machine, name: &str, of: &str) -> Limit {
+    let found = limits(plan, machine).into_iter().find(|l| l.name == name && l.of == of);
+    found.unwrap_or_else(|| panic!("{name} of {of}"))
+}
+
+#[track_caller]
+fn check(plan: &Plan, name: &str, of: &str, need: u64, raise: Option<&str>) {
+    let limit = limit(plan, &Machine::default(), name, of);
+    assert_eq!(limit.need, need, "{name}");
+    assert_eq!(limit.fits(), raise.is_none(), "{limit:?}");
+    assert!(limit.raise.contains(raise.unwrap_or_default()), "{}", limit.raise);
+}
+
+#[test]
+fn two_hundred_staged_vifs_by_hand() {
+    let plan = plan("--vifs 200 --queues 2 --policy staging");
+    // (2 + 528) * 2 + 3
+    let grants = need(&plan, "guest", "grants in all");
+    assert_eq!((grants.queue, grants.vif, grants.all), (Some(530), 1063, 212_600));
+    assert_eq!(need(&plan, "guest", "memory granted").vif, 1063 * 4096);
+    assert_eq!(need(&plan, "guest", "event channels").all, 1000);
+    // 4 rings, the control ring, 1056 buffers; twice on PV.
+    assert_eq!(need(&plan, "backend", "pages mapped: rings, control ring").vif, 5);
+    assert_eq!(need(&plan, "backend", "pages mapped: buffers").vif, 1056);
+    assert_eq!(need(&plan, "backend", "maptrack handles").all, 2 * 1061 * 200);
+    // 5 + 2 * 3 + 1
+    assert_eq!(need(&plan, "backend", "areas of its address space").all, 2400);
+    // (8 + 1063) / 512
+    check(&plan, "gnttab_max_frames", "each guest", 3, None);
+    let echo = "echo 2048 > /sys/module/xen_gntalloc";
+    check(&plan, "xen-gntalloc limit", "a guest with our frontend", 1063, Some(echo));
+    // 424,400 / 256 = 1657.8
+    let option = "gnttab_max_maptrack_frames=2048 to GRUB";
+    check(&plan, "gnttab_max_maptrack_frames", "dom0", 1658, Some(option));
+    check(&plan, "event channels, 2-level", "dom0", 1000, None);
+    check(&plan, "vm.max_map_count", "grantway backend", 3400, None);
+    // 8 * 200 + 64
+    check(&plan, "descriptors", "grantway backend", 1664, Some("LimitNOFILE=2048"));
+    check(&plan, "xen-gntdev limit", "a map call", 512, None);
+    assert!(!limits(&plan, &Machine::default()).iter().any(|l| l.name == "store watches"));
+}
+
+#[test]
+fn a_page_is_one_handle_where_the_domain_is_not_pv() {
+    for (kind, pages) in [("pv", 2), ("pvh", 1), ("hvm", 1)] {
+        let plan = plan(&format!("--vifs 1 --policy staging --type {kind}"));
+        assert_eq!(need(&plan, "backend", "maptrack handles").vif, pages * 531, "{kind}");
+    }
+    let machine = Machine { kind: Some(DomainKind::Pvh), ..Machine::default() };
+    assert_eq!(plan_on(&machine, "--vifs 1").unwrap().kind, DomainKind::Pvh);
+    assert_eq!(plan_on(&machine, "--vifs 1 --type pv").unwrap().kind, DomainKind::Pv);
+}
+
+#[test]
+fn persistent_pages_may_be_an_area_each() {
+    // 3 + 528 + 1 areas a vif, and 1000 of the process.
+    let plan = plan("--vifs 122 --policy persistent");
+    check(&plan, "vm.max_map_count", "grantway backend", 65_904, Some("max_map_count=131072"));
+    let plan = super::tests::plan("--vifs 121 --policy persistent");
+    check(&plan, "vm.max_map_count", "grantway backend", 65_372, None);
+}
+
+#[test]
+fn queues_and_mapped_pages_are_options_of_the_backend() {
+    let plan = plan("--vifs 1 --queues 8 --policy staging");
+    check(&plan, "--queues", "grantway backend", 8, Some("grantway backend --queues 8"));
+    check(&plan, "--mapped-pages", "each vif", 4224, Some("--mapped-pages 4224"));
+    // What is not mapped is copied.
+    assert_eq!(need(&plan, "backend", "pages mapped: buffers").vif, 4096);
+    let plan = super::tests::plan("--vifs 1 --queues 8 --policy staging --mapped-pages 4224");
+    check(&plan, "--mapped-pages", "each vif", 4224, None);
+    let plan = super::tests::plan("--vifs 1 --queues 4");
+    check(&plan, "--queues", "grantway backend", 4, None);
+    check(&plan, "--mapped-pages", "each vif", 0, None);
+}
+
+#[test]
+fn a_driver_domain_has_quotas() {
+    let plan = plan("--vifs 49 --driver-domain --type hvm");
+    check(&plan, "store watches", "driver domain", 99, None);
+    check(&plan, "store nodes", "driver domain", 1421, Some("quota-maxentity = 2048"));
+    check(&plan, "max_event_channels", "driver domain", 147, None);
+    let plan = super::tests::plan("--vifs 200 --queues 4 --driver-domain --policy staging");
+    check(&plan, "store watches", "driver domain", 401, Some("-W 512 in XENSTORED_ARGS"));
+    let ports = "max_event_channels=2047 in its xl.cfg";
+    check(&plan, "max_event_channels", "driver domain", 1800, Some(ports));
+    // 2 * (8 + 1 + 2112) * 200 / 256 = 3314.1
+    let both = "max_maptrack_frames=4096 in its xl.cfg, and add gnttab_max_maptrack_frames=4096";
+    check(&plan, "gnttab_max_maptrack_frames", "driver domain", 3315, Some(both));
+}
+
+#[test]
+fn many_vifs_of_one_guest() {
+    let plan = plan("--vifs 64 --per-guest 64");
+    // (8 + 64 * 517) / 512
+    let option = "max_grant_frames=128 in its xl.cfg, and add gnttab_max_frames=128";
+    check(&plan, "gnttab_max_frames", "each guest", 65, Some(option));
+    check(&plan, "store nodes", "each guest", 64 * 21, Some("-E 2048"));
+    check(&plan, "max_event_channels", "each guest", 192, None);
+}
+
+#[test]
+fn event_channels_of_both_kinds() {
+    let plan = plan("--vifs 10000 --queues 16 --per-guest 4");
+    check(&plan, "event channels, 2-level", "dom0", 330_000, Some("xen.fifo_events=0"));
+    check(&plan, "event channels, FIFO", "dom0", 330_000, Some("driver domains"));
+    let fifo = limit(&plan, &Machine::default(), "event channels, FIFO", "dom0");
+    assert_eq!(fifo.default, 131_071);
+}
+
+#[test]
+fn this_machine_goes_before_the_default() {
+    let plan = plan("--vifs 122 --policy persistent");
+    let machine = Machine { map_count: Some(262_144), ..Machine::default() };
+    let areas = limit(&plan, &machine, "vm.max_map_count", "grantway backend");
+    assert!(areas.fits());
+    let text = judge::table(&[areas]).to_string();
+    let row: Vec<_> = text.lines().nth(1).unwrap().split("  ").filter(|w| !w.is_empty()).collect();
+    let words = ["vm.max_map_count", "grantway backend", "65904", "65530", "262144", "fits"];
+    assert_eq!(row.iter().map(|w| w.trim()).collect::<Vec<_>>(), words);
+    let machine = Machine { map_count: Some(1024), ..Machine::default() };
+    assert!(!limit(&plan, &machine, "vm.max_map_count", "grantway backend").fits());
+}
+
+#[test]
+fn what_is_of_no_use_is_refused() {
+    let refused = |line: &str| plan_on(&Machine::default(), line).unwrap_err().to_string();
+    let text = refused("--vifs 40000");
+    assert!(text.contains("of 40000 guests") && text.ends_with("--per-guest 2"), "{text}");
+    assert!(refused("--vifs 2 --per-guest 3").contains("expected 1 to 2"));
+    for line in
+        ["--vifs 0", "--vifs x", "--queues 1", "--vifs 1 --queues 0", "--vifs 1 --queues 17"]
+    {
+        let words = ["plan"].into_iter().chain(line.split_whitespace());
+        assert!(Line::try_parse_from(words).is_err(), "{line}");
+    }
+}

@@ -1,0 +1,162 @@
+//! `grantway plan` as an operator runs it, and against what a running set-up of the
+//! same kind really takes.
+
+mod common;
+
+use common::site::Site;
+use common::{PROMPT, alone, done, finish, grantway_with, say, wait_for, words};
+use serde_json::Value;
+use std::time::Duration;
+
+/// Frames of every size, so that small buffers and whole pages are used, as many
+/// at once as fit.
+const GENERATORS: [&str; 2] = ["generator:size=60000,burst=256", "generator:size=60,burst=256"];
+
+fn plan(args: &[&str]) -> Value {
+    let text = done(&[&["plan", "--json"], args].concat());
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"))
+}
+
+/// What a vif of a plan takes.
+fn need(plan: &Value, side: &str, what: &str) -> u64 {
+    let needs = plan["needs"].as_array().expect("needs");
+    let found = needs.iter().find(|need| need["side"] == side && need["what"] == what);
+    found.and_then(|need| need["vif"].as_u64()).unwrap_or_else(|| panic!("{side}: {what}: {plan}"))
+}
+
+#[track_caller]
+fn refused(args: &[&str], parts: &[&str]) {
+    let output = finish(grantway_with(&[&["plan"], args].concat()), PROMPT);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {}", words(&output));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.stdout.is_empty() && said.lines().count() == 1, "{args:?}: {said}");
+    for part in parts {
+        assert!(said.contains(part), "{args:?}: no {part:?} in {said}");
+    }
+}
+
+/// Runs a vif of this policy with so many queues, and checks what it takes.
+fn check_running(policy: &str, queues: u64) {
+    let count = queues.to_string();
+    let plan = plan(&["--vifs", "1", "--queues", &count, "--policy", policy]);
+    let [grants, ports] = ["grants in all", "event channels"].map(|w| need(&plan, "guest", w));
+    let nodes = need(&plan, "guest", "store nodes");
+    let rings = need(&plan, "backend", "pages mapped: rings, control ring");
+    let buffers = need(&plan, "backend", "pages mapped: buffers");
+    let areas = need(&plan, "backend", "areas of its address space");
+    let journal = need(&plan, "backend", "journal, in its run folder");
+    let mut most = 0;
+    for generator in GENERATORS {
+        let site = Site::start();
+        site.attach("");
+        let mut backend = site.backend(None, &["--port", generator]);
+        let args = ["--port", generator, "--queues", &count, "--policy", policy];
+        let mut frontend = site.frontend(None, &args);
+        site.wait_connected();
+        // Staged pages are there at once; others are mapped as they are seen.
+        wait_for("pages to be mapped", PROMPT, || {
+            std::thread::sleep(Duration::from_millis(100));
+            let mapped = site.vif_report()["mapped"].as_u64()?;
+            (if policy == "persistent" { mapped >= 2 * queues } else { mapped == buffers })
+                .then_some(())
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        let (front, back) = (site.frontend_report(), site.backend_report());
+        assert_eq!(front["policy"], policy, "{front:#}");
+        assert_eq!(front["platform"]["granted"], grants, "{policy}: grants");
+        let mapped = back["vifs"][0]["mapped"].as_u64().expect("mapped pages");
+        assert_eq!(back["platform"]["mapped"], rings + mapped, "{policy}: {back:#}");
+        assert!(mapped <= buffers, "{policy}: {mapped} pages mapped, {buffers} planned");
+        let batches = back["platform"]["map_batches"].as_u64().expect("map batches");
+        let unmapped = back["platform"]["unmap_batches"].as_u64().expect("unmap batches");
+        // The journal is an area that is not asked of the hypervisor for.
+        assert!(batches - unmapped < areas, "{policy}: {batches} areas, {areas} planned");
+        if policy == "staging" {
+            assert_eq!(batches, areas - 1, "{policy}: areas");
+        }
+        let (guest, host) = (site.domain(1), site.domain(0));
+        let of = |domain: &Value, key: &str| {
+            domain[key].as_u64().unwrap_or_else(|| panic!("{key}: {domain}"))
+        };
+        assert_eq!(of(&guest, "grants"), grants, "{policy}: {guest}");
+        assert_eq!(of(&guest, "ports_bound"), ports, "{policy}: {guest}");
+        assert_eq!(of(&host, "ports_bound"), ports, "{policy}: {host}");
+        assert_eq!(of(&guest, "store_nodes"), nodes, "{policy}: {guest}");
+        let watches = need(&plan, "backend", "store watches") + 1;
+        assert_eq!(of(&host, "store_watches"), watches, "{policy}: {host}");
+        let file = site.file("backend-0").join("vif1.0.journal");
+        assert_eq!(std::fs::metadata(file).expect("a journal").len(), journal);
+        most = most.max(mapped);
+        frontend.terminate();
+        backend.terminate();
+    }
+    say(format!("{policy}, {queues} queues: {grants} grants, {most} of {buffers} pages mapped"));
+    // Of whole pages as many are seen as are out at once.
+    assert!(policy != "persistent" || most * 10 >= buffers * 8, "{most} of {buffers}");
+}
+
+#[test]
+fn what_is_planned_is_what_runs() {
+    let _alone = alone();
+    for policy in ["copy", "persistent", "staging"] {
+        for queues in [1, 2] {
+            check_running(policy, queues);
+        }
+    }
+}
+
+#[test]
+fn descriptors_are_bounded_as_planned() {
+    let _alone = alone();
+    let site = Site::start();
+    let mut backend = site.backend(None, &["--port", "null"]);
+    let descriptors = |pid: u32| {
+        std::fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors").count() as u64
+    };
+    let before = descriptors(backend.pid());
+    assert!(before <= 64, "{before} descriptors without a vif");
+    site.attach("");
+    let mut frontend = site.frontend(None, &["--port", "null", "--queues", "4"]);
+    site.wait_connected();
+    let plan = plan(&["--vifs", "1", "--queues", "4"]);
+    let (now, most) = (descriptors(backend.pid()), need(&plan, "backend", "descriptors"));
+    assert!(now - before <= most, "{before}, then {now}, and {most} planned");
+    frontend.terminate();
+    backend.terminate();
+}
+
+#[test]
+fn people_get_two_tables_and_what_to_type() {
+    let text = done(&["plan", "--vifs", "300", "--queues", "8", "--policy", "staging"]);
+    for part in [
+        "300 vifs of 8 queues by staging",
+        "needed",
+        "default",
+        "here",
+        "add gnttab_max_maptrack_frames=16384 to GRUB_CMDLINE_XEN_DEFAULT",
+        "grantway backend --queues 8",
+        "grantway backend --mapped-pages 4224",
+        "limits too small.",
+    ] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+    let value = plan(&["--vifs", "1"]);
+    assert_eq!((&value["plan"]["guests"], &value["plan"]["policy"]), (&1.into(), &"copy".into()));
+    let map_count = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("a limit");
+    let limits = value["limits"].as_array().expect("limits");
+    let areas = limits.iter().find(|limit| limit["limit"] == "vm.max_map_count").expect("areas");
+    assert_eq!(areas["default"], 65_530);
+    assert_eq!(areas["here"], map_count.trim().parse::<u64>().expect("a number"), "{areas}");
+}
+
+#[test]
+fn bad_input_is_refused_in_one_line() {
+    refused(&["--vifs", "0"], &["0 is not in 1..=1000000"]);
+    refused(&["--vifs", "many"], &["many", "--vifs"]);
+    refused(&[], &["--vifs"]);
+    refused(&["--vifs", "1", "--queues", "0"], &["0 is not in 1..=16"]);
+    refused(&["--vifs", "1", "--queues", "17"], &["17 is not in 1..=16"]);
+    refused(&["--vifs", "1", "--policy", "flip"], &["flip", "copy, map, persistent, staging"]);
+    refused(&["--vifs", "40000"], &["40000 guests", "at most 32751", "--per-guest 2"]);
+    refused(&["--vifs", "2", "--per-guest", "3"], &["--per-guest 3", "expected 1 to 2"]);
+}
