@@ -28,6 +28,16 @@ impl Table {
         Self { columns: headings.iter().map(column).collect(), rows: Vec::new() }
     }
 
+    /// The headings, and which are of numbers.
+    pub fn headings(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.columns.iter().map(|(heading, align)| (heading.as_str(), *align == Align::Right))
+    }
+
+    /// The rows, their cells as they were given.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
     /// Adds a row. Cells that are missing are empty, and cells beyond the last
     /// column are not shown.
     pub fn row<T: fmt::Display>(&mut self, cells: impl IntoIterator<Item = T>) {

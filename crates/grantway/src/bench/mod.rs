@@ -6,7 +6,7 @@
 //!   a slice was the difference of.
 //! - [`slices`], [`stats`]: turns, what is dropped, pairs, medians; [`probe`]: the
 //!   state of the machine.
-//! - [`document`], [`progress`]: what is printed.
+//! - [`document`], [`progress`]: what is printed; [`report`]: the same as a page.
 
 pub mod args;
 pub mod contest;
@@ -16,6 +16,7 @@ pub mod packets;
 pub mod papers;
 pub mod probe;
 pub mod progress;
+pub mod report;
 pub mod rig;
 pub mod seeds;
 pub mod slices;

@@ -1,0 +1,134 @@
+//! The page around tables and plots.
+
+use super::plot::{LOOKS, Width, marker, svg};
+use super::{Plot, Report, Section};
+use crate::table::Table;
+use std::fmt::Write;
+
+/// Colours, sizes, and what differs on a phone and on paper.
+const STYLE: &str = include_str!("style.css");
+
+/// A condition of more characters than this has a line to itself.
+const LONG: usize = 32;
+
+/// The whole page.
+pub fn page(report: &Report) -> String {
+    let title = escape(&report.title);
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src 'unsafe-inline'\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         <body>\n<main>\n<h1>{title}</h1>\n<dl>\n"
+    );
+    for (name, value) in &report.conditions {
+        // Writing to a string cannot fail, here and below.
+        let class = if value.chars().count() > LONG { " class=\"long\"" } else { "" };
+        let (name, value) = (escape(name), escape(value));
+        let _ = writeln!(out, "<div{class}><dt>{name}</dt><dd>{value}</dd></div>");
+    }
+    out.push_str("</dl>\n");
+    let looks = Looks::of(report);
+    report.sections.iter().for_each(|section| self::section(&mut out, section, &looks));
+    out.push_str("</main>\n</body>\n</html>\n");
+    out
+}
+
+/// How lines look: those of one name alike in all plots of a page.
+pub struct Looks<'a>(Vec<&'a str>);
+
+impl<'a> Looks<'a> {
+    fn of(report: &'a Report) -> Self {
+        Self::of_plots(report.sections.iter().flat_map(|section| &section.plot))
+    }
+
+    /// Those of some plots, in order of their lines.
+    pub fn of_plots(plots: impl IntoIterator<Item = &'a Plot>) -> Self {
+        let mut names: Vec<&str> = Vec::new();
+        for series in plots.into_iter().flat_map(|plot| &plot.series) {
+            if !names.contains(&series.name.as_str()) {
+                names.push(&series.name);
+            }
+        }
+        Self(names)
+    }
+
+    /// The number of a name's look.
+    pub fn find(&self, name: &str) -> usize {
+        self.0.iter().position(|known| *known == name).unwrap_or(0) % LOOKS
+    }
+}
+
+fn section(out: &mut String, section: &Section, looks: &Looks<'_>) {
+    let _ = writeln!(out, "<section>\n<h2>{}</h2>", escape(&section.heading));
+    if !section.note.is_empty() {
+        let _ = writeln!(out, "<p>{}</p>", escape(&section.note));
+    }
+    section.plot.iter().for_each(|plot| figure(out, plot, looks));
+    section.table.iter().for_each(|table| self::table(out, table));
+    out.push_str("</section>\n");
+}
+
+/// A plot with its title and its legend.
+fn figure(out: &mut String, plot: &Plot, looks: &Looks<'_>) {
+    let _ = writeln!(out, "<figure>\n<figcaption>{}</figcaption>", escape(&plot.title));
+    let drawn = [Width::Wide, Width::Narrow].map(|width| svg(plot, width, looks));
+    let [Some(wide), Some(narrow)] = drawn else {
+        out.push_str(
+            "<p class=\"none\">Nothing was measured that could be drawn.</p>\n</figure>\n",
+        );
+        return;
+    };
+    out.push_str("<ul class=\"legend\">\n");
+    for series in &plot.series {
+        let look = looks.find(&series.name);
+        let _ = writeln!(
+            out,
+            "<li><svg class=\"key s{look}\" viewBox=\"0 0 34 14\" aria-hidden=\"true\">\
+             <path class=\"line\" d=\"M1 7H33\"/>{}</svg>{}</li>",
+            marker(look, 17.0, 7.0),
+            escape(&series.name)
+        );
+    }
+    out.push_str("</ul>\n");
+    out.push_str(&wide);
+    out.push_str(&narrow);
+    out.push_str("</figure>\n");
+}
+
+/// A table in a box of its own, within which it scrolls.
+fn table(out: &mut String, table: &Table) {
+    // A box that scrolls is to be reached by keys, too.
+    out.push_str("<div class=\"box\" tabindex=\"0\">\n<table>\n<thead><tr>");
+    let class = |number| if number { " class=\"n\"" } else { "" };
+    for (heading, number) in table.headings() {
+        let _ = write!(out, "<th scope=\"col\"{}>{}</th>", class(number), escape(heading));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for row in table.rows() {
+        out.push_str("<tr>");
+        for (at, (_, number)) in table.headings().enumerate() {
+            let cell = row.get(at).map_or("", String::as_str);
+            let _ = write!(out, "<td{}>{}</td>", class(number), escape(cell));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody>\n</table>\n</div>\n");
+}
+
+/// Text that no browser takes for anything else.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c if c.is_control() && c != '\n' && c != '\t' => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}

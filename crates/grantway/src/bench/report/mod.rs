@@ -1,0 +1,161 @@
+//! One page that shows what a bench measured: tables and plots in a file of
+//! HTML that needs nothing else, on a screen, a phone or paper.
+//!
+//! - here: what a page is made of, for benches to fill; [`scale`]: axes and their
+//!   ticks; [`plot`]: a plot as SVG; [`html`]: the page.
+//!
+//! A page has no script and loads nothing. Each plot is drawn twice, wide and
+//! narrow, and the page's style shows the one that fits.
+
+mod html;
+mod plot;
+mod scale;
+
+use crate::error::CommandError;
+use crate::table::Table;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+/// A page.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// What was measured.
+    pub title: String,
+    /// Under which conditions the figures hold: names and values.
+    pub conditions: Vec<(String, String)>,
+    /// What came of it, in order.
+    pub sections: Vec<Section>,
+}
+
+/// A part of a page.
+#[derive(Debug, Clone, Default)]
+pub struct Section {
+    /// Its heading.
+    pub heading: String,
+    /// What is to be known about its figures; nothing where empty.
+    pub note: String,
+    /// Its figures.
+    pub table: Option<Table>,
+    /// The same, drawn.
+    pub plot: Option<Plot>,
+}
+
+/// A plot.
+#[derive(Debug, Clone)]
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// From left to right.
+    pub x: Axis,
+    /// From bottom to top.
+    pub y: Axis,
+    /// Its lines; all beyond the eighth look like earlier ones.
+    pub series: Vec<Series>,
+}
+
+/// An axis.
+#[derive(Debug, Clone)]
+pub struct Axis {
+    /// What it stands for, with its unit: `frame size (bytes)`.
+    pub label: String,
+    /// How values lie on it.
+    pub scale: Scale,
+}
+
+/// How values lie on an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "not every bench has plots of each kind")]
+pub enum Scale {
+    /// Evenly; an axis from bottom to top begins at zero.
+    Linear,
+    /// By their logarithm; what is not above zero is not shown.
+    Log,
+    /// Parts of all samples, 0 to 1, by how few are above, as HdrHistogram's
+    /// plotter has them: 0.9, 0.99 and 0.999 are equally far apart.
+    Percentile,
+}
+
+/// A line of a plot.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// Its points, in order.
+    pub points: Vec<(f64, f64)>,
+    /// Between which values each point's lies, low and high; none where it is not
+    /// known.
+    pub intervals: Vec<(f64, f64)>,
+}
+
+/// The conditions that every page has: which program, called how, and when.
+pub fn of_this_run() -> Vec<(String, String)> {
+    let mut now = String::new();
+    // Writing to a string cannot fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut now));
+    let words = std::env::args().skip(1).map(|word| match word.contains(char::is_whitespace) {
+        true => format!("'{word}'"),
+        false => word,
+    });
+    let words: Vec<_> = words.collect();
+    let day = now.split(['T', '.']).take(2).collect::<Vec<_>>().join(" ");
+    [
+        ("version", format!("grantway {}", env!("CARGO_PKG_VERSION"))),
+        ("command line", format!("grantway {}", words.join(" "))),
+        ("date", format!("{day} UTC")),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
+}
+
+/// Where a page is to be, known to be writable before anything is measured.
+pub struct Destination {
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Destination {
+    /// A file that is made now and appears under its name with [`Destination::write`].
+    ///
+    /// # Errors
+    ///
+    /// Its folder is not there or cannot be written to.
+    pub fn at(path: &Path) -> Result<Self, CommandError> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let made = match path.file_name().is_some() && !path.is_dir() {
+            true => tempfile::Builder::new()
+                .prefix(".grantway-report-")
+                .permissions(Permissions::from_mode(0o666))
+                .tempfile_in(folder.unwrap_or(Path::new("."))),
+            false => Err(std::io::Error::from(std::io::ErrorKind::IsADirectory)),
+        };
+        let file = made.map_err(|e| failed(path, &e))?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Puts the page there, in place of an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn write(mut self, report: &Report) -> Result<(), CommandError> {
+        let page = html::page(report);
+        self.file.write_all(page.as_bytes()).map_err(|e| failed(&self.path, &e))?;
+        self.file.persist(&self.path).map_err(|e| failed(&self.path, &e.error))?;
+        Ok(())
+    }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> CommandError {
+    CommandError::Failed(format!(
+        "--report {}: {error}; name a file in a folder that can be written to",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests;
