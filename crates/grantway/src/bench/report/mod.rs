@@ -102,11 +102,12 @@ pub fn of_this_run() -> Vec<(String, String)> {
         false => word,
     });
     let words: Vec<_> = words.collect();
-    let day = now.split(['T', '.']).take(2).collect::<Vec<_>>().join(" ");
+    // 2026-01-31T12:00, without what follows.
+    let minute = now.get(..16).unwrap_or(&now).replace('T', " ");
     [
         ("version", format!("grantway {}", env!("CARGO_PKG_VERSION"))),
         ("command line", format!("grantway {}", words.join(" "))),
-        ("date", format!("{day} UTC")),
+        ("date", format!("{minute} UTC")),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec()

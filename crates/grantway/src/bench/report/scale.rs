@@ -41,7 +41,7 @@ impl Ruler {
         }
         let ends = match scale {
             // The largest sample lies at the end of the next tenth.
-            Scale::Percentile => (0.0, high.ceil().max(1.0)),
+            Scale::Percentile => (0.0, (high - 1e-6).ceil().max(1.0)),
             _ if low == high => (low - 1.0, high + 1.0),
             _ => (low, high),
         };
@@ -58,7 +58,7 @@ impl Ruler {
                 ((low / step).floor() * step, (high / step * 1.02).ceil() * step)
             }
             Scale::Log => (round_down(low), round_up(high)),
-            Scale::Percentile => (0.0, high.ceil().max(1.0)),
+            Scale::Percentile => (0.0, (high - 1e-6).ceil().max(1.0)),
         };
         let ends = if ends.0 < ends.1 { ends } else { (ends.0, ends.0 + 1.0) };
         Some(Self { scale, ends, pixels, own: Vec::new() })
