@@ -38,6 +38,8 @@ pub enum BenchWhat {
     Latency(LatencyArgs),
     /// The tables of the papers that Grantway grew from, beside ours.
     Seeds(SeedsArgs),
+    /// TCP through TAPs, by iperf3.
+    Stream(crate::bench::stream::args::StreamArgs),
 }
 
 /// `grantway bench packets`.
@@ -180,7 +182,8 @@ fn list<T: PartialEq>(text: &str, one: impl Fn(&str) -> Option<T>, expected: &st
     Ok(List(found))
 }
 
-type Listed<T> = Result<List<T>, String>;
+/// What came of reading a list.
+pub type Listed<T> = Result<List<T>, String>;
 
 /// A list of names, or `all`.
 fn named<T: PartialEq + Copy>(text: &str, all: &[T], name: impl Fn(T) -> String) -> Listed<T> {
@@ -198,7 +201,8 @@ fn numbers(text: &str, least: u64, most: u64, what: &str) -> Listed<u64> {
     list(text, one, &format!("{what} from {least} to {most}, or several with commas between"))
 }
 
-fn policies(text: &str) -> Listed<PolicyKind> {
+/// A list of policies, or `all`.
+pub fn policies(text: &str) -> Listed<PolicyKind> {
     named(text, &PolicyKind::ALL, |policy| policy.as_str().to_owned())
 }
 
@@ -236,7 +240,8 @@ fn rates(text: &str) -> Listed<u64> {
     numbers(text, 1, RATE_MAX, "frames a second")
 }
 
-fn queues(text: &str) -> Listed<u16> {
+/// A list of queues of a vif.
+pub fn queues(text: &str) -> Listed<u16> {
     numbers(text, 1, QUEUES_MAX.unsigned_abs(), "queues").map(narrow)
 }
 

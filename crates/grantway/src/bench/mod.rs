@@ -1,7 +1,7 @@
 //! `grantway bench`: figures with the conditions under which they hold.
 //!
-//! - [`args`]: the command line. [`packets`], [`latency`], [`seeds`]: the
-//!   commands; [`papers`]: what the papers measured.
+//! - [`args`]: the command line. [`packets`], [`latency`], [`seeds`], [`stream`]:
+//!   the commands; [`papers`]: what the papers measured.
 //! - [`rig`]: processes; [`contest`]: several of them by turns; [`tally`]: what
 //!   a slice was the difference of.
 //! - [`slices`], [`stats`]: turns, what is dropped, pairs, medians; [`probe`]: the
@@ -21,6 +21,7 @@ pub mod rig;
 pub mod seeds;
 pub mod slices;
 pub mod stats;
+pub mod stream;
 pub mod tally;
 
 use crate::error::CommandError;
@@ -37,5 +38,6 @@ pub fn run(args: &BenchArgs) -> Result<(), CommandError> {
         BenchWhat::Packets(args) => packets::run(args),
         BenchWhat::Latency(args) => latency::run(args),
         BenchWhat::Seeds(args) => seeds::run(args),
+        BenchWhat::Stream(args) => stream::run(args),
     }
 }

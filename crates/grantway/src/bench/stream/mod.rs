@@ -1,0 +1,230 @@
+//! `grantway bench stream`: TCP through the TAPs of a vif, policy against policy.
+//!
+//! - [`args`]: the command line; [`link`]: namespaces, the ends, iperf3;
+//!   [`tools`]: processes, and how all of it ends early; [`page`]: the report.
+
+pub mod args;
+mod link;
+mod page;
+mod tools;
+
+use super::document::{self, Column, Document, Shown};
+use super::probe::{self, State};
+use super::progress::Progress;
+use super::report::Destination;
+use super::rig::Direction;
+use super::slices::{self, Series};
+use super::stats::Ratio;
+use crate::error::CommandError;
+use crate::output;
+use args::StreamArgs;
+use grantway_backend::policy::PolicyKind;
+use link::{Counts, Link, Transfer};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tools::{Watch, check_machine};
+
+/// A probe of the machine between two slices.
+const PROBE: Duration = Duration::from_millis(100);
+
+/// One policy, one way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The buffer policy.
+    pub policy: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Queues of the vif.
+    pub queues: u16,
+    /// Flows of TCP.
+    pub flows: u16,
+    /// How the backend waits.
+    pub mode: String,
+    /// Gbit/s of payload: the median of the slices, and the interval of it.
+    pub gbps: Ratio,
+    /// The policy that it is compared with.
+    pub reference: String,
+    /// Its rate against that policy's; none for that policy itself, and where no
+    /// pair of slices was in one state.
+    pub ratio: Option<Ratio>,
+    /// Segments sent again, in all slices.
+    pub retransmits: u64,
+    /// Packets that the backend moved, both ways.
+    pub packets: u64,
+    /// Bytes of payload for each of these.
+    pub payload_per_packet: f64,
+    /// Grant copies, maps and unmaps of both ends for each packet.
+    pub grant_ops_per_packet: f64,
+    /// Bytes that grant copies moved for each packet.
+    pub copied_bytes_per_packet: f64,
+    /// Notifications of both ends for each packet.
+    pub notifies_per_packet: f64,
+    /// Sleeps that an event ended, for each packet.
+    pub wakeups_per_packet: f64,
+    /// Where it ran.
+    pub host: String,
+    /// Where the processors were.
+    pub state: State,
+    /// Slices of a second that the figures are from.
+    pub n: usize,
+}
+
+impl document::Row for Row {
+    fn host(&self) -> &str {
+        &self.host
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+}
+
+/// What is shown of a row.
+const COLUMNS: [Column<Row>; 15] = {
+    use Shown::{Always, Filled, Varying};
+    const fn of(heading: &'static str, shown: Shown, cell: fn(&Row) -> String) -> Column<Row> {
+        Column { heading, shown, cell }
+    }
+    [
+        of("direction", Varying, |r| r.direction.words().into()),
+        of("queues#", Varying, |r| r.queues.to_string()),
+        of("flows#", Varying, |r| r.flows.to_string()),
+        of("mode", Varying, |r| r.mode.clone()),
+        of("policy", Always, |r| r.policy.clone()),
+        of("Gbit/s#", Always, |r| r.gbps.text()),
+        of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
+        of("sent again#", Always, |r| r.retransmits.to_string()),
+        of("B/packet#", Always, |r| format!("{:.0}", r.payload_per_packet)),
+        of("grant ops#", Always, |r| format!("{:.2}", r.grant_ops_per_packet)),
+        of("B copied#", Always, |r| format!("{:.0}", r.copied_bytes_per_packet)),
+        of("notifies#", Always, |r| format!("{:.4}", r.notifies_per_packet)),
+        of("wake-ups#", Always, |r| format!("{:.4}", r.wakeups_per_packet)),
+        of("state", Always, |r| r.state.as_str().into()),
+        of("n#", Always, |r| r.n.to_string()),
+    ]
+};
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// Something is missing on this machine, a part failed, or somebody asked us to
+/// end: nothing of it is left then.
+pub fn run(args: &StreamArgs) -> Result<(), CommandError> {
+    check_machine()?;
+    let page = args.report.as_deref().map(Destination::at).transpose()?;
+    let watch = Watch::start()?;
+    let progress = Progress::new(2 * args.queues.0.len(), args.json);
+    let mut rows = Vec::new();
+    for &queues in &args.queues.0 {
+        rows.extend(measure(args, queues, rows.len() / args.policy.0.len(), &progress, &watch)?);
+    }
+    progress.done();
+    if let Some(page) = page {
+        page.write(&page::of(&rows))?;
+    }
+    match args.json {
+        true => Document::new("stream", &rows).print(),
+        false => output::line(text(&rows)),
+    }
+}
+
+/// All policies by so many queues, both ways; `done` points come before.
+fn measure(
+    args: &StreamArgs,
+    queues: u16,
+    done: usize,
+    progress: &Progress,
+    watch: &Watch,
+) -> Result<Vec<Row>, CommandError> {
+    let policies = &args.policy.0;
+    let start = |&policy: &PolicyKind| Link::start(policy, queues, watch);
+    let mut links: Vec<Link> = policies.iter().map(start).collect::<Result<_, _>>()?;
+    let mut rows = Vec::new();
+    for (number, direction) in [Direction::Tx, Direction::Rx].into_iter().enumerate() {
+        let what = format!("{}, queues: {queues}", direction.words());
+        let mut series = Series::new();
+        let mut before = probe::state(PROBE);
+        for round in 0..args.seconds as usize {
+            progress.show(done + number, &what, round as f64 / f64::from(args.seconds));
+            for subject in slices::order(round, links.len()) {
+                let Some(link) = links.get_mut(subject) else { continue };
+                let transfer = link.second(direction, watch)?;
+                let after = probe::state(PROBE);
+                series.add(subject, round, slices::state(before, after), transfer);
+                before = after;
+            }
+        }
+        for (subject, link) in links.iter().enumerate() {
+            let row = row(policies, subject, direction, queues, link, &series);
+            rows.extend(row);
+        }
+    }
+    Ok(rows)
+}
+
+/// What the slices say of one policy; none where there is no slice.
+fn row(
+    policies: &[PolicyKind],
+    subject: usize,
+    direction: Direction,
+    queues: u16,
+    link: &Link,
+    series: &Series<Transfer>,
+) -> Option<Row> {
+    let kept: Vec<&Transfer> = series.kept(subject).map(|(_, transfer)| transfer).collect();
+    // Where none was in the state that most were in, all of them.
+    let (state, kept) = match kept.is_empty() {
+        true => (State::Changed, series.all(subject).collect()),
+        false => (series.state(), kept),
+    };
+    let rates: Vec<f64> = kept.iter().map(|transfer| transfer.gbps).collect();
+    let mut counts = Counts::default();
+    kept.iter().for_each(|transfer| counts.add(&transfer.counts));
+    let per = |n: u64| n as f64 / counts.packets.max(1) as f64;
+    // A slice is a second.
+    let payload = rates.iter().sum::<f64>() * 1e9 / 8.0;
+    let ratios = series.ratios(subject, 0, |transfer| transfer.gbps);
+    let name = |at: usize| policies.get(at).map_or("", |policy| policy.as_str()).to_owned();
+    Some(Row {
+        policy: name(subject),
+        direction,
+        queues,
+        flows: link.flows,
+        mode: link.mode.clone(),
+        gbps: Ratio::of(&rates)?,
+        reference: name(0),
+        ratio: if subject == 0 { None } else { Ratio::of(&ratios) },
+        retransmits: kept.iter().map(|transfer| transfer.retransmits).sum(),
+        packets: counts.packets,
+        payload_per_packet: payload / counts.packets.max(1) as f64,
+        grant_ops_per_packet: per(counts.copies + counts.maps),
+        copied_bytes_per_packet: per(counts.copied_bytes),
+        notifies_per_packet: per(counts.notifies),
+        wakeups_per_packet: per(counts.wakeups),
+        host: link.host.clone(),
+        state,
+        n: kept.len(),
+    })
+}
+
+/// Where it ran, beside the host's name.
+fn place(host: &str) -> String {
+    format!("{}, iperf3", document::place(host, 1))
+}
+
+/// The conditions, and the table under them.
+fn text(rows: &[Row]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let ratio = match rows.iter().any(|row| row.ratio.is_some()) {
+        true => format!("; ratio: to {}, the median of pairs", first.reference),
+        false => String::new(),
+    };
+    format!(
+        "{}; {}; Gbit/s of TCP payload, 95 % interval{ratio}; grant ops to wake-ups: for each \
+         packet that the backend moved\n{}",
+        place(&first.host),
+        document::conditions(rows, &COLUMNS),
+        document::table(rows, &COLUMNS)
+    )
+}
