@@ -152,12 +152,15 @@ fn line(out: &mut String, look: usize, series: &Series, x: &Ruler, y: &Ruler) {
         drawing = at.is_some();
     }
     let _ = writeln!(out, "<path class=\"line\" d=\"{path}\"/>");
+    // A little beside the point, so that lines which meet can be told apart.
+    let aside = ((look % 4) as f64 - 1.5) * 2.5;
     for (at, &(low, high)) in places.iter().zip(&series.intervals) {
         let (Some((px, _)), Some(low), Some(high)) = (at, y.at(low), y.at(high)) else { continue };
         let _ = writeln!(
             out,
             "<path class=\"bar\" d=\"M{px:.1} {low:.1}V{high:.1}M{l:.1} {low:.1}h8M{l:.1} {high:.1}h8\"/>",
-            l = px - 4.0
+            px = px + aside,
+            l = px + aside - 4.0
         );
     }
     let every = places.len().div_ceil(MARKED).max(1);
