@@ -3,6 +3,7 @@
 
 use crate::policy::{Cross, Piece};
 use crate::scratch::{BURST, RING_SLOTS};
+use grantway_netif::rx::RxRequest;
 
 /// Lists that keep their room from turn to turn.
 pub(crate) struct Delivery {
@@ -10,6 +11,8 @@ pub(crate) struct Delivery {
     pub pieces: Vec<Piece>,
     /// What is to cross from another guest's pages.
     pub crosses: Vec<Cross>,
+    /// What of it was consumed from the ring, and is not in the journal yet.
+    pub consumed: Vec<RxRequest>,
     /// The frames, in the order of the ring.
     pub frames: Vec<Given>,
     /// One response a consumed request, in the order of the ring.
@@ -28,9 +31,9 @@ pub(crate) struct Given {
 pub(crate) struct Answer {
     pub words: [u32; 2],
     /// Its pieces: first and one past the last.
-    pub pieces: (usize, usize),
+    pub pieces: (u16, u16),
     /// Its crosses, likewise.
-    pub crosses: (usize, usize),
+    pub crosses: (u16, u16),
 }
 
 /// What became of a frame.
@@ -50,15 +53,27 @@ impl Delivery {
         Self {
             pieces: Vec::with_capacity(RING_SLOTS),
             crosses: Vec::new(),
+            consumed: Vec::with_capacity(RING_SLOTS),
             frames: Vec::with_capacity(BURST),
             answers: Vec::with_capacity(RING_SLOTS),
         }
     }
 
+    /// Adds a response that depends on all pieces and crosses from these on.
+    #[inline]
+    pub fn answer(&mut self, words: [u32; 2], pieces: usize, crosses: usize) {
+        // A few a slot, and slots are a ring's.
+        let pieces = (pieces as u16, self.pieces.len() as u16);
+        let crosses = (crosses as u16, self.crosses.len() as u16);
+        self.answers.push(Answer { words, pieces, crosses });
+    }
+
     /// Whether all that an answer depends on was done.
+    #[inline]
     pub fn is_whole(&self, answer: &Answer) -> bool {
-        let pieces = self.pieces.get(answer.pieces.0..answer.pieces.1);
-        let crosses = self.crosses.get(answer.crosses.0..answer.crosses.1);
+        let range = |(first, end): (u16, u16)| usize::from(first)..usize::from(end);
+        let pieces = self.pieces.get(range(answer.pieces));
+        let crosses = self.crosses.get(range(answer.crosses));
         pieces.is_some_and(|pieces| pieces.iter().all(|piece| piece.status.is_okay()))
             && crosses.is_some_and(|crosses| crosses.iter().all(|cross| cross.status.is_okay()))
     }
@@ -66,6 +81,7 @@ impl Delivery {
     pub fn clear(&mut self) {
         self.pieces.clear();
         self.crosses.clear();
+        self.consumed.clear();
         self.frames.clear();
         self.answers.clear();
     }

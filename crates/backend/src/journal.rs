@@ -24,6 +24,7 @@ use grantway_netif::ctrl::HashTypes;
 use grantway_netif::hashing::{Hashing, MAPPING_MAX};
 use grantway_netif::rx::RxRequest;
 use grantway_netif::toeplitz::KEY_BYTES;
+use grantway_netif::tx::{TxResponse, status};
 use grantway_ring::{PAGE_SIZE, SharedPage};
 
 /// Slots of either ring.
@@ -97,6 +98,27 @@ pub(crate) enum TxOwed {
     Request(u16),
     /// An extra.
     Extra,
+}
+
+impl TxOwed {
+    /// What answers it.
+    #[inline]
+    pub fn response(self, status: i16) -> TxResponse {
+        match self {
+            Self::Request(id) => TxResponse { id, status },
+            Self::Extra => TxResponse::NULL,
+        }
+    }
+}
+
+impl From<TxResponse> for TxOwed {
+    #[inline]
+    fn from(response: TxResponse) -> Self {
+        match response.status {
+            status::NULL => Self::Extra,
+            _ => Self::Request(response.id),
+        }
+    }
 }
 
 /// How far one ring was when its process was killed.
@@ -317,29 +339,40 @@ impl<J: JournalMemory> Journal<J> {
     }
 
     /// Guest transmit: these slots, from index `first` on, are consumed.
-    pub fn tx_consumed(&self, first: u32, slots: impl Iterator<Item = TxOwed>) {
-        let mut index = first;
-        for slot in slots {
-            let word = match slot {
+    pub fn tx_consumed(&self, first: u32, slots: &[TxOwed]) {
+        let mut words = [0; SLOTS * 4];
+        for (word, slot) in words.chunks_exact_mut(4).zip(slots) {
+            let value = match *slot {
                 TxOwed::Request(id) => u32::from(id),
                 TxOwed::Extra => EXTRA,
             };
-            self.set_word(AT_TX_SLOTS + 4 * (index as usize % SLOTS), word);
-            index = index.wrapping_add(1);
+            word.copy_from_slice(&value.to_ne_bytes());
         }
-        self.set_word(AT_TRANSMIT, index);
+        self.put_slots(AT_TX_SLOTS, 4, first, &words[..4 * slots.len().min(SLOTS)]);
+        // At most a ring of them.
+        self.set_word(AT_TRANSMIT, first.wrapping_add(slots.len() as u32));
     }
 
     /// Guest receive: these requests, from index `first` on, are consumed.
-    pub fn rx_consumed(&self, first: u32, requests: impl Iterator<Item = RxRequest>) {
-        let mut index = first;
-        for request in requests {
-            let at = AT_RX_SLOTS + 8 * (index as usize % SLOTS);
-            self.set_word(at, u32::from(request.id));
-            self.set_word(at + 4, request.gref);
-            index = index.wrapping_add(1);
+    pub fn rx_consumed(&self, first: u32, requests: &[RxRequest]) {
+        let mut words = [0; SLOTS * 8];
+        for (entry, request) in words.chunks_exact_mut(8).zip(requests) {
+            entry[..4].copy_from_slice(&u32::from(request.id).to_ne_bytes());
+            entry[4..].copy_from_slice(&request.gref.to_ne_bytes());
         }
-        self.set_word(AT_RECEIVE, index);
+        self.put_slots(AT_RX_SLOTS, 8, first, &words[..8 * requests.len().min(SLOTS)]);
+        // At most a ring of them.
+        self.set_word(AT_RECEIVE, first.wrapping_add(requests.len() as u32));
+    }
+
+    /// Writes what is kept of slots, in two stretches where they go past the end.
+    fn put_slots(&self, base: usize, size: usize, first: u32, bytes: &[u8]) {
+        let at = first as usize % SLOTS;
+        let (here, behind) = bytes.split_at(bytes.len().min((SLOTS - at) * size));
+        self.memory.put(base + size * at, here);
+        if !behind.is_empty() {
+            self.memory.put(base, behind);
+        }
     }
 
     /// Guest transmit: responses are about to be published up to `to`.

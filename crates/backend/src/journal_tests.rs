@@ -394,7 +394,7 @@ fn receive_taken_over_after_any_write() {
             let RxOutcome::Packet(packet) = parsed.outcome else {
                 panic!("a refused frame after a cut at {cut}");
             };
-            for fragment in &packet.fragments {
+            for fragment in packet.fragments() {
                 assert_eq!(usize::from(fragment.id), at + fragment.slot, "cut at {cut}");
             }
             lengths.push(packet.len);

@@ -4,13 +4,14 @@ use crate::VifError;
 use crate::policy::Policy;
 use crate::stats::VifStats;
 use grantway_netif::Offload;
-use grantway_netif::slots::tx::{TxFragment, TxPacket};
+use grantway_netif::slots::tx::{TxFragment, TxFragments, TxPacket};
 use grantway_netif::tx::status;
 use grantway_ports::{Port, SendError};
+use std::ops::Deref;
 
 /// A packet whose first bytes are private, and the rest still in the guest's pages.
 pub(crate) struct Outgoing<'a> {
-    pub packet: &'a TxPacket,
+    pub packet: &'a TxPacket<'a>,
     /// Its number in the turn.
     pub number: usize,
     /// Where its private bytes lie in the arena.
@@ -34,7 +35,7 @@ impl Outgoing<'_> {
 
     /// What is still in the guest's pages.
     pub fn rest(&self) -> Rest<'_> {
-        let mut rest = Rest { fragments: &self.packet.fragments, done: 0 };
+        let mut rest = Rest { fragment: None, later: self.packet.fragments() };
         let mut private = self.head();
         while private > 0
             && let Some(stretch) = rest.take(private)
@@ -51,28 +52,62 @@ impl Outgoing<'_> {
 
 /// The part of a packet that is still in its guest's pages, stretch by stretch.
 pub(crate) struct Rest<'a> {
-    fragments: &'a [TxFragment],
-    /// Bytes of the first fragment that are behind us.
-    done: u16,
+    /// What is left of the fragment that is being taken.
+    fragment: Option<TxFragment>,
+    later: TxFragments<'a>,
 }
 
 impl Rest<'_> {
     /// The next stretch of at most `most` bytes, in one page; none at the end.
     pub fn take(&mut self, most: usize) -> Option<TxFragment> {
-        while let Some(&fragment) = self.fragments.first() {
-            let left = fragment.size - self.done;
-            if left == 0 {
-                self.fragments = &self.fragments[1..];
-                self.done = 0;
-                continue;
-            }
-            // At most a page, as the fragment is.
-            let size = usize::from(left).min(most) as u16;
-            let stretch = TxFragment { offset: fragment.offset + self.done, size, ..fragment };
-            self.done += size;
-            return Some(stretch);
+        let fragment = match self.fragment.take() {
+            Some(fragment) => fragment,
+            None => self.later.find(|fragment| !fragment.is_empty())?,
+        };
+        // At most a page, as the fragment is.
+        let size = usize::from(fragment.size).min(most) as u16;
+        let left = fragment.size - size;
+        if left > 0 {
+            let offset = fragment.offset + size;
+            self.fragment = Some(TxFragment { offset, size: left, ..fragment });
         }
-        None
+        Some(TxFragment { size, ..fragment })
+    }
+}
+
+/// Counts the packets of one turn that were taken, and adds them to the vif's
+/// counters when it goes: others write those, too, and each addition costs.
+pub(crate) struct Tally<'a> {
+    stats: &'a VifStats,
+    packets: u64,
+    bytes: u64,
+}
+
+impl<'a> Tally<'a> {
+    pub fn new(stats: &'a VifStats) -> Self {
+        Self { stats, packets: 0, bytes: 0 }
+    }
+
+    /// A packet from the guest was taken.
+    #[inline]
+    pub fn sent(&mut self, len: usize) {
+        self.packets += 1;
+        self.bytes += len as u64;
+    }
+}
+
+impl Deref for Tally<'_> {
+    type Target = VifStats;
+
+    fn deref(&self) -> &VifStats {
+        self.stats
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        VifStats::add(&self.stats.tx_packets, self.packets);
+        VifStats::add(&self.stats.tx_bytes, self.bytes);
     }
 }
 
@@ -92,7 +127,7 @@ pub(crate) trait Outlet {
         packet: &Outgoing<'_>,
         arena: &mut [u8],
         policy: &mut dyn Policy,
-        stats: &VifStats,
+        stats: &mut Tally<'_>,
     ) -> Result<i16, VifError>;
 
     /// Ends the burst; from here on no page of the guest is looked at. A packet
@@ -119,7 +154,7 @@ impl Outlet for &mut (dyn Port + 'static) {
         packet: &Outgoing<'_>,
         arena: &mut [u8],
         _: &mut dyn Policy,
-        stats: &VifStats,
+        stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let bytes = &arena[packet.at..packet.at + packet.len()];
         match Port::send(&mut **self, bytes, packet.offload()) {

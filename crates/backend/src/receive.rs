@@ -2,7 +2,7 @@
 
 use crate::VifError;
 use crate::bridge::Key;
-use crate::delivery::{Accepted, Answer, Delivery, Given};
+use crate::delivery::{Accepted, Delivery, Given};
 use crate::journal::{Journal, JournalMemory};
 use crate::outlet::Outgoing;
 use crate::policy::{Cross, Piece, Policy};
@@ -12,11 +12,10 @@ use crate::stats::VifStats;
 use crate::steer::{LaneEnd, Steers};
 use crate::transmit::Moved;
 use crate::waiting::{Patience, Waiter, Waiting};
-use arrayvec::ArrayVec;
 use grantway_hypervisor::{GrantRef, GrantStatus};
 use grantway_netif::ethernet::{Payload, payload};
 use grantway_netif::rx::{RxRequest, RxResponse};
-use grantway_netif::slots::rx::{RxLayout, RxSlot, SLOTS_WRITTEN};
+use grantway_netif::slots::rx::{RxLayout, RxSlot};
 use grantway_netif::tx::status;
 use grantway_netif::{Checksum, GsoKind, Offload, colour};
 use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
@@ -26,10 +25,6 @@ use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Slots that a frame may take: its data, and an extra for segmentation and one for
-/// a hash.
-const SLOTS_MAX: usize = SLOTS_WRITTEN + 2;
 
 /// The longest frame that a response's 16-bit lengths can tell of.
 const LONGEST: usize = 65_535;
@@ -246,6 +241,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 
     /// Lays a frame out on posted pages, or lets it wait for some.
+    #[inline]
     pub(crate) fn accept(
         &mut self,
         frame: Frame,
@@ -261,8 +257,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return Ok(Accepted::Dropped);
         };
         // At most 18 slots, for 65,535 bytes and two extras.
-        if self.waiting.is_empty() && self.posted()? >= layout.slots() as u32 {
-            self.lay_out(&layout, frame.at, frame.len, None, delivery)?;
+        if self.waiting.is_empty() && self.has_posted(layout.slots())? {
+            match layout.slots() {
+                1 => self.lay_out_one(&layout, frame.at, frame.len, delivery)?,
+                _ => self.lay_out(&layout, frame.at, frame.len, None, delivery)?,
+            }
             return Ok(Accepted::Laid);
         }
         VifStats::add(&shared.stats.rx_stalls, 1);
@@ -326,7 +325,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let Some(layout) = self.layout(head, packet.len(), packet.offload(), shared)? else {
             return Ok(Accepted::Dropped);
         };
-        if !self.waiting.is_empty() || self.posted()? < layout.slots() as u32 {
+        if !self.waiting.is_empty() || !self.has_posted(layout.slots())? {
             return Ok(match self.waiting.has_room_for(packet.len(), false) {
                 true => Accepted::Short,
                 false => {
@@ -341,6 +340,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
 
     /// How a frame would lie on pages; none where the guest cannot take it, or
     /// does not want it, which is counted.
+    #[inline]
     fn layout(
         &mut self,
         head: &[u8],
@@ -373,6 +373,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if delivery.frames.is_empty() {
             return Ok(false);
         }
+        if let Some(journal) = self.journal.as_ref().filter(|_| !delivery.consumed.is_empty()) {
+            // At most a ring of them, the last that were consumed.
+            let first = self.ring.req_cons().wrapping_sub(delivery.consumed.len() as u32);
+            journal.rx_consumed(first, &delivery.consumed);
+        }
         policy.store(&mut delivery.pieces, arena)?;
         if let Some(sender) = sender.filter(|_| !delivery.crosses.is_empty()) {
             policy.cross(sender, &mut delivery.crosses)?;
@@ -389,6 +394,15 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         // At most a ring of them.
         let carried = self.carried.len() as u32;
         Ok(carried + self.ring.available().map_err(|e| self.ring_error(e))?)
+    }
+
+    /// Whether the guest has posted so many pages; looks at its index only where
+    /// fewer are known.
+    #[inline]
+    fn has_posted(&mut self, pages: usize) -> Result<bool, VifError> {
+        // At most 20 for a frame.
+        let more = pages.saturating_sub(self.carried.len()) as u32;
+        self.ring.has(more).map_err(|e| self.ring_error(e))
     }
 
     /// The first frame that waited, at the start of `room`, where there are pages
@@ -415,9 +429,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         (ETHERNET_HEADER..=longest).contains(&len)
     }
 
-    /// Consumes a request for each slot of a frame of `len` bytes, in the journal
-    /// too, and lists what is to be stored and answered. All of it is in the arena
-    /// from `at` on, or what is private of another guest's packet.
+    /// Consumes a request for each slot of a frame of `len` bytes, and lists what is
+    /// to be stored and answered. All of it is in the arena from `at` on, or what is
+    /// private of another guest's packet.
     fn lay_out(
         &mut self,
         layout: &RxLayout,
@@ -427,12 +441,10 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         delivery: &mut Delivery,
     ) -> Result<(), VifError> {
         let first = delivery.answers.len();
-        let index = self.ring.req_cons();
-        let mut consumed = ArrayVec::<RxRequest, SLOTS_MAX>::new();
         let private = packet.map_or(len, Outgoing::head);
         let mut rest = packet.map(|packet| (packet.number, packet.rest()));
         for slot in 0..layout.slots() {
-            let request = self.next_request(&mut consumed)?;
+            let request = self.next_request(delivery)?;
             let (pieces, crosses) = (delivery.pieces.len(), delivery.crosses.len());
             if let Some(RxSlot::Data { start, len, .. }) = layout.slot(slot) {
                 let (gref, offset) = (request.gref, layout.offset());
@@ -458,38 +470,50 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 }
             }
             let words = layout.words(slot, request.id);
-            let words = words.ok_or(VifError::Internal("a slot beyond the frame"))?;
-            delivery.answers.push(Answer {
-                words,
-                pieces: (pieces, delivery.pieces.len()),
-                crosses: (crosses, delivery.crosses.len()),
-            });
-        }
-        if let Some(journal) = self.journal.as_ref().filter(|_| !consumed.is_empty()) {
-            journal.rx_consumed(index, consumed.iter().copied());
+            let words = words.ok_or_else(|| VifError::Internal("a slot beyond the frame"))?;
+            delivery.answer(words, pieces, crosses);
         }
         delivery.frames.push(Given { len, answers: (first, delivery.answers.len()) });
         Ok(())
     }
 
-    /// The next posted page; those from the ring are noted for the journal.
-    fn next_request(
+    /// The same for a frame in the arena that one page holds, with nothing to say
+    /// in an extra.
+    #[inline]
+    fn lay_out_one(
         &mut self,
-        consumed: &mut ArrayVec<RxRequest, SLOTS_MAX>,
-    ) -> Result<RxRequest, VifError> {
+        layout: &RxLayout,
+        at: usize,
+        len: usize,
+        delivery: &mut Delivery,
+    ) -> Result<(), VifError> {
+        let request = self.next_request(delivery)?;
+        let (answer, piece) = (delivery.answers.len(), delivery.pieces.len());
+        // At most a page.
+        delivery.pieces.push(Piece::new(request.gref, layout.offset(), len as u16, at));
+        let words = layout.words(0, request.id);
+        let words = words.ok_or_else(|| VifError::Internal("a slot beyond the frame"))?;
+        delivery.answer(words, piece, delivery.crosses.len());
+        delivery.frames.push(Given { len, answers: (answer, answer + 1) });
+        Ok(())
+    }
+
+    /// The next posted page; those from the ring are noted for the journal.
+    #[inline]
+    fn next_request(&mut self, delivery: &mut Delivery) -> Result<RxRequest, VifError> {
         if let Some(request) = self.carried.pop_front() {
             return Ok(request);
         }
         let popped = self.ring.pop().map_err(|e| self.ring_error(e))?;
-        let (_, words) = popped.ok_or(VifError::Internal("a posted page vanished"))?;
+        let (_, words) = popped.ok_or_else(|| VifError::Internal("a posted page vanished"))?;
         let request = RxRequest::from_words(words);
-        let noted = consumed.try_push(request);
-        noted.map_err(|_| VifError::Internal("a frame of too many slots"))?;
+        delivery.consumed.push(request);
         Ok(request)
     }
 
     /// Answers every consumed request, at its own index.
     fn answer(&mut self, delivery: &Delivery, stats: &VifStats) -> Result<(), VifError> {
+        let (mut packets, mut bytes, mut broken) = (0, 0, 0);
         for given in &delivery.frames {
             let answers = &delivery.answers[given.answers.0..given.answers.1];
             let whole = answers.iter().all(|answer| delivery.is_whole(answer));
@@ -505,14 +529,17 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                     .push_response(words)
                     .map_err(|_| VifError::Internal("answered a slot twice"))?;
             }
-            VifStats::add(&stats.rx_slots, answers.len() as u64);
             if whole {
-                VifStats::add(&stats.rx_packets, 1);
-                VifStats::add(&stats.rx_bytes, given.len as u64);
+                packets += 1;
+                bytes += given.len as u64;
             } else {
-                VifStats::add(&stats.rx_dropped_grant, 1);
+                broken += 1;
             }
         }
+        VifStats::add(&stats.rx_slots, delivery.answers.len() as u64);
+        VifStats::add(&stats.rx_packets, packets);
+        VifStats::add(&stats.rx_bytes, bytes);
+        VifStats::add(&stats.rx_dropped_grant, broken);
         Ok(())
     }
 

@@ -28,9 +28,11 @@ pub(crate) struct Scratch {
     pub tx_slots: Box<[[u32; 3]; RING_SLOTS]>,
     /// What is to cross.
     pub pieces: Vec<Piece>,
-    /// Packets of this turn's guest transmit.
+    /// Packets of this turn's guest transmit, and their slots as far as the answers
+    /// need them.
     pub tx_packets: Vec<crate::transmit::Taken>,
-    /// What their slots are to be answered with.
+    pub tx_owed: Vec<crate::journal::TxOwed>,
+    /// What the slots of this turn's packets are to be answered with.
     pub tx_statuses: Vec<i16>,
     /// What this turn's guest receive gives.
     pub delivery: Delivery,
@@ -45,6 +47,7 @@ impl Scratch {
             tx_slots: Box::new([[0; 3]; RING_SLOTS]),
             pieces: Vec::with_capacity(RING_SLOTS),
             tx_packets: Vec::with_capacity(BURST),
+            tx_owed: Vec::with_capacity(RING_SLOTS),
             tx_statuses: Vec::with_capacity(BURST),
             delivery: Delivery::new(),
             waited_from: Vec::with_capacity(BURST),

@@ -104,14 +104,7 @@ stats! {
 }
 
 impl VifStats {
-    /// Counts a packet from the guest that was taken.
-    #[inline]
-    pub(crate) fn sent(&self, len: usize) {
-        Self::add(&self.tx_packets, 1);
-        Self::add(&self.tx_bytes, len as u64);
-    }
-
-    /// Adds to a counter that this thread alone writes.
+    /// Adds to a counter.
     #[inline]
     pub fn add(counter: &AtomicU64, n: u64) {
         if n != 0 {

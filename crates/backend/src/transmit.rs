@@ -2,40 +2,44 @@
 
 use crate::VifError;
 use crate::journal::{Journal, JournalMemory, TxOwed};
-use crate::outlet::{Outgoing, Outlet};
+use crate::outlet::{Outgoing, Outlet, Tally};
 use crate::policy::{Piece, Policy};
 use crate::scratch::{BURST, HEADS, RING_SLOTS, Scratch};
 use crate::shared::Shared;
 use crate::stats::VifStats;
-use grantway_netif::slots::tx::{
-    Outcome, Parsed, TxFatal, TxFragment, TxPacket, TxRefusal, parse_tx,
-};
+use grantway_netif::slots::tx::{Outcome, TxFatal, TxFragment, TxPacket, TxRefusal, parse_tx};
 use grantway_netif::tx::{TxResponse, status};
 use grantway_ring::{Back, RingMemory, RingPage, SharedPage};
 use std::time::Instant;
 
-/// Slots that one turn looks at: the longest chain that is followed at all,
-/// behind a burst of single ones.
-const LOOK: usize = RING_SLOTS;
-
-/// One packet taken off the ring in this turn.
+/// One packet taken off the ring in this turn. What it says is read again from the
+/// private copies of its slots, which costs less than to keep it.
 pub(crate) struct Taken {
-    parsed: Parsed,
+    /// Its slots among those copies: first and one past the last.
+    slots: (u16, u16),
+    /// Its pieces in the list of the turn, likewise.
+    pieces: (u16, u16),
     /// Where its private bytes are to lie in the arena.
-    at: usize,
+    at: u32,
     /// Where there is room for all of it, if that is asked for.
-    whole_at: usize,
-    /// Its pieces in the list of the turn: first and one past the last.
-    pieces: (usize, usize),
+    whole_at: u32,
 }
 
 impl Taken {
-    /// Its slots, as far as their answers need them.
-    fn owed(&self) -> impl Iterator<Item = TxOwed> + '_ {
-        self.parsed.responses(status::OKAY).map(|response| match response.status {
-            status::NULL => TxOwed::Extra,
-            _ => TxOwed::Request(response.id),
-        })
+    /// What was parsed of these copies before.
+    #[inline]
+    fn parsed<'a>(&self, slots: &'a [[u32; 3]]) -> Result<Outcome<'a>, VifError> {
+        let own = slots.get(self.slots.0.into()..self.slots.1.into()).unwrap_or(&[]);
+        match parse_tx(own) {
+            Ok(Some(parsed)) => Ok(parsed.outcome),
+            _ => Err(VifError::Internal("slots that parse only once")),
+        }
+    }
+
+    /// Its pieces in the list of the turn.
+    #[inline]
+    fn pieces<'a>(&self, pieces: &'a [Piece]) -> &'a [Piece] {
+        pieces.get(self.pieces.0.into()..self.pieces.1.into()).unwrap_or(&[])
     }
 }
 
@@ -70,11 +74,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     /// to send one twice would be worse than to lose it.
     pub(crate) fn answer_owed(&mut self, owed: &[TxOwed]) -> Result<(), VifError> {
         for slot in owed {
-            let response = match *slot {
-                TxOwed::Request(id) => TxResponse { id, status: status::OKAY },
-                TxOwed::Extra => TxResponse::NULL,
-            };
-            self.respond(response)?;
+            self.respond(slot.response(status::OKAY))?;
         }
         // The caller signals whatever this says: the killed process may have
         // published and not signalled.
@@ -102,24 +102,21 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         outlet: &mut impl Outlet,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
-        let stats = &shared.stats;
-        let waiting =
-            self.ring.peek_batch(&mut scratch.tx_slots[..LOOK]).map_err(|e| self.ring_error(e))?;
+        let waiting = self.look(&mut scratch.tx_slots)?;
         if waiting == 0 {
             return Ok(Moved::default());
         }
-        let (slots, fatal) = self.take(waiting, scratch, outlet.head(), shared);
+        let fatal = self.take(waiting, scratch, outlet.head(), shared);
         if scratch.tx_packets.is_empty() && fatal.is_none() {
             return Ok(Moved { call_at: self.held_until, ..Moved::default() });
         }
         if let Some(journal) = &self.journal {
-            let taken = scratch.tx_packets.iter();
-            journal.tx_consumed(self.ring.req_cons(), taken.flat_map(Taken::owed));
+            journal.tx_consumed(self.ring.req_cons(), &scratch.tx_owed);
         }
         policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
         deliver(scratch, policy, outlet, shared)?;
         self.answer(scratch)?;
-        VifStats::add(&stats.tx_slots, slots as u64);
+        VifStats::add(&shared.stats.tx_slots, scratch.tx_owed.len() as u64);
         let packets = scratch.tx_packets.len();
         let moved = Moved { packets, notify: self.publish(), call_at: self.held_until };
         match fatal {
@@ -131,6 +128,18 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         }
     }
 
+    /// Copies as many slots as a burst of single ones takes; all that the ring
+    /// has where the first chain is longer.
+    fn look(&mut self, slots: &mut [[u32; 3]; RING_SLOTS]) -> Result<usize, VifError> {
+        let mut waiting = self.ring.peek_batch(&mut slots[..BURST]);
+        if waiting == Ok(BURST)
+            && matches!(parse_tx(&slots[..BURST]), Err(TxFatal::Truncated { .. }))
+        {
+            waiting = self.ring.peek_batch(slots);
+        }
+        waiting.map_err(|e| self.ring_error(e))
+    }
+
     /// Parses the owned copies into packets and lists what is to be fetched.
     /// A packet that the guest may not send yet stays on the ring.
     fn take(
@@ -139,57 +148,73 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         scratch: &mut Scratch,
         head: usize,
         shared: &Shared,
-    ) -> (usize, Option<TxFatal>) {
-        scratch.tx_packets.clear();
-        scratch.pieces.clear();
+    ) -> Option<TxFatal> {
+        let Scratch { tx_slots, tx_packets, tx_owed, pieces, .. } = scratch;
+        tx_packets.clear();
+        tx_owed.clear();
+        pieces.clear();
         self.held_until = None;
         let limited = shared.credit.is_limited().then(|| shared.now());
-        let (mut slots, mut at, mut whole_at) = (0, 0, HEADS);
-        while scratch.tx_packets.len() < BURST {
-            let parsed = match parse_tx(&scratch.tx_slots[slots..waiting]) {
+        let (mut slot, mut at, mut whole_at) = (0, 0, HEADS);
+        while tx_packets.len() < BURST {
+            let parsed = match parse_tx(&tx_slots[slot..waiting]) {
                 Ok(Some(parsed)) => parsed,
                 Ok(None) => break,
-                Err(fatal) => return (slots, Some(fatal)),
+                // Its end may be behind what was looked at.
+                Err(TxFatal::Truncated { .. }) if waiting == BURST && slot > 0 => break,
+                Err(fatal) => return Some(fatal),
             };
-            if let (Some(now), Outcome::Packet(packet)) = (limited, &parsed.outcome)
+            let packet = match parsed.outcome {
+                Outcome::Packet(packet) => Some(packet),
+                Outcome::Refused(_) => None,
+            };
+            if let (Some(now), Some(packet)) = (limited, &packet)
                 && let Err(more) = shared.credit.take(packet.len.into(), now)
             {
                 self.held_until = Some(more);
                 break;
             }
-            slots += parsed.slots;
-            let first = scratch.pieces.len();
+            tx_owed.extend(parsed.responses(status::OKAY).map(TxOwed::from));
+            let first = pieces.len();
             let mut end = at;
             let mut len = 0;
-            if let Outcome::Packet(packet) = &parsed.outcome {
+            if let Some(packet) = packet {
                 len = usize::from(packet.len);
-                for fragment in packet.fragments.iter().filter(|f| !f.is_empty()) {
+                for fragment in packet.fragments().filter(|f| !f.is_empty()) {
                     // At most a page.
                     let size = usize::from(fragment.size).min(at + head.min(len) - end) as u16;
                     if size == 0 {
                         break;
                     }
-                    let TxFragment { gref, offset, .. } = *fragment;
-                    scratch.pieces.push(Piece::new(gref, offset, size, end));
+                    let TxFragment { gref, offset, .. } = fragment;
+                    pieces.push(Piece::new(gref, offset, size, end));
                     end += usize::from(size);
                 }
             }
-            let pieces = (first, scratch.pieces.len());
-            scratch.tx_packets.push(Taken { parsed, at, whole_at, pieces });
+            // Slots and pieces are at most a ring's, and the arena is small.
+            tx_packets.push(Taken {
+                slots: (slot as u16, (slot + parsed.slots) as u16),
+                pieces: (first as u16, pieces.len() as u16),
+                at: at as u32,
+                whole_at: whole_at as u32,
+            });
+            slot += parsed.slots;
             at = end.next_multiple_of(64);
             whole_at = (whole_at + len).next_multiple_of(64);
         }
-        (slots, None)
+        None
     }
 
     /// Answers each slot of the turn's packets once.
     fn answer(&mut self, scratch: &Scratch) -> Result<(), VifError> {
-        for (taken, &status) in scratch.tx_packets.iter().zip(&scratch.tx_statuses) {
-            let slots = taken.parsed.slots.try_into();
-            let slots = slots.map_err(|_| VifError::Internal("a chain beyond the ring"))?;
-            self.ring.consume(slots).map_err(|_| VifError::Internal("consumed unseen slots"))?;
-            for response in taken.parsed.responses(status) {
-                self.respond(response)?;
+        let Scratch { tx_packets, tx_statuses, tx_owed, .. } = scratch;
+        // At most a ring.
+        self.ring
+            .consume(tx_owed.len() as u32)
+            .map_err(|_| VifError::Internal("consumed unseen slots"))?;
+        for (taken, &status) in tx_packets.iter().zip(tx_statuses) {
+            for &owed in tx_owed.get(taken.slots.0.into()..taken.slots.1.into()).unwrap_or(&[]) {
+                self.respond(owed.response(status))?;
             }
         }
         Ok(())
@@ -217,11 +242,12 @@ fn deliver(
     outlet: &mut impl Outlet,
     shared: &Shared,
 ) -> Result<(), VifError> {
-    let stats = &shared.stats;
+    let Scratch { arena, tx_slots, tx_packets, tx_statuses, pieces, .. } = scratch;
+    let mut stats = Tally::new(&shared.stats);
     let head = outlet.head();
-    scratch.tx_statuses.clear();
-    for (number, taken) in scratch.tx_packets.iter().enumerate() {
-        let status = match &taken.parsed.outcome {
+    tx_statuses.clear();
+    for (number, taken) in tx_packets.iter().enumerate() {
+        let status = match taken.parsed(&tx_slots[..])? {
             Outcome::Refused(refused) => {
                 let counter = match refused.reason {
                     TxRefusal::TooManySlots { .. } => &stats.tx_dropped_slots,
@@ -231,23 +257,23 @@ fn deliver(
                 status::ERROR
             }
             Outcome::Packet(TxPacket { multicast: Some(change), .. }) => {
-                let done = shared.multicast.change(*change);
+                let done = shared.multicast.change(change);
                 VifStats::add(&stats.tx_dropped_multicast, u64::from(!done));
                 if done { status::OKAY } else { status::ERROR }
             }
             Outcome::Packet(packet) => {
-                let pieces = &scratch.pieces[taken.pieces.0..taken.pieces.1];
-                if pieces.iter().all(|piece| piece.status.is_okay()) {
-                    let (at, whole_at) = (taken.at, taken.whole_at);
-                    let packet = Outgoing { packet, number, at, head, whole_at };
-                    outlet.send(&packet, &mut scratch.arena, policy, stats)?
+                if taken.pieces(pieces).iter().all(|piece| piece.status.is_okay()) {
+                    let (at, whole_at) = (taken.at as usize, taken.whole_at as usize);
+                    let packet = Outgoing { packet: &packet, number, at, head, whole_at };
+                    outlet.send(&packet, arena, policy, &mut stats)?
                 } else {
                     VifStats::add(&stats.tx_dropped_grant, 1);
                     status::ERROR
                 }
             }
         };
-        scratch.tx_statuses.push(status);
+        tx_statuses.push(status);
     }
-    outlet.finish(&mut scratch.arena, policy, &mut scratch.tx_statuses)
+    drop(stats);
+    outlet.finish(arena, policy, tx_statuses)
 }

@@ -66,10 +66,18 @@ impl Buffers {
         self.pages.free()
     }
 
-    /// Takes a small buffer, where there is one.
+    /// The small buffers that nobody uses; the last is the next to be taken.
     #[inline]
-    pub fn take_small(&mut self) -> Option<u16> {
-        self.small.as_mut()?.free.pop()
+    pub fn free_small(&self) -> &[u16] {
+        self.small.as_ref().map_or(&[], |small| small.free.as_slice())
+    }
+
+    /// Takes so many of them.
+    #[inline]
+    pub fn take_smalls(&mut self, count: usize) {
+        if let Some(small) = &mut self.small {
+            small.free.truncate(small.free.len().saturating_sub(count));
+        }
     }
 
     /// Takes a whole page.

@@ -50,4 +50,5 @@ pub use receive::Received;
 pub use runner::{Here, Runner};
 pub use staging::{QueueStaging, StagingPage};
 pub use stats::QueueStats;
+pub use transmit::TxFrame;
 pub use vif::{Vif, VifStatus};

@@ -3,6 +3,7 @@
 use crate::control::CtrlRefs;
 use crate::policy::Policy;
 use crate::queue::QueueRefs;
+use crate::transmit::TxFrame;
 use crate::{SendError, VifError};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -10,7 +11,7 @@ use alloc::vec::Vec;
 use grantway_hypervisor::{Error as PlatformError, Store, StoreErrno, transaction};
 use grantway_netif::ethernet::{Payload, payload};
 use grantway_netif::keys::{self, QUEUE_PREFIX, QueueKey, queue_path};
-use grantway_netif::{Checksum, GsoKind, Offload};
+use grantway_netif::{Checksum, GsoKind};
 
 /// What the guest would like; what it gets depends on the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +109,8 @@ impl BackendFeatures {
 
     /// Refuses a frame that asks what the backend does not offer.
     #[inline]
-    pub(crate) fn admit(&self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
+    pub(crate) fn admit(&self, frame: &TxFrame<'_>) -> Result<(), SendError> {
+        let TxFrame { bytes: frame, offload } = *frame;
         let segments = match offload.gso.map(|gso| gso.kind) {
             Some(GsoKind::Tcpv4) => self.gso_tcpv4,
             Some(GsoKind::Tcpv6) => self.gso_tcpv6,

@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::receive::{Receive, Received};
 use crate::staging::{QueueStaging, StagingPage};
 use crate::stats::QueueStats;
-use crate::transmit::Transmit;
+use crate::transmit::{Transmit, TxFrame};
 use crate::{PeerError, SendError, VifError};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -131,15 +131,37 @@ impl Queue {
     ///
     /// [`SendError`]; nothing was taken then.
     pub fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
-        self.features.admit(frame, offload)?;
+        let (_, why_not) = self.send_burst(&[TxFrame { bytes: frame, offload }]);
+        why_not.map_or(Ok(()), Err)
+    }
+
+    /// The same for frames in order, up to the first that cannot be taken: how
+    /// many were, and why that one was not.
+    pub fn send_burst(&mut self, frames: &[TxFrame<'_>]) -> (usize, Option<SendError>) {
         let small = match self.features.policy {
             Policy::Copy => false,
             Policy::Persistent => true,
             Policy::Staging => self.staging.staged() > 0,
         };
-        let sent = self.transmit.send(frame, offload, small, &mut self.stats);
-        self.wants_room = sent == Err(SendError::Full);
-        sent
+        let mut refused = None;
+        let end = frames.iter().position(|frame| {
+            refused = self.features.admit(frame).err();
+            refused.is_some()
+        });
+        let end = end.unwrap_or(frames.len());
+        self.wants_room = false;
+        let mut sent = 0;
+        while let Some(left @ [first, ..]) = frames.get(sent..end) {
+            let short = if small { self.transmit.send_short(left, &mut self.stats) } else { 0 };
+            if short == 0
+                && let Err(why_not) = self.transmit.send(first, &mut self.stats)
+            {
+                self.wants_room = why_not == SendError::Full;
+                return (sent, Some(why_not));
+            }
+            sent += short.max(1);
+        }
+        (sent, refused)
     }
 
     /// Shows the backend what was queued, and signals it if it asked.

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use grantway_netif::rx::{RxRequest, RxResponse};
-use grantway_netif::slots::rx::{RxOutcome, RxPacket, RxParsed, parse_rx};
+use grantway_netif::slots::rx::{RxOutcome, RxPacket, parse_rx};
 use grantway_netif::{Hash, Offload};
 use grantway_ring::{Front, RingPage};
 
@@ -34,15 +34,20 @@ pub struct Received {
 /// The receive half of a queue.
 pub(crate) struct Receive {
     ring: Front<RingPage<2>, 2>,
-    pool: Pool,
-    /// The page posted at each slot of the ring.
-    posted: [u16; SLOTS],
     /// Owned copies of the responses that come next, so that each is read from
     /// the ring once.
     seen: [[u32; 2]; LOOK],
     /// The next of them, and one past the last.
     next: usize,
     end: usize,
+    pages: Pages,
+}
+
+/// The pages of a receive ring.
+struct Pages {
+    pool: Pool,
+    /// The page posted at each slot of the ring.
+    posted: [u16; SLOTS],
     /// Pages that frames are lent in, and those that came back.
     lent: usize,
     returned: Arc<Returned>,
@@ -55,46 +60,28 @@ const LENT_MAX: usize = SLOTS / 2;
 
 impl Receive {
     pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool, lends: bool) -> Self {
-        Self {
-            ring,
-            pool,
-            posted: [0; SLOTS],
-            seen: [[0; 2]; LOOK],
-            next: 0,
-            end: 0,
-            lent: 0,
-            returned: Arc::default(),
-            lends,
-        }
+        let pages = Pages { pool, posted: [0; SLOTS], lent: 0, returned: Arc::default(), lends };
+        Self { ring, seen: [[0; 2]; LOOK], next: 0, end: 0, pages }
     }
 
     /// What is posted.
     pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    /// Takes back what was lent.
-    fn collect(&mut self) {
-        if self.lent > 0 {
-            self.returned.collect(|page| {
-                self.pool.give(page);
-                self.lent -= 1;
-            });
-        }
+        &self.pages.pool
     }
 
     /// Posts every free page; true when the backend asked to be signalled.
     #[must_use]
     pub fn refill(&mut self) -> bool {
-        self.collect();
+        let pages = &mut self.pages;
+        pages.collect();
         while self.ring.free() > 0 {
-            let Some(id) = self.pool.take() else { break };
-            let Some((_, gref)) = self.pool.page(id) else { break };
+            let Some(id) = pages.pool.take() else { break };
+            let Some((_, gref)) = pages.pool.page(id) else { break };
             let request = RxRequest { id, gref: gref.0 };
             match self.ring.push(request.to_words()) {
-                Ok(index) => self.posted[index as usize % SLOTS] = id,
+                Ok(index) => pages.posted[index as usize % SLOTS] = id,
                 Err(_) => {
-                    self.pool.give(id);
+                    pages.pool.give(id);
                     break;
                 }
             }
@@ -105,8 +92,8 @@ impl Receive {
     /// Whether so many pages were used up that posting them again is worth a
     /// publish.
     pub fn wants_refill(&mut self) -> bool {
-        self.collect();
-        self.pool.free() >= SLOTS / 4
+        self.pages.collect();
+        self.pages.pool.free() >= SLOTS / 4
     }
 
     /// Copies the next frame to `buf`. A frame that the backend could not
@@ -116,12 +103,12 @@ impl Receive {
         buf: &mut [u8],
         stats: &mut QueueStats,
     ) -> Result<Option<Received>, PeerError> {
-        self.next_frame(stats, |this, first, packet, stats| {
+        self.next_frame(stats, |pages, first, packet, stats| {
             if packet.len > buf.len() {
                 stats.rx_too_large += 1;
                 return Ok(None);
             }
-            this.copy_out(first, packet, buf)?;
+            pages.copy_out(first, packet, buf)?;
             let (len, offload, hash) = (packet.len, packet.offload, packet.hash);
             Ok(Some(Received { len, offload, hash }))
         })
@@ -130,46 +117,52 @@ impl Receive {
     /// Gives the next frame in its pages, or, where too many of them are lent
     /// already, in a copy.
     pub fn recv_lent(&mut self, stats: &mut QueueStats) -> Result<Option<LentFrame>, PeerError> {
-        self.collect();
-        self.next_frame(stats, |this, first, packet, stats| {
-            let pages = packet.fragments.len();
-            if !this.lends || this.lent + pages > LENT_MAX {
-                stats.rx_copied += 1;
-                let mut bytes = vec![0; packet.len];
-                this.copy_out(first, packet, &mut bytes)?;
-                return Ok(Some(LentFrame::copied(bytes, packet.offload)));
+        self.pages.collect();
+        self.next_frame(stats, |pages, first, packet, stats| {
+            if let Some(frame) = pages.lend(first, packet)? {
+                return Ok(Some(frame));
             }
-            let mut parts = Vec::with_capacity(pages);
-            for fragment in &packet.fragments {
-                let index = first.wrapping_add(fragment.slot as u32) as usize % SLOTS;
-                let number = this.posted[index];
-                let page = this.pool.page(number);
-                let (page, _) = page.ok_or(PeerError::Internal("a page of no pool"))?;
-                let page = page.clone();
-                parts.push(Part { page, number, offset: fragment.offset, len: fragment.len });
-                this.posted[index] = LENT;
-            }
-            this.lent += pages;
-            let (returned, keeper) = (Arc::clone(&this.returned), this.pool.keeper());
-            Ok(Some(LentFrame::lent(parts, packet.offload, returned, keeper)))
+            stats.rx_copied += 1;
+            let mut bytes = vec![0; packet.len];
+            pages.copy_out(first, packet, &mut bytes)?;
+            Ok(Some(LentFrame::copied(bytes, packet.offload)))
         })
     }
 
     /// Finds the next packet, has `take` take it, and gives its pages back but
     /// those that were lent.
+    #[inline]
     fn next_frame<T>(
         &mut self,
         stats: &mut QueueStats,
-        mut take: impl FnMut(&mut Self, u32, &RxPacket, &mut QueueStats) -> Result<Option<T>, PeerError>,
+        mut take: impl FnMut(
+            &mut Pages,
+            u32,
+            &RxPacket<'_>,
+            &mut QueueStats,
+        ) -> Result<Option<T>, PeerError>,
     ) -> Result<Option<T>, PeerError> {
-        while let Some(parsed) = self.next_packet()? {
+        loop {
+            if self.next == self.end && !self.look()? {
+                return Ok(None);
+            }
             let first = self.ring.rsp_cons();
+            let parsed = match parse_rx(&self.seen[self.next..self.end]) {
+                Ok(Some(parsed)) => parsed,
+                Ok(None) => return Ok(None),
+                // Its end may have come since.
+                Err(_) if self.next > 0 => {
+                    self.next = self.end;
+                    continue;
+                }
+                Err(source) => return Err(PeerError::Slots { index: first, source }),
+            };
             // At most LOOK.
             let slots = parsed.slots as u32;
-            self.check_ids(first, &self.seen[self.next..self.next + parsed.slots])?;
+            self.pages.check_ids(first, &self.seen[self.next..self.next + parsed.slots])?;
             let received = match &parsed.outcome {
                 RxOutcome::Packet(packet) => {
-                    let taken = take(self, first, packet, stats)?;
+                    let taken = take(&mut self.pages, first, packet, stats)?;
                     if taken.is_some() {
                         stats.rx_packets += 1;
                         stats.rx_bytes += packet.len as u64;
@@ -185,48 +178,92 @@ impl Receive {
                 .consume(slots)
                 .map_err(|_| PeerError::Internal("consumed unseen responses"))?;
             self.next += parsed.slots;
-            for slot in 0..slots {
-                let page = self.posted[first.wrapping_add(slot) as usize % SLOTS];
-                if page != LENT {
-                    self.pool.give(page);
-                }
-            }
+            self.pages.give_back(first, slots);
             stats.rx_slots += u64::from(slots);
             if received.is_some() {
                 return Ok(received);
             }
         }
-        Ok(None)
     }
 
-    /// The next packet of the owned copies, after a look at the ring where they
-    /// are used up or end within a packet.
-    fn next_packet(&mut self) -> Result<Option<RxParsed>, PeerError> {
-        if self.next < self.end
-            && let Ok(parsed) = parse_rx(&self.seen[self.next..self.end])
-        {
-            return Ok(parsed);
-        }
+    /// Copies what the ring has from the next packet on; whether it has anything.
+    fn look(&mut self) -> Result<bool, PeerError> {
         self.next = 0;
         self.end = self
             .ring
             .peek_batch(&mut self.seen)
             .map_err(|source| PeerError::Ring { ring: "receive", source })?;
-        let index = self.ring.rsp_cons();
-        parse_rx(&self.seen[..self.end]).map_err(|source| PeerError::Slots { index, source })
+        Ok(self.end > 0)
     }
 
-    fn copy_out(&self, first: u32, packet: &RxPacket, buf: &mut [u8]) -> Result<(), PeerError> {
+    /// Asks for a signal at the next response; true when one is there already.
+    pub fn arm(&mut self) -> Result<bool, PeerError> {
+        self.ring.arm().map_err(|source| PeerError::Ring { ring: "receive", source })
+    }
+
+    /// Leaves the pool's grants as they are.
+    pub fn forget(self) {
+        self.pages.pool.forget();
+    }
+}
+
+impl Pages {
+    /// Takes back what was lent.
+    fn collect(&mut self) {
+        if self.lent > 0 {
+            self.returned.collect(|page| {
+                self.pool.give(page);
+                self.lent -= 1;
+            });
+        }
+    }
+
+    /// Gives back the pages of so many slots, but those that were lent.
+    #[inline]
+    fn give_back(&mut self, first: u32, slots: u32) {
+        for slot in 0..slots {
+            let page = self.posted[first.wrapping_add(slot) as usize % SLOTS];
+            if page != LENT {
+                self.pool.give(page);
+            }
+        }
+    }
+
+    /// Lends a frame in its pages; none where too many are lent already, or none
+    /// may be.
+    fn lend(&mut self, first: u32, packet: &RxPacket<'_>) -> Result<Option<LentFrame>, PeerError> {
+        let fragments = packet.fragments();
+        let pages = fragments.len();
+        if !self.lends || self.lent + pages > LENT_MAX {
+            return Ok(None);
+        }
+        let mut parts = Vec::with_capacity(pages);
+        for fragment in fragments {
+            let index = first.wrapping_add(fragment.slot as u32) as usize % SLOTS;
+            let number = self.posted[index];
+            let page = self.pool.page(number);
+            let (page, _) = page.ok_or_else(|| PeerError::Internal("a page of no pool"))?;
+            let page = page.clone();
+            parts.push(Part { page, number, offset: fragment.offset, len: fragment.len });
+            self.posted[index] = LENT;
+        }
+        self.lent += pages;
+        let (returned, keeper) = (Arc::clone(&self.returned), self.pool.keeper());
+        Ok(Some(LentFrame::lent(parts, packet.offload, returned, keeper)))
+    }
+
+    #[inline]
+    fn copy_out(&self, first: u32, packet: &RxPacket<'_>, buf: &mut [u8]) -> Result<(), PeerError> {
         let mut rest = buf;
-        for fragment in &packet.fragments {
+        for fragment in packet.fragments() {
             // Which page it is was decided when it was posted, not by the
             // response.
             let index = first.wrapping_add(fragment.slot as u32) as usize % SLOTS;
             let page = self.pool.page(self.posted[index]);
-            let (page, _) = page.ok_or(PeerError::Internal("a page of no pool"))?;
+            let (page, _) = page.ok_or_else(|| PeerError::Internal("a page of no pool"))?;
             let (part, behind) = rest
                 .split_at_mut_checked(usize::from(fragment.len))
-                .ok_or(PeerError::Internal("fragments beyond the packet"))?;
+                .ok_or_else(|| PeerError::Internal("fragments beyond the packet"))?;
             page.read(usize::from(fragment.offset), part)
                 .map_err(|_| PeerError::Internal("an unchecked fragment"))?;
             rest = behind;
@@ -236,6 +273,7 @@ impl Receive {
 
     /// A response must name the buffer that was posted at its index (an extra
     /// has no room for an id).
+    #[inline]
     fn check_ids(&self, first: u32, words: &[[u32; 2]]) -> Result<(), PeerError> {
         let mut extra = false;
         for (slot, &words) in words.iter().enumerate() {
@@ -252,15 +290,5 @@ impl Receive {
             extra = slot == 0 && response.flags.contains(grantway_netif::rx::RxFlags::EXTRA_INFO);
         }
         Ok(())
-    }
-
-    /// Asks for a signal at the next response; true when one is there already.
-    pub fn arm(&mut self) -> Result<bool, PeerError> {
-        self.ring.arm().map_err(|source| PeerError::Ring { ring: "receive", source })
-    }
-
-    /// Leaves the pool's grants as they are.
-    pub fn forget(self) {
-        self.pool.forget();
     }
 }

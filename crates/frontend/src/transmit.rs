@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use grantway_netif::Offload;
-use grantway_netif::slots::tx::{SLOTS_SENT, SLOTS_WRITTEN, TxFragment, write_tx};
+use grantway_netif::slots::tx::{SLOTS_SENT, SLOTS_WRITTEN, TxFragment, write_one, write_tx};
 use grantway_netif::tx::{TxResponse, status};
 use grantway_ring::{Front, PAGE_SIZE, RingPage};
 
@@ -15,6 +15,18 @@ use grantway_ring::{Front, PAGE_SIZE, RingPage};
 pub(crate) const SHORTEST: usize = 14;
 /// Longest frame that a request's 16-bit size can tell of.
 pub(crate) const LONGEST: usize = 65_535;
+
+/// Frames that are put on the ring together.
+const BURST: usize = 64;
+
+/// A frame to be sent.
+#[derive(Debug, Clone, Copy)]
+pub struct TxFrame<'a> {
+    /// All of it, 14 to 65,535 bytes, without FCS.
+    pub bytes: &'a [u8],
+    /// Checksum and segmentation state.
+    pub offload: Offload,
+}
 
 /// The transmit half of a queue.
 pub(crate) struct Transmit {
@@ -38,26 +50,58 @@ impl Transmit {
         &self.buffers
     }
 
-    /// Copies a frame into granted pages and puts its slots on the ring, where
-    /// they stay private until [`Transmit::publish`].
-    pub fn send(
-        &mut self,
-        frame: &[u8],
-        offload: Offload,
-        use_small: bool,
-        stats: &mut QueueStats,
-    ) -> Result<(), SendError> {
+    /// Copies short frames at the head of `frames` into small buffers and puts their
+    /// slots on the ring, where they stay private until [`Transmit::publish`]; how
+    /// many, up to the first that is not short, or finds no room.
+    ///
+    /// In two passes: while the copies wait for lines that the backend has, nothing
+    /// else is written, and more of them are under way at once.
+    pub fn send_short(&mut self, frames: &[TxFrame<'_>], stats: &mut QueueStats) -> usize {
+        let free = self.buffers.free_small();
+        let mut slots = ArrayVec::<[u32; 3], BURST>::new();
+        let room = (self.ring.free() as usize).min(BURST);
+        let mut bytes = 0;
+        for (frame, &id) in frames.iter().zip(free.iter().rev()).take(room) {
+            let TxFrame { bytes: from, offload } = *frame;
+            if !(SHORTEST..=SMALL).contains(&from.len()) || offload.gso.is_some() {
+                break;
+            }
+            // At most 256.
+            let size = from.len() as u16;
+            let Some(Buffer { page, gref, offset }) = self.buffers.buffer(id, from.len()) else {
+                break;
+            };
+            let fragment = TxFragment { gref: gref.0, offset, size, id };
+            let Ok(words) = write_one(fragment, offload.checksum) else { break };
+            if page.write(offset.into(), from).is_err() {
+                break;
+            }
+            slots.push(words);
+            bytes += from.len();
+        }
+        for &id in free.iter().rev().take(slots.len()) {
+            if let Some(out) = self.out.get_mut(usize::from(id)) {
+                *out = true;
+            }
+        }
+        let sent = self.ring.push_batch(&slots);
+        self.buffers.take_smalls(sent);
+        stats.tx_packets += sent as u64;
+        stats.tx_bytes += bytes as u64;
+        stats.tx_slots += sent as u64;
+        sent
+    }
+
+    /// Copies a frame into whole pages and puts its slots on the ring.
+    pub fn send(&mut self, frame: &TxFrame<'_>, stats: &mut QueueStats) -> Result<(), SendError> {
+        let TxFrame { bytes: frame, offload } = *frame;
         let longest = if self.scatter_gather { LONGEST } else { PAGE_SIZE };
         if !(SHORTEST..=longest).contains(&frame.len()) {
             return Err(SendError::Length { found: frame.len(), longest });
         }
         let pages = frame.len().div_ceil(PAGE_SIZE);
         let extras = usize::from(offload.gso.is_some());
-        let room = self.ring.free() as usize >= pages + extras;
-        let small = (room && use_small && frame.len() <= SMALL)
-            .then(|| self.buffers.take_small())
-            .flatten();
-        if !room || (small.is_none() && self.buffers.free_pages() < pages) {
+        if (self.ring.free() as usize) < pages + extras || self.buffers.free_pages() < pages {
             stats.tx_full += 1;
             return Err(SendError::Full);
         }
@@ -65,7 +109,7 @@ impl Transmit {
         for chunk in frame.chunks(PAGE_SIZE) {
             // Free pages and slots were counted above, and each chunk fits its
             // buffer: none of these can fail.
-            let Some(id) = small.or_else(|| self.buffers.take_page()) else { break };
+            let Some(id) = self.buffers.take_page() else { break };
             let Some(buffer) = self.buffers.buffer(id, chunk.len()) else { break };
             let Buffer { page, gref, offset } = buffer;
             if page.write(offset.into(), chunk).is_err() {
@@ -116,7 +160,7 @@ impl Transmit {
             let response = TxResponse::from_words(words);
             if response.status == status::NULL {
                 let left = self.extras_out.checked_sub(1);
-                self.extras_out = left.ok_or(PeerError::UnknownExtra { index })?;
+                self.extras_out = left.ok_or_else(|| PeerError::UnknownExtra { index })?;
                 continue;
             }
             match self.out.get_mut(usize::from(response.id)) {

@@ -20,11 +20,11 @@ fn slot(id: u16, offset: u16, status: i16, flags: RxFlags) -> [u32; 2] {
     RxResponse { id, offset, flags, status }.to_words()
 }
 
-fn parsed(slots: &[[u32; 2]]) -> RxParsed {
+fn parsed(slots: &[[u32; 2]]) -> RxParsed<'_> {
     parse_rx(slots).unwrap().unwrap()
 }
 
-fn packet(slots: &[[u32; 2]]) -> RxPacket {
+fn packet(slots: &[[u32; 2]]) -> RxPacket<'_> {
     match parsed(slots).outcome {
         RxOutcome::Packet(packet) => packet,
         RxOutcome::Refused(reason) => panic!("refused: {reason}"),
@@ -83,7 +83,7 @@ fn check(len: usize, offset: u16, offload: Offload, hash: Option<Hash>) {
     assert_eq!(packet.offload, offload);
     assert_eq!(packet.hash, hash);
     let mut sum = 0;
-    for fragment in &packet.fragments {
+    for fragment in packet.fragments() {
         assert_eq!(fragment.offset, offset);
         assert_eq!(usize::from(fragment.id), fragment.slot);
         sum += usize::from(fragment.len);
@@ -158,7 +158,7 @@ fn extras_come_after_the_first_part_and_consume_requests() {
     let first = RxResponse::from_words(words[0]);
     assert_eq!(first.flags, RxFlags::all() - RxFlags::GSO_PREFIX);
     let packet = packet(&words);
-    let at: Vec<_> = packet.fragments.iter().map(|f| f.slot).collect();
+    let at: Vec<_> = packet.fragments().map(|f| f.slot).collect();
     assert_eq!((at.as_slice(), packet.extras), (&[0, 3][..], 2));
 }
 
@@ -240,8 +240,9 @@ fn short_frames_and_prefixes_are_refused() {
 #[test]
 fn slot_limits() {
     for count in 1..=SLOTS_ACCEPTED {
-        let packet = packet(&chain(count));
-        assert_eq!((packet.len, packet.fragments.len()), (count * 100, count));
+        let slots = chain(count);
+        let packet = packet(&slots);
+        assert_eq!((packet.len, packet.fragments().len()), (count * 100, count));
     }
     for found in [20, 21, 100, 256] {
         assert_eq!(refusal(&chain(found)), RxRefusal::TooManySlots { found });
@@ -295,8 +296,8 @@ proptest! {
             prop_assert!(parsed.slots >= 1 && parsed.slots <= left.len());
             if let RxOutcome::Packet(packet) = &parsed.outcome {
                 prop_assert_eq!(
-                    packet.fragments.len() + usize::from(packet.extras), parsed.slots);
-                for fragment in &packet.fragments {
+                    packet.fragments().len() + usize::from(packet.extras), parsed.slots);
+                for fragment in packet.fragments() {
                     prop_assert!(fragment.slot < parsed.slots);
                     prop_assert!(u32::from(fragment.offset) + u32::from(fragment.len) <= 4096);
                 }

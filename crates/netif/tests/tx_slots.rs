@@ -25,7 +25,7 @@ fn chain(count: u16) -> Vec<[u32; 3]> {
         .collect()
 }
 
-fn parsed(slots: &[[u32; 3]]) -> Parsed {
+fn parsed(slots: &[[u32; 3]]) -> Parsed<'_> {
     parse_tx(slots).unwrap().unwrap()
 }
 
@@ -58,7 +58,7 @@ fn first_fragment_is_the_total_less_the_others() {
     let parsed = parsed(&slots);
     assert_eq!(parsed.slots, 3);
     let Outcome::Packet(packet) = &parsed.outcome else { panic!("refused") };
-    let sizes: Vec<_> = packet.fragments.iter().map(|f| (f.id, f.size)).collect();
+    let sizes: Vec<_> = packet.fragments().map(|f| (f.id, f.size)).collect();
     assert_eq!(sizes, [(7, 418), (8, 1000), (9, 96)]);
     assert_eq!((packet.len, packet.extras), (1514, 0));
     assert_eq!(packet.slots(), 3);
@@ -71,7 +71,8 @@ fn slot_limits_are_stock_netbacks() {
         assert!(matches!(parsed(&chain(count)).outcome, Outcome::Packet(_)));
     }
     for count in 20..=21 {
-        let parsed = parsed(&chain(count));
+        let slots = chain(count);
+        let parsed = parsed(&slots);
         assert_eq!(parsed.slots, usize::from(count));
         let ids: Vec<_> = answers(&parsed, status::ERROR);
         let expected: Vec<_> = (0..count).map(|id| (id, status::ERROR)).collect();
@@ -206,7 +207,7 @@ fn multicast_changes_are_answered_and_carry_nothing() {
         let Outcome::Packet(packet) = &parsed.outcome else { panic!("refused") };
         assert_eq!(packet.multicast, Some(change));
         assert_eq!(packet.len, 0);
-        assert!(packet.fragments.iter().all(TxFragment::is_empty));
+        assert!(packet.fragments().all(|fragment| fragment.is_empty()));
         assert_eq!(answers(&parsed, status::OKAY), [(3, 0), (0, status::NULL)]);
     }
     let both = [
@@ -235,9 +236,8 @@ fn three_checksum_states() {
         (TxFlags::CSUM_BLANK, Checksum::Partial),
         (TxFlags::CSUM_BLANK | TxFlags::DATA_VALIDATED, Checksum::Partial),
     ] {
-        let Outcome::Packet(packet) = parsed(&[slot(1, 0, 60, flags)]).outcome else {
-            panic!("refused")
-        };
+        let slots = [slot(1, 0, 60, flags)];
+        let Outcome::Packet(packet) = parsed(&slots).outcome else { panic!("refused") };
         assert_eq!(packet.offload.checksum, checksum);
     }
 }
@@ -245,7 +245,8 @@ fn three_checksum_states() {
 #[test]
 fn unknown_flags_mean_nothing() {
     let flags = TxFlags::from_bits_retain(0xfff0);
-    let parsed = parsed(&[slot(1, 0, 60, flags)]);
+    let slots = [slot(1, 0, 60, flags)];
+    let parsed = parsed(&slots);
     assert_eq!(parsed.slots, 1);
     assert!(matches!(parsed.outcome, Outcome::Packet(_)));
 }
@@ -360,7 +361,7 @@ proptest! {
         prop_assert_eq!(parsed.slots, written);
         prop_assert_eq!(parsed.responses(status::OKAY).count(), written);
         let Outcome::Packet(packet) = parsed.outcome else { panic!("refused") };
-        prop_assert_eq!(packet.fragments.as_slice(), fragments.as_slice());
+        prop_assert_eq!(packet.fragments().collect::<Vec<_>>(), fragments.as_slice());
         prop_assert_eq!(packet.len, len);
         prop_assert_eq!(packet.offload, offload);
         prop_assert_eq!(packet.hash, hash);
@@ -380,7 +381,7 @@ proptest! {
         prop_assert_eq!(parsed.slots, out.len());
         let Outcome::Packet(packet) = parsed.outcome else { panic!("refused") };
         prop_assert_eq!(packet.multicast, Some(change));
-        prop_assert_eq!(packet.fragments.as_slice(), &one[..]);
+        prop_assert_eq!(packet.fragments().collect::<Vec<_>>(), &one[..]);
         prop_assert_eq!(packet.hash, hash);
         prop_assert_eq!(packet.offload, offload);
     }
@@ -414,9 +415,9 @@ proptest! {
                 }
             }
             if let Outcome::Packet(packet) = &parsed.outcome {
-                let sum: u32 = packet.fragments.iter().map(|f| u32::from(f.size)).sum();
+                let sum: u32 = packet.fragments().map(|f| u32::from(f.size)).sum();
                 prop_assert_eq!(sum, u32::from(packet.len));
-                for fragment in &packet.fragments {
+                for fragment in packet.fragments() {
                     prop_assert!(u32::from(fragment.offset) + u32::from(fragment.size) <= 4096
                         || fragment.is_empty());
                 }

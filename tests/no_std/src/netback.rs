@@ -96,7 +96,7 @@ impl Netback {
             return Err("the packet is not one to be taken".into());
         };
         let mut frame = Vec::new();
-        for fragment in &packet.fragments {
+        for fragment in packet.fragments() {
             let page = self.mock.world().page(fragment.gref).ok_or("not a grant")?;
             let mut bytes = vec![0; usize::from(fragment.size)];
             page.read(fragment.offset.into(), &mut bytes).map_err(|e| format!("{e}"))?;

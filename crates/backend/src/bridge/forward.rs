@@ -4,7 +4,7 @@ use super::table::Route;
 use super::{Bridge, HEAD, Place};
 use crate::VifError;
 use crate::delivery::{Accepted, Delivery};
-use crate::outlet::{Outgoing, Outlet};
+use crate::outlet::{Outgoing, Outlet, Tally};
 use crate::policy::{Piece, Policy};
 use crate::queue::{Queue, VifId};
 use crate::receive::Frame;
@@ -78,7 +78,7 @@ impl<O: Others> Outlet for Forward<'_, O> {
         packet: &Outgoing<'_>,
         arena: &mut [u8],
         policy: &mut dyn Policy,
-        stats: &VifStats,
+        stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let head = &arena[packet.at..packet.at + packet.head()];
         match self.bridge.table.route(head, self.from, self.now) {
@@ -146,7 +146,7 @@ impl<O: Others> Forward<'_, O> {
         packet: &Outgoing<'_>,
         arena: &mut [u8],
         policy: &mut dyn Policy,
-        stats: &VifStats,
+        stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let Some(queue) = self.others.queue(key) else {
             VifStats::add(&stats.tx_dropped_port, 1);

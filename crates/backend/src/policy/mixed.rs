@@ -1,10 +1,9 @@
 //! Moves bytes between guests' pages, some of which are mapped: with the
 //! processor where they are, by grant copy where they are not.
 
-use super::table::{GrefTable, Mapping};
+use super::table::GrefTable;
 use super::{Cross, Piece, Policy};
 use grantway_hypervisor::{Access, CopyOp, CopySide, DomId, Error, GrantRef, GrantStatus, Mapper};
-use grantway_ring::SharedPage;
 use std::sync::Arc;
 
 /// What a page that is mapped for reading means where the guest posts it to be
@@ -25,14 +24,22 @@ pub(super) struct Mixed {
     ops: Vec<CopyOp>,
     /// Which piece, or cross, each of `ops` is for.
     of: Vec<usize>,
+    /// Of each piece: where the table has its page. All are looked up before the
+    /// first byte is copied: while a copy waits for lines that the guest has, little
+    /// else is written, and more of them are under way at once.
+    places: Vec<u16>,
     /// What found its page mapped, since the last [`Mixed::take_counts`].
     hits: u64,
     misses: u64,
 }
 
+/// In place of a page that is not mapped, or is not to be used.
+const ELSEWHERE: u16 = u16::MAX;
+
 /// A page to be written.
-enum Target<'a> {
-    Mapped(&'a SharedPage),
+enum Target {
+    /// Where the table has it.
+    Mapped(u16),
     Granted,
     Refused,
 }
@@ -40,7 +47,8 @@ enum Target<'a> {
 impl Mixed {
     pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, read_only: ReadOnly) -> Self {
         let (ops, of) = (Vec::with_capacity(256), Vec::with_capacity(256));
-        Self { mapper, guest, read_only, ops, of, hits: 0, misses: 0 }
+        let places = Vec::with_capacity(256);
+        Self { mapper, guest, read_only, ops, of, places, hits: 0, misses: 0 }
     }
 
     /// Maps pages of the guest as one run.
@@ -60,21 +68,24 @@ impl Mixed {
     ) -> Result<(), Error> {
         self.begin();
         for (number, piece) in pieces.iter_mut().enumerate() {
-            match table.find(piece.gref) {
-                Some(Mapping { page, .. }) => {
-                    self.hits += 1;
-                    piece.status = match local(arena, piece) {
-                        Some(bytes) => status(page.read(piece.offset.into(), bytes)),
-                        None => GrantStatus::BAD_VIRT_ADDR,
-                    };
-                }
-                None => {
-                    let local = CopySide::Local { offset: piece.at };
-                    let foreign = self.foreign(piece.gref, piece.offset);
-                    self.defer(number, CopyOp::new(foreign, local, piece.len));
-                }
+            let place = table.place(piece.gref);
+            self.places.push(place.unwrap_or(ELSEWHERE));
+            piece.status = GrantStatus::OKAY;
+            if place.is_none() {
+                let local = CopySide::Local { offset: piece.at };
+                let foreign = self.foreign(piece.gref, piece.offset);
+                self.defer(number, CopyOp::new(foreign, local, piece.len));
             }
         }
+        for (piece, &place) in pieces.iter_mut().zip(&self.places) {
+            let Some(page) = table.page(place) else { continue };
+            let at = piece.at as usize;
+            let bytes = arena.get_mut(at..at + usize::from(piece.len));
+            if bytes.is_none_or(|bytes| page.read(piece.offset.into(), bytes).is_err()) {
+                piece.status = GrantStatus::BAD_COPY_ARG;
+            }
+        }
+        self.hits += (pieces.len() - self.of.len()) as u64;
         self.copy(arena, |number, status| pieces[number].status = status)
     }
 
@@ -86,22 +97,32 @@ impl Mixed {
     ) -> Result<(), Error> {
         self.begin();
         for (number, piece) in pieces.iter_mut().enumerate() {
-            match self.target(table, piece.gref) {
-                Target::Mapped(page) => {
-                    self.hits += 1;
-                    piece.status = match local(arena, piece) {
-                        Some(bytes) => status(page.write(piece.offset.into(), bytes)),
-                        None => GrantStatus::BAD_VIRT_ADDR,
-                    };
+            let target = self.target(table, piece.gref);
+            piece.status = GrantStatus::OKAY;
+            let place = match target {
+                Target::Mapped(place) => place,
+                Target::Refused => {
+                    piece.status = GrantStatus::PERMISSION_DENIED;
+                    ELSEWHERE
                 }
-                Target::Refused => piece.status = GrantStatus::PERMISSION_DENIED,
                 Target::Granted => {
                     let local = CopySide::Local { offset: piece.at };
                     let foreign = self.foreign(piece.gref, piece.offset);
                     self.defer(number, CopyOp::new(local, foreign, piece.len));
+                    ELSEWHERE
                 }
+            };
+            self.places.push(place);
+        }
+        for (piece, &place) in pieces.iter_mut().zip(&self.places) {
+            let Some(page) = table.page(place) else { continue };
+            let at = piece.at as usize;
+            let bytes = arena.get(at..at + usize::from(piece.len));
+            if bytes.is_none_or(|bytes| page.write(piece.offset.into(), bytes).is_err()) {
+                piece.status = GrantStatus::BAD_COPY_ARG;
             }
         }
+        self.hits += self.places.iter().filter(|&&place| place != ELSEWHERE).count() as u64;
         self.copy(arena, |number, status| pieces[number].status = status)
     }
 
@@ -119,7 +140,7 @@ impl Mixed {
                     cross.status = GrantStatus::PERMISSION_DENIED;
                     continue;
                 }
-                Target::Mapped(page) => Some(page),
+                Target::Mapped(place) => table.page(place),
                 Target::Granted => None,
             };
             let side = sender.side(from.0, from.1);
@@ -152,9 +173,11 @@ impl Mixed {
         (std::mem::take(&mut self.hits), std::mem::take(&mut self.misses))
     }
 
-    fn target<'a>(&self, table: &'a mut GrefTable, gref: GrantRef) -> Target<'a> {
-        match table.find(gref) {
-            Some(Mapping { page, access: Access::ReadWrite, .. }) => Target::Mapped(page),
+    #[inline]
+    fn target(&self, table: &mut GrefTable, gref: GrantRef) -> Target {
+        let Some(place) = table.place(gref) else { return Target::Granted };
+        match table.access(place) {
+            Some(Access::ReadWrite) => Target::Mapped(place),
             Some(_) if self.read_only == ReadOnly::Refused => Target::Refused,
             _ => Target::Granted,
         }
@@ -163,6 +186,7 @@ impl Mixed {
     fn begin(&mut self) {
         self.ops.clear();
         self.of.clear();
+        self.places.clear();
     }
 
     fn defer(&mut self, number: usize, op: CopyOp) {
@@ -186,13 +210,6 @@ impl Mixed {
         }
         Ok(())
     }
-}
-
-/// A piece's place in the arena.
-#[inline]
-fn local<'a>(arena: &'a mut [u8], piece: &Piece) -> Option<&'a mut [u8]> {
-    let at = piece.at as usize;
-    arena.get_mut(at..at.checked_add(piece.len.into())?)
 }
 
 #[inline]

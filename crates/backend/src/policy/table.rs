@@ -1,8 +1,8 @@
 //! From a grant reference to the page that is mapped for it.
 //!
 //! The guest chooses the references, so nothing may depend on what they are: a
-//! lookup compares the sixteen keys of one bucket, one cache line, and never
-//! more. Where a bucket overflows, the table is laid out anew by another
+//! lookup compares an entry that a hint names, and at most the sixteen keys of one
+//! bucket, one cache line. Where a bucket overflows, the table is laid out anew by another
 //! secret; at a quarter of its places in use, which is the most, one layout in
 //! some thousands needs that.
 
@@ -18,6 +18,8 @@ const KEYS: usize = 16;
 const SPACE: usize = 4;
 /// Layouts that are tried before an entry is refused.
 const LAYOUTS: u32 = 16;
+/// A power of two, and more than the pages of both rings of a queue.
+const HINTS: usize = 512;
 /// No reference below 8 is ever mapped here, so 0 marks a free place.
 const FREE: u32 = 0;
 
@@ -45,7 +47,10 @@ pub(super) struct GrefTable {
     keys: Box<[Bucket]>,
     /// Where the entry of each key is.
     places: Box<[[u16; KEYS]]>,
-    entries: Vec<Option<Mapping>>,
+    entries: Vec<Option<(GrantRef, Mapping)>>,
+    /// By the low bits of a reference: where such a one was found last. Most guests
+    /// number their pages in a row, and then no bucket is looked at.
+    hints: Box<[u16; HINTS]>,
     free: Vec<u16>,
     secret: u64,
     /// What an entry is marked with that is asked for.
@@ -62,6 +67,7 @@ impl GrefTable {
             keys: vec![Bucket([FREE; KEYS]); buckets].into(),
             places: vec![[0; KEYS]; buckets].into(),
             entries: vec![None; limit],
+            hints: Box::new([0; HINTS]),
             // At most LARGEST, which fits.
             free: (0..limit as u16).rev().collect(),
             secret,
@@ -100,22 +106,57 @@ impl GrefTable {
         (at < KEYS && gref.0 != FREE).then_some((bucket, at))
     }
 
-    /// What is mapped for a reference.
+    /// Where the entry of a reference is, which counts as a use.
     #[inline]
-    pub fn find(&mut self, gref: GrantRef) -> Option<&Mapping> {
-        let (bucket, at) = self.locate(gref)?;
-        let place = usize::from(self.places.get(bucket)?[at]);
-        let mapping = self.entries.get_mut(place)?.as_mut()?;
+    pub fn place(&mut self, gref: GrantRef) -> Option<u16> {
+        let place = self.hints[gref.0 as usize % HINTS];
+        let place = match self.entries.get(usize::from(place)) {
+            Some(Some((found, _))) if *found == gref => place,
+            _ => self.search(gref)?,
+        };
+        let (_, mapping) = self.entries.get_mut(usize::from(place))?.as_mut()?;
         if mapping.used != self.stamp {
             mapping.used = self.stamp;
         }
-        Some(mapping)
+        Some(place)
+    }
+
+    fn search(&mut self, gref: GrantRef) -> Option<u16> {
+        let (bucket, at) = self.locate(gref)?;
+        let place = self.places.get(bucket)?[at];
+        self.hints[gref.0 as usize % HINTS] = place;
+        Some(place)
+    }
+
+    #[inline]
+    fn at(&self, place: u16) -> Option<&Mapping> {
+        self.entries.get(usize::from(place))?.as_ref().map(|(_, mapping)| mapping)
+    }
+
+    /// The page of an entry.
+    #[inline]
+    pub fn page(&self, place: u16) -> Option<&SharedPage> {
+        Some(&self.at(place)?.page)
+    }
+
+    /// How the page of an entry is mapped.
+    #[inline]
+    pub fn access(&self, place: u16) -> Option<Access> {
+        Some(self.at(place)?.access)
+    }
+
+    /// What is mapped for a reference.
+    #[inline]
+    pub fn find(&mut self, gref: GrantRef) -> Option<&Mapping> {
+        let place = self.place(gref)?;
+        self.at(place)
     }
 
     /// The same, without counting as a use.
     pub fn peek(&self, gref: GrantRef) -> Option<&Mapping> {
         let (bucket, at) = self.locate(gref)?;
-        self.entries.get(usize::from(self.places.get(bucket)?[at]))?.as_ref()
+        let entry = self.entries.get(usize::from(self.places.get(bucket)?[at]))?;
+        entry.as_ref().map(|(_, mapping)| mapping)
     }
 
     /// Adds an entry, or replaces the one of that reference and gives it back.
@@ -129,14 +170,15 @@ impl GrefTable {
         }
         if let Some((bucket, at)) = self.locate(gref) {
             let place = usize::from(self.places[bucket][at]);
-            return Ok(self.entries[place].replace(mapping));
+            let before = self.entries[place].replace((gref, mapping));
+            return Ok(before.map(|(_, mapping)| mapping));
         }
         let Some(place) = self.free.pop() else { return Err(mapping) };
         if !self.put(gref, place) && !self.lay_out_anew(gref, place) {
             self.free.push(place);
             return Err(mapping);
         }
-        self.entries[usize::from(place)] = Some(mapping);
+        self.entries[usize::from(place)] = Some((gref, mapping));
         Ok(None)
     }
 
@@ -146,7 +188,7 @@ impl GrefTable {
         let place = self.places[bucket][at];
         self.keys[bucket].0[at] = FREE;
         self.free.push(place);
-        self.entries[usize::from(place)].take()
+        self.entries[usize::from(place)].take().map(|(_, mapping)| mapping)
     }
 
     /// Takes all of them out.
@@ -154,7 +196,7 @@ impl GrefTable {
         self.keys.fill(Bucket([FREE; KEYS]));
         // At most LARGEST, which fits.
         self.free = (0..self.entries.len() as u16).rev().collect();
-        self.entries.iter_mut().filter_map(Option::take).collect()
+        self.entries.iter_mut().filter_map(Option::take).map(|(_, mapping)| mapping).collect()
     }
 
     fn put(&mut self, gref: GrantRef, place: u16) -> bool {

@@ -34,19 +34,20 @@ impl Inbox {
     /// The next frame that the guest is given, and its state.
     #[track_caller]
     fn next(&mut self, rings: &mut Rings) -> (Vec<u8>, Offload) {
-        let parsed = eventually("a frame", || {
+        let words = eventually("a frame", || {
             self.words.extend(rings.rx_words());
-            parse_rx(&self.words).ok().flatten()
+            let slots = parse_rx(&self.words).ok().flatten()?.slots;
+            Some(self.words.drain(..slots).collect::<Vec<_>>())
         });
+        let parsed = parse_rx(&words).unwrap().unwrap();
         let RxOutcome::Packet(packet) = &parsed.outcome else { panic!("{parsed:?}") };
         let mut frame = Vec::new();
-        for fragment in &packet.fragments {
+        for fragment in packet.fragments() {
             let mut part = vec![0; fragment.len.into()];
             let (memory, _) = page(&self.into, self.first as usize + fragment.slot);
             memory.read(fragment.offset.into(), &mut part).unwrap();
             frame.extend(part);
         }
-        self.words.drain(..parsed.slots);
         self.first += parsed.slots as u32;
         (frame, packet.offload)
     }

@@ -57,7 +57,7 @@ pub(super) fn run(data: &[u8]) {
     let RxOutcome::Packet(packet) = parsed.outcome else { panic!("refused: {parsed:?}") };
     assert_eq!((parsed.slots, packet.len), (slots, len));
     assert_eq!((packet.offload, packet.hash), (offload, hash));
-    for fragment in &packet.fragments {
+    for fragment in packet.fragments() {
         assert_eq!(fragment.offset, layout.offset());
         assert_eq!(usize::from(fragment.id), fragment.slot);
     }

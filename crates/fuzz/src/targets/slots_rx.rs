@@ -58,16 +58,16 @@ fn check(left: &[Slot], parsed: &RxParsed) {
 
 fn check_packet(slots: &[Slot], parts: &[usize], extras: usize, packet: &RxPacket) {
     assert_eq!(usize::from(packet.extras), extras);
-    assert_eq!(packet.fragments.len(), parts.len());
-    assert!(packet.fragments.len() <= SLOTS_ACCEPTED);
-    for (fragment, &slot) in packet.fragments.iter().zip(parts) {
+    assert_eq!(packet.fragments().len(), parts.len());
+    assert!(packet.fragments().len() <= SLOTS_ACCEPTED);
+    for (fragment, &slot) in packet.fragments().zip(parts) {
         let RxResponse { id, offset, flags, status } = response(slots[slot]);
         assert_eq!((fragment.slot, fragment.id, fragment.offset), (slot, id, offset));
         assert_eq!(i32::from(fragment.len), i32::from(status));
         assert!(u32::from(fragment.offset) + u32::from(fragment.len) <= 4096);
         assert!(!flags.contains(RxFlags::GSO_PREFIX));
     }
-    let sum: usize = packet.fragments.iter().map(|fragment| usize::from(fragment.len)).sum();
+    let sum: usize = packet.fragments().map(|fragment| usize::from(fragment.len)).sum();
     assert!(packet.len == sum && sum >= 14);
     for &slot in &slots[1..=extras] {
         assert!(Extra::from_words(slot).is_ok());

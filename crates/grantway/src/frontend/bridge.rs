@@ -1,11 +1,14 @@
 //! One queue of a vif and one queue of a port, joined: frames cross in bursts.
 
-use grantway_frontend::{Queue, SendError, VifError};
-use grantway_netif::Offload;
-use grantway_ports::{Port, PortError, RECV_BUFFER, SendError as PortSendError};
+use arrayvec::ArrayVec;
+use grantway_frontend::{Queue, SendError, TxFrame, VifError};
+use grantway_ports::{FrameMeta, Port, PortError, RECV_BUFFER, SendError as PortSendError};
 
 /// Frames that cross each way before the other way gets its turn.
 const BURST: usize = 64;
+/// Bytes of frames from the port that one burst may fill, the last one's room
+/// not counted.
+const FILL: usize = 256 * 1024;
 
 /// What ended a bridge.
 #[derive(Debug)]
@@ -73,23 +76,31 @@ pub struct Bridge {
     pub port: Box<dyn Port>,
     /// What did not cross.
     pub drops: Drops,
+    /// Frames that were read from the port, and where they lie.
     outgoing: Vec<u8>,
+    burst: ArrayVec<Outgoing, BURST>,
+    /// The first of them that waits for room on the ring.
+    next: usize,
     incoming: Vec<u8>,
-    /// A frame that was read from the port and waits for room on the ring.
-    waiting: Option<(usize, Offload)>,
+}
+
+/// A frame from the port.
+struct Outgoing {
+    at: usize,
+    meta: FrameMeta,
 }
 
 impl Bridge {
     /// Joins the two.
     pub fn new(queue: Queue, port: Box<dyn Port>) -> Self {
-        let buffer = || vec![0; RECV_BUFFER];
         Self {
             queue,
             port,
             drops: Drops::default(),
-            outgoing: buffer(),
-            incoming: buffer(),
-            waiting: None,
+            outgoing: vec![0; FILL + RECV_BUFFER],
+            burst: ArrayVec::new(),
+            next: 0,
+            incoming: vec![0; RECV_BUFFER],
         }
     }
 
@@ -100,27 +111,40 @@ impl Bridge {
         Ok(sent || received)
     }
 
+    /// Reads a burst before the first of it is sent: what is written to private
+    /// memory meanwhile does not hold up what is written to the backend's.
     fn transmit(&mut self) -> Result<bool, Trouble> {
+        if self.next == self.burst.len() {
+            self.read_burst()?;
+            if self.burst.is_empty() {
+                return Ok(false);
+            }
+        }
         let mut moved = 0;
-        while moved < BURST {
-            let (len, offload) = match self.waiting.take() {
-                Some(waiting) => waiting,
-                None => match self.port.recv(&mut self.outgoing)? {
-                    Some(frame) => (frame.len, frame.offload),
-                    None => break,
-                },
-            };
-            match self.queue.send(&self.outgoing[..len], offload) {
-                Ok(()) => moved += 1,
-                Err(SendError::Full) => {
-                    self.waiting = Some((len, offload));
+        while let Some(left) = self.burst.get(self.next..).filter(|left| !left.is_empty()) {
+            let bytes = |frame: &Outgoing| &self.outgoing[frame.at..frame.at + frame.meta.len];
+            let frame =
+                |frame: &Outgoing| TxFrame { bytes: bytes(frame), offload: frame.meta.offload };
+            let frames: ArrayVec<_, BURST> = left.iter().map(frame).collect();
+            let (sent, why_not) = self.queue.send_burst(&frames);
+            moved += sent;
+            self.next += sent;
+            match why_not {
+                None => {}
+                Some(SendError::Full) => {
                     self.queue.flush()?;
                     if self.queue.reap()? == 0 {
                         break;
                     }
                 }
-                Err(SendError::Length { .. }) => self.drops.tx_length += 1,
-                Err(SendError::NotOffered { .. }) => self.drops.tx_not_offered += 1,
+                Some(SendError::Length { .. }) => {
+                    self.drops.tx_length += 1;
+                    self.next += 1;
+                }
+                Some(SendError::NotOffered { .. }) => {
+                    self.drops.tx_not_offered += 1;
+                    self.next += 1;
+                }
             }
         }
         if moved > 0 {
@@ -128,6 +152,20 @@ impl Bridge {
             self.queue.flush()?;
         }
         Ok(moved > 0)
+    }
+
+    fn read_burst(&mut self) -> Result<(), PortError> {
+        self.burst.clear();
+        self.next = 0;
+        let mut at = 0;
+        while !self.burst.is_full() && at <= FILL {
+            let Some(meta) = self.port.recv(&mut self.outgoing[at..at + RECV_BUFFER])? else {
+                break;
+            };
+            self.burst.push(Outgoing { at, meta });
+            at = (at + meta.len).next_multiple_of(64);
+        }
+        Ok(())
     }
 
     fn receive(&mut self) -> Result<bool, Trouble> {
@@ -156,14 +194,14 @@ impl Bridge {
         Ok(there || (self.wants_frames() && self.port.always_ready()))
     }
 
-    /// Whether the port is to wake us: while a frame waits for room, the
-    /// port's own bounded queue fills.
+    /// Whether the port is to wake us: while frames wait for room, the port's
+    /// own bounded queue fills.
     pub fn wants_frames(&self) -> bool {
-        self.waiting.is_none()
+        self.next == self.burst.len()
     }
 
-    /// Forgets the frame that waits: no frame crosses any more.
+    /// Forgets the frames that wait: none crosses any more.
     pub fn forget_waiting(&mut self) {
-        self.waiting = None;
+        self.next = self.burst.len();
     }
 }

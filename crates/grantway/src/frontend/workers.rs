@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// How often a thread hears what it is told while frames flow.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Turns that move frames without a look at the clock: reading it costs as much
+/// as some frames.
+const TURNS_UNLOOKED: u32 = 8;
 
 /// What a thread is told.
 enum Command {
@@ -288,16 +291,23 @@ impl Worker {
     fn rounds(&mut self) -> Result<(), Trouble> {
         let mut looked = Instant::now();
         let mut idle_since: Option<Instant> = None;
+        let mut unlooked = 0;
         loop {
             let moved = self.linked && self.bridge.turn()?;
             if moved {
                 idle_since = None;
+                unlooked += 1;
+                if unlooked < TURNS_UNLOOKED {
+                    continue;
+                }
             }
-            let hurry = moved || (self.linked && self.spins(&mut idle_since));
-            if hurry && looked.elapsed() < LOOK_EVERY {
+            unlooked = 0;
+            let now = Instant::now();
+            let hurry = moved || (self.linked && self.spins(&mut idle_since, now));
+            if hurry && now.duration_since(looked) < LOOK_EVERY {
                 continue;
             }
-            looked = Instant::now();
+            looked = now;
             self.wake.hush();
             while let Ok(command) = self.inbox.try_recv() {
                 if self.obey(command)?.is_break() {
@@ -335,13 +345,13 @@ impl Worker {
     }
 
     /// Whether to look again rather than to sleep.
-    fn spins(&self, idle_since: &mut Option<Instant>) -> bool {
+    fn spins(&self, idle_since: &mut Option<Instant>, now: Instant) -> bool {
         match self.mode {
             WaitMode::Busy => true,
             WaitMode::Interrupt => false,
             WaitMode::Adaptive(budget) => {
-                let since = *idle_since.get_or_insert_with(Instant::now);
-                since.elapsed() < budget
+                let since = *idle_since.get_or_insert(now);
+                now.duration_since(since) < budget
             }
         }
     }

@@ -96,6 +96,7 @@ impl RxLayout {
     /// # Errors
     ///
     /// A frame that a stock netfront would drop.
+    #[inline]
     pub fn new(
         len: usize,
         offset: u16,
@@ -134,17 +135,20 @@ impl RxLayout {
     }
 
     /// Requests that the frame consumes.
+    #[inline]
     pub fn slots(&self) -> usize {
         self.data + self.extras.len()
     }
 
     /// Where each page's part begins, in bytes from the page's start.
+    #[inline]
     pub fn offset(&self) -> u16 {
         self.offset
     }
 
     /// What goes into the request consumed as number `slot`, from 0; None past
     /// the last.
+    #[inline]
     pub fn slot(&self, slot: usize) -> Option<RxSlot> {
         let part = match slot.checked_sub(1) {
             None => 0,
@@ -168,6 +172,7 @@ impl RxLayout {
 
     /// The response's words for the request consumed as number `slot`, whose
     /// id is `id` (an extra has no room for it); None past the last.
+    #[inline]
     pub fn words(&self, slot: usize, id: u16) -> Option<[u32; 2]> {
         Some(match self.slot(slot)? {
             RxSlot::Extra(words) => words,
@@ -197,11 +202,11 @@ pub struct RxFragment {
     pub slot: usize,
 }
 
-/// A received frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RxPacket {
-    /// The parts in order; at least one.
-    pub fragments: ArrayVec<RxFragment, SLOTS_ACCEPTED>,
+/// A received frame, over the private copies of its slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RxPacket<'a> {
+    /// Its slots, in the order of the ring; judged.
+    slots: &'a [[u32; 2]],
     /// Bytes of the whole frame: 14 to 77824.
     pub len: usize,
     /// Slots taken by extras; their pages are untouched, and are posted again.
@@ -213,6 +218,47 @@ pub struct RxPacket {
     /// The hash that the backend sent along.
     pub hash: Option<Hash>,
 }
+
+impl<'a> RxPacket<'a> {
+    /// The parts in order; at least one and at most [`SLOTS_ACCEPTED`].
+    #[inline]
+    pub fn fragments(&self) -> RxFragments<'a> {
+        RxFragments { slots: self.slots, extras: self.extras.into(), next: 0 }
+    }
+}
+
+/// The parts of a received frame, in order.
+#[derive(Debug, Clone)]
+pub struct RxFragments<'a> {
+    slots: &'a [[u32; 2]],
+    extras: usize,
+    next: usize,
+}
+
+impl Iterator for RxFragments<'_> {
+    type Item = RxFragment;
+
+    #[inline]
+    fn next(&mut self) -> Option<RxFragment> {
+        let slot = self.next;
+        let &words = self.slots.get(slot)?;
+        self.next += if slot == 0 { 1 + self.extras } else { 1 };
+        let RxResponse { id, offset, status, .. } = RxResponse::from_words(words);
+        // Judged to be a length.
+        Some(RxFragment { id, offset, len: status as u16, slot })
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = match self.next {
+            0 => self.slots.len() - self.extras,
+            next => self.slots.len().saturating_sub(next),
+        };
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for RxFragments<'_> {}
 
 /// Why a frame is dropped, while the vif goes on. All its pages are posted
 /// again. Slots are counted from 0, the frame's first.
@@ -288,25 +334,21 @@ pub enum RxFatal {
 }
 
 /// What became of a chain of responses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "no allocator here, and the packet is the common case"
-)]
-pub enum RxOutcome {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RxOutcome<'a> {
     /// A frame.
-    Packet(RxPacket),
+    Packet(RxPacket<'a>),
     /// Dropped; the vif goes on.
     Refused(RxRefusal),
 }
 
 /// The first frame of a run of responses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RxParsed {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RxParsed<'a> {
     /// Slots consumed, extras included. Each gave a page back.
     pub slots: usize,
     /// What they were.
-    pub outcome: RxOutcome,
+    pub outcome: RxOutcome<'a>,
 }
 
 /// Reads the first frame of `slots`, the private copies of consecutive
@@ -319,29 +361,42 @@ pub struct RxParsed {
 /// # Errors
 ///
 /// A frame without an end; see [`RxFatal`] for which of the two is hostile.
-pub fn parse_rx(slots: &[[u32; 2]]) -> Result<Option<RxParsed>, RxFatal> {
+#[inline]
+pub fn parse_rx(slots: &[[u32; 2]]) -> Result<Option<RxParsed<'_>>, RxFatal> {
+    let Some(&words) = slots.first() else {
+        return Ok(None);
+    };
+    let RxResponse { offset, flags, status, .. } = RxResponse::from_words(words);
+    let not_alone = RxFlags::EXTRA_INFO | RxFlags::MORE_DATA | RxFlags::GSO_PREFIX;
+    match u16::try_from(status) {
+        Ok(len)
+            if !flags.intersects(not_alone) && len >= ETH_HEADER_BYTES && in_page(offset, len) =>
+        {
+            let packet = RxPacket {
+                slots: &slots[..1],
+                len: len.into(),
+                extras: 0,
+                offload: Offload { checksum: checksum(flags), gso: None },
+                hash: None,
+            };
+            Ok(Some(RxParsed { slots: 1, outcome: RxOutcome::Packet(packet) }))
+        }
+        _ => parse_chain(slots).map(Some),
+    }
+}
+
+/// What is not a frame of one slot, with nothing to say of it.
+fn parse_chain(slots: &[[u32; 2]]) -> Result<RxParsed<'_>, RxFatal> {
     let mut reader =
         Reader { slots: slots.get(..RX_RING_ENTRIES).unwrap_or(slots), next: 0, refusal: None };
-    if slots.is_empty() {
-        return Ok(None);
-    }
-    let mut packet = RxPacket {
-        fragments: ArrayVec::new(),
-        len: 0,
-        extras: 0,
-        offload: Offload::default(),
-        hash: None,
-    };
+    let mut packet =
+        RxPacket { slots: &[], len: 0, extras: 0, offload: Offload::default(), hash: None };
     let mut count = 0;
     loop {
         let slot = reader.next;
         let response = RxResponse::from_words(reader.take()?);
         count += 1;
-        if let Some(fragment) = reader.fragment(slot, response) {
-            packet.len += usize::from(fragment.len);
-            // What does not fit is refused below by its count.
-            let _ = packet.fragments.try_push(fragment);
-        }
+        packet.len += usize::from(reader.part(slot, response));
         if count == 1 {
             // Only the first response describes the frame and has extras.
             packet.offload.checksum = checksum(response.flags);
@@ -362,13 +417,14 @@ pub fn parse_rx(slots: &[[u32; 2]]) -> Result<Option<RxParsed>, RxFatal> {
     if packet.len < usize::from(ETH_HEADER_BYTES) {
         reader.refuse(RxRefusal::TooShort { found: packet.len });
     }
-    Ok(Some(RxParsed {
+    packet.slots = slots.get(..reader.next).unwrap_or(slots);
+    Ok(RxParsed {
         slots: reader.next,
         outcome: match reader.refusal {
             Some(reason) => RxOutcome::Refused(reason),
             None => RxOutcome::Packet(packet),
         },
-    }))
+    })
 }
 
 fn checksum(flags: RxFlags) -> Checksum {
@@ -404,24 +460,25 @@ impl Reader<'_> {
         self.refusal.get_or_insert(reason);
     }
 
-    fn fragment(&mut self, slot: usize, response: RxResponse) -> Option<RxFragment> {
-        let RxResponse { id, offset, flags, status } = response;
+    /// The bytes of a part; none where there is something wrong with it.
+    fn part(&mut self, slot: usize, response: RxResponse) -> u16 {
+        let RxResponse { offset, flags, status, .. } = response;
         let Ok(len) = u16::try_from(status) else {
             self.refuse(RxRefusal::Status { slot, status });
-            return None;
+            return 0;
         };
         if flags.contains(RxFlags::GSO_PREFIX) {
             self.refuse(RxRefusal::GsoPrefix { slot });
-            return None;
+            return 0;
         }
         if !in_page(offset, len) {
             self.refuse(RxRefusal::CrossesPage { slot, offset, len });
-            return None;
+            return 0;
         }
-        Some(RxFragment { id, offset, len, slot })
+        len
     }
 
-    fn extras(&mut self, packet: &mut RxPacket) -> Result<(), RxFatal> {
+    fn extras(&mut self, packet: &mut RxPacket<'_>) -> Result<(), RxFatal> {
         loop {
             let slot = self.next;
             let words = self.take()?;

@@ -1,13 +1,16 @@
 //! Transmit: requests to packets (backend), packets to requests (frontend),
 //! and the answers to every slot.
 
+mod write;
+
+pub use write::{TxWriteError, write_one, write_tx};
+
 use crate::extra::{Extra, ExtraError, Hash};
 use crate::offload::{Checksum, Offload};
 #[cfg(doc)]
 use crate::tx::status;
 use crate::tx::{TX_RING_ENTRIES, TxFlags, TxRequest, TxResponse};
 use crate::{ETH_HEADER_BYTES, PAGE_BYTES, in_page};
-use arrayvec::ArrayVec;
 use thiserror::Error;
 
 /// Data slots of a packet that a frontend may send
@@ -25,9 +28,6 @@ pub const SLOTS_FATAL: usize = 22;
 /// Room for the slots that [`write_tx`] appends: [`SLOTS_SENT`] and one of
 /// each extra, with some to spare.
 pub const SLOTS_WRITTEN: usize = 24;
-
-/// Most data slots of a packet that is refused and not fatal.
-const SLOTS_REFUSED: usize = SLOTS_FATAL - 1;
 
 const _: () = assert!(SLOTS_SENT + 3 <= SLOTS_WRITTEN);
 
@@ -62,12 +62,14 @@ pub enum Multicast {
     Remove([u8; 6]),
 }
 
-/// A packet from a guest, or a change of its multicast filter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TxPacket {
-    /// The pieces in order, the first one's size worked out; at least one.
-    /// Their sizes sum up to `len`.
-    pub fragments: ArrayVec<TxFragment, SLOTS_ACCEPTED>,
+/// A packet from a guest, or a change of its multicast filter, over the private
+/// copies of its slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TxPacket<'a> {
+    /// Its slots, in the order of the ring; judged.
+    slots: &'a [[u32; 3]],
+    /// Bytes of the first fragment, worked out.
+    first_size: u16,
     /// Bytes of the whole packet: 14 to 65535, or 0 where `multicast` is set.
     pub len: u16,
     /// Ring slots taken by extras; they come after the first fragment's.
@@ -84,34 +86,80 @@ pub struct TxPacket {
     pub multicast: Option<Multicast>,
 }
 
-impl TxPacket {
+impl<'a> TxPacket<'a> {
     /// Ring slots that the packet took.
+    #[inline]
     pub fn slots(&self) -> usize {
-        self.fragments.len() + usize::from(self.extras)
+        self.slots.len()
+    }
+
+    /// The pieces in order, at least one and at most [`SLOTS_ACCEPTED`]. Their
+    /// sizes sum up to `len`.
+    #[inline]
+    pub fn fragments(&self) -> TxFragments<'a> {
+        let (&first, later) = match self.slots {
+            [first, later @ ..] => (first, later),
+            // No packet is made without a slot.
+            [] => return TxFragments { first: None, later: &[] },
+        };
+        let TxRequest { gref, offset, id, .. } = TxRequest::from_words(first);
+        let first = Some(TxFragment { gref, offset, size: self.first_size, id });
+        TxFragments { first, later: later.get(usize::from(self.extras)..).unwrap_or(&[]) }
     }
 
     /// The answers to each of its slots, in the order of the ring.
-    pub fn responses(&self, status: i16) -> TxResponses<'_> {
-        TxResponses::new(Ids::Fragments(&self.fragments), self.extras, status)
+    #[inline]
+    pub fn responses(&self, status: i16) -> TxResponses<'a> {
+        TxResponses { slots: self.slots, first: true, extras: self.extras, status }
     }
 }
 
+/// The pieces of a packet, in order.
+#[derive(Debug, Clone)]
+pub struct TxFragments<'a> {
+    first: Option<TxFragment>,
+    later: &'a [[u32; 3]],
+}
+
+impl Iterator for TxFragments<'_> {
+    type Item = TxFragment;
+
+    #[inline]
+    fn next(&mut self) -> Option<TxFragment> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        let (&words, later) = self.later.split_first()?;
+        self.later = later;
+        let TxRequest { gref, offset, id, size, .. } = TxRequest::from_words(words);
+        Some(TxFragment { gref, offset, size, id })
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::from(self.first.is_some()) + self.later.len();
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for TxFragments<'_> {}
+
 /// A packet that is not taken, while the vif goes on. Its slots are consumed
 /// and answered, usually with [`status::ERROR`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// The ids of its data slots in order; at least one.
-    pub ids: ArrayVec<u16, SLOTS_REFUSED>,
-    /// Ring slots taken by extras; they come after the first id's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused<'a> {
+    /// Its slots, in the order of the ring; at least one.
+    slots: &'a [[u32; 3]],
+    /// Ring slots taken by extras; they come after the first data slot's.
     pub extras: u8,
     /// Why.
     pub reason: TxRefusal,
 }
 
-impl Refused {
+impl<'a> Refused<'a> {
     /// The answers to each of its slots, in the order of the ring.
-    pub fn responses(&self, status: i16) -> TxResponses<'_> {
-        TxResponses::new(Ids::Plain(&self.ids), self.extras, status)
+    pub fn responses(&self, status: i16) -> TxResponses<'a> {
+        TxResponses { slots: self.slots, first: true, extras: self.extras, status }
     }
 }
 
@@ -187,53 +235,31 @@ pub enum TxFatal {
 }
 
 /// What became of a chain of slots.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<'a> {
     /// A packet, or a change of the multicast filter.
-    Packet(TxPacket),
+    Packet(TxPacket<'a>),
     /// Not taken; the vif goes on.
-    Refused(Refused),
+    Refused(Refused<'a>),
 }
 
 /// The first packet of a run of slots.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parsed {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parsed<'a> {
     /// Ring slots consumed, extras included; each wants one answer.
     pub slots: usize,
     /// What they were.
-    pub outcome: Outcome,
+    pub outcome: Outcome<'a>,
 }
 
-impl Parsed {
+impl<'a> Parsed<'a> {
     /// The answers to each consumed slot, in the order of the ring: `status`
     /// for data slots, [`status::NULL`] for extras.
-    pub fn responses(&self, status: i16) -> TxResponses<'_> {
+    #[inline]
+    pub fn responses(&self, status: i16) -> TxResponses<'a> {
         match &self.outcome {
             Outcome::Packet(packet) => packet.responses(status),
             Outcome::Refused(refused) => refused.responses(status),
-        }
-    }
-}
-
-/// Where the answers find their ids.
-#[derive(Debug, Clone)]
-enum Ids<'a> {
-    Fragments(&'a [TxFragment]),
-    Plain(&'a [u16]),
-}
-
-impl Ids<'_> {
-    fn get(&self, index: usize) -> Option<u16> {
-        match self {
-            Self::Fragments(fragments) => fragments.get(index).map(|fragment| fragment.id),
-            Self::Plain(ids) => ids.get(index).copied(),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Fragments(fragments) => fragments.len(),
-            Self::Plain(ids) => ids.len(),
         }
     }
 }
@@ -242,34 +268,31 @@ impl Ids<'_> {
 /// the first id, a [`status::NULL`] for each extra, the other ids.
 #[derive(Debug, Clone)]
 pub struct TxResponses<'a> {
-    ids: Ids<'a>,
-    next: usize,
+    /// The slots that are still to be answered.
+    slots: &'a [[u32; 3]],
+    first: bool,
     extras: u8,
     status: i16,
-}
-
-impl<'a> TxResponses<'a> {
-    fn new(ids: Ids<'a>, extras: u8, status: i16) -> Self {
-        Self { ids, next: 0, extras, status }
-    }
 }
 
 impl Iterator for TxResponses<'_> {
     type Item = TxResponse;
 
+    #[inline]
     fn next(&mut self) -> Option<TxResponse> {
-        if self.next > 0 && self.extras > 0 {
+        let (&words, later) = self.slots.split_first()?;
+        self.slots = later;
+        if !self.first && self.extras > 0 {
             self.extras -= 1;
             return Some(TxResponse::NULL);
         }
-        let id = self.ids.get(self.next)?;
-        self.next += 1;
-        Some(TxResponse { id, status: self.status })
+        self.first = false;
+        Some(TxResponse { id: TxRequest::from_words(words).id, status: self.status })
     }
 
+    #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.ids.len().saturating_sub(self.next) + usize::from(self.extras);
-        (left, Some(left))
+        (self.slots.len(), Some(self.slots.len()))
     }
 }
 
@@ -338,14 +361,44 @@ fn checksum(flags: TxFlags, segmented: bool) -> Checksum {
 /// which wants the first *fragment* to have 14 bytes, a packet needs only have
 /// them as a whole.
 ///
+/// What was parsed keeps the copies from being written, so that what was judged
+/// does not change:
+///
+/// ```compile_fail
+/// # use grantway_netif::slots::parse_tx;
+/// let mut copies = [[0; 3]];
+/// let parsed = parse_tx(&copies);
+/// copies[0] = [1; 3];
+/// drop(parsed);
+/// ```
+///
 /// # Errors
 ///
 /// What disables the vif; nothing is consumed then, and no slot is answered.
-pub fn parse_tx(slots: &[[u32; 3]]) -> Result<Option<Parsed>, TxFatal> {
+#[inline]
+pub fn parse_tx(slots: &[[u32; 3]]) -> Result<Option<Parsed<'_>>, TxFatal> {
     let Some(&words) = slots.first() else {
         return Ok(None);
     };
     let first = TxRequest::from_words(words);
+    let alone = !first.flags.intersects(TxFlags::EXTRA_INFO | TxFlags::MORE_DATA);
+    if !alone || first.size < ETH_HEADER_BYTES || !in_page(first.offset, first.size) {
+        return parse_chain(slots, first).map(Some);
+    }
+    let packet = TxPacket {
+        slots: &slots[..1],
+        first_size: first.size,
+        len: first.size,
+        extras: 0,
+        offload: Offload { checksum: checksum(first.flags, false), gso: None },
+        hash: None,
+        multicast: None,
+    };
+    Ok(Some(Parsed { slots: 1, outcome: Outcome::Packet(packet) }))
+}
+
+/// What is not a packet of one slot, with nothing to say of it.
+fn parse_chain(slots: &[[u32; 3]], first: TxRequest) -> Result<Parsed<'_>, TxFatal> {
     let extras = if first.flags.contains(TxFlags::EXTRA_INFO) {
         Extras::read(slots)?
     } else {
@@ -355,28 +408,20 @@ pub fn parse_tx(slots: &[[u32; 3]]) -> Result<Option<Parsed>, TxFatal> {
         checksum: checksum(first.flags, extras.offload.gso.is_some()),
         gso: extras.offload.gso,
     };
-    let mut packet = TxPacket {
-        fragments: ArrayVec::new(),
-        len: first.size,
+    let mut next = 1 + usize::from(extras.count);
+    let packet = |next, first_size, len| TxPacket {
+        slots: slots.get(..next).unwrap_or(slots),
+        first_size,
+        len,
         extras: extras.count,
         offload,
         hash: extras.hash,
         multicast: extras.multicast(),
     };
-    packet.fragments.push(TxFragment {
-        gref: first.gref,
-        offset: first.offset,
-        size: 0,
-        id: first.id,
-    });
-    let mut next = 1 + usize::from(extras.count);
-    if packet.multicast.is_some() {
-        packet.len = 0;
-        return Ok(Some(Parsed { slots: next, outcome: Outcome::Packet(packet) }));
+    if extras.multicast().is_some() {
+        return Ok(Parsed { slots: next, outcome: Outcome::Packet(packet(next, 0, 0)) });
     }
 
-    // Ids past what a packet can hold; only a refused packet has them.
-    let mut surplus: ArrayVec<u16, { SLOTS_REFUSED - SLOTS_ACCEPTED }> = ArrayVec::new();
     let mut count = 1;
     let mut later = 0u32;
     let mut more = first.flags.contains(TxFlags::MORE_DATA);
@@ -386,14 +431,9 @@ pub fn parse_tx(slots: &[[u32; 3]]) -> Result<Option<Parsed>, TxFatal> {
         if count >= SLOTS_FATAL {
             return Err(TxFatal::TooManySlots { found: count });
         }
-        let TxRequest { gref, offset, flags, id, size } = TxRequest::from_words(words);
+        let TxRequest { offset, flags, size, .. } = TxRequest::from_words(words);
         if !in_page(offset, size) {
             return Err(TxFatal::CrossesPage { slot: next, offset, size });
-        }
-        let fragment = TxFragment { gref, offset, size, id };
-        if packet.fragments.try_push(fragment).is_err() {
-            // `count` bounds what can come here to the room there is.
-            let _ = surplus.try_push(id);
         }
         later += u32::from(size);
         more = flags.contains(TxFlags::MORE_DATA);
@@ -409,189 +449,11 @@ pub fn parse_tx(slots: &[[u32; 3]]) -> Result<Option<Parsed>, TxFatal> {
             if !in_page(first.offset, size) {
                 return Err(TxFatal::CrossesPage { slot: 0, offset: first.offset, size });
             }
-            if let Some(fragment) = packet.fragments.first_mut() {
-                fragment.size = size;
-            }
-            return Ok(Some(Parsed { slots: next, outcome: Outcome::Packet(packet) }));
+            let outcome = Outcome::Packet(packet(next, size, first.size));
+            return Ok(Parsed { slots: next, outcome });
         }
     };
-    let ids = packet.fragments.iter().map(|fragment| fragment.id);
-    Ok(Some(Parsed {
-        slots: next,
-        outcome: Outcome::Refused(Refused {
-            ids: ids.chain(surplus).take(SLOTS_REFUSED).collect(),
-            extras: packet.extras,
-            reason,
-        }),
-    }))
-}
-
-/// Why a packet cannot be written.
-#[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TxWriteError {
-    /// Not between 1 and [`SLOTS_SENT`] fragments.
-    #[error("packet of {found} fragments, expected 1 to {SLOTS_SENT}")]
-    FragmentCount {
-        /// Fragments given.
-        found: usize,
-    },
-    /// The fragments are not the packet.
-    #[error("packet of {len} bytes whose fragments have {sum}")]
-    LengthMismatch {
-        /// Bytes of the packet, as given.
-        len: u16,
-        /// Bytes of its fragments.
-        sum: u32,
-    },
-    /// A fragment that does not end in the page in which it begins.
-    #[error(
-        "fragment {fragment}: bytes {offset} to {offset} + {size}, expected an end at or below {PAGE_BYTES}"
-    )]
-    CrossesPage {
-        /// Which fragment.
-        fragment: usize,
-        /// First byte inside the page.
-        offset: u16,
-        /// Bytes of the fragment.
-        size: u16,
-    },
-    /// A fragment of no bytes. Legal, but a netback without the cure of
-    /// XSA-448 crashes on it.
-    #[error("fragment {fragment} is empty, expected at least 1 byte")]
-    EmptyFragment {
-        /// Which fragment.
-        fragment: usize,
-    },
-    /// The first fragment is shorter than an Ethernet header: stock netback
-    /// refuses such a packet.
-    #[error("first fragment of {found} bytes, expected at least {ETH_HEADER_BYTES}")]
-    ShortFirstFragment {
-        /// Bytes of the first fragment.
-        found: u16,
-    },
-    /// Segmentation into segments of no bytes: stock netback disables the vif.
-    #[error("segment size 0, expected at least 1")]
-    ZeroGsoSize,
-    /// A change of the multicast filter goes with one empty fragment.
-    #[error("multicast change with {fragments} fragments and {len} bytes, expected 1 and 0")]
-    MulticastWithData {
-        /// Fragments given.
-        fragments: usize,
-        /// Bytes of the packet, as given.
-        len: u16,
-    },
-    /// The list has no room for the packet's slots.
-    #[error("packet of {needed} slots, room for {room}")]
-    NoRoom {
-        /// Slots of the packet.
-        needed: usize,
-        /// Slots that the list can still take.
-        room: usize,
-    },
-}
-
-/// Appends the requests of one packet to `out`, in the order of the ring: the
-/// inverse of [`parse_tx`]. `out` is untouched on error.
-///
-/// `len` is the packet's bytes. Segmentation is written with
-/// [`Checksum::Partial`], whatever `offload` says. A change of the multicast
-/// filter takes one empty fragment (its gref is not looked at) and `len` 0.
-///
-/// # Errors
-///
-/// A packet that a stock netback would drop or disable the vif for, and no
-/// room.
-pub fn write_tx(
-    fragments: &[TxFragment],
-    len: u16,
-    offload: Offload,
-    hash: Option<Hash>,
-    multicast: Option<Multicast>,
-    out: &mut ArrayVec<[u32; 3], SLOTS_WRITTEN>,
-) -> Result<(), TxWriteError> {
-    check_fragments(fragments, len, multicast.is_some())?;
-    if offload.gso.is_some_and(|gso| gso.size == 0) {
-        return Err(TxWriteError::ZeroGsoSize);
-    }
-    let mut extras: ArrayVec<Extra, 3> = ArrayVec::new();
-    let multicast = multicast.map(|change| match change {
-        Multicast::Add(address) => Extra::McastAdd(address),
-        Multicast::Remove(address) => Extra::McastDel(address),
-    });
-    let gso = offload.gso.map(|gso| Extra::Gso(gso, 0));
-    extras.extend([gso, multicast, hash.map(Extra::Hash)].into_iter().flatten());
-    let needed = fragments.len() + extras.len();
-    if needed > out.remaining_capacity() {
-        return Err(TxWriteError::NoRoom { needed, room: out.remaining_capacity() });
-    }
-
-    let segmented = offload.gso.is_some();
-    let mut described = match offload.checksum {
-        _ if segmented => TxFlags::CSUM_BLANK | TxFlags::DATA_VALIDATED,
-        Checksum::Partial => TxFlags::CSUM_BLANK | TxFlags::DATA_VALIDATED,
-        Checksum::Complete => TxFlags::DATA_VALIDATED,
-        Checksum::Unknown => TxFlags::empty(),
-    };
-    described.set(TxFlags::EXTRA_INFO, !extras.is_empty());
-    for (index, fragment) in fragments.iter().enumerate() {
-        let mut request = TxRequest {
-            gref: fragment.gref,
-            offset: fragment.offset,
-            flags: TxFlags::empty(),
-            id: fragment.id,
-            size: fragment.size,
-        };
-        if index == 0 {
-            request.flags = described;
-            request.size = len;
-        }
-        request.flags.set(TxFlags::MORE_DATA, index + 1 < fragments.len());
-        out.push(request.to_words());
-        if index == 0 {
-            for (index, extra) in extras.iter().enumerate() {
-                out.push(extra.to_tx_words(index + 1 < extras.len()));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn check_fragments(
-    fragments: &[TxFragment],
-    len: u16,
-    multicast: bool,
-) -> Result<(), TxWriteError> {
-    if multicast {
-        return match fragments {
-            [one] if one.is_empty() && len == 0 => Ok(()),
-            _ => Err(TxWriteError::MulticastWithData { fragments: fragments.len(), len }),
-        };
-    }
-    let first = match fragments {
-        [first, ..] if fragments.len() <= SLOTS_SENT => first,
-        _ => {
-            return Err(TxWriteError::FragmentCount { found: fragments.len() });
-        }
-    };
-    let mut sum = 0u32;
-    for (fragment, piece) in fragments.iter().enumerate() {
-        if piece.is_empty() {
-            return Err(TxWriteError::EmptyFragment { fragment });
-        }
-        if !in_page(piece.offset, piece.size) {
-            return Err(TxWriteError::CrossesPage {
-                fragment,
-                offset: piece.offset,
-                size: piece.size,
-            });
-        }
-        sum += u32::from(piece.size);
-    }
-    if sum != u32::from(len) {
-        return Err(TxWriteError::LengthMismatch { len, sum });
-    }
-    if first.size < ETH_HEADER_BYTES {
-        return Err(TxWriteError::ShortFirstFragment { found: first.size });
-    }
-    Ok(())
+    let slots = slots.get(..next).unwrap_or(slots);
+    let refused = Refused { slots, extras: extras.count, reason };
+    Ok(Parsed { slots: next, outcome: Outcome::Refused(refused) })
 }
