@@ -28,6 +28,7 @@ pub struct Setup {
     pub queues: u32,
     pub bridged: bool,
     pub lines: Arc<Lines>,
+    pub policy: PolicyLimits,
 }
 
 pub struct Server {
@@ -70,7 +71,7 @@ impl Server {
             run_folder: self.setup.run_folder.clone(),
             hotplug: false,
             clock: || NOW.get(),
-            policy: PolicyLimits::default(),
+            policy: self.setup.policy,
         };
         if let Some(calls) = dies_after {
             domain.dies_after(calls);

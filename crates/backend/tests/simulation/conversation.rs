@@ -8,6 +8,7 @@ use super::told::Told;
 use super::toolstack::Toolstack;
 use super::xen::Xen;
 use grantway_backend::VifId;
+use grantway_backend::policy::PolicyLimits;
 use grantway_frontend::{Policy, Wishes};
 use grantway_hypervisor::{DomId, Platform};
 use grantway_netif::XenbusState;
@@ -97,7 +98,8 @@ impl Conversation {
         let lines = Arc::new(lines);
         let folder = tempfile::tempdir().unwrap();
         let run_folder = folder.path().to_owned();
-        let setup = Setup { run_folder, queues, bridged, lines: Arc::clone(&lines) };
+        let policy = PolicyLimits::default();
+        let setup = Setup { run_folder, queues, bridged, lines: Arc::clone(&lines), policy };
         let mut conversation = Self {
             numbers,
             trouble,

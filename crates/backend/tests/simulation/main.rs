@@ -14,6 +14,7 @@ mod support;
 mod backend;
 mod conversation;
 mod guest;
+mod lists;
 mod port;
 mod told;
 mod xen;
@@ -29,30 +30,32 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: expected a number")))
 }
 
-#[test]
-fn conversations() {
+/// Runs conversations by their seeds on all processors; how many there were. Of
+/// the first that fails the story and the seed are printed.
+fn run_all<C>(
+    usual: u64,
+    new: impl Fn(u64) -> C + Sync,
+    run: impl Fn(&mut C) + Sync,
+    story: impl Fn(&C) -> String + Sync,
+) -> u64 {
     let (first, count) = match setting("GRANTWAY_SEED") {
         Some(seed) => (seed, 1),
-        None => (1, setting("GRANTWAY_SEEDS").unwrap_or(10_000)),
+        None => (1, setting("GRANTWAY_SEEDS").unwrap_or(usual)),
     };
     let next = AtomicU64::new(first);
     let failed = AtomicBool::new(false);
-    let told = Mutex::new(Told::default());
     let work = || {
         while !failed.load(SeqCst) {
             let seed = next.fetch_add(1, SeqCst);
             if seed >= first + count {
                 return;
             }
-            let mut conversation = Conversation::new(seed);
-            let run = std::panic::AssertUnwindSafe(|| conversation.run());
-            match std::panic::catch_unwind(run) {
-                Ok(this) => told.lock().unwrap().add(&this),
-                Err(_) => {
-                    failed.store(true, SeqCst);
-                    eprintln!("{}", conversation.story());
-                    eprintln!("GRANTWAY_SEED={seed}");
-                }
+            let mut conversation = new(seed);
+            let run = std::panic::AssertUnwindSafe(|| run(&mut conversation));
+            if std::panic::catch_unwind(run).is_err() {
+                failed.store(true, SeqCst);
+                eprintln!("{}", story(&conversation));
+                eprintln!("GRANTWAY_SEED={seed}");
             }
         }
     };
@@ -61,9 +64,35 @@ fn conversations() {
         (0..threads).for_each(|_| drop(scope.spawn(work)));
     });
     assert!(!failed.load(SeqCst), "see above");
+    count
+}
+
+#[test]
+fn conversations() {
+    let told = Mutex::new(Told::default());
+    let run = |conversation: &mut Conversation| {
+        let this = conversation.run();
+        told.lock().unwrap().add(&this);
+    };
+    let count = run_all(10_000, Conversation::new, run, Conversation::story);
     let told = told.into_inner().unwrap();
     println!("{count} conversations: {told:?}");
     if count >= 1000 {
+        told.holds_enough(count);
+    }
+}
+
+#[test]
+fn lists_against_a_model() {
+    let told = Mutex::new(lists::Told::default());
+    let run = |conversation: &mut lists::Conversation| {
+        let this = conversation.run();
+        told.lock().unwrap().add(&this);
+    };
+    let count = run_all(600, lists::Conversation::new, run, lists::Conversation::story);
+    let told = told.into_inner().unwrap();
+    println!("{count} conversations about lists: {told:?}");
+    if count >= 500 {
         told.holds_enough(count);
     }
 }

@@ -250,6 +250,13 @@ impl Xen {
         (tables.grants.len(), mapped, tables.channels.len())
     }
 
+    /// How often each of its grants is mapped that is.
+    pub fn mapped(&self, domain: DomId) -> BTreeMap<u32, u32> {
+        let mut inner = self.lock();
+        let grants = inner.tables(domain).grants.iter();
+        grants.filter(|(_, g)| g.mapped > 0).map(|(gref, g)| (gref.0, g.mapped)).collect()
+    }
+
     pub fn watches(&self, domain: DomId) -> usize {
         self.lock().store.usage(domain).watches
     }
