@@ -64,8 +64,7 @@ pub struct StagingRefusal {
 enum Asked {
     Capacity,
     Add(usize),
-    /// From this page on.
-    Del(usize),
+    Del,
 }
 
 /// One queue's pages.
@@ -76,8 +75,10 @@ struct Lists {
     capacity: Option<u32>,
     /// Most pages of the next list.
     most: usize,
-    /// Pages that did not come back yet of those that were asked back.
+    /// Pages that did not come back yet of those that were asked back, and where
+    /// those began.
     leaving: Vec<StagingPage>,
+    first: usize,
     tries: u32,
     /// The backend keeps some behind the first: no more can be said of it.
     stuck: bool,
@@ -104,6 +105,7 @@ impl StagingChange {
             capacity: None,
             most: GREF_LIST_ENTRIES,
             leaving: Vec::new(),
+            first: 0,
             tries: 0,
             stuck: false,
             refusal: None,
@@ -169,7 +171,7 @@ impl StagingChange {
                 let pages = lists.pages.pages().get(lists.staged..lists.staged + count)?;
                 Message::AddGrefMapping { queue, list, entries: put(pages) }
             }
-            Asked::Del(_) => Message::DelGrefMapping { queue, list, entries: put(&lists.leaving) },
+            Asked::Del => Message::DelGrefMapping { queue, list, entries: put(&lists.leaving) },
         })
     }
 
@@ -201,14 +203,17 @@ impl Lists {
             }
             // The queue counts on them no more before they go.
             self.pages.set_staged(self.wished);
-            let first = self.wished.max(self.staged.saturating_sub(GREF_LIST_ENTRIES));
-            self.leaving = self.pages.pages().get(first..self.staged)?.to_vec();
-            return Some(Asked::Del(first));
+            self.first = self.wished.max(self.staged.saturating_sub(GREF_LIST_ENTRIES));
+            self.leaving = self.pages.pages().get(self.first..self.staged)?.to_vec();
         }
-        // Those that are left of a list, which ends where the queue's pages do.
-        let last = self.leaving.first()?;
-        let first = self.pages.pages().iter().position(|page| page == last)?;
-        Some(Asked::Del(first.min(self.staged)))
+        Some(Asked::Del)
+    }
+
+    /// Some of a list went and some stay, so what is there is no more a number of
+    /// first pages.
+    fn get_stuck(&mut self) {
+        self.stuck = true;
+        self.staged = self.first;
     }
 
     fn answered(
@@ -237,24 +242,26 @@ impl Lists {
                 None
             }
             (Asked::Add(_), Err(status)) => refused(queue, "map a list of pages", status),
-            (Asked::Del(first), Ok(_)) => {
+            (Asked::Del, Ok(_)) => {
                 let success = Status::Success.to_u16();
                 let mut statuses = read_statuses(page, self.leaving.len()).into_iter();
                 self.leaving.retain(|_| statuses.next() != Some(success));
                 self.tries += 1;
                 if self.leaving.is_empty() {
-                    (self.staged, self.tries) = (first.min(self.staged), 0);
+                    (self.staged, self.tries) = (self.first, 0);
                     return None;
                 }
                 if self.tries < TRIES {
                     return None;
                 }
-                // Some stay, so what is there is no more a number of first pages.
-                self.stuck = true;
-                self.staged = self.staged.min(first);
+                self.get_stuck();
                 refused(queue, "give pages back", Status::InvalidParameter)
             }
-            (Asked::Del(_), Err(status)) => {
+            (Asked::Del, Err(status)) if self.leaving.len() < self.staged - self.first => {
+                self.get_stuck();
+                refused(queue, "give pages back", status)
+            }
+            (Asked::Del, Err(status)) => {
                 // All of them stay.
                 self.leaving.clear();
                 self.wished = self.staged;

@@ -64,6 +64,13 @@ impl World {
         (Vif::open(platform, devid, Wishes::default()).unwrap(), server)
     }
 
+    /// The backend's domain once more, for what it does to the guest's pages while
+    /// its own end is in use.
+    pub fn other_end(&self) -> Server {
+        let (front, back) = paths();
+        Server::new(Arc::clone(&self.server.domain), GUEST, &front, &back)
+    }
+
     /// Another backend process, in place of one that died.
     pub fn other_server(&mut self) -> Server {
         let (front, back) = paths();

@@ -10,13 +10,13 @@ use grantway_netif::ctrl::{CtrlRequest, CtrlResponse, HashTypes, Message, Status
 use grantway_ring::{Back, Index, RingMemory, RingPage};
 
 /// The backend's end of a control ring, by hand.
-struct Served {
-    back: Back<RingPage<4>, 4>,
+pub struct Served {
+    pub back: Back<RingPage<4>, 4>,
     event: Port,
 }
 
 impl Served {
-    fn attach(server: &mut Server) -> Self {
+    pub fn attach(server: &mut Server) -> Self {
         let mut number =
             |key: &str| -> u32 { server.front_key(key).expect(key).parse().expect(key) };
         let (ring, event) = (number("ctrl-ring-ref"), number("event-channel-ctrl"));
@@ -25,7 +25,7 @@ impl Served {
         Self { back: Back::new(RingPage::new(page)), event }
     }
 
-    fn requests(&mut self) -> Vec<CtrlRequest> {
+    pub fn requests(&mut self) -> Vec<CtrlRequest> {
         let mut requests = Vec::new();
         while let Some((_, words)) = self.back.pop().unwrap() {
             requests.push(CtrlRequest::from_words(words));
@@ -33,7 +33,7 @@ impl Served {
         requests
     }
 
-    fn answer(&mut self, server: &mut Server, answers: &[CtrlResponse]) {
+    pub fn answer(&mut self, server: &mut Server, answers: &[CtrlResponse]) {
         for answer in answers {
             self.back.push_response(answer.to_words()).unwrap();
         }
@@ -41,7 +41,7 @@ impl Served {
         server.kick(self.event);
     }
 
-    fn close(self, server: &mut Server) {
+    pub fn close(self, server: &mut Server) {
         server.events.close(self.event);
     }
 }
@@ -149,7 +149,7 @@ fn wish(mapping: &[u16]) -> HashWish {
 
 /// Serves requests of a change one by one; `judge` gives the answer to each. What
 /// was asked, by type.
-fn serve(
+pub fn serve(
     world: &mut World,
     served: &mut Served,
     mut judge: impl FnMut(CtrlRequest) -> (Status, u32),

@@ -13,5 +13,6 @@ mod offloads;
 mod pages;
 mod queues;
 mod resume;
+mod staging;
 mod trusted;
 mod wakeups;
