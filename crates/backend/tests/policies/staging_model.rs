@@ -4,7 +4,7 @@
 
 use crate::rig::{GUEST, Rig, pieces};
 use crate::support::numbers::Numbers;
-use grantway_backend::policy::{Piece, Policy, Quota, Staged, Staging};
+use grantway_backend::policy::{Piece, Policy, Quota, Staged, StagedQueue, Staging};
 use grantway_backend::{VifStats, VifStatsSnapshot};
 use grantway_hypervisor::{Access, DomId, GrantRef, GrantStatus, Granter, Revoke};
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Status};
@@ -145,6 +145,12 @@ fn run(seed: u64) {
                 }
                 assert_eq!(count, expected, "seed {seed}");
             }
+            // Each takes as long as a turn is waited for.
+            _ if numbers.once_in(150) => {
+                let staged = |&(_, &(queue, _)): &(_, &(u16, _))| usize::from(queue) == number;
+                let used = model.iter().find(staged).map(|(&gref, _)| gref);
+                in_flight(&queues[number], &mut policies[number], used, &stats);
+            }
             _ => {
                 let grefs: Vec<_> = (0..8).map(|_| names.any(numbers)).collect();
                 look(&rig, &mut policies[number], number as u16, &grefs, &names, &model, &stats);
@@ -167,6 +173,19 @@ fn run(seed: u64) {
     );
     let VifStatsSnapshot { mapped_hits, mapped_misses, .. } = stats.snapshot();
     assert!(mapped_hits > 0 && mapped_misses > 0);
+}
+
+/// A turn uses a page: nothing of its queue is taken back until it is over.
+fn in_flight(queue: &StagedQueue, policy: &mut Staging, used: Option<GrantRef>, stats: &VifStats) {
+    let Some(gref) = used else { return };
+    let before = queue.pages();
+    let mut one = pieces(&[gref], 60);
+    policy.fetch(&mut one, &mut [0; 60]).unwrap();
+    let mut list = [GrefEntry { gref: gref.0, ..GrefEntry::default() }];
+    assert_eq!(queue.del(&mut list), 0, "it is in use");
+    assert_eq!(list[0].status, Status::InvalidParameter.to_u16());
+    assert_eq!(queue.pages(), before);
+    assert_eq!(policy.end_turn(false, &Instant::now, stats), None);
 }
 
 /// Fetches and stores: what is staged on the queue asks for no grant operation,
