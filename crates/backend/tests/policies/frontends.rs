@@ -166,11 +166,12 @@ fn two_vifs_of_one_backend_by_two_policies() {
     let wishes = Wishes { policy: Policy::Persistent, ..Wishes::default() };
     let persistent = Honest::start_with(domain, world.ports.of(other), wishes);
     staging.has_staged(0, PAGES);
-    [&staging, &persistent].into_iter().for_each(|guest| guest.carries(600));
-    let before = world.control().counters();
-    [&staging, &persistent].into_iter().for_each(|guest| guest.carries(500));
-    let spent = world.control().counters().since(&before);
-    assert_eq!(spent.grant_ops(), 0, "{spent:?}");
+    // Each page is mapped once it was used, the last of them by chance.
+    eventually("packets without grant operations", || {
+        let before = world.control().counters();
+        [&staging, &persistent].into_iter().for_each(|guest| guest.carries(300));
+        (world.control().counters().since(&before).grant_ops() == 0).then_some(())
+    });
     let policy = |vif| world.control().report_of(vif).unwrap().policy;
     assert_eq!((policy(GUEST), policy(other)), (PolicyKind::Staging, PolicyKind::Persistent));
     persistent.lost_nothing();

@@ -150,9 +150,15 @@ impl Lists {
     /// Publishes a ring and connects a guest of one queue.
     #[track_caller]
     pub fn connect(guest: &mut Hostile) -> (Self, Rings) {
+        Self::connect_as(guest, &[])
+    }
+
+    /// And with other keys than a stock frontend's.
+    #[track_caller]
+    pub fn connect_as(guest: &mut Hostile, keys: &[(&str, &str)]) -> (Self, Rings) {
         let ring = CtrlRing::publish(guest);
         let page = guest.pages(1, Access::ReadWrite);
-        (Self { ring, page }, guest.connect())
+        (Self { ring, page }, guest.connect_as(keys))
     }
 
     pub fn write(&self, entries: &[GrefEntry]) {

@@ -1,14 +1,18 @@
 //! Lists of pages to be staged that lie, over the control ring of a real backend.
 
 use crate::ctrl::connected_all;
+use crate::restart::lost_at_most;
 use crate::support::ctrl::Lists;
+use crate::support::eventually;
 use crate::support::hostile::{Hostile, frame};
+use crate::support::port::Call;
 use crate::support::rings::{Rings, page, slot};
 use crate::support::world::{GUEST, World};
 use grantway_hypervisor::{Access, Granted, Granter, Revoke};
 use grantway_netif::Offload;
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Message, Status};
 use grantway_netif::tx::{TxFlags, status};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 const REFUSED: Result<u32, Status> = Err(Status::InvalidParameter);
@@ -222,4 +226,108 @@ fn xsa_155_a_list_rewritten_during_add_is_taken_whole_or_not() {
     println!("{taken} lists taken, {refused} refused");
     guest.is_served(&mut rings);
     world.stands();
+}
+
+#[test]
+fn staging_del_in_flight_while_packets_go() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let (mut lists, mut rings) = Lists::connect(&mut guest);
+    let pages = guest.pages(8, Access::ReadWrite);
+    for n in 0..8 {
+        page(&pages, n).0.write(0, &frame(200)).unwrap();
+    }
+    let all = entries(&pages, GrefFlags::empty());
+    // The worker hands a frame over, slowly, in the middle of its turn.
+    let inside = Arc::new(AtomicBool::new(false));
+    let sends = |guest: &mut Hostile, rings: &mut Rings, ids: std::ops::Range<u16>| {
+        let slots = ids.map(|n| slot(pages.grefs[usize::from(n % 8)], 0, 200, n, TxFlags::empty()));
+        rings.put_tx(&slots.collect::<Vec<_>>());
+        guest.kick(rings.tx_event);
+    };
+    let (mut refused, mut sent) = (0, 0);
+    for round in 0..6 {
+        assert_eq!(lists.add(&mut guest, &all), Ok(0));
+        let slow = round % 2 == 0;
+        let (seen, mut first) = (Arc::clone(&inside), slow);
+        inside.store(false, SeqCst);
+        world.behind(GUEST).hook(move |call| {
+            if call == Call::Send && std::mem::take(&mut first) {
+                seen.store(true, SeqCst);
+                std::thread::sleep(std::time::Duration::from_millis(160));
+            }
+        });
+        sends(&mut guest, &mut rings, 0..16);
+        if slow {
+            eventually("a turn under way", || inside.load(SeqCst).then_some(()));
+        }
+        let message = lists.to_del(0, &all[..5]);
+        let gone = lists.ring.ask(&mut guest, message).unwrap();
+        // None of them where the turn went on, or all of them behind it.
+        assert!(gone == 5 || slow && gone == 0, "{gone} of 5");
+        refused += u32::from(gone == 0);
+        let status = if gone == 5 { 0 } else { FAILED };
+        assert_eq!((lists.statuses(5), mapped(&world)), (vec![status; 5], 8 - gone as usize));
+        let answers = guest.tx_answers(&mut rings, 16);
+        assert!(answers.iter().all(|answer| answer.status == status::OKAY), "{answers:?}");
+        sent += 16;
+        world.behind(GUEST).unhook();
+        // Once it is over they go, and packets in them take grant copy.
+        let left = 8 - gone;
+        assert_eq!(lists.del(&mut guest, &all), Ok(left));
+        assert_eq!(mapped(&world), 0);
+        sends(&mut guest, &mut rings, 0..16);
+        assert_eq!(guest.tx_answers(&mut rings, 16).len(), 16);
+        sent += 16;
+    }
+    assert!(refused > 0, "no turn was ever under way");
+    let behind = world.behind(GUEST);
+    let inner = behind.look();
+    assert_eq!(inner.taken.len(), sent);
+    assert!(inner.taken.iter().all(|(bytes, _)| *bytes == frame(200)));
+    drop(inner);
+    world.stands();
+}
+
+#[test]
+fn staging_entries_that_went_stale_before_a_takeover() {
+    // While nobody serves, a guest revokes what it had staged, and the backend's
+    // mappings of it are gone with its process.
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let (mut lists, mut rings) = Lists::connect(&mut guest);
+    let (kept, stale) = (guest.pages(10, Access::ReadWrite), guest.pages(5, Access::ReadWrite));
+    let [kept_list, stale_list] = [&kept, &stale].map(|pages| entries(pages, GrefFlags::empty()));
+    assert_eq!(lists.add(&mut guest, &kept_list[..5]), Ok(0));
+    assert_eq!(lists.add(&mut guest, &stale_list), Ok(0));
+    assert_eq!(lists.add(&mut guest, &kept_list[5..]), Ok(0));
+    page(&kept, 7).0.write(0, &frame(200)).unwrap();
+    for restart in 0..3 {
+        world.stop();
+        if restart == 0 {
+            for gref in &stale.grefs {
+                assert_eq!(guest.domain.revoke(*gref), Revoke::Revoked);
+            }
+        }
+        world.start();
+        // Those that can be are mapped; the others are nobody's, and no error.
+        guest.is_served(&mut rings);
+        assert_eq!(mapped(&world), 10, "after {restart} restarts more");
+    }
+    let answers = guest.transmit(
+        &mut rings,
+        &[
+            slot(kept.grefs[7], 0, 200, 1, TxFlags::empty()),
+            slot(stale.grefs[2], 0, 200, 2, TxFlags::empty()),
+        ],
+    );
+    let statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses, [status::OKAY, status::ERROR]);
+    // They cannot be taken back, and do not count.
+    let message = lists.to_del(0, &stale_list);
+    assert_eq!(lists.ring.ask(&mut guest, message), Ok(0));
+    assert_eq!(lists.statuses(5), [FAILED; 5]);
+    assert_eq!(lists.del(&mut guest, &kept_list), Ok(10));
+    assert_eq!(mapped(&world), 0);
+    world.stands_and(lost_at_most(3));
 }
