@@ -252,7 +252,14 @@ impl Vif {
     pub fn serve_control(&mut self, around: &mut Surroundings<'_>) -> Result<bool, VifError> {
         let connected = self.machine.is_connected();
         let Some(control) = self.control.as_mut().filter(|_| connected) else { return Ok(false) };
-        match control.serve(around.platform.as_ref(), around.events, &self.shared) {
+        let served = control.serve(around.platform.as_ref(), around.events, &self.shared);
+        if let Some((queue, error)) = control.refusal()
+            && let Some(held) = self.voice.speak(self.shared.now())
+        {
+            let id = self.id;
+            warn!("{id}: queue {queue}: a list is not staged: {error}; its pages are copied{held}");
+        }
+        match served {
             Ok(more) => Ok(more),
             Err(VifError::Platform(e @ PlatformError::Gone { .. })) => Err(e.into()),
             Err(error) => {

@@ -375,20 +375,65 @@ pub fn gref_list_entries(queue: u32, queues: u32, entries: u32) -> Result<usize,
     }
 }
 
-/// Whether a list that is to be added could be, as far as the list alone tells:
-/// no flag without a name, no reference below `first_free` (those are reserved),
-/// none twice, and 1 to [`GREF_LIST_ENTRIES`] of them; otherwise
-/// [`Status::InvalidParameter`].
-pub fn check_added(entries: &[GrefEntry], first_free: u32) -> Result<(), Status> {
-    let known = |entry: &GrefEntry| GrefFlags::all().contains(entry.flags);
-    let fits = (1..=GREF_LIST_ENTRIES).contains(&entries.len());
-    if !fits || !entries.iter().all(|entry| known(entry) && entry.gref >= first_free) {
-        return Err(Status::InvalidParameter);
+/// What is wrong with a list that is to be added, as far as the list alone tells.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BadList {
+    /// No entry, or more than a page of them.
+    #[error("a list of {found} entries, expected 1 to {GREF_LIST_ENTRIES}")]
+    Length {
+        /// Entries of the list.
+        found: usize,
+    },
+    /// A flag that the protocol does not have.
+    #[error("entry {entry}: flags {found:#x}, expected 1 (readonly) or none")]
+    Flags {
+        /// Its number in the list, from 0.
+        entry: usize,
+        /// The flags.
+        found: u16,
+    },
+    /// A reference that belongs to the toolstack.
+    #[error("entry {entry}: reference {gref}, expected {first_free} or more")]
+    Reserved {
+        /// Its number in the list, from 0.
+        entry: usize,
+        /// The reference.
+        gref: u32,
+        /// The first that is not reserved.
+        first_free: u32,
+    },
+    /// A reference that the list names once more.
+    #[error("entry {entry}: reference {gref} is in the list twice, expected once")]
+    Twice {
+        /// The number of one of them but the first, from 0.
+        entry: usize,
+        /// The reference.
+        gref: u32,
+    },
+}
+
+/// Judges a list that is to be added as far as the list alone tells: no flag
+/// without a name, no reference below `first_free` (those are reserved), none
+/// twice, and 1 to [`GREF_LIST_ENTRIES`] of them.
+pub fn check_added(entries: &[GrefEntry], first_free: u32) -> Result<(), BadList> {
+    let found = entries.len();
+    if !(1..=GREF_LIST_ENTRIES).contains(&found) {
+        return Err(BadList::Length { found });
     }
-    let mut grefs: ArrayVec<u32, GREF_LIST_ENTRIES> = entries.iter().map(|e| e.gref).collect();
+    for (entry, &GrefEntry { gref, flags, .. }) in entries.iter().enumerate() {
+        if !GrefFlags::all().contains(flags) {
+            return Err(BadList::Flags { entry, found: flags.bits() });
+        }
+        if gref < first_free {
+            return Err(BadList::Reserved { entry, gref, first_free });
+        }
+    }
+    let numbered = entries.iter().enumerate().map(|(entry, listed)| (listed.gref, entry));
+    let mut grefs: ArrayVec<(u32, usize), GREF_LIST_ENTRIES> = numbered.collect();
     grefs.sort_unstable();
-    match grefs.windows(2).any(|pair| matches!(pair, [one, other] if one == other)) {
-        true => Err(Status::InvalidParameter),
-        false => Ok(()),
+    let mut pairs = grefs.iter().zip(grefs.iter().skip(1));
+    match pairs.find(|(one, other)| one.0 == other.0) {
+        Some((_, &(gref, entry))) => Err(BadList::Twice { entry, gref }),
+        None => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! What a frontend may set of the hash, against a model that is plain lists.
 
 use grantway_netif::Hash;
-use grantway_netif::ctrl::{GrefEntry, GrefFlags, HashTypes, Status, check_added};
+use grantway_netif::ctrl::{BadList, GrefEntry, GrefFlags, HashTypes, Status, check_added};
 use grantway_netif::hashing::{Hashing, MAPPING_MAX};
 use grantway_netif::toeplitz::{KEY_BYTES, Toeplitz};
 use proptest::prelude::*;
@@ -48,13 +48,16 @@ fn lists_of_grants_are_judged_before_anything_is_mapped() {
     let entry = |gref| GrefEntry { gref, ..GrefEntry::default() };
     let list: Vec<_> = (8..520).map(entry).collect();
     assert_eq!(check_added(&list, 8), Ok(()));
-    assert_eq!(check_added(&list[..0], 8), INVALID);
-    assert_eq!(check_added(&(8..521).map(entry).collect::<Vec<_>>(), 8), INVALID);
-    assert_eq!(check_added(&[entry(7)], 8), INVALID);
-    assert_eq!(check_added(&[entry(9), entry(10), entry(9)], 8), INVALID);
+    assert_eq!(check_added(&list[..0], 8), Err(BadList::Length { found: 0 }));
+    let long: Vec<_> = (8..521).map(entry).collect();
+    assert_eq!(check_added(&long, 8), Err(BadList::Length { found: 513 }));
+    let reserved = BadList::Reserved { entry: 1, gref: 7, first_free: 8 };
+    assert_eq!(check_added(&[entry(8), entry(7)], 8), Err(reserved));
+    let twice = BadList::Twice { entry: 2, gref: 9 };
+    assert_eq!(check_added(&[entry(9), entry(10), entry(9)], 8), Err(twice));
     let flags = |bits| GrefEntry { flags: GrefFlags::from_bits_retain(bits), ..entry(9) };
     assert_eq!(check_added(&[flags(1)], 8), Ok(()));
-    assert_eq!(check_added(&[flags(3)], 8), INVALID);
+    assert_eq!(check_added(&[flags(3)], 8), Err(BadList::Flags { entry: 0, found: 3 }));
 }
 
 #[derive(Debug, Clone)]

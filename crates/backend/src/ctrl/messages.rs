@@ -6,7 +6,7 @@ use grantway_hypervisor::{
     Access, CopyOp, CopySide, DomId, Error as PlatformError, GrantRef, Platform,
 };
 use grantway_netif::ctrl::{
-    GREF_ENTRY_BYTES, GREF_LIST_ENTRIES, GrefEntry, Message, Status, check_added, gref_list_entries,
+    GREF_ENTRY_BYTES, GREF_LIST_ENTRIES, GrefEntry, Message, Status, gref_list_entries,
 };
 use grantway_netif::hashing::{Hashing, MAPPING_MAX};
 use grantway_ring::{PAGE_SIZE, SharedPage};
@@ -114,11 +114,7 @@ pub(super) fn carry_out(
                 Err(status) => return Ok(Err(status)),
             };
             match pages.read(GrantRef(list), bytes)? {
-                true => {
-                    let entries = entries_of(bytes);
-                    let checked = check_added(&entries, GrantRef::FIRST_FREE);
-                    checked.and_then(|()| table.add(index, &entries)).map(done)
-                }
+                true => table.add(index, &entries_of(bytes)).map(done),
                 false => Err(Status::InvalidParameter),
             }
         }

@@ -19,6 +19,7 @@ pub(crate) use staged::StagedTable;
 
 use crate::VifError;
 use crate::journal::{Journal, JournalMemory};
+use crate::policy::StagingError;
 use crate::queue::map_ring;
 use crate::shared::Shared;
 use crate::stats::VifStats;
@@ -210,6 +211,12 @@ impl Control {
             events.notify(self.event)?;
         }
         Ok(served == BURST || self.ctrl.ring.arm().map_err(VifError::Control)?)
+    }
+
+    /// Which queue's lists were refused, and why, for the log: each queue's first.
+    pub fn refusal(&mut self) -> Option<(usize, StagingError)> {
+        let mut tables = self.ctrl.tables.iter_mut().enumerate();
+        tables.find_map(|(queue, table)| Some((queue, table.refusal()?)))
     }
 
     /// Takes it out of service.

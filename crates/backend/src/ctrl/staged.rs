@@ -1,5 +1,6 @@
 //! The seam between the control ring and a queue's table of staged grants.
 
+use crate::policy::StagingError;
 use grantway_netif::ctrl::{GrefEntry, Status};
 
 /// The table of one queue's staged grants, as the control ring reaches it.
@@ -19,14 +20,13 @@ pub(crate) trait StagedTable: Send {
     fn capacity(&self) -> u32;
 
     /// Maps a list and keeps it mapped, all of it or nothing. The list is a
-    /// private copy of 1 to 512 entries without unknown flags, without reserved
-    /// references and without duplicates in itself.
+    /// private copy of 1 to 512 entries; nothing else of it was judged.
     ///
     /// # Errors
     ///
-    /// What the message is to be answered with, nothing staged: more entries than
-    /// are free, a grant that is staged on any queue of the vif already, or one
-    /// that cannot be mapped.
+    /// What the message is to be answered with, nothing staged: a list that is
+    /// wrong in itself, more entries than are free, a grant that is staged on any
+    /// queue of the vif already, or one that cannot be mapped.
     fn add(&mut self, index: u32, entries: &[GrefEntry]) -> Result<(), Status>;
 
     /// Unmaps what the list names, 1 to 512 entries. Each comes with
@@ -34,4 +34,9 @@ pub(crate) trait StagedTable: Send {
     /// it was unmapped: not where it was never added, and not while a packet in
     /// flight uses it.
     fn del(&mut self, index: u32, entries: &mut [GrefEntry]);
+
+    /// Why a list was refused, for the log: once, the first time.
+    fn refusal(&mut self) -> Option<StagingError> {
+        None
+    }
 }

@@ -8,7 +8,9 @@ use super::{Ctrl, StagedTable};
 use crate::journal::{Journal, JournalMemory};
 use crate::shared::Shared;
 use grantway_hypervisor::{Error, GrantRef};
-use grantway_netif::ctrl::{CtrlRequest, CtrlResponse, GrefEntry, Message, Status, kind};
+use grantway_netif::ctrl::{
+    CtrlRequest, CtrlResponse, GrefEntry, Message, Status, check_added, kind,
+};
 use grantway_netif::hashing::{Hashing, MAPPING_MAX};
 use grantway_ring::{Front, Index, PAGE_SIZE, RingMemory, SharedPage, SharedRun};
 use proptest::prelude::*;
@@ -165,6 +167,7 @@ impl StagedTable for Table {
 
     fn add(&mut self, _: u32, entries: &[GrefEntry]) -> Result<(), Status> {
         assert!((1..=512).contains(&entries.len()));
+        check_added(entries, GrantRef::FIRST_FREE).map_err(|_| Status::InvalidParameter)?;
         let mut all = self.staged.lock().unwrap();
         let known = |entry: &GrefEntry| all.iter().any(|queue| queue.contains(&entry.gref));
         if all[self.number].len() + entries.len() > CAPACITY as usize || entries.iter().any(known) {

@@ -162,6 +162,36 @@ fn staging_quota_exhausted() {
 }
 
 #[test]
+fn staging_a_refused_list_is_told_once_with_its_reason() {
+    let mut world = World::new();
+    world.setup.policy.pages = 10;
+    world.restart();
+    let mut guest = world.guest();
+    let pages = guest.pages(12, Access::ReadWrite);
+    let good = entries(&pages, GrefFlags::empty());
+    let bad = |gref, bits| vec![good[0], entry(gref, GrefFlags::from_bits_retain(bits))];
+    for (list, why) in [
+        (bad(9000, 6), "entry 1: flags 0x6, expected 1 (readonly) or none"),
+        (bad(7, 0), "entry 1: reference 7, expected 8 or more"),
+        (bad(good[0].gref, 0), "is in the list twice, expected once"),
+        (bad(1 << 20, 0), "grant 1048576 of domain 9: not granted to us"),
+        (good, "12 pages, of which 10 can be staged now; stage fewer, or raise --mapped-pages"),
+    ] {
+        let (mut lists, mut rings) = Lists::connect(&mut guest);
+        world.control().log.clear();
+        for _ in 0..50 {
+            assert_eq!(lists.add(&mut guest, &list), REFUSED);
+        }
+        guest.is_served(&mut rings);
+        let said = world.control().log.complaints();
+        let [line] = &said[..] else { panic!("one line for one reason: {said:?}") };
+        assert!(line.contains("vif9.0: queue 0") && line.contains(why), "{line}");
+        assert!(line.contains("its pages are copied"), "{line}");
+    }
+    world.stands_and(|_| ());
+}
+
+#[test]
 fn staging_readonly_then_rx() {
     let mut world = World::new();
     let mut guest = world.guest();

@@ -8,7 +8,7 @@ use super::lease::Lender;
 use crate::policy::quota::{Quota, Reserved};
 use crate::policy::table::Mapping;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
-use grantway_netif::ctrl::{GREF_LIST_ENTRIES, GrefEntry, GrefFlags, Status};
+use grantway_netif::ctrl::{BadList, GREF_LIST_ENTRIES, GrefEntry, GrefFlags, Status, check_added};
 use grantway_ring::SharedRun;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,40 +20,23 @@ pub const QUEUE_PAGES: usize = 1024;
 /// Why a list was not staged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StagingError {
-    /// No entry, or more than a page of them.
-    #[error("a list of {found} entries, expected 1 to 512")]
-    Length {
-        /// Entries of the list.
-        found: usize,
-    },
-    /// A flag that the protocol does not have.
-    #[error("entry {entry}: flags {found:#x}, expected 1 (readonly) or none")]
-    Flags {
-        /// Its number in the list, from 0.
-        entry: usize,
-        /// The flags.
-        found: u16,
-    },
-    /// A reference that belongs to the toolstack.
-    #[error("entry {entry}: reference {gref}, expected 8 or more")]
-    Reserved {
-        /// Its number in the list, from 0.
-        entry: usize,
-        /// The reference.
-        gref: GrantRef,
-    },
-    /// The reference is staged already, or twice in the list.
+    /// The list itself is wrong.
+    #[error(transparent)]
+    List(#[from] BadList),
+    /// The reference is staged already.
     #[error("entry {entry}: reference {gref} is staged already, on queue {queue}")]
     Duplicate {
         /// Its number in the list, from 0.
         entry: usize,
         /// The reference.
         gref: GrantRef,
-        /// Where it is staged, or was about to be.
+        /// Where it is staged.
         queue: u16,
     },
     /// More than there is room for.
-    #[error("{found} pages, of which {room} can be staged now")]
+    #[error(
+        "{found} pages, of which {room} can be staged now; stage fewer, or raise --mapped-pages"
+    )]
     Room {
         /// Entries of the list.
         found: usize,
@@ -224,25 +207,14 @@ impl StagedQueue {
 
     /// What can be judged before anything is mapped.
     fn judge(&self, ledger: &Ledger, entries: &[GrefEntry]) -> Result<(), StagingError> {
-        let found = entries.len();
-        if !(1..=GREF_LIST_ENTRIES).contains(&found) {
-            return Err(StagingError::Length { found });
-        }
-        let mut seen = HashSet::with_capacity(found);
-        for (entry, &GrefEntry { gref, flags, .. }) in entries.iter().enumerate() {
-            let gref = GrantRef(gref);
-            if !(flags - GrefFlags::all()).is_empty() {
-                return Err(StagingError::Flags { entry, found: flags.bits() });
-            }
-            if gref.0 < GrantRef::FIRST_FREE {
-                return Err(StagingError::Reserved { entry, gref });
-            }
-            let owner = ledger.owner.get(&gref).map(|&(queue, _)| queue);
-            let twice = (!seen.insert(gref)).then_some(self.number);
-            if let Some(queue) = owner.or(twice) {
+        check_added(entries, GrantRef::FIRST_FREE)?;
+        for (entry, listed) in entries.iter().enumerate() {
+            let gref = GrantRef(listed.gref);
+            if let Some(&(queue, _)) = ledger.owner.get(&gref) {
                 return Err(StagingError::Duplicate { entry, gref, queue });
             }
         }
+        let found = entries.len();
         let quota = &self.vif.quota;
         let room = self.capacity().saturating_sub(ledger.on_queue(self.number));
         let room = room.min(quota.limit().saturating_sub(quota.used()));

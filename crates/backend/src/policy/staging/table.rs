@@ -1,7 +1,7 @@
 //! A queue's staged pages as the control ring reaches them, and as a successor
 //! finds them again.
 
-use super::StagedQueue;
+use super::{StagedQueue, StagingError};
 use crate::ctrl::StagedTable;
 use crate::journal::{JournalMemory, StagedJournal};
 use grantway_netif::ctrl::{GREF_LIST_ENTRIES, GrefEntry, Status};
@@ -10,13 +10,23 @@ use grantway_netif::ctrl::{GREF_LIST_ENTRIES, GrefEntry, Status};
 pub(crate) struct LastingTable<J> {
     queue: StagedQueue,
     journal: Option<StagedJournal<J>>,
+    refusal: Refusal,
+}
+
+/// Why lists were refused: the first reason of a connection is for the log.
+#[derive(Default)]
+enum Refusal {
+    #[default]
+    None,
+    Untold(StagingError),
+    Told,
 }
 
 impl<J: JournalMemory> LastingTable<J> {
     /// With nothing staged; no journal without pages for it.
     pub fn begin(queue: StagedQueue, pages: Vec<J>) -> Self {
         let journal = (!pages.is_empty()).then(|| StagedJournal::begin(pages));
-        Self { queue, journal }
+        Self { queue, journal, refusal: Refusal::None }
     }
 
     /// With all that a killed process had staged when it had answered the requests
@@ -24,7 +34,7 @@ impl<J: JournalMemory> LastingTable<J> {
     /// such pages take grant copy.
     pub fn resume(queue: StagedQueue, pages: Vec<J>, answered: u32) -> Self {
         if pages.is_empty() {
-            return Self { queue, journal: None };
+            return Self { queue, journal: None, refusal: Refusal::None };
         }
         let (mut journal, staged) = StagedJournal::resume(pages, answered);
         for part in staged.chunks(GREF_LIST_ENTRIES) {
@@ -32,7 +42,7 @@ impl<J: JournalMemory> LastingTable<J> {
                 journal.left(answered.wrapping_sub(1), gref);
             });
         }
-        Self { queue, journal: Some(journal) }
+        Self { queue, journal: Some(journal), refusal: Refusal::None }
     }
 }
 
@@ -57,7 +67,13 @@ impl<J: JournalMemory> StagedTable for LastingTable<J> {
     }
 
     fn add(&mut self, index: u32, entries: &[GrefEntry]) -> Result<(), Status> {
-        self.queue.add(entries).map_err(|error| error.status())?;
+        if let Err(error) = self.queue.add(entries) {
+            let status = error.status();
+            if let Refusal::None = self.refusal {
+                self.refusal = Refusal::Untold(error);
+            }
+            return Err(status);
+        }
         if let Some(journal) = &mut self.journal {
             journal.added(index, entries);
         }
@@ -69,6 +85,15 @@ impl<J: JournalMemory> StagedTable for LastingTable<J> {
         if let Some(journal) = &mut self.journal {
             let gone = |entry: &&GrefEntry| entry.status == Status::Success.to_u16();
             entries.iter().filter(gone).for_each(|entry| journal.left(index, entry.gref));
+        }
+    }
+    fn refusal(&mut self) -> Option<StagingError> {
+        match std::mem::replace(&mut self.refusal, Refusal::Told) {
+            Refusal::Untold(error) => Some(error),
+            other => {
+                self.refusal = other;
+                None
+            }
         }
     }
 }
