@@ -1,15 +1,173 @@
-//! The slots of the control ring, and the bounds of what they ask for.
+//! The slots of the control ring, the bounds of what they ask for, and what comes
+//! of a whole ring of them: the hash against a model, lists against rules that are
+//! written again here.
 
 use super::Bytes;
 use grantway_netif::ctrl::{
-    CtrlRequest, CtrlResponse, GREF_LIST_ENTRIES, GrefEntry, HASH_MAPPING_ENTRIES, Message, Status,
-    gref_list_entries, kind, mapping_range,
+    BadList, CtrlRequest, CtrlResponse, GREF_LIST_ENTRIES, GrefEntry, GrefFlags,
+    HASH_MAPPING_ENTRIES, HashTypes, Message, Status, check_added, gref_list_entries, kind,
+    mapping_range,
 };
+use grantway_netif::hashing::{Hashing, MAPPING_MAX};
 
 pub(super) fn run(data: &[u8]) {
+    let queues = data.first().map_or(1, |byte| u16::from(byte % 5));
+    let mut hash = Hash::new(queues);
     for chunk in data.chunks(16) {
         let mut bytes = Bytes(chunk);
-        slot([bytes.u32(), bytes.u32(), bytes.u32(), bytes.u32()]);
+        let words = [bytes.u32(), bytes.u32(), bytes.u32(), bytes.u32()];
+        slot(words);
+        if let Ok(message) = CtrlRequest::from_words(words).message() {
+            // What a request points to is what comes behind it.
+            let behind = data.get(16..).unwrap_or_default();
+            hash.carry_out(message, behind);
+        }
+    }
+    list(data);
+}
+
+/// What is set of the hash, and what ought to be.
+struct Hash {
+    real: Hashing,
+    queues: u16,
+    toeplitz: bool,
+    types: u32,
+    key: Vec<u8>,
+    table: Vec<u16>,
+}
+
+impl Hash {
+    fn new(queues: u16) -> Self {
+        let real = Hashing::new(queues);
+        let queues = queues.max(1);
+        Self { real, queues, toeplitz: false, types: 0, key: vec![0; 40], table: Vec::new() }
+    }
+
+    fn carry_out(&mut self, message: Message, behind: &[u8]) {
+        const INVALID: Result<(), Status> = Err(Status::InvalidParameter);
+        let before = self.real.clone();
+        let (done, right) = match message {
+            Message::SetHashAlgorithm { algorithm } => {
+                let right = algorithm <= 1;
+                if right {
+                    self.toeplitz = algorithm == 1;
+                }
+                (self.real.set_algorithm(algorithm), if right { Ok(()) } else { INVALID })
+            }
+            Message::SetHashFlags { types } => {
+                let right = self.toeplitz && types.bits() < 16;
+                if right {
+                    self.types = types.bits();
+                }
+                (self.real.set_types(types), if right { Ok(()) } else { INVALID })
+            }
+            Message::SetHashKey { bytes, .. } => {
+                let right = bytes <= 40;
+                let done = Hashing::key_length(bytes).and_then(|len| {
+                    let mut key = behind.to_vec();
+                    key.resize(len, 0xa5);
+                    let done = self.real.set_key(&key);
+                    key.resize(40, 0);
+                    self.key = key;
+                    done
+                });
+                (done, if right { Ok(()) } else { Err(Status::BufferOverflow) })
+            }
+            Message::SetHashMappingSize { entries } => {
+                let right = entries as usize <= MAPPING_MAX;
+                if right {
+                    self.table = vec![0; entries as usize];
+                }
+                (self.real.set_mapping_size(entries), if right { Ok(()) } else { INVALID })
+            }
+            Message::SetHashMapping { entries, offset, .. } => self.fill(entries, offset, behind),
+            _ => return,
+        };
+        assert_eq!(done, right, "{message:?}");
+        assert!(done.is_ok() || self.real == before, "what is refused changes nothing");
+        self.compare(behind);
+    }
+
+    fn fill(
+        &mut self,
+        entries: u32,
+        offset: u32,
+        behind: &[u8],
+    ) -> (Result<(), Status>, Result<(), Status>) {
+        let end = u64::from(entries) + u64::from(offset);
+        let inside = entries > 0 && end <= self.table.len() as u64;
+        let mut bytes = Bytes(behind);
+        let mut words = Vec::new();
+        let done = self.real.mapping_part(entries, offset).and_then(|part| {
+            // Mostly queues that there are.
+            words.extend(part.clone().map(|_| u32::from(bytes.u8() % 7)));
+            self.real.set_mapping(part.start, &words)
+        });
+        let right = inside && words.iter().all(|&queue| queue < self.queues.into());
+        if right {
+            for (entry, &word) in self.table[offset as usize..].iter_mut().zip(&words) {
+                *entry = word as u16;
+            }
+        }
+        // A table is never more than a page.
+        (done, if right { Ok(()) } else { Err(Status::InvalidParameter) })
+    }
+
+    /// All of it is as it ought to be, and no frame goes to a queue that is not.
+    fn compare(&self, frame: &[u8]) {
+        assert_eq!(self.real.algorithm() == 1, self.toeplitz);
+        assert_eq!(self.real.types().bits(), self.types);
+        assert_eq!(self.real.key()[..], self.key);
+        assert_eq!(self.real.mapping(), self.table);
+        let offered = self.toeplitz.then_some(HashTypes::all());
+        assert_eq!(self.real.offered(), offered.ok_or(Status::NotSupported));
+        let steering = self.real.steering();
+        assert_eq!(steering.is_some(), self.toeplitz && self.types != 0);
+        if let Some(steering) = steering {
+            let hash = steering.hash(frame);
+            assert!(hash.is_none_or(|hash| self.types >> hash.kind & 1 == 1));
+            let value = hash.map_or(0, |hash| hash.value) as usize;
+            let expected = match self.table.len() {
+                0 => value % usize::from(self.queues),
+                len => self.table[value % len].into(),
+            };
+            assert_eq!(usize::from(steering.queue(hash)), expected);
+        }
+    }
+}
+
+/// A list of pages to be staged, as often again as its first byte says.
+fn list(data: &[u8]) {
+    let Some((&again, rest)) = data.split_first() else { return };
+    let entry = |chunk: &[u8]| {
+        let mut bytes = Bytes(chunk);
+        // References that are near each other, so that some come twice.
+        let (gref, flags) = (u32::from(bytes.u16()), bytes.u16());
+        GrefEntry { gref, flags: GrefFlags::from_bits_retain(flags), status: 0 }
+    };
+    let mut entries: Vec<GrefEntry> = rest.chunks_exact(4).map(entry).collect();
+    // Longer lists than an input makes, up to beyond a page.
+    for n in 0..u32::from(again) * 3 {
+        entries.push(GrefEntry { gref: 0x1_0000 + n, ..GrefEntry::default() });
+    }
+    let count = entries.len();
+    let twice = |at: usize| entries[..at].iter().any(|e| e.gref == entries[at].gref);
+    match check_added(&entries, 8) {
+        Ok(()) => {
+            assert!((1..=512).contains(&count));
+            assert!(entries.iter().all(|e| e.gref >= 8 && e.flags.bits() <= 1));
+            assert!(!(0..count).any(twice));
+        }
+        Err(BadList::Length { found }) => assert!(found == count && !(1..=512).contains(&count)),
+        Err(BadList::Flags { entry, found }) => {
+            assert!(entries[entry].flags.bits() == found && found > 1);
+        }
+        Err(BadList::Reserved { entry, gref, first_free }) => {
+            assert!(entries[entry].gref == gref && gref < 8 && first_free == 8);
+        }
+        Err(BadList::Twice { entry, gref }) => {
+            assert!(entries[entry].gref == gref && twice(entry));
+        }
     }
 }
 
