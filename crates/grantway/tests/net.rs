@@ -6,114 +6,19 @@
 
 mod common;
 
-use common::network::{Namespace, Pair, Transfer, available};
-use common::part::Part;
-use common::site::{MAC, Site};
-use common::{PROMPT, alone, say};
+use common::link::Link;
+use common::network::{Namespace, Transfer, available};
+use common::site::MAC;
+use common::{alone, say};
 use std::time::{Duration, Instant};
 
 const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
-
-/// How long an iperf3 run of one second may take.
-const RUN: Duration = Duration::from_secs(15);
 
 /// The part of a veth's TCP rate that a vif must reach.
 const LEAST: f64 = 0.3;
 /// Times that the two are compared, at most: other work on the machine comes
 /// and goes, and hits the vif's four processes harder than the veth's two.
 const COMPARISONS: usize = 6;
-
-/// A connected vif between two namespaces, with an iperf3 server outside.
-struct Link {
-    _server: Part,
-    frontend: Part,
-    backend: Part,
-    site: Site,
-    pair: Pair,
-}
-
-impl Link {
-    fn start(mtu: u32, queues: usize) -> Self {
-        let pair = Pair::new();
-        let site = Site::start();
-        site.attach(&format!("mac={MAC},vifname=gwb1,mtu={mtu}"));
-        let count = queues.to_string();
-        let workers = queues.min(2).to_string();
-        let backend = site.backend(Some(&pair.outside), &["--workers", &workers]);
-        let args = ["--tap", "gwf1", "--queues", &count];
-        let frontend = site.frontend(Some(&pair.inside), &args);
-        pair.address();
-        site.wait_connected();
-        pair.inside.wait_ping("10.99.1.1", Duration::from_secs(5));
-        pair.inside.wait_ping("fd99:1::1", Duration::from_secs(5));
-        let server = pair.outside.iperf_server(5201);
-        Self { _server: server, frontend, backend, site, pair }
-    }
-
-    fn set_mtu(&self, mtu: u32) {
-        self.pair.outside.set_mtu("gwb1", mtu);
-        self.pair.inside.set_mtu("gwf1", mtu);
-    }
-
-    fn set_offloads(&self, on: bool) {
-        for (namespace, interface) in [(&self.pair.outside, "gwb1"), (&self.pair.inside, "gwf1")] {
-            namespace.set_offloads(interface, on);
-            for feature in ["tx-checksumming", "tcp-segmentation-offload"] {
-                let is = namespace.offload(interface, feature);
-                assert_eq!(is, on, "{interface}: {feature}");
-            }
-        }
-    }
-
-    fn iperf(&self, args: &[&str]) -> Transfer {
-        let transfer = self.pair.inside.iperf(args, RUN);
-        if args.contains(&"-u") {
-            self.drains();
-        }
-        transfer
-    }
-
-    /// Waits until nothing is under way: iperf3's server takes a datagram of an
-    /// earlier run for the first of a new one, which then waits in vain.
-    fn drains(&self) {
-        let passed = || {
-            let (vif, frontend) = (self.site.vif_report(), self.site.frontend_report());
-            [&vif, &frontend]
-                .map(|end| [&end["port"]["received"], &end["port"]["sent"]].map(|n| n.as_u64()))
-        };
-        let mut last = passed();
-        self.site.wait("nothing under way", PROMPT, || {
-            std::thread::sleep(Duration::from_millis(30));
-            let now = passed();
-            (std::mem::replace(&mut last, now) == now).then_some(())
-        });
-    }
-
-    /// Nothing was dropped that should not be, and both ends still run.
-    fn check_sound(&mut self, after: &str) {
-        assert!(self.backend.is_alive() && self.frontend.is_alive(), "{after}: a part ended");
-        self.pair.check_checksums(after);
-        let (vif, frontend) = self.site.wait(after, Duration::from_secs(2), || {
-            // What one end read from its TAP, the other wrote to its own: what
-            // iperf3 misses of UDP was lost in a socket's buffer, not here.
-            let (vif, frontend) = (self.site.vif_report(), self.site.frontend_report());
-            let (behind, within) = (&vif["port"], &frontend["port"]);
-            let same = behind["received"] == within["sent"] && within["received"] == behind["sent"];
-            same.then_some((vif, frontend))
-        });
-        for (end, port) in [("backend", &vif["port"]), ("frontend", &frontend["port"])] {
-            let drops = port["drops"].as_object().expect("drops");
-            assert!(drops.is_empty(), "{after}: the {end}'s port dropped: {drops:?}");
-        }
-        for (reason, count) in vif["dropped"].as_object().into_iter().flatten() {
-            assert_eq!(count, 0, "{after}: the backend dropped: {reason}");
-        }
-        for reason in ["tx_length", "tx_not_offered", "rx_port"] {
-            let count = &frontend["drops"][reason];
-            assert_eq!(count, 0, "{after}: the frontend dropped: {reason}");
-        }
-    }
-}
 
 /// The arguments of a run of one second.
 fn run_of(udp: bool, to: &str, reverse: bool) -> Vec<&str> {

@@ -2,7 +2,8 @@
 //! own, each with a guard that ends it.
 //!
 //! - `part`: one running process; `site`: a host with its backend and
-//!   frontends; `network`: namespaces and what runs in them.
+//!   frontends; `network`: namespaces and what runs in them; `link`: a vif between
+//!   two of them.
 //! - `capture`: capture files, written and read without the code under test.
 //!
 //! No wait is without a bound. When a test fails, every part shows what it had
@@ -10,6 +11,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod capture;
+pub mod link;
 pub mod network;
 pub mod part;
 pub mod site;

@@ -1,0 +1,273 @@
+//! Real traffic between network namespaces under every buffer policy, with several
+//! of them on one backend, and while they change: nothing is lost that need not be,
+//! and the tables return to where they were.
+//!
+//! Needs root, /dev/net/tun, `ip`, `ethtool`, `nstat`, `ping` and `iperf3`; where
+//! one is missing, says `skipped` and passes.
+
+mod common;
+
+use common::link::Link;
+use common::network::{Pair, available};
+use common::part::Part;
+use common::site::Site;
+use common::{PROMPT, alone, grantway_with, say, succeed};
+use grantway_backend::policy::PolicyKind;
+use serde_json::Value;
+use std::time::Duration;
+
+const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
+
+/// What a queue has to be staged.
+const PAGES: u64 = 528;
+
+/// What a frontend is told, so that it gets this policy of a backend that is told
+/// it, too.
+fn wish(kind: PolicyKind) -> &'static str {
+    match kind {
+        PolicyKind::Persistent | PolicyKind::Staging => kind.as_str(),
+        // It is the backend's alone.
+        _ => "copy",
+    }
+}
+
+/// Waits until the vif shows this policy, and pages that are mapped as it has it.
+fn wait_policy(site: &Site, kind: &str, staged: u64) {
+    site.wait(&format!("the policy {kind}"), PROMPT, || {
+        let vif = site.vif_report();
+        let right = vif["policy"] == kind && (staged == 0 || vif["mapped"] == staged);
+        right.then_some(())
+    });
+}
+
+/// What the host's tables hold for a domain.
+fn held(domain: &Value) -> Vec<u64> {
+    let keys = ["grants", "grants_held", "ports_unbound", "ports_bound"];
+    keys.iter().map(|key| domain[key].as_u64().unwrap_or(0)).collect()
+}
+
+/// The frontend ends: nothing of its domain is in force or mapped.
+fn leaves_nothing(link: &mut Link, what: &str) {
+    link.frontend.terminate();
+    let site = &link.site;
+    site.wait(&format!("{what}: empty tables"), PROMPT, || {
+        let left: u64 = held(&site.domain(1)).iter().sum();
+        (left == 0 && site.vif_report()["mapped"] == 0).then_some(())
+    });
+}
+
+/// All pings are answered.
+#[track_caller]
+fn pings(pair: &Pair, count: u32, what: &str) {
+    for to in ["10.99.1.1", "fd99:1::1"] {
+        let (answered, text) = pair.inside.ping(to, count, 1000, "0");
+        assert_eq!(answered, count, "{what}: pings to {to}: {text}");
+    }
+}
+
+#[test]
+fn iperf3_crosses_under_each_policy() {
+    let _alone = alone();
+    if !available(&PROGRAMS) {
+        return;
+    }
+    for kind in PolicyKind::ALL {
+        let name = kind.as_str();
+        let backend = ["--workers", "2", "--policy", name];
+        let mut link = Link::start_with(1500, &backend, &["--queues", "2", "--policy", wish(kind)]);
+        let staged = if kind == PolicyKind::Staging { 2 * PAGES } else { 0 };
+        wait_policy(&link.site, name, staged);
+        let mut told = String::new();
+        for (what, args) in [
+            ("TCP from the guest", &["-P", "4"][..]),
+            ("TCP to it", &["-P", "4", "-R"]),
+            ("UDP of 64 bytes both ways", &["-u", "-b", "5M", "-l", "64", "--bidir"]),
+        ] {
+            let transfer = link.iperf(&[&["-c", "10.99.1.1", "-t", "1"], args].concat());
+            told += &format!(", {what} {:.3} Gbit/s", transfer.gbps);
+        }
+        pings(&link.pair, 200, name);
+        link.check_sound(name);
+        let vif = link.site.vif_report();
+        let (stats, mapped) = (&vif["stats"], vif["mapped"].as_u64().unwrap());
+        assert_eq!(vif["policy"], name);
+        assert!(mapped <= 4096, "{name}: {mapped} pages");
+        match kind {
+            PolicyKind::Copy => assert_eq!(stats["mapped_hits"], 0, "{name}: {vif:#}"),
+            PolicyKind::Persistent => assert!(stats["mapped_hits"].as_u64() > Some(1000)),
+            PolicyKind::Staging => {
+                assert!(stats["mapped_hits"].as_u64() > Some(1000));
+                assert_eq!(mapped, 2 * PAGES);
+            }
+            #[allow(unreachable_patterns, reason = "a policy that needs no frontend's help")]
+            _ => {}
+        }
+        say(format!("{name}: {mapped} pages mapped{told}"));
+        leaves_nothing(&mut link, name);
+        link.backend.terminate();
+    }
+}
+
+/// A second vif of the same backend, of domain 2, with its TAP in the same place.
+fn second(link: &Link, args: &[&str]) -> Part {
+    let vif = ["--domain", "2", "mac=00:16:3e:00:00:02,vifname=gwb2"];
+    succeed(link.site.command(None, "attach", &vif), PROMPT);
+    let args = [&["--domain", "2", "--devid", "0", "--tap", "gwf2"], args].concat();
+    let part =
+        Part::start("frontend 2", link.site.command(Some(&link.pair.inside), "frontend", &args));
+    link.site.wait("the second interface", PROMPT, || link.pair.outside.interface("gwb2"));
+    link.pair.outside.address("gwb2", 2, 1);
+    link.pair.inside.address("gwf2", 2, 2);
+    link.pair.inside.wait_ping("10.99.2.1", PROMPT);
+    part
+}
+
+#[test]
+fn two_policies_on_two_vifs_of_one_backend() {
+    let _alone = alone();
+    if !available(&PROGRAMS) {
+        return;
+    }
+    let mut link = Link::start_with(1500, &["--workers", "2"], &["--policy", "staging"]);
+    let mut other = second(&link, &["--policy", "persistent"]);
+    let _server = link.pair.outside.iperf_server(5202);
+    wait_policy(&link.site, "staging", PAGES);
+    // Both at once, each the other's neighbour on its worker.
+    let args = ["-c", "10.99.2.1", "-p", "5202", "-t", "3", "--bidir"];
+    let mut beside = Part::spawn("iperf3 -c", link.pair.inside.command_with("iperf3", &args));
+    for reverse in [&[][..], &["-R"]] {
+        link.iperf(&[&["-c", "10.99.1.1", "-t", "1"], reverse].concat());
+    }
+    pings(&link.pair, 100, "two policies");
+    let status = beside.wait_end(Duration::from_secs(15));
+    assert!(status.success(), "the one beside: {status}: {}", beside.said());
+    let report = link.site.backend_report();
+    let vifs = report["vifs"].as_array().expect("vifs");
+    let policies: Vec<_> = vifs.iter().map(|vif| vif["policy"].as_str().unwrap()).collect();
+    assert_eq!(policies, ["staging", "persistent"]);
+    for vif in vifs {
+        assert!(vif["stats"]["mapped_hits"].as_u64() > Some(1000), "{vif:#}");
+        assert!(vif["port"]["drops"].as_object().expect("drops").is_empty(), "{vif:#}");
+    }
+    // What one leaves is its own; the other goes on.
+    other.terminate();
+    let gone = || (held(&link.site.domain(2)).iter().sum::<u64>() == 0).then_some(());
+    link.site.wait("nothing of domain 2", PROMPT, gone);
+    assert_eq!(link.site.vif_report()["mapped"], PAGES);
+    pings(&link.pair, 100, "one is left");
+    leaves_nothing(&mut link, "two policies");
+    link.backend.terminate();
+}
+
+#[test]
+fn policies_change_by_reconnecting_while_tcp_goes_on() {
+    let _alone = alone();
+    if !available(&PROGRAMS) {
+        return;
+    }
+    let mut link = Link::start_with(1500, &["--workers", "2"], &["--queues", "2"]);
+    let long = ["-c", "10.99.1.1", "-t", "60", "-i", "0", "--bidir"];
+    let mut stream = Part::spawn("iperf3 -c", link.pair.inside.command_with("iperf3", &long));
+    let (mut most, mut wish) = ("staging", "copy");
+    let mut before = None;
+    for (side, policy) in [
+        ("frontend", "staging"),
+        ("frontend", "persistent"),
+        ("frontend", "staging"),
+        ("backend", "copy"),
+        ("backend", "persistent"),
+        ("backend", "staging"),
+        ("frontend", "copy"),
+    ] {
+        // It is to fall in full flight.
+        std::thread::sleep(Duration::from_millis(100));
+        if side == "frontend" {
+            wish = policy;
+            link.frontend.terminate();
+            let args = ["--tap", "gwf1", "--queues", "2", "--policy", wish];
+            link.frontend = link.site.frontend(Some(&link.pair.inside), &args);
+            // Its interface went with it.
+            link.pair.inside.address("gwf1", 1, 2);
+        } else {
+            // The same connection goes on, by what its successor allows.
+            most = policy;
+            link.backend.terminate();
+            let args = ["--workers", "2", "--policy", most];
+            link.backend = link.site.backend(Some(&link.pair.outside), &args);
+        }
+        link.site.wait_connected();
+        link.pair.inside.wait_ping("10.99.1.1", PROMPT);
+        let what = format!("{side} to {policy}");
+        // What a connection has staged is there again once it may be.
+        let agreed = match (most, wish) {
+            ("copy", _) | (_, "copy") => "copy",
+            ("persistent", "staging") => "copy",
+            (_, wish) => wish,
+        };
+        wait_policy(&link.site, agreed, if agreed == "staging" { 2 * PAGES } else { 0 });
+        pings(&link.pair, 50, &what);
+        assert!(stream.is_alive(), "{what}: the connection was cut");
+        // The same policy holds as much as it did the last time.
+        let tables = held(&link.site.domain(1));
+        if (side, wish) == ("frontend", "staging") {
+            let before = before.get_or_insert_with(|| tables.clone());
+            assert_eq!(*before, tables, "{what}");
+        }
+    }
+    let sent = || link.site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
+    let before = sent();
+    // It may have backed off for as long as it was cut.
+    link.site.wait("the connection to go on", Duration::from_secs(10), || {
+        (sent() > before + 1000).then_some(())
+    });
+    assert!(stream.is_alive(), "the connection was cut");
+    stream.kill();
+    leaves_nothing(&mut link, "the changes");
+    link.backend.terminate();
+}
+
+#[test]
+fn staging_comes_and_goes_on_some_queues_under_load() {
+    let _alone = alone();
+    if !available(&PROGRAMS) {
+        return;
+    }
+    let args = ["--queues", "2", "--policy", "staging"];
+    let mut link = Link::start_with(1500, &["--workers", "2"], &args);
+    wait_policy(&link.site, "staging", 2 * PAGES);
+    let tables = held(&link.site.domain(1));
+    let path = link.site.path();
+    let ctl = |args: &[&str]| {
+        let args = [&["ctl", "--host", &path, "--domain", "1", "staging"], args].concat();
+        succeed(grantway_with(&args), PROMPT)
+    };
+    let mapped = || link.site.vif_report()["mapped"].as_u64().unwrap();
+    let long = ["-c", "10.99.1.1", "-t", "60", "-i", "0", "--bidir", "-b", "20M"];
+    let mut stream = Part::spawn("iperf3 -c", link.pair.inside.command_with("iperf3", &long));
+    let (to, count) = ("10.99.1.1", 800);
+    let pinger = std::thread::scope(|scope| {
+        let pinger = scope.spawn(|| link.pair.inside.ping(to, count, 1000, "0.002"));
+        for _ in 0..3 {
+            for (args, expected) in [
+                (&["remove", "9999", "--queue", "1"][..], PAGES),
+                (&["remove", "500", "--queue", "0"], 28),
+                (&["add", "100", "--queue", "1"], 128),
+                (&["remove", "9999"], 0),
+                (&["add", "9999", "--queue", "0"], PAGES),
+                (&["add", "9999"], 2 * PAGES),
+            ] {
+                ctl(args);
+                assert_eq!(mapped(), expected, "{args:?}");
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        }
+        pinger.join().unwrap()
+    });
+    assert_eq!(pinger.0, count, "{}", pinger.1);
+    assert!(stream.is_alive(), "the connection was cut");
+    stream.kill();
+    link.check_sound("staging that came and went");
+    assert_eq!(held(&link.site.domain(1)), tables, "as many pages are mapped as before");
+    leaves_nothing(&mut link, "staging that came and went");
+    link.backend.terminate();
+}
