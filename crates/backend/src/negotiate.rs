@@ -33,6 +33,7 @@ pub(crate) fn advertise(
         (keys::FEATURE_DYNAMIC_MULTICAST_CONTROL, 1),
         (keys::FEATURE_CTRL_RING, 1),
         (keys::FEATURE_PERSISTENT, (policy >= PolicyKind::Persistent).into()),
+        (keys::FEATURE_STAGING, (policy >= PolicyKind::Staging).into()),
         (keys::MULTI_QUEUE_MAX_QUEUES, queues),
         (keys::CARRIER, 1),
     ];

@@ -85,6 +85,7 @@ impl BackendFeatures {
     ) -> Result<Self, PlatformError> {
         let most = peek(store, &format!("{backend}/{}", keys::MULTI_QUEUE_MAX_QUEUES))?;
         // What is no number, or none at all, is a backend of one queue.
+        let staging = peek(store, &format!("{backend}/{}", keys::FEATURE_STAGING))?;
         let most = most.and_then(|text| text.trim().parse().ok()).unwrap_or(1);
         let mut flag = |key: &str| -> Result<bool, PlatformError> {
             Ok(peek(store, &format!("{backend}/{key}"))?.is_some_and(|v| v.trim() == "1"))
@@ -93,6 +94,8 @@ impl BackendFeatures {
         // A large frame takes several slots.
         let gso = wishes.gso && wishes.checksum && scatter_gather;
         let control = wishes.control && flag(keys::FEATURE_CTRL_RING)?;
+        // One that does not say is asked, over the ring.
+        let staging = control && staging.is_none_or(|value| value.trim() != "0");
         Ok(Self {
             scatter_gather,
             gso_tcpv4: gso && flag(keys::FEATURE_GSO_TCPV4)?,
@@ -100,7 +103,7 @@ impl BackendFeatures {
             checksum_ipv4: wishes.checksum && !flag(keys::FEATURE_NO_CSUM_OFFLOAD)?,
             checksum_ipv6: wishes.checksum && flag(keys::FEATURE_IPV6_CSUM_OFFLOAD)?,
             split_events: wishes.split_events && flag(keys::FEATURE_SPLIT_EVENT_CHANNELS)?,
-            policy: wishes.policy.agreed(flag(keys::FEATURE_PERSISTENT)?, control),
+            policy: wishes.policy.agreed(flag(keys::FEATURE_PERSISTENT)?, staging),
             trusted,
             control,
             queues: wishes.queues.min(u32::min(most, u16::MAX.into()) as u16).max(1),

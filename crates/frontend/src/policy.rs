@@ -27,9 +27,9 @@ impl Policy {
     }
 
     /// What comes of the wish with a backend that offers so much.
-    pub(crate) fn agreed(self, persistent: bool, control_ring: bool) -> Self {
+    pub(crate) fn agreed(self, persistent: bool, staging: bool) -> Self {
         match self {
-            Self::Staging if control_ring => Self::Staging,
+            Self::Staging if staging => Self::Staging,
             Self::Staging | Self::Persistent if persistent => Self::Persistent,
             _ => Self::Copy,
         }

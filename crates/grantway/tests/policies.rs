@@ -200,8 +200,8 @@ fn policies_change_by_reconnecting_while_tcp_goes_on() {
         let what = format!("{side} to {policy}");
         // What a connection has staged is there again once it may be.
         let agreed = match (most, wish) {
-            ("copy", _) | (_, "copy") => "copy",
-            ("persistent", "staging") => "copy",
+            // A connection keeps to what was agreed on when it began.
+            ("copy", _) | (_, "copy") | ("persistent", "staging") => "copy",
             (_, wish) => wish,
         };
         wait_policy(&link.site, agreed, if agreed == "staging" { 2 * PAGES } else { 0 });

@@ -135,3 +135,26 @@ fn bad_input_is_refused_in_one_line() {
     frontend.terminate();
     backend.terminate();
 }
+
+#[test]
+fn a_backend_that_offers_less_is_told_of_in_one_line() {
+    let _alone = alone();
+    let site = Site::start();
+    site.attach("");
+    for (most, agreed) in [("persistent", "persistent"), ("copy", "copy")] {
+        let mut backend = site.backend(None, &["--port", GENERATOR, "--policy", most]);
+        let mut frontend = site.frontend(None, &["--port", GENERATOR, "--policy", "staging"]);
+        site.wait_connected();
+        let line = format!("policy {agreed}, backend trusted, which does not offer staging");
+        frontend.wait_said(&line, PROMPT);
+        wait_for("packets both ways", PROMPT, || {
+            let (sent, received, _) = spent(&site);
+            (sent > 300 && received > 300).then_some(())
+        });
+        assert_eq!(site.vif_report()["policy"], agreed);
+        assert_eq!(site.frontend_report()["policy"], agreed);
+        assert_eq!(frontend.said().lines().count(), 1, "{}", frontend.said());
+        frontend.terminate();
+        backend.terminate();
+    }
+}

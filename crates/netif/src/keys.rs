@@ -63,6 +63,9 @@ pub const FEATURE_CTRL_RING: &str = "feature-ctrl-ring";
 /// Both ends: grants stay mapped and are used again. Ours, from seed 000; no
 /// stock driver knows it.
 pub const FEATURE_PERSISTENT: &str = "feature-persistent";
+/// Backend (ours): 0 where it stages no pages, although it has a control ring. One
+/// that does not say is asked over the ring.
+pub const FEATURE_STAGING: &str = "feature-staging";
 /// Backend: space in front of receive data. Linux; not advertised here.
 pub const FEATURE_XDP_HEADROOM: &str = "feature-xdp-headroom";
 /// Frontend: tells the backend when it posts pages.

@@ -144,6 +144,7 @@ fn queue_paths() {
     }
     assert_eq!(queue_path(3, 4, QueueKey::TxRingRef).as_str(), "queue-3/tx-ring-ref");
     assert_eq!(keys::FEATURE_PERSISTENT, "feature-persistent");
+    assert_eq!(keys::FEATURE_STAGING, "feature-staging");
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn a_backend_that_offers_less_is_taken_at_its_word() {
     for (most, wished, expected) in [
         (PolicyKind::Copy, Policy::Staging, PolicyKind::Copy),
         (PolicyKind::Copy, Policy::Persistent, PolicyKind::Copy),
-        (PolicyKind::Persistent, Policy::Staging, PolicyKind::Copy),
+        (PolicyKind::Persistent, Policy::Staging, PolicyKind::Persistent),
         (PolicyKind::Staging, Policy::Persistent, PolicyKind::Persistent),
         (PolicyKind::Staging, Policy::Copy, PolicyKind::Copy),
     ] {
@@ -204,15 +204,17 @@ fn staging_beyond_the_quota_stages_what_there_is_room_for() {
 
 #[test]
 fn a_backend_that_stages_nothing_is_copied_to() {
-    // It has a control ring all the same, for the hash.
+    // It has a control ring all the same, for the hash, and says what that is not for.
     let mut world = World::new();
-    world.setup.policy.most = PolicyKind::Persistent;
+    world.setup.policy.most = PolicyKind::Copy;
     world.restart();
     let guest = guest(&mut world, Policy::Staging);
-    let refusal = eventually("a refusal", || guest.staging().first()?.refusal);
-    assert_eq!(refusal.status, grantway_netif::ctrl::Status::NotSupported);
     guest.carries(200);
-    assert_eq!(world.control().report_of(GUEST).unwrap().policy, PolicyKind::Copy);
+    assert_eq!(guest.staging(), [], "it is not asked");
+    let said = world.toolstack.backend_key(GUEST, "feature-staging");
+    assert_eq!(said.as_deref(), Some("0"));
+    let report = world.control().report_of(GUEST).unwrap();
+    assert_eq!((report.policy, report.stats.ctrl_requests), (PolicyKind::Copy, 0));
     guest.lost_nothing();
     world.toolstack.ask_to_close(GUEST);
     world.toolstack.await_closed(GUEST);

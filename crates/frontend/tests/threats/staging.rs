@@ -442,6 +442,34 @@ fn staging_flips_of_what_is_offered() {
 }
 
 #[test]
+fn staging_that_is_not_offered_is_the_next_best() {
+    for (says, persistent, expected) in [
+        (&b"0"[..], &b"1"[..], Policy::Persistent),
+        (b" 0\n", b"1", Policy::Persistent),
+        (b"0", b"0", Policy::Copy),
+        (b"1", b"1", Policy::Staging),
+        (b"2", b"1", Policy::Staging),
+        (b"", b"0", Policy::Staging),
+    ] {
+        let mut world = World::with(wishes());
+        world.server.key("feature-ctrl-ring", b"1");
+        world.server.key("feature-staging", says);
+        world.server.key("feature-persistent", persistent);
+        world.published();
+        let mut served = Served::attach(&mut world.server);
+        let rings = world.connect_as_offered();
+        assert_eq!(world.vif.features().policy, expected, "{says:?} {persistent:?}");
+        let shown = world.server.front_key("feature-persistent");
+        assert_eq!(shown.as_deref() == Some("1"), expected == Policy::Persistent);
+        // What is not agreed on is not asked for.
+        let asked = served.requests().len();
+        assert_eq!(asked, usize::from(expected == Policy::Staging));
+        assert_eq!(world.vif.staging().len(), asked);
+        goes_on(world, rings, served);
+    }
+}
+
+#[test]
 fn staging_an_offer_that_flips_between_the_two_ends_states() {
     // Taken away after the frontend published, and before the backend connects.
     let mut world = World::with(wishes());
