@@ -114,22 +114,91 @@ fn what_is_set_is_where_frames_go() {
     assert!(!socket.exists());
 }
 
+/// A command line that must end with 2, and one line that says what was found and
+/// what was expected.
+#[track_caller]
+fn misused(args: &[&str], found: &str, expected: &str) {
+    let output = finish(grantway_with(args), PROMPT);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {}", words(&output));
+    assert!(output.stdout.is_empty(), "{args:?}: {}", words(&output));
+    let said = String::from_utf8(output.stderr).expect("text");
+    let right = said.lines().count() == 1 && said.contains(found) && said.contains(expected);
+    assert!(right, "{args:?}: expected one line with {found:?} and {expected:?}: {said}");
+}
+
 #[test]
 fn bad_input_is_refused_in_one_line() {
-    let _alone = alone();
+    let long = "00".repeat(41);
+    let types = "possible values: ipv4, ipv4-tcp, ipv6, ipv6-tcp";
+    let key = "expected 1 to 40 bytes of two hexadecimal digits each";
+    let queue = "expected a whole number from 0 to 15";
+    let pages = "expected a whole number from 1 to 65536";
+    let none = "expected one of the two";
+    for (args, found, expected) in [
+        (&["hash"][..], "requires a subcommand", "subcommands: show, set"),
+        (&["hash", "turn"], "'turn'", "--help"),
+        (&["hash", "show", "all"], "'all'", "--help"),
+        (&["hash", "show", "--json=yes"], "'yes'", "--help"),
+        (&["hash", "set", "--types", "udp"], "'udp'", types),
+        (&["hash", "set", "--types", "ipv4,,ipv6"], "--types", types),
+        (&["hash", "set", "--types", ""], "--types", types),
+        (&["hash", "set", "--types"], "--types", types),
+        (&["hash", "set", "--key", ""], "--key", key),
+        (&["hash", "set", "--key", "6d5"], "'6d5'", key),
+        (&["hash", "set", "--key", "0x6d"], "'0x6d'", key),
+        (&["hash", "set", "--key", "6dé0"], "'6dé0'", key),
+        (&["hash", "set", "--key", &long], &long, key),
+        (&["hash", "set", "--mapping", "0,x"], "'x'", queue),
+        (&["hash", "set", "--mapping", "0,,1"], "''", queue),
+        (&["hash", "set", "--mapping", "16"], "'16'", queue),
+        (&["hash", "set", "--mapping", "-1"], "'-1'", queue),
+        (&["hash", "set", "--mapping", "99999999999999999999"], "'9999", queue),
+        (&["hash", "set", "--algorithm", "crc"], "'crc'", "possible values: toeplitz, none"),
+        (&["hash", "set", "--algorithm"], "--algorithm", "possible values: toeplitz, none"),
+        (&["hash", "set", "--algorithm", "none", "--key", "00"], "--key", none),
+        (&["hash", "set", "--algorithm", "none", "--mapping", "0"], "--mapping", none),
+        (&["hash", "set", "--speed", "9"], "'--speed'", "--help"),
+        (&["staging"], "requires a subcommand", "subcommands: show, add, remove"),
+        (&["staging", "turn"], "'turn'", "--help"),
+        (&["staging", "show", "--csv"], "'--csv'", "--help"),
+        (&["staging", "show", "0"], "'0'", "--help"),
+        (&["staging", "add"], "<PAGES>", "not provided"),
+        (&["staging", "add", "x"], "'x'", pages),
+        (&["staging", "add", "0"], "'0'", pages),
+        (&["staging", "add", "65537"], "'65537'", pages),
+        (&["staging", "remove", "-1"], "'-1'", pages),
+        (&["staging", "remove", "1.5"], "'1.5'", pages),
+        (&["staging", "remove", "1", "2"], "'2'", "--help"),
+        (&["staging", "remove", "1", "--queue", "16"], "'16'", queue),
+        (&["staging", "remove", "1", "--queue", "-1"], "'-1'", queue),
+        (&["staging", "remove", "1", "--queue", ""], "--queue", queue),
+        (&["staging", "remove", "1", "--queue", "all"], "'all'", queue),
+    ] {
+        misused(&[&["ctl", "--host", "/none", "--domain", "1"], args].concat(), found, expected);
+    }
+    let show = ["hash", "show"];
+    let domain = "expected a whole number from 1 to 32751";
+    let devid = "expected a whole number from 0 to 65535";
+    for (args, found, expected) in [
+        (&[][..], "required arguments", "--host <DIR> --domain <N>"),
+        (&["--domain", "1"], "required arguments", "--host <DIR>"),
+        (&["--host", "/none"], "required arguments", "--domain <N>"),
+        (&["--host", "", "--domain", "1"], "--host <DIR>", "value is required"),
+        (&["--host", "/none", "--domain", "0"], "'0'", domain),
+        (&["--host", "/none", "--domain", "32752"], "'32752'", domain),
+        (&["--host", "/none", "--domain", "guest"], "'guest'", domain),
+        (&["--host", "/none", "--domain", "-1"], "'-1'", domain),
+        (&["--host", "/none", "--domain", "1", "--devid", "65536"], "'65536'", devid),
+        (&["--host", "/none", "--domain", "1", "--devid", "-1"], "'-1'", devid),
+        (&["--host", "/none", "--domain", "1", "--devid", "x"], "'x'", devid),
+        (&["--host", "/none", "--domain", "1", "--domain", "2"], "--domain", "multiple times"),
+    ] {
+        misused(&[&["ctl"], args, &show].concat(), found, expected);
+    }
+    misused(&["ctl", "--host", "/none", "--domain", "1"], "requires a subcommand", "hash, staging");
+    // What is in order and cannot be done is another matter.
     let site = Site::start();
     let path = site.path();
-    let long = "00".repeat(41);
-    for (args, part) in [
-        (vec!["set", "--types", "udp"], "ipv4-tcp"),
-        (vec!["set", "--key", "6d5"], "two hexadecimal digits"),
-        (vec!["set", "--key", &long], "1 to 40 bytes"),
-        (vec!["set", "--mapping", "0,x"], "invalid"),
-        (vec!["set", "--mapping", "16"], "0..16"),
-        (vec!["set", "--algorithm", "crc"], "toeplitz"),
-        (vec!["turn"], "turn"),
-    ] {
-        refused(&path, &args, 2, &[part, "--help"]);
-    }
     refused(&path, &["show"], 1, &["no frontend runs vif 0 of domain 1", "grantway frontend"]);
+    refused("/none", &["show"], 1, &["/none", "no frontend runs", "grantway frontend"]);
 }

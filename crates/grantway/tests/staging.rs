@@ -112,20 +112,10 @@ fn staged_pages_cost_nothing_and_change_under_load() {
 }
 
 #[test]
-fn bad_input_is_refused_in_one_line() {
+fn what_cannot_be_is_refused_in_one_line() {
     let _alone = alone();
     let site = Site::start();
     let path = site.path();
-    for args in [
-        &["add"][..],
-        &["add", "0"],
-        &["add", "x"],
-        &["remove", "-1"],
-        &["remove", "1", "--queue", "16"],
-        &["turn"],
-    ] {
-        refused(&path, args, 2, "--help");
-    }
     refused(&path, &["show"], 1, "no frontend runs vif 0 of domain 1");
     site.attach("");
     let mut backend = start_backend(&site);

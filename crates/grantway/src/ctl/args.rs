@@ -4,6 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use grantway_netif::ctrl::HashTypes;
 use grantway_netif::toeplitz::KEY_BYTES;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// `grantway ctl`.
@@ -21,10 +22,10 @@ pub struct CtlArgs {
     #[arg(long, value_name = "DIR")]
     pub host: PathBuf,
     /// The domain of the frontend.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=crate::cli::DOMAIN_MAX))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within::<u16>(1..=crate::cli::DOMAIN_MAX))]
     pub domain: u16,
     /// The vif's number in it.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = within::<u32>(0..=65_535))]
     pub devid: u32,
     /// What to ask for.
     #[command(subcommand)]
@@ -42,6 +43,7 @@ pub enum CtlWhat {
 
 /// `grantway ctl staging`.
 #[derive(Debug, Args)]
+#[command(arg_required_else_help = false)]
 #[command(after_help = "\
 A frontend of --policy staging has all pages of its queues staged when it
 connects, or as many as its backend takes: small buffers first, then those that
@@ -88,15 +90,16 @@ Example:
   grantway ctl --host /tmp/gw --domain 1 staging add 16 --queue 1")]
 pub struct StagingSetArgs {
     /// Pages of each queue; all that there are where it has fewer.
-    #[arg(value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(value_name = "PAGES", allow_negative_numbers = true, value_parser = within::<u32>(1..=65_536))]
     pub pages: u32,
     /// This queue only, counted from 0.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..crate::cli::QUEUES_MAX))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within::<u16>(0..=crate::cli::QUEUES_MAX - 1))]
     pub queue: Option<u16>,
 }
 
 /// `grantway ctl hash`.
 #[derive(Debug, Args)]
+#[command(arg_required_else_help = false)]
 #[command(after_help = "\
 Example:
   grantway ctl --host /tmp/gw --domain 1 hash show --json
@@ -146,12 +149,13 @@ pub struct HashSetArgs {
     /// What is hashed, with commas between.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST", default_values_t = TypeArg::ALL)]
     pub types: Vec<TypeArg>,
-    /// Up to 40 bytes in hexadecimal; missing ones are zero.
+    /// Up to 40 bytes in hexadecimal; missing ones are zero. Not with --algorithm
+    /// none.
     #[arg(long, value_name = "HEX", value_parser = key)]
     pub key: Option<Key>,
     /// Queues with commas between; without it the queue is the hash modulo the
-    /// number of queues.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(0..crate::cli::QUEUES_MAX))]
+    /// number of queues. Not with --algorithm none.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true, value_parser = within::<u16>(0..=crate::cli::QUEUES_MAX - 1))]
     pub mapping: Vec<u16>,
 }
 
@@ -216,6 +220,19 @@ pub struct Key(pub [u8; KEY_BYTES]);
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Reads a whole number within bounds; what is none is told them, too.
+fn within<T: TryFrom<i64> + Clone + Send + Sync + 'static>(
+    bounds: RangeInclusive<i64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.parse().ok().filter(|number| bounds.contains(number));
+        let (from, to) = (bounds.start(), bounds.end());
+        number
+            .and_then(|number: i64| T::try_from(number).ok())
+            .ok_or_else(|| format!("expected a whole number from {from} to {to}"))
     }
 }
 

@@ -79,7 +79,13 @@ fn staging_told(queues: &[StagingReport]) -> String {
 
 fn setting(set: &HashSetArgs) -> Result<Option<HashSetting>, CommandError> {
     if set.algorithm == AlgorithmArg::None {
-        return Ok(None);
+        let given = [("--key", set.key.is_some()), ("--mapping", !set.mapping.is_empty())];
+        return match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(CommandError::Usage(format!(
+                "{option} with --algorithm none, which hashes nothing; expected one of the two"
+            ))),
+            None => Ok(None),
+        };
     }
     let key = match set.key {
         Some(key) => key,
