@@ -87,19 +87,29 @@ impl Transport {
 /// # Errors
 /// The reason why there is no checksum to finish in this frame.
 pub fn locate(frame: &[u8]) -> Result<Transport, DropReason> {
-    if frame.len() < ETHERNET_HEADER {
+    locate_in(frame, frame.len())
+}
+
+/// The same for a frame of `len` bytes of which only the first are here: no
+/// others are looked at, and headers that do not end among them are
+/// [`DropReason::Truncated`].
+///
+/// # Errors
+/// As [`locate`].
+pub fn locate_in(head: &[u8], len: usize) -> Result<Transport, DropReason> {
+    if len < ETHERNET_HEADER {
         return Err(DropReason::TooShort);
     }
-    match payload(frame) {
-        Payload::Ipv4(at) => locate_v4(frame, at),
-        Payload::Ipv6(at) => locate_v6(frame, at),
+    match payload(head) {
+        Payload::Ipv4(at) => locate_v4(head, len, at),
+        Payload::Ipv6(at) => locate_v6(head, len, at),
         Payload::Other => Err(DropReason::NotIp),
         Payload::Truncated => Err(DropReason::Truncated),
     }
 }
 
-fn locate_v4(frame: &[u8], ip: usize) -> Result<Transport, DropReason> {
-    let header = frame.get(ip..ip + 20).ok_or(DropReason::Truncated)?;
+fn locate_v4(head: &[u8], len: usize, ip: usize) -> Result<Transport, DropReason> {
+    let header = head.get(ip..ip + 20).ok_or(DropReason::Truncated)?;
     let words = usize::from(header[0] & 0x0f);
     if header[0] >> 4 != 4 || words < 5 {
         return Err(DropReason::BadHeader);
@@ -113,42 +123,42 @@ fn locate_v4(frame: &[u8], ip: usize) -> Result<Transport, DropReason> {
     if claimed != 0 && claimed < words * 4 {
         return Err(DropReason::BadHeader);
     }
-    let end = packet_end(frame, ip, claimed)?;
-    let found = transport(&frame[..end], Family::V4, header[9], ip, start)?;
+    let end = packet_end(len, ip, claimed)?;
+    let found = transport(head, end, Family::V4, header[9], ip, start)?;
     Ok(Transport { routed: words > 5, ..found })
 }
 
-fn locate_v6(frame: &[u8], ip: usize) -> Result<Transport, DropReason> {
-    let header = frame.get(ip..ip + 40).ok_or(DropReason::Truncated)?;
+fn locate_v6(head: &[u8], len: usize, ip: usize) -> Result<Transport, DropReason> {
+    let header = head.get(ip..ip + 40).ok_or(DropReason::Truncated)?;
     if header[0] >> 4 != 6 {
         return Err(DropReason::BadHeader);
     }
     let payload = usize::from(u16_at(header, 4)?);
     let claimed = if payload == 0 { 0 } else { payload + 40 };
-    let end = packet_end(frame, ip, claimed)?;
+    let end = packet_end(len, ip, claimed)?;
     let mut next = header[6];
     let mut at = ip + 40;
     let mut routed = false;
     for _ in 0..=MAX_EXTENSIONS {
         if next == ROUTING {
-            routed |= byte_at(frame, at + 3)? != 0;
+            routed |= byte_at(head, at + 3)? != 0;
         }
         let length = match next {
-            HOP_BY_HOP | ROUTING | DESTINATION => 8 + 8 * usize::from(byte_at(frame, at + 1)?),
-            AUTHENTICATION => 8 + 4 * usize::from(byte_at(frame, at + 1)?),
+            HOP_BY_HOP | ROUTING | DESTINATION => 8 + 8 * usize::from(byte_at(head, at + 1)?),
+            AUTHENTICATION => 8 + 4 * usize::from(byte_at(head, at + 1)?),
             FRAGMENT => {
                 // An atomic fragment (offset 0, no more) is a whole packet.
-                if u16_at(frame, at + 2)? & 0xfff9 != 0 {
+                if u16_at(head, at + 2)? & 0xfff9 != 0 {
                     return Err(DropReason::Fragment);
                 }
                 8
             }
             _ => {
-                let found = transport(&frame[..end], Family::V6, next, ip, at)?;
+                let found = transport(head, end, Family::V6, next, ip, at)?;
                 return Ok(Transport { routed, ..found });
             }
         };
-        next = byte_at(frame, at)?;
+        next = byte_at(head, at)?;
         at += length;
     }
     Err(DropReason::ExtensionChain)
@@ -156,22 +166,24 @@ fn locate_v6(frame: &[u8], ip: usize) -> Result<Transport, DropReason> {
 
 /// End of the IP packet. A claimed length of 0 is what some stacks leave for
 /// the segmenting side to fill in: then the frame's end counts.
-fn packet_end(frame: &[u8], ip: usize, claimed: usize) -> Result<usize, DropReason> {
+fn packet_end(len: usize, ip: usize, claimed: usize) -> Result<usize, DropReason> {
     match claimed {
-        0 => Ok(frame.len()),
-        n if ip + n <= frame.len() => Ok(ip + n),
+        0 => Ok(len),
+        n if ip + n <= len => Ok(ip + n),
         _ => Err(DropReason::Truncated),
     }
 }
 
-/// Reads the transport header of what ends where the IP packet does.
+/// Reads the transport header of what ends where the IP packet does, at `end`.
 fn transport(
-    packet: &[u8],
+    head: &[u8],
+    end: usize,
     family: Family,
     protocol: u8,
     ip: usize,
     start: usize,
 ) -> Result<Transport, DropReason> {
+    let packet = &head[..end.min(head.len())];
     let (protocol, header, cwr) = match protocol {
         TCP => {
             let header = 4 * usize::from(byte_at(packet, start + 12)? >> 4);
@@ -183,8 +195,8 @@ fn transport(
         UDP => (Protocol::Udp, 8, false),
         _ => return Err(DropReason::OtherTransport),
     };
-    let (header_end, end) = (start + header, packet.len());
-    if header_end > end {
+    let header_end = start + header;
+    if header_end > packet.len() {
         return Err(DropReason::Truncated);
     }
     Ok(Transport { family, protocol, ip, start, header_end, end, cwr, routed: false })

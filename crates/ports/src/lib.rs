@@ -1,8 +1,9 @@
 //! What a backend, or a frontend command, bridges to.
 //!
 //! Every port is a [`Port`]: frames in private memory, one at a time, with an
-//! [`Offload`](grantway_netif::Offload) beside each. Nothing in here knows of
-//! rings or grants.
+//! [`Offload`](grantway_netif::Offload) beside each; or, to [`Port::send_split`],
+//! with a private head and the rest in pages that somebody else can write. Nothing
+//! in here knows of rings or grants.
 //!
 //! | port | sends to | receives from |
 //! |---|---|---|
@@ -33,6 +34,7 @@ mod null;
 pub mod pcap;
 mod port;
 mod spec;
+mod split;
 pub mod tap;
 mod testframe;
 mod timing;
@@ -51,5 +53,6 @@ pub use port::{
     RECV_BUFFER, SendError,
 };
 pub use spec::{PortSpec, SpecError, number};
+pub use split::SplitFrame;
 pub use tap::{Tap, TapConfig, TapError, TapOffloads};
 pub use testframe::{MAGIC, TAG_LEN, TaggedAt, UDP_HEADERS};

@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use grantway_netif::Offload;
 
+use crate::split::{SplitFrame, send_gathered};
 use crate::{TapError, checker::FlowReport, pcap::CaptureError, tap::TapOffloads};
 
 /// Smallest buffer, in bytes, that [`Port::recv`] is to be given.
@@ -38,6 +39,22 @@ pub trait Port: Send {
     /// be sent by this port and was counted. [`SendError::Failed`]: the port
     /// is of no more use.
     fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError>;
+
+    /// Sends one frame whose rest is not private. When this returns, whatever it
+    /// says, nothing of the rest is looked at any more. Ports that look at
+    /// payloads, or keep them, are given a copy, which is made in `room`: at
+    /// least as long as the frame.
+    ///
+    /// # Errors
+    /// As [`Port::send`].
+    fn send_split(
+        &mut self,
+        frame: &SplitFrame<'_>,
+        offload: Offload,
+        room: &mut [u8],
+    ) -> Result<(), SendError> {
+        send_gathered(self, frame, offload, room)
+    }
 
     /// Ends a burst: ports that buffer write out here.
     ///

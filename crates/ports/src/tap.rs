@@ -29,6 +29,7 @@ pub use name::{MAX_NAME, check_name};
 use crate::port::{
     Counters, DropReason, ETHERNET_HEADER, FrameMeta, Port, PortError, RECV_BUFFER, SendError,
 };
+use crate::split::{SplitFrame, send_gathered};
 use claim::Claim;
 use vnet::VnetHeader;
 
@@ -293,39 +294,30 @@ impl Tap {
 
 impl Port for Tap {
     fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
-        if frame.len() < ETHERNET_HEADER {
-            return Err(self.counters.refuse(DropReason::TooShort));
+        let (header, len) =
+            judge(frame, frame.len(), offload).map_err(|reason| self.counters.refuse(reason))?;
+        self.write(len, |fd| {
+            let parts = [IoSlice::new(&header), IoSlice::new(&frame[..len])];
+            rustix::io::writev(fd, &parts)
+        })
+    }
+
+    fn send_split(
+        &mut self,
+        frame: &SplitFrame<'_>,
+        offload: Offload,
+        room: &mut [u8],
+    ) -> Result<(), SendError> {
+        if frame.rest().len() > sys::SLICES_MAX {
+            return send_gathered(self, frame, offload, room);
         }
-        if frame.len() > RECV_BUFFER {
-            return Err(self.counters.refuse(DropReason::TooLong));
-        }
-        let (header, len) = match vnet::outgoing(frame, offload) {
-            Ok(found) => found,
+        let (header, len) = match judge(frame.head(), frame.len(), offload) {
+            Ok(judged) => judged,
+            // The headers may go on beyond what is private.
+            Err(DropReason::Truncated) => return send_gathered(self, frame, offload, room),
             Err(reason) => return Err(self.counters.refuse(reason)),
         };
-        let header = header.encode();
-        let parts = [IoSlice::new(&header), IoSlice::new(&frame[..len])];
-        loop {
-            let errno = match rustix::io::writev(&self.fd, &parts) {
-                // A TAP takes a frame whole or not at all.
-                Ok(_) => {
-                    self.counters.count_sent(len);
-                    return Ok(());
-                }
-                Err(errno) => errno,
-            };
-            return Err(match errno {
-                Errno::INTR => continue,
-                Errno::AGAIN => {
-                    self.counters.busy += 1;
-                    SendError::Busy
-                }
-                Errno::IO => self.counters.refuse(DropReason::InterfaceDown),
-                Errno::INVAL => self.counters.refuse(DropReason::Rejected),
-                Errno::NOBUFS | Errno::NOMEM => self.counters.refuse(DropReason::NoMemory),
-                _ => SendError::Failed(self.fatal("writing a frame", errno)),
-            });
-        }
+        self.write(len, |fd| sys::write_split(fd, &header, frame, len))
     }
 
     fn flush(&mut self) -> Result<(), PortError> {
@@ -404,7 +396,51 @@ impl Port for Tap {
     }
 }
 
+/// The header of a frame of `len` bytes on its way to the kernel, by its first
+/// bytes, and how many are to be written.
+fn judge(
+    head: &[u8],
+    len: usize,
+    offload: Offload,
+) -> Result<([u8; VnetHeader::LEN], usize), DropReason> {
+    if len < ETHERNET_HEADER {
+        return Err(DropReason::TooShort);
+    }
+    if len > RECV_BUFFER {
+        return Err(DropReason::TooLong);
+    }
+    vnet::outgoing(head, len, offload).map(|(header, len)| (header.encode(), len))
+}
+
 impl Tap {
+    /// Writes a frame of `len` bytes, which a TAP takes whole or not at all.
+    fn write(
+        &mut self,
+        len: usize,
+        write: impl Fn(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Result<(), SendError> {
+        loop {
+            let errno = match write(self.fd.as_fd()) {
+                Ok(_) => {
+                    self.counters.count_sent(len);
+                    return Ok(());
+                }
+                Err(errno) => errno,
+            };
+            return Err(match errno {
+                Errno::INTR => continue,
+                Errno::AGAIN => {
+                    self.counters.busy += 1;
+                    SendError::Busy
+                }
+                Errno::IO => self.counters.refuse(DropReason::InterfaceDown),
+                Errno::INVAL | Errno::FAULT => self.counters.refuse(DropReason::Rejected),
+                Errno::NOBUFS | Errno::NOMEM => self.counters.refuse(DropReason::NoMemory),
+                _ => SendError::Failed(self.fatal("writing a frame", errno)),
+            });
+        }
+    }
+
     /// Judges what one read brought.
     fn accept(
         &mut self,

@@ -276,9 +276,10 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(self.available()? >= count)
     }
 
-    /// Requests known without looking.
+    /// Requests that are known to wait, without a look at the frontend's index.
     #[inline(always)]
-    fn known(&self) -> u32 {
+    #[must_use]
+    pub fn known(&self) -> u32 {
         self.req_seen.wrapping_sub(self.at.req_cons)
     }
 }

@@ -29,6 +29,7 @@ pub mod front;
 mod lasting;
 pub mod memory;
 pub mod page;
+mod slice;
 
 pub use access::{Fence, Index, RingMemory};
 pub use back::{Back, BackIndices};
@@ -36,3 +37,4 @@ pub use error::{BadIndices, Full, RingError, Unconsumed, Unseen};
 pub use front::Front;
 pub use memory::{OutOfPage, PAGE_SIZE, SharedPage, SharedRun};
 pub use page::RingPage;
+pub use slice::VolatileSlice;

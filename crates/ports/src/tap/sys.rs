@@ -1,19 +1,22 @@
 //! The `ioctl`s of `/dev/net/tun` and of network interfaces
-//! (`linux/if_tun.h`, `linux/if.h`, `linux/sockios.h`), which no crate wraps.
+//! (`linux/if_tun.h`, `linux/if.h`, `linux/sockios.h`), which no crate wraps, and
+//! the `writev` of bytes that nobody may have a reference to.
 
 #![allow(unsafe_code)]
 
 use std::{
     ffi::{c_int, c_uint},
-    os::fd::BorrowedFd,
+    os::fd::{AsRawFd, BorrowedFd},
 };
 
+use grantway_netif::slots::tx::SLOTS_ACCEPTED;
 use rustix::{
-    io::Result,
+    io::{Errno, Result},
     ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl, opcode},
 };
 
 use super::{TapOffloads, name::MAX_NAME};
+use crate::split::SplitFrame;
 
 const TUNSETIFF: Opcode = opcode::write::<c_int>(b'T', 202);
 const TUNSETPERSIST: Opcode = opcode::write::<c_int>(b'T', 203);
@@ -136,4 +139,41 @@ pub(super) fn set_persist(fd: BorrowedFd<'_>, on: bool) -> Result<()> {
 pub(super) fn set_carrier(fd: BorrowedFd<'_>, on: bool) -> Result<()> {
     // SAFETY: TUNSETCARRIER reads an `int` through the pointer.
     unsafe { ioctl(fd, Setter::<TUNSETCARRIER, c_int>::new(c_int::from(on))) }
+}
+
+/// Most stretches of a split frame that [`write_split`] takes: as many as any
+/// packet has slots.
+pub(super) const SLICES_MAX: usize = SLOTS_ACCEPTED;
+
+/// Writes a header, the private bytes of a frame and what lies in its sender's
+/// pages, `len` bytes of the frame in all, in one call.
+pub(super) fn write_split(
+    fd: BorrowedFd<'_>,
+    header: &[u8],
+    frame: &SplitFrame<'_>,
+    len: usize,
+) -> Result<usize> {
+    let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let mut parts = [nothing; 2 + SLICES_MAX];
+    let private = [(header, header.len()), (frame.head(), len)];
+    let private = private.map(|(part, most)| (part.as_ptr(), part.len().min(most)));
+    let rest = frame.rest().iter().map(|slice| (slice.as_ptr().as_ptr().cast_const(), slice.len()));
+    let mut left = header.len() + len;
+    let mut count: c_int = 0;
+    for (part, (base, size)) in parts.iter_mut().zip(private.into_iter().chain(rest)) {
+        let size = size.min(left);
+        *part = libc::iovec { iov_base: base.cast_mut().cast(), iov_len: size };
+        left -= size;
+        count += 1;
+    }
+    if left > 0 {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: each part is memory that the borrowed header and frame keep there
+    // for reads of so many bytes; the kernel only reads it, whoever else writes.
+    let written = unsafe { libc::writev(fd.as_raw_fd(), parts.as_ptr(), count) };
+    usize::try_from(written).map_err(|_| {
+        let error = std::io::Error::last_os_error();
+        Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))
+    })
 }

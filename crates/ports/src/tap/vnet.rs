@@ -6,7 +6,7 @@ use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 use super::TapOffloads;
 use crate::{
     finish::{check_gso, finish_at},
-    headers::locate,
+    headers::{locate, locate_in},
     port::DropReason,
 };
 
@@ -60,20 +60,27 @@ impl VnetHeader {
 /// The header for a frame on its way to the kernel, and how much of the frame
 /// to write: an unfinished checksum covers everything written, so padding
 /// behind the IP packet stays out.
-pub(super) fn outgoing(frame: &[u8], offload: Offload) -> Result<(VnetHeader, usize), DropReason> {
+///
+/// Only the first bytes of the frame of `len` bytes need be there: no others are
+/// looked at.
+pub(super) fn outgoing(
+    head: &[u8],
+    len: usize,
+    offload: Offload,
+) -> Result<(VnetHeader, usize), DropReason> {
     if offload.gso.is_some() && offload.checksum != Checksum::Partial {
         return Err(DropReason::GsoNotPartial);
     }
     let mut header = VnetHeader::default();
     match offload.checksum {
-        Checksum::Unknown => return Ok((header, frame.len())),
+        Checksum::Unknown => return Ok((header, len)),
         Checksum::Complete => {
             header.flags = DATA_VALID;
-            return Ok((header, frame.len()));
+            return Ok((header, len));
         }
         Checksum::Partial => {}
     }
-    let found = locate(frame)?;
+    let found = locate_in(head, len)?;
     header.flags = NEEDS_CSUM;
     header.csum_start = narrow(found.start)?;
     header.csum_offset = narrow(found.protocol.checksum_offset())?;

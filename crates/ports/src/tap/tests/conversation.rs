@@ -13,10 +13,13 @@ use etherparse::{
 };
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
+use grantway_ring::{SharedPage, SharedRun, VolatileSlice};
+
 use super::{ip, open, receive, tap_test};
 use crate::{
     headers::{Family, Protocol, locate},
-    port::Port,
+    port::{DropReason, Port, SendError},
+    split::SplitFrame,
     tap::{Tap, TapOffloads},
 };
 
@@ -311,5 +314,75 @@ tap_test! {
             got += tcp.payload().len();
             (got >= 5000).then_some(())
         });
+    }
+}
+
+/// The last bytes of a frame, in pages of somebody else's, from odd offsets on.
+fn in_pages(rest: &[u8]) -> Vec<(SharedPage, u16, u16)> {
+    let parts: Vec<&[u8]> = rest.chunks(4001).collect();
+    let run = SharedRun::private(parts.len());
+    let lay = |(n, part): (usize, &&[u8])| {
+        let page = run.page(n).unwrap();
+        page.write(7 + n, part).unwrap();
+        (page, 7 + n as u16, part.len() as u16)
+    };
+    parts.iter().enumerate().map(lay).collect()
+}
+
+fn send_split(tap: &mut Tap, frame: &[u8], private: usize, offload: Offload) {
+    let pages = in_pages(&frame[private..]);
+    let slices: Vec<_> = pages
+        .iter()
+        .map(|(page, offset, len)| VolatileSlice::new(page, *offset, *len).unwrap())
+        .collect();
+    let split = SplitFrame::new(&frame[..private], &slices);
+    tap.send_split(&split, offload, &mut vec![0; frame.len()]).unwrap();
+}
+
+tap_test! {
+    fn frames_in_pages_arrive_as_if_they_were_whole() {
+        let mut wire = Wire::new(false);
+        wire.tap.set_mtu(65_000).unwrap();
+        let socket = UdpSocket::bind(wire.at(5000)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        let mut received = vec![0; 65_536];
+        for size in [87, 100, 1400, 4096, 9000, 60_000] {
+            let payload: Vec<u8> = (0..size).map(|n| (n * 7 + n / 251) as u8).collect();
+            let mut frame = Vec::new();
+            wire.builder().udp(4000, 5000).write(&mut frame, &payload).unwrap();
+            for partial in [false, true] {
+                if partial {
+                    make_partial(&mut frame);
+                }
+                let offload = if partial { PARTIAL } else { Offload::default() };
+                // Little enough that the headers go on beyond it, too.
+                for private in [128, 60, 42, 41, 14] {
+                    let whole = frame.len();
+                    // Padding stays out of an unfinished checksum.
+                    frame.extend([0xee; 9]);
+                    send_split(&mut wire.tap, &frame, private, offload);
+                    frame.truncate(whole);
+                    let len = socket.recv(&mut received).unwrap();
+                    assert!(received[..len] == payload, "{size} bytes, {private} private, {partial}");
+                }
+            }
+        }
+        // More stretches than any packet has, in a copy.
+        let payload = [1; 200];
+        let mut frame = Vec::new();
+        wire.builder().udp(4000, 5000).write(&mut frame, &payload).unwrap();
+        let run = SharedRun::private(1);
+        let page = run.page(0).unwrap();
+        page.write(0, &frame).unwrap();
+        let slices: Vec<_> = (100..frame.len() as u16)
+            .map(|at| VolatileSlice::new(&page, at, 1).unwrap())
+            .collect();
+        let split = SplitFrame::new(&frame[..100], &slices);
+        wire.tap.send_split(&split, Offload::default(), &mut [0; 2000]).unwrap();
+        assert_eq!(socket.recv(&mut received).unwrap(), 200);
+        let refused = wire.tap.send_split(
+            &SplitFrame::new(&frame[..13], &[]), Offload::default(), &mut [],
+        );
+        assert!(matches!(refused, Err(SendError::Dropped(DropReason::TooShort))));
     }
 }

@@ -47,9 +47,9 @@ fn bytes_are_those_of_the_header_file() {
 fn finished_frames_need_no_headers() {
     let garbage = [0xff; 60];
     let unknown = Offload::default();
-    assert_eq!(outgoing(&garbage, unknown), Ok((VnetHeader::default(), 60)));
+    assert_eq!(outgoing(&garbage, garbage.len(), unknown), Ok((VnetHeader::default(), 60)));
     let complete = Offload { checksum: Checksum::Complete, gso: None };
-    let (header, len) = outgoing(&garbage, complete).unwrap();
+    let (header, len) = outgoing(&garbage, garbage.len(), complete).unwrap();
     assert_eq!((header.flags, len), (DATA_VALID, 60));
 }
 
@@ -64,7 +64,7 @@ fn unfinished_frames_say_where_the_checksum_is() {
         let mut frame = frame(v6, tcp, 9);
         let packet = frame.len();
         frame.extend_from_slice(&[0; 8]);
-        let (header, len) = outgoing(&frame, PARTIAL).unwrap();
+        let (header, len) = outgoing(&frame, frame.len(), PARTIAL).unwrap();
         let expected = VnetHeader {
             flags: NEEDS_CSUM,
             csum_start: start,
@@ -79,12 +79,12 @@ fn unfinished_frames_say_where_the_checksum_is() {
 #[test]
 fn segmentation_must_fit_the_frame() {
     let (v4, v6) = (frame(false, true, 3000), frame(true, true, 3000));
-    let (header, _) = outgoing(&v4, gso(GsoKind::Tcpv4, 1448)).unwrap();
+    let (header, _) = outgoing(&v4, v4.len(), gso(GsoKind::Tcpv4, 1448)).unwrap();
     assert_eq!((header.gso_type, header.gso_size), (GSO_TCPV4, 1448));
-    let (header, _) = outgoing(&v6, gso(GsoKind::Tcpv6, 1428)).unwrap();
+    let (header, _) = outgoing(&v6, v6.len(), gso(GsoKind::Tcpv6, 1428)).unwrap();
     assert_eq!((header.gso_type, header.gso_size), (GSO_TCPV6, 1428));
 
-    let refused = |frame: &[u8], offload| outgoing(frame, offload).unwrap_err();
+    let refused = |frame: &[u8], offload| outgoing(frame, frame.len(), offload).unwrap_err();
     let tcp4 = |size| gso(GsoKind::Tcpv4, size);
     assert_eq!(refused(&v6, tcp4(1448)), DropReason::GsoWrongFamily);
     assert_eq!(refused(&v4, tcp4(0)), DropReason::GsoZeroSize);
@@ -99,7 +99,7 @@ fn segmentation_must_fit_the_frame() {
 fn congestion_window_reduced_travels_with_segmentation() {
     let mut v4 = frame(false, true, 3000);
     v4[34 + 13] |= 0x80;
-    let (header, _) = outgoing(&v4, gso(GsoKind::Tcpv4, 1448)).unwrap();
+    let (header, _) = outgoing(&v4, v4.len(), gso(GsoKind::Tcpv4, 1448)).unwrap();
     assert_eq!(header.gso_type, GSO_TCPV4 | GSO_ECN);
     let arrival = incoming(header, &mut v4, TapOffloads::ALL).unwrap();
     assert_eq!(arrival.offload, gso(GsoKind::Tcpv4, 1448));
@@ -115,7 +115,7 @@ fn what_the_kernel_says_of_the_checksum_is_kept() {
     };
     assert_eq!(judge(0, &mut bytes), Checksum::Unknown);
     assert_eq!(judge(DATA_VALID, &mut bytes), Checksum::Complete);
-    let (header, _) = outgoing(&bytes, PARTIAL).unwrap();
+    let (header, _) = outgoing(&bytes, bytes.len(), PARTIAL).unwrap();
     let arrival = incoming(header, &mut bytes, TapOffloads::ALL).unwrap();
     assert_eq!((arrival.offload, arrival.finished), (PARTIAL, false));
 }
@@ -124,7 +124,7 @@ fn what_the_kernel_says_of_the_checksum_is_kept() {
 fn what_the_frontend_does_not_take_is_finished_or_refused() {
     let whole = frame(false, true, 10);
     let mut bytes = whole.clone();
-    let (header, _) = outgoing(&bytes, PARTIAL).unwrap();
+    let (header, _) = outgoing(&bytes, bytes.len(), PARTIAL).unwrap();
     // The pseudo-header's sum, as the kernel leaves it.
     let sum = etherparse::checksum::Sum16BitWords::new()
         .add_slice(&bytes[26..34])
@@ -136,7 +136,7 @@ fn what_the_frontend_does_not_take_is_finished_or_refused() {
     assert_eq!(bytes, whole);
 
     let mut large = frame(false, true, 3000);
-    let (header, _) = outgoing(&large, gso(GsoKind::Tcpv4, 1000)).unwrap();
+    let (header, _) = outgoing(&large, large.len(), gso(GsoKind::Tcpv4, 1000)).unwrap();
     let only_checksum = TapOffloads { checksum: true, ..TapOffloads::NONE };
     let refused = incoming(header, &mut large, only_checksum);
     assert_eq!(refused, Err(DropReason::GsoNotWanted));
@@ -197,7 +197,7 @@ proptest! {
         let kind = if v6 { GsoKind::Tcpv6 } else { GsoKind::Tcpv4 };
         let offload = if tcp && large { gso(kind, size) } else { PARTIAL };
         let mut bytes = frame(v6, tcp, 500);
-        let (header, len) = outgoing(&bytes, offload).unwrap();
+        let (header, len) = outgoing(&bytes, bytes.len(), offload).unwrap();
         prop_assert_eq!(len, bytes.len());
         let arrival = incoming(header, &mut bytes, TapOffloads::ALL).unwrap();
         prop_assert_eq!(arrival.offload, offload);
