@@ -8,12 +8,12 @@
 //! anything but a request.
 
 use crate::journal::{Journal, JournalMemory};
-use crate::policy::{Cross, Piece, Policy, Side};
+use crate::policy::{Cross, Piece, Policy, Side, Stretch};
 use crate::queue::QueueRefs;
 use crate::receive::{Guest, Receive};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
-use crate::transmit::Transmit;
+use crate::transmit::{Mapped, Stretches, Transmit};
 use crate::waiting::Patience;
 use grantway_hypervisor::{CopySide, Error, GrantRef, GrantStatus, Port as EventPort};
 use grantway_netif::rx::RxRequest;
@@ -22,10 +22,10 @@ use grantway_netif::slots::tx::{TxFragment, write_tx};
 use grantway_netif::tx::{TxResponse, status};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 use grantway_ports::{Counters, FrameMeta, Port, PortError, SendError, TapOffloads};
-use grantway_ring::{Back, Front, Index, PAGE_SIZE, RingMemory};
+use grantway_ring::{Back, Front, Index, PAGE_SIZE, RingMemory, SharedRun};
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 const SLOTS: u32 = 256;
@@ -44,6 +44,8 @@ enum Write {
     Journal(usize, Vec<u8>),
     /// Not memory, but order: a frame left through the port.
     Sent(Vec<u8>),
+    /// Likewise: what was mapped for packets on their way is unmapped.
+    Unmapped,
 }
 
 impl Memory {
@@ -59,7 +61,7 @@ impl Memory {
             Write::Journal(at, bytes) => {
                 self.journal[*at..*at + bytes.len()].copy_from_slice(bytes);
             }
-            Write::Sent(_) => {}
+            Write::Sent(_) | Write::Unmapped => {}
         }
     }
 }
@@ -139,6 +141,9 @@ impl JournalMemory for Logged {
 struct Pages {
     granted: BTreeSet<u32>,
     stored: Vec<(u32, Vec<u8>)>,
+    /// Pages that are mapped for packets on their way, where any are.
+    mapped: Option<usize>,
+    log: Logged,
 }
 
 impl Policy for Pages {
@@ -174,6 +179,35 @@ impl Policy for Pages {
     fn cross(&mut self, _: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
         assert!(crosses.is_empty(), "nothing crosses without a bridge");
         Ok(())
+    }
+
+    fn maps(&self) -> bool {
+        self.mapped.is_some()
+    }
+
+    fn room(&self) -> usize {
+        // Not all of a turn's.
+        20
+    }
+
+    fn map(&mut self, stretches: &mut [Stretch]) -> bool {
+        for stretch in &mut *stretches {
+            assert!(self.granted.contains(&stretch.gref.0), "mapped {}", stretch.gref);
+            let page = SharedRun::private(1).page(0).unwrap();
+            page.write(0, &[stretch.gref.0 as u8; PAGE_SIZE]).unwrap();
+            stretch.page = Some(page);
+        }
+        self.mapped = self.mapped.map(|mapped| mapped + stretches.len());
+        true
+    }
+
+    fn mapped(&self) -> usize {
+        self.mapped.unwrap_or(0)
+    }
+
+    fn unmap(&mut self) {
+        self.mapped = self.mapped.map(|_| 0);
+        self.log.write(Write::Unmapped);
     }
 }
 
@@ -256,8 +290,42 @@ fn transmit_requests(front: &mut Front<Logged, 3>, ids: std::ops::Range<u16>) {
     }
 }
 
+/// A moment at which all of a test happens.
+fn moment() -> Instant {
+    static NOW: OnceLock<Instant> = OnceLock::new();
+    *NOW.get_or_init(Instant::now)
+}
+
+/// One turn of guest transmit, by mappings where the policy makes any.
+fn turn(
+    transmit: &mut Transmit<Logged, Logged>,
+    scratch: &mut Scratch,
+    policy: &mut Pages,
+    port: &mut Wire,
+) {
+    let shared = Shared::new(moment);
+    let done = match policy.maps() {
+        true => {
+            let mut stretches = Stretches::default();
+            let mut mapped = Mapped { port, stretches: &mut stretches, alone: true };
+            transmit.turn(scratch, policy, &mut mapped, &shared)
+        }
+        false => transmit.turn(scratch, policy, &mut dynamic(port), &shared),
+    };
+    done.unwrap();
+}
+
 #[test]
 fn transmit_taken_over_after_any_write() {
+    transmit_taken_over(false);
+}
+
+#[test]
+fn transmit_with_answers_that_wait_taken_over_after_any_write() {
+    transmit_taken_over(true);
+}
+
+fn transmit_taken_over(maps: bool) {
     const START: u32 = u32::MAX - 40;
     const FIRST: u16 = 30;
     const ALL: u16 = 60;
@@ -272,19 +340,32 @@ fn transmit_taken_over_after_any_write() {
     let back = Back::<_, 3>::attach(logged.clone(), START, START).unwrap();
     let mut transmit = Transmit::new(back, 0, Some(Journal::new(logged.clone())));
     let granted: BTreeSet<u32> = (0..ALL).map(|id| 1000 + u32::from(id)).collect();
-    let pages = || Pages { granted: granted.clone(), stored: Vec::new() };
-    let (mut scratch, shared) = (Scratch::new(), Shared::new(Instant::now));
+    let mapped = maps.then_some(0);
+    let pages = |log: &Logged| {
+        let (granted, log) = (granted.clone(), log.clone());
+        Pages { granted, stored: Vec::new(), mapped, log }
+    };
+    let (mut scratch, mut policy) = (Scratch::new(), pages(&logged));
     let mut port = wire(&logged, Vec::new());
     // One burst that goes well, so that the journal is not fresh.
     transmit_requests(&mut front, 0..FIRST);
     let _ = front.publish();
-    transmit.turn(&mut scratch, &mut pages(), &mut dynamic(&mut port), &shared).unwrap();
+    turn(&mut transmit, &mut scratch, &mut policy, &mut port);
+    turn(&mut transmit, &mut scratch, &mut policy, &mut port);
     transmit_requests(&mut front, FIRST..ALL);
     let _ = front.publish();
     let before = logged.memory();
     logged.take_log();
-    transmit.turn(&mut scratch, &mut pages(), &mut dynamic(&mut port), &shared).unwrap();
+    turn(&mut transmit, &mut scratch, &mut policy, &mut port);
+    let published = RingMemory::<3>::load(&logged, Index::RspProd);
+    assert_eq!((policy.mapped() > 0, published == before.indices[2]), (maps, maps));
+    // Nothing more came: whatever waited is answered.
+    turn(&mut transmit, &mut scratch, &mut policy, &mut port);
+    assert_eq!(policy.mapped(), 0);
     let log = logged.take_log();
+    let first_answer = log.iter().position(|write| matches!(write, Write::Slot(..)));
+    let unmapped = log.iter().position(|write| *write == Write::Unmapped);
+    assert!(unmapped.is_some() == maps && unmapped < first_answer, "answered, then unmapped");
     assert!(log.len() > 80, "the turn wrote {} times", log.len());
 
     let front_at = (front.req_prod_published(), START);
@@ -301,7 +382,10 @@ fn transmit_taken_over_after_any_write() {
         let mut successor = Transmit::new(back, 0, Some(journal));
         successor.answer_owed(&resume.owed).unwrap();
         let mut port = wire(&then, Vec::new());
-        successor.turn(&mut scratch, &mut pages(), &mut dynamic(&mut port), &shared).unwrap();
+        let mut policy = pages(&then);
+        turn(&mut successor, &mut scratch, &mut policy, &mut port);
+        turn(&mut successor, &mut scratch, &mut policy, &mut port);
+        assert_eq!(policy.mapped(), 0);
 
         let mut front = Front::<_, 3>::attach(then.clone(), front_at.0, front_at.1).unwrap();
         let mut answered = Vec::new();
@@ -355,7 +439,10 @@ fn receive_taken_over_after_any_write() {
     }
     let _ = front.publish();
     let granted: BTreeSet<u32> = (0..POSTED).map(|id| 1000 + u32::from(id)).collect();
-    let pages = || Pages { granted: granted.clone(), stored: Vec::new() };
+    let pages = || {
+        let (granted, log) = (granted.clone(), logged.clone());
+        Pages { granted, stored: Vec::new(), mapped: None, log }
+    };
     let back = Back::<_, 2>::attach(logged.clone(), START, START).unwrap();
     let journal = Some(Journal::new(logged.clone()));
     let mut receive = Receive::new(back, 0, GUEST, journal, Vec::new(), Instant::now());

@@ -2,6 +2,7 @@
 
 use crate::VifError;
 use crate::policy::Policy;
+use crate::scratch::Scratch;
 use crate::stats::VifStats;
 use grantway_netif::Offload;
 use grantway_netif::slots::tx::{TxFragment, TxFragments, TxPacket};
@@ -35,14 +36,7 @@ impl Outgoing<'_> {
 
     /// What is still in the guest's pages.
     pub fn rest(&self) -> Rest<'_> {
-        let mut rest = Rest { fragment: None, later: self.packet.fragments() };
-        let mut private = self.head();
-        while private > 0
-            && let Some(stretch) = rest.take(private)
-        {
-            private -= usize::from(stretch.size);
-        }
-        rest
+        Rest::behind(self.packet, self.head())
     }
 
     pub fn offload(&self) -> Offload {
@@ -57,7 +51,18 @@ pub(crate) struct Rest<'a> {
     later: TxFragments<'a>,
 }
 
-impl Rest<'_> {
+impl<'a> Rest<'a> {
+    /// What comes behind so many bytes.
+    pub fn behind(packet: &TxPacket<'a>, mut private: usize) -> Self {
+        let mut rest = Self { fragment: None, later: packet.fragments() };
+        while private > 0
+            && let Some(stretch) = rest.take(private)
+        {
+            private -= usize::from(stretch.size);
+        }
+        rest
+    }
+
     /// The next stretch of at most `most` bytes, in one page; none at the end.
     pub fn take(&mut self, most: usize) -> Option<TxFragment> {
         let fragment = match self.fragment.take() {
@@ -116,6 +121,28 @@ pub(crate) trait Outlet {
     /// Bytes of a packet that are to be private before it is sent.
     fn head(&self) -> usize;
 
+    /// Whether a turn that has so many slots takes no further packet.
+    fn has_enough(&self, slots: usize) -> bool {
+        let _ = slots;
+        false
+    }
+
+    /// Looks at the packets of a turn, whose first bytes are private now, before
+    /// they are sent.
+    ///
+    /// # Errors
+    ///
+    /// The vif cannot go on.
+    fn prepare(
+        &mut self,
+        scratch: &mut Scratch,
+        policy: &mut dyn Policy,
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        let _ = (scratch, policy, stats);
+        Ok(())
+    }
+
     /// Takes a packet; the status that its slots are to be answered with. What
     /// becomes of it beyond the vif is no news for the guest.
     ///
@@ -144,6 +171,22 @@ pub(crate) trait Outlet {
     ) -> Result<(), VifError>;
 }
 
+/// What a port said of a packet of so many bytes: the guest's status for it.
+#[inline]
+pub(crate) fn sent(
+    said: Result<(), SendError>,
+    len: usize,
+    stats: &mut Tally<'_>,
+) -> Result<i16, VifError> {
+    match said {
+        Ok(()) => stats.sent(len),
+        Err(SendError::Dropped(_)) => VifStats::add(&stats.tx_dropped_port, 1),
+        Err(SendError::Busy) => VifStats::add(&stats.tx_dropped_busy, 1),
+        Err(SendError::Failed(e)) => return Err(e.into()),
+    }
+    Ok(status::OKAY)
+}
+
 impl Outlet for &mut (dyn Port + 'static) {
     fn head(&self) -> usize {
         usize::MAX
@@ -157,13 +200,7 @@ impl Outlet for &mut (dyn Port + 'static) {
         stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let bytes = &arena[packet.at..packet.at + packet.len()];
-        match Port::send(&mut **self, bytes, packet.offload()) {
-            Ok(()) => stats.sent(packet.len()),
-            Err(SendError::Dropped(_)) => VifStats::add(&stats.tx_dropped_port, 1),
-            Err(SendError::Busy) => VifStats::add(&stats.tx_dropped_busy, 1),
-            Err(SendError::Failed(e)) => return Err(e.into()),
-        }
-        Ok(status::OKAY)
+        sent(Port::send(&mut **self, bytes, packet.offload()), packet.len(), stats)
     }
 
     fn finish(&mut self, _: &mut [u8], _: &mut dyn Policy, _: &mut [i16]) -> Result<(), VifError> {

@@ -12,7 +12,7 @@ use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::steer::LaneEnd;
-use crate::transmit::{Moved, Transmit};
+use crate::transmit::{Mapped, Moved, Stretches, Transmit};
 use grantway_hypervisor::{
     Access, DomId, EventChannels, GrantRef, Mapper, Platform, Port as EventPort,
 };
@@ -96,6 +96,8 @@ pub(crate) struct Queue {
     tx_event: EventPort,
     rx_event: EventPort,
     journal: Option<Journal>,
+    /// What is mapped for a turn's packets, where the policy maps any.
+    stretches: Option<Stretches>,
 }
 
 impl Queue {
@@ -111,7 +113,18 @@ impl Queue {
                 let QueueSpec { policy, port, shared, journal, lane, .. } = spec;
                 let receive = receive.with_lane(lane);
                 let journal = journal.map(Journal::new);
-                Ok(Self { transmit, receive, policy, port, shared, tx_event, rx_event, journal })
+                let stretches = policy.maps().then(Stretches::default);
+                Ok(Self {
+                    transmit,
+                    receive,
+                    policy,
+                    port,
+                    shared,
+                    tx_event,
+                    rx_event,
+                    journal,
+                    stretches,
+                })
             }
             Err(e) => Err((e, spec.port)),
         }
@@ -199,8 +212,14 @@ impl Queue {
         scratch: &mut Scratch,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
-        let mut port = self.port.as_mut();
-        let out = self.transmit.turn(scratch, self.policy.as_mut(), &mut port, &self.shared)?;
+        let (mut port, policy) = (self.port.as_mut(), self.policy.as_mut());
+        let out = match &mut self.stretches {
+            None => self.transmit.turn(scratch, policy, &mut port, &self.shared)?,
+            Some(stretches) => {
+                let mut mapped = Mapped { port, stretches, alone: scratch.alone };
+                self.transmit.turn(scratch, policy, &mut mapped, &self.shared)?
+            }
+        };
         self.after_transmit(out, scratch, events)
     }
 
@@ -242,6 +261,18 @@ impl Queue {
         let end = self.policy.end_turn(packets == 0, &now, &self.shared.stats);
         let call_at = [out.call_at, into.call_at, end].into_iter().flatten().min();
         Ok(Turn { packets, call_at })
+    }
+
+    /// Lets nothing wait while the queue itself waits: gives the answers that do.
+    /// Whether there were any.
+    pub(crate) fn settle(&mut self, events: &mut dyn EventChannels) -> Result<bool, VifError> {
+        if !self.transmit.owes() {
+            return Ok(false);
+        }
+        if self.transmit.settle(self.policy.as_mut())? {
+            self.notify(events, self.tx_event)?;
+        }
+        Ok(true)
     }
 
     /// Whether its frames go by the bridge.
@@ -341,7 +372,9 @@ impl Queue {
 
     /// Takes it out of service: event channels closed, rings unmapped, the
     /// port handed back.
-    pub(crate) fn disconnect(self, events: &mut dyn EventChannels) -> Box<dyn Port> {
+    pub(crate) fn disconnect(mut self, events: &mut dyn EventChannels) -> Box<dyn Port> {
+        // What was taken from the guest is answered, if anybody is there to see it.
+        let _ = self.settle(events);
         if let Some(journal) = &self.journal {
             journal.end();
         }

@@ -38,6 +38,8 @@ pub(crate) struct Scratch {
     pub delivery: Delivery,
     /// Which guests' queues the frames came from that had waited, one a frame.
     pub waited_from: Vec<Key>,
+    /// Whether the queue that has its turn has the worker for itself.
+    pub alone: bool,
 }
 
 impl Scratch {
@@ -51,6 +53,7 @@ impl Scratch {
             tx_statuses: Vec::with_capacity(BURST),
             delivery: Delivery::new(),
             waited_from: Vec::with_capacity(BURST),
+            alone: true,
         }
     }
 

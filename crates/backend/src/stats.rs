@@ -93,13 +93,14 @@ stats! {
     ctrl_refused,
     /// Times the guest had too few pages posted for the next frame.
     rx_stalls,
-    /// Stretches of pages that were found mapped: no grant operation.
+    /// Stretches of pages that were found mapped: no grant operation. Under map,
+    /// those that a port read in place.
     mapped_hits,
     /// Stretches of pages that were not, under a policy that maps: grant copy.
     mapped_misses,
-    /// Pages that the persistent policy mapped.
+    /// Pages that the persistent policy mapped, or that map did.
     mapped_pages,
-    /// Pages that it unmapped again, since nobody asked for them.
+    /// Pages that persistent unmapped again, since nobody asked for them.
     mapped_evicted,
 }
 

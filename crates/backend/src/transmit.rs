@@ -1,4 +1,14 @@
 //! Guest transmit: slots in, frames out to the port, every slot answered once.
+//!
+//! Under the map policy answers wait for their packets' pages to be unmapped, which
+//! is done for many at once: when [`UNANSWERED_MOST`] slots wait, when the guest is
+//! about to run out of slots, when it sent nothing in a turn, when the queue is
+//! to wait for others, and at the latest at the first turn after [`UNANSWERED_LONGEST`].
+//! A queue is never armed with answers that wait.
+
+mod mapped;
+
+pub(crate) use mapped::{Mapped, Stretches};
 
 use crate::VifError;
 use crate::journal::{Journal, JournalMemory, TxOwed};
@@ -7,10 +17,21 @@ use crate::policy::{Piece, Policy};
 use crate::scratch::{BURST, HEADS, RING_SLOTS, Scratch};
 use crate::shared::Shared;
 use crate::stats::VifStats;
-use grantway_netif::slots::tx::{Outcome, TxFatal, TxFragment, TxPacket, TxRefusal, parse_tx};
+use grantway_netif::slots::tx::{
+    Outcome, Parsed, SLOTS_SENT, TxFatal, TxFragment, TxPacket, TxRefusal, parse_tx,
+};
 use grantway_netif::tx::{TxResponse, status};
 use grantway_ring::{Back, RingMemory, RingPage, SharedPage};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Slots that wait to be answered before pages are unmapped for it: half a ring,
+/// so that the guest has the other half to fill.
+const UNANSWERED_MOST: usize = RING_SLOTS / 2;
+/// How long the first of them waits while packets keep coming.
+const UNANSWERED_LONGEST: Duration = Duration::from_micros(100);
+/// Slots that the guest is to have free: a guest stops to send when it has fewer
+/// than its longest packet takes, and one more packet is to go meanwhile.
+const FREE_LEAST: usize = 2 * (SLOTS_SENT + 2);
 
 /// One packet taken off the ring in this turn. What it says is read again from the
 /// private copies of its slots, which costs less than to keep it.
@@ -62,11 +83,16 @@ pub(crate) struct Transmit<M = RingPage<3>, J = SharedPage> {
     journal: Option<Journal<J>>,
     /// When the guest may send again: what it has published waits until then.
     held_until: Option<Instant>,
+    /// Answers, in ring order, that wait for pages to be unmapped.
+    unanswered: Vec<TxResponse>,
+    /// Since when the first of them does.
+    unanswered_since: Option<Instant>,
 }
 
 impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     pub(crate) fn new(ring: Back<M, 3>, queue: u16, journal: Option<Journal<J>>) -> Self {
-        Self { ring, queue, journal, held_until: None }
+        let unanswered = Vec::new();
+        Self { ring, queue, journal, held_until: None, unanswered, unanswered_since: None }
     }
 
     /// Answers what a killed process had consumed and not answered: each slot
@@ -104,21 +130,35 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     ) -> Result<Moved, VifError> {
         let waiting = self.look(&mut scratch.tx_slots)?;
         if waiting == 0 {
-            return Ok(Moved::default());
+            return Ok(Moved { notify: self.settle(policy)?, ..Moved::default() });
         }
-        let fatal = self.take(waiting, scratch, outlet.head(), shared);
+        let fatal = self.take(waiting, scratch, outlet, shared);
         if scratch.tx_packets.is_empty() && fatal.is_none() {
-            return Ok(Moved { call_at: self.held_until, ..Moved::default() });
+            let notify = self.settle(policy)?;
+            return Ok(Moved { notify, call_at: self.held_until, ..Moved::default() });
         }
         if let Some(journal) = &self.journal {
             journal.tx_consumed(self.ring.req_cons(), &scratch.tx_owed);
         }
         policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
+        outlet.prepare(scratch, policy, &shared.stats)?;
         deliver(scratch, policy, outlet, shared)?;
-        self.answer(scratch)?;
+        // At most a ring.
+        let consumed = self.ring.consume(scratch.tx_owed.len() as u32);
+        consumed.map_err(|_| VifError::Internal("consumed unseen slots"))?;
+        let notify = if policy.mapped() == 0 && !self.owes() {
+            answers(scratch).try_for_each(|response| self.respond(response))?;
+            self.publish()
+        } else {
+            self.unanswered.extend(answers(scratch));
+            match fatal.is_some() || self.is_due(shared.now()) {
+                true => self.settle(policy)?,
+                false => false,
+            }
+        };
         VifStats::add(&shared.stats.tx_slots, scratch.tx_owed.len() as u64);
         let packets = scratch.tx_packets.len();
-        let moved = Moved { packets, notify: self.publish(), call_at: self.held_until };
+        let moved = Moved { packets, notify, call_at: self.held_until };
         match fatal {
             // What came before the broken chain was served and answered.
             Some(source) => {
@@ -129,11 +169,11 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     }
 
     /// Copies as many slots as a burst of single ones takes; all that the ring
-    /// has where the first chain is longer.
+    /// has where the first packet is a chain.
     fn look(&mut self, slots: &mut [[u32; 3]; RING_SLOTS]) -> Result<usize, VifError> {
         let mut waiting = self.ring.peek_batch(&mut slots[..BURST]);
         if waiting == Ok(BURST)
-            && matches!(parse_tx(&slots[..BURST]), Err(TxFatal::Truncated { .. }))
+            && !matches!(parse_tx(&slots[..BURST]), Ok(Some(Parsed { slots: 1, .. })))
         {
             waiting = self.ring.peek_batch(slots);
         }
@@ -146,9 +186,10 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         &mut self,
         waiting: usize,
         scratch: &mut Scratch,
-        head: usize,
+        outlet: &impl Outlet,
         shared: &Shared,
     ) -> Option<TxFatal> {
+        let head = outlet.head();
         let Scratch { tx_slots, tx_packets, tx_owed, pieces, .. } = scratch;
         tx_packets.clear();
         tx_owed.clear();
@@ -156,7 +197,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         self.held_until = None;
         let limited = shared.credit.is_limited().then(|| shared.now());
         let (mut slot, mut at, mut whole_at) = (0, 0, HEADS);
-        while tx_packets.len() < BURST {
+        while tx_packets.len() < BURST && !outlet.has_enough(slot) {
             let parsed = match parse_tx(&tx_slots[slot..waiting]) {
                 Ok(Some(parsed)) => parsed,
                 Ok(None) => break,
@@ -205,19 +246,32 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         None
     }
 
-    /// Answers each slot of the turn's packets once.
-    fn answer(&mut self, scratch: &Scratch) -> Result<(), VifError> {
-        let Scratch { tx_packets, tx_statuses, tx_owed, .. } = scratch;
-        // At most a ring.
-        self.ring
-            .consume(tx_owed.len() as u32)
-            .map_err(|_| VifError::Internal("consumed unseen slots"))?;
-        for (taken, &status) in tx_packets.iter().zip(tx_statuses) {
-            for &owed in tx_owed.get(taken.slots.0.into()..taken.slots.1.into()).unwrap_or(&[]) {
-                self.respond(owed.response(status))?;
-            }
+    /// Whether the answers that wait are to be given now.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let left = self.ring.known() as usize;
+        let since = *self.unanswered_since.get_or_insert(now);
+        let slots = self.unanswered.len();
+        slots >= UNANSWERED_MOST
+            || slots + left > RING_SLOTS - FREE_LEAST
+            || now.saturating_duration_since(since) >= UNANSWERED_LONGEST
+    }
+
+    /// Whether answers wait.
+    pub(crate) fn owes(&self) -> bool {
+        !self.unanswered.is_empty()
+    }
+
+    /// Gives the answers that wait, once their packets' pages are unmapped: from
+    /// then on the guest may do with those as it likes. Whether to signal it.
+    pub(crate) fn settle(&mut self, policy: &mut dyn Policy) -> Result<bool, VifError> {
+        if !self.owes() {
+            return Ok(false);
         }
-        Ok(())
+        policy.unmap();
+        let mut answers = std::mem::take(&mut self.unanswered);
+        answers.drain(..).try_for_each(|response| self.respond(response))?;
+        (self.unanswered, self.unanswered_since) = (answers, None);
+        Ok(self.publish())
     }
 
     /// Asks for a signal at the next request; true when one is there already.
@@ -232,6 +286,15 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     fn ring_error(&self, source: grantway_ring::RingError) -> VifError {
         VifError::Ring { queue: self.queue, ring: "guest transmit", source }
     }
+}
+
+/// The answers to each slot of the turn's packets, in the order of the ring.
+fn answers(scratch: &Scratch) -> impl Iterator<Item = TxResponse> {
+    let Scratch { tx_packets, tx_statuses, tx_owed, .. } = scratch;
+    tx_packets.iter().zip(tx_statuses).flat_map(|(taken, &status)| {
+        let owed = tx_owed.get(taken.slots.0.into()..taken.slots.1.into()).unwrap_or(&[]);
+        owed.iter().map(move |owed| owed.response(status))
+    })
 }
 
 /// Hands each packet of a turn over, and notes what its slots are to be answered

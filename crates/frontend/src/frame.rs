@@ -4,13 +4,12 @@ use crate::lent::Lent;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 use grantway_netif::Offload;
-use grantway_ring::{OutOfPage, SharedPage};
+use grantway_ring::{SharedPage, VolatileSlice};
 
 /// Pages of a receive pool, at most.
 const PAGES: usize = 256;
@@ -40,49 +39,6 @@ impl Returned {
                 pages &= pages - 1;
             }
         }
-    }
-}
-
-/// A stretch of a page that the backend can still write: it is copied out of,
-/// or named in a system call, and never looked at in place.
-#[derive(Debug, Clone, Copy)]
-pub struct VolatileSlice<'a> {
-    page: &'a SharedPage,
-    offset: u16,
-    len: u16,
-}
-
-impl VolatileSlice<'_> {
-    /// Bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len.into()
-    }
-
-    /// Whether it has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The address of its first byte, for an iovec.
-    #[must_use]
-    pub fn as_ptr(&self) -> NonNull<u8> {
-        self.page.as_ptr().map_addr(|addr| addr.saturating_add(self.offset.into()))
-    }
-
-    /// Copies bytes out, once, from `at` on.
-    ///
-    /// # Errors
-    ///
-    /// They do not lie within the slice.
-    pub fn read(&self, at: usize, dst: &mut [u8]) -> Result<(), OutOfPage> {
-        let out = OutOfPage { offset: at, len: dst.len() };
-        let end = at.checked_add(dst.len()).ok_or(out)?;
-        if end > self.len() {
-            return Err(out);
-        }
-        self.page.read(usize::from(self.offset) + at, dst)
     }
 }
 
@@ -163,11 +119,8 @@ impl LentFrame {
             Body::Lent(lease) => lease.parts.as_slice(),
             Body::Copied(_) => &[],
         };
-        parts.iter().map(|part| VolatileSlice {
-            page: &part.page,
-            offset: part.offset,
-            len: part.len,
-        })
+        // Each was judged to lie in its page.
+        parts.iter().filter_map(|part| VolatileSlice::new(&part.page, part.offset, part.len).ok())
     }
 
     /// Its bytes where they were copied already: nobody else writes them.

@@ -42,7 +42,7 @@ pub use control::{
     Ticket,
 };
 pub use error::{PeerError, SendError, VifError};
-pub use frame::{LentFrame, VolatileSlice};
+pub use frame::LentFrame;
 pub use negotiate::{BackendFeatures, Wishes};
 pub use policy::Policy;
 pub use queue::Queue;
@@ -52,3 +52,5 @@ pub use staging::{QueueStaging, StagingPage};
 pub use stats::QueueStats;
 pub use transmit::TxFrame;
 pub use vif::{Vif, VifStatus};
+
+pub use grantway_ring::VolatileSlice;

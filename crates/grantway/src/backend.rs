@@ -1,7 +1,7 @@
 //! `grantway backend`: serves every vif of a domain.
 
 use crate::bench::probe::pin;
-use crate::cli::{BackendArgs, BufferPolicy};
+use crate::cli::{BackendArgs, PolicyBound};
 use crate::control::{ReportSocket, backend_socket};
 use crate::error::CommandError;
 use crate::mode::wait_mode;
@@ -155,11 +155,12 @@ fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
     })
 }
 
-fn bound(policy: BufferPolicy) -> PolicyKind {
+fn bound(policy: PolicyBound) -> PolicyKind {
     match policy {
-        BufferPolicy::Copy => PolicyKind::Copy,
-        BufferPolicy::Persistent => PolicyKind::Persistent,
-        BufferPolicy::Staging => PolicyKind::Staging,
+        PolicyBound::Copy => PolicyKind::Copy,
+        PolicyBound::Map => PolicyKind::Map,
+        PolicyBound::Persistent => PolicyKind::Persistent,
+        PolicyBound::Staging => PolicyKind::Staging,
     }
 }
 

@@ -229,10 +229,11 @@ pub struct BackendArgs {
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
     /// How buffers may cross at most; each vif gets what its frontend asks for
-    /// within that.
-    #[arg(long, value_enum, default_value_t = BufferPolicy::Staging)]
-    pub policy: BufferPolicy,
-    /// Most pages of a vif's guest that stay mapped, its rings not counted.
+    /// within that. With copy or map all get that, whatever they ask for.
+    #[arg(long, value_enum, default_value_t = PolicyBound::Staging)]
+    pub policy: PolicyBound,
+    /// Most pages of a vif's guest that are mapped at once, its rings not counted;
+    /// what exceeds it is copied.
     #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
     pub mapped_pages: u32,
     /// A port beside the guests on the bridge, with --port bridge.
@@ -320,6 +321,20 @@ pub struct DemoArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// How buffers may cross with any frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PolicyBound {
+    /// A grant copy for each slot.
+    Copy,
+    /// What guests send is mapped for as long as it is on its way, but for
+    /// headers; what they receive is grant-copied. For large packets of any guest.
+    Map,
+    /// Pages stay mapped once they were seen (feature-persistent).
+    Persistent,
+    /// Pages are mapped that the frontend lists over the control ring.
+    Staging,
 }
 
 /// How the two ends of a vif agree that buffers cross.

@@ -7,7 +7,8 @@ use std::fmt;
 pub struct PolicyLimits {
     /// The most that it offers.
     pub most: PolicyKind,
-    /// Most pages of a vif's guest that are mapped at once, rings not counted.
+    /// Most pages of a vif's guest that are mapped at once, rings not counted. What
+    /// exceeds it is copied.
     pub pages: usize,
 }
 
@@ -20,12 +21,16 @@ impl Default for PolicyLimits {
     }
 }
 
-/// The ways in which buffers may cross, each allowing for those before it: an
-/// upper bound for a backend, and what came of it for a vif.
+/// The ways in which buffers may cross: an upper bound for a backend, and what came
+/// of it for a vif. Grant copy is always allowed; map is for every guest where it is
+/// the bound, and for none beyond it; what is beyond takes a frontend that asks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyKind {
     /// A grant copy for every slot.
     Copy,
+    /// Guest transmit to a port: the first bytes by grant copy, the pages of the
+    /// rest mapped while the packet is on its way. All else as [`PolicyKind::Copy`].
+    Map,
     /// Pages stay mapped that the frontend says it uses again
     /// (`feature-persistent`).
     Persistent,
@@ -36,13 +41,14 @@ pub enum PolicyKind {
 
 impl PolicyKind {
     /// All, in order.
-    pub const ALL: [Self; 3] = [Self::Copy, Self::Persistent, Self::Staging];
+    pub const ALL: [Self; 4] = [Self::Copy, Self::Map, Self::Persistent, Self::Staging];
 
     /// Its name in options, tables and figures.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Copy => "copy",
+            Self::Map => "map",
             Self::Persistent => "persistent",
             Self::Staging => "staging",
         }
@@ -52,6 +58,7 @@ impl PolicyKind {
     #[must_use]
     pub fn choose(self, persistent: bool, control_ring: bool) -> Self {
         match self {
+            Self::Map => Self::Map,
             Self::Staging if control_ring && !persistent => Self::Staging,
             Self::Staging | Self::Persistent if persistent => Self::Persistent,
             _ => Self::Copy,

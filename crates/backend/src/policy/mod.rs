@@ -5,6 +5,7 @@
 
 mod choice;
 mod copy;
+mod map;
 mod mixed;
 mod persistent;
 mod quota;
@@ -13,6 +14,7 @@ mod table;
 
 pub use choice::{PolicyKind, PolicyLimits};
 pub use copy::Copy;
+pub use map::Map;
 pub use persistent::Persistent;
 pub use quota::{Quota, Reserved};
 pub(crate) use staging::LastingTable;
@@ -62,6 +64,19 @@ pub struct Cross {
     pub status: GrantStatus,
 }
 
+/// One stretch of a guest's page that a port reads in place.
+#[derive(Debug)]
+pub struct Stretch {
+    /// The guest's page.
+    pub gref: GrantRef,
+    /// Offset in that page, in bytes.
+    pub offset: u16,
+    /// Length in bytes, 1 to 4096.
+    pub len: u16,
+    /// The page; set by the policy, which unmaps it only once this is dropped.
+    pub page: Option<SharedPage>,
+}
+
 /// Where bytes of a guest's page are, for a copy that reads them.
 #[derive(Debug)]
 pub struct Side<'a> {
@@ -107,6 +122,32 @@ pub trait Policy: Send {
     ///
     /// As [`Policy::fetch`].
     fn cross(&mut self, sender: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error>;
+
+    /// Guest transmit to a port: whether pages are mapped for as long as a packet
+    /// is on its way, all but its first bytes.
+    fn maps(&self) -> bool {
+        false
+    }
+
+    /// How many more pages [`Policy::map`] would map.
+    fn room(&self) -> usize {
+        0
+    }
+
+    /// Maps the page of each stretch to be read, all of them or none; whether it
+    /// did. They stay mapped until [`Policy::unmap`].
+    fn map(&mut self, stretches: &mut [Stretch]) -> bool {
+        let _ = stretches;
+        false
+    }
+
+    /// Pages that are mapped by [`Policy::map`] now.
+    fn mapped(&self) -> usize {
+        0
+    }
+
+    /// Unmaps them all. From here on their packets may be answered.
+    fn unmap(&mut self) {}
 
     /// The queue's turn is over, or another queue's in which it was given
     /// packets: from here on no page is in use. `idle` says that nothing moved.

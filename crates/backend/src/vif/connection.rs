@@ -6,7 +6,7 @@ use crate::VifError;
 use crate::ctrl::{Control, ControlSpec, StagedTable};
 use crate::journal::{Journal, StagedJournal};
 use crate::negotiate::FrontendKeys;
-use crate::policy::{Copy, LastingTable, Persistent, Policy, PolicyKind, Staged, Staging};
+use crate::policy::{Copy, LastingTable, Map, Persistent, Policy, PolicyKind, Staged, Staging};
 use crate::queue::QueueSpec;
 use crate::receive::Guest;
 use crate::steer::lanes;
@@ -118,6 +118,7 @@ impl Vif {
             (PolicyKind::Persistent, _) => {
                 Box::new(Persistent::new(platform, guest, Arc::clone(&self.quota)))
             }
+            (PolicyKind::Map, _) => Box::new(Map::new(platform, guest, Arc::clone(&self.quota))),
             _ => Box::new(Copy::new(platform, guest)),
         }
     }

@@ -219,6 +219,7 @@ impl Worker {
     fn serve_active(&mut self) {
         // Alone, a queue has nobody to share with, and the clock costs a system call.
         let mut since = (self.active.len() > 1).then(self.meter);
+        self.scratch.alone = since.is_none();
         if since.is_some() {
             let slots = self.active.iter().filter_map(|key| self.queues.get(key));
             self.shares.begin(slots.map(|slot| slot.account));
@@ -226,11 +227,11 @@ impl Worker {
         let mut at = 0;
         while let Some(&key) = self.active.get(at) {
             let shares = since.and_then(|_| self.queues.get(&key));
-            if shares.is_some_and(|slot| self.shares.is_ahead(slot.account)) {
-                at += 1;
-                continue;
-            }
-            match self.serve(key, since.as_mut()) {
+            let served = match shares.is_some_and(|slot| self.shares.is_ahead(slot.account)) {
+                true => self.settle_queue(key, since.as_mut()),
+                false => self.serve(key, since.as_mut()),
+            };
+            match served {
                 Ok(Served::Active) => at += 1,
                 Ok(Served::Armed) => {
                     self.active.swap_remove(at);
@@ -261,6 +262,18 @@ impl Worker {
         if let Some(slot) = self.queues.get_mut(&key) {
             slot.account.charge(time.saturating_sub(each * senders.len() as u32));
         }
+    }
+
+    /// It has to wait for others, so nothing of it is to; which takes its own time.
+    fn settle_queue(&mut self, key: Key, since: Option<&mut Duration>) -> Result<Served, VifError> {
+        let Some(slot) = self.queues.get_mut(&key) else { return Ok(Served::Armed) };
+        if slot.queue.settle(self.events.as_mut())?
+            && let Some(since) = since
+        {
+            let now = (self.meter)();
+            slot.account.charge(now.saturating_sub(std::mem::replace(since, now)));
+        }
+        Ok(Served::Active)
     }
 
     fn serve(&mut self, key: Key, since: Option<&mut Duration>) -> Result<Served, VifError> {
