@@ -4,6 +4,7 @@
 mod support;
 
 use grantway_backend::VifId;
+use grantway_backend::policy::PolicyKind;
 use grantway_hypervisor::{Access, DomId, GrantRef, Granted};
 use grantway_netif::ctrl::{GrefEntry, GrefFlags};
 use grantway_netif::extra::Extra;
@@ -276,6 +277,31 @@ fn between_guests_that_staged_their_pages_nothing_is_asked_of_the_hypervisor() {
     let spent = world.control().counters().since(&before);
     assert_eq!(spent.grant_ops(), 0, "{spent:?}");
     drop(guests);
+    world.bridge_stands();
+}
+
+#[test]
+fn what_crosses_to_a_guest_is_copied_where_packets_for_a_port_are_mapped() {
+    let mut world = World::bridged();
+    world.setup.policy.most = PolicyKind::Map;
+    world.restart();
+    let [mut a, mut b, mut c] = three(&mut world);
+    let before = world.control().counters();
+    for len in [60_usize, 129, 1514, 4096, 9014, 65_535] {
+        b.posts(len.div_ceil(4096));
+        let bytes = frame(b.address, a.address, len);
+        a.sends(&bytes);
+        assert_eq!(b.gets(), bytes, "{len} bytes");
+    }
+    // To all of them, by private memory.
+    b.posts(3);
+    c.posts(3);
+    let bytes = frame(BROADCAST, a.address, 9014);
+    a.sends(&bytes);
+    assert_eq!((b.gets(), c.gets()), (bytes.clone(), bytes));
+    let spent = world.control().counters().since(&before);
+    assert_eq!((spent.maps, spent.unmaps), (0, 0));
+    drop((a, b, c));
     world.bridge_stands();
 }
 

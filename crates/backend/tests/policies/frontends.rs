@@ -79,6 +79,7 @@ fn a_backend_that_offers_less_is_taken_at_its_word() {
         (PolicyKind::Copy, Policy::Staging, PolicyKind::Copy),
         (PolicyKind::Copy, Policy::Persistent, PolicyKind::Copy),
         (PolicyKind::Persistent, Policy::Staging, PolicyKind::Persistent),
+        (PolicyKind::Map, Policy::Persistent, PolicyKind::Map),
         (PolicyKind::Staging, Policy::Persistent, PolicyKind::Persistent),
         (PolicyKind::Staging, Policy::Copy, PolicyKind::Copy),
     ] {

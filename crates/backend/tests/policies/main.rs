@@ -6,6 +6,7 @@ mod support;
 
 mod frontends;
 mod lending;
+mod map;
 mod persistent;
 mod rig;
 mod staging;

@@ -27,8 +27,8 @@ pub struct Setup {
     pub run_folder: PathBuf,
     pub queues: u32,
     pub bridged: bool,
-    pub lines: Arc<Lines>,
     pub policy: PolicyLimits,
+    pub lines: Arc<Lines>,
 }
 
 pub struct Server {

@@ -8,7 +8,7 @@ use super::told::Told;
 use super::toolstack::Toolstack;
 use super::xen::Xen;
 use grantway_backend::VifId;
-use grantway_backend::policy::PolicyLimits;
+use grantway_backend::policy::{PolicyKind, PolicyLimits};
 use grantway_frontend::{Policy, Wishes};
 use grantway_hypervisor::{DomId, Platform};
 use grantway_netif::XenbusState;
@@ -89,6 +89,10 @@ impl Conversation {
         };
         let bridged = once_in(3);
         let queues = numbers.one_of(&[1, 1, 2]);
+        let mut policy = PolicyLimits::default();
+        if numbers.once_in(4) {
+            policy = PolicyLimits { most: PolicyKind::Map, pages: numbers.one_of(&[20, 4096]) };
+        }
         let xen = Xen::new();
         let tools = xen.spawn(DomId(0));
         let toolstack = Toolstack { store: tools.store().unwrap(), backend: DomId(0) };
@@ -98,8 +102,7 @@ impl Conversation {
         let lines = Arc::new(lines);
         let folder = tempfile::tempdir().unwrap();
         let run_folder = folder.path().to_owned();
-        let policy = PolicyLimits::default();
-        let setup = Setup { run_folder, queues, bridged, lines: Arc::clone(&lines), policy };
+        let setup = Setup { run_folder, queues, bridged, policy, lines: Arc::clone(&lines) };
         let mut conversation = Self {
             numbers,
             trouble,
@@ -118,6 +121,7 @@ impl Conversation {
             folder,
         };
         conversation.tell(format_args!("{trouble:?} bridged: {bridged} queues: {queues}"));
+        conversation.tell(format_args!("{policy:?}"));
         conversation.invite(guests);
         conversation
     }
@@ -456,20 +460,27 @@ impl Conversation {
             panic!("not all of the last frames arrived; before {before:?}\n{}", self.stand());
         }
         self.look_at_frames();
-        self.look_at_staging();
+        self.look_at_mappings();
     }
 
     /// What guests believe to be staged is what the backend has mapped, whoever was
-    /// killed in between.
-    fn look_at_staging(&mut self) {
+    /// killed in between; and nothing is mapped for packets that have arrived.
+    fn look_at_mappings(&mut self) {
         for guest in &self.guests {
+            let report = self.server.report_of(guest.id).expect("it is served");
+            if report.policy == PolicyKind::Map {
+                if report.mapped != 0 {
+                    panic!("{} are mapped for no packet\n{}", report.mapped, self.stand());
+                }
+                self.told.in_place += report.stats.mapped_hits;
+                continue;
+            }
             let states = guest.staging();
             if states.is_empty() {
                 continue;
             }
             let settled = states.iter().all(|state| state.is_settled() && state.refusal.is_none());
             let staged = states.iter().map(|state| state.staged).sum::<usize>();
-            let report = self.server.report_of(guest.id).expect("it is served");
             if !settled || report.mapped != staged {
                 panic!("{} are mapped of {states:?}\n{}", report.mapped, self.stand());
             }

@@ -6,7 +6,7 @@ use grantway_backend::{PortRequest, VifId};
 use grantway_netif::Offload;
 use grantway_ports::{
     Checker, CheckerConfig, Counters, FrameMeta, Generator, GeneratorConfig, Port, PortError,
-    RECV_BUFFER, SendError, TapOffloads, monotonic,
+    RECV_BUFFER, SendError, SplitFrame, TapOffloads, monotonic,
 };
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,6 +54,8 @@ pub struct Inner {
     pub flow: Option<Flow>,
     pub offloads: TapOffloads,
     pub link: Option<bool>,
+    /// Whether it takes no frame now.
+    pub busy: bool,
     /// Handles of the backend's, and whether there ever was one.
     pub handles: u32,
     pub opened: bool,
@@ -222,10 +224,12 @@ impl TestPort {
     }
 }
 
-impl Port for TestPort {
-    fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
-        self.behind.call(Call::Send);
+impl TestPort {
+    fn takes(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
         let mut inner = self.behind.look();
+        if inner.busy {
+            return Err(SendError::Busy);
+        }
         inner.sent += 1;
         if let Some(flow) = &mut inner.flow {
             flow.from_guest.check(frame);
@@ -233,6 +237,23 @@ impl Port for TestPort {
             inner.taken.push((frame.to_vec(), offload));
         }
         Ok(())
+    }
+}
+
+impl Port for TestPort {
+    fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
+        self.behind.call(Call::Send);
+        self.takes(frame, offload)
+    }
+
+    fn send_split(
+        &mut self,
+        frame: &SplitFrame<'_>,
+        offload: Offload,
+        room: &mut [u8],
+    ) -> Result<(), SendError> {
+        self.behind.call(Call::Send);
+        self.takes(frame.gather(room).expect("room for the frame"), offload)
     }
 
     fn flush(&mut self) -> Result<(), PortError> {
