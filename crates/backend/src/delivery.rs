@@ -68,6 +68,12 @@ impl Delivery {
         self.answers.push(Answer { words, pieces, crosses });
     }
 
+    /// Whether all of it was done.
+    pub fn is_all_whole(&self) -> bool {
+        self.pieces.iter().all(|piece| piece.status.is_okay())
+            && self.crosses.iter().all(|cross| cross.status.is_okay())
+    }
+
     /// Whether all that an answer depends on was done.
     #[inline]
     pub fn is_whole(&self, answer: &Answer) -> bool {

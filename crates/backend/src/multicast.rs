@@ -54,6 +54,12 @@ impl MulticastFilter {
         self.wanted.store(wanted, Relaxed);
     }
 
+    /// Whether the guest wants listed addresses only.
+    #[inline]
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.load(Relaxed)
+    }
+
     /// Makes a change that the guest asked for; false where that cannot be.
     pub fn change(&self, change: Multicast) -> bool {
         match change {
@@ -91,7 +97,7 @@ impl MulticastFilter {
     /// Whether a frame for the guest passes. Broadcast always does.
     #[inline]
     pub fn passes(&self, frame: &[u8]) -> bool {
-        if !self.wanted.load(Relaxed) {
+        if !self.is_wanted() {
             return true;
         }
         let Some(&address) = frame.first_chunk::<6>() else { return true };

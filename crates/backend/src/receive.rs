@@ -14,7 +14,7 @@ use crate::transmit::Moved;
 use crate::waiting::{Patience, Waiter, Waiting};
 use grantway_hypervisor::{GrantRef, GrantStatus};
 use grantway_netif::ethernet::{Payload, payload};
-use grantway_netif::rx::{RxRequest, RxResponse};
+use grantway_netif::rx::{RxFlags, RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot};
 use grantway_netif::tx::status;
 use grantway_netif::{Checksum, GsoKind, Offload, colour};
@@ -153,7 +153,24 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         waited_from.clear();
         self.look_at_the_time(port, shared)?;
         let (mut taken, mut at) = (0, 0);
+        let plain = self.is_plain(shared);
         while taken < BURST && at <= Scratch::FILL {
+            if plain && self.waiting.is_empty() {
+                let Some(meta) = port.recv(&mut arena[at..at + RECV_BUFFER])? else { break };
+                taken += 1;
+                if self.accept_plain(at, meta, delivery)? {
+                    at = (at + meta.len).next_multiple_of(64);
+                    continue;
+                }
+                let FrameMeta { len, offload } = meta;
+                let frame = Frame { at, len, offload, from: None, flooded: false, passed: false };
+                match self.accept(frame, arena, delivery, shared)? {
+                    Accepted::Laid => at = (at + len).next_multiple_of(64),
+                    Accepted::Short => break,
+                    Accepted::Dropped => {}
+                }
+                continue;
+            }
             let (accepted, len) = match self.waited(&mut arena[at..], shared)? {
                 Some((layout, len, from)) => {
                     self.lay_out(&layout, at, len, None, delivery)?;
@@ -179,6 +196,42 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
         let notify = self.finish(delivery, arena, policy, None, &shared.stats)?;
         Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
+    }
+
+    /// Whether nothing is to be asked about a frame but whether it fits a page: the
+    /// guest set no hash and no filter, and has no pages of a killed process.
+    fn is_plain(&mut self, shared: &Shared) -> bool {
+        self.lane.is_none()
+            && self.carried.is_empty()
+            && !shared.multicast.is_wanted()
+            && !self.steers.are_set(&shared.steering)
+    }
+
+    /// Lays a plain frame out on one posted page; whether it could.
+    #[inline]
+    fn accept_plain(
+        &mut self,
+        at: usize,
+        meta: FrameMeta,
+        delivery: &mut Delivery,
+    ) -> Result<bool, VifError> {
+        let FrameMeta { len, offload } = meta;
+        let fits = (ETHERNET_HEADER..=PAGE_SIZE).contains(&len);
+        let finished = offload.gso.is_none() && offload.checksum != Checksum::Partial;
+        if !fits || !finished || !self.ring.has(1).map_err(|e| self.ring_error(e))? {
+            return Ok(false);
+        }
+        let offset = colour(self.ring.req_cons(), len);
+        let RxRequest { id, gref } = self.next_request(delivery)?;
+        let mut flags = RxFlags::empty();
+        flags.set(RxFlags::DATA_VALIDATED, offload.checksum == Checksum::Complete);
+        let (answer, piece) = (delivery.answers.len(), delivery.pieces.len());
+        // At most a page.
+        delivery.pieces.push(Piece::new(gref, offset, len as u16, at));
+        let words = RxResponse { id, offset, flags, status: len as i16 }.to_words();
+        delivery.answer(words, piece, delivery.crosses.len());
+        delivery.frames.push(Given { len, answers: (answer, answer + 1) });
+        Ok(true)
     }
 
     /// The next frame for this guest, brought to `at` in the arena: one that
@@ -258,10 +311,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         };
         // At most 18 slots, for 65,535 bytes and two extras.
         if self.waiting.is_empty() && self.has_posted(layout.slots())? {
-            match layout.slots() {
-                1 => self.lay_out_one(&layout, frame.at, frame.len, delivery)?,
-                _ => self.lay_out(&layout, frame.at, frame.len, None, delivery)?,
-            }
+            self.lay_out(&layout, frame.at, frame.len, None, delivery)?;
             return Ok(Accepted::Laid);
         }
         VifStats::add(&shared.stats.rx_stalls, 1);
@@ -477,27 +527,6 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(())
     }
 
-    /// The same for a frame in the arena that one page holds, with nothing to say
-    /// in an extra.
-    #[inline]
-    fn lay_out_one(
-        &mut self,
-        layout: &RxLayout,
-        at: usize,
-        len: usize,
-        delivery: &mut Delivery,
-    ) -> Result<(), VifError> {
-        let request = self.next_request(delivery)?;
-        let (answer, piece) = (delivery.answers.len(), delivery.pieces.len());
-        // At most a page.
-        delivery.pieces.push(Piece::new(request.gref, layout.offset(), len as u16, at));
-        let words = layout.words(0, request.id);
-        let words = words.ok_or_else(|| VifError::Internal("a slot beyond the frame"))?;
-        delivery.answer(words, piece, delivery.crosses.len());
-        delivery.frames.push(Given { len, answers: (answer, answer + 1) });
-        Ok(())
-    }
-
     /// The next posted page; those from the ring are noted for the journal.
     #[inline]
     fn next_request(&mut self, delivery: &mut Delivery) -> Result<RxRequest, VifError> {
@@ -514,9 +543,10 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// Answers every consumed request, at its own index.
     fn answer(&mut self, delivery: &Delivery, stats: &VifStats) -> Result<(), VifError> {
         let (mut packets, mut bytes, mut broken) = (0, 0, 0);
+        let all = delivery.is_all_whole();
         for given in &delivery.frames {
             let answers = &delivery.answers[given.answers.0..given.answers.1];
-            let whole = answers.iter().all(|answer| delivery.is_whole(answer));
+            let whole = all || answers.iter().all(|answer| delivery.is_whole(answer));
             for answer in answers {
                 let mut words = answer.words;
                 if !whole && answer.pieces.1 + answer.crosses.1 > answer.pieces.0 + answer.crosses.0

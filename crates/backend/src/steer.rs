@@ -59,6 +59,12 @@ impl Steers {
         self.held.as_deref()
     }
 
+    /// Whether the guest set anything.
+    #[inline]
+    pub fn are_set(&mut self, cell: &SteeringCell) -> bool {
+        self.look(cell).is_some()
+    }
+
     /// The hash that goes with a frame, by its first bytes; none where the guest
     /// asked for none.
     #[inline]

@@ -147,10 +147,13 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         let consumed = self.ring.consume(scratch.tx_owed.len() as u32);
         consumed.map_err(|_| VifError::Internal("consumed unseen slots"))?;
         let notify = if policy.mapped() == 0 && !self.owes() {
-            answers(scratch).try_for_each(|response| self.respond(response))?;
+            each_answer(scratch, |response| self.respond(response))?;
             self.publish()
         } else {
-            self.unanswered.extend(answers(scratch));
+            each_answer(scratch, |response| {
+                self.unanswered.push(response);
+                Ok(())
+            })?;
             match fatal.is_some() || self.is_due(shared.now()) {
                 true => self.settle(policy)?,
                 false => false,
@@ -197,6 +200,24 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         self.held_until = None;
         let limited = shared.credit.is_limited().then(|| shared.now());
         let (mut slot, mut at, mut whole_at) = (0, 0, HEADS);
+        if limited.is_none() && !outlet.has_enough(BURST) {
+            for &words in &tx_slots[..waiting.min(BURST)] {
+                let Some(TxFragment { gref, offset, size, id }) = single(words) else { break };
+                let private = usize::from(size).min(head);
+                // At most a page; slots are a ring's, and the arena is small.
+                pieces.push(Piece::new(gref, offset, private as u16, at));
+                tx_owed.push(TxOwed::Request(id));
+                tx_packets.push(Taken {
+                    slots: (slot as u16, slot as u16 + 1),
+                    pieces: (slot as u16, slot as u16 + 1),
+                    at: at as u32,
+                    whole_at: whole_at as u32,
+                });
+                slot += 1;
+                at = (at + private).next_multiple_of(64);
+                whole_at = (whole_at + usize::from(size)).next_multiple_of(64);
+            }
+        }
         while tx_packets.len() < BURST && !outlet.has_enough(slot) {
             let parsed = match parse_tx(&tx_slots[slot..waiting]) {
                 Ok(Some(parsed)) => parsed,
@@ -288,13 +309,30 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     }
 }
 
-/// The answers to each slot of the turn's packets, in the order of the ring.
-fn answers(scratch: &Scratch) -> impl Iterator<Item = TxResponse> {
-    let Scratch { tx_packets, tx_statuses, tx_owed, .. } = scratch;
-    tx_packets.iter().zip(tx_statuses).flat_map(|(taken, &status)| {
-        let owed = tx_owed.get(taken.slots.0.into()..taken.slots.1.into()).unwrap_or(&[]);
-        owed.iter().map(move |owed| owed.response(status))
-    })
+/// The only fragment of a packet of one slot: without extras, so it is no change
+/// of the multicast filter.
+#[inline]
+fn single(words: [u32; 3]) -> Option<TxFragment> {
+    match parse_tx(&[words]) {
+        Ok(Some(Parsed { outcome: Outcome::Packet(packet), .. })) => packet.fragments().next(),
+        _ => None,
+    }
+}
+
+/// Calls `take` with the answer to each slot of the turn's packets, in the order of
+/// the ring.
+#[inline]
+fn each_answer(
+    scratch: &Scratch,
+    mut take: impl FnMut(TxResponse) -> Result<(), VifError>,
+) -> Result<(), VifError> {
+    let mut owed = scratch.tx_owed.iter();
+    for (taken, &status) in scratch.tx_packets.iter().zip(&scratch.tx_statuses) {
+        for owed in owed.by_ref().take((taken.slots.1 - taken.slots.0).into()) {
+            take(owed.response(status))?;
+        }
+    }
+    Ok(())
 }
 
 /// Hands each packet of a turn over, and notes what its slots are to be answered

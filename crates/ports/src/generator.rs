@@ -11,13 +11,17 @@ use std::{
     time::Duration,
 };
 
+use arrayvec::ArrayVec;
 use etherparse::{EtherType, Ethernet2Header, IpNumber, Ipv4Header, UdpHeader};
 use grantway_netif::Offload;
 
 use crate::{
     checker::Checker,
     clock::Clock,
-    port::{CheckReport, Counters, ETHERNET_HEADER, FrameMeta, Port, PortError, SendError},
+    port::{
+        BURST, CheckReport, Counters, ETHERNET_HEADER, FrameMeta, FramePlace, Port, PortError,
+        SendError,
+    },
     testframe::{EXPERIMENTAL, MAGIC_TIMED, SEQUENCE_IN_TAG, TAG_LEN, Tag, TaggedAt, UDP_HEADERS},
     timing::{self, TIME_LEN},
 };
@@ -261,7 +265,9 @@ impl Generator {
         match frame.split_first_chunk_mut::<HEAD>() {
             Some((start, rest)) => {
                 *start = *head;
-                rest.copy_from_slice(&self.pattern[HEAD..]);
+                if !rest.is_empty() {
+                    rest.copy_from_slice(&self.pattern[HEAD..]);
+                }
             }
             None => frame.copy_from_slice(&head[..size]),
         }
@@ -435,6 +441,30 @@ impl Port for Generator {
                 Ok(Some(FrameMeta { len, offload: Offload::default() }))
             }
         }
+    }
+
+    fn recv_burst(
+        &mut self,
+        arena: &mut [u8],
+        frames: &mut ArrayVec<FramePlace, BURST>,
+    ) -> Result<(), PortError> {
+        if self.finished() || !self.due() {
+            return Ok(());
+        }
+        let size = self.config.size;
+        let left = self.stream.allowed - self.stream.made;
+        let most = usize::try_from(left).unwrap_or(BURST).min(frames.remaining_capacity());
+        let mut made = 0;
+        for room in arena.chunks_mut(size.next_multiple_of(64)).take(most) {
+            if self.next_into(room) == 0 {
+                break;
+            }
+            let meta = FrameMeta { len: size, offload: Offload::default() };
+            frames.push(FramePlace { at: made * size.next_multiple_of(64), meta });
+            made += 1;
+        }
+        self.counters.count_burst(made, size);
+        Ok(())
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

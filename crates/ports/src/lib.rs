@@ -49,8 +49,8 @@ pub use mirror::Mirror;
 pub use null::Null;
 pub use pcap::{CaptureError, CaptureFormat, PcapInput, PcapOutput, PcapPort};
 pub use port::{
-    CheckReport, Counters, DropReason, ETHERNET_HEADER, FrameMeta, Port, PortError, PortReport,
-    RECV_BUFFER, SendError,
+    BURST, CheckReport, Counters, DropReason, ETHERNET_HEADER, FrameMeta, FramePlace, Port,
+    PortError, PortReport, RECV_BUFFER, SendError,
 };
 pub use spec::{PortSpec, SpecError, number};
 pub use split::SplitFrame;

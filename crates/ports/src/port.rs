@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use arrayvec::ArrayVec;
 use grantway_netif::Offload;
 
 use crate::split::{SplitFrame, send_gathered};
@@ -23,6 +24,18 @@ pub struct FrameMeta {
     pub len: usize,
     /// Checksum and segmentation state.
     pub offload: Offload,
+}
+
+/// Most frames that [`Port::recv_burst`] receives.
+pub const BURST: usize = 64;
+
+/// A frame of a burst: it begins at this offset of the arena, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FramePlace {
+    /// Offset in the arena, in bytes.
+    pub at: usize,
+    /// The frame.
+    pub meta: FrameMeta,
 }
 
 /// Where frames go to and come from, beyond the vif.
@@ -71,6 +84,28 @@ pub trait Port: Send {
     /// # Errors
     /// The port is of no more use.
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError>;
+
+    /// Receives frames into `arena` until there are none, or `frames` is full, or
+    /// what is left of the arena could not hold any frame; each begins at a
+    /// multiple of 64 bytes, and its place is added to `frames`.
+    ///
+    /// # Errors
+    /// As [`Port::recv`]; what was received before stays listed.
+    fn recv_burst(
+        &mut self,
+        arena: &mut [u8],
+        frames: &mut ArrayVec<FramePlace, BURST>,
+    ) -> Result<(), PortError> {
+        let mut at = 0;
+        while !frames.is_full()
+            && let Some(room) = arena.get_mut(at..at + RECV_BUFFER)
+            && let Some(meta) = self.recv(room)?
+        {
+            frames.push(FramePlace { at, meta });
+            at = (at + meta.len).next_multiple_of(64);
+        }
+        Ok(())
+    }
 
     /// The descriptor that is readable while `recv` has something.
     ///
@@ -396,6 +431,12 @@ impl Counters {
     pub(crate) fn count_received(&mut self, len: usize) {
         self.received += 1;
         self.received_bytes += len as u64;
+    }
+
+    /// So many frames of one length were received.
+    pub(crate) fn count_burst(&mut self, frames: usize, len: usize) {
+        self.received += frames as u64;
+        self.received_bytes += (frames * len) as u64;
     }
 
     pub(crate) fn drop_one(&mut self, reason: DropReason) {

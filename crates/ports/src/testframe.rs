@@ -42,6 +42,14 @@ impl TaggedAt {
         }
     }
 
+    /// What the Ethernet header says of it.
+    pub(crate) const fn ethertype(self) -> [u8; 2] {
+        match self {
+            TaggedAt::Udp => [0x08, 0x00],
+            TaggedAt::Ethernet => EXPERIMENTAL.to_be_bytes(),
+        }
+    }
+
     /// Offset of the tag's first byte.
     #[must_use]
     pub const fn offset(self) -> usize {
@@ -77,8 +85,8 @@ impl Tag {
     #[inline]
     pub(crate) fn find(frame: &[u8]) -> Option<(TaggedAt, Tag)> {
         let at = match frame.get(12..14)? {
-            [0x08, 0x00] => TaggedAt::Udp,
-            [0x88, 0xb5] => TaggedAt::Ethernet,
+            kind if kind == TaggedAt::Udp.ethertype() => TaggedAt::Udp,
+            kind if kind == TaggedAt::Ethernet.ethertype() => TaggedAt::Ethernet,
             _ => return None,
         };
         let tag: &[u8; TAG_LEN] = frame.get(at.offset()..)?.first_chunk()?;

@@ -2,10 +2,8 @@
 
 use arrayvec::ArrayVec;
 use grantway_frontend::{Queue, SendError, TxFrame, VifError};
-use grantway_ports::{FrameMeta, Port, PortError, RECV_BUFFER, SendError as PortSendError};
+use grantway_ports::{BURST, FramePlace, Port, PortError, RECV_BUFFER, SendError as PortSendError};
 
-/// Frames that cross each way before the other way gets its turn.
-const BURST: usize = 64;
 /// Bytes of frames from the port that one burst may fill, the last one's room
 /// not counted.
 const FILL: usize = 256 * 1024;
@@ -78,16 +76,10 @@ pub struct Bridge {
     pub drops: Drops,
     /// Frames that were read from the port, and where they lie.
     outgoing: Vec<u8>,
-    burst: ArrayVec<Outgoing, BURST>,
+    burst: ArrayVec<FramePlace, BURST>,
     /// The first of them that waits for room on the ring.
     next: usize,
     incoming: Vec<u8>,
-}
-
-/// A frame from the port.
-struct Outgoing {
-    at: usize,
-    meta: FrameMeta,
 }
 
 impl Bridge {
@@ -115,16 +107,19 @@ impl Bridge {
     /// memory meanwhile does not hold up what is written to the backend's.
     fn transmit(&mut self) -> Result<bool, Trouble> {
         if self.next == self.burst.len() {
-            self.read_burst()?;
+            self.burst.clear();
+            self.next = 0;
+            self.port.recv_burst(&mut self.outgoing, &mut self.burst)?;
             if self.burst.is_empty() {
                 return Ok(false);
             }
         }
         let mut moved = 0;
         while let Some(left) = self.burst.get(self.next..).filter(|left| !left.is_empty()) {
-            let bytes = |frame: &Outgoing| &self.outgoing[frame.at..frame.at + frame.meta.len];
-            let frame =
-                |frame: &Outgoing| TxFrame { bytes: bytes(frame), offload: frame.meta.offload };
+            let frame = |&FramePlace { at, meta }: &FramePlace| {
+                let bytes = &self.outgoing[at..at + meta.len];
+                TxFrame { bytes, offload: meta.offload }
+            };
             let frames: ArrayVec<_, BURST> = left.iter().map(frame).collect();
             let (sent, why_not) = self.queue.send_burst(&frames);
             moved += sent;
@@ -152,20 +147,6 @@ impl Bridge {
             self.queue.flush()?;
         }
         Ok(moved > 0)
-    }
-
-    fn read_burst(&mut self) -> Result<(), PortError> {
-        self.burst.clear();
-        self.next = 0;
-        let mut at = 0;
-        while !self.burst.is_full() && at <= FILL {
-            let Some(meta) = self.port.recv(&mut self.outgoing[at..at + RECV_BUFFER])? else {
-                break;
-            };
-            self.burst.push(Outgoing { at, meta });
-            at = (at + meta.len).next_multiple_of(64);
-        }
-        Ok(())
     }
 
     fn receive(&mut self) -> Result<bool, Trouble> {
