@@ -456,18 +456,21 @@ fn a_super_frame_reaches_a_guest_without_gso_in_segments() {
 
 #[test]
 fn xsa_155_a_payload_that_changes_while_it_is_read() {
-    a_payload_changes(false);
+    a_payload_changes(false, &Tcp::BOTH);
 }
 
 #[test]
 fn staging_payload_rewritten_after_the_header_was_read() {
-    // Here the page is mapped, and its writer sees nothing of the copy.
-    a_payload_changes(true);
+    // Here the page is mapped, and its writer sees nothing of the copy: heads of two
+    // kinds would be read half the one and half the other, which is no fault of ours.
+    for kind in Tcp::BOTH {
+        a_payload_changes(true, &[kind]);
+    }
 }
 
 /// Whom a frame is for, what it is and what it sums up to is judged on the bytes
 /// that go on, whatever becomes of the sender's page meanwhile.
-fn a_payload_changes(staged: bool) {
+fn a_payload_changes(staged: bool, kinds: &[Tcp]) {
     const ROUNDS: u16 = 300;
     for plain in [false, true] {
         let mut world = World::bridged();
@@ -476,7 +479,7 @@ fn a_payload_changes(staged: bool) {
         let frames: Vec<_> = receivers
             .iter()
             .flat_map(|to| {
-                Tcp::BOTH.map(|tcp| {
+                kinds.iter().map(|tcp| {
                     let payload = vec![0x55; 2000 - tcp.headers()];
                     tcp.frame(to.address, a.address, &payload)
                 })
@@ -492,7 +495,7 @@ fn a_payload_changes(staged: bool) {
                 let mut numbers = Numbers::new(155);
                 while !stop.load(SeqCst) {
                     // In pieces, so that any mixture may be read.
-                    let new = &frames[numbers.below(4)];
+                    let new = &frames[numbers.below(frames.len())];
                     memory.write(0, &new[..6]).unwrap();
                     memory.write(12, &new[12..1000]).unwrap();
                     memory.write(1000, &numbers.word().to_be_bytes()).unwrap();
@@ -506,7 +509,8 @@ fn a_payload_changes(staged: bool) {
                 let flags = TxFlags::CSUM_BLANK;
                 let mut slots = vec![slot(gref, 0, 2000, round, flags)];
                 if plain {
-                    let gso = Tcp::BOTH[usize::from(round % 2)].offload(700).gso.unwrap();
+                    let kind = kinds[usize::from(round) % kinds.len()];
+                    let gso = kind.offload(700).gso.unwrap();
                     slots.push(slot(gref, 0, 2000, round, flags | TxFlags::EXTRA_INFO));
                     slots.push(Extra::Gso(gso, 0).to_tx_words(false));
                 }

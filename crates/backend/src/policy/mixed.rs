@@ -80,8 +80,11 @@ impl Mixed {
         for (piece, &place) in pieces.iter_mut().zip(&self.places) {
             let Some(page) = table.page(place) else { continue };
             let at = piece.at as usize;
-            let bytes = arena.get_mut(at..at + usize::from(piece.len));
-            if bytes.is_none_or(|bytes| page.read(piece.offset.into(), bytes).is_err()) {
+            let Some(bytes) = arena.get_mut(at..at + usize::from(piece.len)) else {
+                piece.status = GrantStatus::BAD_VIRT_ADDR;
+                continue;
+            };
+            if page.read(piece.offset.into(), bytes).is_err() {
                 piece.status = GrantStatus::BAD_COPY_ARG;
             }
         }
@@ -117,8 +120,11 @@ impl Mixed {
         for (piece, &place) in pieces.iter_mut().zip(&self.places) {
             let Some(page) = table.page(place) else { continue };
             let at = piece.at as usize;
-            let bytes = arena.get(at..at + usize::from(piece.len));
-            if bytes.is_none_or(|bytes| page.write(piece.offset.into(), bytes).is_err()) {
+            let Some(bytes) = arena.get(at..at + usize::from(piece.len)) else {
+                piece.status = GrantStatus::BAD_VIRT_ADDR;
+                continue;
+            };
+            if page.write(piece.offset.into(), bytes).is_err() {
                 piece.status = GrantStatus::BAD_COPY_ARG;
             }
         }
@@ -212,7 +218,6 @@ impl Mixed {
     }
 }
 
-#[inline]
 fn status(copied: Result<(), grantway_ring::OutOfPage>) -> GrantStatus {
     match copied {
         Ok(()) => GrantStatus::OKAY,
