@@ -118,6 +118,25 @@ impl Drop for Tally<'_> {
 
 /// Where the packets of one turn go.
 pub(crate) trait Outlet {
+    /// Whether it takes packets whole, and asks nothing of them but their bytes and
+    /// their offload.
+    const WHOLE: bool = false;
+
+    /// Takes such a packet, all of it in private memory; as [`Outlet::send`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Outlet::send`].
+    fn send_whole(
+        &mut self,
+        bytes: &[u8],
+        offload: Offload,
+        stats: &mut Tally<'_>,
+    ) -> Result<i16, VifError> {
+        let _ = (bytes, offload, stats);
+        Err(VifError::Internal("an outlet that takes no whole packets"))
+    }
+
     /// Bytes of a packet that are to be private before it is sent.
     fn head(&self) -> usize;
 
@@ -188,6 +207,18 @@ pub(crate) fn sent(
 }
 
 impl Outlet for &mut (dyn Port + 'static) {
+    const WHOLE: bool = true;
+
+    #[inline]
+    fn send_whole(
+        &mut self,
+        bytes: &[u8],
+        offload: Offload,
+        stats: &mut Tally<'_>,
+    ) -> Result<i16, VifError> {
+        sent(Port::send(&mut **self, bytes, offload), bytes.len(), stats)
+    }
+
     fn head(&self) -> usize {
         usize::MAX
     }
@@ -200,7 +231,7 @@ impl Outlet for &mut (dyn Port + 'static) {
         stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let bytes = &arena[packet.at..packet.at + packet.len()];
-        sent(Port::send(&mut **self, bytes, packet.offload()), packet.len(), stats)
+        self.send_whole(bytes, packet.offload(), stats)
     }
 
     fn finish(&mut self, _: &mut [u8], _: &mut dyn Policy, _: &mut [i16]) -> Result<(), VifError> {

@@ -21,6 +21,7 @@ use grantway_netif::slots::tx::{
     Outcome, Parsed, SLOTS_SENT, TxFatal, TxFragment, TxPacket, TxRefusal, parse_tx,
 };
 use grantway_netif::tx::{TxResponse, status};
+use grantway_netif::{Checksum, Offload};
 use grantway_ring::{Back, RingMemory, RingPage, SharedPage};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,9 @@ pub(crate) struct Taken {
     at: u32,
     /// Where there is room for all of it, if that is asked for.
     whole_at: u32,
+    /// Of a packet of one slot, all that is to be known beside: its bytes, and what
+    /// is said of its checksum.
+    single: Option<(u16, Checksum)>,
 }
 
 impl Taken {
@@ -202,7 +206,8 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         let (mut slot, mut at, mut whole_at) = (0, 0, HEADS);
         if limited.is_none() && !outlet.has_enough(BURST) {
             for &words in &tx_slots[..waiting.min(BURST)] {
-                let Some(TxFragment { gref, offset, size, id }) = single(words) else { break };
+                let Some((fragment, checksum)) = single(words) else { break };
+                let TxFragment { gref, offset, size, id } = fragment;
                 let private = usize::from(size).min(head);
                 // At most a page; slots are a ring's, and the arena is small.
                 pieces.push(Piece::new(gref, offset, private as u16, at));
@@ -212,6 +217,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                     pieces: (slot as u16, slot as u16 + 1),
                     at: at as u32,
                     whole_at: whole_at as u32,
+                    single: Some((size, checksum)),
                 });
                 slot += 1;
                 at = (at + private).next_multiple_of(64);
@@ -259,6 +265,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                 pieces: (first as u16, pieces.len() as u16),
                 at: at as u32,
                 whole_at: whole_at as u32,
+                single: None,
             });
             slot += parsed.slots;
             at = end.next_multiple_of(64);
@@ -309,12 +316,14 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     }
 }
 
-/// The only fragment of a packet of one slot: without extras, so it is no change
-/// of the multicast filter.
+/// The only fragment of a packet of one slot, and what is said of its checksum:
+/// without extras, so there is nothing else to say.
 #[inline]
-fn single(words: [u32; 3]) -> Option<TxFragment> {
+fn single(words: [u32; 3]) -> Option<(TxFragment, Checksum)> {
     match parse_tx(&[words]) {
-        Ok(Some(Parsed { outcome: Outcome::Packet(packet), .. })) => packet.fragments().next(),
+        Ok(Some(Parsed { outcome: Outcome::Packet(packet), .. })) => {
+            Some((packet.fragments().next()?, packet.offload.checksum))
+        }
         _ => None,
     }
 }
@@ -337,10 +346,10 @@ fn each_answer(
 
 /// Hands each packet of a turn over, and notes what its slots are to be answered
 /// with.
-fn deliver(
+fn deliver<O: Outlet>(
     scratch: &mut Scratch,
     policy: &mut dyn Policy,
-    outlet: &mut impl Outlet,
+    outlet: &mut O,
     shared: &Shared,
 ) -> Result<(), VifError> {
     let Scratch { arena, tx_slots, tx_packets, tx_statuses, pieces, .. } = scratch;
@@ -348,6 +357,16 @@ fn deliver(
     let head = outlet.head();
     tx_statuses.clear();
     for (number, taken) in tx_packets.iter().enumerate() {
+        if O::WHOLE
+            && let Some((len, checksum)) = taken.single
+            && taken.pieces(pieces).iter().all(|piece| piece.status.is_okay())
+        {
+            let at = taken.at as usize;
+            let bytes = &arena[at..at + usize::from(len)];
+            let offload = Offload { checksum, gso: None };
+            tx_statuses.push(outlet.send_whole(bytes, offload, &mut stats)?);
+            continue;
+        }
         let status = match taken.parsed(&tx_slots[..])? {
             Outcome::Refused(refused) => {
                 let counter = match refused.reason {

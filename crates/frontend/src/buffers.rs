@@ -24,7 +24,8 @@ pub(crate) struct Buffers {
     small: Option<Small>,
 }
 
-struct Small {
+/// Pages of small buffers.
+pub(crate) struct Small {
     pages: Vec<(SharedPage, GrantRef)>,
     free: Vec<u16>,
     /// The number of the first of them.
@@ -66,10 +67,10 @@ impl Buffers {
         self.pages.free()
     }
 
-    /// The small buffers that nobody uses; the last is the next to be taken.
+    /// The small buffers.
     #[inline]
-    pub fn free_small(&self) -> &[u16] {
-        self.small.as_ref().map_or(&[], |small| small.free.as_slice())
+    pub fn small(&self) -> Option<&Small> {
+        self.small.as_ref()
     }
 
     /// Takes so many of them.
@@ -99,11 +100,7 @@ impl Buffers {
     #[inline]
     pub fn buffer(&self, number: u16, len: usize) -> Option<Buffer<'_>> {
         if let Some(small) = self.small.as_ref().filter(|small| number >= small.first) {
-            let index = usize::from(number - small.first);
-            let (page, gref) = small.pages.get(index / SMALL_A_PAGE)?;
-            // Below a page.
-            let offset = (index % SMALL_A_PAGE * SMALL) as u16;
-            return Some(Buffer { page, gref: *gref, offset });
+            return small.buffer(number);
         }
         let (page, gref) = self.pages.page(number)?;
         Some(Buffer { page, gref, offset: colour(number.into(), len) })
@@ -125,6 +122,22 @@ impl Buffers {
 }
 
 impl Small {
+    /// Those that nobody uses; the last is the next to be taken.
+    #[inline]
+    pub fn free(&self) -> &[u16] {
+        &self.free
+    }
+
+    /// One of them; none for a number that is not theirs.
+    #[inline]
+    pub fn buffer(&self, number: u16) -> Option<Buffer<'_>> {
+        let index = usize::from(number.wrapping_sub(self.first));
+        let (page, gref) = self.pages.get(index / SMALL_A_PAGE)?;
+        // Below a page.
+        let offset = (index % SMALL_A_PAGE * SMALL) as u16;
+        Some(Buffer { page, gref: *gref, offset })
+    }
+
     fn new(platform: &Arc<dyn Platform>, peer: DomId, first: u16) -> Result<Self, Error> {
         let lent = Lent::new(platform, peer, SMALL_PAGES, Access::ReadOnly)?;
         let pages = (0..SMALL_PAGES).map_while(|index| lent.page(index)).collect();

@@ -57,7 +57,8 @@ impl Transmit {
     /// In two passes: while the copies wait for lines that the backend has, nothing
     /// else is written, and more of them are under way at once.
     pub fn send_short(&mut self, frames: &[TxFrame<'_>], stats: &mut QueueStats) -> usize {
-        let free = self.buffers.free_small();
+        let Some(small) = self.buffers.small() else { return 0 };
+        let free = small.free();
         let mut slots = ArrayVec::<[u32; 3], BURST>::new();
         let room = (self.ring.free() as usize).min(BURST);
         let mut bytes = 0;
@@ -68,9 +69,7 @@ impl Transmit {
             }
             // At most 256.
             let size = from.len() as u16;
-            let Some(Buffer { page, gref, offset }) = self.buffers.buffer(id, from.len()) else {
-                break;
-            };
+            let Some(Buffer { page, gref, offset }) = small.buffer(id) else { break };
             let fragment = TxFragment { gref: gref.0, offset, size, id };
             let Ok(words) = write_one(fragment, offload.checksum) else { break };
             if page.write(offset.into(), from).is_err() {
