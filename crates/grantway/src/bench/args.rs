@@ -4,6 +4,7 @@ use super::rig::Direction;
 use crate::cli::{QUEUES_MAX, WaitModeArg};
 use clap::{Args, Subcommand, ValueEnum};
 use grantway_backend::policy::PolicyKind;
+use std::path::PathBuf;
 
 /// `grantway bench`.
 #[derive(Debug, Args)]
@@ -17,7 +18,8 @@ of one round; in brackets stands what 95 % of resampled medians lie within.
 
 Lists have commas between: --size 64,1496,65535. With --json comes one document in
 one line: bench, version, host, processors, state, and rows. What a field counts is
-in its name (_ns, _pps, mpps, gbps, _per_packet); sizes are bytes.
+in its name (_ns, _pps, mpps, gbps, _per_packet); sizes are bytes. With --report
+comes, besides, a page of the same tables and of plots, for any browser.
 
 Example:
   grantway bench packets
@@ -57,7 +59,8 @@ slice has processes of its own: so one sees how often the ends are woken at a lo
 Example:
   grantway bench packets --size 64,1496 --direction tx,rx
   grantway bench packets --policy copy,staging --burst 1,8,32 --json
-  grantway bench packets --policy staging --burst 1 --rate 1k,10k,100k --mode all")]
+  grantway bench packets --policy staging --burst 1 --rate 1k,10k,100k --mode all
+  grantway bench packets --size 64,256,1496,9000,65535 --report packets.html")]
 pub struct PacketsArgs {
     /// How the buffers cross, or `all`; the first is what the others are compared
     /// with.
@@ -88,6 +91,9 @@ pub struct PacketsArgs {
     /// or as many as keep them within 0.5 s.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pairs: Option<u32>,
+    /// Write a page of tables and plots, too.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -103,7 +109,8 @@ an echo behind the backend and back. Times are told to two digits.
 
 Example:
   grantway bench latency --direction round-trip
-  grantway bench latency --policy copy,staging --mode busy,interrupt --rate 10k --json")]
+  grantway bench latency --policy copy,staging --mode busy,interrupt --rate 10k --json
+  grantway bench latency --mode all --report latency.html")]
 pub struct LatencyArgs {
     /// How the buffers cross, or `all`.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
@@ -126,6 +133,9 @@ pub struct LatencyArgs {
     /// How long each row of the table is measured.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub seconds: f64,
+    /// Write a page of tables and plots, too.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -144,7 +154,7 @@ cost more than Xen's. A paper's TCP is here frames of 65535 bytes.
 
 Example:
   grantway bench seeds
-  grantway bench seeds --seed 000,004 --seconds 2 --json")]
+  grantway bench seeds --seed 000,004 --seconds 2 --report seeds.html")]
 pub struct SeedsArgs {
     /// Which papers: 000, 001, 004, or `all`.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = seeds)]
@@ -155,6 +165,9 @@ pub struct SeedsArgs {
     /// How long each side of a row is measured.
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     pub seconds: f64,
+    /// Write a page of tables and plots, too.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

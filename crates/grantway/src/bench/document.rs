@@ -5,7 +5,6 @@ use crate::error::CommandError;
 use crate::output;
 use crate::table::Table;
 use serde::Serialize;
-use std::collections::BTreeSet;
 
 /// The JSON that every bench prints. The fields of a row name their units.
 #[derive(Debug, Serialize)]
@@ -79,15 +78,11 @@ pub struct Column<R> {
 }
 
 impl<R> Column<R> {
-    fn values(&self, rows: &[R]) -> BTreeSet<String> {
-        rows.iter().map(self.cell).collect()
-    }
-
     fn is_shown(&self, rows: &[R]) -> bool {
         match self.shown {
             Shown::Always => true,
-            Shown::Varying => self.values(rows).len() > 1,
-            Shown::Filled => self.values(rows).iter().any(|cell| !cell.is_empty()),
+            Shown::Varying => different(rows, self.cell).len() > 1,
+            Shown::Filled => rows.iter().any(|row| !(self.cell)(row).is_empty()),
         }
     }
 }
@@ -105,12 +100,34 @@ pub fn table<R>(rows: &[R], columns: &[Column<R>]) -> Table {
 
 /// What is the same in all rows and so has no column: `burst 32, mode adaptive`.
 pub fn conditions<R>(rows: &[R], columns: &[Column<R>]) -> String {
-    let same = columns.iter().filter(|c| c.shown == Shown::Varying && !c.is_shown(rows));
-    let parts = same.filter_map(|column| {
-        let value = column.values(rows).pop_first().filter(|value| !value.is_empty())?;
-        Some(format!("{} {value}", column.heading.trim_end_matches('#')))
+    let parts = varying(rows, columns).filter_map(|(name, values)| match &values[..] {
+        [value] if !value.is_empty() => Some(format!("{name} {value}")),
+        _ => None,
     });
     parts.collect::<Vec<_>>().join(", ")
+}
+
+/// What may differ between rows, by name, and what it is in these.
+pub fn varying<R>(
+    rows: &[R],
+    columns: &[Column<R>],
+) -> impl Iterator<Item = (String, Vec<String>)> {
+    let columns = columns.iter().filter(|column| column.shown == Shown::Varying);
+    columns.map(|column| {
+        let name = column.heading.trim_end_matches('#').to_owned();
+        (name, different(rows, column.cell))
+    })
+}
+
+/// What rows say, each once, in their order.
+pub fn different<R>(rows: &[R], say: impl Fn(&R) -> String) -> Vec<String> {
+    let mut found = Vec::new();
+    for said in rows.iter().map(say) {
+        if !found.contains(&said) {
+            found.push(said);
+        }
+    }
+    found
 }
 
 /// `embedded host, 2 processors, processes: host, backend, guest`.

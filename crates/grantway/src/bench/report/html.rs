@@ -39,7 +39,7 @@ pub struct Looks<'a>(Vec<&'a str>);
 
 impl<'a> Looks<'a> {
     fn of(report: &'a Report) -> Self {
-        Self::of_plots(report.sections.iter().flat_map(|section| &section.plot))
+        Self::of_plots(report.sections.iter().flat_map(|section| &section.plots))
     }
 
     /// Those of some plots, in order of their lines.
@@ -64,7 +64,7 @@ fn section(out: &mut String, section: &Section, looks: &Looks<'_>) {
     if !section.note.is_empty() {
         let _ = writeln!(out, "<p>{}</p>", escape(&section.note));
     }
-    section.plot.iter().for_each(|plot| figure(out, plot, looks));
+    section.plots.iter().for_each(|plot| figure(out, plot, looks));
     section.table.iter().for_each(|table| self::table(out, table));
     out.push_str("</section>\n");
 }
@@ -102,7 +102,9 @@ fn table(out: &mut String, table: &Table) {
     out.push_str("<div class=\"box\" tabindex=\"0\">\n<table>\n<thead><tr>");
     let class = |number| if number { " class=\"n\"" } else { "" };
     for (heading, number) in table.headings() {
-        let _ = write!(out, "<th scope=\"col\"{}>{}</th>", class(number), escape(heading));
+        // A heading may have several lines, but none is to end within a word.
+        let heading = escape(heading).replace('-', "\u{2011}");
+        let _ = write!(out, "<th scope=\"col\"{}>{heading}</th>", class(number));
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for row in table.rows() {

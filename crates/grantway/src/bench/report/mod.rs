@@ -1,12 +1,13 @@
 //! One page that shows what a bench measured: tables and plots in a file of
 //! HTML that needs nothing else, on a screen, a phone or paper.
 //!
-//! - here: what a page is made of, for benches to fill; [`scale`]: axes and their
-//!   ticks; [`plot`]: a plot as SVG; [`html`]: the page.
+//! - here: what a page is made of; [`fill`]: rows of a bench made into that;
+//!   [`scale`]: axes and their ticks; [`plot`]: a plot as SVG; [`html`]: the page.
 //!
 //! A page has no script and loads nothing. Each plot is drawn twice, wide and
 //! narrow, and the page's style shows the one that fits.
 
+pub mod fill;
 mod html;
 mod plot;
 mod scale;
@@ -42,7 +43,7 @@ pub struct Section {
     /// Its figures.
     pub table: Option<Table>,
     /// The same, drawn.
-    pub plot: Option<Plot>,
+    pub plots: Vec<Plot>,
 }
 
 /// A plot.
@@ -69,7 +70,6 @@ pub struct Axis {
 
 /// How values lie on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code, reason = "not every bench has plots of each kind")]
 pub enum Scale {
     /// Evenly; an axis from bottom to top begins at zero.
     Linear,
@@ -114,28 +114,32 @@ pub fn of_this_run() -> Vec<(String, String)> {
 }
 
 /// Where a page is to be, known to be writable before anything is measured.
-pub struct Destination {
-    file: NamedTempFile,
-    path: PathBuf,
-}
+pub struct Destination(PathBuf);
 
 impl Destination {
-    /// A file that is made now and appears under its name with [`Destination::write`].
+    /// A file there could be. What is made to find out is gone again, so that
+    /// nothing stays where a bench is killed.
     ///
     /// # Errors
     ///
     /// Its folder is not there or cannot be written to.
     pub fn at(path: &Path) -> Result<Self, CommandError> {
+        let place = Self(path.to_owned());
+        place.file().map_err(|e| failed(path, &e))?;
+        Ok(place)
+    }
+
+    /// A file beside the one to be, which is never there in part.
+    fn file(&self) -> std::io::Result<NamedTempFile> {
+        let Self(path) = self;
+        if path.file_name().is_none() || path.is_dir() {
+            return Err(std::io::ErrorKind::IsADirectory.into());
+        }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let made = match path.file_name().is_some() && !path.is_dir() {
-            true => tempfile::Builder::new()
-                .prefix(".grantway-report-")
-                .permissions(Permissions::from_mode(0o666))
-                .tempfile_in(folder.unwrap_or(Path::new("."))),
-            false => Err(std::io::Error::from(std::io::ErrorKind::IsADirectory)),
-        };
-        let file = made.map_err(|e| failed(path, &e))?;
-        Ok(Self { file, path: path.to_owned() })
+        tempfile::Builder::new()
+            .prefix(".grantway-report-")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(folder.unwrap_or(Path::new(".")))
     }
 
     /// Puts the page there, in place of an earlier one.
@@ -143,11 +147,14 @@ impl Destination {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub fn write(mut self, report: &Report) -> Result<(), CommandError> {
+    pub fn write(self, report: &Report) -> Result<(), CommandError> {
         let page = html::page(report);
-        self.file.write_all(page.as_bytes()).map_err(|e| failed(&self.path, &e))?;
-        self.file.persist(&self.path).map_err(|e| failed(&self.path, &e.error))?;
-        Ok(())
+        let written = self.file().and_then(|mut file| {
+            file.write_all(page.as_bytes())?;
+            file.persist(&self.0)?;
+            Ok(())
+        });
+        written.map_err(|e| failed(&self.0, &e))
     }
 }
 

@@ -1,3 +1,4 @@
+use super::fill::{Lines, has_width};
 use super::html::{Looks, escape, page};
 use super::plot::{self, Width};
 use super::scale::{Ruler, number};
@@ -112,7 +113,7 @@ fn sample() -> Report {
         heading: heading.into(),
         note: "Made-up figures, to look at <the page>.".into(),
         table,
-        plot: Some(plot),
+        plots: vec![plot],
     };
     Report {
         title: "Grantway: a sample of every plot".into(),
@@ -124,6 +125,50 @@ fn sample() -> Report {
             section("Wake-ups", wake_ups(), None),
         ],
     }
+}
+
+/// Mode, policy, how often, how much.
+type Line = (&'static str, &'static str, f64, f64);
+
+const BY_LOAD: Lines<Line> = Lines {
+    title: "Wake-ups",
+    x: ("load", Scale::Log),
+    y: ("wake-ups", Scale::Linear),
+    common: &[|row| format!("load {}", row.2)],
+    names: [|row| row.1.into(), |row| row.0.into()],
+    add: |row, line| line.points.push((row.2, row.3)),
+};
+
+#[test]
+fn rows_become_lines() {
+    let over_load = Lines { common: &[], ..BY_LOAD };
+    let rows = [("busy", "copy", 1.0, 0.0), ("busy", "map", 1.0, 0.0), ("busy", "copy", 2.0, 1.0)];
+    let plots = over_load.plots(&rows);
+    let [plot] = &plots[..] else { panic!("{plots:?}") };
+    let names: Vec<_> = plot.series.iter().map(|line| line.name.as_str()).collect();
+    assert_eq!((plot.title.as_str(), &names[..]), ("Wake-ups", &["copy", "map"][..]));
+    assert_eq!(plot.series[0].points, [(1.0, 0.0), (2.0, 1.0)]);
+    assert!(has_width(plot));
+    // What differs within no plot has one for each of its values.
+    let titles: Vec<_> = BY_LOAD.plots(&rows).into_iter().map(|plot| plot.title).collect();
+    assert_eq!(titles, ["Wake-ups, load 1", "Wake-ups, load 2"]);
+    assert!(BY_LOAD.plots(&rows).iter().all(|plot| !has_width(plot)), "single points");
+}
+
+#[test]
+fn lines_that_look_alike_are_never_in_one_plot() {
+    let over_load = Lines { common: &[], ..BY_LOAD };
+    let rows = |modes: &[&'static str]| -> Vec<Line> {
+        let of = |mode| POLICIES.iter().map(move |&policy| (mode, policy, 1.0, 1.0));
+        modes.iter().flat_map(|&mode| of(mode)).collect()
+    };
+    let two = over_load.plots(&rows(&["busy", "interrupt"]));
+    assert_eq!((two.len(), two[0].series.len()), (1, 8));
+    assert_eq!(two[0].series[4].name, "copy, interrupt");
+    let three = over_load.plots(&rows(&["busy", "adaptive", "interrupt"]));
+    let titles: Vec<_> = three.iter().map(|plot| plot.title.as_str()).collect();
+    assert_eq!(titles, ["Wake-ups, busy", "Wake-ups, adaptive", "Wake-ups, interrupt"]);
+    assert!(three.iter().all(|plot| plot.series.len() == 4 && plot.series[0].name == "copy"));
 }
 
 fn svg(plot: &Plot, width: Width) -> Option<String> {
@@ -209,7 +254,7 @@ fn a_name_looks_alike_in_every_plot() {
 fn nothing_to_draw_and_odd_values() {
     let empty = Plot { series: Vec::new(), ..over_size() };
     assert!(svg(&empty, Width::Wide).is_none());
-    let section = Section { plot: Some(empty), ..Section::default() };
+    let section = Section { plots: vec![empty], ..Section::default() };
     let report = Report { sections: vec![section], ..Report::default() };
     assert!(page(&report).contains("Nothing was measured"));
     let odd = Series {

@@ -1,4 +1,8 @@
 //! `grantway bench seeds`: the papers' tables beside ours.
+//!
+//! - [`page`]: the report.
+
+mod page;
 
 use super::args::SeedsArgs;
 use super::contest::{self, Point};
@@ -7,6 +11,7 @@ use super::packets;
 use super::papers::{self, Entry, Unit};
 use super::probe::State;
 use super::progress::Progress;
+use super::report::Destination;
 use super::rig::Direction;
 use super::slices::Timing;
 use super::stats::Ratio;
@@ -168,24 +173,42 @@ fn interrupts(row: &Row, before: Option<f64>, after: Option<f64>) -> String {
     }
 }
 
+/// Where ours ran.
+fn place(rows: &[Row]) -> String {
+    let host = rows.first().map_or("", |row| row.host.as_str());
+    document::place(host, rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1))
+}
+
+/// The rows of each of the papers' own tables.
+fn tables(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+    rows.chunk_by(|a, b| a.conditions == b.conditions)
+}
+
+/// Heading of [`wire`].
+const WIRE: &str = "Mpps that a wire carries";
+
+/// Whether the paper that has that table is among these.
+fn has_wire(rows: &[Row]) -> bool {
+    rows.iter().any(|row| row.seed == "004")
+}
+
 /// A table for each of the papers' own, with its conditions above it.
 fn text(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
-    let guests = rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1);
-    let place = document::place(&first.host, guests);
+    let place = place(rows);
     let mut text = format!(
         "ours: {place}\nburst {}, mode {}; the factors are this host's, not Xen's\n",
         first.burst,
         WaitModeArg::Adaptive.name()
     );
-    for rows in rows.chunk_by(|a, b| a.conditions == b.conditions) {
+    for rows in tables(rows) {
         let Some(first) = rows.first() else { continue };
         let (seed, unit) = (&first.seed, first.unit.as_str());
         let table = document::table(rows, &COLUMNS);
         text += &format!("\nseed {seed}, {unit}: {}\n{table}", first.conditions);
     }
-    if rows.iter().any(|row| row.seed == "004") {
-        text += &format!("\nseed 004, Mpps that a wire carries\n{}", wire());
+    if has_wire(rows) {
+        text += &format!("\nseed 004, {WIRE}\n{}", wire());
     }
     text
 }
@@ -216,6 +239,7 @@ fn key(entry: &Entry) -> Key {
 /// The command line asks for what cannot be, or a part of a rig failed.
 pub fn run(args: &SeedsArgs) -> Result<(), CommandError> {
     let timing = Timing::short(args.seconds, None)?;
+    let page = args.report.as_deref().map(Destination::at).transpose()?;
     let entries = papers::entries(&args.seed.0);
     let mut keys: Vec<Key> = Vec::new();
     for key in entries.iter().map(key) {
@@ -241,6 +265,9 @@ pub fn run(args: &SeedsArgs) -> Result<(), CommandError> {
     let found = |entry: &Entry| measured.iter().find(|(other, _)| *other == key(entry));
     let rows = |entry: &Entry| found(entry).map(|(_, rows)| Row::of(entry, rows));
     let rows: Vec<Row> = entries.iter().filter_map(rows).collect();
+    if let Some(page) = page {
+        page.write(&page::of(&rows))?;
+    }
     match args.json {
         true => Document::new("seeds", &rows).print(),
         false => output::line(text(&rows)),

@@ -1,11 +1,16 @@
 //! `grantway bench latency`: how long packets are under way at a fixed rate,
 //! counted from when each was due.
+//!
+//! - [`page`]: the report.
+
+mod page;
 
 use super::args::LatencyArgs;
 use super::contest::{self, Outcome, Point};
 use super::document::{self, Column, Document, Shown};
 use super::probe::State;
 use super::progress::Progress;
+use super::report::Destination;
 use super::rig::Direction;
 use super::slices::Timing;
 use crate::error::CommandError;
@@ -153,11 +158,15 @@ const COLUMNS: [Column<Row>; 15] = {
     ]
 };
 
+/// Where it ran.
+fn place(rows: &[Row]) -> String {
+    let host = rows.first().map_or("", |row| row.host.as_str());
+    document::place(host, rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1))
+}
+
 /// The conditions, and the table under them.
 fn text(rows: &[Row]) -> String {
-    let Some(first) = rows.first() else { return String::new() };
-    let guests = rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1);
-    let place = document::place(&first.host, guests);
+    let place = place(rows);
     let conditions = document::conditions(rows, &COLUMNS);
     let table = document::table(rows, &COLUMNS);
     format!("{place}\n{conditions}; counted from when a packet was due\n\n{table}")
@@ -171,6 +180,7 @@ fn text(rows: &[Row]) -> String {
 pub fn run(args: &LatencyArgs) -> Result<(), CommandError> {
     let (points, policies) = (points(args), &args.policy.0);
     let timing = Timing::long(args.seconds, None)?;
+    let page = args.report.as_deref().map(Destination::at).transpose()?;
     let progress = Progress::new(points.len(), args.json);
     let mut rows = Vec::new();
     for (number, point) in points.iter().enumerate() {
@@ -181,6 +191,9 @@ pub fn run(args: &LatencyArgs) -> Result<(), CommandError> {
         }
     }
     progress.done();
+    if let Some(page) = page {
+        page.write(&page::of(&rows))?;
+    }
     match args.json {
         true => Document::new("latency", &rows).print(),
         false => output::line(text(&rows)),

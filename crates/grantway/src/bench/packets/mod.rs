@@ -1,10 +1,15 @@
 //! `grantway bench packets`: packets a second, policy against policy.
+//!
+//! - [`page`]: the report.
+
+mod page;
 
 use super::args::{List, PacketsArgs};
 use super::contest::{self, Outcome, Point};
 use super::document::{self, Column, Document, Shown};
 use super::probe::State;
 use super::progress::Progress;
+use super::report::Destination;
 use super::rig::Direction;
 use super::slices::Timing;
 use super::stats::Ratio;
@@ -167,11 +172,16 @@ const COLUMNS: [Column<Row>; 21] = {
     ]
 };
 
+/// Where it ran.
+fn place(rows: &[Row]) -> String {
+    let host = rows.first().map_or("", |row| row.host.as_str());
+    document::place(host, rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1))
+}
+
 /// The conditions, and the table under them.
 pub fn text(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
-    let guests = rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1);
-    let place = document::place(&first.host, guests);
+    let place = place(rows);
     let conditions = document::conditions(rows, &COLUMNS);
     let ratio = match rows.iter().any(|row| row.ratio.is_some()) {
         true => format!("ratio: to {}, the median of pairs [95 % interval]; ", first.reference),
@@ -214,7 +224,11 @@ pub fn run(args: &PacketsArgs) -> Result<(), CommandError> {
         None => Timing::short(args.seconds, args.pairs)?,
         Some(_) => Timing::long(args.seconds, args.pairs)?,
     };
+    let page = args.report.as_deref().map(Destination::at).transpose()?;
     let rows = measure(&points(args), &args.policy.0, timing, args.json)?;
+    if let Some(page) = page {
+        page.write(&page::of(&rows))?;
+    }
     match args.json {
         true => Document::new("packets", &rows).print(),
         false => output::line(text(&rows)),
