@@ -1,14 +1,14 @@
 //! `grantway backend`: serves every vif of a domain.
 
 use crate::bench::probe::pin;
-use crate::cli::{BackendArgs, PolicyBound};
+use crate::cli::BackendArgs;
 use crate::control::{ReportSocket, backend_socket};
 use crate::error::CommandError;
 use crate::mode::wait_mode;
 use crate::output;
 use crate::place::Place;
 use crate::wait::{Ending, Signals, readable};
-use grantway_backend::policy::{PolicyKind, PolicyLimits};
+use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, PortRequest, WaitMode};
 use grantway_embedded::Role;
 use grantway_hypervisor::Platform;
@@ -58,7 +58,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
             stall: Some(Duration::from_millis(args.stall_timeout)),
         },
         policy: PolicyLimits {
-            most: bound(args.policy),
+            most: args.policy.kind(),
             pages: args.mapped_pages.try_into().unwrap_or(usize::MAX),
         },
         run_folder: place.run_folder.clone(),
@@ -153,15 +153,6 @@ fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
             }
         }
     })
-}
-
-fn bound(policy: PolicyBound) -> PolicyKind {
-    match policy {
-        PolicyBound::Copy => PolicyKind::Copy,
-        PolicyBound::Map => PolicyKind::Map,
-        PolicyBound::Persistent => PolicyKind::Persistent,
-        PolicyBound::Staging => PolicyKind::Staging,
-    }
 }
 
 fn report(backend: &Backend, platform: &dyn Platform, mode: WaitMode) -> Value {

@@ -4,6 +4,7 @@
 use crate::bench::args::{BenchArgs, seconds};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use grantway_backend::policy::PolicyKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -335,6 +336,18 @@ pub enum PolicyBound {
     Persistent,
     /// Pages are mapped that the frontend lists over the control ring.
     Staging,
+}
+
+impl PolicyBound {
+    /// As the backend has it.
+    pub fn kind(self) -> PolicyKind {
+        match self {
+            Self::Copy => PolicyKind::Copy,
+            Self::Map => PolicyKind::Map,
+            Self::Persistent => PolicyKind::Persistent,
+            Self::Staging => PolicyKind::Staging,
+        }
+    }
 }
 
 /// How the two ends of a vif agree that buffers cross.

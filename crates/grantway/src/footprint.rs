@@ -2,7 +2,7 @@
 //! it. The guest's side is that of our own frontend; a stock one grants no more
 //! by grant copy.
 
-use grantway_backend::policy::QUEUE_PAGES;
+use grantway_backend::policy::{PolicyKind, QUEUE_PAGES};
 use grantway_backend::{JOURNAL_PAGES, WAITING_MAX};
 use grantway_frontend::{Control, Policy, Queue};
 use grantway_netif::tx::TX_RING_ENTRIES;
@@ -19,69 +19,43 @@ const BACKEND_WATCHES: u64 = 2;
 /// of pages that are read and pages that are written.
 const STAGED_AREAS: u64 = 3;
 
-/// How buffers cross.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Crossing {
-    /// A grant copy for each slot.
-    Copy,
-    /// Transmitted pages are mapped for as long as their packet takes.
-    Map,
-    /// Pages stay mapped once they were seen (feature-persistent).
-    Persistent,
-    /// Pages are mapped that the frontend lists over the control ring.
-    Staging,
+/// What the frontend does for a policy.
+fn wished(policy: PolicyKind) -> Policy {
+    match policy {
+        // Nothing that it would not do for grant copy.
+        PolicyKind::Copy | PolicyKind::Map => Policy::Copy,
+        PolicyKind::Persistent => Policy::Persistent,
+        PolicyKind::Staging => Policy::Staging,
+    }
 }
 
-impl Crossing {
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Copy => "copy",
-            Self::Map => "map",
-            Self::Persistent => "persistent",
-            Self::Staging => "staging",
-        }
-    }
+/// Pages of buffers that a queue grants.
+fn granted(policy: PolicyKind) -> u64 {
+    Queue::buffer_pages(wished(policy)) as u64
+}
 
-    /// What the frontend does for it.
-    fn wished(self) -> Policy {
-        match self {
-            // Nothing that it would not do for grant copy.
-            Self::Copy | Self::Map => Policy::Copy,
-            Self::Persistent => Policy::Persistent,
-            Self::Staging => Policy::Staging,
-        }
+/// Pages of buffers that are mapped for a queue at once, at most.
+fn mapped(policy: PolicyKind) -> u64 {
+    match policy {
+        PolicyKind::Copy => 0,
+        PolicyKind::Map => TX_RING_ENTRIES as u64,
+        PolicyKind::Persistent | PolicyKind::Staging => granted(policy).min(QUEUE_PAGES as u64),
     }
+}
 
-    /// Pages of buffers that a queue grants.
-    pub fn granted(self) -> u64 {
-        Queue::buffer_pages(self.wished()) as u64
-    }
-
-    /// Pages of buffers that are mapped for a queue at once, at most.
-    pub fn mapped(self) -> u64 {
-        match self {
-            Self::Copy => 0,
-            Self::Map => TX_RING_ENTRIES as u64,
-            Self::Persistent | Self::Staging => self.granted().min(QUEUE_PAGES as u64),
-        }
-    }
-
-    /// Areas of memory that these are in, at most.
-    fn areas(self) -> u64 {
-        match self {
-            // At worst a page was mapped, or seen, at a time.
-            Self::Copy | Self::Map | Self::Persistent => self.mapped(),
-            Self::Staging => STAGED_AREAS,
-        }
+/// Areas of memory that these are in, at most.
+fn areas(policy: PolicyKind) -> u64 {
+    match policy {
+        // At worst a page was mapped, or seen, at a time.
+        PolicyKind::Copy | PolicyKind::Map | PolicyKind::Persistent => mapped(policy),
+        PolicyKind::Staging => STAGED_AREAS,
     }
 }
 
 /// What one vif takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
-    crossing: Crossing,
+    policy: PolicyKind,
     queues: u64,
     /// Most pages of buffers that the backend keeps mapped for a vif.
     quota: u64,
@@ -90,8 +64,8 @@ pub struct Footprint {
 impl Footprint {
     /// Of a vif with so many queues, whose backend keeps at most `quota` pages of
     /// buffers mapped for it.
-    pub fn new(crossing: Crossing, queues: u64, quota: u64) -> Self {
-        Self { crossing, queues, quota }
+    pub fn new(policy: PolicyKind, queues: u64, quota: u64) -> Self {
+        Self { policy, queues, quota }
     }
 
     /// Pages of one queue, buffers and rings, where all of them stay mapped.
@@ -111,7 +85,7 @@ impl Footprint {
 
     /// Grants of buffers.
     pub fn buffers(self) -> u64 {
-        self.queues * self.crossing.granted()
+        self.queues * granted(self.policy)
     }
 
     /// Grants in all: pages of the guest.
@@ -127,7 +101,7 @@ impl Footprint {
 
     /// Pages of buffers that the backend would have mapped, were there no quota.
     pub fn to_map(self) -> u64 {
-        self.queues * self.crossing.mapped()
+        self.queues * mapped(self.policy)
     }
 
     /// Pages that the backend has mapped at once, at most: of rings, and of
@@ -139,7 +113,7 @@ impl Footprint {
     /// Areas of the backend's address space, at most: a map call each, and the
     /// journal's.
     pub fn areas(self) -> u64 {
-        let buffers = (self.queues * self.crossing.areas()).min(self.quota);
+        let buffers = (self.queues * areas(self.policy)).min(self.quota);
         self.rings() + 1 + buffers + 1
     }
 
@@ -181,8 +155,8 @@ mod tests {
     use super::*;
 
     /// Rings, control, buffers; mapped; areas; ports; nodes of the guest.
-    fn figures(crossing: Crossing, queues: u64) -> [u64; 7] {
-        let vif = Footprint::new(crossing, queues, 4096);
+    fn figures(policy: PolicyKind, queues: u64) -> [u64; 7] {
+        let vif = Footprint::new(policy, queues, 4096);
         let [rings, control, buffers] = [vif.rings(), vif.control(), vif.buffers()];
         [rings, control, buffers, vif.mapped(), vif.areas(), vif.ports(), vif.guest_nodes()]
     }
@@ -190,27 +164,27 @@ mod tests {
     #[test]
     fn one_queue_by_hand() {
         // 2 * 256 pages, and 256 / 16 more of small buffers where pages stay mapped.
-        assert_eq!(figures(Crossing::Copy, 1), [2, 3, 512, 3, 4, 3, 21]);
-        assert_eq!(figures(Crossing::Map, 1), [2, 3, 512, 3 + 256, 4 + 256, 3, 21]);
-        assert_eq!(figures(Crossing::Persistent, 1), [2, 3, 528, 3 + 528, 4 + 528, 3, 21]);
-        assert_eq!(figures(Crossing::Staging, 1), [2, 3, 528, 3 + 528, 4 + 3, 3, 21]);
-        assert_eq!(Footprint::new(Crossing::Copy, 1, 4096).grants(), 517);
-        assert_eq!(Footprint::new(Crossing::Staging, 1, 4096).grants(), 533);
+        assert_eq!(figures(PolicyKind::Copy, 1), [2, 3, 512, 3, 4, 3, 21]);
+        assert_eq!(figures(PolicyKind::Map, 1), [2, 3, 512, 3 + 256, 4 + 256, 3, 21]);
+        assert_eq!(figures(PolicyKind::Persistent, 1), [2, 3, 528, 3 + 528, 4 + 528, 3, 21]);
+        assert_eq!(figures(PolicyKind::Staging, 1), [2, 3, 528, 3 + 528, 4 + 3, 3, 21]);
+        assert_eq!(Footprint::new(PolicyKind::Copy, 1, 4096).grants(), 517);
+        assert_eq!(Footprint::new(PolicyKind::Staging, 1, 4096).grants(), 533);
         assert_eq!(Footprint::largest_queue(), 530);
     }
 
     #[test]
     fn several_queues_by_hand() {
-        assert_eq!(figures(Crossing::Copy, 2), [4, 3, 1024, 5, 6, 5, 28]);
-        assert_eq!(figures(Crossing::Staging, 4), [8, 3, 2112, 9 + 2112, 10 + 12, 9, 38]);
+        assert_eq!(figures(PolicyKind::Copy, 2), [4, 3, 1024, 5, 6, 5, 28]);
+        assert_eq!(figures(PolicyKind::Staging, 4), [8, 3, 2112, 9 + 2112, 10 + 12, 9, 38]);
         // Eight queues would have 4224 pages mapped, and a vif may have 4096.
-        assert_eq!(figures(Crossing::Staging, 8), [16, 3, 4224, 17 + 4096, 18 + 24, 17, 58]);
-        assert_eq!(figures(Crossing::Persistent, 8)[3..5], [17 + 4096, 18 + 4096]);
+        assert_eq!(figures(PolicyKind::Staging, 8), [16, 3, 4224, 17 + 4096, 18 + 24, 17, 58]);
+        assert_eq!(figures(PolicyKind::Persistent, 8)[3..5], [17 + 4096, 18 + 4096]);
     }
 
     #[test]
     fn what_the_backend_keeps_to_itself() {
-        let vif = Footprint::new(Crossing::Copy, 4, 4096);
+        let vif = Footprint::new(PolicyKind::Copy, 4, 4096);
         // 16 queues, a page each and two for what is staged: 48 pages.
         assert_eq!(vif.journal(), 196_608);
         assert_eq!(vif.waiting(), 4 * 1_048_576);

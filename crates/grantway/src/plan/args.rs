@@ -1,7 +1,6 @@
 //! `grantway plan` on the command line.
 
-use crate::cli::QUEUES_MAX;
-use crate::footprint::Crossing;
+use crate::cli::{PolicyBound, QUEUES_MAX};
 use clap::{Args, ValueEnum};
 
 /// Most vifs that are planned for.
@@ -40,8 +39,8 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
     /// How buffers cross.
-    #[arg(long, value_enum, default_value_t = Crossing::Copy)]
-    pub policy: Crossing,
+    #[arg(long, value_enum, default_value_t = PolicyBound::Copy)]
+    pub policy: PolicyBound,
     /// Vifs that one guest has.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub per_guest: u64,

@@ -14,12 +14,13 @@ mod need;
 use crate::cli::DOMAIN_MAX;
 use crate::doctor::roots::Roots;
 use crate::error::CommandError;
-use crate::footprint::{Crossing, Footprint};
+use crate::footprint::Footprint;
 use crate::output;
 use crate::place::RUN_FOLDER;
 use args::{DomainKind, PlanArgs};
+use grantway_backend::policy::PolicyKind;
 use machine::Machine;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::path::Path;
 
@@ -28,7 +29,8 @@ use std::path::Path;
 struct Plan {
     vifs: u64,
     queues: u64,
-    policy: Crossing,
+    #[serde(serialize_with = "name")]
+    policy: PolicyKind,
     /// Vifs of one guest.
     per_guest: u64,
     guests: u64,
@@ -38,6 +40,10 @@ struct Plan {
     kind: DomainKind,
     /// Most pages of buffers that stay mapped for a vif.
     mapped_pages: u64,
+}
+
+fn name<S: Serializer>(policy: &PolicyKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(policy.as_str())
 }
 
 impl Plan {
@@ -61,7 +67,7 @@ impl Plan {
         Ok(Self {
             vifs: args.vifs,
             queues: args.queues.into(),
-            policy: args.policy,
+            policy: args.policy.kind(),
             per_guest,
             guests,
             driver_domain: args.driver_domain,
