@@ -7,10 +7,11 @@
 //! its own id, no packet may be sent twice, and no bytes may be taken from
 //! anything but a request.
 
+use crate::guest::Guest;
 use crate::journal::{Journal, JournalMemory};
 use crate::policy::{Cross, Piece, Policy, Side, Stretch};
 use crate::queue::QueueRefs;
-use crate::receive::{Guest, Receive};
+use crate::receive::Receive;
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::transmit::{Mapped, Stretches, Transmit};

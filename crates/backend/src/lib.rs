@@ -22,6 +22,7 @@ mod credit;
 mod ctrl;
 mod delivery;
 mod error;
+mod guest;
 mod journal;
 #[cfg(test)]
 mod journal_tests;

@@ -4,10 +4,11 @@
 use crate::VifError;
 use crate::bridge::{Forward, Others};
 use crate::delivery::{Accepted, Delivery};
+use crate::guest::Guest;
 use crate::journal::Journal;
 use crate::outlet::Outgoing;
 use crate::policy::Policy;
-use crate::receive::{Frame, Guest, Receive};
+use crate::receive::{Frame, Receive};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::stats::VifStats;

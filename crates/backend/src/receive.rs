@@ -3,6 +3,7 @@
 use crate::VifError;
 use crate::bridge::Key;
 use crate::delivery::{Accepted, Delivery, Given};
+use crate::guest::Guest;
 use crate::journal::{Journal, JournalMemory};
 use crate::outlet::Outgoing;
 use crate::policy::{Cross, Piece, Policy};
@@ -11,15 +12,14 @@ use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::steer::{LaneEnd, Steers};
 use crate::transmit::Moved;
-use crate::waiting::{Patience, Waiter, Waiting};
+use crate::waiting::{Waiter, Waiting};
 use grantway_hypervisor::{GrantRef, GrantStatus};
-use grantway_netif::ethernet::{Payload, payload};
 use grantway_netif::rx::{RxFlags, RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot};
 use grantway_netif::tx::status;
-use grantway_netif::{Checksum, GsoKind, Offload, colour};
+use grantway_netif::{Checksum, Offload, colour};
 use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
-use grantway_ports::{DropReason, ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER, TapOffloads};
+use grantway_ports::{DropReason, ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
@@ -28,39 +28,6 @@ use std::time::Instant;
 
 /// The longest frame that a response's 16-bit lengths can tell of.
 const LONGEST: usize = 65_535;
-
-/// What the guest takes, as its frontend said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Guest {
-    /// Frames over several pages (`feature-sg`).
-    pub scatter_gather: bool,
-    /// Blank checksums over IPv6 (`feature-ipv6-csum-offload`).
-    pub checksum_ipv6: bool,
-    /// Frames that are not finished; of blank checksums, those over IPv4 and all
-    /// that are not over IPv6.
-    pub offloads: TapOffloads,
-    /// What is borne of it when it posts no pages.
-    pub patience: Patience,
-}
-
-impl Guest {
-    /// Whether it takes a frame that begins so, in this state.
-    fn takes(&self, head: &[u8], offload: Offload) -> bool {
-        match offload.gso.map(|gso| gso.kind) {
-            Some(GsoKind::Tcpv4) => self.offloads.tso4,
-            Some(GsoKind::Tcpv6) => self.offloads.tso6,
-            None => offload.checksum != Checksum::Partial || self.takes_blank(head),
-        }
-    }
-
-    /// Whether it takes such a frame without its checksum.
-    fn takes_blank(&self, head: &[u8]) -> bool {
-        match payload(head) {
-            Payload::Ipv6(_) => self.checksum_ipv6,
-            _ => self.offloads.checksum,
-        }
-    }
-}
 
 /// The guest's receive ring, seen from the backend. Generic over where ring and
 /// journal lie, so that tests can cut a turn after any write.
@@ -519,8 +486,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                     }
                 }
             }
-            let words = layout.words(slot, request.id);
-            let words = words.ok_or_else(|| VifError::Internal("a slot beyond the frame"))?;
+            let Some(words) = layout.words(slot, request.id) else {
+                return Err(VifError::Internal("a slot beyond the frame"));
+            };
             delivery.answer(words, pieces, crosses);
         }
         delivery.frames.push(Given { len, answers: (first, delivery.answers.len()) });
@@ -533,8 +501,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if let Some(request) = self.carried.pop_front() {
             return Ok(request);
         }
-        let popped = self.ring.pop().map_err(|e| self.ring_error(e))?;
-        let (_, words) = popped.ok_or_else(|| VifError::Internal("a posted page vanished"))?;
+        let Some((_, words)) = self.ring.pop().map_err(|e| self.ring_error(e))? else {
+            return Err(VifError::Internal("a posted page vanished"));
+        };
         let request = RxRequest::from_words(words);
         delivery.consumed.push(request);
         Ok(request)

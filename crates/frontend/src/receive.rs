@@ -241,8 +241,8 @@ impl Pages {
         for fragment in fragments {
             let index = first.wrapping_add(fragment.slot as u32) as usize % SLOTS;
             let number = self.posted[index];
-            let page = self.pool.page(number);
-            let (page, _) = page.ok_or_else(|| PeerError::Internal("a page of no pool"))?;
+            let (page, _) =
+                self.pool.page(number).ok_or(PeerError::Internal("a page of no pool"))?;
             let page = page.clone();
             parts.push(Part { page, number, offset: fragment.offset, len: fragment.len });
             self.posted[index] = LENT;
@@ -260,10 +260,10 @@ impl Pages {
             // response.
             let index = first.wrapping_add(fragment.slot as u32) as usize % SLOTS;
             let page = self.pool.page(self.posted[index]);
-            let (page, _) = page.ok_or_else(|| PeerError::Internal("a page of no pool"))?;
+            let (page, _) = page.ok_or(PeerError::Internal("a page of no pool"))?;
             let (part, behind) = rest
                 .split_at_mut_checked(usize::from(fragment.len))
-                .ok_or_else(|| PeerError::Internal("fragments beyond the packet"))?;
+                .ok_or(PeerError::Internal("fragments beyond the packet"))?;
             page.read(usize::from(fragment.offset), part)
                 .map_err(|_| PeerError::Internal("an unchecked fragment"))?;
             rest = behind;

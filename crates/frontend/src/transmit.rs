@@ -159,7 +159,7 @@ impl Transmit {
             let response = TxResponse::from_words(words);
             if response.status == status::NULL {
                 let left = self.extras_out.checked_sub(1);
-                self.extras_out = left.ok_or_else(|| PeerError::UnknownExtra { index })?;
+                self.extras_out = left.ok_or(PeerError::UnknownExtra { index })?;
                 continue;
             }
             match self.out.get_mut(usize::from(response.id)) {

@@ -4,11 +4,11 @@
 use super::{Surroundings, Vif};
 use crate::VifError;
 use crate::ctrl::{Control, ControlSpec, StagedTable};
+use crate::guest::Guest;
 use crate::journal::{Journal, StagedJournal};
 use crate::negotiate::FrontendKeys;
 use crate::policy::{Copy, LastingTable, Map, Persistent, Policy, PolicyKind, Staged, Staging};
 use crate::queue::QueueSpec;
-use crate::receive::Guest;
 use crate::steer::lanes;
 use crate::succession::JournalPages;
 use grantway_ports::{Port, PortReport, TapOffloads};

@@ -36,7 +36,7 @@ fn response(slot: Slot) -> RxResponse {
 fn check(left: &[Slot], parsed: &RxParsed) {
     assert!(parsed.slots >= 1 && parsed.slots <= left.len().min(RX_RING_ENTRIES));
     let (slots, _) = left.split_at(parsed.slots);
-    assert_eq!(parse_rx(slots).as_ref(), Ok(&Some(parsed.clone())));
+    assert_eq!(parse_rx(slots).as_ref(), Ok(&Some(*parsed)));
     for published in 1..slots.len() {
         assert_eq!(parse_rx(&slots[..published]), Err(RxFatal::Incomplete { published }));
     }

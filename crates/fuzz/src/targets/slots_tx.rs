@@ -35,7 +35,7 @@ fn check(left: &[Slot], parsed: &Parsed) {
     assert!(parsed.slots >= 1 && parsed.slots <= left.len());
     let (slots, _) = left.split_at(parsed.slots);
     // Nothing else than these slots was looked at, and none of them in vain.
-    assert_eq!(parse_tx(slots).as_ref(), Ok(&Some(parsed.clone())));
+    assert_eq!(parse_tx(slots).as_ref(), Ok(&Some(*parsed)));
     for published in 1..slots.len() {
         assert_eq!(parse_tx(&slots[..published]), Err(TxFatal::Truncated { published }));
     }
@@ -55,7 +55,7 @@ fn check(left: &[Slot], parsed: &Parsed) {
     match &parsed.outcome {
         Outcome::Packet(packet) if packet.multicast.is_some() => {
             assert!(later.is_empty() && packet.len == 0);
-            assert!(packet.fragments().len() == 1 && packet.fragments().nth(0).unwrap().is_empty());
+            assert!(packet.fragments().len() == 1 && packet.fragments().next().unwrap().is_empty());
         }
         outcome => {
             for (n, one) in std::iter::once(&first).chain(&later).enumerate() {
