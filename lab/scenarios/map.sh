@@ -23,12 +23,10 @@ pings dom0 g1 10
 pings g1 dom0 10
 pings6 g1 dom0
 # Around what is copied of each frame, 128 bytes, and up to one that is all fragments.
-ping_sizes g1 dom0 0 18 85 86 87 88 1400 4000 9000 30000 60000
-ping_sizes dom0 g1 0 18 85 86 87 88 1400 4000 9000 30000 60000
+ping_sizes g1 dom0 0 85 86 87 88 1400 9000 60000
+ping_sizes dom0 g1 0 87 1400 60000
 tcp g1 dom0
 tcp g1 dom0 -R
-udp g1 dom0
-udp g1 dom0 -R
 expect "$(checksum_errors g1)" = "$guest_errors" "checksum errors in the guest"
 expect "$(checksum_errors dom0)" = "$dom0_errors" "checksum errors in dom0"
 wait_for 10 rings_only
@@ -50,7 +48,7 @@ wait_for 60 caught
 expect "$(cat "$LAB/logs/mapped")" -le 102 "pages mapped of the guest, its rings too"
 say "caught with $(cat "$LAB/logs/mapped") pages mapped, two rings among them"
 
-for _ in $(seq 10); do
+for _ in $(seq 5); do
     sleep_ms $((200 + $(random_ms 800)))
     kill_backend -9
     wait_for 10 none_mapped
@@ -60,7 +58,7 @@ sleep 2
 wait_for 20 load_flows g1
 load_stop g1
 expect "$(guest_said)" = "" "what the guest's kernel said"
-say "10 kills while the guest sends, and nothing stays mapped"
+say "5 kills while the guest sends, and nothing stays mapped"
 # To a backend that copies, and back.
 kill_backend -9
 start_backend --policy copy
