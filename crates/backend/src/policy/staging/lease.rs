@@ -13,8 +13,16 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Lends one table.
 #[derive(Debug)]
 pub(crate) struct Lender {
-    table: Mutex<Option<Box<GrefTable>>>,
+    desk: Mutex<Desk>,
     returned: Condvar,
+}
+
+#[derive(Debug)]
+struct Desk {
+    table: Option<Box<GrefTable>>,
+    /// Who waits for it. To tell them is a system call, which no turn is to make in
+    /// vain.
+    waiting: u32,
 }
 
 /// The table is with the worker, and did not come back: pages of it may be in
@@ -24,33 +32,40 @@ pub(crate) struct InUse;
 
 impl Lender {
     pub fn new(limit: usize) -> Self {
-        let table = GrefTable::new(limit.min(LARGEST), secret());
-        Self { table: Mutex::new(Some(Box::new(table))), returned: Condvar::new() }
+        let table = Some(Box::new(GrefTable::new(limit.min(LARGEST), secret())));
+        Self { desk: Mutex::new(Desk { table, waiting: 0 }), returned: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Box<GrefTable>>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For a turn. A second borrower, of whom there is none, would find nothing
     /// staged.
     pub fn lend(&self) -> Box<GrefTable> {
-        self.lock().take().unwrap_or_else(|| Box::new(GrefTable::new(0, 0)))
+        self.lock().table.take().unwrap_or_else(|| Box::new(GrefTable::new(0, 0)))
     }
 
     /// The turn is over.
     pub fn give_back(&self, table: Box<GrefTable>) {
-        *self.lock() = Some(table);
-        self.returned.notify_all();
+        let mut desk = self.lock();
+        desk.table = Some(table);
+        let waited_for = desk.waiting > 0;
+        drop(desk);
+        if waited_for {
+            self.returned.notify_all();
+        }
     }
 
     /// Changes the table between two turns. What is taken out is to be dropped
     /// by the caller, afterwards: unmapping takes its time.
     pub fn change<T>(&self, change: impl FnOnce(&mut GrefTable) -> T) -> Result<T, InUse> {
-        let guard = self.lock();
-        let waited = self.returned.wait_timeout_while(guard, PATIENCE, |table| table.is_none());
-        let (mut guard, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match guard.as_deref_mut() {
+        let mut desk = self.lock();
+        desk.waiting += 1;
+        let there = self.returned.wait_timeout_while(desk, PATIENCE, |desk| desk.table.is_none());
+        let (mut desk, _) = there.unwrap_or_else(PoisonError::into_inner);
+        desk.waiting -= 1;
+        match desk.table.as_deref_mut() {
             Some(table) => Ok(change(table)),
             None => Err(InUse),
         }
