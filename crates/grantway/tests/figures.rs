@@ -320,7 +320,7 @@ fn demo_measures_every_point_without_rights() {
     }
     for direction in ["tx", "rx", "guest-to-guest"] {
         for size in [64, 1496, 65_535] {
-            for policy in ["copy", "persistent", "staging"] {
+            for policy in ["copy", "map", "persistent", "staging"] {
                 let point = (direction, size, policy);
                 assert!(points.contains(&point), "no {point:?}: {points:?}");
             }
