@@ -64,6 +64,13 @@ pub(crate) struct Frame {
     pub passed: bool,
 }
 
+impl Frame {
+    /// One that a port gave to this queue.
+    fn from_port(at: usize, FrameMeta { len, offload }: FrameMeta) -> Self {
+        Self { at, len, offload, from: None, flooded: false, passed: false }
+    }
+}
+
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     pub(crate) fn new(
         ring: Back<M, 2>,
@@ -122,23 +129,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let (mut taken, mut at) = (0, 0);
         let plain = self.is_plain(shared);
         while taken < BURST && at <= Scratch::FILL {
-            if plain && self.waiting.is_empty() {
-                let Some(meta) = port.recv(&mut arena[at..at + RECV_BUFFER])? else { break };
-                taken += 1;
-                if self.accept_plain(at, meta, delivery)? {
-                    at = (at + meta.len).next_multiple_of(64);
-                    continue;
-                }
-                let FrameMeta { len, offload } = meta;
-                let frame = Frame { at, len, offload, from: None, flooded: false, passed: false };
-                match self.accept(frame, arena, delivery, shared)? {
-                    Accepted::Laid => at = (at + len).next_multiple_of(64),
-                    Accepted::Short => break,
-                    Accepted::Dropped => {}
-                }
-                continue;
-            }
             let (accepted, len) = match self.waited(&mut arena[at..], shared)? {
+                None if plain && self.waiting.is_empty() => {
+                    let Some(meta) = port.recv(&mut arena[at..at + RECV_BUFFER])? else { break };
+                    (self.accept_plain(at, meta, arena, delivery, shared)?, meta.len)
+                }
                 Some((layout, len, from)) => {
                     self.lay_out(&layout, at, len, None, delivery)?;
                     waited_from.extend(from);
@@ -165,28 +160,32 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
     }
 
-    /// Whether nothing is to be asked about a frame but whether it fits a page: the
-    /// guest set no hash and no filter, and has no pages of a killed process.
+    /// Whether nothing is to be asked about a frame from the port but whether it fits
+    /// a page: the guest set no hash and no filter, no other queue has passed frames
+    /// on, and there are no pages of a killed process.
     fn is_plain(&mut self, shared: &Shared) -> bool {
-        self.lane.is_none()
+        !self.lane.as_ref().is_some_and(LaneEnd::is_pending)
             && self.carried.is_empty()
             && !shared.multicast.is_wanted()
             && !self.steers.are_set(&shared.steering)
     }
 
-    /// Lays a plain frame out on one posted page; whether it could.
+    /// As [`Receive::accept`], for a frame of which nothing else is to be asked: one
+    /// that fits a page, and is finished, takes the short way.
     #[inline]
     fn accept_plain(
         &mut self,
         at: usize,
         meta: FrameMeta,
+        arena: &[u8],
         delivery: &mut Delivery,
-    ) -> Result<bool, VifError> {
+        shared: &Shared,
+    ) -> Result<Accepted, VifError> {
         let FrameMeta { len, offload } = meta;
         let fits = (ETHERNET_HEADER..=PAGE_SIZE).contains(&len);
         let finished = offload.gso.is_none() && offload.checksum != Checksum::Partial;
-        if !fits || !finished || !self.ring.has(1).map_err(|e| self.ring_error(e))? {
-            return Ok(false);
+        if !fits || !finished || !self.has_posted(1)? {
+            return self.accept(Frame::from_port(at, meta), arena, delivery, shared);
         }
         let offset = colour(self.ring.req_cons(), len);
         let RxRequest { id, gref } = self.next_request(delivery)?;
@@ -198,7 +197,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let words = RxResponse { id, offset, flags, status: len as i16 }.to_words();
         delivery.answer(words, piece, delivery.crosses.len());
         delivery.frames.push(Given { len, answers: (answer, answer + 1) });
-        Ok(true)
+        Ok(Accepted::Laid)
     }
 
     /// The next frame for this guest, brought to `at` in the arena: one that
@@ -214,18 +213,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let passed = self.lane.as_ref().and_then(|lane| lane.take(room));
         if let Some((len, offload)) = passed {
             VifStats::add(&shared.stats.rx_steered, 1);
-            let (from, flooded) = (None, false);
-            return Ok(Some(Frame { at, len, offload, from, flooded, passed: true }));
+            let frame = Frame::from_port(at, FrameMeta { len, offload });
+            return Ok(Some(Frame { passed: true, ..frame }));
         }
         let meta = port.recv(room)?;
-        Ok(meta.map(|FrameMeta { len, offload }| Frame {
-            at,
-            len,
-            offload,
-            from: None,
-            flooded: false,
-            passed: false,
-        }))
+        Ok(meta.map(|meta| Frame::from_port(at, meta)))
     }
 
     /// Passes a frame on where it belongs to another queue of the vif; whether it
