@@ -96,12 +96,9 @@ impl Buffers {
         }
     }
 
-    /// Where `len` bytes go in a buffer; none for a number that is not ours.
+    /// Where `len` bytes go in a whole page; none for a number that is no page's.
     #[inline]
-    pub fn buffer(&self, number: u16, len: usize) -> Option<Buffer<'_>> {
-        if let Some(small) = self.small.as_ref().filter(|small| number >= small.first) {
-            return small.buffer(number);
-        }
+    pub fn page(&self, number: u16, len: usize) -> Option<Buffer<'_>> {
         let (page, gref) = self.pages.page(number)?;
         Some(Buffer { page, gref, offset: colour(number.into(), len) })
     }

@@ -109,7 +109,7 @@ impl Transmit {
             // Free pages and slots were counted above, and each chunk fits its
             // buffer: none of these can fail.
             let Some(id) = self.buffers.take_page() else { break };
-            let Some(buffer) = self.buffers.buffer(id, chunk.len()) else { break };
+            let Some(buffer) = self.buffers.page(id, chunk.len()) else { break };
             let Buffer { page, gref, offset } = buffer;
             if page.write(offset.into(), chunk).is_err() {
                 break;
