@@ -44,6 +44,17 @@ pub enum BenchWhat {
     Stream(crate::bench::stream::args::StreamArgs),
 }
 
+/// How a bench tells what it measured, beside the table.
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// Write a page of tables and plots, too.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `grantway bench packets`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -91,12 +102,8 @@ pub struct PacketsArgs {
     /// or as many as keep them within 0.5 s.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pairs: Option<u32>,
-    /// Write a page of tables and plots, too.
-    #[arg(long, value_name = "FILE.html")]
-    pub report: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// `grantway bench latency`.
@@ -133,12 +140,8 @@ pub struct LatencyArgs {
     /// How long each row of the table is measured.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub seconds: f64,
-    /// Write a page of tables and plots, too.
-    #[arg(long, value_name = "FILE.html")]
-    pub report: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// `grantway bench seeds`.
@@ -165,12 +168,8 @@ pub struct SeedsArgs {
     /// How long each side of a row is measured.
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     pub seconds: f64,
-    /// Write a page of tables and plots, too.
-    #[arg(long, value_name = "FILE.html")]
-    pub report: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// Most frames that a generator makes at a time here.

@@ -78,6 +78,11 @@ pub struct Column<R> {
 }
 
 impl<R> Column<R> {
+    /// A column.
+    pub const fn of(heading: &'static str, shown: Shown, cell: fn(&R) -> String) -> Self {
+        Self { heading, shown, cell }
+    }
+
     fn is_shown(&self, rows: &[R]) -> bool {
         match self.shown {
             Shown::Always => true,

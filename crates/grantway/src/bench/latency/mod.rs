@@ -136,25 +136,22 @@ fn time(nanos: u64) -> String {
 
 const COLUMNS: [Column<Row>; 15] = {
     use Shown::{Always, Varying};
-    const fn of(heading: &'static str, shown: Shown, cell: fn(&Row) -> String) -> Column<Row> {
-        Column { heading, shown, cell }
-    }
     [
-        of("direction", Varying, |r| r.direction.words().into()),
-        of("bytes#", Varying, |r| r.size.to_string()),
-        of("packets/s#", Varying, |r| r.offered_pps.to_string()),
-        of("mode", Varying, |r| r.mode.clone()),
-        of("policy", Always, |r| r.policy.clone()),
-        of("p50#", Always, |r| time(r.p50_ns)),
-        of("p90#", Always, |r| time(r.p90_ns)),
-        of("p99#", Always, |r| time(r.p99_ns)),
-        of("p99.9#", Always, |r| time(r.p999_ns)),
-        of("max#", Always, |r| time(r.max_ns)),
-        of("timed#", Always, |r| r.timed.to_string()),
-        of("lost#", Always, |r| r.lost.to_string()),
-        of("wake-ups/s#", Always, |r| format!("{:.0}", r.wakeups_per_second)),
-        of("state", Always, |r| r.state.as_str().into()),
-        of("n#", Always, |r| r.n.to_string()),
+        Column::of("direction", Varying, |r| r.direction.words().into()),
+        Column::of("bytes#", Varying, |r| r.size.to_string()),
+        Column::of("packets/s#", Varying, |r| r.offered_pps.to_string()),
+        Column::of("mode", Varying, |r| r.mode.clone()),
+        Column::of("policy", Always, |r| r.policy.clone()),
+        Column::of("p50#", Always, |r| time(r.p50_ns)),
+        Column::of("p90#", Always, |r| time(r.p90_ns)),
+        Column::of("p99#", Always, |r| time(r.p99_ns)),
+        Column::of("p99.9#", Always, |r| time(r.p999_ns)),
+        Column::of("max#", Always, |r| time(r.max_ns)),
+        Column::of("timed#", Always, |r| r.timed.to_string()),
+        Column::of("lost#", Always, |r| r.lost.to_string()),
+        Column::of("wake-ups/s#", Always, |r| format!("{:.0}", r.wakeups_per_second)),
+        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };
 
@@ -180,8 +177,8 @@ fn text(rows: &[Row]) -> String {
 pub fn run(args: &LatencyArgs) -> Result<(), CommandError> {
     let (points, policies) = (points(args), &args.policy.0);
     let timing = Timing::long(args.seconds, None)?;
-    let page = args.report.as_deref().map(Destination::at).transpose()?;
-    let progress = Progress::new(points.len(), args.json);
+    let page = args.output.report.as_deref().map(Destination::at).transpose()?;
+    let progress = Progress::new(points.len(), args.output.json);
     let mut rows = Vec::new();
     for (number, point) in points.iter().enumerate() {
         let mut show = |part| progress.show(number, &point.words(), part);
@@ -194,7 +191,7 @@ pub fn run(args: &LatencyArgs) -> Result<(), CommandError> {
     if let Some(page) = page {
         page.write(&page::of(&rows))?;
     }
-    match args.json {
+    match args.output.json {
         true => Document::new("latency", &rows).print(),
         false => output::line(text(&rows)),
     }

@@ -141,34 +141,33 @@ impl Row {
 /// What is shown of a row.
 const COLUMNS: [Column<Row>; 21] = {
     use Shown::{Always, Filled, Varying};
-    const fn of(heading: &'static str, shown: Shown, cell: fn(&Row) -> String) -> Column<Row> {
-        Column { heading, shown, cell }
-    }
     [
-        of("direction", Varying, |r| r.direction.words().into()),
-        of("bytes#", Always, |r| r.size.to_string()),
-        of("queues#", Varying, |r| r.queues.to_string()),
-        of("burst#", Varying, |r| r.burst.to_string()),
-        of("mode", Varying, |r| r.mode.clone()),
-        of("offered/s#", Filled, |r| r.offered_pps.map(|n| n.to_string()).unwrap_or_default()),
-        of("policy", Always, |r| r.policy.clone()),
-        of("Mpps#", Always, |r| format!("{:.3}", r.mpps)),
-        of("Gbit/s#", Always, |r| format!("{:.2}", r.gbps)),
-        of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
-        of("lost#", Always, |r| r.lost.to_string()),
-        of("copies#", Always, |r| format!("{:.2}", r.copies_per_packet)),
-        of("maps#", Always, |r| format!("{:.2}", r.maps_per_packet)),
-        of("unmaps#", Always, |r| format!("{:.2}", r.unmaps_per_packet)),
-        of("B copied#", Always, |r| format!("{:.0}", r.copied_bytes_per_packet)),
-        of("notifies#", Always, |r| format!("{:.4}", r.notifies_per_packet)),
-        of("wake-ups#", Always, |r| format!("{:.4}", r.wakeups_per_packet)),
-        of("wake-ups/s#", Filled, |r| match r.offered_pps {
+        Column::of("direction", Varying, |r| r.direction.words().into()),
+        Column::of("bytes#", Always, |r| r.size.to_string()),
+        Column::of("queues#", Varying, |r| r.queues.to_string()),
+        Column::of("burst#", Varying, |r| r.burst.to_string()),
+        Column::of("mode", Varying, |r| r.mode.clone()),
+        Column::of("offered/s#", Filled, |r| {
+            r.offered_pps.map(|n| n.to_string()).unwrap_or_default()
+        }),
+        Column::of("policy", Always, |r| r.policy.clone()),
+        Column::of("Mpps#", Always, |r| format!("{:.3}", r.mpps)),
+        Column::of("Gbit/s#", Always, |r| format!("{:.2}", r.gbps)),
+        Column::of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
+        Column::of("lost#", Always, |r| r.lost.to_string()),
+        Column::of("copies#", Always, |r| format!("{:.2}", r.copies_per_packet)),
+        Column::of("maps#", Always, |r| format!("{:.2}", r.maps_per_packet)),
+        Column::of("unmaps#", Always, |r| format!("{:.2}", r.unmaps_per_packet)),
+        Column::of("B copied#", Always, |r| format!("{:.0}", r.copied_bytes_per_packet)),
+        Column::of("notifies#", Always, |r| format!("{:.4}", r.notifies_per_packet)),
+        Column::of("wake-ups#", Always, |r| format!("{:.4}", r.wakeups_per_packet)),
+        Column::of("wake-ups/s#", Filled, |r| match r.offered_pps {
             Some(_) => format!("{:.0}", r.wakeups_per_second),
             None => String::new(),
         }),
-        of("PPN#", Always, |r| r.ppn.map_or("-".into(), |ppn| format!("{ppn:.1}"))),
-        of("state", Always, |r| r.state.as_str().into()),
-        of("n#", Always, |r| r.n.to_string()),
+        Column::of("PPN#", Always, |r| r.ppn.map_or("-".into(), |ppn| format!("{ppn:.1}"))),
+        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };
 
@@ -224,12 +223,12 @@ pub fn run(args: &PacketsArgs) -> Result<(), CommandError> {
         None => Timing::short(args.seconds, args.pairs)?,
         Some(_) => Timing::long(args.seconds, args.pairs)?,
     };
-    let page = args.report.as_deref().map(Destination::at).transpose()?;
-    let rows = measure(&points(args), &args.policy.0, timing, args.json)?;
+    let page = args.output.report.as_deref().map(Destination::at).transpose()?;
+    let rows = measure(&points(args), &args.policy.0, timing, args.output.json)?;
     if let Some(page) = page {
         page.write(&page::of(&rows))?;
     }
-    match args.json {
+    match args.output.json {
         true => Document::new("packets", &rows).print(),
         false => output::line(text(&rows)),
     }

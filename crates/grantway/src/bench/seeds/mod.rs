@@ -129,28 +129,33 @@ impl Row {
 
 const COLUMNS: [Column<Row>; 15] = {
     use Shown::{Always, Filled};
-    const fn of(heading: &'static str, shown: Shown, cell: fn(&Row) -> String) -> Column<Row> {
-        Column { heading, shown, cell }
-    }
     [
-        of("direction", Always, |r| r.direction.words().into()),
-        of("bytes#", Always, |r| r.size.to_string()),
-        of("queues#", Always, |r| r.queues.to_string()),
-        of("paper#", Always, |r| format!("{} > {}", figure(r.seed_before), figure(r.seed_after))),
-        of("factor#", Always, |r| format!("{:.2}", r.seed_factor)),
-        of("ours#", Always, |r| format!("{} > {}", figure(r.before.value), figure(r.after.value))),
-        of("factor#", Always, |r| r.factor.map_or("-".into(), |ratio| ratio.text())),
-        of("policies", Always, |r| format!("{} > {}", r.before.policy, r.after.policy)),
-        of("PPI#", Filled, |r| r.seed_ppi.map_or(String::new(), |[a, b]| Row::change(a, b))),
-        of("SPI#", Filled, |r| r.seed_spi.map_or(String::new(), |[a, b]| Row::change(a, b))),
-        of("our PPI#", Filled, |r| interrupts(r, r.before.ppi, r.after.ppi)),
-        of("our SPI#", Filled, |r| interrupts(r, r.before.spi, r.after.spi)),
-        of("of 10 Gbit/s wire#", Filled, |r| match (r.unit, r.seed.as_str()) {
+        Column::of("direction", Always, |r| r.direction.words().into()),
+        Column::of("bytes#", Always, |r| r.size.to_string()),
+        Column::of("queues#", Always, |r| r.queues.to_string()),
+        Column::of("paper#", Always, |r| {
+            format!("{} > {}", figure(r.seed_before), figure(r.seed_after))
+        }),
+        Column::of("factor#", Always, |r| format!("{:.2}", r.seed_factor)),
+        Column::of("ours#", Always, |r| {
+            format!("{} > {}", figure(r.before.value), figure(r.after.value))
+        }),
+        Column::of("factor#", Always, |r| r.factor.map_or("-".into(), |ratio| ratio.text())),
+        Column::of("policies", Always, |r| format!("{} > {}", r.before.policy, r.after.policy)),
+        Column::of("PPI#", Filled, |r| {
+            r.seed_ppi.map_or(String::new(), |[a, b]| Row::change(a, b))
+        }),
+        Column::of("SPI#", Filled, |r| {
+            r.seed_spi.map_or(String::new(), |[a, b]| Row::change(a, b))
+        }),
+        Column::of("our PPI#", Filled, |r| interrupts(r, r.before.ppi, r.after.ppi)),
+        Column::of("our SPI#", Filled, |r| interrupts(r, r.before.spi, r.after.spi)),
+        Column::of("of 10 Gbit/s wire#", Filled, |r| match (r.unit, r.seed.as_str()) {
             (Unit::Mpps, "004") => format!("{:.0} %", 100.0 * r.after.value / r.wire_10g_mpps),
             _ => String::new(),
         }),
-        of("state", Always, |r| r.state.as_str().into()),
-        of("n#", Always, |r| r.n.to_string()),
+        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };
 
@@ -239,7 +244,7 @@ fn key(entry: &Entry) -> Key {
 /// The command line asks for what cannot be, or a part of a rig failed.
 pub fn run(args: &SeedsArgs) -> Result<(), CommandError> {
     let timing = Timing::short(args.seconds, None)?;
-    let page = args.report.as_deref().map(Destination::at).transpose()?;
+    let page = args.output.report.as_deref().map(Destination::at).transpose()?;
     let entries = papers::entries(&args.seed.0);
     let mut keys: Vec<Key> = Vec::new();
     for key in entries.iter().map(key) {
@@ -248,7 +253,7 @@ pub fn run(args: &SeedsArgs) -> Result<(), CommandError> {
             keys.push(key);
         }
     }
-    let progress = Progress::new(keys.len(), args.json);
+    let progress = Progress::new(keys.len(), args.output.json);
     let mut measured: Vec<(Key, [packets::Row; 2])> = Vec::new();
     for (number, &key) in keys.iter().enumerate() {
         let (direction, size, queues, policies) = key;
@@ -268,7 +273,7 @@ pub fn run(args: &SeedsArgs) -> Result<(), CommandError> {
     if let Some(page) = page {
         page.write(&page::of(&rows))?;
     }
-    match args.json {
+    match args.output.json {
         true => Document::new("seeds", &rows).print(),
         false => output::line(text(&rows)),
     }

@@ -1,9 +1,8 @@
 //! `grantway bench stream` on the command line.
 
-use crate::bench::args::{List, policies, queues};
+use crate::bench::args::{List, OutputArgs, policies, queues};
 use clap::Args;
 use grantway_backend::policy::PolicyKind;
-use std::path::PathBuf;
 
 /// `grantway bench stream`.
 #[derive(Debug, Args)]
@@ -33,10 +32,6 @@ pub struct StreamArgs {
     /// How long each row of the table is measured: slices of one second.
     #[arg(long, value_name = "S", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
-    /// Write a page of tables and plots, too.
-    #[arg(long, value_name = "FILE.html")]
-    pub report: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }

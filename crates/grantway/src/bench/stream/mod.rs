@@ -82,25 +82,22 @@ impl document::Row for Row {
 /// What is shown of a row.
 const COLUMNS: [Column<Row>; 15] = {
     use Shown::{Always, Filled, Varying};
-    const fn of(heading: &'static str, shown: Shown, cell: fn(&Row) -> String) -> Column<Row> {
-        Column { heading, shown, cell }
-    }
     [
-        of("direction", Varying, |r| r.direction.words().into()),
-        of("queues#", Varying, |r| r.queues.to_string()),
-        of("flows#", Varying, |r| r.flows.to_string()),
-        of("mode", Varying, |r| r.mode.clone()),
-        of("policy", Always, |r| r.policy.clone()),
-        of("Gbit/s#", Always, |r| r.gbps.text()),
-        of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
-        of("sent again#", Always, |r| r.retransmits.to_string()),
-        of("B/packet#", Always, |r| format!("{:.0}", r.payload_per_packet)),
-        of("grant ops#", Always, |r| format!("{:.2}", r.grant_ops_per_packet)),
-        of("B copied#", Always, |r| format!("{:.0}", r.copied_bytes_per_packet)),
-        of("notifies#", Always, |r| format!("{:.4}", r.notifies_per_packet)),
-        of("wake-ups#", Always, |r| format!("{:.4}", r.wakeups_per_packet)),
-        of("state", Always, |r| r.state.as_str().into()),
-        of("n#", Always, |r| r.n.to_string()),
+        Column::of("direction", Varying, |r| r.direction.words().into()),
+        Column::of("queues#", Varying, |r| r.queues.to_string()),
+        Column::of("flows#", Varying, |r| r.flows.to_string()),
+        Column::of("mode", Varying, |r| r.mode.clone()),
+        Column::of("policy", Always, |r| r.policy.clone()),
+        Column::of("Gbit/s#", Always, |r| r.gbps.text()),
+        Column::of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
+        Column::of("sent again#", Always, |r| r.retransmits.to_string()),
+        Column::of("B/packet#", Always, |r| format!("{:.0}", r.payload_per_packet)),
+        Column::of("grant ops#", Always, |r| format!("{:.2}", r.grant_ops_per_packet)),
+        Column::of("B copied#", Always, |r| format!("{:.0}", r.copied_bytes_per_packet)),
+        Column::of("notifies#", Always, |r| format!("{:.4}", r.notifies_per_packet)),
+        Column::of("wake-ups#", Always, |r| format!("{:.4}", r.wakeups_per_packet)),
+        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("n#", Always, |r| r.n.to_string()),
     ]
 };
 
@@ -112,9 +109,9 @@ const COLUMNS: [Column<Row>; 15] = {
 /// end: nothing of it is left then.
 pub fn run(args: &StreamArgs) -> Result<(), CommandError> {
     check_machine()?;
-    let page = args.report.as_deref().map(Destination::at).transpose()?;
+    let page = args.output.report.as_deref().map(Destination::at).transpose()?;
     let watch = Watch::start()?;
-    let progress = Progress::new(2 * args.queues.0.len(), args.json);
+    let progress = Progress::new(2 * args.queues.0.len(), args.output.json);
     let mut rows = Vec::new();
     for &queues in &args.queues.0 {
         rows.extend(measure(args, queues, rows.len() / args.policy.0.len(), &progress, &watch)?);
@@ -123,7 +120,7 @@ pub fn run(args: &StreamArgs) -> Result<(), CommandError> {
     if let Some(page) = page {
         page.write(&page::of(&rows))?;
     }
-    match args.json {
+    match args.output.json {
         true => Document::new("stream", &rows).print(),
         false => output::line(text(&rows)),
     }
