@@ -108,6 +108,22 @@ pub trait RingMemory<const W: usize> {
     /// Copies a whole slot in. `index` runs free, as above.
     fn write_slot(&self, index: u32, words: [u32; W]);
 
+    /// Copies slots out, in order, from this index on: at most a ring of them.
+    #[inline]
+    fn read_slots(&self, index: u32, out: &mut [[u32; W]]) {
+        for (words, at) in out.iter_mut().zip(0..) {
+            *words = self.read_slot(index.wrapping_add(at));
+        }
+    }
+
+    /// Copies slots in, in order, from this index on: at most a ring of them.
+    #[inline]
+    fn write_slots(&self, index: u32, slots: &[[u32; W]]) {
+        for (words, at) in slots.iter().zip(0..) {
+            self.write_slot(index.wrapping_add(at), *words);
+        }
+    }
+
     /// Sets everything to zero: indices, padding and slots.
     fn clear(&self);
 

@@ -168,11 +168,7 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
             known = self.available()? as usize;
         }
         let count = known.min(out.len());
-        let mut index = self.at.req_cons;
-        for words in out.iter_mut().take(count) {
-            *words = self.mem.read_slot(index);
-            index = index.wrapping_add(1);
-        }
+        self.mem.read_slots(self.at.req_cons, &mut out[..count]);
         Ok(count)
     }
 
@@ -225,6 +221,24 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         self.mem.write_slot(index, words);
         self.at.rsp_prod_pvt = index.wrapping_add(1);
         Ok(index)
+    }
+
+    /// The same for responses in order; either all of them are written or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Unconsumed`] when they are more than the requests that wait for an answer.
+    #[inline]
+    pub fn push_responses(&mut self, responses: &[[u32; W]]) -> Result<(), Unconsumed> {
+        let index = self.at.rsp_prod_pvt;
+        let owed = self.at.req_cons.wrapping_sub(index);
+        if responses.len() > owed as usize {
+            return Err(Unconsumed { index: self.at.req_cons });
+        }
+        self.mem.write_slots(index, responses);
+        // At most a ring of them.
+        self.at.rsp_prod_pvt = index.wrapping_add(responses.len() as u32);
+        Ok(())
     }
 
     /// Shows the frontend all responses written so far. Returns whether it

@@ -121,13 +121,10 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
     /// [`req_prod_pvt`](Self::req_prod_pvt) gave before.
     #[inline]
     pub fn push_batch(&mut self, requests: &[[u32; W]]) -> usize {
-        let mut index = self.req_prod_pvt;
         let count = requests.len().min(self.free() as usize);
-        for words in requests.iter().take(count) {
-            self.mem.write_slot(index, *words);
-            index = index.wrapping_add(1);
-        }
-        self.req_prod_pvt = index;
+        self.mem.write_slots(self.req_prod_pvt, &requests[..count]);
+        // At most a ring of them.
+        self.req_prod_pvt = self.req_prod_pvt.wrapping_add(count as u32);
         count
     }
 
@@ -200,11 +197,7 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
     #[inline]
     pub fn peek_batch(&mut self, out: &mut [[u32; W]]) -> Result<usize, RingError> {
         let count = self.look_for(out.len())?.min(out.len());
-        let mut index = self.rsp_cons;
-        for words in out.iter_mut().take(count) {
-            *words = self.mem.read_slot(index);
-            index = index.wrapping_add(1);
-        }
+        self.mem.read_slots(self.rsp_cons, &mut out[..count]);
         Ok(count)
     }
 

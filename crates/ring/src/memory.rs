@@ -248,7 +248,7 @@ impl fmt::Debug for SharedPage {
 
 #[inline(always)]
 fn within(offset: usize, len: usize) -> Result<(), OutOfPage> {
-    if len <= PAGE_SIZE && offset <= PAGE_SIZE - len {
+    if offset.checked_add(len).is_some_and(|end| end <= PAGE_SIZE) {
         Ok(())
     } else {
         Err(OutOfPage { offset, len })

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::access::{Index, RingMemory};
+use crate::copy::copy;
 use crate::memory::{PAGE_SIZE, SharedPage};
 
 /// Bytes before the first slot: four index words and padding.
@@ -21,10 +22,10 @@ const HEADER: usize = 64;
 /// domain or process, are aligned 32-bit machine accesses, which is what an
 /// atomic is on every architecture that Xen has. An `&AtomicU32` allows for
 /// changes by others, so that no reference is made which claims the memory to
-/// be ours. Slots are only touched by volatile word accesses through raw
-/// pointers; the protocol keeps an honest peer from writing a slot while we
-/// read it (loom checks that), and a dishonest one merely chooses the words
-/// that we then judge.
+/// be ours. Slots are only touched through raw pointers, one by volatile words and
+/// several by the copy that payloads take (`copy.rs`); the protocol keeps an honest
+/// peer from writing a slot while we read it (loom checks that), and a dishonest one
+/// merely chooses the words that we then judge.
 #[derive(Debug, Clone)]
 pub struct RingPage<const W: usize> {
     page: SharedPage,
@@ -70,6 +71,15 @@ impl<const W: usize> RingPage<W> {
         // SLOTS, and the mask keeps `slot` below SLOTS.
         unsafe { self.page.as_ptr().as_ptr().cast::<u32>().add(HEADER / 4 + slot * W) }
     }
+
+    /// Splits `count` slots from `index` on where the ring begins anew: how many lie
+    /// before that, and how many behind.
+    #[inline(always)]
+    fn stretches(index: u32, count: usize) -> (usize, usize) {
+        let count = count.min(Self::SLOTS as usize);
+        let before = count.min((Self::SLOTS - (index & (Self::SLOTS - 1))) as usize);
+        (before, count - before)
+    }
 }
 
 impl<const W: usize> RingMemory<W> for RingPage<W> {
@@ -101,6 +111,36 @@ impl<const W: usize> RingMemory<W> for RingPage<W> {
         for (at, word) in words.into_iter().enumerate() {
             // SAFETY: `slot` is aligned and valid for W words.
             unsafe { slot.add(at).write_volatile(word) };
+        }
+    }
+
+    #[inline]
+    fn read_slots(&self, index: u32, out: &mut [[u32; W]]) {
+        let (before, behind) = Self::stretches(index, out.len());
+        let to = out.as_mut_ptr();
+        // SAFETY: so many slots lie between `index` and the end of the ring, and so
+        // many, fewer than a ring, from its beginning on; `out` has room for both,
+        // is ours, and cannot overlap a mapping that no reference exists to.
+        unsafe {
+            copy(self.slot(index).cast(), to.cast(), before * size_of::<[u32; W]>());
+            if behind > 0 {
+                let to = to.add(before).cast();
+                copy(self.slot(0).cast(), to, behind * size_of::<[u32; W]>());
+            }
+        }
+    }
+
+    #[inline]
+    fn write_slots(&self, index: u32, slots: &[[u32; W]]) {
+        let (before, behind) = Self::stretches(index, slots.len());
+        let from = slots.as_ptr();
+        // SAFETY: as in `read_slots`.
+        unsafe {
+            copy(from.cast(), self.slot(index).cast(), before * size_of::<[u32; W]>());
+            if behind > 0 {
+                let from = from.add(before).cast();
+                copy(from, self.slot(0).cast(), behind * size_of::<[u32; W]>());
+            }
         }
     }
 

@@ -18,6 +18,7 @@ enum Step {
     PopRequests(usize),
     PeekRequests { peek: usize, consume: u32 },
     PushResponses(usize),
+    PushResponsesTogether(usize),
     PublishResponses,
     PopResponses(usize),
     PopResponseBatch(usize),
@@ -36,6 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         few.clone().prop_map(Step::PopRequests),
         (few.clone(), 0..12u32).prop_map(|(peek, consume)| Step::PeekRequests { peek, consume }),
         few.clone().prop_map(Step::PushResponses),
+        few.clone().prop_map(Step::PushResponsesTogether),
         Just(Step::PublishResponses),
         few.clone().prop_map(Step::PopResponses),
         few.prop_map(Step::PopResponseBatch),
@@ -182,6 +184,20 @@ fn run(slots: u32, start: u32, steps: Vec<Step>) {
                         let index = back.req_cons();
                         assert_eq!(back.push_response(response(0)), Err(Unconsumed { index }));
                     }
+                }
+            }
+            Step::PushResponsesTogether(count) => {
+                let owed = model.owed.iter().take(count).copied();
+                let mut words: Vec<_> = owed.map(response).collect();
+                let few = words.len() < count;
+                words.resize(count, response(0));
+                let index = back.req_cons();
+                let pushed = back.push_responses(&words);
+                if few {
+                    assert_eq!(pushed, Err(Unconsumed { index }));
+                } else {
+                    assert_eq!(pushed, Ok(()));
+                    model.answered.extend(model.owed.drain(..count));
                 }
             }
             Step::PublishResponses => {

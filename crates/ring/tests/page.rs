@@ -91,10 +91,11 @@ fn backend(mem: RingPage<3>, port: &Receiver<()>, bell: &Sender<()>) {
             assert_eq!(*words, [index, !index, index ^ 7]);
         }
         back.consume(count as u32).unwrap();
-        for _ in 0..count {
-            let index = back.rsp_prod_pvt();
-            back.push_response([!index, index, 0]).unwrap();
+        for (words, index) in out.iter_mut().zip(0..).take(count) {
+            let index = back.rsp_prod_pvt().wrapping_add(index);
+            *words = [!index, index, 0];
         }
+        back.push_responses(&out[..count]).unwrap();
         served += count as u32;
         if back.publish() {
             bell.send(()).unwrap();
