@@ -261,17 +261,7 @@ impl Generator {
         let Some(stamp) = self.advance() else {
             return 0;
         };
-        let head = &self.stream.heads[at];
-        match frame.split_first_chunk_mut::<HEAD>() {
-            Some((start, rest)) => {
-                *start = *head;
-                if !rest.is_empty() {
-                    rest.copy_from_slice(&self.pattern[HEAD..]);
-                }
-            }
-            None => frame.copy_from_slice(&head[..size]),
-        }
-        self.stamp(frame, stamp.sequence);
+        write_frame(frame, &self.stream.heads[at], &self.pattern, self.tagged, stamp.sequence);
         self.write_time(frame);
         size
     }
@@ -292,16 +282,7 @@ impl Generator {
     /// template; frames too short for one stay as they are.
     #[inline]
     pub fn patch(&self, frame: &mut [u8], sequence: u64) {
-        self.stamp(frame, sequence);
-    }
-
-    #[inline]
-    fn stamp(&self, frame: &mut [u8], sequence: u64) {
-        let Some(at) = self.tagged else { return };
-        let at = at.offset() + SEQUENCE_IN_TAG;
-        if let Some(field) = frame.get_mut(at..at + 8) {
-            field.copy_from_slice(&sequence.to_be_bytes());
-        }
+        stamp(frame, self.tagged, sequence);
     }
 
     /// Writes when the frame that was just taken was due, where it is the turn of
@@ -354,7 +335,55 @@ impl Generator {
     }
 }
 
+/// Writes a frame as long as the pattern.
+#[inline]
+fn write_frame(
+    frame: &mut [u8],
+    head: &[u8; HEAD],
+    pattern: &[u8],
+    tagged: Option<TaggedAt>,
+    sequence: u64,
+) {
+    match frame.split_first_chunk_mut::<HEAD>() {
+        Some((start, rest)) => {
+            *start = *head;
+            if !rest.is_empty() {
+                rest.copy_from_slice(&pattern[HEAD..]);
+            }
+        }
+        None => frame.copy_from_slice(&head[..pattern.len()]),
+    }
+    stamp(frame, tagged, sequence);
+}
+
+/// Writes the number of a frame, where it carries one.
+#[inline]
+fn stamp(frame: &mut [u8], tagged: Option<TaggedAt>, sequence: u64) {
+    let Some(at) = tagged else { return };
+    let at = at.offset() + SEQUENCE_IN_TAG;
+    if let Some(field) = frame.get_mut(at..at + 8) {
+        field.copy_from_slice(&sequence.to_be_bytes());
+    }
+}
+
 impl Stream {
+    /// Writes frames as long as the pattern, one to each room.
+    fn fill<'a>(
+        &mut self,
+        pattern: &[u8],
+        tagged: Option<TaggedAt>,
+        rooms: impl Iterator<Item = &'a mut [u8]>,
+    ) {
+        for room in rooms {
+            let (at, frame) = (self.flow, &mut room[..pattern.len()]);
+            let sequence = self.sequences[at];
+            write_frame(frame, &self.heads[at], pattern, tagged, sequence);
+            self.sequences[at] = sequence + 1;
+            self.flow = if at + 1 == self.sequences.len() { 0 } else { at + 1 };
+            self.made += 1;
+        }
+    }
+
     fn new(config: &GeneratorConfig, first: u16) -> Self {
         let flows = config.flows as usize;
         // At most MAX_FLOWS in all.
@@ -454,15 +483,22 @@ impl Port for Generator {
         let size = self.config.size;
         let left = self.stream.allowed - self.stream.made;
         let most = usize::try_from(left).unwrap_or(BURST).min(frames.remaining_capacity());
-        let mut made = 0;
-        for room in arena.chunks_mut(size.next_multiple_of(64)).take(most) {
-            if self.next_into(room) == 0 {
-                break;
+        let most = match self.config.count {
+            Some(count) => usize::try_from(count - self.stream.made).unwrap_or(most).min(most),
+            None => most,
+        };
+        let step = size.next_multiple_of(64);
+        let before = self.stream.made;
+        if self.config.timed > 0 {
+            for room in arena.chunks_exact_mut(step).take(most) {
+                self.next_into(room);
             }
-            let meta = FrameMeta { len: size, offload: Offload::default() };
-            frames.push(FramePlace { at: made * size.next_multiple_of(64), meta });
-            made += 1;
+        } else {
+            self.stream.fill(&self.pattern, self.tagged, arena.chunks_exact_mut(step).take(most));
         }
+        let made = (self.stream.made - before) as usize;
+        let meta = FrameMeta { len: size, offload: Offload::default() };
+        frames.extend((0..made).map(|n| FramePlace { at: n * step, meta }));
         self.counters.count_burst(made, size);
         Ok(())
     }

@@ -50,7 +50,7 @@ pub use null::Null;
 pub use pcap::{CaptureError, CaptureFormat, PcapInput, PcapOutput, PcapPort};
 pub use port::{
     BURST, CheckReport, Counters, DropReason, ETHERNET_HEADER, FrameMeta, FramePlace, Port,
-    PortError, PortReport, RECV_BUFFER, SendError,
+    PortError, PortReport, RECV_BUFFER, SendError, SentBurst,
 };
 pub use spec::{PortSpec, SpecError, number};
 pub use split::SplitFrame;

@@ -18,7 +18,7 @@ pub const RECV_BUFFER: usize = 65_536 + 128;
 pub const ETHERNET_HEADER: usize = 14;
 
 /// A frame in private memory and what travels beside it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct FrameMeta {
     /// Length of the frame at the start of the buffer, in bytes, without FCS.
     pub len: usize,
@@ -30,12 +30,35 @@ pub struct FrameMeta {
 pub const BURST: usize = 64;
 
 /// A frame of a burst: it begins at this offset of the arena, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct FramePlace {
     /// Offset in the arena, in bytes.
     pub at: usize,
     /// The frame.
     pub meta: FrameMeta,
+}
+
+impl FramePlace {
+    /// Its bytes; none of a place beyond the arena, which no port takes for a
+    /// frame.
+    #[inline]
+    #[must_use]
+    pub fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
+        arena.get(self.at..).and_then(|rest| rest.get(..self.meta.len)).unwrap_or(&[])
+    }
+}
+
+/// What became of the frames of a burst.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct SentBurst {
+    /// Frames that the port took.
+    pub taken: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// As [`SendError::Busy`].
+    pub busy: usize,
+    /// As [`SendError::Dropped`].
+    pub dropped: usize,
 }
 
 /// Where frames go to and come from, beyond the vif.
@@ -52,6 +75,28 @@ pub trait Port: Send {
     /// be sent by this port and was counted. [`SendError::Failed`]: the port
     /// is of no more use.
     fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError>;
+
+    /// Sends the frames at these places of `arena`, in order, each as
+    /// [`Port::send`] does.
+    ///
+    /// # Errors
+    /// The port is of no more use.
+    fn send_burst(&mut self, arena: &[u8], frames: &[FramePlace]) -> Result<SentBurst, PortError> {
+        let mut sent = SentBurst::default();
+        for place in frames {
+            let bytes = place.bytes(arena);
+            match self.send(bytes, place.meta.offload) {
+                Ok(()) => {
+                    sent.taken += 1;
+                    sent.bytes += bytes.len();
+                }
+                Err(SendError::Busy) => sent.busy += 1,
+                Err(SendError::Dropped(_)) => sent.dropped += 1,
+                Err(SendError::Failed(error)) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
 
     /// Sends one frame whose rest is not private. When this returns, whatever it
     /// says, nothing of the rest is looked at any more. Ports that look at
@@ -426,6 +471,12 @@ impl Counters {
     pub(crate) fn count_sent(&mut self, len: usize) {
         self.sent += 1;
         self.sent_bytes += len as u64;
+    }
+
+    /// So many frames were sent, of so many bytes together.
+    pub(crate) fn count_sent_burst(&mut self, frames: usize, bytes: usize) {
+        self.sent += frames as u64;
+        self.sent_bytes += bytes as u64;
     }
 
     pub(crate) fn count_received(&mut self, len: usize) {

@@ -202,6 +202,53 @@ proptest! {
         }
     }
 
+    /// Runs in order, broken now and then.
+    #[test]
+    fn a_burst_is_judged_as_its_frames_are(
+        steps in proptest::collection::vec(
+            (0u16..2, prop_oneof![12 => Just(1i64), 1 => -5i64..6], prop::bool::weighted(0.05)),
+            1..300,
+        ),
+        every in prop_oneof![Just(0u32), Just(1), Just(7), Just(64)],
+        lengths in proptest::collection::vec(1usize..65, 1..20),
+    ) {
+        let config = CheckerConfig { payload_every: every, ..CheckerConfig::default() };
+        let mut one = CheckPort::new(Checker::new(config.clone()));
+        let mut burst = CheckPort::new(Checker::new(config));
+        let mut next = [0u64; 2];
+        let mut arena = Vec::new();
+        let mut frames = Vec::new();
+        for (flow, step, damaged) in steps {
+            let sequence = (next[usize::from(flow)] + 9).saturating_add_signed(step);
+            let sequence = sequence.saturating_sub(10);
+            next[usize::from(flow)] = sequence + 1;
+            let mut frame = numbered(flow, sequence);
+            if damaged {
+                frame[45] ^= 1;
+            }
+            one.send(&frame, Offload::default()).unwrap();
+            let meta = FrameMeta { len: frame.len(), offload: Offload::default() };
+            frames.push(FramePlace { at: arena.len(), meta });
+            arena.extend(frame);
+        }
+        let mut left = &frames[..];
+        for length in lengths.into_iter().cycle() {
+            let (now, later) = left.split_at(length.min(left.len()));
+            let sent = burst.send_burst(&arena, now).unwrap();
+            prop_assert_eq!((sent.taken, sent.bytes), (now.len(), now.len() * 64));
+            left = later;
+            if left.is_empty() {
+                break;
+            }
+        }
+        prop_assert_eq!(one.checked(), burst.checked());
+        prop_assert_eq!(one.counters(), burst.counters());
+        for flow in 0..2 {
+            let (one, burst) = (one.checker(), burst.checker());
+            prop_assert_eq!(one.flow_report(flow), burst.flow_report(flow));
+        }
+    }
+
     #[test]
     fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
         Checker::default().check(&bytes);

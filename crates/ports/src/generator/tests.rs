@@ -106,6 +106,28 @@ fn a_burst_ends_with_nothing_once() {
 }
 
 #[test]
+fn a_burst_has_the_frames_that_come_one_by_one() {
+    for (size, flows, count) in [(64, 1, 200), (60, 3, 64), (14, 1, 70), (1500, 2, 130), (65, 7, 5)]
+    {
+        let (mut one, mut burst) =
+            (generator(size, flows, Some(count)), generator(size, flows, Some(count)));
+        let mut arena = vec![0; 64 * size.next_multiple_of(64)];
+        let mut buf = vec![0; size];
+        let mut got = 0;
+        while !burst.finished() {
+            let mut frames = ArrayVec::new();
+            burst.recv_burst(&mut arena, &mut frames).unwrap();
+            for place in &frames {
+                assert_eq!(one.next_into(&mut buf), size);
+                assert_eq!(place.bytes(&arena), buf);
+                got += 1;
+            }
+        }
+        assert_eq!((got, burst.made(), burst.counters().received), (count, count, count));
+    }
+}
+
+#[test]
 fn the_rate_is_kept_and_late_frames_are_due_at_once() {
     let now = Arc::new(Mutex::new(Duration::from_secs(100)));
     let clock = {
