@@ -339,18 +339,20 @@ impl<J: JournalMemory> Journal<J> {
     }
 
     /// Guest transmit: these slots, from index `first` on, are consumed.
-    pub fn tx_consumed(&self, first: u32, slots: &[TxOwed]) {
+    #[inline]
+    pub fn tx_consumed(&self, first: u32, slots: impl ExactSizeIterator<Item = TxOwed>) {
+        let count = slots.len();
         let mut words = [0; SLOTS * 4];
         for (word, slot) in words.chunks_exact_mut(4).zip(slots) {
-            let value = match *slot {
+            let value = match slot {
                 TxOwed::Request(id) => u32::from(id),
                 TxOwed::Extra => EXTRA,
             };
             word.copy_from_slice(&value.to_ne_bytes());
         }
-        self.put_slots(AT_TX_SLOTS, 4, first, &words[..4 * slots.len().min(SLOTS)]);
+        self.put_slots(AT_TX_SLOTS, 4, first, &words[..4 * count.min(SLOTS)]);
         // At most a ring of them.
-        self.set_word(AT_TRANSMIT, first.wrapping_add(slots.len() as u32));
+        self.set_word(AT_TRANSMIT, first.wrapping_add(count as u32));
     }
 
     /// Guest receive: these requests, from index `first` on, are consumed.

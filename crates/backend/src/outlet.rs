@@ -7,7 +7,7 @@ use crate::stats::VifStats;
 use grantway_netif::Offload;
 use grantway_netif::slots::tx::{TxFragment, TxFragments, TxPacket};
 use grantway_netif::tx::status;
-use grantway_ports::{Port, SendError};
+use grantway_ports::{FramePlace, Port, SendError};
 use std::ops::Deref;
 
 /// A packet whose first bytes are private, and the rest still in the guest's pages.
@@ -122,18 +122,19 @@ pub(crate) trait Outlet {
     /// their offload.
     const WHOLE: bool = false;
 
-    /// Takes such a packet, all of it in private memory; as [`Outlet::send`].
+    /// Takes such packets, all of them in private memory, and ends the burst. What
+    /// becomes of them is no news for the guest.
     ///
     /// # Errors
     ///
     /// As [`Outlet::send`].
     fn send_whole(
         &mut self,
-        bytes: &[u8],
-        offload: Offload,
-        stats: &mut Tally<'_>,
-    ) -> Result<i16, VifError> {
-        let _ = (bytes, offload, stats);
+        arena: &[u8],
+        frames: &[FramePlace],
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        let _ = (arena, frames, stats);
         Err(VifError::Internal("an outlet that takes no whole packets"))
     }
 
@@ -209,14 +210,18 @@ pub(crate) fn sent(
 impl Outlet for &mut (dyn Port + 'static) {
     const WHOLE: bool = true;
 
-    #[inline]
     fn send_whole(
         &mut self,
-        bytes: &[u8],
-        offload: Offload,
-        stats: &mut Tally<'_>,
-    ) -> Result<i16, VifError> {
-        sent(Port::send(&mut **self, bytes, offload), bytes.len(), stats)
+        arena: &[u8],
+        frames: &[FramePlace],
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        let sent = self.send_burst(arena, frames)?;
+        VifStats::add(&stats.tx_packets, sent.taken as u64);
+        VifStats::add(&stats.tx_bytes, sent.bytes as u64);
+        VifStats::add(&stats.tx_dropped_port, sent.dropped as u64);
+        VifStats::add(&stats.tx_dropped_busy, sent.busy as u64);
+        Ok(self.flush()?)
     }
 
     fn head(&self) -> usize {
@@ -231,7 +236,7 @@ impl Outlet for &mut (dyn Port + 'static) {
         stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let bytes = &arena[packet.at..packet.at + packet.len()];
-        self.send_whole(bytes, packet.offload(), stats)
+        sent(Port::send(&mut **self, bytes, packet.offload()), bytes.len(), stats)
     }
 
     fn finish(&mut self, _: &mut [u8], _: &mut dyn Policy, _: &mut [i16]) -> Result<(), VifError> {

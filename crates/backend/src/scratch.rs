@@ -34,6 +34,8 @@ pub(crate) struct Scratch {
     pub tx_owed: Vec<crate::journal::TxOwed>,
     /// What the slots of this turn's packets are to be answered with.
     pub tx_statuses: Vec<i16>,
+    /// The packets of a turn in which all are of one slot.
+    pub tx_plain: Box<crate::transmit::Plain>,
     /// What this turn's guest receive gives.
     pub delivery: Delivery,
     /// Which guests' queues the frames came from that had waited, one a frame.
@@ -51,6 +53,7 @@ impl Scratch {
             tx_packets: Vec::with_capacity(BURST),
             tx_owed: Vec::with_capacity(RING_SLOTS),
             tx_statuses: Vec::with_capacity(BURST),
+            tx_plain: Box::new(crate::transmit::Plain::new()),
             delivery: Delivery::new(),
             waited_from: Vec::with_capacity(BURST),
             alone: true,

@@ -7,8 +7,10 @@
 //! A queue is never armed with answers that wait.
 
 mod mapped;
+mod plain;
 
 pub(crate) use mapped::{Mapped, Stretches};
+pub(crate) use plain::Plain;
 
 use crate::VifError;
 use crate::journal::{Journal, JournalMemory, TxOwed};
@@ -18,10 +20,9 @@ use crate::scratch::{BURST, HEADS, RING_SLOTS, Scratch};
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use grantway_netif::slots::tx::{
-    Outcome, Parsed, SLOTS_SENT, TxFatal, TxFragment, TxPacket, TxRefusal, parse_tx,
+    Outcome, SLOTS_SENT, TxFatal, TxFragment, TxPacket, TxRefusal, parse_one, parse_tx,
 };
 use grantway_netif::tx::{TxResponse, status};
-use grantway_netif::{Checksum, Offload};
 use grantway_ring::{Back, RingMemory, RingPage, SharedPage};
 use std::time::{Duration, Instant};
 
@@ -45,9 +46,6 @@ pub(crate) struct Taken {
     at: u32,
     /// Where there is room for all of it, if that is asked for.
     whole_at: u32,
-    /// Of a packet of one slot, all that is to be known beside: its bytes, and what
-    /// is said of its checksum.
-    single: Option<(u16, Checksum)>,
 }
 
 impl Taken {
@@ -125,16 +123,22 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     }
 
     /// Moves at most a burst from the ring to the outlet.
-    pub(crate) fn turn(
+    pub(crate) fn turn<O: Outlet>(
         &mut self,
         scratch: &mut Scratch,
         policy: &mut dyn Policy,
-        outlet: &mut impl Outlet,
+        outlet: &mut O,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
         let waiting = self.look(&mut scratch.tx_slots)?;
         if waiting == 0 {
             return Ok(Moved { notify: self.settle(policy)?, ..Moved::default() });
+        }
+        if O::WHOLE && !self.owes() && !shared.credit.is_limited() {
+            let slots = scratch.tx_slots.get(..waiting).unwrap_or(&[]);
+            if scratch.tx_plain.list(slots) {
+                return self.turn_plain(waiting, scratch, policy, outlet, shared);
+            }
         }
         let fatal = self.take(waiting, scratch, outlet, shared);
         if scratch.tx_packets.is_empty() && fatal.is_none() {
@@ -142,7 +146,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             return Ok(Moved { notify, call_at: self.held_until, ..Moved::default() });
         }
         if let Some(journal) = &self.journal {
-            journal.tx_consumed(self.ring.req_cons(), &scratch.tx_owed);
+            journal.tx_consumed(self.ring.req_cons(), scratch.tx_owed.iter().copied());
         }
         policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
         outlet.prepare(scratch, policy, &shared.stats)?;
@@ -179,9 +183,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     /// has where the first packet is a chain.
     fn look(&mut self, slots: &mut [[u32; 3]; RING_SLOTS]) -> Result<usize, VifError> {
         let mut waiting = self.ring.peek_batch(&mut slots[..BURST]);
-        if waiting == Ok(BURST)
-            && !matches!(parse_tx(&slots[..BURST]), Ok(Some(Parsed { slots: 1, .. })))
-        {
+        if waiting == Ok(BURST) && parse_one(slots[0]).is_none() {
             waiting = self.ring.peek_batch(slots);
         }
         waiting.map_err(|e| self.ring_error(e))
@@ -204,26 +206,6 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         self.held_until = None;
         let limited = shared.credit.is_limited().then(|| shared.now());
         let (mut slot, mut at, mut whole_at) = (0, 0, HEADS);
-        if limited.is_none() && !outlet.has_enough(BURST) {
-            for &words in &tx_slots[..waiting.min(BURST)] {
-                let Some((fragment, checksum)) = single(words) else { break };
-                let TxFragment { gref, offset, size, id } = fragment;
-                let private = usize::from(size).min(head);
-                // At most a page; slots are a ring's, and the arena is small.
-                pieces.push(Piece::new(gref, offset, private as u16, at));
-                tx_owed.push(TxOwed::Request(id));
-                tx_packets.push(Taken {
-                    slots: (slot as u16, slot as u16 + 1),
-                    pieces: (slot as u16, slot as u16 + 1),
-                    at: at as u32,
-                    whole_at: whole_at as u32,
-                    single: Some((size, checksum)),
-                });
-                slot += 1;
-                at = (at + private).next_multiple_of(64);
-                whole_at = (whole_at + usize::from(size)).next_multiple_of(64);
-            }
-        }
         while tx_packets.len() < BURST && !outlet.has_enough(slot) {
             let parsed = match parse_tx(&tx_slots[slot..waiting]) {
                 Ok(Some(parsed)) => parsed,
@@ -265,7 +247,6 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                 pieces: (first as u16, pieces.len() as u16),
                 at: at as u32,
                 whole_at: whole_at as u32,
-                single: None,
             });
             slot += parsed.slots;
             at = end.next_multiple_of(64);
@@ -316,18 +297,6 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     }
 }
 
-/// The only fragment of a packet of one slot, and what is said of its checksum:
-/// without extras, so there is nothing else to say.
-#[inline]
-fn single(words: [u32; 3]) -> Option<(TxFragment, Checksum)> {
-    match parse_tx(&[words]) {
-        Ok(Some(Parsed { outcome: Outcome::Packet(packet), .. })) => {
-            Some((packet.fragments().next()?, packet.offload.checksum))
-        }
-        _ => None,
-    }
-}
-
 /// Calls `take` with the answer to each slot of the turn's packets, in the order of
 /// the ring.
 #[inline]
@@ -346,10 +315,10 @@ fn each_answer(
 
 /// Hands each packet of a turn over, and notes what its slots are to be answered
 /// with.
-fn deliver<O: Outlet>(
+fn deliver(
     scratch: &mut Scratch,
     policy: &mut dyn Policy,
-    outlet: &mut O,
+    outlet: &mut impl Outlet,
     shared: &Shared,
 ) -> Result<(), VifError> {
     let Scratch { arena, tx_slots, tx_packets, tx_statuses, pieces, .. } = scratch;
@@ -357,16 +326,6 @@ fn deliver<O: Outlet>(
     let head = outlet.head();
     tx_statuses.clear();
     for (number, taken) in tx_packets.iter().enumerate() {
-        if O::WHOLE
-            && let Some((len, checksum)) = taken.single
-            && taken.pieces(pieces).iter().all(|piece| piece.status.is_okay())
-        {
-            let at = taken.at as usize;
-            let bytes = &arena[at..at + usize::from(len)];
-            let offload = Offload { checksum, gso: None };
-            tx_statuses.push(outlet.send_whole(bytes, offload, &mut stats)?);
-            continue;
-        }
         let status = match taken.parsed(&tx_slots[..])? {
             Outcome::Refused(refused) => {
                 let counter = match refused.reason {

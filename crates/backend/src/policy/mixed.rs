@@ -67,16 +67,14 @@ impl Mixed {
         arena: &mut [u8],
     ) -> Result<(), Error> {
         self.begin();
-        for (number, piece) in pieces.iter_mut().enumerate() {
+        let mut found = 0;
+        let places = pieces.iter_mut().map(|piece| {
             let place = table.place(piece.gref);
-            self.places.push(place.unwrap_or(ELSEWHERE));
+            found += usize::from(place.is_some());
             piece.status = GrantStatus::OKAY;
-            if place.is_none() {
-                let local = CopySide::Local { offset: piece.at };
-                let foreign = self.foreign(piece.gref, piece.offset);
-                self.defer(number, CopyOp::new(foreign, local, piece.len));
-            }
-        }
+            place.unwrap_or(ELSEWHERE)
+        });
+        self.places.extend(places);
         for (piece, &place) in pieces.iter_mut().zip(&self.places) {
             let Some(page) = table.page(place) else { continue };
             let at = piece.at as usize;
@@ -88,7 +86,16 @@ impl Mixed {
                 piece.status = GrantStatus::BAD_COPY_ARG;
             }
         }
-        self.hits += (pieces.len() - self.of.len()) as u64;
+        self.hits += found as u64;
+        if found < pieces.len() {
+            for (number, piece) in pieces.iter().enumerate() {
+                if self.places[number] == ELSEWHERE {
+                    let local = CopySide::Local { offset: piece.at };
+                    let foreign = self.foreign(piece.gref, piece.offset);
+                    self.defer(number, CopyOp::new(foreign, local, piece.len));
+                }
+            }
+        }
         self.copy(arena, |number, status| pieces[number].status = status)
     }
 

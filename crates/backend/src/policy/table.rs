@@ -110,21 +110,22 @@ impl GrefTable {
     #[inline]
     pub fn place(&mut self, gref: GrantRef) -> Option<u16> {
         let place = self.hints[gref.0 as usize % HINTS];
-        let place = match self.entries.get(usize::from(place)) {
-            Some(Some((found, _))) if *found == gref => place,
-            _ => self.search(gref)?,
-        };
-        let (_, mapping) = self.entries.get_mut(usize::from(place))?.as_mut()?;
-        if mapping.used != self.stamp {
+        if let Some(Some((found, mapping))) = self.entries.get_mut(usize::from(place))
+            && *found == gref
+        {
             mapping.used = self.stamp;
+            return Some(place);
         }
-        Some(place)
+        self.search(gref)
     }
 
+    #[cold]
     fn search(&mut self, gref: GrantRef) -> Option<u16> {
         let (bucket, at) = self.locate(gref)?;
         let place = self.places.get(bucket)?[at];
         self.hints[gref.0 as usize % HINTS] = place;
+        let (_, mapping) = self.entries.get_mut(usize::from(place))?.as_mut()?;
+        mapping.used = self.stamp;
         Some(place)
     }
 

@@ -380,21 +380,30 @@ pub fn parse_tx(slots: &[[u32; 3]]) -> Result<Option<Parsed<'_>>, TxFatal> {
     let Some(&words) = slots.first() else {
         return Ok(None);
     };
-    let first = TxRequest::from_words(words);
-    let alone = !first.flags.intersects(TxFlags::EXTRA_INFO | TxFlags::MORE_DATA);
-    if !alone || first.size < ETH_HEADER_BYTES || !in_page(first.offset, first.size) {
-        return parse_chain(slots, first).map(Some);
-    }
+    let Some((TxFragment { size, .. }, checksum)) = parse_one(words) else {
+        return parse_chain(slots, TxRequest::from_words(words)).map(Some);
+    };
     let packet = TxPacket {
         slots: &slots[..1],
-        first_size: first.size,
-        len: first.size,
+        first_size: size,
+        len: size,
         extras: 0,
-        offload: Offload { checksum: checksum(first.flags, false), gso: None },
+        offload: Offload { checksum, gso: None },
         hash: None,
         multicast: None,
     };
     Ok(Some(Parsed { slots: 1, outcome: Outcome::Packet(packet) }))
+}
+
+/// All that a packet of one slot says where it is sound and says nothing but the
+/// state of its checksum: most are so. None for any other slot: [`parse_tx`] judges
+/// it together with those behind.
+#[inline]
+pub fn parse_one(words: [u32; 3]) -> Option<(TxFragment, Checksum)> {
+    let TxRequest { gref, offset, flags, id, size } = TxRequest::from_words(words);
+    let alone = !flags.intersects(TxFlags::EXTRA_INFO | TxFlags::MORE_DATA);
+    let sound = alone & (size >= ETH_HEADER_BYTES) & in_page(offset, size);
+    sound.then(|| (TxFragment { gref, offset, size, id }, checksum(flags, false)))
 }
 
 /// What is not a packet of one slot, with nothing to say of it.
