@@ -131,30 +131,38 @@ impl Queue {
     ///
     /// [`SendError`]; nothing was taken then.
     pub fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
-        let (_, why_not) = self.send_burst(&[TxFrame { bytes: frame, offload }]);
+        let frame = TxFrame { bytes: frame, offload };
+        let (_, why_not) = self.send_burst(&[frame], |&frame| frame);
         why_not.map_or(Ok(()), Err)
     }
 
     /// The same for frames in order, up to the first that cannot be taken: how
-    /// many were, and why that one was not.
-    pub fn send_burst(&mut self, frames: &[TxFrame<'_>]) -> (usize, Option<SendError>) {
+    /// many were, and why that one was not. `frame` makes the frame of one of
+    /// `items`, the same one at each call.
+    #[inline]
+    pub fn send_burst<'a, T>(
+        &mut self,
+        items: &[T],
+        frame: impl Fn(&T) -> TxFrame<'a>,
+    ) -> (usize, Option<SendError>) {
         let small = match self.features.policy {
             Policy::Copy => false,
             Policy::Persistent => true,
             Policy::Staging => self.staging.staged() > 0,
         };
         let mut refused = None;
-        let end = frames.iter().position(|frame| {
-            refused = self.features.admit(frame).err();
+        let end = items.iter().position(|item| {
+            refused = self.features.admit(&frame(item)).err();
             refused.is_some()
         });
-        let end = end.unwrap_or(frames.len());
+        let end = end.unwrap_or(items.len());
         self.wants_room = false;
         let mut sent = 0;
-        while let Some(left @ [first, ..]) = frames.get(sent..end) {
-            let short = if small { self.transmit.send_short(left, &mut self.stats) } else { 0 };
+        while let Some(left @ [first, ..]) = items.get(sent..end) {
+            let (transmit, stats) = (&mut self.transmit, &mut self.stats);
+            let short = if small { transmit.send_short(left, &frame, stats) } else { 0 };
             if short == 0
-                && let Err(why_not) = self.transmit.send(first, &mut self.stats)
+                && let Err(why_not) = transmit.send(&frame(first), stats)
             {
                 self.wants_room = why_not == SendError::Full;
                 return (sent, Some(why_not));

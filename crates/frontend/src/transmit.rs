@@ -3,6 +3,7 @@
 use crate::buffers::{Buffer, Buffers, SMALL};
 use crate::stats::QueueStats;
 use crate::{PeerError, SendError};
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
@@ -36,13 +37,16 @@ pub(crate) struct Transmit {
     out: Vec<bool>,
     /// Extra slots that are out; their answers carry no id.
     extras_out: u32,
+    /// Copies of slots, for one call at a time.
+    slots: Box<[[u32; 3]; BURST]>,
     scatter_gather: bool,
 }
 
 impl Transmit {
     pub fn new(ring: Front<RingPage<3>, 3>, buffers: Buffers, scatter_gather: bool) -> Self {
         let out = vec![false; buffers.numbers()];
-        Self { ring, buffers, out, extras_out: 0, scatter_gather }
+        let slots = Box::new([[0; 3]; BURST]);
+        Self { ring, buffers, out, extras_out: 0, slots, scatter_gather }
     }
 
     /// What frames are sent from.
@@ -50,40 +54,54 @@ impl Transmit {
         &self.buffers
     }
 
-    /// Copies short frames at the head of `frames` into small buffers and puts their
+    /// Copies short frames, from the first on, into small buffers and puts their
     /// slots on the ring, where they stay private until [`Transmit::publish`]; how
-    /// many, up to the first that is not short, or finds no room.
+    /// many, up to the first that is not short, or finds no room. `frame` makes the
+    /// frame of one of `items`.
     ///
     /// In two passes: while the copies wait for lines that the backend has, nothing
     /// else is written, and more of them are under way at once.
-    pub fn send_short(&mut self, frames: &[TxFrame<'_>], stats: &mut QueueStats) -> usize {
+    #[inline]
+    pub fn send_short<'a, T>(
+        &mut self,
+        items: &[T],
+        frame: impl Fn(&T) -> TxFrame<'a>,
+        stats: &mut QueueStats,
+    ) -> usize {
         let Some(small) = self.buffers.small() else { return 0 };
         let free = small.free();
-        let mut slots = ArrayVec::<[u32; 3], BURST>::new();
         let room = (self.ring.free() as usize).min(BURST);
         let mut bytes = 0;
-        for (frame, &id) in frames.iter().zip(free.iter().rev()).take(room) {
-            let TxFrame { bytes: from, offload } = *frame;
+        let mut copied = 0;
+        for (item, &id) in items.iter().zip(free.iter().rev()).take(room) {
+            let TxFrame { bytes: from, offload } = frame(item);
             if !(SHORTEST..=SMALL).contains(&from.len()) || offload.gso.is_some() {
                 break;
             }
-            // At most 256.
-            let size = from.len() as u16;
-            let Some(Buffer { page, gref, offset }) = small.buffer(id) else { break };
-            let fragment = TxFragment { gref: gref.0, offset, size, id };
-            let Ok(words) = write_one(fragment, offload.checksum) else { break };
+            let Some(Buffer { page, offset, .. }) = small.buffer(id) else { break };
             if page.write(offset.into(), from).is_err() {
                 break;
             }
-            slots.push(words);
             bytes += from.len();
+            copied += 1;
         }
-        for &id in free.iter().rev().take(slots.len()) {
+        let slots = &mut *self.slots;
+        let ids = free.iter().rev();
+        let mut written = 0;
+        for ((slot, item), &id) in slots.iter_mut().zip(&items[..copied]).zip(ids) {
+            let Some(Buffer { gref, offset, .. }) = small.buffer(id) else { break };
+            let TxFrame { bytes: from, offload } = frame(item);
+            // At most 256.
+            let size = from.len() as u16;
+            let fragment = TxFragment { gref: gref.0, offset, size, id };
+            let Ok(words) = write_one(fragment, offload.checksum) else { break };
+            *slot = words;
             if let Some(out) = self.out.get_mut(usize::from(id)) {
                 *out = true;
             }
+            written += 1;
         }
-        let sent = self.ring.push_batch(&slots);
+        let sent = self.ring.push_batch(&slots[..written]);
         self.buffers.take_smalls(sent);
         stats.tx_packets += sent as u64;
         stats.tx_bytes += bytes as u64;
@@ -153,22 +171,28 @@ impl Transmit {
     pub fn reap(&mut self, stats: &mut QueueStats) -> Result<usize, PeerError> {
         let mut reaped = 0;
         loop {
-            let popped = self.ring.pop();
+            let first = self.ring.rsp_cons();
+            let popped = self.ring.pop_batch(&mut self.slots[..]);
             let popped = popped.map_err(|source| PeerError::Ring { ring: "transmit", source })?;
-            let Some((index, words)) = popped else { return Ok(reaped) };
-            let response = TxResponse::from_words(words);
-            if response.status == status::NULL {
-                let left = self.extras_out.checked_sub(1);
-                self.extras_out = left.ok_or(PeerError::UnknownExtra { index })?;
-                continue;
+            for (&words, at) in self.slots[..popped].iter().zip(0..) {
+                let response = TxResponse::from_words(words);
+                let index = || first.wrapping_add(at);
+                if response.status == status::NULL {
+                    let left = self.extras_out.checked_sub(1);
+                    self.extras_out = left.ok_or(PeerError::UnknownExtra { index: index() })?;
+                    continue;
+                }
+                match self.out.get_mut(usize::from(response.id)) {
+                    Some(out) if *out => *out = false,
+                    _ => return Err(PeerError::UnknownId { index: index(), found: response.id }),
+                }
+                self.buffers.give(response.id);
+                stats.tx_errors += u64::from(response.status != status::OKAY);
+                reaped += 1;
             }
-            match self.out.get_mut(usize::from(response.id)) {
-                Some(out) if *out => *out = false,
-                _ => return Err(PeerError::UnknownId { index, found: response.id }),
+            if popped < BURST {
+                return Ok(reaped);
             }
-            self.buffers.give(response.id);
-            stats.tx_errors += u64::from(response.status != status::OKAY);
-            reaped += 1;
         }
     }
 

@@ -116,12 +116,11 @@ impl Bridge {
         }
         let mut moved = 0;
         while let Some(left) = self.burst.get(self.next..).filter(|left| !left.is_empty()) {
-            let frame = |&FramePlace { at, meta }: &FramePlace| {
-                let bytes = &self.outgoing[at..at + meta.len];
-                TxFrame { bytes, offload: meta.offload }
+            let frame = |place: &FramePlace| TxFrame {
+                bytes: place.bytes(&self.outgoing),
+                offload: place.meta.offload,
             };
-            let frames: ArrayVec<_, BURST> = left.iter().map(frame).collect();
-            let (sent, why_not) = self.queue.send_burst(&frames);
+            let (sent, why_not) = self.queue.send_burst(left, frame);
             moved += sent;
             self.next += sent;
             match why_not {
