@@ -3,7 +3,8 @@
 //! A virtual machine's processors move under it. A cache line that two pinned
 //! threads pass back and forth tells where they are: the same command gives
 //! figures several times apart between one state and another, so no figure is
-//! printed without its state, and no two states are pooled.
+//! printed without its state, and no two states are pooled. Threads of one core are
+//! told from cores that are close by what they take of each other.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 )]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Two threads of one core: below 80 ns.
+    /// Two threads of one core: below 80 ns, and each slows the other.
     Smt,
     /// Two cores of one cache: below 200 ns.
     Near,
@@ -30,10 +31,10 @@ pub enum State {
 }
 
 impl State {
-    fn of(round_trip_ns: u64) -> Self {
+    fn of(round_trip_ns: u64, shares_a_core: impl FnOnce() -> bool) -> Self {
         match round_trip_ns {
-            0..80 => Self::Smt,
-            80..200 => Self::Near,
+            0..80 if shares_a_core() => Self::Smt,
+            0..200 => Self::Near,
             200..400 => Self::Mid,
             _ => Self::Far,
         }
@@ -134,7 +135,60 @@ pub fn state(span: Duration) -> State {
         stop.store(true, Ordering::Relaxed);
         round_trip
     });
-    State::of(round_trip)
+    State::of(round_trip, || share_a_core(here, there))
+}
+
+/// Steps of one piece of work: some 100 us.
+const STEPS: u32 = 40_000;
+
+/// Work for as many arithmetic units as a core has: four chains that do not wait
+/// for each other. How long it took.
+fn work() -> Duration {
+    let start = Instant::now();
+    let mut chains = std::hint::black_box([1u64, 2, 3, 4]);
+    for _ in 0..STEPS {
+        for x in &mut chains {
+            *x ^= *x << 13;
+            *x ^= *x >> 7;
+            *x ^= *x << 17;
+        }
+    }
+    std::hint::black_box(chains);
+    start.elapsed()
+}
+
+/// Whether work on one processor takes much longer while the other works too.
+fn share_a_core(here: usize, there: usize) -> bool {
+    let (begin, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let best = || (0..5).map(|_| work()).min().unwrap_or_default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if pin(there).is_err() {
+                return;
+            }
+            while !begin.load(Ordering::Relaxed) {
+                std::thread::park_timeout(Duration::from_micros(50));
+            }
+            while !stop.load(Ordering::Relaxed) {
+                work();
+            }
+        });
+        let judge = scope.spawn(|| {
+            let _ = pin(here);
+            work();
+            let alone = best();
+            begin.store(true, Ordering::Relaxed);
+            // The other is awake by then.
+            std::thread::sleep(Duration::from_millis(1));
+            let together = best();
+            together * 10 > alone * 13
+        });
+        let shared = judge.join().unwrap_or(false);
+        // Wherever the judge came to an end.
+        begin.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
+        shared
+    })
 }
 
 #[cfg(test)]
@@ -143,9 +197,9 @@ mod tests {
 
     #[test]
     fn a_round_trip_has_its_state() {
-        let states: Vec<_> =
-            [50, 110, 300, 560].into_iter().map(|ns| State::of(ns).as_str()).collect();
-        assert_eq!(states, ["smt", "near", "mid", "far"]);
+        let of = |ns, shared| State::of(ns, || shared).as_str();
+        assert_eq!([50, 110, 300, 560].map(|ns| of(ns, true)), ["smt", "near", "mid", "far"]);
+        assert_eq!([50, 110, 300, 560].map(|ns| of(ns, false)), ["near", "near", "mid", "far"]);
     }
 
     #[test]
