@@ -356,15 +356,17 @@ impl<J: JournalMemory> Journal<J> {
     }
 
     /// Guest receive: these requests, from index `first` on, are consumed.
-    pub fn rx_consumed(&self, first: u32, requests: &[RxRequest]) {
+    #[inline]
+    pub fn rx_consumed(&self, first: u32, requests: impl ExactSizeIterator<Item = RxRequest>) {
+        let count = requests.len();
         let mut words = [0; SLOTS * 8];
         for (entry, request) in words.chunks_exact_mut(8).zip(requests) {
             entry[..4].copy_from_slice(&u32::from(request.id).to_ne_bytes());
             entry[4..].copy_from_slice(&request.gref.to_ne_bytes());
         }
-        self.put_slots(AT_RX_SLOTS, 8, first, &words[..8 * requests.len().min(SLOTS)]);
+        self.put_slots(AT_RX_SLOTS, 8, first, &words[..8 * count.min(SLOTS)]);
         // At most a ring of them.
-        self.set_word(AT_RECEIVE, first.wrapping_add(requests.len() as u32));
+        self.set_word(AT_RECEIVE, first.wrapping_add(count as u32));
     }
 
     /// Writes what is kept of slots, in two stretches where they go past the end.

@@ -1,5 +1,9 @@
 //! Guest receive: frames from the port into the pages that the guest posted.
 
+mod plain;
+
+pub(crate) use plain::RxPlain;
+
 use crate::VifError;
 use crate::bridge::Key;
 use crate::delivery::{Accepted, Delivery, Given};
@@ -14,7 +18,7 @@ use crate::steer::{LaneEnd, Steers};
 use crate::transmit::Moved;
 use crate::waiting::{Waiter, Waiting};
 use grantway_hypervisor::{GrantRef, GrantStatus};
-use grantway_netif::rx::{RxFlags, RxRequest, RxResponse};
+use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot};
 use grantway_netif::tx::status;
 use grantway_netif::{Checksum, Offload, colour};
@@ -122,18 +126,16 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         port: &mut dyn Port,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
+        scratch.waited_from.clear();
+        self.look_at_the_time(port, shared)?;
+        if port.is_short() && self.is_plain(shared) && self.has_posted(BURST)? {
+            return self.turn_plain(scratch, policy, port, shared);
+        }
         let Scratch { arena, delivery, waited_from, .. } = scratch;
         delivery.clear();
-        waited_from.clear();
-        self.look_at_the_time(port, shared)?;
         let (mut taken, mut at) = (0, 0);
-        let plain = self.is_plain(shared);
         while taken < BURST && at <= Scratch::FILL {
             let (accepted, len) = match self.waited(&mut arena[at..], shared)? {
-                None if plain && self.waiting.is_empty() => {
-                    let Some(meta) = port.recv(&mut arena[at..at + RECV_BUFFER])? else { break };
-                    (self.accept_plain(at, meta, arena, delivery, shared)?, meta.len)
-                }
                 Some((layout, len, from)) => {
                     self.lay_out(&layout, at, len, None, delivery)?;
                     waited_from.extend(from);
@@ -161,43 +163,14 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 
     /// Whether nothing is to be asked about a frame from the port but whether it fits
-    /// a page: the guest set no hash and no filter, no other queue has passed frames
-    /// on, and there are no pages of a killed process.
+    /// a page: the guest set no hash and no filter, no frame waits, no other queue has
+    /// passed any on, and there are no pages of a killed process.
     fn is_plain(&mut self, shared: &Shared) -> bool {
-        !self.lane.as_ref().is_some_and(LaneEnd::is_pending)
+        self.waiting.is_empty()
+            && !self.lane.as_ref().is_some_and(LaneEnd::is_pending)
             && self.carried.is_empty()
             && !shared.multicast.is_wanted()
             && !self.steers.are_set(&shared.steering)
-    }
-
-    /// As [`Receive::accept`], for a frame of which nothing else is to be asked: one
-    /// that fits a page, and is finished, takes the short way.
-    #[inline]
-    fn accept_plain(
-        &mut self,
-        at: usize,
-        meta: FrameMeta,
-        arena: &[u8],
-        delivery: &mut Delivery,
-        shared: &Shared,
-    ) -> Result<Accepted, VifError> {
-        let FrameMeta { len, offload } = meta;
-        let fits = (ETHERNET_HEADER..=PAGE_SIZE).contains(&len);
-        let finished = offload.gso.is_none() && offload.checksum != Checksum::Partial;
-        if !fits || !finished || !self.has_posted(1)? {
-            return self.accept(Frame::from_port(at, meta), arena, delivery, shared);
-        }
-        let offset = colour(self.ring.req_cons(), len);
-        let RxRequest { id, gref } = self.next_request(delivery)?;
-        let mut flags = RxFlags::empty();
-        flags.set(RxFlags::DATA_VALIDATED, offload.checksum == Checksum::Complete);
-        let (answer, piece) = (delivery.answers.len(), delivery.pieces.len());
-        // At most a page.
-        delivery.pieces.push(Piece::new(gref, offset, len as u16, at));
-        let words = RxResponse { id, offset, flags, status: len as i16 }.to_words();
-        delivery.answer(words, piece, delivery.crosses.len());
-        delivery.frames.push(Given { len, answers: (answer, answer + 1) });
-        Ok(Accepted::Laid)
     }
 
     /// The next frame for this guest, brought to `at` in the arena: one that
@@ -385,7 +358,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if let Some(journal) = self.journal.as_ref().filter(|_| !delivery.consumed.is_empty()) {
             // At most a ring of them, the last that were consumed.
             let first = self.ring.req_cons().wrapping_sub(delivery.consumed.len() as u32);
-            journal.rx_consumed(first, &delivery.consumed);
+            journal.rx_consumed(first, delivery.consumed.iter().copied());
         }
         policy.store(&mut delivery.pieces, arena)?;
         if let Some(sender) = sender.filter(|_| !delivery.crosses.is_empty()) {

@@ -36,6 +36,8 @@ pub(crate) struct Scratch {
     pub tx_statuses: Vec<i16>,
     /// The packets of a turn in which all are of one slot.
     pub tx_plain: Box<crate::transmit::Plain>,
+    /// The frames of a turn to the guest in which each takes one page.
+    pub rx_plain: Box<crate::receive::RxPlain>,
     /// What this turn's guest receive gives.
     pub delivery: Delivery,
     /// Which guests' queues the frames came from that had waited, one a frame.
@@ -54,6 +56,7 @@ impl Scratch {
             tx_owed: Vec::with_capacity(RING_SLOTS),
             tx_statuses: Vec::with_capacity(BURST),
             tx_plain: Box::new(crate::transmit::Plain::new()),
+            rx_plain: Box::new(crate::receive::RxPlain::new()),
             delivery: Delivery::new(),
             waited_from: Vec::with_capacity(BURST),
             alone: true,

@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::receive::{Receive, Received};
 use crate::staging::{QueueStaging, StagingPage};
 use crate::stats::QueueStats;
-use crate::transmit::{Transmit, TxFrame};
+use crate::transmit::{BURST, LONGEST, Transmit, TxFrame};
 use crate::{PeerError, SendError, VifError};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -204,6 +204,42 @@ impl Queue {
     /// The backend broke the protocol.
     pub fn recv(&mut self, buf: &mut [u8]) -> Result<Option<Received>, VifError> {
         self.receive.recv(buf, &mut self.stats).map_err(self.fault())
+    }
+
+    /// Copies frames to `arena`, each at a multiple of 64 bytes, and tells `took`
+    /// where each begins; how many: a burst at most, and none once what is left of
+    /// the arena is shorter than the longest frame, 65,535 bytes.
+    ///
+    /// # Errors
+    ///
+    /// The backend broke the protocol.
+    #[inline]
+    pub fn recv_burst(
+        &mut self,
+        arena: &mut [u8],
+        mut took: impl FnMut(usize, Received),
+    ) -> Result<usize, VifError> {
+        let fault = self.fault();
+        let Self { receive, stats, .. } = self;
+        let (mut received, mut at) = (0, 0);
+        while received < BURST {
+            let most = BURST - received;
+            let short = receive.recv_short(arena, &mut at, most, &mut took, stats);
+            let short = short.map_err(&fault)?;
+            received += short;
+            if short > 0 && receive.is_through() {
+                break;
+            }
+            if received < BURST {
+                let room = arena.get_mut(at..).filter(|room| room.len() >= LONGEST);
+                let Some(room) = room else { break };
+                let Some(frame) = receive.recv(room, stats).map_err(&fault)? else { break };
+                took(at, frame);
+                at = (at + frame.len).next_multiple_of(64);
+                received += 1;
+            }
+        }
+        Ok(received)
     }
 
     /// Lends the next frame in the pages that the backend wrote it to, so that it

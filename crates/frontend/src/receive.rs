@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use grantway_netif::rx::{RxRequest, RxResponse};
-use grantway_netif::slots::rx::{RxOutcome, RxPacket, parse_rx};
+use grantway_netif::slots::rx::{RxOutcome, RxPacket, parse_one, parse_rx};
 use grantway_netif::{Hash, Offload};
 use grantway_ring::{Front, RingPage};
 
@@ -112,6 +112,57 @@ impl Receive {
             let (len, offload, hash) = (packet.len, packet.offload, packet.hash);
             Ok(Some(Received { len, offload, hash }))
         })
+    }
+
+    /// Copies frames of one slot, from the next on, to `arena` from `at` on, each at a
+    /// multiple of 64, and tells `took` of each; how many, at most `most`, up to the
+    /// first that is of another kind, or finds no room.
+    #[inline]
+    pub fn recv_short(
+        &mut self,
+        arena: &mut [u8],
+        at: &mut usize,
+        most: usize,
+        took: &mut impl FnMut(usize, Received),
+        stats: &mut QueueStats,
+    ) -> Result<usize, PeerError> {
+        if self.next == self.end && !self.look()? {
+            return Ok(0);
+        }
+        let first = self.ring.rsp_cons();
+        let (mut count, mut bytes) = (0u32, 0);
+        for &words in self.seen[self.next..self.end].iter().take(most) {
+            let Some((RxResponse { id, offset, status, .. }, checksum)) = parse_one(words) else {
+                break;
+            };
+            let index = first.wrapping_add(count) as usize % SLOTS;
+            let len = status as usize;
+            let Some(room) = arena.get_mut(*at..).and_then(|rest| rest.get_mut(..len)) else {
+                break;
+            };
+            // Whatever is amiss with one is told when it is looked at by itself.
+            let Some((page, _)) = self.pages.pool.page(self.pages.posted[index]) else { break };
+            if id != self.pages.posted[index] || page.read(offset.into(), room).is_err() {
+                break;
+            }
+            took(*at, Received { len, offload: Offload { checksum, gso: None }, hash: None });
+            *at = (*at + len).next_multiple_of(64);
+            count += 1;
+            bytes += len as u64;
+        }
+        let consumed = self.ring.consume(count);
+        consumed.map_err(|_| PeerError::Internal("consumed unseen responses"))?;
+        self.next += count as usize;
+        self.pages.give_back(first, count);
+        stats.rx_packets += u64::from(count);
+        stats.rx_slots += u64::from(count);
+        stats.rx_bytes += bytes;
+        Ok(count as usize)
+    }
+
+    /// Whether all that was copied from the ring was received.
+    pub fn is_through(&self) -> bool {
+        self.next == self.end
     }
 
     /// Gives the next frame in its pages, or, where too many of them are lent

@@ -17,8 +17,8 @@ pub(crate) const SHORTEST: usize = 14;
 /// Longest frame that a request's 16-bit size can tell of.
 pub(crate) const LONGEST: usize = 65_535;
 
-/// Frames that are put on the ring together.
-const BURST: usize = 64;
+/// Frames that are put on the ring, or taken off it, together.
+pub(crate) const BURST: usize = 64;
 
 /// A frame to be sent.
 #[derive(Debug, Clone, Copy)]

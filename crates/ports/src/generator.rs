@@ -14,6 +14,7 @@ use std::{
 use arrayvec::ArrayVec;
 use etherparse::{EtherType, Ethernet2Header, IpNumber, Ipv4Header, UdpHeader};
 use grantway_netif::Offload;
+use grantway_ring::PAGE_SIZE;
 
 use crate::{
     checker::Checker,
@@ -501,6 +502,10 @@ impl Port for Generator {
         frames.extend((0..made).map(|n| FramePlace { at: n * step, meta }));
         self.counters.count_burst(made, size);
         Ok(())
+    }
+
+    fn is_short(&self) -> bool {
+        self.config.size <= PAGE_SIZE
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -152,6 +152,12 @@ pub trait Port: Send {
         Ok(())
     }
 
+    /// Whether each frame that is received fits a page and leaves nothing to be
+    /// done, so that whoever has room for a burst of pages may ask for a burst.
+    fn is_short(&self) -> bool {
+        false
+    }
+
     /// The descriptor that is readable while `recv` has something.
     ///
     /// `None` for a port that has none, which is to be polled if

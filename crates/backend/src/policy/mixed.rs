@@ -106,24 +106,18 @@ impl Mixed {
         arena: &mut [u8],
     ) -> Result<(), Error> {
         self.begin();
-        for (number, piece) in pieces.iter_mut().enumerate() {
-            let target = self.target(table, piece.gref);
-            piece.status = GrantStatus::OKAY;
-            let place = match target {
-                Target::Mapped(place) => place,
-                Target::Refused => {
-                    piece.status = GrantStatus::PERMISSION_DENIED;
-                    ELSEWHERE
-                }
-                Target::Granted => {
-                    let local = CopySide::Local { offset: piece.at };
-                    let foreign = self.foreign(piece.gref, piece.offset);
-                    self.defer(number, CopyOp::new(local, foreign, piece.len));
-                    ELSEWHERE
-                }
+        let read_only = self.read_only;
+        let mut found = 0;
+        let places = pieces.iter_mut().map(|piece| {
+            let target = target(table, piece.gref, read_only);
+            piece.status = match target {
+                Target::Refused => GrantStatus::PERMISSION_DENIED,
+                _ => GrantStatus::OKAY,
             };
-            self.places.push(place);
-        }
+            found += usize::from(matches!(target, Target::Mapped(_)));
+            if let Target::Mapped(place) = target { place } else { ELSEWHERE }
+        });
+        self.places.extend(places);
         for (piece, &place) in pieces.iter_mut().zip(&self.places) {
             let Some(page) = table.page(place) else { continue };
             let at = piece.at as usize;
@@ -135,7 +129,16 @@ impl Mixed {
                 piece.status = GrantStatus::BAD_COPY_ARG;
             }
         }
-        self.hits += self.places.iter().filter(|&&place| place != ELSEWHERE).count() as u64;
+        self.hits += found as u64;
+        if found < pieces.len() {
+            for (number, piece) in pieces.iter().enumerate() {
+                if self.places[number] == ELSEWHERE && piece.status.is_okay() {
+                    let local = CopySide::Local { offset: piece.at };
+                    let foreign = self.foreign(piece.gref, piece.offset);
+                    self.defer(number, CopyOp::new(local, foreign, piece.len));
+                }
+            }
+        }
         self.copy(arena, |number, status| pieces[number].status = status)
     }
 
@@ -148,7 +151,7 @@ impl Mixed {
         self.begin();
         for (number, cross) in crosses.iter_mut().enumerate() {
             let Cross { from, to, len, .. } = *cross;
-            let target = match self.target(table, to.0) {
+            let target = match target(table, to.0, self.read_only) {
                 Target::Refused => {
                     cross.status = GrantStatus::PERMISSION_DENIED;
                     continue;
@@ -186,16 +189,6 @@ impl Mixed {
         (std::mem::take(&mut self.hits), std::mem::take(&mut self.misses))
     }
 
-    #[inline]
-    fn target(&self, table: &mut GrefTable, gref: GrantRef) -> Target {
-        let Some(place) = table.place(gref) else { return Target::Granted };
-        match table.access(place) {
-            Some(Access::ReadWrite) => Target::Mapped(place),
-            Some(_) if self.read_only == ReadOnly::Refused => Target::Refused,
-            _ => Target::Granted,
-        }
-    }
-
     fn begin(&mut self) {
         self.ops.clear();
         self.of.clear();
@@ -222,6 +215,16 @@ impl Mixed {
             set(number, op.status);
         }
         Ok(())
+    }
+}
+
+#[inline]
+fn target(table: &mut GrefTable, gref: GrantRef, read_only: ReadOnly) -> Target {
+    let Some(place) = table.place(gref) else { return Target::Granted };
+    match table.access(place) {
+        Some(Access::ReadWrite) => Target::Mapped(place),
+        Some(_) if read_only == ReadOnly::Refused => Target::Refused,
+        _ => Target::Granted,
     }
 }
 

@@ -2,9 +2,9 @@
 
 use arrayvec::ArrayVec;
 use grantway_frontend::{Queue, SendError, TxFrame, VifError};
-use grantway_ports::{BURST, FramePlace, Port, PortError, RECV_BUFFER, SendError as PortSendError};
+use grantway_ports::{BURST, FrameMeta, FramePlace, Port, PortError, RECV_BUFFER};
 
-/// Bytes of frames from the port that one burst may fill, the last one's room
+/// Bytes of frames that one burst may fill in either direction, the last one's room
 /// not counted.
 const FILL: usize = 256 * 1024;
 
@@ -79,7 +79,9 @@ pub struct Bridge {
     burst: ArrayVec<FramePlace, BURST>,
     /// The first of them that waits for room on the ring.
     next: usize,
+    /// Frames from the vif, and where they lie.
     incoming: Vec<u8>,
+    arrived: Vec<FramePlace>,
 }
 
 impl Bridge {
@@ -92,7 +94,8 @@ impl Bridge {
             outgoing: vec![0; FILL + RECV_BUFFER],
             burst: ArrayVec::new(),
             next: 0,
-            incoming: vec![0; RECV_BUFFER],
+            incoming: vec![0; FILL + RECV_BUFFER],
+            arrived: Vec::with_capacity(BURST),
         }
     }
 
@@ -149,18 +152,15 @@ impl Bridge {
     }
 
     fn receive(&mut self) -> Result<bool, Trouble> {
-        let mut moved = 0;
-        while moved < BURST {
-            let Some(frame) = self.queue.recv(&mut self.incoming)? else { break };
-            moved += 1;
-            match self.port.send(&self.incoming[..frame.len], frame.offload) {
-                Ok(()) => {}
-                Err(PortSendError::Busy) => self.drops.rx_busy += 1,
-                Err(PortSendError::Dropped(_)) => self.drops.rx_port += 1,
-                Err(PortSendError::Failed(e)) => return Err(e.into()),
-            }
-        }
+        self.arrived.clear();
+        let moved = self.queue.recv_burst(&mut self.incoming, |at, frame| {
+            let meta = FrameMeta { len: frame.len, offload: frame.offload };
+            self.arrived.push(FramePlace { at, meta });
+        })?;
         if moved > 0 {
+            let sent = self.port.send_burst(&self.incoming, &self.arrived)?;
+            self.drops.rx_busy += sent.busy as u64;
+            self.drops.rx_port += sent.dropped as u64;
             self.port.flush()?;
             self.queue.count_turn();
             self.queue.repost()?;

@@ -366,23 +366,32 @@ pub fn parse_rx(slots: &[[u32; 2]]) -> Result<Option<RxParsed<'_>>, RxFatal> {
     let Some(&words) = slots.first() else {
         return Ok(None);
     };
-    let RxResponse { offset, flags, status, .. } = RxResponse::from_words(words);
+    let Some((RxResponse { status, .. }, checksum)) = parse_one(words) else {
+        return parse_chain(slots).map(Some);
+    };
+    let packet = RxPacket {
+        slots: &slots[..1],
+        // At most a page, and not negative.
+        len: status as usize,
+        extras: 0,
+        offload: Offload { checksum, gso: None },
+        hash: None,
+    };
+    Ok(Some(RxParsed { slots: 1, outcome: RxOutcome::Packet(packet) }))
+}
+
+/// All that a frame of one slot says where it is sound and says nothing but the
+/// state of its checksum: most are so, and `status` is the length then, 14 to 4096.
+/// None for any other slot: [`parse_rx`] judges it together with those behind.
+#[inline]
+pub fn parse_one(words: [u32; 2]) -> Option<(RxResponse, Checksum)> {
+    let response = RxResponse::from_words(words);
     let not_alone = RxFlags::EXTRA_INFO | RxFlags::MORE_DATA | RxFlags::GSO_PREFIX;
-    match u16::try_from(status) {
-        Ok(len)
-            if !flags.intersects(not_alone) && len >= ETH_HEADER_BYTES && in_page(offset, len) =>
-        {
-            let packet = RxPacket {
-                slots: &slots[..1],
-                len: len.into(),
-                extras: 0,
-                offload: Offload { checksum: checksum(flags), gso: None },
-                hash: None,
-            };
-            Ok(Some(RxParsed { slots: 1, outcome: RxOutcome::Packet(packet) }))
-        }
-        _ => parse_chain(slots).map(Some),
-    }
+    let len = u16::try_from(response.status).ok()?;
+    let sound = !response.flags.intersects(not_alone)
+        & (len >= ETH_HEADER_BYTES)
+        & in_page(response.offset, len);
+    sound.then(|| (response, checksum(response.flags)))
 }
 
 /// What is not a frame of one slot, with nothing to say of it.
