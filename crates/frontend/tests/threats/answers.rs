@@ -165,6 +165,47 @@ fn xsa_376_a_receive_answer_for_another_slot() {
 }
 
 #[test]
+fn a_burst_has_what_comes_one_by_one_and_ends_where_an_answer_is_wrong() {
+    let mut world = World::new();
+    let mut rings = world.connect();
+    world.works(&mut rings);
+    let sent: Vec<_> =
+        [60, 64, 5000, 61, 4096, 14].into_iter().zip(1..).map(|(len, n)| frame(len, n)).collect();
+    for (n, bytes) in sent.iter().enumerate() {
+        rings.deliver(&world.server, bytes);
+        if n == 3 {
+            let index = rings.rx_cons;
+            let id = rings.take().id;
+            rings.rx_put(index, id, 0, NONE, status::ERROR);
+        }
+    }
+    let mut arena = vec![0; 2 * 65_536];
+    let mut places = Vec::new();
+    let queue = &mut world.vif.queues()[0];
+    let got = queue.recv_burst(&mut arena, |at, frame| places.push((at, frame.len))).unwrap();
+    assert_eq!(got, sent.len());
+    for (&(at, len), bytes) in places.iter().zip(&sent) {
+        assert!(at % 64 == 0 && arena[at..at + len] == bytes[..]);
+    }
+    // Where what is left could not hold any frame nothing more is taken.
+    rings.deliver(&world.server, &sent[2]);
+    let queue = &mut world.vif.queues()[0];
+    assert_eq!(queue.recv_burst(&mut arena[..60_000], |_, _| ()).unwrap(), 0);
+    assert_eq!(queue.recv_burst(&mut arena, |_, _| ()).unwrap(), 1);
+    rings.deliver(&world.server, &sent[0]);
+    let index = rings.rx_cons;
+    let id = rings.take().id;
+    rings.rx_put(index, id ^ 1, 0, NONE, 60);
+    rings.rx_publish(index + 1);
+    let queue = &mut world.vif.queues()[0];
+    let mut taken = 0;
+    assert!(
+        queue.recv_burst(&mut arena, |_, _| taken += 1).is_ok_and(|got| got == 1) || taken == 1
+    );
+    assert!(queue.recv_burst(&mut arena, |_, _| ()).is_err());
+}
+
+#[test]
 fn xsa_376_the_wrong_id_behind_an_extra_and_in_a_later_fragment() {
     for extra in [false, true] {
         let mut world = World::new();
