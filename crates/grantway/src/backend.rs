@@ -40,7 +40,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     }
     let place = match &args.host {
         Some(dir) => Place::embedded(dir, args.domain.unwrap_or(0), Role::Service)?,
-        None => Place::xen(&args.run_dir)?,
+        None => Place::xen(&args.run_dir, Role::Service)?,
     };
     let platform = Arc::clone(&place.platform);
     let socket = backend_socket(&place.run_folder, platform.domain().0);

@@ -261,9 +261,28 @@ pub struct BackendArgs {
     pub domain: Option<u16>,
 }
 
+/// The guest that a frontend runs in.
+#[derive(Debug, Args)]
+pub struct GuestArgs {
+    /// Folder of the embedded host; the Xen domain that this machine is where
+    /// missing.
+    #[arg(long, value_name = "DIR", requires = "domain")]
+    pub host: Option<PathBuf>,
+    /// The domain of the embedded host.
+    #[arg(long, value_name = "N", requires = "host", allow_negative_numbers = true, value_parser = crate::ctl::args::within::<u16>(1..=DOMAIN_MAX))]
+    pub domain: Option<u16>,
+    /// Folder of sockets on Xen.
+    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
+    pub run_dir: PathBuf,
+}
+
 /// `grantway frontend`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Without --host it runs a vif of the Xen domain that this machine is, in place of
+the kernel's xen-netfront, which must not hold it. It needs /dev/xen/gntalloc
+and /dev/xen/evtchn, and goes on where the domain was saved and restored.
+
 Ports are written as for `grantway backend`. Prints `ready` once the vif is
 found and the port is open, and runs until SIGTERM or SIGINT.
 
@@ -271,15 +290,13 @@ With --queues above 1 the TAP has as many, and the kernel spreads flows over
 them; a generator makes flows of their own for each.
 
 Example:
+  grantway frontend --tap gw0 --policy staging
   grantway frontend --host /tmp/gw --domain 1 --devid 0 --tap gwf1
   grantway frontend --host /tmp/gw --domain 1 --tap gwf1 --queues 2")]
 pub struct FrontendArgs {
-    /// Folder of the embedded host.
-    #[arg(long, value_name = "DIR")]
-    pub host: PathBuf,
-    /// The domain that this process runs.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=DOMAIN_MAX))]
-    pub domain: u16,
+    /// Whose vif.
+    #[command(flatten)]
+    pub guest: GuestArgs,
     /// The vif's number in it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub devid: u32,
@@ -359,6 +376,17 @@ pub enum BufferPolicy {
     Persistent,
     /// Pages are mapped that the frontend lists over the control ring.
     Staging,
+}
+
+impl BufferPolicy {
+    /// As the backend has it.
+    pub fn kind(self) -> PolicyKind {
+        match self {
+            Self::Copy => PolicyKind::Copy,
+            Self::Persistent => PolicyKind::Persistent,
+            Self::Staging => PolicyKind::Staging,
+        }
+    }
 }
 
 /// `grantway doctor`.

@@ -78,9 +78,22 @@ pub fn backend_socket(dir: &Path, domain: u16) -> PathBuf {
     dir.join(format!("backend-{domain}.sock"))
 }
 
-/// Where a frontend reports, in the run folder.
-pub fn frontend_socket(dir: &Path, domain: u16, devid: u32) -> PathBuf {
-    dir.join(format!("frontend-{domain}.{devid}.sock"))
+/// Where a frontend reports, in the run folder. A domain of Xen has its folder to
+/// itself, and another number once it was restored: there no `domain` is named.
+pub fn frontend_socket(dir: &Path, domain: Option<u16>, devid: u32) -> PathBuf {
+    dir.join(format!("{}.sock", frontend_name(domain, devid)))
+}
+
+/// Where a frontend is asked to use its control ring, likewise.
+pub fn ctl_socket(dir: &Path, domain: Option<u16>, devid: u32) -> PathBuf {
+    dir.join(format!("{}.ctl", frontend_name(domain, devid)))
+}
+
+fn frontend_name(domain: Option<u16>, devid: u32) -> String {
+    match domain {
+        Some(domain) => format!("frontend-{domain}.{devid}"),
+        None => format!("frontend-{devid}"),
+    }
 }
 
 /// Fetches one report.

@@ -73,6 +73,11 @@ impl Footprint {
         (Queue::RING_PAGES + Queue::buffer_pages(Policy::Staging)) as u64
     }
 
+    /// Its queues.
+    pub fn queues(self) -> u64 {
+        self.queues
+    }
+
     /// Grants of rings.
     pub fn rings(self) -> u64 {
         self.queues * Queue::RING_PAGES as u64

@@ -32,14 +32,19 @@ impl Place {
         Ok(Self { platform, run_folder: dir.to_owned(), embedded: Some(domain) })
     }
 
-    /// The Xen domain that this machine is, for a backend in it.
+    /// The Xen domain that this machine is.
     ///
     /// # Errors
     ///
     /// This is no Xen domain, or a device or the run folder is not to be had.
-    pub fn xen(run_folder: &Path) -> Result<Self, CommandError> {
+    pub fn xen(run_folder: &Path, role: Role) -> Result<Self, CommandError> {
         let platform = Xen::open().map_err(CommandError::failed)?;
-        platform.require_gntdev().map_err(CommandError::failed)?;
+        // Now, and not with the first vif.
+        match role {
+            Role::Service => platform.require_gntdev(),
+            Role::Guest => platform.require_gntalloc(),
+        }
+        .map_err(CommandError::failed)?;
         std::fs::create_dir_all(run_folder).map_err(|e| {
             CommandError::Failed(format!(
                 "{}: {e}; name a folder that can be written to with --run-dir",

@@ -75,6 +75,15 @@ impl Xen {
         self.gntdev.get().map(drop)
     }
 
+    /// Opens gntalloc, which a frontend cannot do without.
+    ///
+    /// # Errors
+    ///
+    /// As [`Xen::require_gntdev`].
+    pub fn require_gntalloc(&self) -> Result<(), Error> {
+        self.gntalloc.get().map(drop)
+    }
+
     /// Scratch of batches that are not under way; a panic of a holder left
     /// nothing half done that matters.
     fn scratch(&self) -> MutexGuard<'_, Vec<Scratch>> {

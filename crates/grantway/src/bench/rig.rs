@@ -315,7 +315,7 @@ impl Rig {
         };
         let dir = self.dir.path();
         // As `domain` numbers them.
-        let sockets = (1..).map(|domain| frontend_socket(dir, domain, 0));
+        let sockets = (1..).map(|domain| frontend_socket(dir, Some(domain), 0));
         Ok(Sample {
             backend: read(&backend_socket(dir, 0))?,
             guests: sockets

@@ -1,11 +1,11 @@
 //! The command line of `grantway ctl`.
 
+use crate::cli::GuestArgs;
 use clap::{Args, Subcommand, ValueEnum};
 use grantway_netif::ctrl::HashTypes;
 use grantway_netif::toeplitz::KEY_BYTES;
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 
 /// `grantway ctl`.
 #[derive(Debug, Args)]
@@ -15,15 +15,13 @@ ring. What is set holds while that frontend runs, also when its backend goes
 and comes.
 
 Example:
+  grantway ctl staging show
   grantway ctl --host /tmp/gw --domain 1 --devid 0 hash show
   grantway ctl --host /tmp/gw --domain 1 --devid 0 hash set --mapping 0,1,1,0")]
 pub struct CtlArgs {
-    /// Folder of the embedded host.
-    #[arg(long, value_name = "DIR")]
-    pub host: PathBuf,
-    /// The domain of the frontend.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within::<u16>(1..=crate::cli::DOMAIN_MAX))]
-    pub domain: u16,
+    /// Whose vif.
+    #[command(flatten)]
+    pub guest: GuestArgs,
     /// The vif's number in it.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = within::<u32>(0..=65_535))]
     pub devid: u32,
@@ -224,7 +222,7 @@ impl fmt::Display for Key {
 }
 
 /// Reads a whole number within bounds; what is none is told them, too.
-fn within<T: TryFrom<i64> + Clone + Send + Sync + 'static>(
+pub fn within<T: TryFrom<i64> + Clone + Send + Sync + 'static>(
     bounds: RangeInclusive<i64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
     move |text| {

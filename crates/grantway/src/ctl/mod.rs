@@ -7,6 +7,8 @@ pub mod args;
 pub mod message;
 pub mod socket;
 
+use crate::cli::GuestArgs;
+use crate::control::ctl_socket;
 use crate::error::CommandError;
 use crate::output;
 use crate::table::Table;
@@ -18,16 +20,10 @@ use message::{Answer, HashReport, HashSetting, Question, StagingReport, StagingS
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a frontend may take to answer, and its backend behind it.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Where a frontend is asked, in the run folder.
-pub fn socket_path(dir: &Path, domain: u16, devid: u32) -> PathBuf {
-    dir.join(format!("frontend-{domain}.{devid}.ctl"))
-}
 
 /// Asks, and shows the answer.
 ///
@@ -107,13 +103,14 @@ fn random_key() -> Result<Key, CommandError> {
 }
 
 fn ask(args: &CtlArgs, question: &Question) -> Result<Answer, CommandError> {
-    let (domain, devid) = (args.domain, args.devid);
-    let path = socket_path(&args.host, domain, devid);
+    let GuestArgs { host, domain, run_dir } = &args.guest;
+    let path = ctl_socket(host.as_ref().unwrap_or(run_dir), *domain, args.devid);
     let mut client = UnixStream::connect(&path).map_err(|e| {
+        let of = domain.map_or_else(String::new, |domain| format!(" of domain {domain}"));
         CommandError::Failed(format!(
-            "{}: {e}; no frontend runs vif {devid} of domain {domain} there: start one with \
-             `grantway frontend`",
-            path.display()
+            "{}: {e}; no frontend runs vif {}{of} there: start one with `grantway frontend`",
+            path.display(),
+            args.devid
         ))
     })?;
     let mut line = serde_json::to_string(question).map_err(CommandError::failed)?;

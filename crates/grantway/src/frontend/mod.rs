@@ -2,18 +2,21 @@
 //!
 //! The main thread has the vif: its place in the store, its state, and what
 //! operators ask. Each queue has a thread of its own (`workers`), which joins it
-//! to a queue of the port (`bridge`).
+//! to a queue of the port (`bridge`). What keeps it from its vif on Xen is found
+//! before anything begins (`guest`).
 
 mod bridge;
+mod guest;
 mod workers;
 
 use crate::backend::{nanoseconds, numbers, port_report};
 use crate::bench::probe::pin;
-use crate::cli::{BufferPolicy, FrontendArgs};
-use crate::control::{ReportSocket, frontend_socket};
+use crate::cli::{BufferPolicy, FrontendArgs, GuestArgs};
+use crate::control::{ReportSocket, ctl_socket, frontend_socket};
 use crate::ctl::socket::CtlSocket;
-use crate::ctl::socket_path;
+use crate::doctor::roots::Roots;
 use crate::error::CommandError;
+use crate::footprint::Footprint;
 use crate::mode::wait_mode;
 use crate::output;
 use crate::place::Place;
@@ -46,11 +49,12 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
     }
-    let place = Place::embedded(&args.host, args.domain, Role::Guest)?;
+    let place = place(args)?;
     let failed = |path: &Path, e| CommandError::Failed(format!("{}: {e}", path.display()));
-    let socket = frontend_socket(&args.host, args.domain, args.devid);
+    let (folder, domain) = (&place.run_folder, args.guest.domain);
+    let socket = frontend_socket(folder, domain, args.devid);
     let reports = ReportSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
-    let socket = socket_path(&args.host, args.domain, args.devid);
+    let socket = ctl_socket(folder, domain, args.devid);
     let ctl = CtlSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
     let policy = wish(args.policy);
     let wishes = Wishes { queues: args.queues.into(), policy, ..Wishes::default() };
@@ -62,6 +66,18 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     vif.runner_mut().set_port(port);
     output::line("ready")?;
     Frontend { vif, place, ctl, linked: false, wished: policy }.run(&signals, &reports)
+}
+
+/// Where it is to run, with nothing in its way.
+fn place(args: &FrontendArgs) -> Result<Place, CommandError> {
+    let GuestArgs { host, domain, run_dir } = &args.guest;
+    if let (Some(dir), Some(domain)) = (host, domain) {
+        return Place::embedded(dir, *domain, Role::Guest);
+    }
+    let place = Place::xen(run_dir, Role::Guest)?;
+    let need = Footprint::new(args.policy.kind(), args.queues.into(), u64::MAX);
+    guest::check(&Roots::system(run_dir), args.devid, need).map_err(CommandError::failed)?;
+    Ok(place)
 }
 
 fn wish(policy: BufferPolicy) -> Policy {

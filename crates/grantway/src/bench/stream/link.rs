@@ -247,7 +247,7 @@ impl Link {
             fetch(&path).map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))
         };
         let dir = self.dir.path();
-        Ok((read(backend_socket(dir, 0))?, read(frontend_socket(dir, 1, 0))?))
+        Ok((read(backend_socket(dir, 0))?, read(frontend_socket(dir, Some(1), 0))?))
     }
 
     fn counts(&self) -> Result<Counts, CommandError> {

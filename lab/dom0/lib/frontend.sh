@@ -1,0 +1,36 @@
+# Our frontend in a guest, which runs no netfront: modules=tun.
+
+# frontend_start NAME [OPTIONS...]: `grantway frontend` with a TAP gw0, which
+# gets the addresses that eth0 would have.
+frontend_start() {
+    _guest=$1
+    shift
+    frontend_run "$_guest" "$@"
+    guest_net "$_guest" gw0
+}
+
+# frontend_run NAME [OPTIONS...]: starts it, until it says that it is ready.
+frontend_run() {
+    _guest=$1
+    shift
+    guest_run "$_guest" "
+        : >/run/lab/frontend
+        RUST_BACKTRACE=1 setsid grantway frontend --tap gw0 $* >>/run/lab/frontend 2>&1 &
+        echo \$! >/run/lab/frontend.pid
+        until grep -q '^ready' /run/lab/frontend; do
+            [ -e /proc/\$!/exe ] || exit 1
+            usleep 50000
+        done
+    " >&2 || fail "$_guest: the frontend ended: $(guest_run "$_guest" 'tail -n 3 /run/lab/frontend')"
+}
+
+# frontend_kill NAME [-SIGNAL]: SIGKILL unless told otherwise; waits for its end.
+frontend_kill() {
+    guest_run "$1" "
+        kill ${2:--9} \$(cat /run/lab/frontend.pid)
+        while [ -e /proc/\$(cat /run/lab/frontend.pid)/exe ]; do usleep 50000; done
+    " >&2
+}
+frontend_alive() { guest_run "$1" 'kill -0 $(cat /run/lab/frontend.pid)'; }
+# frontend_said NAME: its log.
+frontend_said() { guest_run "$1" 'cat /run/lab/frontend'; }
