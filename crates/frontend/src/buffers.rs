@@ -109,11 +109,11 @@ impl Buffers {
         [small.into_iter().flatten().collect(), self.pages.grefs().collect()]
     }
 
-    /// Leaves the grants as they are, and their pages lent for ever.
-    pub fn forget(self) {
-        self.pages.forget();
-        if let Some(small) = self.small {
-            small.lent.forget();
+    /// Says that the grants are void.
+    pub fn void(&self) {
+        self.pages.void();
+        if let Some(small) = &self.small {
+            small.lent.void();
         }
     }
 }

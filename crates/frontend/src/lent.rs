@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use grantway_hypervisor::{Access, DomId, Error, EventChannels, GrantRef, Granted, Platform, Port};
 use grantway_ring::SharedPage;
 
@@ -12,6 +13,8 @@ pub(crate) struct Lent {
     platform: Arc<dyn Platform>,
     /// `None` once it went back.
     granted: Option<Granted>,
+    /// Whether its grants are void.
+    void: AtomicBool,
 }
 
 impl Lent {
@@ -23,7 +26,11 @@ impl Lent {
         access: Access,
     ) -> Result<Self, Error> {
         let granted = platform.grant(peer, pages, access)?;
-        Ok(Self { platform: Arc::clone(platform), granted: Some(granted) })
+        Ok(Self {
+            platform: Arc::clone(platform),
+            granted: Some(granted),
+            void: AtomicBool::new(false),
+        })
     }
 
     /// One of its pages, and the reference of its grant.
@@ -31,16 +38,18 @@ impl Lent {
         self.granted.as_ref()?.page(index)
     }
 
-    /// Leaves the grants as they are, and their pages lent for ever.
-    pub fn forget(self) {
-        core::mem::forget(self);
+    /// Says that its grants are void: their references are not touched any more.
+    pub fn void(&self) {
+        self.void.store(true, Relaxed);
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        if let Some(granted) = self.granted.take() {
-            self.platform.release(granted);
+        match self.granted.take() {
+            Some(granted) if *self.void.get_mut() => self.platform.abandon(granted),
+            Some(granted) => drop(self.platform.release(granted)),
+            None => {}
         }
     }
 }

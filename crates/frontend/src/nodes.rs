@@ -12,6 +12,10 @@ use grantway_netif::keys;
 const BACKEND_TOKEN: &str = "backend";
 const OWN_TOKEN: &str = "own";
 const CARRIER_TOKEN: &str = "carrier";
+const DOMAIN_TOKEN: &str = "domid";
+
+/// The domain's own number, in its own folder.
+const DOMAIN: &str = "domid";
 
 /// What changed in the store.
 pub(crate) enum Change {
@@ -21,6 +25,8 @@ pub(crate) enum Change {
     Own(Option<XenbusState>),
     /// Whether the backend says that its link is up.
     Carrier(bool),
+    /// The domain was saved and restored: what was said before is void.
+    Restored,
 }
 
 /// The nodes of one vif, over a connection of its own.
@@ -34,6 +40,10 @@ pub(crate) struct Nodes {
     pub backend: DomId,
     /// Whether it is to be trusted, as the toolstack says.
     pub trusted: bool,
+    /// The domain that all of this was found for.
+    domain: DomId,
+    /// Whether the watch of its number has fired, as each does once it is set.
+    settled: bool,
 }
 
 impl Nodes {
@@ -59,15 +69,20 @@ impl Nodes {
         store.watch(&format!("{backend_path}/{}", keys::STATE), BACKEND_TOKEN)?;
         store.watch(&format!("{path}/{}", keys::STATE), OWN_TOKEN)?;
         store.watch(&format!("{backend_path}/{}", keys::CARRIER), CARRIER_TOKEN)?;
-        Ok(Self { store, path, backend_path, backend, trusted })
+        // Last: Linux sets watches again after a restore, beginning with the last,
+        // and what is set fires.
+        store.watch(DOMAIN, DOMAIN_TOKEN)?;
+        let domain = platform.domain();
+        Ok(Self { store, path, backend_path, backend, trusted, domain, settled: false })
     }
 
     /// The next change, read from the node itself.
     pub fn next_change(&mut self) -> Result<Option<Change>, Error> {
         while let Some(event) = self.store.next_event()? {
             return Ok(Some(match event.token.as_str() {
-                BACKEND_TOKEN => Change::Peer(self.peer_state()?),
-                OWN_TOKEN => Change::Own(self.own_state()?),
+                BACKEND_TOKEN => self.judged(Self::peer_state, Change::Peer)?,
+                OWN_TOKEN => self.judged(Self::own_state, Change::Own)?,
+                DOMAIN_TOKEN if core::mem::replace(&mut self.settled, true) => Change::Restored,
                 CARRIER_TOKEN => {
                     let carrier = self.backend_node(keys::CARRIER)?;
                     Change::Carrier(carrier.is_none_or(|text| text.trim() != "0"))
@@ -76,6 +91,26 @@ impl Nodes {
             }));
         }
         Ok(None)
+    }
+
+    /// What a state is to be taken for. Where it is missing, or is that of a new
+    /// device, the folder may be another domain's by now.
+    fn judged(
+        &mut self,
+        read: fn(&mut Self) -> Result<Option<XenbusState>, Error>,
+        change: fn(Option<XenbusState>) -> Change,
+    ) -> Result<Change, Error> {
+        let state = read(self)?;
+        let lasting = !matches!(state, None | Some(XenbusState::Initialising));
+        Ok(if lasting || self.is_ours()? { change(state) } else { Change::Restored })
+    }
+
+    /// Whether the domain has the number still by which all was found; it has
+    /// where its store does not say.
+    fn is_ours(&mut self) -> Result<bool, Error> {
+        let number = peek(self.store.as_mut(), DOMAIN)?;
+        let number: Option<u16> = number.and_then(|text| text.trim().parse().ok());
+        Ok(number.is_none_or(|number| number == self.domain.0))
     }
 
     pub fn own_state(&mut self) -> Result<Option<XenbusState>, Error> {

@@ -71,9 +71,8 @@ impl Pool {
         self.pages.get(usize::from(page)).map(|(page, gref)| (page, *gref))
     }
 
-    /// Leaves the grants as they are, and their pages lent for ever.
-    pub fn forget(self) {
-        // Never the last of them: nothing is ever given back.
-        core::mem::forget(self.lent);
+    /// Says that the grants are void.
+    pub fn void(&self) {
+        self.lent.void();
     }
 }

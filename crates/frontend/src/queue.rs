@@ -344,12 +344,10 @@ impl Queue {
     /// Forgets what was lent without touching it: grants and ports are void,
     /// and their numbers may be somebody else's by now.
     pub(crate) fn forget(self) {
+        self.transmit.void();
+        self.receive.void();
+        self.rings.iter().for_each(Lent::void);
         self.channels.forget();
-        self.transmit.forget();
-        self.receive.forget();
-        for ring in self.rings {
-            ring.forget();
-        }
     }
 }
 

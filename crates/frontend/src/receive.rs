@@ -252,9 +252,9 @@ impl Receive {
         self.ring.arm().map_err(|source| PeerError::Ring { ring: "receive", source })
     }
 
-    /// Leaves the pool's grants as they are.
-    pub fn forget(self) {
-        self.pages.pool.forget();
+    /// Says that the pool's grants are void.
+    pub fn void(&self) {
+        self.pages.pool.void();
     }
 }
 

@@ -212,8 +212,8 @@ impl Transmit {
         self.ring.outstanding()
     }
 
-    /// Leaves the pool's grants as they are.
-    pub fn forget(self) {
-        self.buffers.forget();
+    /// Says that the pool's grants are void.
+    pub fn void(&self) {
+        self.buffers.void();
     }
 }

@@ -31,6 +31,9 @@ pub enum VifStatus {
     Held,
     /// The device was taken away.
     Gone,
+    /// The domain was saved and restored, as its store tells: nothing of before
+    /// holds, and nothing goes on before [`Vif::resume`].
+    Restored,
 }
 
 /// One vif of this domain: what negotiates, and hands the queues of each
@@ -54,6 +57,8 @@ pub struct Vif<R: Runner = Here> {
     carrier: bool,
     /// Whether a look at the store ended before all changes were taken in.
     changes_left: bool,
+    /// Whether the domain was restored since all of this was found.
+    restored: bool,
     /// Counters of queues that are no more.
     past: QueueStats,
     failure: Option<VifError>,
@@ -101,6 +106,7 @@ impl<R: Runner> Vif<R> {
             running: false,
             carrier: true,
             changes_left: false,
+            restored: false,
             past: QueueStats::default(),
             failure: None,
         };
@@ -113,29 +119,35 @@ impl<R: Runner> Vif<R> {
     /// has by now, as one that was just opened.
     ///
     /// The grants and ports of the connection before are void, and what they
-    /// were named by may be somebody else's by now. So they are not touched:
-    /// their memory stays lent for as long as this process runs: for each restore
-    /// 514 pages and a set of event channels a queue, and 3 pages and a set for
-    /// the control ring.
+    /// were named by may be somebody else's by now. So they are not touched: for
+    /// each restore a set of event channels a queue, and one for the control ring,
+    /// stays open for as long as this process runs, and so do their pages where
+    /// the platform cannot take them back ([`grantway_hypervisor::Granter::abandon`]).
     ///
     /// # Errors
     ///
     /// As [`Vif::open_with`]; the vif is then of no use until it is tried again
     /// with success.
     pub fn resume(&mut self, platform: Arc<dyn Platform>) -> Result<(), VifError> {
-        for queue in self.take_queues() {
-            queue.forget();
-        }
-        if let Some(control) = self.control.take() {
-            control.forget();
-        }
+        self.forget();
         self.platform = platform;
         self.nodes = Nodes::open(self.platform.as_ref(), self.devid)?;
         let (own, peer) = (self.nodes.own_state()?, self.nodes.peer_state()?);
         let (machine, actions) = FrontendMachine::start(own, peer);
         self.machine = machine;
         self.failure = None;
+        self.restored = false;
         self.carry_out(actions)
+    }
+
+    /// Forgets what was lent without touching it.
+    fn forget(&mut self) {
+        for queue in self.take_queues() {
+            queue.forget();
+        }
+        if let Some(control) = self.control.take() {
+            control.forget();
+        }
     }
 
     /// Takes in what changed in the store, a bounded number of changes at a
@@ -152,6 +164,7 @@ impl<R: Runner> Vif<R> {
                 Some(Change::Peer(state)) => self.feed(FrontendEvent::Peer(state))?,
                 Some(Change::Own(state)) => self.feed(FrontendEvent::Own(state))?,
                 Some(Change::Carrier(up)) => self.carrier = up,
+                Some(Change::Restored) => self.restored = true,
                 None => return Ok(self.status()),
             }
         }
@@ -170,7 +183,9 @@ impl<R: Runner> Vif<R> {
     /// Where it stands.
     #[must_use]
     pub fn status(&self) -> VifStatus {
-        if self.machine.is_gone() {
+        if self.restored {
+            VifStatus::Restored
+        } else if self.machine.is_gone() {
             VifStatus::Gone
         } else if self.machine.is_held() {
             VifStatus::Held
@@ -240,6 +255,10 @@ impl<R: Runner> Vif<R> {
     }
 
     fn feed(&mut self, event: FrontendEvent) -> Result<(), VifError> {
+        // Whatever it would come to, it would touch what is not ours any more.
+        if self.restored {
+            return Ok(());
+        }
         let actions = self.machine.handle(event);
         self.carry_out(actions)
     }
@@ -465,6 +484,9 @@ impl<R: Runner> Vif<R> {
 
 impl<R: Runner> Drop for Vif<R> {
     fn drop(&mut self) {
+        if self.restored {
+            self.forget();
+        }
         drop(self.take_queues());
     }
 }

@@ -17,7 +17,12 @@ pub struct Place {
     pub platform: Arc<dyn Platform>,
     /// Where running parts keep sockets and journals.
     pub run_folder: PathBuf,
-    embedded: Option<Arc<Domain>>,
+    host: Host,
+}
+
+enum Host {
+    Embedded(Arc<Domain>),
+    Xen(Arc<Xen>),
 }
 
 impl Place {
@@ -29,7 +34,7 @@ impl Place {
     pub fn embedded(dir: &Path, id: u16, role: Role) -> Result<Self, CommandError> {
         let domain = Domain::connect(dir, DomId(id), role).map_err(CommandError::failed)?;
         let platform: Arc<dyn Platform> = Arc::clone(&domain) as _;
-        Ok(Self { platform, run_folder: dir.to_owned(), embedded: Some(domain) })
+        Ok(Self { platform, run_folder: dir.to_owned(), host: Host::Embedded(domain) })
     }
 
     /// The Xen domain that this machine is.
@@ -51,18 +56,36 @@ impl Place {
                 run_folder.display()
             ))
         })?;
-        Ok(Self { platform, run_folder: run_folder.to_owned(), embedded: None })
+        let host = Host::Xen(Arc::clone(&platform));
+        Ok(Self { platform, run_folder: run_folder.to_owned(), host })
+    }
+
+    /// Goes on in the same domain after it was saved and restored.
+    ///
+    /// # Errors
+    ///
+    /// Its store does not say which domain it is.
+    pub fn restore(&mut self) -> Result<(), CommandError> {
+        if let Host::Xen(xen) = &self.host {
+            let restored = xen.restored().map_err(CommandError::failed)?;
+            self.platform = Arc::<Xen>::clone(&restored);
+            self.host = Host::Xen(restored);
+        }
+        Ok(())
     }
 
     /// Whether this is real Xen.
     pub fn is_xen(&self) -> bool {
-        self.embedded.is_none()
+        matches!(self.host, Host::Xen(_))
     }
 
     /// A descriptor that is hung up when the place ends under us, where that
     /// can be.
     pub fn lifeline(&self) -> Option<BorrowedFd<'_>> {
-        self.embedded.as_ref().map(|domain| domain.host_descriptor())
+        match &self.host {
+            Host::Embedded(domain) => Some(domain.host_descriptor()),
+            Host::Xen(_) => None,
+        }
     }
 
     /// Whether the place is still there.
@@ -71,8 +94,8 @@ impl Place {
     ///
     /// It is not; the line says which host ended.
     pub fn check(&self) -> Result<(), CommandError> {
-        match &self.embedded {
-            Some(domain) if !domain.host_is_alive() => {
+        match &self.host {
+            Host::Embedded(domain) if !domain.host_is_alive() => {
                 Err(CommandError::failed(PlatformError::Gone {
                     what: format!("the embedded host at {}", domain.dir().display()),
                 }))

@@ -160,6 +160,14 @@ pub trait Granter: Send + Sync {
     /// Gives a run back. Pages that the peer still reaches are kept and
     /// reclaimed later; they are never used again before.
     fn release(&self, granted: Granted) -> Released;
+
+    /// Takes a run whose grants are void, since the domain was restored from a save:
+    /// their references may be in force for somebody else by now, and are not
+    /// touched. Its memory stays lent for as long as this process runs, where the
+    /// platform does not know better.
+    fn abandon(&self, granted: Granted) {
+        core::mem::forget(granted);
+    }
 }
 
 /// One side of a grant copy.

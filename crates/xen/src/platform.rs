@@ -44,7 +44,21 @@ impl Xen {
         Self::open_in(Layout::system())
     }
 
+    /// This domain as it is after a restore: under another number, perhaps. Counters
+    /// go on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Xen::open`].
+    pub fn restored(&self) -> Result<Arc<Self>, OpenError> {
+        Self::counted(self.layout.clone(), Arc::clone(&self.counters))
+    }
+
     fn open_in(layout: Layout) -> Result<Arc<Self>, OpenError> {
+        Self::counted(layout, Arc::default())
+    }
+
+    fn counted(layout: Layout, counters: Arc<Counters>) -> Result<Arc<Self>, OpenError> {
         layout.judge()?;
         let store = layout.store();
         let domain = layout.domain(&store)?;
@@ -60,7 +74,7 @@ impl Xen {
             gntalloc: Device::new(layout.device("gntalloc"), load("gntalloc"), Gntalloc::open),
             evtchn: Device::new(layout.device("evtchn"), load("evtchn"), Evtchn::open),
             layout,
-            counters: Arc::new(Counters::default()),
+            counters,
             scratch: Mutex::new(Vec::new()),
         }))
     }
@@ -109,6 +123,12 @@ impl Granter for Xen {
     /// driver frees each page once the peer has let go of it.
     fn release(&self, granted: Granted) -> Released {
         grant::release(granted)
+    }
+
+    /// Gives the run back all the same: the kernel keeps the numbers of references
+    /// over a restore, and gntalloc's are still its own.
+    fn abandon(&self, granted: Granted) {
+        drop(granted);
     }
 }
 

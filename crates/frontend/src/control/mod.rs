@@ -279,9 +279,8 @@ impl Control {
 
     /// Forgets what was lent without touching it.
     pub(crate) fn forget(self) {
-        let Self { lent, channels, .. } = self;
-        lent.forget();
-        channels.forget();
+        self.lent.void();
+        self.channels.forget();
     }
 }
 

@@ -76,6 +76,62 @@ fn a_guest_that_goes_on_where_it_was_saved_closes_first() {
 }
 
 #[test]
+fn a_restored_guest_is_told_so_by_its_store_and_touches_nothing() {
+    // What a store says after a restore: all watches fire, that of the domain's
+    // number first where the kernel sets it first, and the folders of before are
+    // no more, or are new ones.
+    let (front, _) = crate::support::world::paths();
+    let number = format!("/local/domain/{GUEST}/domid");
+    let clues: [&dyn Fn(&mut World); 3] = [
+        &|world| world.toolstack.write(&number, b"7").unwrap(),
+        &|world| {
+            world.toolstack.write(&number, b"8").unwrap();
+            world.toolstack.remove(&front).unwrap();
+        },
+        &|world| {
+            world.toolstack.write(&number, b"8").unwrap();
+            world.attach();
+        },
+    ];
+    for clue in clues {
+        let mut world = World::new();
+        let mut rings = world.connect();
+        world.works(&mut rings);
+        let before = world.table();
+        clue(&mut world);
+        world.until(VifStatus::Restored);
+        // Whatever is tried meanwhile, nothing of before is touched.
+        world.vif.shutdown().unwrap();
+        world.vif.restart().unwrap();
+        assert_eq!(world.look(), VifStatus::Restored);
+        let after = world.table();
+        assert_eq!((after.grants, after.ports_unbound), (before.grants, before.ports_unbound));
+        world.toolstack.write(&number, b"7").unwrap();
+        world.attach();
+        world.vif.resume(platform(&world)).unwrap();
+        assert_ne!(world.look(), VifStatus::Restored);
+        let mut anew = world.connect();
+        world.works(&mut anew);
+        world.server.detach(anew);
+        world.server.detach(rings);
+    }
+}
+
+#[test]
+fn a_guest_that_ends_while_restored_touches_nothing() {
+    let mut world = World::new();
+    let rings = world.connect();
+    let before = world.table();
+    let number = format!("/local/domain/{GUEST}/domid");
+    world.toolstack.write(&number, b"8").unwrap();
+    world.until(VifStatus::Restored);
+    let (other, _) = world.another(1);
+    drop(std::mem::replace(&mut world.vif, other));
+    assert_eq!(world.table().grants, before.grants);
+    world.server.detach(rings);
+}
+
+#[test]
 fn a_guest_that_is_restored_before_its_folders_are_there_tries_again() {
     let mut world = World::new();
     let rings = world.connect();

@@ -36,6 +36,8 @@ use workers::Workers;
 const FAREWELL: Duration = Duration::from_secs(3);
 /// How long a failed connection rests before it is tried again.
 const REST: Duration = Duration::from_millis(200);
+/// How long a restored domain may be without the vif.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Carries frames until it is told to end.
 ///
@@ -161,6 +163,11 @@ impl Frontend {
                     self.vif.runner_mut().set_link(carrier);
                 }
                 VifStatus::Waiting => {}
+                VifStatus::Restored => {
+                    info!("the domain was restored; connecting anew");
+                    self.resume(signals)?;
+                    continue;
+                }
                 VifStatus::Held if ending.is_none() => {
                     let since = *failed_at.get_or_insert_with(Instant::now);
                     if since.elapsed() >= REST {
@@ -200,6 +207,23 @@ impl Frontend {
             own.extend(self.vif.control().map(|control| control.descriptor()));
             own.extend(self.ctl.descriptors());
             readable(&own, self.place.lifeline(), timeout)?;
+        }
+    }
+
+    /// Goes on in a domain that was restored. Its toolstack has the vif in the store
+    /// before it lets the domain go on, or soon after.
+    fn resume(&mut self, signals: &Signals) -> Result<(), CommandError> {
+        let since = Instant::now();
+        loop {
+            self.place.restore()?;
+            match self.vif.resume(Arc::clone(&self.place.platform)) {
+                Ok(()) => return Ok(()),
+                Err(e) if since.elapsed() > PATIENCE => return Err(CommandError::failed(e)),
+                Err(_) => readable(&[signals.descriptor()], None, Some(REST))?,
+            }
+            if signals.came().is_some() {
+                return Err(CommandError::Failed("ended before its vif was there again".into()));
+            }
         }
     }
 
