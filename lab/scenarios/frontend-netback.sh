@@ -1,17 +1,28 @@
-# Our frontend in a guest, on the kernel's netback.
+# Our frontend in a guest of one processor, on the kernel's netback, in place of
+# netfront.
 # boot: pv
 # timeout: 150
 # needs: grantway-xen
 with_netback
 bridge_up
-guest_start g1 modules=tun
-xl network-attach g1 bridge=xenbr0 >&2
-frontend_start g1
+guest_start g1 modules=xen-netfront,tun vif=bridge=xenbr0
+# Who holds the vif keeps it, and is named with what takes it away.
+said=$(guest_run g1 'grantway frontend --tap gw0') && fail "two frontends run one vif: $said"
+say "$said"
+guest_run g1 "$(printf '%s\n' "$said" | sed 's/.*take it away: \(echo [^;]*\);.*/\1/')" >&2
+# Both ends are Closed now.
+said=$(guest_run g1 'grantway frontend --tap gw0 --queues 2') && fail "2 queues fit into 1024 pages"
+say "$said"
+frontend_start g1 --mode adaptive
 pings dom0 g1 10
-pings g1 dom0 10
+pings6 g1 dom0 5
 iperf_server dom0
 tcp g1 dom0
 tcp g1 dom0 -R
-frontend_said g1
+# With one processor nobody spins: idle, it takes none of its time.
+expect "$(frontend_figure g1 mode)" = interrupt "how it waits"
+frontend_idle g1
+expect "$ticks" -le 3 "hundredths of a second of processor time in 3 s without traffic"
+frontend_kill g1 -TERM
 xl destroy g1
 nothing_left

@@ -44,6 +44,8 @@ pub enum Command {
     Frontend(FrontendArgs),
     /// Ask a running frontend to use its control ring.
     Ctl(crate::ctl::args::CtlArgs),
+    /// Print what running backends and frontends report, as JSON.
+    Report(ReportArgs),
     /// Show the whole path at work on this machine, within seconds.
     Demo(DemoArgs),
     /// Measure.
@@ -66,6 +68,7 @@ impl Command {
             Self::Backend(_) => "backend",
             Self::Frontend(_) => "frontend",
             Self::Ctl(_) => "ctl",
+            Self::Report(_) => "report",
             Self::Demo(_) => "demo",
             Self::Bench(_) => "bench",
             Self::Doctor(_) => "doctor",
@@ -323,6 +326,24 @@ pub struct FrontendArgs {
     /// Largest IP packet of the TAP in bytes; the vif's own where missing.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535))]
     pub mtu: Option<u32>,
+}
+
+/// `grantway report`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+One object, with a report for each socket in the folder: counters of vifs, queues
+and ports, and what was asked of the hypervisor.
+
+Example:
+  grantway report | jq '.\"backend-0\".platform.copies'
+  grantway report --host /tmp/gw")]
+pub struct ReportArgs {
+    /// Folder of the embedded host; Xen where missing.
+    #[arg(long, value_name = "DIR")]
+    pub host: Option<PathBuf>,
+    /// Folder of the sockets on Xen.
+    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
+    pub run_dir: PathBuf,
 }
 
 /// `grantway demo`.

@@ -5,7 +5,7 @@
 //!   command ends, and what it says on the way.
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`toolstack`].
-//! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report;
+//! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report, and [`report`] to whom;
 //!   [`ctl`]: what a frontend can be asked for; [`place`]: where they run; [`wait`]: what they wait on.
 //! - [`demo`], [`mod@bench`]: the path at work, and measured; [`table`].
 //! - [`doctor`]: what keeps a backend from serving; [`plan`]: whether so many vifs
@@ -31,6 +31,7 @@ mod mode;
 mod output;
 mod place;
 mod plan;
+mod report;
 mod table;
 mod toolstack;
 mod wait;
@@ -65,6 +66,7 @@ fn run(command: &Command) -> Result<(), CommandError> {
         Command::Backend(args) => backend::run(args),
         Command::Frontend(args) => frontend::run(args),
         Command::Ctl(args) => ctl::run(args),
+        Command::Report(args) => report::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),

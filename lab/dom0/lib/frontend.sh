@@ -34,3 +34,19 @@ frontend_kill() {
 frontend_alive() { guest_run "$1" 'kill -0 $(cat /run/lab/frontend.pid)'; }
 # frontend_said NAME: its log.
 frontend_said() { guest_run "$1" 'cat /run/lab/frontend'; }
+
+# figure NAME: the first value of that name in a report on the standard input.
+figure() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p" | head -n 1; }
+# frontend_figure GUEST NAME, backend_figure NAME: of what they report.
+frontend_figure() { guest_run "$1" 'grantway report' | tr '{' '\n' | figure "$2"; }
+backend_figure() { grantway report | tr '{' '\n' | figure "$1"; }
+
+# frontend_idle NAME: sets $ticks to the hundredths of a second that it ran within
+# three seconds.
+frontend_idle() {
+    ticks=$(guest_run "$1" '
+        ran() { sed "s/.*) //" /proc/$(cat /run/lab/frontend.pid)/stat | cut -d" " -f12,13 | tr " " +; }
+        from=$(($(ran)))
+        sleep 3
+        echo $(($(ran) - from))')
+}

@@ -1,0 +1,41 @@
+//! `grantway report`: what the parts that run in a folder say of themselves.
+
+use crate::cli::ReportArgs;
+use crate::control::fetch;
+use crate::error::CommandError;
+use crate::output;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// Prints the reports of all of them, by the names of their sockets.
+///
+/// # Errors
+///
+/// Nobody runs there, or the folder may not be looked into.
+pub fn run(args: &ReportArgs) -> Result<(), CommandError> {
+    let dir = args.host.as_ref().unwrap_or(&args.run_dir);
+    let reports = gather(dir)
+        .map_err(|e| CommandError::Failed(format!("{}: {e}; {REMEDY}", dir.display())))?;
+    if reports.is_empty() {
+        return Err(CommandError::Failed(format!("{}: nobody runs; {REMEDY}", dir.display())));
+    }
+    output::line(Value::Object(reports).to_string())
+}
+
+const REMEDY: &str = "start `grantway backend` or `grantway frontend`, or name their --run-dir";
+
+fn gather(dir: &Path) -> std::io::Result<Map<String, Value>> {
+    let mut reports = Map::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let reports_there = path.extension().is_some_and(|extension| extension == "sock");
+        // A socket may be left of one that was killed.
+        if let Some(name) = name.filter(|_| reports_there)
+            && let Ok(report) = fetch(&path)
+        {
+            reports.insert(name, report);
+        }
+    }
+    Ok(reports)
+}

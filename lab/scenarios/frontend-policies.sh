@@ -1,0 +1,68 @@
+# Our frontend on our backend, by every policy.
+# boot: pv
+# timeout: 200
+# needs: grantway-xen
+only_grantway
+# grant_ops: operations on grants that the backend has asked for so far.
+grant_ops() { echo $(($(backend_figure copies) + $(backend_figure maps) + $(backend_figure unmaps))); }
+# packets: what it has moved, both ways.
+packets() { echo $(($(backend_figure tx_packets) + $(backend_figure rx_packets))); }
+# crosses POLICY: traffic both ways, and what it costs.
+crosses() {
+    pings dom0 g1 5
+    _ops=$(grant_ops) _packets=$(packets)
+    tcp g1 dom0 -t 2
+    tcp g1 dom0 -t 2 -R
+    _ops=$(($(grant_ops) - _ops)) _packets=$(($(packets) - _packets))
+    say "  $1: $_packets packets, $_ops grant operations"
+}
+bridge_up
+start_backend
+guest_start g1 modules=tun
+xl network-attach g1 bridge=xenbr0 >&2
+iperf_server dom0
+id=$(domid g1)
+for policy in copy persistent staging; do
+    frontend_start g1 --policy $policy
+    expect "$(frontend_figure g1 policy)" = $policy "the policy that was agreed on"
+    # All pages are staged before long.
+    if [ $policy = staging ]; then
+        settled() { [ "$(frontend_figure g1 staged)" = 528 ]; }
+        wait_for 20 settled
+    fi
+    crosses $policy
+    [ $policy != staging ] || break
+    frontend_kill g1 -TERM
+done
+expect $_ops = 0 "grant operations where all pages are staged"
+grantway doctor >$LAB/logs/doctor || true
+grep "vif$id" $LAB/logs/doctor
+# Under load all go, down to the rings, which the hypervisor shows quickly, and
+# come back.
+load_start g1 dom0 -b 10M
+guest_run g1 'grantway ctl staging remove 528 && grantway ctl staging show' | tail -n 1
+expect "$(grant_mappings "$id" | wc -l)" = 3 "grants that the backend maps"
+guest_run g1 'grantway ctl staging add 528' >&2
+expect "$(backend_figure mapped)" = 528 "pages of buffers that the backend maps"
+load_flows g1 || fail "the load stopped"
+load_stop g1
+frontend_kill g1 -TERM
+none_mapped() { [ -z "$(grant_mappings "$id")" ]; }
+wait_for 10 none_mapped
+# A backend that maps less takes less, and one that maps what is on its way takes
+# any frontend as it is.
+kill_backend -TERM
+start_backend --mapped-pages 100
+frontend_start g1 --policy staging
+few() { [ "$(frontend_figure g1 staged)" = 100 ]; }
+wait_for 20 few
+crosses "staging, 100 pages"
+kill_backend -9
+start_backend --policy map
+frontend_kill g1 -TERM
+frontend_start g1 --policy staging
+expect "$(frontend_figure g1 policy)" = copy "the policy that was agreed on"
+crosses map
+frontend_said g1
+xl destroy g1
+nothing_left
