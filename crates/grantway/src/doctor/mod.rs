@@ -1,5 +1,5 @@
 //! `grantway doctor`: what stands between this machine and a backend that
-//! serves its vifs, one finding a line, each with what to type.
+//! serves its vifs, or a frontend that runs one, one finding a line, each with what to type.
 //!
 //! - [`facts`]: what the system, its store and its backend say. Everything is
 //!   looked up below a [`roots::Roots`], so that tests look at trees of their
@@ -20,6 +20,7 @@ use crate::cli::DoctorArgs;
 use crate::error::CommandError;
 use crate::output;
 use facts::backend::BackendFact;
+use facts::frontends::FrontendFact;
 use facts::limits::Limits;
 use facts::links;
 use facts::netback::Netback;
@@ -66,6 +67,12 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
     if role == Role::Guest {
         findings.push(checks::vifs::store(&store, None));
         findings.extend(checks::limits::judge(&limits, &platform, role, 0));
+        findings.extend(
+            store
+                .own_vifs()
+                .iter()
+                .map(|vif| checks::frontends::judge(vif, &FrontendFact::gather(roots, vif.devid))),
+        );
         return findings;
     }
     let hints = Hints::on_xen(role);

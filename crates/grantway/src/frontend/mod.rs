@@ -293,6 +293,7 @@ impl Frontend {
             "mode": workers.mode().as_str(),
             "at_ns": nanoseconds(at),
             "connected": workers.linked(),
+            "wished": self.wished.as_str(),
             "policy": self.vif.features().policy.as_str(),
             "staged": self.vif.staging().iter().map(|state| state.staged).sum::<usize>(),
             "trusted": self.vif.trusts_backend(),

@@ -11,7 +11,7 @@ pub fn judge(backend: &BackendFact, vifs: &[VifNodes], hints: &Hints) -> Finding
     let online = vifs.iter().filter(|vif| vif.online).count();
     match backend {
         BackendFact::Serves { vifs } => {
-            let connected = vifs.iter().filter(|(_, connected)| *connected).count();
+            let connected = vifs.iter().filter(|vif| vif.connected).count();
             Finding::ok(
                 subject,
                 format!("runs; vifs: {} served, {connected} connected", vifs.len()),

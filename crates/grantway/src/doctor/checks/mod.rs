@@ -3,6 +3,7 @@
 pub mod backend;
 pub mod devices;
 pub mod embedded;
+pub mod frontends;
 pub mod limits;
 pub mod links;
 pub mod netback;

@@ -1,6 +1,6 @@
 //! How each vif stands, by what both ends wrote into the store.
 
-use crate::doctor::facts::backend::BackendFact;
+use crate::doctor::facts::backend::{BackendFact, Served};
 use crate::doctor::facts::vifs::{StoreFact, VifNodes};
 use crate::doctor::finding::{Finding, shown};
 use crate::doctor::hints::{Hints, SCRIPTS_LOG, quoted};
@@ -102,13 +102,13 @@ fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> F
             "connected by a backend that is gone: its guest sends into nothing",
             hints.start(),
         ),
-        BackendFact::Serves { vifs } => match vifs.iter().find(|(served, _)| served == name) {
-            Some((_, true)) => {
+        BackendFact::Serves { vifs } => match vifs.iter().find(|served| served.name == name) {
+            Some(served) if served.connected => {
                 let queues = vif.queues;
                 let s = if queues == 1 { "" } else { "s" };
-                Finding::ok(name, format!("connected, {queues} queue{s}"))
+                Finding::ok(name, format!("connected, {queues} queue{s}{}", crossing(vif, served)))
             }
-            Some((_, false)) => {
+            Some(_) => {
                 let found = "connected in the store, and the backend that runs says that it is not";
                 Finding::fail(name, found, hints.log())
             }
@@ -121,4 +121,22 @@ fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> F
             Finding::ok(name, "connected in the store")
         }
     }
+}
+
+/// How its buffers cross, and why they are not staged; nothing where the backend
+/// does not say.
+fn crossing(vif: &VifNodes, served: &Served) -> String {
+    let Served { policy, mapped, .. } = served;
+    let why = match policy.as_str() {
+        "" => return String::new(),
+        "staging" if *mapped > 0 => return format!(", by staging: pages mapped: {mapped}"),
+        "map" => "the backend runs with --policy map",
+        _ if !vif.offers_staging => "the backend does not offer it: its --policy is less",
+        _ if vif.persistent => "its frontend asks for persistent grants",
+        _ if !vif.control_ring => "its frontend has no control ring, as a kernel's netfront",
+        _ => "its frontend has staged nothing: grantway frontend --policy staging",
+    };
+    // One that has a control ring may begin to stage at any time.
+    let policy = if policy == "staging" { "copy" } else { policy };
+    format!(", by {}; not staging: {why}", shown(policy))
 }

@@ -22,11 +22,24 @@ pub enum BackendFact {
         /// Where.
         socket: String,
     },
-    /// It serves: each vif, and whether packets may flow.
+    /// It serves.
     Serves {
-        /// By name: `vif1.0`.
-        vifs: Vec<(String, bool)>,
+        /// What it says of each vif.
+        vifs: Vec<Served>,
     },
+}
+
+/// A vif that a backend serves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Its name: `vif1.0`.
+    pub name: String,
+    /// Whether packets may flow.
+    pub connected: bool,
+    /// How buffers cross at most; empty where it does not say.
+    pub policy: String,
+    /// Pages of buffers that are mapped right now.
+    pub mapped: u64,
 }
 
 impl BackendFact {
@@ -63,8 +76,15 @@ impl BackendFact {
     }
 }
 
-fn vifs(report: &Value) -> Vec<(String, bool)> {
+fn vifs(report: &Value) -> Vec<Served> {
     let vifs = report["vifs"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let each = |vif: &Value| Some((vif["vif"].as_str()?.to_owned(), vif["connected"] == true));
+    let each = |vif: &Value| {
+        Some(Served {
+            name: vif["vif"].as_str()?.to_owned(),
+            connected: vif["connected"] == true,
+            policy: vif["policy"].as_str().unwrap_or_default().to_owned(),
+            mapped: vif["mapped"].as_u64().unwrap_or_default(),
+        })
+    };
     vifs.iter().filter_map(each).collect()
 }

@@ -2,6 +2,7 @@
 //! `None` or empty: nothing here fails.
 
 pub mod backend;
+pub mod frontends;
 pub mod limits;
 pub mod links;
 pub mod netback;

@@ -41,6 +41,12 @@ pub struct VifNodes {
     pub script: Option<String>,
     /// Queues that the guest says it has, 1 to 256.
     pub queues: u64,
+    /// Whether the backend offers to keep pages mapped that the frontend lists.
+    pub offers_staging: bool,
+    /// Whether the frontend has a control ring.
+    pub control_ring: bool,
+    /// Whether the frontend says that it uses its pages again and again.
+    pub persistent: bool,
 }
 
 impl VifNodes {
@@ -55,6 +61,21 @@ impl VifNodes {
         let path = format!("/local/domain/0/backend/vif/{domain}/{devid}");
         Self { domain, devid, path, online: true, queues: 1, ..Self::default() }
     }
+}
+
+/// A vif that this domain has itself, as it sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnVif {
+    /// Its number.
+    pub devid: u32,
+    /// The frontend's state.
+    pub frontend: Option<XenbusState>,
+    /// The backend's.
+    pub backend: Option<XenbusState>,
+    /// Whether the backend offers a control ring.
+    pub control_ring: bool,
+    /// Whether the backend says that it stages nothing.
+    pub refuses_staging: bool,
 }
 
 /// What the store says.
@@ -74,6 +95,8 @@ pub enum StoreFact {
         serves: bool,
         /// The vifs of this domain's backend.
         vifs: Vec<VifNodes>,
+        /// The vifs that this domain has itself.
+        own: Vec<OwnVif>,
     },
 }
 
@@ -94,6 +117,14 @@ impl StoreFact {
     /// Whether it was read.
     pub fn is_read(&self) -> bool {
         matches!(self, Self::Read { .. })
+    }
+
+    /// The vifs that this domain has itself.
+    pub fn own_vifs(&self) -> &[OwnVif] {
+        match self {
+            Self::Read { own, .. } => own,
+            _ => &[],
+        }
     }
 
     /// The vifs of this domain's backend.
@@ -136,7 +167,12 @@ fn look(store: &mut dyn StoreOps, socket: bool) -> Result<StoreFact, Error> {
         }
     }
     vifs.sort_by_key(|vif| (vif.domain, vif.devid));
-    Ok(StoreFact::Read { socket, serves: serves(store)?, vifs })
+    let mut own = Vec::new();
+    for devid in numbers::<u32>(store, "device/vif")? {
+        own.push(own_vif(store, devid)?);
+    }
+    own.sort_by_key(|vif| vif.devid);
+    Ok(StoreFact::Read { socket, serves: serves(store)?, vifs, own })
 }
 
 /// `None` for a vif that went while we looked.
@@ -168,14 +204,33 @@ fn vif(
         bridge: of(keys::BRIDGE)?,
         script: of(keys::SCRIPT)?,
         queues: 1,
+        offers_staging: of(keys::FEATURE_STAGING)?.is_some_and(|text| text == "1"),
+        control_ring: false,
+        persistent: false,
     };
     let mut of = |key: &str| text(store, &format!("{front}/{key}"));
+    nodes.control_ring = of(keys::CTRL_RING_REF)?.is_some();
+    nodes.persistent = of(keys::FEATURE_PERSISTENT)?.is_some_and(|text| text == "1");
     nodes.frontend = of(keys::STATE)?.map(|text| state(&text));
     // Where the toolstack was told no MTU, the script tells the guest its bridge's.
     nodes.mtu = nodes.mtu.or(of(keys::MTU)?.and_then(|text| text.parse().ok()));
     let queues = of(keys::MULTI_QUEUE_NUM_QUEUES)?.and_then(|text| text.parse().ok());
     nodes.queues = queues.unwrap_or(1).clamp(1, QUEUES_MAX);
     Ok(Some(nodes))
+}
+
+fn own_vif(store: &mut dyn StoreOps, devid: u32) -> Result<OwnVif, Error> {
+    let front = format!("device/vif/{devid}");
+    let back = text(store, &format!("{front}/{}", keys::BACKEND))?.unwrap_or_default();
+    let mut of = |folder: &str, key: &str| text(store, &format!("{folder}/{key}"));
+    let is_set = |text: Option<String>| text.is_some_and(|text| text == "1");
+    Ok(OwnVif {
+        devid,
+        frontend: of(&front, keys::STATE)?.map(|text| state(&text)),
+        backend: of(&back, keys::STATE)?.map(|text| state(&text)),
+        control_ring: is_set(of(&back, keys::FEATURE_CTRL_RING)?),
+        refuses_staging: of(&back, keys::FEATURE_STAGING)?.is_some_and(|text| text == "0"),
+    })
 }
 
 /// A node's value, made harmless; `None` where there is none to be seen.

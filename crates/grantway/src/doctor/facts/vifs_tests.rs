@@ -81,7 +81,8 @@ fn driver() -> Fake {
 fn a_driver_domains_vifs() {
     let store = driver().with("backend/vif/x/0/state", "4").with("backend/vif/12/1/state", "2");
     let mut store = store.with("/local/domain/12/device/vif/1/mtu", "1400");
-    let StoreFact::Read { socket: false, serves: true, vifs } = look(&mut store, false).unwrap()
+    let StoreFact::Read { socket: false, serves: true, vifs, .. } =
+        look(&mut store, false).unwrap()
     else {
         panic!("read")
     };
@@ -98,7 +99,23 @@ fn a_driver_domains_vifs() {
 fn a_guest_serves_nobody_and_sees_little() {
     let mut guest = Fake::default().with("domid", "7").with("name", "x");
     let found = look(&mut guest, false).unwrap();
-    assert_eq!(found, StoreFact::Read { socket: false, serves: false, vifs: Vec::new() });
+    let none = StoreFact::Read { socket: false, serves: false, vifs: vec![], own: vec![] };
+    assert_eq!(found, none);
+    // Vifs of its own it has, and sees what their backend offers.
+    let back = "/local/domain/0/backend/vif/7/1";
+    let mut guest = guest
+        .with("device/vif/1/state", "4")
+        .with("device/vif/1/backend", back)
+        .with(&format!("{back}/state"), "2")
+        .with(&format!("{back}/feature-ctrl-ring"), "1")
+        .with(&format!("{back}/feature-staging"), "0")
+        .with("device/vif/0/state", "1");
+    let found = look(&mut guest, false).unwrap();
+    let [first, second] = found.own_vifs() else { panic!("{found:?}") };
+    assert_eq!((first.devid, first.frontend), (0, Some(XenbusState::Initialising)));
+    assert_eq!((first.backend, first.control_ring, first.refuses_staging), (None, false, false));
+    assert_eq!((second.devid, second.backend), (1, Some(XenbusState::InitWait)));
+    assert!(second.control_ring && second.refuses_staging);
     let mut blind = driver();
     blind.hidden = vec![FRONT];
     let found = look(&mut blind, false).unwrap();

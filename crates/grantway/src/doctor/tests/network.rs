@@ -2,11 +2,12 @@
 
 use super::tree::Tree;
 use super::{about, check};
-use crate::doctor::checks::{backend, links, vifs};
-use crate::doctor::facts::backend::BackendFact;
+use crate::doctor::checks::{backend, frontends, links, vifs};
+use crate::doctor::facts::backend::{BackendFact, Served};
+use crate::doctor::facts::frontends::{FrontendFact, Ours};
 use crate::doctor::facts::links as link_facts;
 use crate::doctor::facts::platform::Role;
-use crate::doctor::facts::vifs::{StoreFact, VifNodes};
+use crate::doctor::facts::vifs::{OwnVif, StoreFact, VifNodes};
 use crate::doctor::finding::{Finding, Verdict};
 use crate::doctor::hints::Hints;
 use crate::doctor::on_xen;
@@ -21,7 +22,11 @@ fn hints() -> Hints {
 }
 
 fn serves(connected: bool) -> BackendFact {
-    BackendFact::Serves { vifs: vec![("vif3.0".into(), connected)] }
+    BackendFact::Serves { vifs: vec![served(connected, "", 0)] }
+}
+
+fn served(connected: bool, policy: &str, mapped: u64) -> Served {
+    Served { name: "vif3.0".into(), connected, policy: policy.into(), mapped }
 }
 
 /// vif3.0 with its hotplug script done.
@@ -47,6 +52,81 @@ fn vifs_that_are_well() {
     let silent = BackendFact::Silent { socket: "s".into() };
     let found = vifs::judge(&vif(Connected, Connected), &silent, &hints());
     check(&found, Verdict::Ok, "connected in the store", "");
+}
+
+#[test]
+fn how_buffers_cross_and_why_they_are_not_staged() {
+    let staged = VifNodes { offers_staging: true, control_ring: true, ..vif(Connected, Connected) };
+    let stock = VifNodes { control_ring: false, ..staged.clone() };
+    let persistent = VifNodes { persistent: true, ..staged.clone() };
+    let less = VifNodes { offers_staging: false, ..staged.clone() };
+    for (vif, policy, mapped, words) in [
+        (&staged, "staging", 528, "1 queue, by staging: pages mapped: 528"),
+        (&staged, "staging", 0, "by copy; not staging: its frontend has staged nothing"),
+        (&stock, "copy", 0, "by copy; not staging: its frontend has no control ring"),
+        (&persistent, "persistent", 9, "by persistent; not staging: its frontend asks for"),
+        (&less, "copy", 0, "by copy; not staging: the backend does not offer it"),
+        (&less, "map", 40, "by map; not staging: the backend runs with --policy map"),
+    ] {
+        let backend = BackendFact::Serves { vifs: vec![served(true, policy, mapped)] };
+        check(&vifs::judge(vif, &backend, &hints()), Verdict::Ok, words, "");
+    }
+}
+
+#[test]
+fn who_runs_a_vif_of_our_own() {
+    let vif = OwnVif {
+        devid: 1,
+        frontend: Some(Connected),
+        backend: Some(Connected),
+        control_ring: true,
+        refuses_staging: false,
+    };
+    let tree = Tree::new().linked("sys/bus/xen/devices/vif-1/driver", "../../drivers/vif");
+    let held = FrontendFact::gather(&tree.roots(), 1);
+    assert_eq!(held, FrontendFact { driver: Some("vif".into()), ours: None });
+    check(&frontends::judge(&vif, &held), Verdict::Ok, "the kernel's driver vif, which", "");
+    let free = FrontendFact::gather(&tree.roots(), 0);
+    assert_eq!(free, FrontendFact::default());
+    let remedy = "grantway frontend --devid 1 --tap gw1";
+    check(&frontends::judge(&vif, &free), Verdict::Warn, "nobody runs it", remedy);
+    let ours = |connected, wished: &str, policy: &str, staged| FrontendFact {
+        driver: None,
+        ours: Some(Ours { connected, wished: wished.into(), policy: policy.into(), staged }),
+    };
+    let waits = ours(false, "copy", "copy", 0);
+    check(&frontends::judge(&vif, &waits), Verdict::Fail, "and the frontend is not", "again");
+    let early = OwnVif { backend: Some(InitWait), ..vif.clone() };
+    check(&frontends::judge(&early, &waits), Verdict::Warn, "backend InitWait", "doctor");
+    let both = FrontendFact { driver: held.driver, ..waits };
+    let remedy = "echo vif-1 > /sys/bus/xen/drivers/vif/unbind";
+    check(&frontends::judge(&vif, &both), Verdict::Fail, "run by two", remedy);
+    let none = OwnVif { control_ring: false, ..vif.clone() };
+    let less = OwnVif { refuses_staging: true, ..vif.clone() };
+    for (vif, wished, policy, staged, words) in [
+        (&vif, "staging", "staging", 528, "connected, by staging: pages mapped: 528"),
+        (&vif, "staging", "staging", 0, "by copy; not staging: the backend took no page"),
+        (&vif, "copy", "copy", 0, "by copy; not staging: it was not asked for"),
+        (&none, "staging", "copy", 0, "by copy; not staging: the backend has no control ring"),
+        (&less, "staging", "persistent", 0, "by persistent; not staging: the backend stages"),
+    ] {
+        let found = frontends::judge(vif, &ours(true, wished, policy, staged));
+        check(&found, Verdict::Ok, words, "");
+    }
+}
+
+#[test]
+fn a_frontend_of_our_own_says_how_it_stands() {
+    let tree = Tree::new().with("run/grantway/journal", "");
+    let socket = tree.path("run/grantway/frontend-0.sock");
+    let listener = UnixListener::bind(socket).unwrap();
+    let answering = std::thread::spawn(move || {
+        let report = br#"{"connected":true,"wished":"staging","policy":"staging","staged":528}"#;
+        let _ = listener.accept().unwrap().0.write_all(report);
+    });
+    let ours = FrontendFact::gather(&tree.roots(), 0).ours.unwrap();
+    assert_eq!((ours.connected, ours.staged, ours.policy.as_str()), (true, 528, "staging"));
+    answering.join().unwrap();
 }
 
 #[test]
@@ -244,7 +324,7 @@ fn stores_that_do_not_answer() {
     check(&judged(StoreFact::Silent), Verdict::Fail, "no answer in 2 s", "restart xenstored");
     let refused = StoreFact::Refused("connect /run/x: refused".into());
     check(&judged(refused), Verdict::Fail, "refused", "Debian: systemctl start xen");
-    let read = StoreFact::Read { socket: true, serves: true, vifs: Vec::new() };
+    let read = StoreFact::Read { socket: true, serves: true, vifs: Vec::new(), own: Vec::new() };
     check(&judged(read), Verdict::Ok, "vifs of this backend: 0", "");
     // One that accepts and says nothing holds nobody up.
     let tree = Tree::dom0().with("run/xenstored/x", "");

@@ -42,7 +42,8 @@ fn an_empty_xen_is_looked_at_without_a_panic() {
 
 #[test]
 fn roles() {
-    let store = |socket, serves| StoreFact::Read { socket, serves, vifs: Vec::new() };
+    let store =
+        |socket, serves| StoreFact::Read { socket, serves, vifs: Vec::new(), own: Vec::new() };
     let facts = PlatformFacts::gather(&Tree::dom0().roots());
     assert_eq!(facts.role(&StoreFact::Missing), Role::Dom0);
     check(&platform::judge(&facts, Role::Dom0), Verdict::Ok, "Xen 4.17 (PV), dom0", "");
