@@ -9,11 +9,23 @@ guest_start g1 vif=bridge=xenbr0
 iperf_server dom0
 # No more than leaves an emulated processor time for the rest.
 load_start g1 dom0 -b 20M
+# The guest has it busy by itself as soon as it is there.
+guest_run g1 'while :; do
+    if ip link set eth1 up 2>/dev/null; then
+        ip addr replace 10.0.1.101/24 dev eth1
+        ping -q -i 0.005 -w 60 10.0.1.1 >/dev/null 2>&1
+    fi
+    usleep 50000
+done &'
+# busy: what was sent there was answered, and more is on its way.
+busy() { [ "$(counter "$vif" tx_packets)" -ge 20 ] && [ "$(counter "$vif" rx_packets)" -ge 20 ]; } 2>/dev/null
+vif=$(vif_of g1 1)
 for i in $(seq 20); do
-    vif_attach g1 1 bridge=xenbr1
-    # It is busy from now on.
-    guest_net g1 eth1 1 'ping -q -i 0.1 -w 20 -c 2 10.0.1.1 && { ping -q -i 0.005 -w 60 10.0.1.1 >/dev/null 2>&1 & }'
-    vif_detach g1 1
+    xl network-attach g1 devid=1 bridge=xenbr1 >&2
+    wait_for 20 busy
+    xl network-detach g1 1 >&2
+    wait_for 20 no_interface "$vif"
+    guest_run g1 'killall -q ping; [ ! -e /sys/class/net/eth1 ]' || fail "g1 still has eth1"
 done
 load_flows g1 || fail "the other vif's traffic stopped"
 say "$i rounds"

@@ -4,7 +4,6 @@
 # timeout: 240
 # needs: grantway-xen
 only_grantway
-staged() { [ "$(frontend_figure "$1" staged)" = 528 ]; }
 none_mapped() { [ -z "$(grant_mappings "$id")" ]; }
 bridge_up
 start_backend
@@ -13,7 +12,7 @@ xl network-attach g1 bridge=xenbr0 >&2
 id=$(domid g1)
 iperf_server dom0
 frontend_start g1 --policy staging
-wait_for 20 staged g1
+wait_for 20 frontend_staged g1
 
 load_start g1 dom0 -b 10M
 for _ in 1 2 3; do
@@ -39,7 +38,7 @@ say "the frontend was killed, and ended, and started again"
 
 kill_backend -TERM
 start_backend
-wait_for 20 staged g1
+wait_for 20 frontend_staged g1
 guest_save g1
 guest_gone g1
 nothing_left
@@ -47,9 +46,9 @@ guest_restore g1
 id=$(domid g1)
 pings dom0 g1
 pings g1 dom0
-wait_for 20 staged g1
+wait_for 20 frontend_staged g1
 expect "$(frontend_said g1 | grep -c 'link up')" = 2 "connections of the frontend"
-say "saved and restored: $(frontend_said g1 | grep 'restored' | sed 's/.*INFO //')"
+say "saved and restored: $(frontend_said g1 | grep 'restored' | sed 's/.*WARN //')"
 frontend_said g1 >&2
 
 xl network-detach g1 0 >&2

@@ -3,17 +3,13 @@
 # timeout: 200
 # needs: grantway-xen
 only_grantway
-# grant_ops: operations on grants that the backend has asked for so far.
-grant_ops() { echo $(($(backend_figure copies) + $(backend_figure maps) + $(backend_figure unmaps))); }
-# packets: what it has moved, both ways.
-packets() { echo $(($(backend_figure tx_packets) + $(backend_figure rx_packets))); }
 # crosses POLICY: traffic both ways, and what it costs.
 crosses() {
     pings dom0 g1 5
-    _ops=$(grant_ops) _packets=$(packets)
-    tcp g1 dom0 -t 2
-    tcp g1 dom0 -t 2 -R
-    _ops=$(($(grant_ops) - _ops)) _packets=$(($(packets) - _packets))
+    _ops=$(backend_grant_ops) _packets=$(backend_packets)
+    tcp g1 dom0
+    tcp g1 dom0 -R
+    _ops=$(($(backend_grant_ops) - _ops)) _packets=$(($(backend_packets) - _packets))
     say "  $1: $_packets packets, $_ops grant operations"
 }
 bridge_up
@@ -27,8 +23,7 @@ for policy in copy persistent staging; do
     expect "$(frontend_figure g1 policy)" = $policy "the policy that was agreed on"
     # All pages are staged before long.
     if [ $policy = staging ]; then
-        settled() { [ "$(frontend_figure g1 staged)" = 528 ]; }
-        wait_for 20 settled
+        wait_for 20 frontend_staged g1
     fi
     crosses $policy
     [ $policy != staging ] || break

@@ -34,7 +34,7 @@ round() {
     ping -D -i 0.02 "$(address g1)" >"$files-pings" &
     ping_pid=$!
     for _ in $(seq "$kills"); do
-        sleep_ms $((200 + $(random_ms 800)))
+        sleep_ms $((100 + $(random_ms 600)))
         date +%s.%N >>"$files-kills"
         kill_backend -9
         start_backend

@@ -1,25 +1,43 @@
-# Stock guests on the backend's own bridge, with an interface of dom0's beside them.
+# Guests on the backend's own bridge, with an interface of dom0's beside them: stock
+# ones first, then one with our frontend, then both.
 # boot: pv
-# timeout: 200
+# timeout: 240
 # needs: grantway-xen
 only_grantway
 start_backend --port bridge --uplink tap:gw0
 ip addr add 10.0.0.1/24 dev gw0
 ip addr add fd00::1/64 dev gw0 nodad
-guest_start g1 vif=script=vif-grantway
-guest_start g2 vif=script=vif-grantway
+guest_start g1 modules=xen-netfront,tun vif=script=vif-grantway
+guest_start g2 modules=xen-netfront,tun vif=script=vif-grantway
 errors=$(checksum_errors g1)$(checksum_errors g2)$(checksum_errors dom0)
-pings g1 g2 20
-pings g2 dom0 10
-pings6 g1 g2
-ping_sizes g1 g2 0 1 18 19 1400 4000 9000 30000 60000
+# cross: traffic between the guests, both ways.
+cross() {
+    say "$1"
+    pings g1 g2 5
+    pings6 g1 g2
+    ping_sizes g1 g2 0 1 18 19 1400 4000 9000 30000 60000
+    tcp g1 g2
+    tcp g1 g2 -R
+}
 iperf_server g2
-tcp g1 g2
-tcp g1 g2 -R
+cross "stock to stock:"
 udp g1 g2
+pings g2 dom0 10
 iperf_server dom0
 tcp g1 dom0
 tcp g1 dom0 -R
+# ours NAME: our frontend there, in place of netfront.
+ours() {
+    guest_run "$1" 'echo vif-0 >/sys/bus/xen/drivers/vif/unbind'
+    frontend_start "$1" --policy staging
+    wait_for 20 frontend_staged "$1"
+}
+ours g1
+cross "staging to stock:"
+ours g2
+_ops=$(backend_grant_ops)
+cross "staging to staging:"
+expect "$(backend_grant_ops)" = "$_ops" "grant operations of the backend, with those before"
 expect "$(checksum_errors g1)$(checksum_errors g2)$(checksum_errors dom0)" = "$errors" "checksum errors"
 expect "$(vifs_left)" = "" "interfaces of vifs"
 # The end of one is nothing to the other.

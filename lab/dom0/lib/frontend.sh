@@ -41,6 +41,18 @@ figure() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p" | head -n 1; }
 frontend_figure() { guest_run "$1" 'grantway report' | tr '{' '\n' | figure "$2"; }
 backend_figure() { grantway report | tr '{' '\n' | figure "$1"; }
 
+# frontend_staged GUEST: whether all pages of its queue are.
+frontend_staged() { [ "$(frontend_figure "$1" staged)" = 528 ]; }
+# backend_grant_ops: operations on grants that the backend has asked for so far.
+backend_grant_ops() {
+    _report=$(grantway report | tr '{' '\n')
+    for _name in copies maps unmaps; do
+        echo "$_report" | figure $_name
+    done | awk '{ n += $1 } END { print n + 0 }'
+}
+# backend_packets: what it has moved of its first vif, both ways.
+backend_packets() { echo $(($(backend_figure tx_packets) + $(backend_figure rx_packets))); }
+
 # frontend_idle NAME: sets $ticks to the hundredths of a second that it ran within
 # three seconds.
 frontend_idle() {

@@ -9,21 +9,7 @@ bridge_up() {
     ip addr add "fd0$_net::1/64" dev "$_bridge" nodad
 }
 
-# vif_attach NAME DEVID [SPEC]: `xl network-attach`, until both ends are connected.
-vif_attach() {
-    # Unlike a configuration's, the words of this command have spaces between.
-    # shellcheck disable=SC2046
-    xl network-attach "$1" "devid=$2" $(echo "${3:-bridge=xenbr0}" | tr , ' ') >&2
-    wait_for 20 vif_connected "$1" "$2"
-}
-# vif_detach NAME DEVID: `xl network-detach`, until its interface is gone here and
-# there. No ping goes on in the guest afterwards.
-vif_detach() {
-    _gone=$(vif_of "$1" "$2")
-    xl network-detach "$1" "$2" >&2
-    wait_for 20 no_interface "$_gone"
-    guest_run "$1" "killall -q ping; [ ! -e /sys/class/net/eth$2 ]" || fail "$1 still has eth$2"
-}
+# no_interface NAME: whether it is gone.
 no_interface() { [ ! -e "/sys/class/net/$1" ]; }
 
 # vif_of NAME [DEVID]: the name of a guest's interface in dom0.

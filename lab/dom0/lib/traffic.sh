@@ -38,12 +38,12 @@ iperf_server() {
 }
 listens() { ss -ltn | grep -q :5201; }
 
-# iperf FROM TO [OPTIONS...]: TCP for 3 s, or what OPTIONS say; prints what the
+# iperf FROM TO [OPTIONS...]: TCP for 2 s, or what OPTIONS say; prints what the
 # receiver got in Mbit/s, and for UDP "MBITS LOST TOTAL".
 iperf() {
     _from=$1 _to=$2
     shift 2
-    on "$_from" "iperf3 -c $(address "$_to") -t 3 -f m --connect-timeout 5000 $*" >"$LAB/logs/iperf3-last" ||
+    on "$_from" "iperf3 -c $(address "$_to") -t 2 -f m --connect-timeout 5000 $*" >"$LAB/logs/iperf3-last" ||
         { cat "$LAB/logs/iperf3-last"; return 1; }
     cat "$LAB/logs/iperf3-last" >>"$LAB/logs/iperf3"
     awk '/receiver/ {

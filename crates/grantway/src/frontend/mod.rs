@@ -164,7 +164,11 @@ impl Frontend {
                 }
                 VifStatus::Waiting => {}
                 VifStatus::Restored => {
-                    info!("the domain was restored; connecting anew");
+                    warn!(
+                        "the domain was restored; connecting anew. When this process ends, the \
+                         kernel reports a BUG in drivers/xen/evtchn.c, which cannot give event \
+                         channels back, and goes on"
+                    );
                     self.resume(signals)?;
                     continue;
                 }
