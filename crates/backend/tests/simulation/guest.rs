@@ -264,6 +264,7 @@ impl Driver<'_> {
                 // What that was answered may hold news.
                 return Step::Awake;
             }
+            VifStatus::Restored => panic!("no guest is restored here"),
             VifStatus::Waiting | VifStatus::Connected => {}
         }
         if !whole {

@@ -31,10 +31,24 @@ fn each_missing_driver_is_named_with_its_remedy() {
     assert_eq!(told(xen.copy(&mut [0], &mut ops).unwrap_err()), missing("gntdev"));
     let grant = xen.grant(DomId(1), 1, Access::ReadWrite).unwrap_err();
     assert_eq!(told(grant), missing("gntalloc"));
+    assert_eq!(told(xen.require_gntalloc().unwrap_err()), missing("gntalloc"));
     assert_eq!(told(xen.events().err().unwrap()), missing("evtchn"));
     assert_eq!((xen.domain(), xen.host()), (DomId::ZERO, "xen"));
     assert_eq!(xen.revoke(GrantRef(8)), Revoke::Unknown);
     assert_eq!((xen.counters().granted, xen.counters().mapped), (0, 0));
+}
+
+#[test]
+fn a_restored_domain_is_found_anew_and_counts_on() {
+    let (root, socket, xen) = bare();
+    Counters::add(&xen.counters.copies, 7);
+    let restored = xen.restored().unwrap();
+    assert_eq!((restored.domain(), restored.counters().copies), (DomId::ZERO, 7));
+    Counters::add(&restored.counters.copies, 1);
+    assert_eq!(xen.counters().copies, 8);
+    drop(socket);
+    assert!(xen.restored().unwrap_err().to_string().contains("start it"));
+    drop(root);
 }
 
 #[test]
