@@ -6,9 +6,9 @@ use crate::policy::table::{GrefTable, LARGEST, secret};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Far longer than a turn: who waits for so long waits for a worker that is
-/// stuck.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Far longer than a turn, also of a worker whose processor is not its own for
+/// tenths of a second: who waits for so long waits for one that is stuck.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Lends one table.
 #[derive(Debug)]
