@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import machine
 from .results import Mark, Reader, Text
-from .scenario import Scenario
+from .scenario import Scenario, by_boot
 
 START = 240
 """Seconds that hypervisor and dom0 may take to come up."""
@@ -116,3 +116,19 @@ class Boot:
         seen.verdict(verdict, self.logs)
         self.current = None
         self.file = None
+
+
+def run_all(scenarios: list[Scenario], words: dict[str, str], report, under: str | None, logs: Path) -> None:
+    """Runs scenarios in as few boots as may be, all under one kind of boot if so told."""
+    boots = by_boot(scenarios)
+    count = 0
+    while boots:
+        name, group = boots.pop(0)
+        count += 1
+        boot = Boot(under or name, group, words, logs / f"{count}-{name}")
+        try:
+            left = boot.run(report)
+        finally:
+            boot.qemu.kill()
+        if left:
+            boots.insert(0, (name, left))

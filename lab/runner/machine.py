@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .places import BOOTS, IMAGE
 
-XEN = "spec-ctrl=no console=com1 com1=115200,8n1 loglvl=warning guest_loglvl=info conring_size=1m dom0_max_vcpus=2"
+XEN = "spec-ctrl=no console=com1 com1=115200,8n1 loglvl=warning guest_loglvl=info conring_size=1m"
 """For the hypervisor, beside dom0's memory."""
 
 LINUX = "mitigations=off console=hvc0 loglevel=5"
@@ -37,7 +37,7 @@ def command(boot: str, words: dict[str, str], serial: list[str]) -> list[str]:
     line += ["-smp", settings["smp"], "-m", settings["memory"]]
     if "icount" in settings:
         line += ["-icount", settings["icount"]]
-    line += ["-kernel", str(IMAGE / "xen"), "-append", f"dom0_mem={memory}M,max:{memory}M {XEN}"]
+    line += ["-kernel", str(IMAGE / "xen"), "-append", f"dom0_mem={memory}M,max:{memory}M dom0_max_vcpus={settings['smp']} {XEN}"]
     line += ["-initrd", f"{IMAGE / 'vmlinux'} {linux},{IMAGE / 'dom0.cpio'}"]
     for target in serial:
         line += ["-serial", target]

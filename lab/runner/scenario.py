@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from .places import SCENARIOS
+from .places import BENCHES, SCENARIOS
 
 HEADER = re.compile(r"^# ([a-z]+): +(.+?) *$")
-KNOWN = {"boot", "timeout", "needs", "last"}
+KNOWN = {"boot", "timeout", "needs", "last", "order"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Scenario:
     """`grantway` or `grantway-xen`, where it cannot run without."""
     last: bool
     """It leaves a dom0 that nothing else can use."""
+    order: int
+    """Where it stands among benches."""
 
 
 def read(path: Path) -> Scenario:
@@ -50,7 +52,14 @@ def read(path: Path) -> Scenario:
         timeout=int(words.get("timeout", "120")),
         needs=frozenset(words.get("needs", "").split()),
         last=words.get("last", "no") == "yes",
+        order=int(words.get("order", "0")),
     )
+
+
+def benches() -> list[Scenario]:
+    """What lab/bench measures, in the order of its table."""
+    found = [read(path) for path in BENCHES.glob("*.sh")]
+    return sorted(found, key=lambda s: s.order)
 
 
 def every() -> list[Scenario]:
@@ -60,9 +69,8 @@ def every() -> list[Scenario]:
     return sorted(found, key=lambda s: (s.name not in own, s.name))
 
 
-def select(names: list[str]) -> list[Scenario]:
-    """Those of these names, in the lab's order; all where there is no name."""
-    found = every()
+def select(names: list[str], found: list[Scenario]) -> list[Scenario]:
+    """Those of these names, in the order of `found`; all where there is no name."""
     if unknown := set(names) - {s.name for s in found}:
         known = ", ".join(s.name for s in found)
         raise SystemExit(f"lab: no scenario {', '.join(sorted(unknown))}; there are: {known}")
