@@ -9,9 +9,5 @@ guest_start g2 vif=script=vif-grantway
 iperf_server g2
 load_start g1 g2
 sleep 1
-guest_run g1 'cat /sys/class/net/eth0/statistics/tx_bytes'
-xentop -b -d 1 -i 2 | awk '$1 == "NAME" { n++ } n == 2 && NF > 4 && $1 != "NAME" { print "bench domain " $1 " " $4 }'
-guest_run g1 'cat /run/lab/load'
-sleep 1
-guest_run g1 'cat /run/lab/load'
+bench_in g2 bridge guest-guest tcp
 load_stop g1

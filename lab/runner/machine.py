@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from .places import BOOTS, IMAGE
 XEN = "spec-ctrl=no console=com1 com1=115200,8n1 loglvl=warning guest_loglvl=info conring_size=1m"
 """For the hypervisor, beside dom0's memory."""
 
-LINUX = "mitigations=off console=hvc0 loglevel=5"
+LINUX = "mitigations=off norandmaps console=hvc0 loglevel=5"
 """For dom0's kernel, beside the words that dom0/init reads."""
 
 
@@ -39,6 +40,8 @@ def command(boot: str, words: dict[str, str], serial: list[str]) -> list[str]:
         line += ["-icount", settings["icount"]]
     line += ["-kernel", str(IMAGE / "xen"), "-append", f"dom0_mem={memory}M,max:{memory}M dom0_max_vcpus={settings['smp']} {XEN}"]
     line += ["-initrd", f"{IMAGE / 'vmlinux'} {linux},{IMAGE / 'dom0.cpio'}"]
+    if plugin := os.environ.get("LAB_PLUGIN"):
+        line += ["-plugin", plugin]
     for target in serial:
         line += ["-serial", target]
     return line

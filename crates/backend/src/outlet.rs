@@ -8,6 +8,7 @@ use grantway_netif::Offload;
 use grantway_netif::slots::tx::{TxFragment, TxFragments, TxPacket};
 use grantway_netif::tx::status;
 use grantway_ports::{FramePlace, Port, SendError};
+use grantway_ring::PAGE_SIZE;
 use std::ops::Deref;
 
 /// A packet whose first bytes are private, and the rest still in the guest's pages.
@@ -34,6 +35,11 @@ impl Outgoing<'_> {
         self.len().min(self.head)
     }
 
+    /// As [`lead`].
+    pub fn lead(&self) -> Option<usize> {
+        lead(self.packet)
+    }
+
     /// What is still in the guest's pages.
     pub fn rest(&self) -> Rest<'_> {
         Rest::behind(self.packet, self.head())
@@ -42,6 +48,19 @@ impl Outgoing<'_> {
     pub fn offload(&self) -> Offload {
         self.packet.offload
     }
+}
+
+/// Bytes of a packet before the first that fill a page of the guest; none where none
+/// do.
+pub(crate) fn lead(packet: &TxPacket<'_>) -> Option<usize> {
+    let mut before = 0;
+    for fragment in packet.fragments() {
+        if usize::from(fragment.size) == PAGE_SIZE {
+            return Some(before);
+        }
+        before += usize::from(fragment.size);
+    }
+    None
 }
 
 /// The part of a packet that is still in its guest's pages, stretch by stretch.

@@ -11,7 +11,7 @@ use crate::guest::Guest;
 use crate::journal::{Journal, JournalMemory};
 use crate::outlet::Outgoing;
 use crate::policy::{Cross, Piece, Policy};
-use crate::scratch::{BURST, Scratch};
+use crate::scratch::{BURST, Scratch, place};
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::steer::{LaneEnd, Steers};
@@ -32,6 +32,10 @@ use std::time::Instant;
 
 /// The longest frame that a response's 16-bit lengths can tell of.
 const LONGEST: usize = 65_535;
+
+/// Bytes that are to be in a frame's first page, where it has several: the headers
+/// that a guest's own TCP writes.
+const FIRST_LEAST: usize = ETHERNET_HEADER + 20 + 20;
 
 /// The guest's receive ring, seen from the backend. Generic over where ring and
 /// journal lie, so that tests can cut a turn after any write.
@@ -153,7 +157,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             };
             taken += 1;
             match accepted {
-                Accepted::Laid => at = (at + len).next_multiple_of(64),
+                // The next one may well be as long.
+                Accepted::Laid => at = place((at + len).next_multiple_of(64), 0, len),
                 Accepted::Short => break,
                 Accepted::Dropped => {}
             }
@@ -304,7 +309,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if !self.guest.takes(head, packet.offload()) {
             return Ok(Accepted::Short);
         }
-        let Some(layout) = self.layout(head, packet.len(), packet.offload(), shared)? else {
+        let (offset, offload) = (meeting(packet), packet.offload());
+        let Some(layout) = self.layout_at(offset, head, packet.len(), offload, shared)? else {
             return Ok(Accepted::Dropped);
         };
         if !self.waiting.is_empty() || !self.has_posted(layout.slots())? {
@@ -330,6 +336,19 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         offload: Offload,
         shared: &Shared,
     ) -> Result<Option<RxLayout>, VifError> {
+        self.layout_at(colour(self.ring.req_cons(), len), head, len, offload, shared)
+    }
+
+    /// The same, from this offset of the first page on.
+    #[inline]
+    fn layout_at(
+        &mut self,
+        offset: u16,
+        head: &[u8],
+        len: usize,
+        offload: Offload,
+        shared: &Shared,
+    ) -> Result<Option<RxLayout>, VifError> {
         if !self.fits(len, &shared.stats) {
             return Ok(None);
         }
@@ -338,7 +357,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return Ok(None);
         }
         let hash = self.steers.hash(&shared.steering, head);
-        let layout = RxLayout::new(len, colour(self.ring.req_cons(), len), offload, hash);
+        let layout = RxLayout::new(len, offset, offload, hash);
         layout.map(Some).map_err(|_| VifError::Internal("a frame beyond the checked bounds"))
     }
 
@@ -428,8 +447,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         for slot in 0..layout.slots() {
             let request = self.next_request(delivery)?;
             let (pieces, crosses) = (delivery.pieces.len(), delivery.crosses.len());
-            if let Some(RxSlot::Data { start, len, .. }) = layout.slot(slot) {
-                let (gref, offset) = (request.gref, layout.offset());
+            if let Some(RxSlot::Data { offset, start, len, .. }) = layout.slot(slot) {
+                let gref = request.gref;
                 // At most a page.
                 let here = private.saturating_sub(start).min(len.into()) as u16;
                 if here > 0 {
@@ -523,6 +542,16 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
 
     fn ring_error(&self, source: RingError) -> VifError {
         VifError::Ring { queue: self.queue, ring: "guest receive", source }
+    }
+}
+
+/// Where another guest's packet is to begin in its first page, so that its pages
+/// fill one of the receiver's each, and cross in one operation.
+fn meeting(packet: &Outgoing<'_>) -> u16 {
+    match packet.lead().map(|lead| lead % PAGE_SIZE) {
+        // Below a page.
+        Some(lead @ FIRST_LEAST..) => (PAGE_SIZE - lead) as u16,
+        _ => 0,
     }
 }
 

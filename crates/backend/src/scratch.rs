@@ -18,12 +18,57 @@ pub(crate) const HEADS: usize = BURST * HEAD;
 
 /// Bytes that a turn may bring in: heads, a ring's worth of whole pages, what
 /// aligning them costs, and room to receive one more frame behind them.
-const ARENA: usize = HEADS + RING_SLOTS * PAGE_SIZE + BURST * 64 + RECV_BUFFER;
+const ARENA: usize = HEADS + RING_SLOTS * PAGE_SIZE + BURST * (64 + PAGE_SIZE) + RECV_BUFFER;
+
+/// Private memory that begins with a page: a grant copy takes one operation for
+/// each page that it touches, on either side.
+pub(crate) struct Arena {
+    bytes: Vec<u8>,
+    first: usize,
+}
+
+impl Arena {
+    fn new() -> Self {
+        let bytes = vec![0; ARENA + PAGE_SIZE];
+        let first = bytes.as_ptr().addr().wrapping_neg() % PAGE_SIZE;
+        Self { bytes, first }
+    }
+}
+
+impl std::ops::Deref for Arena {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.first..]
+    }
+}
+
+impl std::ops::DerefMut for Arena {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.first..]
+    }
+}
+
+/// Where in the arena, from `at` on, `len` bytes best begin of which the first
+/// `lead` lie before the end of a page that the others fill from its start; all of
+/// them in one page where they fit into one. Heads lie close together.
+#[inline]
+pub(crate) fn place(at: usize, lead: usize, len: usize) -> usize {
+    if len > PAGE_SIZE {
+        (at + lead).next_multiple_of(PAGE_SIZE) - lead
+    } else if len > HEAD && at % PAGE_SIZE + len > PAGE_SIZE {
+        at.next_multiple_of(PAGE_SIZE)
+    } else {
+        at
+    }
+}
 
 /// Everything that a turn needs and no turn keeps.
 pub(crate) struct Scratch {
     /// The bytes of the burst.
-    pub arena: Vec<u8>,
+    pub arena: Arena,
     /// Owned copies of guest transmit requests.
     pub tx_slots: Box<[[u32; 3]; RING_SLOTS]>,
     /// What is to cross.
@@ -49,7 +94,7 @@ pub(crate) struct Scratch {
 impl Scratch {
     pub(crate) fn new() -> Self {
         Self {
-            arena: vec![0; ARENA],
+            arena: Arena::new(),
             tx_slots: Box::new([[0; 3]; RING_SLOTS]),
             pieces: Vec::with_capacity(RING_SLOTS),
             tx_packets: Vec::with_capacity(BURST),

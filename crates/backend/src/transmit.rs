@@ -14,9 +14,9 @@ pub(crate) use plain::Plain;
 
 use crate::VifError;
 use crate::journal::{Journal, JournalMemory, TxOwed};
-use crate::outlet::{Outgoing, Outlet, Tally};
+use crate::outlet::{Outgoing, Outlet, Tally, lead};
 use crate::policy::{Piece, Policy};
-use crate::scratch::{BURST, HEADS, RING_SLOTS, Scratch};
+use crate::scratch::{BURST, HEADS, RING_SLOTS, Scratch, place};
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use grantway_netif::slots::tx::{
@@ -226,10 +226,13 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             }
             tx_owed.extend(parsed.responses(status::OKAY).map(TxOwed::from));
             let first = pieces.len();
-            let mut end = at;
             let mut len = 0;
-            if let Some(packet) = packet {
+            if let Some(packet) = &packet {
                 len = usize::from(packet.len);
+                at = place(at, lead(packet).unwrap_or(0).min(head), len.min(head));
+            }
+            let mut end = at;
+            if let Some(packet) = packet {
                 for fragment in packet.fragments().filter(|f| !f.is_empty()) {
                     // At most a page.
                     let size = usize::from(fragment.size).min(at + head.min(len) - end) as u16;

@@ -14,3 +14,15 @@ bench() {
     say "bench end"
 }
 bench_look() { say "bench at $(date +%s%N) $(cat "$_packets") $(cat "$_bytes")"; }
+
+# bench_in GUEST SETUP WAY KIND: the same, counted in a guest.
+bench_in() {
+    say "bench begin setup=$2 way=$3 kind=$4"
+    guest_run "$1" 'look() { echo "bench at $(date +%s%N) $(cat /sys/class/net/eth0/statistics/rx_packets) $(cat /sys/class/net/eth0/statistics/rx_bytes)"; }
+        look; sleep 1.2; look' >$LAB/logs/look &
+    usleep 100000
+    xentop -b -d 1 -i 2 | awk '$1 == "NAME" { n++ } n == 2 && NF > 4 && $1 != "NAME" { print "bench domain " $1 " " $4 }'
+    wait $!
+    cat $LAB/logs/look
+    say "bench end"
+}

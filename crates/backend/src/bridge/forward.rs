@@ -8,7 +8,7 @@ use crate::outlet::{Outgoing, Outlet, Tally};
 use crate::policy::{Piece, Policy};
 use crate::queue::{Queue, VifId};
 use crate::receive::Frame;
-use crate::scratch::{BURST, Scratch};
+use crate::scratch::{BURST, Scratch, place};
 use crate::stats::VifStats;
 use grantway_hypervisor::EventChannels;
 use grantway_netif::Offload;
@@ -225,7 +225,7 @@ impl<O: Others> Forward<'_, O> {
             let FrameMeta { len, offload } = meta;
             let frame = Frame { at, len, offload, from: None, flooded: false, passed: false };
             self.route_in(frame, arena);
-            at = (at + len).next_multiple_of(64);
+            at = place((at + len).next_multiple_of(64), 0, len);
         }
         self.deliver(arena, None, &mut []);
         match self.bridge.failure.take() {

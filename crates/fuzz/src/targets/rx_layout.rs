@@ -25,6 +25,7 @@ pub(super) fn run(data: &[u8]) {
         None => said,
     };
     let room = 4096usize.saturating_sub(usize::from(offset));
+    let data = 1 + len.saturating_sub(room).div_ceil(4096);
     let layout = match RxLayout::new(len, offset, said, hash) {
         Ok(layout) => layout,
         Err(error) => {
@@ -34,20 +35,21 @@ pub(super) fn run(data: &[u8]) {
                     assert!(found == offset && offset >= 4096);
                 }
                 RxWriteError::TooManySlots { len: found, slots } => {
-                    assert!(found == len && slots > SLOTS_WRITTEN && slots == len.div_ceil(room));
+                    assert!(found == len && slots > SLOTS_WRITTEN && slots == data);
                 }
                 RxWriteError::ZeroGsoSize => assert!(gso.is_some_and(|gso| gso.size == 0)),
             };
         }
     };
-    assert!(len >= 14 && room > 0 && len.div_ceil(room) <= SLOTS_WRITTEN);
+    assert!(len >= 14 && room > 0 && data <= SLOTS_WRITTEN);
     assert!(gso.is_none_or(|gso| gso.size > 0));
     let slots = layout.slots();
     assert_eq!(slots, rx_slots_needed(len, room, said, hash.is_some()));
     let mut at = 0;
     for slot in 0..slots {
-        if let Some(RxSlot::Data { start, len, .. }) = layout.slot(slot) {
-            assert!(start == at && len > 0 && usize::from(len) <= room);
+        if let Some(RxSlot::Data { offset: begin, start, len, .. }) = layout.slot(slot) {
+            assert!(start == at && begin == if at == 0 { offset } else { 0 });
+            assert!(len > 0 && usize::from(len) + usize::from(begin) <= 4096);
             at += usize::from(len);
         }
     }
@@ -57,8 +59,8 @@ pub(super) fn run(data: &[u8]) {
     let RxOutcome::Packet(packet) = parsed.outcome else { panic!("refused: {parsed:?}") };
     assert_eq!((parsed.slots, packet.len), (slots, len));
     assert_eq!((packet.offload, packet.hash), (offload, hash));
-    for fragment in packet.fragments() {
-        assert_eq!(fragment.offset, layout.offset());
+    for (part, fragment) in packet.fragments().enumerate() {
+        assert_eq!(fragment.offset, if part == 0 { offset } else { 0 });
         assert_eq!(usize::from(fragment.id), fragment.slot);
     }
 }

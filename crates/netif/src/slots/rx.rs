@@ -15,14 +15,13 @@ pub const SLOTS_WRITTEN: usize = 18;
 /// Data slots of a frame that a frontend accepts.
 pub const SLOTS_ACCEPTED: usize = 19;
 
-/// Data slots for `len` bytes where each page takes `room`; at least one.
+/// Data slots for `len` bytes where the first page takes `room`; at least one.
 const fn data_slots(len: usize, room: usize) -> usize {
-    let slots = len.div_ceil(room);
-    if slots == 0 { 1 } else { slots }
+    1 + len.saturating_sub(room).div_ceil(PAGE_BYTES)
 }
 
 /// Posted requests that a frame of `len` bytes consumes. `room` is how many
-/// bytes go into each page, 4096 less the offset (brought into 1 to 4096);
+/// bytes go into the first page, 4096 less the offset (brought into 1 to 4096);
 /// `hash` says that the frame's hash goes with it.
 pub const fn rx_slots_needed(len: usize, room: usize, offload: Offload, hash: bool) -> usize {
     let room = match room {
@@ -64,8 +63,10 @@ pub enum RxWriteError {
 /// What goes into one of the requests that a frame consumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RxSlot {
-    /// A part of the frame, copied to the layout's offset in the page.
+    /// A part of the frame.
     Data {
+        /// Where it begins in its page, in bytes.
+        offset: u16,
         /// First byte, counted from the frame's start.
         start: usize,
         /// Bytes; 1 to 4096.
@@ -90,7 +91,7 @@ pub struct RxLayout {
 }
 
 impl RxLayout {
-    /// Lays out a frame of `len` bytes, at `offset` in each page. Segmentation
+    /// Lays out a frame of `len` bytes, at `offset` in its first page. Segmentation
     /// is written with [`Checksum::Partial`], whatever `offload` says.
     ///
     /// # Errors
@@ -140,12 +141,6 @@ impl RxLayout {
         self.data + self.extras.len()
     }
 
-    /// Where each page's part begins, in bytes from the page's start.
-    #[inline]
-    pub fn offset(&self) -> u16 {
-        self.offset
-    }
-
     /// What goes into the request consumed as number `slot`, from 0; None past
     /// the last.
     #[inline]
@@ -160,14 +155,15 @@ impl RxLayout {
         if part >= self.data {
             return None;
         }
-        let room = PAGE_BYTES - usize::from(self.offset);
-        let start = part * room;
-        let mut flags = match part {
-            0 => self.flags,
-            _ => RxFlags::empty(),
+        let first = usize::from(self.offset);
+        let (start, offset, mut flags) = match part {
+            0 => (0, self.offset, self.flags),
+            _ => (part * PAGE_BYTES - first, 0, RxFlags::empty()),
         };
         flags.set(RxFlags::MORE_DATA, part + 1 < self.data);
-        Some(RxSlot::Data { start, len: (self.len - start).min(room) as u16, flags })
+        // At most a page.
+        let len = (self.len - start).min(PAGE_BYTES - usize::from(offset)) as u16;
+        Some(RxSlot::Data { offset, start, len, flags })
     }
 
     /// The response's words for the request consumed as number `slot`, whose
@@ -176,9 +172,9 @@ impl RxLayout {
     pub fn words(&self, slot: usize, id: u16) -> Option<[u32; 2]> {
         Some(match self.slot(slot)? {
             RxSlot::Extra(words) => words,
-            RxSlot::Data { len, flags, .. } => RxResponse {
+            RxSlot::Data { offset, len, flags, .. } => RxResponse {
                 id,
-                offset: self.offset,
+                offset,
                 flags,
                 // At most 4096.
                 status: len as i16,
