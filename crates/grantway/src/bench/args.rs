@@ -4,6 +4,7 @@ use super::rig::Direction;
 use crate::cli::{QUEUES_MAX, WaitModeArg};
 use clap::{Args, Subcommand, ValueEnum};
 use grantway_backend::policy::PolicyKind;
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// `grantway bench`.
@@ -67,11 +68,17 @@ this machine; they are not Xen's.
 With --rate the generator keeps to a schedule, --burst frames at a time, and each
 slice has processes of its own: so one sees how often the ends are woken at a load.
 
+With --end the two halves of one row run in domains of their own, on real Xen: one
+is started in dom0, the other in a guest that has a vif, both with the same options.
+Each measures for --seconds once they are connected, and tells of itself.
+
 Example:
   grantway bench packets --size 64,1496 --direction tx,rx
   grantway bench packets --policy copy,staging --burst 1,8,32 --json
   grantway bench packets --policy staging --burst 1 --rate 1k,10k,100k --mode all
-  grantway bench packets --size 64,256,1496,9000,65535 --report packets.html")]
+  grantway bench packets --size 64,256,1496,9000,65535 --report packets.html
+  grantway bench packets --end backend --policy staging    in dom0
+  grantway bench packets --end frontend --policy staging   in the guest")]
 pub struct PacketsArgs {
     /// How the buffers cross, or `all`; the first is what the others are compared
     /// with.
@@ -103,7 +110,53 @@ pub struct PacketsArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pairs: Option<u32>,
     #[command(flatten)]
+    pub end: EndArgs,
+    #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// The ends of a vif.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// In the guest.
+    Frontend,
+    /// In dom0, or a driver domain.
+    Backend,
+}
+
+impl End {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Frontend => "frontend",
+            Self::Backend => "backend",
+        }
+    }
+}
+
+/// One half of a set-up.
+#[derive(Debug, Args)]
+pub struct EndArgs {
+    /// Run and measure one end only, by what it counts itself; the other is started
+    /// in its own domain, with the same options.
+    #[arg(long, value_enum, conflicts_with_all = ["pairs", "report"])]
+    pub end: Option<End>,
+    /// That end's embedded host; the Xen domain that this machine is where missing.
+    #[arg(long, value_name = "DIR", requires = "end")]
+    pub host: Option<PathBuf>,
+    /// Its domain there.
+    #[arg(long, value_name = "N", requires = "host")]
+    pub domain: Option<u16>,
+    /// The vif's number in the guest.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "end")]
+    pub devid: u32,
+    /// Its port, in place of the generator or the checker.
+    #[arg(long, value_name = "SPEC", requires = "end")]
+    pub port: Option<String>,
+    /// Folder of sockets on Xen.
+    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, requires = "end", conflicts_with = "host")]
+    pub run_dir: PathBuf,
 }
 
 /// `grantway bench latency`.

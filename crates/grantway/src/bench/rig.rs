@@ -64,7 +64,7 @@ impl Direction {
 
     /// The backend's port, and those of the guests. The first guest is the one
     /// that is measured where two are: it receives, and starts first.
-    fn ports(self, generator: &str) -> (String, Vec<String>) {
+    pub fn ports(self, generator: &str) -> (String, Vec<String>) {
         match self {
             Self::Tx => ("check".into(), vec![generator.into()]),
             Self::Rx => (generator.into(), vec!["check".into()]),
@@ -90,14 +90,14 @@ fn domain(guest: usize) -> String {
 }
 
 /// One part of the rig; ends with it.
-struct Part {
+pub struct Part {
     name: &'static str,
     child: Child,
 }
 
 impl Part {
     /// Starts a part of this same program and waits for its `ready`.
-    fn start(name: &'static str, args: &[String]) -> Result<Self, CommandError> {
+    pub fn start(name: &'static str, args: &[String]) -> Result<Self, CommandError> {
         let failed = |what: String| CommandError::Failed(format!("{name}: {what}"));
         let exe = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
         let child = Command::new(exe)
@@ -117,7 +117,7 @@ impl Part {
     }
 
     /// Why it ended, in its own words.
-    fn obituary(&mut self) -> CommandError {
+    pub fn obituary(&mut self) -> CommandError {
         let _ = self.child.kill();
         let mut words = String::new();
         if let Some(mut err) = self.child.stderr.take() {
@@ -133,7 +133,7 @@ impl Part {
         }
     }
 
-    fn is_alive(&mut self) -> bool {
+    pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 }
@@ -172,7 +172,7 @@ pub struct Plan {
 impl Plan {
     /// What a frontend is to wish for: what is not for it to agree to, it calls
     /// copy.
-    fn wish(&self) -> &'static str {
+    pub fn wish(&self) -> &'static str {
         match self.policy {
             PolicyKind::Persistent | PolicyKind::Staging => self.policy.as_str(),
             _ => PolicyKind::Copy.as_str(),

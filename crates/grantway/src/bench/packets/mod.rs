@@ -1,7 +1,8 @@
 //! `grantway bench packets`: packets a second, policy against policy.
 //!
-//! - [`page`]: the report.
+//! - [`end`]: one half of it; [`page`]: the report.
 
+mod end;
 mod page;
 
 use super::args::{List, PacketsArgs};
@@ -219,6 +220,9 @@ pub fn measure(
 ///
 /// The command line asks for what cannot be, or a part of a rig failed.
 pub fn run(args: &PacketsArgs) -> Result<(), CommandError> {
+    if let Some(end) = args.end.end {
+        return end::run(args, end);
+    }
     let timing = match args.rate {
         None => Timing::short(args.seconds, args.pairs)?,
         Some(_) => Timing::long(args.seconds, args.pairs)?,
