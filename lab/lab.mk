@@ -1,9 +1,13 @@
 # Real Xen under emulation; see lab/README.md.
-.PHONY: lab lab-shell
+.PHONY: lab lab-bench lab-shell
 
 # SCENARIO="boot drop-in" runs those only.
 lab: ## scenarios in a real Xen under emulation (lab/README.md)
 	lab/run $(SCENARIO)
+
+# PART="kernel bridge" measures those only.
+lab-bench: ## what packets cost there, in instructions, beside the kernel's netback
+	lab/bench -v $(PART)
 
 lab-shell: ## a console into that Xen's dom0
 	lab/shell

@@ -1,13 +1,12 @@
-# Our backend and its own bridge.
+# Stock guests on our backend's own bridge.
 # boot: bench
 # order: 3
 # timeout: 300
+# needs: grantway-xen
 start_backend --port bridge --uplink tap:gw0
 ip addr add 10.0.0.1/24 dev gw0
 guest_start g1 vif=script=vif-grantway
 guest_start g2 vif=script=vif-grantway
 iperf_server g2
-load_start g1 g2
-sleep 1
-bench_in g2 bridge guest-guest tcp
-load_stop g1
+receiver=g2
+flow "our own bridge" "guest to guest" g1 g2 count_guest

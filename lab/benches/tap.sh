@@ -1,25 +1,16 @@
-# Our backend, TAPs and the kernel's bridge.
+# Stock guests on our backend, TAPs and the kernel's bridge.
 # boot: bench
 # order: 2
 # timeout: 300
-without_netback
+# needs: grantway-xen
 bridge_up
 start_backend
 guest_start g1 vif=bridge=xenbr0
 guest_start g2 vif=bridge=xenbr0
-stats=/sys/class/net/$(vif_of g1)/statistics
-stats2=/sys/class/net/$(vif_of g2)/statistics
 iperf_server dom0
 iperf_server g2
-load_start g1 dom0
-sleep 1
-bench tap guest-dom0 tcp $stats/rx_packets $stats/rx_bytes
-load_stop g1
-load_start g1 dom0 -R
-sleep 1
-bench tap dom0-guest tcp $stats/tx_packets $stats/tx_bytes
-load_stop g1
-load_start g1 g2
-sleep 1
-bench tap guest-guest tcp $stats2/tx_packets $stats2/tx_bytes
-load_stop g1
+iface=$(vif_of g1)
+flow "our backend, TAP" "guest to dom0" g1 dom0 count_rx
+flow "our backend, TAP" "dom0 to guest" g1 dom0 count_tx -R
+iface=$(vif_of g2)
+flow "our backend, TAP" "guest to guest" g1 g2 count_tx

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -40,8 +39,6 @@ def command(boot: str, words: dict[str, str], serial: list[str]) -> list[str]:
         line += ["-icount", settings["icount"]]
     line += ["-kernel", str(IMAGE / "xen"), "-append", f"dom0_mem={memory}M,max:{memory}M dom0_max_vcpus={settings['smp']} {XEN}"]
     line += ["-initrd", f"{IMAGE / 'vmlinux'} {linux},{IMAGE / 'dom0.cpio'}"]
-    if plugin := os.environ.get("LAB_PLUGIN"):
-        line += ["-plugin", plugin]
     for target in serial:
         line += ["-serial", target]
     return line

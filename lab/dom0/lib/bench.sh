@@ -1,28 +1,67 @@
-# Measuring, where one instruction is one nanosecond (lab/bench). What is printed
-# here is for lab/runner/bench.py, which computes with it.
+# Measuring, where one instruction is one nanosecond (lab/bench). What is said
+# here is for runner/figures.py, which computes with it.
 
-# bench SETUP WAY KIND FROM TO SOURCE...: SETUP is who serves, WAY is how the frames
-# go, KIND is what they are. Traffic is under way already. SOURCE are the files that
-# count packets and bytes where they arrive.
-bench() {
-    _packets=$4 _bytes=$5
-    say "bench begin setup=$1 way=$2 kind=$3"
-    bench_look
-    # Its second reading is of a second; it sees nanoseconds.
-    xentop -b -d 1 -i 2 | awk '$1 == "NAME" { n++ } n == 2 && NF > 4 && $1 != "NAME" { print "bench domain " $1 " " $4 }'
-    bench_look
+# flow SETUP WAY FROM TO SOURCE [OPTIONS...]: a TCP stream, then frames of 64 bytes
+# with FCS by UDP, by iperf3; SOURCE says what has arrived: `count_NAME`, and words.
+flow() {
+    _setup=$1 _way=$2 _from=$3 _to=$4 _source=$5
+    shift 5
+    load_start "$_from" "$_to" "$@"
+    window "$_setup" "$_way" "TCP"
+    load_stop "$_from"
+    load_start "$_from" "$_to" -u -b 0 -l 18 "$@"
+    window "$_setup" "$_way" "UDP 64 B"
+    load_stop "$_from"
+}
+
+# window SETUP WAY KIND: what happens within a second.
+window() {
+    # The window of congestion opens, and what fills up is full.
+    usleep 700000
+    say "bench begin|$1|$2|$3"
+    look
+    domains 1
+    look
     say "bench end"
 }
-bench_look() { say "bench at $(date +%s%N) $(cat "$_packets") $(cat "$_bytes")"; }
+# What has arrived by now, and what our backend did for it, where it runs.
+look() {
+    say "bench at|$(date +%s%N)|$($_source)"
+    if [ -S /run/grantway/backend-0.sock ]; then say "bench report|$(grantway report)"; fi
+}
+# domains N: how much of the Nth second each domain ran; xentop knows nanoseconds.
+domains() {
+    xentop -b -d 1 -i $(($1 + 1)) | awk -v n=$(($1 + 1)) '$1 == "NAME" { k++; next } k == n && NF > 4 { print "bench domain|" $1 "|" $4 }'
+}
 
-# bench_in GUEST SETUP WAY KIND: the same, counted in a guest.
-bench_in() {
-    say "bench begin setup=$2 way=$3 kind=$4"
-    guest_run "$1" 'look() { echo "bench at $(date +%s%N) $(cat /sys/class/net/eth0/statistics/rx_packets) $(cat /sys/class/net/eth0/statistics/rx_bytes)"; }
-        look; sleep 1.2; look' >$LAB/logs/look &
-    usleep 100000
-    xentop -b -d 1 -i 2 | awk '$1 == "NAME" { n++ } n == 2 && NF > 4 && $1 != "NAME" { print "bench domain " $1 " " $4 }'
-    wait $!
-    cat $LAB/logs/look
+# count_rx, count_tx: packets and bytes that a guest's interface in dom0 has
+# carried from it, or to it; $iface is its name.
+count_rx() { echo "$(counter "$iface" rx_packets)|$(counter "$iface" rx_bytes)"; }
+count_tx() { echo "$(counter "$iface" tx_packets)|$(counter "$iface" tx_bytes)"; }
+# count_guest: those that arrived in $receiver, by the backend's own count.
+count_guest() {
+    grantway report | tr '{' '\n' | awk -v RS='[,{}\n]' -F: '
+        /"domain"/ { own = $2 == "'"$(domid "$receiver")"'" }
+        own && /"rx_packets"/ { p = $2 } own && /"rx_bytes"/ { b = $2 } END { print p "|" b }'
+}
+
+# halves SETUP WAY BYTES POLICY DIRECTION [PORT [GUEST PORT]]: `bench packets --end`
+# at both ends, generator to checker, with the guest g1; or with it and GUEST, which
+# starts first.
+halves() {
+    _options="--policy $4 --direction $5 --size $3 --seconds 1 --json"
+    say "bench begin|$1|$2|$3 B"
+    grantway bench packets --end backend $_options >$LAB/logs/half-backend 2>&1 &
+    _half=$!
+    if [ -n "${7-}" ]; then
+        guest_run "$7" "grantway bench packets --end frontend --port '$8' $_options" >"$LAB/logs/half-$7" &
+        usleep 300000
+    fi
+    guest_run g1 "grantway bench packets --end frontend ${6:+--port '$6'} $_options" >$LAB/logs/half-g1 &
+    domains 2
+    wait $_half || fail "the backend's half: $(cat $LAB/logs/half-backend)"
+    wait || true
+    say "bench half|$(tail -n 1 $LAB/logs/half-backend)"
+    say "bench half|$(tail -n 1 $LAB/logs/half-g1)"
     say "bench end"
 }
