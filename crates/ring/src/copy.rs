@@ -11,12 +11,13 @@
 //!
 //! # Sizes
 //!
-//! `rep movsb` takes some tens of cycles to start, which a 64-byte packet
+//! A string copy takes some tens of cycles to start, which a 64-byte packet
 //! cannot pay. Up to 128 bytes are copied by a few loads of the widest kind
 //! and as many stores, where the last load may overlap the one before; up to
-//! [`LONG`] by a loop of 64-byte blocks; only beyond that by `rep movsb`.
+//! [`LONG`] by a loop of 64-byte blocks; only beyond that by `rep movsq`, which is as
+//! quick as one of bytes, and quicker where the processor has no fast one of those.
 
-/// From how many bytes on `rep movsb` wins over a loop.
+/// From how many bytes on a string copy wins over a loop.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LONG: usize = 1024;
 
@@ -80,16 +81,18 @@ unsafe fn short(src: *const u8, dst: *mut u8, len: usize) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn long(src: *const u8, dst: *mut u8, len: usize) {
     if len >= LONG {
-        // SAFETY: the caller promised `len` bytes; the ABI keeps the direction
-        // flag clear.
+        // SAFETY: the caller promised `len` bytes, of which the words are no more and
+        // the last word begins behind the first; the ABI keeps the direction flag
+        // clear.
         unsafe {
             core::arch::asm!(
-                "rep movsb",
-                inout("rcx") len => _,
+                "rep movsq",
+                inout("rcx") len / 8 => _,
                 inout("rsi") src => _,
                 inout("rdi") dst => _,
                 options(nostack, preserves_flags)
             );
+            wide::words(src.add(len - 8), dst.add(len - 8), 8);
         }
         return;
     }
