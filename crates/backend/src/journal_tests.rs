@@ -346,7 +346,7 @@ fn transmit_taken_over(maps: bool) {
         let (granted, log) = (granted.clone(), log.clone());
         Pages { granted, stored: Vec::new(), mapped, log }
     };
-    let (mut scratch, mut policy) = (Scratch::new(), pages(&logged));
+    let (mut scratch, mut policy) = (Scratch::new(None), pages(&logged));
     let mut port = wire(&logged, Vec::new());
     // One burst that goes well, so that the journal is not fresh.
     transmit_requests(&mut front, 0..FIRST);
@@ -447,7 +447,7 @@ fn receive_taken_over_after_any_write() {
     let back = Back::<_, 2>::attach(logged.clone(), START, START).unwrap();
     let journal = Some(Journal::new(logged.clone()));
     let mut receive = Receive::new(back, 0, GUEST, journal, Vec::new(), Instant::now());
-    let (mut scratch, shared) = (Scratch::new(), Shared::new(Instant::now));
+    let (mut scratch, shared) = (Scratch::new(None), Shared::new(Instant::now));
     receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(0..9)), &shared).unwrap();
     let before = logged.memory();
     logged.take_log();

@@ -136,6 +136,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return self.turn_plain(scratch, policy, port, shared);
         }
         let Scratch { arena, delivery, waited_from, .. } = scratch;
+        let arena = &mut arena[..];
         delivery.clear();
         let (mut taken, mut at) = (0, 0);
         while taken < BURST && at <= Scratch::FILL {

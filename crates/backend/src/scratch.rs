@@ -4,6 +4,7 @@
 use crate::bridge::{HEAD, Key};
 use crate::delivery::Delivery;
 use crate::policy::Piece;
+use grantway_hypervisor::{Arena, Platform};
 use grantway_ports::RECV_BUFFER;
 use grantway_ring::PAGE_SIZE;
 
@@ -22,12 +23,12 @@ const ARENA: usize = HEADS + RING_SLOTS * PAGE_SIZE + BURST * (64 + PAGE_SIZE) +
 
 /// Private memory that begins with a page: a grant copy takes one operation for
 /// each page that it touches, on either side.
-pub(crate) struct Arena {
+struct Aligned {
     bytes: Vec<u8>,
     first: usize,
 }
 
-impl Arena {
+impl Aligned {
     fn new() -> Self {
         let bytes = vec![0; ARENA + PAGE_SIZE];
         let first = bytes.as_ptr().addr().wrapping_neg() % PAGE_SIZE;
@@ -35,7 +36,7 @@ impl Arena {
     }
 }
 
-impl std::ops::Deref for Arena {
+impl std::ops::Deref for Aligned {
     type Target = [u8];
 
     #[inline]
@@ -44,7 +45,7 @@ impl std::ops::Deref for Arena {
     }
 }
 
-impl std::ops::DerefMut for Arena {
+impl std::ops::DerefMut for Aligned {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.first..]
@@ -92,9 +93,11 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    pub(crate) fn new() -> Self {
+    /// With memory of the platform's, where that has such.
+    pub(crate) fn new(platform: Option<&dyn Platform>) -> Self {
+        let arena = platform.and_then(|platform| platform.arena(ARENA));
         Self {
-            arena: Arena::new(),
+            arena: arena.unwrap_or_else(|| Box::new(Aligned::new())),
             tx_slots: Box::new([[0; 3]; RING_SLOTS]),
             pieces: Vec::with_capacity(RING_SLOTS),
             tx_packets: Vec::with_capacity(BURST),

@@ -325,6 +325,7 @@ fn deliver(
     shared: &Shared,
 ) -> Result<(), VifError> {
     let Scratch { arena, tx_slots, tx_packets, tx_statuses, pieces, .. } = scratch;
+    let arena = &mut arena[..];
     let mut stats = Tally::new(&shared.stats);
     let head = outlet.head();
     tx_statuses.clear();

@@ -2,8 +2,10 @@
 //! the peer does (map, unmap, copy).
 
 use crate::Error;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::DerefMut;
 use grantway_ring::{SharedPage, SharedRun};
 
 /// A domain's number, 0 to 32751 (`DOMID_FIRST_RESERVED` is 0x7ff0).
@@ -211,6 +213,9 @@ impl CopyOp {
     }
 }
 
+/// Private memory, see [`Mapper::arena`].
+pub type Arena = Box<dyn DerefMut<Target = [u8]> + Send>;
+
 /// Backend side: reaches pages that a peer granted.
 pub trait Mapper: Send + Sync {
     /// Maps a list of grants in one batch, as one run: all of them or none.
@@ -230,4 +235,12 @@ pub trait Mapper: Send + Sync {
     /// Only when the batch as a whole could not be attempted ([`Error::Os`],
     /// [`Error::Gone`]); each status is then other than okay.
     fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error>;
+
+    /// Zeroed private memory, from the start of a page on, that copies come to and
+    /// go from at less cost than to and from other memory, as far as it is given as
+    /// the arena whole; none where the platform has no such, or no more.
+    fn arena(&self, bytes: usize) -> Option<Arena> {
+        let _ = bytes;
+        None
+    }
 }

@@ -35,8 +35,8 @@ pub use counters::{CounterSnapshot, Counters};
 pub use error::{Error, StoreErrno};
 pub use event::{EventChannels, Port};
 pub use grant::{
-    Access, CopyOp, CopySide, DomId, GrantRef, GrantStatus, Granted, Granter, Mapper, Released,
-    Revoke,
+    Access, Arena, CopyOp, CopySide, DomId, GrantRef, GrantStatus, Granted, Granter, Mapper,
+    Released, Revoke,
 };
 pub use store::{Permission, Rights, Store, StoreOps, WatchEvent, transaction};
 

@@ -3,6 +3,7 @@
 //! The driver makes a hypercall of each 16 copies, in order. What both lies in
 //! our arena it refuses, so that is done here, in its place between the others.
 
+use crate::arena::Grants;
 use crate::device::{Device, os_error};
 use crate::sys::{Copies, Gntdev};
 use crate::uapi::CopySegment;
@@ -30,10 +31,11 @@ impl Scratch {
     pub fn copy(
         &mut self,
         device: &Device<Gntdev>,
+        grants: Option<&Grants>,
         arena: &mut [u8],
         ops: &mut [CopyOp],
     ) -> Result<(), Error> {
-        let done = self.parts(arena, ops, |copies| {
+        let done = self.parts(grants, arena, ops, |copies| {
             device.get()?.copy(copies).map_err(|errno| os_error("a grant copy".to_owned(), errno))
         });
         if done.is_err() {
@@ -45,6 +47,7 @@ impl Scratch {
     /// Hands to `copy` each part of the batch that has no local operation in it.
     fn parts(
         &mut self,
+        grants: Option<&Grants>,
         arena: &mut [u8],
         ops: &mut [CopyOp],
         mut copy: impl FnMut(&mut Copies<'_, '_>) -> Result<(), Error>,
@@ -53,7 +56,7 @@ impl Scratch {
         let mut from = 0;
         while from < ops.len() {
             let to = ops[from..].iter().position(is_local).map_or(ops.len(), |n| from + n);
-            let mut copies = Copies::new(&mut self.segments, arena);
+            let mut copies = Copies::new(&mut self.segments, arena).by(grants);
             self.ops.clear();
             for (index, op) in ops[from..to].iter_mut().enumerate() {
                 match copies.push(op) {
@@ -151,7 +154,7 @@ mod tests {
         let mut scratch = Scratch::default();
         for _ in 0..2 {
             parts.clear();
-            let done = scratch.parts(&mut arena, &mut ops, |copies| {
+            let done = scratch.parts(None, &mut arena, &mut ops, |copies| {
                 parts.push(copies.statuses().count());
                 Ok(())
             });
@@ -171,11 +174,11 @@ mod tests {
         let mut arena = [0u8; 64];
         let mut ops = [CopyOp::new(at(0), at(8), 1), CopyOp::new(PEER, at(0), 4)];
         let missing = Device::new("/nowhere/gntdev".into(), "modprobe xen-gntdev", Gntdev::open);
-        let done = Scratch::default().copy(&missing, &mut arena, &mut ops);
+        let done = Scratch::default().copy(&missing, None, &mut arena, &mut ops);
         assert!(done.unwrap_err().to_string().ends_with("modprobe xen-gntdev"));
         assert!(ops.iter().all(|op| op.status == GrantStatus::GENERAL_ERROR));
         // What needs no device is done without.
-        let done = Scratch::default().copy(&missing, &mut arena, &mut ops[..1]);
+        let done = Scratch::default().copy(&missing, None, &mut arena, &mut ops[..1]);
         assert_eq!((done, ops[0].status), (Ok(()), GrantStatus::OKAY));
     }
 }

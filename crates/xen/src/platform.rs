@@ -1,5 +1,6 @@
 //! The domain that this process runs in.
 
+use crate::arena::Arenas;
 use crate::copy::{self, Scratch};
 use crate::device::Device;
 use crate::events::EventSet;
@@ -9,8 +10,8 @@ use crate::open::{Layout, OpenError};
 use crate::store::StoreAt;
 use crate::sys::{Evtchn, Gntalloc, Gntdev};
 use grantway_hypervisor::{
-    Access, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, GrantRef, Granted,
-    Granter, Mapper, Platform, Released, Revoke, Store,
+    Access, Arena, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, GrantRef,
+    Granted, Granter, Mapper, Platform, Released, Revoke, Store,
 };
 use grantway_ring::SharedRun;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,7 @@ pub struct Xen {
     evtchn: Device<Evtchn>,
     counters: Arc<Counters>,
     scratch: Mutex<Vec<Scratch>>,
+    arenas: Arc<Arenas>,
 }
 
 impl Xen {
@@ -76,6 +78,7 @@ impl Xen {
             layout,
             counters,
             scratch: Mutex::new(Vec::new()),
+            arenas: Arc::default(),
         }))
     }
 
@@ -155,10 +158,16 @@ impl Mapper for Xen {
     fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {
         let scratch = self.scratch().pop();
         let mut scratch = scratch.unwrap_or_default();
-        let done = scratch.copy(&self.gntdev, arena, ops);
+        let grants = self.arenas.of(arena);
+        let done = scratch.copy(&self.gntdev, grants.as_deref(), arena, ops);
         self.scratch().push(scratch);
         copy::count(&self.counters, ops);
         done
+    }
+
+    fn arena(&self, bytes: usize) -> Option<Arena> {
+        let arena = self.arenas.make(self.gntalloc.get().ok()?, self.domain, bytes)?;
+        Some(Box::new(arena))
     }
 }
 

@@ -117,6 +117,7 @@ impl Worker {
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
         let look_at = (service.clock)();
         let worker = Self {
+            scratch: Scratch::new(Some(service.platform.as_ref())),
             service,
             meter,
             events,
@@ -132,7 +133,6 @@ impl Worker {
             failed: Vec::new(),
             timers: BTreeSet::new(),
             look_at,
-            scratch: Scratch::new(),
             uplink_active: uplink.is_some(),
             bridge: Bridge::new(uplink),
             hub: Hub::default(),

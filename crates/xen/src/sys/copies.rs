@@ -1,5 +1,6 @@
 //! A batch of grant copies, as gntdev takes it.
 
+use crate::arena::Grants;
 use crate::uapi::{COPY_DEST_GREF, COPY_SOURCE_GREF, CopyEnd, CopySegment};
 use grantway_hypervisor::{CopyOp, CopySide, GrantStatus};
 use grantway_ring::PAGE_SIZE;
@@ -15,6 +16,8 @@ pub struct Copies<'s, 'a> {
     segments: &'s mut Vec<CopySegment>,
     base: usize,
     bytes: usize,
+    /// How the arena's pages are granted, if they are.
+    grants: Option<&'s Grants>,
     arena: PhantomData<&'a mut [u8]>,
 }
 
@@ -23,7 +26,13 @@ impl<'s, 'a> Copies<'s, 'a> {
     pub fn new(segments: &'s mut Vec<CopySegment>, arena: &'a mut [u8]) -> Self {
         segments.clear();
         let base = arena.as_mut_ptr().expose_provenance();
-        Self { segments, base, bytes: arena.len(), arena: PhantomData }
+        Self { segments, base, bytes: arena.len(), grants: None, arena: PhantomData }
+    }
+
+    /// Names the arena by its grants where it can.
+    pub fn by(mut self, grants: Option<&'s Grants>) -> Self {
+        self.grants = grants;
+        self
     }
 
     /// Adds a copy, or says why it would be refused.
@@ -47,9 +56,14 @@ impl<'s, 'a> Copies<'s, 'a> {
         match side {
             CopySide::Local { offset } => {
                 let start = offset as usize;
-                match start.checked_add(len) {
-                    Some(end) if end <= self.bytes => Ok((CopyEnd::local(self.base + start), 0)),
-                    _ => Err(GrantStatus::BAD_VIRT_ADDR),
+                if start.checked_add(len).is_none_or(|end| end > self.bytes) {
+                    return Err(GrantStatus::BAD_VIRT_ADDR);
+                }
+                match self.grants.and_then(|grants| grants.find(start, len)) {
+                    Some((domain, gref, offset)) => {
+                        Ok((CopyEnd::foreign(gref, offset, domain), flag))
+                    }
+                    None => Ok((CopyEnd::local(self.base + start), 0)),
                 }
             }
             CopySide::Foreign { domain, gref, offset } => {

@@ -1,6 +1,6 @@
 //! `/dev/xen/gntalloc`: pages of ours, granted.
 
-use super::pages::Pages;
+use super::pages::{Own, Pages};
 use super::request::{open, request};
 use crate::uapi::{ALLOC_GREF, ALLOC_WRITABLE, AllocGref, DEALLOC_GREF, DeallocGref};
 use rustix::fd::OwnedFd;
@@ -50,6 +50,22 @@ impl Gntalloc {
     /// Maps pages that were made, whole.
     pub fn map(&self, index: u64, count: usize) -> Result<Pages> {
         Pages::map(&self.0, index, count, true)
+    }
+
+    /// Memory of our own whose pages are granted to nobody but this domain, `own`,
+    /// the offset by which they are given back, and their references.
+    pub fn memory(&self, own: u16, count: usize) -> Result<(Own, u64, Vec<u32>)> {
+        let (index, grefs) = self.alloc(own, true, count)?;
+        match self.map(index, count) {
+            // SAFETY: mapped to be written; the pages are fresh, and no other domain
+            // can reach them.
+            Ok(pages) => Ok((unsafe { pages.own() }, index, grefs)),
+            Err(errno) => {
+                // What went wrong first is the news.
+                let _ = self.dealloc(index, count);
+                Err(errno)
+            }
+        }
     }
 
     /// Gives pages back; the driver ends the grants when they are no longer

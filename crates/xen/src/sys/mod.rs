@@ -13,4 +13,4 @@ pub use copies::Copies;
 pub use evtchn::{Evtchn, FIRED_BYTES};
 pub use gntalloc::Gntalloc;
 pub use gntdev::Gntdev;
-pub use pages::Pages;
+pub use pages::{Own, Pages};

@@ -6,6 +6,7 @@ use rustix::io::{Errno, Result};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -54,6 +55,41 @@ impl Drop for Pages {
         // SAFETY: exactly the range that `map` made; whoever holds pointers
         // into it holds this value too.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), bytes) };
+    }
+}
+
+/// Pages that nobody else reaches, as memory.
+#[derive(Debug)]
+pub struct Own(Pages);
+
+impl Pages {
+    /// Makes memory of the mapping.
+    ///
+    /// # Safety
+    ///
+    /// It was mapped to be written, and nothing but this mapping, and what the
+    /// kernel and Xen do on behalf of calls that borrow it, reads or writes its pages.
+    pub unsafe fn own(self) -> Own {
+        Own(self)
+    }
+}
+
+impl Deref for Own {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let bytes = self.0.count * PAGE_SIZE;
+        // SAFETY: so many bytes are mapped for as long as the value lives, zeroed by
+        // the kernel at first, and whoever made it knows that nobody else writes them.
+        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr(), bytes) }
+    }
+}
+
+impl DerefMut for Own {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let bytes = self.0.count * PAGE_SIZE;
+        // SAFETY: as above; they were mapped to be written.
+        unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), bytes) }
     }
 }
 
