@@ -4,14 +4,14 @@
 # flow SETUP WAY FROM TO SOURCE [OPTIONS...]: a TCP stream, then frames of 64 bytes
 # with FCS by UDP, by iperf3; SOURCE says what has arrived: `count_NAME`, and words.
 flow() {
-    _setup=$1 _way=$2 _from=$3 _to=$4 _source=$5
+    _setup=$1 _way=$2 _sender=$3 _sink=$4 _source=$5
     shift 5
-    load_start "$_from" "$_to" "$@"
+    load_start "$_sender" "$_sink" "$@"
     window "$_setup" "$_way" "TCP"
-    load_stop "$_from"
-    load_start "$_from" "$_to" -u -b 0 -l 18 "$@"
+    load_stop "$_sender"
+    load_start "$_sender" "$_sink" -u -b 0 -l 18 "$@"
     window "$_setup" "$_way" "UDP 64 B"
-    load_stop "$_from"
+    load_stop "$_sender"
 }
 
 # window SETUP WAY KIND: what happens within a second.
