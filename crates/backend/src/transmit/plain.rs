@@ -7,7 +7,7 @@ use crate::VifError;
 use crate::journal::{JournalMemory, TxOwed};
 use crate::outlet::Outlet;
 use crate::policy::{Piece, Policy};
-use crate::scratch::{BURST, Scratch};
+use crate::scratch::{BURST, Scratch, place};
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use grantway_netif::Offload;
@@ -36,6 +36,7 @@ impl Plain {
             let Some((fragment, checksum)) = parse_one(words) else { return false };
             let TxFragment { gref, offset, size, .. } = fragment;
             let len = usize::from(size);
+            at = place(at, 0, len);
             *piece = Piece::new(gref, offset, size, at);
             *frame = FramePlace {
                 at,
