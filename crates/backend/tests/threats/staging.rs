@@ -293,7 +293,8 @@ fn staging_del_in_flight_while_packets_go() {
         world.behind(GUEST).hook(move |call| {
             if call == Call::Send && std::mem::take(&mut first) {
                 seen.store(true, SeqCst);
-                std::thread::sleep(std::time::Duration::from_millis(160));
+                // Longer than a list waits for a turn.
+                std::thread::sleep(std::time::Duration::from_millis(1300));
             }
         });
         sends(&mut guest, &mut rings, 0..16);
