@@ -1,7 +1,7 @@
 # Stock guests on our backend's own bridge.
 # boot: bench
 # order: 3
-# timeout: 300
+# timeout: 1200
 # needs: grantway-xen
 start_backend --port bridge --uplink tap:gw0
 ip addr add 10.0.0.1/24 dev gw0

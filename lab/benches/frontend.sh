@@ -1,7 +1,7 @@
 # Our frontend in guests on our backend: generator to checker, no TAP between.
 # boot: bench
 # order: 4
-# timeout: 600
+# timeout: 1200
 # needs: grantway-xen
 start_backend --port null
 guest_start g1 modules=

@@ -1,7 +1,7 @@
 # Stock guests on the kernel's netback and bridge.
 # boot: bench
 # order: 1
-# timeout: 300
+# timeout: 1200
 with_netback
 bridge_up
 guest_start g1 vif=bridge=xenbr0

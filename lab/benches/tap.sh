@@ -1,7 +1,7 @@
 # Stock guests on our backend, TAPs and the kernel's bridge.
 # boot: bench
 # order: 2
-# timeout: 300
+# timeout: 1200
 # needs: grantway-xen
 bridge_up
 start_backend
