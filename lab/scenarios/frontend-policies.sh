@@ -38,7 +38,7 @@ load_start g1 dom0 -b 10M
 guest_run g1 'grantway ctl staging remove 528 && grantway ctl staging show' | tail -n 1
 expect "$(grant_mappings "$id" | wc -l)" = 3 "grants that the backend maps"
 guest_run g1 'grantway ctl staging add 528' >&2
-expect "$(backend_figure mapped)" = 528 "pages of buffers that the backend maps"
+expect "$(backend_figure mapped)" = 531 "grants that the backend maps"
 load_flows g1 || fail "the load stopped"
 load_stop g1
 frontend_kill g1 -TERM
