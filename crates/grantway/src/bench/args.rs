@@ -77,8 +77,8 @@ Example:
   grantway bench packets --policy copy,staging --burst 1,8,32 --json
   grantway bench packets --policy staging --burst 1 --rate 1k,10k,100k --mode all
   grantway bench packets --size 64,256,1496,9000,65535 --report packets.html
-  grantway bench packets --end backend --policy staging    in dom0
-  grantway bench packets --end frontend --policy staging   in the guest")]
+  grantway bench packets --end backend --policy staging
+  grantway bench packets --end frontend --policy staging")]
 pub struct PacketsArgs {
     /// How the buffers cross, or `all`; the first is what the others are compared
     /// with.
