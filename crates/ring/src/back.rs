@@ -138,6 +138,13 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(found)
     }
 
+    /// Requests waiting as the frontend has it, which is not judged: for telling, and
+    /// nothing else. At most the ring's size, whatever it has.
+    #[must_use]
+    pub fn shown(&self) -> u32 {
+        self.mem.load(Index::ReqProd).wrapping_sub(self.at.req_cons).min(self.mem.slots())
+    }
+
     /// Whether at least `count` requests are waiting; looks at the frontend's
     /// index only when fewer are known. For a receive ring, on which a packet
     /// needs so many posted slots or has to wait.

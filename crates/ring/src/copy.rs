@@ -35,11 +35,7 @@ pub(crate) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
     unsafe {
         // Most frames of small packets, in one comparison.
         if len.wrapping_sub(33) < 32 {
-            if widest::is_there() {
-                widest::upto_64(src, dst, len)
-            } else {
-                wide::upto_64(src, dst, len)
-            }
+            if widest::is_known() { widest::upto_64(src, dst, len) } else { upto_64(src, dst, len) }
         } else if len > 64 {
             long(src, dst, len);
         } else if len > 16 {
@@ -48,6 +44,22 @@ pub(crate) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
             wide::words(src, dst, len);
         } else {
             short(src, dst, len);
+        }
+    }
+}
+
+/// 33 to 64 bytes, where the widest registers are missing, or not yet known of: out of
+/// the way of who has them.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cold]
+#[inline(never)]
+unsafe fn upto_64(src: *const u8, dst: *mut u8, len: usize) {
+    // SAFETY: the caller promised `len` bytes, 33 to 64.
+    unsafe {
+        if widest::is_there() {
+            widest::upto_64(src, dst, len)
+        } else {
+            wide::upto_64(src, dst, len)
         }
     }
 }
@@ -144,7 +156,14 @@ mod widest {
     const MISSING: u8 = 2;
     static AVX: AtomicU8 = AtomicU8::new(UNKNOWN);
 
+    /// Whether they are known to be there: one comparison.
     #[inline(always)]
+    pub(super) fn is_known() -> bool {
+        AVX.load(Ordering::Relaxed) == THERE
+    }
+
+    /// Whether they are there.
+    #[inline]
     pub(super) fn is_there() -> bool {
         match AVX.load(Ordering::Relaxed) {
             UNKNOWN => look(),
@@ -197,6 +216,11 @@ mod widest {
 /// Kernels that keep their hands off the vector registers have none of these.
 #[cfg(all(target_arch = "x86_64", not(miri), not(target_feature = "sse2")))]
 mod widest {
+    #[inline(always)]
+    pub(super) fn is_known() -> bool {
+        false
+    }
+
     #[inline(always)]
     pub(super) fn is_there() -> bool {
         false

@@ -37,4 +37,4 @@ pub use error::{BadIndices, Full, RingError, Unconsumed, Unseen};
 pub use front::Front;
 pub use memory::{OutOfPage, PAGE_SIZE, SharedPage, SharedRun};
 pub use page::RingPage;
-pub use slice::VolatileSlice;
+pub use slice::{VolatileSlice, VolatileSliceMut};

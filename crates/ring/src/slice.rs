@@ -1,4 +1,4 @@
-//! A stretch of a page that a peer can still write.
+//! Stretches of pages that a peer has, too: to be read, and to be filled.
 
 use crate::memory::{OutOfPage, PAGE_SIZE, SharedPage};
 use core::ptr::NonNull;
@@ -18,14 +18,14 @@ impl<'a> VolatileSlice<'a> {
     /// # Errors
     ///
     /// They do not lie within the page.
+    #[inline]
     pub fn new(page: &'a SharedPage, offset: u16, len: u16) -> Result<Self, OutOfPage> {
-        match usize::from(offset) + usize::from(len) <= PAGE_SIZE {
-            true => Ok(Self { page, offset, len }),
-            false => Err(OutOfPage { offset: offset.into(), len: len.into() }),
-        }
+        within(offset.into(), len.into(), PAGE_SIZE)?;
+        Ok(Self { page, offset, len })
     }
 
     /// Bytes.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len.into()
@@ -48,13 +48,73 @@ impl<'a> VolatileSlice<'a> {
     /// # Errors
     ///
     /// They do not lie within the slice.
+    #[inline]
     pub fn read(&self, at: usize, dst: &mut [u8]) -> Result<(), OutOfPage> {
-        let out = OutOfPage { offset: at, len: dst.len() };
-        let end = at.checked_add(dst.len()).ok_or(out)?;
-        if end > self.len() {
-            return Err(out);
-        }
+        within(at, dst.len(), self.len())?;
         self.page.read(usize::from(self.offset) + at, dst)
+    }
+}
+
+/// A stretch of a page that a peer can read, and may be able to write, while it is
+/// filled: bytes are copied in, and never looked at in place.
+#[derive(Debug)]
+pub struct VolatileSliceMut<'a>(VolatileSlice<'a>);
+
+impl<'a> VolatileSliceMut<'a> {
+    /// As [`VolatileSlice::new`].
+    ///
+    /// # Errors
+    ///
+    /// They do not lie within the page.
+    #[inline]
+    pub fn new(page: &'a SharedPage, offset: u16, len: u16) -> Result<Self, OutOfPage> {
+        VolatileSlice::new(page, offset, len).map(Self)
+    }
+
+    /// Bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Copies bytes in, once, from `at` on.
+    ///
+    /// # Errors
+    ///
+    /// They do not lie within the slice; it is untouched then.
+    #[inline]
+    pub fn write(&mut self, at: usize, src: &[u8]) -> Result<(), OutOfPage> {
+        within(at, src.len(), self.len())?;
+        self.0.page.write(usize::from(self.0.offset) + at, src)
+    }
+
+    /// Copies what another page holds in, once, from `at` on: to hand a frame on that
+    /// was lent, in one copy.
+    ///
+    /// # Errors
+    ///
+    /// It does not fit; the slice is untouched then.
+    #[inline]
+    pub fn copy_from(&mut self, at: usize, src: VolatileSlice<'_>) -> Result<(), OutOfPage> {
+        within(at, src.len(), self.len())?;
+        let (offset, from) = (usize::from(self.0.offset) + at, src.offset.into());
+        self.0.page.copy_from_page(offset, src.page, from, src.len())
+    }
+}
+
+/// Whether so many bytes lie within as many.
+#[inline]
+fn within(at: usize, len: usize, of: usize) -> Result<(), OutOfPage> {
+    match at.checked_add(len).is_some_and(|end| end <= of) {
+        true => Ok(()),
+        false => Err(OutOfPage { offset: at, len }),
     }
 }
 
@@ -79,5 +139,23 @@ mod tests {
             assert_eq!(VolatileSlice::new(&page, offset, len).is_ok(), fits);
         }
         assert!(VolatileSlice::new(&page, u16::MAX, u16::MAX).is_err());
+    }
+
+    #[test]
+    fn what_is_filled_stays_within_its_stretch() {
+        let run = SharedRun::private(2);
+        let (page, other) = (run.page(0).unwrap(), run.page(1).unwrap());
+        other.write(7, &[5, 6]).unwrap();
+        let mut slice = VolatileSliceMut::new(&page, 100, 4).unwrap();
+        slice.write(0, &[1, 2, 3]).unwrap();
+        slice.copy_from(2, VolatileSlice::new(&other, 7, 2).unwrap()).unwrap();
+        assert!(slice.write(3, &[9, 9]).is_err());
+        assert!(slice.write(usize::MAX, &[9]).is_err());
+        assert!(slice.copy_from(3, VolatileSlice::new(&other, 7, 2).unwrap()).is_err());
+        assert_eq!((slice.len(), slice.is_empty()), (4, false));
+        let mut bytes = [0; 6];
+        page.read(99, &mut bytes).unwrap();
+        assert_eq!(bytes, [0, 1, 2, 5, 6, 0]);
+        assert!(VolatileSliceMut::new(&page, 4093, 4).is_err());
     }
 }

@@ -134,18 +134,23 @@ pub fn write_tx(
 }
 
 /// The request of a packet in one piece that nothing but its checksum is to be
-/// said of: what [`write_tx`] writes for it.
-///
-/// # Errors
-///
-/// As [`write_tx`].
+/// said of: what [`write_tx`] writes for it. Nothing is judged here, so that a burst
+/// is written in little time: the piece has at least 14 bytes, and ends in its page.
 #[inline]
-pub fn write_one(fragment: TxFragment, checksum: Checksum) -> Result<[u32; 3], TxWriteError> {
+#[must_use]
+pub fn write_one(fragment: TxFragment, checksum: Checksum) -> [u32; 3] {
     let TxFragment { gref, offset, size, id } = fragment;
-    if size < ETH_HEADER_BYTES || !in_page(offset, size) {
-        check_fragments(&[fragment], size, false)?;
-    }
-    Ok(TxRequest { gref, offset, flags: described(checksum), id, size }.to_words())
+    TxRequest { gref, offset, flags: described(checksum), id, size }.to_words()
+}
+
+/// What [`write_one`] wrote for a piece of no bytes and an unknown checksum, for the
+/// same place with so many bytes: buffers are used again and again.
+#[inline]
+#[must_use]
+pub fn write_again(words: [u32; 3], size: u16, checksum: Checksum) -> [u32; 3] {
+    let [gref, second, third] = words;
+    let flags = u32::from(described(checksum).bits());
+    [gref, second | flags << 16, third | u32::from(size) << 16]
 }
 
 #[inline]
