@@ -1,0 +1,76 @@
+//! A rate, and what is left of it.
+
+use crate::batch::Nanos;
+
+/// Bytes a second, and how many may come at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Bytes a second.
+    pub bytes: u64,
+    /// Bytes at once. A frame that is longer never passes.
+    pub burst: u64,
+}
+
+/// What is left of a rate, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bucket {
+    rate: Rate,
+    left: u64,
+    /// Up to when bytes were added.
+    since: Nanos,
+}
+
+const SECOND: u128 = 1_000_000_000;
+
+impl Bucket {
+    /// Full.
+    #[must_use]
+    pub fn new(rate: Rate) -> Self {
+        Self { rate, left: rate.burst, since: 0 }
+    }
+
+    /// The rate.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Takes so many bytes, if they are there.
+    #[inline]
+    pub fn take(&mut self, bytes: u32, now: Nanos) -> bool {
+        let passed = now.saturating_sub(self.since);
+        let more = u128::from(passed) * u128::from(self.rate.bytes) / SECOND;
+        // What makes no whole byte counts when it does.
+        if more > 0 {
+            self.left =
+                u128::from(self.left).saturating_add(more).min(self.rate.burst.into()) as u64;
+            self.since = now;
+        }
+        match self.left.checked_sub(bytes.into()) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_brings_the_rate_and_no_more_than_the_burst_stays() {
+        let mut bucket = Bucket::new(Rate { bytes: 1000, burst: 1500 });
+        assert!(bucket.take(1500, 0) && !bucket.take(1, 0));
+        let mut taken = 0;
+        for n in 1..=1_000_000u64 {
+            taken += u64::from(bucket.take(10, n * 1000)) * 10;
+        }
+        assert!((990..=1000).contains(&taken), "{taken}");
+        assert!(bucket.take(1500, u64::MAX) && !bucket.take(1, u64::MAX));
+        let mut none = Bucket::new(Rate { bytes: 0, burst: 0 });
+        assert!(!none.take(1, u64::MAX));
+    }
+}

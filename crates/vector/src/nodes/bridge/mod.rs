@@ -1,0 +1,125 @@
+//! A learning bridge.
+
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use table::{Learning, STATIONS_MAX, Table};
+
+use crate::batch::{PortId, Verdict};
+use crate::node::{Context, Edge, Node, Out};
+use crate::reason::Reason;
+use crate::rules::Rules;
+use crate::secret::Secret;
+use crate::set::Set;
+use crate::wire::is_group;
+use std::sync::Arc;
+
+/// Says where frames go, by where stations were heard of, unless a node before it
+/// has said so already. Frames of one list that are alike are looked up once.
+#[derive(Debug)]
+pub struct Bridge {
+    table: Table,
+    rules: Arc<Rules>,
+}
+
+impl Bridge {
+    /// Frames that go somewhere.
+    pub const ON: Edge = Edge(0);
+
+    /// That knows nobody.
+    #[must_use]
+    pub fn new(secret: Secret) -> Self {
+        Self { table: Table::new(secret), rules: Arc::default() }
+    }
+
+    fn route(&mut self, to: u64, from: PortId, now: u64) -> Verdict {
+        if is_group(to) {
+            return Verdict::Flood;
+        }
+        match self.table.find(to, self.rules.learning.age, now) {
+            Some(port) if port == from => Verdict::Drop(Reason::Hairpin),
+            Some(port) if !self.rules.may_pass(from, port) => Verdict::Drop(Reason::Isolated),
+            Some(port) => Verdict::To(port),
+            None => Verdict::Flood,
+        }
+    }
+}
+
+/// Both addresses of a frame, as they are compared most quickly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Addresses(u64, u32);
+
+impl Addresses {
+    #[inline]
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let &[a, b, c, d, e, f, g, h, i, j, k, l] = bytes.first_chunk()?;
+        let (first, rest) = ([a, b, c, d, e, f, g, h], [i, j, k, l]);
+        Some(Self(u64::from_be_bytes(first), u32::from_be_bytes(rest)))
+    }
+
+    /// Of the receiver and of the sender.
+    fn stations(self) -> (u64, u64) {
+        (self.0 >> 16, (self.0 & 0xffff) << 32 | u64::from(self.1))
+    }
+}
+
+impl Node for Bridge {
+    fn name(&self) -> &'static str {
+        "bridge"
+    }
+
+    fn process(&mut self, list: &Set, context: &mut Context<'_>, out: &mut Out) {
+        let (age, now) = (self.rules.learning.age, context.now);
+        // The frame before: one that is alike teaches nothing and goes the same way.
+        let mut before: Option<(Addresses, PortId, Verdict)> = None;
+        let mut on = *list;
+        list.iter().for_each(|number| {
+            let frame = context.batch.frame(number);
+            let from = frame.from;
+            let Some(addresses) = Addresses::read(frame.bytes(context.arena)) else {
+                on.remove(number);
+                return context.drop(number, Reason::EthernetTruncated);
+            };
+            // Where a filter redirected it, it goes there.
+            let said = context.batch.verdict(number);
+            let verdict = match before {
+                Some((known, port, verdict))
+                    if known == addresses && port == from && said == Verdict::Open =>
+                {
+                    verdict
+                }
+                _ => {
+                    let (to, sender) = addresses.stations();
+                    let most = self.rules.stations(from);
+                    self.table.learn(sender, from, (age, most), now);
+                    let open = said == Verdict::Open;
+                    let verdict = if open { self.route(to, from, now) } else { said };
+                    before = open.then_some((addresses, from, verdict));
+                    verdict
+                }
+            };
+            match verdict {
+                Verdict::Drop(reason) => {
+                    on.remove(number);
+                    context.drop(number, reason);
+                }
+                verdict => context.batch.decide(number, verdict),
+            }
+        });
+        out.all(Self::ON, &on);
+    }
+
+    fn reload(&mut self, rules: &Arc<Rules>) {
+        self.rules = rules.clone();
+    }
+
+    fn forget(&mut self, port: PortId) {
+        self.table.forget_port(port);
+    }
+
+    fn report(&self, report: &mut crate::report::Report) {
+        report.stations = self.table.len() as u64;
+        report.stations_refused = self.table.refused;
+    }
+}

@@ -1,0 +1,154 @@
+//! Which stations are where: learnt from what comes from there, forgotten with age.
+
+use crate::batch::{Nanos, PortId};
+use crate::secret::{Keyed, Secret};
+use crate::wire::is_group;
+use std::collections::HashMap;
+
+/// Most stations of one bridge.
+pub const STATIONS_MAX: usize = 16_384;
+/// How often old stations are looked for to make room: that takes time.
+const SWEEP: Nanos = 1_000_000_000;
+
+/// How a bridge learns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Learning {
+    /// How long a station is remembered that nothing came from.
+    pub age: Nanos,
+    /// Stations that are remembered of one port. One that sends from more has them
+    /// flooded to, and takes nobody else's place.
+    pub stations: u32,
+}
+
+impl Default for Learning {
+    fn default() -> Self {
+        // The age is that of Linux's bridge.
+        Self { age: 300_000_000_000, stations: 64 }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Learnt {
+    port: PortId,
+    seen: Nanos,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Share {
+    stations: u32,
+    swept: Option<Nanos>,
+}
+
+/// The stations of one bridge.
+#[derive(Debug)]
+pub struct Table {
+    pub(super) learnt: HashMap<u64, Learnt, Keyed>,
+    shares: Vec<Share>,
+    /// Stations that were not learnt for want of room.
+    pub refused: u64,
+}
+
+impl Table {
+    /// Without a station.
+    #[must_use]
+    pub fn new(secret: Secret) -> Self {
+        // Twice: then making room never moves all of them.
+        let learnt = HashMap::with_capacity_and_hasher(2 * STATIONS_MAX, Keyed(secret));
+        Self { learnt, shares: Vec::new(), refused: 0 }
+    }
+
+    /// Stations that are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.learnt.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.learnt.is_empty()
+    }
+
+    /// Where a station is, if that is known.
+    #[inline]
+    pub fn find(&mut self, station: u64, age: Nanos, now: Nanos) -> Option<PortId> {
+        let learnt = *self.learnt.get(&station)?;
+        if now.saturating_sub(learnt.seen) > age {
+            self.forget(station, learnt.port);
+            return None;
+        }
+        Some(learnt.port)
+    }
+
+    /// A frame of a station came from a port, which may have so many.
+    #[inline]
+    pub fn learn(&mut self, station: u64, port: PortId, (age, most): (Nanos, u32), now: Nanos) {
+        if station == 0 || is_group(station) {
+            return;
+        }
+        match self.learnt.get_mut(&station) {
+            Some(learnt) if learnt.port == port => {
+                learnt.seen = now;
+                return;
+            }
+            // It moved: its old place has room again.
+            Some(learnt) => {
+                let old = learnt.port;
+                self.forget(station, old);
+            }
+            None => {}
+        }
+        self.remember(station, port, (age, most), now);
+    }
+
+    fn remember(&mut self, station: u64, port: PortId, (age, most): (Nanos, u32), now: Nanos) {
+        let at = usize::from(port.0);
+        if self.shares.len() <= at {
+            self.shares.resize(at + 1, Share::default());
+        }
+        let Some(share) = self.shares.get(at).copied() else { return };
+        let due = share.swept.is_none_or(|swept| now.saturating_sub(swept) >= SWEEP);
+        if (share.stations >= most || self.learnt.len() >= STATIONS_MAX) && due {
+            self.sweep(port, age, now);
+        }
+        let full = self.learnt.len() >= STATIONS_MAX;
+        let Some(share) = self.shares.get_mut(at) else { return };
+        if share.stations >= most || full {
+            self.refused += 1;
+            return;
+        }
+        share.stations += 1;
+        self.learnt.insert(station, Learnt { port, seen: now });
+    }
+
+    fn forget(&mut self, station: u64, port: PortId) {
+        if self.learnt.remove(&station).is_some()
+            && let Some(share) = self.shares.get_mut(usize::from(port.0))
+        {
+            share.stations = share.stations.saturating_sub(1);
+        }
+    }
+
+    /// Forgets what is too old.
+    fn sweep(&mut self, port: PortId, age: Nanos, now: Nanos) {
+        let shares = &mut self.shares;
+        self.learnt.retain(|_, learnt| {
+            let stays = now.saturating_sub(learnt.seen) <= age;
+            if !stays && let Some(share) = shares.get_mut(usize::from(learnt.port.0)) {
+                share.stations = share.stations.saturating_sub(1);
+            }
+            stays
+        });
+        if let Some(share) = shares.get_mut(usize::from(port.0)) {
+            share.swept = Some(now);
+        }
+    }
+
+    /// Forgets all of a port: it is no more.
+    pub fn forget_port(&mut self, port: PortId) {
+        self.learnt.retain(|_, learnt| learnt.port != port);
+        if let Some(share) = self.shares.get_mut(usize::from(port.0)) {
+            *share = Share::default();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Stations are learnt, grow old, and keep to their shares.
+
+use super::*;
+use crate::rules::VifRules;
+
+const AGE: u64 = 300_000_000_000;
+const ON: (u64, u32) = (AGE, 64);
+
+fn secret() -> Secret {
+    Secret(0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321)
+}
+
+#[test]
+fn what_is_learnt_is_not_flooded() {
+    let mut bridge = Bridge::new(secret());
+    let (a, b) = (PortId(1), PortId(2));
+    assert_eq!(bridge.route(2, a, 0), Verdict::Flood);
+    bridge.table.learn(1, a, ON, 0);
+    assert_eq!(bridge.route(1, b, 0), Verdict::To(a));
+    assert_eq!(bridge.route(1, a, 0), Verdict::Drop(Reason::Hairpin));
+    assert_eq!(bridge.route(1 << 40, a, 0), Verdict::Flood, "a group");
+    // It moves.
+    bridge.table.learn(1, b, ON, 5);
+    assert_eq!(bridge.route(1, a, 5), Verdict::To(b));
+    assert_eq!(bridge.route(1, a, 6 + AGE), Verdict::Flood, "it is too old");
+    assert!(bridge.table.is_empty());
+    bridge.table.learn(1, b, ON, 0);
+    bridge.forget(b);
+    assert_eq!(bridge.route(1, a, 0), Verdict::Flood);
+}
+
+#[test]
+fn one_port_cannot_take_more_than_its_share() {
+    let mut table = Table::new(secret());
+    table.learn(1, PortId(1), ON, 0);
+    for station in 100..10_000 {
+        table.learn(station, PortId(2), ON, 0);
+    }
+    assert_eq!((table.len(), table.refused), (65, 9900 - 64));
+    // What is too old makes room.
+    table.learn(50, PortId(2), ON, AGE + 2);
+    assert_eq!(table.find(50, AGE, AGE + 2), Some(PortId(2)));
+    assert_eq!(table.len(), 1);
+}
+
+#[test]
+fn many_ports_cannot_take_more_than_there_is() {
+    let mut table = Table::new(secret());
+    let capacity = table.learnt.capacity();
+    for station in 1..100_000u64 {
+        table.learn(station, PortId((station / 50) as u16), ON, station);
+        if station % 3 == 0 {
+            table.forget_port(PortId((station / 50) as u16));
+        }
+    }
+    assert!(table.len() <= STATIONS_MAX);
+    assert_eq!(table.learnt.capacity(), capacity, "nothing was allocated");
+}
+
+#[test]
+fn isolated_vifs_do_not_reach_each_other() {
+    let mut bridge = Bridge::new(secret());
+    let isolated = VifRules { isolated: true, ..VifRules::default() };
+    let vifs = vec![isolated.clone(), isolated, VifRules::default()];
+    bridge.reload(&Arc::new(Rules { vifs, ..Rules::default() }));
+    for station in 1..=3 {
+        bridge.table.learn(station, PortId(station as u16 - 1), ON, 0);
+    }
+    assert_eq!(bridge.route(1, PortId(1), 0), Verdict::Drop(Reason::Isolated));
+    assert_eq!(bridge.route(1, PortId(2), 0), Verdict::To(PortId(0)));
+    assert_eq!(bridge.route(3, PortId(1), 0), Verdict::To(PortId(2)));
+}

@@ -1,0 +1,165 @@
+//! What filters look at, as words that are masked and compared whole.
+
+use crate::batch::Frame;
+use crate::headers::{Headers, Network};
+use crate::prefix::Prefix;
+use crate::wire::mac_at;
+
+/// Words of a key.
+pub const WORDS: usize = 8;
+
+/// What filters look at of a frame, or what a filter wants, or where it matters.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key(pub [u64; WORDS]);
+
+const SOURCE: usize = 0;
+const TARGET: usize = 2;
+const PORTS: usize = 4;
+const TARGET_MAC: usize = 5;
+const SOURCE_MAC: usize = 6;
+const FROM: usize = 7;
+
+impl Key {
+    /// That of a frame.
+    #[inline]
+    #[must_use]
+    pub fn of(frame: &Frame, bytes: &[u8], headers: &Headers) -> Self {
+        let [p, q] = headers.ports.map(u64::from);
+        let is_ip = matches!(headers.network, Network::V4 | Network::V6);
+        let protocol = if is_ip { u64::from(headers.protocol) } else { 0 };
+        Self([
+            (headers.source >> 64) as u64,
+            headers.source as u64,
+            (headers.target >> 64) as u64,
+            headers.target as u64,
+            p << 48
+                | q << 32
+                | protocol << 24
+                | (headers.network as u64) << 16
+                | u64::from(headers.tcp_flags) << 8
+                | u64::from(headers.has_ports) << 1
+                | u64::from(is_ip),
+            mac_at(bytes, 0).unwrap_or(0) << 16 | u64::from(headers.vlan),
+            mac_at(bytes, 6).unwrap_or(0) << 16 | u64::from(headers.ethertype),
+            u64::from(frame.from.0),
+        ])
+    }
+
+    /// The same where a mask has bits.
+    #[inline]
+    #[must_use]
+    pub fn masked(&self, mask: &Self) -> Self {
+        let mut words = self.0;
+        for (word, mask) in words.iter_mut().zip(mask.0) {
+            *word &= mask;
+        }
+        Self(words)
+    }
+}
+
+/// What a filter wants: a value, and where it matters.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Pattern {
+    pub(super) value: Key,
+    pub(super) mask: Key,
+}
+
+impl Pattern {
+    fn want(mut self, word: usize, value: u64, mask: u64) -> Self {
+        if let (Some(values), Some(masks)) = (self.value.0.get_mut(word), self.mask.0.get_mut(word))
+        {
+            *values = (*values & !mask) | (value & mask);
+            *masks |= mask;
+        }
+        self
+    }
+
+    fn address(self, word: usize, prefix: &Prefix) -> Self {
+        let (first, last) = prefix.range();
+        let full = if prefix.network() == Network::V4 { u128::from(u32::MAX) } else { u128::MAX };
+        let mask = !(first ^ last) & full;
+        self.network(prefix.network()).want(word, (first >> 64) as u64, (mask >> 64) as u64).want(
+            word + 1,
+            first as u64,
+            mask as u64,
+        )
+    }
+
+    /// Of this network layer.
+    #[must_use]
+    pub fn network(self, network: Network) -> Self {
+        self.want(PORTS, (network as u64) << 16, 0xff << 16)
+    }
+
+    /// From a network.
+    #[must_use]
+    pub fn source(self, prefix: &Prefix) -> Self {
+        self.address(SOURCE, prefix)
+    }
+
+    /// To a network.
+    #[must_use]
+    pub fn target(self, prefix: &Prefix) -> Self {
+        self.address(TARGET, prefix)
+    }
+
+    /// Of an IP protocol.
+    #[must_use]
+    pub fn protocol(self, protocol: u8) -> Self {
+        self.want(PORTS, u64::from(protocol) << 24 | 1, 0xff << 24 | 1)
+    }
+
+    /// From a port, where the mask has bits.
+    #[must_use]
+    pub fn source_port(self, port: u16, mask: u16) -> Self {
+        self.want(PORTS, u64::from(port) << 48 | 2, u64::from(mask) << 48 | 2)
+    }
+
+    /// To a port, where the mask has bits.
+    #[must_use]
+    pub fn target_port(self, port: u16, mask: u16) -> Self {
+        self.want(PORTS, u64::from(port) << 32 | 2, u64::from(mask) << 32 | 2)
+    }
+
+    /// With these TCP flags, of those in the mask.
+    #[must_use]
+    pub fn tcp_flags(self, flags: u8, mask: u8) -> Self {
+        self.want(PORTS, u64::from(flags) << 8, u64::from(mask) << 8)
+    }
+
+    /// From a station, where the mask has bits.
+    #[must_use]
+    pub fn source_mac(self, mac: u64, mask: u64) -> Self {
+        self.want(SOURCE_MAC, mac << 16, mask << 16)
+    }
+
+    /// To a station, where the mask has bits.
+    #[must_use]
+    pub fn target_mac(self, mac: u64, mask: u64) -> Self {
+        self.want(TARGET_MAC, mac << 16, mask << 16)
+    }
+
+    /// Of this type, behind VLAN tags.
+    #[must_use]
+    pub fn ethertype(self, kind: u16) -> Self {
+        self.want(SOURCE_MAC, kind.into(), 0xffff)
+    }
+
+    /// Of this VLAN.
+    #[must_use]
+    pub fn vlan(self, vlan: u16) -> Self {
+        self.want(TARGET_MAC, vlan.into(), 0xffff)
+    }
+
+    /// From this vif.
+    #[must_use]
+    pub fn vif(self, vif: crate::batch::PortId) -> Self {
+        self.want(FROM, vif.0.into(), 0xffff)
+    }
+
+    /// Whether a key fits.
+    #[must_use]
+    pub fn fits(&self, key: &Key) -> bool {
+        key.masked(&self.mask) == self.value
+    }
+}

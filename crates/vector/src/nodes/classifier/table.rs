@@ -1,0 +1,156 @@
+//! Filters, by what they look at: one look-up for each different mask.
+
+use super::Filter;
+use super::key::{Key, WORDS};
+use crate::secret::Secret;
+use arrayvec::ArrayVec;
+
+/// Most different masks.
+pub const MASKS_MAX: usize = 64;
+/// Most filters.
+pub const FILTERS_MAX: usize = 65_536;
+
+/// Why filters cannot be compiled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// Too many filters.
+    #[error("{found} filters, expected at most {FILTERS_MAX}; leave some out")]
+    Filters {
+        /// Filters found.
+        found: usize,
+    },
+    /// Too many masks.
+    #[error(
+        "filter {filter:?} looks at the {MASKS_MAX}th and one more set of fields, expected at most \
+         {MASKS_MAX}; let filters look at the same fields, or use rules"
+    )]
+    Masks {
+        /// The filter.
+        filter: String,
+    },
+    /// A filter that can fit no frame, since one before it does.
+    #[error("filter {filter:?} wants what {first:?} before it wants; leave one of them out")]
+    Twice {
+        /// The filter.
+        filter: String,
+        /// The one before it.
+        first: String,
+    },
+}
+
+/// The filters that look at the same.
+#[derive(Debug)]
+struct Group {
+    mask: Key,
+    /// Words of the key that the mask has bits of.
+    words: ArrayVec<u8, WORDS>,
+    /// The first of its filters.
+    best: u32,
+    /// Filters by their keys, 0 for none, and so one more than its number.
+    slots: Box<[u32]>,
+}
+
+/// Filters, compiled.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// In the order of their first filters.
+    groups: Vec<Group>,
+    values: Vec<Key>,
+    secret: Option<Secret>,
+}
+
+impl Table {
+    /// Compiles filters.
+    ///
+    /// # Errors
+    /// There are too many of them, or of their masks, or one never fits.
+    pub fn new(filters: &[Filter], secret: Secret) -> Result<Self, FilterError> {
+        if filters.len() > FILTERS_MAX {
+            return Err(FilterError::Filters { found: filters.len() });
+        }
+        let mut members: Vec<(Key, Vec<u32>)> = Vec::new();
+        for (number, filter) in filters.iter().enumerate() {
+            let mask = filter.pattern.mask;
+            let full = members.len() == MASKS_MAX;
+            match members.iter_mut().find(|(known, _)| *known == mask) {
+                Some((_, members)) => members.push(number as u32),
+                None if full => {
+                    return Err(FilterError::Masks { filter: filter.name.clone() });
+                }
+                None => members.push((mask, vec![number as u32])),
+            }
+        }
+        let values = filters.iter().map(|filter| filter.pattern.value).collect();
+        let mut table = Self { groups: Vec::new(), values, secret: Some(secret) };
+        for (mask, members) in members {
+            let group = table.group(mask, &members, filters, secret)?;
+            table.groups.push(group);
+        }
+        Ok(table)
+    }
+
+    fn group(
+        &self,
+        mask: Key,
+        members: &[u32],
+        filters: &[Filter],
+        secret: Secret,
+    ) -> Result<Group, FilterError> {
+        let words = (0..WORDS as u8).filter(|&word| mask.0[usize::from(word)] != 0).collect();
+        let slots = vec![0; (2 * members.len()).next_power_of_two()].into_boxed_slice();
+        let best = members.first().copied().unwrap_or(0);
+        let mut group = Group { mask, words, best, slots };
+        for &number in members {
+            let Some(filter) = filters.get(number as usize) else { continue };
+            let (at, found) = self.probe(&group, &filter.pattern.value, secret);
+            if let Some(first) = found.and_then(|first| filters.get(first as usize)) {
+                let (filter, first) = (filter.name.clone(), first.name.clone());
+                return Err(FilterError::Twice { filter, first });
+            }
+            if let Some(slot) = group.slots.get_mut(at) {
+                *slot = number + 1;
+            }
+        }
+        Ok(group)
+    }
+
+    /// Where a key is in a group, or would be, and the filter that wants it. Half
+    /// of the slots are empty, so that there is an end.
+    #[inline]
+    fn probe(&self, group: &Group, key: &Key, secret: Secret) -> (usize, Option<u32>) {
+        let mut words = [0; WORDS];
+        for (to, &word) in words.iter_mut().zip(&group.words) {
+            *to = key.0[usize::from(word) % WORDS];
+        }
+        let wrap = group.slots.len().wrapping_sub(1);
+        let number = secret.number(words.get(..group.words.len()).unwrap_or(&words));
+        let mut at = number as usize & wrap;
+        while let Some(filter) = group.slots.get(at).and_then(|slot| slot.checked_sub(1)) {
+            if self.values.get(filter as usize) == Some(key) {
+                return (at, Some(filter));
+            }
+            at = (at + 1) & wrap;
+        }
+        (at, None)
+    }
+
+    /// The first filter that fits.
+    #[inline]
+    #[must_use]
+    pub fn first(&self, key: &Key) -> Option<usize> {
+        let secret = self.secret?;
+        let mut found = None;
+        for group in &self.groups {
+            // No later group has an earlier filter.
+            if found.is_some_and(|found| found < group.best) {
+                break;
+            }
+            let (_, other) = self.probe(group, &key.masked(&group.mask), secret);
+            found = match (found, other) {
+                (Some(one), Some(other)) => Some(u32::min(one, other)),
+                (one, other) => one.or(other),
+            };
+        }
+        found.map(|number| number as usize)
+    }
+}

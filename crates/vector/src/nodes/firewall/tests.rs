@@ -1,0 +1,184 @@
+//! Compiled rules say what the rules say one after the other.
+
+use super::*;
+use crate::headers::{Headers, Network, Transport};
+use crate::prefix::Prefix;
+use proptest::prelude::*;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const SECRET: Secret = Secret(0xfeed_f00d, 0xdead_beef_cafe);
+
+fn prefix() -> impl Strategy<Value = Prefix> {
+    // Few networks, so that they overlap.
+    (any::<bool>(), 0u128..16, 0u8..=4, any::<bool>()).prop_map(|(v6, nibble, length, full)| {
+        let (address, bits): (IpAddr, u8) = match v6 {
+            true => (Ipv6Addr::from_bits(nibble << 124).into(), 128),
+            false => (Ipv4Addr::from_bits((nibble as u32) << 28).into(), 32),
+        };
+        Prefix::new(address, if full { bits } else { length }).unwrap()
+    })
+}
+
+fn maybe<T: Clone + std::fmt::Debug>(
+    one: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Option<T>> {
+    proptest::option::weighted(0.4, one)
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let network =
+        proptest::sample::select(vec![Network::V4, Network::V6, Network::Arp, Network::Other]);
+    let range = (0u16..10, 0u16..10).prop_map(|(a, b)| a.min(b)..=a.max(b));
+    let few = |n| proptest::collection::vec(prefix(), 0..n);
+    (
+        (maybe(network), maybe(6u8..9), few(3), few(2)),
+        (maybe(range.clone()), maybe(range)),
+        proptest::collection::vec((0u16..4).prop_map(PortId), 0..2),
+        proptest::collection::vec(proptest::sample::select(State::ALL.to_vec()), 0..2),
+    )
+        .prop_map(|((network, protocol, sources, targets), (p, q), vifs, states)| Rule {
+            network,
+            protocol,
+            sources,
+            targets,
+            source_ports: p,
+            target_ports: q,
+            vifs,
+            states,
+            ..Rule::default()
+        })
+}
+
+fn headers() -> impl Strategy<Value = Headers> {
+    let network =
+        proptest::sample::select(vec![Network::V4, Network::V6, Network::Arp, Network::Other]);
+    (network, 0u128..16, 0u128..16, 0u16..11, 0u16..11, 6u8..9, any::<bool>()).prop_map(
+        |(network, a, b, p, q, protocol, has_ports)| {
+            let shift = if network == Network::V6 { 124 } else { 28 };
+            Headers {
+                network,
+                source: a << shift,
+                target: b << shift,
+                ports: [p, q],
+                has_ports,
+                protocol,
+                ..Headers::default()
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn compiled_as_plain(
+        rules in proptest::collection::vec(rule(), 0..200),
+        frames in proptest::collection::vec(
+            (headers(), 0u16..5, proptest::sample::select(State::ALL.to_vec())), 1..100),
+    ) {
+        let matcher = Matcher::new(&rules).unwrap();
+        for (headers, from, state) in frames {
+            let from = PortId(from);
+            let plain = rules.iter().position(|rule| rule.fits(&headers, from, state));
+            prop_assert_eq!(matcher.first(&headers, from, state), plain, "{:?}", headers);
+        }
+    }
+}
+
+/// Numbers by chance, the same in every run.
+fn numbers(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 24
+    }
+}
+
+#[test]
+fn ten_thousand_rules_and_more_than_one_summary() {
+    let mut next = numbers(1);
+    let rules: Vec<Rule> = (0..10_000)
+        .map(|_| {
+            let address = Ipv4Addr::from_bits(next() as u32);
+            let source = Prefix::new(address.into(), 8 + (next() % 25) as u8).unwrap();
+            let first = next() as u16;
+            Rule {
+                protocol: Some(if next().is_multiple_of(2) { 6 } else { 17 }),
+                sources: vec![source],
+                target_ports: Some(first..=first.saturating_add(next() as u16 % 1000)),
+                ..Rule::default()
+            }
+        })
+        .collect();
+    let matcher = Matcher::new(&rules).unwrap();
+    let mut hits = 0;
+    for _ in 0..5000 {
+        let headers = Headers {
+            network: Network::V4,
+            source: (next() as u32).into(),
+            ports: [1, next() as u16],
+            has_ports: true,
+            protocol: 6,
+            ..Headers::default()
+        };
+        let plain = rules.iter().position(|r| r.fits(&headers, PortId(0), State::New));
+        assert_eq!(matcher.first(&headers, PortId(0), State::New), plain);
+        hits += usize::from(plain.is_some());
+    }
+    assert!(hits > 50, "{hits}");
+    let many = vec![Rule::default(); RULES_MAX + 1];
+    assert_eq!(Matcher::new(&many).unwrap_err(), MatcherError::Rules { found: RULES_MAX + 1 });
+}
+
+fn tcp(ports: [u16; 2], ends: [u128; 2], flags: u8) -> Headers {
+    Headers {
+        network: Network::V4,
+        source: ends[0],
+        target: ends[1],
+        ports,
+        has_ports: true,
+        protocol: 6,
+        transport: Transport::Tcp,
+        tcp_flags: flags,
+        ..Headers::default()
+    }
+}
+
+#[test]
+fn a_connection_begins_is_answered_and_ends() {
+    let mut connections = Connections::new(SECRET);
+    let mut say = |headers: &Headers, now| {
+        let found = connections.find(&[], headers, now);
+        assert!(connections.note(&found, headers, PortId(1), now));
+        found.state
+    };
+    let (there, back) = ([1, 2], [2, 1]);
+    let go = |flags| tcp([5, 80], there, flags);
+    let come = |flags| tcp([80, 5], back, flags);
+    assert_eq!(say(&go(0x10), 0), State::Invalid, "nothing began");
+    assert_eq!(say(&go(2), 0), State::New);
+    assert_eq!(say(&go(2), 1), State::New, "once more");
+    assert_eq!(say(&come(0x12), 2), State::Established);
+    assert_eq!(say(&go(0x10), 3), State::Established);
+    assert_eq!(say(&come(4), 4), State::Established, "a reset");
+    assert_eq!(say(&go(2), 5), State::New, "the same ports again");
+    assert_eq!(say(&go(0x10), 61_000_000_000_000), State::Invalid, "too late");
+}
+
+#[test]
+fn one_port_cannot_take_all_connections() {
+    let mut connections = Connections::new(SECRET);
+    let capacity = connections.len();
+    assert_eq!(capacity, 0);
+    let mut refused = 0;
+    for n in 0..OF_PORT_MAX * 2 {
+        let headers = tcp([5, 80], [n.into(), 1 << 40], 2);
+        let found = connections.find(&[], &headers, 0);
+        refused += u32::from(!connections.note(&found, &headers, PortId(1), 0));
+    }
+    assert_eq!((refused, connections.len()), (OF_PORT_MAX, OF_PORT_MAX as usize));
+    let headers = tcp([6, 80], [7, 1 << 40], 2);
+    let found = connections.find(&[], &headers, 0);
+    assert!(connections.note(&found, &headers, PortId(2), 0), "another port has its own");
+    connections.forget_port(PortId(1));
+    assert_eq!(connections.len(), 1);
+}

@@ -1,0 +1,182 @@
+//! Fragments: which pieces of a packet went through, and its ports.
+
+use crate::batch::{Nanos, PortId};
+use crate::headers::{Fragment, Headers};
+use crate::node::{Context, Edge, Single, Step};
+use crate::reason::Reason;
+use crate::secret::Secret;
+use arrayvec::ArrayVec;
+
+/// Packets that are remembered: so many rows of so many.
+const ROWS: usize = 256;
+const WAYS: usize = 4;
+/// Most gaps and pieces of a packet that are told apart; pieces that touch are one.
+const PIECES: usize = 16;
+/// How long a packet is waited for, as Linux does.
+const AGE_MAX: Nanos = 30_000_000_000;
+
+/// Follows fragments without putting them together. Later ones get the ports of
+/// the first, so that rules apply to them, and none may overlap another: how a
+/// receiver would put those together is not known here (RFC 5722). What was pushed
+/// out by other packets is forgotten.
+#[derive(Debug)]
+pub struct Fragments {
+    secret: Secret,
+    rows: Box<[ArrayVec<Packet, WAYS>]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    source: u128,
+    target: u128,
+    id: u32,
+    protocol: u8,
+    from: PortId,
+}
+
+#[derive(Debug)]
+struct Packet {
+    key: Key,
+    since: Nanos,
+    ports: Option<[u16; 2]>,
+    /// From, and up to, in order and apart from each other.
+    pieces: ArrayVec<(u16, u16), PIECES>,
+    end: Option<u16>,
+    refused: bool,
+}
+
+impl Fragments {
+    /// Fragments of packets that may go on.
+    pub const ON: Edge = Edge(0);
+
+    /// Without a packet.
+    #[must_use]
+    pub fn new(secret: Secret) -> Self {
+        Self { secret, rows: (0..ROWS).map(|_| ArrayVec::new()).collect() }
+    }
+
+    fn read(&mut self, headers: &mut Headers, from: PortId, now: Nanos) -> Result<(), Reason> {
+        let key = Key {
+            source: headers.source,
+            target: headers.target,
+            id: headers.fragment_id,
+            protocol: headers.protocol,
+            from,
+        };
+        let Some(row) = self.rows.get_mut(key.number(self.secret) as usize % ROWS) else {
+            return Ok(());
+        };
+        row.retain(|packet| now.saturating_sub(packet.since) <= AGE_MAX);
+        let at = match row.iter().position(|packet| packet.key == key) {
+            Some(at) => at,
+            None => {
+                if row.is_full() {
+                    row.remove(0);
+                }
+                row.push(Packet::new(key, now));
+                row.len() - 1
+            }
+        };
+        let Some(packet) = row.get_mut(at) else { return Ok(()) };
+        let more = headers.fragment != Fragment::Last;
+        packet.take(headers.fragment_at, headers.fragment_end, more)?;
+        if headers.fragment == Fragment::First {
+            packet.ports = headers.has_ports.then_some(headers.ports);
+        } else if let Some(ports) = packet.ports {
+            headers.ports = ports;
+            headers.has_ports = true;
+        }
+        if packet.is_whole() {
+            row.remove(at);
+        }
+        Ok(())
+    }
+}
+
+impl Key {
+    fn number(&self, secret: Secret) -> u64 {
+        let halves = |address: u128| [(address >> 64) as u64, address as u64];
+        let ([a, b], [c, d]) = (halves(self.source), halves(self.target));
+        let rest = u64::from(self.id) << 32 | u64::from(self.from.0) << 8;
+        secret.number(&[a, b, c, d, rest | u64::from(self.protocol)])
+    }
+}
+
+impl Packet {
+    fn new(key: Key, now: Nanos) -> Self {
+        Self { key, since: now, ports: None, pieces: ArrayVec::new(), end: None, refused: false }
+    }
+
+    /// Notes a piece.
+    fn take(&mut self, start: u16, end: u16, more: bool) -> Result<(), Reason> {
+        if self.refused {
+            return Err(Reason::FragmentOverlap);
+        }
+        let overlaps = self.pieces.iter().any(|&(from, to)| start < to && from < end);
+        // Bytes behind the last fragment, or two last ones.
+        let beyond = match (self.end, more) {
+            (Some(last), true) => end >= last,
+            (Some(_), false) => true,
+            (None, true) => false,
+            (None, false) => self.pieces.last().is_some_and(|&(_, to)| to > end),
+        };
+        if overlaps || beyond {
+            return Err(self.refuse(Reason::FragmentOverlap));
+        }
+        let at = self.pieces.iter().take_while(|&&(from, _)| from < start).count();
+        let joins_next = self.pieces.get(at).is_some_and(|&(from, _)| from == end);
+        let before =
+            at.checked_sub(1).filter(|&n| self.pieces.get(n).is_some_and(|p| p.1 == start));
+        match (before, joins_next) {
+            (Some(before), true) => {
+                let (_, to) = self.pieces.remove(at);
+                if let Some(piece) = self.pieces.get_mut(before) {
+                    piece.1 = to;
+                }
+            }
+            (Some(before), false) => {
+                if let Some(piece) = self.pieces.get_mut(before) {
+                    piece.1 = end;
+                }
+            }
+            (None, true) => {
+                if let Some(piece) = self.pieces.get_mut(at) {
+                    piece.0 = start;
+                }
+            }
+            (None, false) => {
+                if self.pieces.try_insert(at, (start, end)).is_err() {
+                    return Err(self.refuse(Reason::FragmentPieces));
+                }
+            }
+        }
+        if !more {
+            self.end = Some(end);
+        }
+        Ok(())
+    }
+
+    /// Nothing more of this packet goes through.
+    fn refuse(&mut self, reason: Reason) -> Reason {
+        self.refused = true;
+        reason
+    }
+
+    fn is_whole(&self) -> bool {
+        matches!((self.end, &self.pieces[..]), (Some(end), [(0, to)]) if *to == end)
+    }
+}
+
+impl Single for Fragments {
+    fn name(&self) -> &'static str {
+        "fragments"
+    }
+
+    fn process(&mut self, number: u8, context: &mut Context<'_>) -> Step {
+        let (from, now) = (context.batch.frame(number).from, context.now);
+        match self.read(context.batch.headers_mut(number), from, now) {
+            Ok(()) => Step::To(Self::ON),
+            Err(reason) => Step::Drop(reason),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! IPv4 headers.
+
+use crate::batch::Frame;
+use crate::headers::{Fragment, Headers, Network};
+use crate::node::{Context, Edge, Single, Step};
+use crate::reason::Reason;
+use crate::wire::u16_at;
+use etherparse::checksum::Sum16BitWords;
+use grantway_netif::GsoKind;
+
+const END: u8 = 0;
+const NOP: u8 = 1;
+const LOOSE_ROUTE: u8 = 131;
+const STRICT_ROUTE: u8 = 137;
+
+const BROADCAST: u32 = 0xffff_ffff;
+
+/// Checks IPv4 headers as a receiver does: version, lengths, options, checksum,
+/// and where the packet says that it is from. A source route is dropped, as hosts
+/// drop it: rules are about the destination in the header. The header's checksum
+/// is not looked at where the frame is to be segmented: every segment gets one of
+/// its own.
+#[derive(Debug, Default)]
+pub struct Ipv4;
+
+impl Ipv4 {
+    /// Packets that are in order.
+    pub const ON: Edge = Edge(0);
+
+    #[inline]
+    fn read(frame: &Frame, bytes: &[u8], headers: &mut Headers) -> Result<(), Reason> {
+        let at = usize::from(headers.network_at);
+        let rest = bytes.get(at..).unwrap_or(&[]);
+        let fixed: &[u8; 20] = rest.first_chunk().ok_or(Reason::Ipv4Truncated)?;
+        if fixed[0] >> 4 != 4 {
+            return Err(Reason::Ipv4Version);
+        }
+        let length = 4 * usize::from(fixed[0] & 15);
+        if length < 20 {
+            return Err(Reason::Ipv4HeaderLength);
+        }
+        let header = rest.get(..length).ok_or(Reason::Ipv4Truncated)?;
+        let whole = frame.len as usize - at;
+        let total = match u16::from_be_bytes([fixed[2], fixed[3]]) {
+            // Left for whoever cuts it.
+            0 if frame.offload.gso.is_some() => whole,
+            total => usize::from(total),
+        };
+        if total < length {
+            return Err(Reason::Ipv4TotalLength);
+        }
+        if total > whole {
+            return Err(Reason::Ipv4Truncated);
+        }
+        match frame.offload.gso {
+            Some(gso) if gso.kind != GsoKind::Tcpv4 => return Err(Reason::Gso),
+            Some(_) => {}
+            None if Sum16BitWords::new().add_slice(header).ones_complement() != 0 => {
+                return Err(Reason::Ipv4Checksum);
+            }
+            None => {}
+        }
+        if length > 20 {
+            options(&header[20..])?;
+        }
+        let [.., a, b, c, d, e, f, g, h] = *fixed;
+        let source = u32::from_be_bytes([a, b, c, d]);
+        if source >> 28 == 0xe || source == BROADCAST {
+            return Err(Reason::Ipv4Source);
+        }
+        headers.network = Network::V4;
+        headers.source = source.into();
+        headers.target = u32::from_be_bytes([e, f, g, h]).into();
+        headers.end = (at + total) as u32;
+        headers.transport_at = (at + length) as u16;
+        headers.payload_at = headers.transport_at;
+        headers.protocol = fixed[9];
+        fragment(fixed, total - length, headers)?;
+        match frame.offload.gso {
+            Some(_) if headers.fragment != Fragment::Whole => Err(Reason::Gso),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Which part of a packet it is, of which so many bytes are here.
+#[inline]
+fn fragment(fixed: &[u8; 20], bytes: usize, headers: &mut Headers) -> Result<(), Reason> {
+    let place = u16::from_be_bytes([fixed[6], fixed[7]]);
+    if place & 0x3fff == 0 {
+        return Ok(());
+    }
+    headers.fragment_id = u16::from_be_bytes([fixed[4], fixed[5]]).into();
+    place_fragment(headers, (place & 0x1fff) << 3, place & 0x2000 != 0, bytes)
+}
+
+/// Writes down which part of a packet a frame has.
+pub(super) fn place_fragment(
+    headers: &mut Headers,
+    at: u16,
+    more: bool,
+    bytes: usize,
+) -> Result<(), Reason> {
+    if bytes == 0 || (more && !bytes.is_multiple_of(8)) {
+        return Err(Reason::FragmentLength);
+    }
+    // The header is part of the largest packet, too.
+    if usize::from(at) + bytes > 65_535 - 20 {
+        return Err(Reason::FragmentBeyond);
+    }
+    headers.fragment_at = at;
+    headers.fragment_end = at + bytes as u16;
+    headers.fragment = match (at, more) {
+        (0, _) => Fragment::First,
+        (_, true) => Fragment::Later,
+        (_, false) => Fragment::Last,
+    };
+    Ok(())
+}
+
+/// Looks at each option, of which there are at most 40 bytes.
+fn options(mut options: &[u8]) -> Result<(), Reason> {
+    while let Some(&kind) = options.first() {
+        let length = match kind {
+            END => break,
+            NOP => 1,
+            LOOSE_ROUTE | STRICT_ROUTE => return Err(Reason::Ipv4SourceRoute),
+            _ => match options.get(1) {
+                Some(&length @ 2..) => usize::from(length),
+                _ => return Err(Reason::Ipv4Option),
+            },
+        };
+        options = options.get(length..).ok_or(Reason::Ipv4Option)?;
+    }
+    Ok(())
+}
+
+impl Single for Ipv4 {
+    fn name(&self) -> &'static str {
+        "ipv4"
+    }
+
+    #[inline]
+    fn process(&mut self, number: u8, context: &mut Context<'_>) -> Step {
+        let frame = *context.batch.frame(number);
+        let bytes = frame.bytes(context.arena);
+        match Self::read(&frame, bytes, context.batch.headers_mut(number)) {
+            Ok(()) => Step::To(Self::ON),
+            Err(reason) => Step::Drop(reason),
+        }
+    }
+}
+
+/// The checksum of an IPv4 header, written into it.
+pub(crate) fn finish_header(header: &mut [u8]) {
+    let Some(length) = header.first().map(|first| 4 * usize::from(first & 15)) else { return };
+    let Some(header) = header.get_mut(..length) else { return };
+    if u16_at(header, 10).is_none() {
+        return;
+    }
+    header[10..12].fill(0);
+    // etherparse sums native words, so its result is in memory order.
+    let sum = Sum16BitWords::new().add_slice(header).ones_complement();
+    header[10..12].copy_from_slice(&sum.to_ne_bytes());
+}

@@ -1,0 +1,58 @@
+//! Frames that are copied to a capture.
+
+use crate::node::{Context, Edge, Node, Out};
+use crate::report::Report;
+use crate::set::Set;
+use grantway_ports::Clock;
+use grantway_ports::pcap::{CaptureError, CaptureWriter};
+use std::io::Write;
+
+/// Copies frames to a capture, as far as they are private, and lets them go on. A
+/// capture that can no longer be written ends; the frames go on. Without a capture
+/// it only lets them pass.
+pub struct Mirror<W: Write> {
+    capture: Option<CaptureWriter<W>>,
+    clock: Clock,
+    error: Option<CaptureError>,
+    written: u64,
+}
+
+impl<W: Write + Send> Mirror<W> {
+    /// All frames.
+    pub const ON: Edge = Edge(0);
+
+    /// To a capture; the clock gives the time since 1970.
+    #[must_use]
+    pub fn new(capture: Option<CaptureWriter<W>>, clock: Clock) -> Self {
+        Self { capture, clock, error: None, written: 0 }
+    }
+}
+
+impl<W: Write + Send> Node for Mirror<W> {
+    fn name(&self) -> &'static str {
+        "mirror"
+    }
+
+    fn process(&mut self, list: &Set, context: &mut Context<'_>, out: &mut Out) {
+        out.all(Self::ON, list);
+        let Some(capture) = &mut self.capture else { return };
+        let time = (self.clock)();
+        let mut write = || {
+            for number in list {
+                let frame = context.batch.frame(number);
+                capture.write(time, frame.bytes(context.arena), frame.offload, None)?;
+                self.written += 1;
+            }
+            capture.flush()
+        };
+        if let Err(error) = write() {
+            self.error = Some(error);
+            self.capture = None;
+        }
+    }
+
+    fn report(&self, report: &mut Report) {
+        report.mirrored = self.written;
+        report.mirror_error = self.error.as_ref().map(ToString::to_string);
+    }
+}

@@ -1,0 +1,193 @@
+//! TCP, UDP and ICMP headers.
+
+use crate::batch::Frame;
+use crate::headers::{Fragment, Headers, Network, Transport as Kind};
+use crate::node::{Context, Edge, Single, Step};
+use crate::reason::Reason;
+use crate::wire::{u8_at, u16_at};
+use etherparse::checksum::Sum16BitWords;
+use grantway_netif::Checksum;
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
+
+pub(crate) const FIN: u8 = 1;
+pub(crate) const SYN: u8 = 2;
+pub(crate) const RST: u8 = 4;
+pub(crate) const ACK: u8 = 16;
+
+/// What is done about transport checksums that nobody vouches for. One that is
+/// unfinished, or vouched for, is never looked at.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Checks {
+    /// They are the receiver's affair, as on any bridge.
+    #[default]
+    Leave,
+    /// They are checked where all of the frame is private.
+    Verify,
+}
+
+/// Reads TCP, UDP and ICMP headers, and checks them as a receiver does.
+#[derive(Debug, Default)]
+pub struct Transport {
+    /// What is done about checksums.
+    pub checks: Checks,
+}
+
+impl Transport {
+    /// Whole packets.
+    pub const ON: Edge = Edge(0);
+    /// Fragments.
+    pub const FRAGMENT: Edge = Edge(1);
+
+    #[inline]
+    fn read(&self, frame: &mut Frame, bytes: &[u8], headers: &mut Headers) -> Result<(), Reason> {
+        if !headers.fragment.has_transport() {
+            return Ok(());
+        }
+        let packet = bytes.get(..headers.end as usize).unwrap_or(bytes);
+        let first = headers.fragment == Fragment::First;
+        // Where the header does not fit: of a fragment, this is how rules are evaded.
+        let short = |reason| if first { Reason::FragmentTiny } else { reason };
+        match (headers.protocol, headers.network) {
+            (TCP, _) => tcp(packet, headers, short(Reason::TcpTruncated))?,
+            (_, _) if frame.offload.gso.is_some() => return Err(Reason::Gso),
+            (UDP, _) => udp(packet, headers, short(Reason::UdpTruncated))?,
+            (ICMP, Network::V4) | (ICMPV6, Network::V6) => {
+                icmp(packet, headers, short(Reason::IcmpTruncated))?;
+            }
+            _ => {}
+        }
+        let due = self.checks == Checks::Verify
+            && frame.offload.checksum == Checksum::Unknown
+            && frame.is_private()
+            && !first;
+        if due && matches!(headers.transport, Kind::Tcp | Kind::Udp) {
+            verify(packet, headers)?;
+            frame.offload.checksum = Checksum::Complete;
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn tcp(packet: &[u8], headers: &mut Headers, short: Reason) -> Result<(), Reason> {
+    let at = usize::from(headers.transport_at);
+    let header: &[u8; 20] = packet.get(at..).and_then(|rest| rest.first_chunk()).ok_or(short)?;
+    let length = 4 * usize::from(header[12] >> 4);
+    if length < 20 {
+        return Err(Reason::TcpHeaderLength);
+    }
+    if packet.len() < at + length {
+        return Err(short);
+    }
+    let flags = header[13];
+    let impossible = match flags & (SYN | FIN | RST | ACK) {
+        0 => true,
+        some => (some & SYN != 0 && some & (FIN | RST) != 0) || some & !RST == FIN,
+    };
+    if impossible {
+        return Err(Reason::TcpFlags);
+    }
+    ports(header[0..4].first_chunk().copied().unwrap_or_default(), headers);
+    headers.transport = Kind::Tcp;
+    headers.tcp_flags = flags;
+    headers.payload_at = (at + length) as u16;
+    Ok(())
+}
+
+#[inline]
+fn udp(packet: &[u8], headers: &mut Headers, short: Reason) -> Result<(), Reason> {
+    let at = usize::from(headers.transport_at);
+    let header: &[u8; 8] = packet.get(at..).and_then(|rest| rest.first_chunk()).ok_or(short)?;
+    let &[a, b, c, d, high, low, ..] = header;
+    let length = u32::from(u16::from_be_bytes([high, low]));
+    let room = headers.end.saturating_sub(at as u32);
+    if length < 8 || (length > room && headers.fragment == Fragment::Whole) {
+        return Err(Reason::UdpLength);
+    }
+    ports([a, b, c, d], headers);
+    headers.transport = Kind::Udp;
+    headers.payload_at = (at + 8) as u16;
+    Ok(())
+}
+
+fn icmp(packet: &[u8], headers: &mut Headers, short: Reason) -> Result<(), Reason> {
+    let at = usize::from(headers.transport_at);
+    let kind = u16_at(packet, at).ok_or(short)?;
+    // Only what is asked and answered has an identifier.
+    let echo = match headers.network {
+        Network::V6 => matches!(kind >> 8, 128 | 129),
+        _ => matches!(kind >> 8, 0 | 8),
+    };
+    let identifier = u16_at(packet, at + 4).ok_or(short)?;
+    u8_at(packet, at + 7).ok_or(short)?;
+    headers.ports = [kind, if echo { identifier } else { 0 }];
+    headers.transport = Kind::Icmp;
+    headers.payload_at = (at + 8) as u16;
+    Ok(())
+}
+
+#[inline]
+fn ports([a, b, c, d]: [u8; 4], headers: &mut Headers) {
+    headers.ports = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
+    headers.has_ports = true;
+}
+
+/// The pseudo-header's sum for so many bytes of transport.
+pub(crate) fn pseudo_sum(headers: &Headers, length: u32) -> Sum16BitWords {
+    let sum = match headers.network {
+        Network::V6 => Sum16BitWords::new()
+            .add_16bytes(headers.source.to_be_bytes())
+            .add_16bytes(headers.target.to_be_bytes()),
+        _ => Sum16BitWords::new()
+            .add_4bytes((headers.source as u32).to_be_bytes())
+            .add_4bytes((headers.target as u32).to_be_bytes()),
+    };
+    sum.add_2bytes([0, headers.protocol]).add_4bytes(length.to_be_bytes())
+}
+
+fn verify(packet: &[u8], headers: &Headers) -> Result<(), Reason> {
+    let at = usize::from(headers.transport_at);
+    let rest = packet.get(at..).unwrap_or(&[]);
+    let (covered, wrong) = match headers.transport {
+        Kind::Udp => {
+            let wrong = Reason::UdpChecksum;
+            match (u16_at(rest, 6), headers.network) {
+                // The sender did without, which IPv6 does not allow.
+                (Some(0), Network::V4) => return Ok(()),
+                (Some(0) | None, _) => return Err(wrong),
+                _ => {}
+            }
+            let length = usize::from(u16_at(rest, 4).unwrap_or(0));
+            (rest.get(..length).ok_or(Reason::UdpLength)?, wrong)
+        }
+        _ => (rest, Reason::TcpChecksum),
+    };
+    let sum = pseudo_sum(headers, covered.len() as u32).add_slice(covered);
+    if sum.ones_complement() == 0 { Ok(()) } else { Err(wrong) }
+}
+
+impl Single for Transport {
+    fn name(&self) -> &'static str {
+        "transport"
+    }
+
+    #[inline]
+    fn process(&mut self, number: u8, context: &mut Context<'_>) -> Step {
+        let mut frame = *context.batch.frame(number);
+        let before = frame.offload.checksum;
+        let bytes = frame.bytes(context.arena);
+        let headers = context.batch.headers_mut(number);
+        if let Err(reason) = self.read(&mut frame, bytes, headers) {
+            return Step::Drop(reason);
+        }
+        let whole = headers.fragment == Fragment::Whole;
+        if frame.offload.checksum != before {
+            context.batch.frame_mut(number).offload = frame.offload;
+        }
+        Step::To(if whole { Self::ON } else { Self::FRAGMENT })
+    }
+}

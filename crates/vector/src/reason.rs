@@ -1,0 +1,165 @@
+//! Why a frame goes no further, each with a counter of its own.
+
+macro_rules! reasons {
+    ($($(#[$meta:meta])* $name:ident = $text:literal,)*) => {
+        /// Why a frame was dropped.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason { $($(#[$meta])* $name,)* }
+
+        impl Reason {
+            /// Every reason.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name in reports.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The frame ends within its Ethernet header.
+    EthernetTruncated = "ethernet-truncated",
+    /// The frame ends within a VLAN tag.
+    VlanTruncated = "vlan-truncated",
+    /// More VLAN tags than are looked behind.
+    VlanDepth = "vlan-depth",
+    /// It says that a group sent it.
+    EthernetSource = "ethernet-source",
+    /// The frame ends within its IPv4 header, or before the length that it says.
+    Ipv4Truncated = "ipv4-truncated",
+    /// An IPv4 packet of another version.
+    Ipv4Version = "ipv4-version",
+    /// An IPv4 header of less than five words.
+    Ipv4HeaderLength = "ipv4-header-length",
+    /// An IPv4 packet that says that it is shorter than its header.
+    Ipv4TotalLength = "ipv4-total-length",
+    /// An IPv4 header whose checksum is wrong.
+    Ipv4Checksum = "ipv4-checksum",
+    /// An IPv4 option without a length, or longer than the header.
+    Ipv4Option = "ipv4-option",
+    /// A source route, which tells of another destination than the header.
+    Ipv4SourceRoute = "ipv4-source-route",
+    /// An IPv4 source that no host has: a group, or all of them.
+    Ipv4Source = "ipv4-source",
+    /// The frame ends within its IPv6 header, or before the length that it says.
+    Ipv6Truncated = "ipv6-truncated",
+    /// An IPv6 packet of another version.
+    Ipv6Version = "ipv6-version",
+    /// An IPv6 source that no host has: a group.
+    Ipv6Source = "ipv6-source",
+    /// More IPv6 extension headers than any real packet carries.
+    Ipv6Chain = "ipv6-chain",
+    /// An IPv6 extension header that does not end within the packet.
+    Ipv6Extension = "ipv6-extension",
+    /// An IPv6 extension header where it may not stand, or for the second time.
+    Ipv6Order = "ipv6-order",
+    /// A routing header that goes on to another destination.
+    Ipv6Route = "ipv6-route",
+    /// A jumbogram.
+    Ipv6Jumbo = "ipv6-jumbo",
+    /// A fragment that ends behind the largest packet.
+    FragmentBeyond = "fragment-beyond",
+    /// A fragment, not the last, whose length is no multiple of 8, or 0.
+    FragmentLength = "fragment-length",
+    /// A first fragment that ends within the transport header.
+    FragmentTiny = "fragment-tiny",
+    /// A fragment that overlaps another, or of a packet that had such.
+    FragmentOverlap = "fragment-overlap",
+    /// A fragment of a packet in more pieces than are remembered.
+    FragmentPieces = "fragment-pieces",
+    /// The packet ends within its TCP header.
+    TcpTruncated = "tcp-truncated",
+    /// A TCP header of less than five words.
+    TcpHeaderLength = "tcp-header-length",
+    /// TCP flags that no connection has.
+    TcpFlags = "tcp-flags",
+    /// A TCP checksum is wrong.
+    TcpChecksum = "tcp-checksum",
+    /// The packet ends within its UDP header.
+    UdpTruncated = "udp-truncated",
+    /// A UDP length that is not that of the packet.
+    UdpLength = "udp-length",
+    /// A UDP checksum is wrong.
+    UdpChecksum = "udp-checksum",
+    /// The packet ends within its ICMP header.
+    IcmpTruncated = "icmp-truncated",
+    /// Segmentation is asked of what is not TCP of that IP version.
+    Gso = "gso",
+    /// ARP that is not for IPv4 over Ethernet, or ends too early.
+    Arp = "arp",
+    /// An Ethernet source that is not the vif's.
+    SpoofedMac = "spoofed-mac",
+    /// An IPv4 source that is not the vif's.
+    SpoofedIpv4 = "spoofed-ipv4",
+    /// An IPv6 source, or an advertised neighbour, that is not the vif's.
+    SpoofedIpv6 = "spoofed-ipv6",
+    /// An ARP sender that is not the vif.
+    SpoofedArp = "spoofed-arp",
+    /// A rule of the firewall.
+    Firewall = "firewall",
+    /// No connection more can be remembered.
+    Connections = "connections",
+    /// A filter of the classifier.
+    Filter = "filter",
+    /// Beyond the rate of a filter.
+    Policed = "policed",
+    /// Beyond the rate of the vif.
+    Rate = "rate",
+    /// For where it came from.
+    Hairpin = "hairpin",
+    /// From one isolated vif to another.
+    Isolated = "isolated",
+    /// From an address more than the vif may have.
+    MacLimit = "mac-limit",
+    /// The receiver takes no such frame and it cannot be finished here.
+    Unfinishable = "unfinishable",
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Frames dropped, by reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drops([u64; Reason::ALL.len()]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self([0; Reason::ALL.len()])
+    }
+}
+
+impl Drops {
+    /// Counts one.
+    #[inline]
+    pub fn count(&mut self, reason: Reason) {
+        self.0[reason as usize] += 1;
+    }
+
+    /// Counts several, of another graph.
+    pub fn add(&mut self, reason: Reason, frames: u64) {
+        self.0[reason as usize] += frames;
+    }
+
+    /// Those of one reason.
+    #[must_use]
+    pub fn of(&self, reason: Reason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// All together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The reasons that occurred, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+        Reason::ALL.iter().map(|&reason| (reason, self.of(reason))).filter(|&(_, n)| n > 0)
+    }
+}

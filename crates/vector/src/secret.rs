@@ -1,0 +1,78 @@
+//! Numbers from keys, that a sender who does not know the secret cannot make
+//! alike.
+
+use std::hash::{BuildHasher, Hasher};
+
+/// What the numbers depend on, beside the key. It comes in as an argument: who
+/// serves guests takes it from the system's source of randomness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Secret(pub u64, pub u64);
+
+impl Secret {
+    /// The number of a key.
+    #[inline]
+    #[must_use]
+    pub fn number(self, words: &[u64]) -> u64 {
+        let mut state = self.0;
+        for &word in words {
+            state = fold(state ^ word, self.1 | 1).wrapping_add(self.0.rotate_left(32));
+        }
+        fold(state, 0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// All bits of a product, in one word.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a).wrapping_mul(u128::from(b));
+    (product as u64) ^ (product >> 64) as u64
+}
+
+/// Has a map's keys go by a secret.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keyed(pub Secret);
+
+impl BuildHasher for Keyed {
+    type Hasher = Number;
+
+    #[inline]
+    fn build_hasher(&self) -> Number {
+        Number { secret: self.0, state: self.0.0 }
+    }
+}
+
+/// A number under way.
+pub(crate) struct Number {
+    secret: Secret,
+    state: u64,
+}
+
+impl Hasher for Number {
+    #[inline]
+    fn finish(&self) -> u64 {
+        fold(self.state, 0x9e37_79b9_7f4a_7c15)
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            for (to, from) in word.iter_mut().zip(part) {
+                *to = *from;
+            }
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        let Secret(first, second) = self.secret;
+        self.state = fold(self.state ^ word, second | 1).wrapping_add(first.rotate_left(32));
+    }
+
+    #[inline]
+    fn write_u128(&mut self, number: u128) {
+        self.write_u64((number >> 64) as u64);
+        self.write_u64(number as u64);
+    }
+}

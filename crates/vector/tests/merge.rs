@@ -1,0 +1,132 @@
+//! What is merged is cut again into the same frames.
+
+mod common;
+
+use common::{Bench, Kind, Packet, mac};
+use grantway_netif::{Checksum, Offload};
+use grantway_vector::PortId;
+use grantway_vector::nodes::Checks;
+use grantway_vector::receivers::Takes;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+const DONE: Offload = Offload { checksum: Checksum::Complete, gso: None };
+
+/// A segment of a stream: its payload is made of where it is in it.
+fn segment(flow: u16, v6: bool, at: u32, id: u16, length: usize, flags: u8) -> Vec<u8> {
+    let kind = Kind::Tcp { ports: [1000 + flow, 80], flags };
+    let packet =
+        Packet { from: 0, stations: [1, 2], vlan: None, v6, hosts: [1, 2], kind, payload: length };
+    let mut frame = packet.bytes();
+    let (ip, tcp) = (14, if v6 { 54 } else { 34 });
+    if !v6 {
+        frame[ip + 4..ip + 6].copy_from_slice(&id.to_be_bytes());
+        let header = &mut frame[ip..ip + 20];
+        header[10..12].fill(0);
+        let sum = etherparse::checksum::Sum16BitWords::new().add_slice(header);
+        header[10..12].copy_from_slice(&sum.ones_complement().to_ne_bytes());
+    }
+    frame[tcp + 4..tcp + 8].copy_from_slice(&at.to_be_bytes());
+    for (n, byte) in frame[tcp + 20..].iter_mut().enumerate() {
+        *byte = (at as usize + n) as u8;
+    }
+    let end = frame.len();
+    grantway_ports::finish::finish_checksum(&mut frame[..end]).unwrap();
+    frame
+}
+
+/// A bench whose port 1 is where station 2 is, and takes this.
+fn bench(takes: Takes) -> Bench {
+    let mut bench = Bench::new(Arc::default(), 2, Checks::Verify);
+    let hello = [mac(1).as_slice(), &mac(2), &[0x88, 0xb5]].concat();
+    bench.run(&[(1, hello, Offload::default())], 1, 0);
+    bench.graph.set_receiver(PortId(1), takes);
+    bench
+}
+
+#[test]
+fn a_stream_becomes_one_frame() {
+    for v6 in [false, true] {
+        let frames: Vec<_> = (0..40u16)
+            .map(|n| (0, segment(0, v6, u32::from(n) * 1400, n, 1400, 0x10), DONE))
+            .collect();
+        let given = bench(Takes::ALL).run(&frames, 256, 0);
+        assert_eq!(given.len(), 1);
+        let (to, _, bytes, offload) = &given[0];
+        assert_eq!((*to, offload.checksum), (PortId(1), Checksum::Partial));
+        assert_eq!(offload.gso.unwrap().size, 1400);
+        assert_eq!(bytes.len(), frames[0].1.len() + 39 * 1400);
+        let given = bench(Takes::default()).run(&frames, 256, 0);
+        assert_eq!(given.len(), 40, "a guest that cannot take large frames");
+    }
+}
+
+#[test]
+fn no_packet_is_larger_than_there_are() {
+    let frames: Vec<_> = (0..100u16)
+        .map(|n| (0, segment(0, false, u32::from(n) * 1448, n, 1448, 0x10), DONE))
+        .collect();
+    let given = bench(Takes::ALL).run(&frames, 256, 0);
+    assert_eq!(given.len(), 3);
+    assert!(given.iter().all(|(_, _, bytes, _)| bytes.len() <= 14 + 65_535));
+}
+
+#[test]
+fn what_nobody_vouches_for_is_checked_or_left() {
+    let unknown = Offload::default();
+    let mut frames: Vec<_> = (0..4u16)
+        .map(|n| (0, segment(0, false, u32::from(n) * 100, n, 100, 0x10), unknown))
+        .collect();
+    assert_eq!(bench(Takes::ALL).run(&frames, 256, 0).len(), 1, "checked");
+    *frames[1].1.last_mut().unwrap() ^= 1;
+    let mut bench = bench(Takes::ALL);
+    assert_eq!(bench.run(&frames, 256, 0).len(), 2, "one is dropped, and is a gap");
+    assert_eq!(bench.graph.drops().of(grantway_vector::Reason::TcpChecksum), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// With segments of several flows, some out of order, with flags, gaps and other
+    /// sizes: what is merged and cut again is, flow by flow, what came.
+    #[test]
+    fn merged_and_cut_again(
+        steps in proptest::collection::vec(
+            (
+                0u16..3,
+                proptest::sample::select(vec![0x10u8, 0x10, 0x10, 0x18, 0x11, 0x30]),
+                proptest::sample::select(vec![0usize, 64, 100, 100, 100, 100]),
+                0u32..20,
+            ),
+            1..200,
+        ),
+        v6 in any::<bool>(),
+    ) {
+        let mut next = [(0u32, 0u16); 3];
+        let mut frames = Vec::new();
+        for (flow, flags, length, gap) in steps {
+            let (at, id) = &mut next[usize::from(flow)];
+            if gap == 0 {
+                *at += 1000;
+            }
+            frames.push((0, segment(flow, v6, *at, *id, length, flags), DONE));
+            *at += length as u32;
+            *id += 1;
+        }
+        let mut merging = bench(Takes::ALL);
+        let given = merging.run(&frames, 256, 0);
+        prop_assert!(given.len() <= frames.len());
+        // Another graph has a receiver that takes nothing unfinished.
+        let frames_out: Vec<_> =
+            given.into_iter().map(|(_, _, bytes, offload)| (0, bytes, offload)).collect();
+        let cut = bench(Takes::default()).run(&frames_out, 256, 0);
+        let tcp = if v6 { 54 } else { 34 };
+        for flow in 0..3u16 {
+            let port = (1000 + flow).to_be_bytes();
+            let of = |bytes: &Vec<u8>| bytes[tcp..tcp + 2] == port;
+            let came: Vec<_> = frames.iter().map(|f| &f.1).filter(|b| of(b)).collect();
+            let went: Vec<_> = cut.iter().map(|f| &f.2).filter(|b| of(b)).collect();
+            prop_assert_eq!(came, went);
+        }
+    }
+}
