@@ -1,0 +1,259 @@
+//! All flows.
+
+use crate::flow::{Context, Flow};
+use crate::report::Report;
+use crate::rings::{Event, Ring, Rings};
+use crate::segment::{Endpoint, Segment};
+use crate::series::Budget;
+use grantway_ports::DropReason;
+use std::collections::HashMap;
+
+/// A flow that nothing came of for so long may be forgotten, in nanoseconds.
+const QUIET: u64 = 60_000_000_000;
+
+/// How much is kept. With the defaults it is less than 160 MiB, whatever comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most flows at a time. Where there are more, the smallest go that have ended or
+    /// were quiet for a minute; if none has, new ones are counted and not followed.
+    pub flows: usize,
+    /// Points that the series of all flows share, beyond 32 that each has.
+    pub points: usize,
+    /// Most stalls of a flow that are listed, the longest.
+    pub stalls: usize,
+    /// The shortest stall, in nanoseconds.
+    pub stall: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { flows: 2048, points: 1 << 20, stalls: 64, stall: 100_000_000 }
+    }
+}
+
+/// A packet, as it was captured or as a node has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Packet<'a> {
+    /// When, in nanoseconds since any moment. Times that go back stand still.
+    pub time: u64,
+    /// Its first bytes, from the Ethernet header on; all up to TCP's options.
+    pub head: &'a [u8],
+    /// How many bytes it has.
+    pub length: usize,
+    /// Where it was seen: the interface of a capture, or one number for all of a node.
+    /// What is seen at two points is two flows, or each segment would be taken for one
+    /// that is sent again.
+    pub point: u32,
+    /// The ring that it crosses.
+    pub ring: Ring,
+}
+
+/// Packets and their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, headers included.
+    pub bytes: u64,
+}
+
+impl Count {
+    fn add(&mut self, packets: u64, bytes: u64) {
+        self.packets += packets;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+/// What no flow tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Skipped {
+    /// Not of TCP.
+    pub other: Count,
+    /// TCP that cannot be read: fragments, or headers that are cut or damaged.
+    pub unread: Count,
+    /// Of flows that were not followed, or were forgotten for larger ones.
+    pub forgotten: Count,
+    /// How many flows were forgotten.
+    pub forgotten_flows: u64,
+}
+
+/// The ends of a flow, whoever sent, and where it was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    ends: [Endpoint; 2],
+    point: u32,
+    vlan: u16,
+}
+
+impl Key {
+    fn of(segment: &Segment, point: u32) -> Self {
+        let (from, to) = (segment.from, segment.to);
+        let ends = if from <= to { [from, to] } else { [to, from] };
+        Self { ends, point, vlan: segment.vlan }
+    }
+}
+
+/// Follows flows, packet by packet, without any clock or file of its own.
+#[derive(Debug)]
+pub struct Flows {
+    limits: Limits,
+    flows: Vec<Flow>,
+    known: HashMap<Key, usize>,
+    /// Most packets are of the flow of the one before.
+    recent: Option<(Key, usize)>,
+    budget: Budget,
+    rings: Rings,
+    times: Option<[u64; 2]>,
+    all: Count,
+    skipped: Skipped,
+    numbers: u64,
+    /// Segments of flows that were not followed, until old ones are looked for again.
+    patience: usize,
+}
+
+impl Flows {
+    /// None so far.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            flows: Vec::new(),
+            known: HashMap::new(),
+            recent: None,
+            budget: Budget(limits.points),
+            rings: Rings::default(),
+            times: None,
+            all: Count::default(),
+            skipped: Skipped::default(),
+            numbers: 0,
+            patience: 0,
+        }
+    }
+
+    /// Takes a packet.
+    pub fn packet(&mut self, packet: &Packet<'_>) {
+        let now = self.passes(packet.time);
+        let length = packet.length as u64;
+        self.all.add(1, length);
+        let segment = match Segment::read(packet.head, packet.length) {
+            Ok(segment) => segment,
+            Err(DropReason::NotIp | DropReason::OtherTransport | DropReason::TooShort) => {
+                return self.skipped.other.add(1, length);
+            }
+            Err(_) => return self.skipped.unread.add(1, length),
+        };
+        self.rings.passed(packet.ring, segment.payload > 0, now);
+        let Some(at) = self.find(&segment, packet.point, now) else {
+            return self.skipped.forgotten.add(1, length);
+        };
+        let Self { limits, budget, rings, .. } = self;
+        let mut context = Context { limits, budget, rings, now };
+        self.flows[at].take(&segment, packet.ring, length, &mut context);
+    }
+
+    /// Takes what a backend knows of a ring. Of what happens at one time, events come
+    /// before the packets that they let go.
+    pub fn event(&mut self, time: u64, ring: Ring, event: Event) {
+        let now = self.passes(time);
+        self.rings.happened(ring, event, now);
+    }
+
+    /// Time passed, and nothing came: a stall that goes on is as long as that.
+    pub fn advance(&mut self, time: u64) {
+        self.passes(time);
+    }
+
+    /// What there is to say by now. It takes a look at all that is kept, so a live node
+    /// is asked for it when somebody wants to know.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let [first, last] = self.times.unwrap_or_default();
+        let flows = self.flows.iter().map(|flow| {
+            let stalls = flow.stalls(last, &self.rings, &self.limits);
+            crate::report::flow(flow, &stalls, first)
+        });
+        let mut flows: Vec<_> = flows.collect();
+        flows.sort_by_key(|flow| (std::cmp::Reverse(flow.bytes), flow.number));
+        Report {
+            start: first,
+            seconds: crate::report::seconds(last.saturating_sub(first)),
+            all: self.all,
+            skipped: self.skipped,
+            flows,
+        }
+    }
+
+    fn passes(&mut self, time: u64) -> u64 {
+        let [_, last] = self.times.get_or_insert([time; 2]);
+        *last = time.max(*last);
+        *last
+    }
+
+    /// The place of a segment's flow, which is made where there is none.
+    fn find(&mut self, segment: &Segment, point: u32, now: u64) -> Option<usize> {
+        let key = Key::of(segment, point);
+        let known = match self.recent {
+            Some((recent, at)) if recent == key => Some(at),
+            _ => self.known.get(&key).copied(),
+        };
+        let known = known.filter(|&at| self.flows.get(at).is_some_and(|f| !f.is_over(segment)));
+        let at = match known {
+            Some(at) => at,
+            None => self.begin(key, segment, now)?,
+        };
+        self.recent = Some((key, at));
+        Some(at)
+    }
+
+    fn begin(&mut self, key: Key, segment: &Segment, now: u64) -> Option<usize> {
+        if self.flows.len() >= self.limits.flows && !self.make_room(now) {
+            return None;
+        }
+        self.numbers += 1;
+        let at = self.flows.len();
+        self.flows.push(Flow::new(self.numbers, segment, key.point, now));
+        self.known.insert(key, at);
+        Some(at)
+    }
+
+    /// Forgets a quarter of the flows, the smallest that are over or quiet. It costs a
+    /// look at all of them, and so is not done for every segment.
+    fn make_room(&mut self, now: u64) -> bool {
+        if self.patience > 0 {
+            self.patience -= 1;
+            return false;
+        }
+        let over = |flow: &Flow| flow.closed || now.saturating_sub(flow.last) >= QUIET;
+        let mut sizes: Vec<_> =
+            self.flows.iter().filter(|f| over(f)).map(|f| (f.wire, f.number)).collect();
+        sizes.sort_unstable();
+        sizes.truncate((self.limits.flows / 4).max(1));
+        let Some(&largest) = sizes.last() else {
+            self.patience = self.limits.flows;
+            return false;
+        };
+        let Self { flows, budget, skipped, .. } = self;
+        flows.retain(|flow| {
+            let goes = over(flow) && (flow.wire, flow.number) <= largest;
+            if goes {
+                budget.0 += flow.taken();
+                skipped.forgotten.add(flow.packets, flow.wire);
+                skipped.forgotten_flows += 1;
+            }
+            !goes
+        });
+        self.recent = None;
+        let places = self.flows.iter().enumerate().map(|(at, flow)| (flow.key(), at));
+        // Of flows between the same ends the last one goes on.
+        self.known = places.collect();
+        true
+    }
+}
+
+impl Flow {
+    fn key(&self) -> Key {
+        let [a, b] = self.ends;
+        let ends = if a <= b { [a, b] } else { [b, a] };
+        Key { ends, point: self.point, vlan: self.vlan }
+    }
+}

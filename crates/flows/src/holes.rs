@@ -1,0 +1,72 @@
+//! Sequence numbers that were left out so far.
+
+use std::ops::Range;
+
+/// Most that are remembered; of more the oldest is forgotten.
+const HOLES_MAX: usize = 32;
+
+/// Numbers that were left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hole {
+    range: Range<u64>,
+    /// When that was seen.
+    pub at: u64,
+    /// The timestamp of the segment behind it.
+    pub stamp: Option<u32>,
+}
+
+/// All of one direction, in the order in which they were seen.
+#[derive(Debug, Clone, Default)]
+pub struct Holes(Vec<Hole>);
+
+impl Holes {
+    /// Adds one.
+    pub fn add(&mut self, range: Range<u64>, at: u64, stamp: Option<u32>) {
+        if self.0.len() >= HOLES_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(Hole { range, at, stamp });
+    }
+
+    /// Takes out what a segment brings; gives the hole that it lies in, where there is
+    /// one.
+    pub fn fill(&mut self, came: &Range<u64>) -> Option<Hole> {
+        let at = self
+            .0
+            .iter()
+            .position(|hole| came.start < hole.range.end && hole.range.start < came.end)?;
+        let hole = self.0.remove(at);
+        let parts = [hole.range.start..came.start, came.end..hole.range.end];
+        for range in parts.into_iter().filter(|part| part.start < part.end) {
+            if self.0.len() < HOLES_MAX {
+                self.0.insert(at, Hole { range, ..hole.clone() });
+            }
+        }
+        Some(hole)
+    }
+
+    /// Forgets what lies before this number.
+    pub fn forget(&mut self, before: u64) {
+        self.0.retain(|hole| hole.range.end > before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_filled_in_parts() {
+        let mut holes = Holes::default();
+        holes.add(100..200, 1, Some(7));
+        assert_eq!(holes.fill(&(200..300)), None);
+        assert_eq!(holes.fill(&(120..130)).map(|hole| hole.at), Some(1));
+        assert_eq!(holes.fill(&(120..130)), None);
+        assert!(holes.fill(&(90..121)).is_some() && holes.fill(&(130..200)).is_some());
+        assert!(holes.0.is_empty());
+        (0..100).for_each(|n| holes.add(n * 10..n * 10 + 5, n, None));
+        assert_eq!(holes.0.len(), HOLES_MAX);
+        holes.forget(980);
+        assert_eq!(holes.0.len(), 2);
+    }
+}

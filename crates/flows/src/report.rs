@@ -1,0 +1,267 @@
+//! What there is to say of flows, as JSON has it: the fields name their units.
+
+use crate::direction::Direction;
+use crate::flow::Flow;
+use crate::flows::{Count, Skipped};
+use crate::series::{Bins, Point, Series};
+use crate::stall::{Cause, Stall, Stalls};
+use serde::Serialize;
+
+/// Everything.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Of the first packet, in nanoseconds: other times count from here.
+    pub start: u64,
+    /// To the last packet.
+    pub seconds: f64,
+    /// What was looked at.
+    pub all: Count,
+    /// What no flow tells.
+    pub skipped: Skipped,
+    /// The flows, the one of most bytes first.
+    pub flows: Vec<FlowReport>,
+}
+
+/// A flow.
+#[derive(Debug, Clone, Serialize)]
+pub struct FlowReport {
+    /// Its number, in the order in which flows began.
+    pub number: u64,
+    /// Who began it, or was seen first.
+    pub client: String,
+    /// The other end.
+    pub server: String,
+    /// Where it was seen: the interface of a capture.
+    pub point: u32,
+    /// The outer VLAN; 0 without one.
+    pub vlan: u16,
+    /// Its first packet.
+    pub start_s: f64,
+    /// From its first packet to its last.
+    pub seconds: f64,
+    /// Packets of both directions.
+    pub packets: u64,
+    /// Their bytes, headers included.
+    pub bytes: u64,
+    /// Whether its end was seen.
+    pub closed: bool,
+    /// From the client, and from the server.
+    pub directions: [DirectionReport; 2],
+    /// Sums by cause, of all stalls.
+    pub stall_sums: Vec<StallSum>,
+    /// The longest, in order of time.
+    pub stalls: Vec<StallReport>,
+}
+
+impl FlowReport {
+    /// How many stalls there were, of any cause.
+    #[must_use]
+    pub fn stall_count(&self) -> u64 {
+        self.stall_sums.iter().map(|sum| sum.count).sum()
+    }
+
+    /// The direction that carried more.
+    #[must_use]
+    pub fn main(&self) -> usize {
+        usize::from(self.directions[1].payload_bytes > self.directions[0].payload_bytes)
+    }
+}
+
+/// Stalls of one cause.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct StallSum {
+    /// Why.
+    pub cause: Cause,
+    /// How many.
+    pub count: u64,
+    /// How long all together.
+    pub seconds: f64,
+}
+
+/// A stall.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct StallReport {
+    /// Since when.
+    pub at_s: f64,
+    /// How long.
+    pub seconds: f64,
+    /// Why.
+    pub cause: Cause,
+    /// Of which direction: 0 from the client, 1 from the server.
+    pub direction: usize,
+    /// Whether data came again.
+    pub ended: bool,
+}
+
+/// Data of one end, and what the other one said of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct DirectionReport {
+    /// Packets of this sender.
+    pub packets: u64,
+    /// Their bytes, headers included.
+    pub bytes: u64,
+    /// Payload, each byte once.
+    pub payload_bytes: u64,
+    /// Payload over the time of the flow.
+    pub mbit_per_second: f64,
+    /// Segments that were sent again.
+    pub retransmissions: u64,
+    /// Segments that others overtook.
+    pub out_of_order: u64,
+    /// Acknowledgements of what was acknowledged before.
+    pub duplicate_acks: u64,
+    /// How often the receiver shut its window.
+    pub zero_windows: u64,
+    /// Bytes that were acknowledged and not captured.
+    pub not_captured_bytes: u64,
+    /// Segments whose numbers belong to no such flow.
+    pub odd: u64,
+    /// Most bytes under way.
+    pub in_flight_max: u64,
+    /// The largest window; 0 where the handshake, and so the scale, was not seen.
+    pub window_max: u64,
+    /// Round trips from data to its acknowledgement; none where none was seen.
+    pub rtt: Option<TripReport>,
+    /// Time with nothing to send.
+    pub idle_s: f64,
+    /// Time with data under way.
+    pub waiting_s: f64,
+    /// Time without a window.
+    pub blocked_s: f64,
+    /// What it is drawn by.
+    #[serde(skip)]
+    pub lines: LinesReport,
+}
+
+/// Round trips.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct TripReport {
+    /// How many were measured.
+    pub samples: u64,
+    /// The shortest.
+    pub min_ms: f64,
+    /// The mean.
+    pub mean_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+}
+
+/// Points over time; neighbours are merged, with their smallest and largest value.
+/// Times are in seconds from the start of the report.
+#[derive(Debug, Clone, Default)]
+pub struct LinesReport {
+    /// Bytes from the first one on: ends of segments.
+    pub sent: Vec<(f64, f64, f64)>,
+    /// The same of segments that were sent again.
+    pub again: Vec<(f64, f64, f64)>,
+    /// Bytes that were acknowledged.
+    pub acked: Vec<(f64, f64, f64)>,
+    /// Round trips in milliseconds.
+    pub rtt: Vec<(f64, f64, f64)>,
+    /// Bytes under way.
+    pub in_flight: Vec<(f64, f64, f64)>,
+    /// The window in bytes.
+    pub window: Vec<(f64, f64, f64)>,
+    /// Mbit/s of payload: when it begins, how long each part is, and each part's.
+    pub throughput: (f64, f64, Vec<f64>),
+}
+
+/// Nanoseconds as seconds.
+pub(crate) fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+fn milliseconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e6
+}
+
+/// A flow and its stalls; times count from `start`.
+pub(crate) fn flow(flow: &Flow, stalls: &Stalls, start: u64) -> FlowReport {
+    let whole = seconds(flow.last.saturating_sub(flow.first));
+    let mut kept = stalls.kept().to_vec();
+    kept.sort_by_key(|stall| (stall.from, stall.direction));
+    let [client, server] = &flow.directions;
+    FlowReport {
+        number: flow.number,
+        client: flow.ends[0].to_string(),
+        server: flow.ends[1].to_string(),
+        point: flow.point,
+        vlan: flow.vlan,
+        start_s: seconds(flow.first.saturating_sub(start)),
+        seconds: whole,
+        packets: flow.packets,
+        bytes: flow.wire,
+        closed: flow.closed,
+        directions: [direction(client, whole, start), direction(server, whole, start)],
+        stall_sums: stalls
+            .sums()
+            .map(|(cause, count, time)| StallSum { cause, count, seconds: seconds(time) })
+            .collect(),
+        stalls: kept.iter().map(|stall| self::stall(stall, start)).collect(),
+    }
+}
+
+fn stall(stall: &Stall, start: u64) -> StallReport {
+    StallReport {
+        at_s: seconds(stall.from.saturating_sub(start)),
+        seconds: seconds(stall.length()),
+        cause: stall.cause,
+        direction: stall.direction,
+        ended: stall.ended,
+    }
+}
+
+fn direction(of: &Direction, whole: f64, start: u64) -> DirectionReport {
+    let [idle, waiting, blocked] = of.limited.map(seconds);
+    let trips = &of.trips;
+    let rtt = (trips.count > 0).then(|| TripReport {
+        samples: trips.count,
+        min_ms: milliseconds(trips.min),
+        mean_ms: milliseconds(trips.sum / trips.count),
+        max_ms: milliseconds(trips.max),
+    });
+    DirectionReport {
+        packets: of.packets,
+        bytes: of.wire,
+        payload_bytes: of.bytes,
+        mbit_per_second: if whole > 0.0 { of.bytes as f64 * 8.0 / 1e6 / whole } else { 0.0 },
+        retransmissions: of.resent,
+        out_of_order: of.late,
+        duplicate_acks: of.duplicates,
+        zero_windows: of.zero_windows,
+        not_captured_bytes: of.missed,
+        odd: of.odd,
+        in_flight_max: of.flight_max,
+        window_max: of.window_max,
+        rtt,
+        idle_s: idle,
+        waiting_s: waiting,
+        blocked_s: blocked,
+        lines: lines(of, start),
+    }
+}
+
+fn lines(of: &Direction, start: u64) -> LinesReport {
+    let points = |series: &Series, scale: f64| {
+        let point = |p: &Point| {
+            let time = seconds(p.time.saturating_sub(start));
+            (time, p.min as f64 / scale, p.max as f64 / scale)
+        };
+        series.points().iter().map(point).collect()
+    };
+    LinesReport {
+        sent: points(&of.lines.sent, 1.0),
+        again: points(&of.lines.again, 1.0),
+        acked: points(&of.lines.acked, 1.0),
+        rtt: points(&of.lines.trips, 1e6),
+        in_flight: points(&of.lines.flight, 1.0),
+        window: points(&of.lines.window, 1.0),
+        throughput: throughput(&of.bins, start),
+    }
+}
+
+fn throughput(bins: &Bins, start: u64) -> (f64, f64, Vec<f64>) {
+    let (first, width) = bins.scale();
+    let rates = bins.bytes().iter().map(|&bytes| bytes as f64 * 8e3 / width as f64);
+    (seconds(first.saturating_sub(start)), seconds(width), rates.collect())
+}

@@ -1,0 +1,162 @@
+//! A TCP segment, as far as flows are told by it.
+
+use grantway_ports::DropReason;
+use grantway_ports::headers::{Family, Protocol, locate_in};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// An end of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", SocketAddr::new(self.address, self.port))
+    }
+}
+
+/// Flags of the header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// The last one of its sender.
+    pub const FIN: Self = Self(1);
+    /// The first one of its sender.
+    pub const SYN: Self = Self(2);
+    /// The connection is no more.
+    pub const RST: Self = Self(4);
+    /// The number of what is awaited next stands in the header.
+    pub const ACK: Self = Self(16);
+
+    /// Whether all of these are set.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// A segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Who sent it.
+    pub from: Endpoint,
+    /// To whom.
+    pub to: Endpoint,
+    /// The outer VLAN's number; 0 without a tag.
+    pub vlan: u16,
+    /// Sequence number of its first byte.
+    pub seq: u32,
+    /// What its sender awaits next; none without the flag.
+    pub ack: Option<u32>,
+    /// Its flags.
+    pub flags: Flags,
+    /// The window as it stands in the header.
+    pub window: u16,
+    /// Bytes of payload.
+    pub payload: u32,
+    /// Timestamp option: its own value, and that of the other side it answers.
+    pub timestamps: Option<(u32, u32)>,
+    /// Window scale option, at most 14.
+    pub scale: Option<u8>,
+    /// Largest segment option.
+    pub largest: Option<u16>,
+    /// Whether it names blocks that came out of order.
+    pub selective: bool,
+}
+
+impl Segment {
+    /// Reads a frame of `length` bytes of which the first are here.
+    ///
+    /// # Errors
+    /// Why it is no TCP segment, or none that can be read.
+    pub fn read(head: &[u8], length: usize) -> Result<Self, DropReason> {
+        let found = locate_in(head, length)?;
+        if found.protocol != Protocol::Tcp {
+            return Err(DropReason::OtherTransport);
+        }
+        let short = DropReason::Truncated;
+        let (source, target) = match found.family {
+            Family::V4 => {
+                let at = |at| array::<4>(head, found.ip + at).map(Ipv4Addr::from).map(IpAddr::V4);
+                (at(12), at(16))
+            }
+            Family::V6 => {
+                let at = |at| array::<16>(head, found.ip + at).map(Ipv6Addr::from).map(IpAddr::V6);
+                (at(8), at(24))
+            }
+        };
+        let header = head.get(found.start..found.header_end).ok_or(short)?;
+        let half = |at| array::<2>(header, at).map(u16::from_be_bytes).ok_or(short);
+        let word = |at| array::<4>(header, at).map(u32::from_be_bytes).ok_or(short);
+        let flags = Flags(*header.get(13).ok_or(short)?);
+        let mut segment = Self {
+            from: Endpoint { address: source.ok_or(short)?, port: half(0)? },
+            to: Endpoint { address: target.ok_or(short)?, port: half(2)? },
+            vlan: vlan(head),
+            seq: word(4)?,
+            ack: if flags.has(Flags::ACK) { Some(word(8)?) } else { None },
+            flags,
+            window: half(14)?,
+            payload: u32::try_from(found.end.saturating_sub(found.header_end)).unwrap_or(u32::MAX),
+            timestamps: None,
+            scale: None,
+            largest: None,
+            selective: false,
+        };
+        segment.options(header.get(20..).unwrap_or_default());
+        Ok(segment)
+    }
+
+    /// Sequence numbers that it takes.
+    #[must_use]
+    pub fn span(&self) -> u64 {
+        let one = |flag| u64::from(self.flags.has(flag));
+        u64::from(self.payload) + one(Flags::SYN) + one(Flags::FIN)
+    }
+
+    /// Reads the options, up to one that is damaged.
+    fn options(&mut self, mut rest: &[u8]) {
+        while let Some((&kind, behind)) = rest.split_first() {
+            if kind == 0 {
+                return;
+            }
+            if kind == 1 {
+                rest = behind;
+                continue;
+            }
+            let Some(length) = behind.first().map(|&length| usize::from(length)) else { return };
+            // The length counts the two bytes that it stands behind.
+            let Some(value) = rest.get(2..length) else { return };
+            match (kind, value) {
+                (2, &[high, low]) => self.largest = Some(u16::from_be_bytes([high, low])),
+                (3, &[scale]) => self.scale = Some(scale.min(14)),
+                (5, _) => self.selective = true,
+                (8, &[a, b, c, d, e, f, g, h]) => {
+                    let own = u32::from_be_bytes([a, b, c, d]);
+                    self.timestamps = Some((own, u32::from_be_bytes([e, f, g, h])));
+                }
+                _ => {}
+            }
+            rest = &rest[length..];
+        }
+    }
+}
+
+fn vlan(head: &[u8]) -> u16 {
+    match head.get(12..16) {
+        Some(&[0x81, 0x00, high, low] | &[0x88, 0xa8, high, low]) => {
+            u16::from_be_bytes([high, low]) & 0x0fff
+        }
+        _ => 0,
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
