@@ -19,6 +19,8 @@ const WORDS: usize = (WINDOW / 64) as usize;
 const MAX_STEP: u64 = 1 << 32;
 /// Frames up to this many bytes may arrive padded to it.
 const MIN_WIRE: usize = 60;
+/// First bytes of a frame by which it is known.
+const HEAD: usize = 64;
 
 /// How a checker judges.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,12 +121,12 @@ impl Expected {
         Self { at, tag, head: [m0, m1, m2, m3, l0, l1, f0, f1] }
     }
 
-    /// Whether a frame is the one of this sequence.
+    /// Whether a frame of `len` bytes that begins so is the one of this sequence.
     #[inline]
-    fn is(&self, frame: &[u8], sequence: u64) -> bool {
+    fn is(&self, frame: &[u8], len: usize, sequence: u64) -> bool {
         let tag = frame.get(self.at.offset()..).and_then(|rest| rest.first_chunk::<TAG_LEN>());
         let Some([head @ .., s0, s1, s2, s3, s4, s5, s6, s7]) = tag else { return false };
-        (frame.len() == usize::from(self.tag.length))
+        (len == usize::from(self.tag.length))
             & (*head == self.head)
             & (u64::from_be_bytes([*s0, *s1, *s2, *s3, *s4, *s5, *s6, *s7]) == sequence)
             & (frame[12..14] == self.at.ethertype())
@@ -254,17 +256,23 @@ impl Checker {
     /// Judges one frame.
     #[inline]
     pub fn check(&mut self, frame: &[u8]) -> Verdict {
-        if let Some(expected) = &mut self.expected
-            && expected.is(frame, expected.tag.sequence)
-            && self.until_payload != 1
-            && let Some(flow) = self.flows.get_mut(usize::from(expected.tag.flow))
-        {
-            self.until_payload = self.until_payload.saturating_sub(1);
-            let sequence = expected.tag.sequence;
-            expected.tag.sequence = sequence.wrapping_add(1);
-            return flow.note(sequence);
+        self.check_head(frame, frame.len()).unwrap_or_else(|| self.check_any(frame))
+    }
+
+    /// Judges a frame of `len` bytes by its first, 64 of which are enough: if it is
+    /// the one that is expected, and its payload is not to be compared. Else it is not
+    /// judged, and all of it is wanted.
+    #[inline]
+    fn check_head(&mut self, head: &[u8], len: usize) -> Option<Verdict> {
+        let expected = self.expected.as_mut()?;
+        let flow = self.flows.get_mut(usize::from(expected.tag.flow))?;
+        let sequence = expected.tag.sequence;
+        if self.until_payload == 1 || !expected.is(head, len, sequence) {
+            return None;
         }
-        self.check_any(frame)
+        self.until_payload = self.until_payload.saturating_sub(1);
+        expected.tag.sequence = sequence.wrapping_add(1);
+        Some(flow.note(sequence))
     }
 
     /// Judges frames from the first on for as long as each is the one that is
@@ -281,7 +289,10 @@ impl Checker {
         };
         let first = expected.tag.sequence;
         let next = (first..).zip(&frames[..most]);
-        let other = next.take_while(|&(sequence, place)| expected.is(place.bytes(arena), sequence));
+        let other = next.take_while(|&(sequence, place)| {
+            let frame = place.bytes(arena);
+            expected.is(frame, frame.len(), sequence)
+        });
         let count = other.count();
         expected.tag.sequence = first.wrapping_add(count as u64);
         flow.pass_in_order(count as u64);
@@ -440,6 +451,23 @@ impl CheckPort {
         &self.checker
     }
 
+    /// Judges a frame of `len` bytes where it was received. `copy` copies its first bytes,
+    /// as many as fit, out: 64 of them, and all of it where those are not enough.
+    #[inline]
+    pub fn check_in_place(&mut self, len: usize, copy: impl Fn(&mut [u8]) -> usize) {
+        let mut head = [0; HEAD];
+        let copied = copy(&mut head);
+        let head = head.get(..copied).unwrap_or(&[]);
+        if len <= HEAD {
+            self.checker.check(head);
+        } else if self.checker.check_head(head, len).is_none() {
+            let mut whole = vec![0; len];
+            copy(&mut whole);
+            self.checker.check(&whole);
+        }
+        self.counters.count_sent(len);
+    }
+
     /// The checker behind the port, to finish it.
     pub fn checker_mut(&mut self) -> &mut Checker {
         &mut self.checker
@@ -500,6 +528,10 @@ impl Port for CheckPort {
 
     fn checked(&self) -> Option<CheckReport> {
         Some(self.checker.report())
+    }
+
+    fn as_checker(&mut self) -> Option<&mut CheckPort> {
+        Some(self)
     }
 
     fn latency(&self) -> Vec<(u64, u64)> {

@@ -2,7 +2,8 @@
 
 use std::{collections::VecDeque, os::fd::BorrowedFd};
 
-use grantway_netif::Offload;
+use grantway_netif::{Checksum, Offload};
+use grantway_ring::PAGE_SIZE;
 
 use crate::port::{Counters, DropReason, FrameMeta, Port, PortError, SendError};
 
@@ -14,6 +15,8 @@ const WAITING: usize = 1 << 20;
 pub struct Echo {
     waiting: VecDeque<(Vec<u8>, Offload)>,
     bytes: usize,
+    /// Those among them that do not fit a page, or are to be finished.
+    unfinished: usize,
     /// Buffers to use again.
     spare: Vec<Vec<u8>>,
     counters: Counters,
@@ -27,6 +30,11 @@ impl Echo {
     }
 }
 
+/// Whether a frame fits a page and leaves nothing to be done.
+fn is_finished(frame: &[u8], offload: Offload) -> bool {
+    frame.len() <= PAGE_SIZE && offload.gso.is_none() && offload.checksum != Checksum::Partial
+}
+
 impl Port for Echo {
     fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
         if self.bytes + frame.len() > WAITING {
@@ -37,6 +45,7 @@ impl Port for Echo {
         buffer.clear();
         buffer.extend_from_slice(frame);
         self.bytes += frame.len();
+        self.unfinished += usize::from(!is_finished(frame, offload));
         self.waiting.push_back((buffer, offload));
         self.counters.count_sent(frame.len());
         Ok(())
@@ -50,6 +59,7 @@ impl Port for Echo {
         while let Some((frame, offload)) = self.waiting.pop_front() {
             let len = frame.len();
             self.bytes -= len;
+            self.unfinished -= usize::from(!is_finished(&frame, offload));
             let room = buf.get_mut(..len).map(|room| room.copy_from_slice(&frame));
             self.spare.push(frame);
             if room.is_none() {
@@ -60,6 +70,10 @@ impl Port for Echo {
             return Ok(Some(FrameMeta { len, offload }));
         }
         Ok(None)
+    }
+
+    fn is_short(&self) -> bool {
+        self.unfinished == 0
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -107,6 +121,20 @@ mod tests {
         }
         assert!(echo.recv(&mut buf).unwrap().is_none() && !echo.always_ready());
         assert_eq!((echo.counters().sent, echo.counters().received), (3, 3));
+    }
+
+    #[test]
+    fn it_is_short_while_all_that_waits_is_finished_and_fits_a_page() {
+        let (mut echo, mut buf) = (Echo::new(), vec![0; RECV_BUFFER]);
+        let blank = Offload { checksum: Checksum::Partial, ..Offload::default() };
+        echo.send(&[1; 4096], Offload::default()).unwrap();
+        assert!(echo.is_short());
+        echo.send(&[1; 4097], Offload::default()).unwrap();
+        echo.send(&[1; 60], blank).unwrap();
+        for short in [false, false, true] {
+            echo.recv(&mut buf).unwrap().unwrap();
+            assert_eq!(echo.is_short(), short);
+        }
     }
 
     #[test]

@@ -27,6 +27,11 @@ use crate::{
     timing::{self, TIME_LEN},
 };
 
+mod run;
+
+use run::Ahead;
+pub use run::Run;
+
 /// Largest frame in bytes, Ethernet header included.
 const MAX_SIZE: usize = 65_535;
 /// Most flows: what the tag can number.
@@ -55,6 +60,10 @@ pub struct GeneratorConfig {
     pub flows: u32,
     /// Frames to make in each queue; `None` for no end.
     pub count: Option<u64>,
+    /// Most frames of a queue that are under way, each of which has to come back
+    /// before the next is made; 0 for no such bound. It takes the place of rate
+    /// and burst.
+    pub window: u32,
     /// Every so-many-th frame of a queue, from the first on, carries the time at
     /// which it was due, and what comes back is judged and timed; 0 for none.
     /// Takes a size of 64 bytes and more.
@@ -80,6 +89,9 @@ impl GeneratorConfig {
         if !(1..=MAX_FLOWS).contains(&self.flows) {
             return Err(GeneratorError::Flows(self.flows));
         }
+        if self.window > 0 && self.rate > 0 {
+            return Err(GeneratorError::Window { window: self.window, rate: self.rate });
+        }
         if self.timed > 0 && self.size < TIMED_SIZE {
             return Err(GeneratorError::Timed(self.size));
         }
@@ -95,6 +107,7 @@ impl Default for GeneratorConfig {
             rate: 0,
             flows: 1,
             count: None,
+            window: 0,
             timed: 0,
             destination: [0x02, 0x47, 0x57, 0, 0, 2],
             source: [0x02, 0x47, 0x57, 0, 0, 1],
@@ -114,6 +127,14 @@ pub enum GeneratorError {
     /// The number of flows is out of bounds.
     #[error("generator: {0} flows, expected 1 to 65536")]
     Flows(u32),
+    /// A window and a rate.
+    #[error("generator: window {window} with rate {rate}, expected one of them; leave one out")]
+    Window {
+        /// The window.
+        window: u32,
+        /// The rate.
+        rate: u64,
+    },
     /// Too short for a time.
     #[error("generator: size {0} with timed, expected at least 64 bytes, to hold a time")]
     Timed(usize),
@@ -153,6 +174,7 @@ struct Stream {
     first: u16,
     heads: Vec<[u8; HEAD]>,
     sequences: Vec<u64>,
+    ahead: Ahead,
     /// The next, counted from the first.
     flow: usize,
     made: u64,
@@ -313,9 +335,23 @@ impl Generator {
         start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
+    /// How many frames may be made now, of so many.
+    fn due_of(&mut self, most: usize) -> usize {
+        if self.finished() || !self.due() {
+            return 0;
+        }
+        let left = self.stream.allowed - self.stream.made;
+        let left = self.config.count.map_or(left, |count| left.min(count - self.stream.made));
+        usize::try_from(left).unwrap_or(most).min(most)
+    }
+
     /// Whether another frame may be handed out now.
     fn due(&mut self) -> bool {
         let stream = &mut self.stream;
+        if self.config.window > 0 {
+            stream.allowed = self.counters.sent.saturating_add(self.config.window.into());
+            return stream.made < stream.allowed;
+        }
         if stream.made < stream.allowed {
             return true;
         }
@@ -478,16 +514,8 @@ impl Port for Generator {
         arena: &mut [u8],
         frames: &mut ArrayVec<FramePlace, BURST>,
     ) -> Result<(), PortError> {
-        if self.finished() || !self.due() {
-            return Ok(());
-        }
+        let most = self.due_of(frames.remaining_capacity());
         let size = self.config.size;
-        let left = self.stream.allowed - self.stream.made;
-        let most = usize::try_from(left).unwrap_or(BURST).min(frames.remaining_capacity());
-        let most = match self.config.count {
-            Some(count) => usize::try_from(count - self.stream.made).unwrap_or(most).min(most),
-            None => most,
-        };
         let step = size.next_multiple_of(64);
         let before = self.stream.made;
         if self.config.timed > 0 {
@@ -506,6 +534,10 @@ impl Port for Generator {
 
     fn is_short(&self) -> bool {
         self.config.size <= PAGE_SIZE
+    }
+
+    fn as_generator(&mut self) -> Option<&mut Generator> {
+        Some(self)
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

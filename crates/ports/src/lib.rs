@@ -43,7 +43,7 @@ pub use address::parse_address;
 pub use checker::{CheckPort, Checker, CheckerConfig, FlowReport, Verdict};
 pub use clock::{Clock, monotonic, uptime, wall};
 pub use echo::Echo;
-pub use generator::{Generator, GeneratorConfig, GeneratorError, Stamp};
+pub use generator::{Generator, GeneratorConfig, GeneratorError, Run, Stamp};
 pub use member::Member;
 pub use mirror::Mirror;
 pub use null::Null;

@@ -7,12 +7,14 @@
 
 mod port;
 mod reader;
+mod record;
 mod writer;
 
 use std::{fmt, io, path::PathBuf};
 
 pub use port::{PcapInput, PcapOutput, PcapPort};
 pub use reader::CaptureReader;
+pub use record::Record;
 pub use writer::{CaptureWriter, Direction};
 
 /// Largest packet record or block, in bytes, that is read into memory; four
@@ -92,7 +94,7 @@ pub enum CaptureError {
     },
     /// The frames are not Ethernet.
     #[error(
-        "{}: offset {offset}: link type {found}, only Ethernet (1) can be sent; convert it with `tcprewrite` or capture on an Ethernet interface",
+        "{}: offset {offset}: link type {found}, only Ethernet (1) is taken; convert it with `tcprewrite` or capture on an Ethernet interface",
         path.display()
     )]
     LinkType {

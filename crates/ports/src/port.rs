@@ -5,8 +5,14 @@ use std::os::fd::BorrowedFd;
 use arrayvec::ArrayVec;
 use grantway_netif::Offload;
 
+use crate::generator::Generator;
 use crate::split::{SplitFrame, send_gathered};
-use crate::{TapError, checker::FlowReport, pcap::CaptureError, tap::TapOffloads};
+use crate::{
+    TapError,
+    checker::{CheckPort, FlowReport},
+    pcap::CaptureError,
+    tap::TapOffloads,
+};
 
 /// Smallest buffer, in bytes, that [`Port::recv`] is to be given.
 ///
@@ -150,6 +156,16 @@ pub trait Port: Send {
             at = (at + meta.len).next_multiple_of(64);
         }
         Ok(())
+    }
+
+    /// The generator that it is, for who has its frames made where they are sent from.
+    fn as_generator(&mut self) -> Option<&mut Generator> {
+        None
+    }
+
+    /// The checker that it is, for who has frames judged where they were received.
+    fn as_checker(&mut self) -> Option<&mut CheckPort> {
+        None
     }
 
     /// Whether each frame that is received fits a page and leaves nothing to be

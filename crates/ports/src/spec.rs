@@ -16,7 +16,7 @@ use crate::{
 };
 
 const SYNTAX: &str = "tap[:NAME], bridge, null, echo, check[:from=MAC], \
-     generator[:size=N,rate=N,burst=N,flows=N,count=N,timed=N,to=MAC,from=MAC], \
+     generator[:size=N,rate=N,burst=N,flows=N,count=N,window=N,timed=N,to=MAC,from=MAC], \
      pcap:in=FILE and/or out=FILE";
 
 /// A port as written on a command line.
@@ -217,8 +217,10 @@ impl fmt::Display for PortSpec {
                 let (size, rate, burst, flows) = (c.size, c.rate, c.burst, c.flows);
                 write!(f, "generator:size={size},rate={rate},burst={burst},flows={flows}")?;
                 c.count.map_or(Ok(()), |count| write!(f, ",count={count}"))?;
-                if c.timed > 0 {
-                    write!(f, ",timed={}", c.timed)?;
+                for (key, n) in [("window", c.window), ("timed", c.timed)] {
+                    if n > 0 {
+                        write!(f, ",{key}={n}")?;
+                    }
                 }
                 let usual = GeneratorConfig::default();
                 for (key, address, usual) in
@@ -274,7 +276,7 @@ fn pairs<'a>(
 fn generator(text: &str) -> Result<PortSpec, SpecError> {
     let mut config = GeneratorConfig::default();
     for (key, value) in
-        pairs("generator", "size, rate, burst, flows, count, timed, to, from", text)?
+        pairs("generator", "size, rate, burst, flows, count, window, timed, to, from", text)?
     {
         let refuse = || SpecError::Number { key: key.to_owned(), found: value.to_owned() };
         let whole = || number(value).ok_or_else(refuse);
@@ -284,6 +286,7 @@ fn generator(text: &str) -> Result<PortSpec, SpecError> {
             "rate" => config.rate = whole()?,
             "burst" => config.burst = narrow()?,
             "flows" => config.flows = narrow()?,
+            "window" => config.window = narrow()?,
             "timed" => config.timed = narrow()?,
             "to" => config.destination = address("generator", key, value, "an address")?,
             "from" => config.source = own_address("generator", key, value)?,

@@ -265,3 +265,50 @@ fn a_frame_without_room_for_a_time_is_refused() {
     let refused = Generator::new(config, monotonic()).map(drop).unwrap_err().to_string();
     assert!(refused.contains("63") && refused.contains("64"), "{refused}");
 }
+
+#[test]
+fn frames_made_in_place_are_those_that_are_received() {
+    for size in [14, 29, 30, 60, 64, 65, 1500] {
+        let config = GeneratorConfig { size, burst: 100, count: Some(700), ..Default::default() };
+        let mut copying = Generator::new(config.clone(), monotonic()).unwrap();
+        let mut placing = Generator::new(config, monotonic()).unwrap();
+        let mut frames = 0;
+        for turn in 0..60 {
+            // Not all that may be made are.
+            let run = placing.run(7 + turn);
+            let made = run.frames().min(turn * 7 % 65);
+            for number in 0..made {
+                let mut placed = vec![0xaa; run.size()];
+                run.write(number, |at, bytes| placed[at..at + bytes.len()].copy_from_slice(bytes));
+                let mut copied = vec![0; size];
+                assert_eq!(copying.next_into(&mut copied), size);
+                assert_eq!(placed, copied, "frame {frames} of {size}");
+                frames += 1;
+            }
+            placing.made_in_place(made);
+        }
+        assert_eq!((frames, placing.made(), placing.counters().received), (700, 700, 700));
+        assert!(placing.finished() && !placing.always_ready());
+    }
+}
+
+#[test]
+fn no_more_than_the_window_is_under_way() {
+    let config = GeneratorConfig { window: 2, ..GeneratorConfig::default() };
+    let mut generator = Generator::new(config.clone(), monotonic()).unwrap();
+    let mut buf = vec![0; RECV_BUFFER];
+    for round in 0..3 {
+        let first = if round == 0 { 2 } else { 1 };
+        for _ in 0..first {
+            assert_eq!(generator.recv(&mut buf).unwrap().map(|meta| meta.len), Some(64));
+        }
+        assert!(generator.recv(&mut buf).unwrap().is_none(), "round {round}");
+        generator.send(&buf[..64], Offload::default()).unwrap();
+    }
+    let mut frames = ArrayVec::new();
+    generator.recv_burst(&mut vec![0; 4096], &mut frames).unwrap();
+    assert_eq!(frames.len(), 1);
+    let both = GeneratorConfig { rate: 7, ..config };
+    let refused = Generator::new(both, monotonic()).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("window 2 with rate 7"), "{refused}");
+}

@@ -14,6 +14,7 @@ use pcap_parser::{
     parse_pcap_header, traits::PcapNGPacketBlock,
 };
 
+use super::record::{Options, Record, Ticks};
 use super::{CaptureError, CaptureFormat, ETHERNET, MAX_RECORD};
 
 /// Bytes read at once.
@@ -37,9 +38,20 @@ pub struct CaptureReader<R = File> {
 
 #[derive(Debug)]
 enum Kind {
-    Pcap,
-    /// The interfaces of the section so far.
-    PcapNg(Vec<Interface>),
+    Pcap {
+        /// Whether fractions of a second are nanoseconds, or else microseconds.
+        nanos: bool,
+    },
+    PcapNg(Section),
+}
+
+/// The section of a pcapng file that is being read.
+#[derive(Debug, Default)]
+struct Section {
+    /// Interfaces of the sections before.
+    earlier: u32,
+    /// Its own so far.
+    interfaces: Vec<Interface>,
 }
 
 #[derive(Debug)]
@@ -47,6 +59,7 @@ struct Interface {
     link: u16,
     /// 0 for no limit.
     snaplen: u32,
+    ticks: Ticks,
 }
 
 impl CaptureReader<File> {
@@ -74,16 +87,18 @@ impl<R: Read> CaptureReader<R> {
         let have = source.fill(4)?;
         let magic = source.bytes()[..have.min(4)].to_vec();
         let (big_endian, kind) = match magic[..] {
-            [0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1] => (false, Kind::Pcap),
-            [0xa1, 0xb2, 0xc3, 0xd4] | [0xa1, 0xb2, 0x3c, 0x4d] => (true, Kind::Pcap),
+            [0xd4, 0xc3, 0xb2, 0xa1] => (false, Kind::Pcap { nanos: false }),
+            [0x4d, 0x3c, 0xb2, 0xa1] => (false, Kind::Pcap { nanos: true }),
+            [0xa1, 0xb2, 0xc3, 0xd4] => (true, Kind::Pcap { nanos: false }),
+            [0xa1, 0xb2, 0x3c, 0x4d] => (true, Kind::Pcap { nanos: true }),
             // The order of the bytes stands in the section header.
-            [0x0a, 0x0d, 0x0d, 0x0a] => (false, Kind::PcapNg(Vec::new())),
+            [0x0a, 0x0d, 0x0d, 0x0a] => (false, Kind::PcapNg(Section::default())),
             _ => {
                 return Err(CaptureError::Magic { path: path.to_owned(), found: magic });
             }
         };
         let mut reader = CaptureReader { source, big_endian, kind };
-        if let Kind::Pcap = reader.kind {
+        if let Kind::Pcap { .. } = reader.kind {
             reader.file_header()?;
         }
         Ok(reader)
@@ -93,7 +108,7 @@ impl<R: Read> CaptureReader<R> {
     #[must_use]
     pub fn format(&self) -> CaptureFormat {
         match self.kind {
-            Kind::Pcap => CaptureFormat::Pcap,
+            Kind::Pcap { .. } => CaptureFormat::Pcap,
             Kind::PcapNg(_) => CaptureFormat::PcapNg,
         }
     }
@@ -104,18 +119,53 @@ impl<R: Read> CaptureReader<R> {
     /// # Errors
     /// The file is damaged or not Ethernet; what is left of it cannot be read.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, CaptureError> {
-        let found = match &mut self.kind {
-            Kind::Pcap => next_record(&mut self.source, self.big_endian)?,
-            Kind::PcapNg(interfaces) => {
-                next_packet(&mut self.source, &mut self.big_endian, interfaces)?
+        let Some(span) = self.next_span()? else { return Ok(None) };
+        let frame = self.source.position + span.start;
+        self.source.consume(span.record);
+        Ok(Some(&self.source.buffer[frame..frame + span.len]))
+    }
+
+    /// The next frame with what the file says of it, or `None` at the end. It stays
+    /// valid until the next call.
+    ///
+    /// # Errors
+    /// As [`next_frame`](Self::next_frame); and its time is not between 1970 and 2554.
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
+        let Some(span) = self.next_span()? else { return Ok(None) };
+        let time = match (span.ticks, &self.kind) {
+            (Some(ticks), Kind::PcapNg(section)) => {
+                let interface = section.interfaces.get(span.interface as usize);
+                let Some(time) = interface.and_then(|known| known.ticks.nanos(ticks)) else {
+                    return Err(self.source.malformed("a time that is not between 1970 and 2554"));
+                };
+                Some(time)
             }
+            (time, _) => time,
         };
-        let Some(Span { start, len, record }) = found else {
-            return Ok(None);
+        let earlier = match &self.kind {
+            Kind::PcapNg(section) => section.earlier,
+            Kind::Pcap { .. } => 0,
         };
-        let at = self.source.position + start;
-        self.source.consume(record);
-        Ok(Some(&self.source.buffer[at..at + len]))
+        let at = self.source.position;
+        self.source.consume(span.record);
+        let bytes = &self.source.buffer[at..at + span.record];
+        // The frame's padding and what ends the block lie around the options.
+        let end = span.record.saturating_sub(4);
+        let options = bytes.get(span.options..end).unwrap_or_default();
+        Ok(Some(Record {
+            frame: &bytes[span.start..span.start + span.len],
+            length: span.length.max(span.len as u32),
+            time,
+            interface: earlier.saturating_add(span.interface),
+            options: Options { bytes: options, big_endian: self.big_endian },
+        }))
+    }
+
+    fn next_span(&mut self) -> Result<Option<Span>, CaptureError> {
+        match &mut self.kind {
+            Kind::Pcap { nanos } => next_record(&mut self.source, self.big_endian, *nanos),
+            Kind::PcapNg(section) => next_packet(&mut self.source, &mut self.big_endian, section),
+        }
     }
 
     fn file_header(&mut self) -> Result<(), CaptureError> {
@@ -143,11 +193,20 @@ struct Span {
     start: usize,
     len: usize,
     record: usize,
+    /// Bytes that there were on the wire.
+    length: u32,
+    /// Its number in the section.
+    interface: u32,
+    /// Its time as the interface counts, or in nanoseconds in a pcap file.
+    ticks: Option<u64>,
+    /// Where options begin.
+    options: usize,
 }
 
 fn next_record<R: Read>(
     source: &mut Source<R>,
     big_endian: bool,
+    nanos: bool,
 ) -> Result<Option<Span>, CaptureError> {
     if source.fill(1)? == 0 {
         return Ok(None);
@@ -156,11 +215,19 @@ fn next_record<R: Read>(
     let captured = source.u32_at(8, big_endian) as usize;
     let record = captured.saturating_add(16);
     source.need(record)?;
+    let [seconds, fraction, length] = [0, 4, 12].map(|at| u64::from(source.u32_at(at, big_endian)));
+    let ticks = seconds * 1_000_000_000 + fraction * if nanos { 1 } else { 1000 };
     let parse = if big_endian { parse_pcap_frame_be } else { parse_pcap_frame };
     match parse(source.bytes()) {
-        Ok((_, block)) if block.data.len() == captured => {
-            Ok(Some(Span { start: 16, len: captured, record }))
-        }
+        Ok((_, block)) if block.data.len() == captured => Ok(Some(Span {
+            start: 16,
+            len: captured,
+            record,
+            length: length as u32,
+            interface: 0,
+            ticks: Some(ticks),
+            options: record,
+        })),
         _ => Err(source.malformed("the record does not parse")),
     }
 }
@@ -168,7 +235,7 @@ fn next_record<R: Read>(
 fn next_packet<R: Read>(
     source: &mut Source<R>,
     big_endian: &mut bool,
-    interfaces: &mut Vec<Interface>,
+    section: &mut Section,
 ) -> Result<Option<Span>, CaptureError> {
     loop {
         if source.fill(1)? == 0 {
@@ -182,7 +249,8 @@ fn next_packet<R: Read>(
                 [0x1a, 0x2b, 0x3c, 0x4d] => true,
                 _ => return Err(source.malformed("a section without its byte-order magic")),
             };
-            interfaces.clear();
+            section.earlier = section.earlier.saturating_add(section.interfaces.len() as u32);
+            section.interfaces.clear();
         }
         let length = source.u32_at(4, *big_endian) as usize;
         if length < 12 || !length.is_multiple_of(4) {
@@ -201,11 +269,14 @@ fn next_packet<R: Read>(
         let Ok((_, block)) = parse(&source.bytes()[..length]) else {
             return Err(source.malformed("a block that does not parse"));
         };
+        let interfaces = &mut section.interfaces;
         let data = match block {
             Block::InterfaceDescription(found) if interfaces.len() < MAX_INTERFACES => {
                 // 16 bits in the file, so this never wraps.
                 let link = found.linktype.0 as u16;
-                interfaces.push(Interface { link, snaplen: found.snaplen });
+                let options = source.bytes().get(16..length - 4).unwrap_or_default();
+                let ticks = Ticks::of(Options { bytes: options, big_endian: *big_endian });
+                interfaces.push(Interface { link, snaplen: found.snaplen, ticks });
                 None
             }
             Block::InterfaceDescription(_) => {
@@ -216,14 +287,30 @@ fn next_packet<R: Read>(
                 if captured > found.data.len() {
                     return Err(source.malformed("a packet longer than its block"));
                 }
-                Some((found.if_id as usize, 28, captured))
+                Some(Span {
+                    start: 28,
+                    len: captured,
+                    record: length,
+                    length: found.origlen,
+                    interface: found.if_id,
+                    ticks: Some(u64::from(found.ts_high) << 32 | u64::from(found.ts_low)),
+                    options: 28 + captured.next_multiple_of(4),
+                })
             }
             Block::SimplePacket(found) => {
                 let limit = match interfaces.first() {
                     Some(Interface { snaplen: 1.., .. }) => interfaces[0].snaplen as usize,
                     _ => usize::MAX,
                 };
-                Some((0, 12, found.packet_data().len().min(limit)))
+                Some(Span {
+                    start: 12,
+                    len: found.packet_data().len().min(limit),
+                    record: length,
+                    length: found.origlen,
+                    interface: 0,
+                    ticks: None,
+                    options: length,
+                })
             }
             Block::SectionHeader(_) => None,
             _ => {
@@ -232,11 +319,11 @@ fn next_packet<R: Read>(
                 ));
             }
         };
-        let Some((interface, start, len)) = data else {
+        let Some(span) = data else {
             source.consume(length);
             continue;
         };
-        match interfaces.get(interface) {
+        match section.interfaces.get(span.interface as usize) {
             Some(&Interface { link: ETHERNET, .. }) => {}
             Some(&Interface { link, .. }) => {
                 return Err(CaptureError::LinkType {
@@ -247,7 +334,7 @@ fn next_packet<R: Read>(
             }
             None => return Err(source.malformed("a packet of an interface not described")),
         }
-        return Ok(Some(Span { start, len, record: length }));
+        return Ok(Some(span));
     }
 }
 
@@ -308,13 +395,14 @@ impl<R: Read> Source<R> {
 
     /// Reads a record of `want` bytes, or says what is wrong with it.
     fn need(&mut self, want: usize) -> Result<(), CaptureError> {
-        let (path, offset) = (self.path.clone(), self.offset);
+        let offset = self.offset;
         if want > MAX_RECORD {
-            return Err(CaptureError::RecordTooLong { path, offset, length: want as u64 });
+            let (path, length) = (self.path.clone(), want as u64);
+            return Err(CaptureError::RecordTooLong { path, offset, length });
         }
         let have = self.fill(want)?;
         if have < want {
-            let (expected, found) = (want as u64, have as u64);
+            let (path, expected, found) = (self.path.clone(), want as u64, have as u64);
             return Err(CaptureError::Truncated { path, offset, expected, found });
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Captures there and back, and captures that lie.
 
+mod records;
+
 use std::{
     path::Path,
     process::Command,

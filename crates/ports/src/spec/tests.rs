@@ -19,6 +19,7 @@ fn every_kind_parses_and_prints_itself() {
         "generator:size=64,rate=0,burst=64,flows=1",
         "generator:size=1518,rate=1000,burst=1,flows=9,count=5",
         "generator:size=64,rate=1000,burst=1,flows=1,timed=10",
+        "generator:size=64,rate=0,burst=1,flows=1,window=1,timed=16",
         "pcap:in=a.pcap",
         "pcap:out=b.pcapng",
         "pcap:in=/x/a=b.cap,out=b.pcap",

@@ -1,0 +1,124 @@
+//! Frames that are made where they are sent from.
+
+use super::{Generator, HEAD, Stream};
+use crate::port::BURST;
+use crate::testframe::SEQUENCE_IN_TAG;
+
+/// Heads that are kept: of a burst, and of the one behind it.
+const AHEAD: u64 = 2 * BURST as u64;
+
+/// Heads of the next frames, in private memory, written a burst ahead. A number that was
+/// just written cannot be read with what is around it until its store is through, and
+/// that waits behind all those to lines that the other end has.
+pub(super) struct Ahead {
+    /// That of each frame at its sequence, modulo their count.
+    heads: Box<[[u8; HEAD]; AHEAD as usize]>,
+    /// Whose they are.
+    flow: usize,
+    /// The sequence behind the last that was written.
+    until: u64,
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        Self { heads: Box::new([[0; HEAD]; AHEAD as usize]), flow: usize::MAX, until: 0 }
+    }
+}
+
+impl Ahead {
+    /// Has the heads from `first` on ready, as many as `frames`, a burst at most, and
+    /// those of a burst behind them.
+    #[inline]
+    fn prepare(
+        &mut self,
+        (flow, head): (usize, &[u8; HEAD]),
+        (first, frames): (u64, u64),
+        sequence_at: Option<usize>,
+    ) {
+        if self.flow != flow || !(first..=first + AHEAD).contains(&self.until) {
+            self.heads.fill(*head);
+            (self.flow, self.until) = (flow, first);
+        }
+        let until = first + (frames + BURST as u64).min(AHEAD);
+        if let Some(at) = sequence_at {
+            for sequence in self.until..until {
+                let head = &mut self.heads[(sequence % AHEAD) as usize];
+                head[at..at + 8].copy_from_slice(&sequence.to_be_bytes());
+            }
+        }
+        self.until = self.until.max(until);
+    }
+}
+
+impl Generator {
+    /// The frames that may be made now, at most so many and a burst, for who writes them
+    /// where they are sent from: none carries a time, and all are of one flow. Whoever
+    /// wrote some of them says so with [`Generator::made_in_place`].
+    pub fn run(&mut self, most: usize) -> Run<'_> {
+        let most = if self.stream.heads.len() > 1 { most.min(1) } else { most.min(BURST) };
+        let frames = self.due_of(most);
+        let Stream { heads, sequences, flow, ahead, .. } = &mut self.stream;
+        let first = sequences[*flow];
+        let sequence_at = self.tagged.map(|tagged| tagged.offset() + SEQUENCE_IN_TAG);
+        ahead.prepare((*flow, &heads[*flow]), (first, frames as u64), sequence_at);
+        Run {
+            frames,
+            size: self.config.size,
+            first,
+            heads: &ahead.heads,
+            rest: self.pattern.get(HEAD..).unwrap_or(&[]),
+        }
+    }
+
+    /// Says that so many of the last [`Run`] were made.
+    pub fn made_in_place(&mut self, frames: usize) {
+        let Stream { sequences, made, .. } = &mut self.stream;
+        match &mut sequences[..] {
+            [sequence] => {
+                *sequence += frames as u64;
+                *made += frames as u64;
+            }
+            _ => (0..frames).for_each(|_| {
+                let _ = self.advance();
+            }),
+        }
+        self.counters.count_burst(frames, self.config.size);
+    }
+}
+
+/// Frames of a [`Generator`] that are to be made in place. A short one is two stores
+/// where it is sent from, and its number no third, of those that wait there for the line.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    frames: usize,
+    size: usize,
+    first: u64,
+    heads: &'a [[u8; HEAD]; AHEAD as usize],
+    rest: &'a [u8],
+}
+
+impl Run<'_> {
+    /// How many.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// Bytes of each.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Makes one of them, counted from 0: calls `put` with bytes and where in the frame
+    /// they go.
+    #[inline]
+    pub fn write(&self, number: usize, mut put: impl FnMut(usize, &[u8])) {
+        let head = &self.heads[(self.first.wrapping_add(number as u64) % AHEAD) as usize];
+        put(0, head.get(..self.size).unwrap_or(head));
+        if !self.rest.is_empty() {
+            put(HEAD, self.rest);
+        }
+    }
+}

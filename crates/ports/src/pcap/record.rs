@@ -1,0 +1,122 @@
+//! What a capture says of a frame beside its bytes.
+
+use super::Direction;
+
+/// `opt_comment`.
+const COMMENT: u16 = 1;
+/// `epb_flags`.
+const FLAGS: u16 = 2;
+const NANOS: u128 = 1_000_000_000;
+
+/// A frame of a capture, and what is said of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// Its bytes, as many as were captured.
+    pub frame: &'a [u8],
+    /// How many there were on the wire; never less than were captured.
+    pub length: u32,
+    /// When, in nanoseconds since 1970; none in a block without a time.
+    pub time: Option<u64>,
+    /// The interface's number, from 0 on: each interface of each section of the file
+    /// has one of its own.
+    pub interface: u32,
+    pub(super) options: Options<'a>,
+}
+
+impl<'a> Record<'a> {
+    /// Which way it went, where that is said.
+    #[must_use]
+    pub fn direction(&self) -> Option<Direction> {
+        let mut options = self.options;
+        let (_, value) = options.find(|(code, _)| *code == FLAGS)?;
+        let word = self.options.word(value)?;
+        match word & 3 {
+            1 => Some(Direction::Inbound),
+            2 => Some(Direction::Outbound),
+            _ => None,
+        }
+    }
+
+    /// The comments that somebody wrote beside it.
+    pub fn comments(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.options.filter(|(code, _)| *code == COMMENT).map(|(_, value)| value)
+    }
+}
+
+/// Options of a block: each has a code, a length, and a value padded to words.
+/// The list ends where it is damaged.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options<'a> {
+    pub bytes: &'a [u8],
+    pub big_endian: bool,
+}
+
+impl Options<'_> {
+    fn half(&self, at: usize) -> Option<u16> {
+        let half = self.bytes.get(at..at + 2)?.try_into().ok()?;
+        Some(if self.big_endian { u16::from_be_bytes(half) } else { u16::from_le_bytes(half) })
+    }
+
+    fn word(&self, value: &[u8]) -> Option<u32> {
+        let word = value.try_into().ok()?;
+        Some(if self.big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) })
+    }
+}
+
+impl<'a> Iterator for Options<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (code, length) = (self.half(0)?, usize::from(self.half(2)?));
+        if code == 0 {
+            return None;
+        }
+        let value = self.bytes.get(4..4 + length)?;
+        self.bytes = self.bytes.get(4 + length.next_multiple_of(4)..).unwrap_or_default();
+        Some((code, value))
+    }
+}
+
+/// How an interface counts time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ticks {
+    /// `if_tsresol`: ticks a second, as a power of ten, or of two with the upper bit
+    /// set.
+    resolution: u8,
+    /// `if_tsoffset`: seconds to be added.
+    offset: i64,
+}
+
+impl Ticks {
+    /// Microseconds since 1970, unless these options say otherwise.
+    pub(super) fn of(options: Options<'_>) -> Self {
+        let mut ticks = Self { resolution: 6, offset: 0 };
+        for (code, value) in options {
+            match (code, value) {
+                (9, &[resolution]) => ticks.resolution = resolution,
+                (14, value) => {
+                    let Ok(value) = value.try_into() else { continue };
+                    ticks.offset = match options.big_endian {
+                        true => i64::from_be_bytes(value),
+                        false => i64::from_le_bytes(value),
+                    };
+                }
+                _ => {}
+            }
+        }
+        ticks
+    }
+
+    /// Nanoseconds since 1970; none where a 64-bit number cannot hold them.
+    pub(super) fn nanos(self, ticks: u64) -> Option<u64> {
+        // Of 94 bits at most.
+        let scaled = u128::from(ticks) * NANOS;
+        let exponent = u32::from(self.resolution & 0x7f);
+        let nanos = match self.resolution & 0x80 {
+            0 => scaled / 10_u128.checked_pow(exponent).unwrap_or(u128::MAX),
+            _ => scaled >> exponent,
+        };
+        let offset = i128::from(self.offset) * NANOS as i128;
+        u64::try_from(nanos as i128 + offset).ok()
+    }
+}
