@@ -1,22 +1,29 @@
 //! What frames are sent from: a pool of whole pages, and, where pages stay
 //! mapped, a pool of pages of sixteen small buffers each.
 //!
-//! The small ones keep a ring of short frames within sixteen grants. A buffer's
-//! number is its id on the ring: first the pages, behind them the small buffers.
+//! The small ones keep a ring of short frames within sixteen grants. Each belongs to
+//! a slot of the ring, so that there is nothing to look for, and nothing to give back,
+//! where answers come in order. A buffer's number is its id on the ring: first the
+//! pages, behind them the small buffers.
 
 use crate::lent::Lent;
 use crate::pool::Pool;
+use alloc::boxed::Box;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, Platform};
-use grantway_netif::colour;
+use grantway_netif::slots::tx::{TxFragment, write_again, write_one};
+use grantway_netif::{Checksum, colour};
 use grantway_ring::{PAGE_SIZE, SharedPage};
 
 /// Bytes of a small buffer.
 pub(crate) const SMALL: usize = 256;
 const SMALL_A_PAGE: usize = PAGE_SIZE / SMALL;
-/// Pages of small buffers: as many buffers as the ring has slots.
-pub(crate) const SMALL_PAGES: usize = 256 / SMALL_A_PAGE;
+/// As many as the ring has slots.
+const SMALLS: u32 = 256;
+/// Pages of them.
+pub(crate) const SMALL_PAGES: usize = SMALLS as usize / SMALL_A_PAGE;
 
 /// The buffers of a queue that frames are sent from.
 pub(crate) struct Buffers {
@@ -26,15 +33,24 @@ pub(crate) struct Buffers {
 
 /// Pages of small buffers.
 pub(crate) struct Small {
-    pages: Vec<(SharedPage, GrantRef)>,
-    free: Vec<u16>,
+    pages: Box<[SharedPage; SMALL_PAGES]>,
+    /// By slot: the request for a frame in its buffer, but for its length and its
+    /// flags.
+    requests: Box<[[u32; 3]; SMALLS as usize]>,
+    grefs: Vec<GrantRef>,
     /// The number of the first of them.
     first: u16,
+    /// By slot: whether its buffer is out.
+    out: Out,
     // Behind the handles above, so that those are gone when it goes back.
     lent: Lent,
 }
 
-/// A buffer that was taken, or is out.
+/// A bit for each slot of a ring.
+#[derive(Default)]
+struct Out([u64; SMALLS as usize / 64]);
+
+/// A whole page that was taken.
 pub(crate) struct Buffer<'a> {
     pub page: &'a SharedPage,
     pub gref: GrantRef,
@@ -55,10 +71,9 @@ impl Buffers {
         Ok(Self { pages: whole, small })
     }
 
-    /// One more than the largest number.
-    pub fn numbers(&self) -> usize {
-        let small = self.small.as_ref().map_or(0, |_| SMALL_PAGES * SMALL_A_PAGE);
-        self.pages.size() + small
+    /// Whole pages.
+    pub fn pages(&self) -> usize {
+        self.pages.size()
     }
 
     /// Whole pages that nobody uses.
@@ -73,12 +88,10 @@ impl Buffers {
         self.small.as_ref()
     }
 
-    /// Takes so many of them.
+    /// The small buffers, to note which are out.
     #[inline]
-    pub fn take_smalls(&mut self, count: usize) {
-        if let Some(small) = &mut self.small {
-            small.free.truncate(small.free.len().saturating_sub(count));
-        }
+    pub fn small_mut(&mut self) -> Option<&mut Small> {
+        self.small.as_mut()
     }
 
     /// Takes a whole page.
@@ -87,13 +100,10 @@ impl Buffers {
         self.pages.take()
     }
 
-    /// Gives a buffer back.
+    /// Gives a whole page back.
     #[inline]
-    pub fn give(&mut self, number: u16) {
-        match &mut self.small {
-            Some(small) if number >= small.first => small.free.push(number),
-            _ => self.pages.give(number),
-        }
+    pub fn give_page(&mut self, number: u16) {
+        self.pages.give(number);
     }
 
     /// Where `len` bytes go in a whole page; none for a number that is no page's.
@@ -105,8 +115,8 @@ impl Buffers {
 
     /// The grants of the small buffers, and of the whole pages.
     pub fn grefs(&self) -> [Vec<GrantRef>; 2] {
-        let small = self.small.as_ref().map(|small| small.pages.iter().map(|(_, gref)| *gref));
-        [small.into_iter().flatten().collect(), self.pages.grefs().collect()]
+        let small = self.small.as_ref().map(|small| small.grefs.clone());
+        [small.unwrap_or_default(), self.pages.grefs().collect()]
     }
 
     /// Says that the grants are void.
@@ -119,27 +129,127 @@ impl Buffers {
 }
 
 impl Small {
-    /// Those that nobody uses; the last is the next to be taken.
+    /// How many slots from this one on, 64 at most, have their buffers here.
     #[inline]
-    pub fn free(&self) -> &[u16] {
-        &self.free
+    pub fn free_from(&self, index: u32) -> usize {
+        self.out.clear_from(index)
     }
 
-    /// One of them; none for a number that is not theirs.
+    /// The buffer of a slot: its page, and where in that page it begins.
     #[inline]
-    pub fn buffer(&self, number: u16) -> Option<Buffer<'_>> {
-        let index = usize::from(number.wrapping_sub(self.first));
-        let (page, gref) = self.pages.get(index / SMALL_A_PAGE)?;
+    pub fn buffer(&self, index: u32) -> (&SharedPage, u16) {
+        let slot = (index % SMALLS) as usize;
         // Below a page.
-        let offset = (index % SMALL_A_PAGE * SMALL) as u16;
-        Some(Buffer { page, gref: *gref, offset })
+        let offset = (slot % SMALL_A_PAGE * SMALL) as u16;
+        (&self.pages[slot / SMALL_A_PAGE], offset)
+    }
+
+    /// The request for a frame of so many bytes in that buffer, 14 at least.
+    #[inline]
+    pub fn request(&self, index: u32, len: u16, checksum: Checksum) -> [u32; 3] {
+        write_again(self.requests[(index % SMALLS) as usize], len, checksum)
+    }
+
+    /// Its number.
+    #[inline]
+    pub fn number(&self, index: u32) -> u16 {
+        // 256 of them, behind as many pages.
+        self.first + (index % SMALLS) as u16
+    }
+
+    /// Says that the buffers of so many slots, 64 at most, are out.
+    #[inline]
+    pub fn send(&mut self, index: u32, count: usize) {
+        self.out.each_word(index, count, |word, bits| *word |= bits);
+    }
+
+    /// Takes the buffers of so many slots, 64 at most, back, if all of them are out.
+    #[inline]
+    pub fn take_back(&mut self, index: u32, count: usize) -> bool {
+        let mut all = true;
+        self.out.each_word(index, count, |word, bits| all &= *word & bits == bits);
+        if all {
+            self.out.each_word(index, count, |word, bits| *word &= !bits);
+        }
+        all
+    }
+
+    /// The slot whose buffer has this number.
+    #[inline]
+    pub fn slot_of(&self, number: u16) -> Option<u32> {
+        let slot = number.checked_sub(self.first).map(u32::from);
+        slot.filter(|&slot| slot < SMALLS)
     }
 
     fn new(platform: &Arc<dyn Platform>, peer: DomId, first: u16) -> Result<Self, Error> {
         let lent = Lent::new(platform, peer, SMALL_PAGES, Access::ReadOnly)?;
-        let pages = (0..SMALL_PAGES).map_while(|index| lent.page(index)).collect();
-        // 256 of them, behind as many pages.
-        let end = first + (SMALL_PAGES * SMALL_A_PAGE) as u16;
-        Ok(Self { pages, free: (first..end).rev().collect(), first, lent })
+        let (pages, grefs): (Vec<_>, Vec<_>) =
+            (0..SMALL_PAGES).map_while(|index| lent.page(index)).unzip();
+        let mut requests = Box::new([[0; 3]; SMALLS as usize]);
+        for ((slot, request), id) in requests.iter_mut().enumerate().zip(first..) {
+            let Some(gref) = grefs.get(slot / SMALL_A_PAGE) else { break };
+            // Below a page.
+            let offset = (slot % SMALL_A_PAGE * SMALL) as u16;
+            let fragment = TxFragment { gref: gref.0, offset, size: 0, id };
+            *request = write_one(fragment, Checksum::Unknown);
+        }
+        let pages = pages.into_boxed_slice().try_into().map_err(|pages: Box<[SharedPage]>| {
+            let (what, expected) = ("granted run", "sixteen pages");
+            Error::Protocol { what, found: format!("{} pages", pages.len()), expected }
+        })?;
+        Ok(Self { pages, requests, grefs, first, out: Out::default(), lent })
+    }
+}
+
+impl Out {
+    /// Where the bit of a slot is.
+    #[inline]
+    fn place(index: u32) -> (usize, u32) {
+        ((index % SMALLS) as usize / 64, index % 64)
+    }
+
+    /// How many bits from this one on, 64 at most, are clear.
+    #[inline]
+    fn clear_from(&self, index: u32) -> usize {
+        let (word, shift) = Self::place(index);
+        let behind = self.0[(word + 1) % self.0.len()];
+        let bits = (u128::from(behind) << 64 | u128::from(self.0[word])) >> shift;
+        (bits as u64).trailing_zeros() as usize
+    }
+
+    /// Calls `change` with each word that has some of so many bits, 64 at most, and
+    /// with those bits.
+    #[inline]
+    fn each_word(&mut self, index: u32, count: usize, mut change: impl FnMut(&mut u64, u64)) {
+        let (word, shift) = Self::place(index);
+        let bits = if count < 64 { (1 << count) - 1 } else { u64::MAX };
+        let bits = u128::from(bits) << shift;
+        change(&mut self.0[word], bits as u64);
+        change(&mut self.0[(word + 1) % (SMALLS as usize / 64)], (bits >> 64) as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_slots_are_noted_wherever_they_begin() {
+        for first in [0, 1, 63, 64, 200, 255, u32::MAX - 3] {
+            for count in [0, 1, 5, 63, 64] {
+                let mut out = Out::default();
+                out.each_word(first, count, |word, bits| *word |= bits);
+                for slot in 0..SMALLS {
+                    let (word, bit) = Out::place(slot);
+                    let within = slot.wrapping_sub(first) % SMALLS < count as u32;
+                    assert_eq!(out.0[word] >> bit & 1 == 1, within, "{first} {count} {slot}");
+                }
+                // What is before and behind it is clear.
+                let end = first.wrapping_add(count as u32);
+                assert_eq!(out.clear_from(end), 64, "{first} {count}");
+                let before = first.wrapping_sub(10);
+                assert_eq!(out.clear_from(before), if count == 0 { 64 } else { 10 });
+            }
+        }
     }
 }

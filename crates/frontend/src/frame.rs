@@ -1,4 +1,5 @@
-//! A received frame that is lent: in the pages that the backend wrote it to.
+//! Received frames that are lent, for a call or for longer: in the pages that the
+//! backend wrote them to.
 
 use crate::lent::Lent;
 use alloc::sync::Arc;
@@ -8,7 +9,8 @@ use core::sync::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use grantway_netif::Offload;
+use grantway_netif::slots::rx::RxPacket;
+use grantway_netif::{Hash, Offload};
 use grantway_ring::{SharedPage, VolatileSlice};
 
 /// Pages of a receive pool, at most.
@@ -139,17 +141,124 @@ impl LentFrame {
             buf[..len].copy_from_slice(&bytes[..len]);
             return len;
         }
-        let mut at = 0;
-        for slice in self.slices() {
-            let part = slice.len().min(len - at);
-            // The stretch was judged to lie in its page.
-            if slice.read(0, &mut buf[at..at + part]).is_err() {
-                break;
-            }
-            at += part;
-        }
-        at
+        copy_slices(self.slices(), &mut buf[..len])
     }
+}
+
+/// A frame that was received, for the time of a call. Its bytes may lie where the
+/// backend can still write: judge a copy, and act on nothing but that copy.
+pub struct RxFrame<'a> {
+    len: usize,
+    offload: Offload,
+    hash: Option<Hash>,
+    place: Place<'a>,
+}
+
+enum Place<'a> {
+    One(VolatileSlice<'a>),
+    Chain(&'a [VolatileSlice<'a>]),
+    Copied(&'a [u8]),
+}
+
+impl<'a> RxFrame<'a> {
+    /// In one page, with nothing said beside.
+    #[inline]
+    pub(crate) fn one(slice: VolatileSlice<'a>, offload: Offload) -> Self {
+        Self { len: slice.len(), offload, hash: None, place: Place::One(slice) }
+    }
+
+    /// In one page or several.
+    pub(crate) fn chain(parts: &'a [VolatileSlice<'a>], packet: &RxPacket<'_>) -> Self {
+        let RxPacket { len, offload, hash, .. } = *packet;
+        Self { len, offload, hash, place: Place::Chain(parts) }
+    }
+
+    /// In private memory.
+    pub(crate) fn copied(bytes: &'a [u8], packet: &RxPacket<'_>) -> Self {
+        let RxPacket { len, offload, hash, .. } = *packet;
+        Self { len, offload, hash, place: Place::Copied(bytes) }
+    }
+
+    /// Bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes, which no frame is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Checksum and segmentation state.
+    #[must_use]
+    pub fn offload(&self) -> Offload {
+        self.offload
+    }
+
+    /// Its hash, where the backend was asked to send one along. The backend may
+    /// have written anything.
+    #[must_use]
+    pub fn hash(&self) -> Option<Hash> {
+        self.hash
+    }
+
+    /// Its stretches, in order, where it is lent; none where it was copied.
+    #[must_use]
+    pub fn slices(&self) -> &[VolatileSlice<'a>] {
+        match &self.place {
+            Place::One(slice) => core::slice::from_ref(slice),
+            Place::Chain(parts) => parts,
+            Place::Copied(_) => &[],
+        }
+    }
+
+    /// Its bytes where they were copied already: nobody else writes them.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&'a [u8]> {
+        match self.place {
+            Place::Copied(bytes) => Some(bytes),
+            Place::One(_) | Place::Chain(_) => None,
+        }
+    }
+
+    /// Copies its first bytes, as many as fit, out once; how many that were.
+    #[inline]
+    pub fn copy_to(&self, buf: &mut [u8]) -> usize {
+        match self.place {
+            Place::Copied(bytes) => {
+                let len = bytes.len().min(buf.len());
+                buf[..len].copy_from_slice(&bytes[..len]);
+                len
+            }
+            _ => copy_slices(self.slices().iter().copied(), buf),
+        }
+    }
+}
+
+impl fmt::Debug for RxFrame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lent = !matches!(self.place, Place::Copied(_));
+        f.debug_struct("RxFrame").field("len", &self.len).field("lent", &lent).finish()
+    }
+}
+
+/// Copies the first bytes of stretches out, as many as fit; how many that were.
+#[inline]
+fn copy_slices<'a>(slices: impl Iterator<Item = VolatileSlice<'a>>, buf: &mut [u8]) -> usize {
+    let mut at = 0;
+    for slice in slices {
+        let Some(room) = buf.get_mut(at..).filter(|room| !room.is_empty()) else { break };
+        let part = slice.len().min(room.len());
+        // No longer than the slice.
+        if slice.read(0, &mut room[..part]).is_err() {
+            break;
+        }
+        at += part;
+    }
+    at
 }
 
 impl fmt::Debug for LentFrame {

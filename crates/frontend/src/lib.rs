@@ -42,7 +42,7 @@ pub use control::{
     Ticket,
 };
 pub use error::{PeerError, SendError, VifError};
-pub use frame::LentFrame;
+pub use frame::{LentFrame, RxFrame};
 pub use negotiate::{BackendFeatures, Wishes};
 pub use policy::Policy;
 pub use queue::Queue;
@@ -50,7 +50,7 @@ pub use receive::Received;
 pub use runner::{Here, Runner};
 pub use staging::{QueueStaging, StagingPage};
 pub use stats::QueueStats;
-pub use transmit::TxFrame;
+pub use transmit::{TxFrame, TxMeta};
 pub use vif::{Vif, VifStatus};
 
-pub use grantway_ring::VolatileSlice;
+pub use grantway_ring::{VolatileSlice, VolatileSliceMut};

@@ -3,7 +3,6 @@
 use crate::control::CtrlRefs;
 use crate::policy::Policy;
 use crate::queue::QueueRefs;
-use crate::transmit::TxFrame;
 use crate::{SendError, VifError};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -11,7 +10,7 @@ use alloc::vec::Vec;
 use grantway_hypervisor::{Error as PlatformError, Store, StoreErrno, transaction};
 use grantway_netif::ethernet::{Payload, payload};
 use grantway_netif::keys::{self, QUEUE_PREFIX, QueueKey, queue_path};
-use grantway_netif::{Checksum, GsoKind};
+use grantway_netif::{GsoKind, Offload};
 
 /// What the guest would like; what it gets depends on the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,22 +109,24 @@ impl BackendFeatures {
         })
     }
 
-    /// Refuses a frame that asks what the backend does not offer.
+    /// Refuses segmentation that the backend does not do.
     #[inline]
-    pub(crate) fn admit(&self, frame: &TxFrame<'_>) -> Result<(), SendError> {
-        let TxFrame { bytes: frame, offload } = *frame;
+    pub(crate) fn admit_segments(&self, offload: Offload) -> Result<(), SendError> {
         let segments = match offload.gso.map(|gso| gso.kind) {
             Some(GsoKind::Tcpv4) => self.gso_tcpv4,
             Some(GsoKind::Tcpv6) => self.gso_tcpv6,
             None => true,
         };
-        if !segments {
-            return Err(SendError::NotOffered { what: "segmentation left to do" });
+        match segments {
+            true => Ok(()),
+            false => Err(SendError::NotOffered { what: "segmentation left to do" }),
         }
-        if offload.checksum != Checksum::Partial {
-            return Ok(());
-        }
-        let (blank, what) = match payload(frame) {
+    }
+
+    /// Refuses a checksum that the backend does not fill in, of a frame that begins
+    /// so.
+    pub(crate) fn admit_blank(&self, head: &[u8]) -> Result<(), SendError> {
+        let (blank, what) = match payload(head) {
             Payload::Ipv6(_) => (self.checksum_ipv6, "a blank checksum over IPv6"),
             _ => (self.checksum_ipv4, "a blank checksum"),
         };

@@ -1,7 +1,7 @@
 //! One queue: a transmit and a receive ring and their event channels.
 
 use crate::buffers::{Buffers, SMALL_PAGES};
-use crate::frame::LentFrame;
+use crate::frame::{LentFrame, RxFrame};
 use crate::lent::{Channels, Lent};
 use crate::negotiate::BackendFeatures;
 use crate::policy::Policy;
@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::receive::{Receive, Received};
 use crate::staging::{QueueStaging, StagingPage};
 use crate::stats::QueueStats;
-use crate::transmit::{BURST, LONGEST, Transmit, TxFrame};
+use crate::transmit::{BURST, LONGEST, Transmit, TxFrame, TxMeta};
 use crate::{PeerError, SendError, VifError};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,10 +17,13 @@ use grantway_hypervisor::{
     Access, DomId, Error as PlatformError, EventChannels, GrantRef, Platform, Port,
 };
 use grantway_netif::Offload;
-use grantway_ring::{Front, RingPage, SharedPage};
+use grantway_ring::{Front, RingPage, SharedPage, VolatileSliceMut};
 
 /// Pages in each direction's pool: one for each slot of the ring.
 const POOL_PAGES: u16 = 256;
+/// Slots that are to be free before a ring that was full is filled again: who takes each
+/// as it comes back has bursts of a few, and asks for the line that tells of it each time.
+const ROOM: u32 = BURST as u32;
 
 /// A queue that is connected, or ready to be: its rings, its pages and its
 /// event channels, for one thread to use. Dropped, it closes and takes back
@@ -79,7 +82,7 @@ impl Queue {
         let buffers = Buffers::new(platform, backend, POOL_PAGES, small)?;
         let rx_pool = Pool::new(platform, backend, POOL_PAGES, Access::ReadWrite)?;
         let tx_front = Front::init(RingPage::new(tx_page));
-        let transmit = Transmit::new(tx_front, buffers, features.scatter_gather);
+        let transmit = Transmit::new(tx_front, buffers, features);
         let rx_front = Front::init(RingPage::new(rx_page));
         let receive = Receive::new(rx_front, rx_pool, features.trusted);
         let staging = QueueStaging::new(number, to_stage(&transmit, &receive));
@@ -145,31 +148,78 @@ impl Queue {
         items: &[T],
         frame: impl Fn(&T) -> TxFrame<'a>,
     ) -> (usize, Option<SendError>) {
+        let meta = |item: &T| {
+            let TxFrame { bytes, offload } = frame(item);
+            TxMeta { len: bytes.len(), offload }
+        };
+        self.lend_burst(items, meta, |item, at, mut room| {
+            let bytes = frame(item).bytes;
+            if let Some(bytes) = bytes.get(at..).and_then(|rest| rest.get(..room.len())) {
+                // As long as the room.
+                let _ = room.write(0, bytes);
+            }
+        })
+    }
+
+    /// Lends the buffers that frames are sent from, so that they are written once, in
+    /// their place. `meta` tells of each of `items` what is to be known of its frame,
+    /// the same at each call; `write` is then called with the room for it, or for each
+    /// stretch of it where it is longer than 4096 bytes, and where in the frame that
+    /// begins. What is not written is whatever an earlier frame of this queue left
+    /// there. As with [`Queue::send_burst`] frames are taken in order, up to the first
+    /// that cannot be, which may have been written; they go out with the next
+    /// [`Queue::flush`].
+    ///
+    /// Whether the backend offers to fill a blank checksum in is looked up in the frame
+    /// once it is written.
+    ///
+    /// ```no_run
+    /// # fn lends(queue: &mut grantway_frontend::Queue) -> Result<(), grantway_frontend::VifError> {
+    /// use grantway_frontend::TxMeta;
+    /// use grantway_netif::Offload;
+    ///
+    /// let header = [0xff; 14];
+    /// let meta = |_: &u32| TxMeta { len: 60, offload: Offload::default() };
+    /// let (sent, why_not) = queue.lend_burst(&[1u32, 2, 3], meta, |number, _, mut room| {
+    ///     let _ = room.write(0, &header);
+    ///     let _ = room.write(14, &number.to_be_bytes());
+    ///     let _ = room.write(18, &[0; 42]);
+    /// });
+    /// assert!(sent == 3 || why_not.is_some());
+    /// queue.flush()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn lend_burst<T>(
+        &mut self,
+        items: &[T],
+        meta: impl Fn(&T) -> TxMeta,
+        mut write: impl FnMut(&T, usize, VolatileSliceMut<'_>),
+    ) -> (usize, Option<SendError>) {
         let small = match self.features.policy {
             Policy::Copy => false,
             Policy::Persistent => true,
             Policy::Staging => self.staging.staged() > 0,
         };
-        let mut refused = None;
-        let end = items.iter().position(|item| {
-            refused = self.features.admit(&frame(item)).err();
-            refused.is_some()
-        });
-        let end = end.unwrap_or(items.len());
+        if self.wants_room && self.transmit.room() < ROOM {
+            return (0, Some(SendError::Full));
+        }
         self.wants_room = false;
         let mut sent = 0;
-        while let Some(left @ [first, ..]) = items.get(sent..end) {
+        while let Some(left @ [first, ..]) = items.get(sent..) {
             let (transmit, stats) = (&mut self.transmit, &mut self.stats);
-            let short = if small { transmit.send_short(left, &frame, stats) } else { 0 };
+            let short = if small { transmit.send_short(left, &meta, &mut write, stats) } else { 0 };
             if short == 0
-                && let Err(why_not) = transmit.send(&frame(first), stats)
+                && let Err(why_not) =
+                    transmit.send(meta(first), |at, room| write(first, at, room), stats)
             {
                 self.wants_room = why_not == SendError::Full;
                 return (sent, Some(why_not));
             }
             sent += short.max(1);
         }
-        (sent, refused)
+        (sent, None)
     }
 
     /// Shows the backend what was queued, and signals it if it asked.
@@ -193,7 +243,7 @@ impl Queue {
     /// The backend broke the protocol.
     pub fn reap(&mut self) -> Result<usize, VifError> {
         let reaped = self.transmit.reap(&mut self.stats).map_err(self.fault())?;
-        self.wants_room &= reaped == 0;
+        self.wants_room &= reaped == 0 || self.transmit.room() < ROOM;
         Ok(reaped)
     }
 
@@ -254,6 +304,38 @@ impl Queue {
         self.receive.recv_lent(&mut self.stats).map_err(self.fault())
     }
 
+    /// Lends frames in the pages that the backend wrote them to, each for one call of
+    /// `look`; how many, a burst at most. Their pages are posted again by the next
+    /// [`Queue::repost`]. The backend may write while they are looked at: what is to be
+    /// judged is copied out first ([`RxFrame::copy_to`]), and nothing is read twice.
+    /// Frames of a backend that the toolstack says is not to be trusted are copied to
+    /// private memory before.
+    ///
+    /// ```no_run
+    /// # fn looks(queue: &mut grantway_frontend::Queue) -> Result<(), grantway_frontend::VifError> {
+    /// let mut multicast = 0;
+    /// queue.recv_lent_burst(|frame| {
+    ///     let mut destination = [0; 6];
+    ///     frame.copy_to(&mut destination);
+    ///     multicast += u32::from(destination[0] & 1);
+    /// })?;
+    /// queue.repost()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The backend broke the protocol.
+    #[inline]
+    pub fn recv_lent_burst(
+        &mut self,
+        mut look: impl FnMut(RxFrame<'_>),
+    ) -> Result<usize, VifError> {
+        let fault = self.fault();
+        self.receive.look_at(BURST, &mut look, &mut self.stats).map_err(fault)
+    }
+
     /// What is to be staged, and the word that it is.
     #[must_use]
     pub fn staging(&self) -> &QueueStaging {
@@ -294,8 +376,10 @@ impl Queue {
         self.post()?;
         let frame = self.receive.arm().map_err(self.fault())?;
         // What comes back now is room, and nobody signals it a second time.
-        let room =
-            self.wants_room && (self.reap()? > 0 || self.transmit.arm().map_err(self.fault())?);
+        let room = self.wants_room && {
+            self.reap()?;
+            !self.wants_room || self.transmit.arm().map_err(self.fault())?
+        };
         self.wants_room &= !room;
         Ok(frame || room)
     }

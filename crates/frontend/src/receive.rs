@@ -2,16 +2,17 @@
 //! copied out once.
 
 use crate::PeerError;
-use crate::frame::{LentFrame, Part, Returned};
+use crate::frame::{LentFrame, Part, Returned, RxFrame};
 use crate::pool::Pool;
 use crate::stats::QueueStats;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxOutcome, RxPacket, parse_one, parse_rx};
 use grantway_netif::{Hash, Offload};
-use grantway_ring::{Front, RingPage};
+use grantway_ring::{Front, RingPage, SharedPage, VolatileSlice};
 
 /// Responses copied from the ring at a time: more than any legal chain has.
 const LOOK: usize = 64;
@@ -41,6 +42,8 @@ pub(crate) struct Receive {
     next: usize,
     end: usize,
     pages: Pages,
+    /// Room for a frame of a backend that is not trusted, once there was one.
+    room: Vec<u8>,
 }
 
 /// The pages of a receive ring.
@@ -48,6 +51,11 @@ struct Pages {
     pool: Pool,
     /// The page posted at each slot of the ring.
     posted: [u16; SLOTS],
+    /// The request for it.
+    requests: [[u32; 2]; SLOTS],
+    /// Whether each page stays at its slot when a frame was taken from it, to be
+    /// posted there again: so it is while none is lent on.
+    settled: bool,
     /// Pages that frames are lent in, and those that came back.
     lent: usize,
     returned: Arc<Returned>,
@@ -60,8 +68,16 @@ const LENT_MAX: usize = SLOTS / 2;
 
 impl Receive {
     pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool, lends: bool) -> Self {
-        let pages = Pages { pool, posted: [0; SLOTS], lent: 0, returned: Arc::default(), lends };
-        Self { ring, seen: [[0; 2]; LOOK], next: 0, end: 0, pages }
+        let pages = Pages {
+            pool,
+            posted: [0; SLOTS],
+            requests: [[0; 2]; SLOTS],
+            settled: false,
+            lent: 0,
+            returned: Arc::default(),
+            lends,
+        };
+        Self { ring, seen: [[0; 2]; LOOK], next: 0, end: 0, pages, room: Vec::new() }
     }
 
     /// What is posted.
@@ -74,18 +90,33 @@ impl Receive {
     pub fn refill(&mut self) -> bool {
         let pages = &mut self.pages;
         pages.collect();
+        if pages.settled {
+            let first = self.ring.req_prod_pvt() as usize % SLOTS;
+            let (behind, before) = pages.requests.split_at(first);
+            let free = self.ring.free() as usize;
+            let before = before.get(..free).unwrap_or(before);
+            let behind = behind.get(..free - before.len()).unwrap_or(behind);
+            self.ring.push_batch(before);
+            self.ring.push_batch(behind);
+            return self.ring.publish();
+        }
         while self.ring.free() > 0 {
             let Some(id) = pages.pool.take() else { break };
             let Some((_, gref)) = pages.pool.page(id) else { break };
-            let request = RxRequest { id, gref: gref.0 };
-            match self.ring.push(request.to_words()) {
-                Ok(index) => pages.posted[index as usize % SLOTS] = id,
+            let request = RxRequest { id, gref: gref.0 }.to_words();
+            match self.ring.push(request) {
+                Ok(index) => {
+                    pages.posted[index as usize % SLOTS] = id;
+                    pages.requests[index as usize % SLOTS] = request;
+                }
                 Err(_) => {
                     pages.pool.give(id);
                     break;
                 }
             }
         }
+        // Then each slot has a page of its own, and no page is elsewhere.
+        pages.settled = self.ring.free() == 0;
         self.ring.publish()
     }
 
@@ -93,7 +124,11 @@ impl Receive {
     /// publish.
     pub fn wants_refill(&mut self) -> bool {
         self.pages.collect();
-        self.pages.pool.free() >= SLOTS / 4
+        let free = match self.pages.settled {
+            true => self.ring.free() as usize,
+            false => self.pages.pool.free(),
+        };
+        free >= SLOTS / 4
     }
 
     /// Copies the next frame to `buf`. A frame that the backend could not
@@ -126,6 +161,46 @@ impl Receive {
         took: &mut impl FnMut(usize, Received),
         stats: &mut QueueStats,
     ) -> Result<usize, PeerError> {
+        let take = |page: &SharedPage, offset: u16, len: u16, offload| {
+            let len = usize::from(len);
+            let room = arena.get_mut(*at..).and_then(|rest| rest.get_mut(..len));
+            let Some(room) = room else { return false };
+            if page.read(offset.into(), room).is_err() {
+                return false;
+            }
+            took(*at, Received { len, offload, hash: None });
+            *at = (*at + len).next_multiple_of(64);
+            true
+        };
+        self.each_short(most, take, stats)
+    }
+
+    /// Has `look` look at frames of one slot in their pages, likewise.
+    #[inline]
+    fn look_short(
+        &mut self,
+        most: usize,
+        look: &mut impl FnMut(RxFrame<'_>),
+        stats: &mut QueueStats,
+    ) -> Result<usize, PeerError> {
+        let take = |page: &SharedPage, offset, len, offload| {
+            let Ok(slice) = VolatileSlice::new(page, offset, len) else { return false };
+            look(RxFrame::one(slice, offload));
+            true
+        };
+        self.each_short(most, take, stats)
+    }
+
+    /// Has `take` take frames of one slot, from the next on: page, offset, length and
+    /// offload; how many, at most `most`, up to the first that is of another kind, or
+    /// that it does not take.
+    #[inline]
+    fn each_short(
+        &mut self,
+        most: usize,
+        mut take: impl FnMut(&SharedPage, u16, u16, Offload) -> bool,
+        stats: &mut QueueStats,
+    ) -> Result<usize, PeerError> {
         if self.next == self.end && !self.look()? {
             return Ok(0);
         }
@@ -136,19 +211,16 @@ impl Receive {
                 break;
             };
             let index = first.wrapping_add(count) as usize % SLOTS;
-            let len = status as usize;
-            let Some(room) = arena.get_mut(*at..).and_then(|rest| rest.get_mut(..len)) else {
-                break;
-            };
             // Whatever is amiss with one is told when it is looked at by itself.
             let Some((page, _)) = self.pages.pool.page(self.pages.posted[index]) else { break };
-            if id != self.pages.posted[index] || page.read(offset.into(), room).is_err() {
+            // 14 to 4096.
+            let len = status as u16;
+            let offload = Offload { checksum, gso: None };
+            if id != self.pages.posted[index] || !take(page, offset, len, offload) {
                 break;
             }
-            took(*at, Received { len, offload: Offload { checksum, gso: None }, hash: None });
-            *at = (*at + len).next_multiple_of(64);
             count += 1;
-            bytes += len as u64;
+            bytes += u64::from(len);
         }
         let consumed = self.ring.consume(count);
         consumed.map_err(|_| PeerError::Internal("consumed unseen responses"))?;
@@ -160,6 +232,62 @@ impl Receive {
         Ok(count as usize)
     }
 
+    /// Has `look` look at frames in their pages, at most `most`; how many. Those of a
+    /// backend that is not trusted are copied first.
+    #[inline]
+    pub fn look_at(
+        &mut self,
+        most: usize,
+        look: &mut impl FnMut(RxFrame<'_>),
+        stats: &mut QueueStats,
+    ) -> Result<usize, PeerError> {
+        self.pages.collect();
+        let mut looked = 0;
+        while looked < most {
+            let short = match self.pages.lends {
+                true => self.look_short(most - looked, look, stats)?,
+                false => 0,
+            };
+            looked += short;
+            if looked == most || (short > 0 && self.is_through()) || !self.look_next(look, stats)? {
+                break;
+            }
+            looked += 1;
+        }
+        Ok(looked)
+    }
+
+    /// The same for the next frame, of any kind; whether there is one.
+    fn look_next(
+        &mut self,
+        look: &mut impl FnMut(RxFrame<'_>),
+        stats: &mut QueueStats,
+    ) -> Result<bool, PeerError> {
+        let mut room = core::mem::take(&mut self.room);
+        let looked = self.next_frame(stats, |pages, first, packet, stats| {
+            if pages.lends {
+                let mut parts = ArrayVec::<VolatileSlice<'_>, LOOK>::new();
+                for fragment in packet.fragments() {
+                    let (page, _) = pages.page_at(first, fragment.slot)?;
+                    let part = VolatileSlice::new(page, fragment.offset, fragment.len);
+                    let part = part.map_err(|_| PeerError::Internal("an unchecked fragment"))?;
+                    // A frame has fewer parts than are looked at together.
+                    let _ = parts.try_push(part);
+                }
+                look(RxFrame::chain(&parts, packet));
+            } else {
+                stats.rx_copied += 1;
+                room.resize(room.len().max(packet.len), 0);
+                let bytes = &mut room[..packet.len];
+                pages.copy_out(first, packet, bytes)?;
+                look(RxFrame::copied(bytes, packet));
+            }
+            Ok(Some(()))
+        });
+        self.room = room;
+        looked.map(|looked| looked.is_some())
+    }
+
     /// Whether all that was copied from the ring was received.
     pub fn is_through(&self) -> bool {
         self.next == self.end
@@ -169,6 +297,8 @@ impl Receive {
     /// already, in a copy.
     pub fn recv_lent(&mut self, stats: &mut QueueStats) -> Result<Option<LentFrame>, PeerError> {
         self.pages.collect();
+        // What frames were taken from is free for any slot from now on.
+        self.pages.unsettle(self.ring.rsp_cons(), self.ring.free());
         self.next_frame(stats, |pages, first, packet, stats| {
             if let Some(frame) = pages.lend(first, packet)? {
                 return Ok(Some(frame));
@@ -272,12 +402,31 @@ impl Pages {
     /// Gives back the pages of so many slots, but those that were lent.
     #[inline]
     fn give_back(&mut self, first: u32, slots: u32) {
+        if self.settled {
+            return;
+        }
         for slot in 0..slots {
             let page = self.posted[first.wrapping_add(slot) as usize % SLOTS];
             if page != LENT {
                 self.pool.give(page);
             }
         }
+    }
+
+    /// Gives the pages back that stayed at their slots: the `free` before `next`.
+    fn unsettle(&mut self, next: u32, free: u32) {
+        if core::mem::take(&mut self.settled) {
+            self.give_back(next.wrapping_sub(free), free);
+        }
+    }
+
+    /// The page posted at a slot of a packet that begins at `first`: which it is was
+    /// decided when it was posted, not by the response.
+    #[inline]
+    fn page_at(&self, first: u32, slot: usize) -> Result<(&SharedPage, u16), PeerError> {
+        let number = self.posted[first.wrapping_add(slot as u32) as usize % SLOTS];
+        let page = self.pool.page(number).map(|(page, _)| (page, number));
+        page.ok_or(PeerError::Internal("a page of no pool"))
     }
 
     /// Lends a frame in its pages; none where too many are lent already, or none
@@ -290,13 +439,10 @@ impl Pages {
         }
         let mut parts = Vec::with_capacity(pages);
         for fragment in fragments {
-            let index = first.wrapping_add(fragment.slot as u32) as usize % SLOTS;
-            let number = self.posted[index];
-            let (page, _) =
-                self.pool.page(number).ok_or(PeerError::Internal("a page of no pool"))?;
+            let (page, number) = self.page_at(first, fragment.slot)?;
             let page = page.clone();
             parts.push(Part { page, number, offset: fragment.offset, len: fragment.len });
-            self.posted[index] = LENT;
+            self.posted[first.wrapping_add(fragment.slot as u32) as usize % SLOTS] = LENT;
         }
         self.lent += pages;
         let (returned, keeper) = (Arc::clone(&self.returned), self.pool.keeper());
@@ -307,11 +453,7 @@ impl Pages {
     fn copy_out(&self, first: u32, packet: &RxPacket<'_>, buf: &mut [u8]) -> Result<(), PeerError> {
         let mut rest = buf;
         for fragment in packet.fragments() {
-            // Which page it is was decided when it was posted, not by the
-            // response.
-            let index = first.wrapping_add(fragment.slot as u32) as usize % SLOTS;
-            let page = self.pool.page(self.posted[index]);
-            let (page, _) = page.ok_or(PeerError::Internal("a page of no pool"))?;
+            let (page, _) = self.page_at(first, fragment.slot)?;
             let (part, behind) = rest
                 .split_at_mut_checked(usize::from(fragment.len))
                 .ok_or(PeerError::Internal("fragments beyond the packet"))?;

@@ -1,21 +1,25 @@
 //! Transmit: frames into granted pages, slots onto the ring, completions back.
 
 use crate::buffers::{Buffer, Buffers, SMALL};
+use crate::negotiate::BackendFeatures;
 use crate::stats::QueueStats;
 use crate::{PeerError, SendError};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
-use grantway_netif::Offload;
 use grantway_netif::slots::tx::{SLOTS_SENT, SLOTS_WRITTEN, TxFragment, write_one, write_tx};
 use grantway_netif::tx::{TxResponse, status};
-use grantway_ring::{Front, PAGE_SIZE, RingPage};
+use grantway_netif::{Checksum, Offload};
+use grantway_ring::{Front, PAGE_SIZE, RingPage, SharedPage, VolatileSliceMut};
 
 /// Shortest frame: an Ethernet header.
 pub(crate) const SHORTEST: usize = 14;
 /// Longest frame that a request's 16-bit size can tell of.
 pub(crate) const LONGEST: usize = 65_535;
+
+/// Bytes of a frame that tell what it carries.
+const LOOKED_AT: usize = 128;
 
 /// Frames that are put on the ring, or taken off it, together.
 pub(crate) const BURST: usize = 64;
@@ -29,24 +33,34 @@ pub struct TxFrame<'a> {
     pub offload: Offload,
 }
 
+/// What is said of a frame that is written where it is sent from.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct TxMeta {
+    /// Its length, 14 to 65,535 bytes, without FCS.
+    pub len: usize,
+    /// Checksum and segmentation state.
+    pub offload: Offload,
+}
+
 /// The transmit half of a queue.
 pub(crate) struct Transmit {
     ring: Front<RingPage<3>, 3>,
     buffers: Buffers,
-    /// By id: whether the buffer is out with the backend.
+    /// By id: whether the page is out with the backend.
     out: Vec<bool>,
     /// Extra slots that are out; their answers carry no id.
     extras_out: u32,
     /// Copies of slots, for one call at a time.
     slots: Box<[[u32; 3]; BURST]>,
-    scatter_gather: bool,
+    /// What may be sent.
+    features: BackendFeatures,
 }
 
 impl Transmit {
-    pub fn new(ring: Front<RingPage<3>, 3>, buffers: Buffers, scatter_gather: bool) -> Self {
-        let out = vec![false; buffers.numbers()];
+    pub fn new(ring: Front<RingPage<3>, 3>, buffers: Buffers, features: BackendFeatures) -> Self {
+        let out = vec![false; buffers.pages()];
         let slots = Box::new([[0; 3]; BURST]);
-        Self { ring, buffers, out, extras_out: 0, slots, scatter_gather }
+        Self { ring, buffers, out, extras_out: 0, slots, features }
     }
 
     /// What frames are sent from.
@@ -54,96 +68,116 @@ impl Transmit {
         &self.buffers
     }
 
-    /// Copies short frames, from the first on, into small buffers and puts their
-    /// slots on the ring, where they stay private until [`Transmit::publish`]; how
-    /// many, up to the first that is not short, or finds no room. `frame` makes the
-    /// frame of one of `items`.
+    /// Has short frames, from the first on, written to the small buffers of the slots
+    /// that come next, and puts their slots on the ring, where they stay private until
+    /// [`Transmit::publish`]; how many, up to the first that is not short, or may not
+    /// be sent, or finds no room.
     ///
-    /// In two passes: while the copies wait for lines that the backend has, nothing
-    /// else is written, and more of them are under way at once.
+    /// In two passes: while what is written waits for lines that the backend has,
+    /// nothing else is, and more of them are under way at once.
     #[inline]
-    pub fn send_short<'a, T>(
+    pub fn send_short<T>(
         &mut self,
         items: &[T],
-        frame: impl Fn(&T) -> TxFrame<'a>,
+        meta: &impl Fn(&T) -> TxMeta,
+        write: &mut impl FnMut(&T, usize, VolatileSliceMut<'_>),
         stats: &mut QueueStats,
     ) -> usize {
         let Some(small) = self.buffers.small() else { return 0 };
-        let free = small.free();
-        let room = (self.ring.free() as usize).min(BURST);
-        let mut bytes = 0;
-        let mut copied = 0;
-        for (item, &id) in items.iter().zip(free.iter().rev()).take(room) {
-            let TxFrame { bytes: from, offload } = frame(item);
-            if !(SHORTEST..=SMALL).contains(&from.len()) || offload.gso.is_some() {
+        let first = self.ring.req_prod_pvt();
+        let room = (self.ring.free() as usize).min(small.free_from(first));
+        let items = items.get(..room).unwrap_or(items);
+        let (mut index, mut bytes) = (first, 0);
+        for item in items {
+            let TxMeta { len, offload } = meta(item);
+            if !(SHORTEST..=SMALL).contains(&len) || offload.gso.is_some() {
                 break;
             }
-            let Some(Buffer { page, offset, .. }) = small.buffer(id) else { break };
-            if page.write(offset.into(), from).is_err() {
-                break;
-            }
-            bytes += from.len();
-            copied += 1;
-        }
-        let slots = &mut *self.slots;
-        let ids = free.iter().rev();
-        let mut written = 0;
-        for ((slot, item), &id) in slots.iter_mut().zip(&items[..copied]).zip(ids) {
-            let Some(Buffer { gref, offset, .. }) = small.buffer(id) else { break };
-            let TxFrame { bytes: from, offload } = frame(item);
+            let (page, offset) = small.buffer(index);
             // At most 256.
-            let size = from.len() as u16;
-            let fragment = TxFragment { gref: gref.0, offset, size, id };
-            let Ok(words) = write_one(fragment, offload.checksum) else { break };
-            *slot = words;
-            if let Some(out) = self.out.get_mut(usize::from(id)) {
-                *out = true;
+            let Ok(room) = VolatileSliceMut::new(page, offset, len as u16) else { break };
+            write(item, 0, room);
+            if offload.checksum == Checksum::Partial && self.admit_blank(page, offset, len).is_err()
+            {
+                break;
             }
-            written += 1;
+            bytes += len;
+            index = index.wrapping_add(1);
         }
-        let sent = self.ring.push_batch(&slots[..written]);
-        self.buffers.take_smalls(sent);
+        let count = index.wrapping_sub(first) as usize;
+        index = first;
+        for (slot, item) in self.slots.iter_mut().zip(items.get(..count).unwrap_or(&[])) {
+            let TxMeta { len, offload } = meta(item);
+            // At most 256, if it is what it was.
+            *slot = small.request(index, len as u16, offload.checksum);
+            index = index.wrapping_add(1);
+        }
+        // As many as there was room for.
+        let sent = self.ring.push_batch(self.slots.get(..count).unwrap_or(&[]));
+        if let Some(small) = self.buffers.small_mut() {
+            small.send(first, sent);
+        }
         stats.tx_packets += sent as u64;
         stats.tx_bytes += bytes as u64;
         stats.tx_slots += sent as u64;
         sent
     }
 
-    /// Copies a frame into whole pages and puts its slots on the ring.
-    pub fn send(&mut self, frame: &TxFrame<'_>, stats: &mut QueueStats) -> Result<(), SendError> {
-        let TxFrame { bytes: frame, offload } = *frame;
-        let longest = if self.scatter_gather { LONGEST } else { PAGE_SIZE };
-        if !(SHORTEST..=longest).contains(&frame.len()) {
-            return Err(SendError::Length { found: frame.len(), longest });
+    /// Has a frame written to whole pages and puts its slots on the ring. `write` is
+    /// called with each stretch, in order: where in the frame it begins, and the room.
+    pub fn send(
+        &mut self,
+        meta: TxMeta,
+        mut write: impl FnMut(usize, VolatileSliceMut<'_>),
+        stats: &mut QueueStats,
+    ) -> Result<(), SendError> {
+        let TxMeta { len, offload } = meta;
+        let longest = if self.features.scatter_gather { LONGEST } else { PAGE_SIZE };
+        if !(SHORTEST..=longest).contains(&len) {
+            return Err(SendError::Length { found: len, longest });
         }
-        let pages = frame.len().div_ceil(PAGE_SIZE);
+        self.features.admit_segments(offload)?;
+        let pages = len.div_ceil(PAGE_SIZE);
         let extras = usize::from(offload.gso.is_some());
         if (self.ring.free() as usize) < pages + extras || self.buffers.free_pages() < pages {
             stats.tx_full += 1;
             return Err(SendError::Full);
         }
         let mut fragments = ArrayVec::<TxFragment, SLOTS_SENT>::new();
-        for chunk in frame.chunks(PAGE_SIZE) {
-            // Free pages and slots were counted above, and each chunk fits its
+        let mut refusal = None;
+        for at in (0..len).step_by(PAGE_SIZE) {
+            // At most a page.
+            let size = (len - at).min(PAGE_SIZE) as u16;
+            // Free pages and slots were counted above, and each stretch fits its
             // buffer: none of these can fail.
             let Some(id) = self.buffers.take_page() else { break };
-            let Some(buffer) = self.buffers.page(id, chunk.len()) else { break };
+            let Some(buffer) = self.buffers.page(id, size.into()) else { break };
             let Buffer { page, gref, offset } = buffer;
-            if page.write(offset.into(), chunk).is_err() {
+            let Ok(room) = VolatileSliceMut::new(page, offset, size) else { break };
+            write(at, room);
+            if at == 0 && offload.checksum == Checksum::Partial {
+                refusal = self.admit_blank(page, offset, size.into()).err();
+            }
+            fragments.push(TxFragment { gref: gref.0, offset, size, id });
+            if refusal.is_some() {
                 break;
             }
-            let size = chunk.len() as u16;
-            fragments.push(TxFragment { gref: gref.0, offset, size, id });
         }
         let mut slots = ArrayVec::<[u32; 3], SLOTS_WRITTEN>::new();
         // At most LONGEST, which fits 16 bits.
-        let len = frame.len() as u16;
-        let written = write_tx(&fragments, len, offload, None, None, &mut slots);
-        if written.is_err() || fragments.len() != pages {
-            for fragment in &fragments {
-                self.buffers.give(fragment.id);
+        let len16 = len as u16;
+        let written = match fragments[..] {
+            [fragment] if extras == 0 => {
+                slots.push(write_one(fragment, offload.checksum));
+                Ok(())
             }
-            return Err(SendError::Length { found: frame.len(), longest });
+            _ => write_tx(&fragments, len16, offload, None, None, &mut slots),
+        };
+        if refusal.is_some() || written.is_err() || fragments.len() != pages {
+            for fragment in &fragments {
+                self.buffers.give_page(fragment.id);
+            }
+            return Err(refusal.unwrap_or(SendError::Length { found: len, longest }));
         }
         self.ring.push_batch(&slots);
         for fragment in &fragments {
@@ -154,9 +188,20 @@ impl Transmit {
         // At most a few: one a packet, and the ring has 256 slots.
         self.extras_out += (slots.len() - pages) as u32;
         stats.tx_packets += 1;
-        stats.tx_bytes += frame.len() as u64;
+        stats.tx_bytes += len as u64;
         stats.tx_slots += slots.len() as u64;
         Ok(())
+    }
+
+    /// Whether a frame may be sent whose checksum is blank, by its first bytes, which
+    /// lie where they are sent from.
+    #[cold]
+    fn admit_blank(&self, page: &SharedPage, offset: u16, len: usize) -> Result<(), SendError> {
+        let mut head = [0; LOOKED_AT];
+        let head = &mut head[..len.min(LOOKED_AT)];
+        let read = page.read(offset.into(), head);
+        read.map_err(|_| SendError::Length { found: len, longest: PAGE_SIZE })?;
+        self.features.admit_blank(head)
     }
 
     /// Shows the backend what was sent; true when it asked to be signalled.
@@ -174,26 +219,68 @@ impl Transmit {
             let first = self.ring.rsp_cons();
             let popped = self.ring.pop_batch(&mut self.slots[..]);
             let popped = popped.map_err(|source| PeerError::Ring { ring: "transmit", source })?;
-            for (&words, at) in self.slots[..popped].iter().zip(0..) {
-                let response = TxResponse::from_words(words);
-                let index = || first.wrapping_add(at);
-                if response.status == status::NULL {
-                    let left = self.extras_out.checked_sub(1);
-                    self.extras_out = left.ok_or(PeerError::UnknownExtra { index: index() })?;
-                    continue;
-                }
-                match self.out.get_mut(usize::from(response.id)) {
-                    Some(out) if *out => *out = false,
-                    _ => return Err(PeerError::UnknownId { index: index(), found: response.id }),
-                }
-                self.buffers.give(response.id);
-                stats.tx_errors += u64::from(response.status != status::OKAY);
-                reaped += 1;
+            if self.reap_in_order(first, popped) {
+                reaped += popped;
+            } else {
+                reaped += self.reap_any(first, popped, stats)?;
             }
             if popped < BURST {
                 return Ok(reaped);
             }
         }
+    }
+
+    /// Takes answers to short frames, each in its own slot, and all well; false where
+    /// one is of another kind: nothing was taken then.
+    #[inline]
+    fn reap_in_order(&mut self, first: u32, count: usize) -> bool {
+        let Some(small) = self.buffers.small_mut() else { return false };
+        let Some(answers) = self.slots.get(..count) else { return false };
+        let (mut index, mut differ) = (first, 0);
+        for &[word, ..] in answers {
+            let response = TxResponse { id: small.number(index), status: status::OKAY };
+            let [expected, ..] = response.to_words();
+            differ |= word ^ expected;
+            index = index.wrapping_add(1);
+        }
+        differ == 0 && small.take_back(first, count)
+    }
+
+    /// Takes any answers; how many buffers came back.
+    fn reap_any(
+        &mut self,
+        first: u32,
+        count: usize,
+        stats: &mut QueueStats,
+    ) -> Result<usize, PeerError> {
+        let mut reaped = 0;
+        for (&words, at) in self.slots.iter().take(count).zip(0..) {
+            let response = TxResponse::from_words(words);
+            let index = first.wrapping_add(at);
+            if response.status == status::NULL {
+                let left = self.extras_out.checked_sub(1);
+                self.extras_out = left.ok_or(PeerError::UnknownExtra { index })?;
+                continue;
+            }
+            let id = response.id;
+            let small = self.buffers.small_mut();
+            let small = small.and_then(|small| Some((small.slot_of(id)?, small)));
+            let known = match (small, self.out.get_mut(usize::from(id))) {
+                (Some((slot, small)), _) => small.take_back(slot, 1),
+                (None, Some(out)) if *out => {
+                    *out = false;
+                    self.buffers.give_page(id);
+                    true
+                }
+                _ => false,
+            };
+            if !known {
+                return Err(PeerError::UnknownId { index, found: id });
+            }
+            stats.tx_errors += u64::from(response.status != status::OKAY);
+            reaped += 1;
+        }
+        Ok(reaped)
     }
 
     /// Asks for a signal once a quarter of what is out has come back; true when
@@ -205,6 +292,12 @@ impl Transmit {
         }
         let armed = self.ring.arm_after(outstanding.div_ceil(4));
         armed.map_err(|source| PeerError::Ring { ring: "transmit", source })
+    }
+
+    /// Slots that are free.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        self.ring.free()
     }
 
     /// Slots that the backend has not answered.

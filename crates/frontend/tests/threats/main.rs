@@ -9,6 +9,7 @@ mod support;
 mod answers;
 mod ctrl;
 mod handshake;
+mod lending;
 mod offloads;
 mod pages;
 mod queues;

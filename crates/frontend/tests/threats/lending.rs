@@ -1,0 +1,206 @@
+//! Buffers that belong to slots: answers to them in any order, and lies about them;
+//! frames that are looked at where they came.
+
+use crate::support::frame;
+use crate::support::server::Rings;
+use crate::support::world::World;
+use grantway_frontend::{Policy, SendError, TxMeta, Wishes};
+use grantway_netif::rx::RxFlags;
+use grantway_netif::tx::{TxRequest, status};
+use grantway_netif::{Checksum, Offload};
+
+/// Ids of the small buffers, behind those of whole pages.
+const SMALL: std::ops::Range<u16> = 256..512;
+
+/// A frontend that has small buffers, connected.
+fn connected() -> (World, Rings) {
+    let mut world = World::with(Wishes { policy: Policy::Persistent, ..Wishes::default() });
+    world.server.key("feature-persistent", b"1");
+    let rings = world.connect();
+    (world, rings)
+}
+
+/// Sends so many short frames; the ids that they have.
+fn send(world: &mut World, rings: &mut Rings, frames: usize) -> Vec<u16> {
+    for n in 0..frames {
+        world.vif.send(&frame(60, n as u8), Offload::default()).unwrap();
+    }
+    world.vif.flush().unwrap();
+    rings.requests().iter().map(|&words| TxRequest::from_words(words).id).collect()
+}
+
+fn are_small(ids: &[u16]) -> usize {
+    ids.iter().filter(|id| SMALL.contains(id)).count()
+}
+
+#[test]
+fn small_buffers_are_used_again_whatever_order_they_are_answered_in() {
+    let (mut world, mut rings) = connected();
+    let mut from = rings.tx_cons;
+    for round in 0..6usize {
+        let ids = send(&mut world, &mut rings, 256);
+        assert_eq!(are_small(&ids), 256, "round {round}");
+        for n in 0..256 {
+            // In order, turned round, or by pairs; well or not.
+            let id = match round % 3 {
+                0 => ids[n],
+                1 => ids[255 - n],
+                _ => ids[n ^ 1],
+            };
+            let status = if round == 3 && n == 77 { status::DROPPED } else { status::OKAY };
+            rings.tx_put(from.wrapping_add(n as u32), id, status);
+        }
+        from = rings.tx_cons;
+        rings.tx_publish(from);
+        assert_eq!(world.vif.reap().unwrap(), 256, "{:?}", world.vif.take_failure());
+    }
+    assert_eq!(world.vif.stats().tx_errors, 1);
+    world.works(&mut rings);
+    world.ends(rings);
+}
+
+#[test]
+fn a_slot_whose_buffer_is_still_out_takes_a_whole_page() {
+    let (mut world, mut rings) = connected();
+    let from = rings.tx_cons;
+    let ids = send(&mut world, &mut rings, 256);
+    // The last answers first: their slots' turn comes later.
+    for n in 0..128 {
+        rings.tx_put(from.wrapping_add(n), ids[128 + n as usize], status::OKAY);
+    }
+    rings.tx_publish(from.wrapping_add(128));
+    assert_eq!(world.vif.reap().unwrap(), 128);
+    let more = send(&mut world, &mut rings, 128);
+    assert_eq!((more.len(), are_small(&more)), (128, 0));
+    let second = from.wrapping_add(128);
+    for n in 0..128 {
+        rings.tx_put(second.wrapping_add(n), ids[n as usize], status::OKAY);
+    }
+    for n in 0..128 {
+        rings.tx_put(second.wrapping_add(128 + n), more[n as usize], status::OKAY);
+    }
+    rings.tx_publish(rings.tx_cons);
+    assert_eq!(world.vif.reap().unwrap(), 256);
+    let ids = send(&mut world, &mut rings, 256);
+    assert_eq!(are_small(&ids), 256);
+    rings.tx_cons = rings.tx_cons.wrapping_sub(256);
+    assert_eq!(rings.serve_tx().0, 256);
+    assert_eq!(world.vif.reap().unwrap(), 256);
+    world.works(&mut rings);
+    world.ends(rings);
+}
+
+#[test]
+fn xsa_376_small_buffers_that_are_not_outstanding() {
+    // Never used, out of range, answered already, answered twice; the last in a
+    // burst that is in order otherwise.
+    for attack in 0..5 {
+        let (mut world, mut rings) = connected();
+        world.works(&mut rings);
+        let from = rings.tx_cons;
+        let ids = send(&mut world, &mut rings, 3);
+        assert_eq!(are_small(&ids), 3);
+        let never = SMALL.clone().find(|id| !ids.contains(id)).unwrap();
+        let second = match attack {
+            0 => never,
+            1 => SMALL.end,
+            2 => 0xffff,
+            _ => ids[0],
+        };
+        if attack == 4 {
+            // The second's slot answers for the third; then the third's for itself.
+            rings.tx_put(from, ids[0], status::OKAY);
+            rings.tx_put(from.wrapping_add(1), ids[2], status::OKAY);
+            rings.tx_publish(from.wrapping_add(2));
+            assert_eq!(world.vif.reap().unwrap(), 2);
+        } else {
+            rings.tx_put(from, ids[0], status::OKAY);
+            rings.tx_put(from.wrapping_add(1), second, status::OKAY);
+        }
+        rings.tx_put(from.wrapping_add(2), ids[2], status::OKAY);
+        rings.tx_publish(from.wrapping_add(3));
+        assert_eq!(world.vif.reap().unwrap(), 0, "attack {attack}");
+        // Who comes back is offered less: an ordinary vif.
+        world.closed_for(rings, "which is not outstanding");
+    }
+}
+
+#[test]
+fn a_checksum_that_is_not_to_be_blank_is_refused_once_the_frame_is_written() {
+    for size in [60, 1000] {
+        let policy = Policy::Persistent;
+        let mut world = World::with(Wishes { policy, checksum: false, ..Wishes::default() });
+        world.server.key("feature-persistent", b"1");
+        let mut rings = world.connect();
+        let queue = &mut world.vif.queues()[0];
+        let blank = Offload { checksum: Checksum::Partial, gso: None };
+        let meta = |&offload: &Offload| TxMeta { len: size, offload };
+        let items = [Offload::default(), blank, Offload::default()];
+        let (sent, why_not) = queue.lend_burst(&items, meta, |_, at, mut room| {
+            assert_eq!((at, room.len()), (0, size));
+            room.write(0, &frame(size, 1)).unwrap();
+        });
+        let refused = Some(SendError::NotOffered { what: "a blank checksum" });
+        assert_eq!((sent, why_not), (1, refused));
+        queue.flush().unwrap();
+        // What was not taken holds nothing up.
+        assert_eq!(rings.serve_tx().0, 1);
+        assert_eq!(world.vif.reap().unwrap(), 1);
+        for _ in 0..300 {
+            world.works(&mut rings);
+        }
+        world.ends(rings);
+    }
+}
+
+#[test]
+fn frames_that_are_looked_at_are_judged_as_those_that_are_copied() {
+    let (mut world, mut rings) = connected();
+    world.works(&mut rings);
+    for (round, len) in [60usize, 4096, 4097, 9000, 1500].into_iter().cycle().take(600).enumerate()
+    {
+        let bytes = frame(len, round as u8);
+        rings.deliver(&world.server, &bytes);
+        let mut seen = Vec::new();
+        let queue = &mut world.vif.queues()[0];
+        let looked = queue.recv_lent_burst(|frame| {
+            let mut copy = vec![0; frame.len()];
+            assert_eq!(frame.copy_to(&mut copy), len);
+            assert_eq!(frame.slices().len(), len.div_ceil(4096));
+            assert_eq!(frame.slices().iter().map(|slice| slice.len()).sum::<usize>(), len);
+            let mut head = [0; 14];
+            assert_eq!((frame.copy_to(&mut head), frame.bytes()), (14, None));
+            assert_eq!(head, copy[..14]);
+            seen.push(copy);
+        });
+        assert_eq!((looked.unwrap(), seen), (1, vec![bytes]), "round {round}");
+        queue.repost().unwrap();
+        if round % 7 == 0 {
+            // Beside frames that are kept for longer.
+            rings.deliver(&world.server, &frame(70, 1));
+            let queue = &mut world.vif.queues()[0];
+            let kept = queue.recv_lent().unwrap().unwrap();
+            rings.deliver(&world.server, &frame(80, 2));
+            assert_eq!(queue.recv_lent_burst(|frame| assert_eq!(frame.len(), 80)).unwrap(), 1);
+            queue.repost().unwrap();
+            drop(kept);
+        }
+    }
+    assert_eq!(world.vif.stats().rx_packets, 1 + 600 + 2 * 86);
+    world.works(&mut rings);
+    world.ends(rings);
+}
+
+#[test]
+fn xsa_376_a_wrong_page_is_told_where_frames_are_looked_at() {
+    let (mut world, mut rings) = connected();
+    world.works(&mut rings);
+    let (index, request) = (rings.rx_cons, rings.take());
+    rings.rx_put(index, request.id.wrapping_add(1), 0, RxFlags::empty(), 60);
+    rings.rx_publish(rings.rx_cons);
+    let queue = &mut world.vif.queues()[0];
+    let found = queue.recv_lent_burst(|_| panic!("a frame"));
+    let error = found.unwrap_err();
+    assert!(error.to_string().contains("expected"), "{error}");
+    drop(rings);
+}
