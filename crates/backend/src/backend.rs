@@ -2,17 +2,22 @@
 //! domain, and keeps them apart.
 
 use crate::VifError;
+use crate::lists::GraphReport;
 use crate::negotiate::MAX_QUEUES;
 use crate::policy::{PolicyKind, PolicyLimits};
-use crate::queue::VifId;
+use crate::queue::{QueueReport, VifId};
 use crate::shared::Clock;
 use crate::stats::VifStatsSnapshot;
 use crate::succession::Journals;
 use crate::vif::{Surroundings, Vif, take_down, write_error};
 use crate::waiting::Patience;
-use crate::worker::{Notice, Service, Teller, WaitMode, Workers, drain, eventfd, os, ring};
+use crate::worker::{
+    Beside, Notice, Service, Teller, WaitMode, WorkerReport, Workers, drain, eventfd, os, ring,
+};
 use grantway_hypervisor::{DomId, Error as PlatformError, EventChannels, Platform, Store};
 use grantway_ports::{Port, PortError, PortReport};
+use grantway_vector::rules::RulesError;
+use grantway_vector::{Graph, Secret};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +63,11 @@ pub struct BackendConfig {
     pub policy: PolicyLimits,
     /// A port beside the guests on the backend's own bridge.
     pub uplink: Option<Box<dyn Port>>,
+    /// What packets on the bridge go through; by rules, all packets.
+    pub graph: Graph,
+    /// Whether packets go by rules, once any are loaded ([`Backend::load`]). All queues
+    /// belong to one worker then: a rate or a connection is known in one place.
+    pub by_rules: bool,
     /// Where the journals lie, by which a successor takes over.
     pub run_folder: PathBuf,
     /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
@@ -76,6 +86,8 @@ pub struct VifReport {
     pub vif: VifId,
     /// What it bridges to, and what that has passed.
     pub port: Option<PortReport>,
+    /// Its queues in service.
+    pub queues: Vec<QueueReport>,
     /// Whether packets may flow.
     pub connected: bool,
     /// The buffer policy.
@@ -155,7 +167,9 @@ impl Backend {
             clock: config.clock,
             teller: Teller { notices: sender, bell: Arc::clone(&bell) },
         };
-        let workers = Workers::start(config.workers, &service, config.uplink)?;
+        let BackendConfig { graph, by_rules, uplink, .. } = config;
+        let beside = Beside { graph, by_rules, uplink };
+        let workers = Workers::start(config.workers, &service, beside)?;
         // Fires at once, which is the first look.
         store.watch(&base, VIFS_TOKEN)?;
         let mut backend = Self {
@@ -349,16 +363,42 @@ impl Backend {
         self.vifs.is_empty()
     }
 
+    /// Has packets go by these rules from the next list on: no packet is lost by it, and
+    /// what is known of stations, connections and rates stays.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them, and where: then those of before stay.
+    pub fn load(&mut self, rules: &str, secret: Secret) -> Result<(), RulesError> {
+        self.workers.load(rules, secret)
+    }
+
+    /// What went through the graph, where its worker is still there.
+    #[must_use]
+    pub fn graph(&self) -> Option<GraphReport> {
+        self.workers.graph()
+    }
+
     /// Every vif and its counters.
     pub fn report(&self) -> impl Iterator<Item = VifReport> + '_ {
-        self.vifs.iter().map(|(&vif, state)| VifReport {
-            vif,
-            port: state.port_report(&self.workers),
-            connected: state.is_connected(),
-            policy: state.policy(),
-            mapped: state.mapped(),
-            stats: state.stats().snapshot(),
+        self.vifs.iter().map(|(&vif, state)| {
+            let (queues, port) = state.inspect(&self.workers);
+            VifReport {
+                vif,
+                port,
+                queues,
+                connected: state.is_connected(),
+                policy: state.policy(),
+                mapped: state.mapped(),
+                stats: state.stats().snapshot(),
+            }
         })
+    }
+
+    /// Every worker.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerReport> {
+        self.workers.account()
     }
 
     /// Which vif an event is about; `None` for one that may be about any.

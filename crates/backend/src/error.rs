@@ -76,6 +76,13 @@ pub enum VifError {
         /// What was read.
         found: String,
     },
+    /// There are as many vifs, and names in rules, as there can be.
+    #[error(
+        "no number is left for it: at most {} vifs and names in rules; leave names out of the \
+         file of rules, or detach vifs",
+        grantway_vector::rules::NAMES_MAX
+    )]
+    Names,
     /// The worker thread that owns the queues ended.
     #[error("the worker has ended")]
     WorkerGone,

@@ -100,7 +100,29 @@ pub(crate) enum TxOwed {
     Extra,
 }
 
+/// Its bytes in the journal.
+pub(crate) type TxOwedBytes = [u8; 4];
+
+/// Bytes of a consumed guest receive request.
+pub(crate) type RxOwedBytes = [[u8; 4]; 2];
+
+/// A consumed guest receive request as the journal has it.
+#[inline]
+pub(crate) fn rx_owed_bytes(request: RxRequest) -> RxOwedBytes {
+    [u32::from(request.id).to_ne_bytes(), request.gref.to_ne_bytes()]
+}
+
 impl TxOwed {
+    /// As the journal has it.
+    #[inline]
+    pub fn to_bytes(self) -> TxOwedBytes {
+        match self {
+            Self::Request(id) => u32::from(id),
+            Self::Extra => EXTRA,
+        }
+        .to_ne_bytes()
+    }
+
     /// What answers it.
     #[inline]
     pub fn response(self, status: i16) -> TxResponse {
@@ -338,35 +360,25 @@ impl<J: JournalMemory> Journal<J> {
         in_service.then(|| identity_of(words))
     }
 
-    /// Guest transmit: these slots, from index `first` on, are consumed.
+    /// Guest transmit: these slots, from index `first` on, at most a ring of them,
+    /// are consumed.
     #[inline]
-    pub fn tx_consumed(&self, first: u32, slots: impl ExactSizeIterator<Item = TxOwed>) {
-        let count = slots.len();
-        let mut words = [0; SLOTS * 4];
-        for (word, slot) in words.chunks_exact_mut(4).zip(slots) {
-            let value = match slot {
-                TxOwed::Request(id) => u32::from(id),
-                TxOwed::Extra => EXTRA,
-            };
-            word.copy_from_slice(&value.to_ne_bytes());
-        }
-        self.put_slots(AT_TX_SLOTS, 4, first, &words[..4 * count.min(SLOTS)]);
-        // At most a ring of them.
-        self.set_word(AT_TRANSMIT, first.wrapping_add(count as u32));
+    pub fn tx_consumed(&self, first: u32, slots: &[TxOwedBytes]) {
+        self.put_slots(AT_TX_SLOTS, size_of::<TxOwedBytes>(), first, slots.as_flattened());
+        self.set_word(AT_TRANSMIT, first.wrapping_add(slots.len() as u32));
     }
 
-    /// Guest receive: these requests, from index `first` on, are consumed.
+    /// Guest receive: these requests, from index `first` on, at most a ring of them,
+    /// are consumed.
     #[inline]
-    pub fn rx_consumed(&self, first: u32, requests: impl ExactSizeIterator<Item = RxRequest>) {
-        let count = requests.len();
-        let mut words = [0; SLOTS * 8];
-        for (entry, request) in words.chunks_exact_mut(8).zip(requests) {
-            entry[..4].copy_from_slice(&u32::from(request.id).to_ne_bytes());
-            entry[4..].copy_from_slice(&request.gref.to_ne_bytes());
-        }
-        self.put_slots(AT_RX_SLOTS, 8, first, &words[..8 * count.min(SLOTS)]);
-        // At most a ring of them.
-        self.set_word(AT_RECEIVE, first.wrapping_add(count as u32));
+    pub fn rx_consumed(&self, first: u32, requests: &[RxOwedBytes]) {
+        self.put_slots(
+            AT_RX_SLOTS,
+            size_of::<RxOwedBytes>(),
+            first,
+            requests.as_flattened().as_flattened(),
+        );
+        self.set_word(AT_RECEIVE, first.wrapping_add(requests.len() as u32));
     }
 
     /// Writes what is kept of slots, in two stretches where they go past the end.
@@ -390,9 +402,9 @@ impl<J: JournalMemory> Journal<J> {
     }
 
     fn publishing(&self, base: usize, from: u32, to: u32) {
-        // In this order the ring is always at one of the two.
-        self.set_word(base + 4, from);
-        self.set_word(base + 8, to);
+        let ([a, b, c, d], [e, f, g, h]) = (from.to_ne_bytes(), to.to_ne_bytes());
+        // The ring is at the former until the latter is there, too.
+        self.memory.put(base + 4, &[a, b, c, d, e, f, g, h]);
     }
 
     fn indices(&self, base: usize) -> Indices {

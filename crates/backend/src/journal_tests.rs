@@ -11,10 +11,10 @@ use crate::guest::Guest;
 use crate::journal::{Journal, JournalMemory};
 use crate::policy::{Cross, Piece, Policy, Side, Stretch};
 use crate::queue::QueueRefs;
-use crate::receive::Receive;
+use crate::receive::{Receive, RxPlain};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
-use crate::transmit::{Mapped, Stretches, Transmit};
+use crate::transmit::{Mapped, Stretches, Transmit, TxPlain};
 use crate::waiting::Patience;
 use grantway_hypervisor::{CopySide, Error, GrantRef, GrantStatus, Port as EventPort};
 use grantway_netif::rx::RxRequest;
@@ -160,6 +160,19 @@ impl Policy for Pages {
             piece.status = GrantStatus::OKAY;
         }
         Ok(())
+    }
+
+    fn fetch_plain(
+        &mut self,
+        slots: &[[u32; 3]],
+        plain: &mut TxPlain,
+        arena: &mut [u8],
+    ) -> Result<bool, Error> {
+        Ok(plain.list(slots, &mut |_, piece| self.fetch(&mut [piece], arena).is_ok()))
+    }
+
+    fn store_plain(&mut self, plain: &mut RxPlain, arena: &mut [u8]) -> Result<bool, Error> {
+        Ok(plain.list(&mut |_, piece| self.store(&mut [piece], arena).is_ok()))
     }
 
     fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {

@@ -137,9 +137,9 @@ impl Drop for Tally<'_> {
 
 /// Where the packets of one turn go.
 pub(crate) trait Outlet {
-    /// Whether it takes packets whole, and asks nothing of them but their bytes and
-    /// their offload.
-    const WHOLE: bool = false;
+    /// Bytes of the longest packet that it takes whole, and asks nothing of but its
+    /// bytes and its offload; 0 where it takes none so.
+    const WHOLE: usize = 0;
 
     /// Takes such packets, all of them in private memory, and ends the burst. What
     /// becomes of them is no news for the guest.
@@ -149,7 +149,7 @@ pub(crate) trait Outlet {
     /// As [`Outlet::send`].
     fn send_whole(
         &mut self,
-        arena: &[u8],
+        arena: &mut [u8],
         frames: &[FramePlace],
         stats: &VifStats,
     ) -> Result<(), VifError> {
@@ -227,11 +227,11 @@ pub(crate) fn sent(
 }
 
 impl Outlet for &mut (dyn Port + 'static) {
-    const WHOLE: bool = true;
+    const WHOLE: usize = PAGE_SIZE;
 
     fn send_whole(
         &mut self,
-        arena: &[u8],
+        arena: &mut [u8],
         frames: &[FramePlace],
         stats: &VifStats,
     ) -> Result<(), VifError> {

@@ -4,11 +4,12 @@
 use crate::VifError;
 use crate::bridge::{Forward, Others};
 use crate::delivery::{Accepted, Delivery};
+use crate::filter::{Filter, Filtered};
 use crate::guest::Guest;
 use crate::journal::Journal;
 use crate::outlet::Outgoing;
 use crate::policy::Policy;
-use crate::receive::{Frame, Receive};
+use crate::receive::{Frame, Receive, RxPlain};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 use crate::stats::VifStats;
@@ -17,7 +18,7 @@ use crate::transmit::{Mapped, Moved, Stretches, Transmit};
 use grantway_hypervisor::{
     Access, DomId, EventChannels, GrantRef, Mapper, Platform, Port as EventPort,
 };
-use grantway_ports::{Port, PortReport};
+use grantway_ports::{FramePlace, Port, PortReport};
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -87,6 +88,39 @@ pub(crate) struct Turn {
     pub call_at: Option<Instant>,
 }
 
+/// One queue in service, as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueReport {
+    /// Which of its vif's.
+    pub number: u16,
+    /// Which worker serves it, from 0.
+    pub worker: usize,
+    /// What it did since it was connected.
+    pub counts: QueueCounts,
+    /// Requests that the guest has shown and nobody took, at this moment.
+    pub tx_waiting: u32,
+    /// Pages that the guest has posted, at this moment.
+    pub rx_posted: u32,
+    /// What its queue of the port has passed so far.
+    pub port: PortReport,
+}
+
+/// What a queue did since it was connected. The vif's own counters tell more, of all
+/// of its queues; these are the worker's alone, and cost it an addition a turn.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Packets taken from the guest, delivered or dropped.
+    pub tx_packets: u64,
+    /// Packets given to the guest.
+    pub rx_packets: u64,
+    /// Signals from the guest.
+    pub interrupts: u64,
+    /// Signals to the guest.
+    pub notifies: u64,
+    /// Turns in which it moved at least one packet.
+    pub turns: u64,
+}
+
 /// A queue in service.
 pub(crate) struct Queue {
     transmit: Transmit,
@@ -99,6 +133,7 @@ pub(crate) struct Queue {
     journal: Option<Journal>,
     /// What is mapped for a turn's packets, where the policy maps any.
     stretches: Option<Stretches>,
+    counts: QueueCounts,
 }
 
 impl Queue {
@@ -125,6 +160,7 @@ impl Queue {
                     rx_event,
                     journal,
                     stretches,
+                    counts: QueueCounts::default(),
                 })
             }
             Err(e) => Err((e, spec.port)),
@@ -224,6 +260,34 @@ impl Queue {
         self.after_transmit(out, scratch, events)
     }
 
+    /// The same by rules.
+    pub(crate) fn turn_by_rules(
+        &mut self,
+        scratch: &mut Scratch,
+        mut filter: Filter<'_>,
+        events: &mut dyn EventChannels,
+    ) -> Result<Turn, VifError> {
+        let (port, policy) = (self.port.as_mut(), self.policy.as_mut());
+        let (filter, shared) = (&mut filter, &self.shared);
+        let out = match &mut self.stretches {
+            None => {
+                let mut outlet = Filtered { outlet: port, filter };
+                self.transmit.turn(scratch, policy, &mut outlet, shared)?
+            }
+            Some(stretches) => {
+                let outlet = Mapped { port, stretches, alone: scratch.alone };
+                let mut outlet = Filtered { outlet, filter };
+                self.transmit.turn(scratch, policy, &mut outlet, shared)?
+            }
+        };
+        if out.notify {
+            self.notify(events, self.tx_event)?;
+        }
+        let (policy, port) = (self.policy.as_mut(), self.port.as_mut());
+        let into = self.receive.turn_by_rules(scratch, policy, port, filter, &self.shared)?;
+        self.end_turn(out, into, events)
+    }
+
     /// The same for a queue on the bridge.
     pub(crate) fn turn_bridged(
         &mut self,
@@ -253,14 +317,25 @@ impl Queue {
         }
         let (policy, port) = (self.policy.as_mut(), self.port.as_mut());
         let into = self.receive.turn(scratch, policy, port, &self.shared)?;
+        self.end_turn(out, into, events)
+    }
+
+    fn end_turn(
+        &mut self,
+        out: Moved,
+        into: Moved,
+        events: &mut dyn EventChannels,
+    ) -> Result<Turn, VifError> {
         if into.notify {
             self.notify(events, self.rx_event)?;
         }
         let packets = out.packets + into.packets;
         VifStats::add(&self.shared.stats.turns, u64::from(packets > 0));
+        self.counts.turns += u64::from(packets > 0);
+        self.counts.tx_packets += out.packets as u64;
         let now = || self.shared.now();
         let end = self.policy.end_turn(packets == 0, &now, &self.shared.stats);
-        let call_at = [out.call_at, into.call_at, end].into_iter().flatten().min();
+        let call_at = earlier(earlier(out.call_at, into.call_at), end);
         Ok(Turn { packets, call_at })
     }
 
@@ -307,6 +382,27 @@ impl Queue {
         self.receive.accept(frame, arena, delivery, &self.shared)
     }
 
+    /// Takes frames for its guest, by the bridge, as one burst and at once: the first
+    /// so many of them, and others have to be taken one by one.
+    pub(crate) fn take_burst(
+        &mut self,
+        frames: &[FramePlace],
+        plain: &mut RxPlain,
+        arena: &mut [u8],
+        events: &mut dyn EventChannels,
+    ) -> Result<usize, VifError> {
+        let (policy, shared) = (self.policy.as_mut(), &self.shared);
+        let (taken, notify) = self.receive.take_short(frames, plain, arena, policy, shared)?;
+        if taken == 0 {
+            return Ok(0);
+        }
+        self.policy.end_turn(false, &|| self.shared.now(), &self.shared.stats);
+        if notify {
+            self.notify(events, self.rx_event)?;
+        }
+        Ok(taken)
+    }
+
     /// Takes another guest's packet for its guest.
     pub(crate) fn accept_split(
         &mut self,
@@ -332,8 +428,9 @@ impl Queue {
         if notify { self.notify(events, self.rx_event) } else { Ok(()) }
     }
 
-    fn notify(&self, events: &mut dyn EventChannels, port: EventPort) -> Result<(), VifError> {
+    fn notify(&mut self, events: &mut dyn EventChannels, port: EventPort) -> Result<(), VifError> {
         VifStats::add(&self.shared.stats.notifies, 1);
+        self.counts.notifies += 1;
         Ok(events.notify(port)?)
     }
 
@@ -350,9 +447,16 @@ impl Queue {
         self.port.fd()
     }
 
-    /// What the port has passed so far.
-    pub(crate) fn port_report(&self) -> PortReport {
-        PortReport::of(self.port.as_ref())
+    /// How it stands, with this number and worker.
+    pub(crate) fn report(&self, number: u16, worker: usize) -> QueueReport {
+        QueueReport {
+            number,
+            worker,
+            counts: QueueCounts { rx_packets: self.receive.packets(), ..self.counts },
+            tx_waiting: self.transmit.waiting(),
+            rx_posted: self.receive.shown(),
+            port: PortReport::of(self.port.as_ref()),
+        }
     }
 
     /// Whether the port's descriptor is to wake the worker.
@@ -367,8 +471,9 @@ impl Queue {
     }
 
     /// Counts a signal from the guest.
-    pub(crate) fn interrupted(&self) {
+    pub(crate) fn interrupted(&mut self) {
         VifStats::add(&self.shared.stats.interrupts, 1);
+        self.counts.interrupts += 1;
     }
 
     /// Takes it out of service: event channels closed, rings unmapped, the
@@ -384,6 +489,15 @@ impl Queue {
             events.close(self.rx_event);
         }
         self.port
+    }
+}
+
+/// The earlier of two times, where there are such.
+#[inline]
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Guest receive: frames from the port into the pages that the guest posted.
 
 mod plain;
+mod rules;
 
 pub(crate) use plain::RxPlain;
 
@@ -8,15 +9,16 @@ use crate::VifError;
 use crate::bridge::Key;
 use crate::delivery::{Accepted, Delivery, Given};
 use crate::guest::Guest;
-use crate::journal::{Journal, JournalMemory};
+use crate::journal::{Journal, JournalMemory, rx_owed_bytes};
 use crate::outlet::Outgoing;
 use crate::policy::{Cross, Piece, Policy};
-use crate::scratch::{BURST, Scratch, place};
+use crate::scratch::{BURST, RING_SLOTS, Scratch, place};
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::steer::{LaneEnd, Steers};
 use crate::transmit::Moved;
 use crate::waiting::{Waiter, Waiting};
+use arrayvec::ArrayVec;
 use grantway_hypervisor::{GrantRef, GrantStatus};
 use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot};
@@ -52,6 +54,8 @@ pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
     steers: Steers,
     /// The way to and from the vif's other queues, where it has such.
     lane: Option<LaneEnd>,
+    /// Packets given to the guest.
+    packets: u64,
 }
 
 /// A frame that waited: how it will lie on the pages, how long it is, and which
@@ -90,7 +94,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     ) -> Self {
         let waiting = Waiting::new(guest.patience, now);
         let (carried, steers) = (carried.into(), Steers::default());
-        Self { ring, queue, guest, waiting, carried, journal, steers, lane: None }
+        Self { ring, queue, guest, waiting, carried, journal, steers, lane: None, packets: 0 }
     }
 
     /// Gives it a way to the vif's other queues.
@@ -101,6 +105,16 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// The queue that a frame belongs to, where the guest has set so.
     pub(crate) fn steers(&mut self, frame: &[u8], shared: &Shared) -> Option<u16> {
         self.steers.queue(&shared.steering, frame)
+    }
+
+    /// Packets given to the guest.
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Pages that the guest has posted, as it has it.
+    pub(crate) fn shown(&self) -> u32 {
+        self.ring.shown()
     }
 
     /// Has this rung when another queue of the vif passes a frame on.
@@ -378,7 +392,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if let Some(journal) = self.journal.as_ref().filter(|_| !delivery.consumed.is_empty()) {
             // At most a ring of them, the last that were consumed.
             let first = self.ring.req_cons().wrapping_sub(delivery.consumed.len() as u32);
-            journal.rx_consumed(first, delivery.consumed.iter().copied());
+            let owed = delivery.consumed.iter().take(RING_SLOTS).copied().map(rx_owed_bytes);
+            journal.rx_consumed(first, &owed.collect::<ArrayVec<_, RING_SLOTS>>());
         }
         policy.store(&mut delivery.pieces, arena)?;
         if let Some(sender) = sender.filter(|_| !delivery.crosses.is_empty()) {
@@ -522,6 +537,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
         VifStats::add(&stats.rx_slots, delivery.answers.len() as u64);
         VifStats::add(&stats.rx_packets, packets);
+        self.packets += packets;
         VifStats::add(&stats.rx_bytes, bytes);
         VifStats::add(&stats.rx_dropped_grant, broken);
         Ok(())

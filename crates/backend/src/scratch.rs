@@ -21,6 +21,10 @@ pub(crate) const HEADS: usize = BURST * HEAD;
 /// aligning them costs, and room to receive one more frame behind them.
 const ARENA: usize = HEADS + RING_SLOTS * PAGE_SIZE + BURST * (64 + PAGE_SIZE) + RECV_BUFFER;
 
+/// Pages of a worker's arena. On Xen the domain grants them to itself, as far as
+/// gntalloc's limit goes; what is beyond is ordinary memory, which copies are slower to.
+pub const ARENA_PAGES: u64 = ARENA.div_ceil(PAGE_SIZE) as u64;
+
 /// Private memory that begins with a page: a grant copy takes one operation for
 /// each page that it touches, on either side.
 struct Aligned {
@@ -57,9 +61,11 @@ impl std::ops::DerefMut for Aligned {
 /// them in one page where they fit into one. Heads lie close together.
 #[inline]
 pub(crate) fn place(at: usize, lead: usize, len: usize) -> usize {
-    if len > PAGE_SIZE {
+    if len <= HEAD {
+        at
+    } else if len > PAGE_SIZE {
         (at + lead).next_multiple_of(PAGE_SIZE) - lead
-    } else if len > HEAD && at % PAGE_SIZE + len > PAGE_SIZE {
+    } else if at % PAGE_SIZE + len > PAGE_SIZE {
         at.next_multiple_of(PAGE_SIZE)
     } else {
         at
@@ -81,7 +87,7 @@ pub(crate) struct Scratch {
     /// What the slots of this turn's packets are to be answered with.
     pub tx_statuses: Vec<i16>,
     /// The packets of a turn in which all are of one slot.
-    pub tx_plain: Box<crate::transmit::Plain>,
+    pub tx_plain: Box<crate::transmit::TxPlain>,
     /// The frames of a turn to the guest in which each takes one page.
     pub rx_plain: Box<crate::receive::RxPlain>,
     /// What this turn's guest receive gives.
@@ -103,7 +109,7 @@ impl Scratch {
             tx_packets: Vec::with_capacity(BURST),
             tx_owed: Vec::with_capacity(RING_SLOTS),
             tx_statuses: Vec::with_capacity(BURST),
-            tx_plain: Box::new(crate::transmit::Plain::new()),
+            tx_plain: Box::new(crate::transmit::TxPlain::new()),
             rx_plain: Box::new(crate::receive::RxPlain::new()),
             delivery: Delivery::new(),
             waited_from: Vec::with_capacity(BURST),

@@ -64,6 +64,9 @@ stats! {
     tx_dropped_busy,
     /// Guest's packets that were for the guest itself, as the bridge knows.
     tx_dropped_back,
+    /// Guest's packets that ended between the vif and where they were for: by a rule,
+    /// or with headers that no rule can be applied to. The graph's counters tell why.
+    tx_dropped_rules,
     /// Changes of the multicast filter that were refused: a full list, or no
     /// group's address.
     tx_dropped_multicast,
@@ -79,6 +82,8 @@ stats! {
     rx_dropped_offload,
     /// Frames for the guest dropped: it posted no pages for too long.
     rx_dropped_drained,
+    /// Frames from the port dropped: as `tx_dropped_rules`.
+    rx_dropped_rules,
     /// Multicast frames for the guest that it had not listed.
     rx_filtered_multicast,
     /// Frames for the guest dropped: too many were on their way to the queue that

@@ -52,11 +52,16 @@ impl Steers {
     fn look(&mut self, cell: &SteeringCell) -> Option<&Steering> {
         let version = cell.version.load(Ordering::Acquire);
         if version != self.version {
-            self.version = version;
-            let current = cell.current.lock().unwrap_or_else(PoisonError::into_inner);
-            self.held.clone_from(&current);
+            self.renew(version, cell);
         }
         self.held.as_deref()
+    }
+
+    #[cold]
+    fn renew(&mut self, version: u64, cell: &SteeringCell) {
+        self.version = version;
+        let current = cell.current.lock().unwrap_or_else(PoisonError::into_inner);
+        self.held.clone_from(&current);
     }
 
     /// Whether the guest set anything.

@@ -10,7 +10,8 @@ mod mapped;
 mod plain;
 
 pub(crate) use mapped::{Mapped, Stretches};
-pub(crate) use plain::Plain;
+pub(crate) use plain::TxPlain;
+use plain::are_plain;
 
 use crate::VifError;
 use crate::journal::{Journal, JournalMemory, TxOwed};
@@ -19,11 +20,12 @@ use crate::policy::{Piece, Policy};
 use crate::scratch::{BURST, HEADS, RING_SLOTS, Scratch, place};
 use crate::shared::Shared;
 use crate::stats::VifStats;
+use arrayvec::ArrayVec;
 use grantway_netif::slots::tx::{
     Outcome, SLOTS_SENT, TxFatal, TxFragment, TxPacket, TxRefusal, parse_one, parse_tx,
 };
-use grantway_netif::tx::{TxResponse, status};
-use grantway_ring::{Back, RingMemory, RingPage, SharedPage};
+use grantway_netif::tx::{TxRequest, TxResponse, status};
+use grantway_ring::{Back, PAGE_SIZE, RingMemory, RingPage, SharedPage};
 use std::time::{Duration, Instant};
 
 /// Slots that wait to be answered before pages are unmapped for it: half a ring,
@@ -59,6 +61,18 @@ impl Taken {
         }
     }
 
+    /// The packet, where it is one to be sent, and its private bytes are here.
+    pub(crate) fn here<'a>(&self, slots: &'a [[u32; 3]], pieces: &[Piece]) -> Option<TxPacket<'a>> {
+        let Ok(Outcome::Packet(packet)) = self.parsed(slots) else { return None };
+        let here = || self.pieces(pieces).iter().all(|piece| piece.status.is_okay());
+        (packet.multicast.is_none() && here()).then_some(packet)
+    }
+
+    /// Where its private bytes are in the arena.
+    pub(crate) fn at(&self) -> u32 {
+        self.at
+    }
+
     /// Its pieces in the list of the turn.
     #[inline]
     fn pieces<'a>(&self, pieces: &'a [Piece]) -> &'a [Piece] {
@@ -89,12 +103,22 @@ pub(crate) struct Transmit<M = RingPage<3>, J = SharedPage> {
     unanswered: Vec<TxResponse>,
     /// Since when the first of them does.
     unanswered_since: Option<Instant>,
+    /// Whether all packets of the last turn were of one slot.
+    plain: bool,
 }
 
 impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     pub(crate) fn new(ring: Back<M, 3>, queue: u16, journal: Option<Journal<J>>) -> Self {
         let unanswered = Vec::new();
-        Self { ring, queue, journal, held_until: None, unanswered, unanswered_since: None }
+        Self {
+            ring,
+            queue,
+            journal,
+            held_until: None,
+            unanswered,
+            unanswered_since: None,
+            plain: false,
+        }
     }
 
     /// Answers what a killed process had consumed and not answered: each slot
@@ -134,10 +158,16 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         if waiting == 0 {
             return Ok(Moved { notify: self.settle(policy)?, ..Moved::default() });
         }
-        if O::WHOLE && !self.owes() && !shared.credit.is_limited() {
-            let slots = scratch.tx_slots.get(..waiting).unwrap_or(&[]);
-            if scratch.tx_plain.list(slots) {
-                return self.turn_plain(waiting, scratch, policy, outlet, shared);
+        if O::WHOLE > 0 && !self.owes() && !shared.credit.is_limited() {
+            let Scratch { arena, tx_slots, tx_plain, .. } = scratch;
+            let (arena, slots) = (&mut arena[..], tx_slots.get(..waiting).unwrap_or(&[]));
+            // Where the last turn was so, this one is likely to be.
+            self.plain = (self.plain || are_plain(slots))
+                && slots.len() <= BURST
+                && are_within(slots, O::WHOLE)
+                && policy.fetch_plain(slots, tx_plain, arena)?;
+            if self.plain {
+                return self.turn_plain(waiting, arena, tx_plain, outlet, shared);
             }
         }
         let fatal = self.take(waiting, scratch, outlet, shared);
@@ -146,7 +176,9 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             return Ok(Moved { notify, call_at: self.held_until, ..Moved::default() });
         }
         if let Some(journal) = &self.journal {
-            journal.tx_consumed(self.ring.req_cons(), scratch.tx_owed.iter().copied());
+            let owed: ArrayVec<_, RING_SLOTS> =
+                scratch.tx_owed.iter().take(RING_SLOTS).map(|owed| owed.to_bytes()).collect();
+            journal.tx_consumed(self.ring.req_cons(), &owed);
         }
         policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
         outlet.prepare(scratch, policy, &shared.stats)?;
@@ -286,6 +318,11 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         Ok(self.publish())
     }
 
+    /// Requests that wait, as the guest has it.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.ring.shown()
+    }
+
     /// Asks for a signal at the next request; true when one is there already.
     /// None is of any use while the guest may not send.
     pub(crate) fn arm(&mut self) -> Result<bool, VifError> {
@@ -298,6 +335,13 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     fn ring_error(&self, source: grantway_ring::RingError) -> VifError {
         VifError::Ring { queue: self.queue, ring: "guest transmit", source }
     }
+}
+
+/// Whether no packet of these is longer, were each of one slot.
+#[inline]
+fn are_within(slots: &[[u32; 3]], most: usize) -> bool {
+    most >= PAGE_SIZE
+        || slots.iter().all(|&words| usize::from(TxRequest::from_words(words).size) <= most)
 }
 
 /// Calls `take` with the answer to each slot of the turn's packets, in the order of

@@ -6,7 +6,7 @@ use crate::credit::Rate;
 use crate::ctrl::Control;
 use crate::negotiate::{FrontendKeys, advertise, shown};
 use crate::policy::{PolicyKind, PolicyLimits, Quota, Staged};
-use crate::queue::VifId;
+use crate::queue::{QueueReport, VifId};
 use crate::shared::{Clock, Shared};
 use crate::stats::VifStats;
 use crate::succession::{Journals, Left};
@@ -384,11 +384,14 @@ impl Vif {
         self.machine.is_connected() && self.served.is_some()
     }
 
-    /// What its port has passed so far, all queues together.
-    pub fn port_report(&self, workers: &Workers) -> Option<PortReport> {
+    /// How its queues stand, and what its port has passed so far, all of them together.
+    pub fn inspect(&self, workers: &Workers) -> (Vec<QueueReport>, Option<PortReport>) {
         let here = self.port.iter().map(|port| PortReport::of(port.as_ref()));
+        let (queues, failed) = workers.inspect(self.id);
+        let busy = queues.iter().map(|queue| queue.port.clone());
         // The name is that of the first.
-        PortReport::sum(here.chain(workers.inspect(self.id)).chain(self.past.clone()))
+        let sum = PortReport::sum(here.chain(busy).chain(failed).chain(self.past.clone()));
+        (queues, sum)
     }
 
     /// Its counters.

@@ -100,6 +100,23 @@ impl Pending {
         self.wake.ring()
     }
 
+    /// Ends a signal that its sender may have died in, between the bit and the
+    /// wake-up: every later one would merge with it, and wake nobody.
+    pub fn complete(&self, port: u32) -> Result<()> {
+        let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));
+        match self.words.word64(self.layout.pending(word)) {
+            Some(pending) if pending.load(Acquire) & bit != 0 => self.raise(word, bit),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is left of a signal whose sender was killed behind its first step.
+    #[cfg(test)]
+    pub fn half_a_signal(&self, port: u32) {
+        let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));
+        self.words.word64(self.layout.pending(word)).unwrap().fetch_or(bit, AcqRel);
+    }
+
     /// Masks a port and forgets what it had pending: a port that is free.
     pub fn retire(&self, port: u32) {
         let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));

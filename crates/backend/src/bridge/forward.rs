@@ -1,25 +1,32 @@
-//! A burst of one sender through the bridge.
+//! A turn of one sender through the bridge.
 
-use super::table::Route;
-use super::{Bridge, HEAD, Place};
+use super::hub::{Hub, Target};
+use super::{Bridge, HEAD};
 use crate::VifError;
-use crate::delivery::{Accepted, Delivery};
+use crate::delivery::Accepted;
+use crate::lists::{UPLINK, count_dropped};
 use crate::outlet::{Outgoing, Outlet, Tally};
 use crate::policy::{Piece, Policy};
 use crate::queue::{Queue, VifId};
 use crate::receive::Frame;
 use crate::scratch::{BURST, Scratch, place};
 use crate::stats::VifStats;
+use arrayvec::ArrayVec;
 use grantway_hypervisor::EventChannels;
 use grantway_netif::Offload;
 use grantway_netif::flow::flow_hash;
 use grantway_netif::slots::tx::TxFragment;
 use grantway_netif::tx::status;
-use grantway_ports::{FrameMeta, PortError, RECV_BUFFER, SendError};
+use grantway_ports::{FramePlace, PortError, RECV_BUFFER, SendError};
+use grantway_vector::{PortId, Verdict};
 use std::time::Instant;
 
 /// A queue: which vif, which of its queues.
 pub(crate) type Key = (VifId, u16);
+
+/// Bytes of the longest packet that is copied whole into private memory and from
+/// there to its receiver: to copy so much twice costs less than a second operation.
+const WHOLE: usize = 512;
 
 /// The queues beside the sender's own.
 pub(crate) trait Others {
@@ -31,46 +38,56 @@ pub(crate) trait Others {
     fn broken(&mut self, key: Key, error: VifError);
 }
 
-/// Lists of a burst that keep their room from burst to burst.
-#[derive(Default)]
-pub(crate) struct Hub {
-    /// Whom the burst goes to, and what: the first `used` are in use.
-    targets: Vec<(Key, Delivery)>,
-    used: usize,
-    pieces: Vec<Piece>,
-}
-
-impl Hub {
-    fn target(&mut self, key: Key) -> usize {
-        if let Some(at) = self.targets[..self.used].iter().position(|(k, _)| *k == key) {
-            return at;
-        }
-        if self.used == self.targets.len() {
-            self.targets.push((key, Delivery::new()));
-        }
-        let (owner, delivery) = &mut self.targets[self.used];
-        *owner = key;
-        delivery.clear();
-        self.used += 1;
-        self.used - 1
-    }
-}
-
-/// Where the packets of one burst go when their vif is on the bridge.
+/// Where the packets of one turn go when their vif is on the bridge.
 pub(crate) struct Forward<'a, O> {
     pub bridge: &'a mut Bridge,
     pub hub: &'a mut Hub,
     pub others: O,
     pub events: &'a mut dyn EventChannels,
-    pub from: Place,
-    /// The sender's queue.
-    pub number: u16,
+    /// The sender's number in lists.
+    pub from: PortId,
+    /// The sender's queue; none of the uplink.
+    pub sender: Option<Key>,
     pub now: Instant,
 }
 
+/// What of a burst is for somebody.
+#[derive(Default)]
+struct Aimed {
+    packets: u64,
+    bytes: u64,
+}
+
 impl<O: Others> Outlet for Forward<'_, O> {
+    const WHOLE: usize = WHOLE;
+
+    fn send_whole(
+        &mut self,
+        arena: &mut [u8],
+        frames: &[FramePlace],
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        self.bridge.lists.run_whole(arena, frames, (self.from, None), self.now);
+        let sent = self.aim_all(arena, frames, stats);
+        VifStats::add(&stats.tx_packets, sent.packets);
+        VifStats::add(&stats.tx_bytes, sent.bytes);
+        self.give_bursts(arena, Some(stats));
+        self.flush();
+        Ok(())
+    }
+
     fn head(&self) -> usize {
         HEAD
+    }
+
+    fn prepare(
+        &mut self,
+        scratch: &mut Scratch,
+        _: &mut dyn Policy,
+        _: &VifStats,
+    ) -> Result<(), VifError> {
+        self.bridge.lists.run_heads(scratch, HEAD, (self.from, None), self.now);
+        Ok(())
     }
 
     fn send(
@@ -80,20 +97,12 @@ impl<O: Others> Outlet for Forward<'_, O> {
         policy: &mut dyn Policy,
         stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
-        let head = &arena[packet.at..packet.at + packet.head()];
-        match self.bridge.table.route(head, self.from, self.now) {
-            Route::Back => {
-                VifStats::add(&stats.tx_dropped_back, 1);
-                Ok(status::OKAY)
-            }
-            Route::To(Place::Vif(vif)) => {
-                let Some(number) = self.queue_for(vif, head) else {
-                    VifStats::add(&stats.tx_dropped_port, 1);
-                    return Ok(status::OKAY);
-                };
-                self.give_guest((vif, number), packet, arena, policy, stats)
-            }
-            Route::To(Place::Uplink) => {
+        let lists = &self.bridge.lists;
+        let Some(frame) = lists.frame_of(packet.number) else {
+            return Err(VifError::Internal("a packet that is in no list"));
+        };
+        match lists.verdict(frame) {
+            Verdict::To(UPLINK) if self.bridge.uplink.is_some() => {
                 let whole = self.whole(packet, arena, policy, stats)?;
                 Ok(whole.map_or(status::ERROR, |frame| {
                     stats.sent(frame.len);
@@ -101,13 +110,26 @@ impl<O: Others> Outlet for Forward<'_, O> {
                     status::OKAY
                 }))
             }
-            Route::Flood => {
-                let Some(frame) = self.whole(packet, arena, policy, stats)? else {
+            Verdict::To(port) => {
+                let head = &arena[packet.at..packet.at + packet.head()];
+                match self.queue_for(port, frame, head) {
+                    Some((key, _)) => self.give_guest(key, packet, arena, policy, stats),
+                    None => {
+                        VifStats::add(&stats.tx_dropped_port, 1);
+                        Ok(status::OKAY)
+                    }
+                }
+            }
+            Verdict::Flood => {
+                let Some(whole) = self.whole(packet, arena, policy, stats)? else {
                     return Ok(status::ERROR);
                 };
-                stats.sent(frame.len);
-                self.flood(frame, arena);
-                self.give_uplink(&arena[frame.at..frame.at + frame.len], frame.offload, stats);
+                stats.sent(whole.len);
+                self.flood(frame, whole, arena, stats);
+                Ok(status::OKAY)
+            }
+            verdict @ (Verdict::Open | Verdict::Drop(_) | Verdict::Merged) => {
+                count_dropped(stats, verdict, 1);
                 Ok(status::OKAY)
             }
         }
@@ -120,22 +142,109 @@ impl<O: Others> Outlet for Forward<'_, O> {
         statuses: &mut [i16],
     ) -> Result<(), VifError> {
         self.deliver(arena, Some(policy), statuses);
-        if let Some(uplink) = &mut self.bridge.uplink
-            && let Err(e) = uplink.flush()
-        {
-            self.bridge.fail(e);
-        }
+        self.flush();
         Ok(())
     }
 }
 
 impl<O: Others> Forward<'_, O> {
-    /// The queue of a guest that takes a frame which begins like this: the one that
-    /// the guest has set, or the one that goes with the sender's.
-    fn queue_for(&mut self, vif: VifId, head: &[u8]) -> Option<u16> {
-        let number = self.bridge.queue(vif, self.number)?;
-        let queue = self.others.queue((vif, number));
-        Some(queue.and_then(|queue| queue.steers(head)).unwrap_or(number))
+    /// The queue of a port's guest that takes a frame which begins like this: the one
+    /// that a filter chose, or that the guest has set, or that goes with the sender's,
+    /// since flows keep to one queue. Whether it takes others, too, that are alike.
+    fn queue_for(&mut self, port: PortId, frame: u8, head: &[u8]) -> Option<(Key, bool)> {
+        let (vif, member) = self.bridge.member(port)?;
+        let queues = member.queues.max(1);
+        if let Some(chosen) = self.bridge.lists.queue(frame) {
+            return Some(((vif, chosen % queues), true));
+        }
+        let (number, same) = match self.sender {
+            Some((_, number)) => (number % queues, true),
+            None if queues == 1 => (0, true),
+            None => ((flow_hash(head) >> 16) as u16 % queues, false),
+        };
+        let steered = self.others.queue((vif, number)).and_then(|queue| queue.steers(head));
+        Some(((vif, steered.unwrap_or(number)), same && steered.is_none()))
+    }
+
+    /// Adds the frames of the list, in private memory, to the bursts of whom they are
+    /// for: those together that go the same way one after the other.
+    fn aim_all(&mut self, arena: &[u8], frames: &[FramePlace], stats: &VifStats) -> Aimed {
+        let mut aimed = Aimed::default();
+        let mut rest = frames;
+        while !rest.is_empty() {
+            let first = frames.len() - rest.len();
+            let (places, later) = rest.split_at(self.bridge.lists.alike(first, frames.len()));
+            rest = later;
+            // A burst at most.
+            if self.aim(first as u8, places, arena, stats) {
+                aimed.packets += places.len() as u64;
+                aimed.bytes += places.iter().map(|place| place.meta.len as u64).sum::<u64>();
+            }
+        }
+        aimed
+    }
+
+    /// The same for some that are alike, of which this is the first; whether they are
+    /// for anybody.
+    fn aim(&mut self, first: u8, places: &[FramePlace], arena: &[u8], stats: &VifStats) -> bool {
+        match self.bridge.lists.verdict(first) {
+            Verdict::To(UPLINK) if self.bridge.uplink.is_some() => self.aim_uplink(places),
+            Verdict::To(port) => {
+                if !self.aim_at(port, first, places, arena, false) {
+                    VifStats::add(&stats.tx_dropped_port, places.len() as u64);
+                    return false;
+                }
+            }
+            Verdict::Flood => {
+                for port in self.reached() {
+                    self.aim_at(port, first, places, arena, true);
+                }
+                if self.reaches_uplink() {
+                    self.aim_uplink(places);
+                }
+            }
+            verdict @ (Verdict::Open | Verdict::Drop(_) | Verdict::Merged) => {
+                count_dropped(stats, verdict, places.len() as u64);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn aim_uplink(&mut self, places: &[FramePlace]) {
+        // A turn has no more frames than there is room for.
+        let _ = self.hub.uplink.try_extend_from_slice(places);
+    }
+
+    /// Adds frames to the bursts of a port's guest, if there is one.
+    fn aim_at(
+        &mut self,
+        port: PortId,
+        first: u8,
+        mut places: &[FramePlace],
+        arena: &[u8],
+        flooded: bool,
+    ) -> bool {
+        while let Some(place) = places.first() {
+            let head = place.bytes(arena);
+            let Some((key, others_too)) = self.queue_for(port, first, head) else { return false };
+            let (now, later) = places.split_at(if others_too { places.len() } else { 1 });
+            let at = self.hub.target(key);
+            self.hub.targets[at].push(now, flooded);
+            places = later;
+        }
+        true
+    }
+
+    /// The guests that are reached by what the sender floods.
+    fn reached(&self) -> Vec<PortId> {
+        let bridge = &*self.bridge;
+        let may = |&&id: &&PortId| id != self.from && bridge.lists.may_pass(self.from, id);
+        bridge.by_id.keys().filter(may).copied().collect()
+    }
+
+    fn reaches_uplink(&self) -> bool {
+        self.from != UPLINK && self.bridge.lists.may_pass(self.from, UPLINK)
     }
 
     /// Gives a packet to one guest: its head from the arena, the rest from page to
@@ -153,7 +262,7 @@ impl<O: Others> Forward<'_, O> {
             return Ok(status::OKAY);
         };
         let at = self.hub.target(key);
-        let delivery = &mut self.hub.targets[at].1;
+        let delivery = &mut self.hub.targets[at].delivery;
         match queue.accept_split(packet, arena, delivery) {
             Ok(Accepted::Laid | Accepted::Dropped) => {
                 stats.sent(packet.len());
@@ -178,7 +287,7 @@ impl<O: Others> Forward<'_, O> {
     fn give_queue(&mut self, key: Key, frame: Frame, arena: &[u8]) {
         let Some(queue) = self.others.queue(key) else { return };
         let at = self.hub.target(key);
-        match queue.accept(frame, arena, &mut self.hub.targets[at].1) {
+        match queue.accept(frame, arena, &mut self.hub.targets[at].delivery) {
             Ok(Accepted::Short) => self.others.wake(key),
             Ok(_) => {}
             Err(error) => self.break_off(key, error),
@@ -188,20 +297,20 @@ impl<O: Others> Forward<'_, O> {
     /// What was laid out for a broken queue is nobody's any more.
     fn break_off(&mut self, key: Key, error: VifError) {
         let at = self.hub.target(key);
-        self.hub.targets[at].1.clear();
+        self.hub.targets[at].delivery.clear();
         self.others.broken(key, error);
     }
 
-    /// Gives a frame in the arena to every guest but its sender.
-    fn flood(&mut self, frame: Frame, arena: &[u8]) {
-        let from = self.from;
-        let frame = Frame { flooded: true, ..frame };
-        let members: Vec<VifId> = self.bridge.members.keys().copied().collect();
-        for vif in members.into_iter().filter(|&vif| Place::Vif(vif) != from) {
-            let head = &arena[frame.at..frame.at + frame.len];
-            if let Some(number) = self.queue_for(vif, head) {
-                self.give_queue((vif, number), frame, arena);
+    /// Gives a frame in the arena to everybody but its sender.
+    fn flood(&mut self, number: u8, frame: Frame, arena: &[u8], stats: &VifStats) {
+        let bytes = &arena[frame.at..frame.at + frame.len];
+        for port in self.reached() {
+            if let Some((key, _)) = self.queue_for(port, number, bytes) {
+                self.give_queue(key, Frame { flooded: true, ..frame }, arena);
             }
+        }
+        if self.reaches_uplink() {
+            self.give_uplink(bytes, frame.offload, stats);
         }
     }
 
@@ -211,43 +320,72 @@ impl<O: Others> Forward<'_, O> {
     ///
     /// The uplink is of no more use.
     pub fn burst_from_uplink(&mut self, arena: &mut [u8]) -> Result<bool, PortError> {
-        let mut at = 0;
-        let mut more = true;
-        for _ in 0..BURST {
+        let (mut at, mut more) = (0, true);
+        let mut frames: ArrayVec<FramePlace, BURST> = ArrayVec::new();
+        while !frames.is_full() && at <= Scratch::FILL {
             let Some(uplink) = &mut self.bridge.uplink else { return Ok(false) };
-            if at > Scratch::FILL {
-                break;
-            }
             let Some(meta) = uplink.recv(&mut arena[at..at + RECV_BUFFER])? else {
                 more = uplink.always_ready();
                 break;
             };
-            let FrameMeta { len, offload } = meta;
-            let frame = Frame { at, len, offload, from: None, flooded: false, passed: false };
-            self.route_in(frame, arena);
-            at = place((at + len).next_multiple_of(64), 0, len);
+            frames.push(FramePlace { at, meta });
+            at = place((at + meta.len).next_multiple_of(64), 0, meta.len);
         }
-        self.deliver(arena, None, &mut []);
+        self.bridge.lists.run_whole(arena, &frames, (self.from, None), self.now);
+        // What becomes of them is no vif's affair.
+        let _ = self.aim_all(arena, &frames, &VifStats::default());
+        self.give_bursts(arena, None);
         match self.bridge.failure.take() {
             Some(e) => Err(e),
             None => Ok(more),
         }
     }
 
-    /// Routes a frame in the arena that came by the uplink.
-    fn route_in(&mut self, frame: Frame, arena: &[u8]) {
-        let bytes = &arena[frame.at..frame.at + frame.len];
-        // Whoever has fewer queues takes the remainder; a flow keeps to one.
-        self.number = (flow_hash(bytes) >> 16) as u16;
-        match self.bridge.table.route(bytes, Place::Uplink, self.now) {
-            Route::To(Place::Vif(vif)) => {
-                if let Some(number) = self.queue_for(vif, bytes) {
-                    self.give_queue((vif, number), frame, arena);
+    /// Gives each receiver what is for it, as one burst where it takes that so.
+    fn give_bursts(&mut self, arena: &mut [u8], stats: Option<&VifStats>) {
+        let from = self.sender;
+        let Hub { targets, used, uplink, plain, .. } = &mut *self.hub;
+        for Target { key, burst, flooded, delivery } in &mut targets[..*used] {
+            let Some(queue) = self.others.queue(*key) else { continue };
+            let mut broken = None;
+            let mut waits = false;
+            match queue.take_burst(burst, plain, arena, self.events) {
+                Ok(taken) => {
+                    for (number, &FramePlace { at, meta }) in burst.iter().enumerate().skip(taken) {
+                        let (len, offload) = (meta.len, meta.offload);
+                        let flooded = *flooded >> number & 1 == 1;
+                        let frame = Frame { at, len, offload, from, flooded, passed: false };
+                        match queue.accept(frame, arena, delivery) {
+                            Ok(accepted) => waits |= accepted == Accepted::Short,
+                            Err(error) => {
+                                delivery.clear();
+                                broken = Some(error);
+                                break;
+                            }
+                        }
+                    }
                 }
+                Err(error) => broken = Some(error),
             }
-            Route::Flood => self.flood(frame, arena),
-            Route::To(Place::Uplink) | Route::Back => {}
+            match broken {
+                Some(error) => self.others.broken(*key, error),
+                None if waits => self.others.wake(*key),
+                None => {}
+            }
         }
+        if let (Some(stats), Some(port)) = (stats, &mut self.bridge.uplink)
+            && !uplink.is_empty()
+        {
+            match port.send_burst(arena, uplink) {
+                Ok(sent) => {
+                    VifStats::add(&stats.tx_dropped_port, sent.dropped as u64);
+                    VifStats::add(&stats.tx_dropped_busy, sent.busy as u64);
+                }
+                Err(e) => self.bridge.fail(e),
+            }
+        }
+        uplink.clear();
+        self.deliver(arena, None, &mut []);
     }
 
     fn give_uplink(&mut self, frame: &[u8], offload: Offload, stats: &VifStats) {
@@ -257,6 +395,14 @@ impl<O: Others> Forward<'_, O> {
             Err(SendError::Dropped(_)) => VifStats::add(&stats.tx_dropped_port, 1),
             Err(SendError::Busy) => VifStats::add(&stats.tx_dropped_busy, 1),
             Err(SendError::Failed(e)) => self.bridge.fail(e),
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(uplink) = &mut self.bridge.uplink
+            && let Err(e) = uplink.flush()
+        {
+            self.bridge.fail(e);
         }
     }
 
@@ -286,12 +432,8 @@ impl<O: Others> Forward<'_, O> {
             VifStats::add(&stats.tx_dropped_grant, 1);
             return Ok(None);
         }
-        let from = match self.from {
-            Place::Vif(vif) => Some((vif, self.number)),
-            Place::Uplink => None,
-        };
-        let (flooded, passed) = (false, false);
-        Ok(Some(Frame { at, len, offload: packet.offload(), from, flooded, passed }))
+        let (from, offload) = (self.sender, packet.offload());
+        Ok(Some(Frame { at, len, offload, from, flooded: false, passed: false }))
     }
 
     /// Stores what was laid out in the receivers' pages, answers and signals them.
@@ -303,7 +445,11 @@ impl<O: Others> Forward<'_, O> {
         mut policy: Option<&mut dyn Policy>,
         statuses: &mut [i16],
     ) {
-        for (key, delivery) in &mut self.hub.targets[..self.hub.used] {
+        let Hub { targets, used, .. } = &mut *self.hub;
+        for Target { key, delivery, .. } in &mut targets[..std::mem::take(used)] {
+            if delivery.frames.is_empty() {
+                continue;
+            }
             let Some(queue) = self.others.queue(*key) else { continue };
             let sender = policy.as_mut().map(|policy| &mut **policy as &mut dyn Policy);
             let done = queue.finish(delivery, arena, sender, self.events);
@@ -316,6 +462,5 @@ impl<O: Others> Forward<'_, O> {
                 }
             }
         }
-        self.hub.used = 0;
     }
 }

@@ -1,34 +1,48 @@
 //! The backend's own bridge: frames from guest to guest without leaving the process.
 //!
-//! The first bytes of a packet ([`HEAD`]) are copied into private memory, judged
-//! there, and from there given to the receiver. The rest crosses in one copy, from
-//! the sender's page to the receiver's, and only where the receiver has pages posted;
-//! where it has not, or where there are several receivers or the uplink, the whole
-//! packet is copied into private memory once, and from there on it is a frame like
-//! any other.
+//! Where the packets of a turn go is said by the nodes of the graph, for all of them
+//! at once ([`Lists`]), by their first bytes ([`HEAD`]), which are copied into private
+//! memory before. Short packets are copied whole, and their receivers are given
+//! bursts. Of others the first bytes go to the receiver from private memory; the rest
+//! crosses in one copy, from the sender's page to the receiver's, and only where the
+//! receiver has pages posted; where it has not, or where there are several receivers
+//! or the uplink, the whole packet is copied into private memory once, and from there
+//! on it is a frame like any other.
 //!
 //! All of one bridge's queues belong to one worker, so nothing here is locked.
 
 mod forward;
-mod table;
+mod hub;
 
-pub(crate) use forward::{Forward, Hub, Key, Others};
-pub(crate) use table::Place;
+pub(crate) use forward::{Forward, Key, Others};
+pub(crate) use hub::Hub;
 
+use crate::lists::Lists;
 use crate::queue::VifId;
 use grantway_ports::{Port, PortError};
+use grantway_vector::PortId;
 use std::collections::BTreeMap;
-use table::Table;
 
 /// Bytes of a packet that are private before it is known where it goes: enough for
 /// every header that is looked at.
 pub(crate) const HEAD: usize = 128;
 
+/// A guest on the bridge.
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    /// Its number in lists and rules.
+    id: PortId,
+    /// How many queues it has.
+    queues: u16,
+}
+
 /// Who is on the bridge.
 pub(crate) struct Bridge {
-    table: Table,
-    /// The guests, and how many queues each has.
-    members: BTreeMap<VifId, u16>,
+    /// What says where frames go.
+    pub lists: Lists,
+    members: BTreeMap<VifId, Member>,
+    /// The members, by their numbers.
+    by_id: BTreeMap<PortId, VifId>,
     /// A port beside the guests.
     pub uplink: Option<Box<dyn Port>>,
     /// Why the uplink is of no more use.
@@ -36,8 +50,9 @@ pub(crate) struct Bridge {
 }
 
 impl Bridge {
-    pub fn new(uplink: Option<Box<dyn Port>>) -> Self {
-        Self { table: Table::default(), members: BTreeMap::new(), uplink, failure: None }
+    pub fn new(lists: Lists, uplink: Option<Box<dyn Port>>) -> Self {
+        let (members, by_id) = (BTreeMap::new(), BTreeMap::new());
+        Self { lists, members, by_id, uplink, failure: None }
     }
 
     /// The uplink is of no more use; the worker is told when it next turns to it.
@@ -45,24 +60,26 @@ impl Bridge {
         self.failure.get_or_insert(error);
     }
 
-    /// A queue of a guest joins.
-    pub fn join(&mut self, vif: VifId) {
-        *self.members.entry(vif).or_default() += 1;
+    /// A queue of a guest joins, whose number this is.
+    pub fn join(&mut self, vif: VifId, id: PortId) {
+        self.members.entry(vif).or_insert(Member { id, queues: 0 }).queues += 1;
+        self.by_id.insert(id, vif);
     }
 
     /// A queue of a guest leaves; with the last its addresses are forgotten.
     pub fn leave(&mut self, vif: VifId) {
-        let Some(queues) = self.members.get_mut(&vif) else { return };
-        *queues -= 1;
-        if *queues == 0 {
+        let Some(member) = self.members.get_mut(&vif) else { return };
+        member.queues -= 1;
+        if member.queues == 0 {
+            let id = member.id;
             self.members.remove(&vif);
-            self.table.forget_place(Place::Vif(vif));
+            self.by_id.remove(&id);
+            self.lists.forget(id);
         }
     }
 
-    /// The queue of a member that takes what comes by this queue of another: flows
-    /// keep to one queue, as they do at their sender.
-    fn queue(&self, vif: VifId, from: u16) -> Option<u16> {
-        self.members.get(&vif).map(|&queues| from % queues.max(1))
+    fn member(&self, id: PortId) -> Option<(VifId, Member)> {
+        let vif = *self.by_id.get(&id)?;
+        Some((vif, *self.members.get(&vif)?))
     }
 }

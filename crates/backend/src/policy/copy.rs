@@ -1,6 +1,6 @@
 //! The copy policy: every slot by grant copy, both ways, in one batch a turn.
 
-use super::{Cross, Piece, Policy, Side};
+use super::{Cross, Piece, Policy, RxPlain, Side, TxPlain};
 use grantway_hypervisor::{CopyOp, CopySide, DomId, Error, GrantRef, Mapper};
 use std::sync::Arc;
 
@@ -20,13 +20,7 @@ impl Copy {
 
     fn run(&mut self, pieces: &mut [Piece], arena: &mut [u8], fetch: bool) -> Result<(), Error> {
         self.ops.clear();
-        self.ops.extend(pieces.iter().map(|piece| {
-            let local = CopySide::Local { offset: piece.at };
-            let foreign =
-                CopySide::Foreign { domain: self.guest, gref: piece.gref, offset: piece.offset };
-            let (source, dest) = if fetch { (foreign, local) } else { (local, foreign) };
-            CopyOp::new(source, dest, piece.len)
-        }));
+        self.ops.extend(pieces.iter().map(|piece| op(self.guest, piece, fetch)));
         if self.ops.is_empty() {
             return Ok(());
         }
@@ -36,6 +30,15 @@ impl Copy {
         }
         Ok(())
     }
+}
+
+/// The copy of a piece.
+#[inline]
+fn op(domain: DomId, piece: &Piece, fetch: bool) -> CopyOp {
+    let local = CopySide::Local { offset: piece.at };
+    let foreign = CopySide::Foreign { domain, gref: piece.gref, offset: piece.offset };
+    let (source, dest) = if fetch { (foreign, local) } else { (local, foreign) };
+    CopyOp::new(source, dest, piece.len)
 }
 
 impl Policy for Copy {
@@ -49,6 +52,41 @@ impl Policy for Copy {
 
     fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
         self.run(pieces, arena, false)
+    }
+
+    fn fetch_plain(
+        &mut self,
+        slots: &[[u32; 3]],
+        plain: &mut TxPlain,
+        arena: &mut [u8],
+    ) -> Result<bool, Error> {
+        let Self { mapper, guest, ops } = self;
+        ops.clear();
+        let listed = plain.list(slots, &mut |_, piece: Piece| {
+            ops.push(op(*guest, &piece, true));
+            true
+        });
+        if listed {
+            mapper.copy(arena, ops)?;
+            let failed = ops.iter().enumerate().filter(|(_, op)| !op.status.is_okay());
+            failed.for_each(|(number, _)| plain.miss(number));
+        }
+        Ok(listed)
+    }
+
+    fn store_plain(&mut self, plain: &mut RxPlain, arena: &mut [u8]) -> Result<bool, Error> {
+        let Self { mapper, guest, ops } = self;
+        ops.clear();
+        let listed = plain.list(&mut |_, piece: Piece| {
+            ops.push(op(*guest, &piece, false));
+            true
+        });
+        if listed {
+            mapper.copy(arena, ops)?;
+            let failed = ops.iter().enumerate().filter(|(_, op)| !op.status.is_okay());
+            failed.for_each(|(number, _)| plain.miss(number));
+        }
+        Ok(listed)
     }
 
     fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {

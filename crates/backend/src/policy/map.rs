@@ -9,7 +9,7 @@
 //! Where a run cannot be mapped, or is more than may be, it is copied.
 
 use super::quota::{Quota, Reserved};
-use super::{Copy, Cross, Piece, Policy, Side, Stretch};
+use super::{Copy, Cross, Piece, Policy, RxPlain, Side, Stretch, TxPlain};
 use crate::scratch::RING_SLOTS;
 use crate::stats::VifStats;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
@@ -65,6 +65,19 @@ impl Policy for Map {
 
     fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
         self.copy.store(pieces, arena)
+    }
+
+    fn fetch_plain(
+        &mut self,
+        slots: &[[u32; 3]],
+        plain: &mut TxPlain,
+        arena: &mut [u8],
+    ) -> Result<bool, Error> {
+        self.copy.fetch_plain(slots, plain, arena)
+    }
+
+    fn store_plain(&mut self, plain: &mut RxPlain, arena: &mut [u8]) -> Result<bool, Error> {
+        self.copy.store_plain(plain, arena)
     }
 
     fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {

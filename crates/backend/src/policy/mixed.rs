@@ -2,8 +2,9 @@
 //! processor where they are, by grant copy where they are not.
 
 use super::table::GrefTable;
-use super::{Cross, Piece, Policy};
+use super::{Cross, Piece, Policy, RxPlain, Take, TxPlain};
 use grantway_hypervisor::{Access, CopyOp, CopySide, DomId, Error, GrantRef, GrantStatus, Mapper};
+use grantway_ring::SharedPage;
 use std::sync::Arc;
 
 /// What a page that is mapped for reading means where the guest posts it to be
@@ -24,31 +25,45 @@ pub(super) struct Mixed {
     ops: Vec<CopyOp>,
     /// Which piece, or cross, each of `ops` is for.
     of: Vec<usize>,
-    /// Of each piece: where the table has its page. All are looked up before the
-    /// first byte is copied: while a copy waits for lines that the guest has, little
-    /// else is written, and more of them are under way at once.
-    places: Vec<u16>,
+    /// Pieces of the last call for which no mapped page could be used.
+    unmapped: usize,
     /// What found its page mapped, since the last [`Mixed::take_counts`].
     hits: u64,
     misses: u64,
 }
 
-/// In place of a page that is not mapped, or is not to be used.
-const ELSEWHERE: u16 = u16::MAX;
+/// Where pieces go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Fetch,
+    Store,
+}
 
-/// A page to be written.
-enum Target {
-    /// Where the table has it.
-    Mapped(u16),
-    Granted,
-    Refused,
+impl Way {
+    /// Whether a page that is mapped so can be used.
+    #[inline(always)]
+    fn may(self, access: Access) -> bool {
+        self == Self::Fetch || access == Access::ReadWrite
+    }
+
+    /// Brings a piece from or to a page.
+    #[inline(always)]
+    fn copy(self, page: &SharedPage, piece: Piece, arena: &mut [u8]) -> Result<(), GrantStatus> {
+        let (at, offset) = (piece.at as usize, piece.offset.into());
+        let bytes = arena.get_mut(at..at + usize::from(piece.len));
+        let bytes = bytes.ok_or(GrantStatus::BAD_VIRT_ADDR)?;
+        match self {
+            Self::Fetch => page.read(offset, bytes),
+            Self::Store => page.write(offset, bytes),
+        }
+        .map_err(|_| GrantStatus::BAD_COPY_ARG)
+    }
 }
 
 impl Mixed {
     pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, read_only: ReadOnly) -> Self {
         let (ops, of) = (Vec::with_capacity(256), Vec::with_capacity(256));
-        let places = Vec::with_capacity(256);
-        Self { mapper, guest, read_only, ops, of, places, hits: 0, misses: 0 }
+        Self { mapper, guest, read_only, ops, of, unmapped: 0, hits: 0, misses: 0 }
     }
 
     /// Maps pages of the guest as one run.
@@ -60,110 +75,125 @@ impl Mixed {
         CopySide::Foreign { domain: self.guest, gref, offset }
     }
 
-    pub fn fetch(
-        &mut self,
-        table: &mut GrefTable,
-        pieces: &mut [Piece],
-        arena: &mut [u8],
-    ) -> Result<(), Error> {
+    /// Begins to move pieces one way.
+    #[inline(always)]
+    pub fn mover<'a>(
+        &'a mut self,
+        table: &'a GrefTable,
+        arena: &'a mut [u8],
+        way: Way,
+    ) -> Mover<'a> {
         self.begin();
-        let mut found = 0;
-        let places = pieces.iter_mut().map(|piece| {
-            let place = table.place(piece.gref);
-            found += usize::from(place.is_some());
-            piece.status = GrantStatus::OKAY;
-            place.unwrap_or(ELSEWHERE)
-        });
-        self.places.extend(places);
-        for (piece, &place) in pieces.iter_mut().zip(&self.places) {
-            let Some(page) = table.page(place) else { continue };
-            let at = piece.at as usize;
-            let Some(bytes) = arena.get_mut(at..at + usize::from(piece.len)) else {
-                piece.status = GrantStatus::BAD_VIRT_ADDR;
-                continue;
-            };
-            if page.read(piece.offset.into(), bytes).is_err() {
-                piece.status = GrantStatus::BAD_COPY_ARG;
-            }
-        }
-        self.hits += found as u64;
-        if found < pieces.len() {
-            for (number, piece) in pieces.iter().enumerate() {
-                if self.places[number] == ELSEWHERE {
-                    let local = CopySide::Local { offset: piece.at };
-                    let foreign = self.foreign(piece.gref, piece.offset);
-                    self.defer(number, CopyOp::new(foreign, local, piece.len));
-                }
-            }
-        }
-        self.copy(arena, |number, status| pieces[number].status = status)
+        Mover { mixed: self, table, arena, way, gref: GrantRef(0), page: None }
     }
 
-    pub fn store(
+    /// What becomes of a piece for which no mapped page can be used: grant copy, unless
+    /// the guest said that the page is not to be used so.
+    #[cold]
+    fn without(
         &mut self,
-        table: &mut GrefTable,
+        table: &GrefTable,
+        number: usize,
+        (gref, offset): (GrantRef, u16),
+        (at, len): (u32, u16),
+        way: Way,
+    ) -> Result<(), GrantStatus> {
+        self.unmapped += 1;
+        if self.read_only == ReadOnly::Refused && table.peek(gref).is_some() {
+            return Err(GrantStatus::PERMISSION_DENIED);
+        }
+        let (local, foreign) = (CopySide::Local { offset: at }, self.foreign(gref, offset));
+        let op = match way {
+            Way::Fetch => CopyOp::new(foreign, local, len),
+            Way::Store => CopyOp::new(local, foreign, len),
+        };
+        self.defer(number, op);
+        Ok(())
+    }
+
+    /// As [`Policy::fetch`] and [`Policy::store`].
+    #[inline(always)]
+    pub fn run(
+        &mut self,
+        table: &GrefTable,
         pieces: &mut [Piece],
         arena: &mut [u8],
+        way: Way,
     ) -> Result<(), Error> {
-        self.begin();
-        let read_only = self.read_only;
-        let mut found = 0;
-        let places = pieces.iter_mut().map(|piece| {
-            let target = target(table, piece.gref, read_only);
-            piece.status = match target {
-                Target::Refused => GrantStatus::PERMISSION_DENIED,
-                _ => GrantStatus::OKAY,
+        let mut mover = self.mover(table, arena, way);
+        for (number, piece) in pieces.iter_mut().enumerate() {
+            piece.status = match mover.run(number, *piece) {
+                Ok(()) => GrantStatus::OKAY,
+                Err(status) => status,
             };
-            found += usize::from(matches!(target, Target::Mapped(_)));
-            if let Target::Mapped(place) = target { place } else { ELSEWHERE }
-        });
-        self.places.extend(places);
-        for (piece, &place) in pieces.iter_mut().zip(&self.places) {
-            let Some(page) = table.page(place) else { continue };
-            let at = piece.at as usize;
-            let Some(bytes) = arena.get(at..at + usize::from(piece.len)) else {
-                piece.status = GrantStatus::BAD_VIRT_ADDR;
-                continue;
-            };
-            if page.write(piece.offset.into(), bytes).is_err() {
-                piece.status = GrantStatus::BAD_COPY_ARG;
-            }
         }
-        self.hits += found as u64;
-        if found < pieces.len() {
-            for (number, piece) in pieces.iter().enumerate() {
-                if self.places[number] == ELSEWHERE && piece.status.is_okay() {
-                    let local = CopySide::Local { offset: piece.at };
-                    let foreign = self.foreign(piece.gref, piece.offset);
-                    self.defer(number, CopyOp::new(local, foreign, piece.len));
+        mover.finish(pieces.len(), |number, status| pieces[number].status = status)
+    }
+
+    /// As [`Policy::fetch_plain`].
+    #[inline(always)]
+    pub fn fetch_plain(
+        &mut self,
+        table: &GrefTable,
+        slots: &[[u32; 3]],
+        plain: &mut TxPlain,
+        arena: &mut [u8],
+    ) -> Result<bool, Error> {
+        let mut mover = self.mover(table, arena, Way::Fetch);
+        let listed = plain.list(slots, &mut mover);
+        if listed {
+            mover.finish(slots.len(), |number, status| {
+                if !status.is_okay() {
+                    plain.miss(number);
                 }
-            }
+            })?;
         }
-        self.copy(arena, |number, status| pieces[number].status = status)
+        Ok(listed)
+    }
+
+    /// As [`Policy::store_plain`].
+    #[inline(always)]
+    pub fn store_plain(
+        &mut self,
+        table: &GrefTable,
+        plain: &mut RxPlain,
+        arena: &mut [u8],
+    ) -> Result<bool, Error> {
+        let mut mover = self.mover(table, arena, Way::Store);
+        let listed = plain.list(&mut mover);
+        if listed {
+            mover.finish(plain.len(), |number, status| {
+                if !status.is_okay() {
+                    plain.miss(number);
+                }
+            })?;
+        }
+        Ok(listed)
     }
 
     pub fn cross(
         &mut self,
-        table: &mut GrefTable,
+        table: &GrefTable,
         sender: &mut dyn Policy,
         crosses: &mut [Cross],
     ) -> Result<(), Error> {
         self.begin();
         for (number, cross) in crosses.iter_mut().enumerate() {
             let Cross { from, to, len, .. } = *cross;
-            let target = match target(table, to.0, self.read_only) {
-                Target::Refused => {
-                    cross.status = GrantStatus::PERMISSION_DENIED;
-                    continue;
-                }
-                Target::Mapped(place) => table.page(place),
-                Target::Granted => None,
-            };
+            let target = table.find(to.0);
+            let writable = target.filter(|found| Way::Store.may(found.access));
+            if target.is_some() && writable.is_none() && self.read_only == ReadOnly::Refused {
+                cross.status = GrantStatus::PERMISSION_DENIED;
+                continue;
+            }
             let side = sender.side(from.0, from.1);
-            if let (Some(target), Some((source, at))) = (target, side.mapped) {
+            if let (Some(target), Some((source, at))) = (writable, side.mapped) {
                 self.hits += 1;
                 let (to, at) = (to.1.into(), at.into());
-                cross.status = status(target.copy_from_page(to, source, at, len.into()));
+                cross.status = match target.page.copy_from_page(to, source, at, len.into()) {
+                    Ok(()) => GrantStatus::OKAY,
+                    Err(_) => GrantStatus::BAD_COPY_ARG,
+                };
                 continue;
             }
             let dest = self.foreign(to.0, to.1);
@@ -192,11 +222,10 @@ impl Mixed {
     fn begin(&mut self) {
         self.ops.clear();
         self.of.clear();
-        self.places.clear();
+        self.unmapped = 0;
     }
 
     fn defer(&mut self, number: usize, op: CopyOp) {
-        self.misses += 1;
         self.ops.push(op);
         self.of.push(number);
     }
@@ -210,6 +239,7 @@ impl Mixed {
         if self.ops.is_empty() {
             return Ok(());
         }
+        self.misses += self.ops.len() as u64;
         self.mapper.copy(arena, &mut self.ops)?;
         for (&number, op) in self.of.iter().zip(&self.ops) {
             set(number, op.status);
@@ -218,19 +248,60 @@ impl Mixed {
     }
 }
 
-#[inline]
-fn target(table: &mut GrefTable, gref: GrantRef, read_only: ReadOnly) -> Target {
-    let Some(place) = table.place(gref) else { return Target::Granted };
-    match table.access(place) {
-        Some(Access::ReadWrite) => Target::Mapped(place),
-        Some(_) if read_only == ReadOnly::Refused => Target::Refused,
-        _ => Target::Granted,
+/// Moves pieces one after the other.
+pub(super) struct Mover<'a> {
+    mixed: &'a mut Mixed,
+    table: &'a GrefTable,
+    arena: &'a mut [u8],
+    way: Way,
+    /// The last page: small buffers share one, and those of a burst lie side by side.
+    /// No page has the reference 0.
+    gref: GrantRef,
+    page: Option<&'a SharedPage>,
+}
+
+impl Take for Mover<'_> {
+    #[inline(always)]
+    fn take(&mut self, number: usize, piece: Piece) -> bool {
+        self.run(number, piece).is_ok()
     }
 }
 
-fn status(copied: Result<(), grantway_ring::OutOfPage>) -> GrantStatus {
-    match copied {
-        Ok(()) => GrantStatus::OKAY,
-        Err(_) => GrantStatus::BAD_COPY_ARG,
+impl Mover<'_> {
+    /// Moves a piece, or notes it for grant copy.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be moved.
+    #[inline(always)]
+    fn run(&mut self, number: usize, piece: Piece) -> Result<(), GrantStatus> {
+        let Self { table, way, .. } = *self;
+        if piece.gref != self.gref {
+            self.gref = piece.gref;
+            let mapping = table.find(piece.gref).filter(|found| way.may(found.access));
+            self.page = mapping.map(|mapping| &mapping.page);
+        }
+        match self.page {
+            Some(page) => way.copy(page, piece, self.arena),
+            None => {
+                // By value, or every piece would be put in memory for it.
+                let Piece { gref, offset, len, at, .. } = piece;
+                self.mixed.without(table, number, (gref, offset), (at, len), way)
+            }
+        }
+    }
+
+    /// Copies what was noted, of so many pieces in all, and tells what became of it.
+    ///
+    /// # Errors
+    ///
+    /// The platform is gone.
+    #[inline(always)]
+    pub fn finish(self, pieces: usize, set: impl FnMut(usize, GrantStatus)) -> Result<(), Error> {
+        self.mixed.hits += (pieces - self.mixed.unmapped) as u64;
+        if self.mixed.ops.is_empty() {
+            return Ok(());
+        }
+        self.mixed.copy(self.arena, set)
     }
 }

@@ -20,7 +20,9 @@ pub use quota::{Quota, Reserved};
 pub(crate) use staging::LastingTable;
 pub use staging::{QUEUE_PAGES, Staged, StagedQueue, Staging, StagingError};
 
+use crate::receive::RxPlain;
 use crate::stats::VifStats;
+use crate::transmit::TxPlain;
 use grantway_hypervisor::{CopySide, Error, GrantRef, GrantStatus};
 use grantway_ring::SharedPage;
 use std::time::Instant;
@@ -86,6 +88,20 @@ pub struct Side<'a> {
     pub mapped: Option<(&'a SharedPage, u16)>,
 }
 
+/// What moves pieces as they are listed. A trait, for only its calls are sure to be
+/// inlined.
+pub(crate) trait Take {
+    /// Moves a piece, which has this number, or notes it to be moved; whether it can be.
+    fn take(&mut self, number: usize, piece: Piece) -> bool;
+}
+
+impl<F: FnMut(usize, Piece) -> bool> Take for F {
+    #[inline(always)]
+    fn take(&mut self, number: usize, piece: Piece) -> bool {
+        self(number, piece)
+    }
+}
+
 /// How the buffers of one vif's queue cross.
 pub trait Policy: Send {
     /// The policy's name in tables and figures.
@@ -98,6 +114,29 @@ pub trait Policy: Send {
     ///
     /// When nothing at all could be attempted: the platform is gone.
     fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error>;
+
+    /// Guest transmit of packets of one slot each: has them listed from the copies of
+    /// their slots, and brings each to its place in the arena as it is. False where a
+    /// packet is of another kind: what was brought then does not count.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::fetch`].
+    fn fetch_plain(
+        &mut self,
+        slots: &[[u32; 3]],
+        plain: &mut TxPlain,
+        arena: &mut [u8],
+    ) -> Result<bool, Error>;
+
+    /// Guest receive of frames that each fit a page: has them listed, and brings each
+    /// to its page as it is. False where a frame is of another kind: what was brought
+    /// then does not count.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::fetch`].
+    fn store_plain(&mut self, plain: &mut RxPlain, arena: &mut [u8]) -> Result<bool, Error>;
 
     /// Guest receive: brings each piece from the arena into the guest's page
     /// and sets its status.

@@ -7,10 +7,10 @@
 //! Where no mapping is left it takes grant copy for as long as that lasts. What
 //! nobody asked for in a minute is unmapped, a few runs at a time.
 
-use super::mixed::{Mixed, ReadOnly};
+use super::mixed::{Mixed, ReadOnly, Way};
 use super::quota::{Quota, Reserved};
 use super::table::{GrefTable, Mapping, secret};
-use super::{Cross, Piece, Policy, QUEUE_PAGES, Side};
+use super::{Cross, Piece, Policy, QUEUE_PAGES, RxPlain, Side, TxPlain};
 use crate::stats::VifStats;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
 use grantway_ring::SharedRun;
@@ -81,6 +81,15 @@ impl Persistent {
         }
     }
 
+    /// Notes what took grant copy, by its number, where that went well.
+    fn note_missed(&mut self, access: Access, copied: impl Fn(usize) -> Option<GrantRef>) {
+        for at in 0..self.mixed.missed().len() {
+            if let Some(gref) = copied(self.mixed.missed()[at]) {
+                self.note(gref, access);
+            }
+        }
+    }
+
     /// Maps what the turn saw, as far as there is room.
     fn map_sighted(&mut self, stats: &VifStats) {
         // Where a page was both read and written, the latter comes first.
@@ -114,7 +123,7 @@ impl Persistent {
             if let Some(page) = pages.page(index) {
                 // Where there is no place for it, it is not found, and goes with
                 // the run.
-                let _ = self.table.insert(gref, Mapping { page, access, run: id, used });
+                let _ = self.table.insert(gref, Mapping::new(page, access, id, used));
             }
         }
         VifStats::add(&stats.mapped_pages, grefs.len() as u64);
@@ -133,7 +142,7 @@ impl Persistent {
             let ours: Vec<_> = run.grefs.iter().filter(ours).copied().collect();
             let fresh = |gref: &GrantRef| {
                 let mapping = self.table.peek(*gref);
-                mapping.is_some_and(|m| self.table.stamp.saturating_sub(m.used) < KEPT)
+                mapping.is_some_and(|m| self.table.stamp.saturating_sub(m.used.get()) < KEPT)
             };
             if ours.iter().any(fresh) {
                 self.runs.push_back(run);
@@ -153,25 +162,38 @@ impl Policy for Persistent {
     }
 
     fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
-        self.mixed.fetch(&mut self.table, pieces, arena)?;
-        for at in 0..self.mixed.missed().len() {
-            let piece = pieces[self.mixed.missed()[at]];
-            if piece.status.is_okay() {
-                self.note(piece.gref, Access::ReadOnly);
-            }
-        }
+        self.mixed.run(&self.table, pieces, arena, Way::Fetch)?;
+        let copied = |number: usize| pieces[number].status.is_okay().then(|| pieces[number].gref);
+        self.note_missed(Access::ReadOnly, copied);
         Ok(())
     }
 
     fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
-        self.mixed.store(&mut self.table, pieces, arena)?;
-        for at in 0..self.mixed.missed().len() {
-            let piece = pieces[self.mixed.missed()[at]];
-            if piece.status.is_okay() {
-                self.note(piece.gref, Access::ReadWrite);
-            }
-        }
+        self.mixed.run(&self.table, pieces, arena, Way::Store)?;
+        let copied = |number: usize| pieces[number].status.is_okay().then(|| pieces[number].gref);
+        self.note_missed(Access::ReadWrite, copied);
         Ok(())
+    }
+
+    fn fetch_plain(
+        &mut self,
+        slots: &[[u32; 3]],
+        plain: &mut TxPlain,
+        arena: &mut [u8],
+    ) -> Result<bool, Error> {
+        let listed = self.mixed.fetch_plain(&self.table, slots, plain, arena)?;
+        if listed {
+            self.note_missed(Access::ReadOnly, |number| plain.fetched(slots, number));
+        }
+        Ok(listed)
+    }
+
+    fn store_plain(&mut self, plain: &mut RxPlain, arena: &mut [u8]) -> Result<bool, Error> {
+        let listed = self.mixed.store_plain(&self.table, plain, arena)?;
+        if listed {
+            self.note_missed(Access::ReadWrite, |number| plain.stored(number));
+        }
+        Ok(listed)
     }
 
     fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {
@@ -185,13 +207,9 @@ impl Policy for Persistent {
     }
 
     fn cross(&mut self, sender: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
-        self.mixed.cross(&mut self.table, sender, crosses)?;
-        for at in 0..self.mixed.missed().len() {
-            let cross = crosses[self.mixed.missed()[at]];
-            if cross.status.is_okay() {
-                self.note(cross.to.0, Access::ReadWrite);
-            }
-        }
+        self.mixed.cross(&self.table, sender, crosses)?;
+        let copied = |number: usize| crosses[number].status.is_okay().then(|| crosses[number].to.0);
+        self.note_missed(Access::ReadWrite, copied);
         Ok(())
     }
 

@@ -1,16 +1,19 @@
 //! From a grant reference to the page that is mapped for it.
 //!
-//! The guest chooses the references, so nothing may depend on what they are: a
-//! lookup compares an entry that a hint names, and at most the sixteen keys of one
-//! bucket, one cache line. Where a bucket overflows, the table is laid out anew by another
-//! secret; at a quarter of its places in use, which is the most, one layout in
-//! some thousands needs that.
+//! An entry lies at the place that the low bits of its reference name, where that is
+//! free: most guests number their pages in a row, and then all are found by one
+//! comparison. The others lie wherever there is room. The guest chooses the
+//! references, so nothing may depend on what they are: such a lookup compares the
+//! sixteen keys of one bucket too, one cache line. Where a bucket overflows, they are
+//! laid out anew by another secret; at a quarter of their places in use, which is the
+//! most, one layout in some thousands needs that.
 
 #[cfg(test)]
 mod tests;
 
 use grantway_hypervisor::{Access, GrantRef};
 use grantway_ring::SharedPage;
+use std::cell::Cell;
 
 /// Keys of a bucket: as many as a cache line holds.
 const KEYS: usize = 16;
@@ -18,13 +21,12 @@ const KEYS: usize = 16;
 const SPACE: usize = 4;
 /// Layouts that are tried before an entry is refused.
 const LAYOUTS: u32 = 16;
-/// A power of two, and more than the pages of both rings of a queue.
-const HINTS: usize = 512;
 /// No reference below 8 is ever mapped here, so 0 marks a free place.
 const FREE: u32 = 0;
 
-/// Most entries that a table may be made for.
-pub(super) const LARGEST: usize = 1 << 14;
+/// Most entries that a table may be made for, a power of two.
+pub(super) const LARGEST: usize = super::QUEUE_PAGES;
+const _: () = assert!(LARGEST.is_power_of_two() && LARGEST <= 1 << 16);
 
 /// A page of the guest's that is mapped.
 #[derive(Debug, Clone)]
@@ -34,7 +36,13 @@ pub(super) struct Mapping {
     /// The run that it was mapped with.
     pub run: u32,
     /// The table's stamp when it was last asked for.
-    pub used: u32,
+    pub used: Cell<u32>,
+}
+
+impl Mapping {
+    pub fn new(page: SharedPage, access: Access, run: u32, used: u32) -> Self {
+        Self { page, access, run, used: Cell::new(used) }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -47,11 +55,9 @@ pub(super) struct GrefTable {
     keys: Box<[Bucket]>,
     /// Where the entry of each key is.
     places: Box<[[u16; KEYS]]>,
-    entries: Vec<Option<(GrantRef, Mapping)>>,
-    /// By the low bits of a reference: where such a one was found last. Most guests
-    /// number their pages in a row, and then no bucket is looked at.
-    hints: Box<[u16; HINTS]>,
-    free: Vec<u16>,
+    entries: Box<[Option<(GrantRef, Mapping)>; LARGEST]>,
+    len: usize,
+    limit: usize,
     secret: u64,
     /// What an entry is marked with that is asked for.
     pub stamp: u32,
@@ -66,10 +72,9 @@ impl GrefTable {
         Self {
             keys: vec![Bucket([FREE; KEYS]); buckets].into(),
             places: vec![[0; KEYS]; buckets].into(),
-            entries: vec![None; limit],
-            hints: Box::new([0; HINTS]),
-            // At most LARGEST, which fits.
-            free: (0..limit as u16).rev().collect(),
+            entries: Box::new([const { None }; LARGEST]),
+            len: 0,
+            limit,
             secret,
             stamp: 0,
         }
@@ -77,12 +82,12 @@ impl GrefTable {
 
     /// Entries in use.
     pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.len
     }
 
     /// Entries that may still be added.
     pub fn room(&self) -> usize {
-        self.free.len()
+        self.limit - self.len
     }
 
     #[inline]
@@ -106,54 +111,23 @@ impl GrefTable {
         (at < KEYS && gref.0 != FREE).then_some((bucket, at))
     }
 
-    /// Where the entry of a reference is, which counts as a use.
+    /// What is mapped for a reference, which counts as a use.
     #[inline]
-    pub fn place(&mut self, gref: GrantRef) -> Option<u16> {
-        let place = self.hints[gref.0 as usize % HINTS];
-        if let Some(Some((found, mapping))) = self.entries.get_mut(usize::from(place))
-            && *found == gref
-        {
-            mapping.used = self.stamp;
-            return Some(place);
-        }
-        self.search(gref)
+    pub fn find(&self, gref: GrantRef) -> Option<&Mapping> {
+        let mapping = match &self.entries[home(gref)] {
+            Some((found, mapping)) if *found == gref => mapping,
+            _ => self.search(gref)?,
+        };
+        mapping.used.set(self.stamp);
+        Some(mapping)
     }
 
     #[cold]
-    fn search(&mut self, gref: GrantRef) -> Option<u16> {
-        let (bucket, at) = self.locate(gref)?;
-        let place = self.places.get(bucket)?[at];
-        self.hints[gref.0 as usize % HINTS] = place;
-        let (_, mapping) = self.entries.get_mut(usize::from(place))?.as_mut()?;
-        mapping.used = self.stamp;
-        Some(place)
+    fn search(&self, gref: GrantRef) -> Option<&Mapping> {
+        self.peek(gref)
     }
 
-    #[inline]
-    fn at(&self, place: u16) -> Option<&Mapping> {
-        self.entries.get(usize::from(place))?.as_ref().map(|(_, mapping)| mapping)
-    }
-
-    /// The page of an entry.
-    #[inline]
-    pub fn page(&self, place: u16) -> Option<&SharedPage> {
-        Some(&self.at(place)?.page)
-    }
-
-    /// How the page of an entry is mapped.
-    #[inline]
-    pub fn access(&self, place: u16) -> Option<Access> {
-        Some(self.at(place)?.access)
-    }
-
-    /// What is mapped for a reference.
-    #[inline]
-    pub fn find(&mut self, gref: GrantRef) -> Option<&Mapping> {
-        let place = self.place(gref)?;
-        self.at(place)
-    }
-
-    /// The same, without counting as a use.
+    /// The same, without counting as a use, and wherever it lies.
     pub fn peek(&self, gref: GrantRef) -> Option<&Mapping> {
         let (bucket, at) = self.locate(gref)?;
         let entry = self.entries.get(usize::from(self.places.get(bucket)?[at]))?;
@@ -174,12 +148,20 @@ impl GrefTable {
             let before = self.entries[place].replace((gref, mapping));
             return Ok(before.map(|(_, mapping)| mapping));
         }
-        let Some(place) = self.free.pop() else { return Err(mapping) };
-        if !self.put(gref, place) && !self.lay_out_anew(gref, place) {
-            self.free.push(place);
+        if self.len == self.limit {
             return Err(mapping);
         }
-        self.entries[usize::from(place)] = Some((gref, mapping));
+        let (before, from) = self.entries.split_at(home(gref));
+        let Some(on) = from.iter().chain(before).position(Option::is_none) else {
+            return Err(mapping);
+        };
+        let place = (before.len() + on) % LARGEST;
+        // At most LARGEST, which fits.
+        if !self.put(gref, place as u16) && !self.lay_out_anew(gref, place as u16) {
+            return Err(mapping);
+        }
+        self.entries[place] = Some((gref, mapping));
+        self.len += 1;
         Ok(None)
     }
 
@@ -188,15 +170,14 @@ impl GrefTable {
         let (bucket, at) = self.locate(gref)?;
         let place = self.places[bucket][at];
         self.keys[bucket].0[at] = FREE;
-        self.free.push(place);
+        self.len -= 1;
         self.entries[usize::from(place)].take().map(|(_, mapping)| mapping)
     }
 
     /// Takes all of them out.
     pub fn drain(&mut self) -> Vec<Mapping> {
         self.keys.fill(Bucket([FREE; KEYS]));
-        // At most LARGEST, which fits.
-        self.free = (0..self.entries.len() as u16).rev().collect();
+        self.len = 0;
         self.entries.iter_mut().filter_map(Option::take).map(|(_, mapping)| mapping).collect()
     }
 
@@ -234,6 +215,12 @@ impl GrefTable {
         self.keys.fill(Bucket([FREE; KEYS]));
         all.iter().all(|&(gref, place)| self.put(gref, place))
     }
+}
+
+/// The place that a reference names.
+#[inline]
+fn home(gref: GrantRef) -> usize {
+    gref.0 as usize % LARGEST
 }
 
 /// The next of a sequence of secrets (splitmix64).

@@ -3,13 +3,14 @@
 
 use super::{Frame, Receive};
 use crate::VifError;
-use crate::journal::JournalMemory;
-use crate::policy::{Piece, Policy};
+use crate::journal::{JournalMemory, RxOwedBytes, rx_owed_bytes};
+use crate::policy::{Piece, Policy, Take};
 use crate::scratch::{BURST, Scratch};
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::transmit::Moved;
 use arrayvec::ArrayVec;
+use grantway_hypervisor::GrantRef;
 use grantway_netif::rx::{RxFlags, RxRequest, RxResponse};
 use grantway_netif::tx::status;
 use grantway_netif::{Checksum, colour};
@@ -17,17 +18,95 @@ use grantway_ports::{ETHERNET_HEADER, FramePlace, Port};
 use grantway_ring::{PAGE_SIZE, RingMemory};
 
 /// The frames of such a turn.
-pub(crate) struct RxPlain {
+pub struct RxPlain {
     frames: ArrayVec<FramePlace, BURST>,
-    /// Copies of the requests whose pages they go to, later their answers.
+    /// The index of the first request whose page they go to, and copies of all.
+    first: u32,
     slots: [[u32; 2]; BURST],
-    pieces: [Piece; BURST],
+    owed: [RxOwedBytes; BURST],
+    /// The answers, if all of them could be stored.
+    answers: [[u32; 2]; BURST],
+    /// The bytes of all frames.
+    bytes: u64,
+    /// By number, a bit for each that could not be stored.
+    missed: u64,
 }
 
+const _: () = assert!(BURST <= u64::BITS as usize);
+
 impl RxPlain {
-    pub fn new() -> Self {
-        let pieces = [Piece::new(0, 0, 0, 0); BURST];
-        Self { frames: ArrayVec::new(), slots: [[0; 2]; BURST], pieces }
+    pub(crate) fn new() -> Self {
+        Self {
+            frames: ArrayVec::new(),
+            first: 0,
+            slots: [[0; 2]; BURST],
+            owed: [RxOwedBytes::default(); BURST],
+            answers: [[0; 2]; BURST],
+            bytes: 0,
+            missed: 0,
+        }
+    }
+
+    /// Frames of the turn.
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Lists what becomes of the frames and the requests, and has each frame stored.
+    /// False where one is of another kind.
+    #[inline(always)]
+    pub(crate) fn list(&mut self, store: &mut impl Take) -> bool {
+        let Self { frames, first, slots, owed, answers, bytes, missed } = self;
+        let (first, mut sum) = (*first, 0);
+        *missed = 0;
+        let places = slots.iter().zip(owed.iter_mut().zip(answers));
+        for (number, (frame, (&words, (owed, answer)))) in frames.iter().zip(places).enumerate() {
+            if !is_short(frame) {
+                return false;
+            }
+            let request = RxRequest::from_words(words);
+            // Below a burst.
+            let offset = colour(first.wrapping_add(number as u32), frame.meta.len);
+            // At most a page.
+            let len = frame.meta.len as u16;
+            let mut flags = RxFlags::empty();
+            flags.set(RxFlags::DATA_VALIDATED, frame.meta.offload.checksum == Checksum::Complete);
+            *owed = rx_owed_bytes(request);
+            *answer = RxResponse { id: request.id, offset, flags, status: len as i16 }.to_words();
+            sum += u64::from(len);
+            if !store.take(number, Piece::new(request.gref, offset, len, frame.at)) {
+                *missed |= 1 << number;
+            }
+        }
+        *bytes = sum;
+        true
+    }
+
+    /// The frame of this number could not be stored.
+    pub(crate) fn miss(&mut self, number: usize) {
+        self.missed |= 1 << number;
+    }
+
+    /// The page of the frame of this number, if that was stored.
+    pub(crate) fn stored(&self, number: usize) -> Option<GrantRef> {
+        let there = self.missed & 1 << number == 0;
+        there.then(|| GrantRef(RxRequest::from_words(self.slots[number]).gref))
+    }
+
+    /// Changes the answers to frames that could not be stored: how many, and their
+    /// bytes.
+    #[cold]
+    fn drop_missed(&mut self) -> (u64, u64) {
+        let (mut frames, mut bytes) = (0, 0);
+        for (number, (frame, answer)) in self.frames.iter().zip(&mut self.answers).enumerate() {
+            if self.missed & 1 << number != 0 {
+                let status = status::ERROR;
+                *answer = RxResponse { status, ..RxResponse::from_words(*answer) }.to_words();
+                frames += 1;
+                bytes += frame.meta.len as u64;
+            }
+        }
+        (frames, bytes)
     }
 }
 
@@ -51,54 +130,90 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         shared: &Shared,
     ) -> Result<Moved, VifError> {
         let Scratch { arena, delivery, rx_plain, .. } = scratch;
-        let RxPlain { frames, slots, pieces } = &mut **rx_plain;
-        frames.clear();
-        port.recv_burst(arena, frames)?;
-        let count = frames.len();
+        let (arena, plain) = (&mut arena[..], &mut **rx_plain);
+        plain.frames.clear();
+        port.recv_burst(arena, &mut plain.frames)?;
+        let count = plain.frames.len();
         if count == 0 {
             return Ok(Moved { call_at: self.waiting.call_at(), ..Moved::default() });
         }
-        if !frames.iter().all(is_short) {
-            // The port gave what it said that it does not give.
-            delivery.clear();
-            for &FramePlace { at, meta } in &*frames {
-                self.accept(Frame::from_port(at, meta), arena, delivery, shared)?;
-            }
-            let notify = self.finish(delivery, arena, policy, None, &shared.stats)?;
+        if let Some(notify) = self.store_short(plain, arena, policy, shared)? {
             return Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() });
         }
-        let (slots, pieces) = (&mut slots[..count], &mut pieces[..count]);
-        let first = self.ring.req_cons();
-        if self.ring.peek_batch(slots).map_err(|e| self.ring_error(e))? < count {
+        // The port gave what it said that it does not give.
+        delivery.clear();
+        for &FramePlace { at, meta } in &plain.frames {
+            self.accept(Frame::from_port(at, meta), arena, delivery, shared)?;
+        }
+        let notify = self.finish(delivery, arena, policy, None, &shared.stats)?;
+        Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() })
+    }
+
+    /// Takes frames that came by the bridge, where no more is to be asked about them:
+    /// as many as pages are posted for. How many, and whether to signal the guest.
+    pub(crate) fn take_short(
+        &mut self,
+        frames: &[FramePlace],
+        plain: &mut RxPlain,
+        arena: &mut [u8],
+        policy: &mut dyn Policy,
+        shared: &Shared,
+    ) -> Result<(usize, bool), VifError> {
+        let takes = self.is_plain(shared) && frames.iter().all(is_short);
+        let posted = match takes {
+            false => 0,
+            true if self.has_posted(frames.len())? => frames.len(),
+            // At most a ring of them.
+            true => self.posted()? as usize,
+        };
+        plain.frames.clear();
+        // No more than a burst.
+        let room = posted.min(plain.frames.capacity()).min(frames.len());
+        plain.frames.extend(frames.iter().copied().take(room));
+        if plain.frames.is_empty() {
+            return Ok((0, false));
+        }
+        match self.store_short(plain, arena, policy, shared)? {
+            Some(notify) => Ok((plain.frames.len(), notify)),
+            None => Ok((0, false)),
+        }
+    }
+
+    /// Stores the listed frames, for each of which a page is posted, and answers;
+    /// whether to signal the guest. None where one is of another kind: then nothing
+    /// has been said of any.
+    #[inline]
+    fn store_short(
+        &mut self,
+        plain: &mut RxPlain,
+        arena: &mut [u8],
+        policy: &mut dyn Policy,
+        shared: &Shared,
+    ) -> Result<Option<bool>, VifError> {
+        let count = plain.frames.len();
+        plain.first = self.ring.req_cons();
+        let peeked = self.ring.peek_batch(&mut plain.slots[..count]);
+        if peeked.map_err(|e| self.ring_error(e))? < count {
             return Err(VifError::Internal("a posted page vanished"));
         }
-        for (((piece, place), &words), number) in
-            pieces.iter_mut().zip(&*frames).zip(&*slots).zip(0..)
-        {
-            let offset = colour(first.wrapping_add(number), place.meta.len);
-            // At most a page.
-            let len = place.meta.len as u16;
-            *piece = Piece::new(RxRequest::from_words(words).gref, offset, len, place.at);
+        if !policy.store_plain(plain, arena)? {
+            return Ok(None);
         }
         // At most a burst.
         let consumed = self.ring.consume(count as u32);
         consumed.map_err(|_| VifError::Internal("consumed unseen slots"))?;
+        // Killed before this, we leave the pages posted, and a successor writes them anew.
         if let Some(journal) = &self.journal {
-            journal.rx_consumed(first, slots.iter().map(|&words| RxRequest::from_words(words)));
+            journal.rx_consumed(plain.first, &plain.owed[..count]);
         }
-        policy.store(pieces, arena)?;
-        let (mut stored, mut bytes) = (0, 0);
-        for ((words, piece), place) in slots.iter_mut().zip(&*pieces).zip(&*frames) {
-            let id = RxRequest::from_words(*words).id;
-            let mut flags = RxFlags::empty();
-            flags.set(RxFlags::DATA_VALIDATED, place.meta.offload.checksum == Checksum::Complete);
-            let whole = piece.status.is_okay();
-            let status = if whole { piece.len as i16 } else { status::ERROR };
-            *words = RxResponse { id, offset: piece.offset, flags, status }.to_words();
-            stored += u64::from(whole);
-            bytes += if whole { u64::from(piece.len) } else { 0 };
+        let (mut stored, mut bytes) = (count as u64, plain.bytes);
+        if plain.missed != 0 {
+            let (frames, of_them) = plain.drop_missed();
+            VifStats::add(&shared.stats.rx_dropped_grant, frames);
+            stored -= frames;
+            bytes -= of_them;
         }
-        let answered = self.ring.push_responses(slots);
+        let answered = self.ring.push_responses(&plain.answers[..count]);
         answered.map_err(|_| VifError::Internal("answered a slot twice"))?;
         if let Some(journal) = &self.journal {
             journal.rx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
@@ -106,8 +221,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let notify = self.ring.publish();
         VifStats::add(&shared.stats.rx_slots, count as u64);
         VifStats::add(&shared.stats.rx_packets, stored);
+        self.packets += stored;
         VifStats::add(&shared.stats.rx_bytes, bytes);
-        VifStats::add(&shared.stats.rx_dropped_grant, count as u64 - stored);
-        Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() })
+        Ok(Some(notify))
     }
 }

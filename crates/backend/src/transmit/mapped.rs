@@ -9,7 +9,7 @@ use crate::scratch::{HEADS, Scratch};
 use crate::stats::VifStats;
 use arrayvec::ArrayVec;
 use grantway_hypervisor::GrantRef;
-use grantway_netif::slots::tx::{Outcome, SLOTS_ACCEPTED, TxFragment, TxPacket};
+use grantway_netif::slots::tx::{SLOTS_ACCEPTED, TxFragment, TxPacket};
 use grantway_ports::{Port, SplitFrame};
 use grantway_ring::VolatileSlice;
 
@@ -39,10 +39,7 @@ pub(crate) struct Mapped<'a> {
 /// The packet, where it goes to the port, its first bytes are here, and they are
 /// not all.
 fn unfinished<'a>(taken: &Taken, slots: &'a [[u32; 3]], pieces: &[Piece]) -> Option<TxPacket<'a>> {
-    let Ok(Outcome::Packet(packet)) = taken.parsed(slots) else { return None };
-    let more = packet.multicast.is_none() && usize::from(packet.len) > HEAD;
-    let here = || taken.pieces(pieces).iter().all(|piece| piece.status.is_okay());
-    (more && here()).then_some(packet)
+    taken.here(slots, pieces).filter(|packet| usize::from(packet.len) > HEAD)
 }
 
 impl Mapped<'_> {

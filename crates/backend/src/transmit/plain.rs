@@ -1,51 +1,105 @@
 //! A turn whose packets are all of one slot, with nothing said beside: short packets,
-//! of which there are millions a second. What is known of each is kept in two lists of
-//! fixed room, and each step is taken for all of them before the next.
+//! of which there are millions a second. Each slot is looked at once: what it says is
+//! judged, its bytes are fetched, and what becomes of it is listed in fixed room. All
+//! else is done for the turn.
 
 use super::{Moved, Transmit};
 use crate::VifError;
-use crate::journal::{JournalMemory, TxOwed};
+use crate::journal::{JournalMemory, TxOwed, TxOwedBytes};
 use crate::outlet::Outlet;
-use crate::policy::{Piece, Policy};
-use crate::scratch::{BURST, Scratch, place};
+use crate::policy::{Piece, Take};
+use crate::scratch::{BURST, place};
 use crate::shared::Shared;
 use crate::stats::VifStats;
+use grantway_hypervisor::{GrantRef, GrantStatus};
 use grantway_netif::Offload;
 use grantway_netif::slots::tx::{TxFragment, parse_one};
-use grantway_netif::tx::{TxRequest, TxResponse, status};
+use grantway_netif::tx::{TxFlags, TxRequest, TxResponse, status};
 use grantway_ports::{FrameMeta, FramePlace};
 use grantway_ring::RingMemory;
 
 /// The packets of such a turn.
-pub(crate) struct Plain {
-    pieces: [Piece; BURST],
+pub struct TxPlain {
     frames: [FramePlace; BURST],
+    owed: [TxOwedBytes; BURST],
+    /// Their answers, if all of them could be fetched.
+    answers: [[u32; 3]; BURST],
+    /// By number, a bit for each that could not be.
+    missed: u64,
 }
 
-impl Plain {
-    pub fn new() -> Self {
-        Self { pieces: [Piece::new(0, 0, 0, 0); BURST], frames: [FramePlace::default(); BURST] }
+const _: () = assert!(BURST <= u64::BITS as usize);
+
+/// Whether all packets of these slots are of one slot each, as far as their flags tell.
+pub(super) fn are_plain(slots: &[[u32; 3]]) -> bool {
+    slots.iter().all(|&words| {
+        let flags = TxRequest::from_words(words).flags;
+        !flags.intersects(TxFlags::MORE_DATA | TxFlags::EXTRA_INFO)
+    })
+}
+
+impl TxPlain {
+    pub(crate) fn new() -> Self {
+        let (frames, owed) = ([FramePlace::default(); BURST], [TxOwedBytes::default(); BURST]);
+        Self { frames, owed, answers: [[0; 3]; BURST], missed: 0 }
     }
 
-    /// Lists the packets of these slots; false where one of them is of another
-    /// kind, or there are more slots than a turn has packets.
-    pub fn list(&mut self, slots: &[[u32; 3]]) -> bool {
+    /// Lists the packets of these slots, a burst at most, and has each fetched. False
+    /// where one of them is of another kind.
+    #[inline(always)]
+    pub(crate) fn list(&mut self, slots: &[[u32; 3]], fetch: &mut impl Take) -> bool {
+        let Self { frames, owed, answers, missed } = self;
         let mut at = 0;
-        let places = self.pieces.iter_mut().zip(&mut self.frames);
-        for (&words, (piece, frame)) in slots.iter().zip(places) {
+        *missed = 0;
+        let places = frames.iter_mut().zip(owed.iter_mut().zip(answers));
+        for (number, (&words, (frame, (owed, answer)))) in slots.iter().zip(places).enumerate() {
             let Some((fragment, checksum)) = parse_one(words) else { return false };
-            let TxFragment { gref, offset, size, .. } = fragment;
+            let TxFragment { gref, offset, size, id } = fragment;
+            *owed = TxOwed::Request(id).to_bytes();
+            // The rest of an answer is zero.
+            [answer[0], ..] = TxResponse { id, status: status::OKAY }.to_words();
             let len = usize::from(size);
             at = place(at, 0, len);
-            *piece = Piece::new(gref, offset, size, at);
-            *frame = FramePlace {
-                at,
-                meta: FrameMeta { len, offload: Offload { checksum, gso: None } },
-            };
+            let offload = Offload { checksum, gso: None };
+            *frame = FramePlace { at, meta: FrameMeta { len, offload } };
+            // Below the end of the arena.
+            let (gref, at32) = (GrantRef(gref), at as u32);
+            let status = GrantStatus::GENERAL_ERROR;
+            if !fetch.take(number, Piece { gref, offset, len: size, at: at32, status }) {
+                *missed |= 1 << number;
+            }
             // At most a page each, which the arena has room for.
             at = (at + len).next_multiple_of(64);
         }
-        slots.len() <= BURST
+        true
+    }
+
+    /// The packet of this number could not be fetched.
+    pub(crate) fn miss(&mut self, number: usize) {
+        self.missed |= 1 << number;
+    }
+
+    /// The page of the packet of this number, if that was fetched.
+    pub(crate) fn fetched(&self, slots: &[[u32; 3]], number: usize) -> Option<GrantRef> {
+        let there = self.missed & 1 << number == 0;
+        there.then(|| GrantRef(TxRequest::from_words(slots[number]).gref))
+    }
+
+    /// Moves the frames that were fetched to the front, of so many, and changes the
+    /// answers to the others; how many were.
+    #[cold]
+    fn drop_missed(&mut self, count: usize) -> usize {
+        let mut kept = 0;
+        for number in 0..count {
+            if self.missed & 1 << number == 0 {
+                self.frames[kept] = self.frames[number];
+                kept += 1;
+            } else {
+                let answer = TxResponse::from_words(self.answers[number]);
+                self.answers[number] = TxResponse { status: status::ERROR, ..answer }.to_words();
+            }
+        }
+        kept
     }
 }
 
@@ -54,51 +108,30 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     pub(super) fn turn_plain(
         &mut self,
         count: usize,
-        scratch: &mut Scratch,
-        policy: &mut dyn Policy,
+        arena: &mut [u8],
+        plain: &mut TxPlain,
         outlet: &mut impl Outlet,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
-        let Scratch { arena, tx_slots, tx_plain, .. } = scratch;
-        let Plain { pieces, frames } = &mut **tx_plain;
-        let (slots, pieces) = (&mut tx_slots[..count], &mut pieces[..count]);
-        let id = |words: [u32; 3]| TxRequest::from_words(words).id;
         self.held_until = None;
+        // Killed before this, we leave the requests on the ring: bytes that were read of
+        // them went nowhere.
         if let Some(journal) = &self.journal {
-            let owed = slots.iter().map(|&words| TxOwed::Request(id(words)));
-            journal.tx_consumed(self.ring.req_cons(), owed);
+            journal.tx_consumed(self.ring.req_cons(), &plain.owed[..count]);
         }
-        policy.fetch(pieces, arena)?;
-        let fetched = keep_fetched(&mut frames[..count], pieces);
-        VifStats::add(&shared.stats.tx_dropped_grant, (count - fetched) as u64);
-        outlet.send_whole(arena, &frames[..fetched], &shared.stats)?;
+        let mut fetched = count;
+        if plain.missed != 0 {
+            fetched = plain.drop_missed(count);
+            VifStats::add(&shared.stats.tx_dropped_grant, (count - fetched) as u64);
+        }
+        outlet.send_whole(arena, &plain.frames[..fetched], &shared.stats)?;
         // At most a burst.
         let consumed = self.ring.consume(count as u32);
         consumed.map_err(|_| VifError::Internal("consumed unseen slots"))?;
-        // A burst's answers are written together, over the copies of their requests.
-        for (words, piece) in slots.iter_mut().zip(&*pieces) {
-            let status = if piece.status.is_okay() { status::OKAY } else { status::ERROR };
-            *words = TxResponse { id: id(*words), status }.to_words();
-        }
-        let answered = self.ring.push_responses(slots);
+        let answered = self.ring.push_responses(&plain.answers[..count]);
         answered.map_err(|_| VifError::Internal("answered a slot twice"))?;
         let notify = self.publish();
         VifStats::add(&shared.stats.tx_slots, count as u64);
         Ok(Moved { packets: count, notify, call_at: None })
     }
-}
-
-/// Moves the frames whose bytes are here to the front; how many they are.
-fn keep_fetched(frames: &mut [FramePlace], pieces: &[Piece]) -> usize {
-    if pieces.iter().fold(true, |all, piece| all & piece.status.is_okay()) {
-        return frames.len();
-    }
-    let mut kept = 0;
-    for (number, piece) in pieces.iter().enumerate() {
-        if piece.status.is_okay() {
-            frames[kept] = frames[number];
-            kept += 1;
-        }
-    }
-    kept
 }

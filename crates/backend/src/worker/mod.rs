@@ -5,15 +5,19 @@
 //! may also have no thread: then the control thread serves its queues between two
 //! steps, as a simulation does.
 
+mod pace;
 mod serve;
 mod share;
 mod wake;
 
 use crate::VifError;
-use crate::queue::{QueueSpec, VifId};
+use crate::lists::{GraphReport, UPLINK_NAME};
+use crate::queue::{QueueReport, QueueSpec, VifId};
 use crate::shared::Clock;
 use grantway_hypervisor::{Error as PlatformError, Platform};
 use grantway_ports::{Port, PortReport};
+use grantway_vector::rules::{Names, RulesError, parse};
+use grantway_vector::{Graph, PortId, Rules, Secret};
 use rustix::fd::{AsFd, OwnedFd};
 use serve::Worker;
 use share::used;
@@ -72,10 +76,29 @@ type Attached = Result<(), (VifError, Box<dyn Port>)>;
 
 /// What a worker is told.
 enum Command {
-    Attach(Box<QueueSpec>, Sender<Attached>),
+    /// A queue of the vif that has this number in lists.
+    Attach(Box<QueueSpec>, PortId, Sender<Attached>),
     Detach(VifId, Sender<Vec<Detached>>),
-    Inspect(VifId, Sender<Vec<PortReport>>),
+    Inspect(VifId, Sender<Inspected>),
+    Account(Sender<WorkerReport>),
+    Load(Box<Rules>),
+    Graph(Sender<GraphReport>),
     Stop,
+}
+
+/// How a vif's queues stand, and the ports of those that failed.
+pub(crate) type Inspected = (Vec<QueueReport>, Vec<PortReport>);
+
+/// How a worker stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerReport {
+    /// Which, from 0.
+    pub number: usize,
+    /// What it used of its processor so far, spinning included; nothing where it has
+    /// no thread.
+    pub used: Duration,
+    /// Queues that it serves.
+    pub queues: usize,
 }
 
 /// A queue's number, and the port that was behind it.
@@ -121,27 +144,71 @@ pub(crate) struct Service {
     pub teller: Teller,
 }
 
+/// What packets go through beside the vifs' queues: the first worker's.
+pub(crate) struct Beside {
+    /// The nodes.
+    pub graph: Graph,
+    /// Whether all packets go by rules, and not those on the bridge only: then all
+    /// queues belong to this worker.
+    pub by_rules: bool,
+    /// A port beside the guests on the bridge.
+    pub uplink: Option<Box<dyn Port>>,
+}
+
+impl Beside {
+    /// That of all other workers.
+    fn nothing() -> Self {
+        Self { graph: Graph::new(|| 0), by_rules: false, uplink: None }
+    }
+}
+
 /// All workers of a backend.
 pub(crate) struct Workers {
     all: Vec<Handle>,
     connections: Cell<u64>,
+    by_rules: bool,
+    /// The names and numbers of the vifs that are in service, and of those that rules
+    /// speak of.
+    names: RefCell<Names>,
 }
 
 impl Workers {
     /// Starts `count` of them, or one without a thread; the first serves the
-    /// bridge, which `uplink` is on too.
+    /// bridge, and all that goes by rules.
     ///
     /// # Errors
     ///
     /// The platform or the system would not give what a worker needs.
-    pub fn start(
-        count: usize,
-        service: &Service,
-        mut uplink: Option<Box<dyn Port>>,
-    ) -> Result<Self, PlatformError> {
-        let mut one = || Handle::start(service.clone(), uplink.take(), count > 0);
-        let all = (0..count.max(1)).map(|_| one()).collect::<Result<_, _>>()?;
-        Ok(Self { all, connections: Cell::new(0) })
+    pub fn start(count: usize, service: &Service, beside: Beside) -> Result<Self, PlatformError> {
+        let by_rules = beside.by_rules;
+        let mut beside = Some(beside);
+        let mut one = |number| Handle::start(number, service.clone(), beside.take(), count > 0);
+        let all = (0..count.max(1)).map(&mut one).collect::<Result<_, _>>()?;
+        let mut names = Names::default();
+        // The first of them, which is `UPLINK`.
+        names.join(UPLINK_NAME);
+        Ok(Self { all, connections: Cell::new(0), by_rules, names: RefCell::new(names) })
+    }
+
+    /// Has packets go by these rules, from the next list on.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them, and where: then those of before stay.
+    pub fn load(&self, text: &str, secret: Secret) -> Result<(), RulesError> {
+        let mut names = self.names.borrow().for_other_rules();
+        let rules = parse(text, &mut names, secret)?;
+        self.names.replace(names);
+        if let Some(first) = self.all.first() {
+            // One that has ended tells by itself.
+            let _ = first.send(Command::Load(Box::new(rules)));
+        }
+        Ok(())
+    }
+
+    /// What went through the graph.
+    pub fn graph(&self) -> Option<GraphReport> {
+        self.all.first()?.ask(Command::Graph)
     }
 
     /// A number for a connection, given once.
@@ -166,13 +233,26 @@ impl Workers {
     ///
     /// Why it could not be, and its port back where there still is one.
     pub fn attach(&self, spec: QueueSpec) -> Result<(), (VifError, Option<Box<dyn Port>>)> {
-        let chosen = match spec.port.is_bridged() {
+        let chosen = match self.by_rules || spec.port.is_bridged() {
             true => self.all.first(),
             false => self.all.iter().min_by_key(|worker| worker.load()),
         };
-        match chosen {
-            Some(worker) => worker.attach(spec),
-            None => Err((VifError::WorkerGone, Some(spec.port))),
+        let Some(worker) = chosen else { return Err((VifError::WorkerGone, Some(spec.port))) };
+        let vif = spec.vif;
+        let Some(id) = self.names.borrow_mut().join(&name(vif)) else {
+            return Err((VifError::Names, Some(spec.port)));
+        };
+        let attached = worker.attach(spec, id);
+        if attached.is_err() {
+            self.let_go(vif);
+        }
+        attached
+    }
+
+    /// The number of a vif that has no queue in service may be another's.
+    fn let_go(&self, vif: VifId) {
+        if !self.all.iter().any(|worker| worker.has(vif)) {
+            self.names.borrow_mut().leave(&name(vif));
         }
     }
 
@@ -182,13 +262,30 @@ impl Workers {
     pub fn detach(&self, vif: VifId) -> Vec<Box<dyn Port>> {
         let mut found: Vec<Detached> = self.all.iter().flat_map(|w| w.detach(vif)).collect();
         found.sort_by_key(|&(number, _)| number);
+        self.let_go(vif);
         found.into_iter().map(|(_, port)| port).collect()
     }
 
-    /// What the ports behind a vif's queues have passed so far.
-    pub fn inspect(&self, vif: VifId) -> Vec<PortReport> {
-        self.all.iter().flat_map(|worker| worker.inspect(vif)).collect()
+    /// How a vif's queues stand, in their order.
+    pub fn inspect(&self, vif: VifId) -> Inspected {
+        let (mut queues, mut failed) = Inspected::default();
+        for (further, ports) in self.all.iter().filter_map(|worker| worker.inspect(vif)) {
+            queues.extend(further);
+            failed.extend(ports);
+        }
+        queues.sort_by_key(|queue| queue.number);
+        (queues, failed)
     }
+
+    /// How each of them stands.
+    pub fn account(&self) -> Vec<WorkerReport> {
+        self.all.iter().filter_map(|worker| worker.ask(Command::Account)).collect()
+    }
+}
+
+/// What rules call a vif.
+fn name(VifId { domain, devid }: VifId) -> String {
+    format!("{domain}.{devid}")
 }
 
 /// Where a worker works.
@@ -209,15 +306,16 @@ struct Handle {
 
 impl Handle {
     fn start(
+        number: usize,
         service: Service,
-        uplink: Option<Box<dyn Port>>,
+        beside: Option<Beside>,
         threaded: bool,
     ) -> Result<Self, PlatformError> {
         let (commands, inbox) = channel();
         let wake = Arc::new(eventfd()?);
         // Where steps are counted and not time, all turns are alike.
         let meter = if threaded { used } else { || Duration::ZERO };
-        let mut worker = Worker::new(service, meter, Arc::clone(&wake), inbox, uplink)?;
+        let mut worker = Worker::new(number, service, meter, Arc::clone(&wake), inbox, beside)?;
         let handle = |seat| Self { commands, wake, seat, queues: RefCell::default() };
         if !threaded {
             return Ok(handle(Seat::Here(Box::new(RefCell::new(worker)))));
@@ -241,6 +339,10 @@ impl Handle {
         Ok(!worker.is_idle())
     }
 
+    fn has(&self, vif: VifId) -> bool {
+        self.queues.borrow().contains_key(&vif)
+    }
+
     fn load(&self) -> usize {
         self.queues.borrow().values().sum()
     }
@@ -256,10 +358,10 @@ impl Handle {
         Ok(())
     }
 
-    fn attach(&self, spec: QueueSpec) -> Result<(), (VifError, Option<Box<dyn Port>>)> {
+    fn attach(&self, spec: QueueSpec, id: PortId) -> Result<(), (VifError, Option<Box<dyn Port>>)> {
         let vif = spec.vif;
         let (reply, answer) = channel();
-        self.send(Command::Attach(Box::new(spec), reply)).map_err(|e| (e, None))?;
+        self.send(Command::Attach(Box::new(spec), id, reply)).map_err(|e| (e, None))?;
         match answer.recv() {
             Ok(Ok(())) => {
                 *self.queues.borrow_mut().entry(vif).or_default() += 1;
@@ -277,11 +379,8 @@ impl Handle {
         self.ask(|reply| Command::Detach(vif, reply)).unwrap_or_default()
     }
 
-    fn inspect(&self, vif: VifId) -> Vec<PortReport> {
-        if !self.queues.borrow().contains_key(&vif) {
-            return Vec::new();
-        }
-        self.ask(|reply| Command::Inspect(vif, reply)).unwrap_or_default()
+    fn inspect(&self, vif: VifId) -> Option<Inspected> {
+        self.has(vif).then(|| self.ask(|reply| Command::Inspect(vif, reply))).flatten()
     }
 
     fn ask<T>(&self, question: impl FnOnce(Sender<T>) -> Command) -> Option<T> {

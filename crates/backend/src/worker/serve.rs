@@ -8,18 +8,23 @@
 //! a look; then it is armed, which looks again, so that nothing which came in
 //! between is lost.
 
+use super::pace::{Idle, Pace};
 use super::share::{Account, Shares};
 use super::wake::{drain, os};
-use super::{Attached, Command, Detached, Notice, Service};
+use super::{Attached, Beside, Command, Detached, Notice, Service, WorkerReport};
 use crate::VifError;
-use crate::bridge::{Bridge, Forward, Hub, Key, Others, Place};
+use crate::bridge::{Bridge, Forward, Hub, Key, Others};
+use crate::filter::Filter;
+use crate::lists::{Lists, UPLINK};
 use crate::queue::{Queue, QueueSpec, Turn};
 use crate::scratch::Scratch;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPort};
 use grantway_ports::{Port, PortReport};
+use grantway_vector::PortId;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -29,22 +34,22 @@ const WAKE_TOKEN: u64 = 1;
 const UPLINK_TOKEN: u64 = 2;
 const FIRST_TOKEN: u64 = 3;
 
-/// How often a worker whose queues are busy looks at what else woke.
-const LOOK_EVERY: Duration = Duration::from_micros(20);
-
 struct Slot {
     queue: Queue,
+    /// Its vif's number in lists.
+    id: PortId,
     connection: u64,
     token: u64,
     active: bool,
     watched: bool,
-    idle_since: Option<Instant>,
+    idle: Idle,
     /// When it is to be called, also in `timers`.
     call_at: Option<Instant>,
     account: Account,
 }
 
 pub(super) struct Worker {
+    number: usize,
     service: Service,
     /// What the worker used of its processor.
     meter: fn() -> Duration,
@@ -52,7 +57,8 @@ pub(super) struct Worker {
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
     inbox: Receiver<Command>,
-    queues: BTreeMap<Key, Slot>,
+    // A slot is long, and stands aside for each turn on the bridge.
+    queues: BTreeMap<Key, Box<Slot>>,
     by_event: HashMap<EventPort, Key>,
     by_token: HashMap<u64, Key>,
     active: Vec<Key>,
@@ -61,8 +67,7 @@ pub(super) struct Worker {
     /// Ports of queues that failed, until their vif is detached.
     failed: Vec<(Key, Box<dyn Port>)>,
     timers: BTreeSet<(Instant, Key)>,
-    /// When to look next, whatever frames flow.
-    look_at: Instant,
+    pace: Pace,
     scratch: Scratch,
     bridge: Bridge,
     hub: Hub,
@@ -72,19 +77,19 @@ pub(super) struct Worker {
 
 /// The queues beside one that has its turn on the bridge, and what is to be done
 /// with them afterwards.
-struct Beside<'a> {
-    queues: &'a mut BTreeMap<Key, Slot>,
+struct Neighbours<'a> {
+    queues: &'a mut BTreeMap<Key, Box<Slot>>,
     woken: Vec<Key>,
     broken: Vec<(Key, VifError)>,
 }
 
-impl<'a> Beside<'a> {
-    fn new(queues: &'a mut BTreeMap<Key, Slot>) -> Self {
+impl<'a> Neighbours<'a> {
+    fn new(queues: &'a mut BTreeMap<Key, Box<Slot>>) -> Self {
         Self { queues, woken: Vec::new(), broken: Vec::new() }
     }
 }
 
-impl Others for &mut Beside<'_> {
+impl Others for &mut Neighbours<'_> {
     fn queue(&mut self, key: Key) -> Option<&mut Queue> {
         if self.broken.iter().any(|(broken, _)| *broken == key) {
             return None;
@@ -106,17 +111,20 @@ type Flow = std::ops::ControlFlow<()>;
 
 impl Worker {
     pub fn new(
+        number: usize,
         service: Service,
         meter: fn() -> Duration,
         wake: Arc<OwnedFd>,
         inbox: Receiver<Command>,
-        uplink: Option<Box<dyn Port>>,
+        beside: Option<Beside>,
     ) -> Result<Self, PlatformError> {
         let events = service.platform.events()?;
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
-        let look_at = (service.clock)();
+        let now = (service.clock)();
+        let Beside { graph, uplink, .. } = beside.unwrap_or_else(Beside::nothing);
         let worker = Self {
+            number,
             scratch: Scratch::new(Some(service.platform.as_ref())),
             service,
             meter,
@@ -132,10 +140,10 @@ impl Worker {
             next_token: FIRST_TOKEN,
             failed: Vec::new(),
             timers: BTreeSet::new(),
-            look_at,
+            pace: Pace::new(now),
             uplink_active: uplink.is_some(),
-            bridge: Bridge::new(uplink),
-            hub: Hub::default(),
+            bridge: Bridge::new(Lists::new(graph, now), uplink),
+            hub: Hub::new(),
         };
         worker.watch_own_descriptors()?;
         Ok(worker)
@@ -173,12 +181,8 @@ impl Worker {
         }
         // What else woke waits for a little while frames flow: asking costs as
         // much as some frames. Whoever gives a bound wants to know at once.
-        if longest.is_none() && !self.is_idle() {
-            let now = self.now();
-            if now < self.look_at {
-                return Ok(Flow::Continue(()));
-            }
-            self.look_at = now + LOOK_EVERY;
+        if longest.is_none() && !self.is_idle() && !self.pace.is_time(self.service.clock) {
+            return Ok(Flow::Continue(()));
         }
         let next = self.timers.first().map(|&(at, _)| at);
         let timeout = match (self.is_idle(), next) {
@@ -277,64 +281,75 @@ impl Worker {
     }
 
     fn serve(&mut self, key: Key, since: Option<&mut Duration>) -> Result<Served, VifError> {
-        let turn = self.turn(key)?;
-        if let Some(slot) = self.queues.get_mut(&key) {
-            let own = turn.packets.saturating_sub(self.scratch.waited_from.len());
-            self.shares.took_turn(&mut slot.account, own > 0);
+        let Some(mut slot) = self.queues.get_mut(&key) else { return Ok(Served::Armed) };
+        let turn = match slot.queue.is_bridged() {
+            false if self.bridge.lists.are_asked() => {
+                let (lists, id) = (&mut self.bridge.lists, slot.id);
+                let filter = Filter { lists, id, now: (self.service.clock)() };
+                slot.queue.turn_by_rules(&mut self.scratch, filter, self.events.as_mut())?
+            }
+            false => slot.queue.turn(&mut self.scratch, self.events.as_mut())?,
+            true => {
+                let turn = self.turn_bridged(key)?;
+                match self.queues.get_mut(&key) {
+                    Some(own) => slot = own,
+                    None => return Ok(Served::Armed),
+                }
+                turn
+            }
+        };
+        let own = turn.packets.saturating_sub(self.scratch.waited_from.len());
+        self.shares.took_turn(&mut slot.account, own > 0);
+        if turn.packets > 0 {
+            slot.idle = Idle::default();
         }
         if let Some(since) = since {
             self.charge(key, turn.packets, since);
         }
-        let Some(slot) = self.queues.get_mut(&key) else { return Ok(Served::Armed) };
-        if turn.packets > 0 {
-            slot.idle_since = None;
-            return Ok(Served::Active);
+        match turn.packets {
+            0 => self.rest(key, turn.call_at),
+            _ => Ok(Served::Active),
         }
+    }
+
+    /// What becomes of a queue that found nothing to do: it stays active for the spin
+    /// budget, and is armed then.
+    fn rest(&mut self, key: Key, call_at: Option<Instant>) -> Result<Served, VifError> {
+        let Some(slot) = self.queues.get_mut(&key) else { return Ok(Served::Armed) };
         let Some(budget) = self.service.mode.budget() else { return Ok(Served::Active) };
-        if !budget.is_zero() {
-            let now = (self.service.clock)();
-            if now.duration_since(*slot.idle_since.get_or_insert(now)) < budget {
-                core::hint::spin_loop();
-                return Ok(Served::Active);
-            }
+        if slot.idle.spins(budget, self.service.clock) {
+            core::hint::spin_loop();
+            return Ok(Served::Active);
         }
         if slot.queue.arm()? {
             return Ok(Served::Active);
         }
-        slot.idle_since = None;
+        slot.idle = Idle::default();
         slot.active = false;
-        if slot.call_at != turn.call_at {
-            self.timers.extend(turn.call_at.map(|at| (at, key)));
-            let before = std::mem::replace(&mut slot.call_at, turn.call_at);
+        if slot.call_at != call_at {
+            self.timers.extend(call_at.map(|at| (at, key)));
+            let before = std::mem::replace(&mut slot.call_at, call_at);
             before.map(|at| self.timers.remove(&(at, key)));
         }
         self.watch_port(key);
         Ok(Served::Armed)
     }
 
-    fn turn(&mut self, key: Key) -> Result<Turn, VifError> {
-        let events = self.events.as_mut();
-        match self.queues.get_mut(&key) {
-            None => return Ok(Turn::default()),
-            Some(slot) if !slot.queue.is_bridged() => {
-                return slot.queue.turn(&mut self.scratch, events);
-            }
-            Some(_) => {}
-        }
+    fn turn_bridged(&mut self, key: Key) -> Result<Turn, VifError> {
         // It stands aside while it reaches for the others.
         let Some(mut own) = self.queues.remove(&key) else { return Ok(Turn::default()) };
-        let mut beside = Beside::new(&mut self.queues);
+        let mut beside = Neighbours::new(&mut self.queues);
         let forward = Forward {
             bridge: &mut self.bridge,
             hub: &mut self.hub,
             others: &mut beside,
-            events,
-            from: Place::Vif(key.0),
-            number: key.1,
+            events: self.events.as_mut(),
+            from: own.id,
+            sender: Some(key),
             now: (self.service.clock)(),
         };
         let turn = own.queue.turn_bridged(&mut self.scratch, forward);
-        let Beside { woken, broken, .. } = beside;
+        let Neighbours { woken, broken, .. } = beside;
         self.queues.insert(key, own);
         self.settle(woken, broken);
         turn
@@ -352,18 +367,18 @@ impl Worker {
 
     /// Moves at most a burst from the uplink to the guests.
     fn serve_uplink(&mut self) -> Result<(), PlatformError> {
-        let mut beside = Beside::new(&mut self.queues);
+        let mut beside = Neighbours::new(&mut self.queues);
         let mut forward = Forward {
             bridge: &mut self.bridge,
             hub: &mut self.hub,
             others: &mut beside,
             events: self.events.as_mut(),
-            from: Place::Uplink,
-            number: 0,
+            from: UPLINK,
+            sender: None,
             now: (self.service.clock)(),
         };
         let more = forward.burst_from_uplink(&mut self.scratch.arena);
-        let Beside { woken, broken, .. } = beside;
+        let Neighbours { woken, broken, .. } = beside;
         self.settle(woken, broken);
         self.uplink_active =
             more.map_err(|e| PlatformError::Gone { what: format!("the uplink: {e}") })?;
@@ -400,10 +415,7 @@ impl Worker {
     /// Takes in events, commands and readable ports; blocks for `timeout`, or for
     /// as long as it takes.
     fn look(&mut self, timeout: Option<Duration>) -> Result<Flow, PlatformError> {
-        let mut buffer = [epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        }; 64];
+        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         let sleeps = timeout != Some(Duration::ZERO);
         // The kernel rounds up to what its clock can tell, never down.
         let timeout = timeout.map(|timeout| Timespec {
@@ -411,11 +423,11 @@ impl Worker {
             tv_nsec: timeout.subsec_nanos().into(),
         });
         let found = match epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
-            Ok(found) => found,
-            Err(rustix::io::Errno::INTR) => 0,
+            Ok((found, _)) => &*found,
+            Err(rustix::io::Errno::INTR) => &[],
             Err(e) => return Err(os("epoll_wait", e)),
         };
-        for event in &buffer[..found] {
+        for event in found {
             match event.data.u64() {
                 EVENTS_TOKEN => {
                     self.take_events()?;
@@ -469,8 +481,8 @@ impl Worker {
 
     fn obey(&mut self, command: Command) -> Flow {
         match command {
-            Command::Attach(spec, reply) => {
-                let _ = reply.send(self.attach(*spec));
+            Command::Attach(spec, id, reply) => {
+                let _ = reply.send(self.attach(*spec, id));
             }
             Command::Detach(vif, reply) => {
                 let keys: Vec<Key> =
@@ -484,17 +496,24 @@ impl Worker {
             Command::Inspect(vif, reply) => {
                 let queues = self.queues.iter().filter(|((v, _), _)| *v == vif);
                 let failed = self.failed.iter().filter(|((v, _), _)| *v == vif);
-                let reports = queues.map(|(_, slot)| slot.queue.port_report());
+                let queues = queues.map(|(key, slot)| slot.queue.report(key.1, self.number));
                 let failed = failed.map(|(_, port)| PortReport::of(port.as_ref()));
-                let reports = reports.chain(failed).collect();
-                let _ = reply.send(reports);
+                let _ = reply.send((queues.collect(), failed.collect()));
+            }
+            Command::Account(reply) => {
+                let (number, used) = (self.number, (self.meter)());
+                let _ = reply.send(WorkerReport { number, used, queues: self.queues.len() });
+            }
+            Command::Load(rules) => self.bridge.lists.load(*rules),
+            Command::Graph(reply) => {
+                let _ = reply.send(self.bridge.lists.report());
             }
             Command::Stop => return Flow::Break(()),
         }
         Flow::Continue(())
     }
 
-    fn attach(&mut self, spec: QueueSpec) -> Attached {
+    fn attach(&mut self, spec: QueueSpec, id: PortId) -> Attached {
         let (key, connection) = ((spec.vif, spec.number), spec.connection);
         if self.queues.contains_key(&key) {
             return Err((VifError::Internal("the queue is attached already"), spec.port));
@@ -513,22 +532,23 @@ impl Worker {
             Err(e) => return Err((e.into(), queue.disconnect(self.events.as_mut()))),
         };
         if queue.is_bridged() {
-            self.bridge.join(key.0);
+            self.bridge.join(key.0, id);
         }
         self.by_event.insert(tx, key);
         self.by_event.insert(rx, key);
         self.by_token.insert(token, key);
         let slot = Slot {
             queue,
+            id,
             connection,
             token,
             active: false,
             watched,
-            idle_since: None,
+            idle: Idle::default(),
             call_at: None,
             account: Account::default(),
         };
-        self.queues.insert(key, slot);
+        self.queues.insert(key, Box::new(slot));
         self.activate(key, false);
         Ok(())
     }
@@ -538,6 +558,8 @@ impl Worker {
         let slot = self.queues.remove(&key)?;
         if slot.queue.is_bridged() {
             self.bridge.leave(key.0);
+        } else if !self.queues.keys().any(|(vif, _)| *vif == key.0) {
+            self.bridge.lists.forget(slot.id);
         }
         let (tx, rx) = slot.queue.events();
         self.by_event.remove(&tx);

@@ -46,7 +46,9 @@ fn extra(numbers: &mut Numbers, more: bool) -> [u32; 3] {
     }
 }
 
-/// The slots of a packet that is right, but once in a while for one word.
+/// The slots of a packet that is right, but once in a while for one word. None begins
+/// where judged frames do: a slot that is read again has an answer in the place of its
+/// grant, so this may come to name their pages.
 fn packet(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> Vec<[u32; 3]> {
     let fragments = if numbers.once_in(3) { numbers.below(20) } else { 0 };
     let mut extras = if numbers.once_in(8) { 1 + numbers.below(3) } else { 0 };
@@ -55,7 +57,7 @@ fn packet(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> Vec<[u32; 3]> 
     let mut flags = TxFlags::from_bits_retain(numbers.half() & 3);
     flags.set(TxFlags::MORE_DATA, fragments > 0);
     flags.set(TxFlags::EXTRA_INFO, extras > 0);
-    let offset = numbers.half() % 1000;
+    let offset = 1 + numbers.half() % 1000;
     let mut slots = vec![slot(gref(numbers, pages, rings), offset, total, numbers.half(), flags)];
     while extras > 0 {
         extras -= 1;
@@ -73,17 +75,20 @@ fn packet(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> Vec<[u32; 3]> 
     slots
 }
 
-/// A frame whose reader knows what it must be but for whom it is for.
+/// A frame whose reader knows what it must be but for whom it is for. Its id is its
+/// grant: read again, once it was answered, it is the same frame.
 fn judged(numbers: &mut Numbers, pages: &Pages) -> Vec<[u32; 3]> {
     let number = numbers.below(JUDGED.len());
     let (gref, len) = (pages.judged_grefs[number], JUDGED[number]);
-    vec![slot(gref, 0, len, numbers.half(), TxFlags::empty())]
+    vec![slot(gref, 0, len, gref.0 as u16, TxFlags::empty())]
 }
 
-/// Any words at all.
-fn junk(numbers: &mut Numbers) -> Vec<[u32; 3]> {
+/// Any words at all, but for grants of judged frames, which are as long as they say.
+fn junk(numbers: &mut Numbers, pages: &Pages) -> Vec<[u32; 3]> {
     let word = |numbers: &mut Numbers| numbers.word() & numbers.word();
-    (0..1 + numbers.below(20)).map(|_| [word(numbers), word(numbers), word(numbers)]).collect()
+    let slots = 0..1 + numbers.below(20);
+    let slots = slots.map(|_| [word(numbers), word(numbers), word(numbers)]);
+    slots.filter(|slot| !pages.is_judged(slot[0])).collect()
 }
 
 pub struct Acts<'a> {
@@ -130,7 +135,7 @@ impl Acts<'_> {
         let mut slots = Vec::new();
         for _ in 0..numbers.below(64) {
             let next = match numbers.below(1000) {
-                0 => junk(numbers),
+                0 => junk(numbers, self.pages),
                 1..200 => judged(numbers, self.pages),
                 _ => packet(numbers, self.pages, rings),
             };
@@ -139,7 +144,9 @@ impl Acts<'_> {
             }
             slots.extend(next);
         }
+        let whole = self.pages.slots.lock().unwrap();
         rings.put_tx(&slots);
+        drop(whole);
         self.slots += slots.len();
         guest.kick(rings.tx_event);
     }

@@ -23,6 +23,7 @@ use grantway_ring::SharedPage;
 use guest::{Acts, mark};
 use pair::Pair;
 use scribble::Scribbler;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::honest::Honest;
@@ -60,6 +61,8 @@ struct Pages {
     judged: Vec<SharedPage>,
     judged_grefs: Vec<GrantRef>,
     _judged: Granted,
+    /// Who writes slots: the guest's two threads do not make one of two.
+    slots: Mutex<()>,
 }
 
 impl Pages {
@@ -77,7 +80,19 @@ impl Pages {
             bytes[14..16].copy_from_slice(&len.to_be_bytes());
             page.write(0, &bytes).unwrap();
         }
-        Self { pool, memory, judged, judged_grefs: lent.grefs.clone(), _judged: lent }
+        Self {
+            pool,
+            memory,
+            judged,
+            judged_grefs: lent.grefs.clone(),
+            _judged: lent,
+            slots: Mutex::new(()),
+        }
+    }
+
+    /// Whether this word of a slot names a page of judged frames.
+    fn is_judged(&self, word: u32) -> bool {
+        self.judged_grefs.contains(&GrantRef(word))
     }
 }
 

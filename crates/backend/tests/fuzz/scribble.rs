@@ -162,9 +162,14 @@ impl<'a> Scribbler<'a> {
         let (tx, rx, index) = (&self.tx[queue], &self.rx[queue], numbers.word());
         match numbers.below(16) {
             0..6 => {
-                let mut words = tx.read_slot(index);
+                let _whole = self.pages.slots.lock().unwrap();
+                let good = tx.read_slot(index);
+                let mut words = good;
                 words[numbers.below(3)] ^= 1 << numbers.below(32);
-                tx.write_slot(index, words);
+                // Judged frames are as long as their slots say.
+                if ![good, words].iter().any(|slot| self.pages.is_judged(slot[0])) {
+                    tx.write_slot(index, words);
+                }
             }
             6..12 => {
                 let mut words = rx.read_slot(index);

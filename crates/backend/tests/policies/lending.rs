@@ -3,7 +3,7 @@
 use crate::support::hostile::frame;
 use crate::support::world::{GUEST, World};
 use crate::support::{PROMPT, eventually};
-use grantway_frontend::{LentFrame, Policy, SendError, Vif, VifStatus, Wishes};
+use grantway_frontend::{LentFrame, Policy, SendError, TxMeta, Vif, VifStatus, Wishes};
 use grantway_netif::Offload;
 use std::time::Instant;
 
@@ -112,6 +112,78 @@ fn sixteen_pages_are_enough_for_a_ring_of_short_frames() {
     assert_eq!((report.mapped, report.stats.tx_packets), (16, 2000));
     drop(vif);
     world.stands();
+}
+
+#[test]
+fn frames_written_where_they_are_sent_from_arrive_as_they_were_meant() {
+    let mut world = World::new();
+    let mut vif = connect(&mut world, None);
+    // Short ones, those of a page, those of several, by turns.
+    let sizes: Vec<usize> = (0..500).map(|n| [60, 256, 257, 4096, 4097, 9000][n % 6]).collect();
+    let items: Vec<(usize, usize)> = sizes.iter().copied().enumerate().collect();
+    let meta = |&(_, len): &(usize, usize)| TxMeta { len, offload: Offload::default() };
+    let start = Instant::now();
+    let mut sent = 0;
+    while sent < items.len() {
+        let queue = &mut vif.queues()[0];
+        let (taken, why_not) = queue.lend_burst(&items[sent..], meta, |&(n, len), at, mut room| {
+            let bytes = numbered(n, len);
+            // In two pieces, as who has headers and payload apart.
+            let (first, second) = bytes[at..at + room.len()].split_at(room.len().min(20));
+            room.write(0, first).unwrap();
+            room.write(first.len(), second).unwrap();
+            assert!(room.write(1, &bytes[..room.len()]).is_err());
+        });
+        sent += taken;
+        queue.flush().unwrap();
+        if why_not == Some(SendError::Full) {
+            queue.reap().unwrap();
+            assert!(start.elapsed() < PROMPT, "{sent} frames");
+        } else {
+            assert_eq!(why_not, None);
+        }
+    }
+    let all = || (world.behind(GUEST).look().sent == 500).then_some(());
+    eventually("all frames to arrive", all);
+    for (n, (bytes, _)) in world.behind(GUEST).look().taken.iter().enumerate() {
+        assert_eq!(*bytes, numbered(n, sizes[n]), "frame {n}");
+    }
+    drop(vif);
+    world.stands();
+}
+
+#[test]
+fn a_burst_is_looked_at_where_it_came_unless_the_backend_is_not_trusted() {
+    for trusted in [None, Some("0")] {
+        let mut world = World::new();
+        let mut vif = connect(&mut world, trusted);
+        let mut next = 0;
+        for n in 0..400 {
+            let len = [60, 1500, 9000][n % 3];
+            world.behind(GUEST).give(numbered(n, len), Offload::default());
+        }
+        let start = Instant::now();
+        while next < 400 {
+            let queue = &mut vif.queues()[0];
+            queue.take_events().unwrap();
+            let looked = queue.recv_lent_burst(|frame| {
+                let mut bytes = vec![0; frame.len()];
+                assert_eq!(frame.copy_to(&mut bytes), bytes.len());
+                assert_eq!(bytes, numbered(next, [60, 1500, 9000][next % 3]));
+                assert_eq!(frame.bytes().is_some(), trusted.is_some());
+                next += 1;
+            });
+            if looked.unwrap() == 0 {
+                queue.arm().unwrap();
+                assert!(start.elapsed() < PROMPT, "{next} frames");
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+            queue.repost().unwrap();
+        }
+        assert_eq!(vif.stats().rx_copied, if trusted.is_some() { 400 } else { 0 });
+        drop(vif);
+        world.stands();
+    }
 }
 
 #[test]

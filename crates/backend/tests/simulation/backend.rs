@@ -7,6 +7,7 @@ use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, VifId, VifReport, WaitMode};
 use grantway_hypervisor::DomId;
 use grantway_ports::Member;
+use grantway_vector::{Secret, path};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -72,6 +73,8 @@ impl Server {
             hotplug: false,
             clock: || NOW.get(),
             policy: self.setup.policy,
+            graph: path::bridge(Secret(1, 2), || 0).unwrap(),
+            by_rules: false,
         };
         if let Some(calls) = dies_after {
             domain.dies_after(calls);

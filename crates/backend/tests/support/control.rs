@@ -8,7 +8,9 @@ use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, VifId, VifReport, WaitMode};
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
-use grantway_ports::Member;
+use grantway_ports::{Member, wall};
+use grantway_vector::nodes::Checks;
+use grantway_vector::{Graph, Secret, path};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -29,10 +31,24 @@ pub struct Setup {
     pub queues: u32,
     /// Whether the vifs are on the backend's own bridge.
     pub bridged: bool,
+    /// Whether packets go by rules.
+    pub by_rules: bool,
     pub patience: Patience,
     pub policy: PolicyLimits,
     pub hotplug: bool,
     pub ports: Arc<Ports>,
+}
+
+/// What no one outside is to guess; here nobody tries.
+pub const SECRET: Secret = Secret(1, 2);
+
+fn graph(by_rules: bool) -> Graph {
+    let (secret, clock) = (SECRET, || 0);
+    if !by_rules {
+        return path::bridge(secret, clock).unwrap();
+    }
+    let (capture, wall, checks) = (None, wall(), Checks::Leave);
+    path::graph(path::Settings { secret, clock, capture, wall, checks, merge: false }).unwrap()
 }
 
 pub struct Control {
@@ -73,6 +89,8 @@ impl Control {
                         run_folder: setup.run_folder.clone(),
                         hotplug: setup.hotplug,
                         clock: std::time::Instant::now,
+                        graph: graph(setup.by_rules),
+                        by_rules: setup.by_rules,
                     };
                     let backend = Backend::start(platform, config, open);
                     let backend = backend.map_err(|e| e.to_string())?;

@@ -92,6 +92,7 @@ impl World {
             workers,
             queues,
             bridged,
+            by_rules: false,
             patience: Patience::default(),
             policy: PolicyLimits::default(),
             hotplug,

@@ -205,6 +205,14 @@ impl Channels {
         }
     }
 
+    /// Ends what the former peer of a port may have left half signalled.
+    fn complete(&self, domain: DomId, port: u32) {
+        let slot = self.domains.get(&domain).and_then(|ports| ports.slots.get(&port));
+        if let Some(set) = slot.and_then(|slot| self.sets.get(&slot.set)) {
+            let _ = set.pending.complete(port);
+        }
+    }
+
     /// Ends a port of a set; its peer returns to unbound, silently.
     pub fn close(&mut self, id: u64, port: u32) -> std::result::Result<(), Refusal> {
         let set = self.sets.get_mut(&id).ok_or(Refusal::Confused)?;
@@ -224,6 +232,7 @@ impl Channels {
         }
         if let Some(Slot { link: Link::Bound { remote, port, .. }, .. }) = slot {
             self.relink(remote, port, Link::Unbound { remote: us });
+            self.complete(remote, port);
         }
         Ok(())
     }
@@ -292,6 +301,25 @@ mod tests {
         channels.open_set(3, BACK).unwrap();
         let again = channels.bind(3, FRONT, theirs).unwrap();
         assert_eq!(channels.peer(3, again).unwrap().id, 2);
+    }
+
+    #[test]
+    fn a_signal_in_which_its_sender_was_killed_wakes_all_the_same() {
+        let mut channels = channels();
+        let theirs = channels.alloc_unbound(2, BACK).unwrap();
+        channels.bind(1, FRONT, theirs).unwrap();
+        channels.sets[&2].pending.half_a_signal(theirs);
+        channels.close_set(1);
+        let pending = &channels.sets[&2].pending;
+        assert_eq!(pending.wake().drain().unwrap(), 1);
+        let mut fired = Vec::new();
+        pending.take(|port| fired.push(port));
+        assert_eq!(fired, [theirs]);
+        // A peer that left nothing behind goes silently.
+        channels.open_set(3, BACK).unwrap();
+        channels.bind(3, FRONT, theirs).unwrap();
+        channels.close_set(3);
+        assert_eq!(channels.sets[&2].wake().drain().unwrap(), 0);
     }
 
     #[test]

@@ -10,9 +10,9 @@ mod table;
 pub use registry::{QUEUE_PAGES, Staged, StagedQueue, StagingError};
 pub(crate) use table::LastingTable;
 
-use super::mixed::{Mixed, ReadOnly};
+use super::mixed::{Mixed, ReadOnly, Way};
 use super::table::GrefTable;
-use super::{Cross, Piece, Policy, Side};
+use super::{Cross, Piece, Policy, RxPlain, Side, TxPlain};
 use crate::stats::VifStats;
 use grantway_hypervisor::{DomId, Error, GrantRef, Mapper};
 use lease::Lender;
@@ -47,11 +47,24 @@ impl Policy for Staging {
     }
 
     fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
-        self.mixed.fetch(lent(&mut self.table, &self.lender), pieces, arena)
+        self.mixed.run(lent(&mut self.table, &self.lender), pieces, arena, Way::Fetch)
     }
 
     fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
-        self.mixed.store(lent(&mut self.table, &self.lender), pieces, arena)
+        self.mixed.run(lent(&mut self.table, &self.lender), pieces, arena, Way::Store)
+    }
+
+    fn fetch_plain(
+        &mut self,
+        slots: &[[u32; 3]],
+        plain: &mut TxPlain,
+        arena: &mut [u8],
+    ) -> Result<bool, Error> {
+        self.mixed.fetch_plain(lent(&mut self.table, &self.lender), slots, plain, arena)
+    }
+
+    fn store_plain(&mut self, plain: &mut RxPlain, arena: &mut [u8]) -> Result<bool, Error> {
+        self.mixed.store_plain(lent(&mut self.table, &self.lender), plain, arena)
     }
 
     fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {

@@ -293,7 +293,7 @@ impl StagedQueue {
             let pages = new.iter().flat_map(pages);
             for (&gref, page) in stay.iter().zip(pages) {
                 // The reference is there, so nothing can be in its way.
-                let mapping = Mapping { page, access, run: id, used: 0 };
+                let mapping = Mapping::new(page, access, id, 0);
                 old.extend(table.insert(gref, mapping).unwrap_or_else(Some));
             }
             old
@@ -335,7 +335,7 @@ impl Ledger {
 impl Run {
     fn mappings(&self, id: u32) -> impl Iterator<Item = Mapping> + '_ {
         let access = self.access;
-        pages(&self.pages).map(move |page| Mapping { page, access, run: id, used: 0 })
+        pages(&self.pages).map(move |page| Mapping::new(page, access, id, 0))
     }
 }
 

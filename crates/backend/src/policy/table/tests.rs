@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 fn mapping(run: u32) -> Mapping {
     let page = SharedRun::private(1).page(0).unwrap();
-    Mapping { page, access: Access::ReadWrite, run, used: 0 }
+    Mapping::new(page, Access::ReadWrite, run, 0)
 }
 
 #[derive(Debug, Clone)]

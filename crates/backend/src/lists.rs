@@ -1,0 +1,189 @@
+//! The packets of a turn as one list, through the graph of nodes.
+
+use crate::scratch::{BURST, Scratch};
+use crate::stats::VifStats;
+use grantway_ports::FramePlace;
+use grantway_vector::graph::NodeCounters;
+use grantway_vector::reason::Drops;
+use grantway_vector::report::Report;
+use grantway_vector::{Batch, Frame, Graph, PortId, Reason, Rules, Verdict};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The port beside the vifs: the bridge's uplink, or what is behind a vif's own port.
+pub(crate) const UPLINK: PortId = PortId(0);
+/// What rules call it.
+pub(crate) const UPLINK_NAME: &str = "uplink";
+
+/// Stations behind the uplink that are remembered, where the rules say nothing of it:
+/// there are whole networks.
+const UPLINK_STATIONS: u32 = 4096;
+
+/// Where the frames of a list come from, and where they go, where that is no question.
+pub(crate) type Way = (PortId, Option<PortId>);
+
+/// What went through the graph, and what its nodes know.
+#[derive(Debug, Clone)]
+pub struct GraphReport {
+    /// Its nodes, in the order in which lists go through them.
+    pub nodes: Vec<NodeCounters>,
+    /// Frames dropped, by reason.
+    pub drops: Drops,
+    /// What the nodes know.
+    pub known: Report,
+}
+
+/// A graph, and the list that goes through it.
+pub(crate) struct Lists {
+    graph: Graph,
+    batch: Batch,
+    rules: Arc<Rules>,
+    /// Whether the rules ask for anything where there is no bridge.
+    is_asked: bool,
+    /// The frame of each packet of the turn, where it is one.
+    frames: [Option<u8>; BURST],
+    /// What times are counted from.
+    began: Instant,
+}
+
+impl Lists {
+    pub fn new(graph: Graph, now: Instant) -> Self {
+        let mut lists = Self {
+            graph,
+            batch: Batch::new(),
+            rules: Arc::default(),
+            is_asked: false,
+            frames: [None; BURST],
+            began: now,
+        };
+        lists.load(Rules::default());
+        lists
+    }
+
+    /// Goes by other rules from the next list on.
+    pub fn load(&mut self, mut rules: Rules) {
+        self.is_asked = !rules.is_empty();
+        let most = rules.learning.stations.max(UPLINK_STATIONS);
+        if let Some(uplink) = rules.vif_mut(UPLINK) {
+            uplink.stations.get_or_insert(most);
+        }
+        self.rules = Arc::new(rules);
+        self.graph.load(&self.rules);
+    }
+
+    /// Whether the rules ask for anything of what goes between a guest and its port.
+    pub fn are_asked(&self) -> bool {
+        self.is_asked
+    }
+
+    /// Whether what is flooded by one reaches another.
+    pub fn may_pass(&self, from: PortId, to: PortId) -> bool {
+        self.rules.may_pass(from, to)
+    }
+
+    /// A port is no more.
+    pub fn forget(&mut self, port: PortId) {
+        self.graph.forget(port);
+    }
+
+    /// Takes the packets of a turn, of which so many bytes at most are private, through
+    /// the graph.
+    pub fn run_heads(&mut self, scratch: &mut Scratch, head: usize, (from, to): Way, now: Instant) {
+        let Scratch { arena, pieces, tx_packets, tx_slots, .. } = scratch;
+        self.batch.clear();
+        self.frames = [None; BURST];
+        for (taken, of) in tx_packets.iter().zip(&mut self.frames) {
+            let Some(packet) = taken.here(&tx_slots[..], pieces) else { continue };
+            let (len, offload) = (u32::from(packet.len), packet.offload);
+            // A head is no longer than that.
+            let head = len.min(head.try_into().unwrap_or(u32::MAX));
+            let number = self.batch.len();
+            if self.batch.push(Frame { at: taken.at(), head, len, token: 0, offload, from }).is_ok()
+            {
+                // A burst at most.
+                *of = Some(number as u8);
+            }
+        }
+        self.run(arena, to, now);
+    }
+
+    /// The frame that a packet of the turn is.
+    pub fn frame_of(&self, packet: usize) -> Option<u8> {
+        self.frames.get(packet).copied().flatten()
+    }
+
+    /// Takes these frames, all of each in private memory, through the graph: the
+    /// number of each is its place in the list.
+    pub fn run_whole(
+        &mut self,
+        arena: &mut [u8],
+        frames: &[FramePlace],
+        (from, to): Way,
+        now: Instant,
+    ) {
+        self.batch.clear();
+        for &FramePlace { at, meta } in frames {
+            let (at, len) = (at as u32, meta.len as u32);
+            // A burst at most.
+            let _ = self.batch.push(Frame {
+                at,
+                head: len,
+                len,
+                token: 0,
+                offload: meta.offload,
+                from,
+            });
+        }
+        self.run(arena, to, now);
+    }
+
+    fn run(&mut self, arena: &mut [u8], to: Option<PortId>, now: Instant) {
+        if let Some(to) = to {
+            for frame in &self.batch.all() {
+                self.batch.decide(frame, Verdict::To(to));
+            }
+        }
+        let now = now.saturating_duration_since(self.began);
+        self.graph.run(&mut self.batch, arena, now.as_nanos() as u64);
+    }
+
+    /// What is to become of a frame.
+    #[inline]
+    pub fn verdict(&self, frame: u8) -> Verdict {
+        self.batch.verdict(frame)
+    }
+
+    /// How many of so many frames go the same way, from the first on: one at least.
+    pub fn alike(&self, first: usize, frames: usize) -> usize {
+        let way = |number: usize| {
+            // A batch has no more than that.
+            let number = number as u8;
+            (self.batch.verdict(number), self.batch.queue(number))
+        };
+        let way_of_first = way(first);
+        let others = (first + 1..frames).take_while(|&number| way(number) == way_of_first);
+        1 + others.count()
+    }
+
+    /// The receiver's queue that a filter chose.
+    #[inline]
+    pub fn queue(&self, frame: u8) -> Option<u16> {
+        self.batch.queue(frame)
+    }
+
+    pub fn report(&self) -> GraphReport {
+        GraphReport {
+            nodes: self.graph.counters().collect(),
+            drops: self.graph.drops().clone(),
+            known: self.graph.report(),
+        }
+    }
+}
+
+/// Counts what a guest sent and the graph ended.
+pub(crate) fn count_dropped(stats: &VifStats, verdict: Verdict, packets: u64) {
+    match verdict {
+        Verdict::Drop(Reason::Hairpin) => VifStats::add(&stats.tx_dropped_back, packets),
+        _ => VifStats::add(&stats.tx_dropped_rules, packets),
+    }
+}

@@ -1,0 +1,105 @@
+//! How often a worker whose queues are busy looks at what else woke, and at how long
+//! one of them has been idle.
+
+use std::time::{Duration, Instant};
+
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_micros(20);
+/// Rounds that it goes on for, at most, before it asks what time it is.
+const ROUNDS: u32 = 8;
+
+/// When to look next, whatever frames flow. The clock is not asked each round: that
+/// costs as much as some frames, and one packet alone waits for it, too.
+pub(super) struct Pace {
+    look_at: Instant,
+    /// When the clock was asked last, how many rounds ago, and after how many it is
+    /// asked again: more, for as long as rounds are short.
+    asked_at: Instant,
+    rounds: u32,
+    ask_after: u32,
+}
+
+impl Pace {
+    pub fn new(now: Instant) -> Self {
+        Self { look_at: now, asked_at: now, rounds: 0, ask_after: 1 }
+    }
+
+    /// Whether it is time to look, behind another round.
+    #[inline]
+    pub fn is_time(&mut self, clock: impl FnOnce() -> Instant) -> bool {
+        self.rounds += 1;
+        self.rounds >= self.ask_after && self.ask(clock())
+    }
+
+    fn ask(&mut self, now: Instant) -> bool {
+        let short = now.saturating_duration_since(self.asked_at) < LOOK_EVERY / 4;
+        self.ask_after = if short { (self.ask_after * 2).min(ROUNDS) } else { 1 };
+        (self.asked_at, self.rounds) = (now, 0);
+        let is_time = now >= self.look_at;
+        if is_time {
+            self.look_at = now + LOOK_EVERY;
+        }
+        is_time
+    }
+}
+
+/// How long a queue has found nothing to do, as far as the clock was asked: every eighth
+/// turn, so that a packet that comes meanwhile does not wait for that.
+#[derive(Debug, Default)]
+pub(super) struct Idle {
+    since: Option<Instant>,
+    turns: u32,
+}
+
+impl Idle {
+    /// Whether it is to look again, behind another turn that found nothing.
+    pub fn spins(&mut self, budget: Duration, clock: impl FnOnce() -> Instant) -> bool {
+        if budget.is_zero() {
+            return false;
+        }
+        self.turns += 1;
+        if self.since.is_some() && !self.turns.is_multiple_of(ROUNDS) {
+            return true;
+        }
+        let now = clock();
+        now.duration_since(*self.since.get_or_insert(now)) < budget
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The longest time between two looks, and how often the clock was asked, over so
+    /// many rounds of as many nanoseconds.
+    fn looks(rounds: u32, each: u64) -> (Duration, u32) {
+        let start = Instant::now();
+        let mut pace = Pace::new(start);
+        let (mut asked, mut last, mut longest) = (0, start, Duration::ZERO);
+        for round in 0..rounds {
+            let now = start + Duration::from_nanos(each * u64::from(round));
+            let is_time = pace.is_time(|| {
+                asked += 1;
+                now
+            });
+            if is_time {
+                (last, longest) = (now, longest.max(now - last));
+            }
+        }
+        (longest, asked)
+    }
+
+    #[test]
+    fn short_rounds_ask_seldom_and_none_makes_a_look_late() {
+        let (longest, asked) = looks(10_000, 200);
+        assert!(longest <= LOOK_EVERY + Duration::from_nanos(200 * 8), "{longest:?}");
+        assert!(asked <= 10_000 / 8 + 8, "{asked}");
+        // What is long by itself is asked about each time.
+        let (longest, asked) = looks(100, 100_000);
+        assert!(longest <= Duration::from_micros(200) && asked >= 99, "{longest:?}, {asked}");
+        // A few microseconds: in between.
+        let (longest, asked) = looks(1000, 4000);
+        assert!(longest <= LOOK_EVERY + Duration::from_nanos(4000 * 2), "{longest:?}");
+        assert!((500..1000).contains(&asked), "{asked}");
+    }
+}

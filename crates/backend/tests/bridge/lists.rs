@@ -1,0 +1,120 @@
+//! What a list of packets comes to is what its packets one by one come to.
+
+use crate::guest::{BROADCAST, Guest, NOBODY, frame, three};
+use crate::support::numbers::Numbers;
+use crate::support::port::UPLINK;
+use crate::support::rings::{page, slot};
+use crate::support::world::World;
+use grantway_netif::Offload;
+use grantway_netif::tx::{TxFlags, status};
+
+/// A frame, and which guest sends it.
+type Sent = (usize, Vec<u8>);
+
+/// An address that is now one guest's and now another's.
+const ROAMING: [u8; 6] = [2, 0, 0, 0, 1, 1];
+const OUTSIDE: [u8; 6] = [2, 0, 0, 0, 1, 2];
+
+/// Bursts of frames of three guests.
+fn bursts(numbers: &mut Numbers, own: [[u8; 6]; 3]) -> Vec<Vec<Sent>> {
+    let mut sequence = 0u32;
+    let mut burst = |numbers: &mut Numbers| {
+        let (sender, count) = (numbers.below(3), 1 + numbers.below(24));
+        let longest = if numbers.once_in(3) { 3000 } else { 400 };
+        let one = |_| {
+            let to = match numbers.below(12) {
+                0 => BROADCAST,
+                1 => NOBODY,
+                2 => own[sender],
+                3 | 4 => ROAMING,
+                other => own[other % 3],
+            };
+            let from = if numbers.once_in(10) { ROAMING } else { own[sender] };
+            let mut bytes = frame(to, from, 60 + numbers.below(longest));
+            // Each is another.
+            sequence += 1;
+            bytes[14..18].copy_from_slice(&sequence.to_be_bytes());
+            (sender, bytes)
+        };
+        (0..count).map(one).collect()
+    };
+    (0..20).map(|_| burst(numbers)).collect()
+}
+
+/// What each guest and the uplink were given.
+#[derive(Debug, PartialEq, Eq)]
+struct Given {
+    guests: [Vec<Vec<u8>>; 3],
+    uplink: Vec<Vec<u8>>,
+}
+
+/// Pages that are posted and not used, once all that came was read.
+fn posted(guest: &Guest) -> usize {
+    guest.rings.rx_prod.wrapping_sub(guest.rings.rx_cons) as usize
+}
+
+/// Sends them so many at a time, in one publication.
+fn carry(seed: u64, most: usize) -> Given {
+    let mut world = World::bridged();
+    let mut guests = three(&mut world);
+    let own = [0, 1, 2].map(|n| guests[n].address);
+    let uplink = world.behind(UPLINK);
+    let known = uplink.look().taken.len();
+    let mut given = Given { guests: Default::default(), uplink: Vec::new() };
+    let mut numbers = Numbers::new(seed);
+    for burst in bursts(&mut numbers, own) {
+        // Now and then there are fewer pages than frames, and some wait.
+        for guest in &mut guests {
+            let wanted = numbers.below(30);
+            guest.posts(wanted.saturating_sub(posted(guest)));
+            while posted(guest) > wanted {
+                uplink.give(frame(guest.address, OUTSIDE, 60), Offload::default());
+                guest.gets();
+            }
+        }
+        for part in burst.chunks(most) {
+            let sender = &mut guests[part[0].0];
+            let lay = |(index, (_, bytes)): (usize, &Sent)| {
+                let (memory, gref) = page(&sender.out, index);
+                memory.write(0, bytes).unwrap();
+                slot(gref, 0, bytes.len() as u16, index as u16, TxFlags::empty())
+            };
+            let slots: Vec<_> = part.iter().enumerate().map(lay).collect();
+            let answers = sender.hostile.transmit(&mut sender.rings, &slots);
+            assert!(answers.iter().all(|answer| answer.status == status::OKAY));
+        }
+        // What waits comes before this.
+        let last = frame(BROADCAST, OUTSIDE, 60);
+        for guest in &mut guests {
+            guest.posts(80 - posted(guest));
+        }
+        uplink.give(last.clone(), Offload::default());
+        for (guest, given) in guests.iter_mut().zip(&mut given.guests) {
+            loop {
+                let frame = guest.gets();
+                if frame == last {
+                    break;
+                }
+                given.push(frame);
+            }
+        }
+    }
+    given.uplink = uplink.look().taken[known..].iter().map(|(bytes, _)| bytes.clone()).collect();
+    drop(guests);
+    world.bridge_stands();
+    given
+}
+
+#[test]
+fn lists_reach_whom_their_packets_reach_one_by_one_and_in_their_order() {
+    for seed in 1..=4 {
+        let (lists, one_by_one) = (carry(seed, 24), carry(seed, 1));
+        let count: usize = lists.guests.iter().map(Vec::len).sum();
+        assert!(count > 100 && !lists.uplink.is_empty(), "{count}");
+        for (n, (list, one)) in lists.guests.iter().zip(&one_by_one.guests).enumerate() {
+            let at = list.iter().zip(one).position(|(list, one)| list != one);
+            assert!(list == one, "seed {seed}, guest {n}: differs from frame {at:?} on");
+        }
+        assert!(lists.uplink == one_by_one.uplink, "seed {seed}");
+    }
+}
