@@ -4,21 +4,31 @@ use crate::bench::probe::pin;
 use crate::cli::BackendArgs;
 use crate::control::{ReportSocket, backend_socket};
 use crate::error::CommandError;
+use crate::metrics::Metrics;
 use crate::mode::wait_mode;
+use crate::nodes;
 use crate::output;
 use crate::place::Place;
-use crate::wait::{Ending, Signals, readable};
+use crate::rules::{LiveRules, secret};
+use crate::wait::{Signals, Told, readable};
 use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, PortRequest, WaitMode};
+use grantway_backend::{
+    Backend, BackendConfig, OpenPort, Patience, PortRequest, QueueCounts, QueueReport, WaitMode,
+};
 use grantway_embedded::Role;
 use grantway_hypervisor::Platform;
-use grantway_ports::{Port, PortError, PortSpec, Tap, TapConfig, TapError, TapOffloads, uptime};
+use grantway_ports::pcap::CaptureWriter;
+use grantway_ports::{
+    Port, PortError, PortReport, PortSpec, Tap, TapConfig, TapError, TapOffloads, uptime, wall,
+};
+use grantway_vector::nodes::Checks;
+use grantway_vector::{Graph, Secret, path};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::info;
+use tracing::{info, warn};
 
 /// How long the frontends get to close in order when we are told to end.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -33,7 +43,15 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     if args.uplink.is_some() && spec != PortSpec::Bridge {
         return Err(CommandError::Usage("--uplink is of the bridge: add --port bridge".into()));
     }
+    let one = args.workers.is_none_or(|workers| workers == 1);
+    if args.rules.is_some() && !one {
+        let words = "--rules: one worker moves all packets by rules: leave --workers out";
+        return Err(CommandError::Usage(words.into()));
+    }
     let signals = Signals::take()?;
+    let signals = if args.rules.is_some() { signals.and_reload()? } else { signals };
+    let secret = secret()?;
+    let mut rules = args.rules.as_deref().map(|path| LiveRules::new(path, secret));
     let mode = wait_mode(args.mode);
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
@@ -47,11 +65,15 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let reports = ReportSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
     let refusal = Refusal::default();
+    let metrics = args.metrics.map(Metrics::start).transpose()?;
     let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
     let config = BackendConfig {
         uplink,
         mode,
-        workers: args.workers.map_or_else(fitting_workers, usize::from),
+        workers: match (&args.rules, args.workers) {
+            (Some(_), _) => 1,
+            (None, workers) => workers.map_or_else(fitting_workers, usize::from),
+        },
         queues: args.queues.into(),
         patience: Patience {
             drain: Duration::from_millis(args.drain_timeout),
@@ -64,9 +86,14 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         run_folder: place.run_folder.clone(),
         hotplug: place.is_xen(),
         clock: Instant::now,
+        graph: graph(args, secret)?,
+        by_rules: rules.is_some(),
     };
     let mut backend = Backend::start(Arc::clone(&platform), config, opener(spec, &refusal))
         .map_err(CommandError::failed)?;
+    if let Some(rules) = &mut rules {
+        rules.load(&mut backend)?;
+    }
     output::line("ready")?;
     info!("serving the vifs of domain {}", platform.domain());
     let mut ending: Option<Instant> = None;
@@ -75,11 +102,24 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         if let Some(refusal) = refusal.borrow_mut().take() {
             return Err(CommandError::Failed(refusal));
         }
-        reports.serve(|| report(&backend, platform.as_ref(), mode));
+        let told = || report(&backend, platform.as_ref(), mode, rules.as_ref());
+        reports.serve(told);
+        if let Some(metrics) = &metrics {
+            metrics.serve(told);
+        }
         match signals.came() {
             // A successor takes over by the journals, and no guest notices.
-            Some(Ending::Leave) => return Ok(()),
-            Some(Ending::Close) if ending.is_none() => {
+            Some(Told::Leave) => return Ok(()),
+            Some(Told::Reload) => {
+                if let Some(rules) = &mut rules {
+                    match rules.load(&mut backend) {
+                        Ok(()) => info!("the rules were loaded again"),
+                        Err(e) => warn!("the rules of before stay: {e}"),
+                    }
+                }
+                continue;
+            }
+            Some(Told::Close) if ending.is_none() => {
                 ending = Some(Instant::now());
                 backend.shutdown().map_err(CommandError::failed)?;
                 continue;
@@ -93,9 +133,28 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         };
         place.check()?;
         let [store, bell] = backend.descriptors();
-        let own = [store, bell, reports.descriptor(), signals.descriptor()];
+        let mut own = vec![store, bell, reports.descriptor(), signals.descriptor()];
+        own.extend(metrics.as_ref().map(Metrics::descriptor));
         readable(&own, place.lifeline(), timeout)?;
     }
+}
+
+/// What packets go through: all nodes where there are rules, and a bridge otherwise.
+fn graph(args: &BackendArgs, secret: Secret) -> Result<Graph, CommandError> {
+    let clock = || nanoseconds(uptime());
+    if args.rules.is_none() {
+        return path::bridge(secret, clock).map_err(CommandError::failed);
+    }
+    let capture = args.mirror.as_deref().map(CaptureWriter::create).transpose();
+    let settings = path::Settings {
+        secret,
+        clock,
+        capture: capture.map_err(CommandError::failed)?,
+        wall: wall(),
+        checks: Checks::Leave,
+        merge: false,
+    };
+    path::graph(settings).map_err(CommandError::failed)
 }
 
 /// Opens the port beside the guests on the bridge.
@@ -155,7 +214,12 @@ fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
     })
 }
 
-fn report(backend: &Backend, platform: &dyn Platform, mode: WaitMode) -> Value {
+fn report(
+    backend: &Backend,
+    platform: &dyn Platform,
+    mode: WaitMode,
+    rules: Option<&LiveRules>,
+) -> Value {
     let at = uptime();
     let vifs: Vec<Value> = backend
         .report()
@@ -168,6 +232,7 @@ fn report(backend: &Backend, platform: &dyn Platform, mode: WaitMode) -> Value {
                 "connected": vif.connected,
                 "policy": vif.policy.as_str(),
                 "mapped": vif.mapped,
+                "queues": vif.queues.iter().map(queue_report).collect::<Vec<_>>(),
                 "stats": numbers(vif.stats.fields()),
                 "dropped": vif.stats.dropped(),
             })
@@ -178,8 +243,36 @@ fn report(backend: &Backend, platform: &dyn Platform, mode: WaitMode) -> Value {
         "mode": mode.as_str(),
         "at_ns": nanoseconds(at),
         "vifs": vifs,
+        "workers": backend.workers().iter().map(|worker| json!({
+            "worker": worker.number,
+            "used_ns": nanoseconds(worker.used),
+            "queues": worker.queues,
+        })).collect::<Vec<_>>(),
+        "rules": rules.map(LiveRules::report),
+        "graph": backend.graph().as_ref().map(nodes::json),
         "platform": numbers(platform.counters().fields()),
     })
+}
+
+/// A queue's counters as JSON.
+fn queue_report(queue: &QueueReport) -> Value {
+    let QueueCounts { tx_packets, rx_packets, interrupts, notifies, turns } = queue.counts;
+    json!({
+        "queue": queue.number,
+        "worker": queue.worker,
+        "tx_packets": tx_packets,
+        "rx_packets": rx_packets,
+        "interrupts": interrupts,
+        "notifies": notifies,
+        "turns": turns,
+        "tx_waiting": queue.tx_waiting,
+        "rx_posted": queue.rx_posted,
+        "port_drops": port_drops(&queue.port),
+    })
+}
+
+fn port_drops(port: &PortReport) -> Map<String, Value> {
+    port.counters.drops().map(|(reason, n)| (reason.to_string(), n.into())).collect()
 }
 
 /// A moment for machines, in nanoseconds of the clock that all processes share.
@@ -188,15 +281,13 @@ pub fn nanoseconds(at: Duration) -> u64 {
 }
 
 /// A port's counters as JSON.
-pub fn port_report(port: &grantway_ports::PortReport) -> Value {
-    let drops: Map<String, Value> =
-        port.counters.drops().map(|(reason, n)| (reason.to_string(), n.into())).collect();
+pub fn port_report(port: &PortReport) -> Value {
     json!({
         "name": port.name,
         "sent": port.counters.sent,
         "received": port.counters.received,
         "busy": port.counters.busy,
-        "drops": drops,
+        "drops": port_drops(port),
         "checked": port.checked.as_ref().map(|c| json!({
             "received": c.total.received,
             "lost": c.total.lost,

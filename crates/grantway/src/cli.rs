@@ -5,6 +5,7 @@ use crate::bench::args::{BenchArgs, seconds};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use grantway_backend::policy::PolicyKind;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -46,6 +47,8 @@ pub enum Command {
     Ctl(crate::ctl::args::CtlArgs),
     /// Print what running backends and frontends report, as JSON.
     Report(ReportArgs),
+    /// Show what running backends do: rates, batches, drops, workers.
+    Top(crate::top::TopArgs),
     /// Show the whole path at work on this machine, within seconds.
     Demo(DemoArgs),
     /// Measure.
@@ -54,6 +57,15 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Say what so many vifs need, and which limits are too small for them.
     Plan(crate::plan::args::PlanArgs),
+    /// Check files of rules for the packets that go through a backend, and show theirs.
+    Rules(crate::rules::RulesArgs),
+    /// Show what went through the nodes of a running backend.
+    Graph(crate::nodes::GraphArgs),
+    /// Tell what each TCP flow of a capture did, and why it stood still.
+    Flows(crate::flows::FlowsArgs),
+    /// Write man pages, and completions for shells.
+    #[command(hide = true)]
+    Generate(crate::generate::GenerateArgs),
 }
 
 impl Command {
@@ -69,10 +81,15 @@ impl Command {
             Self::Frontend(_) => "frontend",
             Self::Ctl(_) => "ctl",
             Self::Report(_) => "report",
+            Self::Top(_) => "top",
             Self::Demo(_) => "demo",
             Self::Bench(_) => "bench",
             Self::Doctor(_) => "doctor",
             Self::Plan(_) => "plan",
+            Self::Rules(_) => "rules",
+            Self::Graph(_) => "graph",
+            Self::Flows(_) => "flows",
+            Self::Generate(_) => "generate",
         }
     }
 }
@@ -203,6 +220,28 @@ impl WaitModeArg {
     }
 }
 
+/// How frames get into the buffers that they are sent from, and out of those that
+/// they were received in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Api {
+    /// They are copied.
+    Copy,
+    /// A generator makes them there, and a checker judges them there.
+    Lend,
+}
+
+impl Api {
+    /// Its name, as on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Lend => "lend",
+        }
+    }
+}
+
 /// `grantway backend`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -210,13 +249,20 @@ Without --host it runs on Xen, in dom0 or in a driver domain, in place of the
 kernel's xen-netback; each vif gets a TAP that the hotplug script sets up.
 
 Ports: tap[:NAME], bridge, null, echo, check[:from=MAC], pcap:in=FILE,out=FILE,
-generator[:size=N,rate=N,burst=N,flows=N,count=N,timed=N,to=MAC,from=MAC]. A TAP without a name is named as its vif asks.
+generator[:size=N,rate=N,burst=N,flows=N,count=N,window=N,timed=N,to=MAC,from=MAC].
+A TAP without a name is named as its vif asks.
 Prints `ready` once it serves. SIGTERM leaves the vifs to a successor, which
 takes over without any guest noticing, as it does after a kill; SIGINT closes
 them.
 
+With --rules one thread moves all frames, so that a connection or a rate is known in
+one place; to rules, what is behind a vif's own port is \"uplink\". SIGHUP loads the
+file again, between two lists of frames: none is lost. `grantway rules show` and
+`grantway graph` say what became of them.
+
 Example:
   grantway backend
+  grantway backend --port bridge --uplink tap --rules rules.toml
   grantway backend --host /tmp/gw --port null --mode busy --cpu 0")]
 pub struct BackendArgs {
     /// Folder of the embedded host; on Xen where missing.
@@ -243,6 +289,13 @@ pub struct BackendArgs {
     /// A port beside the guests on the bridge, with --port bridge.
     #[arg(long, value_name = "SPEC")]
     pub uplink: Option<String>,
+    /// Rules for the packets of every vif: a file, as `grantway rules check --help`
+    /// shows. SIGHUP loads it again; one that is not in order is refused.
+    #[arg(long, value_name = "FILE")]
+    pub rules: Option<PathBuf>,
+    /// A capture of what a filter mirrors, with --rules.
+    #[arg(long, value_name = "FILE.pcap", requires = "rules")]
+    pub mirror: Option<PathBuf>,
     /// Most queues that a vif may have; its frontend takes what it wants of them.
     #[arg(long, value_name = "N", default_value_t = QUEUES_OFFERED, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
@@ -259,6 +312,9 @@ pub struct BackendArgs {
     /// Run on this processor only.
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
+    /// Serve metrics for Prometheus at http://ADDR/metrics, such as 127.0.0.1:9633.
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<std::net::SocketAddr>,
     /// The domain of the embedded host that serves; 0 where missing.
     #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
     pub domain: Option<u16>,
@@ -320,6 +376,9 @@ pub struct FrontendArgs {
     /// How to wait, as for `grantway backend`.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
+    /// How a generator's frames and a checker's cross from and to the vif's buffers.
+    #[arg(long, value_enum, default_value_t = Api::Copy, hide = true)]
+    pub api: Api,
     /// Run on this processor only.
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,

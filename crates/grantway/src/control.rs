@@ -9,13 +9,21 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The listening end; its file goes with it.
 pub struct ReportSocket {
     listener: UnixListener,
     path: PathBuf,
+    /// Held once by each thread that still writes a report.
+    writers: Arc<()>,
 }
+
+/// Reports that may be written at one time by threads of their own, and how long each
+/// waits for its client.
+const WRITERS_MAX: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl ReportSocket {
     /// Listens at `path`, in place of a dead process's socket.
@@ -25,7 +33,7 @@ impl ReportSocket {
     /// A living process listens there (`AddrInUse`), or the folder cannot be
     /// written.
     pub fn bind(path: &Path) -> std::io::Result<Self> {
-        Ok(Self { listener: take_place(path)?, path: path.to_owned() })
+        Ok(Self { listener: take_place(path)?, path: path.to_owned(), writers: Arc::default() })
     }
 
     /// Readable when somebody asks.
@@ -36,12 +44,34 @@ impl ReportSocket {
     /// Answers everybody who asks, without blocking.
     pub fn serve(&self, mut report: impl FnMut() -> Value) {
         while let Ok((mut client, _)) = self.listener.accept() {
-            // A report is far below a socket's buffer; a client that cannot be
-            // written to at once gets none.
-            if client.set_nonblocking(true).is_ok() {
-                let _ = client.write_all(report().to_string().as_bytes());
+            if client.set_nonblocking(true).is_err() {
+                continue;
+            }
+            // Most reports are far below a socket's buffer.
+            let text = report().to_string();
+            let written = client.write(text.as_bytes()).unwrap_or(0);
+            if written < text.len() {
+                self.write_aside(client, text, written);
             }
         }
+    }
+
+    /// Has a thread write the rest of a report; nobody where many are at it, and the
+    /// client gets a part.
+    fn write_aside(&self, mut client: UnixStream, text: String, written: usize) {
+        let writer = Arc::clone(&self.writers);
+        if Arc::strong_count(&writer) > WRITERS_MAX {
+            return;
+        }
+        let write = move || {
+            let _writer = writer;
+            if client.set_nonblocking(false).is_ok()
+                && client.set_write_timeout(Some(PATIENCE)).is_ok()
+            {
+                let _ = client.write_all(text.get(written..).unwrap_or("").as_bytes());
+            }
+        };
+        let _ = std::thread::Builder::new().name("report".into()).spawn(write);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::bench::document::Document;
 use crate::bench::packets;
 use crate::bench::rig::Direction;
 use crate::bench::slices::Timing;
-use crate::cli::{DemoArgs, WaitModeArg};
+use crate::cli::{Api, DemoArgs, WaitModeArg};
 use crate::error::CommandError;
 use crate::output;
 use grantway_backend::policy::PolicyKind;
@@ -25,6 +25,7 @@ pub fn run(args: &DemoArgs) -> Result<(), CommandError> {
             queues: 1,
             burst: 64,
             mode: WaitModeArg::Adaptive,
+            api: Api::Copy,
             rate: None,
             timed: 0,
         })

@@ -3,10 +3,14 @@
 //!
 //! - [`cli`]: the command line; [`error`], [`log`] and [`output`]: how a
 //!   command ends, and what it says on the way.
+//! - [`generate`]: man pages and completions, of the command line as it is.
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`toolstack`].
 //! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report, and [`report`] to whom;
 //!   [`ctl`]: what a frontend can be asked for; [`place`]: where they run; [`wait`]: what they wait on.
+//! - [`rules`]: files of rules, and what came of them; [`nodes`]: what went through a backend's
+//!   graph; [`running`]: which backend; [`mod@flows`]: what flows of a capture did;
+//!   [`top`]: what backends do, now; [`metrics`]: the same for Prometheus.
 //! - [`demo`], [`mod@bench`]: the path at work, and measured; [`table`].
 //! - [`doctor`]: what keeps a backend from serving; [`plan`]: whether so many vifs
 //!   fit, by what each takes ([`mod@footprint`]) and what is allowed ([`limits`]).
@@ -21,19 +25,26 @@ mod ctl;
 mod demo;
 mod doctor;
 mod error;
+mod flows;
 mod footprint;
 mod frontend;
+mod generate;
 mod host;
 mod limits;
 mod list;
 mod log;
+mod metrics;
 mod mode;
+mod nodes;
 mod output;
 mod place;
 mod plan;
 mod report;
+mod rules;
+mod running;
 mod table;
 mod toolstack;
+mod top;
 mod wait;
 
 use clap::Parser;
@@ -67,9 +78,14 @@ fn run(command: &Command) -> Result<(), CommandError> {
         Command::Frontend(args) => frontend::run(args),
         Command::Ctl(args) => ctl::run(args),
         Command::Report(args) => report::run(args),
+        Command::Top(args) => top::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Rules(args) => rules::run(args),
+        Command::Graph(args) => nodes::run(args),
+        Command::Flows(args) => flows::run(args),
+        Command::Generate(args) => generate::run(args),
     }
 }

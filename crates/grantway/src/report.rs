@@ -14,8 +14,7 @@ use std::path::Path;
 /// Nobody runs there, or the folder may not be looked into.
 pub fn run(args: &ReportArgs) -> Result<(), CommandError> {
     let dir = args.host.as_ref().unwrap_or(&args.run_dir);
-    let reports = gather(dir)
-        .map_err(|e| CommandError::Failed(format!("{}: {e}; {REMEDY}", dir.display())))?;
+    let reports = reports_in(dir)?;
     if reports.is_empty() {
         return Err(CommandError::Failed(format!("{}: nobody runs; {REMEDY}", dir.display())));
     }
@@ -23,6 +22,15 @@ pub fn run(args: &ReportArgs) -> Result<(), CommandError> {
 }
 
 const REMEDY: &str = "start `grantway backend` or `grantway frontend`, or name their --run-dir";
+
+/// The reports of all parts that run in a folder, by the names of their sockets.
+///
+/// # Errors
+///
+/// The folder may not be looked into.
+pub fn reports_in(dir: &Path) -> Result<Map<String, Value>, CommandError> {
+    gather(dir).map_err(|e| CommandError::Failed(format!("{}: {e}; {REMEDY}", dir.display())))
+}
 
 fn gather(dir: &Path) -> std::io::Result<Map<String, Value>> {
     let mut reports = Map::new();

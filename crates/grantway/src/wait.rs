@@ -2,7 +2,7 @@
 
 use crate::error::CommandError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -33,20 +33,23 @@ pub fn readable(
     }
 }
 
-/// How a command is told to end.
+/// What a command is told by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum Told {
     /// SIGTERM, as a service manager sends it: go, and leave what a successor
     /// takes over.
     Leave,
     /// SIGINT, as a person sends it: close what is open.
     Close,
+    /// SIGHUP: read again what was read at the start.
+    Reload,
 }
 
-/// SIGINT and SIGTERM, as a descriptor.
+/// SIGINT and SIGTERM, and SIGHUP where it is asked for, as a descriptor.
 pub struct Signals {
     read: UnixStream,
-    term: Arc<AtomicBool>,
+    write: UnixStream,
+    flags: Vec<(Told, Arc<AtomicBool>)>,
 }
 
 impl Signals {
@@ -56,17 +59,29 @@ impl Signals {
     ///
     /// The system refused.
     pub fn take() -> Result<Self, CommandError> {
-        let failed = |e: std::io::Error| CommandError::Failed(format!("signals: {e}"));
         let (read, write) = UnixStream::pair().map_err(failed)?;
         read.set_nonblocking(true).map_err(failed)?;
-        let term = Arc::new(AtomicBool::new(false));
+        let signals = Self { read, write, flags: Vec::new() };
+        signals.and(SIGTERM, Told::Leave)?.and(SIGINT, Told::Close)
+    }
+
+    /// Takes SIGHUP over, too.
+    ///
+    /// # Errors
+    ///
+    /// The system refused.
+    pub fn and_reload(self) -> Result<Self, CommandError> {
+        self.and(SIGHUP, Told::Reload)
+    }
+
+    fn and(mut self, signal: i32, told: Told) -> Result<Self, CommandError> {
+        let came = Arc::new(AtomicBool::new(false));
         // Before the descriptor, so that who is woken by it sees the flag.
-        signal_hook::flag::register(SIGTERM, Arc::clone(&term)).map_err(failed)?;
-        for signal in [SIGINT, SIGTERM] {
-            let write = write.try_clone().map_err(failed)?;
-            signal_hook::low_level::pipe::register(signal, write).map_err(failed)?;
-        }
-        Ok(Self { read, term })
+        signal_hook::flag::register(signal, Arc::clone(&came)).map_err(failed)?;
+        let write = self.write.try_clone().map_err(failed)?;
+        signal_hook::low_level::pipe::register(signal, write).map_err(failed)?;
+        self.flags.push((told, came));
+        Ok(self)
     }
 
     /// Readable once a signal came.
@@ -74,15 +89,17 @@ impl Signals {
         self.read.as_fd()
     }
 
-    /// Which came since the last call, if any.
-    pub fn came(&self) -> Option<Ending> {
+    /// Which came since the last call, if any: of several the first of [`Told`].
+    pub fn came(&self) -> Option<Told> {
         let mut buffer = [0; 16];
-        match rustix::io::read(&self.read, &mut buffer) {
-            Ok(n) if n > 0 && self.term.load(Ordering::Acquire) => Some(Ending::Leave),
-            Ok(n) if n > 0 => Some(Ending::Close),
-            _ => None,
-        }
+        while rustix::io::read(&self.read, &mut buffer).is_ok_and(|n| n > 0) {}
+        let came = |(_, came): &&(Told, Arc<AtomicBool>)| came.swap(false, Ordering::AcqRel);
+        self.flags.iter().find(came).map(|&(told, _)| told)
     }
+}
+
+fn failed(e: std::io::Error) -> CommandError {
+    CommandError::Failed(format!("signals: {e}"))
 }
 
 /// Wakes a thread by a descriptor.

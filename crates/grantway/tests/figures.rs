@@ -9,13 +9,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// What a row of `bench packets` and of `demo` tells, by name.
-const KEYS: [&str; 29] = [
+const KEYS: [&str; 30] = [
     "policy",
     "direction",
     "size",
     "queues",
     "burst",
     "mode",
+    "api",
     "offered_pps",
     "seconds",
     "packets",
@@ -156,6 +157,19 @@ fn bench_packets_prints_one_object_and_loses_nothing() {
     for (direction, size) in [("tx", "64"), ("rx", "64"), ("tx", "65535"), ("rx", "1496")] {
         let command = grantway_with(&bench_args(direction, size, "0.5"));
         point(command, direction, size.parse().expect("a size"));
+    }
+}
+
+#[test]
+fn frames_that_are_lent_are_none_the_less_judged() {
+    let _alone = alone();
+    for (direction, size) in [("tx", "64"), ("rx", "64"), ("tx", "1496"), ("rx", "9000")] {
+        let mut args = vec!["bench", "packets", "--policy", "staging", "--api", "lend", "--json"];
+        args.extend(["--direction", direction, "--size", size, "--seconds", "0.5"]);
+        let document = document(grantway_with(&args), "packets");
+        let [measured] = rows(&document) else { panic!("one row: {document}") };
+        check_point(measured, direction, size.parse().expect("a size"), 1);
+        assert_eq!(measured["api"], "lend", "{measured}");
     }
 }
 

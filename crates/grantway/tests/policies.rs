@@ -130,10 +130,10 @@ fn two_policies_on_two_vifs_of_one_backend() {
     }
     let mut link = Link::start_with(1500, &["--workers", "2"], &["--policy", "staging"]);
     let mut other = second(&link, &["--policy", "persistent"]);
-    let _server = link.pair.outside.iperf_server(5202);
+    let _server = link.pair.outside.iperf_server(5210);
     wait_policy(&link.site, "staging", PAGES);
     // Both at once, each the other's neighbour on its worker.
-    let args = ["-c", "10.99.2.1", "-p", "5202", "-t", "3", "--bidir"];
+    let args = ["-c", "10.99.2.1", "-p", "5210", "-t", "3", "--bidir"];
     let mut beside = Part::spawn("iperf3 -c", link.pair.inside.command_with("iperf3", &args));
     for reverse in [&[][..], &["-R"]] {
         link.iperf(&[&["-c", "10.99.1.1", "-t", "1"], reverse].concat());

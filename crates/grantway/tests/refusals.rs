@@ -153,7 +153,7 @@ fn a_port_that_cannot_be_is_refused() {
         (
             "generator:speed=9",
             2,
-            [r#"no key "speed""#, "size, rate, burst, flows, count, timed, to, from"],
+            [r#"no key "speed""#, "size, rate, burst, flows, count, window, timed, to, from"],
         ),
         ("generator:size=64,size=65", 2, ["given twice", "keep one"]),
         ("pcap", 2, ["no file", "pcap:in=FILE"]),

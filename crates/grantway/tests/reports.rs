@@ -127,11 +127,29 @@ fn seeds_beside_ours_with_factors_over_queues() {
 }
 
 #[test]
+fn lists_over_length_and_rules() {
+    let _alone = alone();
+    let (text, page) =
+        run(&["bench", "vector", "--rules", "1,50", "--list", "8,64", "--seconds", "0.02"]);
+    let expected = [
+        "Gain over list length",
+        "Time of a packet over list length",
+        "Time of a packet over number of rules",
+    ];
+    assert_eq!(plots(&page), expected);
+    has(&page, &["</svg>50 rules</li>", "</svg>lists of 64</li>", "<dt>n</dt>", ">state</th>"]);
+    has_rows(&page, &text, "50 rules");
+    let (_, page) = run(&["bench", "vector", "--list", "64", "--seconds", "0.02"]);
+    assert_eq!(plots(&page), expected[..2]);
+    has(&page, &[">paper</th>", ">1.35</td>"]);
+}
+
+#[test]
 fn a_page_that_cannot_be_written_is_told_before_anything_is_measured() {
     let _alone = alone();
     let user = Unprivileged::new();
     let folder = Path::new("/no/such/x.html");
-    for bench in ["packets", "latency", "seeds"] {
+    for bench in ["packets", "latency", "seeds", "vector"] {
         // Longer than we wait.
         let args = ["bench", bench, "--seconds", "3600", "--report"];
         for path in [folder, Path::new("/")] {

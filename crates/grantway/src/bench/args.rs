@@ -1,7 +1,7 @@
 //! The command line of `grantway bench`.
 
 use super::rig::Direction;
-use crate::cli::{QUEUES_MAX, WaitModeArg};
+use crate::cli::{Api, QUEUES_MAX, WaitModeArg};
 use clap::{Args, Subcommand, ValueEnum};
 use grantway_backend::policy::PolicyKind;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// `grantway bench`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Everything runs on an embedded host of its own: a host, a backend and guests are
+All but `vector` runs on an embedded host of its own: a host, a backend and guests are
 processes that end with the bench. What is compared is measured in turns, in
 slices of at most 0.5 s, first forwards and then backwards (A B B A), with a look
 at the machine before and after each slice: two virtual processors wander, and a
@@ -41,8 +41,50 @@ pub enum BenchWhat {
     Latency(LatencyArgs),
     /// The tables of the papers that Grantway grew from, beside ours.
     Seeds(SeedsArgs),
+    /// Packets a second and round trips, against testpmd of DPDK over memif, vhost-user
+    /// and the kernel.
+    Peers(crate::bench::peers::args::PeersArgs),
     /// TCP through TAPs, by iperf3.
     Stream(crate::bench::stream::args::StreamArgs),
+    /// The batched path: frames one by one, and in lists.
+    Vector(crate::bench::vector::args::VectorArgs),
+    /// Both ends in one thread by turns, to be run under a counter of instructions.
+    #[command(hide = true)]
+    Turns(TurnsArgs),
+    /// The batched path alone, to be run under a counter of instructions.
+    #[command(hide = true)]
+    Lists(crate::bench::vector::args::ListsArgs),
+}
+
+/// `grantway bench turns`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+For make instructions, which reads what callgrind counted of it.
+
+Example:
+  valgrind --tool=callgrind grantway bench turns --policy staging --direction tx")]
+pub struct TurnsArgs {
+    /// How the buffers cross.
+    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    pub policy: PolicyKind,
+    /// Which way.
+    #[arg(long, value_enum)]
+    pub direction: Direction,
+    /// How frames get into a guest's buffers, and out of them.
+    #[arg(long, value_enum, default_value_t = Api::Copy)]
+    pub api: Api,
+    /// Bytes of a frame, without FCS.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(60..=4096))]
+    pub size: u16,
+    /// Frames of a turn.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub burst: u16,
+    /// Packets, whole turns of them.
+    #[arg(long, value_name = "N", default_value_t = 16_384)]
+    pub packets: usize,
+    /// Each vif's address is its only one, by rules.
+    #[arg(long)]
+    pub spoof: bool,
 }
 
 /// How a bench tells what it measured, beside the table.
@@ -87,6 +129,10 @@ pub struct PacketsArgs {
     /// What the ends do when nothing is there: busy, adaptive, interrupt, or `all`.
     #[arg(long, value_name = "LIST", default_value = "adaptive", value_parser = modes)]
     pub mode: List<WaitModeArg>,
+    /// How frames get into a guest's buffers, and out of them: copy, lend (a generator
+    /// makes them there, a checker judges them there), or `all`.
+    #[arg(long, value_name = "LIST", default_value = "copy", value_parser = apis)]
+    pub api: List<Api>,
     /// Which way, as the guest sees it: tx, rx, guest-to-guest, or `all`.
     #[arg(long, value_name = "LIST", default_value = "tx", value_parser = one_way)]
     pub direction: List<Direction>,
@@ -251,7 +297,7 @@ fn list<T: PartialEq>(text: &str, one: impl Fn(&str) -> Option<T>, expected: &st
 pub type Listed<T> = Result<List<T>, String>;
 
 /// A list of names, or `all`.
-fn named<T: PartialEq + Copy>(text: &str, all: &[T], name: impl Fn(T) -> String) -> Listed<T> {
+pub fn named<T: PartialEq + Copy>(text: &str, all: &[T], name: impl Fn(T) -> String) -> Listed<T> {
     if text == "all" {
         return Ok(List(all.to_vec()));
     }
@@ -261,7 +307,7 @@ fn named<T: PartialEq + Copy>(text: &str, all: &[T], name: impl Fn(T) -> String)
 }
 
 /// A list of whole numbers within bounds; k, M and G are powers of 1000.
-fn numbers(text: &str, least: u64, most: u64, what: &str) -> Listed<u64> {
+pub fn numbers(text: &str, least: u64, most: u64, what: &str) -> Listed<u64> {
     let one = |word: &str| grantway_ports::number(word).filter(|n| (least..=most).contains(n));
     list(text, one, &format!("{what} from {least} to {most}, or several with commas between"))
 }
@@ -271,8 +317,17 @@ pub fn policies(text: &str) -> Listed<PolicyKind> {
     named(text, &PolicyKind::ALL, |policy| policy.as_str().to_owned())
 }
 
+fn policy(text: &str) -> Result<PolicyKind, String> {
+    let found = PolicyKind::ALL.into_iter().find(|policy| policy.as_str() == text);
+    found.ok_or_else(|| "expected copy, map, persistent or staging".to_owned())
+}
+
 fn modes(text: &str) -> Listed<WaitModeArg> {
     named(text, &WaitModeArg::ALL, |mode| mode.name().to_owned())
+}
+
+fn apis(text: &str) -> Listed<Api> {
+    named(text, Api::value_variants(), |api| api.name().to_owned())
 }
 
 fn one_way(text: &str) -> Listed<Direction> {
@@ -311,7 +366,7 @@ pub fn queues(text: &str) -> Listed<u16> {
 }
 
 /// To a type that holds the bounds which were checked.
-fn narrow<T: TryFrom<u64>>(list: List<u64>) -> List<T> {
+pub fn narrow<T: TryFrom<u64>>(list: List<u64>) -> List<T> {
     List(list.0.into_iter().filter_map(|n| T::try_from(n).ok()).collect())
 }
 

@@ -4,7 +4,7 @@ use super::probe::{self, State};
 use super::rig::{Direction, Plan, Rig, Sample};
 use super::slices::{self, Series, Timing};
 use super::tally::Tally;
-use crate::cli::WaitModeArg;
+use crate::cli::{Api, WaitModeArg};
 use crate::error::CommandError;
 use grantway_backend::policy::PolicyKind;
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub struct Point {
     pub burst: u32,
     /// How the ends wait.
     pub mode: WaitModeArg,
+    /// How frames cross from and to a frontend's buffers.
+    pub api: Api,
     /// Frames a second in all; as many as are taken where missing.
     pub rate: Option<u64>,
     /// One frame in so many is timed; none where 0.
@@ -53,7 +55,9 @@ impl Point {
             direction: self.direction,
             policy,
             mode: self.mode,
+            api: self.api,
             generator,
+            sink: "check",
             queues: self.queues,
             cpus: probe::processors(),
         }

@@ -9,11 +9,12 @@ use serde::Serialize;
 /// The JSON that every bench prints. The fields of a row name their units.
 #[derive(Debug, Serialize)]
 pub struct Document<'a, R> {
-    /// `packets`, `latency`, `seeds` or `demo`.
+    /// `packets`, `latency`, `seeds`, `peers`, `stream`, `vector`, `vector-nftables` or
+    /// `demo`.
     pub bench: &'static str,
     /// Of Grantway.
     pub version: &'static str,
-    /// Where it ran: `embedded`, whose ratios are not Xen's, or `xen`.
+    /// Where it ran: `embedded`, whose ratios are not Xen's, `xen`, or `none`.
     pub host: String,
     /// Processors that it could use.
     pub processors: usize,

@@ -1,19 +1,22 @@
 //! `grantway bench`: figures with the conditions under which they hold.
 //!
-//! - [`args`]: the command line. [`packets`], [`latency`], [`seeds`], [`stream`]:
-//!   the commands; [`papers`]: what the papers measured.
+//! - [`args`]: the command line. [`packets`], [`latency`], [`seeds`], [`peers`],
+//!   [`stream`], [`vector`]: the commands; [`papers`]: what the papers measured.
 //! - [`rig`]: processes; [`contest`]: several of them by turns; [`tally`]: what
-//!   a slice was the difference of.
+//!   a slice was the difference of. [`tools`], [`namespace`]: programs of others.
 //! - [`slices`], [`stats`]: turns, what is dropped, pairs, medians; [`probe`]: the
 //!   state of the machine.
+//! - [`turns`]: both ends in one thread, for counters of instructions.
 //! - [`document`], [`progress`]: what is printed; [`report`]: the same as a page.
 
 pub mod args;
 pub mod contest;
 pub mod document;
 pub mod latency;
+pub mod namespace;
 pub mod packets;
 pub mod papers;
+pub mod peers;
 pub mod probe;
 pub mod progress;
 pub mod report;
@@ -23,6 +26,9 @@ pub mod slices;
 pub mod stats;
 pub mod stream;
 pub mod tally;
+pub mod tools;
+pub mod turns;
+pub mod vector;
 
 use crate::error::CommandError;
 use args::{BenchArgs, BenchWhat};
@@ -38,6 +44,10 @@ pub fn run(args: &BenchArgs) -> Result<(), CommandError> {
         BenchWhat::Packets(args) => packets::run(args),
         BenchWhat::Latency(args) => latency::run(args),
         BenchWhat::Seeds(args) => seeds::run(args),
+        BenchWhat::Peers(args) => peers::run(args),
         BenchWhat::Stream(args) => stream::run(args),
+        BenchWhat::Turns(args) => turns::run(args),
+        BenchWhat::Vector(args) => vector::run(args),
+        BenchWhat::Lists(args) => vector::count::run(args),
     }
 }

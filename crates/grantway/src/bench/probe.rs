@@ -78,6 +78,16 @@ pub fn pin(cpu: usize) -> Result<(), crate::error::CommandError> {
     sched_setaffinity(None, &set).map_err(|e| failed(e.to_string()))
 }
 
+/// Processor time that the threads of a process had, those that ended not counted.
+pub fn time_of(process: u32) -> Duration {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    let nanos = threads.flatten().filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
+}
+
 /// A counter with a cache line, and its neighbour, to itself.
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -200,6 +210,17 @@ mod tests {
         let of = |ns, shared| State::of(ns, || shared).as_str();
         assert_eq!([50, 110, 300, 560].map(|ns| of(ns, true)), ["smt", "near", "mid", "far"]);
         assert_eq!([50, 110, 300, 560].map(|ns| of(ns, false)), ["near", "near", "mid", "far"]);
+    }
+
+    #[test]
+    fn who_works_has_processor_time() {
+        let before = time_of(std::process::id());
+        for _ in 0..100 {
+            work();
+        }
+        let after = time_of(std::process::id());
+        assert!(after > before, "{before:?} {after:?}");
+        assert_eq!(time_of(0), Duration::ZERO);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A whole embedded set-up of child processes: host, backend, and a guest or
 //! two, with a generator at one end and a checker at the other.
 
-use crate::cli::WaitModeArg;
+use super::probe::time_of;
+use crate::cli::{Api, WaitModeArg};
 use crate::control::{backend_socket, fetch, frontend_socket};
 use crate::error::CommandError;
 use clap::ValueEnum;
@@ -62,12 +63,13 @@ impl Direction {
         if self == Self::GuestToGuest { 2 } else { 1 }
     }
 
-    /// The backend's port, and those of the guests. The first guest is the one
-    /// that is measured where two are: it receives, and starts first.
-    pub fn ports(self, generator: &str) -> (String, Vec<String>) {
+    /// The backend's port, and those of the guests; `sink` is where one way ends. The
+    /// first guest is the one that is measured where two are: it receives, and starts
+    /// first. Between guests a checker is the sink: the bridge learns its address.
+    pub fn ports(self, generator: &str, sink: &str) -> (String, Vec<String>) {
         match self {
-            Self::Tx => ("check".into(), vec![generator.into()]),
-            Self::Rx => (generator.into(), vec!["check".into()]),
+            Self::Tx => (sink.into(), vec![generator.into()]),
+            Self::Rx => (generator.into(), vec![sink.into()]),
             Self::RoundTrip => ("echo".into(), vec![generator.into()]),
             Self::GuestToGuest => {
                 let [receiver, sender] = [mac(0), mac(1)];
@@ -160,8 +162,12 @@ pub struct Plan {
     pub policy: PolicyKind,
     /// How the ends wait.
     pub mode: WaitModeArg,
+    /// How frames cross from and to a frontend's buffers.
+    pub api: Api,
     /// The generator, as a port spec.
     pub generator: String,
+    /// Where packets end, as a port spec: a checker, or who only counts them.
+    pub sink: &'static str,
     /// Queues of each vif.
     pub queues: u16,
     /// Processors: the first is the backend's, the others are the guests'. With
@@ -187,6 +193,14 @@ impl Plan {
         }
     }
 
+    /// The command lines of backend and guest, with DIR for the host's folder.
+    pub fn commands(&self) -> [String; 2] {
+        let (behind, guests) = self.direction.ports(&self.generator, self.sink);
+        let guest = guests.first().map(|port| self.frontend("DIR", 0, port));
+        [self.backend("DIR", &behind), guest.unwrap_or_default()]
+            .map(|args| format!("grantway {}", args.join(" ")))
+    }
+
     /// How the backend is started.
     fn backend(&self, path: &str, port: &str) -> Vec<String> {
         let (queues, policy) = (self.queues.to_string(), self.policy.as_str());
@@ -205,6 +219,7 @@ impl Plan {
         let mut args = vec!["frontend", "--host", path, "--domain", &number, "--devid", "0"];
         args.extend(["--port", port, "--queues", &queues]);
         args.extend(["--policy", self.wish(), "--mode", self.mode.name()]);
+        args.extend(["--api", self.api.name()]);
         let pins = self.pins();
         if let Some(others) = pins.get(1..).filter(|others| !others.is_empty()) {
             args.extend(["--cpu", &others[guest % others.len()]]);
@@ -271,7 +286,7 @@ impl Rig {
             .map_err(|e| CommandError::Failed(format!("a folder for the host: {e}")))?;
         let path = dir.path().to_string_lossy().into_owned();
         let host = Part::start("host", &["host", "--dir", &path].map(str::to_owned))?;
-        let (behind, ports) = plan.direction.ports(&plan.generator);
+        let (behind, ports) = plan.direction.ports(&plan.generator, plan.sink);
         for guest in 0..ports.len() {
             attach(&path, guest)?;
         }
@@ -323,6 +338,12 @@ impl Rig {
                 .map(|socket| read(&socket))
                 .collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Processor time that the ends had.
+    pub fn time(&self) -> Duration {
+        let ends = self.guests.iter().chain([&self.backend]);
+        ends.map(|end| time_of(end.child.id())).sum()
     }
 
     /// Holds all ends still, for a probe of the machine without them.

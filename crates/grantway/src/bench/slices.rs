@@ -120,12 +120,21 @@ impl<T> Series<T> {
 
     /// A subject against another, for each round of which both slices were kept.
     pub fn ratios(&self, subject: usize, reference: usize, rate: impl Fn(&T) -> f64) -> Vec<f64> {
-        let pair = |(round, found): (usize, &T)| {
-            let (_, other) = self.kept(reference).find(|&(other, _)| other == round)?;
-            let ratio = rate(found) / rate(other);
-            ratio.is_finite().then_some(ratio)
+        let rounds = self.rounds([subject, reference]);
+        let ratios = rounds.iter().map(|[found, other]| rate(found) / rate(other));
+        ratios.filter(|ratio| ratio.is_finite()).collect()
+    }
+
+    /// What was found of several subjects, for each round of which all slices were
+    /// kept.
+    pub fn rounds<const N: usize>(&self, subjects: [usize; N]) -> Vec<[&T; N]> {
+        let &[first, ..] = &subjects[..] else { return Vec::new() };
+        let together = |(round, _): (usize, &T)| {
+            let of = |subject: usize| self.kept(subject).find(|&(other, _)| other == round);
+            let all: Vec<&T> = subjects.iter().filter_map(|&s| of(s)).map(|(_, t)| t).collect();
+            <[&T; N]>::try_from(all).ok()
         };
-        self.kept(subject).filter_map(pair).collect()
+        self.kept(first).filter_map(together).collect()
     }
 }
 

@@ -1,7 +1,9 @@
 //! One queue of a vif and one queue of a port, joined: frames cross in bursts.
 
+use crate::cli::Api;
 use arrayvec::ArrayVec;
-use grantway_frontend::{Queue, SendError, TxFrame, VifError};
+use grantway_frontend::{Queue, SendError, TxFrame, TxMeta, VifError};
+use grantway_netif::Offload;
 use grantway_ports::{BURST, FrameMeta, FramePlace, Port, PortError, RECV_BUFFER};
 
 /// Bytes of frames that one burst may fill in either direction, the last one's room
@@ -82,11 +84,25 @@ pub struct Bridge {
     /// Frames from the vif, and where they lie.
     incoming: Vec<u8>,
     arrived: Vec<FramePlace>,
+    api: Api,
+    /// Frames that are to be made in place wait for room.
+    stuck: bool,
 }
+
+/// The frames of a burst, by number.
+const NUMBERS: [u8; BURST] = {
+    let mut numbers = [0; BURST];
+    let mut n = 0;
+    while n < BURST {
+        numbers[n] = n as u8;
+        n += 1;
+    }
+    numbers
+};
 
 impl Bridge {
     /// Joins the two.
-    pub fn new(queue: Queue, port: Box<dyn Port>) -> Self {
+    pub fn new(queue: Queue, port: Box<dyn Port>, api: Api) -> Self {
         Self {
             queue,
             port,
@@ -96,6 +112,8 @@ impl Bridge {
             next: 0,
             incoming: vec![0; FILL + RECV_BUFFER],
             arrived: Vec::with_capacity(BURST),
+            api,
+            stuck: false,
         }
     }
 
@@ -109,6 +127,11 @@ impl Bridge {
     /// Reads a burst before the first of it is sent: what is written to private
     /// memory meanwhile does not hold up what is written to the backend's.
     fn transmit(&mut self) -> Result<bool, Trouble> {
+        if self.api == Api::Lend
+            && let Some(moved) = self.make_in_place()?
+        {
+            return Ok(moved);
+        }
         if self.next == self.burst.len() {
             self.burst.clear();
             self.next = 0;
@@ -151,7 +174,65 @@ impl Bridge {
         Ok(moved > 0)
     }
 
+    /// Has a generator make a burst where it is sent from; none where the port is none,
+    /// or its frames do not fit a page.
+    fn make_in_place(&mut self) -> Result<Option<bool>, Trouble> {
+        let Self { queue, port, .. } = self;
+        let Some(generator) = port.as_generator().filter(|port| port.is_short()) else {
+            return Ok(None);
+        };
+        let run = generator.run(BURST);
+        let numbers = NUMBERS.get(..run.frames()).unwrap_or(&NUMBERS);
+        let meta = TxMeta { len: run.size(), offload: Offload::default() };
+        let mut made = 0;
+        while made < numbers.len() {
+            let (sent, why_not) = queue.lend_burst(
+                &numbers[made..],
+                |_| meta,
+                |&number, _, mut room| {
+                    run.write(number.into(), |at, bytes| {
+                        // The room is as long as the frame.
+                        let _ = room.write(at, bytes);
+                    });
+                },
+            );
+            made += sent;
+            match why_not {
+                Some(SendError::Full) => {
+                    queue.flush()?;
+                    if queue.reap()? == 0 {
+                        break;
+                    }
+                }
+                Some(_) => {
+                    self.drops.tx_length += 1;
+                    made += 1;
+                }
+                None => {}
+            }
+        }
+        self.stuck = made < numbers.len();
+        generator.made_in_place(made);
+        if made > 0 {
+            queue.count_turn();
+            queue.flush()?;
+        }
+        Ok(Some(made > 0))
+    }
+
     fn receive(&mut self) -> Result<bool, Trouble> {
+        if self.api == Api::Lend
+            && let Some(checker) = self.port.as_checker()
+        {
+            let moved = self.queue.recv_lent_burst(|frame| {
+                checker.check_in_place(frame.len(), |buf| frame.copy_to(buf));
+            })?;
+            if moved > 0 {
+                self.queue.count_turn();
+                self.queue.repost()?;
+            }
+            return Ok(moved > 0);
+        }
         self.arrived.clear();
         let moved = self.queue.recv_burst(&mut self.incoming, |at, frame| {
             let meta = FrameMeta { len: frame.len, offload: frame.offload };
@@ -177,11 +258,12 @@ impl Bridge {
     /// Whether the port is to wake us: while frames wait for room, the port's
     /// own bounded queue fills.
     pub fn wants_frames(&self) -> bool {
-        self.next == self.burst.len()
+        self.next == self.burst.len() && !self.stuck
     }
 
     /// Forgets the frames that wait: none crosses any more.
     pub fn forget_waiting(&mut self) {
         self.next = self.burst.len();
+        self.stuck = false;
     }
 }

@@ -60,7 +60,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let ctl = CtlSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
     let policy = wish(args.policy);
     let wishes = Wishes { queues: args.queues.into(), policy, ..Wishes::default() };
-    let workers = Workers::new(mode)?;
+    let workers = Workers::new(mode, args.api)?;
     let mut vif = Vif::open_with(Arc::clone(&place.platform), args.devid, wishes, workers)
         .map_err(CommandError::failed)?;
     let mut port = open_port(&spec, args, &mut vif)?;

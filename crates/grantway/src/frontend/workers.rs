@@ -1,6 +1,7 @@
 //! A thread for each queue of the vif, with a queue of the port to itself.
 
 use super::bridge::{Bridge, Drops, Trouble};
+use crate::cli::Api;
 use crate::error::CommandError;
 use crate::wait::{Bell, readable};
 use grantway_backend::WaitMode;
@@ -12,10 +13,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a thread hears what it is told while frames flow.
+/// How often a thread hears what it is told while there is something to do.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Turns that move frames without a look at the clock: reading it costs as much
-/// as some frames.
+/// Turns without a look at the clock, while frames move, or while it spins: reading it
+/// costs as much as some frames, and one alone that comes meanwhile waits for it.
 const TURNS_UNLOOKED: u32 = 8;
 
 /// What a thread is told.
@@ -55,6 +56,7 @@ impl QueueReport {
 /// The main thread's end of all of them.
 pub struct Workers {
     mode: WaitMode,
+    api: Api,
     /// The port's queues, in order, while no thread has them. The first is kept
     /// for as long as the command runs.
     ports: Vec<Box<dyn Port>>,
@@ -89,10 +91,11 @@ impl Thread {
 
 impl Workers {
     /// None yet, without a port.
-    pub fn new(mode: WaitMode) -> Result<Self, CommandError> {
+    pub fn new(mode: WaitMode, api: Api) -> Result<Self, CommandError> {
         let (teller, troubles) = channel();
         Ok(Self {
             mode,
+            api,
             ports: Vec::new(),
             threads: Vec::new(),
             idle: Vec::new(),
@@ -195,7 +198,7 @@ impl Workers {
         }
         let queues = std::mem::take(&mut self.idle);
         for (queue, port) in queues.into_iter().zip(std::mem::take(&mut self.ports)) {
-            let thread = self.start_thread(Bridge::new(queue, port))?;
+            let thread = self.start_thread(Bridge::new(queue, port, self.api))?;
             self.threads.push(thread);
         }
         Ok(())
@@ -296,6 +299,9 @@ impl Worker {
             let moved = self.linked && self.bridge.turn()?;
             if moved {
                 idle_since = None;
+            }
+            // Whether it spins is decided when it first finds nothing.
+            if self.linked && (moved || idle_since.is_some()) {
                 unlooked += 1;
                 if unlooked < TURNS_UNLOOKED {
                     continue;
@@ -304,7 +310,9 @@ impl Worker {
             unlooked = 0;
             let now = Instant::now();
             let hurry = moved || (self.linked && self.spins(&mut idle_since, now));
-            if hurry && now.duration_since(looked) < LOOK_EVERY {
+            let recent = now.duration_since(looked) < LOOK_EVERY;
+            // A port that has more, though not at once, is no reason for system calls.
+            if recent && (hurry || (self.linked && self.bridge.arm()?)) {
                 continue;
             }
             looked = now;
@@ -347,7 +355,10 @@ impl Worker {
     /// Whether to look again rather than to sleep.
     fn spins(&self, idle_since: &mut Option<Instant>, now: Instant) -> bool {
         match self.mode {
-            WaitMode::Busy => true,
+            WaitMode::Busy => {
+                *idle_since = Some(now);
+                true
+            }
             WaitMode::Interrupt => false,
             WaitMode::Adaptive(budget) => {
                 let since = *idle_since.get_or_insert(now);

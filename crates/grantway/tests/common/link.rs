@@ -10,9 +10,12 @@ use std::time::Duration;
 /// How long an iperf3 run of one second may take.
 const RUN: Duration = Duration::from_secs(15);
 
-/// A connected vif between two namespaces, with an iperf3 server outside.
+/// The ports of iperf3's servers.
+const SERVERS: [u16; 4] = [5201, 5202, 5203, 5204];
+
+/// A connected vif between two namespaces, with iperf3 servers outside.
 pub struct Link {
-    _server: Part,
+    _servers: [Part; SERVERS.len()],
     pub frontend: Part,
     pub backend: Part,
     pub site: Site,
@@ -37,8 +40,8 @@ impl Link {
         site.wait_connected();
         pair.inside.wait_ping("10.99.1.1", Duration::from_secs(5));
         pair.inside.wait_ping("fd99:1::1", Duration::from_secs(5));
-        let server = pair.outside.iperf_server(5201);
-        Self { _server: server, frontend, backend, site, pair }
+        let servers = SERVERS.map(|port| pair.outside.iperf_server(port));
+        Self { _servers: servers, frontend, backend, site, pair }
     }
 
     /// Sets the MTU of both interfaces.
@@ -65,6 +68,25 @@ impl Link {
             self.drains();
         }
         transfer
+    }
+
+    /// Runs it several times at once, four at most.
+    pub fn iperf_at_once<'a>(&self, runs: &[Vec<&'a str>]) -> Vec<Transfer> {
+        assert!(runs.len() <= SERVERS.len(), "{} runs at once", runs.len());
+        let inside = &self.pair.inside;
+        let transfers = std::thread::scope(|scope| {
+            let run = |(args, port): (&Vec<&'a str>, u16)| {
+                let args = args.clone();
+                scope.spawn(move || {
+                    let port = port.to_string();
+                    inside.iperf(&[&args[..], &["-p", &port]].concat(), RUN)
+                })
+            };
+            let threads: Vec<_> = runs.iter().zip(SERVERS).map(run).collect();
+            threads.into_iter().map(|thread| thread.join().expect("iperf3")).collect()
+        });
+        self.drains();
+        transfers
     }
 
     /// Waits until nothing is under way: iperf3's server takes a datagram of an

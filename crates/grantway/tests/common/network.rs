@@ -4,6 +4,7 @@ use super::part::Part;
 use super::{PROMPT, finish, has_program, is_root, say, succeed, wait_for, words};
 use serde_json::Value;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Whether this machine lets us make namespaces and TAPs; says what is missing
@@ -28,9 +29,10 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one, named after this process and `letter`.
+    /// Makes one, named after this process, `letter` and how many there were.
     pub fn new(letter: &str) -> Self {
-        let name = format!("gw{}{letter}", std::process::id());
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("gw{}{letter}{}", std::process::id(), MADE.fetch_add(1, Relaxed));
         succeed(ip(&["netns", "add", &name]), PROMPT);
         let namespace = Self { name };
         namespace.ip(&["link", "set", "lo", "up"]);

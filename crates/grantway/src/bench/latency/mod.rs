@@ -13,6 +13,7 @@ use super::progress::Progress;
 use super::report::Destination;
 use super::rig::Direction;
 use super::slices::Timing;
+use crate::cli::Api;
 use crate::error::CommandError;
 use crate::output;
 use grantway_backend::policy::PolicyKind;
@@ -104,7 +105,12 @@ impl Row {
     }
 }
 
-fn histogram(counts: &BTreeMap<u64, u64>) -> Result<Histogram<u64>, CommandError> {
+/// The histogram of nanoseconds and how many packets took so long.
+///
+/// # Errors
+///
+/// There is none.
+pub fn histogram(counts: &BTreeMap<u64, u64>) -> Result<Histogram<u64>, CommandError> {
     // As fine as it was recorded.
     let mut histogram = Histogram::new(2).map_err(CommandError::failed)?;
     for (&nanos, &packets) in counts {
@@ -126,7 +132,7 @@ fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
 }
 
 /// Nanoseconds, for people.
-fn time(nanos: u64) -> String {
+pub fn time(nanos: u64) -> String {
     match nanos {
         0..1000 => format!("{nanos} ns"),
         1000..1_000_000 => format!("{:.1} us", nanos as f64 / 1e3),
@@ -209,6 +215,7 @@ fn points(args: &LatencyArgs) -> Vec<Point> {
                     queues: 1,
                     burst: 1,
                     mode,
+                    api: Api::Copy,
                     rate: Some(rate),
                     timed: args.every,
                 }));

@@ -27,6 +27,7 @@ pub fn of(rows: &[Row]) -> Report {
         title: "Grantway: how long packets are under way, by buffer policy".to_owned(),
         conditions: conditions(rows, &COLUMNS, &own),
         sections: ways.iter().map(|words| section(rows, words)).collect(),
+        ..Report::default()
     }
 }
 
@@ -41,5 +42,6 @@ fn section(rows: &[Row], words: &str) -> Section {
             .to_owned(),
         table: Some(document::table(&rows, &COLUMNS)),
         plots: DISTRIBUTION.plots(&rows),
+        ..Section::default()
     }
 }

@@ -5,6 +5,7 @@ use crate::bench::args::{End, EndArgs, List, PacketsArgs};
 use crate::bench::document::{self, Column, Shown};
 use crate::bench::probe::processors;
 use crate::bench::rig::{Direction, Part, Plan};
+use crate::cli::Api;
 use crate::control::{backend_socket, fetch, frontend_socket};
 use crate::error::CommandError;
 use crate::output;
@@ -34,6 +35,8 @@ pub struct Row {
     pub burst: u32,
     /// How this end waits.
     pub mode: String,
+    /// How frames cross from and to the frontend's buffers.
+    pub api: Api,
     /// Seconds that the figures are from, by this end's clock.
     pub seconds: f64,
     /// Packets that crossed in them.
@@ -61,7 +64,7 @@ pub struct Row {
 }
 
 /// What is shown of a row.
-const COLUMNS: [Column<Row>; 17] = {
+const COLUMNS: [Column<Row>; 18] = {
     use Shown::{Always, Varying};
     [
         Column::of("end", Varying, |r| r.end.name().into()),
@@ -70,6 +73,7 @@ const COLUMNS: [Column<Row>; 17] = {
         Column::of("queues#", Varying, |r| r.queues.to_string()),
         Column::of("burst#", Varying, |r| r.burst.to_string()),
         Column::of("mode", Varying, |r| r.mode.clone()),
+        Column::of("api", Varying, |r| r.api.name().into()),
         Column::of("policy", Always, |r| r.policy.clone()),
         Column::of("Mpps#", Always, |r| format!("{:.3}", r.mpps)),
         Column::of("Gbit/s#", Always, |r| format!("{:.2}", r.gbps)),
@@ -146,11 +150,13 @@ impl<'a> Half<'a> {
             direction,
             policy: one(&args.policy, "--policy")?,
             mode: one(&args.mode, "--mode")?,
+            api: one(&args.api, "--api")?,
             generator,
+            sink: "check",
             queues: one(&args.queues, "--queues")?,
             cpus: Vec::new(),
         };
-        let (behind, guests) = direction.ports(&plan.generator);
+        let (behind, guests) = direction.ports(&plan.generator, plan.sink);
         let port = match (&args.end.port, end, &guests[..]) {
             (Some(port), ..) => port.clone(),
             (None, End::Backend, _) => behind,
@@ -175,7 +181,14 @@ impl<'a> Half<'a> {
         command.extend(["--mode", self.plan.mode.name()]);
         match self.end {
             End::Backend => command.extend(["--policy", self.plan.policy.as_str()]),
-            End::Frontend => command.extend(["--policy", self.plan.wish(), "--devid", &devid]),
+            End::Frontend => command.extend([
+                "--policy",
+                self.plan.wish(),
+                "--devid",
+                &devid,
+                "--api",
+                self.plan.api.name(),
+            ]),
         }
         let folder = self.folder().to_string_lossy();
         let domain = self.args.domain.unwrap_or(0).to_string();
@@ -278,6 +291,7 @@ impl<'a> Half<'a> {
             queues: self.plan.queues,
             burst: self.burst,
             mode: after["mode"].as_str().unwrap_or_default().to_owned(),
+            api: self.plan.api,
             seconds,
             packets,
             lost: grew(&|report| self.lost(report)),

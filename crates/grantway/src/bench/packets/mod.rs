@@ -15,6 +15,7 @@ use super::rig::Direction;
 use super::slices::Timing;
 use super::stats::Ratio;
 use super::tally::Tally;
+use crate::cli::Api;
 use crate::error::CommandError;
 use crate::output;
 use grantway_backend::policy::PolicyKind;
@@ -35,6 +36,8 @@ pub struct Row {
     pub burst: u32,
     /// How the ends wait: `busy`, `adaptive` or `interrupt`.
     pub mode: String,
+    /// How frames cross from and to a frontend's buffers.
+    pub api: Api,
     /// Packets a second that were offered; none where as many as were taken.
     pub offered_pps: Option<u64>,
     /// Seconds that the figures are from: slices whose state did not change.
@@ -112,6 +115,7 @@ impl Row {
             queues: point.queues,
             burst: point.burst,
             mode: outcome.mode.clone(),
+            api: point.api,
             offered_pps: point.rate,
             seconds: tally.seconds,
             packets: tally.packets,
@@ -140,7 +144,7 @@ impl Row {
 }
 
 /// What is shown of a row.
-const COLUMNS: [Column<Row>; 21] = {
+const COLUMNS: [Column<Row>; 22] = {
     use Shown::{Always, Filled, Varying};
     [
         Column::of("direction", Varying, |r| r.direction.words().into()),
@@ -148,6 +152,7 @@ const COLUMNS: [Column<Row>; 21] = {
         Column::of("queues#", Varying, |r| r.queues.to_string()),
         Column::of("burst#", Varying, |r| r.burst.to_string()),
         Column::of("mode", Varying, |r| r.mode.clone()),
+        Column::of("api", Varying, |r| r.api.name().into()),
         Column::of("offered/s#", Filled, |r| {
             r.offered_pps.map(|n| n.to_string()).unwrap_or_default()
         }),
@@ -250,15 +255,18 @@ fn points(args: &PacketsArgs) -> Vec<Point> {
             for &queues in &args.queues.0 {
                 for &burst in &args.burst.0 {
                     for &mode in &args.mode.0 {
-                        points.extend(rates.iter().map(|&rate| Point {
-                            direction,
-                            size,
-                            queues,
-                            burst,
-                            mode,
-                            rate,
-                            timed: 0,
-                        }));
+                        for &api in &args.api.0 {
+                            points.extend(rates.iter().map(|&rate| Point {
+                                direction,
+                                size,
+                                queues,
+                                burst,
+                                mode,
+                                api,
+                                rate,
+                                timed: 0,
+                            }));
+                        }
                     }
                 }
             }

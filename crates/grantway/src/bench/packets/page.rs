@@ -4,13 +4,14 @@ use super::{COLUMNS, Row, place};
 use crate::bench::document;
 use crate::bench::report::fill::{Lines, conditions, has_width, heading, slices};
 use crate::bench::report::{Plot, Report, Scale, Section};
+use crate::cli::Api;
 
 const OVER_SIZE: Lines<Row> = Lines {
     title: "Packets a second over frame size",
     x: ("frame size (bytes, without FCS)", Scale::Log),
     y: ("Mpps", Scale::Log),
     common: &[burst, queues, offered],
-    names: [policy, mode],
+    names: [policy, way],
     add: |row, line| line.points.push((row.size as f64, row.mpps)),
 };
 
@@ -19,7 +20,7 @@ const OVER_BURST: Lines<Row> = Lines {
     x: ("frames that the generator makes at a time", Scale::Log),
     y: ("Mpps", Scale::Log),
     common: &[size, queues, offered],
-    names: [policy, mode],
+    names: [policy, way],
     add: |row, line| line.points.push((row.burst.into(), row.mpps)),
 };
 
@@ -29,7 +30,7 @@ const WAKE_UPS: Lines<Row> = Lines {
     // From zero, which who never sleeps has.
     y: ("wake-ups a second, all ends", Scale::Linear),
     common: &[size, burst, queues],
-    names: [policy, mode],
+    names: [policy, way],
     add: |row, line| {
         line.points.extend(row.offered_pps.map(|rate| (rate as f64, row.wakeups_per_second)));
     },
@@ -39,8 +40,12 @@ fn policy(row: &Row) -> String {
     row.policy.clone()
 }
 
-fn mode(row: &Row) -> String {
-    row.mode.clone()
+/// How the ends wait, and how frames cross where they are not copied.
+fn way(row: &Row) -> String {
+    match row.api {
+        Api::Copy => row.mode.clone(),
+        Api::Lend => format!("{}, lend", row.mode),
+    }
 }
 
 fn size(row: &Row) -> String {
@@ -71,6 +76,7 @@ pub fn of(rows: &[Row]) -> Report {
         title: "Grantway: packets a second, by buffer policy".to_owned(),
         conditions: conditions(rows, &COLUMNS, &own),
         sections: ways.iter().map(|words| section(rows, words)).collect(),
+        ..Report::default()
     }
 }
 
@@ -103,6 +109,7 @@ fn section(rows: &[Row], words: &str) -> Section {
         ),
         table: Some(table),
         plots: plots(&mut rows),
+        ..Section::default()
     }
 }
 

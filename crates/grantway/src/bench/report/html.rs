@@ -14,11 +14,16 @@ const LONG: usize = 32;
 /// The whole page.
 pub fn page(report: &Report) -> String {
     let title = escape(&report.title);
+    let (scripts, style) = match &report.live {
+        Some(live) => ("; script-src 'unsafe-inline'", live.style),
+        None => ("", ""),
+    };
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'unsafe-inline'\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         style-src 'unsafe-inline'{scripts}\">\n<title>{title}</title>\n\
+         <style>\n{STYLE}{style}</style>\n</head>\n\
          <body>\n<main>\n<h1>{title}</h1>\n<dl>\n"
     );
     for (name, value) in &report.conditions {
@@ -30,7 +35,14 @@ pub fn page(report: &Report) -> String {
     out.push_str("</dl>\n");
     let looks = Looks::of(report);
     report.sections.iter().for_each(|section| self::section(&mut out, section, &looks));
-    out.push_str("</main>\n</body>\n</html>\n");
+    out.push_str("</main>\n");
+    if let Some(live) = &report.live {
+        // No text within the data may end its element.
+        let data = live.data.replace('<', "\\u003c");
+        let _ = writeln!(out, "<script type=\"application/json\" id=\"data\">{data}</script>");
+        let _ = writeln!(out, "<script>\n{}</script>", live.script);
+    }
+    out.push_str("</body>\n</html>\n");
     out
 }
 
@@ -66,6 +78,14 @@ fn section(out: &mut String, section: &Section, looks: &Looks<'_>) {
     }
     section.plots.iter().for_each(|plot| figure(out, plot, looks));
     section.table.iter().for_each(|table| self::table(out, table));
+    if let Some(place) = &section.place {
+        let _ = writeln!(
+            out,
+            "<div class=\"live\" data-place=\"{}\"><p class=\"none\">The plots of this page \
+             need a browser that runs scripts.</p></div>",
+            escape(place)
+        );
+    }
     out.push_str("</section>\n");
 }
 

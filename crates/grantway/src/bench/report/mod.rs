@@ -4,13 +4,16 @@
 //! - here: what a page is made of; [`fill`]: rows of a bench made into that;
 //!   [`scale`]: axes and their ticks; [`plot`]: a plot as SVG; [`html`]: the page.
 //!
-//! A page has no script and loads nothing. Each plot is drawn twice, wide and
-//! narrow, and the page's style shows the one that fits.
+//! A page loads nothing. Each plot is drawn twice, wide and narrow, and the page's
+//! style shows the one that fits. Only what can be zoomed into is drawn by a script,
+//! which is in the page ([`Live`]); the benches' pages have none.
 
 pub mod fill;
 mod html;
 mod plot;
 mod scale;
+
+pub use scale::number;
 
 use crate::error::CommandError;
 use crate::table::Table;
@@ -31,6 +34,19 @@ pub struct Report {
     pub conditions: Vec<(String, String)>,
     /// What came of it, in order.
     pub sections: Vec<Section>,
+    /// What draws in the places of sections; none where nothing does.
+    pub live: Option<Live>,
+}
+
+/// A script of a page, and what it draws.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// Style beside that of every page.
+    pub style: &'static str,
+    /// The script.
+    pub script: &'static str,
+    /// JSON, which the script finds as text of the element `data`.
+    pub data: String,
 }
 
 /// A part of a page.
@@ -44,6 +60,8 @@ pub struct Section {
     pub table: Option<Table>,
     /// The same, drawn.
     pub plots: Vec<Plot>,
+    /// The name of a place that the page's script draws in.
+    pub place: Option<String>,
 }
 
 /// A plot.

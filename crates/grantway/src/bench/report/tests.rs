@@ -114,6 +114,7 @@ fn sample() -> Report {
         note: "Made-up figures, to look at <the page>.".into(),
         table,
         plots: vec![plot],
+        ..Section::default()
     };
     Report {
         title: "Grantway: a sample of every plot".into(),
@@ -124,6 +125,7 @@ fn sample() -> Report {
             section("Latency", latency(), None),
             section("Wake-ups", wake_ups(), None),
         ],
+        ..Report::default()
     }
 }
 

@@ -15,7 +15,7 @@ use super::report::Destination;
 use super::rig::Direction;
 use super::slices::Timing;
 use super::stats::Ratio;
-use crate::cli::WaitModeArg;
+use crate::cli::{Api, WaitModeArg};
 use crate::error::CommandError;
 use crate::output;
 use crate::table::Table;
@@ -259,7 +259,8 @@ pub fn run(args: &SeedsArgs) -> Result<(), CommandError> {
         let (direction, size, queues, policies) = key;
         let mode = WaitModeArg::Adaptive;
         let burst = args.burst;
-        let point = Point { direction, size, queues, burst, mode, rate: None, timed: 0 };
+        let api = Api::Copy;
+        let point = Point { direction, size, queues, burst, mode, api, rate: None, timed: 0 };
         let what = format!("{} by {queues} queues", point.words());
         let mut show = |part| progress.show(number, &what, part);
         let outcome = contest::run(&point, &policies, timing, &mut show)?;

@@ -27,6 +27,7 @@ pub fn of(rows: &[Row]) -> Report {
         title: "Grantway: the papers' tables beside ours".to_owned(),
         conditions: conditions(rows, &COLUMNS, &own),
         sections,
+        ..Report::default()
     }
 }
 
@@ -39,6 +40,7 @@ fn section(rows: &[Row]) -> Option<Section> {
             .to_owned(),
         table: Some(document::table(rows, &COLUMNS)),
         plots: factors(rows),
+        ..Section::default()
     })
 }
 

@@ -1,7 +1,8 @@
 //! Two network namespaces, and the vif between them.
 
-use super::tools::{Process, Watch, run};
+use crate::bench::namespace::Namespace;
 use crate::bench::rig::Direction;
+use crate::bench::tools::{PROMPT, Process, Watch, run};
 use crate::control::{backend_socket, fetch, frontend_socket};
 use crate::error::CommandError;
 use grantway_backend::policy::PolicyKind;
@@ -10,8 +11,6 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long something may take that has nothing to wait for.
-const PROMPT: Duration = Duration::from_secs(10);
 /// How long iperf3 may take beside what it sends.
 const START: Duration = Duration::from_secs(10);
 /// Flows for each of several queues, so that each of them gets some.
@@ -20,35 +19,6 @@ const FLOWS_A_QUEUE: u16 = 8;
 const TAPS: [&str; 2] = ["gwb1", "gwf1"];
 /// Their addresses.
 const ADDRESSES: [&str; 2] = ["10.99.1.1", "10.99.1.2"];
-
-/// A network namespace; deleted with its interfaces when dropped.
-struct Namespace(String);
-
-impl Namespace {
-    fn new(name: String, watch: &Watch) -> Result<Self, CommandError> {
-        run("ip", &["netns", "add", &name], PROMPT, watch)?;
-        let namespace = Self(name);
-        namespace.ip(&["link", "set", "lo", "up"], watch)?;
-        Ok(namespace)
-    }
-
-    fn ip(&self, args: &[&str], watch: &Watch) -> Result<String, CommandError> {
-        run("ip", &[&["-n", &self.0], args].concat(), PROMPT, watch)
-    }
-
-    /// A program in it. `ip` becomes the program, so that the child is it.
-    fn command<S: AsRef<std::ffi::OsStr>>(&self, program: S) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0]).arg(program);
-        command
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "delete", &self.0]).output();
-    }
-}
 
 /// What is counted at both ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

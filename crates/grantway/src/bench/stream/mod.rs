@@ -1,12 +1,11 @@
 //! `grantway bench stream`: TCP through the TAPs of a vif, policy against policy.
 //!
 //! - [`args`]: the command line; [`link`]: namespaces, the ends, iperf3;
-//!   [`tools`]: processes, and how all of it ends early; [`page`]: the report.
+//!   [`page`]: the report.
 
 pub mod args;
 mod link;
 mod page;
-mod tools;
 
 use super::document::{self, Column, Document, Shown};
 use super::probe::{self, State};
@@ -15,6 +14,7 @@ use super::report::Destination;
 use super::rig::Direction;
 use super::slices::{self, Series};
 use super::stats::Ratio;
+use super::tools::{Watch, check_programs, check_rights};
 use crate::error::CommandError;
 use crate::output;
 use args::StreamArgs;
@@ -22,7 +22,6 @@ use grantway_backend::policy::PolicyKind;
 use link::{Counts, Link, Transfer};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tools::{Watch, check_machine};
 
 /// A probe of the machine between two slices.
 const PROBE: Duration = Duration::from_millis(100);
@@ -108,7 +107,8 @@ const COLUMNS: [Column<Row>; 15] = {
 /// Something is missing on this machine, a part failed, or somebody asked us to
 /// end: nothing of it is left then.
 pub fn run(args: &StreamArgs) -> Result<(), CommandError> {
-    check_machine()?;
+    check_rights()?;
+    check_programs(&[("iperf3", "iperf3"), ("ip", "iproute2")])?;
     let page = args.output.report.as_deref().map(Destination::at).transpose()?;
     let watch = Watch::start()?;
     let progress = Progress::new(2 * args.queues.0.len(), args.output.json);

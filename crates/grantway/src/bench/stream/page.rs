@@ -31,6 +31,7 @@ pub fn of(rows: &[Row]) -> Report {
         title: "Grantway: TCP through a vif, by buffer policy".to_owned(),
         conditions: conditions(rows, &COLUMNS, &own),
         sections: sections.to_vec(),
+        ..Report::default()
     }
 }
 
@@ -51,5 +52,6 @@ fn section(rows: &[Row], direction: Direction) -> Section {
         note,
         table: Some(table),
         plots: OVER_QUEUES.plots(&rows),
+        ..Section::default()
     }
 }

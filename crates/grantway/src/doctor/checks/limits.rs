@@ -8,6 +8,7 @@ use crate::limits::{
     GNTALLOC_PAGES, GRANT_FRAMES, GRANTS_IN_FRAME, HANDLES_IN_FRAME, MAPTRACK_FRAMES, OWN_AREAS,
     raise_gntalloc, raise_map_count, roomy, xen_option,
 };
+use grantway_backend::ARENA_PAGES;
 
 /// Pages of a queue whose pages all stay mapped.
 const QUEUE_PAGES: u64 = Footprint::largest_queue();
@@ -27,14 +28,25 @@ pub fn judge(limits: &Limits, platform: &PlatformFacts, role: Role, queues: u64)
 
 fn gntalloc(pages: u64, role: Role) -> Finding {
     let subject = "xen-gntalloc limit";
-    let fit = pages / QUEUE_PAGES;
-    let found = format!("{pages} pages: {} of {QUEUE_PAGES}", many(fit, "frontend queue"));
-    if fit > 0 {
-        return Finding::ok(subject, found);
+    let remedy = raise_gntalloc(4 * GNTALLOC_PAGES);
+    if role == Role::Guest {
+        let fit = pages / QUEUE_PAGES;
+        let found = format!("{pages} pages: {} of {QUEUE_PAGES}", many(fit, "frontend queue"));
+        return match fit {
+            0 => Finding::new(Verdict::Fail, subject, &found, Some(&remedy)),
+            _ => Finding::ok(subject, found),
+        };
     }
-    // What is granted here only matters to a frontend here.
-    let verdict = if role == Role::Guest { Verdict::Fail } else { Verdict::Warn };
-    Finding::new(verdict, subject, &found, Some(&raise_gntalloc(4 * GNTALLOC_PAGES)))
+    let fit = pages / ARENA_PAGES;
+    let found = format!(
+        "{pages} pages: {} with an arena of {ARENA_PAGES}; others copy through ordinary memory, \
+         which takes longer",
+        many(fit, "worker")
+    );
+    match fit {
+        0 => Finding::warn(subject, found, remedy),
+        _ => Finding::ok(subject, found),
+    }
 }
 
 fn grants(frames: Option<&XenLimit>, role: Role) -> Finding {

@@ -178,7 +178,7 @@ fn limits_with_room() {
         .program("xl", "[ $1 = info ] && echo 'xen_version : 4.17' && echo 'xen_commandline        : placeholder gnttab_max_frames=32 x'");
     let found = judged(&tree, Role::Dom0, 2);
     let one = |subject| about(&found, subject)[0];
-    check(one("xen-gntalloc limit"), Verdict::Ok, "1024 pages: 1 frontend queue of 530", "");
+    check(one("xen-gntalloc limit"), Verdict::Ok, "1024 pages: 3 workers with an arena of 340", "");
     check(one("grant table"), Verdict::Ok, "32 frames (Xen's command line): 16384 grants", "");
     let words = "1024 frames (Xen's default): 262144 handles, two a page on PV, so 131072 mapped \
                  pages, 247 queues with all pages mapped; 2 queues attached";
@@ -197,11 +197,11 @@ fn limits_with_room() {
 #[test]
 fn limits_without_room() {
     let tree = Tree::dom0()
-        .with("sys/module/xen_gntalloc/parameters/limit", "512\n")
+        .with("sys/module/xen_gntalloc/parameters/limit", "300\n")
         .program("xl", "echo 'xen_commandline : gnttab_max_frames=1 gnttab_max_maptrack_frames=8'");
     let found = judged(&tree, Role::Dom0, 200);
     let one = |subject| about(&found, subject)[0];
-    check(one("xen-gntalloc limit"), Verdict::Warn, "0 frontend queues", "echo 4096 >");
+    check(one("xen-gntalloc limit"), Verdict::Warn, "0 workers with an arena", "echo 4096 >");
     check(
         one("grant table"),
         Verdict::Warn,

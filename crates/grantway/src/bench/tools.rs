@@ -1,16 +1,20 @@
-//! Programs that are run beside the ends, and how all of it ends early.
+//! Programs that are run beside the ends or in their place, and how all of it ends
+//! early.
 
+use super::probe::time_of;
 use crate::error::CommandError;
 use crate::wait::Signals;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{Read, Seek};
-use std::os::unix::process::CommandExt;
+use std::io::{Read, Seek, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// How long something may take that has nothing to wait for.
+pub const PROMPT: Duration = Duration::from_secs(10);
 /// How often something that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a process may take to end when it is asked to.
@@ -76,12 +80,12 @@ impl Watch {
     }
 }
 
-/// Checks that this can be done here at all.
+/// Checks that namespaces and TAPs can be made here.
 ///
 /// # Errors
 ///
 /// Something is missing; the line says what to do.
-pub fn check_machine() -> Result<(), CommandError> {
+pub fn check_rights() -> Result<(), CommandError> {
     let missing = |what: &str| Err(CommandError::Failed(what.to_owned()));
     if !geteuid().is_root() {
         return missing("it makes network namespaces and TAPs; run it as root (sudo)");
@@ -89,19 +93,30 @@ pub fn check_machine() -> Result<(), CommandError> {
     if !Path::new("/dev/net/tun").exists() {
         return missing("/dev/net/tun is not there; modprobe tun");
     }
-    for (program, package) in [("iperf3", "iperf3"), ("ip", "iproute2")] {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
-            return missing(&format!("the program {program} is not there; apt install {package}"));
-        }
-    }
     Ok(())
+}
+
+/// Checks that programs are there, each named with its package.
+///
+/// # Errors
+///
+/// One is missing; the line says what to install.
+pub fn check_programs(programs: &[(&str, &str)]) -> Result<(), CommandError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = |name: &str| std::env::split_paths(&path).any(|at| at.join(name).is_file());
+    match programs.iter().find(|(program, _)| !there(program)) {
+        None => Ok(()),
+        Some((program, package)) => Err(CommandError::Failed(format!(
+            "the program {program} is not there; apt install {package}"
+        ))),
+    }
 }
 
 /// A process; ends with this. What it says is in files.
 pub struct Process {
     name: String,
     child: Child,
+    prompt: Option<ChildStdin>,
     out: File,
     err: File,
 }
@@ -113,18 +128,55 @@ impl Process {
     ///
     /// It cannot be started.
     pub fn start(name: &str, command: &mut Command) -> Result<Self, CommandError> {
+        Self::spawn(name, command.stdin(Stdio::null()))
+    }
+
+    /// The same with a prompt, to which it can be told something. It has nothing to
+    /// put in order when it ends.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be started.
+    pub fn start_with_prompt(name: &str, command: &mut Command) -> Result<Self, CommandError> {
+        Self::spawn(name, command.stdin(Stdio::piped()))
+    }
+
+    fn spawn(name: &str, command: &mut Command) -> Result<Self, CommandError> {
         let failed = |e: std::io::Error| CommandError::Failed(format!("{name}: {e}"));
         let (out, its_out) = file().map_err(failed)?;
         let (err, its_err) = file().map_err(failed)?;
-        let child = command
+        let mut child = command
             .process_group(0)
-            .stdin(Stdio::null())
             .stdout(its_out)
             .stderr(its_err)
             .env("RUST_LOG", "warn")
             .spawn()
             .map_err(failed)?;
-        Ok(Self { name: name.to_owned(), child, out, err })
+        Ok(Self { name: name.to_owned(), prompt: child.stdin.take(), child, out, err })
+    }
+
+    /// Writes a line to its prompt.
+    ///
+    /// # Errors
+    ///
+    /// It ended, or has no prompt.
+    pub fn tell(&mut self, line: &str) -> Result<(), CommandError> {
+        let told = self.prompt.as_mut().map(|prompt| writeln!(prompt, "{line}"));
+        match told {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.obituary()),
+        }
+    }
+
+    /// Processor time that it had.
+    pub fn time(&self) -> Duration {
+        time_of(self.child.id())
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        // Who has ended misses nothing.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
     /// Waits for words on its standard output.
@@ -171,7 +223,8 @@ impl Process {
         }
     }
 
-    fn said(&mut self) -> String {
+    /// All that it said on its standard output.
+    pub fn said(&mut self) -> String {
         text_of(&mut self.out)
     }
 
@@ -186,15 +239,20 @@ impl Process {
         // Of a long text the end says why.
         let skipped = words.chars().count().saturating_sub(300);
         let last: String = words.chars().skip(skipped).collect();
-        CommandError::Failed(format!("{}: {last}", self.name))
+        let signal = self.child.try_wait().ok().flatten().and_then(|status| status.signal());
+        let signal = signal.map(|signal| format!("ended by signal {signal}: "));
+        CommandError::Failed(format!("{}: {}{last}", self.name, signal.unwrap_or_default()))
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let patient = self.prompt.is_none();
+        if patient {
+            self.signal(Signal::TERM);
+        }
         let since = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && since.elapsed() < FAREWELL {
+        while patient && matches!(self.child.try_wait(), Ok(None)) && since.elapsed() < FAREWELL {
             std::thread::sleep(LOOK);
         }
         let _ = self.child.kill();

@@ -1,0 +1,235 @@
+//! Flows as text, within 80 columns.
+
+use super::{FlowsArgs, Found};
+use crate::bench::report::number;
+use crate::table::Table;
+use grantway_flows::report::{DirectionReport, FlowReport, Report, StallReport};
+use std::fmt::Write;
+
+/// Columns of a line.
+const LINE: usize = 80;
+/// Those that a table of flows takes beside numbers and names of flows.
+const OTHERS: usize = 40;
+/// Most stalls that are listed.
+const STALLS: usize = 50;
+
+/// All that is printed.
+pub(super) fn of(found: &Found, args: &FlowsArgs) -> String {
+    let report = &found.report;
+    let mut out = summary(found, args);
+    if args.flow.is_some() {
+        report.flows.iter().for_each(|flow| out += &details(flow));
+    } else if !report.flows.is_empty() {
+        // Writing to a string cannot fail, here and below.
+        let _ = write!(out, "\n{}", table(&report.flows));
+    }
+    let least = args.stall;
+    out += &match stalls(report, STALLS) {
+        (0, _) if report.flows.is_empty() => String::new(),
+        (0, _) => format!("\nNo stall of {least} ms or more.\n"),
+        (all, table) => {
+            let shown = table.rows().len() as u64;
+            let rest = match all - shown {
+                0 => String::new(),
+                rest => format!("{rest} more: --flow N and --json have the longest of each flow\n"),
+            };
+            format!("\nStalls of {least} ms or more:\n{table}{rest}")
+        }
+    };
+    if args.stats {
+        let (packets, took) = (report.all.packets, found.took.as_secs_f64());
+        let rate = packets as f64 / took.max(1e-9) / 1e6;
+        let _ = write!(out, "\n{packets} packets in {took:.3} s: {rate:.2} M packets/s\n");
+    }
+    out
+}
+
+fn summary(found: &Found, args: &FlowsArgs) -> String {
+    let report = &found.report;
+    let (path, packets, seconds) = (args.file.display(), report.all.packets, report.seconds);
+    let flows = count(report.flows.len() as u64, "flow");
+    let mut out = format!("{path}: {} in {seconds:.3} s, {flows}\n", count(packets, "packet"));
+    let skipped = &report.skipped;
+    let mut line = |packets: u64, what: &str| {
+        if packets > 0 {
+            let _ = writeln!(out, "{} {what}", count(packets, "packet"));
+        }
+    };
+    line(skipped.other.packets, "not of TCP");
+    line(skipped.unread.packets, "of TCP that are cut, fragments or damaged");
+    line(skipped.forgotten.packets, "of flows that were too many to follow");
+    line(found.untimed, "without a time, which tell nothing");
+    out
+}
+
+fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A row for each flow.
+pub(super) fn table(flows: &[FlowReport]) -> Table {
+    let headings = ["n#", "flow", "bytes#", "Mbit/s#", "rtt ms#", "again#", "stalls#"];
+    let mut table = Table::new(&headings);
+    let widest = flows.iter().map(|flow| flow.number.to_string().len()).max().unwrap_or(1);
+    for flow in flows {
+        let main = &flow.directions[flow.main()];
+        let both = |of: fn(&DirectionReport) -> u64| flow.directions.iter().map(of).sum::<u64>();
+        let rate: f64 = flow.directions.iter().map(|direction| direction.mbit_per_second).sum();
+        table.row([
+            flow.number.to_string(),
+            name(flow, LINE - OTHERS - widest),
+            number(flow.bytes as f64),
+            few(rate, 100.0),
+            main.rtt.map_or_else(String::new, |trip| few(trip.mean_ms, 1000.0)),
+            number(both(|direction| direction.retransmissions) as f64),
+            number(flow.stall_count() as f64),
+        ]);
+    }
+    table
+}
+
+/// A number of few digits, the last one a `part`.
+fn few(value: f64, part: f64) -> String {
+    number((value * part).round() / part)
+}
+
+/// `10.0.0.1:40000 > 10.0.0.2:80`, its addresses cut where it would be longer than
+/// that.
+pub(super) fn name(flow: &FlowReport, most: usize) -> String {
+    let whole = format!("{} > {}", flow.client, flow.server);
+    if whole.len() <= most {
+        return whole;
+    }
+    let each = most.saturating_sub(3) / 2;
+    let [client, server] = [&flow.client, &flow.server].map(|end| match end.len() <= each {
+        true => end.clone(),
+        // The end of it tells more: host and port.
+        false => format!("..{}", end.get((end.len() + 2).saturating_sub(each)..).unwrap_or(end)),
+    });
+    format!("{client} > {server}")
+}
+
+/// How many stalls of these flows there are, and a row for each, but for so many.
+pub(super) fn stalls(report: &Report, most: usize) -> (u64, Table) {
+    let mut table = Table::new(&["n#", "from", "at s#", "ms#", "cause"]);
+    let all = report.flows.iter().map(FlowReport::stall_count).sum();
+    let each = |flow| {
+        let flow: &FlowReport = flow;
+        flow.stalls.iter().map(move |stall| (flow, stall))
+    };
+    for (flow, stall) in report.flows.iter().flat_map(each).take(most) {
+        table.row([
+            flow.number.to_string(),
+            side(stall).to_owned(),
+            format!("{:.3}", stall.at_s),
+            format!("{:.0}", stall.seconds * 1e3),
+            cause(stall),
+        ]);
+    }
+    (all, table)
+}
+
+pub(super) fn cause(stall: &StallReport) -> String {
+    let end = if stall.ended { "" } else { ", goes on" };
+    format!("{}{end}", stall.cause.name())
+}
+
+/// Whose data stood still.
+pub(super) fn side(stall: &StallReport) -> &'static str {
+    if stall.direction == 0 { "client" } else { "server" }
+}
+
+/// All of one flow.
+fn details(flow: &FlowReport) -> String {
+    let end = if flow.closed { "closed" } else { "open" };
+    let vlan = if flow.vlan == 0 { String::new() } else { format!(", VLAN {}", flow.vlan) };
+    let mut out = format!(
+        "\nflow {}: {} > {}\nfrom {:.6} s on, for {:.6} s, {end}, interface {}{vlan}\n\n",
+        flow.number, flow.client, flow.server, flow.start_s, flow.seconds, flow.point
+    );
+    let mut table = Table::new(&["", "from client#", "from server#"]);
+    let mut row = |what: &str, of: &dyn Fn(&DirectionReport) -> String| {
+        let [client, server] = &flow.directions;
+        table.row([what.to_owned(), of(client), of(server)]);
+    };
+    row("packets", &|d| d.packets.to_string());
+    row("bytes", &|d| d.bytes.to_string());
+    row("bytes of payload", &|d| d.payload_bytes.to_string());
+    row("Mbit/s of payload", &|d| number(d.mbit_per_second));
+    let trip = |of: fn(&grantway_flows::report::TripReport) -> f64| {
+        move |d: &DirectionReport| {
+            d.rtt.as_ref().map_or("-".to_owned(), |t| format!("{:.3}", of(t)))
+        }
+    };
+    row("shortest round trip, ms", &trip(|trip| trip.min_ms));
+    row("mean", &trip(|trip| trip.mean_ms));
+    row("longest", &trip(|trip| trip.max_ms));
+    row("measured", &|d| d.rtt.map_or(0, |trip| trip.samples).to_string());
+    row("most bytes in flight", &|d| d.in_flight_max.to_string());
+    row("largest window", &|d| match d.window_max {
+        0 => "-".to_owned(),
+        window => window.to_string(),
+    });
+    row("zero windows", &|d| d.zero_windows.to_string());
+    row("retransmissions", &|d| d.retransmissions.to_string());
+    row("duplicate ACKs", &|d| d.duplicate_acks.to_string());
+    row("out of order", &|d| d.out_of_order.to_string());
+    row("bytes not captured", &|d| d.not_captured_bytes.to_string());
+    row("s with nothing to send", &|d| format!("{:.3}", d.idle_s));
+    row("s with data in flight", &|d| format!("{:.3}", d.waiting_s));
+    row("s without a window", &|d| format!("{:.3}", d.blocked_s));
+    let _ = write!(out, "{table}");
+    for sum in &flow.stall_sums {
+        let (cause, seconds) = (sum.cause.name(), sum.seconds);
+        let _ = write!(out, "\n{} by {cause}, {seconds:.3} s", count(sum.count, "stall"));
+    }
+    out.push('\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grantway_flows::{Flows, Limits, Packet, Ring};
+
+    /// A report of a flow between long addresses, to change.
+    fn long() -> FlowReport {
+        let mut frame = vec![0; 12];
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64]);
+        frame.extend([0xfd; 32]);
+        frame
+            .extend([0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 0, 1, 0, 0, 0, 0]);
+        let mut flows = Flows::new(Limits::default());
+        let (head, ring) = (&frame[..], Ring::default());
+        let packet = Packet { time: 5, head, length: head.len(), point: 0, ring };
+        flows.packet(&packet);
+        flows.report().flows.remove(0)
+    }
+
+    #[test]
+    fn tables_fit_whatever_the_figures() {
+        let mut flow = long();
+        (flow.number, flow.bytes) = (1_234_567, 99_990_000_000);
+        for (rate, trip) in [(1.234_567_8e-5, 1.234_567e-3), (98_765.4, 98_765.432_1)] {
+            flow.directions[0].mbit_per_second = rate;
+            let trips = grantway_flows::report::TripReport {
+                samples: 1,
+                min_ms: trip,
+                mean_ms: trip,
+                max_ms: trip,
+            };
+            flow.directions[0].rtt = Some(trips);
+            flow.directions[0].retransmissions = 99_999;
+            let text = table(&[flow.clone()]).to_string();
+            assert!(text.lines().all(|line| line.chars().count() <= LINE), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_keep_their_ends() {
+        let flow = long();
+        let host = "fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd";
+        assert_eq!(name(&flow, 200), format!("[{host}]:65535 > [{host}]:65534"));
+        assert_eq!(name(&flow, 35), "..fd:fdfd]:65535 > ..fd:fdfd]:65534");
+    }
+}

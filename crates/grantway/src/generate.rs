@@ -1,0 +1,89 @@
+//! `grantway generate`: man pages and shells' completions, of the command line as it is
+//! defined. `make install` puts them where they belong.
+
+use crate::cli::Cli;
+use crate::error::CommandError;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use std::path::{Path, PathBuf};
+
+/// `grantway generate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Writes man1/grantway*.1 and completions/ of bash, fish and zsh.
+
+Example:
+  grantway generate /tmp/gw-doc")]
+pub struct GenerateArgs {
+    /// The folder; made where it is not there.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// Writes them.
+///
+/// # Errors
+///
+/// The folder cannot be written.
+pub fn run(args: &GenerateArgs) -> Result<(), CommandError> {
+    write(&args.dir).map_err(|e| CommandError::Failed(format!("{}: {e}", args.dir.display())))
+}
+
+fn write(dir: &Path) -> std::io::Result<()> {
+    let (pages, completions) = (dir.join("man1"), dir.join("completions"));
+    for folder in [&pages, &completions] {
+        std::fs::create_dir_all(folder)?;
+    }
+    // `help` would have a page for each command of a command once more.
+    let command = Cli::command().disable_help_subcommand(true);
+    clap_mangen::generate_to(command.clone(), &pages)?;
+    for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
+        clap_complete::generate_to(shell, &mut command.clone(), "grantway", &completions)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn generated() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path()).unwrap();
+        folder
+    }
+
+    #[test]
+    fn every_command_has_a_page() {
+        let folder = generated();
+        let cli = Cli::command();
+        for command in cli.get_subcommands() {
+            let page = folder.path().join(format!("man1/grantway-{}.1", command.get_name()));
+            assert_eq!(page.exists(), !command.is_hide_set(), "{}", page.display());
+        }
+        let page = std::fs::read_to_string(folder.path().join("man1/grantway-backend.1")).unwrap();
+        for part in [".TH grantway-backend 1", "metrics", "SIGTERM leaves the vifs"] {
+            assert!(page.contains(part), "no {part:?} in {page}");
+        }
+    }
+
+    #[test]
+    fn shells_are_told_of_commands_and_options() {
+        let folder = generated();
+        for name in ["grantway.bash", "grantway.fish", "_grantway"] {
+            let path = folder.path().join("completions").join(name);
+            let text = std::fs::read_to_string(&path).unwrap();
+            for word in ["backend", "metrics", "detach", "interval", "persistent"] {
+                assert!(text.contains(word), "no {word:?} in {name}");
+            }
+        }
+        let script = folder.path().join("completions/grantway.bash");
+        let asked = "source \"$0\"; COMP_WORDS=(grantway backend --met); COMP_CWORD=2; \
+                     _grantway grantway --met backend; printf '%s' \"${COMPREPLY[*]}\"";
+        match Command::new("bash").args(["-c", asked]).arg(&script).output() {
+            Ok(said) => assert_eq!(String::from_utf8_lossy(&said.stdout), "--metrics", "{said:?}"),
+            Err(e) => eprintln!("skipped: bash: {e}"),
+        }
+    }
+}

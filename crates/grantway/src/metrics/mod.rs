@@ -1,0 +1,152 @@
+//! `grantway backend --metrics ADDR`: the report of a backend for Prometheus.
+//!
+//! A thread of its own has the clients ([`http`]), few of them and each for a bounded time; it asks
+//! the control thread for a report at most once a second, whoever asks how often. [`text`] is
+//! how that is written. Workers hear of nothing but what a report asks of them.
+
+mod http;
+mod text;
+
+use crate::error::CommandError;
+use crate::wait::Bell;
+use http::{Client, Refusal, Step};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Clients at a time: one more, and who is there the longest goes.
+const CLIENTS_MAX: usize = 16;
+/// How old an answer may be.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long the control thread may take for a report.
+const REPORT_WITHIN: Duration = Duration::from_secs(2);
+/// How long nobody is taken where the system has no descriptor left.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// The control thread's end.
+pub struct Metrics {
+    bell: Bell,
+    wanted: Receiver<()>,
+    reports: Sender<Value>,
+}
+
+impl Metrics {
+    /// Listens, and serves from a thread of its own for as long as the process lives.
+    ///
+    /// # Errors
+    ///
+    /// The address cannot be had.
+    pub fn start(address: SocketAddr) -> Result<Self, CommandError> {
+        let failed = |e: std::io::Error| {
+            CommandError::Failed(format!(
+                "--metrics {address}: {e}; name an address of this machine and a port that is free"
+            ))
+        };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let at = listener.local_addr().map_err(failed)?;
+        let (bell, (ask, wanted), (reports, answers)) = (Bell::new()?, channel(), channel());
+        let exporter = Exporter { listener, bell: bell.clone(), ask, answers, text: None };
+        let thread = std::thread::Builder::new().name("metrics".into());
+        thread.spawn(move || exporter.run()).map_err(failed)?;
+        tracing::info!("metrics: http://{at}/metrics");
+        Ok(Self { bell, wanted, reports })
+    }
+
+    /// Readable when a report is wanted.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.bell.descriptor()
+    }
+
+    /// Gives a report where one is wanted.
+    pub fn serve(&self, report: impl FnOnce() -> Value) {
+        self.bell.hush();
+        if self.wanted.try_recv().is_ok() {
+            // The thread is there for as long as the process.
+            let _ = self.reports.send(report());
+        }
+    }
+}
+
+/// The thread's end.
+struct Exporter {
+    listener: TcpListener,
+    bell: Bell,
+    ask: Sender<()>,
+    answers: Receiver<Value>,
+    /// What was said last, and when.
+    text: Option<(Instant, String)>,
+}
+
+impl Exporter {
+    fn run(mut self) {
+        let mut clients: Vec<Client> = Vec::new();
+        loop {
+            self.wait(&clients);
+            let now = Instant::now();
+            clients.retain_mut(|client| {
+                let mut step = client.step();
+                if step == Step::Asks {
+                    step = match self.text(now) {
+                        Some(text) => client.give(text),
+                        None => client.refuse(Refusal::Unavailable),
+                    };
+                }
+                step != Step::Done && now < client.deadline()
+            });
+            self.accept(&mut clients, now);
+        }
+    }
+
+    /// Until somebody comes, or can go on, or has had his time.
+    fn wait(&self, clients: &[Client]) {
+        let mut polled = vec![PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)];
+        polled.extend(clients.iter().map(|client| {
+            let (socket, writes) = client.interest();
+            let flags = if writes { PollFlags::OUT } else { PollFlags::IN };
+            PollFd::from_borrowed_fd(socket, flags)
+        }));
+        let first = clients.iter().map(Client::deadline).min();
+        let timeout = first.map(|at| {
+            let left = at.saturating_duration_since(Instant::now());
+            // Some seconds.
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
+        // What went wrong with one of them its next step tells.
+        let _ = poll(&mut polled, timeout.as_ref());
+    }
+
+    fn accept(&self, clients: &mut Vec<Client>, now: Instant) {
+        for _ in 0..CLIENTS_MAX {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if clients.len() == CLIENTS_MAX {
+                        clients.remove(0);
+                    }
+                    if stream.set_nonblocking(true).is_ok() {
+                        clients.push(Client::new(stream, now));
+                    }
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(_) => return std::thread::sleep(BREATH),
+            }
+        }
+    }
+
+    /// What the backend says, not older than it may be.
+    fn text(&mut self, now: Instant) -> Option<&str> {
+        let fresh = self.text.as_ref().is_some_and(|&(at, _)| now.duration_since(at) < FRESH);
+        if !fresh {
+            // One that came too late.
+            while self.answers.try_recv().is_ok() {}
+            self.ask.send(()).ok()?;
+            self.bell.ring();
+            let report = self.answers.recv_timeout(REPORT_WITHIN).ok()?;
+            self.text = Some((Instant::now(), text::render(&report)));
+        }
+        self.text.as_ref().map(|(_, text)| text.as_str())
+    }
+}

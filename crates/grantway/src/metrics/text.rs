@@ -1,0 +1,225 @@
+//! A report in Prometheus's text format.
+
+use serde_json::Value;
+use std::fmt::Write;
+
+/// Of a vif: the counter of its report, the metric, a label beside the vif's, and help.
+const VIF_COUNTERS: [(&str, &str, &str, &str); 18] = [
+    ("tx_packets", "packets", "direction=\"tx\"", "Packets that crossed, named from the guest"),
+    ("rx_packets", "packets", "direction=\"rx\"", ""),
+    ("tx_bytes", "bytes", "direction=\"tx\"", "Bytes of these packets, without FCS"),
+    ("rx_bytes", "bytes", "direction=\"rx\"", ""),
+    ("tx_slots", "slots", "direction=\"tx\"", "Slots of the ring that they took"),
+    ("rx_slots", "slots", "direction=\"rx\"", ""),
+    ("interrupts", "interrupts", "", "Signals from the guest"),
+    ("notifies", "notifies", "", "Signals to the guest"),
+    ("turns", "turns", "", "Turns in which a queue moved a packet"),
+    ("rx_stalls", "rx_stalls", "", "Times that too few pages were posted for the next frame"),
+    ("rx_filtered_multicast", "rx_filtered", "", "Multicast frames that the guest did not list"),
+    ("rx_steered", "rx_steered", "", "Frames handed to the queue that hash settings name"),
+    ("ctrl_requests", "ctrl_requests", "", "Control requests that were answered"),
+    ("ctrl_refused", "ctrl_refused", "", "Control requests that were answered with an error"),
+    ("mapped_hits", "mapped_hits", "", "Stretches of pages that were found mapped"),
+    ("mapped_misses", "mapped_misses", "", "Stretches of pages that were not, and were copied"),
+    ("mapped_pages", "pages_mapped", "", "Pages that were mapped for packets"),
+    ("mapped_evicted", "pages_evicted", "", "Pages that were unmapped as nobody asked for them"),
+];
+
+/// Of a queue, likewise.
+const QUEUE_COUNTERS: [(&str, &str, &str, &str); 5] = [
+    ("tx_packets", "packets", "direction=\"tx\"", "Packets taken from the guest, or given to it"),
+    ("rx_packets", "packets", "direction=\"rx\"", ""),
+    ("interrupts", "interrupts", "", "Signals from the guest"),
+    ("notifies", "notifies", "", "Signals to the guest"),
+    ("turns", "turns", "", "Turns in which it moved a packet"),
+];
+
+/// Of the platform: the counter of its report, and help.
+const PLATFORM_COUNTERS: [(&str, &str); 9] = [
+    ("copies", "Grant copies"),
+    ("copy_batches", "Calls for grant copies"),
+    ("copy_bytes", "Bytes moved by grant copies"),
+    ("maps", "Grants mapped"),
+    ("map_batches", "Calls for mapping grants"),
+    ("unmaps", "Grants unmapped"),
+    ("unmap_batches", "Calls for unmapping grants"),
+    ("notifies", "Signals sent through event channels"),
+    ("wakeups", "Sleeps that a signal ended"),
+];
+
+/// The text of a backend's report.
+pub fn render(report: &Value) -> String {
+    let mut page = Page::default();
+    let vifs: Vec<(String, &Value)> =
+        list(&report["vifs"]).map(|vif| (vif_labels(vif), vif)).collect();
+    let queues: Vec<(String, &Value)> = vifs
+        .iter()
+        .flat_map(|(labels, vif)| {
+            list(&vif["queues"])
+                .map(move |queue| (format!("{labels},queue=\"{}\"", queue["queue"]), queue))
+        })
+        .collect();
+    let info = vifs.iter().map(|(labels, vif)| {
+        let (policy, port) = (escaped(&vif["policy"]), escaped(&vif["port"]["name"]));
+        (format!("{labels},policy=\"{policy}\",port=\"{port}\""), 1.0)
+    });
+    page.gauge("vif_info", "How a vif's buffers cross, and what it is bridged to", info);
+    let connected =
+        vifs.iter().map(|(labels, vif)| (labels.clone(), f64::from(vif["connected"] == true)));
+    page.gauge("vif_connected", "Whether packets may flow", connected);
+    page.gauge("vif_mapped_pages", "Pages of the guest that are mapped", each(&vifs, "mapped"));
+    page.counters("vif", &VIF_COUNTERS, &vifs, |vif| &vif["stats"]);
+    let drops = vifs.iter().flat_map(|(labels, vif)| {
+        let stats = vif["stats"].as_object().into_iter().flatten();
+        stats.filter_map(move |(name, n)| {
+            let (direction, reason) = name.split_once("_dropped_")?;
+            Some((format!("{labels},direction=\"{direction}\",reason=\"{reason}\""), n.as_f64()?))
+        })
+    });
+    page.counter("vif_dropped_packets_total", "Packets dropped by the vif", drops);
+    page.counters("queue", &QUEUE_COUNTERS, &queues, |queue| queue);
+    page.gauge("queue_tx_waiting_slots", "Requests that wait", each(&queues, "tx_waiting"));
+    page.gauge("queue_rx_posted_slots", "Pages that are posted", each(&queues, "rx_posted"));
+    let drops = queues.iter().flat_map(|(labels, queue)| {
+        let drops = queue["port_drops"].as_object().into_iter().flatten();
+        drops.filter_map(move |(reason, n)| {
+            let reason = escaped(&Value::from(reason.as_str()));
+            Some((format!("{labels},reason=\"{reason}\""), n.as_f64()?))
+        })
+    });
+    page.counter("queue_port_dropped_frames_total", "Frames dropped by the queue's port", drops);
+    let workers: Vec<(String, &Value)> = list(&report["workers"])
+        .map(|worker| (format!("worker=\"{}\"", worker["worker"]), worker))
+        .collect();
+    let used = each(&workers, "used_ns").map(|(labels, ns)| (labels, ns / 1e9));
+    page.counter("worker_processor_seconds_total", "Processor time, spinning included", used);
+    page.gauge("worker_queues", "Queues that a worker serves", each(&workers, "queues"));
+    let platform = [(String::new(), &report["platform"])];
+    for (name, help) in PLATFORM_COUNTERS {
+        page.counter(&format!("platform_{name}_total"), help, each(&platform, name));
+    }
+    page.gauge("platform_mapped_grants", "Grants that are mapped", each(&platform, "mapped"));
+    page.gauge("platform_deferred_pages", "Pages not taken back yet", each(&platform, "deferred"));
+    page.0
+}
+
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn gauge(&mut self, name: &str, help: &str, samples: impl Iterator<Item = (String, f64)>) {
+        self.family(name, "gauge", help, samples);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, samples: impl Iterator<Item = (String, f64)>) {
+        self.family(name, "counter", help, samples);
+    }
+
+    /// Counters of a table; those of one metric stand one after the other.
+    fn counters(
+        &mut self,
+        of: &str,
+        table: &[(&str, &str, &str, &str)],
+        items: &[(String, &Value)],
+        stats: impl Fn(&Value) -> &Value,
+    ) {
+        for rows in table.chunk_by(|a, b| a.1 == b.1) {
+            let Some((_, metric, _, help)) = rows.first() else { continue };
+            let stats = &stats;
+            let samples = rows.iter().flat_map(move |(counter, _, label, _)| {
+                items.iter().filter_map(move |(labels, item)| {
+                    let comma = if label.is_empty() { "" } else { "," };
+                    Some((format!("{labels}{comma}{label}"), stats(item)[counter].as_f64()?))
+                })
+            });
+            self.counter(&format!("{of}_{metric}_total"), help, samples);
+        }
+    }
+
+    fn family(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        samples: impl Iterator<Item = (String, f64)>,
+    ) {
+        let mut samples = samples.peekable();
+        if samples.peek().is_some() {
+            let _ =
+                writeln!(self.0, "# HELP grantway_{name} {help}.\n# TYPE grantway_{name} {kind}");
+        }
+        for (labels, value) in samples {
+            let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
+            let _ = writeln!(self.0, "grantway_{name}{labels} {value}");
+        }
+    }
+}
+
+/// A number that each of them has.
+fn each<'a>(
+    items: &'a [(String, &Value)],
+    key: &'a str,
+) -> impl Iterator<Item = (String, f64)> + 'a {
+    items.iter().filter_map(move |(labels, item)| Some((labels.clone(), item[key].as_f64()?)))
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn vif_labels(vif: &Value) -> String {
+    format!("domid=\"{}\",devid=\"{}\"", vif["domain"], vif["devid"])
+}
+
+/// A text as a label's value.
+fn escaped(value: &Value) -> String {
+    let text = value.as_str().unwrap_or_default();
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn metrics_have_labels_and_are_escaped() {
+        let text = render(&json!({
+            "vifs": [{
+                "domain": 3, "devid": 1, "connected": true, "policy": "copy", "mapped": 7,
+                "port": { "name": "a\"b\\c\nd" },
+                "stats": { "tx_packets": 5, "rx_packets": 6, "tx_dropped_grant": 2 },
+                "queues": [{ "queue": 0, "rx_posted": 256, "port_drops": { "too long": 4 } }],
+            }],
+            "workers": [{ "worker": 0, "used_ns": 1_500_000_000, "queues": 1 }],
+            "platform": { "copies": 9 },
+        }));
+        let vif = "domid=\"3\",devid=\"1\"";
+        for line in [
+            format!("grantway_vif_info{{{vif},policy=\"copy\",port=\"a\\\"b\\\\c\\nd\"}} 1"),
+            format!("grantway_vif_packets_total{{{vif},direction=\"rx\"}} 6"),
+            format!(
+                "grantway_vif_dropped_packets_total{{{vif},direction=\"tx\",reason=\"grant\"}} 2"
+            ),
+            format!("grantway_queue_rx_posted_slots{{{vif},queue=\"0\"}} 256"),
+            format!(
+                "grantway_queue_port_dropped_frames_total{{{vif},queue=\"0\",reason=\"too long\"}} 4"
+            ),
+            "grantway_worker_processor_seconds_total{worker=\"0\"} 1.5".to_owned(),
+            "grantway_platform_copies_total 9".to_owned(),
+            "# TYPE grantway_vif_packets_total counter".to_owned(),
+        ] {
+            assert!(text.lines().any(|found| found == line), "no {line} in {text}");
+        }
+        assert_eq!(text.matches("# TYPE grantway_vif_packets_total").count(), 1);
+    }
+
+    #[test]
+    fn every_counter_of_a_vif_is_told() {
+        let stats = grantway_backend::VifStats::default().snapshot();
+        for (name, _) in stats.fields() {
+            let told = name.contains("_dropped_") || VIF_COUNTERS.iter().any(|row| row.0 == name);
+            assert!(told, "{name}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! `grantway graph`: what went through the nodes of a backend.
+
+use crate::error::CommandError;
+use crate::output;
+use crate::running::RunningArgs;
+use crate::table::Table;
+use clap::Args;
+use grantway_backend::GraphReport;
+use grantway_vector::report::{Count, Flow};
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Flows that are told of, those of most bytes.
+const FLOWS: usize = 10;
+
+/// `grantway graph`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each node takes its step for a whole list of frames (a vector) before the next
+begins. A node that has nothing to do is gone past, and counts nothing. One list in
+64 is timed. Without --rules a backend's bridge is the only node.
+
+Example:
+  grantway graph
+  grantway graph --host /tmp/gw --json | jq .nodes")]
+pub struct GraphArgs {
+    /// Which backend.
+    #[command(flatten)]
+    pub of: RunningArgs,
+}
+
+/// Shows them.
+///
+/// # Errors
+///
+/// No backend runs there.
+pub fn run(args: &GraphArgs) -> Result<(), CommandError> {
+    let graph = of(&args.of.fetch()?)?;
+    if args.of.json {
+        return output::line(graph.to_string());
+    }
+    let headings = ["node", "packets#", "vectors#", "packets/vector#", "ns/packet#"];
+    let mut table = Table::new(&headings);
+    for node in graph["nodes"].as_array().into_iter().flatten() {
+        let number = |key: &str| node[key].as_u64().unwrap_or(0);
+        let ratio = |key: &str| node[key].as_f64().map_or("-".into(), |n| format!("{n:.1}"));
+        table.row([
+            node["name"].as_str().unwrap_or("").to_owned(),
+            number("packets").to_string(),
+            number("vectors").to_string(),
+            ratio("packets_a_vector"),
+            ratio("ns_a_packet"),
+        ]);
+    }
+    output::line(format!("{table}{}", drops(&graph)))
+}
+
+/// The graph in a backend's report.
+///
+/// # Errors
+///
+/// It has none.
+pub fn of(report: &Value) -> Result<Value, CommandError> {
+    match &report["graph"] {
+        Value::Null => Err(CommandError::Failed(
+            "the backend has no graph to show; is it as new as this command?".into(),
+        )),
+        graph => Ok(graph.clone()),
+    }
+}
+
+/// A table of what was dropped, by reason; nothing where nothing was.
+pub fn drops(graph: &Value) -> String {
+    let Some(drops) = graph["drops"].as_object().filter(|drops| !drops.is_empty()) else {
+        return String::new();
+    };
+    let mut table = Table::new(&["dropped", "packets#"]);
+    for (reason, n) in drops {
+        table.row([reason.clone(), n.to_string()]);
+    }
+    let mut text = String::from("\n");
+    let _ = write!(text, "{table}");
+    text
+}
+
+/// What went through a graph, as JSON.
+pub fn json(graph: &GraphReport) -> Value {
+    let GraphReport { nodes, drops, known } = graph;
+    let nodes: Vec<Value> = nodes
+        .iter()
+        .map(|node| {
+            json!({
+                "name": node.name,
+                "packets": node.packets,
+                "vectors": node.vectors,
+                "packets_a_vector": (node.vectors > 0).then(|| node.packets_a_vector()),
+                "ns_a_packet": node.ns_a_packet(),
+            })
+        })
+        .collect();
+    let drops: Map<String, Value> =
+        drops.iter().map(|(reason, n)| (reason.to_string(), n.into())).collect();
+    json!({
+        "nodes": nodes,
+        "drops": drops,
+        "rules": counts(&known.rules),
+        "default": count(&known.by_default),
+        "filters": counts(&known.filters),
+        "connections": known.connections,
+        "stations": known.stations,
+        "stations_refused": known.stations_refused,
+        "flows": known.flows.len(),
+        "largest_flows": known.flows.iter().take(FLOWS).map(flow).collect::<Vec<_>>(),
+        "mirrored": known.mirrored,
+        "mirror_error": known.mirror_error,
+    })
+}
+
+fn counts(named: &[(String, Count)]) -> Vec<Value> {
+    let one = |(name, count): &(String, Count)| json!({ "name": name, "packets": count.packets, "bytes": count.bytes });
+    named.iter().map(one).collect()
+}
+
+fn count(count: &Count) -> Value {
+    json!({ "packets": count.packets, "bytes": count.bytes })
+}
+
+fn flow(flow: &Flow) -> Value {
+    let address = |address: u128| match flow.is_v6 {
+        true => Ipv6Addr::from_bits(address).to_string(),
+        // An IPv4 address is in the low half.
+        false => Ipv4Addr::from_bits(address as u32).to_string(),
+    };
+    json!({
+        "from": address(flow.addresses[0]),
+        "to": address(flow.addresses[1]),
+        "from_port": flow.ports[0],
+        "to_port": flow.ports[1],
+        "protocol": flow.protocol,
+        "packets": flow.count.packets,
+        "bytes": flow.count.bytes,
+    })
+}

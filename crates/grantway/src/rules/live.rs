@@ -1,0 +1,64 @@
+//! The file of rules that a running backend goes by.
+
+use super::read;
+use crate::error::CommandError;
+use grantway_backend::Backend;
+use grantway_vector::Secret;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Two numbers that nobody outside is to guess.
+///
+/// # Errors
+///
+/// The system gives none.
+pub fn secret() -> Result<Secret, CommandError> {
+    let mut words = [[0; 8]; 2];
+    let read = |mut file: File| words.iter_mut().try_for_each(|word| file.read_exact(word));
+    File::open("/dev/urandom")
+        .and_then(read)
+        .map_err(|e| CommandError::Failed(format!("/dev/urandom: {e}")))?;
+    let [first, second] = words.map(u64::from_ne_bytes);
+    Ok(Secret(first, second))
+}
+
+/// A file of rules, and what became of it when it was read last.
+pub struct LiveRules {
+    path: PathBuf,
+    secret: Secret,
+    loaded: u64,
+    refused: Option<String>,
+}
+
+impl LiveRules {
+    /// That was not read yet.
+    #[must_use]
+    pub fn new(path: &Path, secret: Secret) -> Self {
+        Self { path: path.to_owned(), secret, loaded: 0, refused: None }
+    }
+
+    /// Reads it, and has the backend go by it from its next list on.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or is not in order: then the rules of before stay.
+    pub fn load(&mut self, backend: &mut Backend) -> Result<(), CommandError> {
+        let loaded = read(&self.path).and_then(|text| {
+            let loaded = backend.load(&text, self.secret);
+            loaded.map_err(|e| CommandError::Failed(format!("{}: {e}", self.path.display())))
+        });
+        match &loaded {
+            Ok(()) => (self.loaded, self.refused) = (self.loaded + 1, None),
+            Err(e) => self.refused = Some(e.to_string()),
+        }
+        loaded
+    }
+
+    /// As JSON: the file, how often it was loaded, and why not when it was read last.
+    #[must_use]
+    pub fn report(&self) -> Value {
+        json!({ "file": self.path, "loaded": self.loaded, "refused": self.refused })
+    }
+}

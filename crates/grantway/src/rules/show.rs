@@ -1,0 +1,87 @@
+//! `grantway rules show`: what the rules of a running backend were asked for.
+
+use crate::error::CommandError;
+use crate::nodes;
+use crate::output;
+use crate::running::RunningArgs;
+use crate::table::Table;
+use clap::Args;
+use serde_json::{Value, json};
+
+/// Characters of a name that are shown.
+const NAME_MAX: usize = 40;
+
+/// `grantway rules show`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A frame is counted at the first rule that fits, and at the first filter. Counts go on
+when the file is loaded again, for rules that keep their names.
+
+Example:
+  grantway rules show
+  grantway rules show --host /tmp/gw --json | jq .rules")]
+pub struct ShowArgs {
+    /// Which backend.
+    #[command(flatten)]
+    pub of: RunningArgs,
+}
+
+/// Shows them.
+///
+/// # Errors
+///
+/// No backend runs there, or none that goes by rules.
+pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
+    let report = args.of.fetch()?;
+    let (file, graph) = (&report["rules"], nodes::of(&report)?);
+    if file.is_null() {
+        return Err(CommandError::Failed(
+            "the backend goes by no rules; start it with --rules FILE".into(),
+        ));
+    }
+    if args.of.json {
+        let mut value = file.clone();
+        for key in ["rules", "default", "filters", "drops", "connections", "stations", "flows"] {
+            value[key] = graph[key].clone();
+        }
+        value["largest_flows"] = graph["largest_flows"].clone();
+        return output::line(value.to_string());
+    }
+    let mut text = format!("{}\n", told(file));
+    let mut rules = vec![];
+    rules.extend(graph["rules"].as_array().into_iter().flatten().cloned());
+    let mut default = graph["default"].clone();
+    default["name"] = json!("(no rule fits)");
+    rules.push(default);
+    text += &table("rule", &rules);
+    if let Some(filters) = graph["filters"].as_array().filter(|filters| !filters.is_empty()) {
+        text += &format!("\n{}", table("filter", filters));
+    }
+    text += &nodes::drops(&graph);
+    text += &format!(
+        "\n{} stations, {} connections, {} flows are known\n",
+        graph["stations"], graph["connections"], graph["flows"]
+    );
+    output::line(text)
+}
+
+fn told(file: &Value) -> String {
+    let name = file["file"].as_str().unwrap_or("");
+    match file["refused"].as_str() {
+        None => format!("{name}: loaded {} times", file["loaded"]),
+        Some(why) => format!("{name}: loaded {} times, then refused: {why}", file["loaded"]),
+    }
+}
+
+fn table(heading: &str, counts: &[Value]) -> String {
+    let mut table = Table::new(&[heading, "packets#", "bytes#"]);
+    for count in counts {
+        let name = count["name"].as_str().unwrap_or("");
+        let mut short: String = name.chars().take(NAME_MAX).collect();
+        if short.len() < name.len() {
+            short.push('\u{2026}');
+        }
+        table.row([short, count["packets"].to_string(), count["bytes"].to_string()]);
+    }
+    table.to_string()
+}

@@ -1,0 +1,60 @@
+//! A backend that runs, for the commands that ask it how it stands.
+
+use crate::cli::DOMAIN_MAX;
+use crate::control::{backend_socket, fetch};
+use crate::error::CommandError;
+use clap::Args;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Which backend.
+#[derive(Debug, Args)]
+pub struct RunningArgs {
+    /// Folder of the embedded host; on Xen where missing.
+    #[arg(long, value_name = "DIR")]
+    pub host: Option<PathBuf>,
+    /// Folder of sockets on Xen.
+    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
+    pub run_dir: PathBuf,
+    /// The domain that it serves in; where missing, the one in which one runs.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
+    pub domain: Option<u16>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const REMEDY: &str = "start `grantway backend`, or name its folder with --host or --run-dir";
+
+impl RunningArgs {
+    /// What the backend reports.
+    ///
+    /// # Errors
+    ///
+    /// None runs there, or several do and none is named.
+    pub fn fetch(&self) -> Result<Value, CommandError> {
+        let dir = self.host.as_ref().unwrap_or(&self.run_dir);
+        let failed =
+            |path: &Path, e| CommandError::Failed(format!("{}: {e}; {REMEDY}", path.display()));
+        if let Some(domain) = self.domain {
+            let socket = backend_socket(dir, domain);
+            return fetch(&socket).map_err(|e| failed(&socket, e));
+        }
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(dir).map_err(|e| failed(dir, e))? {
+            let path = entry.map_err(|e| failed(dir, e))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let is_backend = name.starts_with("backend-") && name.ends_with(".sock");
+            // A socket may be left of one that was killed.
+            found.extend(is_backend.then(|| fetch(&path).ok()).flatten());
+        }
+        match found.len() {
+            0 => Err(CommandError::Failed(format!("{}: no backend runs; {REMEDY}", dir.display()))),
+            1 => Ok(found.swap_remove(0)),
+            many => Err(CommandError::Failed(format!(
+                "{}: {many} backends run; name one with --domain",
+                dir.display()
+            ))),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `grantway top`: what running backends do, now.
+//!
+//! [`sample`]: what a report says; [`figures`]: what went on between two; [`screen`]: how it is
+//! shown. The backend does nothing for it but to report.
+
+mod figures;
+mod sample;
+mod screen;
+#[cfg(test)]
+mod tests;
+
+use crate::bench::args::seconds;
+use crate::error::CommandError;
+use crate::output;
+use crate::report::reports_in;
+use clap::Args;
+use figures::Figures;
+use rustix::termios::{isatty, tcgetwinsize};
+use sample::Sample;
+use serde::Deserialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// `grantway top`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The busiest vif first. PPI and SPI are packets and slots per interrupt, PPN and
+SPN per turn of a worker that moved any; bits are those of layer 2 without FCS.
+A worker's share of a processor includes its spinning, by mode; behind it in
+brackets are its queues. Vifs of several queues have a line for each.
+
+Example:
+  grantway top
+  grantway top --host /tmp/gw --once
+  grantway top --once --json | jq '.\"backend-0\".vifs[].tx_pps'")]
+pub struct TopArgs {
+    /// Folder of the embedded host; Xen where missing.
+    #[arg(long, value_name = "DIR")]
+    pub host: Option<PathBuf>,
+    /// Folder of the sockets on Xen.
+    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
+    pub run_dir: PathBuf,
+    /// Time between two looks.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    pub interval: f64,
+    /// Show one interval, and end.
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON, an object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Shows them until it is interrupted.
+///
+/// # Errors
+///
+/// No backend runs there, or standard output cannot be written.
+pub fn run(args: &TopArgs) -> Result<(), CommandError> {
+    let dir = args.host.as_ref().unwrap_or(&args.run_dir);
+    let mut before = samples(dir)?;
+    loop {
+        std::thread::sleep(Duration::from_secs_f64(args.interval));
+        let after = samples(dir)?;
+        let figures: BTreeMap<_, _> = after
+            .iter()
+            .map(|(name, now)| (name, Figures::between(before.get(name).unwrap_or(now), now)))
+            .collect();
+        match args.json {
+            true => output::line(json!(figures).to_string())?,
+            false => draw(figures.iter().map(|(name, figures)| screen::show(name, figures)))?,
+        }
+        if args.once {
+            return Ok(());
+        }
+        before = after;
+    }
+}
+
+fn samples(dir: &Path) -> Result<BTreeMap<String, Sample>, CommandError> {
+    let reports = reports_in(dir)?;
+    let backends = reports.into_iter().filter(|(name, _)| name.starts_with("backend-"));
+    let samples: BTreeMap<_, _> = backends
+        .filter_map(|(name, report)| Some((name, Sample::deserialize(report).ok()?)))
+        .collect();
+    if samples.is_empty() {
+        return Err(CommandError::Failed(format!(
+            "{}: no backend runs; start `grantway backend`, or name its --run-dir",
+            dir.display()
+        )));
+    }
+    Ok(samples)
+}
+
+/// Prints the text; in place of what a terminal shows, as far as it goes there.
+fn draw(parts: impl Iterator<Item = String>) -> Result<(), CommandError> {
+    let text = parts.collect::<Vec<_>>().join("\n");
+    let out = std::io::stdout();
+    if !isatty(&out) {
+        return output::line(format!("{text}\n"));
+    }
+    let rows = tcgetwinsize(&out).map_or(24, |size| size.ws_row.max(2));
+    let shown: Vec<_> = text.lines().take(usize::from(rows) - 1).collect();
+    output::line(format!("\x1b[H\x1b[2J{}", shown.join("\n")))
+}

@@ -1,0 +1,138 @@
+//! Figures as text of 80 columns.
+
+use super::figures::{Figures, VifFigures};
+use crate::table::Table;
+
+/// The text of a backend.
+pub fn show(name: &str, figures: &Figures) -> String {
+    let asked = |name: &str| scaled(figures.platform.get(name).copied().unwrap_or(0.0));
+    let mut text = format!(
+        "{name} on {}, {}; vifs: {}, grants mapped: {}\n\
+         a second: {} copies, {} maps, {} unmaps, {} notifies, {} wake-ups\n",
+        figures.host,
+        figures.mode,
+        figures.vifs.len(),
+        figures.mapped,
+        asked("copies"),
+        asked("maps"),
+        asked("unmaps"),
+        asked("notifies"),
+        asked("wakeups"),
+    );
+    let mut line = String::new();
+    for worker in &figures.workers {
+        let word =
+            format!("worker {} {:.0} % ({})", worker.worker, worker.busy * 100.0, worker.queues);
+        if !line.is_empty() && line.len() + 2 + word.len() > 80 {
+            text += &format!("{line}\n");
+            line.clear();
+        }
+        line += &format!("{}{word}", if line.is_empty() { "" } else { ", " });
+    }
+    text += &format!("{line}\n\n{}\n{}", rates(&figures.vifs), batches(&figures.vifs));
+    for table in [queues(&figures.vifs), drops(&figures.vifs)] {
+        if !table.rows().is_empty() {
+            text += &format!("\n{table}");
+        }
+    }
+    text
+}
+
+fn rates(vifs: &[VifFigures]) -> Table {
+    let headings =
+        ["vif", "policy", "q#", "tx/s#", "tx b/s#", "rx/s#", "rx b/s#", "mapped#", "drop/s#"];
+    let mut table = Table::new(&headings);
+    for vif in vifs {
+        table.row([
+            vif.vif.clone(),
+            if vif.connected { vif.policy.clone() } else { "-".into() },
+            vif.queues.len().to_string(),
+            scaled(vif.tx_pps),
+            scaled(vif.tx_bps),
+            scaled(vif.rx_pps),
+            scaled(vif.rx_bps),
+            vif.mapped.to_string(),
+            scaled(vif.drops_rate),
+        ]);
+    }
+    table
+}
+
+fn batches(vifs: &[VifFigures]) -> Table {
+    let headings = ["vif", "PPI#", "SPI#", "PPN#", "SPN#", "interrupts/s#", "notifies/s#"];
+    let mut table = Table::new(&headings);
+    for vif in vifs {
+        let per = |n: Option<f64>| n.map_or("-".into(), |n| format!("{n:.1}"));
+        table.row([
+            vif.vif.clone(),
+            per(vif.ppi),
+            per(vif.spi),
+            per(vif.ppn),
+            per(vif.spn),
+            scaled(vif.interrupts),
+            scaled(vif.notifies),
+        ]);
+    }
+    table
+}
+
+/// The queues of vifs that have more than one.
+fn queues(vifs: &[VifFigures]) -> Table {
+    let headings = [
+        "vif",
+        "queue#",
+        "worker#",
+        "tx/s#",
+        "rx/s#",
+        "int/s#",
+        "notify/s#",
+        "waiting#",
+        "posted#",
+    ];
+    let mut table = Table::new(&headings);
+    for vif in vifs.iter().filter(|vif| vif.queues.len() > 1) {
+        for queue in &vif.queues {
+            table.row([
+                vif.vif.clone(),
+                queue.queue.to_string(),
+                queue.worker.to_string(),
+                scaled(queue.tx_pps),
+                scaled(queue.rx_pps),
+                scaled(queue.interrupts),
+                scaled(queue.notifies),
+                queue.tx_waiting.to_string(),
+                queue.rx_posted.to_string(),
+            ]);
+        }
+    }
+    table
+}
+
+fn drops(vifs: &[VifFigures]) -> Table {
+    let mut table = Table::new(&["vif", "dropped", "in all#", "a second#"]);
+    for vif in vifs {
+        for (reason, (all, rate)) in &vif.drops {
+            let reason: String = reason.chars().take(40).collect();
+            table.row([vif.vif.clone(), reason, scaled(*all as f64), scaled(*rate)]);
+        }
+    }
+    table
+}
+
+/// A number in at most six characters: 0.5, 42, 1.23k, 12.3M.
+pub fn scaled(n: f64) -> String {
+    let (mut n, mut unit) = (n, "");
+    for further in ["k", "M", "G", "T"] {
+        if n < 999.5 {
+            break;
+        }
+        (n, unit) = (n / 1000.0, further);
+    }
+    match unit {
+        "" if n >= 9.95 || n == 0.0 => format!("{n:.0}"),
+        "" => format!("{n:.1}"),
+        _ if n < 9.995 => format!("{n:.2}{unit}"),
+        _ if n < 99.95 => format!("{n:.1}{unit}"),
+        _ => format!("{n:.0}{unit}"),
+    }
+}

@@ -1,0 +1,91 @@
+use super::figures::Figures;
+use super::sample::Sample;
+use super::screen::{scaled, show};
+use serde_json::{Value, json};
+
+/// A backend's report after `seconds` in which so much went on each second.
+fn sample(seconds: u64, per_second: u64) -> Sample {
+    let n = seconds * per_second;
+    let vif = |name: &str, n: u64| {
+        let queues = [0, 1].map(|queue| {
+            json!({
+                "queue": queue, "worker": queue, "tx_packets": n, "rx_packets": n,
+                "interrupts": n, "notifies": n, "turns": n, "tx_waiting": 256, "rx_posted": 256,
+            })
+        });
+        json!({
+            "vif": name, "connected": true, "policy": "persistent", "mapped": 4096,
+            "stats": {
+                "tx_packets": 3 * n, "rx_packets": n, "tx_bytes": 3 * n * 1500, "rx_bytes": n * 64,
+                "tx_slots": 6 * n, "rx_slots": 2 * n, "interrupts": n, "turns": 2 * n,
+                "notifies": n, "tx_dropped_grant": n, "rx_dropped_drained": 0,
+            },
+            "port": { "drops": { "a reason of any length, cut so that the line fits 80": n } },
+            "queues": queues,
+        })
+    };
+    let workers: Vec<Value> = (0..12)
+        .map(|n| json!({ "worker": n, "used_ns": seconds * 250_000_000, "queues": 64 }))
+        .collect();
+    serde_json::from_value(json!({
+        "host": "embedded", "mode": "interrupt", "at_ns": seconds * 1_000_000_000,
+        "vifs": [vif("vif1.0", n / 2), vif("vif32751.65535", n)],
+        "workers": workers,
+        "platform": { "copies": n, "notifies": n, "mapped": 8194 },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn rates_ratios_and_the_busiest_first() {
+    let figures = Figures::between(&sample(10, 1000), &sample(12, 1000));
+    assert_eq!(figures.seconds, 2.0);
+    let [busiest, other] = &figures.vifs[..] else { panic!("{figures:?}") };
+    assert_eq!((busiest.vif.as_str(), other.vif.as_str()), ("vif32751.65535", "vif1.0"));
+    assert_eq!((busiest.tx_pps, busiest.rx_pps, busiest.tx_bps), (3000.0, 1000.0, 36e6));
+    assert_eq!(
+        [busiest.ppi, busiest.spi, busiest.ppn, busiest.spn],
+        [4.0, 8.0, 2.0, 4.0].map(Some)
+    );
+    assert_eq!(busiest.drops["tx grant"], (12_000, 1000.0));
+    assert!(!busiest.drops.contains_key("rx drained"), "it never came");
+    assert_eq!((figures.workers[0].busy, figures.mapped), (0.25, 8194));
+    assert_eq!(figures.platform["copies"], 1000.0);
+}
+
+#[test]
+fn what_is_new_or_begins_anew_is_no_burst() {
+    let (mut before, after) = (sample(10, 1000), sample(11, 1000));
+    before.vifs.pop();
+    let figures = Figures::between(&before, &after);
+    let new = figures.vifs.iter().find(|vif| vif.vif == "vif32751.65535").unwrap();
+    assert_eq!((new.tx_pps, new.ppi), (0.0, None));
+    // A successor's counters begin at nothing.
+    let figures =
+        Figures::between(&sample(10, 1000), &Sample { at_ns: 11_000_000_000, ..sample(1, 1000) });
+    assert_eq!(figures.vifs[0].tx_pps, 3000.0);
+    let quiet = Figures::between(&Sample::default(), &sample(0, 0));
+    assert_eq!(serde_json::to_value(quiet.vifs[0].drops_rate).unwrap().to_string(), "0.0");
+    assert_eq!(Figures::between(&after, &after).vifs[0].tx_pps, 0.0);
+}
+
+#[test]
+fn every_line_fits_a_terminal() {
+    let text = show("backend-0", &Figures::between(&sample(1, 0), &sample(2, 12_345_678)));
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+    }
+    for part in ["vif32751.65535", "PPI", "worker 11 25 % (64)", "tx grant", "grants mapped: 8194"]
+    {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+}
+
+#[test]
+fn numbers_are_short() {
+    let shown =
+        [0.0, 0.5, 9.96, 42.4, 999.4, 999.6, 1234.0, 56_789.0, 999_600.0, 1.5e9, 2e15].map(scaled);
+    let expected =
+        ["0", "0.5", "10", "42", "999", "1.00k", "1.23k", "56.8k", "1.00M", "1.50G", "2000T"];
+    assert_eq!(shown, expected);
+}

@@ -1,0 +1,164 @@
+//! A transfer over a link that delays and loses by a seed, captured where it is sent:
+//! its figures against the kernel's own.
+//!
+//! The link is a thread between two TAPs, since not every kernel has netem.
+
+use super::common::network::{Namespace, available};
+use super::common::part::Part;
+use super::common::{PROMPT, alone, say};
+use super::json;
+use grantway_netif::Offload;
+use grantway_ports::{Port, RECV_BUFFER, Tap, TapConfig, TapOffloads};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How long a frame is under way, each way.
+const DELAY: Duration = Duration::from_millis(10);
+/// One frame of so many is lost on its way to the server.
+const LOST: u64 = 150;
+/// Most frames under way.
+const QUEUE: usize = 2000;
+const TAPS: [&str; 2] = ["gwfl0", "gwfl1"];
+
+/// Ends the thread of a link when dropped.
+struct Running(Arc<AtomicBool>, Option<std::thread::JoinHandle<u64>>);
+
+impl Running {
+    /// How many frames were lost.
+    fn end(mut self) -> u64 {
+        self.0.store(true, Relaxed);
+        self.1.take().map_or(0, |thread| thread.join().expect("the link"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+fn link(mut taps: [Tap; 2]) -> Running {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || {
+        let mut waiting: [VecDeque<(Instant, Vec<u8>)>; 2] = Default::default();
+        let (mut lost, mut state) = (0, 0x9e37_79b9_7f4a_7c15_u64);
+        let mut buffer = vec![0; RECV_BUFFER];
+        while !stopped.load(Relaxed) {
+            let now = Instant::now();
+            let mut quiet = true;
+            for side in 0..2 {
+                while let Ok(Some(meta)) = taps[side].recv(&mut buffer) {
+                    quiet = false;
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    // Only what carries data: who waits for the rest is not to be held up.
+                    if waiting[side].len() >= QUEUE
+                        || (side == 0 && meta.len > 1000 && state % LOST == 0)
+                    {
+                        lost += 1;
+                        continue;
+                    }
+                    waiting[side].push_back((now + DELAY, buffer[..meta.len].to_vec()));
+                }
+                while waiting[side].front().is_some_and(|(due, _)| *due <= now) {
+                    let (_, frame) = waiting[side].pop_front().expect("a frame");
+                    // A TAP that is going down takes none.
+                    let _ = taps[1 - side].send(&frame, Offload::default());
+                }
+                let _ = taps[1 - side].flush();
+            }
+            if quiet {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        lost
+    });
+    Running(stop, Some(thread))
+}
+
+fn counter(namespace: &Namespace, name: &str) -> u64 {
+    let shown = namespace.run("nstat", &["-aszj", name]);
+    let shown: Value = serde_json::from_str(&shown).expect("JSON of nstat");
+    shown["kernel"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {shown}"))
+}
+
+#[test]
+fn retransmissions_and_round_trips_are_those_of_the_kernel() {
+    if !available(&["ip", "iperf3", "tcpdump", "nstat", "ss"]) {
+        return;
+    }
+    let _alone = alone();
+    let sides = [Namespace::new("c"), Namespace::new("d")];
+    let taps = TAPS.map(|name| {
+        let mut config = TapConfig::named(name);
+        config.offloads = TapOffloads::NONE;
+        Tap::open(&config).expect("a TAP")
+    });
+    for (number, (name, side)) in (1..).zip(TAPS.iter().zip(&sides)) {
+        super::common::succeed(
+            {
+                let mut command = std::process::Command::new("ip");
+                command.args(["link", "set", name, "netns", side.name()]);
+                command
+            },
+            PROMPT,
+        );
+        side.address(name, 7, number);
+    }
+    let running = link(taps);
+    let [client, server] = &sides;
+    client.wait_ping("10.99.7.2", PROMPT);
+    let _server = server.iperf_server(5207);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("trace.pcap");
+    let file = path.to_str().expect("a path");
+    let args =
+        ["-i", TAPS[0], "-s", "128", "-B", "32768", "--immediate-mode", "-U", "-w", file, "tcp"];
+    let mut capture = Part::spawn("tcpdump", client.command_with("tcpdump", &args));
+    capture.wait_said("listening on", PROMPT);
+    let before = counter(client, "TcpRetransSegs");
+    let asked = ["-c", "10.99.7.2", "-p", "5207", "-t", "3", "-b", "40M"];
+    let transfer = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| client.iperf(&asked, Duration::from_secs(15)));
+        std::thread::sleep(Duration::from_millis(2500));
+        let shown = client.run("ss", &["-tin", "dport", "=", ":5207"]);
+        (asked.join().expect("iperf3"), shown)
+    });
+    let (_, shown) = transfer;
+    let resent = counter(client, "TcpRetransSegs") - before;
+    // tcpdump is to have seen the last of it.
+    std::thread::sleep(Duration::from_millis(300));
+    capture.interrupt();
+    capture.wait_end(PROMPT);
+    let said = capture.said();
+    let lost = running.end();
+    if !said.contains("0 packets dropped by kernel") {
+        return say(format!("skipped: the capture is not whole: {said}"));
+    }
+    let report = json(&path, &[]);
+    let flows = report["flows"].as_array().expect("flows");
+    let told: u64 =
+        flows.iter().filter_map(|flow| flow["directions"][0]["retransmissions"].as_u64()).sum();
+    let main = &flows[0]["directions"][0];
+    let trips = &main["rtt"];
+    let [least, mean] = ["min_ms", "mean_ms"].map(|key| trips[key].as_f64().expect("a time"));
+    // `minrtt:20.1`: of the connection that carries the data, the one that sent most.
+    let kernel = shown.split_whitespace().filter_map(|word| word.strip_prefix("minrtt:"));
+    let kernel: Vec<f64> = kernel.filter_map(|time| time.parse().ok()).collect();
+    say(format!(
+        "{lost} lost; sent again: {resent} by the kernel, {told} told; round trips: {kernel:?} ms \
+         at least by the kernel, {least:.2} told, {mean:.2} in the mean, {} measured",
+        trips["samples"]
+    ));
+    assert_eq!(told, resent, "{report}");
+    assert!(lost > 10 && told >= lost / 2, "{lost} lost, {told} sent again");
+    assert!(kernel.iter().any(|kernel| (kernel - least).abs() < 2.0), "{kernel:?}, {least}");
+    assert!(least >= 20.0 && mean < 60.0, "{trips}");
+    let bytes = main["payload_bytes"].as_u64().expect("bytes");
+    assert!(bytes > 5_000_000 && main["duplicate_acks"].as_u64() > Some(lost), "{main}");
+}
