@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub const MAX_INPUT: usize = 1024;
 
 /// Most inputs that are kept for a target.
-pub const MAX_KEPT: usize = 400;
+pub const MAX_KEPT: usize = 600;
 
 /// The file of the inputs that are kept for `target` in this repository.
 #[must_use]

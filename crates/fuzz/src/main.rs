@@ -20,7 +20,8 @@ grantway-fuzz run TARGET DIR       begins with what is kept and what DIR has; wh
 grantway-fuzz keep TARGET DIR      keeps, in the repository, what reaches the most
 grantway-fuzz try TARGET INPUT     one input, in hexadecimal
 grantway-fuzz compare TARGET       from nothing, with coverage as the guide and without
-GRANTWAY_FUZZ_SECONDS (30) says how long, GRANTWAY_FUZZ_SEED repeats a run.";
+GRANTWAY_FUZZ_SECONDS (30) says how long, GRANTWAY_FUZZ_SEED repeats a run. Of a target
+that counts frames, GRANTWAY_FUZZ_FRAMES says how many in place of how long.";
 
 /// What goes wrong, in a line.
 type Trouble = String;
@@ -144,8 +145,44 @@ impl Progress {
     }
 }
 
-/// Tries inputs until the time is over.
-fn fuzz(target: Target, engine: &mut Engine<Counters>, time: Duration) -> Result<(), Trouble> {
+/// When a run ends.
+enum End {
+    After(Duration),
+    Frames(u64),
+}
+
+impl End {
+    /// As the environment has it.
+    fn of(target: Target) -> Result<Self, Trouble> {
+        match (setting("GRANTWAY_FUZZ_FRAMES")?, target.tally) {
+            (None, _) => Ok(Self::After(seconds()?)),
+            (Some(frames), Some(_)) => Ok(Self::Frames(frames)),
+            (Some(_), None) => Err(format!(
+                "GRANTWAY_FUZZ_FRAMES is set, and {} counts no frames; set GRANTWAY_FUZZ_SECONDS",
+                target.name
+            )),
+        }
+    }
+
+    fn is_reached(&self, target: Target, since: Instant) -> bool {
+        match *self {
+            Self::After(time) => since.elapsed() >= time,
+            Self::Frames(most) => target.tally.is_none_or(|tally| tally().frames >= most),
+        }
+    }
+}
+
+/// Says what became of frames, where the target counts them. A reason that never
+/// occurred is told, too.
+fn account(target: Target) {
+    let Some(tally) = target.tally.map(|tally| tally()) else { return };
+    let dropped: u64 = tally.drops.iter().map(|(_, times)| times).sum();
+    println!("{}: {} frames, {dropped} of them dropped:", target.name, tally.frames);
+    tally.drops.iter().for_each(|(reason, times)| println!("{times:12} {reason}"));
+}
+
+/// Tries inputs until the end.
+fn fuzz(target: Target, engine: &mut Engine<Counters>, end: &End) -> Result<(), Trouble> {
     let mut progress = Progress::new();
     loop {
         for _ in 0..256 {
@@ -154,7 +191,7 @@ fn fuzz(target: Target, engine: &mut Engine<Counters>, time: Duration) -> Result
                 return Err(describe(target, &engine.shorten(failure)));
             }
         }
-        let ends = progress.start.elapsed() >= time;
+        let ends = end.is_reached(target, progress.start);
         progress.look(engine, ends);
         if ends {
             return Ok(());
@@ -163,16 +200,26 @@ fn fuzz(target: Target, engine: &mut Engine<Counters>, time: Duration) -> Result
 }
 
 fn run(target: Target, folder: &Path) -> Result<(), Trouble> {
-    let (time, seed) = (seconds()?, seed()?);
+    let (end, seed) = (End::of(target)?, seed()?);
     let mut engine = engine(target, seed, true)?;
     let file = found(target, folder);
     let known = [inputs(&corpus::kept(target.name))?, inputs(&file)?].concat();
     for input in &known {
         engine.add(input).map_err(|failure| describe(target, &failure))?;
     }
-    let begin = engine.features();
-    let ended = fuzz(target, &mut engine, time);
-    println!("{}: {} features, {begin} at the beginning", target.name, engine.features());
+    let begin = (engine.features(), engine.places(), engine.corpus().len());
+    let ended = fuzz(target, &mut engine, &end);
+    println!(
+        "{}: {} features, {} at the beginning; {} places, {}; {} inputs, {}",
+        target.name,
+        engine.features(),
+        begin.0,
+        engine.places(),
+        begin.1,
+        engine.corpus().len(),
+        begin.2
+    );
+    account(target);
     std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     write(&file, &format!("Found for {} and not kept yet.", target.name), engine.corpus())?;
     ended
@@ -199,10 +246,10 @@ fn attempt(target: Target, input: &str) -> Result<(), Trouble> {
 }
 
 fn compare(target: Target) -> Result<(), Trouble> {
-    let (time, seed) = (seconds()?, seed()?);
+    let (end, seed) = (End::of(target)?, seed()?);
     for guided in [true, false] {
         println!("{}", if guided { "with coverage as the guide" } else { "without" });
-        fuzz(target, &mut engine(target, seed, guided)?, time)?;
+        fuzz(target, &mut engine(target, seed, guided)?, &end)?;
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ fn maze(input: &[u8]) {
     panic!("at the end of the maze");
 }
 
-const MAZE: Target = Target { name: "maze", unit: 1, run: maze };
+const MAZE: Target = Target { name: "maze", unit: 1, run: maze, tally: None };
 
 fn walk(engine: &mut Engine<Counts>, runs: u64) -> Option<Failure> {
     while engine.runs() < runs {
@@ -82,7 +82,7 @@ fn steps(input: &[u8]) {
 
 #[test]
 fn reduced_inputs_reach_the_same_with_less() {
-    let target = Target { name: "steps", unit: 1, run: steps };
+    let target = Target { name: "steps", unit: 1, run: steps, tally: None };
     let mut engine = Engine::new(target, Counts, 1, true);
     let inputs =
         [b"\x01zz\x02".to_vec(), b"\x01".to_vec(), b"zzz".to_vec(), b"\x03z\x03z\x03".to_vec()];

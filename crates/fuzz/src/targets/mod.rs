@@ -1,13 +1,16 @@
 //! What is fuzzed.
 
 mod backend_machine;
+mod capture;
 mod control;
 mod extra;
+mod flows;
 mod frontend_machine;
 mod rx_layout;
 mod segments;
 mod slots_rx;
 mod slots_tx;
+mod vector;
 
 /// Something to be fuzzed.
 #[derive(Debug, Clone, Copy)]
@@ -22,18 +25,32 @@ pub struct Target {
     /// # Panics
     /// Where the code under test breaks a promise.
     pub run: fn(&[u8]),
+    /// What all runs of this process were of; none where inputs say enough.
+    pub tally: Option<fn() -> Tally>,
+}
+
+/// What inputs were made into, and what became of it.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Frames that were given.
+    pub frames: u64,
+    /// Those that were dropped, by reason, for every reason that there is.
+    pub drops: Vec<(&'static str, u64)>,
 }
 
 /// Every target.
 pub const ALL: &[Target] = &[
-    Target { name: "slots_tx", unit: 12, run: slots_tx::run },
-    Target { name: "slots_rx", unit: 8, run: slots_rx::run },
-    Target { name: "rx_layout", unit: 1, run: rx_layout::run },
-    Target { name: "extra", unit: 8, run: extra::run },
-    Target { name: "control", unit: 16, run: control::run },
-    Target { name: "backend_machine", unit: 1, run: backend_machine::run },
-    Target { name: "frontend_machine", unit: 1, run: frontend_machine::run },
-    Target { name: "segments", unit: 1, run: segments::run },
+    Target { name: "slots_tx", unit: 12, run: slots_tx::run, tally: None },
+    Target { name: "slots_rx", unit: 8, run: slots_rx::run, tally: None },
+    Target { name: "rx_layout", unit: 1, run: rx_layout::run, tally: None },
+    Target { name: "extra", unit: 8, run: extra::run, tally: None },
+    Target { name: "control", unit: 16, run: control::run, tally: None },
+    Target { name: "backend_machine", unit: 1, run: backend_machine::run, tally: None },
+    Target { name: "frontend_machine", unit: 1, run: frontend_machine::run, tally: None },
+    Target { name: "segments", unit: 1, run: segments::run, tally: None },
+    Target { name: "vector", unit: 1, run: vector::run, tally: Some(vector::tally) },
+    Target { name: "capture", unit: 4, run: capture::run, tally: None },
+    Target { name: "flows", unit: 14, run: flows::run, tally: None },
 ];
 
 /// The target of this name.
