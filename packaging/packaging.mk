@@ -6,6 +6,11 @@
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 DOCDIR ?= $(PREFIX)/share/doc/grantway
+MANDIR ?= $(PREFIX)/share/man
+BASHDIR ?= $(PREFIX)/share/bash-completion/completions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
+# Debian's zsh reads packages' completions elsewhere than those of /usr/local.
+ZSHDIR ?= $(PREFIX)/share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 MODULESLOADDIR ?= $(PREFIX)/lib/modules-load.d
 # Not every modprobe reads /usr/local.
@@ -26,8 +31,14 @@ baseline:
 	RUSTFLAGS="$(BASELINE_FLAGS)" cargo build --release --locked -p grantway --target-dir $(BASELINE)
 
 # `make install` as root must not build as root: what is built is taken.
-install: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command, units and modprobe.d, below DESTDIR and PREFIX
+install: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command, its manual, units and modprobe.d, below DESTDIR and PREFIX
 	install -D -m 755 $(BASELINE_BIN) $(DESTDIR)$(BINDIR)/grantway
+	made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && \
+	$(BASELINE_BIN) generate "$$made" && gzip -9n "$$made"/man1/* && \
+	install -D -m 644 -t $(DESTDIR)$(MANDIR)/man1 "$$made"/man1/* && \
+	install -D -m 644 "$$made"/completions/grantway.bash $(DESTDIR)$(BASHDIR)/grantway && \
+	install -D -m 644 -t $(DESTDIR)$(FISHDIR) "$$made"/completions/grantway.fish && \
+	install -D -m 644 -t $(DESTDIR)$(ZSHDIR) "$$made"/completions/_grantway
 	for unit in grantway-backend grantway-backend-domU; do \
 	  install -d $(DESTDIR)$(UNITDIR) && \
 	  sed -e 's|@BINDIR@|$(BINDIR)|' -e 's|@DOCDIR@|$(DOCDIR)|' packaging/systemd/$$unit.service.in \
@@ -43,6 +54,8 @@ install: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command, units and m
 
 uninstall: ## what `make install` put there, but for /etc/default/grantway
 	rm -f $(DESTDIR)$(BINDIR)/grantway
+	rm -f $(DESTDIR)$(MANDIR)/man1/grantway.1.gz $(DESTDIR)$(MANDIR)/man1/grantway-*.1.gz
+	rm -f $(DESTDIR)$(BASHDIR)/grantway $(DESTDIR)$(FISHDIR)/grantway.fish $(DESTDIR)$(ZSHDIR)/_grantway
 	rm -f $(DESTDIR)$(UNITDIR)/grantway-backend.service $(DESTDIR)$(UNITDIR)/grantway-backend-domU.service
 	rm -f $(DESTDIR)$(MODPROBEDIR)/grantway.conf $(DESTDIR)$(MODULESLOADDIR)/grantway.conf
 	rm -f $(DESTDIR)$(SCRIPTDIR)/vif-grantway

@@ -4,8 +4,7 @@
 # timeout: 1200
 # needs: grantway-xen
 start_backend --port null
-guest_start g1 modules=
-guest_start g2 modules=
+guest_start "g1 g2" modules=
 vif_new() { xl network-attach "$1" script=vif-grantway >&2; }
 vif_new g1
 vif_new g2

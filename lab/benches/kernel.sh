@@ -4,8 +4,7 @@
 # timeout: 1200
 with_netback
 bridge_up
-guest_start g1 vif=bridge=xenbr0
-guest_start g2 vif=bridge=xenbr0
+guest_start "g1 g2" vif=bridge=xenbr0
 iperf_server dom0
 iperf_server g2
 iface=$(vif_of g1)

@@ -5,8 +5,7 @@
 # needs: grantway-xen
 bridge_up
 start_backend
-guest_start g1 vif=bridge=xenbr0
-guest_start g2 vif=bridge=xenbr0
+guest_start "g1 g2" vif=bridge=xenbr0
 iperf_server dom0
 iperf_server g2
 iface=$(vif_of g1)

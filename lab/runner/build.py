@@ -9,8 +9,13 @@ from .places import IMAGE, LAB
 
 def prepare(with_grantway: bool) -> None:
     """Packages and images; what those steps say is for a person."""
+    # Beside the downloads; the image waits for it, and says what failed.
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    binary = subprocess.Popen([str(LAB / "binary")], **quiet) if with_grantway else None
     image = [str(LAB / "image")] + ([] if with_grantway else ["--without-grantway"])
     for step in ([str(LAB / "setup")], image):
+        if step is image and binary is not None:
+            binary.wait()
         if subprocess.run(step, check=False).returncode:
             raise SystemExit(f"lab: {step[0]} failed")
 

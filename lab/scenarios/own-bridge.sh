@@ -7,8 +7,7 @@ only_grantway
 start_backend --port bridge --uplink tap:gw0
 ip addr add 10.0.0.1/24 dev gw0
 ip addr add fd00::1/64 dev gw0 nodad
-guest_start g1 modules=xen-netfront,tun vif=script=vif-grantway
-guest_start g2 modules=xen-netfront,tun vif=script=vif-grantway
+guest_start "g1 g2" modules=xen-netfront,tun vif=script=vif-grantway
 errors=$(checksum_errors g1)$(checksum_errors g2)$(checksum_errors dom0)
 # cross: traffic between the guests, both ways.
 cross() {

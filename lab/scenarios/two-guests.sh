@@ -4,8 +4,7 @@
 # needs: grantway-xen
 bridge_up
 start_backend
-guest_start g1 vif=bridge=xenbr0
-guest_start g2 vif=bridge=xenbr0
+guest_start "g1 g2" vif=bridge=xenbr0
 pings g1 g2 10
 pings g2 g1 10
 pings6 g1 g2

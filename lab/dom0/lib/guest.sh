@@ -31,7 +31,8 @@ kernel = "/lab/vmlinux"
 ramdisk = "/lab/guest.cpio"
 memory = $_memory
 vcpus = $_vcpus
-cmdline = "console=hvc0 loglevel=6 panic=1 mitigations=off lab.name=$_name lab.modules=$_modules lab.backend=$(backend_kind) lab.slow=$(slowness)"
+tsc_mode = "$(tsc_mode)"
+cmdline = "console=hvc0 loglevel=6 panic=1 mitigations=off cryptomgr.notests initcall_blacklist=crypto_kdf108_init,x509_key_init lab.name=$_name lab.modules=$_modules lab.backend=$(backend_kind) lab.slow=$(slowness)"
 vif = [ $_vifs ]
 on_reboot = "restart"
 on_crash = "destroy"
@@ -39,21 +40,30 @@ $_extra
 CONFIG
 }
 
-# guest_start NAME [OPTION=VALUE...]: makes it, waits until it answers, and
-# brings its interfaces up.
+# guest_start NAMES [OPTION=VALUE...]: makes them, which come up side by side, waits
+# until they answer, and brings their interfaces up.
 guest_start() {
-    guest_config "$@"
-    guest_create "$1"
-    guest_ready "$1"
-    _count=0
-    for _option in "$@"; do
-        case $_option in vif=*)
-            guest_net "$1" "eth$_count"
-            _count=$((_count + 1))
-            ;;
-        esac
+    _starting=$1
+    shift
+    for _one in $_starting; do
+        guest_config "$_one" "$@"
+        guest_create "$_one"
+    done
+    for _one in $_starting; do
+        guest_ready "$_one"
+        _count=0
+        for _option in "$@"; do
+            case $_option in vif=*)
+                guest_net "$_one" "eth$_count"
+                _count=$((_count + 1))
+                ;;
+            esac
+        done
     done
 }
+
+# tsc_mode: who reads the processor's counter for guests, as the runner was asked.
+tsc_mode() { _mode=$(word lab.tsc); echo "${_mode:-default}"; }
 
 # guest_create NAME: `xl create` and no more.
 guest_create() {
