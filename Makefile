@@ -7,10 +7,10 @@ NO_STD := -p grantway-netif -p grantway-ring -p grantway-hypervisor -p grantway-
 BARE := x86_64-unknown-none
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz fuzz-keep bench check no-std
+.PHONY: help demo test fuzz fuzz-keep proof proof-keep bench bench-peers check no-std instructions instructions-keep
 
 help: ## print the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## the whole path at work on this machine: neither Xen nor root needed
 	cargo build --release -p grantway
@@ -22,18 +22,41 @@ test: ## all tests; those with TAPs need root
 	GRANTWAY_FUZZ_SECONDS=$(or $(GRANTWAY_FUZZ_SECONDS),45) cargo test --workspace
 	RUSTFLAGS="--cfg loom" cargo test -p grantway-ring --test loom --release --target-dir $(BUILD)/loom
 
-# TARGET="slots_tx backend" runs those only.
+# TARGET="slots_tx backend" runs those only. TARGET=vector FRAMES=10000000 goes on for
+# so many frames in place of seconds.
 fuzz: ## fuzzes each target, and each end, for SECONDS (30)
-	@scripts/fuzz $(BUILD) $(or $(SECONDS),30) $(TARGET)
+	@$(if $(FRAMES),GRANTWAY_FUZZ_FRAMES=$(FRAMES)) scripts/fuzz $(BUILD) $(or $(SECONDS),30) $(TARGET)
 
 fuzz-keep: ## keeps in the repository what fuzzing found
 	@scripts/fuzz $(BUILD) 0 $(TARGET)
+
+proof: ## no wake-up is lost: models of both ends, and what each of their steps is for
+	@scripts/setup-debian proof
+	@scripts/proof $(BUILD)
+
+proof-keep: ## writes down in proof/README.md what each step is for
+	@scripts/proof $(BUILD) --keep
 
 bench: ## packets a second, to, from and between guests, three sizes, every policy
 	cargo build --release -p grantway
 	$(GRANTWAY) bench packets --direction all --size 64,512,1496 --seconds 1
 
-check: ## format, lints, documentation, licences
+# PEERS="--size 64 --pairs 40" says what is measured, and how often.
+bench-peers: ## staging against DPDK's memif and vhost-user, and the kernel; needs root for the kernel's
+	@scripts/setup-debian peers
+	cargo build --release -p grantway
+	$(GRANTWAY) bench peers --report $(BUILD)/peers.html $(PEERS)
+
+instructions: ## counts the instructions of a packet; fails where they became more
+	@scripts/setup-debian
+	cargo build --release -p grantway
+	scripts/instructions $(GRANTWAY)
+
+instructions-keep: ## writes them down where they became less; WHY is the reason
+	cargo build --release -p grantway
+	scripts/instructions $(GRANTWAY) --keep "$(WHY)"
+
+check: instructions ## format, lints, documentation, licences, instructions a packet
 	cargo fmt --all --check
 	cargo fmt --manifest-path tests/no_std/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
