@@ -19,7 +19,7 @@ demo: ## the whole path at work on this machine: neither Xen nor root needed
 # A minute and a half of them is fuzzing: 45 s for each end, and the kept inputs.
 test: ## all tests; those with TAPs need root
 	@scripts/setup-debian
-	GRANTWAY_FUZZ_SECONDS=$(or $(GRANTWAY_FUZZ_SECONDS),45) cargo test --workspace
+	GRANTWAY_FUZZ_SECONDS=$(or $(GRANTWAY_FUZZ_SECONDS),45) cargo test --workspace --no-fail-fast
 	RUSTFLAGS="--cfg loom" cargo test -p grantway-ring --test loom --release --target-dir $(BUILD)/loom
 
 # TARGET="slots_tx backend" runs those only. TARGET=vector FRAMES=10000000 goes on for

@@ -48,7 +48,6 @@ fn link(mut taps: [Tap; 2]) -> Running {
         let (mut lost, mut state) = (0, 0x9e37_79b9_7f4a_7c15_u64);
         let mut buffer = vec![0; RECV_BUFFER];
         while !stopped.load(Relaxed) {
-            let now = Instant::now();
             let mut quiet = true;
             for side in 0..2 {
                 while let Ok(Some(meta)) = taps[side].recv(&mut buffer) {
@@ -63,8 +62,10 @@ fn link(mut taps: [Tap; 2]) -> Running {
                         lost += 1;
                         continue;
                     }
-                    waiting[side].push_back((now + DELAY, buffer[..meta.len].to_vec()));
+                    // Not from when the round began: this thread may have stood still since.
+                    waiting[side].push_back((Instant::now() + DELAY, buffer[..meta.len].to_vec()));
                 }
+                let now = Instant::now();
                 while waiting[side].front().is_some_and(|(due, _)| *due <= now) {
                     let (_, frame) = waiting[side].pop_front().expect("a frame");
                     // A TAP that is going down takes none.
