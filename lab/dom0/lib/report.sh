@@ -53,3 +53,13 @@ sleep_ms() { usleep $(($1 * 1000)); }
 percentiles() {
     sort -n | awk '{ v[NR] = $1 } END { if (NR) printf "p50 %s max %s n %d\n", v[int((NR + 1) / 2)], v[NR], NR }'
 }
+
+# again LEAST MOST SECONDS: whether another round is to come, and $rounds counts it:
+# there are LEAST at least, and then as many as SECONDS hold since the first, MOST at
+# most, so that a slow machine does fewer. rounds=0 begins.
+again() {
+    [ $rounds -gt 0 ] || _rounds_from=$(now_ms)
+    [ $rounds -lt "$2" ] || return 1
+    [ $rounds -lt "$1" ] || [ $(($(now_ms) - _rounds_from)) -lt $(($3 * 1000)) ] || return 1
+    rounds=$((rounds + 1))
+}
