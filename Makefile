@@ -16,11 +16,10 @@ demo: ## the whole path at work on this machine: neither Xen nor root needed
 	cargo build --release -p grantway
 	$(GRANTWAY) demo
 
-# A minute and a half of them is fuzzing: 45 s for each end, and the kept inputs.
+# GRANTWAY_FUZZ_SECONDS says how long each end is fuzzed: 20.
 test: ## all tests; those with TAPs need root
 	@scripts/setup-debian
-	GRANTWAY_FUZZ_SECONDS=$(or $(GRANTWAY_FUZZ_SECONDS),45) cargo test --workspace --no-fail-fast
-	RUSTFLAGS="--cfg loom" cargo test -p grantway-ring --test loom --release --target-dir $(BUILD)/loom
+	@scripts/test $(BUILD)
 
 # TARGET="slots_tx backend" runs those only. TARGET=vector FRAMES=10000000 goes on for
 # so many frames in place of seconds.
