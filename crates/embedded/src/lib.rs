@@ -29,5 +29,5 @@ mod sys;
 mod tables;
 
 pub use domain::{ConnectError, Domain, Role};
-pub use host::{Host, HostConfig, HostError, HostGuard, PortTable};
+pub use host::{Host, HostConfig, HostError, HostGuard, PortTable, raise_descriptor_limit};
 pub use tables::{DomainTable, Tables};

@@ -9,6 +9,7 @@ use grantway_hypervisor::{Counters, DomId, Error, EventChannels, Port};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ struct Local {
 #[derive(Debug)]
 struct Peer {
     binding: u32,
+    set: u64,
     pending: Arc<Pending>,
     port: u32,
 }
@@ -52,7 +54,7 @@ pub struct EventSet {
     /// By number; `None` for what is not ours.
     ports: Vec<Option<Local>>,
     /// Sets of peers, by the host's number, so that many ports share a mapping.
-    peers: Vec<(u64, Arc<Pending>)>,
+    peers: HashMap<u64, Arc<Pending>>,
     /// Bits taken whose ring of the wake-up was not drained yet.
     rings: u64,
     idle_polls: u32,
@@ -83,7 +85,7 @@ impl EventSet {
             pending: Pending::new(pending, Wake::from_fd(wake), limit).map_err(mmap)?,
             states: WordsView::of(states, limit as usize * 4).map_err(mmap)?,
             ports: Vec::new(),
-            peers: Vec::new(),
+            peers: HashMap::new(),
             rings: 0,
             idle_polls: 0,
             vain_drains: 0,
@@ -118,18 +120,25 @@ impl EventSet {
             Answer::Done => return Ok(None),
             other => return Err(unexpected(&other)),
         };
-        // Sets that no port of ours refers to any more.
-        self.peers.retain(|(_, pending)| Arc::strong_count(pending) > 1);
-        let known = self.peers.iter().find(|(id, _)| *id == set);
-        let pending = match known {
-            Some((_, pending)) => Arc::clone(pending),
+        let pending = match self.peers.get(&set) {
+            Some(pending) => Arc::clone(pending),
             None => {
                 let pending = Arc::new(self.attach(fds)?);
-                self.peers.push((set, Arc::clone(&pending)));
+                self.peers.insert(set, Arc::clone(&pending));
                 pending
             }
         };
-        Ok(Some(Peer { binding, pending, port }))
+        Ok(Some(Peer { binding, set, pending, port }))
+    }
+
+    /// A port refers to this peer no more; where it was the last, nor do we to its
+    /// set.
+    fn let_go(&mut self, peer: Option<Peer>) {
+        let Some(Peer { set, pending, .. }) = peer else { return };
+        drop(pending);
+        if self.peers.get(&set).is_some_and(|pending| Arc::strong_count(pending) == 1) {
+            self.peers.remove(&set);
+        }
     }
 
     fn attach(&self, fds: Vec<OwnedFd>) -> Result<Pending, Error> {
@@ -224,10 +233,10 @@ impl EventChannels for EventSet {
         let Some(slot) = self.ports.get_mut(port.0 as usize) else {
             return;
         };
-        if slot.take().is_some() {
+        if let Some(local) = slot.take() {
             // A host that is gone holds no port either.
             let _ = self.control.request(&Request::ClosePort { set: self.id, port: port.0 });
-            self.peers.retain(|(_, pending)| Arc::strong_count(pending) > 1);
+            self.let_go(local.peer);
         }
     }
 
@@ -248,9 +257,9 @@ impl EventChannels for EventSet {
         };
         if local.peer.as_ref().is_none_or(|peer| peer.binding != binding) {
             let peer = self.look_up(port.0)?;
-            if let Some(Some(local)) = self.ports.get_mut(port.0 as usize) {
-                local.peer = peer;
-            }
+            let slot = self.ports.get_mut(port.0 as usize).and_then(Option::as_mut);
+            let before = slot.and_then(|local| std::mem::replace(&mut local.peer, peer));
+            self.let_go(before);
         }
         let Some(Some(Local { peer: Some(peer), .. })) = self.ports.get(port.0 as usize) else {
             return Ok(());

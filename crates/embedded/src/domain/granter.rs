@@ -37,6 +37,8 @@ unsafe impl Sync for Granting {}
 struct Books {
     /// Runs of free frames: start and length.
     free: BTreeMap<u32, u32>,
+    /// Every frame from here on was never used: it is zero, and takes no memory.
+    fresh_frame: u32,
     free_grefs: Vec<u32>,
     fresh_gref: u32,
     /// The run and the page in it, by reference.
@@ -136,9 +138,11 @@ impl Granting {
         }
         let start = books.take_frames(wanted).ok_or_else(no_memory)?;
         let base = self.frame(start);
-        // SAFETY: `wanted` frames from `start` on are of the pool: nobody has
-        // them mapped through a grant, and no handle of ours refers to them.
-        unsafe { base.as_ptr().write_bytes(0, pages * PAGE_SIZE) };
+        let used = books.use_frames(start, wanted) as usize;
+        // SAFETY: `wanted` frames from `start` on, of which `used` are the first, are
+        // of the pool: nobody has them mapped through a grant, and no handle of ours
+        // refers to them.
+        unsafe { base.as_ptr().write_bytes(0, used * PAGE_SIZE) };
         let id = books.next_run;
         books.next_run += 1;
         let mut grefs = Vec::with_capacity(pages);
@@ -285,6 +289,13 @@ impl Books {
             self.free.insert(start + wanted, len - wanted);
         }
         Some(start)
+    }
+
+    /// A run of frames comes into use; how many of the first of them were before.
+    fn use_frames(&mut self, start: u32, frames: u32) -> u32 {
+        let used = self.fresh_frame.saturating_sub(start).min(frames);
+        self.fresh_frame = self.fresh_frame.max(start + frames);
+        used
     }
 
     fn give_frame(&mut self, frame: u32) {

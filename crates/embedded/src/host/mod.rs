@@ -208,8 +208,10 @@ fn spare() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// A host holds a few descriptors for each process and each set of channels.
-fn raise_descriptor_limit() {
+/// Lets this process have as many descriptors as it may: a host holds a few for each
+/// process and each set of channels, a backend for each vif. A limit that cannot be
+/// raised stays, and is met by whoever runs into it.
+pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

@@ -10,7 +10,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Store connections of one guest, at most.
 const CONNECTIONS_MAX: u32 = 64;
@@ -182,22 +182,23 @@ impl Stores {
     }
 
     /// Writes what waits, wherever it waits, and settles who is to be woken
-    /// for.
+    /// for. Costs nothing for connections that nothing waits for.
     fn flush(&mut self, epoll: &OwnedFd) {
-        let mut full: Vec<ConnId> = Vec::new();
+        let mut full: BTreeSet<ConnId> = BTreeSet::new();
+        let mut seen: BTreeSet<ConnId> = BTreeSet::new();
         loop {
-            let waiting: Vec<ConnId> = self
-                .server
-                .connections_with_output()
-                .filter(|connection| !full.contains(connection))
-                .collect();
+            let waiting = self.server.connections_with_output();
+            let waiting: Vec<ConnId> = waiting.filter(|id| !full.contains(id)).collect();
             if waiting.is_empty() {
                 break;
             }
+            seen.extend(&waiting);
             for server_id in waiting {
                 match self.write(server_id) {
                     Ok(true) => {}
-                    Ok(false) => full.push(server_id),
+                    Ok(false) => {
+                        full.insert(server_id);
+                    }
                     Err(()) => match self.ids.get(&server_id) {
                         Some(&id) => self.disconnect(epoll, id),
                         None => self.server.disconnect(server_id),
@@ -205,16 +206,22 @@ impl Stores {
                 }
             }
         }
-        for (&id, connection) in &mut self.connections {
-            let mut interest = EventFlags::empty();
-            interest.set(EventFlags::IN, self.server.wants_input(connection.server_id));
-            interest.set(EventFlags::OUT, full.contains(&connection.server_id));
-            if interest != connection.interest
-                && epoll::modify(epoll, &connection.socket, EventData::new_u64(id), interest)
-                    .is_ok()
-            {
-                connection.interest = interest;
-            }
+        for server_id in seen {
+            self.settle(epoll, server_id, full.contains(&server_id));
+        }
+    }
+
+    /// Makes epoll's interest in a connection what it is to be woken for.
+    fn settle(&mut self, epoll: &OwnedFd, server_id: ConnId, full: bool) {
+        let Some(&id) = self.ids.get(&server_id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let mut interest = EventFlags::empty();
+        interest.set(EventFlags::IN, self.server.wants_input(server_id));
+        interest.set(EventFlags::OUT, full);
+        if interest != connection.interest
+            && epoll::modify(epoll, &connection.socket, EventData::new_u64(id), interest).is_ok()
+        {
+            connection.interest = interest;
         }
     }
 

@@ -138,7 +138,7 @@ impl StoreOps for Server {
     fn list(&mut self, path: &str) -> Result<Vec<String>, Error> {
         self.as_dom0("directory", path, |view, path| {
             let node = view.list(path)?;
-            Ok(node.children.keys().map(|name| (**name).into()).collect())
+            Ok(node.children.names().map(str::to_owned).collect())
         })
     }
 

@@ -1,7 +1,7 @@
 //! The embedded host's xenstore, with no I/O in it: bytes of the real wire
 //! protocol in, bytes out, so that a stock `xenstore-ls` may talk to it.
 //!
-//! - `tree`: the nodes; persistent, so that a snapshot costs nothing.
+//! - `tree`, `children`: the nodes; persistent, so that a snapshot costs nothing.
 //! - `transaction`, `view`: what a domain may read and change, all at once.
 //! - `watches`, `queue`: whom a change is told, and what waits to be written.
 //! - `request`: one message of the wire, and its answer.
@@ -34,6 +34,7 @@
 //! `SET_TARGET` is not there (`ENOSYS`): it serves device models only.
 
 mod access;
+mod children;
 mod host;
 mod queue;
 mod quota;
@@ -128,6 +129,8 @@ pub struct Server {
     last_connection: u64,
     last_transaction: u32,
     connections: BTreeMap<ConnId, Connection>,
+    /// Those that have something to be written.
+    speaking: BTreeSet<ConnId>,
     watches: Watches,
     ledger: Ledger,
     introduced: BTreeSet<DomId>,
@@ -148,6 +151,7 @@ impl Server {
             last_connection: 0,
             last_transaction: 0,
             connections: BTreeMap::new(),
+            speaking: BTreeSet::new(),
             watches: Watches::default(),
             ledger,
             introduced: BTreeSet::new(),
@@ -177,6 +181,7 @@ impl Server {
     pub fn disconnect(&mut self, c: ConnId) {
         self.reset(c);
         self.connections.remove(&c);
+        self.speaking.remove(&c);
     }
 
     /// Takes bytes in that the connection sent, and handles each message that
@@ -221,14 +226,16 @@ impl Server {
     pub fn written(&mut self, c: ConnId, count: usize) -> Result<(), Fatal> {
         let connection = self.connections.get_mut(&c).ok_or(Fatal::Closed(c))?;
         connection.output.advance(count);
+        if connection.output.bytes() == 0 {
+            self.speaking.remove(&c);
+        }
         self.work(c)
     }
 
     /// The connections that have something to be written. Look after each
     /// call that may fire watches: any of them may have events.
     pub fn connections_with_output(&self) -> impl Iterator<Item = ConnId> + '_ {
-        let some = |(_, c): &(&ConnId, &Connection)| c.output.bytes() > 0;
-        self.connections.iter().filter(some).map(|(id, _)| *id)
+        self.speaking.iter().copied()
     }
 
     /// What waits in a connection.
@@ -356,6 +363,7 @@ impl Server {
                 let top = top.get(watcher.hidden..).unwrap_or_default();
                 if let Some(connection) = self.connections.get_mut(&watcher.connection) {
                     connection.output.event(shown, &watcher.token, top);
+                    self.speaking.insert(watcher.connection);
                 }
             }
         }
@@ -369,6 +377,7 @@ impl Server {
                 && let Some(connection) = self.connections.get_mut(&watcher.connection)
             {
                 connection.output.event(name, &watcher.token, name);
+                self.speaking.insert(watcher.connection);
             }
         }
     }

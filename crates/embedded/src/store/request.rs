@@ -77,6 +77,7 @@ impl Server {
             // It was measured above, so it is never too long.
             let bytes = encode(kind, header.req_id, header.tx_id, &[&payload]);
             connection.output.answer(bytes.unwrap_or_default());
+            self.speaking.insert(c);
         }
         match then {
             Then::Nothing => {}
@@ -208,7 +209,7 @@ impl Server {
         let path = self.only_path(asker, payload)?;
         let (node, _) = self.within(asker, |view| view.list(&path))?;
         let mut names = Vec::new();
-        for name in node.children.keys() {
+        for name in node.children.names() {
             if names.len() > PAYLOAD_MAX {
                 return Err(StoreErrno::E2big);
             }
@@ -228,7 +229,7 @@ impl Server {
         let (node, _) = self.within(asker, |view| view.list(&path))?;
         let mut part = format!("{}\0", node.children_generation).into_bytes();
         let mut at = 0_usize;
-        for name in node.children.keys() {
+        for name in node.children.names() {
             // The byte after is for the empty name, should it be the last.
             if at >= offset && part.len() + name.len() + 2 > PAYLOAD_MAX {
                 return Ok(Answer::of(part));

@@ -1,8 +1,8 @@
 //! The tree of nodes. It is persistent: a copy of its root is a snapshot, and
 //! a change copies only the nodes on the way to what changed.
 
+use super::children::Children;
 use grantway_hypervisor::{DomId, Permission, Rights};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A node. Paths given to the functions here are absolute and valid.
@@ -11,7 +11,7 @@ pub(super) struct Node {
     pub(super) value: Arc<[u8]>,
     /// Never empty: the first names the owner.
     pub(super) permissions: Arc<[Permission]>,
-    pub(super) children: BTreeMap<Arc<str>, Arc<Node>>,
+    pub(super) children: Children,
     /// Moves with the value and the permissions; no two nodes ever share one.
     pub(super) generation: u64,
     /// Moves with the names of the children.
@@ -23,7 +23,7 @@ impl Node {
         Self {
             value: value.into(),
             permissions,
-            children: BTreeMap::new(),
+            children: Children::default(),
             generation,
             children_generation: generation,
         }
@@ -35,7 +35,7 @@ impl Node {
 
     /// The same node, but with no children.
     pub(super) fn alone(&self) -> Self {
-        Self { children: BTreeMap::new(), ..self.clone() }
+        Self { children: Children::default(), ..self.clone() }
     }
 }
 
@@ -114,7 +114,7 @@ pub(super) fn put(root: &mut Arc<Node>, path: &str, node: Arc<Node>, generation:
     let Some(above) = lookup_mut(root, above) else {
         return false;
     };
-    above.children.insert(name.into(), node);
+    above.children.insert(name, node);
     above.children_generation = generation;
     true
 }
@@ -137,7 +137,7 @@ fn place(path: &str) -> Option<(&str, &str)> {
 /// deeper than [`super::Quotas::MAX_DEPTH`], so this may call itself.
 pub(super) fn walk(path: &str, node: &Arc<Node>, visit: &mut dyn FnMut(&str, &Arc<Node>)) {
     visit(path, node);
-    for (name, child) in &node.children {
+    for (name, child) in node.children.iter() {
         walk(&below(path, name), child, visit);
     }
 }

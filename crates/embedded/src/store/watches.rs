@@ -3,7 +3,7 @@
 use super::ConnId;
 use super::tree::upwards;
 use grantway_hypervisor::DomId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One watch.
@@ -17,15 +17,20 @@ pub(super) struct Watcher {
     pub(super) hidden: usize,
 }
 
-/// All watches, by the path that they watch.
+/// All watches.
 #[derive(Debug, Default)]
-pub(super) struct Watches(BTreeMap<String, Vec<Watcher>>);
+pub(super) struct Watches {
+    /// By the path that they watch.
+    by_path: BTreeMap<String, Vec<Watcher>>,
+    /// What each connection watches.
+    paths: BTreeMap<ConnId, BTreeSet<String>>,
+}
 
 impl Watches {
     /// Whether that connection has one with that path and token.
     pub(super) fn has(&self, path: &str, watcher: &Watcher) -> bool {
         let same = |w: &Watcher| w.connection == watcher.connection && w.token == watcher.token;
-        self.0.get(path).is_some_and(|there| there.iter().any(same))
+        self.by_path.get(path).is_some_and(|there| there.iter().any(same))
     }
 
     /// False when there is one already.
@@ -33,13 +38,14 @@ impl Watches {
         if self.has(path, &watcher) {
             return false;
         }
-        self.0.entry(path.to_owned()).or_default().push(watcher);
+        self.paths.entry(watcher.connection).or_default().insert(path.to_owned());
+        self.by_path.entry(path.to_owned()).or_default().push(watcher);
         true
     }
 
     /// False when there is none.
     pub(super) fn remove(&mut self, path: &str, connection: ConnId, token: &[u8]) -> bool {
-        let Some(there) = self.0.get_mut(path) else {
+        let Some(there) = self.by_path.get_mut(path) else {
             return false;
         };
         let same = |w: &Watcher| w.connection == connection && *w.token == *token;
@@ -47,8 +53,12 @@ impl Watches {
             return false;
         };
         there.remove(at);
+        let watches_still = there.iter().any(|w| w.connection == connection);
         if there.is_empty() {
-            self.0.remove(path);
+            self.by_path.remove(path);
+        }
+        if !watches_still && let Some(paths) = self.paths.get_mut(&connection) {
+            paths.remove(path);
         }
         true
     }
@@ -56,12 +66,15 @@ impl Watches {
     /// Removes a connection's watches, and says how many they were.
     pub(super) fn remove_all(&mut self, connection: ConnId) -> usize {
         let mut removed = 0;
-        self.0.retain(|_, there| {
+        for path in self.paths.remove(&connection).unwrap_or_default() {
+            let Some(there) = self.by_path.get_mut(&path) else { continue };
             let before = there.len();
             there.retain(|w| w.connection != connection);
             removed += before - there.len();
-            !there.is_empty()
-        });
+            if there.is_empty() {
+                self.by_path.remove(&path);
+            }
+        }
         removed
     }
 
@@ -75,7 +88,7 @@ impl Watches {
         let depth = if exact { 1 } else { usize::MAX };
         upwards(path)
             .take(depth)
-            .filter_map(|above| self.0.get_key_value(above))
+            .filter_map(|above| self.by_path.get_key_value(above))
             .flat_map(|(top, there)| there.iter().map(move |w| (top.as_str(), w)))
     }
 }
