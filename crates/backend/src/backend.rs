@@ -104,6 +104,15 @@ const VIFS_TOKEN: &str = "vifs";
 /// are read (XSA-349).
 const EVENTS_A_STEP: usize = 1024;
 
+/// What an event of the store is about.
+enum Subject {
+    Vif(VifId),
+    /// Any vif of this guest.
+    Guest(DomId),
+    /// Any of all.
+    Any,
+}
+
 /// Why a vif could not be opened.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
@@ -255,11 +264,12 @@ impl Backend {
         let mut all = false;
         for _ in 0..EVENTS_A_STEP {
             let Some(event) = self.store.next_event()? else { break };
-            match self.vif_of(&event.path, &event.token) {
-                Some(id) => {
+            match self.subject(&event.path, &event.token) {
+                Subject::Vif(id) => {
                     changed.insert(id);
                 }
-                None => all = true,
+                Subject::Guest(domain) => changed.extend(self.vifs_of(domain)?),
+                Subject::Any => all = true,
             }
         }
         if all {
@@ -401,16 +411,30 @@ impl Backend {
         self.workers.account()
     }
 
-    /// Which vif an event is about; `None` for one that may be about any.
-    fn vif_of(&self, path: &str, token: &str) -> Option<VifId> {
+    /// What an event is about.
+    fn subject(&self, path: &str, token: &str) -> Subject {
         let rest = match token {
-            VIFS_TOKEN => path.strip_prefix(&self.base)?.strip_prefix('/')?,
-            _ => token.strip_prefix("frontend/")?,
+            VIFS_TOKEN => path.strip_prefix(&self.base).and_then(|rest| rest.strip_prefix('/')),
+            _ => token.strip_prefix("frontend/"),
         };
-        let mut parts = rest.split('/');
-        let domain = DomId(parts.next()?.parse().ok()?);
-        let devid = parts.next()?.parse().ok()?;
-        Some(VifId { domain, devid })
+        let mut parts = rest.unwrap_or_default().split('/');
+        let Some(domain) = parts.next().and_then(|part| part.parse().ok()).map(DomId) else {
+            return Subject::Any;
+        };
+        match parts.next().map(str::parse) {
+            None => Subject::Guest(domain),
+            Some(Ok(devid)) => Subject::Vif(VifId { domain, devid }),
+            Some(Err(_)) => Subject::Any,
+        }
+    }
+
+    /// The vifs of one guest, as we or the store have them.
+    fn vifs_of(&mut self, domain: DomId) -> Result<Vec<VifId>, PlatformError> {
+        let all = VifId { domain, devid: 0 }..=VifId { domain, devid: u32::MAX };
+        let mut found: Vec<VifId> = self.vifs.range(all.clone()).map(|(&id, _)| id).collect();
+        found.extend(self.refused.range(all).map(|(&id, _)| id));
+        found.extend(self.attached_to(domain)?);
+        Ok(found)
     }
 
     /// Every vif that the store shows below us.
@@ -418,12 +442,16 @@ impl Backend {
         let mut found = Vec::new();
         for domain in names(self.store.as_mut(), &self.base)? {
             let Ok(number) = domain.parse() else { continue };
-            for devid in names(self.store.as_mut(), &format!("{}/{domain}", self.base))? {
-                let Ok(devid) = devid.parse() else { continue };
-                found.push(VifId { domain: DomId(number), devid });
-            }
+            found.extend(self.attached_to(DomId(number))?);
         }
         Ok(found)
+    }
+
+    /// Those of one guest.
+    fn attached_to(&mut self, domain: DomId) -> Result<Vec<VifId>, PlatformError> {
+        let devids = names(self.store.as_mut(), &format!("{}/{domain}", self.base))?;
+        let devids = devids.iter().filter_map(|devid| devid.parse().ok());
+        Ok(devids.map(|devid| VifId { domain, devid }).collect())
     }
 
     /// Looks at one vif anew: opens it, lets it act, or forgets it.

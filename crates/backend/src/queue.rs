@@ -2,7 +2,7 @@
 //! port behind it. Owned by one worker.
 
 use crate::VifError;
-use crate::bridge::{Forward, Others};
+use crate::bridge::{Forward, Key, Others};
 use crate::delivery::{Accepted, Delivery};
 use crate::filter::{Filter, Filtered};
 use crate::guest::Guest;
@@ -15,12 +15,13 @@ use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::steer::LaneEnd;
 use crate::transmit::{Mapped, Moved, Stretches, Transmit};
+use crate::worker::Bell;
 use grantway_hypervisor::{
     Access, DomId, EventChannels, GrantRef, Mapper, Platform, Port as EventPort,
 };
 use grantway_ports::{FramePlace, Port, PortReport};
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -363,8 +364,8 @@ impl Queue {
     }
 
     /// Has this rung when a frame comes from another queue of its vif.
-    pub(crate) fn wake_by(&self, bell: &Arc<OwnedFd>) {
-        self.receive.wake_by(bell);
+    pub(crate) fn wake_by(&self, bell: &Arc<Bell>, key: Key) {
+        self.receive.wake_by(bell, key);
     }
 
     /// Whether a frame came from another queue of its vif.

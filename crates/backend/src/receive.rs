@@ -18,6 +18,7 @@ use crate::stats::VifStats;
 use crate::steer::{LaneEnd, Steers};
 use crate::transmit::Moved;
 use crate::waiting::{Waiter, Waiting};
+use crate::worker::Bell;
 use arrayvec::ArrayVec;
 use grantway_hypervisor::{GrantRef, GrantStatus};
 use grantway_netif::rx::{RxRequest, RxResponse};
@@ -27,7 +28,6 @@ use grantway_netif::{Checksum, Offload, colour};
 use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
 use grantway_ports::{DropReason, ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
-use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -118,9 +118,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 
     /// Has this rung when another queue of the vif passes a frame on.
-    pub(crate) fn wake_by(&self, bell: &Arc<OwnedFd>) {
+    pub(crate) fn wake_by(&self, bell: &Arc<Bell>, key: Key) {
         if let Some(lane) = &self.lane {
-            lane.wake_by(bell);
+            lane.wake_by(bell, key);
         }
     }
 

@@ -5,14 +5,13 @@
 //! their version moved. Frames that belong to another queue, which another
 //! worker may have, go through that queue's lane, which is bounded in bytes.
 
-use crate::bridge::HEAD;
-use crate::worker::ring;
+use crate::bridge::{HEAD, Key};
+use crate::worker::Bell;
 use grantway_netif::hashing::Steering;
 use grantway_netif::{Hash, Offload};
-use rustix::fd::{AsFd, OwnedFd};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Frames and bytes that may be on their way to one queue.
 const LANE_FRAMES: usize = 1024;
@@ -98,37 +97,45 @@ struct Passing {
     offload: Offload,
 }
 
-/// The way to one queue.
+/// The way to one queue. Nothing is on it where the guest set no hash, and then it
+/// takes no memory.
+#[derive(Default)]
 struct Lane {
-    frames: SyncSender<Passing>,
+    frames: Mutex<VecDeque<Passing>>,
     /// Bytes on their way.
     bytes: AtomicUsize,
     /// Something is on its way that the queue has not looked for yet.
     pending: AtomicBool,
     /// Wakes the worker that has the queue.
-    bell: OnceLock<Arc<OwnedFd>>,
+    bell: OnceLock<(Arc<Bell>, Key)>,
+}
+
+impl Lane {
+    fn frames(&self) -> MutexGuard<'_, VecDeque<Passing>> {
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a frame, where there is room for another.
+    fn push(&self, frame: &[u8], offload: Offload) -> bool {
+        let mut frames = self.frames();
+        let fits = frames.len() < LANE_FRAMES;
+        if fits {
+            frames.push_back(Passing { bytes: frame.to_vec(), offload });
+        }
+        fits
+    }
 }
 
 /// One queue's end of all the lanes of its vif.
 pub(crate) struct LaneEnd {
     lanes: Arc<[Lane]>,
     own: usize,
-    inbox: Receiver<Passing>,
 }
 
 /// The lanes of a connection, one for each queue.
 pub(crate) fn lanes(queues: usize) -> Vec<LaneEnd> {
-    let (senders, inboxes): (Vec<_>, Vec<_>) =
-        (0..queues).map(|_| sync_channel(LANE_FRAMES)).unzip();
-    let lane = |frames| Lane {
-        frames,
-        bytes: AtomicUsize::new(0),
-        pending: AtomicBool::new(false),
-        bell: OnceLock::new(),
-    };
-    let lanes: Arc<[Lane]> = senders.into_iter().map(lane).collect();
-    let ends = inboxes.into_iter().enumerate();
-    ends.map(|(own, inbox)| LaneEnd { lanes: Arc::clone(&lanes), own, inbox }).collect()
+    let lanes: Arc<[Lane]> = (0..queues).map(|_| Lane::default()).collect();
+    (0..queues).map(|own| LaneEnd { lanes: Arc::clone(&lanes), own }).collect()
 }
 
 impl LaneEnd {
@@ -136,10 +143,10 @@ impl LaneEnd {
         self.lanes.get(self.own)
     }
 
-    /// Has this rung when a frame comes.
-    pub fn wake_by(&self, bell: &Arc<OwnedFd>) {
+    /// Has this rung, for the queue of this key, when a frame comes.
+    pub fn wake_by(&self, bell: &Arc<Bell>, key: Key) {
         if let Some(lane) = self.own() {
-            let _ = lane.bell.set(Arc::clone(bell));
+            let _ = lane.bell.set((Arc::clone(bell), key));
         }
     }
 
@@ -149,16 +156,16 @@ impl LaneEnd {
         let Some(lane) = self.lanes.get(usize::from(queue)) else { return false };
         let len = frame.len();
         if lane.bytes.fetch_add(len, Ordering::Relaxed) + len > LANE_BYTES
-            || lane.frames.try_send(Passing { bytes: frame.to_vec(), offload }).is_err()
+            || !lane.push(frame, offload)
         {
             lane.bytes.fetch_sub(len, Ordering::Relaxed);
             return false;
         }
         // Behind the frame, so that whoever sees it finds the frame.
         if !lane.pending.swap(true, Ordering::AcqRel)
-            && let Some(bell) = lane.bell.get()
+            && let Some((bell, key)) = lane.bell.get()
         {
-            ring(bell.as_fd());
+            bell.ring_for(*key);
         }
         true
     }
@@ -176,7 +183,7 @@ impl LaneEnd {
         if !lane.pending.load(Ordering::Relaxed) || !lane.pending.swap(false, Ordering::AcqRel) {
             return None;
         }
-        let Passing { bytes, offload } = self.inbox.try_recv().ok()?;
+        let Passing { bytes, offload } = lane.frames().pop_front()?;
         lane.pending.store(true, Ordering::Release);
         lane.bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
         room.get_mut(..bytes.len())?.copy_from_slice(&bytes);
@@ -187,13 +194,17 @@ impl LaneEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::{drain, eventfd};
+    use crate::queue::VifId;
+    use grantway_hypervisor::DomId;
+    use std::collections::BTreeSet;
 
     #[test]
     fn frames_reach_their_queue_in_order_and_ring_once() {
         let ends = lanes(2);
-        let bell = Arc::new(eventfd().unwrap());
-        ends[1].wake_by(&bell);
+        let bell = Arc::new(Bell::new().unwrap());
+        let key = (VifId { domain: DomId(7), devid: 0 }, 1);
+        ends[1].wake_by(&bell, key);
+        assert_eq!(bell.hush(), BTreeSet::new());
         let mut room = vec![0; 4096];
         assert_eq!(ends[1].take(&mut room), None);
         for n in 0..3 {
@@ -208,7 +219,8 @@ mod tests {
         assert_eq!((ends[1].take(&mut room), ends[1].is_pending()), (None, false));
         assert!(ends[0].pass(1, &[9; 60], Offload::default()));
         assert_eq!(rustix::io::read(&bell, &mut [0; 8]), Ok(8), "rung anew");
-        drain(bell.as_fd());
+        assert_eq!(bell.hush(), BTreeSet::from([key]));
+        assert_eq!(bell.hush(), BTreeSet::new());
         assert!(!ends[0].pass(2, &[9; 60], Offload::default()), "no such queue");
     }
 

@@ -15,7 +15,7 @@ impl Copy {
     /// Copies from and to pages that `guest` granted.
     #[must_use]
     pub fn new(mapper: Arc<dyn Mapper>, guest: DomId) -> Self {
-        Self { mapper, guest, ops: Vec::with_capacity(256) }
+        Self { mapper, guest, ops: Vec::new() }
     }
 
     fn run(&mut self, pieces: &mut [Piece], arena: &mut [u8], fetch: bool) -> Result<(), Error> {

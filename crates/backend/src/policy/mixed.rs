@@ -62,7 +62,7 @@ impl Way {
 
 impl Mixed {
     pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, read_only: ReadOnly) -> Self {
-        let (ops, of) = (Vec::with_capacity(256), Vec::with_capacity(256));
+        let (ops, of) = (Vec::new(), Vec::new());
         Self { mapper, guest, read_only, ops, of, unmapped: 0, hits: 0, misses: 0 }
     }
 

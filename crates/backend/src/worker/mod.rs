@@ -5,6 +5,7 @@
 //! may also have no thread: then the control thread serves its queues between two
 //! steps, as a simulation does.
 
+mod neighbours;
 mod pace;
 mod serve;
 mod share;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-pub(crate) use wake::{drain, eventfd, os, ring};
+pub(crate) use wake::{Bell, drain, eventfd, os, ring};
 
 /// How a worker waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -298,7 +299,7 @@ enum Seat {
 /// The control thread's end of one worker.
 struct Handle {
     commands: Sender<Command>,
-    wake: Arc<OwnedFd>,
+    wake: Arc<Bell>,
     seat: Seat,
     /// How many queues of each vif it was given.
     queues: RefCell<BTreeMap<VifId, usize>>,
@@ -312,7 +313,7 @@ impl Handle {
         threaded: bool,
     ) -> Result<Self, PlatformError> {
         let (commands, inbox) = channel();
-        let wake = Arc::new(eventfd()?);
+        let wake = Arc::new(Bell::new()?);
         // Where steps are counted and not time, all turns are alike.
         let meter = if threaded { used } else { || Duration::ZERO };
         let mut worker = Worker::new(number, service, meter, Arc::clone(&wake), inbox, beside)?;
@@ -350,7 +351,7 @@ impl Handle {
     fn send(&self, command: Command) -> Result<(), VifError> {
         self.commands.send(command).map_err(|_| VifError::WorkerGone)?;
         match &self.seat {
-            Seat::Thread(_) => ring(self.wake.as_fd()),
+            Seat::Thread(_) => self.wake.ring(),
             Seat::Here(worker) => {
                 let _ = worker.borrow_mut().take_commands();
             }

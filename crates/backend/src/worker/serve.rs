@@ -8,15 +8,16 @@
 //! a look; then it is armed, which looks again, so that nothing which came in
 //! between is lost.
 
+use super::neighbours::Neighbours;
 use super::pace::{Idle, Pace};
 use super::share::{Account, Shares};
-use super::wake::{drain, os};
+use super::wake::{Bell, os};
 use super::{Attached, Beside, Command, Detached, Notice, Service, WorkerReport};
 use crate::VifError;
-use crate::bridge::{Bridge, Forward, Hub, Key, Others};
+use crate::bridge::{Bridge, Forward, Hub, Key};
 use crate::filter::Filter;
 use crate::lists::{Lists, UPLINK};
-use crate::queue::{Queue, QueueSpec, Turn};
+use crate::queue::{Queue, QueueSpec, Turn, VifId};
 use crate::scratch::Scratch;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPort};
 use grantway_ports::{Port, PortReport};
@@ -25,6 +26,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -34,8 +36,8 @@ const WAKE_TOKEN: u64 = 1;
 const UPLINK_TOKEN: u64 = 2;
 const FIRST_TOKEN: u64 = 3;
 
-struct Slot {
-    queue: Queue,
+pub(super) struct Slot {
+    pub queue: Queue,
     /// Its vif's number in lists.
     id: PortId,
     connection: u64,
@@ -55,7 +57,7 @@ pub(super) struct Worker {
     meter: fn() -> Duration,
     events: Box<dyn EventChannels>,
     epoll: OwnedFd,
-    wake: Arc<OwnedFd>,
+    wake: Arc<Bell>,
     inbox: Receiver<Command>,
     // A slot is long, and stands aside for each turn on the bridge.
     queues: BTreeMap<Key, Box<Slot>>,
@@ -75,37 +77,6 @@ pub(super) struct Worker {
     uplink_active: bool,
 }
 
-/// The queues beside one that has its turn on the bridge, and what is to be done
-/// with them afterwards.
-struct Neighbours<'a> {
-    queues: &'a mut BTreeMap<Key, Box<Slot>>,
-    woken: Vec<Key>,
-    broken: Vec<(Key, VifError)>,
-}
-
-impl<'a> Neighbours<'a> {
-    fn new(queues: &'a mut BTreeMap<Key, Box<Slot>>) -> Self {
-        Self { queues, woken: Vec::new(), broken: Vec::new() }
-    }
-}
-
-impl Others for &mut Neighbours<'_> {
-    fn queue(&mut self, key: Key) -> Option<&mut Queue> {
-        if self.broken.iter().any(|(broken, _)| *broken == key) {
-            return None;
-        }
-        self.queues.get_mut(&key).map(|slot| &mut slot.queue)
-    }
-
-    fn wake(&mut self, key: Key) {
-        self.woken.push(key);
-    }
-
-    fn broken(&mut self, key: Key, error: VifError) {
-        self.broken.push((key, error));
-    }
-}
-
 /// Whether the worker goes on.
 type Flow = std::ops::ControlFlow<()>;
 
@@ -114,7 +85,7 @@ impl Worker {
         number: usize,
         service: Service,
         meter: fn() -> Duration,
-        wake: Arc<OwnedFd>,
+        wake: Arc<Bell>,
         inbox: Receiver<Command>,
         beside: Option<Beside>,
     ) -> Result<Self, PlatformError> {
@@ -437,11 +408,11 @@ impl Worker {
                 }
                 UPLINK_TOKEN => self.uplink_active = true,
                 WAKE_TOKEN => {
-                    drain(self.wake.as_fd());
+                    let passed_to = self.wake.hush();
                     if self.take_commands().is_break() {
                         return Ok(Flow::Break(()));
                     }
-                    self.wake_passed_to();
+                    self.wake_passed_to(passed_to);
                 }
                 token => {
                     if let Some(&key) = self.by_token.get(&token) {
@@ -462,10 +433,12 @@ impl Worker {
     }
 
     /// Wakes the queues that other queues passed frames on to.
-    fn wake_passed_to(&mut self) {
-        let slots = self.queues.iter().filter(|(_, slot)| slot.queue.is_passed_to());
-        let keys: Vec<Key> = slots.map(|(&key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.activate(key, false));
+    fn wake_passed_to(&mut self, keys: BTreeSet<Key>) {
+        for key in keys {
+            if self.queues.get(&key).is_some_and(|slot| slot.queue.is_passed_to()) {
+                self.activate(key, false);
+            }
+        }
     }
 
     fn take_events(&mut self) -> Result<(), PlatformError> {
@@ -485,8 +458,7 @@ impl Worker {
                 let _ = reply.send(self.attach(*spec, id));
             }
             Command::Detach(vif, reply) => {
-                let keys: Vec<Key> =
-                    self.queues.keys().filter(|(v, _)| *v == vif).copied().collect();
+                let keys: Vec<Key> = self.queues.range(of(vif)).map(|(&key, _)| key).collect();
                 let removed = keys.into_iter().filter_map(|key| Some((key.1, self.remove(key)?.1)));
                 let mut ports: Vec<Detached> = removed.collect();
                 let failed = self.failed.extract_if(.., |((v, _), _)| *v == vif);
@@ -494,7 +466,7 @@ impl Worker {
                 let _ = reply.send(ports);
             }
             Command::Inspect(vif, reply) => {
-                let queues = self.queues.iter().filter(|((v, _), _)| *v == vif);
+                let queues = self.queues.range(of(vif));
                 let failed = self.failed.iter().filter(|((v, _), _)| *v == vif);
                 let queues = queues.map(|(key, slot)| slot.queue.report(key.1, self.number));
                 let failed = failed.map(|(_, port)| PortReport::of(port.as_ref()));
@@ -521,7 +493,7 @@ impl Worker {
         let queue = Queue::connect(spec, self.service.platform.as_ref(), self.events.as_mut())?;
         let token = self.next_token;
         self.next_token += 1;
-        queue.wake_by(&self.wake);
+        queue.wake_by(&self.wake, key);
         let (tx, rx) = queue.events();
         let watched = match queue.port_descriptor() {
             Some(fd) => add(&self.epoll, fd, token).map(|()| true),
@@ -558,7 +530,7 @@ impl Worker {
         let slot = self.queues.remove(&key)?;
         if slot.queue.is_bridged() {
             self.bridge.leave(key.0);
-        } else if !self.queues.keys().any(|(vif, _)| *vif == key.0) {
+        } else if self.queues.range(of(key.0)).next().is_none() {
             self.bridge.lists.forget(slot.id);
         }
         let (tx, rx) = slot.queue.events();
@@ -579,6 +551,11 @@ impl Worker {
             self.service.teller.tell(Notice::Failed { vif: key.0, connection, error });
         }
     }
+}
+
+/// All queues of a vif.
+fn of(vif: VifId) -> RangeInclusive<Key> {
+    (vif, 0)..=(vif, u16::MAX)
 }
 
 enum Served {

@@ -1,8 +1,54 @@
 //! Waking a thread by a descriptor.
 
+use crate::bridge::Key;
 use grantway_hypervisor::Error as PlatformError;
 use rustix::event::EventfdFlags;
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+/// A worker's: rung by whoever tells it something, and for those of its queues that
+/// other queues passed frames on to, so that it need not look at all it has.
+pub(crate) struct Bell {
+    fd: OwnedFd,
+    /// Which queues: no more than it has.
+    queues: Mutex<BTreeSet<Key>>,
+}
+
+impl Bell {
+    /// One that was not rung yet.
+    ///
+    /// # Errors
+    ///
+    /// The system has no descriptor left.
+    pub fn new() -> Result<Self, PlatformError> {
+        Ok(Self { fd: eventfd()?, queues: Mutex::default() })
+    }
+
+    /// Wakes the worker.
+    pub fn ring(&self) {
+        ring(self.fd.as_fd());
+    }
+
+    /// Wakes it for a queue.
+    pub fn ring_for(&self, queue: Key) {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).insert(queue);
+        self.ring();
+    }
+
+    /// Makes it quiet again, and gives the queues that it was rung for.
+    pub fn hush(&self) -> BTreeSet<Key> {
+        drain(self.fd.as_fd());
+        // Behind that: who comes in between rings anew.
+        std::mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
 
 /// A new eventfd that does not block.
 ///
