@@ -15,7 +15,7 @@ use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{
     Backend, BackendConfig, OpenPort, Patience, PortRequest, QueueCounts, QueueReport, WaitMode,
 };
-use grantway_embedded::Role;
+use grantway_embedded::{Role, raise_descriptor_limit};
 use grantway_hypervisor::Platform;
 use grantway_ports::pcap::CaptureWriter;
 use grantway_ports::{
@@ -52,6 +52,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let signals = if args.rules.is_some() { signals.and_reload()? } else { signals };
     let secret = secret()?;
     let mut rules = args.rules.as_deref().map(|path| LiveRules::new(path, secret));
+    raise_descriptor_limit();
     let mode = wait_mode(args.mode);
     if let Some(cpu) = args.cpu {
         pin(cpu)?;

@@ -48,6 +48,11 @@ pub enum BenchWhat {
     Stream(crate::bench::stream::args::StreamArgs),
     /// The batched path: frames one by one, and in lists.
     Vector(crate::bench::vector::args::VectorArgs),
+    /// One backend with many vifs: what they cost, and what they carry.
+    Scale(crate::bench::scale::args::ScaleArgs),
+    /// The process that has all guests of `scale`.
+    #[command(hide = true)]
+    Guests(crate::bench::scale::args::GuestsArgs),
     /// Both ends in one thread by turns, to be run under a counter of instructions.
     #[command(hide = true)]
     Turns(TurnsArgs),

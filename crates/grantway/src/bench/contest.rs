@@ -145,25 +145,15 @@ pub fn run(
     timing: Timing,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Outcome, CommandError> {
-    progress(0.0);
     let rigs = Rigs::of(point, policies)?;
-    let mut outcome = Outcome { series: Series::new(), host: String::new(), mode: String::new() };
-    let whole = (timing.rounds * policies.len() + 1) as f64;
-    let mut before = probe::state(timing.probe());
-    let turns = (0..timing.rounds).flat_map(|round| {
-        slices::order(round, policies.len()).into_iter().map(move |subject| (round, subject))
-    });
-    for (done, (round, subject)) in turns.enumerate() {
-        progress((done + 1) as f64 / whole);
+    let (mut host, mut mode) = (String::new(), String::new());
+    let series = slices::in_turns(policies.len(), timing, progress, |subject| {
         let (first, last) = rigs.slice(subject, timing.slice)?;
-        let after = probe::state(timing.probe());
-        let tally = Tally::between(point.direction, &first, &last);
-        outcome.series.add(subject, round, slices::state(before, after), tally);
-        before = after;
-        outcome.host = word(&last, "host");
-        outcome.mode = word(&last, "mode");
-    }
+        (host, mode) = (word(&last, "host"), word(&last, "mode"));
+        Ok(Tally::between(point.direction, &first, &last))
+    })?;
     progress(1.0);
+    let outcome = Outcome { series, host, mode };
     outcome.check(point, policies)?;
     Ok(outcome)
 }

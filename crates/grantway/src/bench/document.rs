@@ -9,8 +9,8 @@ use serde::Serialize;
 /// The JSON that every bench prints. The fields of a row name their units.
 #[derive(Debug, Serialize)]
 pub struct Document<'a, R> {
-    /// `packets`, `latency`, `seeds`, `peers`, `stream`, `vector`, `vector-nftables` or
-    /// `demo`.
+    /// `packets`, `latency`, `seeds`, `peers`, `stream`, `vector`, `vector-nftables`,
+    /// `scale` or `demo`.
     pub bench: &'static str,
     /// Of Grantway.
     pub version: &'static str,
@@ -139,11 +139,16 @@ pub fn different<R>(rows: &[R], say: impl Fn(&R) -> String) -> Vec<String> {
 /// `embedded host, 2 processors, processes: host, backend, guest`.
 pub fn place(host: &str, guests: usize) -> String {
     let guests = if guests > 1 { "two guests" } else { "guest" };
+    processes(host, &format!("host, backend, {guests}"))
+}
+
+/// The same of any processes.
+pub fn processes(host: &str, names: &str) -> String {
     let cpus = match processors().len() {
         1 => "one processor".to_owned(),
         n => format!("{n} processors"),
     };
-    format!("{host} host, {cpus}, processes: host, backend, {guests}")
+    format!("{host} host, {cpus}, processes: {names}")
 }
 
 #[cfg(test)]

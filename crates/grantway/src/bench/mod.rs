@@ -1,7 +1,7 @@
 //! `grantway bench`: figures with the conditions under which they hold.
 //!
 //! - [`args`]: the command line. [`packets`], [`latency`], [`seeds`], [`peers`],
-//!   [`stream`], [`vector`]: the commands; [`papers`]: what the papers measured.
+//!   [`stream`], [`vector`], [`scale`]: the commands; [`papers`]: what the papers measured.
 //! - [`rig`]: processes; [`contest`]: several of them by turns; [`tally`]: what
 //!   a slice was the difference of. [`tools`], [`namespace`]: programs of others.
 //! - [`slices`], [`stats`]: turns, what is dropped, pairs, medians; [`probe`]: the
@@ -21,6 +21,7 @@ pub mod probe;
 pub mod progress;
 pub mod report;
 pub mod rig;
+pub mod scale;
 pub mod seeds;
 pub mod slices;
 pub mod stats;
@@ -49,5 +50,7 @@ pub fn run(args: &BenchArgs) -> Result<(), CommandError> {
         BenchWhat::Turns(args) => turns::run(args),
         BenchWhat::Vector(args) => vector::run(args),
         BenchWhat::Lists(args) => vector::count::run(args),
+        BenchWhat::Scale(args) => scale::run(args),
+        BenchWhat::Guests(args) => scale::guests::run(args),
     }
 }

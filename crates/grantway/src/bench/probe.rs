@@ -88,6 +88,40 @@ pub fn time_of(process: u32) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
+/// What a process has in memory, in bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Pages that are there, those that it shares with others included.
+    pub resident: u64,
+    /// Those that are its own.
+    pub private: u64,
+}
+
+impl Memory {
+    /// Of a process; nothing of one that is not there.
+    pub fn of(process: u32) -> Self {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+        Self::parse(&status.unwrap_or_default())
+    }
+
+    fn parse(status: &str) -> Self {
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+            kib.unwrap_or(0) * 1024
+        };
+        Self { resident: bytes("VmRSS:"), private: bytes("RssAnon:") }
+    }
+
+    /// What came to it.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            resident: self.resident.saturating_sub(before.resident),
+            private: self.private.saturating_sub(before.private),
+        }
+    }
+}
+
 /// A counter with a cache line, and its neighbour, to itself.
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -204,6 +238,16 @@ fn share_a_core(here: usize, there: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_what_the_kernel_says() {
+        let status = "Name:\tgrantway\nVmRSS:\t    1636 kB\nRssAnon:\t     112 kB\n";
+        let memory = Memory::parse(status);
+        assert_eq!(memory, Memory { resident: 1636 * 1024, private: 112 * 1024 });
+        let before = Memory { resident: 1024, private: 1 << 30 };
+        assert_eq!(memory.since(before), Memory { resident: 1635 * 1024, private: 0 });
+        assert!(Memory::of(std::process::id()).resident > 0);
+    }
 
     #[test]
     fn a_round_trip_has_its_state() {

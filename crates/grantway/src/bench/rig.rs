@@ -129,8 +129,14 @@ impl Part {
         CommandError::Failed(format!("{}: {last}", self.name))
     }
 
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
         }
     }
@@ -343,7 +349,7 @@ impl Rig {
     /// Processor time that the ends had.
     pub fn time(&self) -> Duration {
         let ends = self.guests.iter().chain([&self.backend]);
-        ends.map(|end| time_of(end.child.id())).sum()
+        ends.map(|end| time_of(end.id())).sum()
     }
 
     /// Holds all ends still, for a probe of the machine without them.

@@ -1,7 +1,8 @@
 //! What is compared is measured in turns, a slice each, and only slices of one
 //! state of the machine are put together.
 
-use super::probe::State;
+use super::probe::{self, State};
+use super::stats::median;
 use crate::error::CommandError;
 use std::time::Duration;
 
@@ -65,6 +66,34 @@ impl Timing {
 pub fn order(round: usize, subjects: usize) -> Vec<usize> {
     let forwards = 0..subjects;
     if round.is_multiple_of(2) { forwards.collect() } else { forwards.rev().collect() }
+}
+
+/// Measures so many subjects in turns, by slices with a probe of the machine before and
+/// after each; `progress` hears how far it is, from 0 to 1.
+///
+/// # Errors
+///
+/// A slice could not be measured.
+pub fn in_turns<T>(
+    subjects: usize,
+    timing: Timing,
+    progress: &mut dyn FnMut(f64),
+    mut slice: impl FnMut(usize) -> Result<T, CommandError>,
+) -> Result<Series<T>, CommandError> {
+    progress(0.0);
+    let mut series = Series::new();
+    let whole = (timing.rounds * subjects + 1) as f64;
+    let mut before = probe::state(timing.probe());
+    let turns = (0..timing.rounds)
+        .flat_map(|round| order(round, subjects).into_iter().map(move |subject| (round, subject)));
+    for (done, (round, subject)) in turns.enumerate() {
+        progress((done + 1) as f64 / whole);
+        let found = slice(subject)?;
+        let after = probe::state(timing.probe());
+        series.add(subject, round, state(before, after), found);
+        before = after;
+    }
+    Ok(series)
 }
 
 /// The state of a slice by the probes around it.
@@ -135,6 +164,19 @@ impl<T> Series<T> {
             <[&T; N]>::try_from(all).ok()
         };
         self.kept(first).filter_map(together).collect()
+    }
+}
+
+impl Series<f64> {
+    /// The median of what was found of a subject, the state that the machine was in, and
+    /// from how many slices that is; of all of them where none is in one state.
+    pub fn typical(&self, subject: usize) -> (f64, State, usize) {
+        let kept: Vec<f64> = self.kept(subject).map(|(_, &found)| found).collect();
+        let (kept, state) = match kept.is_empty() {
+            true => (self.all(subject).copied().collect(), State::Changed),
+            false => (kept, self.state()),
+        };
+        (median(&kept).unwrap_or(0.0), state, kept.len())
     }
 }
 

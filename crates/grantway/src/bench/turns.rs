@@ -217,7 +217,7 @@ impl Turns {
 }
 
 /// What an application does to send a burst.
-fn send<'a>(queue: &mut Queue, frames: &[&'a [u8]]) -> Result<usize, VifError> {
+pub fn send<'a>(queue: &mut Queue, frames: &[&'a [u8]]) -> Result<usize, VifError> {
     let frame = |&bytes: &&'a [u8]| TxFrame { bytes, offload: Offload::default() };
     let mut sent = 0;
     loop {

@@ -82,7 +82,8 @@ fn place(args: &FrontendArgs) -> Result<Place, CommandError> {
     Ok(place)
 }
 
-fn wish(policy: BufferPolicy) -> Policy {
+/// What a frontend wishes for by an option.
+pub fn wish(policy: BufferPolicy) -> Policy {
     match policy {
         BufferPolicy::Copy => Policy::Copy,
         BufferPolicy::Persistent => Policy::Persistent,

@@ -26,21 +26,9 @@ pub fn measure(
     timing: Timing,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Series<f64>, CommandError> {
-    progress(0.0);
-    let mut series = Series::new();
-    let mut before = probe::state(timing.probe());
-    for round in 0..timing.rounds {
-        for (at, number) in slices::order(round, subjects.len()).into_iter().enumerate() {
-            let done = round * subjects.len() + at + 1;
-            progress(done as f64 / (timing.rounds * subjects.len() + 1) as f64);
-            let Some(subject) = subjects.get_mut(number) else { continue };
-            let ns = slice(subject.as_mut(), timing.slice)?;
-            let after = probe::state(timing.probe());
-            series.add(number, round, slices::state(before, after), ns);
-            before = after;
-        }
-    }
-    Ok(series)
+    slices::in_turns(subjects.len(), timing, progress, |subject| {
+        slice(subjects[subject].as_mut(), timing.slice)
+    })
 }
 
 /// By a thread of its own on the first processor: this one is to see them all when

@@ -15,8 +15,8 @@ use super::document::{self, Column, Document, Shown};
 use super::probe::State;
 use super::progress::Progress;
 use super::report::Destination;
-use super::slices::{Series, Timing};
-use super::stats::{Ratio, median};
+use super::slices::Timing;
+use super::stats::Ratio;
 use crate::error::CommandError;
 use crate::output;
 use args::VectorArgs;
@@ -169,7 +169,7 @@ fn rows(
     let series = measure(&mut feeds, timing, progress)?;
     let one = lists.iter().position(|&list| list == 1).unwrap_or(0);
     let row = |(subject, &(case, list)): (usize, &(&Case, usize))| {
-        let (ns, state, n) = typical(&series, subject);
+        let (ns, state, n) = series.typical(subject);
         let by_one = subject - subject % lists.len() + one;
         let first = subject % lists.len();
         Row {
@@ -190,15 +190,4 @@ fn rows(
         }
     };
     Ok(points.iter().enumerate().map(row).collect())
-}
-
-/// The median of a subject, the state that the machine was in, and from how many
-/// slices that is.
-fn typical(series: &Series<f64>, subject: usize) -> (f64, State, usize) {
-    let kept: Vec<f64> = series.kept(subject).map(|(_, &ns)| ns).collect();
-    let (kept, state) = match kept.is_empty() {
-        true => (series.all(subject).copied().collect(), State::Changed),
-        false => (kept, series.state()),
-    };
-    (median(&kept).unwrap_or(0.0), state, kept.len())
 }

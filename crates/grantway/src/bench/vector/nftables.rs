@@ -8,7 +8,7 @@
 use super::args::VectorArgs;
 use super::case::{Case, Drawn, Feed, Load, Traffic, drawn, frames};
 use super::measure::{Subject, measure};
-use super::{page, typical};
+use super::page;
 use crate::bench::document::{self, Column, Document, Shown};
 use crate::bench::namespace::Namespace;
 use crate::bench::probe::State;
@@ -174,7 +174,7 @@ fn row(
     fitted: &[f64],
 ) -> Row {
     let ruled = plain + 1;
-    let (ns_per_packet, state, n) = typical(series, ruled);
+    let (ns_per_packet, state, n) = series.typical(ruled);
     let more = series.rounds([ruled, plain]).into_iter().map(|[with, without]| *with - *without);
     let kernel = series.rounds([0, 1, ruled]);
     let kernel = kernel.iter().map(|[without, with, ours]| (*with - *without) / *ours);
