@@ -248,6 +248,7 @@ fn report(
             "worker": worker.number,
             "used_ns": nanoseconds(worker.used),
             "queues": worker.queues,
+            "spin_ns": worker.spin.map(nanoseconds),
         })).collect::<Vec<_>>(),
         "rules": rules.map(LiveRules::report),
         "graph": backend.graph().as_ref().map(nodes::json),

@@ -11,6 +11,7 @@
 use super::neighbours::Neighbours;
 use super::pace::{Idle, Pace};
 use super::share::{Account, Shares};
+use super::spin::Spin;
 use super::wake::{Bell, os};
 use super::{Attached, Beside, Command, Detached, Notice, Service, WorkerReport};
 use crate::VifError;
@@ -34,7 +35,8 @@ use std::time::{Duration, Instant};
 const EVENTS_TOKEN: u64 = 0;
 const WAKE_TOKEN: u64 = 1;
 const UPLINK_TOKEN: u64 = 2;
-const FIRST_TOKEN: u64 = 3;
+const SPIN_TOKEN: u64 = 3;
+const FIRST_TOKEN: u64 = 4;
 
 pub(super) struct Slot {
     pub queue: Queue,
@@ -55,6 +57,9 @@ pub(super) struct Worker {
     service: Service,
     /// What the worker used of its processor.
     meter: fn() -> Duration,
+    spin: Spin,
+    /// Whether there was anything to do since it last slept.
+    worked: bool,
     events: Box<dyn EventChannels>,
     epoll: OwnedFd,
     wake: Arc<Bell>,
@@ -85,6 +90,7 @@ impl Worker {
         number: usize,
         service: Service,
         meter: fn() -> Duration,
+        spin: Spin,
         wake: Arc<Bell>,
         inbox: Receiver<Command>,
         beside: Option<Beside>,
@@ -99,6 +105,8 @@ impl Worker {
             scratch: Scratch::new(Some(service.platform.as_ref())),
             service,
             meter,
+            spin,
+            worked: false,
             events,
             epoll,
             wake,
@@ -123,6 +131,9 @@ impl Worker {
     fn watch_own_descriptors(&self) -> Result<(), PlatformError> {
         add(&self.epoll, self.events.descriptor(), EVENTS_TOKEN)?;
         add(&self.epoll, self.wake.as_fd(), WAKE_TOKEN)?;
+        if let Some(timer) = self.spin.descriptor() {
+            add(&self.epoll, timer, SPIN_TOKEN)?;
+        }
         match self.bridge.uplink.as_ref().and_then(|uplink| uplink.fd()) {
             Some(fd) => add(&self.epoll, fd, UPLINK_TOKEN),
             None => Ok(()),
@@ -287,7 +298,7 @@ impl Worker {
     /// budget, and is armed then.
     fn rest(&mut self, key: Key, call_at: Option<Instant>) -> Result<Served, VifError> {
         let Some(slot) = self.queues.get_mut(&key) else { return Ok(Served::Armed) };
-        let Some(budget) = self.service.mode.budget() else { return Ok(Served::Active) };
+        let Some(budget) = self.spin.budget() else { return Ok(Served::Active) };
         if slot.idle.spins(budget, self.service.clock) {
             core::hint::spin_loop();
             return Ok(Served::Active);
@@ -379,6 +390,7 @@ impl Worker {
         }
         if !slot.active {
             slot.active = true;
+            self.worked = true;
             self.active.push(key);
         }
     }
@@ -388,6 +400,9 @@ impl Worker {
     fn look(&mut self, timeout: Option<Duration>) -> Result<Flow, PlatformError> {
         let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         let sleeps = timeout != Some(Duration::ZERO);
+        if sleeps {
+            self.spin.sleeps(std::mem::take(&mut self.worked));
+        }
         // The kernel rounds up to what its clock can tell, never down.
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().min(3600) as i64,
@@ -407,6 +422,7 @@ impl Worker {
                     }
                 }
                 UPLINK_TOKEN => self.uplink_active = true,
+                SPIN_TOKEN => self.spin.measure(sleeps),
                 WAKE_TOKEN => {
                     let passed_to = self.wake.hush();
                     if self.take_commands().is_break() {
@@ -473,8 +489,8 @@ impl Worker {
                 let _ = reply.send((queues.collect(), failed.collect()));
             }
             Command::Account(reply) => {
-                let (number, used) = (self.number, (self.meter)());
-                let _ = reply.send(WorkerReport { number, used, queues: self.queues.len() });
+                let (number, used, queues) = (self.number, (self.meter)(), self.queues.len());
+                let _ = reply.send(WorkerReport { number, used, queues, spin: self.spin.budget() });
             }
             Command::Load(rules) => self.bridge.lists.load(*rules),
             Command::Graph(reply) => {

@@ -1,0 +1,65 @@
+//! What a wake-up costs: how long it takes from the signal until a worker that slept
+//! runs. Looking for longer than that before it sleeps costs more than the sleep.
+
+use std::time::Duration;
+
+/// How much one measurement counts for: many, since one that was disturbed tells of
+/// whoever disturbed it.
+const PART: u32 = 8;
+/// How far what is learnt may be from what was believed at first, either way: a worker
+/// never looks for long, whatever it measured.
+const LEAST: u32 = 8;
+const MOST: u32 = 4;
+
+/// A bounded moving estimate.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WakeCost {
+    first: Duration,
+    mean: Duration,
+}
+
+impl WakeCost {
+    /// Nothing is known but this.
+    pub fn new(first: Duration) -> Self {
+        Self { first, mean: first }
+    }
+
+    /// A wake-up took so long.
+    pub fn learn(&mut self, took: Duration) {
+        let took = took.clamp(self.first / LEAST, self.first * MOST);
+        self.mean = self.mean - self.mean / PART + took / PART;
+    }
+
+    /// What the next is taken to cost.
+    pub fn mean(&self) -> Duration {
+        self.mean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    fn after(count: u32, took: Duration) -> Duration {
+        let mut cost = WakeCost::new(US * 48);
+        (0..count).for_each(|_| cost.learn(took));
+        cost.mean()
+    }
+
+    #[test]
+    fn what_is_measured_again_and_again_is_believed() {
+        for took in [US * 6, US * 20, US * 48, US * 100, US * 192] {
+            let mean = after(100, took);
+            assert!(mean.abs_diff(took) < US, "{mean:?} of {took:?}");
+        }
+    }
+
+    #[test]
+    fn it_stays_within_bounds_and_one_that_was_disturbed_counts_little() {
+        assert!(after(1000, Duration::ZERO) >= US * 6 - Duration::from_nanos(100));
+        assert!(after(1000, Duration::from_secs(9)) <= US * 192);
+        assert!(after(1, Duration::from_secs(9)) <= US * (48 + 192 / 8));
+    }
+}
