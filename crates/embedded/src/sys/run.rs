@@ -85,20 +85,24 @@ impl PageRun {
         let base = NonNull::new(at.cast::<u8>()).ok_or(Errno::NOMEM)?;
         // From here on dropping `run` takes back whatever part is mapped.
         let run = Self { base, bytes };
-        for (index, &frame) in frames.iter().enumerate() {
-            // SAFETY: `index` pages into the reservation made above, which
-            // belongs to nobody else and has no references into it.
+        let mut page = 0;
+        // Frames in a row are one mapping.
+        for row in frames.chunk_by(|&one, &next| next == one.wrapping_add(1)) {
+            // SAFETY: `page` pages into the reservation made above, which belongs to
+            // nobody else and has no references into it; all rows together are as
+            // long as it is.
             unsafe {
-                let page = base.as_ptr().add(index * PAGE_SIZE);
+                let at = base.as_ptr().add(page * PAGE_SIZE);
                 rustix::mm::mmap(
-                    page.cast::<c_void>(),
-                    PAGE_SIZE,
+                    at.cast::<c_void>(),
+                    row.len() * PAGE_SIZE,
                     prot,
                     flags | MapFlags::FIXED,
                     source.fd.as_fd(),
-                    u64::from(frame) * PAGE_SIZE as u64,
+                    row.first().map_or(0, |&frame| u64::from(frame) * PAGE_SIZE as u64),
                 )?;
             }
+            page += row.len();
         }
         Ok(run)
     }
