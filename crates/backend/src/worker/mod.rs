@@ -10,6 +10,7 @@ mod neighbours;
 mod pace;
 mod serve;
 mod share;
+mod slot;
 mod spin;
 mod wake;
 

@@ -1,21 +1,20 @@
 //! What a turn on the bridge does to other queues of its worker.
 
-use super::serve::Slot;
+use super::slot::Queues;
 use crate::VifError;
 use crate::bridge::{Key, Others};
 use crate::queue::Queue;
-use std::collections::BTreeMap;
 
 /// The queues beside one that has its turn on the bridge, and what is to be done
 /// with them afterwards.
 pub(super) struct Neighbours<'a> {
-    queues: &'a mut BTreeMap<Key, Box<Slot>>,
+    queues: &'a mut Queues,
     pub woken: Vec<Key>,
     pub broken: Vec<(Key, VifError)>,
 }
 
 impl<'a> Neighbours<'a> {
-    pub fn new(queues: &'a mut BTreeMap<Key, Box<Slot>>) -> Self {
+    pub fn new(queues: &'a mut Queues) -> Self {
         Self { queues, woken: Vec::new(), broken: Vec::new() }
     }
 }
@@ -25,7 +24,7 @@ impl Others for &mut Neighbours<'_> {
         if self.broken.iter().any(|(broken, _)| *broken == key) {
             return None;
         }
-        self.queues.get_mut(&key).map(|slot| &mut slot.queue)
+        self.queues.find(key).map(|slot| &mut slot.queue)
     }
 
     fn wake(&mut self, key: Key) {

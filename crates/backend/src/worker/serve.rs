@@ -11,6 +11,7 @@
 use super::neighbours::Neighbours;
 use super::pace::{Idle, Pace};
 use super::share::{Account, Shares};
+use super::slot::{Place, Queues, Slot};
 use super::spin::Spin;
 use super::wake::{Bell, os};
 use super::{Attached, Beside, Command, Detached, Notice, Service, WorkerReport};
@@ -18,16 +19,15 @@ use crate::VifError;
 use crate::bridge::{Bridge, Forward, Hub, Key};
 use crate::filter::Filter;
 use crate::lists::{Lists, UPLINK};
-use crate::queue::{Queue, QueueSpec, Turn, VifId};
+use crate::queue::{Queue, QueueSpec, Turn};
 use crate::scratch::Scratch;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPort};
 use grantway_ports::{Port, PortReport};
 use grantway_vector::PortId;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::mem::MaybeUninit;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -37,20 +37,6 @@ const WAKE_TOKEN: u64 = 1;
 const UPLINK_TOKEN: u64 = 2;
 const SPIN_TOKEN: u64 = 3;
 const FIRST_TOKEN: u64 = 4;
-
-pub(super) struct Slot {
-    pub queue: Queue,
-    /// Its vif's number in lists.
-    id: PortId,
-    connection: u64,
-    token: u64,
-    active: bool,
-    watched: bool,
-    idle: Idle,
-    /// When it is to be called, also in `timers`.
-    call_at: Option<Instant>,
-    account: Account,
-}
 
 pub(super) struct Worker {
     number: usize,
@@ -64,16 +50,13 @@ pub(super) struct Worker {
     epoll: OwnedFd,
     wake: Arc<Bell>,
     inbox: Receiver<Command>,
-    // A slot is long, and stands aside for each turn on the bridge.
-    queues: BTreeMap<Key, Box<Slot>>,
-    by_event: HashMap<EventPort, Key>,
-    by_token: HashMap<u64, Key>,
-    active: Vec<Key>,
+    queues: Queues,
+    by_event: HashMap<EventPort, Place>,
+    active: Vec<Place>,
     shares: Shares,
-    next_token: u64,
     /// Ports of queues that failed, until their vif is detached.
     failed: Vec<(Key, Box<dyn Port>)>,
-    timers: BTreeSet<(Instant, Key)>,
+    timers: BTreeSet<(Instant, Place)>,
     pace: Pace,
     scratch: Scratch,
     bridge: Bridge,
@@ -111,12 +94,10 @@ impl Worker {
             epoll,
             wake,
             inbox,
-            queues: BTreeMap::new(),
+            queues: Queues::default(),
             by_event: HashMap::new(),
-            by_token: HashMap::new(),
             active: Vec::new(),
             shares: Shares::default(),
-            next_token: FIRST_TOKEN,
             failed: Vec::new(),
             timers: BTreeSet::new(),
             pace: Pace::new(now),
@@ -193,12 +174,12 @@ impl Worker {
 
     /// Wakes the queues whose time has come.
     fn call(&mut self, now: Instant) {
-        while let Some(&(at, key)) = self.timers.first().filter(|&&(at, _)| at <= now) {
-            self.timers.remove(&(at, key));
-            if let Some(slot) = self.queues.get_mut(&key) {
+        while let Some(&(at, place)) = self.timers.first().filter(|&&(at, _)| at <= now) {
+            self.timers.remove(&(at, place));
+            if let Some(slot) = self.queues.get_mut(place) {
                 slot.call_at = None;
             }
-            self.activate(key, false);
+            self.activate(place, false);
         }
     }
 
@@ -207,15 +188,15 @@ impl Worker {
         let mut since = (self.active.len() > 1).then(self.meter);
         self.scratch.alone = since.is_none();
         if since.is_some() {
-            let slots = self.active.iter().filter_map(|key| self.queues.get(key));
+            let slots = self.active.iter().filter_map(|&place| self.queues.get(place));
             self.shares.begin(slots.map(|slot| slot.account));
         }
         let mut at = 0;
-        while let Some(&key) = self.active.get(at) {
-            let shares = since.and_then(|_| self.queues.get(&key));
+        while let Some(&place) = self.active.get(at) {
+            let shares = since.and_then(|_| self.queues.get(place));
             let served = match shares.is_some_and(|slot| self.shares.is_ahead(slot.account)) {
-                true => self.settle_queue(key, since.as_mut()),
-                false => self.serve(key, since.as_mut()),
+                true => self.settle_queue(place, since.as_mut()),
+                false => self.serve(place, since.as_mut()),
             };
             match served {
                 Ok(Served::Active) => at += 1,
@@ -224,7 +205,7 @@ impl Worker {
                 }
                 Err(error) => {
                     self.active.swap_remove(at);
-                    self.fail(key, error);
+                    self.fail(place, error);
                 }
             }
         }
@@ -233,7 +214,7 @@ impl Worker {
     /// Puts the time since then, which is now from here on, on the accounts of whom
     /// a turn of so many packets was for: frames that waited for pages are their
     /// senders' affair, however many guests those made busy.
-    fn charge(&mut self, key: Key, packets: usize, since: &mut Duration) {
+    fn charge(&mut self, place: Place, packets: usize, since: &mut Duration) {
         let now = (self.meter)();
         let time = now.saturating_sub(*since);
         *since = now;
@@ -241,18 +222,22 @@ impl Worker {
         let each = time / packets.max(1) as u32;
         let senders = &self.scratch.waited_from;
         for sender in senders {
-            if let Some(slot) = self.queues.get_mut(sender) {
+            if let Some(slot) = self.queues.find(*sender) {
                 slot.account.charge(each);
             }
         }
-        if let Some(slot) = self.queues.get_mut(&key) {
+        if let Some(slot) = self.queues.get_mut(place) {
             slot.account.charge(time.saturating_sub(each * senders.len() as u32));
         }
     }
 
     /// It has to wait for others, so nothing of it is to; which takes its own time.
-    fn settle_queue(&mut self, key: Key, since: Option<&mut Duration>) -> Result<Served, VifError> {
-        let Some(slot) = self.queues.get_mut(&key) else { return Ok(Served::Armed) };
+    fn settle_queue(
+        &mut self,
+        place: Place,
+        since: Option<&mut Duration>,
+    ) -> Result<Served, VifError> {
+        let Some(slot) = self.queues.get_mut(place) else { return Ok(Served::Armed) };
         if slot.queue.settle(self.events.as_mut())?
             && let Some(since) = since
         {
@@ -262,8 +247,8 @@ impl Worker {
         Ok(Served::Active)
     }
 
-    fn serve(&mut self, key: Key, since: Option<&mut Duration>) -> Result<Served, VifError> {
-        let Some(mut slot) = self.queues.get_mut(&key) else { return Ok(Served::Armed) };
+    fn serve(&mut self, place: Place, since: Option<&mut Duration>) -> Result<Served, VifError> {
+        let Some(mut slot) = self.queues.get_mut(place) else { return Ok(Served::Armed) };
         let turn = match slot.queue.is_bridged() {
             false if self.bridge.lists.are_asked() => {
                 let (lists, id) = (&mut self.bridge.lists, slot.id);
@@ -272,8 +257,8 @@ impl Worker {
             }
             false => slot.queue.turn(&mut self.scratch, self.events.as_mut())?,
             true => {
-                let turn = self.turn_bridged(key)?;
-                match self.queues.get_mut(&key) {
+                let turn = self.turn_bridged(place)?;
+                match self.queues.get_mut(place) {
                     Some(own) => slot = own,
                     None => return Ok(Served::Armed),
                 }
@@ -286,18 +271,18 @@ impl Worker {
             slot.idle = Idle::default();
         }
         if let Some(since) = since {
-            self.charge(key, turn.packets, since);
+            self.charge(place, turn.packets, since);
         }
         match turn.packets {
-            0 => self.rest(key, turn.call_at),
+            0 => self.rest(place, turn.call_at),
             _ => Ok(Served::Active),
         }
     }
 
     /// What becomes of a queue that found nothing to do: it stays active for the spin
     /// budget, and is armed then.
-    fn rest(&mut self, key: Key, call_at: Option<Instant>) -> Result<Served, VifError> {
-        let Some(slot) = self.queues.get_mut(&key) else { return Ok(Served::Armed) };
+    fn rest(&mut self, place: Place, call_at: Option<Instant>) -> Result<Served, VifError> {
+        let Some(slot) = self.queues.get_mut(place) else { return Ok(Served::Armed) };
         let Some(budget) = self.spin.budget() else { return Ok(Served::Active) };
         if slot.idle.spins(budget, self.service.clock) {
             core::hint::spin_loop();
@@ -309,17 +294,17 @@ impl Worker {
         slot.idle = Idle::default();
         slot.active = false;
         if slot.call_at != call_at {
-            self.timers.extend(call_at.map(|at| (at, key)));
+            self.timers.extend(call_at.map(|at| (at, place)));
             let before = std::mem::replace(&mut slot.call_at, call_at);
-            before.map(|at| self.timers.remove(&(at, key)));
+            before.map(|at| self.timers.remove(&(at, place)));
         }
-        self.watch_port(key);
+        self.watch_port(place);
         Ok(Served::Armed)
     }
 
-    fn turn_bridged(&mut self, key: Key) -> Result<Turn, VifError> {
+    fn turn_bridged(&mut self, place: Place) -> Result<Turn, VifError> {
         // It stands aside while it reaches for the others.
-        let Some(mut own) = self.queues.remove(&key) else { return Ok(Turn::default()) };
+        let Some(mut own) = self.queues.take(place) else { return Ok(Turn::default()) };
         let mut beside = Neighbours::new(&mut self.queues);
         let forward = Forward {
             bridge: &mut self.bridge,
@@ -327,12 +312,12 @@ impl Worker {
             others: &mut beside,
             events: self.events.as_mut(),
             from: own.id,
-            sender: Some(key),
+            sender: Some(own.key),
             now: (self.service.clock)(),
         };
         let turn = own.queue.turn_bridged(&mut self.scratch, forward);
         let Neighbours { woken, broken, .. } = beside;
-        self.queues.insert(key, own);
+        self.queues.put_back(place, own);
         self.settle(woken, broken);
         turn
     }
@@ -340,10 +325,12 @@ impl Worker {
     /// What a turn on the bridge did to other queues.
     fn settle(&mut self, woken: Vec<Key>, broken: Vec<(Key, VifError)>) {
         for key in woken {
-            self.activate(key, false);
+            self.wake_queue(key);
         }
         for (key, error) in broken {
-            self.fail(key, error);
+            if let Some(place) = self.queues.place(key) {
+                self.fail(place, error);
+            }
         }
     }
 
@@ -368,30 +355,37 @@ impl Worker {
     }
 
     /// Makes epoll's interest in the port's descriptor what the queue wants.
-    fn watch_port(&mut self, key: Key) {
-        let Some(slot) = self.queues.get_mut(&key) else { return };
+    fn watch_port(&mut self, place: Place) {
+        let Some(slot) = self.queues.get_mut(place) else { return };
         let wanted = slot.queue.wants_frames();
         if wanted == slot.watched {
             return;
         }
         if let Some(fd) = slot.queue.port_descriptor() {
+            let data = epoll::EventData::new_u64(place.token(FIRST_TOKEN));
             let flags = if wanted { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
             // A descriptor that cannot be watched any more fails at its next
             // use, which tells why.
-            let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(slot.token), flags);
+            let _ = epoll::modify(&self.epoll, fd, data, flags);
             slot.watched = wanted;
         }
     }
 
-    fn activate(&mut self, key: Key, by_guest: bool) {
-        let Some(slot) = self.queues.get_mut(&key) else { return };
+    fn wake_queue(&mut self, key: Key) {
+        if let Some(place) = self.queues.place(key) {
+            self.activate(place, false);
+        }
+    }
+
+    fn activate(&mut self, place: Place, by_guest: bool) {
+        let Some(slot) = self.queues.get_mut(place) else { return };
         if by_guest {
             slot.queue.interrupted();
         }
         if !slot.active {
             slot.active = true;
             self.worked = true;
-            self.active.push(key);
+            self.active.push(place);
         }
     }
 
@@ -430,11 +424,7 @@ impl Worker {
                     }
                     self.wake_passed_to(passed_to);
                 }
-                token => {
-                    if let Some(&key) = self.by_token.get(&token) {
-                        self.activate(key, false);
-                    }
-                }
+                token => self.activate(Place::of_token(token, FIRST_TOKEN), false),
             }
         }
         Ok(Flow::Continue(()))
@@ -451,8 +441,8 @@ impl Worker {
     /// Wakes the queues that other queues passed frames on to.
     fn wake_passed_to(&mut self, keys: BTreeSet<Key>) {
         for key in keys {
-            if self.queues.get(&key).is_some_and(|slot| slot.queue.is_passed_to()) {
-                self.activate(key, false);
+            if self.queues.find(key).is_some_and(|slot| slot.queue.is_passed_to()) {
+                self.wake_queue(key);
             }
         }
     }
@@ -461,8 +451,8 @@ impl Worker {
         let mut fired = Vec::new();
         self.events.poll(&mut |port| fired.push(port))?;
         for port in fired {
-            if let Some(&key) = self.by_event.get(&port) {
-                self.activate(key, true);
+            if let Some(&place) = self.by_event.get(&port) {
+                self.activate(place, true);
             }
         }
         Ok(())
@@ -474,7 +464,7 @@ impl Worker {
                 let _ = reply.send(self.attach(*spec, id));
             }
             Command::Detach(vif, reply) => {
-                let keys: Vec<Key> = self.queues.range(of(vif)).map(|(&key, _)| key).collect();
+                let keys: Vec<Key> = self.queues.of(vif).map(|slot| slot.key).collect();
                 let removed = keys.into_iter().filter_map(|key| Some((key.1, self.remove(key)?.1)));
                 let mut ports: Vec<Detached> = removed.collect();
                 let failed = self.failed.extract_if(.., |((v, _), _)| *v == vif);
@@ -482,9 +472,9 @@ impl Worker {
                 let _ = reply.send(ports);
             }
             Command::Inspect(vif, reply) => {
-                let queues = self.queues.range(of(vif));
+                let queues = self.queues.of(vif);
                 let failed = self.failed.iter().filter(|((v, _), _)| *v == vif);
-                let queues = queues.map(|(key, slot)| slot.queue.report(key.1, self.number));
+                let queues = queues.map(|slot| slot.queue.report(slot.key.1, self.number));
                 let failed = failed.map(|(_, port)| PortReport::of(port.as_ref()));
                 let _ = reply.send((queues.collect(), failed.collect()));
             }
@@ -503,12 +493,11 @@ impl Worker {
 
     fn attach(&mut self, spec: QueueSpec, id: PortId) -> Attached {
         let (key, connection) = ((spec.vif, spec.number), spec.connection);
-        if self.queues.contains_key(&key) {
+        if self.queues.place(key).is_some() {
             return Err((VifError::Internal("the queue is attached already"), spec.port));
         }
         let queue = Queue::connect(spec, self.service.platform.as_ref(), self.events.as_mut())?;
-        let token = self.next_token;
-        self.next_token += 1;
+        let token = self.queues.next().token(FIRST_TOKEN);
         queue.wake_by(&self.wake, key);
         let (tx, rx) = queue.events();
         let watched = match queue.port_descriptor() {
@@ -522,56 +511,50 @@ impl Worker {
         if queue.is_bridged() {
             self.bridge.join(key.0, id);
         }
-        self.by_event.insert(tx, key);
-        self.by_event.insert(rx, key);
-        self.by_token.insert(token, key);
         let slot = Slot {
             queue,
+            key,
             id,
             connection,
-            token,
             active: false,
             watched,
             idle: Idle::default(),
             call_at: None,
             account: Account::default(),
         };
-        self.queues.insert(key, Box::new(slot));
-        self.activate(key, false);
+        let place = self.queues.insert(Box::new(slot));
+        self.by_event.insert(tx, place);
+        self.by_event.insert(rx, place);
+        self.activate(place, false);
         Ok(())
     }
 
     /// The connection that a queue belonged to, and its port.
     fn remove(&mut self, key: Key) -> Option<(u64, Box<dyn Port>)> {
-        let slot = self.queues.remove(&key)?;
+        let (place, slot) = self.queues.remove(key)?;
         if slot.queue.is_bridged() {
             self.bridge.leave(key.0);
-        } else if self.queues.range(of(key.0)).next().is_none() {
+        } else if self.queues.of(key.0).next().is_none() {
             self.bridge.lists.forget(slot.id);
         }
         let (tx, rx) = slot.queue.events();
         self.by_event.remove(&tx);
         self.by_event.remove(&rx);
-        self.by_token.remove(&slot.token);
-        slot.call_at.map(|at| self.timers.remove(&(at, key)));
-        self.active.retain(|&k| k != key);
+        slot.call_at.map(|at| self.timers.remove(&(at, place)));
+        self.active.retain(|&active| active != place);
         if let Some(fd) = slot.queue.port_descriptor() {
             let _ = epoll::delete(&self.epoll, fd);
         }
         Some((slot.connection, slot.queue.disconnect(self.events.as_mut())))
     }
 
-    fn fail(&mut self, key: Key, error: VifError) {
+    fn fail(&mut self, place: Place, error: VifError) {
+        let Some(key) = self.queues.get(place).map(|slot| slot.key) else { return };
         if let Some((connection, port)) = self.remove(key) {
             self.failed.push((key, port));
             self.service.teller.tell(Notice::Failed { vif: key.0, connection, error });
         }
     }
-}
-
-/// All queues of a vif.
-fn of(vif: VifId) -> RangeInclusive<Key> {
-    (vif, 0)..=(vif, u16::MAX)
 }
 
 enum Served {
