@@ -102,6 +102,8 @@ pub struct QueueReport {
     pub tx_waiting: u32,
     /// Pages that the guest has posted, at this moment.
     pub rx_posted: u32,
+    /// Bytes of frames that wait for such pages, at most [`WAITING_MAX`](crate::WAITING_MAX).
+    pub waiting_bytes: usize,
     /// What its queue of the port has passed so far.
     pub port: PortReport,
 }
@@ -456,6 +458,7 @@ impl Queue {
             counts: QueueCounts { rx_packets: self.receive.packets(), ..self.counts },
             tx_waiting: self.transmit.waiting(),
             rx_posted: self.receive.shown(),
+            waiting_bytes: self.receive.waiting_bytes(),
             port: PortReport::of(self.port.as_ref()),
         }
     }

@@ -28,9 +28,7 @@ use grantway_netif::{Checksum, Offload, colour};
 use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
 use grantway_ports::{DropReason, ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Instant;
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 /// The longest frame that a response's 16-bit lengths can tell of.
 const LONGEST: usize = 65_535;
@@ -115,6 +113,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// Pages that the guest has posted, as it has it.
     pub(crate) fn shown(&self) -> u32 {
         self.ring.shown()
+    }
+
+    /// Bytes of frames that wait for pages.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting.bytes()
     }
 
     /// Has this rung when another queue of the vif passes a frame on.

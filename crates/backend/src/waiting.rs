@@ -109,6 +109,11 @@ impl Waiting {
         self.frames.is_empty()
     }
 
+    /// Bytes of those that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Pages that must be posted before anything goes on; 0 where nothing waits
     /// for any.
     pub fn wanted(&self) -> u32 {

@@ -1,6 +1,6 @@
 //! `grantway backend`: serves every vif of a domain.
 
-use crate::bench::probe::pin;
+use crate::bench::probe::{Memory, pin};
 use crate::cli::BackendArgs;
 use crate::control::{ReportSocket, backend_socket};
 use crate::error::CommandError;
@@ -221,7 +221,7 @@ fn report(
     mode: WaitMode,
     rules: Option<&LiveRules>,
 ) -> Value {
-    let at = uptime();
+    let (at, memory) = (uptime(), Memory::of(std::process::id()));
     let vifs: Vec<Value> = backend
         .report()
         .map(|vif| {
@@ -243,6 +243,7 @@ fn report(
         "host": platform.host(),
         "mode": mode.as_str(),
         "at_ns": nanoseconds(at),
+        "memory": { "resident_bytes": memory.resident, "private_bytes": memory.private },
         "vifs": vifs,
         "workers": backend.workers().iter().map(|worker| json!({
             "worker": worker.number,
@@ -269,6 +270,7 @@ fn queue_report(queue: &QueueReport) -> Value {
         "turns": turns,
         "tx_waiting": queue.tx_waiting,
         "rx_posted": queue.rx_posted,
+        "waiting_bytes": queue.waiting_bytes,
         "port_drops": port_drops(&queue.port),
     })
 }
