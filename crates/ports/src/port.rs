@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use grantway_netif::Offload;
 
 use crate::generator::Generator;
-use crate::split::{SplitFrame, send_gathered};
+use crate::split::{SplitFrame, send_gathered, send_joined};
 use crate::{
     TapError,
     checker::{CheckPort, FlowReport},
@@ -65,6 +65,33 @@ pub struct SentBurst {
     pub busy: usize,
     /// As [`SendError::Dropped`].
     pub dropped: usize,
+    /// Frames of these that were sent as part of a merged one.
+    pub merged: usize,
+}
+
+impl SentBurst {
+    /// Counts what a port said of so many frames, of so many bytes together.
+    ///
+    /// # Errors
+    /// The port is of no more use.
+    #[inline]
+    pub fn count(
+        &mut self,
+        said: Result<(), SendError>,
+        frames: usize,
+        bytes: usize,
+    ) -> Result<(), PortError> {
+        match said {
+            Ok(()) => {
+                self.taken += frames;
+                self.bytes += bytes;
+            }
+            Err(SendError::Busy) => self.busy += frames,
+            Err(SendError::Dropped(_)) => self.dropped += frames,
+            Err(SendError::Failed(error)) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
 /// Where frames go to and come from, beyond the vif.
@@ -91,15 +118,7 @@ pub trait Port: Send {
         let mut sent = SentBurst::default();
         for place in frames {
             let bytes = place.bytes(arena);
-            match self.send(bytes, place.meta.offload) {
-                Ok(()) => {
-                    sent.taken += 1;
-                    sent.bytes += bytes.len();
-                }
-                Err(SendError::Busy) => sent.busy += 1,
-                Err(SendError::Dropped(_)) => sent.dropped += 1,
-                Err(SendError::Failed(error)) => return Err(error),
-            }
+            sent.count(self.send(bytes, place.meta.offload), 1, bytes.len())?;
         }
         Ok(sent)
     }
@@ -118,6 +137,27 @@ pub trait Port: Send {
         room: &mut [u8],
     ) -> Result<(), SendError> {
         send_gathered(self, frame, offload, room)
+    }
+
+    /// Whether it gains by TCP segments that come merged to large frames.
+    fn wants_merged(&self) -> bool {
+        false
+    }
+
+    /// Sends one large frame that was merged of as many segments as it has pieces: one
+    /// lies behind the other, and all headers are in the first. Where the port counts
+    /// frames it counts the segments. Ports that cannot take it so are given a copy,
+    /// which is made in `room`: at least as long as the frame.
+    ///
+    /// # Errors
+    /// As [`Port::send`].
+    fn send_pieces(
+        &mut self,
+        pieces: &[&[u8]],
+        offload: Offload,
+        room: &mut [u8],
+    ) -> Result<(), SendError> {
+        send_joined(self, pieces, offload, room)
     }
 
     /// Ends a burst: ports that buffer write out here.
@@ -443,7 +483,7 @@ impl std::fmt::Display for DropReason {
 /// What a port has passed and dropped.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames sent.
+    /// Frames sent; of a merged one, the segments that it is of.
     pub sent: u64,
     /// Bytes sent, without FCS.
     pub sent_bytes: u64,

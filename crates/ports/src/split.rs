@@ -78,6 +78,24 @@ pub(crate) fn send_gathered(
     }
 }
 
+/// Sends a copy of a frame that lies in pieces, for ports that want it in one.
+pub(crate) fn send_joined(
+    port: &mut (impl Port + ?Sized),
+    pieces: &[&[u8]],
+    offload: Offload,
+    room: &mut [u8],
+) -> Result<(), SendError> {
+    let mut len = 0;
+    for piece in pieces {
+        let Some(part) = room.get_mut(len..len + piece.len()) else {
+            return Err(SendError::Dropped(DropReason::TooLong));
+        };
+        part.copy_from_slice(piece);
+        len += piece.len();
+    }
+    port.send(&room[..len], offload)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +124,17 @@ mod tests {
         let mut port = Null::new();
         port.send_split(&frame, offload, &mut []).unwrap();
         assert_eq!((port.counters().sent, port.counters().sent_bytes), (1, 10));
+    }
+
+    #[test]
+    fn pieces_are_joined_where_there_is_room() {
+        let pieces = [&[1, 2][..], &[3], &[4, 5, 6]];
+        let mut port = Null::new();
+        let offload = Offload::default();
+        assert!(send_joined(&mut port, &pieces, offload, &mut [0; 5]).is_err());
+        let mut room = [0; 7];
+        send_joined(&mut port, &pieces, offload, &mut room).unwrap();
+        assert_eq!(room, [1, 2, 3, 4, 5, 6, 0]);
+        assert_eq!((port.counters().sent, port.counters().sent_bytes), (1, 6));
     }
 }

@@ -27,9 +27,10 @@ pub use error::TapError;
 pub use name::{MAX_NAME, check_name};
 
 use crate::port::{
-    Counters, DropReason, ETHERNET_HEADER, FrameMeta, Port, PortError, RECV_BUFFER, SendError,
+    BURST, Counters, DropReason, ETHERNET_HEADER, FrameMeta, Port, PortError, RECV_BUFFER,
+    SendError,
 };
-use crate::split::{SplitFrame, send_gathered};
+use crate::split::{SplitFrame, send_gathered, send_joined};
 use claim::Claim;
 use vnet::VnetHeader;
 
@@ -318,6 +319,34 @@ impl Port for Tap {
             Err(reason) => return Err(self.counters.refuse(reason)),
         };
         self.write(len, |fd| sys::write_split(fd, &header, frame, len))
+    }
+
+    fn wants_merged(&self) -> bool {
+        true
+    }
+
+    fn send_pieces(
+        &mut self,
+        pieces: &[&[u8]],
+        offload: Offload,
+        room: &mut [u8],
+    ) -> Result<(), SendError> {
+        let len = pieces.iter().map(|piece| piece.len()).sum();
+        let head = pieces.first().copied().unwrap_or(&[]);
+        let (header, end) =
+            judge(head, len, offload).map_err(|reason| self.counters.refuse(reason))?;
+        // What is behind the packet stays out, wherever it lies.
+        if end < len || pieces.len() > BURST {
+            return send_joined(self, pieces, offload, room);
+        }
+        let mut parts = [IoSlice::new(&header); 1 + BURST];
+        for (part, piece) in parts.iter_mut().skip(1).zip(pieces) {
+            *part = IoSlice::new(piece);
+        }
+        let parts = &parts[..=pieces.len()];
+        self.write(len, |fd| rustix::io::writev(fd, parts))?;
+        self.counters.sent += pieces.len() as u64 - 1;
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), PortError> {

@@ -15,7 +15,8 @@
 //! - [`rules`]: what they go by, and the file that it is read from; [`report`]: what
 //!   they know;
 //! - [`deliver`]: verdicts carried out, frames cut and finished for who needs that;
-//!   [`receivers`]: who does not.
+//!   [`receivers`]: who does not; [`merger`]: segments merged for a port that takes
+//!   large frames.
 //!
 //! No input makes any of this panic, and no frame makes it allocate.
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ mod bucket;
 pub mod deliver;
 pub mod graph;
 pub mod headers;
+pub mod merger;
 pub mod node;
 pub mod nodes;
 pub mod path;
@@ -40,6 +42,7 @@ mod wire;
 pub use batch::{Batch, Frame, Nanos, PortId, Verdict};
 pub use bucket::Rate;
 pub use graph::Graph;
+pub use merger::Merger;
 pub use node::Node;
 pub use prefix::Prefix;
 pub use reason::Reason;

@@ -5,7 +5,7 @@ use crate::graph::{Graph, GraphError};
 use crate::node::{Each, Edge};
 use crate::nodes::{
     AntiSpoof, Arp, Bridge, Checks, Classifier, Ethernet, Firewall, Flows, Fragments, Gro, Ipv4,
-    Ipv6, Limit, Mirror, Transport,
+    Ipv6, Limit, Mirror, Segments, Transport,
 };
 use crate::secret::Secret;
 use grantway_ports::Clock;
@@ -40,6 +40,18 @@ pub fn bridge(secret: Secret, clock: fn() -> Nanos) -> Result<Graph, GraphError>
     Ok(graph)
 }
 
+/// Makes the graph of a merger: it links segments that follow each other to large
+/// frames for who takes such, and drops nothing.
+#[must_use]
+pub fn merging(clock: fn() -> Nanos) -> Graph {
+    let mut graph = Graph::new(clock);
+    // Two are as many as any graph can have, and one without would merge nothing.
+    if let Ok(gro) = graph.add(Gro::default(), &[]) {
+        let _ = graph.add(Segments, &[gro]);
+    }
+    graph
+}
+
 /// Makes the graph: headers; who may say that a frame is from whom; firewall;
 /// classifier; rates; where it goes; flows; merging.
 ///
@@ -72,5 +84,5 @@ const _: () = {
     }
     assert!(is(Ethernet::IPV4, 0) && is(Ethernet::IPV6, 1) && is(Ethernet::ARP, 2));
     assert!(is(Ethernet::OTHER, 3) && is(Transport::ON, 0) && is(Transport::FRAGMENT, 1));
-    assert!(is(Classifier::ON, 0) && is(Classifier::MIRROR, 1));
+    assert!(is(Classifier::ON, 0) && is(Classifier::MIRROR, 1) && is(Segments::ON, 0));
 };

@@ -4,10 +4,13 @@ mod common;
 
 use common::{Bench, Kind, Packet, mac};
 use grantway_netif::{Checksum, Offload};
-use grantway_vector::PortId;
+use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
+use grantway_ports::{Counters, FrameMeta, FramePlace, Port, PortError, SendError, SentBurst};
 use grantway_vector::nodes::Checks;
 use grantway_vector::receivers::Takes;
+use grantway_vector::{Merger, PortId};
 use proptest::prelude::*;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 const DONE: Offload = Offload { checksum: Checksum::Complete, gso: None };
@@ -126,6 +129,173 @@ proptest! {
             let of = |bytes: &Vec<u8>| bytes[tcp..tcp + 2] == port;
             let came: Vec<_> = frames.iter().map(|f| &f.1).filter(|b| of(b)).collect();
             let went: Vec<_> = cut.iter().map(|f| &f.2).filter(|b| of(b)).collect();
+            prop_assert_eq!(came, went);
+        }
+    }
+}
+
+/// A port that wants large frames, and keeps what it is sent.
+#[derive(Default)]
+struct Large {
+    kept: Vec<(Vec<u8>, Offload)>,
+    counters: Counters,
+}
+
+impl Port for Large {
+    fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
+        self.kept.push((frame.to_vec(), offload));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn recv(&mut self, _: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
+        Ok(None)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn always_ready(&self) -> bool {
+        false
+    }
+
+    fn name(&self) -> &str {
+        "large"
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+/// What the port is given of a burst, and what was counted.
+fn merged(frames: &[(Vec<u8>, Offload)]) -> (Vec<(Vec<u8>, Offload)>, SentBurst) {
+    let mut arena = Vec::new();
+    let mut places = Vec::new();
+    for (bytes, offload) in frames {
+        let meta = FrameMeta { len: bytes.len(), offload: *offload };
+        places.push(FramePlace { at: arena.len(), meta });
+        arena.extend(bytes);
+        arena.resize(arena.len().next_multiple_of(64), 0xee);
+    }
+    let mut port = Large::default();
+    let sent = Merger::new(|| 0).send_burst(&mut port, &mut arena, &places).unwrap();
+    (port.kept, sent)
+}
+
+/// What a wire would carry of a frame.
+fn on_the_wire((frame, offload): &(Vec<u8>, Offload)) -> Vec<Vec<u8>> {
+    let Some(gso) = offload.gso else {
+        let mut frame = frame.clone();
+        if offload.checksum == Checksum::Partial {
+            finish_checksum(&mut frame).unwrap();
+        }
+        return vec![frame];
+    };
+    let mut segments = Segments::new(frame, gso, SegmentChecksum::Whole).unwrap();
+    let mut room = vec![0; segments.longest()];
+    let mut wire = Vec::new();
+    while let Some(meta) = segments.next_into(&mut room).unwrap() {
+        wire.push(room[..meta.len].to_vec());
+    }
+    wire
+}
+
+#[test]
+fn a_burst_becomes_few_frames_for_a_port_that_wants_them() {
+    for checksum in [Checksum::Unknown, Checksum::Partial, Checksum::Complete] {
+        let offload = Offload { checksum, gso: None };
+        let frames: Vec<_> = (0..64u16)
+            .map(|n| {
+                (segment(n % 2, n % 2 == 1, u32::from(n / 2) * 1448, n / 2, 1448, 0x10), offload)
+            })
+            .collect();
+        let bytes = frames.iter().map(|(frame, _)| frame.len()).sum();
+        let (given, sent) = merged(&frames);
+        assert_eq!(sent, SentBurst { taken: 64, bytes, merged: 64, ..SentBurst::default() });
+        assert_eq!(given.len(), 2, "{checksum:?}: one a flow");
+        for (flow, frame) in given.iter().enumerate() {
+            let came = frames.iter().skip(flow).step_by(2).map(|(frame, _)| frame.clone());
+            assert_eq!(on_the_wire(frame), came.collect::<Vec<_>>(), "{checksum:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_segment_goes_as_it_came() {
+    let udp = |v6| {
+        let kind = Kind::Udp { ports: [1, 2] };
+        let (stations, hosts) = ([1, 2], [1, 2]);
+        Packet { from: 0, stations, vlan: None, v6, hosts, kind, payload: 1000 }.bytes()
+    };
+    let acknowledgement = || segment(0, false, 0, 0, 0, 0x10);
+    let cut_short = segment(0, false, 0, 0, 400, 0x10)[..200].to_vec();
+    for frame in [udp(false), udp(true), acknowledgement(), cut_short, vec![0xff; 300]] {
+        let frames = vec![(frame, Offload::default()); 5];
+        let (given, sent) = merged(&frames);
+        assert_eq!((given, sent.merged), (frames, 0));
+    }
+    // Nothing goes past what cannot be read, as it may be of any flow.
+    let next = |at: u32| segment(0, false, at, (at / 500) as u16, 500, 0x10);
+    let broken = next(500)[..200].to_vec();
+    let frames = [next(0), broken.clone(), next(500), next(1000)].map(|frame| (frame, DONE));
+    let (given, sent) = merged(&frames);
+    assert_eq!((given.len(), sent.merged), (3, 2));
+    assert_eq!(given[1].0, broken);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// Whatever a guest sends: cut again it is, flow by flow, what came.
+    #[test]
+    fn what_a_port_is_given_is_what_came(
+        steps in proptest::collection::vec(
+            (
+                0u16..3,
+                proptest::sample::select(vec![0x10u8, 0x10, 0x10, 0x10, 0x18, 0x11, 0x90, 0x02]),
+                proptest::sample::select(vec![0usize, 64, 300, 300, 300, 300]),
+                0u32..30,
+                proptest::sample::select(vec![
+                    Checksum::Unknown, Checksum::Partial, Checksum::Partial, Checksum::Complete,
+                ]),
+            ),
+            1..64,
+        ),
+        v6 in any::<bool>(),
+    ) {
+        let mut next = [(u32::MAX - 2000, 0xfff0u16); 3];
+        let mut frames = Vec::new();
+        for (flow, flags, length, fault, checksum) in steps {
+            let (at, id) = &mut next[usize::from(flow)];
+            if fault == 0 {
+                *at = at.wrapping_add(1000);
+            }
+            let mut frame = segment(flow, v6, *at, *id, length, flags);
+            let mut offload = Offload { checksum, gso: None };
+            if fault == 1 {
+                // It was damaged on its way, and nobody looked.
+                *frame.last_mut().unwrap() ^= 1;
+                offload.checksum = Checksum::Unknown;
+            }
+            frames.push((frame, offload));
+            *at = at.wrapping_add(length as u32);
+            *id = id.wrapping_add(1);
+        }
+        let (given, sent) = merged(&frames);
+        prop_assert!(given.len() <= frames.len());
+        prop_assert_eq!(sent.taken, frames.len());
+        let cut: Vec<_> = given.iter().flat_map(on_the_wire).collect();
+        let tcp = if v6 { 54 } else { 34 };
+        for flow in 0..3u16 {
+            let port = (1000 + flow).to_be_bytes();
+            let of = |bytes: &&Vec<u8>| bytes[tcp..tcp + 2] == port;
+            let came: Vec<_> = frames.iter().map(|(frame, _)| frame).filter(of).collect();
+            let went: Vec<_> = cut.iter().filter(of).collect();
             prop_assert_eq!(came, went);
         }
     }

@@ -29,7 +29,7 @@ impl Ethernet {
     pub const OTHER: Edge = Edge(3);
 
     #[inline]
-    fn read(bytes: &[u8], headers: &mut Headers) -> Result<Edge, Reason> {
+    pub(super) fn read(bytes: &[u8], headers: &mut Headers) -> Result<Edge, Reason> {
         let source = mac_at(bytes, 6).ok_or(Reason::EthernetTruncated)?;
         let mut kind = u16_at(bytes, 12).ok_or(Reason::EthernetTruncated)?;
         if is_group(source) {

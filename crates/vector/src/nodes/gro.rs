@@ -13,8 +13,8 @@ use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
 /// Most flows that are merged at a time; the oldest makes room.
 const FLOWS: usize = 8;
-/// Largest IP packet.
-const PACKET_MAX: u32 = 65_535;
+/// Bytes of the longest frame: what netif's fields of 16 bits tell of.
+const FRAME_MAX: u32 = 65_535;
 const PSH: u8 = 8;
 
 /// A segment that others may follow.
@@ -49,6 +49,7 @@ struct Segment<'a> {
     headers: &'a Headers,
     checksum: Checksum,
     verdict: Verdict,
+    queue: Option<u16>,
     sequence: u32,
     payload: u32,
 }
@@ -61,7 +62,8 @@ impl<'a> Segment<'a> {
         let sequence = u32_at(bytes, usize::from(headers.transport_at) + 4)?;
         let payload = headers.end.checked_sub(headers.payload_at.into())?;
         let (checksum, verdict) = (frame.offload.checksum, batch.verdict(number));
-        Some(Self { bytes, headers, checksum, verdict, sequence, payload })
+        let queue = batch.queue(number);
+        Some(Self { bytes, headers, checksum, verdict, queue, sequence, payload })
     }
 
     /// Whether it may be merged at all.
@@ -104,6 +106,7 @@ impl<'a> Segment<'a> {
             && a.payload_at == b.payload_at
             && self.checksum == other.checksum
             && self.verdict == other.verdict
+            && self.queue == other.queue
             && same(0, ip)
             && network
             // Acknowledgement; window; urgent pointer and options.
@@ -141,7 +144,7 @@ impl Gro {
         let fits = segment.sequence == open.next
             && open.push == 0
             && segment.payload <= open.size
-            && open.total + segment.payload <= PACKET_MAX
+            && u32::from(headers.network_at) + open.total + segment.payload <= FRAME_MAX
             && (segment.headers.network != Network::V4 || segment.id() == open.id.wrapping_add(1))
             && head.is_some_and(|head| head.is_alike(segment));
         if !fits {

@@ -28,7 +28,7 @@ impl Ipv4 {
     pub const ON: Edge = Edge(0);
 
     #[inline]
-    fn read(frame: &Frame, bytes: &[u8], headers: &mut Headers) -> Result<(), Reason> {
+    pub(super) fn read(frame: &Frame, bytes: &[u8], headers: &mut Headers) -> Result<(), Reason> {
         let at = usize::from(headers.network_at);
         let rest = bytes.get(at..).unwrap_or(&[]);
         let fixed: &[u8; 20] = rest.first_chunk().ok_or(Reason::Ipv4Truncated)?;

@@ -29,7 +29,7 @@ impl Ipv6 {
     pub const ON: Edge = Edge(0);
 
     #[inline]
-    fn read(frame: &Frame, bytes: &[u8], headers: &mut Headers) -> Result<(), Reason> {
+    pub(super) fn read(frame: &Frame, bytes: &[u8], headers: &mut Headers) -> Result<(), Reason> {
         let at = usize::from(headers.network_at);
         let header = bytes.get(at..at + HEADER).ok_or(Reason::Ipv6Truncated)?;
         if header[0] >> 4 != 6 {

@@ -4,7 +4,8 @@
 //! a frame's headers and write down what they say; those behind read that only.
 
 //! [`AntiSpoof`], [`Firewall`], [`Classifier`], [`Mirror`] and [`Limit`] do what rules
-//! say, [`Bridge`] says where frames go, [`Flows`] counts, and [`Gro`] merges.
+//! say, [`Bridge`] says where frames go, [`Flows`] counts, and [`Gro`] merges, behind
+//! [`Segments`] where no rules read headers.
 
 mod arp;
 pub mod bridge;
@@ -18,6 +19,7 @@ mod ipv4;
 mod ipv6;
 mod limit;
 mod mirror;
+mod segments;
 pub mod spoof;
 mod transport;
 
@@ -33,5 +35,6 @@ pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use limit::Limit;
 pub use mirror::Mirror;
+pub use segments::Segments;
 pub use spoof::AntiSpoof;
 pub use transport::{Checks, Transport};

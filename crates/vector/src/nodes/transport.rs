@@ -9,7 +9,7 @@ use etherparse::checksum::Sum16BitWords;
 use grantway_netif::Checksum;
 
 const ICMP: u8 = 1;
-const TCP: u8 = 6;
+pub(super) const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 
@@ -43,7 +43,12 @@ impl Transport {
     pub const FRAGMENT: Edge = Edge(1);
 
     #[inline]
-    fn read(&self, frame: &mut Frame, bytes: &[u8], headers: &mut Headers) -> Result<(), Reason> {
+    pub(super) fn read(
+        &self,
+        frame: &mut Frame,
+        bytes: &[u8],
+        headers: &mut Headers,
+    ) -> Result<(), Reason> {
         if !headers.fragment.has_transport() {
             return Ok(());
         }

@@ -1,0 +1,123 @@
+//! TCP segments of a burst, merged for who takes large frames.
+
+use crate::batch::{Batch, Frame, Nanos, PortId, Verdict};
+use crate::graph::Graph;
+use crate::path::merging;
+use crate::receivers::Takes;
+use crate::set::BATCH_MAX;
+use arrayvec::ArrayVec;
+use grantway_netif::ethernet::{Payload, payload};
+use grantway_ports::{FrameMeta, FramePlace, Port, PortError, RECV_BUFFER, SentBurst};
+
+/// The port that a burst goes to.
+const PORT: PortId = PortId(0);
+/// Bytes of a frame that are too few for its segment to be worth a look.
+const SHORT: usize = 128;
+const TCP: u8 = 6;
+
+/// Merges what one turn brought: no segment waits for others, and frames of a flow
+/// stay in their order.
+#[derive(Debug)]
+pub struct Merger {
+    graph: Graph,
+    batch: Batch,
+    /// For ports that want a merged frame in one piece.
+    room: Box<[u8]>,
+}
+
+impl Merger {
+    /// `clock` is for the report.
+    #[must_use]
+    pub fn new(clock: fn() -> Nanos) -> Self {
+        let mut graph = merging(clock);
+        graph.set_receiver(PORT, Takes::ALL);
+        let room = vec![0; RECV_BUFFER].into_boxed_slice();
+        Self { graph, batch: Batch::new(), room }
+    }
+
+    /// Gives the frames at these places of `arena` to a port that wants them merged, as
+    /// [`Port::send_burst`] does: what can be merged as one frame, by its pieces.
+    /// Headers in the arena change by it.
+    ///
+    /// # Errors
+    /// The port is of no more use.
+    pub fn send_burst(
+        &mut self,
+        port: &mut dyn Port,
+        arena: &mut [u8],
+        frames: &[FramePlace],
+    ) -> Result<SentBurst, PortError> {
+        if !may_be_merged(arena, frames) {
+            return port.send_burst(arena, frames);
+        }
+        let mut sent = SentBurst::default();
+        for frames in frames.chunks(BATCH_MAX) {
+            self.fill(frames);
+            self.graph.run(&mut self.batch, arena, 0);
+            self.give(port, arena, &mut sent)?;
+        }
+        Ok(sent)
+    }
+
+    /// Makes a batch of frames, all of each in private memory.
+    fn fill(&mut self, frames: &[FramePlace]) {
+        self.batch.clear();
+        for &FramePlace { at, meta: FrameMeta { len, offload } } in frames {
+            // An arena is far below 4 GiB, and a batch has numbers for all of its frames.
+            let (at, len, number) = (at as u32, len as u32, self.batch.len() as u8);
+            let frame = Frame { at, head: len, len, token: 0, offload, from: PORT };
+            if self.batch.push(frame).is_ok() {
+                self.batch.decide(number, Verdict::To(PORT));
+            }
+        }
+    }
+
+    /// Gives the port what became of them.
+    fn give(
+        &mut self,
+        port: &mut dyn Port,
+        arena: &[u8],
+        sent: &mut SentBurst,
+    ) -> Result<(), PortError> {
+        let Self { batch, room, .. } = self;
+        for number in &batch.all() {
+            let frame = batch.frame(number);
+            if batch.verdict(number) == Verdict::Merged {
+                continue;
+            }
+            if batch.link(number).is_none() {
+                let bytes = frame.bytes(arena);
+                sent.count(port.send(bytes, frame.offload), 1, bytes.len())?;
+                continue;
+            }
+            let mut pieces = ArrayVec::<&[u8], BATCH_MAX>::new();
+            let mut bytes = 0;
+            for (piece, skip) in batch.pieces(number) {
+                bytes += piece.len as usize;
+                // A batch has no more pieces.
+                pieces.push(piece.bytes(arena).get(skip as usize..).unwrap_or(&[]));
+            }
+            let before = sent.taken;
+            sent.count(port.send_pieces(&pieces, frame.offload, room), pieces.len(), bytes)?;
+            sent.merged += sent.taken - before;
+        }
+        Ok(())
+    }
+}
+
+/// Whether there may be segments in a burst to be merged: its first or its last frame
+/// is TCP and carries something. So a burst of anything else costs two looks.
+fn may_be_merged(arena: &[u8], frames: &[FramePlace]) -> bool {
+    let ends = [frames.first(), frames.last()];
+    frames.len() > 1 && ends.into_iter().flatten().any(|place| is_segment(place.bytes(arena)))
+}
+
+/// Whether a frame that begins like this is a TCP segment that is worth a look.
+fn is_segment(frame: &[u8]) -> bool {
+    let protocol = match payload(frame) {
+        Payload::Ipv4(at) => frame.get(at + 9),
+        Payload::Ipv6(at) => frame.get(at + 6),
+        Payload::Other | Payload::Truncated => None,
+    };
+    frame.len() > SHORT && protocol == Some(&TCP)
+}

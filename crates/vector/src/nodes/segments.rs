@@ -1,0 +1,54 @@
+//! Headers of TCP segments, read to merge them, where no rules are to be kept.
+
+use super::transport::TCP;
+use super::{Checks, Ethernet, Ipv4, Ipv6, Transport};
+use crate::batch::Frame;
+use crate::headers::{Fragment, Headers};
+use crate::node::{Context, Edge, Node, Out};
+use crate::reason::Reason;
+use crate::set::Set;
+
+/// Reads what is to be known of TCP segments that may be merged, and drops nothing:
+/// whatever is wrong with a frame is its receiver's affair. A checksum that nobody
+/// vouches for is checked where all of the frame is private.
+#[derive(Debug, Default)]
+pub struct Segments;
+
+impl Segments {
+    /// All frames.
+    pub const ON: Edge = Edge(0);
+
+    #[inline]
+    fn read(frame: &mut Frame, bytes: &[u8], headers: &mut Headers) -> Result<(), Reason> {
+        match Ethernet::read(bytes, headers)? {
+            Ethernet::IPV4 => Ipv4::read(frame, bytes, headers)?,
+            Ethernet::IPV6 => Ipv6::read(frame, bytes, headers)?,
+            _ => return Ok(()),
+        }
+        if headers.protocol != TCP || headers.fragment != Fragment::Whole {
+            return Ok(());
+        }
+        Transport { checks: Checks::Verify }.read(frame, bytes, headers)
+    }
+}
+
+impl Node for Segments {
+    fn name(&self) -> &'static str {
+        "segments"
+    }
+
+    fn process(&mut self, list: &Set, context: &mut Context<'_>, out: &mut Out) {
+        for number in list {
+            let mut frame = *context.batch.frame(number);
+            let bytes = frame.bytes(context.arena);
+            let headers = context.batch.headers_mut(number);
+            *headers = Headers { end: frame.len, ..Headers::default() };
+            if Self::read(&mut frame, bytes, headers).is_err() {
+                // It may be of any flow: nothing is merged past it.
+                *headers = Headers { fragment: Fragment::Later, ..Headers::default() };
+            }
+            context.batch.frame_mut(number).offload = frame.offload;
+        }
+        out.all(Self::ON, list);
+    }
+}
