@@ -68,6 +68,8 @@ pub struct BackendConfig {
     /// Whether packets go by rules, once any are loaded ([`Backend::load`]). All queues
     /// belong to one worker then: a rate or a connection is known in one place.
     pub by_rules: bool,
+    /// Whether TCP segments of guests are merged for who takes large frames.
+    pub merge: bool,
     /// Where the journals lie, by which a successor takes over.
     pub run_folder: PathBuf,
     /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
@@ -175,6 +177,7 @@ impl Backend {
             mode: config.mode,
             clock: config.clock,
             teller: Teller { notices: sender, bell: Arc::clone(&bell) },
+            merge: config.merge,
         };
         let BackendConfig { graph, by_rules, uplink, .. } = config;
         let beside = Beside { graph, by_rules, uplink };

@@ -28,6 +28,7 @@ mod journal;
 #[cfg(test)]
 mod journal_tests;
 mod lists;
+mod merge;
 mod multicast;
 mod negotiate;
 mod outlet;

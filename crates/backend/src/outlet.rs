@@ -7,7 +7,7 @@ use crate::stats::VifStats;
 use grantway_netif::Offload;
 use grantway_netif::slots::tx::{TxFragment, TxFragments, TxPacket};
 use grantway_netif::tx::status;
-use grantway_ports::{FramePlace, Port, SendError};
+use grantway_ports::{FramePlace, Port, SendError, SentBurst};
 use grantway_ring::PAGE_SIZE;
 use std::ops::Deref;
 
@@ -226,6 +226,16 @@ pub(crate) fn sent(
     Ok(status::OKAY)
 }
 
+/// Adds what a port said of a burst to the vif's counters.
+#[inline]
+pub(crate) fn count(sent: SentBurst, stats: &VifStats) {
+    VifStats::add(&stats.tx_packets, sent.taken as u64);
+    VifStats::add(&stats.tx_bytes, sent.bytes as u64);
+    VifStats::add(&stats.tx_merged, sent.merged as u64);
+    VifStats::add(&stats.tx_dropped_port, sent.dropped as u64);
+    VifStats::add(&stats.tx_dropped_busy, sent.busy as u64);
+}
+
 impl Outlet for &mut (dyn Port + 'static) {
     const WHOLE: usize = PAGE_SIZE;
 
@@ -235,11 +245,7 @@ impl Outlet for &mut (dyn Port + 'static) {
         frames: &[FramePlace],
         stats: &VifStats,
     ) -> Result<(), VifError> {
-        let sent = self.send_burst(arena, frames)?;
-        VifStats::add(&stats.tx_packets, sent.taken as u64);
-        VifStats::add(&stats.tx_bytes, sent.bytes as u64);
-        VifStats::add(&stats.tx_dropped_port, sent.dropped as u64);
-        VifStats::add(&stats.tx_dropped_busy, sent.busy as u64);
+        count(self.send_burst(arena, frames)?, stats);
         Ok(self.flush()?)
     }
 

@@ -7,6 +7,7 @@ use crate::delivery::{Accepted, Delivery};
 use crate::filter::{Filter, Filtered};
 use crate::guest::Guest;
 use crate::journal::Journal;
+use crate::merge::Merged;
 use crate::outlet::Outgoing;
 use crate::policy::Policy;
 use crate::receive::{Frame, Receive, RxPlain};
@@ -21,6 +22,7 @@ use grantway_hypervisor::{
 };
 use grantway_ports::{FramePlace, Port, PortReport};
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
+use grantway_vector::Merger;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -136,6 +138,8 @@ pub(crate) struct Queue {
     journal: Option<Journal>,
     /// What is mapped for a turn's packets, where the policy maps any.
     stretches: Option<Stretches>,
+    /// Whether the port wants segments merged.
+    merges: bool,
     counts: QueueCounts,
 }
 
@@ -153,6 +157,7 @@ impl Queue {
                 let receive = receive.with_lane(lane);
                 let journal = journal.map(Journal::new);
                 let stretches = policy.maps().then(Stretches::default);
+                let merges = port.wants_merged();
                 Ok(Self {
                     transmit,
                     receive,
@@ -163,6 +168,7 @@ impl Queue {
                     rx_event,
                     journal,
                     stretches,
+                    merges,
                     counts: QueueCounts::default(),
                 })
             }
@@ -250,14 +256,19 @@ impl Queue {
     pub(crate) fn turn(
         &mut self,
         scratch: &mut Scratch,
+        merger: Option<&mut Merger>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
-        let (mut port, policy) = (self.port.as_mut(), self.policy.as_mut());
-        let out = match &mut self.stretches {
-            None => self.transmit.turn(scratch, policy, &mut port, &self.shared)?,
-            Some(stretches) => {
+        let (mut port, policy, shared) = (self.port.as_mut(), self.policy.as_mut(), &self.shared);
+        let out = match (&mut self.stretches, merger.filter(|_| self.merges)) {
+            (None, None) => self.transmit.turn(scratch, policy, &mut port, shared)?,
+            (None, Some(merger)) => {
+                let mut merged = Merged::new(port, merger, &shared.stats);
+                self.transmit.turn(scratch, policy, &mut merged, shared)?
+            }
+            (Some(stretches), _) => {
                 let mut mapped = Mapped { port, stretches, alone: scratch.alone };
-                self.transmit.turn(scratch, policy, &mut mapped, &self.shared)?
+                self.transmit.turn(scratch, policy, &mut mapped, shared)?
             }
         };
         self.after_transmit(out, scratch, events)
@@ -268,16 +279,22 @@ impl Queue {
         &mut self,
         scratch: &mut Scratch,
         mut filter: Filter<'_>,
+        merger: Option<&mut Merger>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
         let (port, policy) = (self.port.as_mut(), self.policy.as_mut());
         let (filter, shared) = (&mut filter, &self.shared);
-        let out = match &mut self.stretches {
-            None => {
+        let out = match (&mut self.stretches, merger.filter(|_| self.merges)) {
+            (None, None) => {
                 let mut outlet = Filtered { outlet: port, filter };
                 self.transmit.turn(scratch, policy, &mut outlet, shared)?
             }
-            Some(stretches) => {
+            (None, Some(merger)) => {
+                let outlet = Merged::new(port, merger, &shared.stats);
+                let mut outlet = Filtered { outlet, filter };
+                self.transmit.turn(scratch, policy, &mut outlet, shared)?
+            }
+            (Some(stretches), _) => {
                 let outlet = Mapped { port, stretches, alone: scratch.alone };
                 let mut outlet = Filtered { outlet, filter };
                 self.transmit.turn(scratch, policy, &mut outlet, shared)?

@@ -39,6 +39,9 @@ stats! {
     tx_bytes,
     /// Slots that the guest's packets took on the ring, extras included.
     tx_slots,
+    /// Packets of these that were TCP segments, and went on merged with others to one
+    /// large frame.
+    tx_merged,
     /// Packets given to the guest.
     rx_packets,
     /// Their bytes.

@@ -89,6 +89,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         clock: Instant::now,
         graph: graph(args, secret)?,
         by_rules: rules.is_some(),
+        merge: args.merge.is_on(),
     };
     let mut backend = Backend::start(Arc::clone(&platform), config, opener(spec, &refusal))
         .map_err(CommandError::failed)?;

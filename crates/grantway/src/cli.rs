@@ -242,6 +242,23 @@ impl Api {
     }
 }
 
+/// Something that is used, or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Used.
+    On,
+    /// Not used.
+    Off,
+}
+
+impl Switch {
+    /// Whether it is on.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        self == Self::On
+    }
+}
+
 /// `grantway backend`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -263,6 +280,7 @@ file again, between two lists of frames: none is lost. `grantway rules show` and
 Example:
   grantway backend
   grantway backend --port bridge --uplink tap --rules rules.toml
+  grantway backend --merge off
   grantway backend --host /tmp/gw --port null --mode busy --cpu 0")]
 pub struct BackendArgs {
     /// Folder of the embedded host; on Xen where missing.
@@ -296,6 +314,10 @@ pub struct BackendArgs {
     /// A capture of what a filter mirrors, with --rules.
     #[arg(long, value_name = "FILE.pcap", requires = "rules")]
     pub mirror: Option<PathBuf>,
+    /// Whether TCP segments that a guest sends one by one go on merged, to who takes
+    /// large frames.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub merge: Switch,
     /// Most queues that a vif may have; its frontend takes what it wants of them.
     #[arg(long, value_name = "N", default_value_t = QUEUES_OFFERED, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
@@ -351,7 +373,7 @@ them; a generator makes flows of their own for each.
 Example:
   grantway frontend --tap gw0 --policy staging
   grantway frontend --host /tmp/gw --domain 1 --devid 0 --tap gwf1
-  grantway frontend --host /tmp/gw --domain 1 --tap gwf1 --queues 2")]
+  grantway frontend --host /tmp/gw --domain 1 --tap gwf1 --queues 2 --gso off")]
 pub struct FrontendArgs {
     /// Whose vif.
     #[command(flatten)]
@@ -373,6 +395,10 @@ pub struct FrontendArgs {
     /// it.
     #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
     pub policy: BufferPolicy,
+    /// Whether to use large TCP frames that the other end segments, where the backend
+    /// offers that; off is for tests, and for comparing.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub gso: Switch,
     /// How to wait, as for `grantway backend`.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,

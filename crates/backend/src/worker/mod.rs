@@ -144,6 +144,8 @@ pub(crate) struct Service {
     pub mode: WaitMode,
     pub clock: Clock,
     pub teller: Teller,
+    /// Whether segments are merged for who takes large frames.
+    pub merge: bool,
 }
 
 /// What packets go through beside the vifs' queues: the first worker's.

@@ -22,8 +22,8 @@ use crate::lists::{Lists, UPLINK};
 use crate::queue::{Queue, QueueSpec, Turn};
 use crate::scratch::Scratch;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPort};
-use grantway_ports::{Port, PortReport};
-use grantway_vector::PortId;
+use grantway_ports::{Port, PortReport, uptime};
+use grantway_vector::{Merger, PortId};
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeSet, HashMap};
@@ -59,6 +59,8 @@ pub(super) struct Worker {
     timers: BTreeSet<(Instant, Place)>,
     pace: Pace,
     scratch: Scratch,
+    /// Where segments are to be merged.
+    merger: Option<Merger>,
     bridge: Bridge,
     hub: Hub,
     /// Whether the uplink may have frames.
@@ -86,6 +88,7 @@ impl Worker {
         let worker = Self {
             number,
             scratch: Scratch::new(Some(service.platform.as_ref())),
+            merger: service.merge.then(|| Merger::new(|| uptime().as_nanos() as u64)),
             service,
             meter,
             spin,
@@ -253,9 +256,9 @@ impl Worker {
             false if self.bridge.lists.are_asked() => {
                 let (lists, id) = (&mut self.bridge.lists, slot.id);
                 let filter = Filter { lists, id, now: (self.service.clock)() };
-                slot.queue.turn_by_rules(&mut self.scratch, filter, self.events.as_mut())?
+                slot.queue.turn_by_rules(&mut self.scratch, filter, merger, self.events.as_mut())?
             }
-            false => slot.queue.turn(&mut self.scratch, self.events.as_mut())?,
+            false => slot.queue.turn(&mut self.scratch, merger, self.events.as_mut())?,
             true => {
                 let turn = self.turn_bridged(place)?;
                 match self.queues.get_mut(place) {

@@ -75,6 +75,7 @@ impl Server {
             policy: self.setup.policy,
             graph: path::bridge(Secret(1, 2), || 0).unwrap(),
             by_rules: false,
+            merge: true,
         };
         if let Some(calls) = dies_after {
             domain.dies_after(calls);

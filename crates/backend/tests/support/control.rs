@@ -91,6 +91,7 @@ impl Control {
                         clock: std::time::Instant::now,
                         graph: graph(setup.by_rules),
                         by_rules: setup.by_rules,
+                        merge: true,
                     };
                     let backend = Backend::start(platform, config, open);
                     let backend = backend.map_err(|e| e.to_string())?;

@@ -112,6 +112,7 @@ impl Turns {
             clock: at_once,
             graph: graph(args.spoof)?,
             by_rules: args.spoof,
+            merge: true,
         };
         let platform: Arc<dyn Platform> = Arc::clone(&dom0) as _;
         let open = Box::new(move |_: &_| match bridged {

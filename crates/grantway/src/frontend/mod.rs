@@ -59,7 +59,8 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let socket = ctl_socket(folder, domain, args.devid);
     let ctl = CtlSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
     let policy = wish(args.policy);
-    let wishes = Wishes { queues: args.queues.into(), policy, ..Wishes::default() };
+    let (queues, gso) = (args.queues.into(), args.gso.is_on());
+    let wishes = Wishes { queues, policy, gso, ..Wishes::default() };
     let workers = Workers::new(mode, args.api)?;
     let mut vif = Vif::open_with(Arc::clone(&place.platform), args.devid, wishes, workers)
         .map_err(CommandError::failed)?;
