@@ -143,6 +143,7 @@ pub struct Backend {
     patience: Patience,
     clock: Clock,
     policy: PolicyLimits,
+    merge: bool,
     journals: Journals,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
@@ -190,6 +191,7 @@ impl Backend {
             patience: config.patience,
             clock: config.clock,
             policy: config.policy,
+            merge: config.merge,
             journals: Journals::new(&config.run_folder, platform.domain()),
             platform,
             store,
@@ -246,6 +248,7 @@ impl Backend {
             patience: self.patience,
             clock: self.clock,
             policy: self.policy,
+            merge: self.merge,
         }
     }
 

@@ -72,6 +72,14 @@ pub(crate) struct FrontendKeys {
 }
 
 impl FrontendKeys {
+    /// What unfinished frames its port may give, where large ones are cut for a guest
+    /// that takes none: one large frame costs a port less than its segments. The
+    /// segments' checksums are left undone, where the guest takes them so.
+    pub fn offloads_with_cutting(&self) -> TapOffloads {
+        let tso4 = self.offloads.checksum;
+        TapOffloads { tso4, tso6: tso4 && self.checksum_ipv6, ..self.offloads }
+    }
+
     /// Reads them, once, into owned values.
     ///
     /// # Errors

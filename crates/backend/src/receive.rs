@@ -1,5 +1,6 @@
 //! Guest receive: frames from the port into the pages that the guest posted.
 
+mod cut;
 mod plain;
 mod rules;
 
@@ -24,9 +25,8 @@ use grantway_hypervisor::{GrantRef, GrantStatus};
 use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot};
 use grantway_netif::tx::status;
-use grantway_netif::{Checksum, Offload, colour};
-use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
-use grantway_ports::{DropReason, ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER};
+use grantway_netif::{Offload, colour};
+use grantway_ports::{ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -78,6 +78,11 @@ impl Frame {
     /// One that a port gave to this queue.
     fn from_port(at: usize, FrameMeta { len, offload }: FrameMeta) -> Self {
         Self { at, len, offload, from: None, flooded: false, passed: false }
+    }
+
+    /// Its bytes.
+    fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
+        &arena[self.at..self.at + self.len]
     }
 }
 
@@ -168,6 +173,12 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                     let Some(frame) = self.next_frame(arena, at, port, shared)? else { break };
                     let accepted = match self.pass_on(frame, arena, shared) {
                         true => Accepted::Dropped,
+                        false if self.is_to_be_cut(&frame, arena) => {
+                            at = (at + frame.len).next_multiple_of(64);
+                            at = self.cut(frame, at, arena, delivery, shared)?;
+                            // Where it is free no more is left out.
+                            Accepted::Dropped
+                        }
                         false => self.accept(frame, arena, delivery, shared)?,
                     };
                     (accepted, frame.len)
@@ -221,7 +232,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// change under way.
     fn pass_on(&mut self, frame: Frame, arena: &[u8], shared: &Shared) -> bool {
         let Some(lane) = self.lane.as_ref().filter(|_| !frame.passed) else { return false };
-        let bytes = &arena[frame.at..frame.at + frame.len];
+        let bytes = frame.bytes(arena);
         match self.steers.queue(&shared.steering, bytes) {
             Some(queue) if queue != self.queue => {
                 let passed = lane.pass(queue, bytes, frame.offload);
@@ -257,7 +268,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         delivery: &mut Delivery,
         shared: &Shared,
     ) -> Result<Accepted, VifError> {
-        let bytes = &arena[frame.at..frame.at + frame.len];
+        let bytes = frame.bytes(arena);
         if !self.guest.takes(bytes, frame.offload) {
             return self.accept_unfinished(bytes, frame, shared);
         }
@@ -283,35 +294,6 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
         VifStats::add(&shared.stats.rx_dropped_drained, 1);
         Accepted::Dropped
-    }
-
-    /// Does for a frame what the guest cannot: its checksum, its segmentation.
-    /// What comes of it waits for pages, were there any or not.
-    fn accept_unfinished(
-        &mut self,
-        bytes: &[u8],
-        of: Frame,
-        shared: &Shared,
-    ) -> Result<Accepted, VifError> {
-        let mut accepted = Accepted::Dropped;
-        let checksum = match self.guest.takes_blank(bytes) {
-            true => SegmentChecksum::Partial,
-            false => SegmentChecksum::Whole,
-        };
-        let finished = finish(bytes, of.offload, checksum, |frame, offload| {
-            let Some(layout) = self.layout(frame, frame.len(), offload, shared)? else {
-                return Ok(());
-            };
-            if self.wait(frame, layout, &of, shared) == Accepted::Short {
-                accepted = Accepted::Short;
-            }
-            Ok(())
-        });
-        match finished {
-            Ok(done) => done?,
-            Err(_) => VifStats::add(&shared.stats.rx_dropped_offload, 1),
-        }
-        Ok(accepted)
     }
 
     /// Lays another guest's packet out on posted pages: its private bytes from the
@@ -573,26 +555,4 @@ fn meeting(packet: &Outgoing<'_>) -> u16 {
         Some(lead @ FIRST_LEAST..) => (PAGE_SIZE - lead) as u16,
         _ => 0,
     }
-}
-
-/// Calls `take` for each frame that comes of finishing one.
-fn finish(
-    bytes: &[u8],
-    offload: Offload,
-    checksum: SegmentChecksum,
-    mut take: impl FnMut(&[u8], Offload) -> Result<(), VifError>,
-) -> Result<Result<(), VifError>, DropReason> {
-    let Some(gso) = offload.gso else {
-        let mut whole = bytes.to_vec();
-        finish_checksum(&mut whole)?;
-        return Ok(take(&whole, Offload { checksum: Checksum::Complete, gso: None }));
-    };
-    let mut segments = Segments::new(bytes, gso, checksum)?;
-    let mut segment = vec![0; segments.longest()];
-    while let Some(meta) = segments.next_into(&mut segment)? {
-        if let Err(e) = take(&segment[..meta.len], meta.offload) {
-            return Ok(Err(e));
-        }
-    }
-    Ok(Ok(()))
 }

@@ -48,6 +48,8 @@ stats! {
     rx_bytes,
     /// Slots that they took on the ring, extras included.
     rx_slots,
+    /// Segments that large frames for the guest were cut into, as it takes none.
+    rx_cut,
     /// Signals from the guest that woke this vif's queues.
     interrupts,
     /// Turns in which a queue moved at least one packet.

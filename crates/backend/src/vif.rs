@@ -49,6 +49,8 @@ pub(crate) struct Surroundings<'a> {
     pub clock: Clock,
     /// How its buffers may cross.
     pub policy: PolicyLimits,
+    /// Whether segments are merged, and large frames cut, by the backend.
+    pub merge: bool,
 }
 
 /// A vif under this backend.

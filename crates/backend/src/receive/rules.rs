@@ -57,13 +57,18 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 frames.push(FramePlace { at: frame.at, meta: FrameMeta { len, offload } });
             }
             filter.run_from_port(arena, &frames);
-            for (number, &FramePlace { at, meta }) in (0..).zip(&frames) {
+            for (number, &FramePlace { at: place, meta }) in (0..).zip(&frames) {
                 if !filter.reaches_guest(number) {
                     VifStats::add(&shared.stats.rx_dropped_rules, 1);
                     continue;
                 }
-                let frame = Frame::from_port(at, meta);
-                if !self.pass_on(frame, arena, shared) {
+                let frame = Frame::from_port(place, meta);
+                if self.pass_on(frame, arena, shared) {
+                    continue;
+                }
+                if self.is_to_be_cut(&frame, arena) {
+                    at = self.cut(frame, at, arena, delivery, shared)?;
+                } else {
                     self.accept(frame, arena, delivery, shared)?;
                 }
             }

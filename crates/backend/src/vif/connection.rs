@@ -11,7 +11,7 @@ use crate::policy::{Copy, LastingTable, Map, Persistent, Policy, PolicyKind, Sta
 use crate::queue::QueueSpec;
 use crate::steer::lanes;
 use crate::succession::JournalPages;
-use grantway_ports::{Port, PortReport, TapOffloads};
+use grantway_ports::{Port, PortReport};
 use std::sync::Arc;
 
 impl Vif {
@@ -42,7 +42,7 @@ impl Vif {
             self.disconnect(around);
             return Err(e);
         }
-        let ports = match self.ports(queues.into(), keys.offloads) {
+        let ports = match self.ports(queues.into(), &keys, around.merge) {
             Ok(ports) => ports,
             Err(e) => {
                 self.disconnect(around);
@@ -173,9 +173,14 @@ impl Vif {
     fn ports(
         &mut self,
         queues: usize,
-        offloads: TapOffloads,
+        keys: &FrontendKeys,
+        merge: bool,
     ) -> Result<Vec<Box<dyn Port>>, VifError> {
         let mut first = self.port.take().ok_or(VifError::Internal("the port is in use"))?;
+        let offloads = match merge && first.wants_merged() {
+            true => keys.offloads_with_cutting(),
+            false => keys.offloads,
+        };
         let mut open = || {
             first.set_offloads(offloads)?;
             let further = (1..queues).map(|_| first.another_queue()).collect::<Result<Vec<_>, _>>();

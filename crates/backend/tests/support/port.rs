@@ -56,6 +56,8 @@ pub struct Inner {
     pub link: Option<bool>,
     /// Whether it takes no frame now.
     pub busy: bool,
+    /// Whether it wants segments merged.
+    pub merges: bool,
     /// Handles of the backend's, and whether there ever was one.
     pub handles: u32,
     pub opened: bool,
@@ -254,6 +256,10 @@ impl Port for TestPort {
     ) -> Result<(), SendError> {
         self.behind.call(Call::Send);
         self.takes(frame.gather(room).expect("room for the frame"), offload)
+    }
+
+    fn wants_merged(&self) -> bool {
+        self.behind.look().merges
     }
 
     fn flush(&mut self) -> Result<(), PortError> {

@@ -10,6 +10,8 @@ use grantway_netif::extra::Extra;
 use grantway_netif::slots::rx::{RxOutcome, parse_rx};
 use grantway_netif::tx::{TxFlags, TxResponse, status};
 use grantway_netif::{Checksum, Offload};
+use grantway_ports::TapOffloads;
+use grantway_ports::finish::{SegmentChecksum, Segments};
 
 const TO: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -144,6 +146,44 @@ fn a_guest_gets_large_and_unfinished_frames_as_it_can_take_them() {
             let (frame, offload) = inbox.next(&mut rings);
             assert_eq!(offload, Offload { checksum, gso: None }, "{what}");
             assert_eq!(tcp.check(&frame, checksum), (SEQUENCE, &payload[..1000]));
+        }
+        guest.events.close(rings.tx_event);
+        guest.events.close(rings.rx_event);
+    }
+    world.stands();
+}
+
+#[test]
+fn a_port_that_gains_by_large_frames_gives_and_gets_them_whatever_the_guest_takes() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    world.behind(guest.vif).look().merges = true;
+    let payload: Vec<u8> = (0..20_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
+    let pages: Vec<_> = (0..20).map(|_| guest.page(&[])).collect();
+    for (number, case) in CASES.iter().enumerate() {
+        for key in ["feature-gso-tcpv6", "feature-ipv6-csum-offload", "feature-no-csum-offload"] {
+            guest.unkey(key);
+        }
+        let mut rings = guest.connect_as(case.keys);
+        // What is to be cut here has its checksums left to the guest.
+        let [v4, v6] = case.checksums.map(|checksum| checksum == Checksum::Partial);
+        let offloads = TapOffloads { checksum: v4, tso4: v4, tso6: v4 && v6 };
+        assert_eq!(world.behind(guest.vif).look().offloads, offloads, "case {number}");
+        for tcp in Tcp::BOTH {
+            let frame = tcp.frame(TO, FROM, &payload);
+            let gso = tcp.offload(1000).gso.unwrap();
+            let mut segments = Segments::new(&frame, gso, SegmentChecksum::Partial).unwrap();
+            let mut room = vec![0; segments.longest()];
+            let mut slots = Vec::new();
+            while let Some(meta) = segments.next_into(&mut room).unwrap() {
+                let (memory, gref) = &pages[slots.len()];
+                memory.write(0, &room[..meta.len]).unwrap();
+                slots.push(slot(*gref, 0, meta.len as u16, 3, TxFlags::CSUM_BLANK));
+            }
+            let answers = guest.transmit(&mut rings, &slots);
+            assert_eq!(answers, [TxResponse { id: 3, status: status::OKAY }; 20]);
+            let taken = std::mem::take(&mut world.behind(guest.vif).look().taken);
+            assert!(taken == [(frame, tcp.offload(1000))], "case {number}, {tcp:?}");
         }
         guest.events.close(rings.tx_event);
         guest.events.close(rings.rx_event);

@@ -4,13 +4,14 @@ use serde_json::Value;
 use std::fmt::Write;
 
 /// Of a vif: the counter of its report, the metric, a label beside the vif's, and help.
-const VIF_COUNTERS: [(&str, &str, &str, &str); 19] = [
+const VIF_COUNTERS: [(&str, &str, &str, &str); 20] = [
     ("tx_packets", "packets", "direction=\"tx\"", "Packets that crossed, named from the guest"),
     ("rx_packets", "packets", "direction=\"rx\"", ""),
     ("tx_bytes", "bytes", "direction=\"tx\"", "Bytes of these packets, without FCS"),
     ("rx_bytes", "bytes", "direction=\"rx\"", ""),
     ("tx_slots", "slots", "direction=\"tx\"", "Slots of the ring that they took"),
     ("rx_slots", "slots", "direction=\"rx\"", ""),
+    ("rx_cut", "cut", "", "Segments that large frames for the guest were cut into"),
     ("tx_merged", "merged", "", "Segments of the guest that went on merged to large frames"),
     ("interrupts", "interrupts", "", "Signals from the guest"),
     ("notifies", "notifies", "", "Signals to the guest"),
