@@ -399,6 +399,9 @@ pub struct FrontendArgs {
     /// offers that; off is for tests, and for comparing.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub gso: Switch,
+    /// Whether TCP segments from the vif are merged for a port that takes large frames.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub merge: Switch,
     /// How to wait, as for `grantway backend`.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,

@@ -91,6 +91,12 @@ fn count(link: &Link, key: &str) -> u64 {
     vif["stats"][key].as_u64().unwrap_or_else(|| panic!("no {key} in {vif:#}"))
 }
 
+/// Segments that the frontend merged for its interface.
+fn merged(link: &Link) -> u64 {
+    let report = link.site.frontend_report();
+    report["queues"][0]["merged"].as_u64().unwrap_or_else(|| panic!("no merged in {report:#}"))
+}
+
 /// No port dropped anything, and no checksum was wrong.
 fn check(link: &Link, after: &str) {
     link.pair.check_checksums(after);
@@ -147,11 +153,16 @@ fn large_frames_of_the_interface_reach_a_guest_as_segments() {
     for policy in ["copy", "staging"] {
         let mut link = link(&[], &["--policy", policy]);
         for to in ["10.99.1.1", "fd99:1::1"] {
-            let before = (count(&link, "rx_cut"), count(&link, "rx_packets"));
+            let before = (count(&link, "rx_cut"), count(&link, "rx_packets"), merged(&link));
             let rate = carry(&link, to, true);
             let cut = count(&link, "rx_cut") - before.0;
             let packets = count(&link, "rx_packets") - before.1;
-            say(format!("{policy}, from {to}: {packets} packets, {cut} cut, {rate:.2} Gbit/s"));
+            let merged = merged(&link) - before.2;
+            say(format!(
+                "{policy}, from {to}: {packets} packets, {cut} cut, {merged} merged again, \
+                 {rate:.2} Gbit/s"
+            ));
+            assert!(merged > packets / 2, "{policy}, {to}: {merged} of {packets} merged");
             assert!(packets as usize >= SIZE / 1460, "{policy}, {to}: {packets} packets");
             assert!(cut > packets / 2 && cut <= packets, "{policy}, {to}: {cut} of {packets}");
             check(&link, to);
@@ -167,12 +178,12 @@ fn nothing_is_merged_where_that_is_off() {
     if !available(&PROGRAMS) {
         return;
     }
-    let mut link = link(&["--merge", "off"], &[]);
+    let mut link = link(&["--merge", "off"], &["--merge", "off"]);
     for to_guest in [false, true] {
         let rate = carry(&link, "10.99.1.1", to_guest);
         say(format!("off, to the guest: {to_guest}: {rate:.2} Gbit/s"));
     }
-    assert_eq!((count(&link, "tx_merged"), count(&link, "rx_cut")), (0, 0));
+    assert_eq!((count(&link, "tx_merged"), count(&link, "rx_cut"), merged(&link)), (0, 0, 0));
     check(&link, "off");
     link.frontend.terminate();
     link.backend.terminate();

@@ -1,10 +1,12 @@
 //! One queue of a vif and one queue of a port, joined: frames cross in bursts.
 
+use crate::backend::nanoseconds;
 use crate::cli::Api;
 use arrayvec::ArrayVec;
 use grantway_frontend::{Queue, SendError, TxFrame, TxMeta, VifError};
 use grantway_netif::Offload;
-use grantway_ports::{BURST, FrameMeta, FramePlace, Port, PortError, RECV_BUFFER};
+use grantway_ports::{BURST, FrameMeta, FramePlace, Port, PortError, RECV_BUFFER, uptime};
+use grantway_vector::Merger;
 
 /// Bytes of frames that one burst may fill in either direction, the last one's room
 /// not counted.
@@ -85,6 +87,9 @@ pub struct Bridge {
     incoming: Vec<u8>,
     arrived: Vec<FramePlace>,
     api: Api,
+    /// Where segments from the vif are to be merged for the port, and how many were.
+    merger: Option<Merger>,
+    pub merged: u64,
     /// Frames that are to be made in place wait for room.
     stuck: bool,
 }
@@ -101,8 +106,10 @@ const NUMBERS: [u8; BURST] = {
 };
 
 impl Bridge {
-    /// Joins the two.
-    pub fn new(queue: Queue, port: Box<dyn Port>, api: Api) -> Self {
+    /// Joins the two; `merge` says whether segments are merged for a port that takes
+    /// large frames.
+    pub fn new(queue: Queue, port: Box<dyn Port>, api: Api, merge: bool) -> Self {
+        let merger = (merge && port.wants_merged()).then(|| Merger::new(|| nanoseconds(uptime())));
         Self {
             queue,
             port,
@@ -113,6 +120,8 @@ impl Bridge {
             incoming: vec![0; FILL + RECV_BUFFER],
             arrived: Vec::with_capacity(BURST),
             api,
+            merger,
+            merged: 0,
             stuck: false,
         }
     }
@@ -239,7 +248,12 @@ impl Bridge {
             self.arrived.push(FramePlace { at, meta });
         })?;
         if moved > 0 {
-            let sent = self.port.send_burst(&self.incoming, &self.arrived)?;
+            let (port, arrived) = (self.port.as_mut(), &self.arrived);
+            let sent = match &mut self.merger {
+                Some(merger) => merger.send_burst(port, &mut self.incoming, arrived)?,
+                None => port.send_burst(&self.incoming, arrived)?,
+            };
+            self.merged += sent.merged as u64;
             self.drops.rx_busy += sent.busy as u64;
             self.drops.rx_port += sent.dropped as u64;
             self.port.flush()?;

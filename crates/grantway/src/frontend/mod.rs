@@ -61,7 +61,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let policy = wish(args.policy);
     let (queues, gso) = (args.queues.into(), args.gso.is_on());
     let wishes = Wishes { queues, policy, gso, ..Wishes::default() };
-    let workers = Workers::new(mode, args.api)?;
+    let workers = Workers::new(mode, args.api, args.merge.is_on())?;
     let mut vif = Vif::open_with(Arc::clone(&place.platform), args.devid, wishes, workers)
         .map_err(CommandError::failed)?;
     let mut port = open_port(&spec, args, &mut vif)?;
@@ -290,6 +290,7 @@ impl Frontend {
                     "queue": queue.number,
                     "stats": numbers(queue.stats.fields()),
                     "drops": numbers(queue.drops.fields()),
+                    "merged": queue.merged,
                     "port": port_report(&queue.port),
                 })
             })

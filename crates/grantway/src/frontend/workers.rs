@@ -35,6 +35,8 @@ pub struct QueueReport {
     pub stats: QueueStats,
     /// What did not cross since then.
     pub drops: Drops,
+    /// Segments from the vif that reached the port as part of a large frame.
+    pub merged: u64,
     /// What the port behind it has passed so far.
     pub port: PortReport,
     /// When this was read.
@@ -47,6 +49,7 @@ impl QueueReport {
             number: bridge.queue.number(),
             stats: *bridge.queue.stats(),
             drops: bridge.drops,
+            merged: bridge.merged,
             port: PortReport::of(bridge.port.as_ref()),
             at: uptime(),
         }
@@ -57,6 +60,7 @@ impl QueueReport {
 pub struct Workers {
     mode: WaitMode,
     api: Api,
+    merge: bool,
     /// The port's queues, in order, while no thread has them. The first is kept
     /// for as long as the command runs.
     ports: Vec<Box<dyn Port>>,
@@ -90,12 +94,13 @@ impl Thread {
 }
 
 impl Workers {
-    /// None yet, without a port.
-    pub fn new(mode: WaitMode, api: Api) -> Result<Self, CommandError> {
+    /// None yet, without a port; `merge` is whether segments are merged for it.
+    pub fn new(mode: WaitMode, api: Api, merge: bool) -> Result<Self, CommandError> {
         let (teller, troubles) = channel();
         Ok(Self {
             mode,
             api,
+            merge,
             ports: Vec::new(),
             threads: Vec::new(),
             idle: Vec::new(),
@@ -198,7 +203,7 @@ impl Workers {
         }
         let queues = std::mem::take(&mut self.idle);
         for (queue, port) in queues.into_iter().zip(std::mem::take(&mut self.ports)) {
-            let thread = self.start_thread(Bridge::new(queue, port, self.api))?;
+            let thread = self.start_thread(Bridge::new(queue, port, self.api, self.merge))?;
             self.threads.push(thread);
         }
         Ok(())
