@@ -68,7 +68,8 @@ pub struct BackendConfig {
     /// Whether packets go by rules, once any are loaded ([`Backend::load`]). All queues
     /// belong to one worker then: a rate or a connection is known in one place.
     pub by_rules: bool,
-    /// Whether TCP segments of guests are merged for who takes large frames.
+    /// Whether TCP segments of guests are merged for who takes large frames, and ports
+    /// that gain by that give such for guests that take none, to be cut.
     pub merge: bool,
     /// Where the journals lie, by which a successor takes over.
     pub run_folder: PathBuf,

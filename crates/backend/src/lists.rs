@@ -6,7 +6,7 @@ use grantway_ports::FramePlace;
 use grantway_vector::graph::NodeCounters;
 use grantway_vector::reason::Drops;
 use grantway_vector::report::Report;
-use grantway_vector::{Batch, Frame, Graph, PortId, Reason, Rules, Verdict};
+use grantway_vector::{Batch, Frame, Graph, Merger, PortId, Reason, Rules, Verdict};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -31,6 +31,21 @@ pub struct GraphReport {
     pub drops: Drops,
     /// What the nodes know.
     pub known: Report,
+}
+
+impl GraphReport {
+    /// Adds what another worker's merger did: it has no other nodes.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for more in &other.nodes {
+            if let Some(node) = self.nodes.iter_mut().find(|node| node.name == more.name) {
+                node.packets += more.packets;
+                node.vectors += more.vectors;
+                node.timed_packets += more.timed_packets;
+                node.timed_ns += more.timed_ns;
+            }
+        }
+        self.known.merged += other.known.merged;
+    }
 }
 
 /// A graph, and the list that goes through it.
@@ -92,19 +107,39 @@ impl Lists {
         let Scratch { arena, pieces, tx_packets, tx_slots, .. } = scratch;
         self.batch.clear();
         self.frames = [None; BURST];
-        for (taken, of) in tx_packets.iter().zip(&mut self.frames) {
+        for ((token, taken), of) in (0..).zip(tx_packets.iter()).zip(&mut self.frames) {
             let Some(packet) = taken.here(&tx_slots[..], pieces) else { continue };
             let (len, offload) = (u32::from(packet.len), packet.offload);
             // A head is no longer than that.
             let head = len.min(head.try_into().unwrap_or(u32::MAX));
             let number = self.batch.len();
-            if self.batch.push(Frame { at: taken.at(), head, len, token: 0, offload, from }).is_ok()
-            {
+            if self.batch.push(Frame { at: taken.at(), head, len, token, offload, from }).is_ok() {
                 // A burst at most.
                 *of = Some(number as u8);
             }
         }
         self.run(arena, to, now);
+    }
+
+    /// Merges what of the list is for who takes large frames; whether it had a look.
+    pub fn merge(&mut self, merger: &mut Merger, arena: &mut [u8]) -> bool {
+        merger.link(&mut self.batch, arena)
+    }
+
+    /// Whether others were merged into a frame.
+    pub fn is_merged(&self, frame: u8) -> bool {
+        self.batch.link(frame).is_some()
+    }
+
+    /// What a frame and those that were merged into it consist of: of each its bytes but
+    /// so many at its start, and as its token the packet's number.
+    pub fn pieces(&self, frame: u8) -> impl Iterator<Item = (&Frame, u32)> {
+        self.batch.pieces(frame)
+    }
+
+    /// A frame as it is by now.
+    pub fn frame(&self, frame: u8) -> &Frame {
+        self.batch.frame(frame)
     }
 
     /// The frame that a packet of the turn is.
@@ -171,12 +206,18 @@ impl Lists {
         self.batch.queue(frame)
     }
 
-    pub fn report(&self) -> GraphReport {
-        GraphReport {
+    /// What went through its graph, and a merger's behind it.
+    pub fn report(&self, merger: Option<&Merger>) -> GraphReport {
+        let mut report = GraphReport {
             nodes: self.graph.counters().collect(),
             drops: self.graph.drops().clone(),
             known: self.graph.report(),
+        };
+        if let Some(merger) = merger {
+            report.nodes.extend(merger.counters());
+            report.known.merged += merger.merged();
         }
+        report
     }
 }
 

@@ -23,6 +23,7 @@ use grantway_hypervisor::{
 use grantway_ports::{FramePlace, Port, PortReport};
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
 use grantway_vector::Merger;
+use grantway_vector::receivers::Takes;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -369,6 +370,11 @@ impl Queue {
             self.notify(events, self.tx_event)?;
         }
         Ok(true)
+    }
+
+    /// Unfinished frames that its guest takes.
+    pub(crate) fn takes(&self) -> Takes {
+        self.receive.takes()
     }
 
     /// Whether its frames go by the bridge.

@@ -26,8 +26,9 @@ use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot};
 use grantway_netif::tx::status;
 use grantway_netif::{Offload, colour};
-use grantway_ports::{ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER};
+use grantway_ports::{ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER, TapOffloads};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
+use grantway_vector::receivers::Takes;
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 /// The longest frame that a response's 16-bit lengths can tell of.
@@ -110,6 +111,12 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         self.steers.queue(&shared.steering, frame)
     }
 
+    /// Unfinished frames that the guest takes.
+    pub(crate) fn takes(&self) -> Takes {
+        let TapOffloads { checksum, tso4, tso6 } = self.guest.offloads;
+        Takes { checksum, gso_v4: tso4, gso_v6: tso6 }
+    }
+
     /// Packets given to the guest.
     pub(crate) fn packets(&self) -> u64 {
         self.packets
@@ -174,9 +181,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                     let accepted = match self.pass_on(frame, arena, shared) {
                         true => Accepted::Dropped,
                         false if self.is_to_be_cut(&frame, arena) => {
-                            at = (at + frame.len).next_multiple_of(64);
-                            at = self.cut(frame, at, arena, delivery, shared)?;
-                            // Where it is free no more is left out.
+                            let behind = (at + frame.len).next_multiple_of(64);
+                            at = self.cut(frame, behind, arena, delivery, shared)?;
+                            // Its segments have their places, or wait.
                             Accepted::Dropped
                         }
                         false => self.accept(frame, arena, delivery, shared)?,

@@ -73,6 +73,11 @@ impl Taken {
         self.at
     }
 
+    /// There is room for all of it here.
+    pub(crate) fn place_whole(&mut self, at: u32) {
+        self.whole_at = at;
+    }
+
     /// Its pieces in the list of the turn.
     #[inline]
     fn pieces<'a>(&self, pieces: &'a [Piece]) -> &'a [Piece] {

@@ -49,7 +49,7 @@ pub(crate) struct Surroundings<'a> {
     pub clock: Clock,
     /// How its buffers may cross.
     pub policy: PolicyLimits,
-    /// Whether segments are merged, and large frames cut, by the backend.
+    /// Whether segments are merged, as [`crate::BackendConfig::merge`].
     pub merge: bool,
 }
 

@@ -315,7 +315,7 @@ pub struct BackendArgs {
     #[arg(long, value_name = "FILE.pcap", requires = "rules")]
     pub mirror: Option<PathBuf>,
     /// Whether TCP segments that a guest sends one by one go on merged, to who takes
-    /// large frames.
+    /// large frames; and whether a TAP gives such for a guest that takes none, to be cut.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub merge: Switch,
     /// Most queues that a vif may have; its frontend takes what it wants of them.

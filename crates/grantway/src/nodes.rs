@@ -19,7 +19,8 @@ const FLOWS: usize = 10;
 #[command(after_help = "\
 Each node takes its step for a whole list of frames (a vector) before the next
 begins. A node that has nothing to do is gone past, and counts nothing. One list in
-64 is timed. Without --rules a backend's bridge is the only node.
+64 is timed. Without --rules a backend has its bridge, and what merges TCP segments
+for who takes large frames: `segments` reads them, `gro` merges.
 
 Example:
   grantway graph
@@ -112,6 +113,7 @@ pub fn json(graph: &GraphReport) -> Value {
         "stations_refused": known.stations_refused,
         "flows": known.flows.len(),
         "largest_flows": known.flows.iter().take(FLOWS).map(flow).collect::<Vec<_>>(),
+        "merged": known.merged,
         "mirrored": known.mirrored,
         "mirror_error": known.mirror_error,
     })

@@ -139,7 +139,8 @@ pub trait Port: Send {
         send_gathered(self, frame, offload, room)
     }
 
-    /// Whether it gains by TCP segments that come merged to large frames.
+    /// Whether a large TCP frame costs it less than its segments do, so that those are
+    /// to come merged, and it may give such frames to who has to cut them.
     fn wants_merged(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! TCP segments of a burst, merged for who takes large frames.
 
 use crate::batch::{Batch, Frame, Nanos, PortId, Verdict};
-use crate::graph::Graph;
+use crate::graph::{Graph, NodeCounters};
 use crate::path::merging;
 use crate::receivers::Takes;
 use crate::set::BATCH_MAX;
@@ -47,7 +47,9 @@ impl Merger {
         arena: &mut [u8],
         frames: &[FramePlace],
     ) -> Result<SentBurst, PortError> {
-        if !may_be_merged(arena, frames) {
+        let ends = [frames.first(), frames.last()];
+        let is_segment = |place: &FramePlace| is_segment(place.bytes(arena), place.meta.len);
+        if frames.len() < 2 || !ends.into_iter().flatten().any(is_segment) {
             return port.send_burst(arena, frames);
         }
         let mut sent = SentBurst::default();
@@ -57,6 +59,39 @@ impl Merger {
             self.give(port, arena, &mut sent)?;
         }
         Ok(sent)
+    }
+
+    /// Merges frames of a batch of which is known where they go, as links between them:
+    /// those for ports that take large frames. Whether it had a look, which costs two
+    /// where there is nothing to be merged.
+    pub fn link(&mut self, batch: &mut Batch, arena: &mut [u8]) -> bool {
+        // A batch has numbers for all of its frames.
+        let last = batch.len().saturating_sub(1) as u8;
+        let looks = last > 0
+            && [0, last].into_iter().any(|number| {
+                let frame = batch.frame(number);
+                is_segment(frame.bytes(arena), frame.len as usize)
+            });
+        if looks {
+            self.graph.run(batch, arena, 0);
+        }
+        looks
+    }
+
+    /// A port of batches takes this as it is from now on.
+    pub fn set_receiver(&mut self, port: PortId, takes: Takes) {
+        self.graph.set_receiver(port, takes);
+    }
+
+    /// What went through its nodes.
+    pub fn counters(&self) -> impl Iterator<Item = NodeCounters> + '_ {
+        self.graph.counters()
+    }
+
+    /// Segments that were merged into others.
+    #[must_use]
+    pub fn merged(&self) -> u64 {
+        self.graph.report().merged
     }
 
     /// Makes a batch of frames, all of each in private memory.
@@ -105,19 +140,14 @@ impl Merger {
     }
 }
 
-/// Whether there may be segments in a burst to be merged: its first or its last frame
-/// is TCP and carries something. So a burst of anything else costs two looks.
-fn may_be_merged(arena: &[u8], frames: &[FramePlace]) -> bool {
-    let ends = [frames.first(), frames.last()];
-    frames.len() > 1 && ends.into_iter().flatten().any(|place| is_segment(place.bytes(arena)))
-}
-
-/// Whether a frame that begins like this is a TCP segment that is worth a look.
-fn is_segment(frame: &[u8]) -> bool {
-    let protocol = match payload(frame) {
-        Payload::Ipv4(at) => frame.get(at + 9),
-        Payload::Ipv6(at) => frame.get(at + 6),
+/// Whether a frame of so many bytes that begins like this is a TCP segment that is worth
+/// a look. Where neither the first frame of a burst nor its last is one, nothing is
+/// merged: so a burst of anything else costs next to nothing.
+fn is_segment(head: &[u8], len: usize) -> bool {
+    let protocol = match payload(head) {
+        Payload::Ipv4(at) => head.get(at + 9),
+        Payload::Ipv6(at) => head.get(at + 6),
         Payload::Other | Payload::Truncated => None,
     };
-    frame.len() > SHORT && protocol == Some(&TCP)
+    len > SHORT && protocol == Some(&TCP)
 }

@@ -18,7 +18,7 @@ use grantway_netif::flow::flow_hash;
 use grantway_netif::slots::tx::TxFragment;
 use grantway_netif::tx::status;
 use grantway_ports::{FramePlace, PortError, RECV_BUFFER, SendError};
-use grantway_vector::{PortId, Verdict};
+use grantway_vector::{Merger, PortId, Verdict};
 use std::time::Instant;
 
 /// A queue: which vif, which of its queues.
@@ -44,6 +44,8 @@ pub(crate) struct Forward<'a, O> {
     pub hub: &'a mut Hub,
     pub others: O,
     pub events: &'a mut dyn EventChannels,
+    /// What merges the sender's segments, if they are to be.
+    pub merger: Option<&'a mut Merger>,
     /// The sender's number in lists.
     pub from: PortId,
     /// The sender's queue; none of the uplink.
@@ -83,11 +85,11 @@ impl<O: Others> Outlet for Forward<'_, O> {
     fn prepare(
         &mut self,
         scratch: &mut Scratch,
-        _: &mut dyn Policy,
+        policy: &mut dyn Policy,
         _: &VifStats,
     ) -> Result<(), VifError> {
         self.bridge.lists.run_heads(scratch, HEAD, (self.from, None), self.now);
-        Ok(())
+        self.merge(scratch, policy)
     }
 
     fn send(
@@ -101,7 +103,10 @@ impl<O: Others> Outlet for Forward<'_, O> {
         let Some(frame) = lists.frame_of(packet.number) else {
             return Err(VifError::Internal("a packet that is in no list"));
         };
-        match lists.verdict(frame) {
+        if let Some(status) = self.give_merged(packet, frame, arena, stats) {
+            return Ok(status);
+        }
+        match self.bridge.lists.verdict(frame) {
             Verdict::To(UPLINK) if self.bridge.uplink.is_some() => {
                 let whole = self.whole(packet, arena, policy, stats)?;
                 Ok(whole.map_or(status::ERROR, |frame| {
@@ -151,7 +156,12 @@ impl<O: Others> Forward<'_, O> {
     /// The queue of a port's guest that takes a frame which begins like this: the one
     /// that a filter chose, or that the guest has set, or that goes with the sender's,
     /// since flows keep to one queue. Whether it takes others, too, that are alike.
-    fn queue_for(&mut self, port: PortId, frame: u8, head: &[u8]) -> Option<(Key, bool)> {
+    pub(super) fn queue_for(
+        &mut self,
+        port: PortId,
+        frame: u8,
+        head: &[u8],
+    ) -> Option<(Key, bool)> {
         let (vif, member) = self.bridge.member(port)?;
         let queues = member.queues.max(1);
         if let Some(chosen) = self.bridge.lists.queue(frame) {
@@ -284,7 +294,7 @@ impl<O: Others> Forward<'_, O> {
     }
 
     /// Gives a frame in the arena to one guest's queue.
-    fn give_queue(&mut self, key: Key, frame: Frame, arena: &[u8]) {
+    pub(super) fn give_queue(&mut self, key: Key, frame: Frame, arena: &[u8]) {
         let Some(queue) = self.others.queue(key) else { return };
         let at = self.hub.target(key);
         match queue.accept(frame, arena, &mut self.hub.targets[at].delivery) {
@@ -388,7 +398,7 @@ impl<O: Others> Forward<'_, O> {
         self.deliver(arena, None, &mut []);
     }
 
-    fn give_uplink(&mut self, frame: &[u8], offload: Offload, stats: &VifStats) {
+    pub(super) fn give_uplink(&mut self, frame: &[u8], offload: Offload, stats: &VifStats) {
         let Some(uplink) = &mut self.bridge.uplink else { return };
         match uplink.send(frame, offload) {
             Ok(()) => {}

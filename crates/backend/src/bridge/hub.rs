@@ -1,6 +1,7 @@
 //! What is under way to the receivers of one turn on the bridge.
 
 use super::Key;
+use super::merge::Chains;
 use crate::delivery::Delivery;
 use crate::policy::Piece;
 use crate::receive::RxPlain;
@@ -28,6 +29,8 @@ pub(crate) struct Hub {
     pub(super) uplink: ArrayVec<FramePlace, BURST>,
     /// What of a packet is brought into private memory.
     pub(super) pieces: Vec<Piece>,
+    /// Packets that are merged with others.
+    pub(super) chains: Box<Chains>,
     /// For a receiver's burst.
     pub(super) plain: Box<RxPlain>,
 }
@@ -39,6 +42,7 @@ impl Hub {
             used: 0,
             uplink: ArrayVec::new(),
             pieces: Vec::new(),
+            chains: Box::new(Chains::new()),
             plain: Box::new(RxPlain::new()),
         }
     }

@@ -13,6 +13,7 @@
 
 mod forward;
 mod hub;
+mod merge;
 
 pub(crate) use forward::{Forward, Key, Others};
 pub(crate) use hub::Hub;

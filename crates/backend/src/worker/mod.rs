@@ -144,7 +144,7 @@ pub(crate) struct Service {
     pub mode: WaitMode,
     pub clock: Clock,
     pub teller: Teller,
-    /// Whether segments are merged for who takes large frames.
+    /// Whether segments are merged, as [`crate::BackendConfig::merge`].
     pub merge: bool,
 }
 
@@ -212,7 +212,10 @@ impl Workers {
 
     /// What went through the graph.
     pub fn graph(&self) -> Option<GraphReport> {
-        self.all.first()?.ask(Command::Graph)
+        let mut reports = self.all.iter().filter_map(|worker| worker.ask(Command::Graph));
+        let mut first = reports.next()?;
+        reports.for_each(|other| first.add(&other));
+        Some(first)
     }
 
     /// A number for a connection, given once.

@@ -23,6 +23,7 @@ use crate::queue::{Queue, QueueSpec, Turn};
 use crate::scratch::Scratch;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPort};
 use grantway_ports::{Port, PortReport, uptime};
+use grantway_vector::receivers::Takes;
 use grantway_vector::{Merger, PortId};
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -85,10 +86,16 @@ impl Worker {
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
         let now = (service.clock)();
         let Beside { graph, uplink, .. } = beside.unwrap_or_else(Beside::nothing);
+        let mut merger = service.merge.then(|| Merger::new(|| uptime().as_nanos() as u64));
+        if let (Some(merger), Some(port)) = (&mut merger, &uplink)
+            && !port.wants_merged()
+        {
+            merger.set_receiver(UPLINK, Takes::default());
+        }
         let worker = Self {
             number,
             scratch: Scratch::new(Some(service.platform.as_ref())),
-            merger: service.merge.then(|| Merger::new(|| uptime().as_nanos() as u64)),
+            merger,
             service,
             meter,
             spin,
@@ -252,6 +259,7 @@ impl Worker {
 
     fn serve(&mut self, place: Place, since: Option<&mut Duration>) -> Result<Served, VifError> {
         let Some(mut slot) = self.queues.get_mut(place) else { return Ok(Served::Armed) };
+        let merger = self.merger.as_mut();
         let turn = match slot.queue.is_bridged() {
             false if self.bridge.lists.are_asked() => {
                 let (lists, id) = (&mut self.bridge.lists, slot.id);
@@ -314,6 +322,7 @@ impl Worker {
             hub: &mut self.hub,
             others: &mut beside,
             events: self.events.as_mut(),
+            merger: self.merger.as_mut(),
             from: own.id,
             sender: Some(own.key),
             now: (self.service.clock)(),
@@ -345,6 +354,7 @@ impl Worker {
             hub: &mut self.hub,
             others: &mut beside,
             events: self.events.as_mut(),
+            merger: None,
             from: UPLINK,
             sender: None,
             now: (self.service.clock)(),
@@ -487,7 +497,7 @@ impl Worker {
             }
             Command::Load(rules) => self.bridge.lists.load(*rules),
             Command::Graph(reply) => {
-                let _ = reply.send(self.bridge.lists.report());
+                let _ = reply.send(self.bridge.lists.report(self.merger.as_ref()));
             }
             Command::Stop => return Flow::Break(()),
         }
@@ -513,6 +523,9 @@ impl Worker {
         };
         if queue.is_bridged() {
             self.bridge.join(key.0, id);
+            if let Some(merger) = &mut self.merger {
+                merger.set_receiver(id, queue.takes());
+            }
         }
         let slot = Slot {
             queue,

@@ -3,16 +3,17 @@
 use crate::support::ctrl::Lists;
 use crate::support::hostile::Hostile;
 use crate::support::rings::{Rings, SLOTS, page, slot};
-use crate::support::stays;
 use crate::support::tcp::Tcp;
 use crate::support::world::World;
+use crate::support::{eventually, stays};
 use grantway_backend::VifId;
 use grantway_hypervisor::{Access, DomId, GrantRef, Granted};
 use grantway_netif::ctrl::{GrefEntry, GrefFlags};
 use grantway_netif::extra::Extra;
 use grantway_netif::rx::{RxFlags, RxResponse};
+use grantway_netif::slots::rx::{RxOutcome, parse_rx};
 use grantway_netif::tx::{TxFlags, TxRequest, TxResponse, status};
-use grantway_netif::{Checksum, Gso};
+use grantway_netif::{Checksum, Gso, Offload};
 use grantway_ring::{Index, RingMemory};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -135,6 +136,29 @@ impl Guest {
                 return frame;
             }
         }
+    }
+
+    /// The next frame that it is given, and its state.
+    #[track_caller]
+    pub fn gets_unfinished(&mut self) -> (Vec<u8>, Offload) {
+        assert!(self.answers.is_empty(), "frames that were not looked at");
+        let first = self.rings.rx_cons;
+        let mut words = Vec::new();
+        let slots = eventually("a frame", || {
+            words.extend(self.rings.rx_words());
+            Some(parse_rx(&words).ok().flatten()?.slots)
+        });
+        assert_eq!(slots, words.len(), "one frame");
+        let parsed = parse_rx(&words).unwrap().unwrap();
+        let RxOutcome::Packet(packet) = &parsed.outcome else { panic!("{parsed:?}") };
+        let mut frame = Vec::new();
+        for fragment in packet.fragments() {
+            let mut part = vec![0; fragment.len.into()];
+            let (memory, _) = page(&self.into, (first as usize + fragment.slot) % SLOTS as usize);
+            memory.read(fragment.offset.into(), &mut part).unwrap();
+            frame.extend(part);
+        }
+        (frame, packet.offload)
     }
 
     pub fn read(&self, index: u32, answer: RxResponse, frame: &mut Vec<u8>) {

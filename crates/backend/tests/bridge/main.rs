@@ -6,6 +6,7 @@ mod support;
 
 mod guest;
 mod lists;
+mod merge;
 mod rules;
 
 use grantway_backend::policy::PolicyKind;

@@ -30,7 +30,7 @@ fn graph(world: &World) -> GraphReport {
     world.control().with(|backend| backend.graph()).unwrap()
 }
 
-fn stats(world: &World, guest: &Guest) -> VifStatsSnapshot {
+pub fn stats(world: &World, guest: &Guest) -> VifStatsSnapshot {
     world.control().report_of(guest.hostile.vif).unwrap().stats
 }
 

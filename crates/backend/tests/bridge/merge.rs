@@ -1,0 +1,161 @@
+//! TCP segments of a guest that sends them one by one, for others on the bridge.
+
+use crate::guest::{self, Guest, know_each_other};
+use crate::rules::stats;
+use crate::support::port::UPLINK;
+use crate::support::rings::{page, slot};
+use crate::support::tcp::{SEQUENCE, Tcp};
+use crate::support::world::World;
+use grantway_hypervisor::GrantRef;
+use grantway_netif::tx::{TxFlags, TxRequest, status};
+use grantway_netif::{Checksum, Offload};
+use grantway_ports::finish::{SegmentChecksum, Segments};
+
+const SEGMENT: u16 = 1000;
+/// As many as the sender has pages for, and a little.
+const PAYLOAD: usize = 19_500;
+
+/// Three guests, of which the last takes no large frames.
+fn guests(world: &mut World) -> [Guest; 3] {
+    let all = [("feature-gso-tcpv6", "1"), ("feature-ipv6-csum-offload", "1")];
+    let none = [("feature-gso-tcpv4", "0"), ("feature-ipv6-csum-offload", "1")];
+    let mut guests = [1, 2, 3].map(|number| {
+        let keys = if number < 3 { &all } else { &none };
+        Guest::boot_as(world, number, keys)
+    });
+    know_each_other(&mut guests);
+    guests
+}
+
+fn payload() -> Vec<u8> {
+    (0..PAYLOAD).map(|n| ((n * 7) >> 3) as u8).collect()
+}
+
+/// The slots of the segments of a frame, one in each page of the sender's.
+fn slots(sender: &Guest, tcp: Tcp, frame: &[u8]) -> Vec<[u32; 3]> {
+    let gso = tcp.offload(SEGMENT).gso.unwrap();
+    let mut segments = Segments::new(frame, gso, SegmentChecksum::Partial).unwrap();
+    let mut room = vec![0; segments.longest()];
+    let mut slots = Vec::new();
+    while let Some(meta) = segments.next_into(&mut room).unwrap() {
+        let (memory, gref) = page(&sender.out, slots.len());
+        memory.write(100, &room[..meta.len]).unwrap();
+        slots.push(slot(gref, 100, meta.len as u16, slots.len() as u16, TxFlags::CSUM_BLANK));
+    }
+    assert_eq!(slots.len(), PAYLOAD.div_ceil(SEGMENT.into()));
+    slots
+}
+
+/// Sends them all in one turn; their statuses.
+fn send(sender: &mut Guest, slots: &[[u32; 3]]) -> Vec<i16> {
+    let answers = sender.hostile.transmit(&mut sender.rings, slots);
+    answers.iter().map(|answer| answer.status).collect()
+}
+
+fn merged(world: &World, guest: &Guest) -> u64 {
+    stats(world, guest).tx_merged
+}
+
+#[test]
+fn who_takes_large_frames_gets_one_and_others_the_segments() {
+    let mut world = World::bridged();
+    let [mut a, mut b, mut c] = guests(&mut world);
+    for (n, tcp) in (1..).zip(Tcp::BOTH) {
+        b.posts(8);
+        let frame = tcp.frame(b.address, a.address, &payload());
+        let slots_of_it = slots(&a, tcp, &frame);
+        let statuses = send(&mut a, &slots_of_it);
+        assert_eq!(statuses, [status::OKAY; 20]);
+        let whole = (frame, tcp.offload(SEGMENT));
+        assert!(b.gets_unfinished() == whole, "{tcp:?}: as if it had never been cut");
+        b.gets_nothing();
+        assert_eq!(merged(&world, &a), 20 * n);
+
+        c.posts(20);
+        let frame = tcp.frame(c.address, a.address, &payload());
+        let slots_of_it = slots(&a, tcp, &frame);
+        assert_eq!(send(&mut a, &slots_of_it), [status::OKAY; 20]);
+        for n in 0..20 {
+            let segment = c.gets();
+            let (sequence, part) = tcp.check(&segment, Checksum::Partial);
+            let first = n * usize::from(SEGMENT);
+            assert_eq!(sequence, SEQUENCE.wrapping_add(first as u32), "{tcp:?}");
+            assert_eq!(part, &payload()[first..PAYLOAD.min(first + usize::from(SEGMENT))]);
+        }
+        assert_eq!(merged(&world, &a), 20 * n, "nothing for who takes no such frame");
+    }
+    drop((a, b, c));
+    world.bridge_stands();
+}
+
+#[test]
+fn one_frame_waits_where_no_page_is_posted() {
+    let mut world = World::bridged();
+    let [mut a, mut b, c] = guests(&mut world);
+    let tcp = Tcp { v6: false };
+    let frame = tcp.frame(b.address, a.address, &payload());
+    let slots_of_it = slots(&a, tcp, &frame);
+    assert_eq!(send(&mut a, &slots_of_it), [status::OKAY; 20]);
+    // What the pages hold by now is nothing to the frame.
+    for n in 0..20 {
+        page(&a.out, n).0.write(0, &[0xee; 4096]).unwrap();
+    }
+    b.posts(8);
+    assert!(b.gets_unfinished() == (frame, tcp.offload(SEGMENT)));
+    drop((a, b, c));
+    world.bridge_stands();
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_ends_those_that_it_is_merged_with() {
+    let mut world = World::bridged();
+    let [mut a, mut b, c] = guests(&mut world);
+    let tcp = Tcp { v6: true };
+    let frame = tcp.frame(b.address, a.address, &payload());
+    let mut slots_of_it = slots(&a, tcp, &frame);
+    b.posts(20);
+    // Its headers are private, and what follows them is in a page that is none.
+    let mut third = TxRequest::from_words(slots_of_it[2]);
+    third.flags |= TxFlags::MORE_DATA;
+    let nowhere = slot(GrantRef(0x7fff_0000), 0, third.size - 128, 2, TxFlags::empty());
+    slots_of_it[2] = third.to_words();
+    slots_of_it.insert(3, nowhere);
+    let statuses = send(&mut a, &slots_of_it);
+    assert_eq!(statuses, [status::ERROR; 21], "all of them were one frame");
+    b.gets_nothing();
+    assert_eq!(stats(&world, &a).tx_dropped_grant, 20);
+    // The next are none the worse for it.
+    let slots_of_it = slots(&a, tcp, &frame);
+    assert_eq!(send(&mut a, &slots_of_it), [status::OKAY; 20]);
+    assert!(b.gets_unfinished() == (frame, tcp.offload(SEGMENT)));
+    drop((a, b, c));
+    world.bridge_stands();
+}
+
+#[test]
+fn the_uplink_gets_large_frames_where_it_wants_them() {
+    let tcp = Tcp { v6: false };
+    let outside = [2, 0, 0, 0, 9, 9];
+    for wants in [false, true] {
+        let mut world = World::bridged();
+        let uplink = world.behind(UPLINK);
+        uplink.look().merges = wants;
+        world.restart();
+        let [mut a, b, c] = guests(&mut world);
+        a.posts(1);
+        uplink.give(guest::frame(a.address, outside, 60), Offload::default());
+        a.gets();
+        let known = uplink.look().taken.len();
+        let frame = tcp.frame(outside, a.address, &payload());
+        let slots_of_it = slots(&a, tcp, &frame);
+        assert_eq!(send(&mut a, &slots_of_it), [status::OKAY; 20]);
+        let taken = uplink.look().taken.split_off(known);
+        match wants {
+            true => assert!(taken == [(frame, tcp.offload(SEGMENT))]),
+            false => assert_eq!(taken.len(), 20),
+        }
+        assert_eq!(merged(&world, &a), if wants { 20 } else { 0 });
+        drop((a, b, c));
+        world.bridge_stands();
+    }
+}
