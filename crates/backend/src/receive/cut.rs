@@ -19,7 +19,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 
     /// Cuts a frame into segments, which lie behind it in the arena, from `at` on where
-    /// all is free; those that find no page wait. From where on it is free then.
+    /// all is free: no further behind [`Scratch::FILL`](crate::scratch::Scratch::FILL)
+    /// than one frame. Those that find no page wait. From where on it is free then.
     pub(super) fn cut(
         &mut self,
         frame: Frame,
@@ -38,7 +39,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             }
         };
         // Those of a ring's pages fit behind any frame, unless their headers are pages.
-        while let Some(room) = free.get_mut(at - first..) {
+        loop {
+            let room = free.get_mut(at - first..).unwrap_or_default();
             let FrameMeta { len, offload } = match segments.next_into(room) {
                 Ok(Some(segment)) => segment,
                 Ok(None) => break,

@@ -66,7 +66,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 if self.pass_on(frame, arena, shared) {
                     continue;
                 }
-                if self.is_to_be_cut(&frame, arena) {
+                // Where there is no room for segments they wait, one by one.
+                if at <= Scratch::FILL && self.is_to_be_cut(&frame, arena) {
                     at = self.cut(frame, at, arena, delivery, shared)?;
                 } else {
                     self.accept(frame, arena, delivery, shared)?;
