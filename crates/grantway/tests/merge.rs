@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
 
 /// Bytes of a transfer.
-const SIZE: usize = 16 << 20;
+const SIZE: usize = 6 << 20;
 const PORT: u16 = 5299;
 /// How long one may take.
 const TRANSFER: Duration = Duration::from_secs(20);
@@ -139,6 +139,11 @@ fn segments_of_a_guest_reach_the_interface_as_large_frames() {
             assert!(frames < packets, "{policy}, {to}: {frames} frames of {packets} packets");
             check(&link, to);
         }
+        let graph = link.site.backend_report()["graph"].take();
+        let nodes = graph["nodes"].as_array().expect("nodes");
+        let gro = nodes.iter().find(|node| node["name"] == "gro").expect("a node");
+        assert!(gro["packets"].as_u64() >= graph["merged"].as_u64(), "{graph:#}");
+        assert!(graph["merged"].as_u64() > Some(1000), "{graph:#}");
         link.frontend.terminate();
         link.backend.terminate();
     }
