@@ -1,11 +1,12 @@
 //! TCP segments of a guest that sends them one by one, for others on the bridge.
 
 use crate::guest::{self, Guest, know_each_other};
-use crate::rules::stats;
+use crate::rules::{by_rules, stats};
 use crate::support::port::UPLINK;
-use crate::support::rings::{page, slot};
+use crate::support::rings::{SLOTS, page, slot};
 use crate::support::tcp::{SEQUENCE, Tcp};
 use crate::support::world::World;
+use grantway_backend::WaitMode;
 use grantway_hypervisor::GrantRef;
 use grantway_netif::tx::{TxFlags, TxRequest, status};
 use grantway_netif::{Checksum, Offload};
@@ -15,12 +16,15 @@ const SEGMENT: u16 = 1000;
 /// As many as the sender has pages for, and a little.
 const PAYLOAD: usize = 19_500;
 
+/// What a guest says that takes no large frames.
+const NO_LARGE: [(&str, &str); 2] =
+    [("feature-gso-tcpv4", "0"), ("feature-ipv6-csum-offload", "1")];
+
 /// Three guests, of which the last takes no large frames.
 fn guests(world: &mut World) -> [Guest; 3] {
     let all = [("feature-gso-tcpv6", "1"), ("feature-ipv6-csum-offload", "1")];
-    let none = [("feature-gso-tcpv4", "0"), ("feature-ipv6-csum-offload", "1")];
     let mut guests = [1, 2, 3].map(|number| {
-        let keys = if number < 3 { &all } else { &none };
+        let keys = if number < 3 { &all } else { &NO_LARGE };
         Guest::boot_as(world, number, keys)
     });
     know_each_other(&mut guests);
@@ -158,4 +162,33 @@ fn the_uplink_gets_large_frames_where_it_wants_them() {
         drop((a, b, c));
         world.bridge_stands();
     }
+}
+
+#[test]
+fn large_frames_by_rules_are_cut_however_little_room_a_list_leaves() {
+    const FRAMES: usize = 13;
+    const LARGE: u16 = 4000;
+    let world = World::of_workers(1, WaitMode::Interrupt, false);
+    let mut world = by_rules(world, "[firewall]\ndefault = \"accept\"\n");
+    let mut a = Guest::boot_as(&mut world, 1, &NO_LARGE);
+    let tcp = Tcp { v6: false };
+    let payload: Vec<u8> = (0..16 * usize::from(LARGE)).map(|n| (n ^ (n >> 8)) as u8).collect();
+    let frame = tcp.frame(a.address, [2, 0, 0, 0, 9, 9], &payload);
+    a.posts(SLOTS as usize);
+    let port = world.behind(a.hostile.vif);
+    let waiting = std::iter::repeat_n((frame.clone(), tcp.offload(LARGE)), FRAMES - 1);
+    port.look().waiting.extend(waiting);
+    port.give(frame, tcp.offload(LARGE));
+    for number in 0..FRAMES {
+        for (n, part) in payload.chunks(LARGE.into()).enumerate() {
+            let segment = a.gets();
+            let found = tcp.check(&segment, Checksum::Partial);
+            let sequence = SEQUENCE.wrapping_add((n * usize::from(LARGE)) as u32);
+            assert!(found == (sequence, part), "segment {n} of frame {number}");
+        }
+    }
+    let found = stats(&world, &a);
+    assert_eq!((found.rx_cut, found.rx_dropped_offload), (16 * FRAMES as u64, 0));
+    drop(a);
+    world.bridge_stands();
 }

@@ -13,7 +13,7 @@ use grantway_vector::Reason;
 
 const OUTSIDE: [u8; 6] = [2, 0, 0, 0, 1, 2];
 
-fn by_rules(mut world: World, rules: &str) -> World {
+pub fn by_rules(mut world: World, rules: &str) -> World {
     world.setup.by_rules = true;
     world.restart();
     load(&world, rules).unwrap();
