@@ -51,11 +51,21 @@ impl PseudoHeader {
 /// # Errors
 /// The headers were not found; the frame is unchanged.
 pub fn finish_checksum(frame: &mut [u8]) -> Result<(), DropReason> {
+    let found = begin_checksum(frame)?;
+    finish_at(&mut frame[..found.end], found.start, found.protocol.checksum_offset())
+}
+
+/// Writes what an unfinished checksum of TCP or UDP holds, the pseudo-header's sum, for
+/// whoever finishes it later; what was found on the way.
+///
+/// # Errors
+/// As [`finish_checksum`].
+pub fn begin_checksum(frame: &mut [u8]) -> Result<Transport, DropReason> {
     let found = locate(frame)?;
     let unfinished = PseudoHeader::of(frame, &found).unfinished(found.end - found.start);
     let at = found.checksum_at();
     frame[at..at + 2].copy_from_slice(&unfinished);
-    finish_at(&mut frame[..found.end], found.start, found.protocol.checksum_offset())
+    Ok(found)
 }
 
 /// Sums `packet` from `start` to its end and writes the complement `offset`

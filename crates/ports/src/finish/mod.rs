@@ -10,7 +10,7 @@ mod checksum;
 mod segment;
 
 pub(crate) use checksum::finish_at;
-pub use checksum::finish_checksum;
+pub use checksum::{begin_checksum, finish_checksum};
 pub(crate) use segment::check_gso;
 pub use segment::{MAX_PACKET, MAX_SEGMENTS, SegmentChecksum, Segments};
 

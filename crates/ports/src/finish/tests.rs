@@ -5,7 +5,7 @@ mod segments;
 
 use proptest::prelude::*;
 
-use super::finish_checksum;
+use super::{begin_checksum, finish_checksum};
 use crate::port::DropReason;
 use frames::{Shape, shapes};
 
@@ -25,6 +25,18 @@ fn finishes_what_a_sender_left() {
             assert_eq!(frame[..field], before[..field]);
             assert_eq!(frame[field + 2..end], before[field + 2..]);
         }
+    }
+}
+
+#[test]
+fn what_is_begun_is_finished_by_summing_on() {
+    for n in 0..4 {
+        let shape = Shape { v6: n & 1 == 1, tcp: n & 2 == 2, ..Shape::default() };
+        let mut frame = shape.frame(b"left to somebody else");
+        let found = begin_checksum(&mut frame).unwrap();
+        let end = found.end;
+        super::finish_at(&mut frame[..end], found.start, found.protocol.checksum_offset()).unwrap();
+        shape.check_sum(&frame);
     }
 }
 
