@@ -1,0 +1,282 @@
+//! smoltcp's device over a link.
+
+use crate::incoming::admit;
+use crate::link::Link;
+use crate::outgoing::Outgoing;
+use crate::sizes::Sizes;
+use crate::stats::DeviceStats;
+use grantway_frontend::VifError;
+use grantway_netif::Offload;
+use grantway_ports::RECV_BUFFER;
+use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
+use smoltcp::time::Instant;
+
+/// Longest frame that a vif takes, in bytes.
+const LONGEST: usize = 65_535;
+/// Bytes of received frames that lie here at a time, the last one's room not counted.
+const FILL: usize = 256 * 1024;
+
+/// A frame that was received, and lies in the arena.
+#[derive(Debug, Clone, Copy)]
+struct Arrived {
+    at: usize,
+    len: usize,
+    offload: Offload,
+}
+
+/// smoltcp's device over a [`Link`]; without one nothing is sent, and nothing comes.
+///
+/// What the link finds wrong ends it, and is told by [`Device::take_fault`], since
+/// smoltcp's calls have no room for it.
+pub struct Device<L> {
+    link: Option<L>,
+    /// The vif's, in bytes of an IP packet.
+    mtu: usize,
+    sizes: Sizes,
+    outgoing: Outgoing,
+    /// Where a frame is made.
+    room: Vec<u8>,
+    arena: Vec<u8>,
+    arrived: Vec<Arrived>,
+    /// The first of them that smoltcp has not seen.
+    next: usize,
+    /// Whether a burst may still be fetched in this turn, and whether one was.
+    may_fetch: bool,
+    fetched: bool,
+    fault: Option<VifError>,
+    stats: DeviceStats,
+}
+
+impl<L: Link> Device<L> {
+    /// For a vif whose IP packets have up to `mtu` bytes; without a link yet.
+    #[must_use]
+    pub fn new(mtu: usize) -> Self {
+        Self {
+            link: None,
+            mtu,
+            sizes: Sizes::default(),
+            outgoing: Outgoing::default(),
+            room: vec![0; LONGEST],
+            arena: vec![0; FILL + RECV_BUFFER],
+            arrived: Vec::new(),
+            next: 0,
+            may_fetch: false,
+            fetched: false,
+            fault: None,
+            stats: DeviceStats::default(),
+        }
+    }
+
+    /// Says how long IP packets may be from now on, in bytes.
+    pub fn set_mtu(&mut self, mtu: usize) {
+        self.mtu = mtu;
+    }
+
+    /// Gives it a link.
+    pub fn connect(&mut self, link: L) {
+        self.disconnect();
+        self.link = Some(link);
+    }
+
+    /// Takes its link back. What waits for it is lost, as on a wire that was pulled out.
+    pub fn disconnect(&mut self) -> Option<L> {
+        self.outgoing.clear();
+        self.arrived.clear();
+        self.next = 0;
+        self.fault = None;
+        self.link.take()
+    }
+
+    /// Its link.
+    #[must_use]
+    pub fn link(&self) -> Option<&L> {
+        self.link.as_ref()
+    }
+
+    /// Its link, to be used.
+    pub fn link_mut(&mut self) -> Option<&mut L> {
+        self.link.as_mut()
+    }
+
+    /// Begins a turn, in which smoltcp is given what lies here and one more burst.
+    pub fn begin(&mut self) {
+        self.may_fetch = true;
+        self.fetched = false;
+    }
+
+    /// Whether a burst came in this turn, of whatever use its frames were.
+    #[must_use]
+    pub fn has_fetched(&self) -> bool {
+        self.fetched
+    }
+
+    /// Sends what waited, and shows the other end what was sent; whether any of what
+    /// waited went.
+    ///
+    /// # Errors
+    ///
+    /// The link is of no more use.
+    pub fn flush(&mut self) -> Result<bool, VifError> {
+        let Some(link) = &mut self.link else { return Ok(false) };
+        let moved = self.outgoing.drain(link)?;
+        link.flush()?;
+        Ok(moved)
+    }
+
+    /// Whether frames lie here that smoltcp has not seen.
+    #[must_use]
+    pub fn has_frames(&self) -> bool {
+        self.next < self.arrived.len()
+    }
+
+    /// Whether frames wait for room: smoltcp gets to send nothing until they went.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// What the link found wrong, once.
+    pub fn take_fault(&mut self) -> Option<VifError> {
+        self.fault.take()
+    }
+
+    /// What it did.
+    #[must_use]
+    pub fn stats(&self) -> &DeviceStats {
+        &self.stats
+    }
+
+    /// Whether smoltcp may make a frame now.
+    fn may_send(&mut self) -> bool {
+        let Some(link) = self.link.as_mut().filter(|_| self.fault.is_none()) else {
+            return false;
+        };
+        match self.outgoing.drain(link) {
+            Ok(_) => self.outgoing.is_empty(),
+            Err(fault) => {
+                self.fault = Some(fault);
+                false
+            }
+        }
+    }
+
+    /// The next frame that smoltcp is to see, of what lies here or comes now.
+    fn next_frame(&mut self) -> Option<Arrived> {
+        loop {
+            let Some(&frame) = self.arrived.get(self.next) else {
+                if !std::mem::take(&mut self.may_fetch) || !self.fetch() {
+                    return None;
+                }
+                continue;
+            };
+            self.next += 1;
+            let bytes = self.arena.get_mut(frame.at..frame.at + frame.len)?;
+            if admit(bytes, frame.offload, &mut self.sizes, self.mtu, &mut self.stats) {
+                self.stats.rx_frames += 1;
+                return Some(frame);
+            }
+        }
+    }
+
+    /// Copies a burst out of the other end's reach; whether there was any.
+    fn fetch(&mut self) -> bool {
+        self.arrived.clear();
+        self.next = 0;
+        let Some(link) = &mut self.link else { return false };
+        let arrived = &mut self.arrived;
+        let came = link.recv_burst(&mut self.arena, &mut |at, frame| {
+            arrived.push(Arrived { at, len: frame.len, offload: frame.offload });
+        });
+        match came {
+            Ok(came) => {
+                self.fetched |= came > 0;
+                came > 0
+            }
+            Err(fault) => {
+                self.fault = Some(fault);
+                self.arrived.clear();
+                false
+            }
+        }
+    }
+}
+
+impl<L: Link> phy::Device for Device<L> {
+    type RxToken<'a>
+        = RxToken<'a>
+    where
+        Self: 'a;
+    type TxToken<'a>
+        = TxToken<'a, L>
+    where
+        Self: 'a;
+
+    fn receive(&mut self, _: Instant) -> Option<(RxToken<'_>, TxToken<'_, L>)> {
+        if self.outgoing.is_full() || self.fault.is_some() {
+            return None;
+        }
+        let frame = self.next_frame()?;
+        let Self { arena, link, outgoing, room, sizes, mtu, fault, stats, .. } = self;
+        let bytes = arena.get(frame.at..frame.at + frame.len)?;
+        let answer = TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats };
+        Some((RxToken { bytes }, answer))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<TxToken<'_, L>> {
+        if !self.may_send() {
+            return None;
+        }
+        let Self { link, outgoing, room, sizes, mtu, fault, stats, .. } = self;
+        Some(TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats })
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        // Of whole frames: what is longer than the vif's MTU is cut behind smoltcp.
+        capabilities.max_transmission_unit = LONGEST;
+        let mut checksum = ChecksumCapabilities::default();
+        checksum.tcp = Checksum::None;
+        checksum.udp = Checksum::None;
+        capabilities.checksum = checksum;
+        capabilities
+    }
+}
+
+/// A received frame, for smoltcp to read.
+pub struct RxToken<'a> {
+    bytes: &'a [u8],
+}
+
+impl phy::RxToken for RxToken<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
+        f(self.bytes)
+    }
+}
+
+/// Room for a frame that smoltcp makes.
+pub struct TxToken<'a, L> {
+    link: &'a mut Option<L>,
+    outgoing: &'a mut Outgoing,
+    room: &'a mut Vec<u8>,
+    sizes: &'a Sizes,
+    mtu: usize,
+    fault: &'a mut Option<VifError>,
+    stats: &'a mut DeviceStats,
+}
+
+impl<L: Link> phy::TxToken for TxToken<'_, L> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        if self.room.len() < len {
+            self.room.resize(len, 0);
+        }
+        let frame = &mut self.room[..len];
+        let made = f(frame);
+        if let Some(link) = self.link
+            && let Err(fault) = self.outgoing.send(frame, link, self.sizes, self.mtu, self.stats)
+        {
+            *self.fault = Some(fault);
+        }
+        made
+    }
+}

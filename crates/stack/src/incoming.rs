@@ -1,0 +1,53 @@
+//! Received frames, in private memory, before smoltcp reads them.
+
+use crate::sizes::Sizes;
+use crate::stats::DeviceStats;
+use grantway_netif::{Checksum, Offload};
+use grantway_ports::DropReason;
+use grantway_ports::finish::finish_checksum;
+use grantway_ports::headers::{Family, Protocol, Transport, locate};
+
+/// Whether the stack is to have a frame; why not is counted. A SYN says something else
+/// afterwards: see [`Sizes::learn`].
+pub(crate) fn admit(
+    frame: &mut [u8],
+    offload: Offload,
+    sizes: &mut Sizes,
+    mtu: usize,
+    stats: &mut DeviceStats,
+) -> bool {
+    let found = match locate(frame) {
+        Ok(found) => found,
+        // ARP, ICMP and the like, of which smoltcp looks at the checksum itself.
+        Err(DropReason::NotIp | DropReason::OtherTransport) => return true,
+        Err(_) => {
+            stats.rx_malformed += 1;
+            return false;
+        }
+    };
+    if offload.checksum == Checksum::Unknown && !is_sound(frame, &found) {
+        stats.rx_bad_checksum += 1;
+        return false;
+    }
+    stats.rx_large += u64::from(offload.gso.is_some());
+    sizes.learn(frame, &found, mtu);
+    true
+}
+
+/// Whether a checksum is right for which nobody vouches.
+fn is_sound(frame: &mut [u8], found: &Transport) -> bool {
+    let at = found.checksum_at();
+    let Some(&[a, b]) = frame.get(at..at + 2) else { return false };
+    if [a, b] == [0, 0] && found.protocol == Protocol::Udp {
+        // The sender made none, which only IPv4 allows.
+        return found.family == Family::V4;
+    }
+    // What was routed by its sender has a sum that says nothing here.
+    if found.routed || finish_checksum(frame).is_err() {
+        return false;
+    }
+    // Zero and its complement are the same number; TCP may have either.
+    let same = |one: u8, other: u8| [one, other] == [0, 0] || [one, other] == [0xff, 0xff];
+    let Some(&[c, d]) = frame.get(at..at + 2) else { return false };
+    [a, b] == [c, d] || (same(a, b) && same(c, d))
+}

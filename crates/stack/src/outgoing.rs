@@ -1,0 +1,191 @@
+//! Frames that smoltcp made, on their way to the link.
+
+use crate::link::Link;
+use crate::sizes::{Sizes, tell};
+use crate::stats::DeviceStats;
+use grantway_frontend::{BackendFeatures, SendError, VifError};
+use grantway_netif::{Checksum, Gso, GsoKind, Offload};
+use grantway_ports::ETHERNET_HEADER;
+use grantway_ports::finish::{SegmentChecksum, Segments, begin_checksum, finish_checksum};
+use grantway_ports::headers::{Family, Protocol, Transport};
+use std::collections::VecDeque;
+
+/// Frames that may wait for room before nothing more is received either.
+const WAITING: usize = 256;
+
+/// A frame that found no room.
+struct Waiting {
+    bytes: Vec<u8>,
+    offload: Offload,
+}
+
+/// Frames that found no room, in order.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    waiting: VecDeque<Waiting>,
+}
+
+impl Outgoing {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether so much waits that nothing is to be received to which might be answered.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= WAITING
+    }
+
+    /// Forgets what waits: there is nobody to have it.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Gives the link what waits, as far as it has room; whether any of it went.
+    pub fn drain<L: Link>(&mut self, link: &mut L) -> Result<bool, VifError> {
+        let before = self.waiting.len();
+        while let Some(frame) = self.waiting.front() {
+            match give(link, &frame.bytes, frame.offload)? {
+                Err(SendError::Full) => break,
+                // What can never be taken is no reason to wait.
+                Ok(()) | Err(_) => self.waiting.pop_front(),
+            };
+        }
+        Ok(self.waiting.len() < before)
+    }
+
+    /// Sends a frame of the stack's, which may wait: for a vif of this MTU.
+    pub fn send<L: Link>(
+        &mut self,
+        frame: &mut [u8],
+        link: &mut L,
+        sizes: &Sizes,
+        mtu: usize,
+        stats: &mut DeviceStats,
+    ) -> Result<(), VifError> {
+        stats.tx_frames += 1;
+        let Ok(found) = begin_checksum(frame) else {
+            return self.send_plain(frame, Offload::default(), link, mtu, stats);
+        };
+        if found.protocol != Protocol::Tcp {
+            let checksum = finish(frame, &found, link.features());
+            return self.send_plain(frame, Offload { checksum, gso: None }, link, mtu, stats);
+        }
+        tell(frame, &found, mtu);
+        let size = sizes.of(frame, &found, mtu);
+        if found.end - found.header_end <= usize::from(size) {
+            let checksum = finish(frame, &found, link.features());
+            return self.put(frame, Offload { checksum, gso: None }, link, stats);
+        }
+        let (kind, offered) = match found.family {
+            Family::V4 => (GsoKind::Tcpv4, link.features().gso_tcpv4),
+            Family::V6 => (GsoKind::Tcpv6, link.features().gso_tcpv6),
+        };
+        let gso = Gso { kind, size };
+        if offered {
+            stats.tx_large += 1;
+            let offload = Offload { checksum: Checksum::Partial, gso: Some(gso) };
+            return self.put(frame, offload, link, stats);
+        }
+        self.cut(frame, gso, fills_in(&found, link.features()), link, stats)
+    }
+
+    /// Sends the segments of a large frame.
+    fn cut<L: Link>(
+        &mut self,
+        frame: &[u8],
+        gso: Gso,
+        fills_in: bool,
+        link: &mut L,
+        stats: &mut DeviceStats,
+    ) -> Result<(), VifError> {
+        let checksum = if fills_in { SegmentChecksum::Partial } else { SegmentChecksum::Whole };
+        let Ok(mut segments) = Segments::new(frame, gso, checksum) else {
+            stats.tx_too_long += 1;
+            return Ok(());
+        };
+        let mut segment = vec![0; segments.longest()];
+        while let Ok(Some(meta)) = segments.next_into(&mut segment) {
+            stats.tx_cut += 1;
+            self.put(&segment[..meta.len], meta.offload, link, stats)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a frame that nobody cuts.
+    fn send_plain<L: Link>(
+        &mut self,
+        frame: &[u8],
+        offload: Offload,
+        link: &mut L,
+        mtu: usize,
+        stats: &mut DeviceStats,
+    ) -> Result<(), VifError> {
+        if frame.len() > mtu + ETHERNET_HEADER {
+            stats.tx_too_long += 1;
+            return Ok(());
+        }
+        self.put(frame, offload, link, stats)
+    }
+
+    /// Gives the link a frame, behind all that wait.
+    fn put<L: Link>(
+        &mut self,
+        frame: &[u8],
+        offload: Offload,
+        link: &mut L,
+        stats: &mut DeviceStats,
+    ) -> Result<(), VifError> {
+        if self.waiting.is_empty() {
+            match give(link, frame, offload)? {
+                Ok(()) => return Ok(()),
+                Err(SendError::Full) => {}
+                Err(_) => {
+                    stats.tx_too_long += 1;
+                    return Ok(());
+                }
+            }
+        }
+        stats.tx_waited += 1;
+        self.waiting.push_back(Waiting { bytes: frame.to_vec(), offload });
+        Ok(())
+    }
+}
+
+/// Gives the link a frame, a second time where room came back.
+fn give<L: Link>(
+    link: &mut L,
+    frame: &[u8],
+    offload: Offload,
+) -> Result<Result<(), SendError>, VifError> {
+    match link.send(frame, offload) {
+        Err(SendError::Full) => {
+            link.flush()?;
+            match link.reap()? {
+                0 => Ok(Err(SendError::Full)),
+                _ => Ok(link.send(frame, offload)),
+            }
+        }
+        other => Ok(other),
+    }
+}
+
+/// Leaves a checksum to the backend, or finishes it where it does not do that.
+fn finish(frame: &mut [u8], found: &Transport, features: BackendFeatures) -> Checksum {
+    if fills_in(found, features) {
+        return Checksum::Partial;
+    }
+    // Its headers were found before.
+    match finish_checksum(frame) {
+        Ok(()) => Checksum::Complete,
+        Err(_) => Checksum::Unknown,
+    }
+}
+
+/// Whether the backend fills blank checksums in.
+fn fills_in(found: &Transport, features: BackendFeatures) -> bool {
+    match found.family {
+        Family::V4 => features.checksum_ipv4,
+        Family::V6 => features.checksum_ipv6,
+    }
+}

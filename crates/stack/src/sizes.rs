@@ -1,0 +1,144 @@
+//! How long the segments of each flow may be, and how that is learnt.
+//!
+//! A SYN says how many bytes its sender takes in a segment. That number is kept here,
+//! and what smoltcp reads in its place is a multiple of it: a frame with as many
+//! segments as fit one frame.
+
+use grantway_ports::headers::{Family, Protocol, Transport};
+use std::collections::HashMap;
+
+/// Flows of which the size is kept. One more, and all are forgotten: what is sent on
+/// them goes in the shortest segments from then on, which every host takes.
+const FLOWS: usize = 4096;
+/// Segments of a frame, at most.
+const SEGMENTS: usize = 64;
+/// The shortest that a host may ask for, as Linux has it: fewer bytes want the work.
+const SHORTEST: u16 = 48;
+/// Longest frame, whatever carries it.
+const FRAME: usize = 65_535;
+
+const SYN: u8 = 0x02;
+const OPTION_END: u8 = 0;
+const OPTION_NOTHING: u8 = 1;
+const OPTION_SIZE: u8 = 2;
+
+/// The other end of a flow, and both ports: there is but one address here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Flow {
+    peer: [u8; 16],
+    /// The peer's, then ours.
+    ports: [u8; 4],
+}
+
+/// Which end of a frame is the peer.
+#[derive(Clone, Copy)]
+enum Peer {
+    Source,
+    Destination,
+}
+
+impl Flow {
+    fn of(frame: &[u8], found: &Transport, peer: Peer) -> Option<Self> {
+        let (first, len) = match found.family {
+            Family::V4 => (found.ip + 12, 4),
+            Family::V6 => (found.ip + 8, 16),
+        };
+        let &[a, b, c, d] = frame.get(found.start..)?.first_chunk()?;
+        let (at, ports) = match peer {
+            Peer::Source => (first, [a, b, c, d]),
+            Peer::Destination => (first + len, [c, d, a, b]),
+        };
+        let mut peer = [0; 16];
+        peer[..len].copy_from_slice(frame.get(at..at + len)?);
+        Some(Self { peer, ports })
+    }
+}
+
+/// What flows take.
+#[derive(Debug, Default)]
+pub(crate) struct Sizes {
+    flows: HashMap<Flow, u16>,
+}
+
+impl Sizes {
+    /// Learns from a frame that came in, and has a SYN say what smoltcp is to make of
+    /// it. `mtu` is the vif's, in bytes of an IP packet.
+    pub fn learn(&mut self, frame: &mut [u8], found: &Transport, mtu: usize) {
+        let Some(option) = size_option(frame, found) else { return };
+        let Some(flow) = Flow::of(frame, found, Peer::Source) else { return };
+        let said = u16::from_be_bytes(option.map(|at| frame[at]));
+        // Where it says nothing useful, smoltcp judges it.
+        if said == 0 {
+            return;
+        }
+        let size = said.clamp(SHORTEST, longest(found.family, mtu).max(SHORTEST));
+        if self.flows.len() >= FLOWS && !self.flows.contains_key(&flow) {
+            self.flows.clear();
+        }
+        self.flows.insert(flow, size);
+        write(frame, option, whole(found.family, size));
+    }
+
+    /// Payload bytes of a segment of the flow that a frame of ours is of: what the other
+    /// end said, less what options of this frame take.
+    pub fn of(&self, frame: &[u8], found: &Transport, mtu: usize) -> u16 {
+        let known = Flow::of(frame, found, Peer::Destination).and_then(|f| self.flows.get(&f));
+        let shortest = match found.family {
+            Family::V4 => 536,
+            Family::V6 => 1220,
+        };
+        let size = known.copied().unwrap_or(shortest).min(longest(found.family, mtu));
+        // At most 40.
+        let options = (found.header_end - found.start).saturating_sub(20) as u16;
+        size.saturating_sub(options).max(1)
+    }
+}
+
+/// Has a SYN of ours say what the vif takes, in place of what smoltcp has in mind.
+pub(crate) fn tell(frame: &mut [u8], found: &Transport, mtu: usize) {
+    if let Some(option) = size_option(frame, found) {
+        write(frame, option, longest(found.family, mtu));
+    }
+}
+
+/// Most payload of a segment on a vif of this MTU, without options.
+fn longest(family: Family, mtu: usize) -> u16 {
+    let headers = match family {
+        Family::V4 => 40,
+        Family::V6 => 60,
+    };
+    mtu.saturating_sub(headers).clamp(1, usize::from(u16::MAX)) as u16
+}
+
+/// Payload of the longest frame of whole segments of `size` bytes.
+fn whole(family: Family, size: u16) -> u16 {
+    let room = longest(family, FRAME - 14);
+    let segments = (room / size.max(1)).clamp(1, SEGMENTS as u16);
+    size.saturating_mul(segments)
+}
+
+/// Where a SYN's option of the segment size has its two bytes.
+fn size_option(frame: &[u8], found: &Transport) -> Option<[usize; 2]> {
+    if found.protocol != Protocol::Tcp || frame.get(found.start + 13)? & SYN == 0 {
+        return None;
+    }
+    let mut at = found.start + 20;
+    while at < found.header_end {
+        match (*frame.get(at)?, frame.get(at + 1)) {
+            (OPTION_END, _) => return None,
+            (OPTION_NOTHING, _) => at += 1,
+            (OPTION_SIZE, Some(4)) if at + 4 <= found.header_end => return Some([at + 2, at + 3]),
+            (_, Some(&len)) if len >= 2 => at += usize::from(len),
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn write(frame: &mut [u8], option: [usize; 2], size: u16) {
+    for (at, byte) in option.into_iter().zip(size.to_be_bytes()) {
+        if let Some(place) = frame.get_mut(at) {
+            *place = byte;
+        }
+    }
+}

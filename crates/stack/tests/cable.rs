@@ -1,0 +1,320 @@
+//! Two stacks on a cable of a test's making, by a clock of its own: what crosses, and in
+//! which frames.
+
+use grantway_frontend::{BackendFeatures, Received, SendError, VifError};
+use grantway_netif::{Checksum, GsoKind, Offload};
+use grantway_ports::finish::finish_checksum;
+use grantway_ports::headers::{Protocol, locate};
+use grantway_stack::smoltcp::iface::PollIngressSingleResult as Ingress;
+use grantway_stack::smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
+use grantway_stack::smoltcp::socket::tcp;
+use grantway_stack::smoltcp::time::{Duration, Instant};
+use grantway_stack::smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
+use grantway_stack::{Device, Link, tcp_socket};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+const MTU: usize = 1500;
+const PORT: u16 = 5001;
+
+/// A frame as it crosses.
+#[derive(Clone)]
+struct Frame {
+    bytes: Vec<u8>,
+    offload: Offload,
+}
+
+/// One way of a cable: what is on it, and all that ever was.
+#[derive(Default)]
+struct Way {
+    under_way: VecDeque<Frame>,
+    passed: Vec<Frame>,
+}
+
+/// One end of a cable.
+struct End {
+    out: Rc<RefCell<Way>>,
+    back: Rc<RefCell<Way>>,
+    features: BackendFeatures,
+    /// Frames that it has room for.
+    room: usize,
+}
+
+impl Link for End {
+    fn features(&self) -> BackendFeatures {
+        self.features
+    }
+
+    fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
+        let mut way = self.out.borrow_mut();
+        if way.under_way.len() >= self.room {
+            return Err(SendError::Full);
+        }
+        let frame = Frame { bytes: frame.to_vec(), offload };
+        way.under_way.push_back(frame.clone());
+        way.passed.push(frame);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), VifError> {
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Result<usize, VifError> {
+        Ok(0)
+    }
+
+    fn recv_burst(
+        &mut self,
+        arena: &mut [u8],
+        took: &mut dyn FnMut(usize, Received),
+    ) -> Result<usize, VifError> {
+        let (mut at, mut count) = (0, 0);
+        while at + 65_535 <= arena.len() {
+            let Some(frame) = self.back.borrow_mut().under_way.pop_front() else { break };
+            let len = frame.bytes.len();
+            arena[at..at + len].copy_from_slice(&frame.bytes);
+            took(at, Received { len, offload: frame.offload, hash: None });
+            at += len;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// A stack at one end.
+struct Host {
+    device: Device<End>,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+}
+
+impl Host {
+    fn new(number: u8, end: End) -> Self {
+        let mut device = Device::new(MTU);
+        device.connect(end);
+        let mac = HardwareAddress::Ethernet(EthernetAddress([0, 0x16, 0x3e, 0, 0, number]));
+        let mut interface = Interface::new(Config::new(mac), &mut device, Instant::ZERO);
+        interface.update_ip_addrs(|list| {
+            list.push(IpCidr::new(v4(number), 24)).unwrap();
+            list.push(IpCidr::new(v6(number), 64)).unwrap();
+        });
+        Self { device, interface, sockets: SocketSet::new(Vec::new()) }
+    }
+
+    fn socket(&mut self, window: usize) -> SocketHandle {
+        let buffer = || tcp::SocketBuffer::new(vec![0; window]);
+        self.sockets.add(tcp_socket(buffer(), buffer(), Duration::from_secs(60)))
+    }
+
+    fn get(&mut self, handle: SocketHandle) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(handle)
+    }
+
+    /// Whether anything moved.
+    fn receive(&mut self, now: Instant) -> bool {
+        self.device.begin();
+        let Self { interface, device, sockets } = self;
+        let before = device.stats().rx_frames;
+        while interface.poll_ingress_single(now, device, sockets) != Ingress::None {}
+        device.stats().rx_frames > before
+    }
+
+    fn send(&mut self, now: Instant) -> bool {
+        let mut went = self.device.flush().expect("no faults");
+        while self.interface.poll_egress(now, &mut self.device, &mut self.sockets)
+            != PollResult::None
+        {
+            went = true;
+        }
+        went
+    }
+}
+
+fn v4(number: u8) -> IpAddress {
+    IpAddress::v4(10, 0, 0, number)
+}
+
+fn v6(number: u8) -> IpAddress {
+    IpAddress::v6(0xfd00, 0, 0, 0, 0, 0, 0, number.into())
+}
+
+const ALL: BackendFeatures = BackendFeatures {
+    scatter_gather: true,
+    gso_tcpv4: true,
+    gso_tcpv6: true,
+    checksum_ipv4: true,
+    checksum_ipv6: true,
+    split_events: true,
+    queues: 1,
+    control: false,
+    policy: grantway_frontend::Policy::Copy,
+    trusted: true,
+};
+
+fn nothing() -> BackendFeatures {
+    BackendFeatures { queues: 1, ..BackendFeatures::default() }
+}
+
+/// Two hosts on a cable, and the frames that the first one sends.
+fn cable(features: BackendFeatures, room: usize) -> (Host, Host, Rc<RefCell<Way>>) {
+    let ways = [Rc::<RefCell<Way>>::default(), Rc::default()];
+    let [there, back] = &ways;
+    let end = |out: &Rc<RefCell<Way>>, back: &Rc<RefCell<Way>>| End {
+        out: Rc::clone(out),
+        back: Rc::clone(back),
+        features,
+        room,
+    };
+    (Host::new(1, end(there, back)), Host::new(2, end(back, there)), Rc::clone(there))
+}
+
+/// Sends so many bytes from one to the other, and says whether all came, as they were
+/// sent, within so many turns.
+fn transfer(one: &mut Host, other: &mut Host, to: IpAddress, bytes: usize) {
+    let (sender, receiver) = (one.socket(200_000), other.socket(200_000));
+    other.get(receiver).listen(PORT).unwrap();
+    let socket: &mut tcp::Socket<'_> = one.sockets.get_mut(sender);
+    socket.connect(one.interface.context(), (to, PORT), 40_000).unwrap();
+    let (mut wrote, mut read) = (0_usize, 0_usize);
+    for turn in 0..2_000_000 / 100 {
+        let now = Instant::from_micros(turn * 100);
+        let mut moved = one.receive(now);
+        let sent = one.get(sender).send(|room| {
+            let len = room.len().min(bytes - wrote);
+            room[..len].iter_mut().zip(wrote..).for_each(|(byte, n)| *byte = (n % 251) as u8);
+            (len, len)
+        });
+        wrote += sent.unwrap_or(0);
+        moved |= one.send(now);
+        moved |= other.receive(now);
+        let got = other.get(receiver).recv(|bytes| {
+            assert!(bytes.iter().zip(read..).all(|(&byte, n)| byte == (n % 251) as u8));
+            (bytes.len(), bytes.len())
+        });
+        read += got.unwrap_or(0);
+        moved |= other.send(now);
+        if read == bytes {
+            assert!(turn > 0 && moved);
+            return;
+        }
+    }
+    panic!("{read} of {bytes} bytes came, {wrote} were written");
+}
+
+/// The data segments among frames: payload and offload.
+fn segments(way: &RefCell<Way>) -> Vec<(usize, Offload)> {
+    let found = |frame: &Frame| {
+        let found = locate(&frame.bytes).ok().filter(|found| found.protocol == Protocol::Tcp)?;
+        Some((found.end - found.header_end, frame.offload))
+    };
+    way.borrow().passed.iter().filter_map(found).filter(|(payload, _)| *payload > 0).collect()
+}
+
+#[test]
+fn large_frames_say_what_they_are_to_be_cut_into() {
+    for (to, kind, size) in [(v4(2), GsoKind::Tcpv4, 1460), (v6(2), GsoKind::Tcpv6, 1440)] {
+        let (mut one, mut other, there) = cable(ALL, 256);
+        transfer(&mut one, &mut other, to, 3_000_000);
+        let segments = segments(&there);
+        assert!(segments.len() < 200, "{} frames of 3 MB", segments.len());
+        for (payload, offload) in &segments {
+            assert_eq!(offload.checksum, Checksum::Partial);
+            match offload.gso {
+                Some(gso) => assert_eq!((gso.kind, gso.size), (kind, size)),
+                None => assert!(*payload <= usize::from(size), "{payload}"),
+            }
+        }
+        let longest = segments.iter().map(|(payload, _)| *payload).max().unwrap();
+        assert_eq!(longest, 44 * usize::from(size) + if size == 1440 { 1440 } else { 0 });
+        assert_eq!(other.device.stats().rx_large, one.device.stats().tx_large);
+        assert_eq!(one.device.stats().tx_cut, 0);
+    }
+}
+
+#[test]
+fn a_backend_that_offers_nothing_gets_finished_segments() {
+    for to in [v4(2), v6(2)] {
+        let (mut one, mut other, there) = cable(nothing(), 256);
+        transfer(&mut one, &mut other, to, 1_000_000);
+        for frame in &there.borrow().passed {
+            assert!(frame.bytes.len() <= MTU + 14 && frame.offload.gso.is_none());
+            let mut again = frame.bytes.clone();
+            if finish_checksum(&mut again).is_ok() {
+                assert_eq!(frame.offload.checksum, Checksum::Complete);
+                assert_eq!(again, frame.bytes, "a checksum was wrong");
+            }
+        }
+        assert!(one.device.stats().tx_cut > 600, "{:?}", one.device.stats());
+        assert_eq!(other.device.stats().rx_bad_checksum, 0);
+    }
+}
+
+#[test]
+fn nothing_is_lost_where_there_is_hardly_any_room() {
+    for features in [ALL, nothing()] {
+        let (mut one, mut other, there) = cable(features, 2);
+        transfer(&mut one, &mut other, v4(2), 500_000);
+        let sent: usize = segments(&there).iter().map(|(payload, _)| payload).sum();
+        assert_eq!(sent, 500_000, "something was sent twice");
+        assert!(one.device.stats().tx_waited > 0);
+    }
+}
+
+#[test]
+fn a_checksum_for_which_nobody_vouches_is_looked_at() {
+    let (mut one, mut other, _) = cable(nothing(), 256);
+    transfer(&mut one, &mut other, v4(2), 1000);
+    let good = other.device.link().unwrap().back.borrow().passed.clone();
+    let data = good.iter().find(|frame| frame.bytes.len() > 500).unwrap();
+    let mut give = |byte: u8, checksum: Checksum| {
+        let before = *other.device.stats();
+        let mut frame = data.clone();
+        let last = frame.bytes.len() - 1;
+        frame.bytes[last] ^= byte;
+        frame.offload.checksum = checksum;
+        other.device.link_mut().unwrap().back.borrow_mut().under_way.push_back(frame);
+        other.receive(Instant::from_secs(10));
+        let after = other.device.stats();
+        (after.rx_frames - before.rx_frames, after.rx_bad_checksum - before.rx_bad_checksum)
+    };
+    assert_eq!(give(0, Checksum::Unknown), (1, 0));
+    assert_eq!(give(1, Checksum::Unknown), (0, 1));
+    assert_eq!(give(1, Checksum::Partial), (1, 0));
+    assert_eq!(give(1, Checksum::Complete), (1, 0));
+}
+
+/// A SYN of a third host's, that takes segments of `size`.
+fn syn(port: u16, size: u16) -> Frame {
+    let mut bytes = vec![0, 0x16, 0x3e, 0, 0, 1, 0, 0x16, 0x3e, 0, 0, 9, 8, 0];
+    bytes.extend([0x45, 0, 0, 44, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1]);
+    bytes.extend(port.to_be_bytes());
+    bytes.extend(PORT.to_be_bytes());
+    bytes.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x60, 2, 0xff, 0xff, 0, 0, 0, 0, 2, 4]);
+    bytes.extend(size.to_be_bytes());
+    // The header's own sum is looked at by smoltcp.
+    let sum: u32 = bytes[14..34].chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    Frame { bytes, offload: Offload { checksum: Checksum::Partial, gso: None } }
+}
+
+#[test]
+fn a_flood_of_connections_makes_segments_short_and_breaks_none() {
+    let (mut one, mut other, there) = cable(ALL, 256);
+    transfer(&mut one, &mut other, v4(2), 10_000);
+    let before = there.borrow().passed.len();
+    let back = Rc::clone(&one.device.link().unwrap().back);
+    for n in 0..10_000_u16 {
+        back.borrow_mut().under_way.push_back(syn(n, n));
+        one.receive(Instant::from_secs(1));
+        there.borrow_mut().under_way.clear();
+    }
+    let (sender, _) = one.sockets.iter().next().unwrap();
+    assert_eq!(one.get(sender).send_slice(&[7; 5000]), Ok(5000));
+    one.send(Instant::from_secs(1));
+    let way = there.borrow();
+    let last = way.passed[before..].iter().rfind(|frame| frame.bytes.len() > 5000).unwrap();
+    assert_eq!(last.offload.gso.map(|gso| gso.size), Some(536));
+}
