@@ -43,6 +43,8 @@ pub enum Command {
     Backend(BackendArgs),
     /// Run one vif of a domain: the netfront side.
     Frontend(FrontendArgs),
+    /// Speak TCP and UDP over a vif, in user space, with any iperf 2.
+    Iperf(crate::iperf::args::IperfArgs),
     /// Ask a running frontend to use its control ring.
     Ctl(crate::ctl::args::CtlArgs),
     /// Print what running backends and frontends report, as JSON.
@@ -79,6 +81,7 @@ impl Command {
             Self::List(_) => "list",
             Self::Backend(_) => "backend",
             Self::Frontend(_) => "frontend",
+            Self::Iperf(_) => "iperf",
             Self::Ctl(_) => "ctl",
             Self::Report(_) => "report",
             Self::Top(_) => "top",

@@ -8,6 +8,7 @@
 //!   [`toolstack`].
 //! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report, and [`report`] to whom;
 //!   [`ctl`]: what a frontend can be asked for; [`place`]: where they run; [`wait`]: what they wait on.
+//! - [`iperf`]: TCP and UDP over a vif, in user space.
 //! - [`rules`]: files of rules, and what came of them; [`nodes`]: what went through a backend's
 //!   graph; [`running`]: which backend; [`mod@flows`]: what flows of a capture did;
 //!   [`top`]: what backends do, now; [`metrics`]: the same for Prometheus.
@@ -30,6 +31,7 @@ mod footprint;
 mod frontend;
 mod generate;
 mod host;
+mod iperf;
 mod limits;
 mod list;
 mod log;
@@ -76,6 +78,7 @@ fn run(command: &Command) -> Result<(), CommandError> {
         Command::List(args) => list::run(args),
         Command::Backend(args) => backend::run(args),
         Command::Frontend(args) => frontend::run(args),
+        Command::Iperf(args) => iperf::run(args),
         Command::Ctl(args) => ctl::run(args),
         Command::Report(args) => report::run(args),
         Command::Top(args) => top::run(args),

@@ -51,7 +51,8 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
     }
-    let place = place(args)?;
+    let need = Footprint::new(args.policy.kind(), args.queues.into(), u64::MAX);
+    let place = embedded_or_xen(&args.guest, args.devid, need)?;
     let failed = |path: &Path, e| CommandError::Failed(format!("{}: {e}", path.display()));
     let (folder, domain) = (&place.run_folder, args.guest.domain);
     let socket = frontend_socket(folder, domain, args.devid);
@@ -71,19 +72,26 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     Frontend { vif, place, ctl, linked: false, wished: policy }.run(&signals, &reports)
 }
 
-/// Where it is to run, with nothing in its way.
-fn place(args: &FrontendArgs) -> Result<Place, CommandError> {
-    let GuestArgs { host, domain, run_dir } = &args.guest;
+/// Where a frontend that takes `need` is to run, with nothing in its way.
+///
+/// # Errors
+///
+/// There is no such place, or the vif is not to be had there.
+pub fn embedded_or_xen(
+    guest: &GuestArgs,
+    devid: u32,
+    need: Footprint,
+) -> Result<Place, CommandError> {
+    let GuestArgs { host, domain, run_dir } = guest;
     if let (Some(dir), Some(domain)) = (host, domain) {
         return Place::embedded(dir, *domain, Role::Guest);
     }
     let place = Place::xen(run_dir, Role::Guest)?;
-    let need = Footprint::new(args.policy.kind(), args.queues.into(), u64::MAX);
-    guest::check(&Roots::system(run_dir), args.devid, need).map_err(CommandError::failed)?;
+    guest::check(&Roots::system(run_dir), devid, need).map_err(CommandError::failed)?;
     Ok(place)
 }
 
-/// What a frontend wishes for by an option.
+/// How buffers are to cross.
 pub fn wish(policy: BufferPolicy) -> Policy {
     match policy {
         BufferPolicy::Copy => Policy::Copy,

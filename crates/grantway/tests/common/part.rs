@@ -53,13 +53,13 @@ impl Part {
         part
     }
 
-    /// Waits for a line on its standard output.
-    pub fn wait_line(&mut self, what: &str, wanted: impl Fn(&str) -> bool) {
+    /// Waits for a line on its standard output, and gives it.
+    pub fn wait_line(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let until = Instant::now() + PROMPT;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
-                Ok(line) if wanted(line.trim()) => return,
+                Ok(line) if wanted(line.trim()) => return line,
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     panic!("{}: not {what} within {PROMPT:?}", self.name)

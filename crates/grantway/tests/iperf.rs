@@ -1,0 +1,260 @@
+//! `grantway iperf` against Debian's iperf 2 behind the backend's TAP, and against
+//! itself by the backend's bridge.
+//!
+//! The first needs root, /dev/net/tun, `ip`, `nstat` and `iperf`; where one is missing,
+//! says `skipped` and passes.
+
+mod common;
+
+use common::network::{Namespace, available};
+use common::part::Part;
+use common::site::{MAC, Site};
+use common::{PROMPT, alone, finish, say, succeed, words};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+
+/// How long a run of some tenths of a second may take.
+const RUN: Duration = Duration::from_secs(20);
+
+/// A guest's vif, and the addresses of its stack.
+fn guest<'a>(site: &Site, end: &str, domain: &'a str, more: &[&'a str]) -> Command {
+    let (four, six) = (format!("10.99.1.1{domain}/24"), format!("fd99:1::1{domain}/64"));
+    let mut command = common::grantway_with(&["iperf", end]);
+    command.arg("--host").arg(site.dir()).args(["--domain", domain]);
+    command.args(["--address", &four, "--address", &six, "--json"]).args(more);
+    command
+}
+
+/// A server in a guest, once it is ready.
+fn server(site: &Site, domain: &str, more: &[&str]) -> Part {
+    let mut part = Part::spawn("iperf server", guest(site, "server", domain, more));
+    part.wait_line("ready", |line| line == r#"{"kind":"ready"}"#);
+    part
+}
+
+/// What a client in a guest prints: the line of this kind.
+fn client(site: &Site, domain: &str, kind: &str, more: &[&str]) -> Value {
+    let text = succeed(guest(site, "client", domain, more), RUN);
+    let line = lines(&text).into_iter().find(|line| line["kind"] == kind);
+    line.unwrap_or_else(|| panic!("no {kind} in {text}"))
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    let line = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in {line}"));
+    text.lines().map(line).collect()
+}
+
+fn number(line: &Value, key: &str) -> u64 {
+    line[key].as_u64().unwrap_or_else(|| panic!("no {key} in {line}"))
+}
+
+/// A line of Debian's iperf, as its `-y C` prints it: bytes, and lost and all datagrams
+/// where it is a server's of UDP.
+fn fields(text: &str) -> (u64, Option<(u64, u64)>) {
+    let line = text.lines().last().unwrap_or_else(|| panic!("nothing from iperf"));
+    let fields: Vec<&str> = line.split(',').collect();
+    let number = |at: usize| fields.get(at).and_then(|n| n.parse::<u64>().ok());
+    let bytes = number(7).unwrap_or_else(|| panic!("no bytes in {line}"));
+    (bytes, number(10).zip(number(11)))
+}
+
+/// A backend with a TAP in a namespace, where Debian's iperf is, at 10.99.1.1.
+struct Outside {
+    _backend: Part,
+    site: Site,
+    namespace: Namespace,
+}
+
+impl Outside {
+    fn start() -> Self {
+        let namespace = Namespace::new("i");
+        let site = Site::start();
+        site.attach(&format!("mac={MAC},vifname=gwi1"));
+        let backend = site.backend(Some(&namespace), &[]);
+        common::wait_for("the TAP", PROMPT, || namespace.interface("gwi1"));
+        namespace.address("gwi1", 1, 1);
+        Self { _backend: backend, site, namespace }
+    }
+
+    fn check_checksums(&self) {
+        let bad = self.namespace.checksum_errors();
+        assert!(bad.is_empty(), "bad checksums: {bad:?}");
+    }
+}
+
+#[test]
+fn debians_iperf_sends_to_ours() {
+    let _alone = alone();
+    if !available(&["ip", "nstat", "iperf"]) {
+        return;
+    }
+    let outside = Outside::start();
+    for (kind, options) in [("TCP", &[][..]), ("UDP", &["-u"])] {
+        let ours = ["--policy", "staging", "--tests", "2"];
+        let mut server = server(&outside.site, "1", &[&ours[..], options].concat());
+        for to in ["10.99.1.11", "fd99:1::11"] {
+            let mut args = vec!["-c", to, "-t", "0.3", "-y", "C"];
+            args.extend(options);
+            args.extend(if options.is_empty() { &[][..] } else { &["-b", "20M"] });
+            args.extend(["-V"].iter().filter(|_| to.contains(':')));
+            let text = succeed(outside.namespace.command_with("iperf", &args), RUN);
+            let (sent, _) = fields(&text);
+            let end = server.wait_line("the end", |line| line.contains(r#""kind":"end""#));
+            let end: Value = serde_json::from_str(&end).expect("JSON");
+            let came = number(&end, "bytes");
+            say(format!(
+                "{kind} from iperf to {to}: {came} of {sent} bytes, {}",
+                end["bits_per_second"]
+            ));
+            assert!(sent > 100_000, "{text}");
+            match kind {
+                "TCP" => assert_eq!(came, sent),
+                _ => {
+                    let (lost, all) = (number(&end, "lost"), number(&end, "datagrams"));
+                    assert!(all > 100 && lost < all / 2, "{end}");
+                    let len = if to.contains(':') { 1450 } else { 1470 };
+                    assert_eq!(came, (all - lost) * len, "{end}");
+                }
+            }
+        }
+        assert!(server.wait_end(PROMPT).success());
+    }
+    outside.check_checksums();
+}
+
+#[test]
+fn ours_sends_to_debians_iperf() {
+    let _alone = alone();
+    if !available(&["ip", "nstat", "iperf"]) {
+        return;
+    }
+    let outside = Outside::start();
+    for more in [&[][..], &["--no-offloads"], &["-u", "-b", "20M"]] {
+        for to in ["10.99.1.1", "fd99:1::1"] {
+            if to.contains(':') && more.contains(&"--no-offloads") {
+                continue;
+            }
+            let mut args = vec!["-s", "-y", "C", "-P", "1"];
+            args.extend(["-u"].iter().filter(|udp| more.contains(udp)));
+            args.extend(["-V"].iter().filter(|_| to.contains(':')));
+            let theirs = outside.namespace.command_with("iperf", &args);
+            let theirs = std::thread::spawn(move || finish(theirs, RUN));
+            // It does not say when it listens.
+            let port = if more.contains(&"-u") { "udp" } else { "tcp" };
+            common::wait_for("iperf to listen", PROMPT, || {
+                let sockets = outside.namespace.run("ss", &["-lnH", &format!("--{port}")]);
+                sockets.contains(":5001").then_some(())
+            });
+            let ours = [&["-c", to, "-t", "0.3"], more].concat();
+            let end = client(&outside.site, "1", "end", &ours);
+            let output = theirs.join().expect("iperf");
+            let (came, counts) = fields(&String::from_utf8_lossy(&output.stdout));
+            let sent = number(&end, "bytes");
+            say(format!("{} to iperf at {to}: {came} of {sent} bytes", more.join(" ")));
+            assert!(sent > 100_000, "{end}");
+            match counts {
+                Some((lost, all)) if port == "udp" => assert!(all > 100 && lost < all / 2),
+                _ => assert_eq!(came, sent, "{}", words(&output)),
+            }
+        }
+    }
+    outside.check_checksums();
+}
+
+/// Two guests on the backend's bridge.
+fn guests() -> (Part, Site) {
+    let site = Site::start();
+    for domain in ["1", "2"] {
+        let vif = format!("mac=00:16:3e:00:00:0{domain}");
+        succeed(site.command(None, "attach", &["--domain", domain, &vif]), PROMPT);
+    }
+    (site.backend(None, &["--port", "bridge"]), site)
+}
+
+#[test]
+fn guests_send_to_each_other_without_any_kernel() {
+    let _alone = alone();
+    let (_backend, site) = guests();
+    for policy in ["copy", "staging"] {
+        let mut server = server(&site, "1", &["--policy", policy, "-i", "0.1"]);
+        for (to, more) in [
+            ("10.99.1.11", &[][..]),
+            ("fd99:1::11", &["-P", "3"]),
+            ("10.99.1.11", &["--no-offloads"]),
+        ] {
+            if policy == "copy" && !more.is_empty() {
+                continue;
+            }
+            let args = [&["-c", to, "-t", "0.2", "--policy", policy], more].concat();
+            let kind = if more.contains(&"-P") { "sum" } else { "end" };
+            let sent = client(&site, "2", kind, &args);
+            let mut came = 0;
+            for _ in 0..if kind == "sum" { 3 } else { 1 } {
+                let end = server.wait_line("the end", |line| line.contains(r#""kind":"end""#));
+                came += number(&serde_json::from_str(&end).expect("JSON"), "bytes");
+            }
+            say(format!("{policy}, to {to} {}: {}", more.join(" "), sent["bits_per_second"]));
+            assert!(came == number(&sent, "bytes") && came > 100_000, "{came} of {sent}");
+        }
+        server.signal(Signal::TERM);
+        assert!(server.wait_end(PROMPT).success());
+    }
+    let _server = server(&site, "1", &["-u"]);
+    for to in ["10.99.1.11", "fd99:1::11"] {
+        let args = ["-c", to, "-t", "0.2", "-u", "-b", "20M", "-l", "1000"];
+        let told = client(&site, "2", "server", &args);
+        let (lost, all) = (number(&told, "lost"), number(&told, "datagrams"));
+        assert!(all > 100 && lost < all / 2, "{told}");
+        assert_eq!(number(&told, "bytes"), (all - lost) * 1000, "{told}");
+    }
+}
+
+/// Every one of them resolves an address anew, and shakes hands: none is to wait for a
+/// wake-up that was lost. `GRANTWAY_IPERF_RUNS` says how many.
+#[test]
+fn short_connections_do_not_stall() {
+    let _alone = alone();
+    let runs = std::env::var("GRANTWAY_IPERF_RUNS").ok().and_then(|runs| runs.parse().ok());
+    let (_backend, site) = guests();
+    let _server = server(&site, "1", &[]);
+    let (mut longest, mut stalls) = (0.0_f64, 0);
+    let runs = runs.unwrap_or(8);
+    for _ in 0..runs {
+        let end = client(&site, "2", "end", &["-c", "10.99.1.11", "-t", "0.02"]);
+        let waited = end["connect_ms"].as_f64().expect("milliseconds");
+        longest = longest.max(waited);
+        // A SYN that is lost is sent again after 0.7 s, a request for an address after 1 s.
+        stalls += u32::from(waited > 600.0);
+    }
+    // The machine may be late once, too.
+    assert!(stalls * 8 <= runs, "{stalls} of {runs} stalled");
+    say(format!("the longest waited {longest:.1} ms for its server"));
+}
+
+#[test]
+fn what_cannot_be_is_said_in_one_line() {
+    let _alone = alone();
+    let (_backend, site) = guests();
+    let refused = |end: &str, args: &[&str], status: i32, parts: &[&str]| {
+        let output = finish(guest(&site, end, "2", args), RUN);
+        assert_eq!(output.status.code(), Some(status), "{}", words(&output));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let last = said.lines().last().unwrap_or_default();
+        for part in parts {
+            assert!(last.starts_with("grantway") && last.contains(part), "{part:?} in {said}");
+        }
+    };
+    let _server = server(&site, "1", &[]);
+    refused("client", &["-c", "10.99.1.11", "-p", "9"], 1, &["does not take connections"]);
+    refused(
+        "client",
+        &["-c", "10.99.1.11", "-u", "-t", "0.1"],
+        1,
+        &["does not report", "iperf -s"],
+    );
+    refused("client", &["-c", "10.99.1.11", "-u", "-l", "1473"], 2, &["1473", "1472"]);
+    refused("server", &["--gateway", "here"], 2, &["expected an address"]);
+    refused("client", &["-c", "10.99.1.11", "--devid", "7"], 1, &["no vif 7 is attached"]);
+}
