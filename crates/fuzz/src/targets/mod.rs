@@ -10,6 +10,7 @@ mod rx_layout;
 mod segments;
 mod slots_rx;
 mod slots_tx;
+mod stack;
 mod vector;
 
 /// Something to be fuzzed.
@@ -48,6 +49,7 @@ pub const ALL: &[Target] = &[
     Target { name: "backend_machine", unit: 1, run: backend_machine::run, tally: None },
     Target { name: "frontend_machine", unit: 1, run: frontend_machine::run, tally: None },
     Target { name: "segments", unit: 1, run: segments::run, tally: None },
+    Target { name: "stack", unit: 1, run: stack::run, tally: None },
     Target { name: "vector", unit: 1, run: vector::run, tally: Some(vector::tally) },
     Target { name: "capture", unit: 4, run: capture::run, tally: None },
     Target { name: "flows", unit: 14, run: flows::run, tally: None },
