@@ -46,6 +46,8 @@ pub enum BenchWhat {
     Peers(crate::bench::peers::args::PeersArgs),
     /// TCP through TAPs, by iperf3.
     Stream(crate::bench::stream::args::StreamArgs),
+    /// TCP by stacks in user space, guest to guest, beside a veth.
+    Tcp(crate::bench::tcp::args::TcpArgs),
     /// The batched path: frames one by one, and in lists.
     Vector(crate::bench::vector::args::VectorArgs),
     /// One backend with many vifs: what they cost, and what they carry.

@@ -1,7 +1,7 @@
 //! `grantway bench`: figures with the conditions under which they hold.
 //!
 //! - [`args`]: the command line. [`packets`], [`latency`], [`seeds`], [`peers`],
-//!   [`stream`], [`vector`], [`scale`]: the commands; [`papers`]: what the papers measured.
+//!   [`stream`], [`tcp`], [`vector`], [`scale`]: the commands; [`papers`]: what the papers measured.
 //! - [`rig`]: processes; [`contest`]: several of them by turns; [`tally`]: what
 //!   a slice was the difference of. [`tools`], [`namespace`]: programs of others.
 //! - [`slices`], [`stats`]: turns, what is dropped, pairs, medians; [`probe`]: the
@@ -27,6 +27,7 @@ pub mod slices;
 pub mod stats;
 pub mod stream;
 pub mod tally;
+pub mod tcp;
 pub mod tools;
 pub mod turns;
 pub mod vector;
@@ -47,6 +48,7 @@ pub fn run(args: &BenchArgs) -> Result<(), CommandError> {
         BenchWhat::Seeds(args) => seeds::run(args),
         BenchWhat::Peers(args) => peers::run(args),
         BenchWhat::Stream(args) => stream::run(args),
+        BenchWhat::Tcp(args) => tcp::run(args),
         BenchWhat::Turns(args) => turns::run(args),
         BenchWhat::Vector(args) => vector::run(args),
         BenchWhat::Lists(args) => vector::count::run(args),

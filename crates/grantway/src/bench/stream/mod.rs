@@ -4,7 +4,7 @@
 //!   [`page`]: the report.
 
 pub mod args;
-mod link;
+pub mod link;
 mod page;
 
 use super::document::{self, Column, Document, Shown};
