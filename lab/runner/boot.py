@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import time
 from dataclasses import dataclass
@@ -30,10 +31,15 @@ class Verdict:
 class Boot:
     """A boot under way; `run` gives what it came to."""
 
-    def __init__(self, name: str, scenarios: list[Scenario], words: dict[str, str], logs: Path) -> None:
+    def __init__(
+        self, name: str, scenarios: list[Scenario], words: dict[str, str], logs: Path, until: float
+    ) -> None:
         self.name = name
         self.waiting = list(scenarios)
         self.logs = logs
+        self.until = until
+        """When it is too late to begin another one."""
+        self.late = False
         self.slow = 1.0
         self.verdicts: list[Verdict] = []
         self.current: Scenario | None = None
@@ -56,6 +62,10 @@ class Boot:
             over = self.qemu.poll() is not None
             for item in self.reader.read():
                 self.take(item, seen)
+            if self.late:
+                self.qemu.kill()
+                self.qemu.wait()
+                return self.waiting
             if over:
                 if self.qemu.returncode < 0 and why == "crashed":
                     why = f"QEMU was killed by signal {-self.qemu.returncode}"
@@ -86,6 +96,8 @@ class Boot:
         match item.words:
             case ["ready", _, slow]:
                 self.slow = float(slow)
+            case ["begin", _] if time.monotonic() > self.until:
+                self.late = True
             case ["begin", name]:
                 self.current = next(s for s in self.waiting if s.name == name)
                 self.waiting.remove(self.current)
@@ -118,14 +130,24 @@ class Boot:
         self.file = None
 
 
-def run_all(scenarios: list[Scenario], words: dict[str, str], report, under: str | None, logs: Path) -> None:
-    """Runs scenarios in as few boots as may be, all under one kind of boot if so told."""
+def run_all(
+    scenarios: list[Scenario], words: dict[str, str], report, under: str | None, logs: Path,
+    until: float = math.inf,
+) -> None:
+    """Runs scenarios in as few boots as may be, all under one kind of boot if so told.
+
+    None begins after `until`, by the clock that never goes back.
+    """
     boots = by_boot(scenarios)
     count = 0
     while boots:
         name, group = boots.pop(0)
+        if time.monotonic() > until:
+            for scenario in group:
+                report.skip(scenario, f"its time was over; run it: make lab SCENARIO={scenario.name}")
+            continue
         count += 1
-        boot = Boot(under or name, group, words, logs / f"{count}-{name}")
+        boot = Boot(under or name, group, words, logs / f"{count}-{name}", until)
         try:
             left = boot.run(report)
         finally:

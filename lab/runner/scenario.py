@@ -28,7 +28,7 @@ class Scenario:
     last: bool
     """It leaves a dom0 that nothing else can use."""
     order: int
-    """Where it stands among benches."""
+    """Where it stands among benches, and among scenarios: the later, the less is missed without it."""
 
 
 def read(path: Path) -> Scenario:
@@ -63,10 +63,10 @@ def benches() -> list[Scenario]:
 
 
 def every() -> list[Scenario]:
-    """All of them, the lab's own proof first, then by name."""
+    """All of them, the lab's own proof first, then by their order and name."""
     own = ["boot", "stock-netback"]
     found = [read(path) for path in SCENARIOS.glob("*.sh")]
-    return sorted(found, key=lambda s: (s.name not in own, s.name))
+    return sorted(found, key=lambda s: (s.name not in own, s.order, s.name))
 
 
 def select(names: list[str], found: list[Scenario]) -> list[Scenario]:

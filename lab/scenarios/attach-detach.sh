@@ -1,4 +1,5 @@
 # A vif comes and goes, up to 20 times, while it and its neighbour are busy.
+# order: 2
 # boot: pv
 # timeout: 300
 # needs: grantway-xen

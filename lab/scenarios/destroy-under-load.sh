@@ -1,4 +1,5 @@
 # Guests die in the middle of their traffic, and nothing of them stays.
+# order: 2
 # boot: pv
 # timeout: 240
 # needs: grantway-xen

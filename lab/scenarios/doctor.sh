@@ -1,4 +1,5 @@
 # `grantway doctor` finds nothing where all is well, and names what is wrong.
+# order: 1
 # boot: pv
 # timeout: 150
 # needs: grantway-xen

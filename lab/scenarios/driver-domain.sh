@@ -1,4 +1,5 @@
 # The backend in a domain of its own, with its own xl and scripts.
+# order: 2
 # boot: pv
 # timeout: 240
 # needs: grantway-xen

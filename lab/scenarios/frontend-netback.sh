@@ -1,5 +1,6 @@
 # Our frontend in a guest of one processor, on the kernel's netback, in place of
 # netfront.
+# order: 1
 # boot: pv
 # timeout: 150
 # needs: grantway-xen

@@ -1,6 +1,7 @@
 # SIGKILL to the backend, up to 50 times at random moments, under iperf3: the same TCP
 # connection goes on, the guest's kernel says nothing, and nothing but what it sent
 # reaches the wire.
+# order: 2
 # boot: pv
 # timeout: 300
 # needs: grantway-xen

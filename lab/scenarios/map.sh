@@ -1,6 +1,7 @@
 # `--policy map`: what a stock guest sends is read in its pages, and each is unmapped
 # before its slot is answered. A netfront that finds one still mapped says so and
 # gives the vif up.
+# order: 1
 # boot: pv
 # timeout: 300
 # needs: grantway-xen

@@ -1,4 +1,5 @@
 # What the backend cannot do, it says in one line, and ends.
+# order: 1
 # boot: pv
 # timeout: 180
 # needs: grantway-xen

@@ -1,4 +1,5 @@
 # Two guests on one bridge.
+# order: 1
 # boot: pv
 # timeout: 180
 # needs: grantway-xen

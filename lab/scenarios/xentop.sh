@@ -1,4 +1,5 @@
 # xentop shows the vif's traffic.
+# order: 1
 # boot: pv
 # timeout: 120
 # needs: grantway-xen
