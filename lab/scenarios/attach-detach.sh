@@ -22,7 +22,7 @@ done &'
 busy() { [ "$(counter "$vif" tx_packets)" -ge 20 ] && [ "$(counter "$vif" rx_packets)" -ge 20 ]; } 2>/dev/null
 vif=$(vif_of g1 1)
 rounds=0
-while again 6 20 50; do
+while again 6 20 110; do
     xl network-attach g1 devid=1 bridge=xenbr1 >&2
     wait_for 20 busy
     xl network-detach g1 1 >&2

@@ -36,7 +36,7 @@ kills() {
     ping -D -i 0.02 "$(address g1)" >"$files-pings" &
     ping_pid=$!
     rounds=0
-    while again 5 "$most" 15; do
+    while again 5 "$most" 30; do
         sleep_ms $((100 + $(random_ms 600)))
         date +%s.%N >>"$files-kills"
         kill_backend -9

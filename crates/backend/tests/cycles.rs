@@ -35,7 +35,7 @@ const WARM_UP: u32 = 25;
 const BLOCK: u32 = 125;
 const MOST: u32 = 5 * BLOCK;
 const LEAST: u32 = 2 * BLOCK;
-const TIME: Duration = Duration::from_secs(20);
+const TIME: Duration = Duration::from_secs(55);
 /// Frames each way in a cycle.
 const FRAMES: u64 = 4;
 
