@@ -128,11 +128,12 @@ fn check_point(point: &Value, direction: &str, size: u64, queues: u64) {
     assert!(near(gbps, mpps * size as f64 * 8.0 / 1e3), "gbps in {point}");
     if point["policy"] == "copy" {
         // Each slot is one copy; a frame beyond a page has several. Between guests
-        // the head is copied out and in, and the rest, where there is some, across.
+        // the head is copied out and in, and the rest, where there is some, across; what
+        // was copied before the slice began is delivered in it, up to a ring's worth.
         let least = match (bridged, size) {
             (false, _) => 0.9,
-            (true, ..=128) => 1.9,
-            (true, _) => 2.9,
+            (true, ..=128) => 1.7,
+            (true, _) => 2.6,
         };
         assert!(positive("grant_ops_per_packet") >= least, "{point}");
         assert!(positive("copied_bytes_per_packet") >= 0.9 * size as f64, "{point}");
