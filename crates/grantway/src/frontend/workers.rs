@@ -18,6 +18,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Turns without a look at the clock, while frames move, or while it spins: reading it
 /// costs as much as some frames, and one alone that comes meanwhile waits for it.
 const TURNS_UNLOOKED: u32 = 8;
+/// Turns that find nothing, one after the other, before a thread that spins lets others
+/// run that its processor has: who fills what it waits for may be one of them. Where
+/// there are none this is a short system call.
+const TURNS_KEPT: u32 = 64;
 
 /// What a thread is told.
 enum Command {
@@ -299,11 +303,12 @@ impl Worker {
     fn rounds(&mut self) -> Result<(), Trouble> {
         let mut looked = Instant::now();
         let mut idle_since: Option<Instant> = None;
-        let mut unlooked = 0;
+        let (mut unlooked, mut idle) = (0, 0);
         loop {
             let moved = self.linked && self.bridge.turn()?;
             if moved {
                 idle_since = None;
+                idle = 0;
             }
             // Whether it spins is decided when it first finds nothing.
             if self.linked && (moved || idle_since.is_some()) {
@@ -313,6 +318,11 @@ impl Worker {
                 }
             }
             unlooked = 0;
+            idle += TURNS_UNLOOKED;
+            if idle >= TURNS_KEPT && idle_since.is_some() {
+                idle = 0;
+                std::thread::yield_now();
+            }
             let now = Instant::now();
             let hurry = moved || (self.linked && self.spins(&mut idle_since, now));
             let recent = now.duration_since(looked) < LOOK_EVERY;
