@@ -50,8 +50,6 @@ reasons! {
     Ipv6Version = "ipv6-version",
     /// An IPv6 source that no host has: a group.
     Ipv6Source = "ipv6-source",
-    /// More IPv6 extension headers than any real packet carries.
-    Ipv6Chain = "ipv6-chain",
     /// An IPv6 extension header that does not end within the packet.
     Ipv6Extension = "ipv6-extension",
     /// An IPv6 extension header where it may not stand, or for the second time.
@@ -112,8 +110,6 @@ reasons! {
     Hairpin = "hairpin",
     /// From one isolated vif to another.
     Isolated = "isolated",
-    /// From an address more than the vif may have.
-    MacLimit = "mac-limit",
     /// The receiver takes no such frame and it cannot be finished here.
     Unfinishable = "unfinishable",
 }

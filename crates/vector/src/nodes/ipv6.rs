@@ -7,7 +7,6 @@ use crate::node::{Context, Edge, Single, Step};
 use crate::reason::Reason;
 use crate::wire::{u8_at, u16_at, u32_at, u128_at};
 use grantway_netif::GsoKind;
-use grantway_ports::headers::MAX_EXTENSIONS;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -19,8 +18,8 @@ const HEADER: usize = 40;
 const JUMBO: u8 = 0xc2;
 
 /// Checks IPv6 headers as a receiver does: version, lengths, where the packet says
-/// that it is from, and up to [`MAX_EXTENSIONS`] extension headers, each where it
-/// may stand (RFC 8200, 4.1). The chain has to be in the first fragment (RFC 7112).
+/// that it is from, and extension headers, each where it may stand and as often as it may
+/// (RFC 8200, 4.1): six at most. The chain has to be in the first fragment (RFC 7112).
 #[derive(Debug, Default)]
 pub struct Ipv6;
 
@@ -75,8 +74,9 @@ fn chain(
     mut at: usize,
     headers: &mut Headers,
 ) -> Result<(), Reason> {
-    let mut seen = 0;
-    for step in 0..=MAX_EXTENSIONS {
+    let (first, mut seen) = (at, 0);
+    // Each turn adds to what was seen, or is the last.
+    loop {
         // How often each may stand in a chain: the destination's twice.
         let kind: u32 = match next {
             HOP_BY_HOP => 1,
@@ -92,10 +92,7 @@ fn chain(
                 return Ok(());
             }
         };
-        if step == MAX_EXTENSIONS {
-            return Err(Reason::Ipv6Chain);
-        }
-        if seen & kind != 0 || (next == HOP_BY_HOP && step != 0) {
+        if seen & kind != 0 || (next == HOP_BY_HOP && at != first) {
             return Err(Reason::Ipv6Order);
         }
         seen |= kind;
@@ -130,7 +127,6 @@ fn chain(
         next = header[0];
         at += length;
     }
-    Err(Reason::Ipv6Chain)
 }
 
 /// Looks at the options of a hop-by-hop header, of which there are at most 2046
