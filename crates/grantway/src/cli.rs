@@ -260,6 +260,12 @@ impl Switch {
     pub fn is_on(self) -> bool {
         self == Self::On
     }
+
+    /// As on the command line.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        if self.is_on() { "on" } else { "off" }
+    }
 }
 
 /// `grantway backend`.

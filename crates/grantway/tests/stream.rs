@@ -81,6 +81,30 @@ fn tcp_is_measured_both_ways_and_nothing_stays() {
 }
 
 #[test]
+fn merging_is_measured_beside_none() {
+    let _alone = alone();
+    if !available(&["ip", "iperf3"]) {
+        return;
+    }
+    let mut command = grantway_with(&["bench", "stream", "--policy", "staging", "--gso", "off"]);
+    command.args(["--merge", "off,on", "--seconds", "1", "--json"]);
+    let text = succeed(command, Duration::from_secs(120));
+    let found: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"));
+    let rows = found["rows"].as_array().expect("rows");
+    let merges: Vec<_> = rows.iter().map(|row| (&row["direction"], &row["merge"])).collect();
+    let expected = ["tx", "tx", "rx", "rx"].map(serde_json::Value::from);
+    let switches = ["off", "on", "off", "on"].map(serde_json::Value::from);
+    assert_eq!(merges, expected.iter().zip(&switches).collect::<Vec<_>>());
+    for row in rows {
+        assert_eq!(row["reference"], "staging, merge off", "{row}");
+        assert_eq!(row["gso"], "off", "{row}");
+        // The vif itself has frames of at most 1500 bytes, whoever merges them.
+        let payload = row["payload_per_packet"].as_f64();
+        assert!(payload.is_some_and(|bytes| (500.0..=1460.0).contains(&bytes)), "{row}");
+    }
+}
+
+#[test]
 fn an_interrupted_bench_takes_everything_with_it() {
     let _alone = alone();
     if !available(&["ip", "iperf3"]) {

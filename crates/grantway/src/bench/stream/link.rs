@@ -3,6 +3,7 @@
 use crate::bench::namespace::Namespace;
 use crate::bench::rig::Direction;
 use crate::bench::tools::{PROMPT, Process, Watch, run};
+use crate::cli::Switch;
 use crate::control::{backend_socket, fetch, frontend_socket};
 use crate::error::CommandError;
 use grantway_backend::policy::PolicyKind;
@@ -106,6 +107,17 @@ impl Transfer {
     }
 }
 
+/// What the ends of a vif are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How the buffers cross.
+    pub policy: PolicyKind,
+    /// Whether the frontend uses large TCP frames.
+    pub gso: Switch,
+    /// Whether both ends merge TCP segments.
+    pub merge: Switch,
+}
+
 /// A vif by one policy, with an iperf3 that listens behind the backend.
 pub struct Link {
     // In the order in which they are to end.
@@ -130,7 +142,8 @@ impl Link {
     /// # Errors
     ///
     /// A part did not start, or the ends agreed on another policy.
-    pub fn start(policy: PolicyKind, queues: u16, watch: &Watch) -> Result<Self, CommandError> {
+    pub fn start(settings: Settings, queues: u16, watch: &Watch) -> Result<Self, CommandError> {
+        let Settings { policy, gso, merge } = settings;
         let failed = |what: &str| {
             let what = what.to_owned();
             move |e: std::io::Error| CommandError::Failed(format!("{what}: {e}"))
@@ -139,7 +152,8 @@ impl Link {
         let dir = tempfile::Builder::new().prefix("grantway-").tempdir();
         let dir = dir.map_err(failed("a folder for the host"))?;
         let path = dir.path().to_string_lossy().into_owned();
-        let own = format!("gws{}-{policy}-{queues}", std::process::id());
+        let [large, merges] = [gso, merge].map(|switch| u8::from(switch.is_on()));
+        let own = format!("gws{}-{policy}-{queues}-{large}{merges}", std::process::id());
         let outside = Namespace::new(format!("{own}a"), watch)?;
         let inside = Namespace::new(format!("{own}b"), watch)?;
         let mut host = Process::start("host", Command::new(&exe).args(["host", "--dir", &path]))?;
@@ -150,12 +164,13 @@ impl Link {
         let (count, workers) = (queues.to_string(), queues.min(2).to_string());
         let mut command = outside.command(&exe);
         command.args(["backend", "--host", &path, "--queues", &count, "--workers", &workers]);
-        command.args(["--policy", policy.as_str()]);
+        command.args(["--policy", policy.as_str(), "--merge", merge.as_str()]);
         let mut backend = Process::start("backend", &mut command)?;
         backend.wait_words("ready", watch)?;
         let mut command = inside.command(&exe);
         command.args(["frontend", "--host", &path, "--domain", "1", "--tap", TAPS[1]]);
         command.args(["--queues", &count, "--policy", wish(policy)]);
+        command.args(["--gso", gso.as_str(), "--merge", merge.as_str()]);
         let mut frontend = Process::start("frontend", &mut command)?;
         frontend.wait_words("ready", watch)?;
         for ((namespace, tap), address) in [&outside, &inside].into_iter().zip(TAPS).zip(ADDRESSES)

@@ -18,8 +18,7 @@ use super::tools::{Watch, check_programs, check_rights};
 use crate::error::CommandError;
 use crate::output;
 use args::StreamArgs;
-use grantway_backend::policy::PolicyKind;
-use link::{Counts, Link, Transfer};
+use link::{Counts, Link, Settings, Transfer};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -31,6 +30,10 @@ const PROBE: Duration = Duration::from_millis(100);
 pub struct Row {
     /// The buffer policy.
     pub policy: String,
+    /// Whether the frontend used large TCP frames: on or off.
+    pub gso: String,
+    /// Whether both ends merged TCP segments: on or off.
+    pub merge: String,
     /// Which way.
     pub direction: Direction,
     /// Queues of the vif.
@@ -41,10 +44,10 @@ pub struct Row {
     pub mode: String,
     /// Gbit/s of payload: the median of the slices, and the interval of it.
     pub gbps: Ratio,
-    /// The policy that it is compared with.
+    /// What it is compared with: the first row of its direction.
     pub reference: String,
-    /// Its rate against that policy's; none for that policy itself, and where no
-    /// pair of slices was in one state.
+    /// Its rate against that one's; none for that one itself, and where no pair of
+    /// slices was in one state.
     pub ratio: Option<Ratio>,
     /// Segments sent again, in all slices.
     pub retransmits: u64,
@@ -79,7 +82,7 @@ impl document::Row for Row {
 }
 
 /// What is shown of a row.
-const COLUMNS: [Column<Row>; 15] = {
+const COLUMNS: [Column<Row>; 17] = {
     use Shown::{Always, Filled, Varying};
     [
         Column::of("direction", Varying, |r| r.direction.words().into()),
@@ -87,6 +90,8 @@ const COLUMNS: [Column<Row>; 15] = {
         Column::of("flows#", Varying, |r| r.flows.to_string()),
         Column::of("mode", Varying, |r| r.mode.clone()),
         Column::of("policy", Always, |r| r.policy.clone()),
+        Column::of("gso", Varying, |r| r.gso.clone()),
+        Column::of("merge", Varying, |r| r.merge.clone()),
         Column::of("Gbit/s#", Always, |r| r.gbps.text()),
         Column::of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
         Column::of("sent again#", Always, |r| r.retransmits.to_string()),
@@ -112,9 +117,11 @@ pub fn run(args: &StreamArgs) -> Result<(), CommandError> {
     let page = args.output.report.as_deref().map(Destination::at).transpose()?;
     let watch = Watch::start()?;
     let progress = Progress::new(2 * args.queues.0.len(), args.output.json);
+    let subjects = subjects(args);
     let mut rows = Vec::new();
     for &queues in &args.queues.0 {
-        rows.extend(measure(args, queues, rows.len() / args.policy.0.len(), &progress, &watch)?);
+        let done = rows.len() / subjects.len();
+        rows.extend(measure(&subjects, args.seconds, queues, done, &progress, &watch)?);
     }
     progress.done();
     if let Some(page) = page {
@@ -126,24 +133,34 @@ pub fn run(args: &StreamArgs) -> Result<(), CommandError> {
     }
 }
 
-/// All policies by so many queues, both ways; `done` points come before.
+/// What is compared, the reference first.
+fn subjects(args: &StreamArgs) -> Vec<Settings> {
+    let policies = args.policy.0.iter();
+    let all = policies.flat_map(|&policy| {
+        let all = args.gso.0.iter().flat_map(|&gso| args.merge.0.iter().map(move |&m| (gso, m)));
+        all.map(move |(gso, merge)| Settings { policy, gso, merge })
+    });
+    all.collect()
+}
+
+/// All of them by so many queues, both ways; `done` points come before.
 fn measure(
-    args: &StreamArgs,
+    subjects: &[Settings],
+    seconds: u32,
     queues: u16,
     done: usize,
     progress: &Progress,
     watch: &Watch,
 ) -> Result<Vec<Row>, CommandError> {
-    let policies = &args.policy.0;
-    let start = |&policy: &PolicyKind| Link::start(policy, queues, watch);
-    let mut links: Vec<Link> = policies.iter().map(start).collect::<Result<_, _>>()?;
+    let start = |&settings: &Settings| Link::start(settings, queues, watch);
+    let mut links: Vec<Link> = subjects.iter().map(start).collect::<Result<_, _>>()?;
     let mut rows = Vec::new();
     for (number, direction) in [Direction::Tx, Direction::Rx].into_iter().enumerate() {
         let what = format!("{}, queues: {queues}", direction.words());
         let mut series = Series::new();
         let mut before = probe::state(PROBE);
-        for round in 0..args.seconds as usize {
-            progress.show(done + number, &what, round as f64 / f64::from(args.seconds));
+        for round in 0..seconds as usize {
+            progress.show(done + number, &what, round as f64 / f64::from(seconds));
             for subject in slices::order(round, links.len()) {
                 let Some(link) = links.get_mut(subject) else { continue };
                 let transfer = link.second(direction, watch)?;
@@ -153,16 +170,16 @@ fn measure(
             }
         }
         for (subject, link) in links.iter().enumerate() {
-            let row = row(policies, subject, direction, queues, link, &series);
+            let row = row(subjects, subject, direction, queues, link, &series);
             rows.extend(row);
         }
     }
     Ok(rows)
 }
 
-/// What the slices say of one policy; none where there is no slice.
+/// What the slices say of one of them; none where there is no slice.
 fn row(
-    policies: &[PolicyKind],
+    subjects: &[Settings],
     subject: usize,
     direction: Direction,
     queues: u16,
@@ -182,15 +199,17 @@ fn row(
     // A slice is a second.
     let payload = rates.iter().sum::<f64>() * 1e9 / 8.0;
     let ratios = series.ratios(subject, 0, |transfer| transfer.gbps);
-    let name = |at: usize| policies.get(at).map_or("", |policy| policy.as_str()).to_owned();
+    let (first, settings) = (subjects.first()?, subjects.get(subject)?);
     Some(Row {
-        policy: name(subject),
+        policy: settings.policy.as_str().to_owned(),
+        gso: settings.gso.as_str().to_owned(),
+        merge: settings.merge.as_str().to_owned(),
         direction,
         queues,
         flows: link.flows,
         mode: link.mode.clone(),
         gbps: Ratio::of(&rates)?,
-        reference: name(0),
+        reference: name(first, subjects),
         ratio: if subject == 0 { None } else { Ratio::of(&ratios) },
         retransmits: kept.iter().map(|transfer| transfer.retransmits).sum(),
         packets: counts.packets,
@@ -203,6 +222,18 @@ fn row(
         state,
         n: kept.len(),
     })
+}
+
+/// What the others are compared with, in the words in which they differ.
+fn name(first: &Settings, subjects: &[Settings]) -> String {
+    let mut words = vec![first.policy.as_str().to_owned()];
+    if subjects.iter().any(|other| other.gso != first.gso) {
+        words.push(format!("gso {}", first.gso.as_str()));
+    }
+    if subjects.iter().any(|other| other.merge != first.merge) {
+        words.push(format!("merge {}", first.merge.as_str()));
+    }
+    words.join(", ")
 }
 
 /// Where it ran, beside the host's name.

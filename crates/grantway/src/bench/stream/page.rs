@@ -11,12 +11,18 @@ const OVER_QUEUES: Lines<Row> = Lines {
     x: ("queues", Scale::Linear),
     y: ("Gbit/s of payload", Scale::Linear),
     common: &[],
-    names: [|row| row.policy.clone(), |row| row.mode.clone()],
+    names: [line, |row| row.mode.clone()],
     add: |row, line| {
         line.points.push((row.queues.into(), row.gbps.median));
         line.intervals.push((row.gbps.low, row.gbps.high));
     },
 };
+
+/// The policy, and which switches were off.
+fn line(row: &Row) -> String {
+    let off = [("gso", &row.gso), ("merge", &row.merge)].into_iter().filter(|(_, is)| *is == "off");
+    off.fold(row.policy.clone(), |name, (what, is)| format!("{name}, {what} {is}"))
+}
 
 /// The page of these rows.
 pub fn of(rows: &[Row]) -> Report {
