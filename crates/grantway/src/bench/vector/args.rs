@@ -10,10 +10,10 @@ use grantway_vector::nodes::{classifier::FILTERS_MAX, firewall::RULES_MAX};
 #[command(after_help = "\
 The same graph is fed with the same frames, one at a time and in lists, by turns, in
 one pinned thread: what a frame costs between the ring that it comes from and the
-place that it goes to, with no ring and no guest, by the time of that thread. `gain` is against lists of one,
-`cost` against the first row of its group. Frames are UDP of 60 bytes, headers of
-which are read again each time. The last column is what the paper on lists of packets
-gained in the Linux kernel, on its hardware (seed 002).
+place that it goes to, with no ring and no guest, by the time of that thread. `gain`
+is against lists of one, `cost` against the first row of its group. Frames are UDP of
+60 bytes, headers of which are read again each time. The last column is what the paper
+on lists of packets gained in the Linux kernel, on its hardware (seed 002).
 
 Without --rules and --filters: the paper's cases, and traffic that splits at every
 node. With --rules, as many rules of the firewall, of random networks and ports, and
