@@ -129,7 +129,7 @@ fn check_point(point: &Value, direction: &str, size: u64, queues: u64) {
     if point["policy"] == "copy" {
         // Each slot is one copy; a frame beyond a page has several. Between guests
         // the head is copied out and in, and the rest, where there is some, across; what
-        // was copied before the slice began is delivered in it, up to a ring's worth.
+        // waited for pages when the slice began was copied out before.
         let least = match (bridged, size) {
             (false, _) => 0.9,
             (true, ..=128) => 1.7,

@@ -318,10 +318,12 @@ impl Worker {
                 }
             }
             unlooked = 0;
-            idle += TURNS_UNLOOKED;
-            if idle >= TURNS_KEPT && idle_since.is_some() {
-                idle = 0;
-                std::thread::yield_now();
+            if idle_since.is_some() {
+                idle += TURNS_UNLOOKED;
+                if idle >= TURNS_KEPT {
+                    idle = 0;
+                    std::thread::yield_now();
+                }
             }
             let now = Instant::now();
             let hurry = moved || (self.linked && self.spins(&mut idle_since, now));

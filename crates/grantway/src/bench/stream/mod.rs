@@ -44,7 +44,7 @@ pub struct Row {
     pub mode: String,
     /// Gbit/s of payload: the median of the slices, and the interval of it.
     pub gbps: Ratio,
-    /// What it is compared with: the first row of its direction.
+    /// What it is compared with: the first row of its direction and queues.
     pub reference: String,
     /// Its rate against that one's; none for that one itself, and where no pair of
     /// slices was in one state.
