@@ -32,6 +32,7 @@ pub(crate) enum Change {
 /// The nodes of one vif, over a connection of its own.
 pub(crate) struct Nodes {
     pub store: Box<dyn Store>,
+    devid: u32,
     /// The guest's folder.
     pub path: String,
     /// The backend's.
@@ -55,17 +56,11 @@ impl Nodes {
     pub fn open(platform: &dyn Platform, devid: u32) -> Result<Self, VifError> {
         let mut store = platform.store()?;
         let path = format!("/local/domain/{}/device/vif/{devid}", platform.domain());
-        let backend_path = store.read_text(&format!("{path}/{}", keys::BACKEND))?;
-        let backend_path =
-            backend_path.ok_or_else(|| VifError::NoVif { path: path.clone(), devid })?;
-        let backend_key = format!("{path}/{}", keys::BACKEND_ID);
-        let backend = number(store.as_mut(), &backend_key, "the backend's domain")?;
-        let backend = DomId(u16::try_from(backend).map_err(|_| VifError::Key {
-            path: backend_key,
-            found: backend.to_string(),
-            expected: "a domain from 0 to 32751",
-        })?);
-        let trusted = trusted(store.as_mut(), &path)?;
+        let (backend_path, backend, trusted) =
+            attached(store.as_mut(), &path, devid, |store, backend_path| {
+                let backend = backend_domain(store, &path)?;
+                Ok((backend_path.to_string(), backend, trusted(store, &path)?))
+            })?;
         store.watch(&format!("{backend_path}/{}", keys::STATE), BACKEND_TOKEN)?;
         store.watch(&format!("{path}/{}", keys::STATE), OWN_TOKEN)?;
         store.watch(&format!("{backend_path}/{}", keys::CARRIER), CARRIER_TOKEN)?;
@@ -73,7 +68,7 @@ impl Nodes {
         // and what is set fires.
         store.watch(DOMAIN, DOMAIN_TOKEN)?;
         let domain = platform.domain();
-        Ok(Self { store, path, backend_path, backend, trusted, domain, settled: false })
+        Ok(Self { store, devid, path, backend_path, backend, trusted, domain, settled: false })
     }
 
     /// The next change, read from the node itself.
@@ -139,23 +134,56 @@ impl Nodes {
     /// The address that the toolstack gave the vif.
     pub fn mac(&mut self) -> Result<String, VifError> {
         let path = format!("{}/{}", self.path, keys::MAC);
-        self.store.read_text(&path)?.ok_or(VifError::Key {
-            path,
-            found: "nothing".to_string(),
-            expected: "six bytes in hexadecimal",
+        attached(self.store.as_mut(), &self.path, self.devid, |store, _| {
+            store.read_text(&path)?.ok_or_else(|| VifError::Key {
+                path: path.clone(),
+                found: "nothing".to_string(),
+                expected: "six bytes in hexadecimal",
+            })
         })
     }
 
     /// The MTU that the toolstack gave the vif, if any.
     pub fn mtu(&mut self) -> Result<Option<u32>, VifError> {
-        for base in [&self.path, &self.backend_path] {
-            let path = format!("{base}/{}", keys::MTU);
-            if peek(self.store.as_mut(), &path)?.is_some() {
-                return number(self.store.as_mut(), &path, "an MTU in bytes").map(Some);
+        let front = self.path.as_str();
+        attached(self.store.as_mut(), front, self.devid, |store, back| {
+            for base in [front, back] {
+                let path = format!("{base}/{}", keys::MTU);
+                if peek(store, &path)?.is_some() {
+                    return number(store, &path, "an MTU in bytes").map(Some);
+                }
             }
-        }
-        Ok(None)
+            Ok(None)
+        })
     }
+}
+
+/// Reads what the toolstack says of a vif, all at one moment, with its backend's
+/// folder at hand: a vif that is detached meanwhile is not there, rather than one
+/// that lacks a key.
+fn attached<T>(
+    store: &mut dyn Store,
+    path: &str,
+    devid: u32,
+    mut read: impl FnMut(&mut dyn Store, &str) -> Result<T, VifError>,
+) -> Result<T, VifError> {
+    transaction(store, |store| {
+        Ok(match store.read_text(&format!("{path}/{}", keys::BACKEND))? {
+            Some(backend_path) => read(store, &backend_path),
+            None => Err(VifError::NoVif { path: path.to_string(), devid }),
+        })
+    })?
+}
+
+/// The domain whose backend it is.
+fn backend_domain(store: &mut dyn Store, path: &str) -> Result<DomId, VifError> {
+    let path = format!("{path}/{}", keys::BACKEND_ID);
+    let number = number(store, &path, "the backend's domain")?;
+    Ok(DomId(u16::try_from(number).map_err(|_| VifError::Key {
+        path,
+        found: number.to_string(),
+        expected: "a domain from 0 to 32751",
+    })?))
 }
 
 /// Whether the toolstack has the backend trusted, which it has where it says

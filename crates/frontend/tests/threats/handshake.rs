@@ -2,8 +2,8 @@
 
 use crate::support::world::{BACK, GUEST, World, paths};
 use crate::support::{Ends, eventually, frame};
-use grantway_frontend::{SendError, Vif, VifStatus, Wishes};
-use grantway_hypervisor::{Permission, Platform, Rights};
+use grantway_frontend::{SendError, Vif, VifError, VifStatus, Wishes};
+use grantway_hypervisor::{Permission, Platform, Rights, transaction};
 use grantway_netif::{Checksum, Offload, XenbusState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -377,4 +377,41 @@ fn vifs_that_are_not_as_a_toolstack_makes_them() {
         ((table.grants, table.ports_unbound) == (0, 0)).then_some(())
     });
     std::thread::sleep(Duration::from_millis(1));
+}
+
+#[test]
+fn a_vif_that_goes_while_it_is_opened_is_not_there() {
+    let world = World::new();
+    let mut toolstack = world.tools.store().unwrap();
+    let (over, started) = (Arc::new(AtomicBool::new(false)), Instant::now());
+    let stop = Arc::clone(&over);
+    let comes_and_goes = std::thread::spawn(move || {
+        let front = format!("/local/domain/{GUEST}/device/vif/1");
+        while !stop.load(SeqCst) {
+            transaction(toolstack.as_mut(), |store| {
+                let back = "/local/domain/3/backend/vif/7/1";
+                for (key, value) in [("state", "1"), ("backend", back), ("backend-id", "3")] {
+                    store.write(&format!("{front}/{key}"), value.as_bytes())?;
+                }
+                store.write(&format!("{front}/mac"), b"00:16:3e:00:00:01")
+            })
+            .unwrap();
+            std::thread::sleep(Duration::from_micros(300));
+            toolstack.remove(&front).unwrap();
+        }
+    });
+    let (mut found, mut missed) = (0, 0);
+    while found.min(missed) < 100 {
+        let platform: Arc<dyn Platform> = Arc::<grantway_embedded::Domain>::clone(&world.guest);
+        let vif = Vif::open(platform, 1, Wishes::default());
+        match vif.and_then(|mut vif| vif.mac()) {
+            Ok(_) => found += 1,
+            Err(VifError::NoVif { devid: 1, .. }) => missed += 1,
+            Err(e) => panic!("after {found} found and {missed} missed: {e}"),
+        }
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(30), "{found} found, {missed} missed in {took:?}");
+    }
+    over.store(true, SeqCst);
+    comes_and_goes.join().unwrap();
 }
