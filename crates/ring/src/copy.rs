@@ -92,29 +92,37 @@ unsafe fn short(src: *const u8, dst: *mut u8, len: usize) {
 /// More than 64 bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn long(src: *const u8, dst: *mut u8, len: usize) {
-    if len >= LONG {
-        // SAFETY: the caller promised `len` bytes, of which the words are no more and
-        // the last word begins behind the first; the ABI keeps the direction flag
-        // clear.
-        unsafe {
-            core::arch::asm!(
-                "rep movsq",
-                inout("rcx") len / 8 => _,
-                inout("rsi") src => _,
-                inout("rdi") dst => _,
-                options(nostack, preserves_flags)
-            );
-            wide::words(src.add(len - 8), dst.add(len - 8), 8);
-        }
-        return;
-    }
+    let there = widest::is_there();
     // SAFETY: the caller promised `len` bytes, more than 64.
     unsafe {
-        if widest::is_there() {
+        if len >= LONG && !widest::beat_strings() {
+            string(src, dst, len);
+        } else if there {
             blocks(src, dst, len, |src, dst, len| widest::upto_64(src, dst, len));
         } else {
             blocks(src, dst, len, |src, dst, len| wide::upto_64(src, dst, len));
         }
+    }
+}
+
+/// 8 bytes and more.
+///
+/// # Safety
+///
+/// As [`copy`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn string(src: *const u8, dst: *mut u8, len: usize) {
+    // SAFETY: the caller promised `len` bytes, of which the words are no more and the
+    // last word begins no earlier than the first; the ABI keeps the direction flag clear.
+    unsafe {
+        core::arch::asm!(
+            "rep movsq",
+            inout("rcx") len / 8 => _,
+            inout("rsi") src => _,
+            inout("rdi") dst => _,
+            options(nostack, preserves_flags)
+        );
+        wide::words(src.add(len - 8), dst.add(len - 8), 8);
     }
 }
 
@@ -152,29 +160,37 @@ mod widest {
     use core::sync::atomic::{AtomicU8, Ordering};
 
     const UNKNOWN: u8 = 0;
-    const THERE: u8 = 1;
-    const MISSING: u8 = 2;
-    static AVX: AtomicU8 = AtomicU8::new(UNKNOWN);
+    const MISSING: u8 = 1;
+    const THERE: u8 = 2;
+    /// And a loop of them beats a string copy of any length.
+    const BEST: u8 = 3;
+    static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
     /// Whether they are known to be there: one comparison.
     #[inline(always)]
     pub(super) fn is_known() -> bool {
-        AVX.load(Ordering::Relaxed) == THERE
+        FOUND.load(Ordering::Relaxed) >= THERE
     }
 
     /// Whether they are there.
     #[inline]
     pub(super) fn is_there() -> bool {
-        match AVX.load(Ordering::Relaxed) {
-            UNKNOWN => look(),
-            found => found == THERE,
+        match FOUND.load(Ordering::Relaxed) {
+            UNKNOWN => look() >= THERE,
+            found => found >= THERE,
         }
     }
 
+    /// Whether they are known to be there, and to beat string copies.
+    #[inline]
+    pub(super) fn beat_strings() -> bool {
+        FOUND.load(Ordering::Relaxed) == BEST
+    }
+
     #[cold]
-    fn look() -> bool {
-        // CPUID leaf 1, ECX: 27 the kernel saves extended state, 28 AVX. XCR0: 1 and
-        // 2, that it saves these registers.
+    fn look() -> u8 {
+        // CPUID leaf 0, EBX: how the vendor's name begins; leaf 1, ECX: 27 the kernel
+        // saves extended state, 28 AVX. XCR0: 1 and 2, that it saves these registers.
         const OSXSAVE_AVX: u32 = 1 << 27 | 1 << 28;
         let mut there = __cpuid(1).ecx & OSXSAVE_AVX == OSXSAVE_AVX;
         if there {
@@ -185,8 +201,14 @@ mod widest {
             }
             there = low & 0b110 == 0b110;
         }
-        AVX.store(if there { THERE } else { MISSING }, Ordering::Relaxed);
-        there
+        let intel = __cpuid(0).ebx == u32::from_le_bytes(*b"Genu");
+        let found = match there {
+            true if intel => BEST,
+            true => THERE,
+            false => MISSING,
+        };
+        FOUND.store(found, Ordering::Relaxed);
+        found
     }
 
     /// 32 to 64 bytes.
@@ -223,6 +245,11 @@ mod widest {
 
     #[inline(always)]
     pub(super) fn is_there() -> bool {
+        false
+    }
+
+    #[inline(always)]
+    pub(super) fn beat_strings() -> bool {
         false
     }
 
