@@ -91,6 +91,7 @@ unsafe fn short(src: *const u8, dst: *mut u8, len: usize) {
 
 /// More than 64 bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(never)]
 unsafe fn long(src: *const u8, dst: *mut u8, len: usize) {
     let there = widest::is_there();
     // SAFETY: the caller promised `len` bytes, more than 64.
