@@ -5,6 +5,7 @@
 //! to a network card is done: a capture holds what a wire would carry, with
 //! whole checksums and without large frames, and can be played again.
 
+mod heads;
 mod port;
 mod reader;
 mod record;
@@ -12,6 +13,7 @@ mod writer;
 
 use std::{fmt, io, path::PathBuf};
 
+pub use heads::{Head, HeadsWriter};
 pub use port::{PcapInput, PcapOutput, PcapPort};
 pub use reader::CaptureReader;
 pub use record::Record;

@@ -6,6 +6,10 @@ use super::Direction;
 const COMMENT: u16 = 1;
 /// `epb_flags`.
 const FLAGS: u16 = 2;
+/// `epb_dropcount`.
+const DROPCOUNT: u16 = 4;
+/// `epb_queue`.
+const QUEUE: u16 = 6;
 const NANOS: u128 = 1_000_000_000;
 
 /// A frame of a capture, and what is said of it.
@@ -35,6 +39,26 @@ impl<'a> Record<'a> {
             2 => Some(Direction::Outbound),
             _ => None,
         }
+    }
+
+    /// Which of the interface's queues it was seen on, where that is said.
+    #[must_use]
+    pub fn queue(&self) -> Option<u32> {
+        let mut options = self.options;
+        let (_, value) = options.find(|(code, _)| *code == QUEUE)?;
+        self.options.word(value)
+    }
+
+    /// Packets that whoever captured it lost since the one before, where that is said.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let mut options = self.options;
+        let found = options.find(|(code, _)| *code == DROPCOUNT);
+        let value = found.and_then(|(_, value)| <[u8; 8]>::try_from(value).ok());
+        value.map_or(0, |value| match self.options.big_endian {
+            true => u64::from_be_bytes(value),
+            false => u64::from_le_bytes(value),
+        })
     }
 
     /// The comments that somebody wrote beside it.

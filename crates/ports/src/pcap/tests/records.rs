@@ -137,3 +137,39 @@ fn records_cut_at_every_byte_are_told_with_their_place() {
         assert_eq!(ends, list.len() - 1, "between blocks");
     }
 }
+
+#[test]
+fn heads_are_read_as_they_were_written() {
+    let mut bytes = Vec::new();
+    let mut writer = HeadsWriter::new(&mut bytes).unwrap();
+    let names = ["vif1.0", "", "a name that is longer than a word"];
+    for (number, name) in (0..).zip(names) {
+        assert_eq!(writer.interface(name).unwrap(), number);
+    }
+    let frame: Vec<u8> = (0..128).collect();
+    let heads = [(0, 60, "", 0), (1, 128, "grantway:ring-full", 0), (2, 0, "grantway:woken", 77)];
+    let written = heads.map(|(interface, kept, comment, lost)| Head {
+        time: Duration::new(1_700_000_000, 7 + interface),
+        interface,
+        queue: 9 * interface,
+        direction: [Direction::Inbound, Direction::Outbound][interface as usize % 2],
+        bytes: &frame[..kept],
+        length: if kept == 0 { 0 } else { 1500 },
+        comment,
+        lost,
+    });
+    written.iter().for_each(|head| writer.write(head).unwrap());
+    writer.flush().unwrap();
+    let mut reader = CaptureReader::new(&bytes[..], path()).unwrap();
+    for head in &written {
+        let record = reader.next_record().unwrap().unwrap();
+        assert_eq!(record.time, Some(head.time.as_nanos() as u64));
+        assert_eq!((record.interface, record.queue()), (head.interface, Some(head.queue)));
+        assert_eq!(record.direction(), Some(head.direction));
+        assert_eq!((record.frame, record.length), (head.bytes, head.length));
+        assert_eq!(record.lost(), head.lost);
+        let comments: Vec<_> = record.comments().collect();
+        assert_eq!(comments.concat(), head.comment.as_bytes());
+    }
+    assert!(reader.next_record().unwrap().is_none());
+}
