@@ -75,6 +75,8 @@ pub struct Skipped {
     pub forgotten: Count,
     /// How many flows were forgotten.
     pub forgotten_flows: u64,
+    /// Packets that were lost before they came here.
+    pub lost: u64,
 }
 
 /// The ends of a flow, whoever sent, and where it was seen.
@@ -156,6 +158,11 @@ impl Flows {
     pub fn event(&mut self, time: u64, ring: Ring, event: Event) {
         let now = self.passes(time);
         self.rings.happened(ring, event, now);
+    }
+
+    /// So many packets came by that are not told of here.
+    pub fn lost(&mut self, packets: u64) {
+        self.skipped.lost = self.skipped.lost.saturating_add(packets);
     }
 
     /// Time passed, and nothing came: a stall that goes on is as long as that.

@@ -22,7 +22,7 @@
 //! use grantway_flows::{Cause, Event, Flows, Limits, Packet, Ring, Way};
 //!
 //! let mut flows = Flows::new(Limits::default());
-//! let ring = Ring { interface: 3, way: Some(Way::Transmit) };
+//! let ring = Ring { interface: 3, queue: 0, way: Some(Way::Transmit) };
 //! # let head = [0; 128];
 //! flows.packet(&Packet { time: 1_000, head: &head, length: 1514, point: 0, ring });
 //! flows.event(2_000, ring, Event::RingFull);

@@ -22,6 +22,8 @@ pub enum Way {
 pub struct Ring {
     /// The interface.
     pub interface: u32,
+    /// Which of its queues, where it has several.
+    pub queue: u32,
     /// Which one of it, where that is known.
     pub way: Option<Way>,
 }
@@ -49,6 +51,12 @@ impl Event {
             Self::RingDrained => "ring-drained",
             Self::Woken => "woken",
         }
+    }
+
+    /// The comment that stands for it.
+    #[must_use]
+    pub fn comment(self) -> String {
+        format!("grantway:{}", self.name())
     }
 
     /// The event that a comment stands for: it says `grantway:` and a name.
@@ -168,10 +176,10 @@ mod tests {
         rings.passed(ring, true, 80);
         rings.happened(ring, Event::RingDrained, 90);
         assert_eq!(rings.spent(both, 100), [20, 50]);
-        let other = Ring { interface: 1, way: None };
+        let other = Ring { interface: 1, ..Ring::default() };
         assert_eq!(rings.spent([Some(other), None], 100), [0, 0]);
         for interface in 0..2 * RINGS_MAX as u32 {
-            rings.happened(Ring { interface, way: None }, Event::RingFull, 0);
+            rings.happened(Ring { interface, ..Ring::default() }, Event::RingFull, 0);
         }
         assert_eq!(rings.0.len(), RINGS_MAX);
     }

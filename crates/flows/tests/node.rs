@@ -15,7 +15,7 @@ struct Follow(Flows);
 
 /// The ring that frames of a vif come from.
 fn ring(from: PortId) -> Ring {
-    Ring { interface: u32::from(from.0), way: Some(Way::Transmit) }
+    Ring { interface: u32::from(from.0), queue: 0, way: Some(Way::Transmit) }
 }
 
 impl Node for Follow {

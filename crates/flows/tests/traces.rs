@@ -122,7 +122,7 @@ fn rings_and_wake_ups_are_told_by_events_only() {
     // Another interface's ring.
     let mut talk = Talk::new();
     talk.shake().data(0).wait(10).ack(1000);
-    talk.flows.event(talk.now, Ring { interface: 3, way: None }, RingFull);
+    talk.flows.event(talk.now, Ring { interface: 3, ..Ring::default() }, RingFull);
     talk.wait(600).data(1000);
     assert_eq!(talk.stalls(), [(10, 610, Cause::Sender)]);
 }

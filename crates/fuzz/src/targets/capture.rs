@@ -41,7 +41,8 @@ fn follow(data: &[u8], flows: &mut Flows, frames: &mut usize) -> Result<(), Capt
     while let Some(record) = reader.next_record()? {
         *frames += record.frame.len();
         assert!(record.length as usize >= record.frame.len());
-        let ring = Ring { interface: record.interface, way: None };
+        let ring =
+            Ring { interface: record.interface, queue: record.queue().unwrap_or(0), way: None };
         let time = record.time.unwrap_or(0);
         for event in record.comments().filter_map(Event::read) {
             flows.event(time, ring, event);

@@ -20,7 +20,7 @@ pub(super) fn run(data: &[u8]) {
         // So that few bytes make nanoseconds and years.
         let (time, what) = (bytes.u8(), bytes.u8());
         now = now.saturating_add(u64::from(time & 15) << (4 * (time >> 4)));
-        let ring = Ring { interface: u32::from(what >> 6 & 1), way: None };
+        let ring = Ring { interface: u32::from(what >> 6 & 1), ..Ring::default() };
         if what & 7 == 7 {
             let event = Event::ALL[usize::from(what >> 3) % Event::ALL.len()];
             flows.event(now, ring, event);
