@@ -9,6 +9,7 @@ use crate::queue::{QueueReport, VifId};
 use crate::shared::Clock;
 use crate::stats::VifStatsSnapshot;
 use crate::succession::Journals;
+use crate::trace::{Trace, TraceReader};
 use crate::vif::{Surroundings, Vif, take_down, write_error};
 use crate::waiting::Patience;
 use crate::worker::{
@@ -146,6 +147,7 @@ pub struct Backend {
     policy: PolicyLimits,
     merge: bool,
     journals: Journals,
+    trace: Arc<Trace>,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
     /// Readable when the bell was rung, or a control ring's event channel was
@@ -194,6 +196,7 @@ impl Backend {
             policy: config.policy,
             merge: config.merge,
             journals: Journals::new(&config.run_folder, platform.domain()),
+            trace: Arc::default(),
             platform,
             store,
             events,
@@ -250,7 +253,15 @@ impl Backend {
             clock: self.clock,
             policy: self.policy,
             merge: self.merge,
+            trace: &self.trace,
         }
+    }
+
+    /// Listens to what passes on all vifs: the head of each packet, and when rings were
+    /// full. None while somebody listens already.
+    #[must_use]
+    pub fn listen(&self) -> Option<TraceReader> {
+        TraceReader::new(&self.trace)
     }
 
     /// The descriptors to wait on: readable when [`Backend::step`] has work.

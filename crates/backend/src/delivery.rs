@@ -21,6 +21,8 @@ pub(crate) struct Delivery {
 
 /// One frame given to the guest in this turn.
 pub(crate) struct Given {
+    /// Where its first bytes are in the arena: all of them, or those that are private.
+    pub at: usize,
     /// Its length in bytes.
     pub len: usize,
     /// Its responses among the answers: first and one past the last.

@@ -14,6 +14,7 @@ use crate::queue::QueueRefs;
 use crate::receive::{Receive, RxPlain};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
+use crate::trace::Tap;
 use crate::transmit::{Mapped, Stretches, Transmit, TxPlain};
 use crate::waiting::Patience;
 use grantway_hypervisor::{CopySide, Error, GrantRef, GrantStatus, Port as EventPort};
@@ -317,7 +318,7 @@ fn turn(
     policy: &mut Pages,
     port: &mut Wire,
 ) {
-    let shared = Shared::new(moment);
+    let shared = Shared::new(moment, Tap::nowhere());
     let done = match policy.maps() {
         true => {
             let mut stretches = Stretches::default();
@@ -460,7 +461,7 @@ fn receive_taken_over_after_any_write() {
     let back = Back::<_, 2>::attach(logged.clone(), START, START).unwrap();
     let journal = Some(Journal::new(logged.clone()));
     let mut receive = Receive::new(back, 0, GUEST, journal, Vec::new(), Instant::now());
-    let (mut scratch, shared) = (Scratch::new(None), Shared::new(Instant::now));
+    let (mut scratch, shared) = (Scratch::new(None), Shared::new(Instant::now, Tap::nowhere()));
     receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(0..9)), &shared).unwrap();
     let before = logged.memory();
     logged.take_log();

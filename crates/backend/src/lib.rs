@@ -12,6 +12,9 @@
 //! page or more for each, has the policy store them, and answers at the same
 //! ring indices.
 //!
+//! Who listens ([`Backend::listen`]) is shown the head of each packet that crosses a
+//! ring, and when rings were full (`trace`).
+//!
 //! What a guest asks on its control ring is served on the control thread
 //! (`ctrl`); the hash settings that come of it reach the queues through `steer`.
 #![forbid(unsafe_code)]
@@ -40,6 +43,7 @@ mod shared;
 mod stats;
 mod steer;
 mod succession;
+mod trace;
 mod transmit;
 mod vif;
 mod voice;
@@ -56,5 +60,6 @@ pub use scratch::ARENA_PAGES;
 pub use shared::Clock;
 pub use stats::{VifStats, VifStatsSnapshot};
 pub use succession::JOURNAL_PAGES;
+pub use trace::{TRACE_HEAD, TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing};
 pub use waiting::{Patience, WAITING_MAX};
 pub use worker::{WaitMode, WorkerReport};

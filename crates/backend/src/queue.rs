@@ -448,9 +448,9 @@ impl Queue {
         events: &mut dyn EventChannels,
     ) -> Result<(), VifError> {
         let policy = self.policy.as_mut();
-        let stats = &self.shared.stats;
-        let notify = self.receive.finish(delivery, arena, policy, sender, stats)?;
-        self.policy.end_turn(false, &|| self.shared.now(), stats);
+        let shared = &self.shared;
+        let notify = self.receive.finish(delivery, arena, policy, sender, shared)?;
+        self.policy.end_turn(false, &|| shared.now(), &shared.stats);
         if notify { self.notify(events, self.rx_event) } else { Ok(()) }
     }
 

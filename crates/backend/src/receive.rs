@@ -17,6 +17,7 @@ use crate::scratch::{BURST, RING_SLOTS, Scratch, place};
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::steer::{LaneEnd, Steers};
+use crate::trace::{TraceKind, TraceRing};
 use crate::transmit::Moved;
 use crate::waiting::{Waiter, Waiting};
 use crate::worker::Bell;
@@ -199,7 +200,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 Accepted::Dropped => {}
             }
         }
-        let notify = self.finish(delivery, arena, policy, None, &shared.stats)?;
+        let notify = self.finish(delivery, arena, policy, None, shared)?;
         Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
     }
 
@@ -295,6 +296,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     fn wait(&mut self, bytes: &[u8], layout: RxLayout, of: &Frame, shared: &Shared) -> Accepted {
         let &Frame { from, flooded, .. } = of;
         if self.waiting.has_room_for(bytes.len(), flooded) {
+            if shared.tap.is_on() && self.waiting.is_empty() {
+                shared.tap.event(self.queue, TraceRing::Receive, TraceKind::RingFull);
+            }
             let bytes = bytes.to_vec();
             self.waiting.push(Waiter { bytes, layout, from, flooded }, shared.now());
             return Accepted::Short;
@@ -376,7 +380,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         arena: &mut [u8],
         policy: &mut dyn Policy,
         sender: Option<&mut dyn Policy>,
-        stats: &VifStats,
+        shared: &Shared,
     ) -> Result<bool, VifError> {
         if delivery.frames.is_empty() {
             return Ok(false);
@@ -391,7 +395,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if let Some(sender) = sender.filter(|_| !delivery.crosses.is_empty()) {
             policy.cross(sender, &mut delivery.crosses)?;
         }
-        self.answer(delivery, stats)?;
+        if shared.tap.is_on() {
+            let heads = delivery.frames.iter().map(|given| (given.at, given.len));
+            shared.tap.heads(self.queue, TraceRing::Receive, arena, heads);
+        }
+        self.answer(delivery, &shared.stats)?;
         if let Some(journal) = &self.journal {
             journal.rx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
         }
@@ -422,6 +430,12 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
         let posted = self.posted()?;
         let Some(waiter) = self.waiting.pop(posted, shared.now()) else { return Ok(None) };
+        if shared.tap.is_on() {
+            // Whoever waited goes on at once.
+            for kind in [TraceKind::RingDrained, TraceKind::Woken] {
+                shared.tap.event(self.queue, TraceRing::Receive, kind);
+            }
+        }
         let len = waiter.bytes.len();
         room[..len].copy_from_slice(&waiter.bytes);
         Ok(Some((waiter.layout, len, waiter.from)))
@@ -483,7 +497,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             };
             delivery.answer(words, pieces, crosses);
         }
-        delivery.frames.push(Given { len, answers: (first, delivery.answers.len()) });
+        delivery.frames.push(Given { at, len, answers: (first, delivery.answers.len()) });
         Ok(())
     }
 

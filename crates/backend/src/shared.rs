@@ -4,6 +4,7 @@ use crate::credit::Credit;
 use crate::multicast::MulticastFilter;
 use crate::stats::VifStats;
 use crate::steer::SteeringCell;
+use crate::trace::Tap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -21,16 +22,18 @@ pub(crate) struct Shared {
     pub multicast: MulticastFilter,
     /// Where the guest wants its frames.
     pub steering: SteeringCell,
+    /// Where its queues say what they do, for who listens.
+    pub tap: Tap,
     /// Queues whose guest has posted nothing for much too long.
     stalled: AtomicU32,
 }
 
 impl Shared {
-    pub fn new(clock: Clock) -> Self {
+    pub fn new(clock: Clock, tap: Tap) -> Self {
         let (stats, credit, multicast) =
             (VifStats::default(), Credit::default(), MulticastFilter::default());
         let (steering, stalled) = (SteeringCell::default(), AtomicU32::new(0));
-        Self { clock, stats, credit, multicast, steering, stalled }
+        Self { clock, stats, credit, multicast, steering, tap, stalled }
     }
 
     pub fn now(&self) -> Instant {

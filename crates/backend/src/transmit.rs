@@ -20,6 +20,7 @@ use crate::policy::{Piece, Policy};
 use crate::scratch::{BURST, HEADS, RING_SLOTS, Scratch, place};
 use crate::shared::Shared;
 use crate::stats::VifStats;
+use crate::trace::{TraceKind, TraceRing};
 use arrayvec::ArrayVec;
 use grantway_netif::slots::tx::{
     Outcome, SLOTS_SENT, TxFatal, TxFragment, TxPacket, TxRefusal, parse_one, parse_tx,
@@ -36,6 +37,9 @@ const UNANSWERED_LONGEST: Duration = Duration::from_micros(100);
 /// Slots that the guest is to have free: a guest stops to send when it has fewer
 /// than its longest packet takes, and one more packet is to go meanwhile.
 const FREE_LEAST: usize = 2 * (SLOTS_SENT + 2);
+
+/// Slots in use with which a guest has no room for its longest packet.
+const FULL: usize = RING_SLOTS - (SLOTS_SENT + 1);
 
 /// One packet taken off the ring in this turn. What it says is read again from the
 /// private copies of its slots, which costs less than to keep it.
@@ -110,6 +114,8 @@ pub(crate) struct Transmit<M = RingPage<3>, J = SharedPage> {
     unanswered_since: Option<Instant>,
     /// Whether all packets of the last turn were of one slot.
     plain: bool,
+    /// Whether the ring was full when that was last told to who listens.
+    full: bool,
 }
 
 impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
@@ -123,6 +129,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             unanswered,
             unanswered_since: None,
             plain: false,
+            full: false,
         }
     }
 
@@ -151,6 +158,19 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         self.ring.publish()
     }
 
+    /// Tells who listens when the ring became full, and when it has room again: the turn
+    /// after it was full has taken and answered some of it.
+    #[cold]
+    #[inline(never)]
+    fn tell_of_room(&mut self, shared: &Shared) {
+        let full = self.ring.shown() as usize + self.unanswered.len() >= FULL;
+        if full != self.full {
+            let kind = if full { TraceKind::RingFull } else { TraceKind::RingDrained };
+            shared.tap.event(self.queue, TraceRing::Transmit, kind);
+            self.full = full;
+        }
+    }
+
     /// Moves at most a burst from the ring to the outlet.
     pub(crate) fn turn<O: Outlet>(
         &mut self,
@@ -160,6 +180,9 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         shared: &Shared,
     ) -> Result<Moved, VifError> {
         let waiting = self.look(&mut scratch.tx_slots)?;
+        if shared.tap.is_on() {
+            self.tell_of_room(shared);
+        }
         if waiting == 0 {
             return Ok(Moved { notify: self.settle(policy)?, ..Moved::default() });
         }
@@ -186,6 +209,9 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             journal.tx_consumed(self.ring.req_cons(), &owed);
         }
         policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
+        if shared.tap.is_on() {
+            self.tell_of_packets(scratch, shared);
+        }
         outlet.prepare(scratch, policy, &shared.stats)?;
         deliver(scratch, policy, outlet, shared)?;
         // At most a ring.
@@ -214,6 +240,17 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             }
             None => Ok(moved),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_of_packets(&self, scratch: &Scratch, shared: &Shared) {
+        let Scratch { arena, tx_slots, tx_packets, pieces, .. } = scratch;
+        let heads = tx_packets.iter().filter_map(|taken| {
+            let packet = taken.here(&tx_slots[..], pieces)?;
+            Some((taken.at as usize, packet.len.into()))
+        });
+        shared.tap.heads(self.queue, TraceRing::Transmit, arena, heads);
     }
 
     /// Copies as many slots as a burst of single ones takes; all that the ring

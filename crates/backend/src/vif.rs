@@ -10,6 +10,7 @@ use crate::queue::{QueueReport, VifId};
 use crate::shared::{Clock, Shared};
 use crate::stats::VifStats;
 use crate::succession::{Journals, Left};
+use crate::trace::{Tap, Trace};
 use crate::voice::Voice;
 use crate::waiting::Patience;
 use crate::worker::Workers;
@@ -51,6 +52,8 @@ pub(crate) struct Surroundings<'a> {
     pub policy: PolicyLimits,
     /// Whether segments are merged, as [`crate::BackendConfig::merge`].
     pub merge: bool,
+    /// What queues say they do.
+    pub trace: &'a Arc<Trace>,
 }
 
 /// A vif under this backend.
@@ -110,7 +113,7 @@ impl Vif {
             connection: 0,
             control: None,
             past: None,
-            shared: Arc::new(Shared::new(around.clock)),
+            shared: Arc::new(Shared::new(around.clock, Tap::new(Arc::clone(around.trace), id))),
             policy: PolicyKind::Copy,
             quota: Quota::new(around.policy.pages),
             staged: None,

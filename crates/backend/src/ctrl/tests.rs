@@ -7,6 +7,7 @@ use super::messages::Pages;
 use super::{Ctrl, StagedTable};
 use crate::journal::{Journal, JournalMemory};
 use crate::shared::Shared;
+use crate::trace::Tap;
 use grantway_hypervisor::{Error, GrantRef};
 use grantway_netif::ctrl::{
     CtrlRequest, CtrlResponse, GrefEntry, Message, Status, check_added, kind,
@@ -339,7 +340,7 @@ proptest! {
             front.push(request.to_words()).unwrap();
         }
         let _ = front.publish();
-        let shared = Shared::new(std::time::Instant::now);
+        let shared = Shared::new(std::time::Instant::now, Tap::nowhere());
         while ctrl.serve(most, &pages, &shared).unwrap().0 > 0 {}
         for request in &requests {
             let (_, words) = front.pop().unwrap().expect("each is answered");
@@ -377,7 +378,7 @@ fn each_entry_of_a_del_gets_its_own_status() {
         front.push(message.request(id).to_words()).unwrap();
     }
     let _ = front.publish();
-    ctrl.serve(9, &pages, &Shared::new(std::time::Instant::now)).unwrap();
+    ctrl.serve(9, &pages, &Shared::new(std::time::Instant::now, Tap::nowhere())).unwrap();
     let mut data = || {
         let answer = CtrlResponse::from_words(front.pop().unwrap().unwrap().1);
         (answer.status(), answer.data)
@@ -421,7 +422,7 @@ fn a_kill_after_any_write_answers_each_request_once_and_keeps_the_settings() {
     let _ = front.publish();
     let before = memory.memory();
     memory.0.lock().unwrap().1.clear();
-    ctrl.serve(99, &pages, &Shared::new(std::time::Instant::now)).unwrap();
+    ctrl.serve(99, &pages, &Shared::new(std::time::Instant::now, Tap::nowhere())).unwrap();
     let settled = ctrl.hashing.clone();
     let expected = memory.memory().slots;
     let log = memory.0.lock().unwrap().1.clone();
@@ -433,7 +434,7 @@ fn a_kill_after_any_write_answers_each_request_once_and_keeps_the_settings() {
         let memory = Logged::over(left);
         let shown: Vec<_> = memory.memory().slots[..published as usize].to_vec();
         let mut successor = start(&memory, true);
-        successor.serve(99, &pages, &Shared::new(std::time::Instant::now)).unwrap();
+        successor.serve(99, &pages, &Shared::new(std::time::Instant::now, Tap::nowhere())).unwrap();
         let after = memory.memory();
         assert_eq!(after.indices[2], settings().len() as u32, "cut at {cut}");
         assert_eq!(shown, after.slots[..published as usize], "changed what was shown");
@@ -455,7 +456,7 @@ fn a_ring_that_does_not_fit_the_journal_is_not_taken_up() {
         front.push(message.request(id).to_words()).unwrap();
     }
     let _ = front.publish();
-    ctrl.serve(5, &pages, &Shared::new(std::time::Instant::now)).unwrap();
+    ctrl.serve(5, &pages, &Shared::new(std::time::Instant::now, Tap::nowhere())).unwrap();
     for published in [0, 3, 6, 500, u32::MAX] {
         RingMemory::<4>::store(&memory, Index::RspProd, published);
         let made = Ctrl::new(memory.clone(), QUEUES, Vec::new(), journal(), true);

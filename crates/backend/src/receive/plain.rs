@@ -8,6 +8,7 @@ use crate::policy::{Piece, Policy, Take};
 use crate::scratch::{BURST, Scratch};
 use crate::shared::Shared;
 use crate::stats::VifStats;
+use crate::trace::TraceRing;
 use crate::transmit::Moved;
 use arrayvec::ArrayVec;
 use grantway_hypervisor::GrantRef;
@@ -145,7 +146,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         for &FramePlace { at, meta } in &plain.frames {
             self.accept(Frame::from_port(at, meta), arena, delivery, shared)?;
         }
-        let notify = self.finish(delivery, arena, policy, None, &shared.stats)?;
+        let notify = self.finish(delivery, arena, policy, None, shared)?;
         Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() })
     }
 
@@ -205,6 +206,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         // Killed before this, we leave the pages posted, and a successor writes them anew.
         if let Some(journal) = &self.journal {
             journal.rx_consumed(plain.first, &plain.owed[..count]);
+        }
+        if shared.tap.is_on() {
+            shared.tap.packets(self.queue, TraceRing::Receive, arena, &plain.frames);
         }
         let (mut stored, mut bytes) = (count as u64, plain.bytes);
         if plain.missed != 0 {

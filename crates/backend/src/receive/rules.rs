@@ -77,7 +77,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 break;
             }
         }
-        let notify = self.finish(delivery, arena, policy, None, &shared.stats)?;
+        let notify = self.finish(delivery, arena, policy, None, shared)?;
         Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
     }
 

@@ -11,6 +11,7 @@ use crate::policy::{Piece, Take};
 use crate::scratch::{BURST, place};
 use crate::shared::Shared;
 use crate::stats::VifStats;
+use crate::trace::TraceRing;
 use grantway_hypervisor::{GrantRef, GrantStatus};
 use grantway_netif::Offload;
 use grantway_netif::slots::tx::{TxFragment, parse_one};
@@ -124,7 +125,11 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             fetched = plain.drop_missed(count);
             VifStats::add(&shared.stats.tx_dropped_grant, (count - fetched) as u64);
         }
-        outlet.send_whole(arena, &plain.frames[..fetched], &shared.stats)?;
+        let frames = &plain.frames[..fetched];
+        if shared.tap.is_on() {
+            shared.tap.packets(self.queue, TraceRing::Transmit, arena, frames);
+        }
+        outlet.send_whole(arena, frames, &shared.stats)?;
         // At most a burst.
         let consumed = self.ring.consume(count as u32);
         consumed.map_err(|_| VifError::Internal("consumed unseen slots"))?;

@@ -5,6 +5,7 @@ use crate::ctrl::{Ctrl, StagedTable};
 use crate::journal::{Journal, JournalMemory, STAGED_PAGES};
 use crate::policy::{LastingTable, Quota, Staged};
 use crate::shared::Shared;
+use crate::trace::Tap;
 use grantway_hypervisor::{Access, CopyOp, DomId, Error, GrantRef, Mapper};
 use grantway_netif::ctrl::Message;
 use grantway_ring::{Front, PAGE_SIZE, SharedRun};
@@ -93,7 +94,7 @@ fn a_kill_after_any_write_stages_each_list_once() {
     let _ = front.publish();
     let before = memory.memory();
     memory.0.lock().unwrap().1.clear();
-    ctrl.serve(99, &lists(), &Shared::new(Instant::now)).unwrap();
+    ctrl.serve(99, &lists(), &Shared::new(Instant::now, Tap::nowhere())).unwrap();
     let counts = |staged: &Arc<Staged>| -> Vec<usize> {
         staged.queues().map(|queue| queue.pages()).collect()
     };
@@ -108,9 +109,9 @@ fn a_kill_after_any_write_stages_each_list_once() {
         // The successor is killed as well, at once, and half-way.
         drop(start(&memory, true));
         let (mut successor, _) = start(&memory, true);
-        successor.serve(2, &lists(), &Shared::new(Instant::now)).unwrap();
+        successor.serve(2, &lists(), &Shared::new(Instant::now, Tap::nowhere())).unwrap();
         let (mut successor, staged) = start(&memory, true);
-        successor.serve(99, &lists(), &Shared::new(Instant::now)).unwrap();
+        successor.serve(99, &lists(), &Shared::new(Instant::now, Tap::nowhere())).unwrap();
         assert_eq!(memory.memory().slots, expected, "cut at {cut}");
         assert_eq!(counts(&staged), [2, 2], "cut at {cut}");
     }
