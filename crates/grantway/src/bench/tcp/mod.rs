@@ -30,8 +30,11 @@ pub struct Row {
     pub offloads: bool,
     /// Gbit/s of payload: the median of the slices, and the interval of it.
     pub gbps: Ratio,
-    /// Its rate against the veth of the same kind; none for that one itself, and where
-    /// no pair of slices was in one state.
+    /// Whether somebody listened to the backend.
+    pub traced: bool,
+    /// Its rate against the veth of the same kind, or, where somebody listened, against
+    /// the same while nobody did; none for the veth itself, and where no pair of slices
+    /// was in one state.
     pub ratio: Option<Ratio>,
     /// Where it ran.
     pub host: String,
@@ -52,11 +55,12 @@ impl document::Row for Row {
 }
 
 /// What is shown of a row.
-const COLUMNS: [Column<Row>; 6] = {
+const COLUMNS: [Column<Row>; 7] = {
     use Shown::{Always, Filled};
     [
         Column::of("over", Always, |r| r.over.clone()),
         Column::of("offloads", Always, |r| if r.offloads { "on" } else { "off" }.into()),
+        Column::of("traced", Filled, |r| if r.traced { "yes" } else { "" }.into()),
         Column::of("Gbit/s#", Always, |r| r.gbps.text()),
         Column::of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
         Column::of("state", Always, |r| r.state.as_str().into()),
@@ -64,8 +68,24 @@ const COLUMNS: [Column<Row>; 6] = {
     ]
 };
 
-/// The rows, in order: a veth first, and beside it what is compared with it.
-const ROWS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Subject {
+    guests: bool,
+    offloads: bool,
+    traced: bool,
+    /// The number of what it is compared with.
+    beside: Option<usize>,
+}
+
+const SUBJECTS: [Subject; 6] = [
+    Subject { guests: false, offloads: false, traced: false, beside: None },
+    Subject { guests: true, offloads: false, traced: false, beside: Some(0) },
+    Subject { guests: false, offloads: true, traced: false, beside: None },
+    Subject { guests: true, offloads: true, traced: false, beside: Some(2) },
+    Subject { guests: true, offloads: false, traced: true, beside: Some(1) },
+    Subject { guests: true, offloads: true, traced: true, beside: Some(3) },
+];
 
 /// Runs the command.
 ///
@@ -81,10 +101,12 @@ pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
     let policy = args.policy.kind();
     let mut host = String::new();
     let mut ways: Vec<Box<dyn Way>> = Vec::new();
-    for (guests, offloads) in ROWS {
+    let subjects = SUBJECTS.iter().filter(|subject| args.traced || !subject.traced);
+    let subjects: Vec<Subject> = subjects.copied().collect();
+    for &Subject { guests, offloads, traced, .. } in &subjects {
         ways.push(match guests {
             true => {
-                let guests = Guests::start(policy, offloads, &watch)?;
+                let guests = Guests::start(policy, offloads, traced, &watch)?;
                 host.clone_from(&guests.host);
                 Box::new(guests)
             }
@@ -104,9 +126,9 @@ pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
         }
     }
     progress.done();
-    let rows = ROWS.iter().enumerate().filter_map(|(subject, &(guests, offloads))| {
-        let over = if guests { policy.as_str() } else { "veth" };
-        row(subject, over, offloads, &host, &series)
+    let rows = subjects.iter().enumerate().filter_map(|(number, subject)| {
+        let over = if subject.guests { policy.as_str() } else { "veth" };
+        row(number, subject, over, &host, &series)
     });
     let rows: Vec<Row> = rows.collect();
     match args.json {
@@ -117,26 +139,24 @@ pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
 
 /// What the slices say of one way; none where there is no slice.
 fn row(
-    subject: usize,
+    number: usize,
+    subject: &Subject,
     over: &str,
-    offloads: bool,
     host: &str,
     series: &Series<f64>,
 ) -> Option<Row> {
-    let kept: Vec<f64> = series.kept(subject).map(|(_, &rate)| rate).collect();
+    let kept: Vec<f64> = series.kept(number).map(|(_, &rate)| rate).collect();
     // Where none was in the state that most were in, all of them.
     let (state, rates) = match kept.is_empty() {
-        true => (State::Changed, series.all(subject).copied().collect()),
+        true => (State::Changed, series.all(number).copied().collect()),
         false => (series.state(), kept),
     };
-    // The veth of its kind comes right before it.
-    let ratio = match subject % 2 {
-        0 => None,
-        _ => Ratio::of(&series.ratios(subject, subject - 1, |&rate| rate)),
-    };
+    let ratio = |beside| Ratio::of(&series.ratios(number, beside, |&rate| rate));
+    let ratio = subject.beside.and_then(ratio);
     Some(Row {
         over: over.to_owned(),
-        offloads,
+        offloads: subject.offloads,
+        traced: subject.traced,
         gbps: Ratio::of(&rates)?,
         ratio,
         host: host.to_owned(),
@@ -150,7 +170,7 @@ fn text(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     format!(
         "{}; one stream of TCP, Gbit/s of payload, 95 % interval; ratio: to the veth of the same \
-         kind, the median of pairs\n{}",
+         kind, or untraced, the median of pairs\n{}",
         document::place(&first.host, 2),
         document::table(rows, &COLUMNS)
     )

@@ -91,6 +91,8 @@ impl Way for Veth {
 
 /// Two guests on a backend's bridge.
 pub struct Guests {
+    // In the order in which they are to end.
+    tracer: Option<Process>,
     server: Process,
     backend: Process,
     _host: Process,
@@ -102,12 +104,18 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// Starts everything but the client.
+    /// Starts everything but the client; with somebody who listens to the backend, if
+    /// that is wanted.
     ///
     /// # Errors
     ///
     /// A part did not start.
-    pub fn start(policy: PolicyKind, offloads: bool, watch: &Watch) -> Result<Self, CommandError> {
+    pub fn start(
+        policy: PolicyKind,
+        offloads: bool,
+        traced: bool,
+        watch: &Watch,
+    ) -> Result<Self, CommandError> {
         let failed = |what: &'static str| {
             move |e: std::io::Error| CommandError::Failed(format!("{what}: {e}"))
         };
@@ -132,7 +140,12 @@ impl Guests {
         let mut command = end("server", "1", &path, policy, offloads)?;
         let mut server = Process::start("iperf server", &mut command)?;
         server.wait_words("ready", watch)?;
-        Ok(Self { server, backend, _host: host, dir, policy, offloads, host: host_name })
+        let mut tracer = None;
+        if traced {
+            let args = ["flows", "--host", &path, "--json"];
+            tracer = Some(Process::start("flows", Command::new(&exe).args(args))?);
+        }
+        Ok(Self { tracer, server, backend, _host: host, dir, policy, offloads, host: host_name })
     }
 }
 
@@ -157,6 +170,7 @@ impl Way for Guests {
     fn second(&mut self, watch: &Watch) -> Result<f64, CommandError> {
         self.backend.check()?;
         self.server.check()?;
+        self.tracer.as_mut().map_or(Ok(()), Process::check)?;
         let path = self.dir.path().to_string_lossy();
         let mut command = end("client", "2", &path, self.policy, self.offloads)?;
         command.args(["-c", GUEST, "-t", "1"]);
