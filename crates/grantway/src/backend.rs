@@ -10,6 +10,7 @@ use crate::nodes;
 use crate::output;
 use crate::place::Place;
 use crate::rules::{LiveRules, secret};
+use crate::trace::{TraceSocket, trace_socket};
 use crate::wait::{Signals, Told, readable};
 use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{
@@ -65,6 +66,9 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let socket = backend_socket(&place.run_folder, platform.domain().0);
     let reports = ReportSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
+    let socket = trace_socket(&place.run_folder, platform.domain().0);
+    let traces = TraceSocket::bind(&socket)
+        .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
     let refusal = Refusal::default();
     let metrics = args.metrics.map(Metrics::start).transpose()?;
     let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
@@ -109,6 +113,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         if let Some(metrics) = &metrics {
             metrics.serve(told);
         }
+        traces.serve(|| backend.listen());
         match signals.came() {
             // A successor takes over by the journals, and no guest notices.
             Some(Told::Leave) => return Ok(()),
@@ -135,7 +140,8 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         };
         place.check()?;
         let [store, bell] = backend.descriptors();
-        let mut own = vec![store, bell, reports.descriptor(), signals.descriptor()];
+        let mut own =
+            vec![store, bell, reports.descriptor(), traces.descriptor(), signals.descriptor()];
         own.extend(metrics.as_ref().map(Metrics::descriptor));
         readable(&own, place.lifeline(), timeout)?;
     }

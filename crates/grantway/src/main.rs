@@ -47,6 +47,7 @@ mod running;
 mod table;
 mod toolstack;
 mod top;
+mod trace;
 mod wait;
 
 use clap::Parser;

@@ -4,6 +4,8 @@
 #[path = "flows/browser.rs"]
 mod browser;
 mod common;
+#[path = "flows/live.rs"]
+mod live;
 #[path = "flows/transfer.rs"]
 mod transfer;
 

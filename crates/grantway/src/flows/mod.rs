@@ -1,27 +1,40 @@
-//! `grantway flows`: what each TCP flow of a capture did, and why it stood still.
+//! `grantway flows`: what each TCP flow did, of a capture or of a backend that runs, and
+//! why it stood still.
 //!
-//! - here: the command line, and a capture read; [`text`]: what is printed;
-//!   [`page`]: the same as a page, with plots that `page.js` draws.
+//! - here: the command line, and a capture read; [`live`]: what a backend shows, read as
+//!   one; [`text`]: what is printed; [`page`]: the same as a page, with plots that
+//!   `page.js` draws.
 
+mod live;
 mod page;
 mod text;
 
+use crate::bench::args::seconds;
 use crate::bench::report::Destination;
+use crate::cli::DOMAIN_MAX;
 use crate::error::CommandError;
 use crate::output;
 use clap::Args;
 use grantway_flows::{Event, Flows, Limits, Packet, Report, Ring, Way};
 use grantway_ports::CaptureError;
 use grantway_ports::pcap::{CaptureReader, Direction};
+use live::Live;
+use std::cell::RefCell;
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// `grantway flows`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Reads a capture (pcapng or pcap, Ethernet) once and in bounded memory. A stall is a
-time for which a sender sent no data, by what it was spent on for the most part:
+Reads a capture (pcapng or pcap, Ethernet) once and in bounded memory; with --host or
+--live, what a running backend shows of all its vifs until Ctrl-C: the first 128 bytes
+of each packet, and when rings were full. One may listen to a backend at a time. While
+nobody does, it costs it nothing that can be measured.
+
+A stall is a time for which a sender sent no data, by what it was spent on for the most part:
 
   sender    all was acknowledged, and there was a window: nothing to send
   window    the receiver's window was zero, or full
@@ -43,11 +56,31 @@ Example:
   grantway flows trace.pcapng
   grantway flows trace.pcapng --flow 1 --stall 50
   grantway flows trace.pcapng --report flows.html --stats
-  grantway flows trace.pcapng --json | jq '.flows[].stalls[]'")]
+  grantway flows trace.pcapng --json | jq '.flows[].stalls[]'
+  grantway flows --host /tmp/gw
+  grantway flows --host /tmp/gw --seconds 10 --write trace.pcapng --report flows.html")]
 pub struct FlowsArgs {
     /// The capture; `-` for standard input.
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present_any = ["host", "live"])]
+    pub file: Option<PathBuf>,
+    /// Of a backend that runs on this embedded host.
+    #[arg(long, value_name = "DIR", conflicts_with = "file")]
+    pub host: Option<PathBuf>,
+    /// Of a backend that runs on Xen.
+    #[arg(long, conflicts_with_all = ["file", "host"])]
+    pub live: bool,
+    /// Folder of the sockets on Xen.
+    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, requires = "live")]
+    pub run_dir: PathBuf,
+    /// The domain that the backend serves in; where missing, the one in which one runs.
+    #[arg(long, value_name = "N", conflicts_with = "file", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
+    pub domain: Option<u16>,
+    /// Listen for so long; until Ctrl-C where missing.
+    #[arg(long, value_name = "S", conflicts_with = "file", value_parser = seconds)]
+    pub seconds: Option<f64>,
+    /// Keep what the backend shows, as a capture.
+    #[arg(long, value_name = "FILE.pcapng", conflicts_with = "file")]
+    pub write: Option<PathBuf>,
     /// The shortest stall in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub stall: u32,
@@ -67,6 +100,8 @@ pub struct FlowsArgs {
 
 /// What was read.
 struct Found {
+    /// Of what.
+    source: PathBuf,
     report: Report,
     /// Packets without a time, which tell nothing.
     untimed: u64,
@@ -91,7 +126,7 @@ pub fn run(args: &FlowsArgs) -> Result<(), CommandError> {
         choose(&mut found.report, number)?;
     }
     if let Some(page) = page {
-        page.write(&page::of(&found.report, &args.file, args.stall))?;
+        page.write(&page::of(&found.report, &found.source, args.stall))?;
     }
     if args.json {
         output::line(serde_json::to_string(&found.report).map_err(CommandError::failed)?)?;
@@ -122,31 +157,43 @@ fn choose(report: &mut Report, number: u64) -> Result<(), CommandError> {
 
 fn read(args: &FlowsArgs) -> Result<Found, CommandError> {
     let began = Instant::now();
-    let source: Box<dyn Read> = match args.file.as_os_str() == "-" {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(std::fs::File::open(&args.file).map_err(|error| {
-            let path = args.file.display();
-            CommandError::Failed(format!(
-                "{path}: {error}; expected a capture file, or - for one on standard input"
-            ))
-        })?),
-    };
     let stall = u64::from(args.stall) * 1_000_000;
-    let mut flows = Flows::new(Limits { stall, ..Limits::default() });
+    let flows = Flows::new(Limits { stall, ..Limits::default() });
+    let flows = Rc::new(RefCell::new(flows));
+    let (source, path): (Box<dyn Read>, _) = match &args.file {
+        Some(file) if file.as_os_str() == "-" => (Box::new(io::stdin().lock()), file.clone()),
+        Some(file) => {
+            let opened = File::open(file).map_err(|error| {
+                let path = file.display();
+                CommandError::Failed(format!(
+                    "{path}: {error}; expected a capture file, or - for one on standard input"
+                ))
+            })?;
+            (Box::new(opened), file.clone())
+        }
+        None => {
+            let stall = args.stall;
+            let draw = move |flows: &Flows| text::picture(&flows.report(), stall);
+            let (live, path) = Live::open(args, &flows, draw)?;
+            (Box::new(live), path)
+        }
+    };
     let mut untimed = 0;
-    let damage = follow(source, &args.file, &mut flows, &mut untimed).err();
-    let report = flows.report();
-    Ok(Found { report, untimed, took: began.elapsed(), damage })
+    let damage = follow(source, &path, &flows, &mut untimed).err();
+    let report = flows.borrow().report();
+    Ok(Found { source: path, report, untimed, took: began.elapsed(), damage })
 }
 
 fn follow(
     source: Box<dyn Read>,
     path: &Path,
-    flows: &mut Flows,
+    flows: &RefCell<Flows>,
     untimed: &mut u64,
 ) -> Result<(), CaptureError> {
     let mut reader = CaptureReader::new(source, path)?;
     while let Some(record) = reader.next_record()? {
+        let mut flows = flows.borrow_mut();
+        flows.lost(record.lost());
         let Some(time) = record.time else {
             *untimed += 1;
             continue;
@@ -155,9 +202,14 @@ fn follow(
             Direction::Inbound => Way::Receive,
             Direction::Outbound => Way::Transmit,
         });
-        let ring = Ring { interface: record.interface, way };
+        let queue = record.queue().unwrap_or(0);
+        let ring = Ring { interface: record.interface, queue, way };
         for event in record.comments().filter_map(Event::read) {
             flows.event(time, ring, event);
+        }
+        // Without a packet it is there for what is said beside it.
+        if record.length == 0 {
+            continue;
         }
         let length = record.length as usize;
         let (head, point) = (record.frame, record.interface);

@@ -16,7 +16,7 @@ const STALLS: usize = 50;
 /// All that is printed.
 pub(super) fn of(found: &Found, args: &FlowsArgs) -> String {
     let report = &found.report;
-    let mut out = summary(found, args);
+    let mut out = summary(found);
     if args.flow.is_some() {
         report.flows.iter().for_each(|flow| out += &details(flow));
     } else if !report.flows.is_empty() {
@@ -44,9 +44,9 @@ pub(super) fn of(found: &Found, args: &FlowsArgs) -> String {
     out
 }
 
-fn summary(found: &Found, args: &FlowsArgs) -> String {
+fn summary(found: &Found) -> String {
     let report = &found.report;
-    let (path, packets, seconds) = (args.file.display(), report.all.packets, report.seconds);
+    let (path, packets, seconds) = (found.source.display(), report.all.packets, report.seconds);
     let flows = count(report.flows.len() as u64, "flow");
     let mut out = format!("{path}: {} in {seconds:.3} s, {flows}\n", count(packets, "packet"));
     let skipped = &report.skipped;
@@ -59,11 +59,27 @@ fn summary(found: &Found, args: &FlowsArgs) -> String {
     line(skipped.unread.packets, "of TCP that are cut, fragments or damaged");
     line(skipped.forgotten.packets, "of flows that were too many to follow");
     line(found.untimed, "without a time, which tell nothing");
+    line(skipped.lost, "lost before they were captured: what follows them is misjudged");
     out
 }
 
 fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// How it stands, for a terminal.
+pub(super) fn picture(report: &Report, least: u32) -> String {
+    let (all, stalls) = stalls(report, STALLS);
+    let packets = count(report.all.packets, "packet");
+    let flows = count(report.flows.len() as u64, "flow");
+    let mut out = format!("{packets} in {:.0} s, {flows}\n", report.seconds);
+    if !report.flows.is_empty() {
+        let _ = write!(out, "\n{}", table(&report.flows));
+    }
+    if all > 0 {
+        let _ = write!(out, "\n{} of {least} ms or more:\n{stalls}", count(all, "stall"));
+    }
+    out
 }
 
 /// A row for each flow.

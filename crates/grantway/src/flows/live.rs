@@ -1,0 +1,176 @@
+//! Flows of a backend that runs, as it shows what passes.
+
+use super::FlowsArgs;
+use crate::error::CommandError;
+use crate::output;
+use crate::trace::trace_socket;
+use crate::wait::{Signals, readable};
+use grantway_flows::Flows;
+use rustix::termios::{isatty, tcgetwinsize};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Between two pictures on a terminal.
+const PICTURE: Duration = Duration::from_secs(1);
+/// How long the backend may take to end what it was writing.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What a backend shows, as a stream. It ends when the time is over, a signal came, or
+/// the backend ends.
+pub(super) struct Live<F> {
+    socket: UnixStream,
+    signals: Signals,
+    /// Where all of it is kept, too.
+    copy: Option<File>,
+    ends: Option<Instant>,
+    /// Whether the backend was told that it is enough.
+    told: bool,
+    /// Whether anything came.
+    came: bool,
+    /// When the next picture is due, where there is a terminal.
+    picture: Option<Instant>,
+    flows: Rc<RefCell<Flows>>,
+    draw: F,
+}
+
+/// The socket of the backend that is asked for, and what it is called.
+///
+/// # Errors
+///
+/// None runs there, or several do and none is named.
+fn socket(args: &FlowsArgs) -> Result<PathBuf, CommandError> {
+    let dir = args.host.as_deref().unwrap_or(&args.run_dir);
+    if let Some(domain) = args.domain {
+        return Ok(trace_socket(dir, domain));
+    }
+    let failed = |e: io::Error| CommandError::Failed(format!("{}: {e}; {REMEDY}", dir.display()));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("backend-") && name.ends_with(".trace") {
+            found.push(path);
+        }
+    }
+    // One may be left of a backend that was killed.
+    let alive = |path: &PathBuf| found.len() == 1 || UnixStream::connect(path).is_ok();
+    let mut alive: Vec<_> = found.iter().filter(|path| alive(path)).collect();
+    match (alive.pop(), alive.len()) {
+        (Some(one), 0) => Ok(one.clone()),
+        (None, _) => Err(CommandError::Failed(format!(
+            "{}: found no backend that runs, expected one; {REMEDY}",
+            dir.display()
+        ))),
+        (Some(_), others) => Err(CommandError::Failed(format!(
+            "{}: {} backends run; name one with --domain",
+            dir.display(),
+            others + 1
+        ))),
+    }
+}
+
+const REMEDY: &str = "start `grantway backend`, or name its folder with --host or --run-dir";
+
+impl<F: Fn(&Flows) -> String> Live<F> {
+    /// Listens to the backend that is asked for; also what that is called.
+    ///
+    /// # Errors
+    ///
+    /// None runs there, or the copy cannot be written.
+    pub(super) fn open(
+        args: &FlowsArgs,
+        flows: &Rc<RefCell<Flows>>,
+        draw: F,
+    ) -> Result<(Self, PathBuf), CommandError> {
+        let path = socket(args)?;
+        let failed = |e| CommandError::Failed(format!("{}: {e}; {REMEDY}", path.display()));
+        let socket = UnixStream::connect(&path).map_err(failed)?;
+        let copy = args.write.as_deref().map(create).transpose()?;
+        let now = Instant::now();
+        let pictures = isatty(io::stdout()) && !args.json;
+        let live = Self {
+            socket,
+            signals: Signals::take()?,
+            copy,
+            ends: args.seconds.map(|seconds| now + Duration::from_secs_f64(seconds)),
+            told: false,
+            came: false,
+            picture: pictures.then_some(now + PICTURE),
+            flows: Rc::clone(flows),
+            draw,
+        };
+        Ok((live, path))
+    }
+
+    /// Shows how it stands, in place of what the terminal shows.
+    fn show(&self) -> io::Result<()> {
+        let text = (self.draw)(&self.flows.borrow());
+        let rows = tcgetwinsize(io::stdout()).map_or(24, |size| size.ws_row.max(2));
+        let lines: Vec<_> = text.lines().take(usize::from(rows) - 1).collect();
+        output::line(format!("\x1b[H\x1b[2J{}", lines.join("\n"))).map_err(io::Error::other)
+    }
+
+    /// Waits for more; whether there may be.
+    fn wait(&mut self) -> io::Result<bool> {
+        let now = Instant::now();
+        if let Some(at) = self.picture.filter(|&at| at <= now && !self.told) {
+            self.show()?;
+            self.picture = Some(at.max(now - PICTURE) + PICTURE);
+        }
+        let over = self.ends.is_some_and(|ends| ends <= now);
+        if over && self.told {
+            return Ok(false);
+        }
+        if over || self.signals.came().is_some() {
+            // It ends what it is writing, and closes.
+            self.socket.shutdown(Shutdown::Write)?;
+            (self.told, self.ends) = (true, Some(now + FAREWELL));
+        }
+        let next = [self.ends, self.picture].into_iter().flatten().min();
+        let timeout = next.map(|next| next.saturating_duration_since(now));
+        let waited = [self.socket.as_fd(), self.signals.descriptor()];
+        readable(&waited, None, timeout).map_err(io::Error::other)?;
+        Ok(true)
+    }
+}
+
+impl<F: Fn(&Flows) -> String> Read for Live<F> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_nonblocking(true)?;
+        loop {
+            if !self.wait()? {
+                return Ok(0);
+            }
+            match self.socket.read(room) {
+                Ok(0) if !self.came => {
+                    return Err(io::Error::other(
+                        "somebody else listens to this backend, and one may; end that first",
+                    ));
+                }
+                Ok(read) => {
+                    self.came = true;
+                    if let Some(copy) = &mut self.copy {
+                        copy.write_all(room.get(..read).unwrap_or_default())?;
+                    }
+                    return Ok(read);
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(0),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+fn create(path: &Path) -> Result<File, CommandError> {
+    File::create(path).map_err(|e| {
+        CommandError::Failed(format!("{}: {e}; expected a place for a capture", path.display()))
+    })
+}

@@ -1,0 +1,163 @@
+//! A running backend shows what passes: whoever connects reads a pcapng, for as long as
+//! both want.
+//!
+//! The socket lies in the run folder. One client is served at a time, by a thread of its
+//! own, so that a slow one holds nothing up: what it does not read is lost to it, and the
+//! capture says so.
+
+use crate::control::take_place;
+use grantway_backend::{TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing, VifId};
+use grantway_flows::Event;
+use grantway_ports::pcap::{Direction, Head, HeadsWriter};
+use grantway_ports::wall;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashMap;
+use std::io::{self, BufWriter};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long what was seen waits at most before it is written.
+const LATENCY: Duration = Duration::from_millis(50);
+/// How long a client may read nothing.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Most interfaces of one capture: what is seen on others is lost.
+const INTERFACES_MAX: usize = 4096;
+
+/// The listening end; its file goes with it.
+pub struct TraceSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+/// Where the backend of a domain shows what passes, in the run folder.
+pub fn trace_socket(dir: &Path, domain: u16) -> PathBuf {
+    dir.join(format!("backend-{domain}.trace"))
+}
+
+impl TraceSocket {
+    /// Listens at `path`, in place of a dead process's socket.
+    ///
+    /// # Errors
+    ///
+    /// A living process listens there (`AddrInUse`), or the folder cannot be written.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        Ok(Self { listener: take_place(path)?, path: path.to_owned() })
+    }
+
+    /// Readable when somebody asks.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Has a thread serve who asks, unless somebody is served: that one gets nothing.
+    pub fn serve(&self, listen: impl Fn() -> Option<TraceReader>) {
+        while let Ok((client, _)) = self.listener.accept() {
+            let Some(reader) = listen() else { continue };
+            // Where there is no thread to be had, the client gets nothing either.
+            let _ = std::thread::Builder::new()
+                .name("trace".into())
+                .spawn(move || show(&client, &reader));
+        }
+    }
+}
+
+impl Drop for TraceSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Writes what passes until the client has enough.
+fn show(client: &UnixStream, reader: &TraceReader) -> io::Result<()> {
+    client.set_nonblocking(false)?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut show = Show {
+        writer: HeadsWriter::new(BufWriter::with_capacity(1 << 16, client))?,
+        interfaces: HashMap::new(),
+        lost: 0,
+    };
+    show.writer.flush()?;
+    while !has_enough(client)? {
+        show.batch(&reader.read(LATENCY))?;
+    }
+    show.batch(&reader.read(Duration::ZERO))?;
+    show.end()
+}
+
+/// Whether the client closed its end, for good or for writing.
+fn has_enough(client: &UnixStream) -> io::Result<bool> {
+    let mut polled = [PollFd::new(client, PollFlags::IN)];
+    Ok(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
+}
+
+struct Show<'a> {
+    writer: HeadsWriter<BufWriter<&'a UnixStream>>,
+    interfaces: HashMap<VifId, u32>,
+    /// Since the last that was written.
+    lost: u64,
+}
+
+impl Show<'_> {
+    fn batch(&mut self, batch: &TraceBatch) -> io::Result<()> {
+        for record in &batch.records {
+            self.record(record)?;
+        }
+        self.lost += batch.lost;
+        self.writer.flush()
+    }
+
+    /// Says what was lost behind all that was written.
+    fn end(&mut self) -> io::Result<()> {
+        if self.lost > 0 && !self.interfaces.is_empty() {
+            let lost = std::mem::take(&mut self.lost);
+            self.writer.write(&Head {
+                time: wall()(),
+                interface: 0,
+                queue: 0,
+                direction: Direction::Outbound,
+                bytes: &[],
+                length: 0,
+                comment: "",
+                lost,
+            })?;
+        }
+        self.writer.flush()
+    }
+
+    fn record(&mut self, record: &TraceRecord) -> io::Result<()> {
+        let interface = match self.interfaces.get(&record.vif) {
+            Some(&known) => known,
+            None if self.interfaces.len() >= INTERFACES_MAX => {
+                self.lost += 1;
+                return Ok(());
+            }
+            None => {
+                let number = self.writer.interface(&record.vif.to_string())?;
+                self.interfaces.insert(record.vif, number);
+                number
+            }
+        };
+        let event = match record.kind {
+            TraceKind::Packet => None,
+            TraceKind::RingFull => Some(Event::RingFull),
+            TraceKind::RingDrained => Some(Event::RingDrained),
+            TraceKind::Woken => Some(Event::Woken),
+        };
+        self.writer.write(&Head {
+            time: record.time,
+            interface,
+            queue: record.queue.into(),
+            // As the backend's interface has it.
+            direction: match record.ring {
+                TraceRing::Transmit => Direction::Outbound,
+                TraceRing::Receive => Direction::Inbound,
+            },
+            bytes: record.head(),
+            length: record.len,
+            comment: &event.map(Event::comment).unwrap_or_default(),
+            lost: std::mem::take(&mut self.lost),
+        })
+    }
+}

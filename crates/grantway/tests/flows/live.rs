@@ -1,0 +1,118 @@
+//! What a backend shows while it runs: two guests on its bridge send to each other by
+//! stacks in user space, so nothing but grantway is needed.
+
+use super::common::part::Part;
+use super::common::site::Site;
+use super::common::{PROMPT, alone, finish, say, succeed, wait_for, words};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// How long a transfer of some tenths of a second may take.
+const RUN: Duration = Duration::from_secs(20);
+
+fn bridge() -> (Part, Site) {
+    let site = Site::start();
+    for domain in ["1", "2"] {
+        let vif = format!("mac=00:16:3e:00:00:0{domain}");
+        succeed(site.command(None, "attach", &["--domain", domain, &vif]), PROMPT);
+    }
+    (site.backend(None, &["--port", "bridge"]), site)
+}
+
+fn guest(site: &Site, end: &str, domain: &str, more: &[&str]) -> Command {
+    let address = format!("10.99.1.1{domain}/24");
+    let mut command = super::common::grantway_with(&["iperf", end, "--json"]);
+    command.arg("--host").arg(site.dir()).args(["--domain", domain, "--address", &address]);
+    command.args(more);
+    command
+}
+
+/// `grantway flows` of the backend of this host, once it listens.
+fn listen(site: &Site, more: &[&str]) -> Part {
+    let mut command = super::common::grantway_with(&["flows", "--json"]);
+    command.arg("--host").arg(site.dir()).args(more);
+    Part::spawn("flows", command)
+}
+
+fn read(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {text}"))
+}
+
+#[test]
+fn a_backend_shows_what_passes() {
+    let _alone = alone();
+    let (mut backend, site) = bridge();
+    let mut server = Part::spawn("server", guest(&site, "server", "1", &[]));
+    server.wait_line("ready", |line| line == r#"{"kind":"ready"}"#);
+    let file = site.file("trace.pcapng");
+    let path = file.to_str().expect("a path");
+    let mut flows = listen(&site, &["--write", path]);
+    wait_for("the capture to begin", PROMPT, || {
+        std::fs::metadata(&file).ok().filter(|file| file.len() > 0)
+    });
+
+    // One listens; another one is told so, and the first one is not disturbed.
+    let mut second = super::common::grantway_with(&["flows", "--seconds", "1"]);
+    second.arg("--host").arg(site.dir());
+    let second = finish(second, PROMPT);
+    assert!(!second.status.success());
+    assert!(words(&second).contains("somebody else listens"), "{}", words(&second));
+
+    let to = ["-c", "10.99.1.11", "-t", "0.3"];
+    let sent = succeed(guest(&site, "client", "2", &to), RUN);
+    let end = sent.lines().map(read).find(|line| line["kind"] == "end").expect("an end");
+    let bytes = end["bytes"].as_u64().expect("bytes");
+    std::thread::sleep(Duration::from_millis(300));
+    flows.interrupt();
+    let text = flows.wait_line("the report", |line| line.starts_with('{'));
+    assert!(flows.wait_end(PROMPT).success(), "{}", flows.said());
+
+    // The flow as both vifs saw it: all that was sent crossed one's rings and the other's.
+    let live = read(&text);
+    let lost = live["skipped"]["lost"].as_u64().expect("a count");
+    check(&live, bytes, lost);
+    say(format!("{bytes} bytes, of {} packets {lost} lost", live["all"]["packets"]));
+    // And what was kept says the same.
+    assert_eq!(super::json(Path::new(path), &[])["flows"], live["flows"]);
+
+    // Nobody listens, and the backend serves; who comes then is shown what passes then.
+    let mut again = listen(&site, &["--seconds", "1.5"]);
+    std::thread::sleep(Duration::from_millis(300));
+    succeed(guest(&site, "client", "2", &to), RUN);
+    let text = again.wait_line("the report", |line| line.starts_with('{'));
+    assert!(again.wait_end(PROMPT).success());
+    assert_eq!(read(&text)["flows"].as_array().map(Vec::len), Some(2), "{text}");
+
+    // A backend that ends, ends what it shows.
+    let mut last = listen(&site, &[]);
+    std::thread::sleep(Duration::from_millis(300));
+    backend.terminate();
+    assert!(last.wait_end(PROMPT).success(), "{}", last.said());
+    let gone = {
+        let mut command = super::common::grantway_with(&["flows"]);
+        command.arg("--host").arg(site.dir());
+        finish(command, PROMPT)
+    };
+    assert!(!gone.status.success());
+    assert!(words(&gone).contains("grantway backend"), "{}", words(&gone));
+}
+
+/// Two flows, one a vif, each of at least so many bytes of payload but for what was lost.
+fn check(report: &Value, bytes: u64, lost: u64) {
+    let flows = report["flows"].as_array().expect("flows");
+    let mut points: Vec<_> = flows.iter().map(|flow| flow["point"].as_u64()).collect();
+    points.sort_unstable();
+    assert_eq!(points, [Some(0), Some(1)], "{report}");
+    for flow in flows {
+        let payload: u64 = flow["directions"]
+            .as_array()
+            .expect("two directions")
+            .iter()
+            .map(|direction| direction["payload_bytes"].as_u64().expect("bytes"))
+            .sum();
+        let missed = lost * 65_535;
+        assert!(payload + missed >= bytes && flow["server"] == "10.99.1.11:5001", "{flow}");
+    }
+}
