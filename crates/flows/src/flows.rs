@@ -11,6 +11,9 @@ use std::collections::HashMap;
 /// A flow that nothing came of for so long may be forgotten, in nanoseconds.
 const QUIET: u64 = 60_000_000_000;
 
+/// Flows that are found without a look in a table.
+const RECENT: usize = 16;
+
 /// How much is kept. With the defaults it is less than 160 MiB, whatever comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -93,6 +96,13 @@ impl Key {
         let ends = if from <= to { [from, to] } else { [to, from] };
         Self { ends, point, vlan: segment.vlan }
     }
+
+    /// Which of the recent it is kept with: whoever makes them meet there wins nothing
+    /// but a look in a table.
+    fn slot(&self) -> usize {
+        let [one, other] = self.ends.map(|end| u32::from(end.port));
+        (one ^ other ^ self.point) as usize % RECENT
+    }
 }
 
 /// Follows flows, packet by packet, without any clock or file of its own.
@@ -101,8 +111,9 @@ pub struct Flows {
     limits: Limits,
     flows: Vec<Flow>,
     known: HashMap<Key, usize>,
-    /// Most packets are of the flow of the one before.
-    recent: Option<(Key, usize)>,
+    /// Most packets are of a flow of which one came just before: the last one by
+    /// [`Key::slot`].
+    recent: [Option<(Key, usize)>; RECENT],
     budget: Budget,
     rings: Rings,
     times: Option<[u64; 2]>,
@@ -121,7 +132,7 @@ impl Flows {
             limits,
             flows: Vec::new(),
             known: HashMap::new(),
-            recent: None,
+            recent: [None; RECENT],
             budget: Budget(limits.points),
             rings: Rings::default(),
             times: None,
@@ -199,8 +210,9 @@ impl Flows {
     /// The place of a segment's flow, which is made where there is none.
     fn find(&mut self, segment: &Segment, point: u32, now: u64) -> Option<usize> {
         let key = Key::of(segment, point);
-        let known = match self.recent {
-            Some((recent, at)) if recent == key => Some(at),
+        let slot = key.slot();
+        let known = match self.recent.get(slot) {
+            Some(&Some((recent, at))) if recent == key => Some(at),
             _ => self.known.get(&key).copied(),
         };
         let known = known.filter(|&at| self.flows.get(at).is_some_and(|f| !f.is_over(segment)));
@@ -208,7 +220,9 @@ impl Flows {
             Some(at) => at,
             None => self.begin(key, segment, now)?,
         };
-        self.recent = Some((key, at));
+        if let Some(recent) = self.recent.get_mut(slot) {
+            *recent = Some((key, at));
+        }
         Some(at)
     }
 
@@ -249,7 +263,7 @@ impl Flows {
             }
             !goes
         });
-        self.recent = None;
+        self.recent = [None; RECENT];
         let places = self.flows.iter().enumerate().map(|(at, flow)| (flow.key(), at));
         // Of flows between the same ends the last one goes on.
         self.known = places.collect();

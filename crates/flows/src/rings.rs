@@ -1,6 +1,6 @@
 //! What a backend knows of its rings, and a capture does not show.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Most rings that are followed; what happens on others is not known.
 const RINGS_MAX: usize = 1024;
@@ -8,7 +8,7 @@ const RINGS_MAX: usize = 1024;
 const PREFIX: &[u8] = b"grantway:";
 
 /// Which way a packet goes, as the guest names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
     /// From the guest.
     Transmit,
@@ -18,7 +18,7 @@ pub enum Way {
 
 /// The ring that a packet crosses. Only equality matters: a capture numbers its
 /// interfaces, a live node its queues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ring {
     /// The interface.
     pub interface: u32,
@@ -104,7 +104,7 @@ impl State {
 
 /// The rings of which events came.
 #[derive(Debug, Default)]
-pub(crate) struct Rings(HashMap<Ring, State>);
+pub(crate) struct Rings(BTreeMap<Ring, State>);
 
 impl Rings {
     /// Something happened. What does not follow from what was before changes nothing.
