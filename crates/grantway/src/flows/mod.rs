@@ -180,6 +180,9 @@ fn read(args: &FlowsArgs) -> Result<Found, CommandError> {
     };
     let mut untimed = 0;
     let damage = follow(source, &path, &flows, &mut untimed).err();
+    // A backend that ends may do so in the middle of a packet.
+    let cut = |e: &CaptureError| args.file.is_none() && matches!(e, CaptureError::Truncated { .. });
+    let damage = damage.filter(|e| !cut(e));
     let report = flows.borrow().report();
     Ok(Found { source: path, report, untimed, took: began.elapsed(), damage })
 }
