@@ -112,15 +112,17 @@ impl<F: Fn(&Flows) -> String> Live<F> {
     /// Shows how it stands, in place of what the terminal shows.
     fn show(&self) -> io::Result<()> {
         let text = (self.draw)(&self.flows.borrow());
-        let rows = tcgetwinsize(io::stdout()).map_or(24, |size| size.ws_row.max(2));
-        let lines: Vec<_> = text.lines().take(usize::from(rows) - 1).collect();
+        // Where a terminal does not say how large it is, it says 0.
+        let rows = tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_row);
+        let rows = if rows < 2 { 24 } else { usize::from(rows) };
+        let lines: Vec<_> = text.lines().take(rows - 1).collect();
         output::line(format!("\x1b[H\x1b[2J{}", lines.join("\n"))).map_err(io::Error::other)
     }
 
     /// Waits for more; whether there may be.
     fn wait(&mut self) -> io::Result<bool> {
         let now = Instant::now();
-        if let Some(at) = self.picture.filter(|&at| at <= now && !self.told) {
+        if let Some(at) = self.picture.filter(|&at| at <= now) {
             self.show()?;
             self.picture = Some(at.max(now - PICTURE) + PICTURE);
         }
@@ -132,6 +134,9 @@ impl<F: Fn(&Flows) -> String> Live<F> {
             // It ends what it is writing, and closes.
             self.socket.shutdown(Shutdown::Write)?;
             (self.told, self.ends) = (true, Some(now + FAREWELL));
+            if self.picture.take().is_some() {
+                output::line("\x1b[H\x1b[2J").map_err(io::Error::other)?;
+            }
         }
         let next = [self.ends, self.picture].into_iter().flatten().min();
         let timeout = next.map(|next| next.saturating_duration_since(now));
