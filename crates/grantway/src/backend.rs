@@ -10,7 +10,7 @@ use crate::nodes;
 use crate::output;
 use crate::place::Place;
 use crate::rules::{LiveRules, secret};
-use crate::trace::{TraceSocket, trace_socket};
+use crate::trace::{TRACE, TraceSocket};
 use crate::wait::{Signals, Told, readable};
 use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{
@@ -66,7 +66,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let socket = backend_socket(&place.run_folder, platform.domain().0);
     let reports = ReportSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
-    let socket = trace_socket(&place.run_folder, platform.domain().0);
+    let socket = socket.with_extension(TRACE);
     let traces = TraceSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
     let refusal = Refusal::default();

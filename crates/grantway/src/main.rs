@@ -7,6 +7,7 @@
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`toolstack`].
 //! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report, and [`report`] to whom;
+//!   [`trace`]: how a backend shows what passes;
 //!   [`ctl`]: what a frontend can be asked for; [`place`]: where they run; [`wait`]: what they wait on.
 //! - [`iperf`]: TCP and UDP over a vif, in user space.
 //! - [`rules`]: files of rules, and what came of them; [`nodes`]: what went through a backend's

@@ -24,7 +24,8 @@ pub struct RunningArgs {
     pub json: bool,
 }
 
-const REMEDY: &str = "start `grantway backend`, or name its folder with --host or --run-dir";
+/// What helps.
+pub const REMEDY: &str = "start `grantway backend`, or name its folder with --host or --run-dir";
 
 impl RunningArgs {
     /// What the backend reports.
@@ -34,27 +35,42 @@ impl RunningArgs {
     /// None runs there, or several do and none is named.
     pub fn fetch(&self) -> Result<Value, CommandError> {
         let dir = self.host.as_ref().unwrap_or(&self.run_dir);
-        let failed =
-            |path: &Path, e| CommandError::Failed(format!("{}: {e}; {REMEDY}", path.display()));
-        if let Some(domain) = self.domain {
-            let socket = backend_socket(dir, domain);
-            return fetch(&socket).map_err(|e| failed(&socket, e));
+        find(dir, self.domain).map(|(_, report)| report)
+    }
+}
+
+/// The socket of the backend of a domain, or of the one that runs in this folder, and
+/// what it reports.
+///
+/// # Errors
+///
+/// None runs there, or several do and none is named.
+pub fn find(dir: &Path, domain: Option<u16>) -> Result<(PathBuf, Value), CommandError> {
+    let failed =
+        |path: &Path, e| CommandError::Failed(format!("{}: {e}; {REMEDY}", path.display()));
+    if let Some(domain) = domain {
+        let socket = backend_socket(dir, domain);
+        let report = fetch(&socket).map_err(|e| failed(&socket, e))?;
+        return Ok((socket, report));
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(|e| failed(dir, e))? {
+        let path = entry.map_err(|e| failed(dir, e))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // A socket may be left of one that was killed.
+        if name.starts_with("backend-")
+            && name.ends_with(".sock")
+            && let Ok(report) = fetch(&path)
+        {
+            found.push((path, report));
         }
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(dir).map_err(|e| failed(dir, e))? {
-            let path = entry.map_err(|e| failed(dir, e))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let is_backend = name.starts_with("backend-") && name.ends_with(".sock");
-            // A socket may be left of one that was killed.
-            found.extend(is_backend.then(|| fetch(&path).ok()).flatten());
-        }
-        match found.len() {
-            0 => Err(CommandError::Failed(format!("{}: no backend runs; {REMEDY}", dir.display()))),
-            1 => Ok(found.swap_remove(0)),
-            many => Err(CommandError::Failed(format!(
-                "{}: {many} backends run; name one with --domain",
-                dir.display()
-            ))),
-        }
+    }
+    match found.len() {
+        0 => Err(CommandError::Failed(format!("{}: no backend runs; {REMEDY}", dir.display()))),
+        1 => Ok(found.swap_remove(0)),
+        many => Err(CommandError::Failed(format!(
+            "{}: {many} backends run; name one with --domain",
+            dir.display()
+        ))),
     }
 }

@@ -31,10 +31,8 @@ pub struct TraceSocket {
     path: PathBuf,
 }
 
-/// Where the backend of a domain shows what passes, in the run folder.
-pub fn trace_socket(dir: &Path, domain: u16) -> PathBuf {
-    dir.join(format!("backend-{domain}.trace"))
-}
+/// The extension of the socket's name; else it is that of the backend's reports.
+pub const TRACE: &str = "trace";
 
 impl TraceSocket {
     /// Listens at `path`, in place of a dead process's socket.

@@ -163,20 +163,10 @@ fn ours_sends_to_debians_iperf() {
     outside.check_checksums();
 }
 
-/// Two guests on the backend's bridge.
-fn guests() -> (Part, Site) {
-    let site = Site::start();
-    for domain in ["1", "2"] {
-        let vif = format!("mac=00:16:3e:00:00:0{domain}");
-        succeed(site.command(None, "attach", &["--domain", domain, &vif]), PROMPT);
-    }
-    (site.backend(None, &["--port", "bridge"]), site)
-}
-
 #[test]
 fn guests_send_to_each_other_without_any_kernel() {
     let _alone = alone();
-    let (_backend, site) = guests();
+    let (_backend, site) = Site::bridged();
     for policy in ["copy", "staging"] {
         let mut server = server(&site, "1", &["--policy", policy, "-i", "0.1"]);
         for (to, more) in [
@@ -217,7 +207,7 @@ fn guests_send_to_each_other_without_any_kernel() {
 fn short_connections_do_not_stall() {
     let _alone = alone();
     let runs = std::env::var("GRANTWAY_IPERF_RUNS").ok().and_then(|runs| runs.parse().ok());
-    let (_backend, site) = guests();
+    let (_backend, site) = Site::bridged();
     let _server = server(&site, "1", &[]);
     let (mut longest, mut stalls) = (0.0_f64, 0);
     let runs = runs.unwrap_or(8);
@@ -236,7 +226,7 @@ fn short_connections_do_not_stall() {
 #[test]
 fn what_cannot_be_is_said_in_one_line() {
     let _alone = alone();
-    let (_backend, site) = guests();
+    let (_backend, site) = Site::bridged();
     let refused = |end: &str, args: &[&str], status: i32, parts: &[&str]| {
         let output = finish(guest(&site, end, "2", args), RUN);
         assert_eq!(output.status.code(), Some(status), "{}", words(&output));

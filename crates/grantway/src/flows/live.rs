@@ -3,10 +3,11 @@
 use super::FlowsArgs;
 use crate::error::CommandError;
 use crate::output;
-use crate::trace::trace_socket;
+use crate::running::{REMEDY, find};
+use crate::trace::TRACE;
 use crate::wait::{Signals, readable};
 use grantway_flows::Flows;
-use rustix::termios::{isatty, tcgetwinsize};
+use rustix::termios::isatty;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -40,44 +41,6 @@ pub(super) struct Live<F> {
     draw: F,
 }
 
-/// The socket of the backend that is asked for, and what it is called.
-///
-/// # Errors
-///
-/// None runs there, or several do and none is named.
-fn socket(args: &FlowsArgs) -> Result<PathBuf, CommandError> {
-    let dir = args.host.as_deref().unwrap_or(&args.run_dir);
-    if let Some(domain) = args.domain {
-        return Ok(trace_socket(dir, domain));
-    }
-    let failed = |e: io::Error| CommandError::Failed(format!("{}: {e}; {REMEDY}", dir.display()));
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with("backend-") && name.ends_with(".trace") {
-            found.push(path);
-        }
-    }
-    // One may be left of a backend that was killed.
-    let alive = |path: &PathBuf| found.len() == 1 || UnixStream::connect(path).is_ok();
-    let mut alive: Vec<_> = found.iter().filter(|path| alive(path)).collect();
-    match (alive.pop(), alive.len()) {
-        (Some(one), 0) => Ok(one.clone()),
-        (None, _) => Err(CommandError::Failed(format!(
-            "{}: found no backend that runs, expected one; {REMEDY}",
-            dir.display()
-        ))),
-        (Some(_), others) => Err(CommandError::Failed(format!(
-            "{}: {} backends run; name one with --domain",
-            dir.display(),
-            others + 1
-        ))),
-    }
-}
-
-const REMEDY: &str = "start `grantway backend`, or name its folder with --host or --run-dir";
-
 impl<F: Fn(&Flows) -> String> Live<F> {
     /// Listens to the backend that is asked for; also what that is called.
     ///
@@ -89,9 +52,13 @@ impl<F: Fn(&Flows) -> String> Live<F> {
         flows: &Rc<RefCell<Flows>>,
         draw: F,
     ) -> Result<(Self, PathBuf), CommandError> {
-        let path = socket(args)?;
+        // Whether it runs is asked at its other socket: who connects to this one listens.
+        let dir = args.host.as_deref().unwrap_or(&args.run_dir);
+        let (path, _) = find(dir, args.domain)?;
+        let path = path.with_extension(TRACE);
         let failed = |e| CommandError::Failed(format!("{}: {e}; {REMEDY}", path.display()));
         let socket = UnixStream::connect(&path).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
         let copy = args.write.as_deref().map(create).transpose()?;
         let now = Instant::now();
         let pictures = isatty(io::stdout()) && !args.json;
@@ -109,21 +76,12 @@ impl<F: Fn(&Flows) -> String> Live<F> {
         Ok((live, path))
     }
 
-    /// Shows how it stands, in place of what the terminal shows.
-    fn show(&self) -> io::Result<()> {
-        let text = (self.draw)(&self.flows.borrow());
-        // Where a terminal does not say how large it is, it says 0.
-        let rows = tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_row);
-        let rows = if rows < 2 { 24 } else { usize::from(rows) };
-        let lines: Vec<_> = text.lines().take(rows - 1).collect();
-        output::line(format!("\x1b[H\x1b[2J{}", lines.join("\n"))).map_err(io::Error::other)
-    }
-
     /// Waits for more; whether there may be.
     fn wait(&mut self) -> io::Result<bool> {
         let now = Instant::now();
         if let Some(at) = self.picture.filter(|&at| at <= now) {
-            self.show()?;
+            let text = (self.draw)(&self.flows.borrow());
+            output::screen(&text).map_err(io::Error::other)?;
             self.picture = Some(at.max(now - PICTURE) + PICTURE);
         }
         let over = self.ends.is_some_and(|ends| ends <= now);
@@ -135,7 +93,7 @@ impl<F: Fn(&Flows) -> String> Live<F> {
             self.socket.shutdown(Shutdown::Write)?;
             (self.told, self.ends) = (true, Some(now + FAREWELL));
             if self.picture.take().is_some() {
-                output::line("\x1b[H\x1b[2J").map_err(io::Error::other)?;
+                output::screen("").map_err(io::Error::other)?;
             }
         }
         let next = [self.ends, self.picture].into_iter().flatten().min();
@@ -148,7 +106,6 @@ impl<F: Fn(&Flows) -> String> Live<F> {
 
 impl<F: Fn(&Flows) -> String> Read for Live<F> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_nonblocking(true)?;
         loop {
             if !self.wait()? {
                 return Ok(0);

@@ -32,9 +32,10 @@ use std::time::{Duration, Instant};
 Reads a capture (pcapng or pcap, Ethernet) once and in bounded memory; with --host or
 --live, what a running backend shows of all its vifs until Ctrl-C: the first 128 bytes
 of each packet, and when rings were full. One may listen to a backend at a time. While
-nobody does, it costs it nothing that can be measured.
+nobody does, that costs a backend nothing that can be measured.
 
-A stall is a time for which a sender sent no data, by what it was spent on for the most part:
+A stall is a time for which a sender sent no data, by what it was spent on for the
+most part:
 
   sender    all was acknowledged, and there was a window: nothing to send
   window    the receiver's window was zero, or full

@@ -15,7 +15,6 @@ use crate::output;
 use crate::report::reports_in;
 use clap::Args;
 use figures::Figures;
-use rustix::termios::{isatty, tcgetwinsize};
 use sample::Sample;
 use serde::Deserialize;
 use serde_json::json;
@@ -70,7 +69,10 @@ pub fn run(args: &TopArgs) -> Result<(), CommandError> {
             .collect();
         match args.json {
             true => output::line(json!(figures).to_string())?,
-            false => draw(figures.iter().map(|(name, figures)| screen::show(name, figures)))?,
+            false => {
+                let parts = figures.iter().map(|(name, figures)| screen::show(name, figures));
+                output::screen(&parts.collect::<Vec<_>>().join("\n"))?;
+            }
         }
         if args.once {
             return Ok(());
@@ -92,16 +94,4 @@ fn samples(dir: &Path) -> Result<BTreeMap<String, Sample>, CommandError> {
         )));
     }
     Ok(samples)
-}
-
-/// Prints the text; in place of what a terminal shows, as far as it goes there.
-fn draw(parts: impl Iterator<Item = String>) -> Result<(), CommandError> {
-    let text = parts.collect::<Vec<_>>().join("\n");
-    let out = std::io::stdout();
-    if !isatty(&out) {
-        return output::line(format!("{text}\n"));
-    }
-    let rows = tcgetwinsize(&out).map_or(24, |size| size.ws_row.max(2));
-    let shown: Vec<_> = text.lines().take(usize::from(rows) - 1).collect();
-    output::line(format!("\x1b[H\x1b[2J{}", shown.join("\n")))
 }

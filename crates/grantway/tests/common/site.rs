@@ -55,6 +55,16 @@ impl Site {
         command
     }
 
+    /// A site of two guests on the backend's bridge.
+    pub fn bridged() -> (Part, Self) {
+        let site = Self::start();
+        for domain in ["1", "2"] {
+            let vif = format!("mac=00:16:3e:00:00:0{domain}");
+            succeed(site.command(None, "attach", &["--domain", domain, &vif]), PROMPT);
+        }
+        (site.backend(None, &["--port", "bridge"]), site)
+    }
+
     /// Attaches vif 0 (or what the string says) to domain 1.
     pub fn attach(&self, vif: &str) -> String {
         succeed(self.command(None, "attach", &["--domain", "1", vif]), PROMPT)

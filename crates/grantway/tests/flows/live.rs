@@ -12,15 +12,6 @@ use std::time::Duration;
 /// How long a transfer of some tenths of a second may take.
 const RUN: Duration = Duration::from_secs(20);
 
-fn bridge() -> (Part, Site) {
-    let site = Site::start();
-    for domain in ["1", "2"] {
-        let vif = format!("mac=00:16:3e:00:00:0{domain}");
-        succeed(site.command(None, "attach", &["--domain", domain, &vif]), PROMPT);
-    }
-    (site.backend(None, &["--port", "bridge"]), site)
-}
-
 fn guest(site: &Site, end: &str, domain: &str, more: &[&str]) -> Command {
     let address = format!("10.99.1.1{domain}/24");
     let mut command = super::common::grantway_with(&["iperf", end, "--json"]);
@@ -43,7 +34,7 @@ fn read(text: &str) -> Value {
 #[test]
 fn a_backend_shows_what_passes() {
     let _alone = alone();
-    let (mut backend, site) = bridge();
+    let (mut backend, site) = Site::bridged();
     let mut server = Part::spawn("server", guest(&site, "server", "1", &[]));
     server.wait_line("ready", |line| line == r#"{"kind":"ready"}"#);
     let file = site.file("trace.pcapng");

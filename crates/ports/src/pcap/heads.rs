@@ -1,6 +1,7 @@
 //! Writing what passes on several interfaces as it happens: heads of packets, and
 //! what is said beside them.
 
+use super::record::{COMMENT, DROPCOUNT, FLAGS, QUEUE};
 use super::writer::Direction;
 use super::{ETHERNET, SNAPLEN};
 use std::io::{self, Write};
@@ -10,10 +11,6 @@ use std::time::Duration;
 const TEXT_MAX: usize = 256;
 
 const END: u16 = 0;
-const COMMENT: u16 = 1;
-const FLAGS: u16 = 2;
-const DROPCOUNT: u16 = 4;
-const QUEUE: u16 = 6;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 
@@ -89,11 +86,7 @@ impl<W: Write> HeadsWriter<W> {
         if !head.comment.is_empty() {
             self.option(COMMENT, clip(head.comment.as_bytes()));
         }
-        let flags: u32 = match head.direction {
-            Direction::Inbound => 1,
-            Direction::Outbound => 2,
-        };
-        self.option(FLAGS, &flags.to_le_bytes());
+        self.option(FLAGS, &head.direction.flags().to_le_bytes());
         if head.lost > 0 {
             self.option(DROPCOUNT, &head.lost.to_le_bytes());
         }

@@ -3,13 +3,13 @@
 use super::Direction;
 
 /// `opt_comment`.
-const COMMENT: u16 = 1;
+pub(super) const COMMENT: u16 = 1;
 /// `epb_flags`.
-const FLAGS: u16 = 2;
+pub(super) const FLAGS: u16 = 2;
 /// `epb_dropcount`.
-const DROPCOUNT: u16 = 4;
+pub(super) const DROPCOUNT: u16 = 4;
 /// `epb_queue`.
-const QUEUE: u16 = 6;
+pub(super) const QUEUE: u16 = 6;
 const NANOS: u128 = 1_000_000_000;
 
 /// A frame of a capture, and what is said of it.

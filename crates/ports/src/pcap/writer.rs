@@ -24,6 +24,16 @@ pub enum Direction {
     Outbound,
 }
 
+impl Direction {
+    /// As `epb_flags` has it.
+    pub(super) fn flags(self) -> u32 {
+        match self {
+            Direction::Inbound => 1,
+            Direction::Outbound => 2,
+        }
+    }
+}
+
 /// Writes frames to a capture; what is buffered goes out with
 /// [`flush`](Self::flush) or when this is dropped.
 #[derive(Debug)]
@@ -187,11 +197,7 @@ impl<W: Write> CaptureWriter<W> {
         self.out.write_all(&[0; 3][..padding])?;
         if let Some(direction) = direction {
             // epb_flags: option 2 of four bytes, then the end of options.
-            let flags = match direction {
-                Direction::Inbound => 1,
-                Direction::Outbound => 2,
-            };
-            self.words(&[2 | 4 << 16, flags, 0])?;
+            self.words(&[2 | 4 << 16, direction.flags(), 0])?;
         }
         self.words(&[total])
     }

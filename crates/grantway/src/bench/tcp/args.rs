@@ -10,10 +10,10 @@ Two guests on the bridge of a backend, each with a stack in user space and no ke
 TCP anywhere, one stream, once with the backend's offloads and once without any; and
 iperf3 over a veth between two namespaces, likewise. They send by turns, a second at a
 time, forwards and backwards. Gbit/s are of payload, the median of the slices; ratio is
-to the veth of the same kind, the median of pairs. With
---traced the guests send once more each way while `grantway flows` listens to their
-backend; its ratio is to the same guests while nobody does. All of it is gone when it ends. Needs
-root, iperf3, ip and ethtool.
+to the veth of the same kind, the median of pairs. With --traced the guests send once
+more each way while `grantway flows` listens to their backend, and the ratio is to the
+same while nobody does. All of it is gone when it ends. Needs root, iperf3, ip and
+ethtool.
 
 Example:
   grantway bench tcp
