@@ -27,7 +27,7 @@ pub fn line(text: impl AsRef<str>) -> Result<(), CommandError> {
 ///
 /// # Errors
 ///
-/// As [`line`].
+/// As [`line()`].
 pub fn screen(text: &str) -> Result<(), CommandError> {
     let out = std::io::stdout();
     if !isatty(&out) {
