@@ -21,6 +21,10 @@ const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
 /// What a queue has to be staged.
 const PAGES: u64 = 528;
 
+/// How long TCP may take to try again after a change: it waits for as long as it has
+/// been cut, twice over at worst, and a change has `PROMPT` for each of its steps.
+const GOES_ON: Duration = Duration::from_secs(60);
+
 /// What a frontend is told, so that it gets this policy of a backend that is told
 /// it, too.
 fn wish(kind: PolicyKind) -> &'static str {
@@ -166,7 +170,7 @@ fn policies_change_by_reconnecting_while_tcp_goes_on() {
         return;
     }
     let mut link = Link::start_with(1500, &["--workers", "2"], &["--queues", "2"]);
-    let long = ["-c", "10.99.1.1", "-t", "60", "-i", "0", "--bidir"];
+    let long = ["-c", "10.99.1.1", "-t", "600", "-i", "0", "--bidir"];
     let mut stream = Part::spawn("iperf3 -c", link.pair.inside.command_with("iperf3", &long));
     let (mut most, mut wish) = ("staging", "copy");
     let mut before = None;
@@ -206,6 +210,13 @@ fn policies_change_by_reconnecting_while_tcp_goes_on() {
         };
         wait_policy(&link.site, agreed, if agreed == "staging" { 2 * PAGES } else { 0 });
         pings(&link.pair, 50, &what);
+        // It has backed off for about as long as it was cut; were it cut again before
+        // it goes on, it would wait for ever longer.
+        let sent = || link.site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
+        let from = sent();
+        link.site.wait(&format!("{what}: the connection to go on"), GOES_ON, || {
+            (sent() > from + 1000).then_some(())
+        });
         assert!(stream.is_alive(), "{what}: the connection was cut");
         // The same policy holds as much as it did the last time.
         let tables = held(&link.site.domain(1));
@@ -214,13 +225,6 @@ fn policies_change_by_reconnecting_while_tcp_goes_on() {
             assert_eq!(*before, tables, "{what}");
         }
     }
-    let sent = || link.site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
-    let before = sent();
-    // It may have backed off for as long as it was cut.
-    link.site.wait("the connection to go on", Duration::from_secs(10), || {
-        (sent() > before + 1000).then_some(())
-    });
-    assert!(stream.is_alive(), "the connection was cut");
     stream.kill();
     leaves_nothing(&mut link, "the changes");
     link.backend.terminate();
