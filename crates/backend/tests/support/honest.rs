@@ -139,7 +139,7 @@ impl Honest {
     #[track_caller]
     pub fn count(&self) -> [Tally; 2] {
         self.shared.quiet.store(true, SeqCst);
-        let start = Instant::now();
+        let (mut came, mut last) = (0, Instant::now());
         loop {
             let sent = self.shared.sent.load(SeqCst);
             let (seen, damaged) = *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,8 +154,12 @@ impl Honest {
                 )
             };
             let all = from.arrived >= from.made && to.arrived >= to.made;
+            let now = from.arrived + to.arrived;
+            if std::mem::replace(&mut came, now) != now {
+                last = Instant::now();
+            }
             // After a restart some may be lost: then nothing more comes.
-            if all || start.elapsed() > Duration::from_secs(2) {
+            if all || last.elapsed() > Duration::from_secs(2) {
                 return [from, to];
             }
             std::thread::sleep(Duration::from_millis(2));

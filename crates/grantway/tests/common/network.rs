@@ -161,15 +161,17 @@ impl Namespace {
     }
 
     /// Runs an iperf3 client; `args` name the server and what is wanted. A
-    /// server that still ends its last run is asked again.
+    /// server that still ends its last run, or does not listen again yet, is asked again.
     pub fn iperf(&self, args: &[&str], within: Duration) -> Transfer {
         let base = ["-J", "--connect-timeout", "3000"];
         let args = [&base[..], args].concat();
         let until = Instant::now() + within;
         loop {
             let output = finish(self.command_with("iperf3", &args), within);
-            let busy = String::from_utf8_lossy(&output.stdout).contains("the server is busy");
-            if !busy || Instant::now() > until {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let early =
+                ["the server is busy", "Connection refused"].iter().any(|e| said.contains(e));
+            if !early || Instant::now() > until {
                 return Transfer::of(&args.join(" "), &output);
             }
             std::thread::sleep(Duration::from_millis(100));
