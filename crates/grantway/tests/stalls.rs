@@ -32,6 +32,8 @@ const PORT: u16 = 5001;
 /// Bytes of a socket's buffer, either way: half of what that queue holds in segments, so
 /// that no pause is one in which TCP waits to send again what found the queue full.
 const WINDOW: usize = 16 * 1460;
+/// What a guest does of its own whenever its sockets had their turn.
+const WORK: Duration = Duration::from_micros(20);
 /// What else wakes a guest, sooner or later.
 const ELSE: Duration = Duration::from_secs(1);
 
@@ -105,8 +107,17 @@ impl Guest {
         guest
     }
 
-    /// Reads or writes all that there is; whether that was anything.
+    /// Reads or writes all that there is, and works; whether there was anything.
     fn talk(&mut self) -> bool {
+        let began = Instant::now();
+        let moved = self.exchange();
+        while moved && began.elapsed() < WORK {
+            std::hint::spin_loop();
+        }
+        moved
+    }
+
+    fn exchange(&mut self) -> bool {
         let socket = self.vif.runner_mut().sockets().get_mut::<tcp::Socket<'_>>(self.socket);
         let mut moved = 0;
         if self.sends {
