@@ -3,6 +3,7 @@
 mod cut;
 mod plain;
 mod rules;
+mod waited;
 
 pub(crate) use plain::RxPlain;
 
@@ -17,7 +18,7 @@ use crate::scratch::{BURST, RING_SLOTS, Scratch, place};
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::steer::{LaneEnd, Steers};
-use crate::trace::{TraceKind, TraceRing};
+use crate::trace::TraceRing;
 use crate::transmit::Moved;
 use crate::waiting::{Waiter, Waiting};
 use crate::worker::Bell;
@@ -57,10 +58,6 @@ pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
     /// Packets given to the guest.
     packets: u64,
 }
-
-/// A frame that waited: how it will lie on the pages, how long it is, and which
-/// guest's queue it came from.
-type Waited = (RxLayout, usize, Option<Key>);
 
 /// A frame in the arena.
 #[derive(Debug, Clone, Copy)]
@@ -161,7 +158,12 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         shared: &Shared,
     ) -> Result<Moved, VifError> {
         scratch.waited_from.clear();
-        self.look_at_the_time(port, shared)?;
+        let now = self.look_at_the_time(port, shared)?;
+        if let Some(now) = now
+            && let Some(moved) = self.turn_waited(scratch, policy, now, shared)?
+        {
+            return Ok(moved);
+        }
         if port.is_short() && self.is_plain(shared) && self.has_posted(BURST)? {
             return self.turn_plain(scratch, policy, port, shared);
         }
@@ -170,11 +172,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         delivery.clear();
         let (mut taken, mut at) = (0, 0);
         while taken < BURST && at <= Scratch::FILL {
-            let (accepted, len) = match self.waited(&mut arena[at..], shared)? {
-                Some((layout, len, from)) => {
-                    self.lay_out(&layout, at, len, None, delivery)?;
+            let (accepted, len) = match self.waited(&mut arena[at..], now, shared)? {
+                Some(Waiter { layout, meta, from, .. }) => {
+                    self.lay_out(&layout, at, meta.len, None, delivery)?;
                     waited_from.extend(from);
-                    (Accepted::Laid, len)
+                    (Accepted::Laid, meta.len)
                 }
                 None if !self.waiting.is_empty() => break,
                 None => {
@@ -217,6 +219,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
 
     /// The next frame for this guest, brought to `at` in the arena: one that
     /// another queue passed on, or one from the port.
+    #[inline]
     fn next_frame(
         &mut self,
         arena: &mut [u8],
@@ -251,20 +254,32 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
     }
 
-    /// Drops what waited too long, and tells the port whether there is a carrier.
-    fn look_at_the_time(&mut self, port: &mut dyn Port, shared: &Shared) -> Result<(), VifError> {
-        if self.waiting.wanted() == 0 {
-            return Ok(());
+    /// Drops what waited too long, and tells the port whether there is a carrier. The
+    /// time, where anything depends on it.
+    #[inline(always)]
+    fn look_at_the_time(
+        &mut self,
+        port: &mut dyn Port,
+        shared: &Shared,
+    ) -> Result<Option<Instant>, VifError> {
+        match self.waiting.wanted() {
+            0 => Ok(None),
+            _ => self.judge(port, shared).map(Some),
         }
+    }
+
+    #[cold]
+    fn judge(&mut self, port: &mut dyn Port, shared: &Shared) -> Result<Instant, VifError> {
+        let now = shared.now();
         let posted = self.posted()?;
-        let verdict = self.waiting.judge(posted, shared.now());
+        let verdict = self.waiting.judge(posted, now);
         VifStats::add(&shared.stats.rx_dropped_drained, verdict.dropped);
         if let Some(carrier) = verdict.carrier
             && shared.stalled_queue(!carrier)
         {
             port.set_link(carrier)?;
         }
-        Ok(())
+        Ok(now)
     }
 
     /// Lays a frame out on posted pages, or lets it wait for some.
@@ -290,21 +305,6 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
         VifStats::add(&shared.stats.rx_stalls, 1);
         Ok(self.wait(bytes, layout, &frame, shared))
-    }
-
-    /// Lets bytes wait that were a frame, or are part of what came of it.
-    fn wait(&mut self, bytes: &[u8], layout: RxLayout, of: &Frame, shared: &Shared) -> Accepted {
-        let &Frame { from, flooded, .. } = of;
-        if self.waiting.has_room_for(bytes.len(), flooded) {
-            if shared.tap.is_on() && self.waiting.is_empty() {
-                shared.tap.event(self.queue, TraceRing::Receive, TraceKind::RingFull);
-            }
-            let bytes = bytes.to_vec();
-            self.waiting.push(Waiter { bytes, layout, from, flooded }, shared.now());
-            return Accepted::Short;
-        }
-        VifStats::add(&shared.stats.rx_dropped_drained, 1);
-        Accepted::Dropped
     }
 
     /// Lays another guest's packet out on posted pages: its private bytes from the
@@ -420,25 +420,6 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         // At most 20 for a frame.
         let more = pages.saturating_sub(self.carried.len()) as u32;
         self.ring.has(more).map_err(|e| self.ring_error(e))
-    }
-
-    /// The first frame that waited, at the start of `room`, where there are pages
-    /// for it by now.
-    fn waited(&mut self, room: &mut [u8], shared: &Shared) -> Result<Option<Waited>, VifError> {
-        if self.waiting.is_empty() {
-            return Ok(None);
-        }
-        let posted = self.posted()?;
-        let Some(waiter) = self.waiting.pop(posted, shared.now()) else { return Ok(None) };
-        if shared.tap.is_on() {
-            // Whoever waited goes on at once.
-            for kind in [TraceKind::RingDrained, TraceKind::Woken] {
-                shared.tap.event(self.queue, TraceRing::Receive, kind);
-            }
-        }
-        let len = waiter.bytes.len();
-        room[..len].copy_from_slice(&waiter.bytes);
-        Ok(Some((waiter.layout, len, waiter.from)))
     }
 
     /// Whether this guest can take such a frame at all.

@@ -4,11 +4,15 @@
 
 use crate::bridge::Key;
 use grantway_netif::slots::rx::RxLayout;
+use grantway_ports::FrameMeta;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Bytes that may wait for one queue: sixteen of the largest frames, a window of TCP.
 pub const WAITING_MAX: usize = 1024 * 1024;
+
+/// Memory for such bytes that is kept while none waits.
+const KEPT: usize = WAITING_MAX / 16;
 
 /// Bytes of these that were flooded: frames that are for this guest alone are not
 /// to be crowded out by what one guest sends to all. One of any size fits.
@@ -45,9 +49,9 @@ impl Patience {
     }
 }
 
-/// A frame in private memory.
+/// A frame that waits, but for its bytes.
 pub(crate) struct Waiter {
-    pub bytes: Vec<u8>,
+    pub meta: FrameMeta,
     /// How it will lie on the pages.
     pub layout: RxLayout,
     /// The guest's queue that it came from, where it came by the bridge.
@@ -77,7 +81,8 @@ enum Mood {
 /// The frames of one queue that wait.
 pub(crate) struct Waiting {
     frames: VecDeque<Waiter>,
-    bytes: usize,
+    /// Theirs, one behind the other, in private memory.
+    bytes: VecDeque<u8>,
     /// Bytes of these that were flooded.
     flooded: usize,
     patience: Patience,
@@ -100,8 +105,8 @@ pub(crate) struct Verdict {
 
 impl Waiting {
     pub fn new(patience: Patience, now: Instant) -> Self {
-        let (frames, mood) = (VecDeque::new(), Mood::Posting);
-        Self { frames, bytes: 0, flooded: 0, patience, mood, wanted: 0, since: now }
+        let (frames, bytes, mood) = (VecDeque::new(), VecDeque::new(), Mood::Posting);
+        Self { frames, bytes, flooded: 0, patience, mood, wanted: 0, since: now }
     }
 
     /// Whether none waits.
@@ -109,9 +114,14 @@ impl Waiting {
         self.frames.is_empty()
     }
 
+    /// The first that waits.
+    pub fn first(&self) -> Option<&Waiter> {
+        self.frames.front()
+    }
+
     /// Bytes of those that wait.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes.len()
     }
 
     /// Pages that must be posted before anything goes on; 0 where nothing waits
@@ -128,34 +138,45 @@ impl Waiting {
     /// Whether a frame of this length may wait too.
     pub fn has_room_for(&self, len: usize, flooded: bool) -> bool {
         !self.is_draining()
-            && self.bytes + len <= WAITING_MAX
+            && self.bytes.len() + len <= WAITING_MAX
             && (!flooded || self.flooded + len <= FLOODED_MAX)
     }
 
     /// Lets a frame, for which there is room, wait behind the others.
-    pub fn push(&mut self, frame: Waiter, now: Instant) {
+    pub fn push(&mut self, frame: Waiter, bytes: &[u8], now: impl FnOnce() -> Instant) {
         if self.frames.is_empty() {
-            self.since = now;
+            self.since = now();
             self.wanted = frame.slots();
         }
-        let len = frame.bytes.len();
-        self.bytes += len;
-        self.flooded += if frame.flooded { len } else { 0 };
+        self.flooded += if frame.flooded { bytes.len() } else { 0 };
+        self.bytes.extend(bytes);
         self.frames.push_back(frame);
     }
 
-    /// The first frame, where this many pages are posted: enough for it. The time
-    /// of the next begins now.
-    pub fn pop(&mut self, posted: u32, now: Instant) -> Option<Waiter> {
+    /// The first frame, its bytes at the start of `room`, where this many pages are
+    /// posted: enough for it. The time of the next begins now.
+    pub fn pop(
+        &mut self,
+        posted: u32,
+        room: &mut [u8],
+        now: impl FnOnce() -> Instant,
+    ) -> Option<Waiter> {
         if self.frames.front()?.slots() > posted {
             return None;
         }
         let frame = self.frames.pop_front()?;
-        let len = frame.bytes.len();
-        self.bytes -= len;
+        let len = frame.meta.len;
+        let (one, other) = self.bytes.as_slices();
+        let split = len.min(one.len());
+        room[..split].copy_from_slice(&one[..split]);
+        room[split..len].copy_from_slice(&other[..len - split]);
+        self.bytes.drain(..len);
         self.flooded -= if frame.flooded { len } else { 0 };
-        self.since = now;
+        self.since = now();
         self.wanted = self.frames.front().map_or(0, |frame| frame.slots());
+        if self.frames.is_empty() && self.bytes.capacity() > KEPT {
+            self.bytes = VecDeque::new();
+        }
         Some(frame)
     }
 
@@ -179,7 +200,7 @@ impl Waiting {
         if self.mood == Mood::Posting && waited >= self.patience.drain {
             verdict.dropped = self.frames.len() as u64;
             self.frames.clear();
-            (self.bytes, self.flooded) = (0, 0);
+            (self.bytes, self.flooded) = (VecDeque::new(), 0);
             self.mood = Mood::Draining;
         }
         let stall = self.patience.stall.map(|stall| stall.max(self.patience.drain));
@@ -213,15 +234,26 @@ mod tests {
     fn waiter(len: usize, slots: u32) -> Waiter {
         let layout = RxLayout::new(len, 0, Offload::default(), None).unwrap();
         assert_eq!(layout.slots(), slots as usize);
-        Waiter { bytes: vec![0; len], layout, from: None, flooded: false }
+        let meta = FrameMeta { len, offload: Offload::default() };
+        Waiter { meta, layout, from: None, flooded: false }
     }
 
     fn push(waiting: &mut Waiting, frame: Waiter, now: Instant) -> bool {
-        let room = waiting.has_room_for(frame.bytes.len(), frame.flooded);
+        let len = frame.meta.len;
+        let room = waiting.has_room_for(len, frame.flooded);
         if room {
-            waiting.push(frame, now);
+            // The first byte says how long it is, more or less.
+            waiting.push(frame, &vec![(len / 7) as u8; len], || now);
         }
         room
+    }
+
+    /// How long the first frame is, where that many pages are posted.
+    fn pop(waiting: &mut Waiting, posted: u32, now: Instant) -> Option<usize> {
+        let mut room = vec![0; 65_536];
+        let len = waiting.pop(posted, &mut room, || now)?.meta.len;
+        assert!(room[..len].iter().all(|&byte| byte == (len / 7) as u8), "its own bytes");
+        Some(len)
     }
 
     #[test]
@@ -234,12 +266,12 @@ mod tests {
                 && push(&mut waiting, waiter(60, 1), begin + MS)
         );
         assert_eq!((waiting.wanted(), waiting.call_at()), (2, Some(begin + DRAIN)));
-        assert!(waiting.pop(1, begin).is_none());
+        assert_eq!(pop(&mut waiting, 1, begin), None);
         assert_eq!(waiting.judge(1, begin + DRAIN - MS), Verdict::default());
-        assert_eq!(waiting.pop(2, begin + DRAIN).unwrap().bytes.len(), 5000);
+        assert_eq!(pop(&mut waiting, 2, begin + DRAIN), Some(5000));
         // The next has its own time.
         assert_eq!((waiting.wanted(), waiting.call_at()), (1, Some(begin + 2 * DRAIN)));
-        assert_eq!(waiting.pop(1, begin + DRAIN).unwrap().bytes.len(), 60);
+        assert_eq!(pop(&mut waiting, 1, begin + DRAIN), Some(60));
         assert!(waiting.is_empty() && waiting.wanted() == 0 && waiting.call_at().is_none());
     }
 
@@ -289,6 +321,28 @@ mod tests {
     }
 
     #[test]
+    fn each_has_its_own_bytes_however_they_lie() {
+        let begin = Instant::now();
+        let mut waiting = Waiting::new(Patience::default(), begin);
+        let lens = (0..4000).map(|n| (60 + n * 7 % 4000, 1));
+        let mut expected = VecDeque::new();
+        for (number, (len, slots)) in lens.enumerate() {
+            let len = if slots == 1 { len.min(4096) } else { len };
+            assert!(push(&mut waiting, waiter(len, slots), begin));
+            expected.push_back(len);
+            // They go and come, so that the end of the memory is in the middle of some.
+            while number % 3 != 0 && expected.len() > 100 {
+                assert_eq!(pop(&mut waiting, 1, begin), expected.pop_front());
+            }
+        }
+        while let Some(len) = expected.pop_front() {
+            assert_eq!(pop(&mut waiting, 1, begin), Some(len));
+        }
+        assert!(waiting.is_empty() && waiting.bytes() == 0);
+        assert!(waiting.bytes.capacity() <= KEPT, "what a burst needed is given back");
+    }
+
+    #[test]
     fn what_is_flooded_leaves_room_for_what_is_not() {
         let begin = Instant::now();
         let mut waiting = Waiting::new(Patience::default(), begin);
@@ -296,7 +350,7 @@ mod tests {
         assert!(push(&mut waiting, flooded(65_535, 16), begin), "one of any size");
         assert!(!push(&mut waiting, flooded(60, 1), begin));
         assert!(push(&mut waiting, waiter(60, 1), begin));
-        waiting.pop(16, begin).unwrap();
+        assert_eq!(pop(&mut waiting, 16, begin), Some(65_535));
         let many = (0..5000).filter(|_| push(&mut waiting, flooded(60, 1), begin)).count();
         assert_eq!(many, FLOODED_MAX / 60);
         assert_eq!(waiting.judge(0, begin + DRAIN).dropped, 1 + many as u64);

@@ -58,7 +58,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 continue;
             }
             VifStats::add(&shared.stats.rx_stalls, u64::from(self.waiting.is_empty()));
-            self.wait(segment, layout, &frame, shared);
+            self.wait(segment, layout, &Frame { offload, ..frame }, shared);
         }
         Ok(at)
     }
@@ -76,7 +76,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             let Some(layout) = receive.layout(frame, frame.len(), offload, shared)? else {
                 return Ok(());
             };
-            if receive.wait(frame, layout, &of, shared) == Accepted::Short {
+            if receive.wait(frame, layout, &Frame { offload, ..of }, shared) == Accepted::Short {
                 accepted = Accepted::Short;
             }
             Ok(())

@@ -20,7 +20,7 @@ use grantway_ring::{PAGE_SIZE, RingMemory};
 
 /// The frames of such a turn.
 pub struct RxPlain {
-    frames: ArrayVec<FramePlace, BURST>,
+    pub(super) frames: ArrayVec<FramePlace, BURST>,
     /// The index of the first request whose page they go to, and copies of all.
     first: u32,
     slots: [[u32; 2]; BURST],
@@ -113,7 +113,7 @@ impl RxPlain {
 
 /// Whether a frame fits a page and leaves nothing to be done.
 #[inline]
-fn is_short(place: &FramePlace) -> bool {
+pub(super) fn is_short(place: &FramePlace) -> bool {
     let offload = place.meta.offload;
     (ETHERNET_HEADER..=PAGE_SIZE).contains(&place.meta.len)
         && offload.gso.is_none()
@@ -123,6 +123,7 @@ fn is_short(place: &FramePlace) -> bool {
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// The turn of a port that gives such frames, where a page is posted for each
     /// frame of a burst.
+    #[inline(always)]
     pub(super) fn turn_plain(
         &mut self,
         scratch: &mut Scratch,
@@ -183,8 +184,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// Stores the listed frames, for each of which a page is posted, and answers;
     /// whether to signal the guest. None where one is of another kind: then nothing
     /// has been said of any.
-    #[inline]
-    fn store_short(
+    #[inline(always)]
+    pub(super) fn store_short(
         &mut self,
         plain: &mut RxPlain,
         arena: &mut [u8],

@@ -29,14 +29,20 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         shared: &Shared,
     ) -> Result<Moved, VifError> {
         scratch.waited_from.clear();
-        self.look_at_the_time(port, shared)?;
+        let now = self.look_at_the_time(port, shared)?;
+        if let Some(now) = now
+            && let Some(moved) = self.turn_waited(scratch, policy, now, shared)?
+        {
+            return Ok(moved);
+        }
         let Scratch { arena, delivery, .. } = scratch;
         let arena = &mut arena[..];
         delivery.clear();
         let (mut taken, mut at) = (0, 0);
         while taken < BURST && at <= Scratch::FILL {
-            let Some((layout, len, _)) = self.waited(&mut arena[at..], shared)? else { break };
-            self.lay_out(&layout, at, len, None, delivery)?;
+            let Some(waiter) = self.waited(&mut arena[at..], now, shared)? else { break };
+            let len = waiter.meta.len;
+            self.lay_out(&waiter.layout, at, len, None, delivery)?;
             taken += 1;
             at = place((at + len).next_multiple_of(64), 0, len);
         }
