@@ -22,6 +22,9 @@ const TURNS_UNLOOKED: u32 = 8;
 /// run that its processor has: who fills what it waits for may be one of them. Where
 /// there are none this is a short system call.
 const TURNS_KEPT: u32 = 64;
+/// How long a thread that moves frames keeps its processor: who takes them further may
+/// wait for it, and what nobody takes is lost.
+const KEPT: Duration = Duration::from_micros(50);
 
 /// What a thread is told.
 enum Command {
@@ -302,6 +305,7 @@ impl Worker {
 
     fn rounds(&mut self) -> Result<(), Trouble> {
         let mut looked = Instant::now();
+        let mut kept_since = looked;
         let mut idle_since: Option<Instant> = None;
         let (mut unlooked, mut idle) = (0, 0);
         loop {
@@ -320,12 +324,12 @@ impl Worker {
             unlooked = 0;
             if idle_since.is_some() {
                 idle += TURNS_UNLOOKED;
-                if idle >= TURNS_KEPT {
-                    idle = 0;
-                    std::thread::yield_now();
-                }
             }
             let now = Instant::now();
+            if idle >= TURNS_KEPT || (moved && now.duration_since(kept_since) >= KEPT) {
+                (idle, kept_since) = (0, now);
+                std::thread::yield_now();
+            }
             let hurry = moved || (self.linked && self.spins(&mut idle_since, now));
             let recent = now.duration_since(looked) < LOOK_EVERY;
             // A port that has more, though not at once, is no reason for system calls.
