@@ -6,13 +6,16 @@ use crate::rings::{Event, Ring, Rings};
 use crate::segment::{Endpoint, Segment};
 use crate::series::Budget;
 use grantway_ports::DropReason;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A flow that nothing came of for so long may be forgotten, in nanoseconds.
 const QUIET: u64 = 60_000_000_000;
 
 /// Flows that are found without a look in a table.
 const RECENT: usize = 16;
+
+/// Points that have a name.
+pub const NAMES_MAX: usize = 4096;
 
 /// How much is kept. With the defaults it is less than 160 MiB, whatever comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +119,8 @@ pub struct Flows {
     recent: [Option<(Key, usize)>; RECENT],
     budget: Budget,
     rings: Rings,
+    /// What points are called.
+    names: BTreeMap<u32, String>,
     times: Option<[u64; 2]>,
     all: Count,
     skipped: Skipped,
@@ -135,11 +140,19 @@ impl Flows {
             recent: [None; RECENT],
             budget: Budget(limits.points),
             rings: Rings::default(),
+            names: BTreeMap::new(),
             times: None,
             all: Count::default(),
             skipped: Skipped::default(),
             numbers: 0,
             patience: 0,
+        }
+    }
+
+    /// Says what a point is called, for reports; of those below [`NAMES_MAX`].
+    pub fn name_point(&mut self, point: u32, name: &str) {
+        if (point as usize) < NAMES_MAX {
+            self.names.insert(point, name.to_owned());
         }
     }
 
@@ -188,7 +201,8 @@ impl Flows {
         let [first, last] = self.times.unwrap_or_default();
         let flows = self.flows.iter().map(|flow| {
             let stalls = flow.stalls(last, &self.rings, &self.limits);
-            crate::report::flow(flow, &stalls, first)
+            let name = self.names.get(&flow.point).map(String::as_str);
+            crate::report::flow(flow, name, &stalls, first)
         });
         let mut flows: Vec<_> = flows.collect();
         flows.sort_by_key(|flow| (std::cmp::Reverse(flow.bytes), flow.number));

@@ -51,7 +51,7 @@ pub mod series;
 pub mod stall;
 mod unacked;
 
-pub use flows::{Flows, Limits, Packet};
+pub use flows::{Flows, Limits, NAMES_MAX, Packet};
 pub use report::{FlowReport, Report};
 pub use rings::{Event, Ring, Way};
 pub use stall::{Cause, Stall};

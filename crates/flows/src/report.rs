@@ -31,8 +31,10 @@ pub struct FlowReport {
     pub client: String,
     /// The other end.
     pub server: String,
-    /// Where it was seen: the interface of a capture.
+    /// Where it was seen: the number of an interface of a capture.
     pub point: u32,
+    /// What that is called, where it is known.
+    pub point_name: Option<String>,
     /// The outer VLAN; 0 without one.
     pub vlan: u16,
     /// Its first packet.
@@ -175,8 +177,13 @@ fn milliseconds(nanos: u64) -> f64 {
     nanos as f64 / 1e6
 }
 
-/// A flow and its stalls; times count from `start`.
-pub(crate) fn flow(flow: &Flow, stalls: &Stalls, start: u64) -> FlowReport {
+/// A flow where it was seen, and its stalls; times count from `start`.
+pub(crate) fn flow(
+    flow: &Flow,
+    point_name: Option<&str>,
+    stalls: &Stalls,
+    start: u64,
+) -> FlowReport {
     let whole = seconds(flow.last.saturating_sub(flow.first));
     let mut kept = stalls.kept().to_vec();
     kept.sort_by_key(|stall| (stall.from, stall.direction));
@@ -186,6 +193,7 @@ pub(crate) fn flow(flow: &Flow, stalls: &Stalls, start: u64) -> FlowReport {
         client: flow.ends[0].to_string(),
         server: flow.ends[1].to_string(),
         point: flow.point,
+        point_name: point_name.map(str::to_owned),
         vlan: flow.vlan,
         start_s: seconds(flow.first.saturating_sub(start)),
         seconds: whole,

@@ -15,7 +15,7 @@ use crate::cli::DOMAIN_MAX;
 use crate::error::CommandError;
 use crate::output;
 use clap::Args;
-use grantway_flows::{Event, Flows, Limits, Packet, Report, Ring, Way};
+use grantway_flows::{Event, Flows, Limits, NAMES_MAX, Packet, Report, Ring, Way};
 use grantway_ports::CaptureError;
 use grantway_ports::pcap::{CaptureReader, Direction};
 use live::Live;
@@ -195,9 +195,15 @@ fn follow(
     untimed: &mut u64,
 ) -> Result<(), CaptureError> {
     let mut reader = CaptureReader::new(source, path)?;
+    // An interface is described before its packets.
+    let mut named = [false; NAMES_MAX];
     while let Some(record) = reader.next_record()? {
         let mut flows = flows.borrow_mut();
         flows.lost(record.lost());
+        if let Some(named @ false) = named.get_mut(record.interface as usize) {
+            *named = true;
+            record.name.into_iter().for_each(|name| flows.name_point(record.interface, name));
+        }
         let Some(time) = record.time else {
             *untimed += 1;
             continue;

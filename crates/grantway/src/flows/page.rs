@@ -67,11 +67,12 @@ fn section(flow: &FlowReport) -> Section {
         false => format!("stalls: {}", sums.join(", ")),
     };
     let main = &flow.directions[flow.main()];
+    let at = flow.point_name.as_ref().map_or_else(String::new, |name| format!(" at {name}"));
     let trips = main.rtt.map_or_else(String::new, |trip| {
         format!("round trips {:.3} to {:.3} ms, ", trip.min_ms, trip.max_ms)
     });
     Section {
-        heading: format!("Flow {}: {} > {}", flow.number, flow.client, flow.server),
+        heading: format!("Flow {}{at}: {} > {}", flow.number, flow.client, flow.server),
         note: format!("{trips}{} segments sent again; {stalls}.", main.retransmissions),
         place: Some(flow.number.to_string()),
         ..Section::default()

@@ -10,6 +10,8 @@ use std::fmt::Write;
 const LINE: usize = 80;
 /// Those that a table of flows takes beside numbers and names of flows.
 const OTHERS: usize = 40;
+/// Letters of where a flow was seen: as many as Linux gives an interface.
+const PLACE: usize = 15;
 /// Most stalls that are listed.
 const STALLS: usize = 50;
 
@@ -84,24 +86,41 @@ pub(super) fn picture(report: &Report, least: u32) -> String {
 
 /// A row for each flow.
 pub(super) fn table(flows: &[FlowReport]) -> Table {
-    let headings = ["n#", "flow", "bytes#", "Mbit/s#", "rtt ms#", "again#", "stalls#"];
+    let mut headings = vec!["n#", "flow", "bytes#", "Mbit/s#", "rtt ms#", "again#", "stalls#"];
+    let mut used = flows.iter().map(|flow| flow.number.to_string().len()).max().unwrap_or(1);
+    // One place needs no name.
+    let several = flows.iter().any(|flow| flow.point != flows[0].point);
+    if several {
+        let heading = "seen at";
+        headings.insert(1, heading);
+        used += 2 + flows.iter().map(|flow| place(flow).len()).fold(heading.len(), usize::max);
+    }
     let mut table = Table::new(&headings);
-    let widest = flows.iter().map(|flow| flow.number.to_string().len()).max().unwrap_or(1);
     for flow in flows {
         let main = &flow.directions[flow.main()];
         let both = |of: fn(&DirectionReport) -> u64| flow.directions.iter().map(of).sum::<u64>();
         let rate: f64 = flow.directions.iter().map(|direction| direction.mbit_per_second).sum();
-        table.row([
+        let mut cells = vec![
             flow.number.to_string(),
-            name(flow, LINE - OTHERS - widest),
+            name(flow, LINE - OTHERS - used),
             number(flow.bytes as f64),
             few(rate, 100.0),
             main.rtt.map_or_else(String::new, |trip| few(trip.mean_ms, 1000.0)),
             number(both(|direction| direction.retransmissions) as f64),
             number(flow.stall_count() as f64),
-        ]);
+        ];
+        if several {
+            cells.insert(1, place(flow));
+        }
+        table.row(cells);
     }
     table
+}
+
+/// Where a flow was seen, in a few letters.
+fn place(flow: &FlowReport) -> String {
+    let name = flow.point_name.as_deref().map(|name| name.chars().take(PLACE).collect());
+    name.unwrap_or_else(|| flow.point.to_string())
 }
 
 /// A number of few digits, the last one a `part`.
@@ -159,8 +178,9 @@ pub(super) fn side(stall: &StallReport) -> &'static str {
 fn details(flow: &FlowReport) -> String {
     let end = if flow.closed { "closed" } else { "open" };
     let vlan = if flow.vlan == 0 { String::new() } else { format!(", VLAN {}", flow.vlan) };
+    let called = flow.point_name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
     let mut out = format!(
-        "\nflow {}: {} > {}\nfrom {:.6} s on, for {:.6} s, {end}, interface {}{vlan}\n\n",
+        "\nflow {}: {} > {}\nfrom {:.6} s on, for {:.6} s, {end}, interface {}{called}{vlan}\n\n",
         flow.number, flow.client, flow.server, flow.start_s, flow.seconds, flow.point
     );
     let mut table = Table::new(&["", "from client#", "from server#"]);
@@ -238,6 +258,14 @@ mod tests {
             flow.directions[0].retransmissions = 99_999;
             let text = table(&[flow.clone()]).to_string();
             assert!(text.lines().all(|line| line.chars().count() <= LINE), "{text}");
+            assert!(!text.contains("seen at"), "{text}");
+            // Where there are several places, each is told.
+            let name = Some("vif1234.15-and-more".to_owned());
+            let other = FlowReport { point: 7, point_name: name, ..flow.clone() };
+            let text = table(&[flow.clone(), other]).to_string();
+            assert!(text.lines().all(|line| line.chars().count() <= LINE), "{text}");
+            let rows: Vec<_> = text.lines().skip(1).collect();
+            assert!(rows[0].starts_with("1234567  0  ") && rows[1].contains("  vif1234.15-and- "));
         }
     }
 

@@ -64,6 +64,10 @@ fn a_backend_shows_what_passes() {
     let live = read(&text);
     let lost = live["skipped"]["lost"].as_u64().expect("a count");
     check(&live, bytes, lost);
+    // Each flow says on which it was seen.
+    let flows = live["flows"].as_array().expect("flows");
+    let seen = |name: &str| flows.iter().any(|flow| flow["point_name"] == name);
+    assert!(seen("vif1.0") && seen("vif2.0"), "{flows:?}");
     say(format!("{bytes} bytes, of {} packets {lost} lost", live["all"]["packets"]));
     // And what was kept says the same.
     assert_eq!(super::json(Path::new(path), &[])["flows"], live["flows"]);

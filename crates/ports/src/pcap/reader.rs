@@ -14,7 +14,7 @@ use pcap_parser::{
     parse_pcap_header, traits::PcapNGPacketBlock,
 };
 
-use super::record::{Options, Record, Ticks};
+use super::record::{Options, Record, Ticks, name};
 use super::{CaptureError, CaptureFormat, ETHERNET, MAX_RECORD};
 
 /// Bytes read at once.
@@ -60,6 +60,7 @@ struct Interface {
     /// 0 for no limit.
     snaplen: u32,
     ticks: Ticks,
+    name: Option<Box<str>>,
 }
 
 impl CaptureReader<File> {
@@ -142,9 +143,12 @@ impl<R: Read> CaptureReader<R> {
             }
             (time, _) => time,
         };
-        let earlier = match &self.kind {
-            Kind::PcapNg(section) => section.earlier,
-            Kind::Pcap { .. } => 0,
+        let (earlier, name) = match &self.kind {
+            Kind::PcapNg(section) => {
+                let interface = section.interfaces.get(span.interface as usize);
+                (section.earlier, interface.and_then(|known| known.name.as_deref()))
+            }
+            Kind::Pcap { .. } => (0, None),
         };
         let at = self.source.position;
         self.source.consume(span.record);
@@ -157,6 +161,7 @@ impl<R: Read> CaptureReader<R> {
             length: span.length.max(span.len as u32),
             time,
             interface: earlier.saturating_add(span.interface),
+            name,
             options: Options { bytes: options, big_endian: self.big_endian },
         }))
     }
@@ -275,8 +280,9 @@ fn next_packet<R: Read>(
                 // 16 bits in the file, so this never wraps.
                 let link = found.linktype.0 as u16;
                 let options = source.bytes().get(16..length - 4).unwrap_or_default();
-                let ticks = Ticks::of(Options { bytes: options, big_endian: *big_endian });
-                interfaces.push(Interface { link, snaplen: found.snaplen, ticks });
+                let options = Options { bytes: options, big_endian: *big_endian };
+                let (ticks, name) = (Ticks::of(options), name(options));
+                interfaces.push(Interface { link, snaplen: found.snaplen, ticks, name });
                 None
             }
             Block::InterfaceDescription(_) => {

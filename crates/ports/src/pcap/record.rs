@@ -10,6 +10,10 @@ pub(super) const FLAGS: u16 = 2;
 pub(super) const DROPCOUNT: u16 = 4;
 /// `epb_queue`.
 pub(super) const QUEUE: u16 = 6;
+/// `if_name`.
+const NAME: u16 = 2;
+/// Most bytes of a name that are kept.
+const NAME_MAX: usize = 64;
 const NANOS: u128 = 1_000_000_000;
 
 /// A frame of a capture, and what is said of it.
@@ -24,6 +28,8 @@ pub struct Record<'a> {
     /// The interface's number, from 0 on: each interface of each section of the file
     /// has one of its own.
     pub interface: u32,
+    /// What the file calls the interface, where it does.
+    pub name: Option<&'a str>,
     pub(super) options: Options<'a>,
 }
 
@@ -99,6 +105,15 @@ impl<'a> Iterator for Options<'a> {
         self.bytes = self.bytes.get(4 + length.next_multiple_of(4)..).unwrap_or_default();
         Some((code, value))
     }
+}
+
+/// What an interface is called, where that is said: on one line, whatever it holds.
+pub(super) fn name(mut options: Options<'_>) -> Option<Box<str>> {
+    let (_, value) = options.find(|(code, _)| *code == NAME)?;
+    let name = String::from_utf8_lossy(&value[..value.len().min(NAME_MAX)]);
+    let plain = |c: char| if c.is_ascii_graphic() { c } else { '?' };
+    let name: String = name.trim_end_matches('\0').chars().map(plain).collect();
+    (!name.is_empty()).then(|| name.into())
 }
 
 /// How an interface counts time.

@@ -352,6 +352,50 @@ fn the_other_byte_order_and_microseconds_are_read() {
     }
 }
 
+/// An interface of that name.
+fn named(big_endian: bool, name: &[u8]) -> (u32, Vec<u8>) {
+    let (kind, mut body) = interface(big_endian, 1, 0);
+    for half in [2, name.len() as u16] {
+        body.extend(if big_endian { half.to_be_bytes() } else { half.to_le_bytes() });
+    }
+    body.extend(name);
+    body.resize(body.len().next_multiple_of(4) + 4, 0);
+    (kind, body)
+}
+
+#[test]
+fn a_record_says_what_its_interface_is_called() {
+    for big_endian in [false, true] {
+        let other = !big_endian;
+        let mut bytes = blocks(
+            big_endian,
+            &[
+                section(big_endian),
+                named(big_endian, b"vif1.0"),
+                interface(big_endian, 1, 0),
+                named(big_endian, b"\x1b[2J\nx\xff"),
+                named(big_endian, &[b'n'; 300]),
+                enhanced(big_endian, 0, &[9; 7]),
+                enhanced(big_endian, 1, &[9; 7]),
+                enhanced(big_endian, 2, &[9; 7]),
+                enhanced(big_endian, 3, &[9; 7]),
+            ],
+        );
+        // The next section begins anew.
+        let next = [section(other), named(other, b"eth0"), enhanced(other, 0, &[8; 4])];
+        bytes.extend(blocks(other, &next));
+        let mut reader = CaptureReader::new(&bytes[..], Path::new("x")).unwrap();
+        let mut found = Vec::new();
+        while let Some(record) = reader.next_record().unwrap() {
+            found.push((record.interface, record.name.map(str::to_owned)));
+        }
+        let long = "n".repeat(64);
+        let names = [Some("vif1.0"), None, Some("?[2J?x?"), Some(&long), Some("eth0")];
+        let expected = (0..).zip(names.map(|name| name.map(str::to_owned)));
+        assert_eq!(found, expected.collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn truncated_at_every_byte_is_said_with_its_offset() {
     for format in FORMATS {
