@@ -20,7 +20,7 @@ const LOCK: &str = "lock";
 pub struct Folder {
     path: PathBuf,
     /// Held for its flock.
-    _lock: OwnedFd,
+    lock: OwnedFd,
     pub control: OwnedFd,
     pub store: OwnedFd,
 }
@@ -34,7 +34,7 @@ impl Folder {
         // Under the lock, so whatever lies there is a dead host's.
         let control = listen(&dir.join(CONTROL), SocketType::SEQPACKET)?;
         let store = listen(&dir.join(STORE), SocketType::STREAM)?;
-        Ok(Self { path: dir.to_owned(), _lock: lock, control, store })
+        Ok(Self { path: dir.to_owned(), lock, control, store })
     }
 
     /// Where it is.
@@ -48,6 +48,9 @@ impl Drop for Folder {
         for socket in [CONTROL, STORE] {
             let _ = std::fs::remove_file(self.path.join(socket));
         }
+        // A child that another thread has just forked holds the descriptor, too, until it
+        // becomes its program.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
