@@ -179,7 +179,9 @@ impl Held {
     fn is_all(&self, world: &World, guest: &Hostile) {
         let start = Instant::now();
         loop {
-            let now = Self::now(world, guest);
+            let mut now = Self::now(world, guest);
+            // A thread that was about to end may have been counted before.
+            now.threads = now.threads.max(self.threads);
             if now == *self {
                 return;
             }
