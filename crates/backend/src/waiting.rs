@@ -324,11 +324,10 @@ mod tests {
     fn each_has_its_own_bytes_however_they_lie() {
         let begin = Instant::now();
         let mut waiting = Waiting::new(Patience::default(), begin);
-        let lens = (0..4000).map(|n| (60 + n * 7 % 4000, 1));
         let mut expected = VecDeque::new();
-        for (number, (len, slots)) in lens.enumerate() {
-            let len = if slots == 1 { len.min(4096) } else { len };
-            assert!(push(&mut waiting, waiter(len, slots), begin));
+        for number in 0..4000 {
+            let len = 60 + number * 7 % 4000;
+            assert!(push(&mut waiting, waiter(len, 1), begin));
             expected.push_back(len);
             // They go and come, so that the end of the memory is in the middle of some.
             while number % 3 != 0 && expected.len() > 100 {

@@ -14,7 +14,7 @@ const QUIET: u64 = 60_000_000_000;
 /// Flows that are found without a look in a table.
 const RECENT: usize = 16;
 
-/// Points that have a name.
+/// Points below this number may have a name.
 pub const NAMES_MAX: usize = 4096;
 
 /// How much is kept. With the defaults it is less than 160 MiB, whatever comes.

@@ -143,7 +143,8 @@ impl Guest {
     fn run(&mut self, until: Instant) {
         while Instant::now() < until {
             let came = self.receive();
-            self.slept_over += u64::from(came && std::mem::take(&mut self.unsignalled));
+            let unsignalled = std::mem::take(&mut self.unsignalled);
+            self.slept_over += u64::from(came && unsignalled);
             match self.wait {
                 Wait::Level => {
                     if came | self.talk() | self.send() {
