@@ -1,5 +1,5 @@
 //! How often a worker whose queues are busy looks at what else woke, and at how long
-//! one of them has been idle.
+//! one of them has been idle; and how often it lets others have the processor.
 
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,20 @@ impl Idle {
     }
 }
 
+/// How many rounds in a row moved no frame. What is looked for may be what somebody is to
+/// do who waits for this processor, so every eighth of them gives it away.
+#[derive(Debug, Default)]
+pub(super) struct Still(u32);
+
+impl Still {
+    /// Whether to give it away, behind another round.
+    #[inline]
+    pub fn gives_way(&mut self) -> bool {
+        self.0 = self.0.wrapping_add(1);
+        self.0.is_multiple_of(ROUNDS)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +101,16 @@ mod tests {
             }
         }
         (longest, asked)
+    }
+
+    #[test]
+    fn every_eighth_still_round_gives_the_processor_away() {
+        let mut still = Still::default();
+        let given = (1..=64).filter(|_| still.gives_way()).count();
+        assert_eq!(given, 8);
+        // One that moved something begins anew.
+        still = Still::default();
+        assert!((1..8).all(|_| !still.gives_way()) && still.gives_way());
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! between is lost.
 
 use super::neighbours::Neighbours;
-use super::pace::{Idle, Pace};
+use super::pace::{Idle, Pace, Still};
 use super::share::{Account, Shares};
 use super::slot::{Place, Queues, Slot};
 use super::spin::Spin;
@@ -59,6 +59,7 @@ pub(super) struct Worker {
     failed: Vec<(Key, Box<dyn Port>)>,
     timers: BTreeSet<(Instant, Place)>,
     pace: Pace,
+    still: Still,
     scratch: Scratch,
     /// Where segments are to be merged.
     merger: Option<Merger>,
@@ -111,6 +112,7 @@ impl Worker {
             failed: Vec::new(),
             timers: BTreeSet::new(),
             pace: Pace::new(now),
+            still: Still::default(),
             uplink_active: uplink.is_some(),
             bridge: Bridge::new(Lists::new(graph, now), uplink),
             hub: Hub::new(),
@@ -151,6 +153,8 @@ impl Worker {
         self.serve_active();
         if self.uplink_active {
             self.serve_uplink()?;
+        } else if self.spin.budget().is_some() && self.still.gives_way() {
+            std::thread::yield_now();
         }
         // What else woke waits for a little while frames flow: asking costs as
         // much as some frames. Whoever gives a bound wants to know at once.
@@ -280,6 +284,7 @@ impl Worker {
         self.shares.took_turn(&mut slot.account, own > 0);
         if turn.packets > 0 {
             slot.idle = Idle::default();
+            self.still = Still::default();
         }
         if let Some(since) = since {
             self.charge(place, turn.packets, since);
