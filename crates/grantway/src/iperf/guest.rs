@@ -184,6 +184,8 @@ impl Guest {
                 continue;
             }
             if self.spins(*idle_since.get_or_insert(now), now) {
+                // The processor may be what the others wait for.
+                std::thread::yield_now();
                 continue;
             }
             if self.nap(next)? {
