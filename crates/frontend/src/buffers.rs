@@ -1,7 +1,9 @@
-//! What frames are sent from: a pool of whole pages, and, where pages stay
-//! mapped, a pool of pages of sixteen small buffers each.
+//! What frames are sent from: a pool of whole pages, and a pool of pages of sixteen
+//! small buffers each.
 //!
-//! The small ones keep a ring of short frames within sixteen grants. Each belongs to
+//! The small ones keep a ring of short frames within sixteen pages and their grants: a
+//! backend that maps them finds all in a few entries of its tables, and one that copies
+//! looks the same grant up again, in the same page. Each belongs to
 //! a slot of the ring, so that there is nothing to look for, and nothing to give back,
 //! where answers come in order. A buffer's number is its id on the ring: first the
 //! pages, behind them the small buffers.
@@ -28,7 +30,7 @@ pub(crate) const SMALL_PAGES: usize = SMALLS as usize / SMALL_A_PAGE;
 /// The buffers of a queue that frames are sent from.
 pub(crate) struct Buffers {
     pages: Pool,
-    small: Option<Small>,
+    small: Small,
 }
 
 /// Pages of small buffers.
@@ -59,16 +61,10 @@ pub(crate) struct Buffer<'a> {
 }
 
 impl Buffers {
-    /// Grants `pages` pages, and those of the small buffers where asked.
-    pub fn new(
-        platform: &Arc<dyn Platform>,
-        peer: DomId,
-        pages: u16,
-        small: bool,
-    ) -> Result<Self, Error> {
+    /// Grants `pages` whole pages, and those of the small buffers.
+    pub fn new(platform: &Arc<dyn Platform>, peer: DomId, pages: u16) -> Result<Self, Error> {
         let whole = Pool::new(platform, peer, pages, Access::ReadOnly)?;
-        let small = small.then(|| Small::new(platform, peer, pages)).transpose()?;
-        Ok(Self { pages: whole, small })
+        Ok(Self { pages: whole, small: Small::new(platform, peer, pages)? })
     }
 
     /// Whole pages.
@@ -84,14 +80,14 @@ impl Buffers {
 
     /// The small buffers.
     #[inline]
-    pub fn small(&self) -> Option<&Small> {
-        self.small.as_ref()
+    pub fn small(&self) -> &Small {
+        &self.small
     }
 
     /// The small buffers, to note which are out.
     #[inline]
-    pub fn small_mut(&mut self) -> Option<&mut Small> {
-        self.small.as_mut()
+    pub fn small_mut(&mut self) -> &mut Small {
+        &mut self.small
     }
 
     /// Takes a whole page.
@@ -115,16 +111,13 @@ impl Buffers {
 
     /// The grants of the small buffers, and of the whole pages.
     pub fn grefs(&self) -> [Vec<GrantRef>; 2] {
-        let small = self.small.as_ref().map(|small| small.grefs.clone());
-        [small.unwrap_or_default(), self.pages.grefs().collect()]
+        [self.small.grefs.clone(), self.pages.grefs().collect()]
     }
 
     /// Says that the grants are void.
     pub fn void(&self) {
         self.pages.void();
-        if let Some(small) = &self.small {
-            small.lent.void();
-        }
+        self.small.lent.void();
     }
 }
 

@@ -4,7 +4,6 @@ use crate::buffers::{Buffers, SMALL_PAGES};
 use crate::frame::{LentFrame, RxFrame};
 use crate::lent::{Channels, Lent};
 use crate::negotiate::BackendFeatures;
-use crate::policy::Policy;
 use crate::pool::Pool;
 use crate::receive::{Receive, Received};
 use crate::staging::{QueueStaging, StagingPage};
@@ -58,14 +57,7 @@ impl Queue {
     pub const RING_PAGES: usize = 2;
 
     /// Pages that frames go through, granted for as long as it is connected.
-    #[must_use]
-    pub const fn buffer_pages(policy: Policy) -> usize {
-        let whole = 2 * POOL_PAGES as usize;
-        match policy {
-            Policy::Copy => whole,
-            Policy::Persistent | Policy::Staging => whole + SMALL_PAGES,
-        }
-    }
+    pub const BUFFER_PAGES: usize = 2 * POOL_PAGES as usize + SMALL_PAGES;
 
     /// Grants rings and pools to the backend's domain and makes the event
     /// channels. On failure nothing stays granted.
@@ -78,8 +70,7 @@ impl Queue {
         let channels = Channels::new(platform.as_ref(), backend, features.split_events)?;
         let (tx_ring, tx_page, tx_gref) = ring(platform, backend)?;
         let (rx_ring, rx_page, rx_gref) = ring(platform, backend)?;
-        let small = features.policy != Policy::Copy;
-        let buffers = Buffers::new(platform, backend, POOL_PAGES, small)?;
+        let buffers = Buffers::new(platform, backend, POOL_PAGES)?;
         let rx_pool = Pool::new(platform, backend, POOL_PAGES, Access::ReadWrite)?;
         let tx_front = Front::init(RingPage::new(tx_page));
         let transmit = Transmit::new(tx_front, buffers, features);
@@ -197,11 +188,6 @@ impl Queue {
         meta: impl Fn(&T) -> TxMeta,
         mut write: impl FnMut(&T, usize, VolatileSliceMut<'_>),
     ) -> (usize, Option<SendError>) {
-        let small = match self.features.policy {
-            Policy::Copy => false,
-            Policy::Persistent => true,
-            Policy::Staging => self.staging.staged() > 0,
-        };
         if self.wants_room && self.transmit.room() < ROOM {
             return (0, Some(SendError::Full));
         }
@@ -209,7 +195,7 @@ impl Queue {
         let mut sent = 0;
         while let Some(left @ [first, ..]) = items.get(sent..) {
             let (transmit, stats) = (&mut self.transmit, &mut self.stats);
-            let short = if small { transmit.send_short(left, &meta, &mut write, stats) } else { 0 };
+            let short = transmit.send_short(left, &meta, &mut write, stats);
             if short == 0
                 && let Err(why_not) =
                     transmit.send(meta(first), |at, room| write(first, at, room), stats)

@@ -83,7 +83,7 @@ impl Transmit {
         write: &mut impl FnMut(&T, usize, VolatileSliceMut<'_>),
         stats: &mut QueueStats,
     ) -> usize {
-        let Some(small) = self.buffers.small() else { return 0 };
+        let small = self.buffers.small();
         let first = self.ring.req_prod_pvt();
         let room = (self.ring.free() as usize).min(small.free_from(first));
         let items = items.get(..room).unwrap_or(items);
@@ -114,9 +114,7 @@ impl Transmit {
         }
         // As many as there was room for.
         let sent = self.ring.push_batch(self.slots.get(..count).unwrap_or(&[]));
-        if let Some(small) = self.buffers.small_mut() {
-            small.send(first, sent);
-        }
+        self.buffers.small_mut().send(first, sent);
         stats.tx_packets += sent as u64;
         stats.tx_bytes += bytes as u64;
         stats.tx_slots += sent as u64;
@@ -234,7 +232,7 @@ impl Transmit {
     /// one is of another kind: nothing was taken then.
     #[inline]
     fn reap_in_order(&mut self, first: u32, count: usize) -> bool {
-        let Some(small) = self.buffers.small_mut() else { return false };
+        let small = self.buffers.small_mut();
         let Some(answers) = self.slots.get(..count) else { return false };
         let (mut index, mut differ) = (first, 0);
         for &[word, ..] in answers {
@@ -264,9 +262,8 @@ impl Transmit {
             }
             let id = response.id;
             let small = self.buffers.small_mut();
-            let small = small.and_then(|small| Some((small.slot_of(id)?, small)));
-            let known = match (small, self.out.get_mut(usize::from(id))) {
-                (Some((slot, small)), _) => small.take_back(slot, 1),
+            let known = match (small.slot_of(id), self.out.get_mut(usize::from(id))) {
+                (Some(slot), _) => small.take_back(slot, 1),
                 (None, Some(out)) if *out => {
                     *out = false;
                     self.buffers.give_page(id);

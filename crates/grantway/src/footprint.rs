@@ -4,7 +4,7 @@
 
 use grantway_backend::policy::{PolicyKind, QUEUE_PAGES};
 use grantway_backend::{JOURNAL_PAGES, WAITING_MAX};
-use grantway_frontend::{Control, Policy, Queue};
+use grantway_frontend::{Control, Queue};
 use grantway_netif::tx::TX_RING_ENTRIES;
 
 /// Nodes of the store that a guest owns for a vif, those of its queues not
@@ -19,27 +19,15 @@ const BACKEND_WATCHES: u64 = 2;
 /// of pages that are read and pages that are written.
 const STAGED_AREAS: u64 = 3;
 
-/// What the frontend does for a policy.
-fn wished(policy: PolicyKind) -> Policy {
-    match policy {
-        // Nothing that it would not do for grant copy.
-        PolicyKind::Copy | PolicyKind::Map => Policy::Copy,
-        PolicyKind::Persistent => Policy::Persistent,
-        PolicyKind::Staging => Policy::Staging,
-    }
-}
-
 /// Pages of buffers that a queue grants.
-fn granted(policy: PolicyKind) -> u64 {
-    Queue::buffer_pages(wished(policy)) as u64
-}
+const GRANTED: u64 = Queue::BUFFER_PAGES as u64;
 
 /// Pages of buffers that are mapped for a queue at once, at most.
 fn mapped(policy: PolicyKind) -> u64 {
     match policy {
         PolicyKind::Copy => 0,
         PolicyKind::Map => TX_RING_ENTRIES as u64,
-        PolicyKind::Persistent | PolicyKind::Staging => granted(policy).min(QUEUE_PAGES as u64),
+        PolicyKind::Persistent | PolicyKind::Staging => GRANTED.min(QUEUE_PAGES as u64),
     }
 }
 
@@ -70,7 +58,7 @@ impl Footprint {
 
     /// Pages of one queue, buffers and rings, where all of them stay mapped.
     pub const fn largest_queue() -> u64 {
-        (Queue::RING_PAGES + Queue::buffer_pages(Policy::Staging)) as u64
+        (Queue::RING_PAGES + Queue::BUFFER_PAGES) as u64
     }
 
     /// Its queues.
@@ -90,7 +78,7 @@ impl Footprint {
 
     /// Grants of buffers.
     pub fn buffers(self) -> u64 {
-        self.queues * granted(self.policy)
+        self.queues * GRANTED
     }
 
     /// Grants in all: pages of the guest.

@@ -34,7 +34,7 @@ use support::{PROMPT, frame};
 /// Queues that the frontend wishes for.
 const QUEUES: u16 = 3;
 /// Pages of a queue: two rings, and what is sent from and received into.
-const PAGES: u64 = 514;
+const PAGES: u64 = 530;
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

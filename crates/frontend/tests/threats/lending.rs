@@ -12,10 +12,9 @@ use grantway_netif::{Checksum, Offload};
 /// Ids of the small buffers, behind those of whole pages.
 const SMALL: std::ops::Range<u16> = 256..512;
 
-/// A frontend that has small buffers, connected.
+/// A frontend, connected.
 fn connected() -> (World, Rings) {
-    let mut world = World::with(Wishes { policy: Policy::Persistent, ..Wishes::default() });
-    world.server.key("feature-persistent", b"1");
+    let mut world = World::new();
     let rings = world.connect();
     (world, rings)
 }

@@ -7,7 +7,7 @@ use crate::support::{eventually, frame};
 use grantway_embedded::HostConfig;
 use grantway_frontend::{Vif, VifStatus, Wishes};
 use grantway_hypervisor::{GrantRef, Platform};
-use grantway_netif::tx::TxRequest;
+use grantway_netif::tx::{TxRequest, status};
 use grantway_netif::{Offload, XenbusState};
 use grantway_ring::{SharedPage, SharedRun};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +33,7 @@ fn xsa_403_pages_hold_nothing_but_frames_for_this_backend() {
     let mut world = World::new();
     let mut rings = world.connect();
     let pages = reachable(&world.server, &rings);
-    assert_eq!(pages.len(), 512, "two pools of a page for each slot");
+    assert_eq!(pages.len(), 528, "two pools of a page for each slot, and the small buffers");
     for (gref, (_, page)) in &pages {
         assert_eq!(bytes(page), [0; 4096], "gref {gref}");
     }
@@ -203,11 +203,11 @@ fn xsa_396_a_backend_that_keeps_everything_is_told_apart_from_a_bug() {
         world.server.state(XenbusState::Closed);
         world.until_shown(XenbusState::Initialising);
     }
-    assert_eq!(kept.len(), 3, "2040 entries are three connections of 514");
+    assert_eq!(kept.len(), 3, "2040 entries are three connections of 530");
     let said = world.vif.take_failure().unwrap().to_string();
     assert!(said.contains("the grant table is full"), "{said}");
     let counters = world.guest.counters();
-    assert_eq!((counters.granted, counters.deferred), (3 * 514, 3 * 514));
+    assert_eq!((counters.granted, counters.deferred), (3 * 530, 3 * 530));
     let table = world.table();
     assert_eq!(table.ports_unbound, 0, "a connection that failed leaves a port");
     for (_, rings) in kept {
@@ -232,17 +232,27 @@ fn xsa_396_pages_of_which_nobody_knows_are_never_used_again() {
         let mut rings = world.connect();
         let mut used: BTreeSet<u32> = rings.grefs.iter().map(|gref| gref.0).collect();
         let kept: Vec<_> = silent.pages().iter().map(|(_, page)| bytes(page)).collect();
-        assert_eq!(kept.len(), (usize::from(round) - 1) * 514, "given back, and kept");
-        for n in 0..256 {
-            world.vif.send(&frame(4096, round ^ n as u8), Offload::default()).unwrap();
+        assert_eq!(kept.len(), (usize::from(round) - 1) * 530, "given back, and kept");
+        // Small buffers and whole pages.
+        for len in [60, 4096] {
+            assert_eq!(world.vif.reap().unwrap(), if len == 60 { 0 } else { 256 });
+            for n in 0..256 {
+                world.vif.send(&frame(len, round ^ n as u8), Offload::default()).unwrap();
+            }
+            world.vif.flush().unwrap();
+            let slots = rings.requests().into_iter().map(TxRequest::from_words);
+            for (slot, index) in slots.zip(0..) {
+                used.insert(slot.gref);
+                rings.tx_put(index, slot.id, status::OKAY);
+            }
+            if len == 60 {
+                rings.tx_publish(256);
+            }
         }
-        world.vif.flush().unwrap();
-        let slots = rings.requests().into_iter().map(TxRequest::from_words);
-        used.extend(slots.map(|request| request.gref));
         while rings.posted() > 0 {
             used.insert(rings.take().gref);
         }
-        assert_eq!(used.len(), 514);
+        assert_eq!(used.len(), 530);
         assert!(ever.is_disjoint(&used), "round {round}: a reference is used again");
         ever.extend(used);
         let now: Vec<_> = silent.pages().iter().map(|(_, page)| bytes(page)).collect();

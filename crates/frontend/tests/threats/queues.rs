@@ -104,7 +104,7 @@ fn a_backend_that_lies_about_its_number_of_queues() {
         world.server.key("multi-queue-max-queues", offered);
         world.published();
         assert_eq!(world.vif.features().queues, taken, "{offered:?}");
-        assert_eq!(world.guest.counters().granted, u64::from(taken) * 514, "{offered:?}");
+        assert_eq!(world.guest.counters().granted, u64::from(taken) * 530, "{offered:?}");
         if taken == 1 {
             let mut rings = world.connect();
             world.works(&mut rings);
