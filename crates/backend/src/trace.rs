@@ -33,8 +33,8 @@ pub enum TraceRing {
 pub enum TraceKind {
     /// A packet crossed.
     Packet,
-    /// The ring is full: the guest cannot send its longest packet, or a packet for the
-    /// guest finds no posted page.
+    /// The ring is full: the guest cannot send its longest packet, its rate holds the next
+    /// one, or a packet for the guest finds no posted page.
     RingFull,
     /// It has room again, and who waited for it was told.
     RingDrained,

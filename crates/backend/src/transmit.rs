@@ -159,11 +159,14 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     }
 
     /// Tells who listens when the ring became full, and when it has room again: the turn
-    /// after it was full has taken and answered some of it.
+    /// after it was full has taken and answered some of it. One whose next packet the rate
+    /// holds counts as full: nobody looks at it before that may go, and a guest that has
+    /// more to send has filled it long before.
     #[cold]
     #[inline(never)]
     fn tell_of_room(&mut self, shared: &Shared) {
-        let full = self.ring.shown() as usize + self.unanswered.len() >= FULL;
+        let full =
+            self.held_until.is_some() || self.ring.shown() as usize + self.unanswered.len() >= FULL;
         if full != self.full {
             let kind = if full { TraceKind::RingFull } else { TraceKind::RingDrained };
             shared.tap.event(self.queue, TraceRing::Transmit, kind);
@@ -199,6 +202,9 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             }
         }
         let fatal = self.take(waiting, scratch, outlet, shared);
+        if self.held_until.is_some() && shared.tap.is_on() {
+            self.tell_of_room(shared);
+        }
         if scratch.tx_packets.is_empty() && fatal.is_none() {
             let notify = self.settle(policy)?;
             return Ok(Moved { notify, call_at: self.held_until, ..Moved::default() });

@@ -57,9 +57,14 @@ impl Site {
 
     /// A site of two guests on the backend's bridge.
     pub fn bridged() -> (Part, Self) {
+        Self::bridged_with("")
+    }
+
+    /// The same, with more in the string that gives the second one its vif.
+    pub fn bridged_with(second: &str) -> (Part, Self) {
         let site = Self::start();
-        for domain in ["1", "2"] {
-            let vif = format!("mac=00:16:3e:00:00:0{domain}");
+        for (domain, more) in [("1", ""), ("2", second)] {
+            let vif = format!("mac=00:16:3e:00:00:0{domain},{more}");
             succeed(site.command(None, "attach", &["--domain", domain, &vif]), PROMPT);
         }
         (site.backend(None, &["--port", "bridge"]), site)

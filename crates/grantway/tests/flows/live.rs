@@ -94,6 +94,30 @@ fn a_backend_shows_what_passes() {
     assert!(words(&gone).contains("grantway backend"), "{}", words(&gone));
 }
 
+#[test]
+fn a_stall_behind_a_full_ring_is_told_as_that() {
+    let _alone = alone();
+    // What the sender may send is gone within a moment, and comes back after 400 ms: its
+    // ring is full meanwhile.
+    let (_backend, site) = Site::bridged_with("rate=500KB/s@400ms");
+    let mut server = Part::spawn("server", guest(&site, "server", "1", &[]));
+    server.wait_line("ready", |line| line == r#"{"kind":"ready"}"#);
+    let mut flows = listen(&site, &[]);
+    std::thread::sleep(Duration::from_millis(300));
+    let to = ["-c", "10.99.1.11", "-t", "2"];
+    succeed(guest(&site, "client", "2", &to), RUN);
+    flows.interrupt();
+    let text = flows.wait_line("the report", |line| line.starts_with('{'));
+    assert!(flows.wait_end(PROMPT).success(), "{}", flows.said());
+    let report = read(&text);
+    let all = report["flows"].as_array().expect("flows");
+    let sent = all.iter().find(|flow| flow["point_name"] == "vif2.0").expect("the sender's");
+    let stalls = sent["stalls"].as_array().expect("stalls");
+    let ring = stalls.iter().filter(|stall| stall["cause"] == "ring").count();
+    say(format!("{} stalls, {ring} of them behind a full ring", stalls.len()));
+    assert!(ring >= 3 && ring * 2 > stalls.len(), "{stalls:?}");
+}
+
 /// Two flows, one a vif, each of at least so many bytes of payload but for what was lost.
 fn check(report: &Value, bytes: u64, lost: u64) {
     let flows = report["flows"].as_array().expect("flows");
