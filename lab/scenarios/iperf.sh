@@ -47,9 +47,9 @@ rate TCP guest_run g2 "iperf -c $(address g1) -t 3 -f m"
 rate "TCP, IPv6" guest_run g2 "iperf -V -c $(address6 g1) -t 3 -f m"
 served 2
 serve -u
-rate UDP guest_run g2 "iperf -u -b 2M -c $(address g1) -t 3 -f m"
+rate UDP guest_run g2 "iperf -u -b 1M -c $(address g1) -t 3 -f m"
 lost_few
-rate "UDP, IPv6" guest_run g2 "iperf -V -u -b 2M -c $(address6 g1) -t 3 -f m"
+rate "UDP, IPv6" guest_run g2 "iperf -V -u -b 1M -c $(address6 g1) -t 3 -f m"
 lost_few
 served 2
 say "to iperf in a stock guest:"
@@ -60,7 +60,7 @@ guest_run g2 '
     until [ "$(ss -Hltun | grep -c ":500[123]")" = 3 ]; do usleep 100000; done'
 rate TCP guest_run g1 "grantway iperf client $own -c $(address g2) -t 3"
 rate "TCP, IPv6" guest_run g1 "grantway iperf client $own -c $(address6 g2) -p 5002 -t 3"
-rate UDP guest_run g1 "grantway iperf client $own -u -b 2M -c $(address g2) -p 5003 -t 3"
+rate UDP guest_run g1 "grantway iperf client $own -u -b 1M -c $(address g2) -p 5003 -t 3"
 lost_few
 # Without offloads all checksums and segments are made in user space.
 rate "TCP, no offloads" guest_run g1 "grantway iperf client $own --no-offloads -c $(address g2) -t 3"

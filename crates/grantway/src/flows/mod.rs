@@ -40,7 +40,8 @@ most part:
   sender    all was acknowledged, and there was a window: nothing to send
   window    the receiver's window was zero, or full
   ring      a ring was full, or the rate of its vif held what was in it
-  wake-up   a ring had room again, and who waited for it was still asleep
+  wake-up   a ring had room again, and who had filled it was still asleep (or, which
+            nobody outside can tell apart, had no more to send)
   network   data was under way, and came late or had to be sent again
   unknown   data was under way, and nothing was captured that explains it
 

@@ -105,11 +105,11 @@ mod tests {
         assert_eq!(
             refused.to_string(),
             "xen-gntalloc gives 1024 pages to all of this domain, and 2 queues by this policy take \
-             1031; raise it: echo 2048 > /sys/module/xen_gntalloc/parameters/limit; or use fewer \
+             1063; raise it: echo 2048 > /sys/module/xen_gntalloc/parameters/limit; or use fewer \
              --queues"
         );
         let one = System::with_limit("512").check(0, PolicyKind::Copy, 1).unwrap_err();
-        assert!(one.to_string().contains("1 queue by this policy takes 517"), "{one}");
+        assert!(one.to_string().contains("1 queue by this policy takes 533"), "{one}");
         assert_eq!(System::with_limit("4096").check(0, PolicyKind::Staging, 4), Ok(()));
         // One that is built in, or of another kernel, says so when it is full.
         assert_eq!(System::with_limit("").check(0, PolicyKind::Staging, 4), Ok(()));

@@ -119,9 +119,9 @@ fn a_driver_domain_has_quotas() {
 #[test]
 fn many_vifs_of_one_guest() {
     let plan = plan("--vifs 64 --per-guest 64");
-    // (8 + 64 * 517) / 512
+    // (8 + 64 * 533) / 512
     let option = "max_grant_frames=128 in its xl.cfg, and add gnttab_max_frames=128";
-    check(&plan, "gnttab_max_frames", "each guest", 65, Some(option));
+    check(&plan, "gnttab_max_frames", "each guest", 67, Some(option));
     check(&plan, "store nodes", "each guest", 64 * 21, Some("-E 2048"));
     check(&plan, "max_event_channels", "each guest", 192, None);
 }
