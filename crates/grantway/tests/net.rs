@@ -18,7 +18,7 @@ const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
 const LEAST: f64 = 0.3;
 /// Times that the two are compared, at most: other work on the machine comes
 /// and goes, and hits the vif's four processes harder than the veth's two.
-const COMPARISONS: usize = 5;
+const COMPARISONS: usize = 8;
 
 /// The arguments of a run of one second.
 fn run_of(udp: bool, to: &str, reverse: bool) -> Vec<&str> {
@@ -178,19 +178,27 @@ fn tcp_with_offloads_reaches_three_tenths_of_a_veth() {
     add_veth(&link.pair.outside, &link.pair.inside);
     link.pair.inside.wait_ping("10.99.2.1", Duration::from_secs(5));
     for reverse in [false, true] {
-        let (mut veth, mut vif) = (0.0_f64, 0.0_f64);
-        // In turn, and the best of each.
+        let way = if reverse { "to the guest" } else { "from the guest" };
+        let mut best = 0.0_f64;
+        // Pairs, one behind the other: what a processor's neighbours take of it changes
+        // within seconds, and a rate from then is not compared with one from now.
         for n in 0..COMPARISONS {
-            veth = veth.max(link.iperf(&run_of(false, "10.99.2.1", reverse)).gbps);
-            vif = vif.max(link.iperf(&run_of(false, "10.99.1.1", reverse)).gbps);
-            if n >= 2 && vif >= LEAST * veth {
+            let rate = |to: &str| link.iperf(&run_of(false, to, reverse)).gbps;
+            let (veth, vif) = match n % 2 {
+                0 => (rate("10.99.2.1"), rate("10.99.1.1")),
+                _ => {
+                    let vif = rate("10.99.1.1");
+                    (rate("10.99.2.1"), vif)
+                }
+            };
+            let ratio = vif / veth;
+            say(format!("TCP {way}: {vif:.2} Gbit/s, veth {veth:.2} Gbit/s, ratio {ratio:.2}"));
+            best = best.max(ratio);
+            if best >= LEAST {
                 break;
             }
         }
-        let ratio = vif / veth;
-        let way = if reverse { "to the guest" } else { "from the guest" };
-        say(format!("TCP {way}: {vif:.2} Gbit/s, veth {veth:.2} Gbit/s, ratio {ratio:.2}"));
-        assert!(ratio >= LEAST, "TCP {way}: {ratio:.2} of veth, expected at least {LEAST}");
+        assert!(best >= LEAST, "TCP {way}: {best:.2} of veth, expected at least {LEAST}");
     }
     link.check_sound("the comparison");
 }
