@@ -18,7 +18,7 @@ const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
 const LEAST: f64 = 0.3;
 /// Times that the two are compared, at most: other work on the machine comes
 /// and goes, and hits the vif's four processes harder than the veth's two.
-const COMPARISONS: usize = 8;
+const COMPARISONS: usize = 16;
 
 /// The arguments of a run of one second.
 fn run_of(udp: bool, to: &str, reverse: bool) -> Vec<&str> {
