@@ -42,8 +42,8 @@ const PASSES: usize = 3;
 /// What must be left of the fair share.
 const LEAST: f64 = 0.9;
 /// The same of frames of 64 KiB where a line of the cache takes over 200 ns from one
-/// processor to the other and back, as on virtual ones that their host moves apart: the
-/// worker's time is shared out as ever, and what it moves in it is what lies near.
+/// processor to the other and back, as on virtual ones that their host moves apart: what
+/// the worker moves in its share of the time is what lies near, and a flood drives it off.
 const LEAST_APART: f64 = 0.7;
 
 /// Pages to send from.
