@@ -7,7 +7,8 @@ NO_STD := -p grantway-netif -p grantway-ring -p grantway-hypervisor -p grantway-
 BARE := x86_64-unknown-none
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz fuzz-keep proof proof-keep bench bench-peers check no-std instructions instructions-keep
+.PHONY: help demo setup test soak fuzz fuzz-keep proof proof-keep bench bench-peers measure check no-std \
+  instructions instructions-keep
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,10 +17,22 @@ demo: ## the whole path at work on this machine: neither Xen nor root needed
 	cargo build --release -p grantway
 	$(GRANTWAY) demo
 
-# GRANTWAY_FUZZ_SECONDS says how long each end is fuzzed: 20.
-test: ## all tests; those with TAPs need root
-	@scripts/setup-debian
-	@scripts/test $(BUILD)
+# WITH="metrics peers" installs the larger ones, too (scripts/packages).
+setup: ## installs the Debian packages that tests, proofs and the lab use, as root
+	@scripts/packages --install test instructions proof lab $(WITH)
+
+# FILTER=grantway/net runs the test programs of that name only, TIMES=1 names the slowest tests.
+test: ## all tests that this machine can run; names what it leaves out
+	@scripts/packages test metrics
+	@TIMES=$(TIMES) scripts/test $(BUILD) $(FILTER)
+
+# KINDS="busy one slow user" and RUNS=3 run less of it.
+soak: ## the tests again and again under adversity; takes hours, as root
+	@scripts/soak $(BUILD)
+
+# BARS="fairness tcp" measures those only; SECONDS is the time for all of them.
+measure: ## rates, shares and latencies against their bars: holds, falls short, or not judged
+	cargo bench -q -p grantway --bench measure -- $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json) $(BARS)
 
 # TARGET="slots_tx backend" runs those only. TARGET=vector FRAMES=10000000 goes on for
 # so many frames in place of seconds.
@@ -30,7 +43,7 @@ fuzz-keep: ## keeps in the repository what fuzzing found
 	@scripts/fuzz $(BUILD) 0 $(TARGET)
 
 proof: ## no wake-up is lost: models of both ends, and what each of their steps is for
-	@scripts/setup-debian proof
+	@scripts/packages --need proof
 	@scripts/proof $(BUILD)
 
 proof-keep: ## writes down in proof/README.md what each step is for
@@ -42,12 +55,12 @@ bench: ## packets a second, to, from and between guests, three sizes, every poli
 
 # PEERS="--size 64 --pairs 40" says what is measured, and how often.
 bench-peers: ## staging against DPDK's memif and vhost-user, and the kernel; needs root for the kernel's
-	@scripts/setup-debian peers
+	@scripts/packages --need peers
 	cargo build --release -p grantway
 	$(GRANTWAY) bench peers --report $(BUILD)/peers.html $(PEERS)
 
 instructions: ## counts the instructions of a packet; fails where they became more
-	@scripts/setup-debian
+	@scripts/packages --need instructions
 	cargo build --release -p grantway
 	scripts/instructions $(GRANTWAY)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .boot import Verdict
+from .history import History
 from .scenario import Scenario
 
 TAIL = 12
@@ -16,8 +17,9 @@ SHOWN = ("trace", "backend", "dom0-dmesg", "guest-*.log", "xl-create-*", "hotplu
 class Report:
     """Prints verdicts as they come, and counts them."""
 
-    def __init__(self, verbose: bool) -> None:
+    def __init__(self, verbose: bool, history: History | None = None) -> None:
         self.verbose = verbose
+        self.history = history
         self.said: dict[str, list[str]] = {}
         self.passed = self.failed = self.skipped = 0
 
@@ -32,6 +34,11 @@ class Report:
         self.skipped += 1
         print(f"skipped {scenario.name}: {why}", flush=True)
 
+    def late(self, scenario: Scenario) -> None:
+        """There was no time for it."""
+        self.skipped += 1
+        print(f"not run (time) {scenario.name}: make lab SCENARIO={scenario.name}", flush=True)
+
     def verdict(self, verdict: Verdict, logs: Path) -> None:
         """It ran."""
         name = verdict.scenario.name
@@ -44,6 +51,8 @@ class Report:
             return
         if verdict.outcome == "ok":
             self.passed += 1
+            if self.history is not None:
+                self.history.note(name)
             print(f"ok {name} ({verdict.seconds:.0f} s)", flush=True)
             if not self.verbose:
                 self.block(said)

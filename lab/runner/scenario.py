@@ -87,3 +87,15 @@ def by_boot(scenarios: list[Scenario]) -> list[tuple[str, list[Scenario]]]:
         boots.append((name, rest + spoilers[:1]))
         boots.extend((name, [s]) for s in spoilers[1:])
     return boots
+
+
+def in_order(scenarios: list[Scenario]) -> list[tuple[str, list[Scenario]]]:
+    """The same where the order counts, at the price of some more boots."""
+    boots: list[tuple[str, list[Scenario]]] = []
+    for scenario in scenarios:
+        last = boots[-1] if boots else None
+        if last and last[0] == scenario.boot and not last[1][-1].last:
+            last[1].append(scenario)
+        else:
+            boots.append((scenario.boot, [scenario]))
+    return boots
