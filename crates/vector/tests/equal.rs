@@ -268,10 +268,7 @@ impl Plain<'_> {
             Some(&(port, _)) if port == packet.from => {
                 self.stations.insert(from, (port, now));
             }
-            known => {
-                if known.is_some() {
-                    self.stations.remove(&from);
-                }
+            _ => {
                 let of_port = |&&(port, _): &&(u16, u64)| port == packet.from;
                 // Old ones make room, but not more often than each second: no run
                 // here is that long.

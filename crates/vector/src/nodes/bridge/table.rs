@@ -15,8 +15,8 @@ const SWEEP: Nanos = 1_000_000_000;
 pub struct Learning {
     /// How long a station is remembered that nothing came from.
     pub age: Nanos,
-    /// Stations that are remembered of one port. One that sends from more has them
-    /// flooded to, and takes nobody else's place.
+    /// Stations that are remembered of one port. Frames to further stations of that port
+    /// are flooded. A port with its share used up takes no station of another port.
     pub stations: u32,
 }
 
@@ -86,21 +86,16 @@ impl Table {
         if station == 0 || is_group(station) {
             return;
         }
-        match self.learnt.get_mut(&station) {
-            Some(learnt) if learnt.port == port => {
-                learnt.seen = now;
-                return;
-            }
-            // It moved: its old place has room again.
-            Some(learnt) => {
-                let old = learnt.port;
-                self.forget(station, old);
-            }
-            None => {}
+        if let Some(learnt) = self.learnt.get_mut(&station).filter(|learnt| learnt.port == port) {
+            learnt.seen = now;
+            return;
         }
         self.remember(station, port, (age, most), now);
     }
 
+    /// Notes a station that is new, or that moved here: its old place stays until there is
+    /// room for the new one, so that no port makes a station of another unknown, and its
+    /// frames flooded.
     fn remember(&mut self, station: u64, port: PortId, (age, most): (Nanos, u32), now: Nanos) {
         let at = usize::from(port.0);
         if self.shares.len() <= at {
@@ -111,14 +106,18 @@ impl Table {
         if (share.stations >= most || self.learnt.len() >= STATIONS_MAX) && due {
             self.sweep(port, age, now);
         }
-        let full = self.learnt.len() >= STATIONS_MAX;
+        let full = self.learnt.len() >= STATIONS_MAX && !self.learnt.contains_key(&station);
         let Some(share) = self.shares.get_mut(at) else { return };
         if share.stations >= most || full {
             self.refused += 1;
             return;
         }
         share.stations += 1;
-        self.learnt.insert(station, Learnt { port, seen: now });
+        if let Some(old) = self.learnt.insert(station, Learnt { port, seen: now })
+            && let Some(share) = self.shares.get_mut(usize::from(old.port.0))
+        {
+            share.stations = share.stations.saturating_sub(1);
+        }
     }
 
     fn forget(&mut self, station: u64, port: PortId) {

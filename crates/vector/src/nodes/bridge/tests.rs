@@ -44,6 +44,23 @@ fn one_port_cannot_take_more_than_its_share() {
 }
 
 #[test]
+fn a_port_without_room_does_not_make_a_station_of_another_unknown() {
+    let mut table = Table::new(secret());
+    table.learn(1, PortId(1), ON, 0);
+    for station in 100..100 + 64 {
+        table.learn(station, PortId(2), ON, 0);
+    }
+    table.learn(1, PortId(2), ON, 1);
+    assert_eq!(table.find(1, AGE, 1), Some(PortId(1)));
+    assert_eq!((table.len(), table.refused), (65, 1));
+    // With room, a station moves, and gives its old place back.
+    table.learn(100, PortId(3), ON, 2);
+    table.learn(1, PortId(2), ON, 3);
+    assert_eq!(table.find(1, AGE, 3), Some(PortId(2)));
+    assert_eq!((table.len(), table.refused), (65, 1));
+}
+
+#[test]
 fn many_ports_cannot_take_more_than_there_is() {
     let mut table = Table::new(secret());
     let capacity = table.learnt.capacity();
