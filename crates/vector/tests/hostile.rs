@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Bench, Kind, Packet, ipv4, mac, to_be_cut, v4};
+use etherparse::checksum::Sum16BitWords;
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 use grantway_vector::nodes::Checks;
 use grantway_vector::nodes::firewall::{Action, Rule};
@@ -304,6 +305,26 @@ fn rules_about_ports_hold_for_later_fragments() {
         let reason = verdict(&mut bench, &fragment(at, 64, more), Offload::default());
         assert_eq!(reason, Some(Reason::Firewall), "{at}");
     }
+}
+
+#[test]
+fn fragments_of_one_port_do_not_push_out_those_of_another() {
+    let dns = Rule { action: Action::Accept, target_ports: Some(53..=53), ..Rule::default() };
+    let firewall = FirewallRules::new(vec![dns], Action::Drop).unwrap();
+    let mut bench = Bench::new(Arc::new(Rules { firewall, ..Rules::default() }), 2, Checks::Leave);
+    let mut passes = |from: u16, frame: Vec<u8>| {
+        !bench.run(&[(from, frame, Offload::default())], 1, 0).is_empty()
+    };
+    assert!(passes(0, fragment(0, 64, true)));
+    // First fragments of many other packets, from another port.
+    for id in 1..5000u16 {
+        let mut frame = fragment(0, 64, true);
+        frame[18..20].copy_from_slice(&id.to_be_bytes());
+        let sum = Sum16BitWords::new().add_slice(&frame[14..24]).add_slice(&frame[26..34]);
+        frame[24..26].copy_from_slice(&sum.ones_complement().to_ne_bytes());
+        assert!(passes(1, frame), "{id}");
+    }
+    assert!(passes(0, fragment(64, 64, false)), "the ports of the first are still known");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use crate::reason::Reason;
 use crate::secret::Secret;
 use arrayvec::ArrayVec;
 
-/// Packets that are remembered: so many rows of so many.
-const ROWS: usize = 256;
+/// Packets of one port that are remembered: so many rows of so many.
+const ROWS: usize = 64;
 const WAYS: usize = 4;
 /// Most gaps and pieces of a packet that are told apart; pieces that touch are one.
 const PIECES: usize = 16;
@@ -17,13 +17,17 @@ const AGE_MAX: Nanos = 30_000_000_000;
 
 /// Follows fragments without putting them together. Later ones get the ports of
 /// the first, so that rules apply to them, and none may overlap another: how a
-/// receiver would put those together is not known here (RFC 5722). What was pushed
-/// out by other packets is forgotten.
+/// receiver would put those together is not known here (RFC 5722). A port has a table of
+/// its own from its first fragment on, in which new packets push out old ones: what one
+/// port sends makes no other port's packets forgotten.
 #[derive(Debug)]
 pub struct Fragments {
     secret: Secret,
-    rows: Box<[ArrayVec<Packet, WAYS>]>,
+    /// By number of the port.
+    tables: Vec<Option<Box<Rows>>>,
 }
+
+type Rows = [ArrayVec<Packet, WAYS>; ROWS];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
@@ -31,7 +35,6 @@ struct Key {
     target: u128,
     id: u32,
     protocol: u8,
-    from: PortId,
 }
 
 #[derive(Debug)]
@@ -52,7 +55,7 @@ impl Fragments {
     /// Without a packet.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
-        Self { secret, rows: (0..ROWS).map(|_| ArrayVec::new()).collect() }
+        Self { secret, tables: Vec::new() }
     }
 
     fn read(&mut self, headers: &mut Headers, from: PortId, now: Nanos) -> Result<(), Reason> {
@@ -61,9 +64,14 @@ impl Fragments {
             target: headers.target,
             id: headers.fragment_id,
             protocol: headers.protocol,
-            from,
         };
-        let Some(row) = self.rows.get_mut(key.number(self.secret) as usize % ROWS) else {
+        let at = usize::from(from.0);
+        if self.tables.len() <= at {
+            self.tables.resize_with(at + 1, || None);
+        }
+        let Some(table) = self.tables.get_mut(at) else { return Ok(()) };
+        let rows = table.get_or_insert_with(|| Box::new([const { ArrayVec::new_const() }; ROWS]));
+        let Some(row) = rows.get_mut(key.number(self.secret) as usize % ROWS) else {
             return Ok(());
         };
         row.retain(|packet| now.saturating_sub(packet.since) <= AGE_MAX);
@@ -97,7 +105,7 @@ impl Key {
     fn number(&self, secret: Secret) -> u64 {
         let halves = |address: u128| [(address >> 64) as u64, address as u64];
         let ([a, b], [c, d]) = (halves(self.source), halves(self.target));
-        let rest = u64::from(self.id) << 32 | u64::from(self.from.0) << 8;
+        let rest = u64::from(self.id) << 32;
         secret.number(&[a, b, c, d, rest | u64::from(self.protocol)])
     }
 }
@@ -177,6 +185,12 @@ impl Single for Fragments {
         match self.read(context.batch.headers_mut(number), from, now) {
             Ok(()) => Step::To(Self::ON),
             Err(reason) => Step::Drop(reason),
+        }
+    }
+
+    fn forget(&mut self, port: PortId) {
+        if let Some(table) = self.tables.get_mut(usize::from(port.0)) {
+            *table = None;
         }
     }
 }
