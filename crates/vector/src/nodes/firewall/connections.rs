@@ -8,10 +8,12 @@ use crate::secret::{Keyed, Secret};
 use crate::wire::{u8_at, u16_at, u32_at, u128_at};
 use std::collections::HashMap;
 
-/// Most connections in all.
-pub const CONNECTIONS_MAX: usize = 65_536;
+/// Connections that all ports share, beyond those that each has for itself.
+pub const CONNECTIONS_MAX: u32 = 65_536;
 /// Most that one port's packets began.
 pub const OF_PORT_MAX: u32 = 16_384;
+/// Those that each port has for itself, whatever others began.
+pub const OF_PORT_LEAST: u32 = 1024;
 
 const SECOND: Nanos = 1_000_000_000;
 /// How often old ones are looked for to make room.
@@ -54,15 +56,17 @@ pub struct Found {
 pub struct Connections {
     known: HashMap<Key, Connection, Keyed>,
     shares: Vec<u32>,
+    /// Beyond what each port has for itself.
+    common: u32,
     swept: Option<Nanos>,
 }
 
 impl Connections {
-    /// None yet; the room for all is taken at once.
+    /// None yet; the room for what is shared is taken at once.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
-        let known = HashMap::with_capacity_and_hasher(2 * CONNECTIONS_MAX, Keyed(secret));
-        Self { known, shares: Vec::new(), swept: None }
+        let known = HashMap::with_capacity_and_hasher(2 * CONNECTIONS_MAX as usize, Keyed(secret));
+        Self { known, shares: Vec::new(), common: 0, swept: None }
     }
 
     /// How many there are.
@@ -157,26 +161,36 @@ impl Connections {
         if self.shares.len() <= at {
             self.shares.resize(at + 1, 0);
         }
-        let share = self.shares.get(at).copied().unwrap_or(0);
         let due = self.swept.is_none_or(|swept| now.saturating_sub(swept) >= SWEEP);
-        if due && (share >= OF_PORT_MAX || self.known.len() >= CONNECTIONS_MAX) {
+        if due && !self.has_room(at) {
             self.swept = Some(now);
             self.forget(|connection| connection.until < now);
         }
-        let Some(share) = self.shares.get_mut(at) else { return false };
-        if *share >= OF_PORT_MAX || self.known.len() >= CONNECTIONS_MAX {
+        if !self.has_room(at) {
             return false;
         }
+        let Some(share) = self.shares.get_mut(at) else { return false };
         *share += 1;
+        self.common += u32::from(*share > OF_PORT_LEAST);
         self.known.insert(key, new);
         true
     }
 
+    /// Whether a port may begin one more. Of what is shared it may have as much as is
+    /// still free: however many ports take what they can, some is left for the next one
+    /// (the dynamic threshold of Choudhury and Hahne, with factor 1).
+    fn has_room(&self, at: usize) -> bool {
+        let Some(&share) = self.shares.get(at) else { return false };
+        let free = CONNECTIONS_MAX.saturating_sub(self.common);
+        share < OF_PORT_LEAST || share < OF_PORT_MAX && share - OF_PORT_LEAST < free
+    }
+
     fn forget(&mut self, which: impl Fn(&Connection) -> bool) {
-        let shares = &mut self.shares;
+        let (shares, common) = (&mut self.shares, &mut self.common);
         self.known.retain(|_, connection| {
             let goes = which(connection);
             if goes && let Some(share) = shares.get_mut(usize::from(connection.port.0)) {
+                *common = common.saturating_sub(u32::from(*share > OF_PORT_LEAST));
                 *share = share.saturating_sub(1);
             }
             !goes
@@ -233,7 +247,9 @@ fn is_error(headers: &Headers) -> bool {
 
 /// The connection of the packet that an ICMP error quotes.
 fn inner(bytes: &[u8], headers: &Headers) -> Option<(Key, bool)> {
-    let packet = bytes.get(usize::from(headers.payload_at)..headers.end as usize)?;
+    // A long one continues beyond the bytes that are private; what it quotes begins there.
+    let end = bytes.len().min(headers.end as usize);
+    let packet = bytes.get(usize::from(headers.payload_at)..end)?;
     let (protocol, addresses, at) = match headers.network {
         Network::V4 => {
             let words = usize::from(u8_at(packet, 0)? & 15);

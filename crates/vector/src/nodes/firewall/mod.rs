@@ -8,7 +8,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
-pub use connections::{CONNECTIONS_MAX, Connections, OF_PORT_MAX};
+pub use connections::{CONNECTIONS_MAX, Connections, OF_PORT_LEAST, OF_PORT_MAX};
 pub use field::RULES_MAX;
 pub use matcher::{FIELD_BYTES_MAX, Matcher, MatcherError};
 pub use rule::{Action, Rule, State};

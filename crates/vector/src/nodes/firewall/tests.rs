@@ -164,21 +164,63 @@ fn a_connection_begins_is_answered_and_ends() {
     assert_eq!(say(&go(0x10), 61_000_000_000_000), State::Invalid, "too late");
 }
 
+/// Begins up to so many connections by a port's packets; how many were let in.
+fn begin(connections: &mut Connections, port: u16, many: u32) -> u32 {
+    (0..many)
+        .map(|n| {
+            let headers = tcp([5, 80], [u128::from(port) << 32 | u128::from(n), 1 << 50], 2);
+            let found = connections.find(&[], &headers, 0);
+            u32::from(connections.note(&found, &headers, PortId(port), 0))
+        })
+        .sum()
+}
+
 #[test]
 fn one_port_cannot_take_all_connections() {
     let mut connections = Connections::new(SECRET);
-    let capacity = connections.len();
-    assert_eq!(capacity, 0);
-    let mut refused = 0;
-    for n in 0..OF_PORT_MAX * 2 {
-        let headers = tcp([5, 80], [n.into(), 1 << 40], 2);
-        let found = connections.find(&[], &headers, 0);
-        refused += u32::from(!connections.note(&found, &headers, PortId(1), 0));
-    }
-    assert_eq!((refused, connections.len()), (OF_PORT_MAX, OF_PORT_MAX as usize));
-    let headers = tcp([6, 80], [7, 1 << 40], 2);
-    let found = connections.find(&[], &headers, 0);
-    assert!(connections.note(&found, &headers, PortId(2), 0), "another port has its own");
+    assert_eq!(connections.len(), 0);
+    assert_eq!(begin(&mut connections, 1, 2 * OF_PORT_MAX), OF_PORT_MAX);
+    assert_eq!(connections.len(), OF_PORT_MAX as usize);
+    assert_eq!(begin(&mut connections, 2, 1), 1, "another port has its own");
     connections.forget_port(PortId(1));
     assert_eq!(connections.len(), 1);
+}
+
+#[test]
+fn many_ports_together_leave_room_for_one_more() {
+    let mut connections = Connections::new(SECRET);
+    let most = CONNECTIONS_MAX + 50 * OF_PORT_LEAST;
+    let taken: u32 = (1..=50).map(|port| begin(&mut connections, port, 2 * OF_PORT_MAX)).sum();
+    assert!(taken <= most, "{taken}");
+    let late = begin(&mut connections, 99, 2 * OF_PORT_MAX);
+    assert!(late >= OF_PORT_LEAST, "{late}");
+    // What they held is free again, to the last one.
+    for port in (1..=50).chain([99]) {
+        connections.forget_port(PortId(port));
+    }
+    assert_eq!(begin(&mut connections, 1, 2 * OF_PORT_MAX), OF_PORT_MAX);
+}
+
+#[test]
+fn an_icmp_error_longer_than_what_is_private_has_its_connection() {
+    let mut connections = Connections::new(SECRET);
+    let begun = tcp([5, 80], [1, 2], 2);
+    let found = connections.find(&[], &begun, 0);
+    assert!(connections.note(&found, &begun, PortId(1), 0));
+    // A quoted IPv4 header and the first bytes of TCP, behind 8 bytes of ICMP.
+    let mut quoted = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
+    quoted.extend([0, 5, 0, 80, 0, 0, 0, 0]);
+    let error = |end| Headers {
+        network: Network::V4,
+        transport: Transport::Icmp,
+        protocol: 1,
+        ports: [3 << 8, 0],
+        payload_at: 0,
+        end,
+        ..Headers::default()
+    };
+    let whole = quoted.len() as u32;
+    assert_eq!(connections.find(&quoted, &error(whole), 1).state, State::Established);
+    assert_eq!(connections.find(&quoted, &error(whole + 500), 1).state, State::Established);
+    assert_eq!(connections.find(&quoted[..20], &error(whole), 1).state, State::Invalid);
 }
