@@ -96,6 +96,8 @@ reasons! {
     SpoofedIpv6 = "spoofed-ipv6",
     /// An ARP sender that is not the vif.
     SpoofedArp = "spoofed-arp",
+    /// Neither IP nor ARP, from a vif whose networks are listed.
+    SpoofedOther = "spoofed-other",
     /// A rule of the firewall.
     Firewall = "firewall",
     /// No connection more can be remembered.
@@ -106,6 +108,8 @@ reasons! {
     Policed = "policed",
     /// Beyond the rate of the vif.
     Rate = "rate",
+    /// To an address that bridges do not relay (IEEE 802.1Q, table 8-1).
+    LinkLocal = "link-local",
     /// For where it came from.
     Hairpin = "hairpin",
     /// From one isolated vif to another.

@@ -185,8 +185,11 @@ impl Plain<'_> {
             return Err(Reason::SpoofedMac);
         }
         let arp = packet.kind == Kind::Arp;
-        if allowed.networks.is_empty() || !(is_ip || arp) {
+        if allowed.networks.is_empty() {
             return Ok(());
+        }
+        if !(is_ip || arp) {
+            return Err(Reason::SpoofedOther);
         }
         let v6 = is_ip && packet.v6;
         let source = address(v6, packet.hosts[0]);

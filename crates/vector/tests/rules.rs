@@ -105,6 +105,9 @@ fn a_vif_speaks_for_itself_only() {
     assert_eq!(send(&mut bench, &foreign), Some(Reason::SpoofedMac));
     let v6 = Packet { v6: true, ..udp(0, 1, 53) };
     assert_eq!(send(&mut bench, &v6), None);
+    let other = |from| Packet { kind: Kind::Other, ..udp(from, 1, 0) };
+    assert_eq!(send(&mut bench, &other(0)), Some(Reason::SpoofedOther), "neither IP nor ARP");
+    assert_eq!(send(&mut bench, &other(1)), None, "this vif has no list of networks");
 }
 
 /// A frame of IPv6 and ICMP, from this address.
@@ -133,7 +136,13 @@ fn a_vif_that_has_no_address_yet_may_ask_for_one() {
     own[11..13].copy_from_slice(&[0xff, 0xfe]);
     (own[8], own[15]) = (2, 1);
     let nothing = [0; 4];
-    assert_eq!(raw(&mut bench, 0, icmpv6([0; 16], 135, &nothing)), None, "is it taken?");
+    for kind in [131, 132, 133, 135, 143] {
+        assert_eq!(raw(&mut bench, 0, icmpv6([0; 16], kind, &nothing)), None, "{kind}");
+    }
+    for kind in [128, 129, 134, 137] {
+        let reason = raw(&mut bench, 0, icmpv6([0; 16], kind, &nothing));
+        assert_eq!(reason, Some(Reason::SpoofedIpv6), "{kind} from no address");
+    }
     assert_eq!(raw(&mut bench, 0, icmpv6(own, 135, &nothing)), Some(Reason::SpoofedIpv6));
     // The universal bit of a station's address is turned round.
     own[8] = 0;

@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 const DHCP: [u16; 2] = [68, 67];
 const ADVERTISEMENT: u16 = 136;
+/// Messages of ICMPv6 that a host sends before it has an address: reports and the end
+/// of MLD's membership, router and neighbour solicitations (RFC 2710, 3810, 4861).
+const ADDRESSLESS: [u16; 5] = [131, 132, 133, 135, 143];
 const LINK_LOCAL: u128 = 0xfe80 << 112;
 
 /// Addresses that a vif may send from; any, where a list is empty.
@@ -61,14 +64,17 @@ impl Allowed {
             Network::V6 if !self.networks.is_empty() => {
                 let own =
                     |address| self.has(Network::V6, address) || self.is_own_link_local(address);
-                // One that looks whether its address is taken has none yet.
-                let known = source == 0 || own(source);
-                let advertises =
-                    headers.transport == Transport::Icmp && headers.ports[0] >> 8 == ADVERTISEMENT;
+                let message =
+                    (headers.transport == Transport::Icmp).then_some(headers.ports[0] >> 8);
+                let addressless = message.is_some_and(|kind| ADDRESSLESS.contains(&kind));
+                let known = (source == 0 && addressless) || own(source);
+                let advertises = message == Some(ADVERTISEMENT);
                 let target = u128_at(bytes, usize::from(headers.payload_at));
                 let honest = !advertises || target.is_some_and(own);
                 (known && honest).then_some(()).ok_or(Reason::SpoofedIpv6)
             }
+            // RARP, or IP in SNAP, which some hosts take.
+            Network::Other if !self.networks.is_empty() => Err(Reason::SpoofedOther),
             _ => Ok(()),
         }
     }

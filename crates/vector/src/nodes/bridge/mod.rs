@@ -15,6 +15,11 @@ use crate::set::Set;
 use crate::wire::is_group;
 use std::sync::Arc;
 
+/// The first of sixteen group addresses that a bridge keeps to the link they came from:
+/// spanning tree, PAUSE, LACP, 802.1X, LLDP and others (IEEE 802.1Q, table 8-1). This bridge
+/// takes no part in a spanning tree, so a BPDU of a guest would only disturb others.
+const NOT_RELAYED: u64 = 0x0180_c200_0000;
+
 /// Says where frames go, by where stations were heard of, unless a node before it
 /// has said so already. Frames of one list that are alike are looked up once.
 #[derive(Debug)]
@@ -34,6 +39,9 @@ impl Bridge {
     }
 
     fn route(&mut self, to: u64, from: PortId, now: u64) -> Verdict {
+        if to & !0xf == NOT_RELAYED {
+            return Verdict::Drop(Reason::LinkLocal);
+        }
         if is_group(to) {
             return Verdict::Flood;
         }

@@ -30,6 +30,18 @@ fn what_is_learnt_is_not_flooded() {
 }
 
 #[test]
+fn what_is_for_the_link_alone_is_not_relayed() {
+    let mut bridge = Bridge::new(secret());
+    for last in 0..=0xf {
+        let verdict = bridge.route(0x0180_c200_0000 | last, PortId(1), 0);
+        assert_eq!(verdict, Verdict::Drop(Reason::LinkLocal), "{last:x}");
+    }
+    for group in [0x0180_c200_0010, 0x0180_c1ff_ffff, 0x0100_5e00_0001, 0x3333_0000_0001] {
+        assert_eq!(bridge.route(group, PortId(1), 0), Verdict::Flood, "{group:x}");
+    }
+}
+
+#[test]
 fn one_port_cannot_take_more_than_its_share() {
     let mut table = Table::new(secret());
     table.learn(1, PortId(1), ON, 0);
