@@ -128,14 +128,16 @@ impl Pending {
         }
     }
 
-    /// Makes a port ready for signals, with none pending.
+    /// Makes a port ready for signals, with none pending. The mask goes first: a late signal
+    /// of the port's last binding that still saw the mask would leave its bit behind without
+    /// the selector, and every later signal would merge with it unseen.
     pub fn prepare(&self, port: u32) {
         let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));
+        if let Some(mask) = self.words.word64(self.layout.mask(word)) {
+            mask.fetch_and(!bit, AcqRel);
+        }
         if let Some(pending) = self.words.word64(self.layout.pending(word)) {
             pending.fetch_and(!bit, AcqRel);
-        }
-        if let Some(mask) = self.words.word64(self.layout.mask(word)) {
-            mask.fetch_and(!bit, Release);
         }
     }
 
@@ -228,6 +230,43 @@ mod tests {
         assert_eq!(taken(&pending), []);
         pending.signal(7).unwrap();
         assert_eq!(taken(&pending), [7]);
+    }
+
+    #[test]
+    fn a_late_signal_of_the_last_binding_silences_no_port() {
+        use std::sync::atomic::AtomicU32;
+        const ROUNDS: u32 = 20_000;
+        let pending = pending(4096);
+        let (begun, done) = (AtomicU32::new(0), AtomicU32::new(0));
+        // Rounds after which a signal was not seen.
+        let silent = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    while begun.load(Acquire) < round {
+                        std::thread::yield_now();
+                    }
+                    pending.signal(7).unwrap();
+                    done.store(round, Release);
+                }
+            });
+            let silenced = |round: &u32| {
+                pending.retire(7);
+                begun.store(*round, Release);
+                // So that the signal falls into each step of `prepare`.
+                for _ in 0..*round % 512 {
+                    std::hint::spin_loop();
+                }
+                pending.prepare(7);
+                while done.load(Acquire) < *round {
+                    std::thread::yield_now();
+                }
+                taken(&pending);
+                pending.signal(7).unwrap();
+                taken(&pending) != [7]
+            };
+            (1..=ROUNDS).filter(silenced).count()
+        });
+        assert_eq!(silent, 0, "of {ROUNDS} rounds");
     }
 
     #[test]
