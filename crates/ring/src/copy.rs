@@ -212,6 +212,21 @@ mod widest {
         found
     }
 
+    /// Code without AVX expects the upper halves of these registers to be zero. Code with
+    /// AVX may hold values there, in any of them, and needs no such care.
+    #[cfg(not(target_feature = "avx"))]
+    macro_rules! zero_upper_halves {
+        () => {
+            "vzeroupper"
+        };
+    }
+    #[cfg(target_feature = "avx")]
+    macro_rules! zero_upper_halves {
+        () => {
+            ""
+        };
+    }
+
     /// 32 to 64 bytes.
     ///
     /// # Safety
@@ -219,15 +234,15 @@ mod widest {
     /// As [`super::copy`], and [`is_there`] said so.
     #[inline(always)]
     pub(super) unsafe fn upto_64(src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: a register of 32 bytes from the start, one up to the end. Their upper
-        // halves are zero again afterwards, as code without AVX expects them.
+        // SAFETY: a register of 32 bytes from the start, one up to the end. No register but
+        // these two changes: `vzeroupper` is there only where no code has upper halves.
         unsafe {
             asm!(
                 "vmovups {a:y}, ymmword ptr [{src}]",
                 "vmovups {b:y}, ymmword ptr [{src} + {len} - 32]",
                 "vmovups ymmword ptr [{dst}], {a:y}",
                 "vmovups ymmword ptr [{dst} + {len} - 32], {b:y}",
-                "vzeroupper",
+                zero_upper_halves!(),
                 src = in(reg) src, dst = in(reg) dst, len = in(reg) len,
                 a = out(xmm_reg) _, b = out(xmm_reg) _,
                 options(nostack, preserves_flags)
