@@ -25,9 +25,7 @@ impl Need<'_> {
     /// What is missing and the remedy, or nothing if it is there.
     fn missing(self) -> Option<String> {
         match self {
-            Self::Root => {
-                (!rustix::process::geteuid().is_root()).then(|| "needs root".to_owned())
-            }
+            Self::Root => (!rustix::process::geteuid().is_root()).then(|| "needs root".to_owned()),
             Self::File(path, from) => {
                 (!Path::new(path).exists()).then(|| format!("needs {path} ({from})"))
             }
