@@ -7,7 +7,7 @@
 use crate::sys::{Wake, Words};
 use rustix::fd::AsFd;
 use rustix::io::Result;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 /// Bits in a word.
 const BITS: usize = 64;
@@ -183,6 +183,8 @@ impl Pending {
 mod tests {
     use super::*;
     use crate::sys::shared_memory;
+    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::Ordering::Release;
 
     fn pending(ports: u32) -> Pending {
         let fd = shared_memory("test", Pending::bytes(ports)).unwrap();
@@ -234,6 +236,7 @@ mod tests {
 
     #[test]
     fn a_late_signal_of_the_last_binding_silences_no_port() {
+        use Release;
         use std::sync::atomic::AtomicU32;
         const ROUNDS: u32 = 20_000;
         let pending = pending(4096);

@@ -420,8 +420,13 @@ mod tests {
                 for list in [1, 64] {
                     let mut feed = Feed::new(&case, list).unwrap();
                     let went: u64 = (0..512).map(|n| feed.turn(n, false)).sum();
-                    assert_eq!(went, 512 * list as u64, "{load:?} {traffic:?}");
-                    assert_eq!(feed.dropped(), 0, "{load:?} {traffic:?}");
+                    let dropped = feed.dropped();
+                    assert_eq!(went + dropped, 512 * list as u64, "{load:?} {traffic:?}");
+                    // Of six kinds one is neither IP nor ARP, which a vif whose networks are
+                    // listed may not send.
+                    let foreign = (load, traffic) == (Load::Addresses, Traffic::Split);
+                    assert_eq!(dropped > 0, foreign, "{load:?} {traffic:?}");
+                    assert!(dropped * 5 <= 512 * list as u64, "{load:?} {traffic:?}");
                 }
             }
         }
