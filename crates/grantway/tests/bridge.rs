@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
 /// Times that a rate is measured, at most, until it is reached.
 const MEASUREMENTS: usize = 4;
-const RUN: Duration = Duration::from_secs(20);
-
 /// Guests 1 and 2, and an uplink, all joined by the bridge only.
 struct Bridge {
     guests: [Namespace; 2],
@@ -45,9 +43,9 @@ impl Bridge {
         }
         outside.address("gwup", 1, 3);
         for place in [&guests[0], &guests[1]] {
-            place.wait_ping("10.99.1.3", PROMPT);
+            place.wait_ping("10.99.1.3");
         }
-        guests[0].wait_ping("10.99.1.2", PROMPT);
+        guests[0].wait_ping("10.99.1.2");
         Self { guests, outside, _parts: parts, site }
     }
 
@@ -76,7 +74,7 @@ fn iperf3_crosses_the_bridge_between_guests_and_to_the_uplink() {
     let kinds: [&[&str]; 4] = [&[], &["-R"], &["-u", "-b", "100M"], &["-u", "-b", "100M", "-R"]];
     for (name, to) in [("guest", "10.99.1.2"), ("guest", "fd99:1::2"), ("uplink", "10.99.1.3")] {
         for kind in kinds {
-            let transfer = bridge.guests[0].iperf(&run(to, kind), RUN);
+            let transfer = bridge.guests[0].iperf(&run(to, kind), PROMPT);
             say(format!("guest to {name} {to} {}: {:.3} Gbit/s", kind.join(" "), transfer.gbps));
             if let Some(lost) = transfer.lost {
                 assert!(lost < 25.0, "{to} {kind:?}: {lost} % of UDP lost");
@@ -107,7 +105,7 @@ fn guests_without_offloads_get_finished_frames() {
     // sender still does.
     bridge.guests[1].set_offloads("gwf2", false);
     for kind in [&[][..], &["-R"]] {
-        let Transfer { gbps, .. } = bridge.guests[0].iperf(&run("10.99.1.2", kind), RUN);
+        let Transfer { gbps, .. } = bridge.guests[0].iperf(&run("10.99.1.2", kind), PROMPT);
         say(format!("to a guest whose offloads are off {}: {gbps:.3} Gbit/s", kind.join(" ")));
     }
     bridge.check_checksums();

@@ -6,12 +6,9 @@ mod common;
 
 use common::capture::{check_same, frames, read, write};
 use common::site::{MAC, Site};
-use common::{alone, say};
+use common::{PROMPT, alone, say};
 use serde_json::Value;
-use std::time::{Duration, Instant};
-
-/// How long a few thousand frames may take.
-const CROSSING: Duration = Duration::from_secs(30);
+use std::time::Instant;
 
 /// Which ends play a capture.
 struct Play {
@@ -40,7 +37,7 @@ fn play(play: &Play) {
     let mut backend = site.backend(None, &["--port", &behind]);
     let mut frontend = site.frontend(None, &["--port", &within]);
     let sent = |report: &Value| report["port"]["sent"].as_u64().unwrap_or(0);
-    site.wait(&format!("{}: every frame", play.name), CROSSING, || {
+    site.wait(&format!("{}: every frame", play.name), PROMPT, || {
         let arrived = (sent(&site.vif_report()), sent(&site.frontend_report()));
         (arrived >= (out.len() as u64, back.len() as u64)).then_some(())
     });
@@ -93,7 +90,7 @@ fn count(from_guest: bool, frames: u64, generator: &str, mode: &[&str]) {
     let mut frontend = site.frontend(None, &[&["--port", within], mode].concat());
     let way = if from_guest { "from the guest" } else { "to the guest" };
     let what = format!("{frames} frames {way}, {generator} {}", mode.join(" "));
-    let checked = site.wait(&what, CROSSING, || {
+    let checked = site.wait(&what, PROMPT, || {
         let report = if from_guest { site.vif_report() } else { site.frontend_report() };
         let checked = report["port"]["checked"].clone();
         (checked["received"].as_u64()? >= frames).then_some(checked)

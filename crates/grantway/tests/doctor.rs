@@ -4,7 +4,8 @@
 mod common;
 
 use common::site::Site;
-use common::{PROMPT, alone, finish, grantway_with, is_root, say, wait_for, words};
+use common::{PROMPT, alone, finish, grantway_with, is_root, wait_for, words};
+use grantway_needs::skip;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Output;
@@ -42,7 +43,7 @@ fn verdict(findings: &[Value], subject: &str) -> String {
 #[test]
 fn a_machine_without_xen_is_told_in_one_line() {
     if Path::new("/dev/xen").exists() || Path::new("/sys/hypervisor/type").exists() {
-        return say("skipped: this machine runs on a hypervisor that it names");
+        return skip("this machine runs on a hypervisor that it names");
     }
     let output = doctor(&[]);
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));

@@ -2,12 +2,9 @@
 
 mod common;
 
-use common::{alone, done, finish, grantway_with, wait_for, words};
+use common::{PROMPT, alone, done, finish, grantway_with, wait_for, words};
 use serde_json::Value;
 use std::process::Stdio;
-use std::time::Duration;
-
-const LONG: Duration = Duration::from_secs(60);
 
 /// The row that a half has printed.
 fn row(text: &str) -> Value {
@@ -23,15 +20,15 @@ fn each_half_tells_what_crossed() {
     let dir = folder.path().to_string_lossy().into_owned();
     let mut host = grantway_with(&["host", "--dir", &dir]);
     let mut host = host.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a host");
-    wait_for("the host", LONG, || folder.path().join("control").exists().then_some(()));
+    wait_for("the host", PROMPT, || folder.path().join("control").exists().then_some(()));
     done(&["attach", "--host", &dir, "--domain", "1", ""]);
     let options = ["--policy", "staging", "--direction", "rx", "--seconds", "0.3", "--json"];
     let half = |own: &[&str]| {
         grantway_with(&[&["bench", "packets", "--host", &dir], own, &options].concat())
     };
     let backend = half(&["--end", "backend"]);
-    let behind = std::thread::spawn(move || finish(backend, LONG));
-    let front = finish(half(&["--end", "frontend", "--domain", "1"]), LONG);
+    let behind = std::thread::spawn(move || finish(backend, PROMPT));
+    let front = finish(half(&["--end", "frontend", "--domain", "1"]), PROMPT);
     let behind = behind.join().expect("the backend's half");
     let _ = host.kill();
     let _ = host.wait();
@@ -46,7 +43,7 @@ fn each_half_tells_what_crossed() {
 
 #[test]
 fn a_half_is_of_one_row() {
-    let refused = |args: &[&str]| words(&finish(grantway_with(args), LONG));
+    let refused = |args: &[&str]| words(&finish(grantway_with(args), PROMPT));
     let said = refused(&["bench", "packets", "--end", "backend"]);
     assert!(said.contains("--policy") && said.contains("expected one"), "{said}");
     let said = refused(&[

@@ -13,10 +13,6 @@ use common::{PROMPT, alone, finish, say, succeed, words};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Command;
-use std::time::Duration;
-
-/// How long a run of some tenths of a second may take.
-const RUN: Duration = Duration::from_secs(20);
 
 /// A guest's vif, and the addresses of its stack.
 fn guest<'a>(site: &Site, end: &str, domain: &'a str, more: &[&'a str]) -> Command {
@@ -36,7 +32,7 @@ fn server(site: &Site, domain: &str, more: &[&str]) -> Part {
 
 /// What a client in a guest prints: the line of this kind.
 fn client(site: &Site, domain: &str, kind: &str, more: &[&str]) -> Value {
-    let text = succeed(guest(site, "client", domain, more), RUN);
+    let text = succeed(guest(site, "client", domain, more), PROMPT);
     let line = lines(&text).into_iter().find(|line| line["kind"] == kind);
     line.unwrap_or_else(|| panic!("no {kind} in {text}"))
 }
@@ -99,7 +95,7 @@ fn debians_iperf_sends_to_ours() {
             args.extend(options);
             args.extend(if options.is_empty() { &[][..] } else { &["-b", "20M"] });
             args.extend(["-V"].iter().filter(|_| to.contains(':')));
-            let text = succeed(outside.namespace.command_with("iperf", &args), RUN);
+            let text = succeed(outside.namespace.command_with("iperf", &args), PROMPT);
             let (sent, _) = fields(&text);
             let end = server.wait_line("the end", |line| line.contains(r#""kind":"end""#));
             let end: Value = serde_json::from_str(&end).expect("JSON");
@@ -140,7 +136,7 @@ fn ours_sends_to_debians_iperf() {
             args.extend(["-u"].iter().filter(|udp| more.contains(udp)));
             args.extend(["-V"].iter().filter(|_| to.contains(':')));
             let theirs = outside.namespace.command_with("iperf", &args);
-            let theirs = std::thread::spawn(move || finish(theirs, RUN));
+            let theirs = std::thread::spawn(move || finish(theirs, PROMPT));
             // It does not say when it listens.
             let port = if more.contains(&"-u") { "udp" } else { "tcp" };
             common::wait_for("iperf to listen", PROMPT, || {
@@ -228,7 +224,7 @@ fn what_cannot_be_is_said_in_one_line() {
     let _alone = alone();
     let (_backend, site) = Site::bridged();
     let refused = |end: &str, args: &[&str], status: i32, parts: &[&str]| {
-        let output = finish(guest(&site, end, "2", args), RUN);
+        let output = finish(guest(&site, end, "2", args), PROMPT);
         assert_eq!(output.status.code(), Some(status), "{}", words(&output));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let last = said.lines().last().unwrap_or_default();

@@ -8,7 +8,7 @@ mod common;
 
 use common::link::Link;
 use common::network::{Namespace, available};
-use common::{alone, say};
+use common::{PROMPT, alone, say};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,16 +16,13 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
 
 /// Bytes of a transfer.
 const SIZE: usize = 6 << 20;
 const PORT: u16 = 5299;
-/// How long one may take.
-const TRANSFER: Duration = Duration::from_secs(20);
-
 /// A vif whose frontend offers and uses no large frames.
 fn link(backend: &[&str], frontend: &[&str]) -> Link {
     let backend = [&["--workers", "1"], backend].concat();
@@ -44,8 +41,8 @@ fn enter(namespace: &Namespace) {
 
 /// One end of a transfer: writes the bytes, or reads what comes.
 fn end(mut stream: TcpStream, sends: Option<&[u8]>) -> Vec<u8> {
-    stream.set_read_timeout(Some(TRANSFER)).expect("a bound");
-    stream.set_write_timeout(Some(TRANSFER)).expect("a bound");
+    stream.set_read_timeout(Some(PROMPT)).expect("a bound");
+    stream.set_write_timeout(Some(PROMPT)).expect("a bound");
     let mut came = Vec::new();
     match sends {
         Some(bytes) => stream.write_all(bytes).expect("to send"),
@@ -74,8 +71,8 @@ fn carry(link: &Link, to: &str, to_guest: bool) -> f64 {
         });
         let here = scope.spawn(move || {
             enter(inside);
-            ready.recv_timeout(TRANSFER).expect("a listener");
-            end(TcpStream::connect_timeout(&address, TRANSFER).expect("to connect"), from_inside)
+            ready.recv_timeout(PROMPT).expect("a listener");
+            end(TcpStream::connect_timeout(&address, PROMPT).expect("to connect"), from_inside)
         });
         (there.join().expect("the outside"), here.join().expect("the inside"))
     });

@@ -7,19 +7,16 @@ mod common;
 
 use common::network::available;
 use common::part::Part;
-use common::{PROMPT, alone, finish, grantway_with, has_program, say, succeed, wait_for, words};
+use common::{PROMPT, alone, finish, grantway_with, say, succeed, wait_for, words};
+use grantway_needs::{Need, met};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 fn has_testpmd() -> bool {
-    let there = has_program("dpdk-testpmd") && has_program("stdbuf");
-    if !there {
-        say("skipped: needs dpdk-testpmd (apt install dpdk-dev)");
-    }
-    there
+    met(&[Need::Program("dpdk-testpmd", "dpdk-dev"), Need::Program("stdbuf", "coreutils")])
 }
 
 /// Runs the bench, and gives its rows; nothing of it may stay.
@@ -29,7 +26,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
     let page = folder.path().join("peers.html");
     let mut command = grantway_with(&["bench", "peers", "--seconds", "0.3", "--json"]);
     command.args(args).arg("--report").arg(&page).env("TMPDIR", folder.path());
-    let text = succeed(command, Duration::from_secs(120));
+    let text = succeed(command, PROMPT);
     assert_eq!(text.trim_end().lines().count(), 1, "one line: {text}");
     let found: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"));
     assert_eq!((&found["bench"], &found["host"]), (&"peers".into(), &"embedded".into()));
@@ -131,12 +128,12 @@ fn an_interrupted_bench_takes_everything_with_it() {
     let mut command = grantway_with(&["bench", "peers", "--peer", "memif", "--seconds", "60"]);
     command.env("TMPDIR", folder.path());
     let mut bench = Part::spawn("bench peers", command);
-    wait_for("a folder of a testpmd", Duration::from_secs(20), || {
+    wait_for("a folder of a testpmd", PROMPT, || {
         let folders = std::fs::read_dir(folder.path()).expect("the folder").flatten();
         folders.into_iter().any(|entry| entry.path().join("guest").exists()).then_some(())
     });
     bench.signal(Signal::INT);
-    let status = bench.wait_end(Duration::from_secs(10));
+    let status = bench.wait_end(PROMPT);
     assert_eq!(status.code(), Some(1), "{status}");
     bench.check_last_line("grantway bench: interrupted", "nothing of it is left");
     assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0);

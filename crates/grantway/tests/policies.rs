@@ -21,10 +21,6 @@ const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
 /// What a queue has to be staged.
 const PAGES: u64 = 528;
 
-/// How long TCP may take to try again after a change: it waits for as long as it has
-/// been cut, twice over at worst, and a change has `PROMPT` for each of its steps.
-const GOES_ON: Duration = Duration::from_secs(60);
-
 /// What a frontend is told, so that it gets this policy of a backend that is told
 /// it, too.
 fn wish(kind: PolicyKind) -> &'static str {
@@ -122,7 +118,7 @@ fn second(link: &Link, args: &[&str]) -> Part {
     link.site.wait("the second interface", PROMPT, || link.pair.outside.interface("gwb2"));
     link.pair.outside.address("gwb2", 2, 1);
     link.pair.inside.address("gwf2", 2, 2);
-    link.pair.inside.wait_ping("10.99.2.1", PROMPT);
+    link.pair.inside.wait_ping("10.99.2.1");
     part
 }
 
@@ -143,7 +139,7 @@ fn two_policies_on_two_vifs_of_one_backend() {
         link.iperf(&[&["-c", "10.99.1.1", "-t", "1"], reverse].concat());
     }
     pings(&link.pair, 100, "two policies");
-    let status = beside.wait_end(Duration::from_secs(15));
+    let status = beside.wait_end(PROMPT);
     assert!(status.success(), "the one beside: {status}: {}", beside.said());
     let report = link.site.backend_report();
     let vifs = report["vifs"].as_array().expect("vifs");
@@ -200,7 +196,7 @@ fn policies_change_by_reconnecting_while_tcp_goes_on() {
             link.backend = link.site.backend(Some(&link.pair.outside), &args);
         }
         link.site.wait_connected();
-        link.pair.inside.wait_ping("10.99.1.1", PROMPT);
+        link.pair.inside.wait_ping("10.99.1.1");
         let what = format!("{side} to {policy}");
         // What a connection has staged is there again once it may be.
         let agreed = match (most, wish) {
@@ -214,7 +210,7 @@ fn policies_change_by_reconnecting_while_tcp_goes_on() {
         // it goes on, it would wait for ever longer.
         let sent = || link.site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
         let from = sent();
-        link.site.wait(&format!("{what}: the connection to go on"), GOES_ON, || {
+        link.site.wait(&format!("{what}: the connection to go on"), PROMPT, || {
             (sent() > from + 1000).then_some(())
         });
         assert!(stream.is_alive(), "{what}: the connection was cut");

@@ -6,7 +6,7 @@ mod common;
 use common::site::{MAC, Site};
 use common::{PROMPT, alone, finish, grantway_with, say, words};
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Frames of each queue.
 const FRAMES: u64 = 30_000;
@@ -91,7 +91,7 @@ fn a_port_of_fewer_queues_is_refused_in_one_line() {
     let path = site.path();
     let args =
         ["frontend", "--host", &path, "--domain", "1", "--port", port.as_str(), "--queues", "2"];
-    let output = finish(grantway_with(&args), Duration::from_secs(10));
+    let output = finish(grantway_with(&args), PROMPT);
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     let said = String::from_utf8_lossy(&output.stderr);
     let line = said.lines().find(|line| line.starts_with("grantway frontend: "));

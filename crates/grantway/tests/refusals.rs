@@ -8,9 +8,9 @@ mod common;
 use common::network::{Namespace, available};
 use common::part::Part;
 use common::site::{MAC, Site};
-use common::{PROMPT, Unprivileged, alone, finish, grantway_with, is_root, say, wait_for, words};
+use common::{PROMPT, Unprivileged, alone, finish, grantway_with, wait_for, words};
+use grantway_needs::{Need, met};
 use std::process::Command;
-use std::time::Duration;
 
 /// Runs a command that must end with `status` and one line that holds `parts`.
 fn refused(mut command: Command, status: i32, parts: &[&str]) {
@@ -221,8 +221,7 @@ fn without_rights_a_tap_is_refused() {
 #[test]
 fn the_host_of_another_user_is_refused() {
     let _alone = alone();
-    if !is_root() {
-        say("skipped: needs root");
+    if !met(&[Need::Root]) {
         return;
     }
     let site = Site::start();
@@ -269,7 +268,7 @@ fn a_tap_that_is_not_to_be_had_is_refused() {
     // in its log and in the store's list of vifs, and takes it up once it can.
     let taker = other.backend(place, &[]);
     let mut backend = site.backend(place, &[]);
-    backend.wait_said("gwb9", Duration::from_secs(5));
+    backend.wait_said("gwb9", PROMPT);
     assert!(backend.said().contains("another program"), "{}", backend.said());
     assert!(backend.is_alive());
     site.detached();

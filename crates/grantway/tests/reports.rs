@@ -3,9 +3,8 @@
 
 mod common;
 
-use common::{Unprivileged, alone, finish, grantway_with, succeed, words};
+use common::{PROMPT, Unprivileged, alone, finish, grantway_with, succeed, words};
 use std::path::Path;
-use std::time::Duration;
 
 /// Runs a bench, and gives what it printed and its page.
 fn run(args: &[&str]) -> (String, String) {
@@ -13,7 +12,7 @@ fn run(args: &[&str]) -> (String, String) {
     let path = folder.path().join("page.html");
     let mut command = grantway_with(args);
     command.arg("--report").arg(&path);
-    let text = succeed(command, Duration::from_secs(120));
+    let text = succeed(command, PROMPT);
     let page = std::fs::read_to_string(&path).expect("a page");
     let left = std::fs::read_dir(folder.path()).expect("the folder");
     assert_eq!(left.count(), 1, "beside the page there is nothing");
@@ -160,7 +159,7 @@ fn a_page_that_cannot_be_written_is_told_before_anything_is_measured() {
         for path in [folder, Path::new("/")] {
             let mut command = user.command(&args);
             command.arg(path);
-            let output = finish(command, Duration::from_secs(10));
+            let output = finish(command, PROMPT);
             assert_eq!(output.status.code(), Some(1), "{}", words(&output));
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(said.lines().count(), 1, "{said}");

@@ -15,11 +15,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
-const RUN: Duration = Duration::from_secs(20);
-
 /// Each guest has its addresses, and nobody is asked at port 7777.
 const RULES: &str = r#"
 [[vif]]
@@ -106,11 +104,11 @@ fn the_rules_of_a_bridge_are_loaded_again_under_load_and_nothing_is_lost() {
         parts.push(Part::start("frontend", site.command(Some(guest), "frontend", &args)));
         guest.address(&tap, 1, n);
     }
-    guests[0].wait_ping("10.99.1.2", PROMPT);
+    guests[0].wait_ping("10.99.1.2");
     let _server = guests[1].iperf_server(5201);
     let stop = AtomicBool::new(false);
     let (transfer, answered, text, loads) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| guests[0].iperf(&["-c", "10.99.1.2", "-t", "3"], RUN));
+        let load = scope.spawn(|| guests[0].iperf(&["-c", "10.99.1.2", "-t", "3"], PROMPT));
         let pings = scope.spawn(|| {
             let pinged = guests[1].ping("10.99.1.1", 250, 56, "0.01");
             stop.store(true, SeqCst);

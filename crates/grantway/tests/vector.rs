@@ -8,9 +8,6 @@ mod common;
 use common::network::available;
 use common::{PROMPT, alone, finish, grantway_with, succeed, words};
 use std::process::Command;
-use std::time::Duration;
-
-const TIME: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_file_of_rules_is_checked() {
@@ -18,7 +15,7 @@ fn a_file_of_rules_is_checked() {
     let path = folder.path().join("rules.toml");
     let check = |text: &str| {
         std::fs::write(&path, text).expect("a file");
-        finish(grantway_with(&["rules", "check", path.to_str().expect("a name")]), TIME)
+        finish(grantway_with(&["rules", "check", path.to_str().expect("a name")]), PROMPT)
     };
     let good =
         check("[firewall]\ndefault = \"drop\"\n[[rule]]\naction = \"accept\"\nto-ports = 22\n");
@@ -34,7 +31,7 @@ fn a_file_of_rules_is_checked() {
     for part in ["rules.toml", "line 3, column 1", "\"to-port\"", "to-ports", "correct or remove"] {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
-    let missing = finish(grantway_with(&["rules", "check", "/nowhere/rules.toml"]), TIME);
+    let missing = finish(grantway_with(&["rules", "check", "/nowhere/rules.toml"]), PROMPT);
     assert_eq!(missing.status.code(), Some(1));
     assert!(words(&missing).contains("expected a file of rules"), "{}", words(&missing));
 }
@@ -47,7 +44,7 @@ fn bench_vector_prints_one_document() {
         (&["--list", "8"], 10),
     ] {
         let all = [&["bench", "vector", "--seconds", "0.01", "--json"], args].concat();
-        let output = finish(grantway_with(&all), TIME);
+        let output = finish(grantway_with(&all), PROMPT);
         assert!(output.status.success(), "{}", words(&output));
         let document: serde_json::Value =
             serde_json::from_slice(&output.stdout).expect("one document");
@@ -58,7 +55,7 @@ fn bench_vector_prints_one_document() {
             assert!(row["ns_per_packet"].as_f64().is_some_and(|ns| ns > 1.0), "{row}");
         }
     }
-    let refused = finish(grantway_with(&["bench", "vector", "--list", "257"]), TIME);
+    let refused = finish(grantway_with(&["bench", "vector", "--list", "257"]), PROMPT);
     assert_eq!(refused.status.code(), Some(2));
     assert!(words(&refused).contains("1 to 256"), "{}", words(&refused));
 }
@@ -67,7 +64,7 @@ fn bench_vector_prints_one_document() {
 fn the_graph_alone_says_how_many_frames_are_counted() {
     for args in [&["--rules", "5", "--list", "64"][..], &["--spoof", "--list", "1"]] {
         let all = [&["bench", "lists", "--packets", "100"], args].concat();
-        let said = succeed(grantway_with(&all), TIME);
+        let said = succeed(grantway_with(&all), PROMPT);
         assert!(["100\n", "128\n"].contains(&said.as_str()), "{said}");
     }
 }
@@ -106,7 +103,7 @@ fn the_kernels_rules_fit_the_same_frames_and_nothing_stays() {
 #[test]
 fn the_kernel_and_filters_are_not_compared() {
     let both = ["bench", "vector", "--nftables", "--filters", "1"];
-    let refused = finish(grantway_with(&both), TIME);
+    let refused = finish(grantway_with(&both), PROMPT);
     assert_eq!(refused.status.code(), Some(2));
     assert!(words(&refused).contains("--filters"), "{}", words(&refused));
 }

@@ -7,12 +7,14 @@ use super::tally::Tally;
 use crate::cli::{Api, WaitModeArg};
 use crate::error::CommandError;
 use grantway_backend::policy::PolicyKind;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What runs before the first slice of a rig.
 const WARM_UP: Duration = Duration::from_millis(100);
 /// What runs before a slice of a rig that was held still.
 const STRIDE: Duration = Duration::from_millis(20);
+/// How long a slice waits for its first packet on a machine that has no time for it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is measured, whoever it is.
 #[derive(Debug, Clone)]
@@ -108,29 +110,47 @@ impl Rigs {
     }
 
     /// The samples around a slice of one of them.
-    fn slice(&self, subject: usize, slice: Duration) -> Result<(Sample, Sample), CommandError> {
+    fn slice(
+        &self,
+        direction: Direction,
+        subject: usize,
+        slice: Duration,
+    ) -> Result<(Sample, Sample), CommandError> {
         match self {
             Self::Held(rigs) => {
                 let rig = &rigs[subject];
                 rig.resume();
                 std::thread::sleep(STRIDE);
-                let samples = around(rig, slice);
+                let samples = around(direction, rig, slice);
                 rig.pause();
                 samples
             }
             Self::Fresh(plans) => {
                 let rig = Rig::start(&plans[subject])?;
                 std::thread::sleep(WARM_UP);
-                around(&rig, slice)
+                around(direction, &rig, slice)
             }
         }
     }
 }
 
-fn around(rig: &Rig, slice: Duration) -> Result<(Sample, Sample), CommandError> {
+/// The samples before and after a slice, which lasts until a packet arrived: a figure of
+/// nothing would be no figure.
+fn around(
+    direction: Direction,
+    rig: &Rig,
+    slice: Duration,
+) -> Result<(Sample, Sample), CommandError> {
     let before = rig.sample()?;
-    std::thread::sleep(slice);
-    Ok((before, rig.sample()?))
+    let since = Instant::now();
+    loop {
+        std::thread::sleep(slice);
+        let after = rig.sample()?;
+        let arrived = Tally::between(direction, &before, &after).packets > 0;
+        if arrived || since.elapsed() > PATIENCE {
+            return Ok((before, after));
+        }
+    }
 }
 
 /// Measures all policies on one point; `progress` hears how far it is, from 0
@@ -148,7 +168,7 @@ pub fn run(
     let rigs = Rigs::of(point, policies)?;
     let (mut host, mut mode) = (String::new(), String::new());
     let series = slices::in_turns(policies.len(), timing, progress, |subject| {
-        let (first, last) = rigs.slice(subject, timing.slice)?;
+        let (first, last) = rigs.slice(point.direction, subject, timing.slice)?;
         (host, mode) = (word(&last, "host"), word(&last, "mode"));
         Ok(Tally::between(point.direction, &first, &last))
     })?;

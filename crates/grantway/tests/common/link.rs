@@ -7,9 +7,6 @@ use super::part::Part;
 use super::site::{MAC, Site};
 use std::time::Duration;
 
-/// How long an iperf3 run of one second may take.
-const RUN: Duration = Duration::from_secs(15);
-
 /// The ports of iperf3's servers.
 const SERVERS: [u16; 4] = [5201, 5202, 5203, 5204];
 
@@ -38,8 +35,8 @@ impl Link {
         let frontend = site.frontend(Some(&pair.inside), &[&["--tap", "gwf1"], frontend].concat());
         pair.address();
         site.wait_connected();
-        pair.inside.wait_ping("10.99.1.1", Duration::from_secs(5));
-        pair.inside.wait_ping("fd99:1::1", Duration::from_secs(5));
+        pair.inside.wait_ping("10.99.1.1");
+        pair.inside.wait_ping("fd99:1::1");
         let servers = SERVERS.map(|port| pair.outside.iperf_server(port));
         Self { _servers: servers, frontend, backend, site, pair }
     }
@@ -63,7 +60,7 @@ impl Link {
 
     /// Runs iperf3 from the guest.
     pub fn iperf(&self, args: &[&str]) -> Transfer {
-        let transfer = self.pair.inside.iperf(args, RUN);
+        let transfer = self.pair.inside.iperf(args, PROMPT);
         if args.contains(&"-u") {
             self.drains();
         }
@@ -79,7 +76,7 @@ impl Link {
                 let args = args.clone();
                 scope.spawn(move || {
                     let port = port.to_string();
-                    inside.iperf(&[&args[..], &["-p", &port]].concat(), RUN)
+                    inside.iperf(&[&args[..], &["-p", &port]].concat(), PROMPT)
                 })
             };
             let threads: Vec<_> = runs.iter().zip(SERVERS).map(run).collect();
@@ -109,7 +106,7 @@ impl Link {
     pub fn check_sound(&mut self, after: &str) {
         assert!(self.backend.is_alive() && self.frontend.is_alive(), "{after}: a part ended");
         self.pair.check_checksums(after);
-        let (vif, frontend) = self.site.wait(after, Duration::from_secs(2), || {
+        let (vif, frontend) = self.site.wait(after, PROMPT, || {
             // What one end read from its TAP, the other wrote to its own: what
             // iperf3 misses of UDP was lost in a socket's buffer, not here.
             let (vif, frontend) = (self.site.vif_report(), self.site.frontend_report());

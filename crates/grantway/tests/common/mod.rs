@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 /// Nobody: the user that has no rights.
 pub const NOBODY: u32 = 65_534;
 
-/// How long a command may take that has nothing to wait for.
-pub const PROMPT: Duration = Duration::from_secs(10);
+/// Guards against hanging, and decides nothing else: far longer than anything takes, on
+/// any machine.
+pub const PROMPT: Duration = Duration::from_secs(120);
 
 /// One test at a time: they share two processors, and some measure.
 pub fn alone() -> MutexGuard<'static, ()> {
@@ -45,12 +46,6 @@ pub fn say(text: impl AsRef<str>) {
 /// Whether this process is root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// Whether a program is to be found.
-pub fn has_program(name: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()))
 }
 
 /// The command under test.
@@ -121,7 +116,7 @@ pub fn succeed(command: Command, within: Duration) -> String {
 
 /// Runs `grantway` with arguments, which must succeed.
 pub fn done<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> String {
-    succeed(grantway_with(args), Duration::from_secs(20))
+    succeed(grantway_with(args), PROMPT)
 }
 
 /// Both outputs, for a failure's text.

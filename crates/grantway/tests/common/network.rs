@@ -1,26 +1,25 @@
 //! Network namespaces, and the tools that run in them.
 
 use super::part::Part;
-use super::{PROMPT, finish, has_program, is_root, say, succeed, wait_for, words};
+use super::{PROMPT, finish, succeed, wait_for, words};
+use grantway_needs::{Need, met};
 use serde_json::Value;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Whether this machine lets us make namespaces and TAPs; says what is missing
-/// where it does not.
+/// Whether this machine lets us make namespaces and TAPs, and has these programs; if not,
+/// says that the test is skipped.
 pub fn available(programs: &[&str]) -> bool {
-    let missing = if !is_root() {
-        Some("root".to_owned())
-    } else if !std::path::Path::new("/dev/net/tun").exists() {
-        Some("/dev/net/tun".to_owned())
-    } else {
-        programs.iter().find(|name| !has_program(name)).map(|name| format!("the program {name}"))
+    let package = |name: &str| match name {
+        "ip" | "nstat" | "ss" => "iproute2",
+        "ping" => "iputils-ping",
+        "nft" => "nftables",
+        _ => "of that name",
     };
-    if let Some(missing) = &missing {
-        say(format!("skipped: needs {missing}"));
-    }
-    missing.is_none()
+    let programs = programs.iter().map(|name| Need::Program(name, package(name)));
+    let rights = [Need::Root, Need::File("/dev/net/tun", "the kernel's module tun")];
+    met(&rights.into_iter().chain(programs).collect::<Vec<_>>())
 }
 
 /// A network namespace; deleted with its interfaces when dropped.
@@ -144,8 +143,8 @@ impl Namespace {
     pub fn ping(&self, to: &str, count: u32, size: u32, pace: &str) -> (u32, String) {
         let (count, size) = (count.to_string(), size.to_string());
         let pace = if pace == "0" { ["-f", "-q"] } else { ["-i", pace] };
-        let args = [&pace[..], &["-q", "-c", &count, "-s", &size, "-w", "20", to]].concat();
-        let output = finish(self.command_with("ping", &args), Duration::from_secs(25));
+        let args = [&pace[..], &["-q", "-c", &count, "-s", &size, "-w", "100", to]].concat();
+        let output = finish(self.command_with("ping", &args), PROMPT);
         let text = words(&output);
         let received = text.split(", ").find_map(|part| part.strip_suffix(" received"));
         let received = received.and_then(|n| n.parse().ok());
@@ -153,9 +152,9 @@ impl Namespace {
     }
 
     /// Waits until a ping is answered.
-    pub fn wait_ping(&self, to: &str, within: Duration) {
-        wait_for(&format!("an answer from {to}"), within, || {
-            let args = ["-q", "-c", "1", "-W", "0.2", to];
+    pub fn wait_ping(&self, to: &str) {
+        wait_for(&format!("an answer from {to}"), PROMPT, || {
+            let args = ["-q", "-c", "1", "-W", "1", to];
             finish(self.command_with("ping", &args), PROMPT).status.success().then_some(())
         });
     }
@@ -163,7 +162,7 @@ impl Namespace {
     /// Runs an iperf3 client; `args` name the server and what is wanted. A
     /// server that still ends its last run, or does not listen again yet, is asked again.
     pub fn iperf(&self, args: &[&str], within: Duration) -> Transfer {
-        let base = ["-J", "--connect-timeout", "3000"];
+        let base = ["-J", "--connect-timeout", "100000"];
         let args = [&base[..], args].concat();
         let until = Instant::now() + within;
         loop {

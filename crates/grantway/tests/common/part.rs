@@ -119,7 +119,7 @@ impl Part {
         let status = wait_for(&what, within, || self.try_ended());
         // Its last words are read by a thread. (A child of its own may hold the
         // pipe open; then they are not waited for.)
-        let _ = try_wait_for(Duration::from_secs(1), || self.listener.is_finished().then_some(()));
+        let _ = try_wait_for(PROMPT, || self.listener.is_finished().then_some(()));
         status
     }
 

@@ -78,7 +78,7 @@ impl Site {
     /// Detaches vif 0 of domain 1.
     pub fn detach(&self) -> Output {
         let args = ["--domain", "1", "--devid", "0"];
-        finish(self.command(None, "detach", &args), Duration::from_secs(20))
+        finish(self.command(None, "detach", &args), PROMPT)
     }
 
     /// Detaches vif 0 of domain 1, which must succeed.
@@ -142,12 +142,7 @@ impl Site {
 
     /// Waits until both ends say that packets may flow.
     pub fn wait_connected(&self) {
-        self.wait_connected_within(PROMPT);
-    }
-
-    /// The same, within a bound.
-    pub fn wait_connected_within(&self, within: Duration) {
-        self.wait("both ends to connect", within, || {
+        self.wait("both ends to connect", PROMPT, || {
             (try_report(&self.file("frontend-1.0.sock"))?["connected"] == true
                 && try_report(&self.file("backend-0.sock"))?["vifs"][0]["connected"] == true)
                 .then_some(())
@@ -156,7 +151,7 @@ impl Site {
 
     /// Checks that the host holds nothing of a process that is no more.
     pub fn check_no_trace(&self, pid: u32) {
-        let list = wait_for("the host to notice a process's end", Duration::from_secs(2), || {
+        let list = wait_for("the host to notice a process's end", PROMPT, || {
             let list = self.list();
             let gone = !mentions(&list["tables"], pid);
             (gone || list.is_null()).then_some(list)

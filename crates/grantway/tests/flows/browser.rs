@@ -1,10 +1,10 @@
 //! The page in Chromium without a window.
 
-use super::common::{has_program, say, succeed};
+use super::common::{PROMPT, succeed};
 use super::{planted, run};
+use grantway_needs::{Need, met};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 const CHROMIUM: &str = "chromium";
 
@@ -16,7 +16,7 @@ fn opened(page: &Path, profile: &Path) -> String {
     command.args(["--virtual-time-budget=3000", "--dump-dom"]);
     command.arg(format!("--user-data-dir={}", profile.display()));
     command.arg(format!("file://{}", page.display()));
-    succeed(command, Duration::from_secs(60))
+    succeed(command, PROMPT)
 }
 
 #[test]
@@ -32,8 +32,8 @@ fn the_page_draws_itself_and_marks_the_stalls() {
     // The name of what is drawn is no address that is asked for.
     assert_eq!(source.matches("http://").count(), 1);
     assert!(source.contains("default-src 'none'"));
-    if !has_program(CHROMIUM) {
-        return say("skipped: needs the program chromium (Debian's package of that name)");
+    if !met(&[Need::Program(CHROMIUM, CHROMIUM)]) {
+        return;
     }
     let profile = folder.path().join("profile");
     let drawn = opened(&page, &profile);

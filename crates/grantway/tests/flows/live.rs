@@ -5,12 +5,8 @@ use super::common::part::Part;
 use super::common::site::Site;
 use super::common::{PROMPT, alone, finish, say, succeed, wait_for, words};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
-
-/// How long a transfer of some tenths of a second may take.
-const RUN: Duration = Duration::from_secs(20);
 
 fn guest(site: &Site, end: &str, domain: &str, more: &[&str]) -> Command {
     let address = format!("10.99.1.1{domain}/24");
@@ -20,11 +16,37 @@ fn guest(site: &Site, end: &str, domain: &str, more: &[&str]) -> Command {
     command
 }
 
-/// `grantway flows` of the backend of this host, once it listens.
-fn listen(site: &Site, more: &[&str]) -> Part {
+/// `grantway flows` of the backend of this host, once it listens, and what it writes.
+fn listen(site: &Site, name: &str) -> (Part, PathBuf) {
+    let file = site.file(name);
     let mut command = super::common::grantway_with(&["flows", "--json"]);
-    command.arg("--host").arg(site.dir()).args(more);
-    Part::spawn("flows", command)
+    command.arg("--host").arg(site.dir()).arg("--write").arg(&file);
+    let part = Part::spawn("flows", command);
+    wait_for("the capture to begin", PROMPT, || {
+        std::fs::metadata(&file).ok().filter(|file| file.len() > 0)
+    });
+    (part, file)
+}
+
+/// Waits until a capture that is still written has so many flows of so many bytes each.
+fn wait_captured(file: &Path, flows: usize, bytes: u64) {
+    wait_for("the capture to have all that was sent", PROMPT, || {
+        let output = finish(
+            super::common::grantway_with(&["flows", "--json", file.to_str().expect("a path")]),
+            PROMPT,
+        );
+        let report: Value = serde_json::from_slice(&output.stdout).ok()?;
+        let lost = report["skipped"]["lost"].as_u64().unwrap_or(0);
+        let seen = report["flows"].as_array()?;
+        let whole = |flow: &Value| payload(flow) + lost * 65_535 >= bytes;
+        (seen.len() == flows && seen.iter().all(whole)).then_some(())
+    });
+}
+
+/// Bytes of a flow's payload, both ways.
+fn payload(flow: &Value) -> u64 {
+    let directions = flow["directions"].as_array().into_iter().flatten();
+    directions.filter_map(|direction| direction["payload_bytes"].as_u64()).sum()
 }
 
 fn read(text: &str) -> Value {
@@ -37,12 +59,8 @@ fn a_backend_shows_what_passes() {
     let (mut backend, site) = Site::bridged();
     let mut server = Part::spawn("server", guest(&site, "server", "1", &[]));
     server.wait_line("ready", |line| line == r#"{"kind":"ready"}"#);
-    let file = site.file("trace.pcapng");
+    let (mut flows, file) = listen(&site, "trace.pcapng");
     let path = file.to_str().expect("a path");
-    let mut flows = listen(&site, &["--write", path]);
-    wait_for("the capture to begin", PROMPT, || {
-        std::fs::metadata(&file).ok().filter(|file| file.len() > 0)
-    });
 
     // One listens; another one is told so, and the first one is not disturbed.
     let mut second = super::common::grantway_with(&["flows", "--seconds", "1"]);
@@ -52,10 +70,10 @@ fn a_backend_shows_what_passes() {
     assert!(words(&second).contains("somebody else listens"), "{}", words(&second));
 
     let to = ["-c", "10.99.1.11", "-t", "0.3"];
-    let sent = succeed(guest(&site, "client", "2", &to), RUN);
+    let sent = succeed(guest(&site, "client", "2", &to), PROMPT);
     let end = sent.lines().map(read).find(|line| line["kind"] == "end").expect("an end");
     let bytes = end["bytes"].as_u64().expect("bytes");
-    std::thread::sleep(Duration::from_millis(300));
+    wait_captured(&file, 2, bytes);
     flows.interrupt();
     let text = flows.wait_line("the report", |line| line.starts_with('{'));
     assert!(flows.wait_end(PROMPT).success(), "{}", flows.said());
@@ -73,16 +91,21 @@ fn a_backend_shows_what_passes() {
     assert_eq!(super::json(Path::new(path), &[])["flows"], live["flows"]);
 
     // Nobody listens, and the backend serves; who comes then is shown what passes then.
-    let mut again = listen(&site, &["--seconds", "1.5"]);
-    std::thread::sleep(Duration::from_millis(300));
-    succeed(guest(&site, "client", "2", &to), RUN);
+    let (mut again, file) = listen(&site, "again.pcapng");
+    succeed(guest(&site, "client", "2", &to), PROMPT);
+    wait_captured(&file, 2, 1);
+    again.interrupt();
     let text = again.wait_line("the report", |line| line.starts_with('{'));
     assert!(again.wait_end(PROMPT).success());
     assert_eq!(read(&text)["flows"].as_array().map(Vec::len), Some(2), "{text}");
 
+    // It ends by itself when it was told how long.
+    let mut short = super::common::grantway_with(&["flows", "--json", "--seconds", "0.3"]);
+    short.arg("--host").arg(site.dir());
+    assert_eq!(read(&succeed(short, PROMPT))["flows"].as_array().map(Vec::len), Some(0));
+
     // A backend that ends, ends what it shows.
-    let mut last = listen(&site, &[]);
-    std::thread::sleep(Duration::from_millis(300));
+    let (mut last, _) = listen(&site, "last.pcapng");
     backend.terminate();
     assert!(last.wait_end(PROMPT).success(), "{}", last.said());
     let gone = {
@@ -102,10 +125,10 @@ fn a_stall_behind_a_full_ring_is_told_as_that() {
     let (_backend, site) = Site::bridged_with("rate=500KB/s@400ms");
     let mut server = Part::spawn("server", guest(&site, "server", "1", &[]));
     server.wait_line("ready", |line| line == r#"{"kind":"ready"}"#);
-    let mut flows = listen(&site, &[]);
-    std::thread::sleep(Duration::from_millis(300));
+    let (mut flows, file) = listen(&site, "trace.pcapng");
     let to = ["-c", "10.99.1.11", "-t", "2"];
-    succeed(guest(&site, "client", "2", &to), RUN);
+    succeed(guest(&site, "client", "2", &to), PROMPT);
+    wait_captured(&file, 2, 1);
     flows.interrupt();
     let text = flows.wait_line("the report", |line| line.starts_with('{'));
     assert!(flows.wait_end(PROMPT).success(), "{}", flows.said());
@@ -125,13 +148,7 @@ fn check(report: &Value, bytes: u64, lost: u64) {
     points.sort_unstable();
     assert_eq!(points, [Some(0), Some(1)], "{report}");
     for flow in flows {
-        let payload: u64 = flow["directions"]
-            .as_array()
-            .expect("two directions")
-            .iter()
-            .map(|direction| direction["payload_bytes"].as_u64().expect("bytes"))
-            .sum();
         let missed = lost * 65_535;
-        assert!(payload + missed >= bytes && flow["server"] == "10.99.1.11:5001", "{flow}");
+        assert!(payload(flow) + missed >= bytes && flow["server"] == "10.99.1.11:5001", "{flow}");
     }
 }
