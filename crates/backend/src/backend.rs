@@ -6,7 +6,7 @@ use crate::lists::GraphReport;
 use crate::negotiate::MAX_QUEUES;
 use crate::policy::{PolicyKind, PolicyLimits};
 use crate::queue::{QueueReport, VifId};
-use crate::shared::Clock;
+use crate::shared::{Clock, Meter};
 use crate::stats::VifStatsSnapshot;
 use crate::succession::Journals;
 use crate::trace::{Trace, TraceReader};
@@ -78,6 +78,9 @@ pub struct BackendConfig {
     pub hotplug: bool,
     /// Tells the time.
     pub clock: Clock,
+    /// Tells what a worker used of its processor, by which its queues share it:
+    /// [`processor_time`](crate::processor_time), or a count of work.
+    pub meter: Meter,
 }
 
 /// Opens the port of a vif.
@@ -180,6 +183,7 @@ impl Backend {
             platform: Arc::clone(&platform),
             mode: config.mode,
             clock: config.clock,
+            meter: config.meter,
             teller: Teller { notices: sender, bell: Arc::clone(&bell) },
             merge: config.merge,
         };

@@ -6,10 +6,13 @@ use crate::stats::VifStats;
 use crate::steer::SteeringCell;
 use crate::trace::Tap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Tells the time: [`Instant::now`], but in a simulation.
 pub type Clock = fn() -> Instant;
+
+/// Tells what the calling thread has used of its processor.
+pub type Meter = fn() -> Duration;
 
 /// What the queues of one vif share, whichever workers they belong to.
 pub(crate) struct Shared {

@@ -29,13 +29,9 @@ static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Guests that come and go side by side.
 const LANES: u16 = 16;
 /// Cycles of each: first those that fill what keeps its room (arenas of the
-/// allocator, tables, lists), then those that count: two thousand vifs together in a
-/// block, ten thousand at most, and after two blocks as many as the time holds.
+/// allocator, tables, lists), then those that count: eight thousand vifs together.
 const WARM_UP: u32 = 25;
-const BLOCK: u32 = 125;
-const MOST: u32 = 5 * BLOCK;
-const LEAST: u32 = 2 * BLOCK;
-const TIME: Duration = Duration::from_secs(55);
+const CYCLES: u32 = 500;
 /// Frames each way in a cycle.
 const FRAMES: u64 = 4;
 
@@ -233,18 +229,14 @@ fn thousands_of_vifs_come_and_go_and_nothing_stays() {
     std::thread::sleep(Duration::from_millis(200));
     let before = Held::now(&world);
     let start = Instant::now();
-    let mut done = 0;
-    while done < LEAST || (done < MOST && start.elapsed() < TIME) {
-        run(&world, WARM_UP + done, BLOCK);
-        done += BLOCK;
-    }
+    run(&world, WARM_UP, CYCLES);
     let ended = Instant::now();
     let mut after = Held::now(&world);
     while after.exact != before.exact && ended.elapsed() < PROMPT {
         std::thread::sleep(Duration::from_millis(5));
         after = Held::now(&world);
     }
-    let cycles = u64::from(done) * u64::from(LANES);
+    let cycles = u64::from(CYCLES) * u64::from(LANES);
     println!(
         "{cycles} cycles in {:.0?}: heap {} and {} bytes, {} and {} mappings",
         ended - start,

@@ -1,26 +1,22 @@
 //! A vif that floods costs another at most a tenth of its fair share, which is
 //! what it has beside a neighbour as greedy as itself: half of their worker.
 //!
-//! All guests are driven by one thread, which has far less to do for a frame than
-//! the worker, and time is what the worker used of its processor: so it is the
-//! worker that shares out, whatever the kernel's scheduler does and whoever else
-//! is on the machine. What the victim moves beside an equal neighbour and beside
-//! a flooding one is measured in short slices by turns, and the median of the
-//! comparisons counts.
+//! The worker has no thread: guests fill their rings, then it takes a round, and so on.
+//! What a turn cost is counted by a price list, so each run is the same on any machine.
+//! (`make measure` has the same with threads and their processor time.)
 
 mod support;
 
-use grantway_backend::{VifId, WaitMode};
-use grantway_hypervisor::{Access, DomId, GrantRef, Granted};
+use grantway_backend::VifId;
+use grantway_embedded::Domain;
+use grantway_hypervisor::{Access, CounterSnapshot, DomId, GrantRef, Granted, Platform};
 use grantway_netif::rx::RxRequest;
 use grantway_netif::tx::TxFlags;
 use grantway_ring::{Index, RingMemory, RingPage};
-use rustix::time::{ClockId, clock_gettime};
-use std::hint::spin_loop;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
-use support::PROMPT;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::time::Duration;
 use support::hostile::{Hostile, frame};
 use support::port::Flow;
 use support::rings::{Rings, SLOTS, page, slot};
@@ -28,23 +24,35 @@ use support::world::World;
 
 /// A slice of the worker's time, and what comes before it: then requests of the
 /// slice before are served.
-const SLICE: Duration = Duration::from_millis(6);
-const SETTLE: Duration = Duration::from_millis(2);
-/// Comparisons, each of four slices, that one median is of.
-const ROUNDS: usize = 5;
-/// Where others on the machine kept this thread from running, rings ran empty, and
-/// there was nothing to be shared out: so often that may be, with a pause after each,
-/// since whoever shares the processor's caches does so for a second or more.
-const FAILS: usize = 8;
-const PAUSE: Duration = Duration::from_millis(400);
-/// And so often it has to be well, since chance may have it so once.
-const PASSES: usize = 3;
+const SLICE: Duration = Duration::from_millis(40);
+const SETTLE: Duration = Duration::from_millis(4);
 /// What must be left of the fair share.
 const LEAST: f64 = 0.9;
-/// The same of frames of 64 KiB where a line of the cache takes over 200 ns from one
-/// processor to the other and back, as on virtual ones that their host moves apart: what
-/// the worker moves in its share of the time is what lies near, and a flood drives it off.
-const LEAST_APART: f64 = 0.7;
+
+/// What work costs, in nanoseconds: about what it does on the embedded host.
+const A_TURN: u64 = 300;
+const A_BATCH: u64 = 1300;
+const A_COPY: u64 = 400;
+const A_KILOBYTE: u64 = 60;
+const A_SIGNAL: u64 = 200;
+
+thread_local! {
+    /// What the worker used so far, and the backend's domain, of the control thread.
+    static USED: Cell<u64> = const { Cell::new(0) };
+    static PLATFORM: RefCell<Option<Arc<Domain>>> = const { RefCell::new(None) };
+}
+
+/// What the worker was asked for so far, by the price list.
+fn meter() -> Duration {
+    USED.set(USED.get() + A_TURN);
+    let asked = PLATFORM.with_borrow(|platform| match platform {
+        Some(platform) => platform.counters(),
+        None => CounterSnapshot::default(),
+    });
+    let CounterSnapshot { copy_batches, copies, copy_bytes, notifies, .. } = asked;
+    let work = copy_batches * A_BATCH + copies * A_COPY + notifies * A_SIGNAL;
+    Duration::from_nanos(USED.get() + work + copy_bytes * A_KILOBYTE / 1024)
+}
 
 /// Pages to send from.
 const PAGES: usize = 18;
@@ -203,16 +211,6 @@ fn shows<const W: usize>(ring: &RingPage<W>, old: u32, new: u32) -> bool {
     new.wrapping_sub(event) < new.wrapping_sub(old)
 }
 
-/// What the worker used of its processor: the only thread beside this one that has
-/// anything to do.
-fn workers_time() -> Duration {
-    let time = |clock| {
-        let time = clock_gettime(clock);
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-    };
-    time(ClockId::ProcessCPUTime).saturating_sub(time(ClockId::ThreadCPUTime))
-}
-
 /// A worker's guests: the victim first, then its neighbour, then others.
 struct Scene {
     world: World,
@@ -220,27 +218,35 @@ struct Scene {
 }
 
 impl Scene {
-    /// A few rounds of what each guest does.
-    fn act(&mut self) {
-        for _ in 0..8 {
-            for guest in &mut self.guests {
-                guest.sends();
-                guest.receives();
-            }
+    fn new(bridged: bool, guests: u16) -> Self {
+        let mut world = World::counted(bridged, meter);
+        let platform = world.control().platform();
+        world.control().with(move |_| PLATFORM.set(Some(platform)));
+        let guests = (1..=guests).map(|number| Guest::boot(&mut world, number)).collect();
+        Self { world, guests }
+    }
+
+    /// What each guest does, and then a round of the worker; what that has used so far.
+    fn act(&mut self) -> Duration {
+        for guest in &mut self.guests {
+            guest.sends();
+            guest.receives();
         }
+        self.world.control().with(|backend| {
+            let _ = backend.serve().unwrap();
+            meter()
+        })
     }
 
     /// Slots of the victim's that are served in a second of the worker's time.
     fn run(&mut self, time: Duration) -> f64 {
-        let (wall, before, start) = (Instant::now(), self.guests[0].served(), workers_time());
+        let (before, start) = (self.guests[0].served(), self.act());
         loop {
-            self.act();
-            let used = workers_time().saturating_sub(start);
+            let used = self.act().saturating_sub(start);
             if used >= time {
                 let served = self.guests[0].served().wrapping_sub(before);
                 return f64::from(served) / used.as_secs_f64();
             }
-            assert!(wall.elapsed() < PROMPT, "the worker used {used:?} in {PROMPT:?}");
         }
     }
 
@@ -248,75 +254,27 @@ impl Scene {
     /// has beside an equal neighbour.
     fn left(&mut self, own: Habit, equal: Habit, flood: Habit) {
         self.guests[0].takes_up(own);
-        let mut medians: Vec<f64> = Vec::new();
-        let mut well = 0;
-        while well < PASSES {
-            let fails = medians.len() - well;
-            assert!(fails < FAILS, "{own:?} beside {flood:?}: {medians:.2?} of its share");
-            let median = self.compare(equal, flood);
-            let apart = own == LARGEST && median < LEAST && are_apart();
-            match median >= if apart { LEAST_APART } else { LEAST } {
-                true => well += 1,
-                false => std::thread::sleep(PAUSE),
-            }
-            medians.push(median);
-        }
-        println!("{own:?} beside {flood:?}: {medians:.2?} of its fair share");
-    }
-
-    /// The median of the comparisons.
-    fn compare(&mut self, equal: Habit, flood: Habit) -> f64 {
-        let mut ratios: Vec<f64> = (0..ROUNDS)
-            .map(|_| {
-                let mut beside = |habit| {
-                    self.guests[1].takes_up(habit);
-                    self.run(SETTLE);
-                    self.run(SLICE)
-                };
-                let [a, b, c, d] = [beside(equal), beside(flood), beside(flood), beside(equal)];
-                (b + c) / (a + d)
-            })
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        ratios[ROUNDS / 2]
+        let mut beside = |habit| {
+            self.guests[1].takes_up(habit);
+            self.run(SETTLE);
+            self.run(SLICE)
+        };
+        let [fair, left] = [beside(equal), beside(flood)];
+        let share = left / fair;
+        println!("{own:?} beside {flood:?}: {share:.3} of its fair share");
+        assert!(share >= LEAST, "{own:?} beside {flood:?}: {share:.3} of its fair share");
     }
 
     fn ends(self) {
+        self.world.control().with(|_| PLATFORM.set(None));
         drop(self.guests);
         self.world.bridge_stands();
     }
 }
 
-/// Whether a line takes so long, of two threads that hand it to each other.
-fn are_apart() -> bool {
-    const TURNS: u32 = 20_000;
-    let line = AtomicU32::new(0);
-    let hand = |mine: u32| {
-        let since = Instant::now();
-        for turn in (mine..2 * TURNS).step_by(2) {
-            while line.load(SeqCst) != turn && since.elapsed() < PAUSE {
-                spin_loop();
-            }
-            line.store(turn + 1, SeqCst);
-        }
-        since.elapsed()
-    };
-    let took = std::thread::scope(|scope| {
-        let other = scope.spawn(|| hand(1));
-        hand(0).max(other.join().expect("the other end"))
-    });
-    took > Duration::from_nanos(200) * TURNS
-}
-
-/// One test at a time: each worker's time is measured as the process's.
-static ALONE: Mutex<()> = Mutex::new(());
-
 #[test]
 fn a_vif_that_floods_costs_another_no_more_than_a_tenth_of_its_share() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut world = World::of_workers(1, WaitMode::Interrupt, false);
-    let guests = [1, 2].map(|number| Guest::boot(&mut world, number)).into();
-    let mut scene = Scene { world, guests };
+    let mut scene = Scene::new(false, 2);
     for own in [SMALL, ETHERNET, LARGEST] {
         let floods = [SMALL, LARGEST, SPLINTERED];
         let storms = [Habit::SendsAndSignals, Habit::SendsNothing, Habit::Signals];
@@ -329,10 +287,7 @@ fn a_vif_that_floods_costs_another_no_more_than_a_tenth_of_its_share() {
 
 #[test]
 fn on_the_bridge_a_guest_that_floods_all_costs_another_no_more_either() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut world = World::of_workers(1, WaitMode::Interrupt, true);
-    let guests = [1, 2, 3, 4].map(|number| Guest::boot(&mut world, number)).into();
-    let mut scene = Scene { world, guests };
+    let mut scene = Scene::new(true, 4);
     // The bridge learns where the receivers are.
     for receiver in [2, 3] {
         scene.guests[receiver].takes_up(Habit::SendsTo(99));

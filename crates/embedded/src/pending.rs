@@ -236,8 +236,6 @@ mod tests {
 
     #[test]
     fn a_late_signal_of_the_last_binding_silences_no_port() {
-        use Release;
-        use std::sync::atomic::AtomicU32;
         const ROUNDS: u32 = 20_000;
         let pending = pending(4096);
         let (begun, done) = (AtomicU32::new(0), AtomicU32::new(0));

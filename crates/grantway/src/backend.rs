@@ -91,6 +91,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         run_folder: place.run_folder.clone(),
         hotplug: place.is_xen(),
         clock: Instant::now,
+        meter: grantway_backend::processor_time,
         graph: graph(args, secret)?,
         by_rules: rules.is_some(),
         merge: args.merge.is_on(),

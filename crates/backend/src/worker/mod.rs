@@ -17,14 +17,14 @@ mod wake;
 use crate::VifError;
 use crate::lists::{GraphReport, UPLINK_NAME};
 use crate::queue::{QueueReport, QueueSpec, VifId};
-use crate::shared::Clock;
+use crate::shared::{Clock, Meter};
 use grantway_hypervisor::{Error as PlatformError, Platform};
 use grantway_ports::{Port, PortReport};
 use grantway_vector::rules::{Names, RulesError, parse};
 use grantway_vector::{Graph, PortId, Rules, Secret};
 use rustix::fd::{AsFd, OwnedFd};
 use serve::Worker;
-use share::used;
+pub use share::processor_time;
 use spin::Spin;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -143,6 +143,7 @@ pub(crate) struct Service {
     pub platform: Arc<dyn Platform>,
     pub mode: WaitMode,
     pub clock: Clock,
+    pub meter: Meter,
     pub teller: Teller,
     /// Whether segments are merged, as [`crate::BackendConfig::merge`].
     pub merge: bool,
@@ -320,11 +321,9 @@ impl Handle {
     ) -> Result<Self, PlatformError> {
         let (commands, inbox) = channel();
         let wake = Arc::new(Bell::new()?);
-        // Where steps are counted and not time, all turns are alike.
-        let meter = if threaded { used } else { || Duration::ZERO };
         let spin = Spin::new(service.mode, threaded)?;
         let wake_up = Arc::clone(&wake);
-        let mut worker = Worker::new(number, service, meter, spin, wake_up, inbox, beside)?;
+        let mut worker = Worker::new(number, service, spin, wake_up, inbox, beside)?;
         let handle = |seat| Self { commands, wake, seat, queues: RefCell::default() };
         if !threaded {
             return Ok(handle(Seat::Here(Box::new(RefCell::new(worker)))));

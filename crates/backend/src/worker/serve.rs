@@ -42,8 +42,6 @@ const FIRST_TOKEN: u64 = 4;
 pub(super) struct Worker {
     number: usize,
     service: Service,
-    /// What the worker used of its processor.
-    meter: fn() -> Duration,
     spin: Spin,
     /// Whether there was anything to do since it last slept.
     worked: bool,
@@ -76,7 +74,6 @@ impl Worker {
     pub fn new(
         number: usize,
         service: Service,
-        meter: fn() -> Duration,
         spin: Spin,
         wake: Arc<Bell>,
         inbox: Receiver<Command>,
@@ -98,7 +95,6 @@ impl Worker {
             scratch: Scratch::new(Some(service.platform.as_ref())),
             merger,
             service,
-            meter,
             spin,
             worked: false,
             events,
@@ -199,7 +195,7 @@ impl Worker {
 
     fn serve_active(&mut self) {
         // Alone, a queue has nobody to share with, and the clock costs a system call.
-        let mut since = (self.active.len() > 1).then(self.meter);
+        let mut since = (self.active.len() > 1).then(self.service.meter);
         self.scratch.alone = since.is_none();
         if since.is_some() {
             let slots = self.active.iter().filter_map(|&place| self.queues.get(place));
@@ -229,7 +225,7 @@ impl Worker {
     /// a turn of so many packets was for: frames that waited for pages are their
     /// senders' affair, however many guests those made busy.
     fn charge(&mut self, place: Place, packets: usize, since: &mut Duration) {
-        let now = (self.meter)();
+        let now = (self.service.meter)();
         let time = now.saturating_sub(*since);
         *since = now;
         // At most a burst each way.
@@ -255,7 +251,7 @@ impl Worker {
         if slot.queue.settle(self.events.as_mut())?
             && let Some(since) = since
         {
-            let now = (self.meter)();
+            let now = (self.service.meter)();
             slot.account.charge(now.saturating_sub(std::mem::replace(since, now)));
         }
         Ok(Served::Active)
@@ -497,7 +493,8 @@ impl Worker {
                 let _ = reply.send((queues.collect(), failed.collect()));
             }
             Command::Account(reply) => {
-                let (number, used, queues) = (self.number, (self.meter)(), self.queues.len());
+                let (number, used, queues) =
+                    (self.number, (self.service.meter)(), self.queues.len());
                 let _ = reply.send(WorkerReport { number, used, queues, spin: self.spin.budget() });
             }
             Command::Load(rules) => self.bridge.lists.load(*rules),

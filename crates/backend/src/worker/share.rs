@@ -61,9 +61,10 @@ impl Shares {
     }
 }
 
-/// What this thread has used of its processor: what others use, on a machine that
-/// is not ours alone, is no queue's doing.
-pub(super) fn used() -> Duration {
+/// What the calling thread has used of its processor. What other threads and processes
+/// use is no queue's doing.
+#[must_use]
+pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // Neither is ever negative.
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -157,9 +158,9 @@ mod tests {
 
     #[test]
     fn only_what_is_used_is_counted() {
-        let before = used();
+        let before = processor_time();
         std::thread::sleep(Duration::from_millis(20));
-        assert!(used() - before < Duration::from_millis(10));
-        while used() - before < US {}
+        assert!(processor_time() - before < Duration::from_millis(10));
+        while processor_time() - before < US {}
     }
 }

@@ -4,8 +4,8 @@
 //! nothing that was changed after it was judged; each vif that it leaves
 //! behind goes without a trace, and an honest frontend in its place is served.
 //!
-//! `GRANTWAY_FUZZ_SECONDS` for longer than 5 s, `GRANTWAY_FUZZ_SEED` for a run
-//! that was seen before (as far as threads allow).
+//! A fixed number of rounds, or `GRANTWAY_FUZZ_ROUNDS`, or for `GRANTWAY_FUZZ_SECONDS`;
+//! `GRANTWAY_FUZZ_SEED` for a run that was seen before (as far as threads allow).
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -48,6 +48,27 @@ const JUDGED_DIRTY: usize = 256;
 /// Byte `n` of such a frame.
 fn judged_byte(n: usize) -> u8 {
     (n as u8).wrapping_mul(7)
+}
+
+/// Rounds of each of two worlds, and actions in a round: about what an idle machine of two
+/// processors does in twenty seconds.
+const ROUNDS: u64 = 170;
+const ACTIONS: usize = 150;
+
+/// How long a world is fuzzed.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Rounds(u64),
+    Until(Instant),
+}
+
+impl Work {
+    fn goes_on(self, rounds: u64) -> bool {
+        match self {
+            Self::Rounds(all) => rounds < all,
+            Self::Until(end) => Instant::now() < end,
+        }
+    }
 }
 
 fn setting(name: &str) -> Option<u64> {
@@ -223,12 +244,12 @@ impl Fuzz {
     }
 
     /// A few connections of one vif, and its end.
-    fn round(&mut self, end: Instant) {
+    fn round(&mut self) {
         let pages = Pages::new(&self.guest);
         let mut rings: Vec<_> = (0..4).map(|_| self.guest.rings()).collect();
         let image = self.table.image();
         for _ in 0..1 + self.numbers.below(3) {
-            self.connect(&mut rings, &pages, &image, end);
+            self.connect(&mut rings, &pages, &image);
         }
         self.world.detaches(GUEST);
         self.table.restore(&image);
@@ -242,7 +263,7 @@ impl Fuzz {
     }
 
     /// By the rules, and then not.
-    fn connect(&mut self, rings: &mut [Rings], pages: &Pages, image: &[u8], end: Instant) {
+    fn connect(&mut self, rings: &mut [Rings], pages: &Pages, image: &[u8]) {
         let Self { world, guest, table, neighbours, numbers, .. } = self;
         let queues = numbers.one_of(&[1, 1, 2, 4]);
         clean(guest);
@@ -274,11 +295,10 @@ impl Fuzz {
         };
         let scribbler = scribbler.of_rings(rings);
         let mut acts = Acts { numbers: numbers.clone(), pages, neighbours, slots: 0 };
-        let until = end.min(Instant::now() + Duration::from_millis(100));
         std::thread::scope(|scope| {
             let _ends = Ends(&stop);
             scope.spawn(|| scribbler.run(&stop));
-            while Instant::now() < until {
+            for _ in 0..ACTIONS {
                 acts.act(world, guest, rings);
                 self.actions += 1;
                 // Some of it comes when the connection is lost already.
@@ -310,15 +330,15 @@ impl Fuzz {
         honest.leave();
     }
 
-    fn run(mut self, end: Instant) {
+    fn run(mut self, work: Work) {
         // What the first of all makes for good is not counted.
-        self.round(Instant::now() + Duration::from_millis(20));
+        self.round();
         self.world.detaches(GUEST);
         let before = Held::now(&self.world, &self.guest);
         self.world.attach(GUEST, &[]);
         let mut rounds = 0;
-        while Instant::now() < end {
-            self.round(end);
+        while work.goes_on(rounds) {
+            self.round();
             rounds += 1;
             self.world.detaches(GUEST);
             before.is_all(&self.world, &self.guest);
@@ -360,15 +380,19 @@ fn clean(guest: &mut Hostile) {
 fn a_guest_that_does_anything() {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = setting("GRANTWAY_FUZZ_SEED").unwrap_or(clock);
-    let time = Duration::from_secs(setting("GRANTWAY_FUZZ_SECONDS").unwrap_or(5));
+    let seconds = setting("GRANTWAY_FUZZ_SECONDS");
+    let rounds = setting("GRANTWAY_FUZZ_ROUNDS").unwrap_or(ROUNDS);
     println!("GRANTWAY_FUZZ_SEED={seed}");
     let mut numbers = Numbers::new(seed);
     let mut bridged = numbers.once_in(2);
     // Worlds of both kinds, whatever the time.
-    let worlds = (time.as_secs() / 20).clamp(1, 50) as u32 * 2;
+    let worlds = (seconds.unwrap_or(0) / 20).clamp(1, 50) as u32 * 2;
     for _ in 0..worlds {
         let fuzz = Fuzz::new(bridged, Numbers::new(numbers.next()));
-        fuzz.run(Instant::now() + time / worlds);
+        fuzz.run(match seconds {
+            Some(seconds) => Work::Until(Instant::now() + Duration::from_secs(seconds) / worlds),
+            None => Work::Rounds(rounds),
+        });
         bridged = !bridged;
     }
 }

@@ -306,7 +306,7 @@ fn staged_and_plain_slots_on_one_ring_and_in_one_packet() {
 fn nothing_is_asked_of_the_hypervisor_where_all_is_staged() {
     let mut world = World::new();
     // The honest vif uses grant copy.
-    world.honest().count();
+    world.honest().count(u64::MAX);
     let mut guest = world.guest();
     let (mut lists, mut rings) = Lists::connect(&mut guest);
     let (out, into) = (guest.pages(1, Access::ReadOnly), guest.pages(8, Access::ReadWrite));

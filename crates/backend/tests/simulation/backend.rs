@@ -72,6 +72,7 @@ impl Server {
             run_folder: self.setup.run_folder.clone(),
             hotplug: false,
             clock: || NOW.get(),
+            meter: || std::time::Duration::ZERO,
             policy: self.setup.policy,
             graph: path::bridge(Secret(1, 2), || 0).unwrap(),
             by_rules: false,

@@ -5,18 +5,22 @@ use super::log::{Collector, Log};
 use super::port::Ports;
 use super::{PROMPT, eventually};
 use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, VifId, VifReport, WaitMode};
+use grantway_backend::{
+    Backend, BackendConfig, Meter, OpenPort, Patience, VifId, VifReport, WaitMode, processor_time,
+};
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
 use grantway_ports::{Member, wall};
 use grantway_vector::nodes::Checks;
 use grantway_vector::{Graph, Secret, path};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 type Job = Box<dyn FnOnce(&mut Backend) + Send>;
 
@@ -37,6 +41,25 @@ pub struct Setup {
     pub policy: PolicyLimits,
     pub hotplug: bool,
     pub ports: Arc<Ports>,
+    pub time: Time,
+}
+
+/// Where the backend's workers run, and what tells them the time.
+#[derive(Debug, Clone, Copy)]
+pub enum Time {
+    /// Threads, and the machine's clocks.
+    Passes,
+    /// No thread: the control thread serves all the while. Time stands still but for
+    /// [`Control::passes`].
+    Stands,
+    /// No thread, and nothing is served but for [`Control::rounds`]. A worker's time is what
+    /// this meter says.
+    Counted(Meter),
+}
+
+thread_local! {
+    /// Time where it stands: of a control thread.
+    static NOW: Cell<Instant> = Cell::new(Instant::now());
 }
 
 /// What no one outside is to guess; here nobody tries.
@@ -81,14 +104,22 @@ impl Control {
                     });
                     let config = BackendConfig {
                         mode: setup.mode,
-                        workers: setup.workers,
+                        workers: if matches!(setup.time, Time::Passes) { setup.workers } else { 0 },
                         queues: setup.queues,
                         patience: setup.patience,
                         policy: setup.policy,
                         uplink: setup.bridged.then(|| ports.open_uplink()),
                         run_folder: setup.run_folder.clone(),
                         hotplug: setup.hotplug,
-                        clock: std::time::Instant::now,
+                        clock: match setup.time {
+                            Time::Passes => Instant::now,
+                            _ => || NOW.get(),
+                        },
+                        meter: match setup.time {
+                            Time::Passes => processor_time,
+                            Time::Stands => || Duration::ZERO,
+                            Time::Counted(meter) => meter,
+                        },
                         graph: graph(setup.by_rules),
                         by_rules: setup.by_rules,
                         merge: true,
@@ -96,7 +127,7 @@ impl Control {
                     let backend = Backend::start(platform, config, open);
                     let backend = backend.map_err(|e| e.to_string())?;
                     let _ = started.send(());
-                    run(backend, &inbox, &bell)
+                    run(backend, &inbox, &bell, setup.time)
                 })
             })
             .unwrap();
@@ -120,6 +151,25 @@ impl Control {
         answer.recv_timeout(PROMPT).expect("the backend hangs, or has ended")
     }
 
+    /// Has time pass that otherwise stands, and all be done that is due then.
+    #[track_caller]
+    pub fn passes(&self, time: Duration) {
+        self.with(move |backend| {
+            NOW.set(NOW.get() + time);
+            while backend.serve().unwrap() {}
+        });
+    }
+
+    /// Rounds of the worker that has no thread.
+    #[track_caller]
+    pub fn rounds(&self, rounds: usize) {
+        self.with(move |backend| {
+            for _ in 0..rounds {
+                let _ = backend.serve().unwrap();
+            }
+        });
+    }
+
     pub fn report(&self) -> Vec<VifReport> {
         self.with(|backend| backend.report().collect())
     }
@@ -128,9 +178,14 @@ impl Control {
         self.report().into_iter().find(|report| report.vif == vif)
     }
 
+    /// The backend's domain. Nothing of it may be kept when the backend ends.
+    pub fn platform(&self) -> Arc<Domain> {
+        self.platform.upgrade().expect("the backend has ended")
+    }
+
     /// What the backend asked of its hypervisor so far.
     pub fn counters(&self) -> CounterSnapshot {
-        self.platform.upgrade().expect("the backend has ended").counters()
+        self.platform().counters()
     }
 
     pub fn is_alive(&self) -> bool {
@@ -168,7 +223,12 @@ fn connect(dir: &Path, domain: DomId) -> Arc<Domain> {
     Domain::connect(dir, domain, Role::Service).unwrap()
 }
 
-fn run(mut backend: Backend, inbox: &Receiver<Job>, wake: &OwnedFd) -> Result<(), String> {
+fn run(
+    mut backend: Backend,
+    inbox: &Receiver<Job>,
+    wake: &OwnedFd,
+    time: Time,
+) -> Result<(), String> {
     loop {
         backend.step().map_err(|e| e.to_string())?;
         // One job a step, so that a second one comes behind another look.
@@ -180,10 +240,16 @@ fn run(mut backend: Backend, inbox: &Receiver<Job>, wake: &OwnedFd) -> Result<()
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => return Ok(()),
         }
+        let serves = matches!(time, Time::Stands);
+        if serves {
+            while backend.serve().map_err(|e| e.to_string())? {}
+        }
         let [store, bell] = backend.descriptors();
         let mut fds =
             [store, bell, wake.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        match poll(&mut fds, None) {
+        // A guest's signal wakes a worker, which has no thread here.
+        let pause = serves.then_some(Timespec { tv_sec: 0, tv_nsec: 500_000 });
+        match poll(&mut fds, pause.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.to_string()),
         }

@@ -19,8 +19,9 @@ pub mod world;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// How long anything that must happen may take on a busy machine.
-pub const PROMPT: Duration = Duration::from_secs(10);
+/// Guards against hanging, and decides nothing else: far longer than anything takes, on
+/// any machine.
+pub const PROMPT: Duration = Duration::from_secs(120);
 
 /// A look every millisecond until it gives something.
 #[track_caller]

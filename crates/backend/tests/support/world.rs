@@ -1,13 +1,13 @@
 //! The machine, and what must hold of it after every attack.
 
-use super::control::{Control, Setup};
+use super::control::{Control, Setup, Time};
 use super::honest::Honest;
 use super::hostile::Hostile;
 use super::port::{Behind, Inner, Ports};
 use super::toolstack::Toolstack;
 use super::{eventually, panics};
 use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{Patience, VifId, WaitMode};
+use grantway_backend::{Meter, Patience, VifId, WaitMode};
 use grantway_embedded::{Domain, DomainTable, Host, HostGuard, Role};
 use grantway_hypervisor::DomId;
 use std::path::PathBuf;
@@ -51,10 +51,20 @@ impl World {
         Self::bare(backend, mode, hotplug, false, 1).with_honest()
     }
 
-    /// Whose backend bears so much of guests that post no pages.
+    /// Whose backend has no threads, and counts what its worker does by this meter.
+    pub fn counted(bridged: bool, meter: Meter) -> Self {
+        let mut world = Self::bare(DomId(0), WaitMode::Interrupt, false, bridged, 1);
+        world.setup.time = Time::Counted(meter);
+        world.restart();
+        world
+    }
+
+    /// Whose backend bears so much of guests that post no pages, by a time that stands
+    /// but for [`Control::passes`].
     pub fn patient(patience: Patience) -> Self {
         let mut world = Self::bare(DomId(0), WaitMode::Interrupt, false, false, 1);
         world.setup.patience = patience;
+        world.setup.time = Time::Stands;
         world.restart();
         world.with_honest()
     }
@@ -97,6 +107,7 @@ impl World {
             policy: PolicyLimits::default(),
             hotplug,
             ports: ports_too,
+            time: Time::Passes,
         };
         let toolstack = Toolstack::new(&tools, backend);
         let mut world = Self {

@@ -1,19 +1,20 @@
 //! XSA-392, in time: what is borne of a guest that gives no pages, and how it
 //! comes back.
 
+use crate::support::eventually;
 use crate::support::hostile::frame;
 use crate::support::rings::{Rings, SLOTS};
 use crate::support::world::{GUEST, World};
-use crate::support::{eventually, stays};
 use grantway_backend::Patience;
 use grantway_hypervisor::Access;
 use grantway_netif::Offload;
 use grantway_netif::rx::RxRequest;
 use grantway_ring::{Index, RingMemory};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const DRAIN: Duration = Duration::from_millis(300);
 const STALL: Duration = Duration::from_millis(900);
+const TICK: Duration = Duration::from_millis(1);
 
 /// Frames that were dropped since nobody took them.
 fn dropped(world: &World) -> u64 {
@@ -34,23 +35,25 @@ fn xsa_392_a_guest_without_pages_is_drained_then_loses_its_carrier_and_comes_bac
         let behind = world.behind(guest.vif);
         let buffers = guest.pages(8, Access::ReadWrite);
         guest.post(&mut rings, &buffers.grefs[..posted]);
-        let begin = Instant::now();
         for _ in 0..5 {
             behind.give(frame(9000), Offload::default());
         }
         eventually("the first frame is taken", || (behind.look().given == 1).then_some(()));
+        world.control().passes(DRAIN - TICK);
+        assert_eq!(dropped(&world), 0, "too early");
+        world.control().passes(2 * TICK);
         eventually("all of them are dropped", || (dropped(&world) == 5).then_some(()));
-        assert!(begin.elapsed() >= DRAIN, "dropped after {:?}", begin.elapsed());
         assert_eq!(behind.look().link, Some(true), "that alone costs no carrier");
+        world.control().passes(STALL - DRAIN - 2 * TICK);
+        assert_eq!(behind.look().link, Some(true), "too early");
+        world.control().passes(2 * TICK);
         eventually("the carrier goes", || (behind.look().link == Some(false)).then_some(()));
-        assert!(begin.elapsed() >= STALL, "stalled after {:?}", begin.elapsed());
         // OpenBSD's xnf was left so: what it sends goes on, and nothing wakes the
         // backend up but pages.
         guest.is_served(&mut rings);
         guest.kick(rings.rx_event);
-        stays("no carrier without pages", Duration::from_millis(50), || {
-            behind.look().link == Some(false)
-        });
+        world.control().passes(10 * STALL);
+        assert_eq!(behind.look().link, Some(false), "no carrier without pages");
         world.honest().carries(20);
         // Signals where the backend asked for one.
         for _ in posted..3 {
@@ -78,11 +81,13 @@ fn openbsd_xnf_a_stall_that_is_over_in_time_costs_nothing() {
     let behind = world.behind(guest.vif);
     let buffers = guest.pages(SLOTS as usize, Access::ReadWrite);
     // Longer in all than the carrier would last, a little each time.
-    let begin = Instant::now();
+    let each = DRAIN - TICK;
     let mut round = 0u32;
-    while begin.elapsed() < STALL + DRAIN {
+    while each * round < 2 * (STALL + DRAIN) {
         behind.give(frame(60), Offload::default());
-        std::thread::sleep(DRAIN / 6);
+        let taken = || (behind.look().given > u64::from(round)).then_some(());
+        eventually("the frame is taken", taken);
+        world.control().passes(each);
         guest.post(&mut rings, &buffers.grefs[round as usize..=round as usize]);
         assert_eq!(guest.rx_answers(&mut rings, 1)[0].status, 60, "round {round}");
         assert_eq!(behind.look().link, Some(true), "round {round}");
@@ -101,14 +106,15 @@ fn a_guest_without_feature_rx_notify_is_drained_early_and_keeps_its_carrier() {
         let mut guest = world.guest();
         let mut rings = guest.connect_as(&[("feature-rx-notify", value)]);
         let behind = world.behind(guest.vif);
-        let begin = Instant::now();
         for _ in 0..5 {
             behind.give(frame(60), Offload::default());
         }
+        eventually("the first frame is taken", || (behind.look().given > 0).then_some(()));
+        world.control().passes(STALL - TICK);
         eventually("all of them are dropped", || (dropped(&world) == 5).then_some(()));
-        assert!(begin.elapsed() < STALL, "dropped after {:?}", begin.elapsed());
         // Nobody could tell that it is back, so it is never said to be gone.
-        stays("the carrier stays", STALL + DRAIN, || behind.look().link == Some(true));
+        world.control().passes(10 * (STALL + DRAIN));
+        assert_eq!(behind.look().link, Some(true), "the carrier stays");
         world.honest().carries(20);
         // It posts, and says nothing. The next frame finds the pages.
         let buffers = guest.pages(SLOTS as usize, Access::ReadWrite);
@@ -124,8 +130,9 @@ fn a_guest_without_feature_rx_notify_is_drained_early_and_keeps_its_carrier() {
         for round in 0..10u16 {
             let before = dropped(&world);
             behind.give(frame(70 + usize::from(round)), Offload::default());
-            std::thread::sleep(Duration::from_millis(5));
+            world.control().passes(Duration::from_millis(5));
             silently(&mut rings);
+            world.control().passes(STALL / 2);
             let mut came = Vec::new();
             eventually("the frame, or its end", || {
                 came.extend(rings.rx_answers());

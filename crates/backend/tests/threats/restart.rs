@@ -21,7 +21,7 @@ const NONE: TxFlags = TxFlags::empty();
 /// backend each time, and nothing else.
 pub fn lost_at_most(kills: u64) -> impl FnOnce(&Honest) {
     move |honest| {
-        for (way, tally) in ["from the guest", "to the guest"].iter().zip(honest.count()) {
+        for (way, tally) in ["from the guest", "to the guest"].iter().zip(honest.count(kills)) {
             assert_eq!((tally.again, tally.damaged), (0, 0), "{way}: {tally:?}");
             assert!(tally.lost <= kills, "{way}: {kills} kills: {tally:?}");
         }
