@@ -104,7 +104,7 @@ fn a_killed_backend_leaves_nothing_and_can_be_replaced() {
     let mut seen = 0;
     for round in 0..5 {
         let (back, _) = Process::start("part", "back", fixture.dir(), &words);
-        seen = events.wait(port, seen, Some(Duration::from_secs(20))).unwrap();
+        seen = events.wait(port, seen, Some(Duration::from_secs(120))).unwrap();
         assert!(seen > round);
         let mut bytes = [0; 6];
         granted.run.page(0).unwrap().read(0, &mut bytes).unwrap();
@@ -176,7 +176,7 @@ fn a_killed_guest_costs_its_backend_statuses_only() {
         let (mut released, mut closed) = (false, false);
         let start = Instant::now();
         while !(released && closed) {
-            assert!(start.elapsed() < Duration::from_secs(10), "{released} {closed}");
+            assert!(start.elapsed() < Duration::from_secs(120), "{released} {closed}");
             while let Some(event) = store.next_event().unwrap() {
                 released |= event.token == "release";
                 closed |= event.token == "state";

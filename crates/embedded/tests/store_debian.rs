@@ -6,6 +6,7 @@
 mod store_support;
 
 use grantway_hypervisor::StoreOps;
+use grantway_needs::skip;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use store_support::Served;
@@ -16,7 +17,7 @@ fn command(served: &Served, tool: &str, args: &[&str]) -> Option<Command> {
     let there = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).is_file()));
     if !there {
-        println!("skipped: install xenstore-utils");
+        skip("needs Xen's store clients (Debian package xenstore-utils)");
         return None;
     }
     Some(command)
@@ -32,7 +33,7 @@ fn run(served: &Served, tool: &str, args: &[&str]) -> Option<Output> {
 fn ended(mut child: std::process::Child) -> Output {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > Duration::from_secs(20) {
+        if start.elapsed() > Duration::from_secs(120) {
             child.kill().unwrap();
             panic!("hung: {:?}", child.wait_with_output());
         }
@@ -131,7 +132,7 @@ fn watch_tells_each_change() {
         |n| served.server.lock().unwrap().usage(grantway_hypervisor::DomId::ZERO).watches == n;
     let start = Instant::now();
     while !set(1) {
-        assert!(start.elapsed() < Duration::from_secs(20), "no watch was set");
+        assert!(start.elapsed() < Duration::from_secs(120), "no watch was set");
         std::thread::sleep(Duration::from_millis(2));
     }
     good(&served, "xenstore-write", &["/w/a", "1"]);
@@ -141,7 +142,7 @@ fn watch_tells_each_change() {
     assert_eq!(String::from_utf8(out.stdout).unwrap(), "/w\n/w/a\n/w\n");
     let start = Instant::now();
     while !set(0) {
-        assert!(start.elapsed() < Duration::from_secs(20), "the watch stayed");
+        assert!(start.elapsed() < Duration::from_secs(120), "the watch stayed");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

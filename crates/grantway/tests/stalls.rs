@@ -157,6 +157,7 @@ impl Guest {
     /// Goes on until then; `taken` is what the receiver took, for both.
     fn run(&mut self, until: Until, taken: &AtomicU64) {
         let begun = Instant::now();
+        let late = if matches!(until, Until::Bytes(_)) { LATE } else { STALL };
         let goes_on = |so_far: u64| match until {
             Until::Bytes(bytes) => {
                 assert!(begun.elapsed() < PROMPT, "{so_far} of {bytes} bytes in {PROMPT:?}");
@@ -170,7 +171,7 @@ impl Guest {
             let unsignalled = std::mem::take(&mut self.unsignalled);
             // What came just now has a signal, or gets it from a backend that was interrupted
             // between the two; what lay there all the while never gets one.
-            self.slept_over += u64::from(came && unsignalled && !self.is_signalled(LATE));
+            self.slept_over += u64::from(came && unsignalled && !self.is_signalled(late));
             match self.wait {
                 Wait::Level => {
                     if came | self.talk() | self.send() {

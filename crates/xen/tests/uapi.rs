@@ -2,6 +2,7 @@
 //! program prints what they say.
 
 use grantway_hypervisor::GrantStatus;
+use grantway_needs::skip;
 use grantway_xen::uapi::{self, *};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -98,7 +99,7 @@ fn compare(includes: &str, ours: &BTreeMap<&'static str, i64>, body: &str) -> bo
          #include <sys/ioctl.h>\n{includes}\nint main(void) {{\n{prints}{body}\nreturn 0;\n}}\n"
     );
     let Some(output) = run_c(&program) else {
-        println!("skipped: no C compiler (cc)");
+        skip("needs cc (Debian package gcc)");
         return false;
     };
     let mut theirs = BTreeMap::new();
@@ -132,7 +133,7 @@ fn bytes_of(name: &str) -> String {
 #[test]
 fn numbers_and_layouts_are_those_of_linux() {
     if !HEADERS.iter().all(|name| Path::new(&format!("/usr/include/xen/{name}.h")).exists()) {
-        println!("skipped: no /usr/include/xen/gntdev.h (package linux-libc-dev)");
+        skip("needs /usr/include/xen/gntdev.h (Debian package linux-libc-dev)");
         return;
     }
     let headers: String = HEADERS.map(|name| format!("#include <xen/{name}.h>\n")).concat();
@@ -150,7 +151,7 @@ fn numbers_and_layouts_are_those_of_linux() {
 #[test]
 fn statuses_and_flags_are_those_of_xen() {
     if !Path::new("/usr/include/xen/grant_table.h").exists() {
-        println!("skipped: no /usr/include/xen/grant_table.h (package libxen-dev)");
+        skip("needs /usr/include/xen/grant_table.h (Debian package libxen-dev)");
         return;
     }
     compare("#include <xen/xen.h>\n#include <xen/grant_table.h>\n", &ours_of_xen(), "");

@@ -5,7 +5,8 @@
 //! that keeps to the rules afterwards. Another vif of the same guest loses
 //! nothing meanwhile.
 //!
-//! `GRANTWAY_FUZZ_SECONDS` for longer than 3 s, `GRANTWAY_FUZZ_SEED` for a run
+//! A fixed number of connections, or `GRANTWAY_FUZZ_ROUNDS`, or for
+//! `GRANTWAY_FUZZ_SECONDS`; `GRANTWAY_FUZZ_SEED` for a run
 //! that was seen before (as far as threads allow).
 
 #[path = "../support/mod.rs"]
@@ -230,8 +231,8 @@ struct Fuzz {
 }
 
 impl Fuzz {
-    /// A connection that is abused until it ends, or for a while.
-    fn abuse(&mut self, until: Instant, buffer: &mut [u8]) {
+    /// A connection that is abused until it ends, or for so many steps.
+    fn abuse(&mut self, most: u32, buffer: &mut [u8]) {
         let Self { world, beside, numbers, steps, kept } = self;
         let mut queues = connect(numbers, world);
         let rings: Vec<_> = queues.iter_mut().map(|queue| &mut queue.rings).collect();
@@ -240,7 +241,10 @@ impl Fuzz {
         std::thread::scope(|scope| {
             let _ends = Ends(&stop);
             scope.spawn(|| hammer.run(&stop, steps));
-            while Instant::now() < until && world.vif.status() == VifStatus::Connected {
+            for _ in 0..most {
+                if world.vif.status() != VifStatus::Connected {
+                    break;
+                }
                 act(numbers, world, &mut queues);
                 use_it(numbers, world, buffer);
                 world.vif.store_changed().unwrap();
@@ -279,16 +283,15 @@ impl Fuzz {
         held
     }
 
-    fn run(mut self, end: Instant) {
+    fn run(mut self, work: Work) {
         let mut buffer = vec![0; 65_536];
         // What the first of all makes for good is not counted.
-        self.abuse(Instant::now() + Duration::from_millis(20), &mut buffer);
+        self.abuse(STEPS, &mut buffer);
         self.kept.clear();
         let mut before = self.works();
         let mut connections = 0;
-        while Instant::now() < end {
-            let until = end.min(Instant::now() + Duration::from_millis(100));
-            self.abuse(until, &mut buffer);
+        while work.goes_on(connections) {
+            self.abuse(STEPS, &mut buffer);
             connections += 1;
             if self.kept.is_empty() {
                 let start = Instant::now();
@@ -315,6 +318,27 @@ impl Fuzz {
         self.world.works(&mut rings);
         drop(self.beside);
         self.world.ends(rings);
+    }
+}
+
+/// Connections, and steps of one at the most: about what an idle machine of two processors
+/// does in twenty seconds.
+const CONNECTIONS: u64 = 420;
+const STEPS: u32 = 130;
+
+/// How long there are new connections.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Connections(u64),
+    Until(Instant),
+}
+
+impl Work {
+    fn goes_on(self, connections: u64) -> bool {
+        match self {
+            Self::Connections(all) => connections < all,
+            Self::Until(end) => Instant::now() < end,
+        }
     }
 }
 
@@ -350,10 +374,13 @@ impl Held {
 fn a_backend_that_does_anything() {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = setting("GRANTWAY_FUZZ_SEED").unwrap_or(clock);
-    let time = Duration::from_secs(setting("GRANTWAY_FUZZ_SECONDS").unwrap_or(3));
+    let work = match setting("GRANTWAY_FUZZ_SECONDS") {
+        Some(seconds) => Work::Until(Instant::now() + Duration::from_secs(seconds)),
+        None => Work::Connections(setting("GRANTWAY_FUZZ_ROUNDS").unwrap_or(CONNECTIONS)),
+    };
     println!("GRANTWAY_FUZZ_SEED={seed}");
     let mut world = World::of_queues(QUEUES);
     let beside = Beside::start(&mut world);
     let (numbers, steps) = (Numbers::new(seed), AtomicU64::new(0));
-    Fuzz { world, beside, numbers, steps, kept: Vec::new() }.run(Instant::now() + time);
+    Fuzz { world, beside, numbers, steps, kept: Vec::new() }.run(work);
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// How long anything that must happen may take on a busy machine.
-pub const PROMPT: Duration = Duration::from_secs(10);
+pub const PROMPT: Duration = Duration::from_secs(120);
 
 /// A look every so often until it gives something.
 #[track_caller]

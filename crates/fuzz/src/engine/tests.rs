@@ -101,16 +101,29 @@ fn more_often_is_new_by_steps() {
 
 #[test]
 fn an_input_without_an_end_is_told() {
-    let (sender, late) = std::sync::mpsc::channel();
-    let tick = Duration::from_millis(5);
+    use std::sync::mpsc::channel;
+    let (sender, late) = channel();
+    let ((looked, looks), (go, ticks)) = (channel(), channel::<()>());
+    let tick = move || {
+        let _ = looked.send(());
+        let _ = ticks.recv();
+    };
     let watch = Watch::start(4, tick, move |input| drop(sender.send(input.to_vec())));
+    // One tick, and the look behind it.
+    let passes = || {
+        looks.recv().unwrap();
+        go.send(()).unwrap();
+    };
     for n in 0..20 {
         watch.tries(Some(&[n]));
-        std::thread::sleep(tick);
+        (0..3).for_each(|_| passes());
     }
     watch.tries(None);
-    std::thread::sleep(20 * tick);
+    (0..20).for_each(|_| passes());
+    looks.recv().unwrap();
     assert!(late.try_recv().is_err());
+    go.send(()).unwrap();
     watch.tries(Some(b"endless"));
-    assert_eq!(late.recv_timeout(Duration::from_secs(10)).unwrap(), b"endless");
+    (0..6).for_each(|_| passes());
+    assert_eq!(late.recv().unwrap(), b"endless");
 }

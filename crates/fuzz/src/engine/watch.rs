@@ -1,7 +1,6 @@
 //! Inputs that a target does not come back from.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 /// The input that is being tried, and how many were tried before.
 #[derive(Debug, Default)]
@@ -15,11 +14,11 @@ struct Tried {
 pub(super) struct Watch(Arc<Mutex<Tried>>);
 
 impl Watch {
-    /// Calls `late` with an input that takes `longest` ticks or more; they are of
-    /// time that the program ran.
+    /// Calls `late` with an input that takes `longest` ticks or more. `tick` waits for
+    /// one: of time that the program ran.
     pub(super) fn start(
         longest: u32,
-        tick: Duration,
+        mut tick: impl FnMut() + Send + 'static,
         late: impl Fn(&[u8]) + Send + 'static,
     ) -> Self {
         let tried = Arc::new(Mutex::new(Tried::default()));
@@ -27,7 +26,7 @@ impl Watch {
         std::thread::spawn(move || {
             let (mut before, mut ticks) = (0, 0);
             loop {
-                std::thread::sleep(tick);
+                tick();
                 // Nobody tries anything any more.
                 let Some(tried) = looked.upgrade() else { return };
                 let tried = tried.lock().unwrap_or_else(PoisonError::into_inner);

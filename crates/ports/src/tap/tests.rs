@@ -74,10 +74,13 @@ fn exists(name: &str) -> bool {
     output.unwrap().status.success()
 }
 
-/// Receives until `pick` takes a frame, for up to two seconds.
+/// Guards against hanging, and decides nothing else.
+const GUARD: Duration = Duration::from_secs(120);
+
+/// Receives until `pick` takes a frame, within the guard.
 fn receive<T>(tap: &mut Tap, mut pick: impl FnMut(&[u8], Offload) -> Option<T>) -> T {
     let mut buf = vec![0; RECV_BUFFER];
-    let end = Instant::now() + Duration::from_secs(2);
+    let end = Instant::now() + GUARD;
     while Instant::now() < end {
         while let Some(meta) = tap.recv(&mut buf).unwrap() {
             if let Some(found) = pick(&buf[..meta.len], meta.offload) {
@@ -89,7 +92,7 @@ fn receive<T>(tap: &mut Tap, mut pick: impl FnMut(&[u8], Offload) -> Option<T>) 
         let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
         rustix::event::poll(&mut fds, Some(&wait)).unwrap();
     }
-    panic!("no such frame within two seconds; {:?}", tap.counters());
+    panic!("no such frame within {GUARD:?}; {:?}", tap.counters());
 }
 
 fn open(name: &str) -> Tap {

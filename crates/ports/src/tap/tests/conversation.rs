@@ -4,7 +4,6 @@ use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
     thread,
-    time::Duration,
 };
 
 use etherparse::{
@@ -15,7 +14,7 @@ use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
 use grantway_ring::{SharedPage, SharedRun, VolatileSlice};
 
-use super::{ip, open, receive, tap_test};
+use super::{GUARD, ip, open, receive, tap_test};
 use crate::{
     headers::{Family, Protocol, locate},
     port::{DropReason, Port, SendError},
@@ -137,8 +136,7 @@ tap_test! {
 fn unfinished_udp_arrives(v6: bool) {
     let mut wire = Wire::new(v6);
     let socket = UdpSocket::bind(wire.at(5000)).unwrap();
-    let wait = Some(Duration::from_millis(200));
-    socket.set_read_timeout(wait).unwrap();
+    socket.set_read_timeout(Some(GUARD)).unwrap();
     let mut send = |payload: &[u8], offload, padding: &[u8]| {
         let mut frame = Vec::new();
         let udp = wire.builder().udp(6000, 5000);
@@ -151,8 +149,8 @@ fn unfinished_udp_arrives(v6: bool) {
     send(b"unfinished", PARTIAL, b"");
     assert_eq!(socket.recv(&mut buf).unwrap(), 10);
     assert_eq!(&buf[..10], b"unfinished");
+    // The kernel drops this one: the next that arrives is the one behind it.
     send(b"wrong", Offload::default(), b"");
-    assert!(socket.recv(&mut buf).is_err());
     // Padding is no part of what is summed.
     send(b"padded", PARTIAL, &[0xff; 7]);
     assert_eq!(socket.recv(&mut buf).unwrap(), 6);
@@ -238,7 +236,7 @@ impl Peer {
             sequence: 100,
             acknowledged,
         };
-        let wait = Some(Duration::from_secs(2));
+        let wait = Some(GUARD);
         peer.stream.set_read_timeout(wait).unwrap();
         peer.stream.flush().unwrap();
         peer
@@ -344,7 +342,7 @@ tap_test! {
         let mut wire = Wire::new(false);
         wire.tap.set_mtu(65_000).unwrap();
         let socket = UdpSocket::bind(wire.at(5000)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        socket.set_read_timeout(Some(GUARD)).unwrap();
         let mut received = vec![0; 65_536];
         for size in [87, 100, 1400, 4096, 9000, 60_000] {
             let payload: Vec<u8> = (0..size).map(|n| (n * 7 + n / 251) as u8).collect();
