@@ -30,9 +30,11 @@ test: ## all tests that this machine can run; names what it leaves out
 soak: ## the tests again and again under adversity; takes hours, as root
 	@scripts/soak $(BUILD)
 
-# BARS="fairness tcp" measures those only; SECONDS is the time for all of them.
-measure: ## rates, shares and latencies against their bars: holds, falls short, or not judged
-	cargo bench -q -p grantway --bench measure -- $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json) $(BARS)
+# BARS="fairness tcp" measures those only (scripts/measure --list), SECONDS is the time for all.
+measure: ## rates, shares and times against their bars: holds, falls short, or not judged
+	cargo build --release -p grantway
+	scripts/measure $(GRANTWAY) --seconds $(or $(SECONDS),300) $(if $(JSON),--json) $(BARS)
+
 
 # TARGET="slots_tx backend" runs those only. TARGET=vector FRAMES=10000000 goes on for
 # so many frames in place of seconds.

@@ -16,6 +16,7 @@ mod keys;
 mod lifecycle;
 mod patience;
 mod payloads;
+mod rate;
 mod receive;
 mod restart;
 mod rings;

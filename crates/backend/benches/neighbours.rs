@@ -1,0 +1,123 @@
+//! What a flooding vif leaves to another of its fair share, by the processor time of a
+//! worker's thread: for `make measure`, which judges it. `tests/neighbours.rs` has the same by
+//! counted work.
+//!
+//! All guests are driven by one thread, which has far less to do for a frame than the worker,
+//! and time is what the worker used of its processor: so it is the worker that shares out,
+//! whatever the kernel's scheduler does. What the victim moves beside an equal neighbour and
+//! beside a flooding one is measured in short slices, interleaved. Prints a line of JSON for
+//! each flood: the ratios.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use grantway_backend::WaitMode;
+use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
+use support::PROMPT;
+use support::flood::{ETHERNET, Guest, Habit, LARGEST, SMALL, SPLINTERED};
+use support::world::World;
+
+/// A slice of the worker's time, and what comes before it: then requests of the
+/// slice before are served.
+const SLICE: Duration = Duration::from_millis(6);
+const SETTLE: Duration = Duration::from_millis(2);
+/// Comparisons, each of four slices, for each flood.
+const ROUNDS: usize = 15;
+
+/// What the worker used of its processor: the only thread beside this one that has
+/// anything to do.
+fn workers_time() -> Duration {
+    let time = |clock| {
+        let time = clock_gettime(clock);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    time(ClockId::ProcessCPUTime).saturating_sub(time(ClockId::ThreadCPUTime))
+}
+
+/// A worker's guests: the victim first, then its neighbour, then others.
+struct Scene {
+    world: World,
+    guests: Vec<Guest>,
+}
+
+impl Scene {
+    fn new(bridged: bool, guests: u16) -> Self {
+        let mut world = World::of_workers(1, WaitMode::Interrupt, bridged);
+        let guests = (1..=guests).map(|number| Guest::boot(&mut world, number)).collect();
+        Self { world, guests }
+    }
+
+    /// A few rounds of what each guest does.
+    fn act(&mut self) {
+        for _ in 0..8 {
+            for guest in &mut self.guests {
+                guest.sends();
+                guest.receives();
+            }
+        }
+    }
+
+    /// Slots of the victim's that are served in a second of the worker's time.
+    fn run(&mut self, time: Duration) -> f64 {
+        let (wall, before, start) = (Instant::now(), self.guests[0].served(), workers_time());
+        loop {
+            self.act();
+            let used = workers_time().saturating_sub(start);
+            if used >= time {
+                let served = self.guests[0].served().wrapping_sub(before);
+                return f64::from(served) / used.as_secs_f64();
+            }
+            assert!(wall.elapsed() < PROMPT, "the worker used {used:?} in {PROMPT:?}");
+        }
+    }
+
+    /// What is left of the victim's share beside a flood, compared with what it has beside
+    /// an equal neighbour: a ratio for each comparison.
+    fn left(&mut self, own: Habit, equal: Habit, flood: Habit) {
+        self.guests[0].takes_up(own);
+        let ratios: Vec<String> = (0..ROUNDS)
+            .map(|_| {
+                let mut beside = |habit| {
+                    self.guests[1].takes_up(habit);
+                    self.run(SETTLE);
+                    self.run(SLICE)
+                };
+                let [a, b, c, d] = [beside(equal), beside(flood), beside(flood), beside(equal)];
+                format!("{:.4}", (b + c) / (a + d))
+            })
+            .collect();
+        let ratios = ratios.join(",");
+        println!("{{\"own\":\"{own:?}\",\"flood\":\"{flood:?}\",\"left\":[{ratios}]}}");
+    }
+
+    fn ends(self) {
+        drop(self.guests);
+        self.world.bridge_stands();
+    }
+}
+
+fn main() {
+    let mut scene = Scene::new(false, 2);
+    for own in [SMALL, ETHERNET, LARGEST] {
+        let floods = [SMALL, LARGEST, SPLINTERED];
+        let storms = [Habit::SendsAndSignals, Habit::SendsNothing, Habit::Signals];
+        for flood in floods.into_iter().chain(storms).filter(|flood| *flood != own) {
+            scene.left(own, own, flood);
+        }
+    }
+    scene.ends();
+    let mut scene = Scene::new(true, 4);
+    // The bridge learns where the receivers are.
+    for receiver in [2, 3] {
+        scene.guests[receiver].takes_up(Habit::SendsTo(99));
+    }
+    scene.run(SETTLE);
+    for receiver in [2, 3] {
+        scene.guests[receiver].takes_up(Habit::Rests);
+    }
+    for flood in [Habit::Broadcasts, Habit::SendsToNobody, Habit::Signals] {
+        scene.left(Habit::SendsTo(3), Habit::SendsTo(4), flood);
+    }
+    scene.ends();
+}

@@ -1,0 +1,53 @@
+//! A vif's `rate`, exact to the byte: time stands still but for what the test lets pass.
+
+use crate::support::hostile::frame;
+use crate::support::rings::{SLOTS, page, slot};
+use crate::support::world::{GUEST, World};
+use grantway_backend::Patience;
+use grantway_hypervisor::Access;
+use grantway_netif::tx::{TxFlags, TxResponse, status};
+use std::time::Duration;
+
+/// `rate` is so many bytes in a period. A guest begins with one period's.
+const BYTES: usize = 8_000;
+const PERIOD: Duration = Duration::from_millis(50);
+const LEN: usize = 1_000;
+
+#[test]
+fn no_byte_more_passes_than_time_allows_and_none_less() {
+    let mut world = World::patient(Patience::default());
+    world.attach(GUEST, &[("rate", "8000,50000")]);
+    world.expects(GUEST);
+    let domain = world.boot(GUEST.domain);
+    let mut guest = crate::support::hostile::Hostile::new(domain, GUEST, world.setup.domain);
+    let mut rings = guest.connect();
+    let out = guest.pages(1, Access::ReadOnly);
+    page(&out, 0).0.write(0, &frame(LEN)).unwrap();
+    let words = slot(out.grefs[0], 0, LEN as u16, 1, TxFlags::empty());
+    let (mut offered, mut passed) = (0, 0);
+    let mut since = Duration::ZERO;
+    for step in [0, 1, 10, 39, 50, 50, 25, 25, 100, 7, 43, 50] {
+        let time = Duration::from_millis(step);
+        world.control().passes(time);
+        since += time;
+        // The ring is kept full.
+        loop {
+            let room = SLOTS as usize - (offered - passed);
+            rings.put_tx(&vec![words; room]);
+            offered += room;
+            guest.kick(rings.tx_event);
+            world.control().passes(Duration::ZERO);
+            let answers: Vec<TxResponse> = rings.tx_answers();
+            assert!(answers.iter().all(|answer| answer.status == status::OKAY));
+            passed += answers.len();
+            if answers.is_empty() {
+                break;
+            }
+        }
+        let allowed = BYTES + BYTES * since.as_millis() as usize / PERIOD.as_millis() as usize;
+        assert!(passed * LEN <= allowed, "{passed} packets of {LEN} after {since:?}");
+    }
+    assert_eq!(since, 8 * PERIOD);
+    assert_eq!(passed * LEN, 9 * BYTES, "each period's bytes passed, and one period's before");
+    world.stands();
+}
