@@ -16,6 +16,7 @@ mod conversation;
 mod guest;
 mod lists;
 mod port;
+mod stalls;
 mod told;
 mod xen;
 
