@@ -169,6 +169,8 @@ fn tcp_with_offloads_crosses_in_large_frames_and_few_signals() {
         return;
     }
     const BYTES: u64 = 256 << 20;
+    // Linux has up to 4 MiB in a socket that sends, and 6 MiB in one that receives.
+    const SOCKETS: u64 = 16 << 20;
     let mut link = Link::start(1500, 1);
     for (reverse, way) in [(false, "tx"), (true, "rx")] {
         let before = link.site.vif_report();
@@ -186,7 +188,8 @@ fn tcp_with_offloads_crosses_in_large_frames_and_few_signals() {
         // Each byte crosses once, but for what TCP sends again. A packet of the MTU has at most
         // 1514 bytes: so few packets are possible only in frames of several segments. A slow
         // machine makes frames larger, since more waits to be sent.
-        assert!(bytes >= BYTES, "{way}: {bytes} bytes");
+        // iperf3 counts what it wrote, and does not wait for what both sockets still hold.
+        assert!(bytes + SOCKETS >= BYTES, "{way}: {bytes} bytes");
         assert!(packets * 4 * 1514 <= bytes, "{way}: {packets} packets for {bytes} bytes");
         assert!(slots >= bytes / 4096 && slots <= bytes / 4096 + 2 * packets, "{way}: {slots}");
         let signals = grew("notifies") + grew("interrupts");
