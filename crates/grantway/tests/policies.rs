@@ -166,7 +166,7 @@ fn policies_change_by_reconnecting_while_tcp_goes_on() {
         return;
     }
     let mut link = Link::start_with(1500, &["--workers", "2"], &["--queues", "2"]);
-    let long = ["-c", "10.99.1.1", "-t", "600", "-i", "0", "--bidir"];
+    let long = ["-c", "10.99.1.1", "-t", "3600", "-i", "0", "--bidir"];
     let mut stream = Part::spawn("iperf3 -c", link.pair.inside.command_with("iperf3", &long));
     let (mut most, mut wish) = ("staging", "copy");
     let mut before = None;
@@ -242,7 +242,7 @@ fn staging_comes_and_goes_on_some_queues_under_load() {
         succeed(grantway_with(&args), PROMPT)
     };
     let mapped = || link.site.vif_report()["mapped"].as_u64().unwrap();
-    let long = ["-c", "10.99.1.1", "-t", "60", "-i", "0", "--bidir", "-b", "20M"];
+    let long = ["-c", "10.99.1.1", "-t", "3600", "-i", "0", "--bidir", "-b", "20M"];
     let mut stream = Part::spawn("iperf3 -c", link.pair.inside.command_with("iperf3", &long));
     let (to, count) = ("10.99.1.1", 800);
     let pinger = std::thread::scope(|scope| {

@@ -58,7 +58,7 @@ fn table(site: &Site, command: &[&str]) {
 
 /// Whether a ping is answered.
 fn is_heard(from: &Namespace, source: &str, to: &str) -> bool {
-    let args = ["-q", "-c", "1", "-W", "0.3", "-I", source, to];
+    let args = ["-q", "-c", "1", "-W", "1", "-I", source, to];
     finish(from.command_with("ping", &args), PROMPT).status.success()
 }
 
@@ -108,14 +108,15 @@ fn the_rules_of_a_bridge_are_loaded_again_under_load_and_nothing_is_lost() {
     let _server = guests[1].iperf_server(5201);
     let stop = AtomicBool::new(false);
     let (transfer, answered, text, loads) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| guests[0].iperf(&["-c", "10.99.1.2", "-t", "3"], PROMPT));
+        let load = scope.spawn(|| guests[0].iperf(&["-c", "10.99.1.2", "-n", "400M"], PROMPT));
         let pings = scope.spawn(|| {
             let pinged = guests[1].ping("10.99.1.1", 250, 56, "0.01");
             stop.store(true, SeqCst);
             pinged
         });
         let mut loads = 0;
-        while !stop.load(SeqCst) {
+        // Six at least, however soon the pings are through.
+        while loads < 6 || !stop.load(SeqCst) {
             // Other rules each time, behind those that stay.
             let more = "[[rule]]\naction = \"drop\"\nnetwork = \"ipv6\"\n".repeat(loads % 3);
             assert!(self::load(&site, &mut backend, &path, &format!("{RULES}{more}")));
@@ -142,7 +143,9 @@ fn the_rules_of_a_bridge_are_loaded_again_under_load_and_nothing_is_lost() {
     // Who takes another's address is not heard any more.
     guests[0].ip(&["address", "add", "10.99.1.77/24", "dev", "gwf1"]);
     assert!(!is_heard(&guests[0], "10.99.1.77", "10.99.1.2"));
-    assert!(is_heard(&guests[0], "10.99.1.1", "10.99.1.2"));
+    site.wait("the guest's own address to be heard", PROMPT, || {
+        is_heard(&guests[0], "10.99.1.1", "10.99.1.2").then_some(())
+    });
     let graph = shown(&site, &["graph"]);
     let spoofed = |reason| graph["drops"][reason].as_u64().unwrap_or(0);
     assert!(spoofed("spoofed-ipv4") + spoofed("spoofed-arp") > 0, "{graph:#}");
@@ -173,7 +176,7 @@ fn rules_hold_between_a_guest_and_its_tap() {
     assert!(load(&link.site, &mut link.backend, &path, rules));
     assert!(!is_heard(&link.pair.inside, "10.99.1.2", "10.99.1.1"));
     for reverse in [false, true] {
-        let mut args = vec!["-c", "10.99.1.1", "-t", "1"];
+        let mut args = vec!["-c", "10.99.1.1", "-n", "200M"];
         args.extend(["-R"].into_iter().filter(|_| reverse));
         let transfer = link.iperf(&args);
         say(format!("by rules, reverse {reverse}: {:.3} Gbit/s", transfer.gbps));
@@ -184,7 +187,9 @@ fn rules_hold_between_a_guest_and_its_tap() {
     assert!(packets(&shown["filters"], "tcp") > 1000, "{shown:#}");
     table(&link.site, &["rules", "show"]);
     assert!(load(&link.site, &mut link.backend, &path, ""));
-    assert!(is_heard(&link.pair.inside, "10.99.1.2", "10.99.1.1"));
+    link.site.wait("the guest to be heard without rules", PROMPT, || {
+        is_heard(&link.pair.inside, "10.99.1.2", "10.99.1.1").then_some(())
+    });
     link.frontend.terminate();
     link.backend.terminate();
     say(format!("all of it within {:.1} s", begin.elapsed().as_secs_f64()));
