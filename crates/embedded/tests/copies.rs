@@ -5,7 +5,8 @@ mod support;
 use grantway_hypervisor::{
     Access, CopyOp, CopySide, DomId, GrantRef, GrantStatus, Granted, Granter, Mapper, Platform,
 };
-use support::{BACK, FRONT, Fixture, Numbers};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use support::{BACK, FRONT, Fixture, Numbers, eventually};
 
 const OTHER: DomId = DomId(8);
 const PAGES: usize = 6;
@@ -175,6 +176,7 @@ fn a_granter_that_ends_costs_its_own_operations() {
         let front = fixture.guest(FRONT);
         let granted = front.grant(BACK, 1, Access::ReadWrite).unwrap();
         let gref = granted.grefs[0];
+        let turns = AtomicU32::new(0);
         std::thread::scope(|scope| {
             let copying = scope.spawn(|| {
                 let mut arena = vec![1; 4096];
@@ -185,6 +187,7 @@ fn a_granter_that_ends_costs_its_own_operations() {
                     ];
                 loop {
                     back.copy(&mut arena, &mut ops).unwrap();
+                    turns.fetch_add(1, SeqCst);
                     if let Some(op) = ops.iter().find(|op| !op.status.is_okay()) {
                         assert!(
                             [
@@ -199,7 +202,7 @@ fn a_granter_that_ends_costs_its_own_operations() {
                     }
                 }
             });
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            eventually("copies", || (turns.load(SeqCst) > 0).then_some(()));
             drop((granted, front));
             copying.join().unwrap();
         });

@@ -7,8 +7,10 @@ use grantway_hypervisor::{
     Access, CopyOp, CopySide, DomId, Error, GrantRef, GrantStatus, Granter, Mapper, Platform, Port,
     Revoke, Store,
 };
-use std::time::{Duration, Instant};
-use support::{BACK, FRONT, Fixture, Process};
+use support::{BACK, FRONT, Fixture, GUARD, Process, eventually};
+
+/// Where the backend's process writes how many turns it made.
+const TURNS: usize = 8;
 
 /// What the started processes do; nothing in the test run itself.
 #[test]
@@ -47,7 +49,7 @@ fn part() {
             events.notify(port).unwrap();
             support::ready("");
             let mut arena = vec![0x77; 64 * 4096];
-            loop {
+            for turn in 1u64.. {
                 let mut ops: Vec<CopyOp> = (0..64)
                     .map(|index| {
                         CopyOp::new(
@@ -59,6 +61,7 @@ fn part() {
                     .collect();
                 back.copy(&mut arena, &mut ops).unwrap();
                 drop(back.map(FRONT, &grefs[2..], Access::ReadOnly).unwrap());
+                run.page(0).unwrap().write(TURNS, &turn.to_ne_bytes()).unwrap();
             }
         }
         other => panic!("{other}"),
@@ -104,7 +107,7 @@ fn a_killed_backend_leaves_nothing_and_can_be_replaced() {
     let mut seen = 0;
     for round in 0..5 {
         let (back, _) = Process::start("part", "back", fixture.dir(), &words);
-        seen = events.wait(port, seen, Some(Duration::from_secs(120))).unwrap();
+        seen = events.wait(port, seen, Some(GUARD)).unwrap();
         assert!(seen > round);
         let mut bytes = [0; 6];
         granted.run.page(0).unwrap().read(0, &mut bytes).unwrap();
@@ -115,8 +118,14 @@ fn a_killed_backend_leaves_nothing_and_can_be_replaced() {
         assert_eq!(table.ports_bound, 1);
         assert!(table.grants_held >= 8);
         assert_eq!(front.revoke(granted.grefs[0]), Revoke::StillMapped);
-        std::thread::sleep(Duration::from_millis(round * 7));
+        // At another moment of its work each time.
+        eventually("the backend's turns", || {
+            let mut turns = [0; 8];
+            granted.run.page(0).unwrap().read(TURNS, &mut turns).unwrap();
+            (u64::from_ne_bytes(turns) >= round * 40).then_some(())
+        });
         back.kill();
+        granted.run.page(0).unwrap().write(TURNS, &[0; 8]).unwrap();
         fixture.settles("the leases and holds are gone", |tables| {
             let front = tables.domain(7).unwrap();
             front.leases.is_empty() && front.grants_held == 0 && front.ports_unbound == 1
@@ -174,15 +183,13 @@ fn a_killed_guest_costs_its_backend_statuses_only() {
         // As a toolstack that restarts it: its vif is closed on its behalf.
         assert_eq!(tools.read("/local/domain/7/device/vif/0/state").unwrap(), b"6");
         let (mut released, mut closed) = (false, false);
-        let start = Instant::now();
-        while !(released && closed) {
-            assert!(start.elapsed() < Duration::from_secs(120), "{released} {closed}");
+        eventually("the watches on the death and on the vif's state", || {
             while let Some(event) = store.next_event().unwrap() {
                 released |= event.token == "release";
                 closed |= event.token == "state";
             }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            (released && closed).then_some(())
+        });
         assert!(back.counters().mapped > 0, "and the next boot comes before the unmap");
         events.close(ours);
     }

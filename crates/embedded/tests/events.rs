@@ -5,10 +5,13 @@ mod support;
 use grantway_embedded::{HostConfig, PortTable};
 use grantway_hypervisor::{DomId, Error, EventChannels, Platform, Port};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::{BACK, FRONT, Fixture};
+use support::{BACK, FRONT, Fixture, GUARD, eventually};
 
-const LONG: Option<Duration> = Some(Duration::from_secs(120));
+const LONG: Option<Duration> = Some(GUARD);
+/// Looks of a worker that spins before it sleeps.
+const LOOKS: u32 = 100;
 
 type Set = Box<dyn EventChannels>;
 
@@ -119,9 +122,10 @@ fn two_threads_never_lose_an_event() {
             f.notify(theirs).unwrap();
             // Now and then by hand, as a worker that spins first would.
             if round % 3 == 0 {
-                let start = Instant::now();
-                while f.count(theirs) <= round && start.elapsed() < Duration::from_micros(5) {
+                let mut looks = 0;
+                while f.count(theirs) <= round && looks < LOOKS {
                     std::hint::spin_loop();
+                    looks += 1;
                 }
             }
             assert!(f.wait(theirs, round, LONG).unwrap() > round, "lost at {round}");
@@ -147,7 +151,7 @@ fn a_worker_on_the_descriptor_never_loses_an_event() {
             let mut fired = Vec::new();
             while left > 0 {
                 let mut fds = [PollFd::from_borrowed_fd(b.descriptor(), PollFlags::IN)];
-                let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+                let patience = Timespec { tv_sec: GUARD.as_secs() as i64, tv_nsec: 0 };
                 assert!(poll(&mut fds, Some(&patience)).unwrap() > 0, "lost, {left} left");
                 fired.clear();
                 b.poll(&mut |port| fired.push(port)).unwrap();
@@ -199,20 +203,25 @@ fn a_storm_on_one_port_does_not_keep_a_waiter_on_another() {
     let fixture = Fixture::new();
     let (front, back) = (fixture.guest(FRONT), fixture.service());
     let (mut f, mut b) = (front.events().unwrap(), back.events().unwrap());
-    let (storm, _) = pair(&mut f, &mut b);
+    let (storm, stormy) = pair(&mut f, &mut b);
     let (_, quiet) = pair(&mut f, &mut b);
-    let over = std::sync::atomic::AtomicBool::new(false);
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let over = &over;
-        scope.spawn(move || {
-            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+        // It ends by itself only if the waiter never comes back.
+        let storms = scope.spawn(move || {
+            let start = Instant::now();
+            while !over.load(Ordering::Relaxed) && start.elapsed() < GUARD {
                 f.notify(storm).unwrap();
             }
+            over.load(Ordering::Relaxed)
         });
-        let start = Instant::now();
-        assert_eq!(b.wait(quiet, 1, Some(Duration::from_millis(50))).unwrap(), 1);
-        assert!(start.elapsed() < Duration::from_secs(120), "the storm kept the waiter");
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        eventually("the storm", || (b.count(stormy) > 100).then_some(()));
+        let waited = b.wait(quiet, 1, Some(Duration::from_millis(50)));
+        over.store(true, Ordering::Relaxed);
+        let in_time = storms.join().unwrap();
+        assert_eq!(waited.unwrap(), 1);
+        assert!(in_time, "the wait did not end within {GUARD:?}");
     });
 }
 

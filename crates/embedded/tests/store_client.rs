@@ -10,7 +10,7 @@ use grantway_xenstore::wire::{MessageType as M, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use store_support::Served;
+use store_support::{GUARD, Served};
 
 fn errno<T: std::fmt::Debug>(result: Result<T, Error>) -> StoreErrno {
     match result {
@@ -25,9 +25,9 @@ fn event(store: &mut dyn Store) -> WatchEvent {
         if let Some(event) = store.next_event().unwrap() {
             return event;
         }
-        let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+        let timeout = Timespec { tv_sec: GUARD.as_secs() as i64, tv_nsec: 0 };
         let mut fds = [PollFd::from_borrowed_fd(store.descriptor(), PollFlags::IN)];
-        assert_eq!(poll(&mut fds, Some(&timeout)), Ok(1), "no event came");
+        assert_eq!(poll(&mut fds, Some(&timeout)), Ok(1), "no event came within {GUARD:?}");
     }
 }
 

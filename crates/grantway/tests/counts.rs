@@ -205,8 +205,8 @@ fn a_persistent_page_is_copied_the_first_time_and_mapped_once() {
         for from_guest in [true, false] {
             let account = one_way("persistent", from_guest, load);
             let (copies, maps) = (account.asked("copies"), account.asked("maps") - RINGS);
-            assert!(copies >= 1 && copies <= BUFFERS, "{load:?}: {copies} copies");
-            assert!(maps >= 1 && maps <= BUFFERS, "{load:?}: {maps} maps");
+            assert!((1..=BUFFERS).contains(&copies), "{load:?}: {copies} copies");
+            assert!((1..=BUFFERS).contains(&maps), "{load:?}: {maps} maps");
             assert_eq!(account.asked("mapped"), maps + RINGS, "{load:?}: nothing is mapped twice");
             assert_eq!(account.asked("unmaps"), 0, "{load:?}");
         }

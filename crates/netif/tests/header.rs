@@ -1,6 +1,7 @@
 //! Our constants and slots against Xen's public header: a C program is
 //! compiled with it, and prints what the compiler makes of it.
 
+use grantway_needs::{Need, met};
 use grantway_netif::ctrl::{self, CtrlRequest, CtrlResponse, GrefEntry, GrefFlags, HashTypes};
 use grantway_netif::extra::{self, EXTRA_BYTES, Extra};
 use grantway_netif::rx::{self, RX_RING_ENTRIES, RX_SLOT_BYTES, RxFlags, RxRequest, RxResponse};
@@ -149,8 +150,7 @@ impl Drop for Scratch {
 
 /// What the C compiler makes of the header, by name; None without the header.
 fn compiled() -> Option<BTreeMap<String, String>> {
-    if !Path::new(HEADER).exists() {
-        println!("skipped: install libxen-dev");
+    if !met(&[Need::File(HEADER, "package libxen-dev"), Need::Program("cc", "gcc")]) {
         return None;
     }
     let scratch = Scratch::new();
@@ -161,7 +161,7 @@ fn compiled() -> Option<BTreeMap<String, String>> {
         .args(["-std=gnu11", "-Werror=implicit-function-declaration", "-o"])
         .args([&program, &source])
         .output()
-        .expect("cc: install a C compiler");
+        .expect("cc runs");
     let errors = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "{errors}");
     let output = Command::new(&program).output().expect("the C program runs");

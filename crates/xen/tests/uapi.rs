@@ -2,15 +2,15 @@
 //! program prints what they say.
 
 use grantway_hypervisor::GrantStatus;
-use grantway_needs::skip;
+use grantway_needs::{Need, met};
 use grantway_xen::uapi::{self, *};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::mem::offset_of;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 const HEADERS: [&str; 3] = ["gntdev", "gntalloc", "evtchn"];
+const COMPILER: Need<'_> = Need::Program("cc", "gcc");
 
 /// What we say, by the C expression that says it.
 fn ours() -> BTreeMap<&'static str, i64> {
@@ -71,8 +71,8 @@ fn ours_of_xen() -> BTreeMap<&'static str, i64> {
     .into()
 }
 
-/// Compiles and runs a C program; `None` where there is no compiler.
-fn run_c(program: &str) -> Option<String> {
+/// Compiles and runs a C program.
+fn run_c(program: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let exe = dir.path().join("facts");
     let mut cc = Command::new("cc")
@@ -81,15 +81,15 @@ fn run_c(program: &str) -> Option<String> {
         .arg("-")
         .stdin(Stdio::piped())
         .spawn()
-        .ok()?;
+        .unwrap();
     cc.stdin.take().unwrap().write_all(program.as_bytes()).unwrap();
     assert!(cc.wait().unwrap().success(), "the headers do not compile:\n{program}");
     let output = Command::new(exe).output().unwrap();
     assert!(output.status.success());
-    Some(String::from_utf8(output.stdout).unwrap())
+    String::from_utf8(output.stdout).unwrap()
 }
 
-fn compare(includes: &str, ours: &BTreeMap<&'static str, i64>, body: &str) -> bool {
+fn compare(includes: &str, ours: &BTreeMap<&'static str, i64>, body: &str) {
     let prints: String = ours
         .keys()
         .map(|e| format!("printf(\"%s=%lld\\n\", \"{e}\", (long long)({e}));\n"))
@@ -98,10 +98,7 @@ fn compare(includes: &str, ours: &BTreeMap<&'static str, i64>, body: &str) -> bo
         "#include <stdint.h>\n#include <stddef.h>\n#include <stdio.h>\n#include <string.h>\n\
          #include <sys/ioctl.h>\n{includes}\nint main(void) {{\n{prints}{body}\nreturn 0;\n}}\n"
     );
-    let Some(output) = run_c(&program) else {
-        skip("needs cc (Debian package gcc)");
-        return false;
-    };
+    let output = run_c(&program);
     let mut theirs = BTreeMap::new();
     for line in output.lines() {
         let (name, value) = line.split_once('=').unwrap();
@@ -113,7 +110,6 @@ fn compare(includes: &str, ours: &BTreeMap<&'static str, i64>, body: &str) -> bo
     for (name, value) in theirs {
         assert_eq!(value, bytes_of(&name), "{name}");
     }
-    true
 }
 
 /// The bytes of what the C program filled in under the same name.
@@ -132,8 +128,10 @@ fn bytes_of(name: &str) -> String {
 
 #[test]
 fn numbers_and_layouts_are_those_of_linux() {
-    if !HEADERS.iter().all(|name| Path::new(&format!("/usr/include/xen/{name}.h")).exists()) {
-        skip("needs /usr/include/xen/gntdev.h (Debian package linux-libc-dev)");
+    let files = HEADERS.map(|name| format!("/usr/include/xen/{name}.h"));
+    let needs: Vec<_> =
+        files.iter().map(|file| Need::File(file, "package linux-libc-dev")).collect();
+    if !met(&needs) || !met(&[COMPILER]) {
         return;
     }
     let headers: String = HEADERS.map(|name| format!("#include <xen/{name}.h>\n")).concat();
@@ -150,8 +148,8 @@ fn numbers_and_layouts_are_those_of_linux() {
 
 #[test]
 fn statuses_and_flags_are_those_of_xen() {
-    if !Path::new("/usr/include/xen/grant_table.h").exists() {
-        skip("needs /usr/include/xen/grant_table.h (Debian package libxen-dev)");
+    let header = Need::File("/usr/include/xen/grant_table.h", "package libxen-dev");
+    if !met(&[header, COMPILER]) {
         return;
     }
     compare("#include <xen/xen.h>\n#include <xen/grant_table.h>\n", &ours_of_xen(), "");

@@ -1,6 +1,9 @@
 //! A store to talk to: in memory, or on Unix sockets in a thread.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+#[path = "../support/guard.rs"]
+mod guard;
+
 use grantway_embedded::store::{ConnId, Fatal, Quotas, Server};
 use grantway_hypervisor::{DomId, StoreErrno};
 use grantway_xenstore::wire::{Decoder, MessageType as M, encode};
@@ -12,6 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+
+#[allow(unused_imports, reason = "each test file uses a part")]
+pub use guard::{GUARD, eventually};
 
 /// A server and what its connections have been told.
 pub struct Talk {

@@ -1,13 +1,18 @@
 //! A host in a folder of its own, and processes to be killed.
 #![allow(dead_code)] // Each test file uses a part.
 
+pub mod guard;
+
 use grantway_embedded::{Domain, Host, HostConfig, HostGuard, Role, Tables};
 use grantway_hypervisor::DomId;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
+
+#[allow(unused_imports, reason = "each test file uses a part")]
+pub use guard::{GUARD, eventually};
 
 pub const BACK: DomId = DomId(0);
 pub const FRONT: DomId = DomId(7);
@@ -59,7 +64,7 @@ impl Fixture {
             if good(&tables) {
                 return tables;
             }
-            assert!(start.elapsed() < Duration::from_secs(120), "{what}: {tables:#?}");
+            assert!(start.elapsed() < GUARD, "not within {GUARD:?}: {what}: {tables:#?}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -82,12 +87,19 @@ impl Process {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said = lines
-            .find_map(|line| Some(line.ok()?.split_once("READY")?.1.trim().to_owned()))
-            .expect("the process ended before it was ready");
-        // Keeps on reading, so that the process never waits for us.
-        std::thread::spawn(move || lines.for_each(drop));
-        (Self(child), said)
+        let process = Self(child);
+        let (sender, said) = mpsc::channel();
+        std::thread::spawn(move || {
+            let ready = lines
+                .find_map(|line| Some(line.ok()?.split_once("READY")?.1.trim().to_owned()))
+                .expect("the process ended before it was ready");
+            let _ = sender.send(ready);
+            // Keeps on reading, so that the process never waits for us.
+            lines.for_each(drop);
+        });
+        let said = said.recv_timeout(GUARD);
+        let said = said.unwrap_or_else(|e| panic!("{test}, {part}: no READY: {e}"));
+        (process, said)
     }
 
     pub fn pid(&self) -> u32 {
@@ -123,7 +135,7 @@ pub fn ready(words: impl std::fmt::Display) {
 
 pub fn until_killed() -> ! {
     loop {
-        std::thread::sleep(Duration::from_secs(600));
+        std::thread::sleep(Duration::from_secs(60));
     }
 }
 

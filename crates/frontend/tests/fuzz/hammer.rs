@@ -2,7 +2,7 @@
 //! its own, so that it changes as it is being read.
 
 use super::numbers::Numbers;
-use super::support::PROMPT;
+use super::support::GUARD;
 use super::support::server::{Rings, Server};
 use grantway_hypervisor::{Access, GrantRef, Mapper, Store};
 use grantway_netif::rx::RxRequest;
@@ -81,7 +81,7 @@ impl Hammer {
                 let now = steps.load(SeqCst);
                 if now != last {
                     (last, since) = (now, Instant::now());
-                } else if since.elapsed() > 2 * PROMPT {
+                } else if since.elapsed() > GUARD {
                     // Nobody else would say so: the test's own thread hangs.
                     let _ = writeln!(std::io::stderr(), "step {now} has no end");
                     std::process::abort();

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::server::Rings;
 use support::world::World;
-use support::{PROMPT, frame};
+use support::{GUARD, frame};
 
 /// Queues that the frontend wishes for.
 const QUEUES: u16 = 3;
@@ -304,7 +304,7 @@ impl Fuzz {
                     if now == before {
                         break;
                     }
-                    assert!(start.elapsed() < PROMPT, "{now:?} is held, expected {before:?}");
+                    assert!(start.elapsed() < GUARD, "{now:?} is held, expected {before:?}");
                 }
             }
         }

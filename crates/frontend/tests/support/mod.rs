@@ -9,8 +9,9 @@ pub mod world;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// How long anything that must happen may take on a busy machine.
-pub const PROMPT: Duration = Duration::from_secs(120);
+/// How long a test waits for what must happen. No verdict depends on it: it is far
+/// longer than any machine takes, and ends a test that would hang.
+pub const GUARD: Duration = Duration::from_secs(120);
 
 /// A look every so often until it gives something.
 #[track_caller]
@@ -20,7 +21,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(start.elapsed() < PROMPT, "not within {PROMPT:?}: {what}");
+        assert!(start.elapsed() < GUARD, "not within {GUARD:?}: {what}");
         std::thread::sleep(Duration::from_micros(300));
     }
 }

@@ -1,7 +1,7 @@
 //! A host, a guest with the real frontend, and the backend by hand.
 
 use super::server::{Rings, Server};
-use super::{PROMPT, frame};
+use super::{GUARD, frame};
 use grantway_embedded::{Domain, DomainTable, Host, HostConfig, HostGuard, Role};
 use grantway_frontend::{Vif, VifError, VifStatus, Wishes};
 use grantway_hypervisor::{DomId, Permission, Platform, Rights, Store};
@@ -101,7 +101,10 @@ impl World {
                 return;
             }
             let shown = self.server.front_state();
-            assert!(start.elapsed() < PROMPT, "{found:?} ({shown:?}), expected {status:?}");
+            assert!(
+                start.elapsed() < GUARD,
+                "{found:?} ({shown:?}), expected {status:?} within {GUARD:?}"
+            );
             std::thread::sleep(std::time::Duration::from_micros(300));
         }
     }
@@ -117,8 +120,8 @@ impl World {
                 return;
             }
             assert!(
-                start.elapsed() < PROMPT,
-                "shows {found:?} ({status:?}), expected {state}; it says {:?}",
+                start.elapsed() < GUARD,
+                "shows {found:?} ({status:?}), expected {state} within {GUARD:?}; it says {:?}",
                 self.vif.take_failure(),
             );
             std::thread::sleep(std::time::Duration::from_micros(300));

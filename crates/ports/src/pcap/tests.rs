@@ -2,6 +2,7 @@
 
 mod records;
 
+use grantway_needs::{Need, met};
 use std::{
     path::Path,
     process::Command,
@@ -252,11 +253,9 @@ fn large_frames_are_cut_in_the_file() {
 
 #[test]
 fn tcpdump_reads_what_is_written() {
-    let Ok(version) = Command::new("tcpdump").arg("--version").output() else {
-        println!("skipped: no tcpdump");
+    if !met(&[Need::Program("tcpdump", "tcpdump")]) {
         return;
-    };
-    assert!(version.status.success());
+    }
     let folder = tempfile::tempdir().unwrap();
     let offload = Offload { checksum: Checksum::Partial, gso: None };
     for name in ["a.pcap", "a.pcapng"] {
@@ -305,8 +304,7 @@ fn the_mirror_keeps_both_directions_and_passes_everything() {
 
 #[test]
 fn a_full_disk_is_an_error_that_names_the_file() {
-    if !Path::new("/dev/full").exists() {
-        println!("skipped: no /dev/full");
+    if !met(&[Need::File("/dev/full", "the kernel")]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

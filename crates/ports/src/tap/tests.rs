@@ -1,5 +1,5 @@
 //! Real TAPs. Each test runs itself again in a network namespace of its own,
-//! so that nothing of the machine is touched; without root it says so.
+//! so that nothing of the machine is touched; without root it is skipped.
 
 mod conversation;
 mod segments;
@@ -10,24 +10,32 @@ use std::{
     time::{Duration, Instant},
 };
 
+use grantway_needs::{Need, met};
 use grantway_netif::{Checksum, Offload};
 
 use super::*;
+
+/// How long a test waits for what must happen: a guard against hanging.
+const GUARD: Duration = Duration::from_secs(120);
 
 const INSIDE: &str = "GRANTWAY_TEST_NAMESPACE";
 
 /// Runs `body` in a new network namespace, under the name of its test.
 fn in_namespace(test: &str, body: impl FnOnce()) {
-    as_user(test, &["unshare", "--net"], body);
+    as_user(test, &["unshare", "--net"], &[Need::Program("ip", "iproute2")], body);
 }
 
-/// Runs the test again behind the command `wrapper`.
-fn as_user(test: &str, wrapper: &[&str], body: impl FnOnce()) {
+/// Runs the test again behind the command `wrapper`, a program of util-linux.
+fn as_user(test: &str, wrapper: &[&str], needs: &[Need<'_>], body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
     }
-    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
-        println!("skipped: {test} needs root and /dev/net/tun");
+    let usual = [
+        Need::Root,
+        Need::File("/dev/net/tun", "modprobe tun"),
+        Need::Program(wrapper[0], "util-linux"),
+    ];
+    if !met(&usual) || !met(needs) {
         return;
     }
     let this = std::env::current_exe().unwrap();
@@ -38,11 +46,8 @@ fn as_user(test: &str, wrapper: &[&str], body: impl FnOnce()) {
         .env(INSIDE, "1")
         .stdin(Stdio::null())
         .process_group(0)
-        .output();
-    let output = match output {
-        Ok(output) => output,
-        Err(e) => return println!("skipped: {test} needs {}: {e}", wrapper[0]),
-    };
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}\n{errors}");
@@ -74,15 +79,20 @@ fn exists(name: &str) -> bool {
     output.unwrap().status.success()
 }
 
-/// Guards against hanging, and decides nothing else.
-const GUARD: Duration = Duration::from_secs(120);
+/// Receives until `pick` takes a frame.
+fn receive<T>(tap: &mut Tap, pick: impl FnMut(&[u8], Offload) -> Option<T>) -> T {
+    receive_into(tap, &mut vec![0; RECV_BUFFER], pick)
+}
 
-/// Receives until `pick` takes a frame, within the guard.
-fn receive<T>(tap: &mut Tap, mut pick: impl FnMut(&[u8], Offload) -> Option<T>) -> T {
-    let mut buf = vec![0; RECV_BUFFER];
+/// The same, with a buffer of the caller's.
+fn receive_into<T>(
+    tap: &mut Tap,
+    buf: &mut [u8],
+    mut pick: impl FnMut(&[u8], Offload) -> Option<T>,
+) -> T {
     let end = Instant::now() + GUARD;
     while Instant::now() < end {
-        while let Some(meta) = tap.recv(&mut buf).unwrap() {
+        while let Some(meta) = tap.recv(buf).unwrap() {
             if let Some(found) = pick(&buf[..meta.len], meta.offload) {
                 return found;
             }
@@ -252,7 +262,7 @@ tap_test! {
 fn no_permission_names_the_ways_to_get_it() {
     let test = "tap::tests::no_permission_names_the_ways_to_get_it";
     let without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"];
-    as_user(test, &without, || {
+    as_user(test, &without, &[], || {
         let error = Tap::open(&TapConfig::named("gwdenied")).unwrap_err();
         let message = error.to_string();
         assert!(matches!(error, TapError::NoPermission { .. }), "{message}");
@@ -316,13 +326,13 @@ tap_test! {
         for length in [500, 501, 100] {
             socket.send_to(&vec![1; length], "10.9.0.2:9").unwrap();
         }
-        let mut buf = [0; 542];
         let mut lengths = Vec::new();
-        while let Some(meta) = tap.recv(&mut buf).unwrap() {
-            if buf[12..14] == [8, 0] && buf[23] == 17 {
-                lengths.push(meta.len);
+        receive_into(&mut tap, &mut [0; 542], |frame, _| {
+            if frame[12..14] == [8, 0] && frame[23] == 17 {
+                lengths.push(frame.len());
             }
-        }
+            (lengths.last() == Some(&142)).then_some(())
+        });
         assert_eq!(lengths, [542, 142]);
         assert_eq!(tap.counters().dropped(DropReason::TooLong), 1);
     }

@@ -3,6 +3,10 @@
 use super::*;
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::time::Instant;
+
+/// How long a test waits for what must happen: a guard against hanging.
+const GUARD: Duration = Duration::from_secs(120);
 
 fn set(ports: &[u32]) -> (EventSet, OwnedFd) {
     let (ours, driver) = rustix::net::socketpair(
@@ -57,6 +61,7 @@ fn seed_003_a_signal_before_the_wait_is_not_lost() {
     assert_eq!(set.count(Port(6)), 0);
     assert_eq!(set.wait(Port(4), seen, None), Ok(seen + 1));
     assert_eq!(set.counters.snapshot().wakeups, 0);
+    // Nothing more came, and the wait ends by itself.
     assert_eq!(set.wait(Port(4), seen + 1, Some(Duration::from_millis(5))), Ok(seen + 1));
 }
 
@@ -64,10 +69,14 @@ fn seed_003_a_signal_before_the_wait_is_not_lost() {
 fn a_sleeper_wakes_for_its_own_port() {
     let (mut set, driver) = set(&[4, 6]);
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| set.wait(Port(4), 0, Some(Duration::from_secs(20))));
-        std::thread::sleep(Duration::from_millis(20));
+        let waiter = scope.spawn(|| set.wait(Port(4), 0, Some(GUARD)));
+        // Each signal after the other one: it slept, for 6 or for 4.
         fire(&driver, &[6]);
-        std::thread::sleep(Duration::from_millis(20));
+        let start = Instant::now();
+        while unmasked(&driver) != [6] {
+            assert!(start.elapsed() < GUARD, "port 6 was not unmasked within {GUARD:?}");
+            std::thread::sleep(Duration::from_micros(100));
+        }
         fire(&driver, &[4]);
         assert_eq!(waiter.join().unwrap(), Ok(1));
     });

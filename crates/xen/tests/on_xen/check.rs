@@ -2,6 +2,10 @@
 
 use std::fmt::Debug;
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a check waits for what must happen: a guard against hanging.
+pub const GUARD: Duration = Duration::from_secs(120);
 
 /// What a check gives: nothing, or what was wrong.
 pub type Outcome = Result<(), String>;

@@ -4,7 +4,7 @@
 //! for writing, one for reading), a port, and `state`. Pages: 0 is a question,
 //! 1 its answer in reverse, 2 is for reading.
 
-use crate::check::{Checks, Outcome, get, is, same};
+use crate::check::{Checks, GUARD, Outcome, get, is, same};
 use crate::grants::{page, read};
 use grantway_hypervisor::{
     Access, CopyOp, CopySide, DomId, Error, EventChannels, GrantRef, GrantStatus, Granted, Granter,
@@ -14,7 +14,6 @@ use grantway_xen::Xen;
 use std::time::{Duration, Instant};
 
 const FOLDER: &str = "data/grantway-peer";
-const PATIENCE: Duration = Duration::from_secs(90);
 const LEN: usize = 64;
 
 /// The granting end: answers until it is told to end, then lets go of its pages
@@ -46,7 +45,7 @@ pub fn serve(checks: &mut Checks, xen: &Xen, peer: DomId) {
         // Counted before it is told, or the answer may be among what was seen.
         let seen = events.count(port);
         tell(xen, store.as_mut(), peer, "state", "released")?;
-        is("nobody let go", get(events.wait(port, seen, Some(PATIENCE)))? > seen)?;
+        is("nobody let go", get(events.wait(port, seen, Some(GUARD)))? > seen)?;
         tell(xen, store.as_mut(), peer, "state", "ended")
     });
 }
@@ -66,7 +65,7 @@ fn answer(events: &mut dyn EventChannels, port: Port, pages: &Granted) -> Outcom
     let (question, reply) = (page(pages, 0)?.0, page(pages, 1)?.0);
     let mut seen = 0;
     loop {
-        let now = get(events.wait(port, seen, Some(PATIENCE)))?;
+        let now = get(events.wait(port, seen, Some(GUARD)))?;
         is("nobody asked", now > seen)?;
         seen = now;
         let mut bytes = [0; LEN];
@@ -137,7 +136,7 @@ pub fn peer(checks: &mut Checks, xen: &Xen, guest: DomId) {
         // The guest's kernel looks again now and then at what it could not end.
         let start = Instant::now();
         while xen.map(guest, &grefs, Access::ReadOnly).is_ok() {
-            is("still mapped after a minute", start.elapsed() < Duration::from_secs(60))?;
+            is("still mapped within the guard", start.elapsed() < GUARD)?;
             std::thread::sleep(Duration::from_millis(100));
         }
         println!("        out of reach after {:?}", start.elapsed());
@@ -174,7 +173,7 @@ fn ask(
         }
         get(events.notify(port))?;
         asked.reverse();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + GUARD;
         // A signal may be that of the binding, so look until it is there.
         loop {
             let seen = events.count(port);
@@ -205,7 +204,7 @@ fn ask(
 
 fn until(store: &mut dyn Store, guest: DomId, wanted: &str) -> Outcome {
     let path = format!("/local/domain/{guest}/{FOLDER}/state");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + GUARD;
     while Instant::now() < end {
         // It is out of bounds until it is told.
         if store.read_text(&path).is_ok_and(|state| state.as_deref() == Some(wanted)) {
@@ -213,5 +212,5 @@ fn until(store: &mut dyn Store, guest: DomId, wanted: &str) -> Outcome {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    Err(format!("{path} did not become {wanted:?} in {PATIENCE:?}"))
+    Err(format!("{path} did not become {wanted:?} in {GUARD:?}"))
 }

@@ -1,6 +1,6 @@
 //! The store, by the socket and by the kernel.
 
-use crate::check::{Checks, Outcome, get, is, same};
+use crate::check::{Checks, GUARD, Outcome, get, is, same};
 use grantway_hypervisor::{
     DomId, Error, Permission, Platform, Rights, Store, StoreErrno, WatchEvent, transaction,
 };
@@ -105,14 +105,14 @@ fn nodes(xen: &Xen, store: &mut dyn Store) -> Outcome {
 }
 
 fn next(store: &mut dyn Store) -> Result<WatchEvent, String> {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + GUARD;
     while Instant::now() < end {
         if let Some(event) = get(store.next_event())? {
             return Ok(event);
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    Err("no event in 10 s".into())
+    Err(format!("no event within {GUARD:?}"))
 }
 
 fn watches(store: &mut dyn Store) -> Outcome {
