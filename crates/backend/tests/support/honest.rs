@@ -21,7 +21,10 @@ const BURST: u64 = 8;
 
 #[derive(Default)]
 struct Shared {
-    quiet: AtomicBool,
+    /// How often it was told to rest or to go on: odd while it is to rest.
+    orders: AtomicU64,
+    /// The last order to rest that it followed: nothing new is on its way since.
+    rests: AtomicU64,
     leave: AtomicBool,
     connected: AtomicBool,
     sent: AtomicU64,
@@ -138,13 +141,17 @@ impl Honest {
     /// counts: from the guest, and to it.
     #[track_caller]
     pub fn count(&self, may_be_lost: u64) -> [Tally; 2] {
-        self.shared.quiet.store(true, SeqCst);
+        let order = self.shared.orders.load(SeqCst) | 1;
+        self.shared.orders.store(order, SeqCst);
+        eventually("the honest vif rests", || {
+            (self.shared.rests.load(SeqCst) == order).then_some(())
+        });
         let start = Instant::now();
         let (mut came, mut last) = (0, Instant::now());
         loop {
             let sent = self.shared.sent.load(SeqCst);
             let (seen, damaged) = *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            let (from, to) = {
+            let (from, to, credits) = {
                 let inner = self.behind.look();
                 let flow = inner.flow.as_ref().unwrap();
                 let judge = &flow.from_guest;
@@ -152,18 +159,20 @@ impl Honest {
                 (
                     Tally::of(sent, judge.total(), bad),
                     Tally::of(flow.to_guest.made(), seen, damaged),
+                    flow.credits,
                 )
             };
-            let all = from.arrived >= from.made && to.arrived >= to.made;
+            let all = credits == 0 && from.arrived >= from.made && to.arrived >= to.made;
             let now = from.arrived + to.arrived;
             if std::mem::replace(&mut came, now) != now {
                 last = Instant::now();
             }
             let enough = |way: Tally| way.arrived.saturating_add(may_be_lost) >= way.made;
+            let enough = credits == 0 && enough(from) && enough(to);
             // Of those that may be lost some may still come: that is waited for, but does
             // not decide.
             let rested = last.elapsed() > Duration::from_millis(300);
-            if all || (enough(from) && enough(to) && rested) || start.elapsed() > PROMPT {
+            if all || (enough && rested) || start.elapsed() > PROMPT {
                 return [from, to];
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -184,7 +193,8 @@ impl Honest {
 
     /// Begins to send again.
     pub fn go_on(&self) {
-        self.shared.quiet.store(false, SeqCst);
+        let order = self.shared.orders.load(SeqCst);
+        self.shared.orders.store(order.next_multiple_of(2), SeqCst);
     }
 
     /// Ends the guest's side once it was told to close, or at once.
@@ -240,13 +250,17 @@ fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared, wishes: Wishes) {
         }
         *shared.seen.lock().unwrap() = (seen.total(), seen.corrupt() + seen.foreign());
         let due = paced.elapsed() >= Duration::from_millis(1);
-        let quiet = shared.quiet.load(SeqCst);
+        let order = shared.orders.load(SeqCst);
+        let quiet = order % 2 == 1;
         if connected && (due || pending) {
             paced = Instant::now();
             if due && !quiet {
                 port.credit(BURST);
             }
             pending = send(&mut vif, &mut made, &mut frame, pending, quiet, shared);
+        }
+        if quiet && !pending {
+            shared.rests.store(order, SeqCst);
         }
         vif.reap().unwrap();
         vif.repost().unwrap();
