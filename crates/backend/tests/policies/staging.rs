@@ -13,7 +13,7 @@ use grantway_netif::ctrl::{BadList, GrefEntry, GrefFlags, Status};
 use grantway_netif::tx::{TxFlags, status};
 use grantway_netif::{Offload, XenbusState};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const NONE: TxFlags = TxFlags::empty();
 const MORE: TxFlags = TxFlags::MORE_DATA;
@@ -306,7 +306,7 @@ fn staged_and_plain_slots_on_one_ring_and_in_one_packet() {
 fn nothing_is_asked_of_the_hypervisor_where_all_is_staged() {
     let mut world = World::new();
     // The honest vif uses grant copy.
-    world.honest().count(u64::MAX);
+    world.honest().count(0);
     let mut guest = world.guest();
     let (mut lists, mut rings) = Lists::connect(&mut guest);
     let (out, into) = (guest.pages(1, Access::ReadOnly), guest.pages(8, Access::ReadWrite));
@@ -400,9 +400,8 @@ fn lists_change_under_load_and_no_packet_is_lost() {
         page(&out, n).0.write(0, &frame(100)).unwrap();
     }
     let list = entries(&out, Access::ReadOnly);
-    let begun = Instant::now();
-    let (mut sent, mut rounds) = (0, 0);
-    while begun.elapsed() < Duration::from_millis(700) {
+    let mut sent = 0;
+    for rounds in 0..1000 {
         // A list changes while the packets are on their way.
         let part = (rounds % 8) * 4;
         let message = match rounds % 9 {
@@ -418,9 +417,7 @@ fn lists_change_under_load_and_no_packet_is_lost() {
         assert!(answers.iter().all(|answer| answer.status == status::OKAY), "{answers:?}");
         sent += 32;
         lists.ring.answers(&mut guest, 1);
-        rounds += 1;
     }
-    assert!(rounds > 20, "{rounds} lists");
     eventually("all frames to arrive", || {
         let behind = world.behind(guest.vif);
         let inner = behind.look();
