@@ -52,6 +52,9 @@ pub(super) struct Worker {
     queues: Queues,
     by_event: HashMap<EventPort, Place>,
     active: Vec<Place>,
+    /// Queues that a turn of another one found broken. They fail behind the walk of the
+    /// active ones, which nothing else removes from.
+    broken: Vec<(Key, VifError)>,
     shares: Shares,
     /// Ports of queues that failed, until their vif is detached.
     failed: Vec<(Key, Box<dyn Port>)>,
@@ -104,6 +107,7 @@ impl Worker {
             queues: Queues::default(),
             by_event: HashMap::new(),
             active: Vec::new(),
+            broken: Vec::new(),
             shares: Shares::default(),
             failed: Vec::new(),
             timers: BTreeSet::new(),
@@ -219,6 +223,7 @@ impl Worker {
                 }
             }
         }
+        self.fail_broken();
     }
 
     /// Puts the time since then, which is now from here on, on the accounts of whom
@@ -340,7 +345,12 @@ impl Worker {
         for key in woken {
             self.wake_queue(key);
         }
-        for (key, error) in broken {
+        self.broken.extend(broken);
+    }
+
+    /// Takes out of service what turns of others found broken.
+    fn fail_broken(&mut self) {
+        for (key, error) in std::mem::take(&mut self.broken) {
             if let Some(place) = self.queues.place(key) {
                 self.fail(place, error);
             }
@@ -363,6 +373,7 @@ impl Worker {
         let more = forward.burst_from_uplink(&mut self.scratch.arena);
         let Neighbours { woken, broken, .. } = beside;
         self.settle(woken, broken);
+        self.fail_broken();
         self.uplink_active =
             more.map_err(|e| PlatformError::Gone { what: format!("the uplink: {e}") })?;
         Ok(())

@@ -9,13 +9,14 @@ mod lists;
 mod merge;
 mod rules;
 
+use grantway_backend::WaitMode;
 use grantway_backend::policy::PolicyKind;
 use grantway_hypervisor::GrantRef;
 use grantway_netif::extra::Extra;
 use grantway_netif::tx::{TxFlags, status};
 use grantway_netif::{Checksum, Offload, XenbusState};
 use grantway_ring::{Index, RingMemory};
-use guest::{BROADCAST, Guest, frame, know_each_other, three, three_as};
+use guest::{BROADCAST, Guest, NOBODY, frame, know_each_other, three, three_as};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use support::numbers::Numbers;
 use support::port::UPLINK;
@@ -194,6 +195,35 @@ fn a_broken_receiver_is_disabled_and_its_sender_goes_on() {
     assert_eq!(a.hostile.backend_state(), Some(XenbusState::Connected));
     drop((a, b, c));
     world.bridge_stands();
+}
+
+#[test]
+fn a_sender_that_breaks_its_receiver_and_itself_in_one_turn_costs_nobody_else() {
+    // The receiver stands before the sender among those that the worker serves, an honest
+    // guest behind them, or nobody.
+    for honest in [true, false] {
+        let mut world = World::of_workers(1, WaitMode::Busy, true);
+        let [mut b, mut a] = [1, 2].map(|number| Guest::boot_as(&mut world, number, &[]));
+        let mut c = honest.then(|| Guest::boot_as(&mut world, 3, &[]));
+        // The bridge learns where the receiver is.
+        b.sends(&frame(NOBODY, b.address, 60));
+        b.rings.rx.store(Index::ReqProd, b.rings.rx_prod.wrapping_add(10_000));
+        let mut slots = a.slots(&frame(b.address, a.address, 60), &mut || 4096, 1);
+        let Some(&[gref, rest, id]) = slots.first() else { panic!("a slot") };
+        // A packet that goes on, and nothing behind it.
+        slots.push([gref, rest | u32::from(TxFlags::MORE_DATA.bits()) << 16, id]);
+        a.rings.put_tx(&slots);
+        a.hostile.kick(a.rings.tx_event);
+        a.hostile.await_disabled();
+        b.hostile.await_disabled();
+        if let Some(c) = &mut c {
+            for _ in 0..100 {
+                c.hostile.is_served(&mut c.rings);
+            }
+        }
+        drop((a, b, c));
+        world.bridge_stands();
+    }
 }
 
 #[test]
