@@ -87,6 +87,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         policy: PolicyLimits {
             most: args.policy.kind(),
             pages: args.mapped_pages.try_into().unwrap_or(usize::MAX),
+            ..PolicyLimits::default()
         },
         run_folder: place.run_folder.clone(),
         hotplug: place.is_xen(),

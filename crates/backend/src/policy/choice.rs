@@ -1,6 +1,7 @@
 //! Which policy a vif gets.
 
 use std::fmt;
+use std::time::Duration;
 
 /// What a backend allows each of its vifs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,14 +11,18 @@ pub struct PolicyLimits {
     /// Most pages of a vif's guest that are mapped at once, rings not counted. What
     /// exceeds it is copied.
     pub pages: usize,
+    /// How long a change of what a guest has staged waits for a turn that uses it. Far
+    /// longer than a turn takes, even if other processes have the worker's processor for
+    /// tenths of a second: a worker that is not back by then is stuck.
+    pub lease: Duration,
 }
 
 impl Default for PolicyLimits {
     /// Everything, and 4096 pages: enough for seven queues of our frontend, and a
     /// sixteenth of the mappings that Xen allows a domain by default where it
-    /// counts each twice.
+    /// counts each twice. A second for a turn.
     fn default() -> Self {
-        Self { most: PolicyKind::default(), pages: 4096 }
+        Self { most: PolicyKind::default(), pages: 4096, lease: Duration::from_secs(1) }
     }
 }
 

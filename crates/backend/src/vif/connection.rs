@@ -90,7 +90,8 @@ impl Vif {
         self.staged = (self.policy == PolicyKind::Staging).then(|| {
             // No more than MAX_QUEUES.
             let (mapper, queues) = (Arc::clone(around.platform), keys.queues.len() as u16);
-            Staged::new(mapper, self.id.domain, queues, Arc::clone(&self.quota))
+            let (quota, lease) = (Arc::clone(&self.quota), around.policy.lease);
+            Staged::with_lease(mapper, self.id.domain, queues, quota, lease)
         });
     }
 

@@ -13,13 +13,15 @@ use grantway_netif::ctrl::{BadList, GrefEntry, GrefFlags, Status};
 use grantway_netif::tx::{TxFlags, status};
 use grantway_netif::{Offload, XenbusState};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const NONE: TxFlags = TxFlags::empty();
 const MORE: TxFlags = TxFlags::MORE_DATA;
 
 fn staged(rig: &Rig, queues: u16, quota: usize) -> Arc<Staged> {
-    Staged::new(Arc::clone(&rig.backend) as _, GUEST, queues, Quota::new(quota))
+    let platform = Arc::clone(&rig.backend) as _;
+    // One thread cannot wait for itself.
+    Staged::with_lease(platform, GUEST, queues, Quota::new(quota), Duration::ZERO)
 }
 
 fn policy(rig: &Rig, queue: &StagedQueue) -> Staging {

@@ -10,7 +10,7 @@ use grantway_hypervisor::{Access, DomId, GrantRef, GrantStatus, Granter, Revoke}
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Status};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const QUEUES: u16 = 3;
 const QUOTA: usize = 90;
@@ -105,7 +105,7 @@ fn run(seed: u64) {
             .collect(),
     };
     let platform = Arc::clone(&rig.backend);
-    let staged = Staged::new(platform, GUEST, QUEUES, Quota::new(QUOTA));
+    let staged = Staged::with_lease(platform, GUEST, QUEUES, Quota::new(QUOTA), Duration::ZERO);
     let queues: Vec<_> = (0..QUEUES).map(|n| staged.queue(n.into()).unwrap()).collect();
     let policy = |queue| Staging::new(Arc::clone(&rig.backend) as _, GUEST, queue);
     let mut policies: Vec<_> = queues.iter().map(policy).collect();

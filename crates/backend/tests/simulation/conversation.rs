@@ -91,7 +91,8 @@ impl Conversation {
         let queues = numbers.one_of(&[1, 1, 2]);
         let mut policy = PolicyLimits::default();
         if numbers.once_in(4) {
-            policy = PolicyLimits { most: PolicyKind::Map, pages: numbers.one_of(&[20, 4096]) };
+            policy.most = PolicyKind::Map;
+            policy.pages = numbers.one_of(&[20, 4096]);
         }
         let xen = Xen::new();
         let tools = xen.spawn(DomId(0));

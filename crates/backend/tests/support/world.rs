@@ -109,7 +109,8 @@ impl World {
             bridged,
             by_rules: false,
             patience: ENDLESS,
-            policy: PolicyLimits::default(),
+            // Nor is a list refused because a worker's turn was long.
+            policy: PolicyLimits { lease: super::PROMPT, ..PolicyLimits::default() },
             hotplug,
             ports: ports_too,
             time: Time::Passes,

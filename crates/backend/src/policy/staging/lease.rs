@@ -6,15 +6,13 @@ use crate::policy::table::{GrefTable, LARGEST, secret};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Far longer than a turn, also of a worker whose processor is not its own for
-/// tenths of a second: who waits for so long waits for one that is stuck.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// Lends one table.
 #[derive(Debug)]
 pub(crate) struct Lender {
     desk: Mutex<Desk>,
     returned: Condvar,
+    /// How long a change waits for a turn.
+    patience: Duration,
 }
 
 #[derive(Debug)]
@@ -31,9 +29,10 @@ struct Desk {
 pub(crate) struct InUse;
 
 impl Lender {
-    pub fn new(limit: usize) -> Self {
+    pub fn new(limit: usize, patience: Duration) -> Self {
         let table = Some(Box::new(GrefTable::new(limit.min(LARGEST), secret())));
-        Self { desk: Mutex::new(Desk { table, waiting: 0 }), returned: Condvar::new() }
+        let desk = Mutex::new(Desk { table, waiting: 0 });
+        Self { desk, returned: Condvar::new(), patience }
     }
 
     fn lock(&self) -> MutexGuard<'_, Desk> {
@@ -62,7 +61,8 @@ impl Lender {
     pub fn change<T>(&self, change: impl FnOnce(&mut GrefTable) -> T) -> Result<T, InUse> {
         let mut desk = self.lock();
         desk.waiting += 1;
-        let there = self.returned.wait_timeout_while(desk, PATIENCE, |desk| desk.table.is_none());
+        let is_lent = |desk: &mut Desk| desk.table.is_none();
+        let there = self.returned.wait_timeout_while(desk, self.patience, is_lent);
         let (mut desk, _) = there.unwrap_or_else(PoisonError::into_inner);
         desk.waiting -= 1;
         match desk.table.as_deref_mut() {

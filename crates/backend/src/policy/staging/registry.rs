@@ -5,6 +5,7 @@
 //! to be a duplicate on another.
 
 use super::lease::Lender;
+use crate::policy::PolicyLimits;
 use crate::policy::quota::{Quota, Reserved};
 use crate::policy::table::Mapping;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
@@ -12,6 +13,7 @@ use grantway_netif::ctrl::{BadList, GREF_LIST_ENTRIES, GrefEntry, GrefFlags, Sta
 use grantway_ring::SharedRun;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Most pages of one queue that stay mapped, staged or persistent: two rings' worth
 /// of whole pages, and as many again for a frontend that has its pages in stock.
@@ -96,7 +98,20 @@ impl Staged {
     /// Nothing is staged yet, on any of `queues` queues.
     #[must_use]
     pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, queues: u16, quota: Arc<Quota>) -> Arc<Self> {
-        let lender = |_| Arc::new(Lender::new(QUEUE_PAGES.min(quota.limit())));
+        Self::with_lease(mapper, guest, queues, quota, PolicyLimits::default().lease)
+    }
+
+    /// The same, where a change waits so long for a turn that uses what is staged
+    /// ([`PolicyLimits::lease`]).
+    #[must_use]
+    pub fn with_lease(
+        mapper: Arc<dyn Mapper>,
+        guest: DomId,
+        queues: u16,
+        quota: Arc<Quota>,
+        lease: Duration,
+    ) -> Arc<Self> {
+        let lender = |_| Arc::new(Lender::new(QUEUE_PAGES.min(quota.limit()), lease));
         let queues = (0..queues).map(lender).collect();
         Arc::new(Self { mapper, guest, quota, queues, ledger: Mutex::default() })
     }

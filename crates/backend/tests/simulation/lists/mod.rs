@@ -67,7 +67,7 @@ impl Conversation {
         lines.add(numbers.one_of(&[60, 300, 1514]));
         let lines = Arc::new(lines);
         let folder = tempfile::tempdir().unwrap();
-        let policy = PolicyLimits { most, pages };
+        let policy = PolicyLimits { most, pages, ..PolicyLimits::default() };
         let setup = Setup {
             run_folder: folder.path().to_owned(),
             queues: queues as u32,
