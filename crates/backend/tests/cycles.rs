@@ -79,6 +79,16 @@ struct Exact {
     tables: Tables,
 }
 
+impl Exact {
+    /// Whether all guests' processes have ended, and the host knows it.
+    fn is_as_idle_as(&self, fresh: &Self) -> bool {
+        let Self { threads, mapped, tables, .. } = self;
+        let host =
+            |tables: &Tables| (tables.connections, tables.store_connections, tables.event_sets);
+        (*threads, *mapped, host(tables)) == (fresh.threads, fresh.mapped, host(&fresh.tables))
+    }
+}
+
 impl Held {
     fn now(world: &World) -> Self {
         let count = |path: &str| std::fs::read_dir(path).unwrap().count();
@@ -224,10 +234,13 @@ fn run(world: &World, from: u32, cycles: u32) {
 #[test]
 fn thousands_of_vifs_come_and_go_and_nothing_stays() {
     let world = World::of_workers(1, WaitMode::Interrupt, false);
+    let fresh = Held::now(&world).exact;
     run(&world, 0, WARM_UP);
     // The host may still be at the last guests' ends.
-    std::thread::sleep(Duration::from_millis(200));
-    let before = Held::now(&world);
+    let before = eventually("the guests' ends", || {
+        let now = Held::now(&world);
+        now.exact.is_as_idle_as(&fresh).then_some(now)
+    });
     let start = Instant::now();
     run(&world, WARM_UP, CYCLES);
     let ended = Instant::now();
