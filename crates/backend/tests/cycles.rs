@@ -29,9 +29,9 @@ static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Guests that come and go side by side.
 const LANES: u16 = 16;
 /// Cycles of each: first those that fill what keeps its room (arenas of the
-/// allocator, tables, lists), then those that count: eight thousand vifs together.
+/// allocator, tables, lists), then those that count: ten thousand vifs together.
 const WARM_UP: u32 = 25;
-const CYCLES: u32 = 500;
+const CYCLES: u32 = 625;
 /// Frames each way in a cycle.
 const FRAMES: u64 = 4;
 
