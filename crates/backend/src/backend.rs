@@ -15,8 +15,10 @@ use crate::waiting::Patience;
 use crate::worker::{
     Beside, Notice, Service, Teller, WaitMode, WorkerReport, Workers, drain, eventfd, os, ring,
 };
-use grantway_hypervisor::{DomId, Error as PlatformError, EventChannels, Platform, Store};
-use grantway_ports::{Port, PortError, PortReport};
+use grantway_hypervisor::{
+    CounterSnapshot, DomId, Error as PlatformError, EventChannels, Platform, Store,
+};
+use grantway_ports::{Port, PortError, PortReport, uptime};
 use grantway_vector::rules::RulesError;
 use grantway_vector::{Graph, Secret};
 use rustix::event::epoll;
@@ -25,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 use tracing::warn;
 
 /// What a vif's port is to be.
@@ -126,6 +129,18 @@ struct Refusal {
     /// Until its folder is gone.
     lasts: bool,
     why: String,
+}
+
+/// What was counted until one moment between the turns of all workers: a packet is in
+/// it with all that was done for it in that turn, or not at all.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// That moment, as [`uptime`] tells it.
+    pub at: Duration,
+    /// The counters of every vif.
+    pub vifs: BTreeMap<VifId, VifStatsSnapshot>,
+    /// What the backend asked of the hypervisor.
+    pub platform: CounterSnapshot,
 }
 
 /// Serves every vif of one domain.
@@ -424,6 +439,17 @@ impl Backend {
                 mapped: state.mapped(),
                 stats: state.stats().snapshot(),
             }
+        })
+    }
+
+    /// All counters at one moment. No packet moves while they are read, which takes
+    /// about as long as a turn.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        self.workers.between_turns(|| Account {
+            at: uptime(),
+            vifs: self.vifs.iter().map(|(&id, vif)| (id, vif.stats().snapshot())).collect(),
+            platform: self.platform.counters(),
         })
     }
 

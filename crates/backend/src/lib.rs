@@ -50,7 +50,7 @@ mod voice;
 mod waiting;
 mod worker;
 
-pub use backend::{Backend, BackendConfig, OpenPort, PortRequest, VifReport};
+pub use backend::{Account, Backend, BackendConfig, OpenPort, PortRequest, VifReport};
 pub use error::VifError;
 pub use journal::Tampered;
 pub use lists::GraphReport;

@@ -14,7 +14,8 @@ use crate::trace::{TRACE, TraceSocket};
 use crate::wait::{Signals, Told, readable};
 use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{
-    Backend, BackendConfig, OpenPort, Patience, PortRequest, QueueCounts, QueueReport, WaitMode,
+    Account, Backend, BackendConfig, OpenPort, Patience, PortRequest, QueueCounts, QueueReport,
+    WaitMode,
 };
 use grantway_embedded::{Role, raise_descriptor_limit};
 use grantway_hypervisor::Platform;
@@ -230,10 +231,15 @@ fn report(
     mode: WaitMode,
     rules: Option<&LiveRules>,
 ) -> Value {
-    let (at, memory) = (uptime(), Memory::of(std::process::id()));
+    let memory = Memory::of(std::process::id());
+    // What a packet took and the packet itself are in it together. A vif's own report is
+    // read afterwards.
+    let Account { at, vifs: accounts, platform: asked } = backend.account();
     let vifs: Vec<Value> = backend
         .report()
         .map(|vif| {
+            // Nobody else adds a vif.
+            let stats = accounts.get(&vif.vif).copied().unwrap_or(vif.stats);
             json!({
                 "vif": vif.vif.to_string(),
                 "domain": vif.vif.domain.0,
@@ -243,8 +249,8 @@ fn report(
                 "policy": vif.policy.as_str(),
                 "mapped": vif.mapped,
                 "queues": vif.queues.iter().map(queue_report).collect::<Vec<_>>(),
-                "stats": numbers(vif.stats.fields()),
-                "dropped": vif.stats.dropped(),
+                "stats": numbers(stats.fields()),
+                "dropped": stats.dropped(),
             })
         })
         .collect();
@@ -262,7 +268,7 @@ fn report(
         })).collect::<Vec<_>>(),
         "rules": rules.map(LiveRules::report),
         "graph": backend.graph().as_ref().map(nodes::json),
-        "platform": numbers(platform.counters().fields()),
+        "platform": numbers(asked.fields()),
     })
 }
 

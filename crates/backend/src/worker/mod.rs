@@ -29,7 +29,7 @@ use spin::Spin;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 pub(crate) use wake::{Bell, drain, eventfd, os, ring};
@@ -82,6 +82,8 @@ enum Command {
     Account(Sender<WorkerReport>),
     Load(Box<Rules>),
     Graph(Sender<GraphReport>),
+    /// Tells that it takes no turn, and takes none until the other end is dropped.
+    Hold(Sender<()>, Receiver<()>),
     Stop,
 }
 
@@ -285,6 +287,17 @@ impl Workers {
         (queues, failed)
     }
 
+    /// Reads something while no worker is in a turn: what a turn did is then in all
+    /// counters or in none. It is to be short, as no packet moves meanwhile.
+    pub fn between_turns<T>(&self, read: impl FnOnce() -> T) -> T {
+        // All are told before the first is waited for. One that has ended answers by that.
+        let told: Vec<_> = self.all.iter().filter_map(Handle::hold).collect();
+        for (held, _) in &told {
+            let _ = held.recv();
+        }
+        read()
+    }
+
     /// How each of them stands.
     pub fn account(&self) -> Vec<WorkerReport> {
         self.all.iter().filter_map(|worker| worker.ask(Command::Account)).collect()
@@ -389,6 +402,15 @@ impl Handle {
 
     fn inspect(&self, vif: VifId) -> Option<Inspected> {
         self.has(vif).then(|| self.ask(|reply| Command::Inspect(vif, reply))).flatten()
+    }
+
+    /// Has its thread take no turn until the second of these is dropped; the first tells
+    /// from when on. One without a thread takes none while we are here.
+    fn hold(&self) -> Option<(Receiver<()>, Sender<()>)> {
+        let Seat::Thread(_) = &self.seat else { return None };
+        let ((reply, held), (go, until)) = (channel(), channel());
+        self.send(Command::Hold(reply, until)).ok()?;
+        Some((held, go))
     }
 
     fn ask<T>(&self, question: impl FnOnce(Sender<T>) -> Command) -> Option<T> {

@@ -512,6 +512,11 @@ impl Worker {
             Command::Graph(reply) => {
                 let _ = reply.send(self.bridge.lists.report(self.merger.as_ref()));
             }
+            Command::Hold(held, until) => {
+                let _ = held.send(());
+                // Nothing is ever sent: it ends when the other end is dropped.
+                let _ = until.recv();
+            }
             Command::Stop => return Flow::Break(()),
         }
         Flow::Continue(())
