@@ -132,8 +132,17 @@ fn frontend_name(domain: Option<u16>, devid: u32) -> String {
 ///
 /// Nobody listens, or what came is no report.
 pub fn fetch(path: &Path) -> std::io::Result<Value> {
+    fetch_within(path, PATIENCE)
+}
+
+/// The same, from a part that may take so long to answer.
+///
+/// # Errors
+///
+/// As [`fetch`].
+pub fn fetch_within(path: &Path, patience: Duration) -> std::io::Result<Value> {
     let mut client = UnixStream::connect(path)?;
-    client.set_read_timeout(Some(Duration::from_secs(5)))?;
+    client.set_read_timeout(Some(patience))?;
     let mut text = Vec::new();
     client.read_to_end(&mut text)?;
     serde_json::from_slice(&text).map_err(std::io::Error::other)

@@ -109,10 +109,15 @@ pub struct OutputArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A generator sends numbered frames as fast as they are taken, a checker at the
-other end looks for lost ones. Grant operations, bytes that they copied,
-notifications and wake-ups are those of all ends together, for each packet, as the
-platform counts them. Figures of the embedded host compare policies and sizes on
-this machine; they are not Xen's.
+other end looks for lost ones. Figures of the embedded host compare policies and
+sizes on this machine; they are not Xen's.
+
+Grant operations, bytes that they copied, notifications and wake-ups are counted by
+the platform. Those of one end are divided by the packets that this end handled in
+the same time, and the quotients of all ends are added. The backend handles the
+packets that it takes from guests, dropped ones included; with --direction rx those
+that it gives to the guest. A packet and its grant operations are always counted
+together, so a packet that a slice begins or ends with changes no quotient.
 
 With --rate the generator keeps to a schedule, --burst frames at a time, and each
 slice has processes of its own: so one sees how often the ends are woken at a load.

@@ -1,7 +1,7 @@
 //! Policies against each other on one point, by turns.
 
 use super::probe::{self, State};
-use super::rig::{Direction, Plan, Rig, Sample};
+use super::rig::{Direction, PATIENCE, Plan, Rig, Sample};
 use super::slices::{self, Series, Timing};
 use super::tally::Tally;
 use crate::cli::{Api, WaitModeArg};
@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 const WARM_UP: Duration = Duration::from_millis(100);
 /// What runs before a slice of a rig that was held still.
 const STRIDE: Duration = Duration::from_millis(20);
-/// How long a slice waits for its first packet on a machine that has no time for it.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is measured, whoever it is.
 #[derive(Debug, Clone)]
@@ -112,7 +110,7 @@ impl Rigs {
     /// The samples around a slice of one of them.
     fn slice(
         &self,
-        direction: Direction,
+        what: (Direction, bool),
         subject: usize,
         slice: Duration,
     ) -> Result<(Sample, Sample), CommandError> {
@@ -121,23 +119,23 @@ impl Rigs {
                 let rig = &rigs[subject];
                 rig.resume();
                 std::thread::sleep(STRIDE);
-                let samples = around(direction, rig, slice);
+                let samples = around(what, rig, slice);
                 rig.pause();
                 samples
             }
             Self::Fresh(plans) => {
                 let rig = Rig::start(&plans[subject])?;
                 std::thread::sleep(WARM_UP);
-                around(direction, &rig, slice)
+                around(what, &rig, slice)
             }
         }
     }
 }
 
-/// The samples before and after a slice, which lasts until a packet arrived: a figure of
-/// nothing would be no figure.
+/// The samples before and after a slice, which lasts until each end handled a packet, and
+/// a timed one arrived where some are: a figure of nothing would be no figure.
 fn around(
-    direction: Direction,
+    (direction, timed): (Direction, bool),
     rig: &Rig,
     slice: Duration,
 ) -> Result<(Sample, Sample), CommandError> {
@@ -146,7 +144,8 @@ fn around(
     loop {
         std::thread::sleep(slice);
         let after = rig.sample()?;
-        let arrived = Tally::between(direction, &before, &after).packets > 0;
+        let tally = Tally::between(direction, &before, &after);
+        let arrived = tally.is_any() && (!timed || !tally.latency.is_empty());
         if arrived || since.elapsed() > PATIENCE {
             return Ok((before, after));
         }
@@ -168,7 +167,8 @@ pub fn run(
     let rigs = Rigs::of(point, policies)?;
     let (mut host, mut mode) = (String::new(), String::new());
     let series = slices::in_turns(policies.len(), timing, progress, |subject| {
-        let (first, last) = rigs.slice(point.direction, subject, timing.slice)?;
+        let (first, last) =
+            rigs.slice((point.direction, point.timed > 0), subject, timing.slice)?;
         (host, mode) = (word(&last, "host"), word(&last, "mode"));
         Ok(Tally::between(point.direction, &first, &last))
     })?;
@@ -199,7 +199,7 @@ impl Outcome {
 
     /// A figure of nothing would be no figure.
     fn check(&self, point: &Point, policies: &[PolicyKind]) -> Result<(), CommandError> {
-        let silent = |&(subject, _): &_| self.total(subject).tally.packets == 0;
+        let silent = |&(subject, _): &_| !self.total(subject).tally.is_any();
         let Some((_, policy)) = policies.iter().enumerate().find(silent) else { return Ok(()) };
         Err(CommandError::Failed(format!(
             "{policy}, {}: no packet came through; measure longer with --seconds, or look at \

@@ -3,7 +3,7 @@
 
 use super::probe::time_of;
 use crate::cli::{Api, WaitModeArg};
-use crate::control::{backend_socket, fetch, frontend_socket};
+use crate::control::{backend_socket, fetch_within, frontend_socket};
 use crate::error::CommandError;
 use clap::ValueEnum;
 use grantway_backend::policy::PolicyKind;
@@ -16,8 +16,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a part may take to get ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a part may take to get ready, to answer, or to move a packet: a guard on a
+/// machine that has no time for it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which way the packets go, as seen from the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -56,6 +57,14 @@ impl Direction {
     /// Whether the backend receives what is measured; else the first guest does.
     pub fn ends_at_backend(self) -> bool {
         self == Self::Tx
+    }
+
+    /// What counts the packets that a guest handles, in its report.
+    pub fn handled_by(self, guest: usize) -> &'static str {
+        match (self, guest) {
+            (Self::Rx, _) | (Self::GuestToGuest, 0) => "rx_packets",
+            _ => "tx_packets",
+        }
     }
 
     /// Guests that take part.
@@ -332,7 +341,8 @@ impl Rig {
     /// One of them no longer answers.
     pub fn sample(&self) -> Result<Sample, CommandError> {
         let read = |path: &Path| {
-            fetch(path).map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))
+            fetch_within(path, PATIENCE)
+                .map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))
         };
         let dir = self.dir.path();
         // As `domain` numbers them.

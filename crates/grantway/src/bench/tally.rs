@@ -1,8 +1,62 @@
 //! What a slice was the difference of.
+//!
+//! The ends are read one after the other, and each report is of one moment between the
+//! turns of its end. So what an end did is counted for each packet that this same end
+//! handled by then, and never for packets of another end: what is under way between two
+//! ends is in no account, or in both parts of one.
 
 use super::rig::{Direction, Sample};
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// What one end did between two of its reports.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Account {
+    /// Packets that it handled: a backend those that it took from guests, whatever became
+    /// of them, or, where guests only receive, those that it gave; a guest those that it
+    /// sent or received.
+    pub packets: u64,
+    /// Grant copies.
+    pub copies: u64,
+    /// Bytes that they moved.
+    pub copied_bytes: u64,
+    /// Grants mapped.
+    pub maps: u64,
+    /// Grants unmapped.
+    pub unmaps: u64,
+    /// Notifications sent.
+    pub notifies: u64,
+    /// Sleeps that an event ended.
+    pub wakeups: u64,
+}
+
+impl Account {
+    fn between(before: &Value, after: &Value, packets: u64) -> Self {
+        let asked = |key: &str| {
+            let [before, after] = [before, after].map(|end| count(&end["platform"][key]));
+            after.saturating_sub(before)
+        };
+        Self {
+            packets,
+            copies: asked("copies"),
+            copied_bytes: asked("copy_bytes"),
+            maps: asked("maps"),
+            unmaps: asked("unmaps"),
+            notifies: asked("notifies"),
+            wakeups: asked("wakeups"),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.copies += other.copies;
+        self.copied_bytes += other.copied_bytes;
+        self.maps += other.maps;
+        self.unmaps += other.unmaps;
+        self.notifies += other.notifies;
+        self.wakeups += other.wakeups;
+    }
+}
 
 /// What happened between two samples of a rig.
 #[derive(Debug, Default, Clone)]
@@ -17,18 +71,12 @@ pub struct Tally {
     pub interrupts: u64,
     /// Turns of the receiving end that found packets.
     pub turns: u64,
-    /// Grant copies of all ends.
-    pub copies: u64,
-    /// Bytes that they moved.
-    pub copied_bytes: u64,
-    /// Grants mapped by all ends.
-    pub maps: u64,
-    /// Grants unmapped by all ends.
-    pub unmaps: u64,
-    /// Notifications sent by all ends.
-    pub notifies: u64,
-    /// Wake-ups of all ends.
-    pub wakeups: u64,
+    /// Packets that the backend took from guests, dropped ones included.
+    pub taken: u64,
+    /// Packets that the backend gave to guests.
+    pub given: u64,
+    /// What each end did: the backend, then the guests.
+    pub ends: Vec<Account>,
     /// Between the two, by the receiving end's clock.
     pub seconds: f64,
     /// Nanoseconds that packets were under way, and how many took so long.
@@ -41,23 +89,27 @@ impl Tally {
         let grew = |read: &dyn Fn(&Sample) -> u64| read(after).saturating_sub(read(before));
         let at = |key| grew(&|s| count(&receiver(direction, s)[key]));
         let carried = |key: &str| grew(&|s| count(&stats(direction, s)[key]));
-        let asked = |key: &str| grew(&|s| asked(s, key));
         let (packets, slots) = match direction.ends_at_backend() {
             true => ("tx_packets", "tx_slots"),
             false => ("rx_packets", "rx_slots"),
         };
+        let (taken, given) = (grew(&|s| taken(&s.backend)), grew(&|s| given(&s.backend)));
+        let handled = if direction == Direction::Rx { given } else { taken };
+        let mut ends = vec![Account::between(&before.backend, &after.backend, handled)];
+        for (guest, (first, last)) in before.guests.iter().zip(&after.guests).enumerate() {
+            let key = direction.handled_by(guest);
+            let handled = count(&last["stats"][key]).saturating_sub(count(&first["stats"][key]));
+            ends.push(Account::between(first, last, handled));
+        }
         Self {
             packets: carried(packets),
             lost: grew(&|s| count(&port(direction, s)["checked"]["lost"])),
             slots: carried(slots),
             interrupts: carried("interrupts"),
             turns: carried("turns"),
-            copies: asked("copies"),
-            copied_bytes: asked("copy_bytes"),
-            maps: asked("maps"),
-            unmaps: asked("unmaps"),
-            notifies: asked("notifies"),
-            wakeups: asked("wakeups"),
+            taken,
+            given,
+            ends,
             seconds: at("at_ns") as f64 / 1e9,
             latency: latency(
                 &port(direction, before)["latency_ns"],
@@ -73,12 +125,12 @@ impl Tally {
         self.slots += other.slots;
         self.interrupts += other.interrupts;
         self.turns += other.turns;
-        self.copies += other.copies;
-        self.copied_bytes += other.copied_bytes;
-        self.maps += other.maps;
-        self.unmaps += other.unmaps;
-        self.notifies += other.notifies;
-        self.wakeups += other.wakeups;
+        self.taken += other.taken;
+        self.given += other.given;
+        self.ends.resize(self.ends.len().max(other.ends.len()), Account::default());
+        for (end, further) in self.ends.iter_mut().zip(&other.ends) {
+            end.add(further);
+        }
         self.seconds += other.seconds;
         for (&nanos, &packets) in &other.latency {
             *self.latency.entry(nanos).or_default() += packets;
@@ -93,15 +145,43 @@ impl Tally {
         })
     }
 
+    /// Whether a packet arrived, and each end handled one: else there is nothing to count
+    /// anything for.
+    pub fn is_any(&self) -> bool {
+        self.packets > 0 && self.ends.iter().all(|end| end.packets > 0)
+    }
+
     /// Packets a second.
     pub fn rate(&self) -> f64 {
         self.packets as f64 / self.seconds
     }
 
-    /// So many for each packet.
-    pub fn per_packet(&self, n: u64) -> f64 {
-        n as f64 / self.packets as f64
+    /// So much of all ends.
+    pub fn of_all(&self, of: impl Fn(&Account) -> u64) -> u64 {
+        self.ends.iter().map(of).sum()
     }
+
+    /// So much of each end for each packet that this end handled, all ends together.
+    pub fn per_packet(&self, of: impl Fn(&Account) -> u64) -> f64 {
+        let ends = self.ends.iter().filter(|end| end.packets > 0);
+        ends.map(|end| of(end) as f64 / end.packets as f64).sum()
+    }
+}
+
+/// Packets that a backend took from its guests.
+pub fn taken(backend: &Value) -> u64 {
+    let of_vif = |vif: &Value| -> u64 {
+        let stats = vif["stats"].as_object().into_iter().flatten();
+        let taken = |name: &str| name == "tx_packets" || name.starts_with("tx_dropped_");
+        stats.filter(|(name, _)| taken(name)).map(|(_, n)| count(n)).sum()
+    };
+    backend["vifs"].as_array().into_iter().flatten().map(of_vif).sum()
+}
+
+/// Packets that a backend gave to its guests.
+pub fn given(backend: &Value) -> u64 {
+    let vifs = backend["vifs"].as_array().into_iter().flatten();
+    vifs.map(|vif| count(&vif["stats"]["rx_packets"])).sum()
 }
 
 /// The end that what is measured arrives at.
@@ -123,12 +203,6 @@ fn port(direction: Direction, sample: &Sample) -> &Value {
         true => &sample.backend["vifs"][0]["port"],
         false => &sample.guests[0]["port"],
     }
-}
-
-/// What all ends asked of the platform.
-fn asked(sample: &Sample, key: &str) -> u64 {
-    let ends = sample.guests.iter().chain([&sample.backend]);
-    ends.map(|end| count(&end["platform"][key])).sum()
 }
 
 fn count(value: &Value) -> u64 {
@@ -160,27 +234,77 @@ mod tests {
     use serde_json::json;
 
     fn sample(n: u64) -> Sample {
-        let platform = json!({"copies": 2 * n, "copy_bytes": 64 * n, "notifies": n, "wakeups": n});
+        let platform = json!({"copies": 60 * n, "copy_bytes": 640 * n, "maps": n, "unmaps": n,
+            "notifies": 3 * n, "wakeups": 2 * n});
+        let own = json!({"copies": 0, "notifies": 10 * n, "wakeups": n});
         let port = json!({"checked": {"lost": n}, "latency_ns": [[100, n], [200, 7]]});
-        let stats = json!({"tx_packets": 10 * n, "rx_packets": 20 * n, "rx_slots": 40 * n});
-        let guest = json!({
-            "at_ns": 1_000_000_000 * n, "stats": stats, "port": port, "platform": platform,
+        let stats = json!({
+            "tx_packets": 10 * n, "tx_dropped_port": 3 * n, "tx_dropped_grant": 2 * n,
+            "rx_packets": 20 * n, "rx_dropped_drained": 5 * n, "rx_slots": 40 * n,
         });
+        let guest = json!({
+            "at_ns": 1_000_000_000 * n, "stats": stats, "port": port, "platform": own,
+        });
+        let vif = json!({"stats": stats, "port": port});
         let backend = json!({
-            "at_ns": 500_000_000 * n, "vifs": [{"stats": stats, "port": port}],
-            "platform": platform,
+            "at_ns": 500_000_000 * n, "vifs": [vif, vif], "platform": platform,
         });
         Sample { backend, guests: vec![guest.clone(), guest] }
     }
 
     #[test]
-    fn the_receiving_end_counts_packets_and_all_ends_what_they_asked_for() {
+    fn what_arrived_is_counted_by_the_receiving_end() {
         let tally = Tally::between(Direction::Tx, &sample(1), &sample(3));
         assert_eq!((tally.packets, tally.seconds, tally.lost), (20, 1.0, 2));
-        assert_eq!((tally.copies, tally.copied_bytes, tally.wakeups), (12, 384, 6));
         let tally = Tally::between(Direction::GuestToGuest, &sample(1), &sample(3));
         assert_eq!((tally.packets, tally.slots, tally.seconds), (40, 80, 2.0));
-        assert_eq!((tally.rate(), tally.per_packet(tally.copies)), (20.0, 0.3));
+        assert_eq!(tally.rate(), 20.0);
+    }
+
+    #[test]
+    fn what_an_end_did_is_for_the_packets_of_that_end() {
+        let between = |direction| Tally::between(direction, &sample(1), &sample(3));
+        let tally = between(Direction::GuestToGuest);
+        // Of both vifs, and dropped ones were taken, too.
+        assert_eq!((tally.taken, tally.given), (60, 80));
+        let handled = |tally: &Tally| tally.ends.iter().map(|end| end.packets).collect::<Vec<_>>();
+        assert_eq!(handled(&tally), [60, 40, 20]);
+        assert_eq!(handled(&between(Direction::Tx)), [60, 20, 20]);
+        assert_eq!(handled(&between(Direction::Rx)), [80, 40, 40]);
+        assert_eq!(tally.per_packet(|end| end.copies), 2.0);
+        assert_eq!(tally.per_packet(|end| end.maps + end.unmaps), 4.0 / 60.0);
+        // Each end's own, by its own packets: 6 of 60, 20 of 40, 20 of 20.
+        assert_eq!(tally.per_packet(|end| end.notifies), 0.1 + 0.5 + 1.0);
+        assert_eq!((tally.of_all(|end| end.wakeups), tally.is_any()), (8, true));
+    }
+
+    /// An end that is read later than the other has more in its report, of packets and of
+    /// operations alike.
+    #[test]
+    fn when_the_other_end_is_read_changes_no_account() {
+        let pair = |backend: u64, guest: u64| {
+            let mut sample = sample(backend);
+            sample.guests = self::sample(guest).guests;
+            sample
+        };
+        for guest in [3, 4, 9] {
+            let tally = Tally::between(Direction::Tx, &pair(1, 1), &pair(3, guest));
+            assert_eq!(tally.per_packet(|end| end.copies), 2.0, "{guest}");
+            assert_eq!(tally.per_packet(|end| end.notifies), 0.1 + 1.0 + 1.0, "{guest}");
+        }
+    }
+
+    #[test]
+    fn sums_are_by_end_and_an_end_that_did_nothing_is_told() {
+        let tally = Tally::between(Direction::Rx, &sample(1), &sample(3));
+        let sum = Tally::sum([&tally, &tally].into_iter());
+        assert_eq!((sum.ends.len(), sum.ends[0].packets, sum.given), (3, 160, 160));
+        assert_eq!(sum.per_packet(|end| end.copies), tally.per_packet(|end| end.copies));
+        let mut still = sample(3);
+        still.guests[0]["stats"] = sample(1).guests[0]["stats"].clone();
+        assert!(tally.is_any() && sum.is_any());
+        assert!(!Tally::between(Direction::Tx, &sample(1), &still).is_any());
+        assert!(!Tally::default().is_any());
     }
 
     #[test]
@@ -196,6 +320,7 @@ mod tests {
     #[test]
     fn a_part_that_counts_anew_makes_nothing_negative() {
         let tally = Tally::between(Direction::Tx, &sample(3), &sample(1));
-        assert_eq!((tally.packets, tally.copies, tally.latency.len()), (0, 0, 0));
+        assert_eq!((tally.packets, tally.taken, tally.latency.len()), (0, 0, 0));
+        assert_eq!((tally.of_all(|end| end.copies), tally.per_packet(|end| end.copies)), (0, 0.0));
     }
 }

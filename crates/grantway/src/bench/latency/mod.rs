@@ -97,7 +97,7 @@ impl Row {
             p999_ns: at(99.9),
             max_ns: histogram.max(),
             curve: curve(&histogram),
-            wakeups_per_second: total.tally.wakeups as f64 / total.tally.seconds,
+            wakeups_per_second: total.tally.of_all(|end| end.wakeups) as f64 / total.tally.seconds,
             host: outcome.host.clone(),
             state: total.state,
             n: total.slices,

@@ -4,9 +4,10 @@
 use crate::bench::args::{End, EndArgs, List, PacketsArgs};
 use crate::bench::document::{self, Column, Shown};
 use crate::bench::probe::processors;
-use crate::bench::rig::{Direction, Part, Plan};
+use crate::bench::rig::{Direction, PATIENCE, Part, Plan};
+use crate::bench::tally;
 use crate::cli::Api;
-use crate::control::{backend_socket, fetch, frontend_socket};
+use crate::control::{backend_socket, fetch_within, frontend_socket};
 use crate::error::CommandError;
 use crate::output;
 use serde::Serialize;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How long the other half may take to come.
 const OTHER: Duration = Duration::from_secs(120);
 /// How long both may take to agree once it is there.
-const AGREE: Duration = Duration::from_secs(10);
+const AGREE: Duration = Duration::from_secs(60);
 
 /// What one end did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -208,7 +209,8 @@ impl<'a> Half<'a> {
             (End::Backend, domain) => backend_socket(self.folder(), domain.unwrap_or(0)),
             (End::Frontend, domain) => frontend_socket(self.folder(), domain, self.args.devid),
         };
-        fetch(&path).map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))
+        fetch_within(&path, PATIENCE)
+            .map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))
     }
 
     /// Waits until the other half is there, and both agreed on the policy.
@@ -281,8 +283,13 @@ impl<'a> Half<'a> {
             (_, Direction::Rx | Direction::GuestToGuest) => did("rx_packets"),
             (_, Direction::Tx | Direction::RoundTrip) => did("tx_packets"),
         };
+        // Its operations are for the packets that it handled, as in a row of both ends.
+        let handled = match (self.end, self.plan.direction) {
+            (End::Frontend, _) | (End::Backend, Direction::Rx) => packets,
+            (End::Backend, _) => grew(&tally::taken),
+        };
         let (turns, rate) = (did("turns"), packets as f64 / seconds);
-        let per_packet = |n: u64| n as f64 / packets.max(1) as f64;
+        let per_packet = |n: u64| n as f64 / handled.max(1) as f64;
         Row {
             end: self.end,
             policy: self.plan.policy.to_string(),

@@ -64,7 +64,13 @@ pub struct Row {
     pub ppn: Option<f64>,
     /// Slots per such turn.
     pub spn: Option<f64>,
-    /// Grant copies, maps and unmaps of all ends for each packet.
+    /// Packets that the backend took from guests in them, dropped ones included.
+    pub taken: u64,
+    /// Packets that the backend gave to guests in them.
+    pub given: u64,
+    /// Grant copies, maps and unmaps of each end for each packet that this end handled,
+    /// all ends together. A backend handles the packets that it takes from guests, or,
+    /// where guests only receive, those that it gives.
     pub grant_ops_per_packet: f64,
     /// Of these, grant copies.
     pub copies_per_packet: f64,
@@ -75,11 +81,11 @@ pub struct Row {
     /// Bytes that grant copies moved for each packet; not what a processor moved in
     /// pages that it has mapped.
     pub copied_bytes_per_packet: f64,
-    /// Notifications of all ends for each packet.
+    /// Notifications, counted likewise.
     pub notifies_per_packet: f64,
-    /// Sleeps of all ends that an event ended, for each packet.
+    /// Sleeps that an event ended, counted likewise.
     pub wakeups_per_packet: f64,
-    /// The same, a second.
+    /// The same of all ends, a second.
     pub wakeups_per_second: f64,
     /// Where it ran.
     pub host: String,
@@ -128,14 +134,16 @@ impl Row {
             spi: per(tally.slots, tally.interrupts),
             ppn: per(tally.packets, tally.turns),
             spn: per(tally.slots, tally.turns),
-            grant_ops_per_packet: tally.per_packet(tally.copies + tally.maps + tally.unmaps),
-            copies_per_packet: tally.per_packet(tally.copies),
-            maps_per_packet: tally.per_packet(tally.maps),
-            unmaps_per_packet: tally.per_packet(tally.unmaps),
-            copied_bytes_per_packet: tally.per_packet(tally.copied_bytes),
-            notifies_per_packet: tally.per_packet(tally.notifies),
-            wakeups_per_packet: tally.per_packet(tally.wakeups),
-            wakeups_per_second: tally.wakeups as f64 / tally.seconds,
+            taken: tally.taken,
+            given: tally.given,
+            grant_ops_per_packet: tally.per_packet(|end| end.copies + end.maps + end.unmaps),
+            copies_per_packet: tally.per_packet(|end| end.copies),
+            maps_per_packet: tally.per_packet(|end| end.maps),
+            unmaps_per_packet: tally.per_packet(|end| end.unmaps),
+            copied_bytes_per_packet: tally.per_packet(|end| end.copied_bytes),
+            notifies_per_packet: tally.per_packet(|end| end.notifies),
+            wakeups_per_packet: tally.per_packet(|end| end.wakeups),
+            wakeups_per_second: tally.of_all(|end| end.wakeups) as f64 / tally.seconds,
             host: outcome.host.clone(),
             state: total.state,
             n: total.slices,
