@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long something may take that has nothing to wait for.
-pub const PROMPT: Duration = Duration::from_secs(10);
+pub const PROMPT: Duration = Duration::from_secs(60);
 /// How often something that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a process may take to end when it is asked to.
@@ -186,7 +186,7 @@ impl Process {
     /// It ended, or they did not come in time.
     pub fn wait_words(&mut self, words: &str, watch: &Watch) -> Result<(), CommandError> {
         let name = self.name.clone();
-        watch.wait(&name, Duration::from_secs(10), || {
+        watch.wait(&name, PROMPT, || {
             if self.said().contains(words) {
                 return Ok(Some(()));
             }

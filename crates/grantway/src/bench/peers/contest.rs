@@ -2,7 +2,7 @@
 
 use super::link::{Link, Pair};
 use crate::bench::probe::{self, State};
-use crate::bench::rig::{Direction, Plan, Rig};
+use crate::bench::rig::{Direction, PATIENCE, Plan, Rig};
 use crate::bench::slices::{self, Series, Timing};
 use crate::bench::stats::median;
 use crate::bench::tally::Tally;
@@ -153,6 +153,7 @@ impl Side {
         }
     }
 
+    /// A slice, which lasts until a packet came.
     fn slice(&mut self, span: Duration, watch: &Watch) -> Result<Found, CommandError> {
         match self {
             Self::Grantway { rigs, at, direction, .. } => {
@@ -161,23 +162,35 @@ impl Side {
                 std::thread::sleep(STRIDE);
                 let before = rig.sample()?;
                 let (since, time) = (Instant::now(), rig.time());
-                std::thread::sleep(span);
-                let processors = share(rig.time().saturating_sub(time), since);
-                let after = rig.sample()?;
-                rig.pause();
-                let tally = Tally::between(*direction, &before, &after);
-                Ok(Found { rate: tally.rate(), processors, latency: tally.latency })
+                let timed = *direction == Direction::RoundTrip;
+                loop {
+                    std::thread::sleep(span);
+                    let processors = share(rig.time().saturating_sub(time), since);
+                    let after = rig.sample()?;
+                    watch.check()?;
+                    let tally = Tally::between(*direction, &before, &after);
+                    let enough = tally.packets > 0 && (!timed || !tally.latency.is_empty());
+                    if enough || since.elapsed() > PATIENCE {
+                        rig.pause();
+                        let (rate, latency) = (tally.rate(), tally.latency);
+                        return Ok(Found { rate, processors, latency });
+                    }
+                }
             }
             Self::Peer(pair) => {
                 pair.resume();
                 std::thread::sleep(STRIDE);
                 pair.show(watch)?;
                 let (since, time) = (Instant::now(), pair.time());
-                std::thread::sleep(span);
-                let processors = share(pair.time().saturating_sub(time), since);
-                let rate = pair.show(watch)?.rate as f64;
-                pair.pause();
-                Ok(Found { rate, processors, latency: BTreeMap::new() })
+                loop {
+                    std::thread::sleep(span);
+                    let processors = share(pair.time().saturating_sub(time), since);
+                    let rate = pair.show(watch)?.rate as f64;
+                    if rate > 0.0 || since.elapsed() > PATIENCE {
+                        pair.pause();
+                        return Ok(Found { rate, processors, latency: BTreeMap::new() });
+                    }
+                }
             }
         }
     }

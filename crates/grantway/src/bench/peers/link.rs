@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 /// How long the first packets may take, and how often they are tried: the only one of
 /// a round trip is dropped where the other's queue is not yet enabled.
-const FLOW: Duration = Duration::from_secs(5);
+const FLOW: Duration = Duration::from_secs(20);
 const TRIES: usize = 3;
 /// What a link that is up takes to have its queues.
 const SETTLE: Duration = Duration::from_millis(50);

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 pub const PROGRAMS: [(&str, &str); 2] = [("dpdk-testpmd", "dpdk-dev"), ("stdbuf", "coreutils")];
 
 /// How long it may take to start, or its link to come up.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
 /// How long it may take to answer.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(60);
 /// How long a link is given before it is asked for again.
 const AGAIN: Duration = Duration::from_millis(100);
 

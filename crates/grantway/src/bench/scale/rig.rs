@@ -2,9 +2,9 @@
 
 use super::guests;
 use crate::bench::probe::{Memory, time_of};
-use crate::bench::rig::Part;
+use crate::bench::rig::{PATIENCE, Part};
 use crate::cli::{BufferPolicy, WaitModeArg};
-use crate::control::{backend_socket, fetch};
+use crate::control::{backend_socket, fetch_within};
 use crate::error::CommandError;
 use crate::footprint::Footprint;
 use crate::limits;
@@ -146,16 +146,21 @@ impl Rig {
         share
     }
 
-    /// Frames a second that were answered in a slice; it is held still before and after.
+    /// Frames a second that were answered in a slice, which lasts until one was; it is held
+    /// still before and after.
     pub fn slice(&self, span: Duration) -> Result<f64, CommandError> {
         self.resume();
         std::thread::sleep(STRIDE);
-        let before = self.guests()?;
-        std::thread::sleep(span);
-        let after = self.guests()?;
-        self.pause();
-        let grew = |key: &str| count(&after[key]).saturating_sub(count(&before[key])) as f64;
-        Ok(grew("answered") * 1e9 / grew("at_ns"))
+        let (since, before) = (Instant::now(), self.guests()?);
+        loop {
+            std::thread::sleep(span);
+            let after = self.guests()?;
+            let grew = |key: &str| count(&after[key]).saturating_sub(count(&before[key])) as f64;
+            if grew("answered") > 0.0 || since.elapsed() > PATIENCE {
+                self.pause();
+                return Ok(grew("answered") * 1e9 / grew("at_ns"));
+            }
+        }
     }
 
     fn resume(&self) {
@@ -179,7 +184,8 @@ impl Drop for Rig {
 }
 
 fn ask(socket: &Path) -> Result<Value, CommandError> {
-    fetch(socket).map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))
+    fetch_within(socket, PATIENCE)
+        .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))
 }
 
 /// A number of a report; 0 where there is none.

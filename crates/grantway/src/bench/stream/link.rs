@@ -1,10 +1,10 @@
 //! Two network namespaces, and the vif between them.
 
 use crate::bench::namespace::Namespace;
-use crate::bench::rig::Direction;
+use crate::bench::rig::{Direction, PATIENCE};
 use crate::bench::tools::{PROMPT, Process, Watch, run};
 use crate::cli::Switch;
-use crate::control::{backend_socket, fetch, frontend_socket};
+use crate::control::{backend_socket, fetch_within, frontend_socket};
 use crate::error::CommandError;
 use grantway_backend::policy::PolicyKind;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long iperf3 may take beside what it sends.
-const START: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(60);
 /// Flows for each of several queues, so that each of them gets some.
 const FLOWS_A_QUEUE: u16 = 8;
 /// The backend's TAP, and the guest's.
@@ -229,7 +229,8 @@ impl Link {
 
     fn reports(&self) -> Result<(Value, Value), CommandError> {
         let read = |path: std::path::PathBuf| {
-            fetch(&path).map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))
+            fetch_within(&path, PATIENCE)
+                .map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))
         };
         let dir = self.dir.path();
         Ok((read(backend_socket(dir, 0))?, read(frontend_socket(dir, Some(1), 0))?))

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long a second of sending may take.
-const START: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(60);
 /// The interfaces of a veth, and where its server is.
 const INTERFACES: [&str; 2] = ["gwv1", "gwv2"];
 const SERVER: &str = "10.99.2.1";
