@@ -13,6 +13,9 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Instant;
 
+/// Bytes of the shortest packet with TCP in it: its headers.
+const LEAST: f64 = 14.0 + 20.0 + 20.0;
+
 /// Namespaces of this bench, run by process `pid`.
 fn namespaces(pid: u32) -> Vec<String> {
     let mut list = Command::new("ip");
@@ -56,10 +59,11 @@ fn tcp_is_measured_both_ways_and_nothing_stays() {
         assert!(number("packets") > 0.0 && number("payload_per_packet") > 0.0, "{row}");
         assert_eq!((&row["n"], &row["reference"]), (&1.into(), &"copy".into()), "{row}");
         match row["policy"].as_str() {
-            // `counts.rs` has the exact figures.
+            // At least a grant copy for each packet that the backend moved, and all of its
+            // bytes by that, however many packets a slice began and ended with.
             Some("copy") => assert!(
-                number("grant_ops_per_packet") > 0.0
-                    && number("copied_bytes_per_packet") > 0.0
+                number("grant_ops_per_packet") >= 1.0
+                    && number("copied_bytes_per_packet") >= LEAST
                     && row["ratio"].is_null(),
                 "{row}"
             ),
