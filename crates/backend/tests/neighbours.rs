@@ -47,7 +47,8 @@ fn meter() -> Duration {
     Duration::from_nanos(USED.get() + work + copy_bytes * A_KILOBYTE / 1024)
 }
 
-/// A worker's guests: the victim first, then its neighbour, then others.
+/// A worker's guests: the victim and its neighbour, each of which comes first once, then
+/// others.
 struct Scene {
     world: World,
     guests: Vec<Guest>,
@@ -74,31 +75,38 @@ impl Scene {
         })
     }
 
-    /// Slots of the victim's that are served in a second of the worker's time.
-    fn run(&mut self, time: Duration) -> f64 {
-        let (before, start) = (self.guests[0].served(), self.act());
+    /// Slots of the first two guests' that are served in a second of the worker's time.
+    fn run(&mut self, time: Duration) -> [f64; 2] {
+        let served = |scene: &Self| [0, 1].map(|guest: usize| scene.guests[guest].served());
+        let (before, start) = (served(self), self.act());
         loop {
             let used = self.act().saturating_sub(start);
             if used >= time {
-                let served = self.guests[0].served().wrapping_sub(before);
-                return f64::from(served) / used.as_secs_f64();
+                let now = served(self);
+                let slots = [0, 1].map(|guest: usize| now[guest].wrapping_sub(before[guest]));
+                return slots.map(|slots| f64::from(slots) / used.as_secs_f64());
             }
         }
     }
 
     /// What is left of the victim's share beside a flood, compared with what it
-    /// has beside an equal neighbour.
+    /// has beside an equal neighbour, which has as much.
     fn left(&mut self, own: Habit, equal: Habit, flood: Habit) {
-        self.guests[0].takes_up(own);
-        let mut beside = |habit| {
-            self.guests[1].takes_up(habit);
-            self.run(SETTLE);
-            self.run(SLICE)
-        };
-        let [fair, left] = [beside(equal), beside(flood)];
-        let share = left / fair;
-        println!("{own:?} beside {flood:?}: {share:.3} of its fair share");
-        assert!(share >= LEAST, "{own:?} beside {flood:?}: {share:.3} of its fair share");
+        for victim in [0, 1] {
+            let neighbour = 1 - victim;
+            self.guests[victim].takes_up(own);
+            let mut beside = |habit| {
+                self.guests[neighbour].takes_up(habit);
+                self.run(SETTLE);
+                self.run(SLICE)
+            };
+            let [fair, left] = [beside(equal), beside(flood)];
+            let (like, share) = (fair[victim] / fair[neighbour], left[victim] / fair[victim]);
+            let what = format!("{own:?} as guest {victim} beside {flood:?}");
+            println!("{what}: {share:.3} of its fair share, {like:.3} of its equal's");
+            assert!((LEAST..=1.0 / LEAST).contains(&like), "{what}: {like:.3} of its equal's");
+            assert!(share >= LEAST, "{what}: {share:.3} of its fair share");
+        }
     }
 
     fn ends(self) {
@@ -113,8 +121,10 @@ fn a_vif_that_floods_costs_another_no_more_than_a_tenth_of_its_share() {
     let mut scene = Scene::new(false, 2);
     for own in [SMALL, ETHERNET, LARGEST] {
         let floods = [SMALL, LARGEST, SPLINTERED];
-        let storms = [Habit::SendsAndSignals, Habit::SendsNothing, Habit::Signals];
-        for flood in floods.into_iter().chain(storms).filter(|flood| *flood != own) {
+        let storms = [Habit::SendsAndSignals, Habit::Signals];
+        let nothing = [Habit::SendsNothing, Habit::SplintersNothing];
+        let all = floods.into_iter().chain(storms).chain(nothing);
+        for flood in all.filter(|flood| *flood != own) {
             scene.left(own, own, flood);
         }
     }

@@ -26,6 +26,8 @@ pub enum Habit {
     SendsAndSignals,
     /// Its ring is full of packets whose pages are not there.
     SendsNothing,
+    /// The same, of eighteen slots each.
+    SplintersNothing,
     /// Its ring is empty, and it signals as fast as it can.
     Signals,
     /// Its ring is empty.
@@ -76,6 +78,12 @@ impl Guest {
         let small = |guest: &Self, n| slot(page(&guest.out, n).1, 0, 64, 1, TxFlags::empty());
         self.offers = match habit {
             Habit::Signals | Habit::Rests => Vec::new(),
+            Habit::SplintersNothing => {
+                let last = |n| n == PAGES - 1;
+                let more = |n| if last(n) { TxFlags::empty() } else { TxFlags::MORE_DATA };
+                let len = |n| if n == 0 { 72 } else { 4 };
+                (0..PAGES).map(|n| slot(GrantRef(30_000), 0, len(n), 1, more(n))).collect()
+            }
             Habit::SendsNothing => vec![slot(GrantRef(30_000), 0, 64, 1, TxFlags::empty())],
             Habit::Sends { bytes, slots } => self.packet(bytes, slots),
             Habit::SendsAndSignals => self.packet(64, 1),
