@@ -223,7 +223,9 @@ impl Worker {
                 }
             }
         }
-        self.fail_broken();
+        if !self.broken.is_empty() {
+            self.fail_broken();
+        }
     }
 
     /// Puts the time since then, which is now from here on, on the accounts of whom
@@ -349,6 +351,7 @@ impl Worker {
     }
 
     /// Takes out of service what turns of others found broken.
+    #[cold]
     fn fail_broken(&mut self) {
         for (key, error) in std::mem::take(&mut self.broken) {
             if let Some(place) = self.queues.place(key) {

@@ -37,8 +37,12 @@ impl Staging {
 }
 
 /// The table, borrowed beside the means to move bytes.
+#[inline(always)]
 fn lent<'a>(table: &'a mut Option<Box<GrefTable>>, lender: &Lender) -> &'a mut GrefTable {
-    table.get_or_insert_with(|| lender.lend())
+    match table {
+        Some(table) => table,
+        None => table.insert(lender.lend()),
+    }
 }
 
 impl Policy for Staging {
