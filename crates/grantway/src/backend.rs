@@ -8,6 +8,7 @@ use crate::metrics::Metrics;
 use crate::mode::wait_mode;
 use crate::nodes;
 use crate::output;
+use crate::panics;
 use crate::place::Place;
 use crate::rules::{LiveRules, secret};
 use crate::trace::{TRACE, TraceSocket};
@@ -92,7 +93,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         },
         run_folder: place.run_folder.clone(),
         hotplug: place.is_xen(),
-        clock: Instant::now,
+        clock: panics::clock(),
         meter: grantway_backend::processor_time,
         graph: graph(args, secret)?,
         by_rules: rules.is_some(),

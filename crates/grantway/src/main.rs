@@ -2,7 +2,7 @@
 //! and measures them.
 //!
 //! - [`cli`]: the command line; [`error`], [`log`] and [`output`]: how a
-//!   command ends, and what it says on the way.
+//!   command ends, and what it says on the way; [`panics`]: how it does where it is wrong.
 //! - [`generate`]: man pages and completions, of the command line as it is.
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`toolstack`].
@@ -40,6 +40,7 @@ mod metrics;
 mod mode;
 mod nodes;
 mod output;
+mod panics;
 mod place;
 mod plan;
 mod report;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(refused) => return cli::refuse(&refused),
     };
+    panics::end_the_process();
     match log::start(cli.verbose).and_then(|()| run(&cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -11,6 +11,8 @@ use common::network::{Pair, available};
 use common::part::Part;
 use common::site::{MAC, Site};
 use common::{PROMPT, alone, say};
+use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt;
 
 const PROGRAMS: [&str; 3] = ["ip", "ping", "iperf3"];
 
@@ -120,6 +122,27 @@ fn check_tables(site: &Site, side: Side) {
             }
         }
     }
+}
+
+#[test]
+fn a_worker_that_panics_ends_the_backend_and_its_successor_goes_on() {
+    let _alone = alone();
+    let site = Site::start();
+    site.attach(&format!("mac={MAC}"));
+    let mut backend = site.backend(None, &["--port", "echo", "--workers", "2"]);
+    let mut frontend = site.frontend(None, &["--port", "generator:size=64"]);
+    site.wait_connected();
+    wait_sent(&site, "frames", 100);
+    backend.hush();
+    backend.signal(Signal::USR1);
+    let status = backend.wait_end(PROMPT);
+    assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "{status}");
+    backend.wait_said("planted by SIGUSR1", PROMPT);
+    let mut backend = site.backend(None, &["--port", "echo"]);
+    wait_sent(&site, "frames after it", 100);
+    assert!(frontend.is_alive(), "the guest ended, too");
+    frontend.terminate();
+    backend.terminate();
 }
 
 #[test]

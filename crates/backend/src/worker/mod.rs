@@ -316,6 +316,22 @@ enum Seat {
     Here(Box<RefCell<Worker>>),
 }
 
+/// Tells the control thread that its worker's thread unwinds: none of its queues is
+/// served any more, so the whole backend ends, and its successor goes on.
+struct Fall(Teller);
+
+impl Drop for Fall {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.tell(Notice::Gone(PlatformError::Os {
+                call: "serve vifs".into(),
+                reason: "a worker panicked".into(),
+                remedy: "the lines before this one say where; a backend that is started anew takes over",
+            }));
+        }
+    }
+}
+
 /// The control thread's end of one worker.
 struct Handle {
     commands: Sender<Command>,
@@ -336,6 +352,7 @@ impl Handle {
         let wake = Arc::new(Bell::new()?);
         let spin = Spin::new(service.mode, threaded)?;
         let wake_up = Arc::clone(&wake);
+        let fall = Fall(service.teller.clone());
         let mut worker = Worker::new(number, service, spin, wake_up, inbox, beside)?;
         let handle = |seat| Self { commands, wake, seat, queues: RefCell::default() };
         if !threaded {
@@ -343,7 +360,10 @@ impl Handle {
         }
         let thread = std::thread::Builder::new()
             .name("worker".into())
-            .spawn(move || worker.run())
+            .spawn(move || {
+                let _fall = fall;
+                worker.run();
+            })
             .map_err(|e| PlatformError::Os {
                 call: "start a worker thread".into(),
                 reason: e.to_string(),

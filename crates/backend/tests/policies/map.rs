@@ -7,8 +7,8 @@ use crate::support::hostile::{Hostile, frame};
 use crate::support::numbers::Numbers;
 use crate::support::port::Call;
 use crate::support::rings::{Rings, SLOTS, slot};
-use crate::support::world::{GUEST, HONEST, World};
-use crate::support::{Ends, eventually, panics};
+use crate::support::world::{GUEST, World};
+use crate::support::{Ends, panics};
 use grantway_backend::policy::{Map, Policy, PolicyKind, Quota, Stretch};
 use grantway_backend::{VifStatsSnapshot, WaitMode};
 use grantway_frontend::Wishes;
@@ -406,9 +406,7 @@ fn a_kill_answers_each_slot_once_whether_its_pages_were_mapped_or_only_waited() 
         let slots: Vec<_> = packets.iter().flat_map(|packet| packet.slots.clone()).collect();
         rings.put_tx(&slots);
         guest.kick(rings.tx_event);
-        let honest = world.behind(HONEST);
-        eventually("the worker's death", || (honest.look().handles == 0).then_some(()));
-        world.stop();
+        world.falls();
         assert_eq!(rings.tx_answers().len(), 0, "answered before its pages were unmapped");
         // What was consumed is not read again: of a turn, 32 slots at least.
         let consumed = if kill < 32 { 32 } else { 90 };

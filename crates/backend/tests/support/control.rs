@@ -202,6 +202,17 @@ impl Control {
         ended
     }
 
+    /// Waits until the backend has ended by itself, and nothing of its process is left; why.
+    #[track_caller]
+    pub fn falls(mut self) -> String {
+        eventually("the end of the backend", || (!self.is_alive()).then_some(()));
+        let ended = self.end();
+        eventually("the end of the backend's domain", || {
+            (self.platform.strong_count() == 0).then_some(())
+        });
+        ended.expect_err("the backend went on")
+    }
+
     fn end(&mut self) -> Result<(), String> {
         self.jobs = None;
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());

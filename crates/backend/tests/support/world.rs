@@ -219,6 +219,12 @@ impl World {
         self.control().with(|_| ());
     }
 
+    /// Waits until the backend has ended by itself; why.
+    #[track_caller]
+    pub fn falls(&mut self) -> String {
+        self.control.take().unwrap().falls()
+    }
+
     pub fn stop(&mut self) {
         self.control.take().unwrap().kill().unwrap();
     }

@@ -6,7 +6,8 @@ use crate::support::hostile::{Hostile, frame};
 use crate::support::panics;
 use crate::support::port::Call;
 use crate::support::rings::{Rings, SLOTS, slot};
-use crate::support::world::{GUEST, HONEST, World};
+use crate::support::world::{GUEST, World};
+use grantway_backend::WaitMode;
 use grantway_hypervisor::{Access, GrantRef, Granted};
 use grantway_netif::rx::RxRequest;
 use grantway_netif::tx::{TxFlags, status};
@@ -109,10 +110,23 @@ fn dies_at_send(world: &World, number: u32) {
     });
 }
 
-#[track_caller]
-fn await_death(world: &World) {
-    let honest = world.behind(HONEST);
-    eventually("the worker's death", || (honest.look().handles == 0).then_some(()));
+#[test]
+fn a_worker_that_panics_ends_the_whole_backend() {
+    let mut world = World::of_workers(2, WaitMode::Interrupt, false);
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    let pool = numbered(&guest, 1);
+    dies_at_send(&world, 0);
+    rings.put_tx(&[slot(pool.grefs[0], 0, 60, 7, NONE)]);
+    guest.kick(rings.tx_event);
+    // Not only the worker, and not only its vifs.
+    let why = world.falls();
+    assert!(why.contains("a worker panicked"), "{why}");
+    world.behind(GUEST).unhook();
+    world.start();
+    still_connected(&mut guest);
+    assert_eq!(guest.tx_answers(&mut rings, 1)[0].id, 7);
+    guest.is_served(&mut rings);
 }
 
 #[test]
@@ -128,8 +142,7 @@ fn restart_a_kill_within_a_turn_sends_and_answers_nothing_twice() {
             (0..64).map(|n| slot(pool.grefs[n], 0, 60, 1000 + n as u16, NONE)).collect();
         rings.put_tx(&slots);
         guest.kick(rings.tx_event);
-        await_death(&world);
-        world.stop();
+        world.falls();
         assert_eq!(rings.tx_answers().len(), 0, "published in the middle of a turn");
         // While nobody serves the ring the guest scribbles over what it owes:
         // neither ids nor references are read from there again.
@@ -172,8 +185,7 @@ fn restart_owed_extras_are_answered_as_such() {
     slots.push(slot(pool.grefs[0], 0, 3, 40, NONE));
     rings.put_tx(&slots);
     guest.kick(rings.tx_event);
-    await_death(&world);
-    world.stop();
+    world.falls();
     world.behind(GUEST).unhook();
     world.start();
     let answers = guest.tx_answers(&mut rings, 10);
@@ -219,8 +231,7 @@ fn restart_a_kill_within_a_receive_turn_uses_each_page_once() {
         for _ in 0..100 {
             world.behind(GUEST).give(frame(5000), Offload::default());
         }
-        await_death(&world);
-        world.stop();
+        world.falls();
         world.behind(GUEST).unhook();
         world.behind(GUEST).look().waiting.clear();
         lengths.extend(in_order(&mut rings, &mut next));
