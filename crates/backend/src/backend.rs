@@ -6,6 +6,7 @@ use crate::lists::GraphReport;
 use crate::negotiate::MAX_QUEUES;
 use crate::policy::{PolicyKind, PolicyLimits};
 use crate::queue::{QueueReport, VifId};
+use crate::refusals::Refusals;
 use crate::shared::{Clock, Meter};
 use crate::stats::VifStatsSnapshot;
 use crate::succession::Journals;
@@ -123,14 +124,6 @@ enum Subject {
     Any,
 }
 
-/// Why a vif could not be opened.
-#[derive(Debug, PartialEq, Eq)]
-struct Refusal {
-    /// Until its folder is gone.
-    lasts: bool,
-    why: String,
-}
-
 /// What was counted until one moment between the turns of all workers: a packet is in
 /// it with all that was done for it in that turn, or not at all.
 #[derive(Debug, Clone)]
@@ -154,7 +147,7 @@ pub struct Backend {
     base: String,
     vifs: BTreeMap<VifId, Vif>,
     /// Vifs that could not be opened, and why.
-    refused: BTreeMap<VifId, Refusal>,
+    refused: Refusals,
     /// Told to end: no vif is taken up any more.
     ending: bool,
     open_port: OpenPort,
@@ -168,8 +161,8 @@ pub struct Backend {
     trace: Arc<Trace>,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
-    /// Readable when the bell was rung, or a control ring's event channel was
-    /// signalled.
+    /// Readable when the bell was rung, a control ring's event channel was signalled, or a
+    /// vif that was refused is to be tried again.
     gate: OwnedFd,
     // Last, so that the vifs' ports outlive no worker.
     workers: Workers,
@@ -193,7 +186,8 @@ impl Backend {
         let (sender, notices) = channel();
         let bell = Arc::new(eventfd()?);
         let events = platform.events()?;
-        let gate = gate(bell.as_fd(), events.descriptor())?;
+        let refused = Refusals::new(config.clock)?;
+        let gate = gate([bell.as_fd(), events.descriptor(), refused.descriptor()])?;
         let service = Service {
             platform: Arc::clone(&platform),
             mode: config.mode,
@@ -222,7 +216,7 @@ impl Backend {
             asked: BTreeSet::new(),
             base,
             vifs: BTreeMap::new(),
-            refused: BTreeMap::new(),
+            refused,
             ending: false,
             open_port,
             notices,
@@ -297,7 +291,7 @@ impl Backend {
     /// error of the backend.
     pub fn step(&mut self) -> Result<(), PlatformError> {
         let failed = self.take_notices()?;
-        let mut changed = BTreeSet::new();
+        let mut changed: BTreeSet<_> = self.refused.due().into_iter().collect();
         let mut all = false;
         for _ in 0..EVENTS_A_STEP {
             let Some(event) = self.store.next_event()? else { break };
@@ -479,8 +473,8 @@ impl Backend {
     /// The vifs of one guest, as we or the store have them.
     fn vifs_of(&mut self, domain: DomId) -> Result<Vec<VifId>, PlatformError> {
         let all = VifId { domain, devid: 0 }..=VifId { domain, devid: u32::MAX };
-        let mut found: Vec<VifId> = self.vifs.range(all.clone()).map(|(&id, _)| id).collect();
-        found.extend(self.refused.range(all).map(|(&id, _)| id));
+        let mut found: Vec<VifId> = self.vifs.range(all).map(|(&id, _)| id).collect();
+        found.extend(self.refused.of(domain));
         found.extend(self.attached_to(domain)?);
         Ok(found)
     }
@@ -511,39 +505,24 @@ impl Backend {
             return Ok(());
         }
         if !self.is_attached(id)? {
-            self.refused.remove(&id);
+            self.refused.forget(id);
             // It may have gone before our first look at it.
             take_down(id, &mut self.surroundings());
-            return Ok(());
-        }
-        if self.refused.get(&id).is_some_and(|refusal| refusal.lasts) {
             return Ok(());
         }
         let path = self.path(id);
         match Vif::open(id, path, &mut self.surroundings()) {
             Ok(vif) => {
-                self.refused.remove(&id);
+                self.refused.forget(id);
                 if !vif.is_gone() {
                     self.vifs.insert(id, vif);
                 }
                 Ok(())
             }
-            Err(error) => self.refuse(id, error),
+            // Told once: our own telling is a change as well.
+            Err(error) if self.refused.add(id, &error) => self.survive(id, error),
+            Err(_) => Ok(()),
         }
-    }
-
-    /// A vif could not be opened. What its nodes were guilty of is looked at again
-    /// whenever one of them changes, and told once: its folder may be another one
-    /// by then, and our own telling is a change as well.
-    fn refuse(&mut self, id: VifId, error: VifError) -> Result<(), PlatformError> {
-        let by_nodes =
-            matches!(error, VifError::Platform(PlatformError::Store { .. }) | VifError::Key { .. });
-        let refusal = Refusal { lasts: !by_nodes, why: error.to_string() };
-        if self.refused.get(&id) != Some(&refusal) {
-            self.refused.insert(id, refusal);
-            self.survive(id, error)?;
-        }
-        Ok(())
     }
 
     /// Lets one vif act, and forgets it when it is gone.
@@ -574,10 +553,10 @@ impl Backend {
     }
 }
 
-/// One descriptor for two.
-fn gate(bell: BorrowedFd<'_>, events: BorrowedFd<'_>) -> Result<OwnedFd, PlatformError> {
+/// One descriptor for all of them.
+fn gate(all: [BorrowedFd<'_>; 3]) -> Result<OwnedFd, PlatformError> {
     let gate = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
-    for fd in [bell, events] {
+    for fd in all {
         let data = epoll::EventData::new_u64(0);
         epoll::add(&gate, fd, data, epoll::EventFlags::IN).map_err(|e| os("epoll_ctl", e))?;
     }

@@ -38,6 +38,7 @@ mod outlet;
 pub mod policy;
 mod queue;
 mod receive;
+mod refusals;
 mod scratch;
 mod shared;
 mod stats;

@@ -100,7 +100,7 @@ impl Control {
                     let ports = Arc::clone(&setup.ports);
                     let (bridged, guests) = (setup.bridged, Arc::clone(&ports));
                     let open: OpenPort = Box::new(move |request| {
-                        Ok(if bridged { Box::new(Member::new()) } else { guests.open(request) })
+                        if bridged { Ok(Box::new(Member::new())) } else { guests.open(request) }
                     });
                     let config = BackendConfig {
                         mode: setup.mode,

@@ -43,6 +43,8 @@ pub struct Behind {
 
 #[derive(Default)]
 pub struct Inner {
+    /// So many openings fail, as of a TAP that another program holds for a while.
+    pub held: u32,
     /// Frames that came from the guest, the first [`KEPT`] of them.
     pub taken: Vec<(Vec<u8>, Offload)>,
     /// How many came.
@@ -188,7 +190,10 @@ impl Ports {
         Box::new(port)
     }
 
-    pub fn open(&self, request: &PortRequest) -> Box<dyn Port> {
+    /// # Errors
+    ///
+    /// Somebody holds it.
+    pub fn open(&self, request: &PortRequest) -> Result<Box<dyn Port>, PortError> {
         let vif = request.vif;
         if let Some(left) = request.interface {
             assert_eq!(left, interface(vif), "another vif's interface");
@@ -196,11 +201,17 @@ impl Ports {
         let behind = self.of(vif);
         {
             let mut inner = behind.look();
+            if inner.held > 0 {
+                inner.held -= 1;
+                let operation = "open";
+                let source = std::io::ErrorKind::ResourceBusy.into();
+                return Err(PortError::Io { port: "held".into(), operation, source });
+            }
             inner.handles += 1;
             inner.opened = true;
         }
         behind.call(Call::Open);
-        Box::new(TestPort::new(behind))
+        Ok(Box::new(TestPort::new(behind)))
     }
 }
 

@@ -523,3 +523,27 @@ fn a_vif_whose_nodes_were_bad_is_served_once_they_are_good() {
     guest.is_served(&mut rings);
     world.stands();
 }
+
+#[test]
+fn a_port_that_somebody_holds_for_a_while_is_opened_once_it_is_free() {
+    let mut world = World::new();
+    world.behind(GUEST).look().held = 3;
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    assert_eq!(world.behind(GUEST).look().held, 0);
+    guest.is_served(&mut rings);
+    // At a takeover, too, where the guest notices nothing.
+    world.stop();
+    world.behind(GUEST).look().held = 2;
+    world.start();
+    guest.is_served(&mut rings);
+    assert_eq!(guest.backend_state(), Some(XenbusState::Connected), "the guest noticed");
+    // Told once, however often it was tried.
+    let told = world.control().log.complaints();
+    assert_eq!(
+        told.iter().filter(|line| line.contains("held: open failed")).count(),
+        1,
+        "{told:?}"
+    );
+    world.stands();
+}

@@ -1,0 +1,104 @@
+//! Vifs that could not be opened, until they can be. What their nodes were guilty of is
+//! looked at again whenever one of them changes; what was ours or the machine's (a TAP that
+//! somebody holds for a moment, no memory) after a while, too, which becomes longer.
+
+use crate::VifError;
+use crate::queue::VifId;
+use crate::shared::Clock;
+use crate::worker::os;
+use grantway_hypervisor::{DomId, Error as PlatformError};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Until the second try, and between two later ones, at most.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(10);
+
+struct Refusal {
+    why: String,
+    /// When it is tried again by itself, and how long that was put off.
+    again: Option<(Instant, Duration)>,
+}
+
+pub(crate) struct Refusals {
+    vifs: BTreeMap<VifId, Refusal>,
+    timer: OwnedFd,
+    clock: Clock,
+}
+
+impl Refusals {
+    /// # Errors
+    ///
+    /// The system has no descriptor left.
+    pub fn new(clock: Clock) -> Result<Self, PlatformError> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map_err(|e| os("timerfd_create", e))?;
+        Ok(Self { vifs: BTreeMap::new(), timer, clock })
+    }
+
+    /// Readable when some are to be tried again.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+
+    /// Those of one guest.
+    pub fn of(&self, domain: DomId) -> impl Iterator<Item = VifId> {
+        let all = VifId { domain, devid: 0 }..=VifId { domain, devid: u32::MAX };
+        self.vifs.range(all).map(|(&id, _)| id)
+    }
+
+    /// It was opened, or is gone.
+    pub fn forget(&mut self, id: VifId) {
+        self.vifs.remove(&id);
+    }
+
+    /// A vif could not be opened; whether for another reason than the last time.
+    pub fn add(&mut self, id: VifId, error: &VifError) -> bool {
+        let by_nodes =
+            matches!(error, VifError::Platform(PlatformError::Store { .. }) | VifError::Key { .. });
+        let last = self.vifs.get(&id);
+        let before = last.and_then(|refusal| refusal.again).map(|(_, pause)| pause);
+        let pause = before.map_or(SHORTEST, |pause| (pause * 2).min(LONGEST));
+        let again = (!by_nodes).then(|| ((self.clock)() + pause, pause));
+        let why = error.to_string();
+        let is_new = last.is_none_or(|refusal| refusal.why != why);
+        self.vifs.insert(id, Refusal { why, again });
+        self.set();
+        is_new
+    }
+
+    /// Those whose time has come.
+    pub fn due(&mut self) -> Vec<VifId> {
+        if rustix::io::read(&self.timer, &mut [0u8; 8]).is_err() {
+            return Vec::new();
+        }
+        let now = (self.clock)();
+        let is_due = |refusal: &Refusal| refusal.again.is_some_and(|(at, _)| at <= now);
+        let due = self.vifs.iter().filter(|(_, refusal)| is_due(refusal)).map(|(&id, _)| id);
+        let due = due.collect();
+        self.set();
+        due
+    }
+
+    /// Has the timer run out when the first is to be tried again.
+    fn set(&self) {
+        let next = self.vifs.values().filter_map(|refusal| refusal.again).min();
+        // Nothing stops a timer but a time of nothing.
+        let after = next.map_or(Duration::ZERO, |(at, _)| {
+            at.saturating_duration_since((self.clock)()).max(Duration::from_millis(1))
+        });
+        let timespec = |time: Duration| Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(after) };
+        // It fails for a bad descriptor or time only, which these are not.
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+    }
+}
