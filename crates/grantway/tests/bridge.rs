@@ -73,9 +73,6 @@ fn iperf3_crosses_the_bridge_between_guests_and_to_the_uplink() {
         for kind in kinds {
             let transfer = bridge.guests[0].iperf(&run(to, kind), PROMPT);
             say(format!("guest to {name} {to} {}: {:.3} Gbit/s", kind.join(" "), transfer.gbps));
-            if let Some(lost) = transfer.lost {
-                assert!(lost < 25.0, "{to} {kind:?}: {lost} % of UDP lost");
-            }
         }
     }
     let (answered, text) = bridge.guests[1].ping("10.99.1.1", 200, 1400, "0.005");

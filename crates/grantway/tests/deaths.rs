@@ -54,7 +54,17 @@ fn kills_of_either_end_under_iperf3_leave_nothing_behind() {
     for side in [Side::Backend, Side::Frontend] {
         // One connection that is to live through all the kills.
         let long = ["-c", "10.99.1.1", "-t", "3600", "-i", "0", "--bidir"];
-        let mut stream = Part::spawn("iperf3 -c", pair.inside.command_with("iperf3", &long));
+        let start = || Part::spawn("iperf3 -c", pair.inside.command_with("iperf3", &long));
+        let mut stream = start();
+        // The server may still end the connection of the side before.
+        let sent = || site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
+        let before = sent();
+        site.wait("the connection to be taken", PROMPT, || {
+            if !stream.is_alive() {
+                stream = start();
+            }
+            (sent() > before + 2000).then_some(())
+        });
         for kill in 1..=KILLS {
             // It is to fall in full flight.
             wait_sent(&site, "the connection to flow", 2000);
@@ -155,6 +165,9 @@ fn a_killed_host_ends_every_part_with_one_line() {
         let mut backend = site.backend(None, &["--port", behind]);
         let mut frontend = site.frontend(None, &["--port", within]);
         site.wait_connected();
+        // Their words come by a pipe.
+        backend.wait_said("vif1.0: Connected\n", PROMPT);
+        frontend.wait_said("backend trusted\n", PROMPT);
         backend.hush();
         frontend.hush();
         site.host.kill();

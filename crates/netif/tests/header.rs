@@ -10,7 +10,7 @@ use grantway_netif::state::XenbusState;
 use grantway_netif::tx::{self, TX_RING_ENTRIES, TX_SLOT_BYTES, TxFlags, TxRequest, TxResponse};
 use grantway_netif::{Gso, GsoKind, Hash, RING_HEADER_BYTES};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 const HEADER: &str = "/usr/include/xen/io/netif.h";
@@ -135,8 +135,7 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("netif-header-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("netif-header-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a scratch directory");
         Self(path)
     }

@@ -1,7 +1,7 @@
 //! Network namespaces, and the tools that run in them.
 
 use super::part::Part;
-use super::{PROMPT, finish, succeed, wait_for, words};
+use super::{PROMPT, finish, succeed, try_wait_for, wait_for, words};
 use grantway_needs::{Need, met};
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -139,16 +139,31 @@ impl Namespace {
     }
 
     /// Sends `count` pings, `pace` seconds apart or as soon as one is answered
-    /// (0), and gives how many answers came.
-    pub fn ping(&self, to: &str, count: u32, size: u32, pace: &str) -> (u32, String) {
+    /// (0), and gives how many of them were answered, however late.
+    pub fn ping(&self, to: &str, count: u32, size: u32, pace: &str) -> (u64, String) {
+        let [asked, answered] = self.echoes();
         let (count, size) = (count.to_string(), size.to_string());
         let pace = if pace == "0" { ["-f", "-q"] } else { ["-i", pace] };
+        // With a deadline it waits for so many answers, and asks on where one is late.
         let args = [&pace[..], &["-q", "-c", &count, "-s", &size, "-w", "100", to]].concat();
         let output = finish(self.command_with("ping", &args), PROMPT);
-        let text = words(&output);
-        let received = text.split(", ").find_map(|part| part.strip_suffix(" received"));
-        let received = received.and_then(|n| n.parse().ok());
-        (received.unwrap_or_else(|| panic!("ping {to}: {text}")), text)
+        let all = try_wait_for(PROMPT, || {
+            let [now_asked, now_answered] = self.echoes();
+            (now_asked - asked == now_answered - answered).then_some(())
+        });
+        let [now_asked, now_answered] = self.echoes();
+        let lost = if all.is_some() { 0 } else { now_asked - asked - (now_answered - answered) };
+        let text = format!("{} asked, {lost} not answered: {}", now_asked - asked, words(&output));
+        let count: u64 = count.parse().expect("a number");
+        (if output.status.success() { count.saturating_sub(lost) } else { 0 }, text)
+    }
+
+    /// Pings that were sent from here, and answers that came.
+    fn echoes(&self) -> [u64; 2] {
+        let shown = self.run("nstat", &["-aszj"]);
+        let shown: Value = serde_json::from_str(&shown).expect("JSON of nstat");
+        let of = |name: &str| shown["kernel"][name].as_u64().unwrap_or(0);
+        [of("IcmpOutEchos") + of("Icmp6OutEchos"), of("IcmpInEchoReps") + of("Icmp6InEchoReplies")]
     }
 
     /// Waits until a ping is answered.
@@ -159,18 +174,17 @@ impl Namespace {
         });
     }
 
-    /// Runs an iperf3 client; `args` name the server and what is wanted. A
-    /// server that still ends its last run, or does not listen again yet, is asked again.
+    /// Runs an iperf3 client; `args` name the server and what is wanted. Where the test did
+    /// not begin, since the server still ends its last run, it is asked again.
     pub fn iperf(&self, args: &[&str], within: Duration) -> Transfer {
         let base = ["-J", "--connect-timeout", "100000"];
         let args = [&base[..], args].concat();
         let until = Instant::now() + within;
         loop {
             let output = finish(self.command_with("iperf3", &args), within);
-            let said = String::from_utf8_lossy(&output.stdout);
-            let early =
-                ["the server is busy", "Connection refused"].iter().any(|e| said.contains(e));
-            if !early || Instant::now() > until {
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let began = report["error"].is_null() || report["start"]["test_start"].is_object();
+            if began || Instant::now() > until {
                 return Transfer::of(&args.join(" "), &output);
             }
             std::thread::sleep(Duration::from_millis(100));

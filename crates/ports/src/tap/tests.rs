@@ -74,6 +74,15 @@ fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {errors}");
 }
 
+/// Waits until something holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + GUARD;
+    while !holds() {
+        assert!(Instant::now() < end, "waited {GUARD:?} for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn exists(name: &str) -> bool {
     let output = Command::new("ip").args(["link", "show", name]).output();
     output.unwrap().status.success()

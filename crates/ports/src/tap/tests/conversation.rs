@@ -3,6 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
+    process::Command,
     thread,
 };
 
@@ -14,7 +15,7 @@ use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
 use grantway_ring::{SharedPage, SharedRun, VolatileSlice};
 
-use super::{GUARD, ip, open, receive, tap_test};
+use super::{GUARD, ip, open, receive, tap_test, until};
 use crate::{
     headers::{Family, Protocol, locate},
     port::{DropReason, Port, RECV_BUFFER, SendError},
@@ -37,6 +38,12 @@ impl Wire {
         let mut tap = open("gw0");
         ip("addr add 10.9.0.1/24 dev gw0");
         ip("addr add fd09::1/64 dev gw0 nodad");
+        // The kernel takes packets to it from some later moment on.
+        let local = ["-6", "route", "show", "table", "local", "fd09::1"];
+        until("fd09::1 to be local", || {
+            let shown = Command::new("ip").args(local).output().unwrap();
+            String::from_utf8_lossy(&shown.stdout).contains("fd09::1")
+        });
         ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev gw0");
         ip("neigh add fd09::2 lladdr 02:00:00:00:00:02 dev gw0");
         let mac = tap.mac().unwrap();
