@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{PROMPT, alone, done, finish, grantway_with, wait_for, words};
+use common::part::Part;
+use common::{PROMPT, alone, done, finish, grantway_with, words};
 use serde_json::Value;
-use std::process::Stdio;
 
 /// The row that a half has printed.
 fn row(text: &str) -> Value {
@@ -18,9 +18,7 @@ fn each_half_tells_what_crossed() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let dir = folder.path().to_string_lossy().into_owned();
-    let mut host = grantway_with(&["host", "--dir", &dir]);
-    let mut host = host.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a host");
-    wait_for("the host", PROMPT, || folder.path().join("control").exists().then_some(()));
+    let mut host = Part::start("host", grantway_with(&["host", "--dir", &dir]));
     done(&["attach", "--host", &dir, "--domain", "1", ""]);
     let options = ["--policy", "staging", "--direction", "rx", "--seconds", "0.3", "--json"];
     let half = |own: &[&str]| {
@@ -30,8 +28,7 @@ fn each_half_tells_what_crossed() {
     let behind = std::thread::spawn(move || finish(backend, PROMPT));
     let front = finish(half(&["--end", "frontend", "--domain", "1"]), PROMPT);
     let behind = behind.join().expect("the backend's half");
-    let _ = host.kill();
-    let _ = host.wait();
+    host.kill();
     for (half, end) in [(front, "frontend"), (behind, "backend")] {
         assert!(half.status.success(), "{}", words(&half));
         let row = row(&String::from_utf8_lossy(&half.stdout));
