@@ -105,7 +105,8 @@ fn every_length_comes_back() {
 #[test]
 fn every_offset_comes_back() {
     let plain = Offload::default();
-    for offset in 0..4096u16 {
+    // As far as leaves room for an Ethernet header (XSA-522).
+    for offset in 0..=4082u16 {
         let room = 4096 - usize::from(offset);
         let longest = (room + (SLOTS_WRITTEN - 1) * 4096).min(65535);
         for len in [14, 60, room, room + 1, 1514, longest] {

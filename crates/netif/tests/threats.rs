@@ -1,9 +1,14 @@
 //! The rows of threats.md that the wire alone can answer, one test each.
 
 use grantway_netif::ctrl::{Status, gref_list_entries, mapping_range};
+use grantway_netif::rx::{RxFlags, RxResponse};
 use grantway_netif::slots::tx::{SLOTS_ACCEPTED, SLOTS_SENT};
-use grantway_netif::slots::{Outcome, Parsed, RxOutcome, RxRefusal, TxFatal, parse_rx, parse_tx};
+use grantway_netif::slots::{
+    Outcome, Parsed, RxLayout, RxOutcome, RxRefusal, RxSlot, RxWriteError, TxFatal, parse_rx,
+    parse_tx,
+};
 use grantway_netif::tx::{TxFlags, TxRequest, TxResponse, status};
+use grantway_netif::{Hash, Offload, colour};
 
 #[test]
 fn xsa_155_the_parsers_take_private_copies_only() {
@@ -106,6 +111,73 @@ fn xsa_448_empty_fragments_are_kept_told_apart_and_answered() {
     let Outcome::Packet(packet) = &parsed.outcome else { panic!("refused") };
     assert!(packet.fragments().next().unwrap().is_empty());
     assert_eq!(packet.fragments().nth(1).unwrap().size, 60);
+}
+
+#[test]
+fn xsa_522_no_layout_has_a_first_slot_shorter_than_an_ethernet_header() {
+    // Stock netfront stops the whole guest at such a frame.
+    let hash = Hash { kind: 1, algorithm: 1, value: 7 };
+    for offset in 0..4096 {
+        for len in [14, 15, 60, 4095, 4096, 4097, 9000, 65_535] {
+            for hash in [None, Some(hash)] {
+                let layout = match RxLayout::new(len, offset, Offload::default(), hash) {
+                    Ok(layout) => layout,
+                    Err(error) => {
+                        let room = 4096 - offset;
+                        let expected = RxWriteError::FirstTooShort { offset, room };
+                        assert!(room < 14 && error == expected, "{len} at {offset}: {error}");
+                        continue;
+                    }
+                };
+                let Some(RxSlot::Data { len: first, .. }) = layout.slot(0) else { panic!() };
+                assert!((14..=4096).contains(&first), "{first} of {len} bytes at {offset}");
+            }
+        }
+    }
+    for found in 0..14 {
+        let layout = RxLayout::new(found, 0, Offload::default(), None);
+        assert_eq!(layout, Err(RxWriteError::TooShort { found }));
+    }
+    // The offsets that are chosen for short frames leave room for all of a frame.
+    for number in 0..128 {
+        for len in 14..=4200 {
+            let layout = RxLayout::new(len, colour(number, len), Offload::default(), None).unwrap();
+            let Some(RxSlot::Data { len: first, .. }) = layout.slot(0) else { panic!() };
+            assert_eq!(usize::from(first), len.min(4096), "buffer {number}");
+        }
+    }
+}
+
+#[test]
+fn xsa_522_a_first_slot_shorter_than_an_ethernet_header_is_read_as_it_is() {
+    // A backend may write it; the length of the whole frame is what counts.
+    let chain = |parts: &[i16]| -> Vec<[u32; 2]> {
+        let last = parts.len() - 1;
+        let slot = |(n, &status): (usize, &i16)| {
+            let mut flags = RxFlags::empty();
+            flags.set(RxFlags::MORE_DATA, n < last);
+            RxResponse { id: n as u16, offset: 0, flags, status }.to_words()
+        };
+        parts.iter().enumerate().map(slot).collect()
+    };
+    for first in 0..14 {
+        for rest in 0..40 {
+            let words = chain(&[first, rest]);
+            let parsed = parse_rx(&words).unwrap().unwrap();
+            let found = (first + rest) as usize;
+            match parsed.outcome {
+                RxOutcome::Packet(packet) => {
+                    assert!(found >= 14 && packet.len == found);
+                    let lengths: Vec<_> = packet.fragments().map(|part| part.len).collect();
+                    assert_eq!(lengths, [first as u16, rest as u16]);
+                }
+                RxOutcome::Refused(reason) => {
+                    assert!(found < 14 && reason == RxRefusal::TooShort { found });
+                }
+            }
+            assert_eq!(parsed.slots, 2);
+        }
+    }
 }
 
 #[test]

@@ -34,6 +34,10 @@ pub(super) fn run(data: &[u8]) {
                 RxWriteError::OffsetOutOfPage { found } => {
                     assert!(found == offset && offset >= 4096);
                 }
+                // XSA-522.
+                RxWriteError::FirstTooShort { offset: found, room: left } => {
+                    assert!(found == offset && usize::from(left) == room && room < 14);
+                }
                 RxWriteError::TooManySlots { len: found, slots } => {
                     assert!(found == len && slots > SLOTS_WRITTEN && slots == data);
                 }
@@ -41,7 +45,7 @@ pub(super) fn run(data: &[u8]) {
             };
         }
     };
-    assert!(len >= 14 && room > 0 && data <= SLOTS_WRITTEN);
+    assert!(len >= 14 && room >= 14 && data <= SLOTS_WRITTEN);
     assert!(gso.is_none_or(|gso| gso.size > 0));
     let slots = layout.slots();
     assert_eq!(slots, rx_slots_needed(len, room, said, hash.is_some()));

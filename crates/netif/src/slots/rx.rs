@@ -47,6 +47,15 @@ pub enum RxWriteError {
         /// The offset given.
         found: u16,
     },
+    /// The offset leaves no room for an Ethernet header in the first page: stock
+    /// netfront crashes its guest on such a frame (XSA-522).
+    #[error("offset {offset} leaves {room} bytes of the page, expected {ETH_HEADER_BYTES}")]
+    FirstTooShort {
+        /// The offset given.
+        offset: u16,
+        /// Bytes of the page behind it.
+        room: u16,
+    },
     /// More pages than a frontend takes.
     #[error("frame of {len} bytes takes {slots} slots, expected at most {SLOTS_WRITTEN}")]
     TooManySlots {
@@ -91,12 +100,13 @@ pub struct RxLayout {
 }
 
 impl RxLayout {
-    /// Lays out a frame of `len` bytes, at `offset` in its first page. Segmentation
-    /// is written with [`Checksum::Partial`], whatever `offload` says.
+    /// Lays out a frame of `len` bytes, at `offset` in its first page, whose slot
+    /// holds an Ethernet header at least (XSA-522). Segmentation is written with
+    /// [`Checksum::Partial`], whatever `offload` says.
     ///
     /// # Errors
     ///
-    /// A frame that a stock netfront would drop.
+    /// A frame that a stock netfront would drop, or crash on.
     #[inline]
     pub fn new(
         len: usize,
@@ -109,6 +119,10 @@ impl RxLayout {
         }
         let room = match PAGE_BYTES.checked_sub(usize::from(offset)) {
             None | Some(0) => return Err(RxWriteError::OffsetOutOfPage { found: offset }),
+            Some(room) if room < usize::from(ETH_HEADER_BYTES) => {
+                // Below a header.
+                return Err(RxWriteError::FirstTooShort { offset, room: room as u16 });
+            }
             Some(room) => room,
         };
         let data = data_slots(len, room);
