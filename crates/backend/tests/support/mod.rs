@@ -8,6 +8,7 @@ pub mod ctrl;
 pub mod flood;
 pub mod honest;
 pub mod hostile;
+pub mod inbox;
 pub mod log;
 pub mod numbers;
 pub mod panics;

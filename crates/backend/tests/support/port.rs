@@ -60,6 +60,8 @@ pub struct Inner {
     pub busy: bool,
     /// Whether it wants segments merged.
     pub merges: bool,
+    /// Whether it says that each frame for the guest fits a page and is finished.
+    pub short: bool,
     /// Handles of the backend's, and whether there ever was one.
     pub handles: u32,
     pub opened: bool,
@@ -271,6 +273,10 @@ impl Port for TestPort {
 
     fn wants_merged(&self) -> bool {
         self.behind.look().merges
+    }
+
+    fn is_short(&self) -> bool {
+        self.behind.look().short
     }
 
     fn flush(&mut self) -> Result<(), PortError> {

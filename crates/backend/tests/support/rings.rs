@@ -2,7 +2,9 @@
 //! test keeps itself.
 
 use grantway_hypervisor::{Access, DomId, EventChannels, GrantRef, Granted, Granter, Port};
+use grantway_netif::ETH_HEADER_BYTES;
 use grantway_netif::rx::{RxRequest, RxResponse};
+use grantway_netif::slots::rx::{RxOutcome, RxRefusal, parse_rx};
 use grantway_netif::tx::{TxFlags, TxRequest, TxResponse};
 use grantway_ring::{Index, RingMemory, RingPage, SharedPage};
 
@@ -93,19 +95,46 @@ impl Rings {
         self.tx_words().into_iter().map(TxResponse::from_words).collect()
     }
 
+    /// The answers that are new, whole slots. No frame of them may be one that stops
+    /// a stock guest.
+    #[track_caller]
     pub fn rx_words(&mut self) -> Vec<[u32; 2]> {
         let end = self.rx.load(Index::RspProd);
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let owed = self.rx_prod.wrapping_sub(self.rx_cons);
         let found = end.wrapping_sub(self.rx_cons);
         assert!(found <= owed, "{found} answers to {owed} receive requests");
-        let slots = (0..found).map(|n| self.rx.read_slot(self.rx_cons.wrapping_add(n))).collect();
+        let read = |n| self.rx.read_slot(self.rx_cons.wrapping_add(n));
+        let slots: Vec<_> = (0..found).map(read).collect();
         self.rx_cons = end;
+        begin_with_a_header(&slots);
         slots
     }
 
+    #[track_caller]
     pub fn rx_answers(&mut self) -> Vec<RxResponse> {
         self.rx_words().into_iter().map(RxResponse::from_words).collect()
+    }
+}
+
+/// XSA-522: demands that no frame of these answers is shorter than an Ethernet header,
+/// and that the first slot of each holds one. A frame with an error is dropped by every
+/// guest.
+#[track_caller]
+fn begin_with_a_header(mut slots: &[[u32; 2]]) {
+    // Frames are published whole.
+    while let Ok(Some(frame)) = parse_rx(slots) {
+        match &frame.outcome {
+            RxOutcome::Packet(packet) => {
+                let first = packet.fragments().next().map_or(0, |part| part.len);
+                assert!(first >= ETH_HEADER_BYTES, "a first slot of {first} bytes: {packet:?}");
+            }
+            RxOutcome::Refused(reason) => {
+                let short = matches!(reason, RxRefusal::TooShort { .. });
+                assert!(!short, "{reason}");
+            }
+        }
+        slots = &slots[frame.slots..];
     }
 }
 

@@ -9,6 +9,7 @@ mod support;
 mod ctrl;
 mod driver;
 mod events;
+mod first_slot;
 mod frontends;
 mod grants;
 mod hash;

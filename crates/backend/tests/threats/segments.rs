@@ -1,13 +1,10 @@
 //! TCP frames that are larger than a guest takes, or have headers cut to pieces.
 
-use crate::support::eventually;
-use crate::support::hostile::Hostile;
-use crate::support::rings::{Rings, SLOTS, page, slot};
+use crate::support::inbox::Inbox;
+use crate::support::rings::slot;
 use crate::support::tcp::{SEQUENCE, Tcp};
 use crate::support::world::World;
-use grantway_hypervisor::{Access, Granted};
 use grantway_netif::extra::Extra;
-use grantway_netif::slots::rx::{RxOutcome, parse_rx};
 use grantway_netif::tx::{TxFlags, TxResponse, status};
 use grantway_netif::{Checksum, Offload};
 use grantway_ports::TapOffloads;
@@ -16,44 +13,6 @@ use grantway_ports::finish::{SegmentChecksum, Segments};
 const TO: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const SEGMENT: u16 = 1448;
-
-/// Pages that are posted, and the answers that are not looked at yet.
-struct Inbox {
-    into: Granted,
-    words: Vec<[u32; 2]>,
-    first: u32,
-}
-
-impl Inbox {
-    /// Posts a page for each slot.
-    fn post(guest: &mut Hostile, rings: &mut Rings) -> Self {
-        let into = guest.pages(SLOTS as usize, Access::ReadWrite);
-        let first = rings.rx_prod;
-        guest.post(rings, &into.grefs);
-        Self { into, words: Vec::new(), first }
-    }
-
-    /// The next frame that the guest is given, and its state.
-    #[track_caller]
-    fn next(&mut self, rings: &mut Rings) -> (Vec<u8>, Offload) {
-        let words = eventually("a frame", || {
-            self.words.extend(rings.rx_words());
-            let slots = parse_rx(&self.words).ok().flatten()?.slots;
-            Some(self.words.drain(..slots).collect::<Vec<_>>())
-        });
-        let parsed = parse_rx(&words).unwrap().unwrap();
-        let RxOutcome::Packet(packet) = &parsed.outcome else { panic!("{parsed:?}") };
-        let mut frame = Vec::new();
-        for fragment in packet.fragments() {
-            let mut part = vec![0; fragment.len.into()];
-            let (memory, _) = page(&self.into, self.first as usize + fragment.slot);
-            memory.read(fragment.offset.into(), &mut part).unwrap();
-            frame.extend(part);
-        }
-        self.first += parsed.slots as u32;
-        (frame, packet.offload)
-    }
-}
 
 /// How a guest that offers these keys is to get what is left undone over IPv4 and
 /// over IPv6: with a checksum that is left to it or not, and in one or in segments.
@@ -117,7 +76,7 @@ fn a_guest_gets_large_and_unfinished_frames_as_it_can_take_them() {
         }
         let mut rings = guest.connect_as(case.keys);
         let offloads = world.behind(guest.vif).look().offloads;
-        let mut inbox = Inbox::post(&mut guest, &mut rings);
+        let mut inbox = Inbox::posted(&mut guest, &mut rings);
         for (tcp, checksum) in Tcp::BOTH.into_iter().zip(case.checksums) {
             let what = format!("case {number}, {tcp:?}");
             // A port is not asked to leave undone what the guest does not take.
