@@ -115,7 +115,9 @@ impl LentFrame {
         self.offload
     }
 
-    /// Its stretches, in order, where it is lent; none where it was copied.
+    /// Its stretches, in order, where it is lent; none where it was copied. Each is as
+    /// long as the backend made it, so the first may be empty, or hold less than an
+    /// Ethernet header (XSA-522).
     pub fn slices(&self) -> impl Iterator<Item = VolatileSlice<'_>> {
         let parts = match &self.body {
             Body::Lent(lease) => lease.parts.as_slice(),
@@ -205,7 +207,9 @@ impl<'a> RxFrame<'a> {
         self.hash
     }
 
-    /// Its stretches, in order, where it is lent; none where it was copied.
+    /// Its stretches, in order, where it is lent; none where it was copied. Each is as
+    /// long as the backend made it, so the first may be empty, or hold less than an
+    /// Ethernet header (XSA-522).
     #[must_use]
     pub fn slices(&self) -> &[VolatileSlice<'a>] {
         match &self.place {

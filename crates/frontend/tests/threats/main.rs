@@ -8,6 +8,7 @@ mod support;
 
 mod answers;
 mod ctrl;
+mod first_slot;
 mod handshake;
 mod lending;
 mod offloads;
