@@ -58,6 +58,75 @@ fn a_restored_guest_connects_anew_and_touches_nothing_of_before() {
     }
 }
 
+/// All that may be asked of a vif without a connection, at any time.
+fn asks_everything(world: &mut World) {
+    let vif = &mut world.vif;
+    assert_eq!(vif.send(&frame(60, 1), Offload::default()), Err(SendError::Full));
+    vif.flush().unwrap();
+    assert_eq!(vif.reap().unwrap(), 0);
+    assert_eq!(vif.recv(&mut [0; 100]).unwrap(), None);
+    vif.repost().unwrap();
+    vif.take_events().unwrap();
+    assert!(!vif.arm().unwrap());
+    assert!(vif.queues().is_empty() && vif.staging().is_empty());
+    let _ = (vif.stats(), vif.hash());
+}
+
+#[test]
+fn xsa_465_the_vif_goes_between_a_restore_and_the_next_connection() {
+    // Netfront had given its queues up by then, and took them away a second time.
+    let (front, back) = crate::support::world::paths();
+    for queues in [1, 3] {
+        for published in [false, true] {
+            for way in 0..6 {
+                let mut world = World::of_queues(queues);
+                world.published();
+                world.server.state(XenbusState::Connected);
+                world.until(VifStatus::Connected);
+                let before = world.table().grants;
+                world.attach();
+                let other = world.other_server();
+                world.server = other;
+                world.server.key("multi-queue-max-queues", queues.to_string().as_bytes());
+                world.vif.resume(platform(&world)).unwrap();
+                asks_everything(&mut world);
+                if published {
+                    world.published();
+                    asks_everything(&mut world);
+                }
+                match way {
+                    0 => world.server.state(XenbusState::Closing),
+                    1 => world.server.state(XenbusState::Closed),
+                    2 => world.toolstack.remove(&back).unwrap(),
+                    3 => world.toolstack.remove(&front).unwrap(),
+                    4 => {
+                        world.toolstack.remove(&front).unwrap();
+                        world.toolstack.remove(&back).unwrap();
+                    }
+                    // The backend goes to Closing and away before it is looked at.
+                    _ => {
+                        world.server.state(XenbusState::Closing);
+                        world.toolstack.remove(&back).unwrap();
+                    }
+                }
+                world.look();
+                asks_everything(&mut world);
+                assert_eq!(world.table().grants, before, "what was made anew went back: {way}");
+                let _ = world.vif.shutdown();
+                asks_everything(&mut world);
+                // A vif in its place is served.
+                world.attach();
+                let other = world.other_server();
+                world.server = other;
+                world.vif = Vif::open(platform(&world), 0, Wishes::default()).unwrap();
+                let mut rings = world.connect();
+                world.works(&mut rings);
+                world.server.detach(rings);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_guest_that_goes_on_where_it_was_saved_closes_first() {
     // A checkpoint: the same folders, which say Connected, and a backend that
