@@ -221,6 +221,60 @@ fn xsa_465_a_vif_that_failed_is_removed_before_the_failure_was_told() {
 }
 
 #[test]
+fn xsa_90_374_a_vif_that_a_malformed_packet_disabled_is_removed() {
+    // Netback put its first queue's thread away when a packet was malformed, slept where
+    // it may not, and put the thread away again with the vif.
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let good = VifId { domain: GUEST.domain, devid: 1 };
+    let mut other = world.vif_of(Arc::clone(&guest.domain), good);
+    let mut served = other.connect();
+    for bad in [0, 1] {
+        for way in 0..5 {
+            if (bad, way) != (0, 0) {
+                world.attach(GUEST, &[]);
+            }
+            guest.await_backend(XenbusState::InitWait);
+            let mut queues = [guest.rings(), guest.rings()];
+            guest.publish_all(&queues);
+            guest.state(XenbusState::Connected);
+            guest.await_backend(XenbusState::Connected);
+            // It begins behind its page's end.
+            let (_memory, gref) = guest.page(&frame(60));
+            queues[bad].put_tx(&[slot(gref, 4096, 60, 1, TxFlags::empty())]);
+            guest.kick(queues[bad].tx_event);
+            let tools = &mut world.toolstack;
+            match way {
+                0 => {
+                    let said = guest.await_disabled();
+                    assert!(said.contains("slot 0"), "{said}");
+                }
+                1 => tools.ask_to_close(GUEST),
+                2 => tools.remove_backend(GUEST),
+                3 => tools.remove_frontend(GUEST),
+                _ => tools.remove_both(GUEST),
+            }
+            world.detaches(GUEST);
+            eventually("its rings are given back", || {
+                (world.table(GUEST.domain).grants_held == 2).then_some(())
+            });
+            for rings in &queues {
+                guest.events.close(rings.tx_event);
+                guest.events.close(rings.rx_event);
+            }
+            other.is_served(&mut served);
+        }
+    }
+    world.attach(GUEST, &[]);
+    for key in ["multi-queue-num-queues", "queue-0", "queue-1"] {
+        guest.unkey(key);
+    }
+    let mut rings = guest.connect();
+    guest.is_served(&mut rings);
+    world.stands();
+}
+
+#[test]
 fn xsa_465_a_vif_fails_while_it_is_being_removed() {
     // The worker gives the vif up, port and all, when its failure can no longer be
     // heard before its removal is seen: while the control thread acts on another.
