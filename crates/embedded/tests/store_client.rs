@@ -106,6 +106,23 @@ fn transactions_try_again() {
 }
 
 #[test]
+fn xsa_206_who_conflicts_without_end_cannot_hold_a_transaction_up() {
+    let (served, mut dom0, mut guest) = served();
+    let mut tries = 0;
+    let ended = transaction(&mut dom0, |store| {
+        tries += 1;
+        let _ = store.read_text("/local/domain/1/n")?;
+        guest.write("n", format!("{tries}").as_bytes())?;
+        store.write("/local/domain/1/n", b"mine")
+    });
+    assert_eq!(errno(ended), StoreErrno::Eagain);
+    assert_eq!(tries, 101);
+    assert_eq!(guest.read("n").unwrap(), b"101");
+    let usage = served.server.lock().unwrap().usage(DomId(0));
+    assert_eq!(usage.transactions, 0);
+}
+
+#[test]
 fn watches_and_a_flood() {
     let (_served, mut dom0, mut guest) = served();
     guest.watch("w", "t").unwrap();
