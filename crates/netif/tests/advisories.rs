@@ -1,4 +1,4 @@
-//! The tests that `docs/advisories.md` names are there.
+//! The tests that `docs/advisories.md` names exist.
 
 use std::path::Path;
 
