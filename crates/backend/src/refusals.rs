@@ -5,12 +5,11 @@
 use crate::VifError;
 use crate::queue::VifId;
 use crate::shared::Clock;
-use crate::worker::os;
+use crate::worker::{os, timespec};
 use grantway_hypervisor::{DomId, Error as PlatformError};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,8 +20,11 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 struct Refusal {
     why: String,
-    /// When it is tried again by itself, and how long that was put off.
-    again: Option<(Instant, Duration)>,
+    /// When it is tried again by itself: none where its nodes are to change first, and while
+    /// that is being done.
+    again: Option<Instant>,
+    /// How long that was put off.
+    pause: Duration,
 }
 
 pub(crate) struct Refusals {
@@ -63,12 +65,18 @@ impl Refusals {
         let by_nodes =
             matches!(error, VifError::Platform(PlatformError::Store { .. }) | VifError::Key { .. });
         let last = self.vifs.get(&id);
-        let before = last.and_then(|refusal| refusal.again).map(|(_, pause)| pause);
-        let pause = before.map_or(SHORTEST, |pause| (pause * 2).min(LONGEST));
-        let again = (!by_nodes).then(|| ((self.clock)() + pause, pause));
+        // A change of its nodes has it tried sooner, and puts nothing off.
+        let (again, pause) = match last {
+            Some(Refusal { again: Some(at), pause, .. }) => (*at, *pause),
+            _ => {
+                let longer = |last: &Refusal| (last.pause * 2).min(LONGEST);
+                let pause = last.map_or(SHORTEST, longer);
+                ((self.clock)() + pause, pause)
+            }
+        };
         let why = error.to_string();
         let is_new = last.is_none_or(|refusal| refusal.why != why);
-        self.vifs.insert(id, Refusal { why, again });
+        self.vifs.insert(id, Refusal { why, again: (!by_nodes).then_some(again), pause });
         self.set();
         is_new
     }
@@ -79,8 +87,8 @@ impl Refusals {
             return Vec::new();
         }
         let now = (self.clock)();
-        let is_due = |refusal: &Refusal| refusal.again.is_some_and(|(at, _)| at <= now);
-        let due = self.vifs.iter().filter(|(_, refusal)| is_due(refusal)).map(|(&id, _)| id);
+        let is_due = |refusal: &mut Refusal| refusal.again.take_if(|at| *at <= now).is_some();
+        let due = self.vifs.iter_mut().filter_map(|(&id, refusal)| is_due(refusal).then_some(id));
         let due = due.collect();
         self.set();
         due
@@ -90,13 +98,9 @@ impl Refusals {
     fn set(&self) {
         let next = self.vifs.values().filter_map(|refusal| refusal.again).min();
         // Nothing stops a timer but a time of nothing.
-        let after = next.map_or(Duration::ZERO, |(at, _)| {
+        let after = next.map_or(Duration::ZERO, |at| {
             at.saturating_duration_since((self.clock)()).max(Duration::from_millis(1))
         });
-        let timespec = |time: Duration| Timespec {
-            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(time.subsec_nanos()),
-        };
         let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(after) };
         // It fails for a bad descriptor or time only, which these are not.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);

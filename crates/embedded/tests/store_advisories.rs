@@ -3,28 +3,11 @@
 
 mod store_support;
 
-use grantway_embedded::store::{ConnId, Quotas, Usage};
+use grantway_embedded::store::{Quotas, Usage};
 use grantway_hypervisor::{DomId, StoreErrno as E};
 use grantway_xenstore::path::{ABSOLUTE_MAX, RELATIVE_MAX};
 use grantway_xenstore::wire::{Header, MessageType as M};
-use store_support::Talk;
-
-/// Domain 0, and the domains 1 and 2 in folders of their own.
-fn three_with(quotas: Quotas) -> (Talk, [ConnId; 3]) {
-    let mut talk = Talk::with(quotas);
-    let connections = [0, 1, 2].map(|domain| talk.connect(domain));
-    for domain in [1, 2] {
-        let home = format!("/local/domain/{domain}");
-        talk.mkdir(connections[0], 0, &home).unwrap();
-        talk.chmod(connections[0], 0, &home, &format!("n{domain}")).unwrap();
-        talk.server.introduce(DomId(domain));
-    }
-    (talk, connections)
-}
-
-fn three() -> (Talk, [ConnId; 3]) {
-    three_with(Quotas::default())
-}
+use store_support::{three, three_with};
 
 #[test]
 fn xsa_323_what_a_guest_may_name_everybody_can_read() {

@@ -5,20 +5,7 @@ mod store_support;
 use grantway_embedded::store::{Quotas, Usage};
 use grantway_hypervisor::{DomId, StoreErrno as E, StoreOps};
 use grantway_xenstore::wire::{Header, MessageType as M, encode};
-use store_support::Talk;
-
-/// A store with dom0, and with domains 1 and 2 in folders of their own.
-fn three() -> (Talk, [grantway_embedded::store::ConnId; 3]) {
-    let mut talk = Talk::new();
-    let c = [0, 1, 2].map(|d| talk.connect(d));
-    for d in [1, 2] {
-        let home = format!("/local/domain/{d}");
-        talk.mkdir(c[0], 0, &home).unwrap();
-        talk.chmod(c[0], 0, &home, &format!("n{d}")).unwrap();
-        talk.server.introduce(DomId(d));
-    }
-    (talk, c)
-}
+use store_support::{Talk, three};
 
 #[test]
 fn access_is_judged_by_node() {

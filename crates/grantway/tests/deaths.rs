@@ -57,13 +57,12 @@ fn kills_of_either_end_under_iperf3_leave_nothing_behind() {
         let start = || Part::spawn("iperf3 -c", pair.inside.command_with("iperf3", &long));
         let mut stream = start();
         // The server may still end the connection of the side before.
-        let sent = || site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
-        let before = sent();
+        let before = sent(&site);
         site.wait("the connection to be taken", PROMPT, || {
             if !stream.is_alive() {
                 stream = start();
             }
-            (sent() > before + 2000).then_some(())
+            (sent(&site) > before + 2000).then_some(())
         });
         for kill in 1..=KILLS {
             // It is to fall in full flight.
@@ -107,9 +106,13 @@ fn kills_of_either_end_under_iperf3_leave_nothing_behind() {
 
 /// Waits until the backend's port was given so many frames more.
 fn wait_sent(site: &Site, what: &str, more: u64) {
-    let sent = || site.vif_report()["port"]["sent"].as_u64().unwrap_or(0);
-    let before = sent();
-    site.wait(what, PROMPT, || (sent() > before + more).then_some(()));
+    let before = sent(site);
+    site.wait(what, PROMPT, || (sent(site) > before + more).then_some(()));
+}
+
+/// Frames that the backend's port was given.
+fn sent(site: &Site) -> u64 {
+    site.vif_report()["port"]["sent"].as_u64().unwrap_or(0)
 }
 
 /// What the host may hold once a side is dead.

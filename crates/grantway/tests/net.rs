@@ -39,7 +39,7 @@ fn iperf3_and_pings_of_every_kind_cross_without_an_error() {
 
     for (to, count, size) in [("fd99:1::1", 200, 8000), ("10.99.1.1", 200, 8000)] {
         let (answered, text) = link.pair.inside.ping(to, count, size, "0");
-        assert_eq!(answered, u64::from(count), "{size} bytes to {to}: {text}");
+        assert_eq!(answered, count, "{size} bytes to {to}: {text}");
     }
     for mtu in [9000, 1500] {
         link.set_mtu(mtu);

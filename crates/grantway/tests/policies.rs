@@ -61,7 +61,7 @@ fn leaves_nothing(link: &mut Link, what: &str) {
 fn pings(pair: &Pair, count: u32, what: &str) {
     for to in ["10.99.1.1", "fd99:1::1"] {
         let (answered, text) = pair.inside.ping(to, count, 1000, "0");
-        assert_eq!(answered, u64::from(count), "{what}: pings to {to}: {text}");
+        assert_eq!(answered, count, "{what}: pings to {to}: {text}");
     }
 }
 
@@ -263,7 +263,7 @@ fn staging_comes_and_goes_on_some_queues_under_load() {
         }
         pinger.join().unwrap()
     });
-    assert_eq!(pinger.0, u64::from(count), "{}", pinger.1);
+    assert_eq!(pinger.0, count, "{}", pinger.1);
     assert!(stream.is_alive(), "the connection was cut");
     stream.kill();
     link.check_sound("staging that came and went");

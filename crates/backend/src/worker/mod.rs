@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-pub(crate) use wake::{Bell, drain, eventfd, os, ring};
+pub(crate) use wake::{Bell, drain, eventfd, os, ring, timespec};
 
 /// How a worker waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

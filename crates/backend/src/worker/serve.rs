@@ -13,7 +13,7 @@ use super::pace::{Idle, Pace, Still};
 use super::share::{Account, Shares};
 use super::slot::{Place, Queues, Slot};
 use super::spin::Spin;
-use super::wake::{Bell, os};
+use super::wake::{Bell, os, timespec};
 use super::{Attached, Beside, Command, Detached, Notice, Service, WorkerReport};
 use crate::VifError;
 use crate::bridge::{Bridge, Forward, Hub, Key};
@@ -25,7 +25,7 @@ use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPo
 use grantway_ports::{Port, PortReport, uptime};
 use grantway_vector::receivers::Takes;
 use grantway_vector::{Merger, PortId};
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeSet, HashMap};
 use std::mem::MaybeUninit;
@@ -426,10 +426,7 @@ impl Worker {
             self.spin.sleeps(std::mem::take(&mut self.worked));
         }
         // The kernel rounds up to what its clock can tell, never down.
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: timeout.as_secs().min(3600) as i64,
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
+        let timeout = timeout.map(|time| timespec(time.min(Duration::from_secs(3600))));
         let found = match epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
             Ok((found, _)) => &*found,
             Err(rustix::io::Errno::INTR) => &[],

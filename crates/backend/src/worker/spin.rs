@@ -7,11 +7,11 @@
 
 use super::WaitMode;
 use super::cost::WakeCost;
-use super::wake::os;
+use super::wake::{os, timespec};
 use grantway_hypervisor::Error as PlatformError;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime,
     timerfd_create, timerfd_settime,
 };
 use std::time::Duration;
@@ -115,9 +115,7 @@ impl Meter {
 }
 
 fn set(timer: &OwnedFd, due: Duration) -> bool {
-    let at = Timespec { tv_sec: due.as_secs() as i64, tv_nsec: due.subsec_nanos().into() };
-    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let once = Itimerspec { it_interval: never, it_value: at };
+    let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(due) };
     timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).is_ok()
 }
 

@@ -2,10 +2,11 @@
 
 use crate::bridge::Key;
 use grantway_hypervisor::Error as PlatformError;
-use rustix::event::EventfdFlags;
+use rustix::event::{EventfdFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// A worker's: rung by whoever tells it something, and for those of its queues that
 /// other queues passed frames on to, so that it need not look at all it has.
@@ -67,6 +68,14 @@ pub(crate) fn ring(bell: BorrowedFd<'_>) {
 
 pub(crate) fn drain(bell: BorrowedFd<'_>) {
     let _ = rustix::io::read(bell, &mut [0u8; 8]);
+}
+
+/// A time as the kernel takes it.
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
 }
 
 pub(crate) fn os(call: &str, e: rustix::io::Errno) -> PlatformError {

@@ -19,6 +19,7 @@ mod patience;
 mod payloads;
 mod rate;
 mod receive;
+mod refused;
 mod restart;
 mod rings;
 mod segments;

@@ -26,6 +26,24 @@ pub struct Talk {
     last: u32,
 }
 
+/// A store with dom0, and with domains 1 and 2 in folders of their own.
+pub fn three() -> (Talk, [ConnId; 3]) {
+    three_with(Quotas::default())
+}
+
+/// The same, with these quotas.
+pub fn three_with(quotas: Quotas) -> (Talk, [ConnId; 3]) {
+    let mut talk = Talk::with(quotas);
+    let connections = [0, 1, 2].map(|domain| talk.connect(domain));
+    for domain in [1, 2] {
+        let home = format!("/local/domain/{domain}");
+        talk.mkdir(connections[0], 0, &home).unwrap();
+        talk.chmod(connections[0], 0, &home, &format!("n{domain}")).unwrap();
+        talk.server.introduce(DomId(domain));
+    }
+    (talk, connections)
+}
+
 pub type Answer = Result<Vec<u8>, StoreErrno>;
 
 impl Talk {

@@ -9,6 +9,7 @@ use grantway_frontend::{BackendFeatures, Queue, QueueStats, Runner};
 use grantway_ports::{Port, PortReport, TapOffloads, uptime};
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
+use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -251,16 +252,12 @@ impl Runner for Workers {
             thread.tell(Command::Stop);
         }
         let mut queues = std::mem::take(&mut self.idle);
-        let mut lost = false;
         for thread in self.threads.drain(..) {
-            match thread.handle.join() {
-                Ok(bridge) => {
-                    self.past_drops.add(&bridge.drops);
-                    self.ports.push(bridge.port);
-                    queues.push(bridge.queue);
-                }
-                Err(_) => lost = true,
-            }
+            // A panic has ended the process.
+            let bridge = thread.handle.join().unwrap_or_else(|panic| resume_unwind(panic));
+            self.past_drops.add(&bridge.drops);
+            self.ports.push(bridge.port);
+            queues.push(bridge.queue);
         }
         // What the threads told is over with them.
         (self.teller, self.troubles) = channel();
@@ -268,10 +265,6 @@ impl Runner for Workers {
         let down = self.ports.first_mut().map_or(Ok(()), |port| port.set_link(false));
         if let Err(e) = down {
             tell(&self.teller, &self.bell, e.into());
-        }
-        if lost {
-            let what = "a queue's thread panicked; start the command again".into();
-            tell(&self.teller, &self.bell, Trouble::Thread(what));
         }
         queues
     }

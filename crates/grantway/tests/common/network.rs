@@ -140,21 +140,21 @@ impl Namespace {
 
     /// Sends `count` pings, `pace` seconds apart or as soon as one is answered
     /// (0), and gives how many of them were answered, however late.
-    pub fn ping(&self, to: &str, count: u32, size: u32, pace: &str) -> (u64, String) {
+    pub fn ping(&self, to: &str, count: u32, size: u32, pace: &str) -> (u32, String) {
         let [asked, answered] = self.echoes();
-        let (count, size) = (count.to_string(), size.to_string());
+        let (wanted, size) = (count.to_string(), size.to_string());
         let pace = if pace == "0" { ["-f", "-q"] } else { ["-i", pace] };
         // With a deadline it waits for so many answers, and asks on where one is late.
-        let args = [&pace[..], &["-q", "-c", &count, "-s", &size, "-w", "100", to]].concat();
+        let args = [&pace[..], &["-q", "-c", &wanted, "-s", &size, "-w", "100", to]].concat();
         let output = finish(self.command_with("ping", &args), PROMPT);
-        let all = try_wait_for(PROMPT, || {
+        let open = || {
             let [now_asked, now_answered] = self.echoes();
-            (now_asked - asked == now_answered - answered).then_some(())
-        });
-        let [now_asked, now_answered] = self.echoes();
-        let lost = if all.is_some() { 0 } else { now_asked - asked - (now_answered - answered) };
-        let text = format!("{} asked, {lost} not answered: {}", now_asked - asked, words(&output));
-        let count: u64 = count.parse().expect("a number");
+            (now_asked - asked).saturating_sub(now_answered - answered)
+        };
+        let all = try_wait_for(PROMPT, || (open() == 0).then_some(()));
+        let lost = if all.is_some() { 0 } else { open() };
+        let text = format!("{lost} not answered: {}", words(&output));
+        let lost = u32::try_from(lost).unwrap_or(u32::MAX);
         (if output.status.success() { count.saturating_sub(lost) } else { 0 }, text)
     }
 

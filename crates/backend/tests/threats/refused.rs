@@ -1,0 +1,52 @@
+//! Vifs that could not be opened, and are served once they can be.
+
+use crate::support::hostile::Hostile;
+use crate::support::world::{GUEST, World};
+use crate::support::{eventually, toolstack};
+use grantway_hypervisor::Platform;
+use grantway_netif::XenbusState;
+use std::sync::Arc;
+
+#[test]
+fn a_vif_whose_nodes_were_bad_is_served_once_they_are_good() {
+    let mut world = World::new();
+    let domain = world.boot(GUEST.domain);
+    world.expects(GUEST);
+    let node = format!("{}/frontend", world.toolstack.back(GUEST));
+    world.toolstack.attach_and(GUEST, &[], |tx| tx.remove(&node));
+    eventually("its refusal", || world.toolstack.backend_key(GUEST, "error"));
+    world.settle();
+    // It looks again at each change, its own word among them, and says it once.
+    let complaints = world.control().log.complaints();
+    assert_eq!(complaints.len(), 1, "{complaints:?}");
+    let (server, front) = (Arc::clone(&world.tools), toolstack::frontend_path(GUEST));
+    server.store().unwrap().write(&node, front.as_bytes()).unwrap();
+    let mut guest = Hostile::new(domain, GUEST, world.setup.domain);
+    let mut rings = guest.connect();
+    guest.is_served(&mut rings);
+    world.stands();
+}
+
+#[test]
+fn a_port_that_somebody_holds_for_a_while_is_opened_once_it_is_free() {
+    let mut world = World::new();
+    world.behind(GUEST).look().held = 3;
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    assert_eq!(world.behind(GUEST).look().held, 0);
+    guest.is_served(&mut rings);
+    // At a takeover, too, where the guest notices nothing.
+    world.stop();
+    world.behind(GUEST).look().held = 2;
+    world.start();
+    guest.is_served(&mut rings);
+    assert_eq!(guest.backend_state(), Some(XenbusState::Connected), "the guest noticed");
+    // Told once, however often it was tried.
+    let told = world.control().log.complaints();
+    assert_eq!(
+        told.iter().filter(|line| line.contains("held: open failed")).count(),
+        1,
+        "{told:?}"
+    );
+    world.stands();
+}
