@@ -17,7 +17,7 @@ use crate::worker::{
     Beside, Notice, Service, Teller, WaitMode, WorkerReport, Workers, drain, eventfd, os, ring,
 };
 use grantway_hypervisor::{
-    CounterSnapshot, DomId, Error as PlatformError, EventChannels, Platform, Store,
+    CounterSnapshot, DomId, Error as PlatformError, EventChannels, Platform, Store, StoreErrno,
 };
 use grantway_ports::{Port, PortError, PortReport, uptime};
 use grantway_vector::rules::RulesError;
@@ -240,10 +240,12 @@ impl Backend {
 
     /// Whether the toolstack has such a vif below us. It writes one in one
     /// transaction, with this key in it; what we may not read is no more ours
-    /// than what is not there.
+    /// than what is not there. A store that has trouble of its own says neither,
+    /// and nothing is taken down by that.
     fn is_attached(&mut self, id: VifId) -> Result<bool, PlatformError> {
         match self.store.read_text(&format!("{}/frontend-id", self.path(id))) {
-            Err(PlatformError::Store { .. }) => Ok(false),
+            Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => Ok(false),
+            Err(PlatformError::Store { .. }) => Ok(true),
             other => Ok(other?.is_some()),
         }
     }

@@ -6,7 +6,7 @@ use crate::VifError;
 use crate::queue::VifId;
 use crate::shared::Clock;
 use crate::worker::{os, timespec};
-use grantway_hypervisor::{DomId, Error as PlatformError};
+use grantway_hypervisor::{DomId, Error as PlatformError, StoreErrno};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -62,8 +62,14 @@ impl Refusals {
 
     /// A vif could not be opened; whether for another reason than the last time.
     pub fn add(&mut self, id: VifId, error: &VifError) -> bool {
-        let by_nodes =
-            matches!(error, VifError::Platform(PlatformError::Store { .. }) | VifError::Key { .. });
+        let by_nodes = match error {
+            VifError::Key { .. } => true,
+            // Every other errno is the store's own trouble.
+            VifError::Platform(PlatformError::Store { errno, .. }) => {
+                matches!(errno, StoreErrno::Enoent | StoreErrno::Eacces)
+            }
+            _ => false,
+        };
         let last = self.vifs.get(&id);
         // A change of its nodes has it tried sooner, and puts nothing off.
         let (again, pause) = match last {

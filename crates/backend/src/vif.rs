@@ -4,7 +4,7 @@ mod connection;
 
 use crate::credit::Rate;
 use crate::ctrl::Control;
-use crate::negotiate::{FrontendKeys, advertise, shown};
+use crate::negotiate::{FrontendKeys, MAX_QUEUES, advertise, shown};
 use crate::policy::{PolicyKind, PolicyLimits, Quota, Staged};
 use crate::queue::{QueueReport, VifId};
 use crate::shared::{Clock, Shared};
@@ -64,7 +64,7 @@ pub(crate) struct Vif {
     machine: BackendMachine,
     /// The port, while no worker has it.
     port: Option<Box<dyn Port>>,
-    /// Queues that it can have: no more than its port.
+    /// Queues that a new connection can have: no more than its port.
     queues: u32,
     /// What is in service; none while no worker has the port.
     served: Option<FrontendKeys>,
@@ -98,7 +98,8 @@ impl Vif {
         let online = online(around.store, &path)?;
         let left = around.journals.left_off(id);
         let takeover = left.as_ref().is_some_and(|left| {
-            let keys = FrontendKeys::read(around.store, &frontend, around.queues);
+            // A connection keeps the queues that it has; new ones may be allowed fewer.
+            let keys = FrontendKeys::read(around.store, &frontend, MAX_QUEUES);
             keys.is_ok_and(|keys| keys.queues == left.connection && keys.ctrl == left.ctrl)
         });
         let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
@@ -130,7 +131,11 @@ impl Vif {
         if around.hotplug {
             kernel_keeps_off(id)?;
         }
-        let request = vif.port_request(left, around)?;
+        let mut request = vif.port_request(left.as_ref(), around)?;
+        if let Some(left) = left.filter(|_| takeover) {
+            // At most MAX_QUEUES.
+            request.queues = request.queues.max(left.connection.len() as u32);
+        }
         let port = (around.open_port)(&request)?;
         around.journals.opened(id, port.interface());
         vif.queues = port.max_queues().min(around.queues);
@@ -169,7 +174,7 @@ impl Vif {
     /// name that the toolstack asked for.
     fn port_request(
         &self,
-        left: Option<Left>,
+        left: Option<&Left>,
         around: &mut Surroundings<'_>,
     ) -> Result<PortRequest, VifError> {
         let mut text = |key| around.store.read_text(&format!("{}/{key}", self.path));
@@ -221,7 +226,8 @@ impl Vif {
     /// shows other rings than those in service.
     fn keys_changed(&mut self, around: &mut Surroundings<'_>) -> Result<bool, VifError> {
         let Some(served) = &self.served else { return Ok(false) };
-        match FrontendKeys::read(around.store, &self.frontend, self.queues) {
+        // One that was taken over may have more queues than a new one is allowed.
+        match FrontendKeys::read(around.store, &self.frontend, MAX_QUEUES) {
             Ok(keys) => {
                 // That may change at any time.
                 self.shared.multicast.set_wanted(keys.multicast);

@@ -6,7 +6,7 @@ use crate::VifError;
 use crate::ctrl::{Control, ControlSpec, StagedTable};
 use crate::guest::Guest;
 use crate::journal::{Journal, StagedJournal};
-use crate::negotiate::FrontendKeys;
+use crate::negotiate::{FrontendKeys, MAX_QUEUES};
 use crate::policy::{Copy, LastingTable, Map, Persistent, Policy, PolicyKind, Staged, Staging};
 use crate::queue::QueueSpec;
 use crate::steer::lanes;
@@ -21,7 +21,10 @@ impl Vif {
         resume: bool,
         around: &mut Surroundings<'_>,
     ) -> Result<(), VifError> {
-        let keys = FrontendKeys::read(around.store, &self.frontend, self.queues)?;
+        // What is resumed keeps the queues that it has, where the port can have them.
+        let port = self.port.as_ref().map_or(1, |port| port.max_queues());
+        let most = if resume { port.min(MAX_QUEUES) } else { self.queues };
+        let keys = FrontendKeys::read(around.store, &self.frontend, most)?;
         self.shared.begin();
         self.shared.multicast.set_wanted(keys.multicast);
         self.look_at_rate(around)?;

@@ -1,6 +1,7 @@
 //! The real backend on its control thread, driven as the `grantway backend`
 //! command drives it: it sleeps on its descriptors and on nothing else.
 
+use super::faulty::{Faults, Faulty};
 use super::log::{Collector, Log};
 use super::port::Ports;
 use super::{PROMPT, eventually};
@@ -32,6 +33,8 @@ pub struct Setup {
     pub domain: DomId,
     pub mode: WaitMode,
     pub workers: usize,
+    /// What fails of its store.
+    pub faults: Arc<Faults>,
     pub queues: u32,
     /// Whether the vifs are on the backend's own bridge.
     pub bridged: bool,
@@ -124,7 +127,8 @@ impl Control {
                         by_rules: setup.by_rules,
                         merge: true,
                     };
-                    let backend = Backend::start(platform, config, open);
+                    let platform = Faulty::over(platform, Arc::clone(&setup.faults));
+                    let backend = Backend::start(Arc::new(platform), config, open);
                     let backend = backend.map_err(|e| e.to_string())?;
                     let _ = started.send(());
                     run(backend, &inbox, &bell, setup.time)

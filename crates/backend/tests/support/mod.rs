@@ -5,6 +5,7 @@
 
 pub mod control;
 pub mod ctrl;
+pub mod faulty;
 pub mod flood;
 pub mod honest;
 pub mod hostile;

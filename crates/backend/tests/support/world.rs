@@ -105,6 +105,7 @@ impl World {
             domain: backend,
             mode,
             workers,
+            faults: Arc::default(),
             queues,
             bridged,
             by_rules: false,

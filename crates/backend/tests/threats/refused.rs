@@ -1,9 +1,10 @@
 //! Vifs that could not be opened, and are served once they can be.
 
+use crate::restart::lost_at_most;
 use crate::support::hostile::Hostile;
 use crate::support::world::{GUEST, World};
 use crate::support::{eventually, toolstack};
-use grantway_hypervisor::Platform;
+use grantway_hypervisor::{Platform, StoreErrno};
 use grantway_netif::XenbusState;
 use std::sync::Arc;
 
@@ -49,4 +50,27 @@ fn a_port_that_somebody_holds_for_a_while_is_opened_once_it_is_free() {
         "{told:?}"
     );
     world.stands();
+}
+
+#[test]
+fn a_store_that_has_trouble_says_of_no_vif_that_it_is_gone() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    let nodes = world.toolstack.back(GUEST);
+    // At each question of a takeover: what is there stays, and is served in the end.
+    for (key, errno) in [
+        ("frontend-id", StoreErrno::Enomem),
+        ("frontend-id", StoreErrno::Eio),
+        ("frontend", StoreErrno::Enomem),
+        ("state", StoreErrno::Ebusy),
+    ] {
+        world.stop();
+        world.setup.faults.plan(format!("{nodes}/{key}"), errno, 2);
+        world.start();
+        guest.is_served(&mut rings);
+        assert_eq!(guest.backend_state(), Some(XenbusState::Connected), "{key}: {errno}");
+        assert!(world.setup.faults.are_over(), "{key}: {errno} never came");
+    }
+    world.stands_and(lost_at_most(4));
 }

@@ -97,6 +97,40 @@ fn restart_under_load_answers_each_slot_once() {
     world.stands_and(lost_at_most(12));
 }
 
+#[test]
+fn fewer_queues_hold_for_the_next_connection() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let mut queues = [guest.rings(), guest.rings(), guest.rings()];
+    guest.start_anew();
+    guest.publish_all(&queues);
+    guest.state(XenbusState::Connected);
+    guest.await_backend(XenbusState::Connected);
+    queues.iter_mut().for_each(|rings| guest.is_served(rings));
+    world.stop();
+    world.setup.queues = 2;
+    world.start();
+    // What is connected keeps its queues, and the backend still looks at its nodes.
+    queues.iter_mut().for_each(|rings| guest.is_served(rings));
+    still_connected(&mut guest);
+    world.settle();
+    still_connected(&mut guest);
+    // The next connection has what it is offered.
+    guest.start_anew();
+    assert_eq!(guest.backend_key("multi-queue-max-queues").as_deref(), Some("2"));
+    let mut queues = [guest.rings(), guest.rings(), guest.rings()];
+    guest.publish_all(&queues);
+    guest.state(XenbusState::Connected);
+    let said = guest.await_disabled();
+    assert!(said.contains("multi-queue-num-queues"), "{said}");
+    guest.start_anew();
+    guest.publish_all(&queues[..2]);
+    guest.state(XenbusState::Connected);
+    guest.await_backend(XenbusState::Connected);
+    queues[..2].iter_mut().for_each(|rings| guest.is_served(rings));
+    world.stands_and(lost_at_most(1));
+}
+
 /// The worker dies as it hands over the frame of this number.
 fn dies_at_send(world: &World, number: u32) {
     let mut sends = 0;
