@@ -79,11 +79,11 @@ fn iperf3_crosses_under_each_policy() {
         wait_policy(&link.site, name, staged);
         let mut told = String::new();
         for (what, args) in [
-            ("TCP from the guest", &["-P", "4"][..]),
-            ("TCP to it", &["-P", "4", "-R"]),
-            ("UDP of 64 bytes both ways", &["-u", "-b", "5M", "-l", "64", "--bidir"]),
+            ("TCP from the guest", &["-n", "100M", "-P", "4"][..]),
+            ("TCP to it", &["-n", "100M", "-P", "4", "-R"]),
+            ("UDP of 64 bytes both ways", &["-t", "1", "-u", "-b", "5M", "-l", "64", "--bidir"]),
         ] {
-            let transfer = link.iperf(&[&["-c", "10.99.1.1", "-t", "1"], args].concat());
+            let transfer = link.iperf(&[&["-c", "10.99.1.1"], args].concat());
             told += &format!(", {what} {:.3} Gbit/s", transfer.gbps);
         }
         pings(&link.pair, 200, name);
@@ -136,7 +136,7 @@ fn two_policies_on_two_vifs_of_one_backend() {
     let args = ["-c", "10.99.2.1", "-p", "5210", "-t", "3", "--bidir"];
     let mut beside = Part::spawn("iperf3 -c", link.pair.inside.command_with("iperf3", &args));
     for reverse in [&[][..], &["-R"]] {
-        link.iperf(&[&["-c", "10.99.1.1", "-t", "1"], reverse].concat());
+        link.iperf(&[&["-c", "10.99.1.1", "-n", "100M"], reverse].concat());
     }
     pings(&link.pair, 100, "two policies");
     let status = beside.wait_end(PROMPT);

@@ -8,7 +8,6 @@ use common::part::Part;
 use common::site::Site;
 use common::{PROMPT, alone, finish, grantway_with, succeed, wait_for, words};
 use serde_json::Value;
-use std::time::Duration;
 
 /// What a queue has to be staged.
 const PAGES: u64 = 528;
@@ -46,6 +45,22 @@ fn spent(site: &Site) -> (u64, u64, u64) {
     (of(&vif["tx_packets"]), of(&vif["rx_packets"]), grants)
 }
 
+/// Waits until no slot is out that was posted before: each queue has carried more than a
+/// ring of packets each way.
+fn turns_over(site: &Site) {
+    let carried = || -> Vec<u64> {
+        let vif = site.vif_report();
+        let queues = vif["queues"].as_array().expect("queues");
+        let both = |queue: &Value| ["tx_packets", "rx_packets"].map(|key| queue[key].as_u64());
+        queues.iter().flat_map(both).map(|count| count.expect("a count")).collect()
+    };
+    let before = carried();
+    wait_for("each queue to carry more than a ring", PROMPT, || {
+        let now = carried();
+        now.iter().zip(&before).all(|(now, before)| now - before > 256).then_some(())
+    });
+}
+
 /// While many packets go both ways nothing is asked of the hypervisor.
 #[track_caller]
 fn costs_nothing(site: &Site) {
@@ -73,7 +88,7 @@ fn staged_pages_cost_nothing_and_change_under_load() {
     site.wait_connected();
     let all_staged = || (staged(&path) == [PAGES; 2]).then_some(());
     wait_for("all pages to be staged", PROMPT, all_staged);
-    std::thread::sleep(Duration::from_millis(50));
+    turns_over(&site);
     costs_nothing(&site);
     let text = done(&path, &["show"]);
     assert!(text.contains("queue") && text.contains("528") && text.contains("1024"), "{text}");
@@ -87,7 +102,7 @@ fn staged_pages_cost_nothing_and_change_under_load() {
     wait_for("copies", PROMPT, || (spent(&site).2 > before.2 + 100).then_some(()));
     done(&path, &["add", "9999"]);
     assert_eq!(staged(&path), [PAGES; 2]);
-    std::thread::sleep(Duration::from_millis(50));
+    turns_over(&site);
     costs_nothing(&site);
     let list = succeed(grantway_with(&["list", "--host", &path]), PROMPT);
     assert!(list.contains("staging") && list.contains("1056"), "{list}");

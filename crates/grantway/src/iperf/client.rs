@@ -21,8 +21,7 @@ const WRITE: u32 = 128 * 1024;
 const DATAGRAM: u32 = 1470;
 /// How long a server may take to accept, to read the rest, or to report.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often the last datagram is sent, and how long the report is waited for each time.
-const ASKS: u32 = 20;
+/// How long the report is waited for before the last datagram is sent again.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Datagrams of a stream that are sent in a turn.
 const DATAGRAMS_A_TURN: u32 = 64;
@@ -378,7 +377,7 @@ impl Stream {
                 if passed < next {
                     return Ok((false, Some(next - passed)));
                 }
-                if asked == ASKS {
+                if passed - since > PATIENCE {
                     self.state = State::Ended { after: since, report: None };
                     return Ok((true, None));
                 }
