@@ -274,10 +274,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let posted = self.posted()?;
         let verdict = self.waiting.judge(posted, now);
         VifStats::add(&shared.stats.rx_dropped_drained, verdict.dropped);
-        if let Some(carrier) = verdict.carrier
-            && shared.stalled_queue(!carrier)
-        {
-            port.set_link(carrier)?;
+        if let Some(carrier) = verdict.carrier {
+            shared.stalled_queue(!carrier, |up| port.set_link(up))?;
         }
         Ok(now)
     }

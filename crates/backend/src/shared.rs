@@ -5,7 +5,7 @@ use crate::multicast::MulticastFilter;
 use crate::stats::VifStats;
 use crate::steer::SteeringCell;
 use crate::trace::Tap;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Tells the time: [`Instant::now`], but in a simulation.
@@ -27,15 +27,16 @@ pub(crate) struct Shared {
     pub steering: SteeringCell,
     /// Where its queues say what they do, for who listens.
     pub tap: Tap,
-    /// Queues whose guest has posted nothing for much too long.
-    stalled: AtomicU32,
+    /// Queues whose guest has posted nothing for much too long. Held while the carrier
+    /// is made what follows from it.
+    stalled: Mutex<u32>,
 }
 
 impl Shared {
     pub fn new(clock: Clock, tap: Tap) -> Self {
         let (stats, credit, multicast) =
             (VifStats::default(), Credit::default(), MulticastFilter::default());
-        let (steering, stalled) = (SteeringCell::default(), AtomicU32::new(0));
+        let (steering, stalled) = (SteeringCell::default(), Mutex::new(0));
         Self { clock, stats, credit, multicast, steering, tap, stalled }
     }
 
@@ -45,15 +46,61 @@ impl Shared {
 
     /// Nothing is stalled: a connection begins.
     pub fn begin(&self) {
-        self.stalled.store(0, Relaxed);
+        *self.stalled.lock().unwrap_or_else(PoisonError::into_inner) = 0;
     }
 
-    /// A queue stalled, or no longer is; whether the vif's carrier changes by it:
-    /// it is there while no queue is stalled.
-    pub fn stalled_queue(&self, stalled: bool) -> bool {
-        match stalled {
-            true => self.stalled.fetch_add(1, Relaxed) == 0,
-            false => self.stalled.fetch_sub(1, Relaxed) == 1,
+    /// A queue stalled, or no longer is. The vif's carrier is there while no queue is
+    /// stalled: where that changes, `set_link` makes it so before the worker of another
+    /// queue can change it again.
+    ///
+    /// # Errors
+    ///
+    /// What `set_link` says.
+    pub fn stalled_queue<E>(
+        &self,
+        stalled: bool,
+        set_link: impl FnOnce(bool) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut queues = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *queues;
+        *queues = if stalled { before + 1 } else { before.saturating_sub(1) };
+        match (before, *queues) {
+            (0, 1) => set_link(false),
+            (1, 0) => set_link(true),
+            _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::VifId;
+    use grantway_hypervisor::DomId;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    #[test]
+    fn the_carrier_is_what_the_last_change_made_it() {
+        let vif = VifId { domain: DomId(1), devid: 0 };
+        let shared = Shared::new(Instant::now, Tap::new(Arc::default(), vif));
+        let carrier = AtomicBool::new(true);
+        let set_link = |up| {
+            // Two workers at once: no change overtakes another.
+            assert_ne!(carrier.swap(up, SeqCst), up);
+            Ok::<(), ()>(())
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for n in 0..40_000 {
+                        shared.stalled_queue(n % 2 == 0, set_link).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(carrier.load(SeqCst));
+        shared.stalled_queue(true, set_link).unwrap();
+        assert!(!carrier.load(SeqCst));
     }
 }
