@@ -10,6 +10,7 @@ mod common;
 use common::network::{Pair, available};
 use common::part::Part;
 use common::site::{MAC, Site};
+use common::stream::Stream;
 use common::{PROMPT, alone, say};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
@@ -48,21 +49,16 @@ fn kills_of_either_end_under_iperf3_leave_nothing_behind() {
     pair.address();
     site.wait_connected();
     pair.inside.wait_ping("10.99.1.1");
-    let _long_server = pair.outside.iperf_server(5201);
-    let _short_server = pair.outside.iperf_server(5202);
+    let _servers = [5201, 5202, 5203].map(|port| pair.outside.iperf_server(port));
 
     for side in [Side::Backend, Side::Frontend] {
-        // One connection that is to live through all the kills.
-        let long = ["-c", "10.99.1.1", "-t", "3600", "-i", "0", "--bidir"];
-        let start = || Part::spawn("iperf3 -c", pair.inside.command_with("iperf3", &long));
-        let mut stream = start();
-        // The server may still end the connection of the side before.
+        // Connections that are to live through all the kills. A server may still end the
+        // connection of the side before.
+        let mut stream =
+            Stream::start(&pair.inside, "10.99.1.1", [5201, 5203], &["-t", "3600", "-i", "0"]);
         let before = sent(&site);
-        site.wait("the connection to be taken", PROMPT, || {
-            if !stream.is_alive() {
-                stream = start();
-            }
-            (sent(&site) > before + 2000).then_some(())
+        site.wait("the connections to be taken", PROMPT, || {
+            (stream.revive() && sent(&site) > before + 2000).then_some(())
         });
         for kill in 1..=KILLS {
             // It is to fall in full flight.
@@ -93,11 +89,13 @@ fn kills_of_either_end_under_iperf3_leave_nothing_behind() {
             let moved = pair.inside.iperf(&short, PROMPT);
             assert!(moved.gbps > 0.0);
         }
-        // An old connection may have backed off for as long as it was cut.
-        wait_sent(&site, "the old connection to go on", 2000);
-        assert!(stream.is_alive(), "{side:?}: the old connection was cut");
+        // Old connections may have backed off for as long as they were cut.
+        wait_sent(&site, "the old connections to go on", 2000);
+        assert!(stream.is_alive(), "{side:?}: an old connection was cut");
         stream.kill();
-        say(format!("{KILLS} kills of the {side:?}: one TCP connection outlived all of them"));
+        say(format!(
+            "{KILLS} kills of the {side:?}: TCP connections both ways outlived all of them"
+        ));
     }
     pair.check_checksums("the kills");
     frontend.terminate();

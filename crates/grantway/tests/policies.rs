@@ -11,12 +11,16 @@ use common::link::Link;
 use common::network::{Pair, available};
 use common::part::Part;
 use common::site::Site;
+use common::stream::Stream;
 use common::{PROMPT, alone, grantway_with, say, succeed};
 use grantway_backend::policy::PolicyKind;
 use serde_json::Value;
 use std::time::Duration;
 
 const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
+
+/// Ports of the servers that a [`Stream`] has.
+const STREAM: [u16; 2] = [5203, 5204];
 
 /// What a queue has to be staged.
 const PAGES: u64 = 528;
@@ -130,17 +134,14 @@ fn two_policies_on_two_vifs_of_one_backend() {
     }
     let mut link = Link::start_with(1500, &["--workers", "2"], &["--policy", "staging"]);
     let mut other = second(&link, &["--policy", "persistent"]);
-    let _server = link.pair.outside.iperf_server(5210);
     wait_policy(&link.site, "staging", PAGES);
     // Both at once, each the other's neighbour on its worker.
-    let args = ["-c", "10.99.2.1", "-p", "5210", "-t", "3", "--bidir"];
-    let mut beside = Part::spawn("iperf3 -c", link.pair.inside.command_with("iperf3", &args));
+    let mut beside = Stream::start(&link.pair.inside, "10.99.2.1", STREAM, &["-t", "3"]);
     for reverse in [&[][..], &["-R"]] {
         link.iperf(&[&["-c", "10.99.1.1", "-n", "100M"], reverse].concat());
     }
     pings(&link.pair, 100, "two policies");
-    let status = beside.wait_end(PROMPT);
-    assert!(status.success(), "the one beside: {status}: {}", beside.said());
+    beside.wait_end();
     let report = link.site.backend_report();
     let vifs = report["vifs"].as_array().expect("vifs");
     let policies: Vec<_> = vifs.iter().map(|vif| vif["policy"].as_str().unwrap()).collect();
@@ -166,8 +167,8 @@ fn policies_change_by_reconnecting_while_tcp_goes_on() {
         return;
     }
     let mut link = Link::start_with(1500, &["--workers", "2"], &["--queues", "2"]);
-    let long = ["-c", "10.99.1.1", "-t", "3600", "-i", "0", "--bidir"];
-    let mut stream = Part::spawn("iperf3 -c", link.pair.inside.command_with("iperf3", &long));
+    let long = ["-t", "3600", "-i", "0"];
+    let mut stream = Stream::start(&link.pair.inside, "10.99.1.1", STREAM, &long);
     let (mut most, mut wish) = ("staging", "copy");
     let mut before = None;
     for (side, policy) in [
@@ -242,8 +243,8 @@ fn staging_comes_and_goes_on_some_queues_under_load() {
         succeed(grantway_with(&args), PROMPT)
     };
     let mapped = || link.site.vif_report()["mapped"].as_u64().unwrap();
-    let long = ["-c", "10.99.1.1", "-t", "3600", "-i", "0", "--bidir", "-b", "20M"];
-    let mut stream = Part::spawn("iperf3 -c", link.pair.inside.command_with("iperf3", &long));
+    let long = ["-t", "3600", "-i", "0", "-b", "20M"];
+    let mut stream = Stream::start(&link.pair.inside, "10.99.1.1", STREAM, &long);
     let (to, count) = ("10.99.1.1", 800);
     let pinger = std::thread::scope(|scope| {
         let pinger = scope.spawn(|| link.pair.inside.ping(to, count, 1000, "0.002"));

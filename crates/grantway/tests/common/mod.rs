@@ -15,6 +15,7 @@ pub mod link;
 pub mod network;
 pub mod part;
 pub mod site;
+pub mod stream;
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
