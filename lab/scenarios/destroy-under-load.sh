@@ -6,14 +6,14 @@
 bridge_up
 start_backend
 iperf_server dom0
-for way in "" -R --bidir; do
+for way in "" -R "--bidir -u -b 20M"; do
     guest_start g1 vif=bridge=xenbr0
     load_start g1 dom0 $way
     expect "$(grant_mappings "$(domid g1)" | wc -l)" -ge 2 "grants that the backend maps"
     xl destroy g1
     nothing_left
     # The server is still with the client that is no more.
-    kill $iperf_pid
+    iperf_server_end
     iperf_server dom0
     say "destroyed with iperf3 ${way:-(sending)}"
 done

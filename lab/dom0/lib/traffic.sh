@@ -26,17 +26,23 @@ ping_sizes() {
     [ ! -s $LAB/logs/ping-sizes ] || fail "no answer from $_to to $_from for $(tr '\n' ' ' <$LAB/logs/ping-sizes)bytes"
 }
 
-# iperf_server WHERE: serves until the scenario's end; dom0's is $iperf_pid.
+# iperf_server WHERE: serves until the scenario's end, or dom0's until iperf_server_end.
 iperf_server() {
     if [ "$1" = dom0 ]; then
         iperf3 -s >$LAB/logs/iperf3-server 2>&1 &
         iperf_pid=$!
-        wait_for 10 listens
+        wait_for 10 listens $iperf_pid
     else
         guest_run "$1" 'iperf3 -s -D && until ss -ltn | grep -q :5201; do usleep 100000; done'
     fi
 }
-listens() { ss -ltn | grep -q :5201; }
+# listens PID: whether that process listens on iperf3's port.
+listens() { ss -ltnp | grep :5201 | grep -q "pid=$1,"; }
+# iperf_server_end: until the port is free, as the next server needs it.
+iperf_server_end() {
+    kill $iperf_pid
+    wait $iperf_pid || true
+}
 
 # iperf FROM TO [OPTIONS...]: TCP for 2 s, or what OPTIONS say; prints what the
 # receiver got in Mbit/s, and for UDP "MBITS LOST TOTAL".
