@@ -6,7 +6,7 @@ mod common;
 use common::site::{MAC, Site};
 use common::{PROMPT, alone, wait_for};
 use grantway_needs::{Need, met};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
@@ -90,7 +90,11 @@ fn slow_and_hostile_clients_cost_nobody_anything() {
     assert!(scrape(at).contains("grantway_platform_copies_total"));
     // Who was there the longest had to go.
     let mut first = silent.into_iter().next().expect("one");
-    assert!(matches!(first.read(&mut [0; 1]), Ok(0) | Err(_)));
+    match first.read(&mut [0; 1]) {
+        Ok(0) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        other => panic!("not closed: {other:?}"),
+    }
     drop(half);
 
     for (request, status) in [

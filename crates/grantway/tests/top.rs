@@ -3,7 +3,7 @@
 mod common;
 
 use common::site::{MAC, Site};
-use common::{PROMPT, alone, finish, succeed, words};
+use common::{PROMPT, alone, finish, succeed, wait_for, words};
 use serde_json::Value;
 
 #[test]
@@ -24,18 +24,24 @@ fn what_a_backend_does_now() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(!text.contains('\x1b'), "no terminal, no escapes: {text}");
 
-    let json = succeed(site.command(None, "top", &[&once[..], &["--json"]].concat()), PROMPT);
-    let figures: Value = serde_json::from_str(&json).expect("JSON");
-    let vif = &figures["backend-0"]["vifs"][0];
+    // What the figures are of given samples is tested where they are made. Here each of
+    // them comes, whenever this machine gets as far.
     let number = |value: &Value| value.as_f64().unwrap_or_default();
-    assert!(number(&vif["tx_pps"]) > 1000.0, "{vif:#}");
-    assert!(number(&vif["spn"]) >= number(&vif["ppn"]) && number(&vif["ppn"]) >= 1.0, "{vif:#}");
-    let queues = vif["queues"].as_array().expect("queues");
-    assert_eq!(queues.len(), 2, "{vif:#}");
-    let sum: f64 = queues.iter().map(|queue| number(&queue["tx_pps"])).sum();
-    assert!(sum > 1000.0, "{vif:#}");
-    let workers = figures["backend-0"]["workers"].as_array().expect("workers");
-    assert!(workers.iter().any(|worker| number(&worker["busy"]) > 0.0), "{figures:#}");
+    wait_for("a sample with packets of both queues, signals and work", PROMPT, || {
+        let args = [&once[..], &["--json"]].concat();
+        let json = succeed(site.command(None, "top", &args), PROMPT);
+        let figures: Value = serde_json::from_str(&json).expect("JSON");
+        let vif = &figures["backend-0"]["vifs"][0];
+        let queues = vif["queues"].as_array().expect("queues");
+        assert_eq!(queues.len(), 2, "{vif:#}");
+        let sum: f64 = queues.iter().map(|queue| number(&queue["tx_pps"])).sum();
+        assert!((sum - number(&vif["tx_pps"])).abs() < 0.01, "{vif:#}");
+        assert!(number(&vif["spn"]) >= number(&vif["ppn"]), "{vif:#}");
+        let workers = figures["backend-0"]["workers"].as_array().expect("workers");
+        let busy = workers.iter().any(|worker| number(&worker["busy"]) > 0.0);
+        let flows = queues.iter().all(|queue| number(&queue["tx_pps"]) > 0.0);
+        (flows && busy && number(&vif["ppn"]) > 0.0).then_some(())
+    });
 }
 
 #[test]
