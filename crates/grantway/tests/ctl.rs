@@ -45,7 +45,7 @@ fn start(site: &Site) -> (Part, Part) {
     (backend, frontend)
 }
 
-/// Waits until frames arrive on these queues and, for a while, on no others.
+/// Waits until frames arrive on these queues and, of four for each flow, on no others.
 #[track_caller]
 fn arrive_on(site: &Site, queues: &[usize]) {
     let counts = || -> Vec<u64> {
@@ -55,8 +55,11 @@ fn arrive_on(site: &Site, queues: &[usize]) {
     };
     wait_for(&format!("frames on queues {queues:?} alone"), PROMPT, || {
         let before = counts();
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        let after = counts();
+        let after = wait_for("frames of all flows", PROMPT, || {
+            let after = counts();
+            let came: u64 = after.iter().sum::<u64>() - before.iter().sum::<u64>();
+            (came >= 4 * 16).then_some(after)
+        });
         let moved: Vec<usize> = (0..4).filter(|&n| after[n] > before[n]).collect();
         (moved == queues).then_some(())
     });

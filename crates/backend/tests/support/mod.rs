@@ -39,16 +39,6 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Looks for a while, and demands that it holds each time.
-#[track_caller]
-pub fn stays(what: &str, time: Duration, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while start.elapsed() < time {
-        assert!(holds(), "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Tells the threads of a scope to end, also where what they are beside fails: a
 /// scope waits for them.
 pub struct Ends<'a>(pub &'a AtomicBool);
