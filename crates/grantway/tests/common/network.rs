@@ -75,6 +75,11 @@ impl Namespace {
         let six = format!("fd99:{net}::{number}/64");
         self.ip(&["address", "add", &six, "dev", interface, "nodad"]);
         self.ip(&["link", "set", interface, "up"]);
+        // A neighbour that answers late is asked again, for minutes.
+        for table in ["arp_cache", "ndisc_cache"] {
+            let of = ["ntable", "change", "name", table, "dev", interface];
+            self.ip(&[&of[..], &["mcast_probes", "200", "ucast_probes", "200"]].concat());
+        }
     }
 
     /// What `ip` tells of an interface; none when it is not there.
