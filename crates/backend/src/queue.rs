@@ -105,7 +105,8 @@ pub struct QueueReport {
     pub tx_waiting: u32,
     /// Pages that the guest has posted, at this moment.
     pub rx_posted: u32,
-    /// Bytes of frames that wait for such pages, at most [`WAITING_MAX`](crate::WAITING_MAX).
+    /// Bytes that frames take which wait for such pages, at most
+    /// [`WAITING_MAX`](crate::WAITING_MAX).
     pub waiting_bytes: usize,
     /// What its queue of the port has passed so far.
     pub port: PortReport,

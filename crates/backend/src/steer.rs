@@ -17,6 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 const LANE_FRAMES: usize = 1024;
 const LANE_BYTES: usize = 1024 * 1024;
 
+/// Memory that one lane takes at most.
+pub(crate) const ALLOCATED_MAX: usize = LANE_BYTES + LANE_FRAMES * size_of::<Passing>();
+
 /// The settings of one vif, as its control ring hands them to its queues.
 ///
 /// Every queue reads the version with each frame, so nobody else's counters share
@@ -231,13 +234,20 @@ mod tests {
         let sent = |ends: &[LaneEnd]| {
             (0..100).filter(|_| ends[0].pass(1, &frame, Offload::default())).count()
         };
+        let allocated = || {
+            let frames = ends[1].own().unwrap().frames();
+            let bytes: usize = frames.iter().map(|frame| frame.bytes.capacity()).sum();
+            bytes + frames.capacity() * size_of::<Passing>()
+        };
         let most = LANE_BYTES / frame.len();
         assert_eq!(sent(&ends), most);
+        assert!(allocated() <= ALLOCATED_MAX);
         let mut room = vec![0; 65_536];
         while ends[1].take(&mut room).is_some() {}
         assert_eq!(sent(&ends), most);
         while ends[1].take(&mut room).is_some() {}
         let small = (0..2000).filter(|_| ends[0].pass(1, &[0; 60], Offload::default())).count();
         assert_eq!(small, LANE_FRAMES);
+        assert!(allocated() <= ALLOCATED_MAX);
     }
 }

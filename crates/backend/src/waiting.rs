@@ -8,15 +8,22 @@ use grantway_ports::FrameMeta;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Bytes that may wait for one queue: sixteen of the largest frames, a window of TCP.
+/// What a frame that waits takes beside its bytes.
+const EACH: usize = size_of::<Waiter>();
+
+/// Bytes that may wait for one queue, what each frame takes beside its own included:
+/// sixteen of the largest frames, a window of TCP.
 pub const WAITING_MAX: usize = 1024 * 1024;
 
-/// Memory for such bytes that is kept while none waits.
+/// Memory that this takes at most: it grows by twofold steps.
+pub(crate) const ALLOCATED_MAX: usize = 2 * WAITING_MAX;
+
+/// Memory that is kept while none waits.
 const KEPT: usize = WAITING_MAX / 16;
 
-/// Bytes of these that were flooded: frames that are for this guest alone are not
-/// to be crowded out by what one guest sends to all. One of any size fits.
-const FLOODED_MAX: usize = WAITING_MAX / 16;
+/// How much of it may be of frames that were flooded: those that are for this guest
+/// alone are not to be crowded out by what one guest sends to all. One of any size fits.
+const FLOODED_MAX: usize = WAITING_MAX / 16 + EACH;
 
 /// How long a frame may wait where the guest does not signal that it posted pages
 /// (no `feature-rx-notify`), as in Linux's netback.
@@ -83,7 +90,7 @@ pub(crate) struct Waiting {
     frames: VecDeque<Waiter>,
     /// Theirs, one behind the other, in private memory.
     bytes: VecDeque<u8>,
-    /// Bytes of these that were flooded.
+    /// What those that were flooded take.
     flooded: usize,
     patience: Patience,
     mood: Mood,
@@ -119,9 +126,19 @@ impl Waiting {
         self.frames.front()
     }
 
-    /// Bytes of those that wait.
+    /// What those that wait take.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.frames.len() * EACH
+    }
+
+    /// Memory that is held for them.
+    fn allocated(&self) -> usize {
+        self.bytes.capacity() + self.frames.capacity() * EACH
+    }
+
+    /// Forgets all frames, and keeps no memory.
+    fn give_back(&mut self) {
+        (self.frames, self.bytes) = (VecDeque::new(), VecDeque::new());
     }
 
     /// Pages that must be posted before anything goes on; 0 where nothing waits
@@ -138,8 +155,8 @@ impl Waiting {
     /// Whether a frame of this length may wait too.
     pub fn has_room_for(&self, len: usize, flooded: bool) -> bool {
         !self.is_draining()
-            && self.bytes.len() + len <= WAITING_MAX
-            && (!flooded || self.flooded + len <= FLOODED_MAX)
+            && self.bytes() + len + EACH <= WAITING_MAX
+            && (!flooded || self.flooded + len + EACH <= FLOODED_MAX)
     }
 
     /// Lets a frame, for which there is room, wait behind the others.
@@ -148,7 +165,7 @@ impl Waiting {
             self.since = now();
             self.wanted = frame.slots();
         }
-        self.flooded += if frame.flooded { bytes.len() } else { 0 };
+        self.flooded += if frame.flooded { bytes.len() + EACH } else { 0 };
         self.bytes.extend(bytes);
         self.frames.push_back(frame);
     }
@@ -171,11 +188,11 @@ impl Waiting {
         room[..split].copy_from_slice(&one[..split]);
         room[split..len].copy_from_slice(&other[..len - split]);
         self.bytes.drain(..len);
-        self.flooded -= if frame.flooded { len } else { 0 };
+        self.flooded -= if frame.flooded { len + EACH } else { 0 };
         self.since = now();
         self.wanted = self.frames.front().map_or(0, |frame| frame.slots());
-        if self.frames.is_empty() && self.bytes.capacity() > KEPT {
-            self.bytes = VecDeque::new();
+        if self.frames.is_empty() && self.allocated() > KEPT {
+            self.give_back();
         }
         Some(frame)
     }
@@ -199,8 +216,8 @@ impl Waiting {
         let waited = now.saturating_duration_since(self.since);
         if self.mood == Mood::Posting && waited >= self.patience.drain {
             verdict.dropped = self.frames.len() as u64;
-            self.frames.clear();
-            (self.bytes, self.flooded) = (VecDeque::new(), 0);
+            self.give_back();
+            self.flooded = 0;
             self.mood = Mood::Draining;
         }
         let stall = self.patience.stall.map(|stall| stall.max(self.patience.drain));
@@ -310,14 +327,26 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_in_bytes() {
+    fn what_waits_is_bounded_in_memory_however_short_the_frames() {
         let begin = Instant::now();
-        let mut waiting = Waiting::new(Patience::default(), begin);
-        let mut bytes = 0;
-        while push(&mut waiting, waiter(65_000, 16), begin) {
-            bytes += 65_000;
+        for (len, slots) in [(14, 1), (60, 1), (1514, 1), (65_000, 16)] {
+            let mut waiting = Waiting::new(Patience::default(), begin);
+            let mut frames = 0;
+            while push(&mut waiting, waiter(len, slots), begin) {
+                frames += 1;
+                assert!(waiting.allocated() <= ALLOCATED_MAX, "{frames} of {len}");
+            }
+            let taken = frames * (len + EACH);
+            assert!((WAITING_MAX - len - EACH..=WAITING_MAX).contains(&taken), "{taken}");
+            // Drained by the guest, or by the clock.
+            let mut forgotten = Waiting::new(Patience::default(), begin);
+            std::mem::swap(&mut forgotten, &mut waiting);
+            while push(&mut waiting, waiter(len, slots), begin) {}
+            while pop(&mut waiting, slots, begin).is_some() {}
+            assert!(waiting.allocated() <= KEPT, "{} of {len}", waiting.allocated());
+            assert_eq!(forgotten.judge(0, begin + DRAIN).dropped, frames as u64);
+            assert_eq!(forgotten.allocated(), 0);
         }
-        assert!((WAITING_MAX - 65_000..=WAITING_MAX).contains(&bytes), "{bytes}");
     }
 
     #[test]
@@ -338,7 +367,7 @@ mod tests {
             assert_eq!(pop(&mut waiting, 1, begin), Some(len));
         }
         assert!(waiting.is_empty() && waiting.bytes() == 0);
-        assert!(waiting.bytes.capacity() <= KEPT, "what a burst needed is given back");
+        assert!(waiting.allocated() <= KEPT, "what a burst needed is given back");
     }
 
     #[test]
@@ -351,7 +380,7 @@ mod tests {
         assert!(push(&mut waiting, waiter(60, 1), begin));
         assert_eq!(pop(&mut waiting, 16, begin), Some(65_535));
         let many = (0..5000).filter(|_| push(&mut waiting, flooded(60, 1), begin)).count();
-        assert_eq!(many, FLOODED_MAX / 60);
+        assert_eq!(many, FLOODED_MAX / (60 + EACH));
         assert_eq!(waiting.judge(0, begin + DRAIN).dropped, 1 + many as u64);
         waiting.judge(1, begin + DRAIN);
         assert!(push(&mut waiting, flooded(65_535, 16), begin), "drained, all is forgotten");

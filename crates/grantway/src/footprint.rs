@@ -3,7 +3,7 @@
 //! by grant copy.
 
 use grantway_backend::policy::{PolicyKind, QUEUE_PAGES};
-use grantway_backend::{JOURNAL_PAGES, WAITING_MAX};
+use grantway_backend::{JOURNAL_PAGES, QUEUE_MEMORY_MAX};
 use grantway_frontend::{Control, Queue};
 use grantway_netif::tx::TX_RING_ENTRIES;
 
@@ -115,9 +115,9 @@ impl Footprint {
         JOURNAL_PAGES as u64 * 4096
     }
 
-    /// Bytes that frames may take which wait for the guest, at most.
+    /// Bytes of memory that frames may hold which wait for the guest, at most.
     pub fn waiting(self) -> u64 {
-        self.queues * WAITING_MAX as u64
+        self.queues * QUEUE_MEMORY_MAX as u64
     }
 
     /// Descriptors of the backend, at most: a handle of the TAP and a bell for a
@@ -180,7 +180,8 @@ mod tests {
         let vif = Footprint::new(PolicyKind::Copy, 4, 4096);
         // 16 queues, a page each and two for what is staged: 48 pages.
         assert_eq!(vif.journal(), 196_608);
-        assert_eq!(vif.waiting(), 4 * 1_048_576);
+        // Frames for it: 2 MiB, and of other queues 1 MiB and 1024 heads of 32 bytes.
+        assert_eq!(vif.waiting(), 4 * (3 * 1_048_576 + 1024 * 32));
         assert_eq!(vif.descriptors(), 12);
     }
 }

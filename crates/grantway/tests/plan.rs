@@ -59,7 +59,9 @@ fn check_running(policy: &str, queues: u64) {
         site.wait("both ends to have carried all", PROMPT, || {
             let vif = site.vif_report();
             let staged = policy != "staging" || vif["mapped"] == buffers;
-            let all = ["tx_packets", "rx_packets"].iter().all(|key| vif["stats"][*key] == frames * queues);
+            let all = ["tx_packets", "rx_packets"]
+                .iter()
+                .all(|key| vif["stats"][*key] == frames * queues);
             (all && staged).then_some(())
         });
         let (front, back) = (site.frontend_report(), site.backend_report());

@@ -1,11 +1,11 @@
 //! Guests on the bridge, made by hand.
 
 use crate::support::ctrl::Lists;
+use crate::support::eventually;
 use crate::support::hostile::Hostile;
 use crate::support::rings::{Rings, SLOTS, page, slot};
 use crate::support::tcp::Tcp;
 use crate::support::world::World;
-use crate::support::eventually;
 use grantway_backend::VifId;
 use grantway_hypervisor::{Access, DomId, GrantRef, Granted};
 use grantway_netif::ctrl::{GrefEntry, GrefFlags};

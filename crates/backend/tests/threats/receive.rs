@@ -1,9 +1,9 @@
 //! Guests that give too little to receive into.
 
+use crate::support::eventually;
 use crate::support::hostile::frame;
 use crate::support::rings::{SLOTS, page};
 use crate::support::world::World;
-use crate::support::eventually;
 use grantway_hypervisor::Access;
 use grantway_netif::rx::RxRequest;
 use grantway_netif::{Gso, GsoKind, Offload};

@@ -76,7 +76,7 @@ pub fn needs(plan: &Plan) -> Vec<Need> {
         backend("store nodes", Count, None, vif.backend_nodes()),
         backend("store watches", Count, None, vif.watches()),
         backend("journal, in its run folder", Bytes, None, vif.journal()),
-        backend("frames that wait on the bridge", Bytes, Some(one.waiting()), vif.waiting()),
+        backend("memory of frames that wait", Bytes, Some(one.waiting()), vif.waiting()),
     ]
 }
 
