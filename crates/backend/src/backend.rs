@@ -4,7 +4,7 @@
 use crate::VifError;
 use crate::lists::GraphReport;
 use crate::negotiate::MAX_QUEUES;
-use crate::policy::{PolicyKind, PolicyLimits};
+use crate::policy::{Budget, PolicyKind, PolicyLimits};
 use crate::queue::{QueueReport, VifId};
 use crate::refusals::Refusals;
 use crate::shared::{Clock, Meter};
@@ -156,6 +156,7 @@ pub struct Backend {
     patience: Patience,
     clock: Clock,
     policy: PolicyLimits,
+    budget: Arc<Budget>,
     merge: bool,
     journals: Journals,
     trace: Arc<Trace>,
@@ -207,6 +208,7 @@ impl Backend {
             patience: config.patience,
             clock: config.clock,
             policy: config.policy,
+            budget: Budget::new(config.policy.all),
             merge: config.merge,
             journals: Journals::new(&config.run_folder, platform.domain()),
             trace: Arc::default(),
@@ -267,9 +269,16 @@ impl Backend {
             patience: self.patience,
             clock: self.clock,
             policy: self.policy,
+            budget: &self.budget,
             merge: self.merge,
             trace: &self.trace,
         }
+    }
+
+    /// What all vifs may have mapped together, and have.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// Listens to what passes on all vifs: the head of each packet, and when rings were

@@ -5,7 +5,7 @@ mod connection;
 use crate::credit::Rate;
 use crate::ctrl::Control;
 use crate::negotiate::{FrontendKeys, MAX_QUEUES, advertise, shown};
-use crate::policy::{PolicyKind, PolicyLimits, Quota, Staged};
+use crate::policy::{Budget, PolicyKind, PolicyLimits, Quota, Staged};
 use crate::queue::{QueueReport, VifId};
 use crate::shared::{Clock, Shared};
 use crate::stats::VifStats;
@@ -50,6 +50,8 @@ pub(crate) struct Surroundings<'a> {
     pub clock: Clock,
     /// How its buffers may cross.
     pub policy: PolicyLimits,
+    /// What all vifs may have mapped.
+    pub budget: &'a Arc<Budget>,
     /// Whether segments are merged, as [`crate::BackendConfig::merge`].
     pub merge: bool,
     /// What queues say they do.
@@ -116,7 +118,7 @@ impl Vif {
             past: None,
             shared: Arc::new(Shared::new(around.clock, Tap::new(Arc::clone(around.trace), id))),
             policy: PolicyKind::Copy,
-            quota: Quota::new(around.policy.pages),
+            quota: Quota::within(around.budget, around.policy.pages),
             staged: None,
             voice: Voice::new((around.clock)()),
         };

@@ -3,13 +3,16 @@
 use crate::bench::probe::{Memory, pin};
 use crate::cli::BackendArgs;
 use crate::control::{ReportSocket, backend_socket};
+use crate::doctor::roots::Roots;
 use crate::error::CommandError;
+use crate::limits;
 use crate::metrics::Metrics;
 use crate::mode::wait_mode;
 use crate::nodes;
 use crate::output;
 use crate::panics;
 use crate::place::Place;
+use crate::plan::Machine;
 use crate::rules::{LiveRules, secret};
 use crate::trace::{TRACE, TraceSocket};
 use crate::wait::{Signals, Told, readable};
@@ -89,6 +92,10 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         policy: PolicyLimits {
             most: args.policy.kind(),
             pages: args.mapped_pages.try_into().unwrap_or(usize::MAX),
+            all: limits::all_mapped(
+                &Machine::gather(&Roots::system(&args.run_dir)),
+                place.is_xen(),
+            ),
             ..PolicyLimits::default()
         },
         run_folder: place.run_folder.clone(),
@@ -269,8 +276,16 @@ fn report(
         })).collect::<Vec<_>>(),
         "rules": rules.map(LiveRules::report),
         "graph": backend.graph().as_ref().map(nodes::json),
+        "budget": budget(backend),
         "platform": numbers(asked.fields()),
     })
+}
+
+/// What all vifs have mapped together, and may have.
+fn budget(backend: &Backend) -> Value {
+    let (used, limit) = (backend.budget().used(), backend.budget().limit());
+    let part = |used, limit| json!({ "used": used, "limit": limit });
+    json!({ "pages": part(used.pages, limit.pages), "areas": part(used.areas, limit.areas) })
 }
 
 /// A queue's counters as JSON.

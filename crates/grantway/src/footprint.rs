@@ -2,7 +2,7 @@
 //! it. The guest's side is that of our own frontend; a stock one grants no more
 //! by grant copy.
 
-use grantway_backend::policy::{PolicyKind, QUEUE_PAGES};
+use grantway_backend::policy::{PolicyKind, QUEUE_AREAS, QUEUE_PAGES};
 use grantway_backend::{JOURNAL_PAGES, QUEUE_MEMORY_MAX};
 use grantway_frontend::{Control, Queue};
 use grantway_netif::tx::TX_RING_ENTRIES;
@@ -34,8 +34,9 @@ fn mapped(policy: PolicyKind) -> u64 {
 /// Areas of memory that these are in, at most.
 fn areas(policy: PolicyKind) -> u64 {
     match policy {
-        // At worst a page was mapped, or seen, at a time.
-        PolicyKind::Copy | PolicyKind::Map | PolicyKind::Persistent => mapped(policy),
+        // At worst a page was mapped at a time.
+        PolicyKind::Copy | PolicyKind::Map => mapped(policy),
+        PolicyKind::Persistent => QUEUE_AREAS as u64,
         PolicyKind::Staging => STAGED_AREAS,
     }
 }
@@ -100,14 +101,23 @@ impl Footprint {
     /// Pages that the backend has mapped at once, at most: of rings, and of
     /// buffers.
     pub fn mapped(self) -> u64 {
-        self.rings() + 1 + self.to_map().min(self.quota)
+        self.rings() + 1 + self.mapped_buffers()
+    }
+
+    /// Pages of them that are of buffers.
+    pub fn mapped_buffers(self) -> u64 {
+        self.to_map().min(self.quota)
     }
 
     /// Areas of the backend's address space, at most: a map call each, and the
     /// journal's.
     pub fn areas(self) -> u64 {
-        let buffers = (self.queues * areas(self.policy)).min(self.quota);
-        self.rings() + 1 + buffers + 1
+        self.rings() + 1 + self.buffer_areas() + 1
+    }
+
+    /// Areas that are of buffers.
+    pub fn buffer_areas(self) -> u64 {
+        (self.queues * areas(self.policy)).min(self.quota)
     }
 
     /// Bytes of the backend's journal.
@@ -159,7 +169,7 @@ mod tests {
         // 2 * 256 pages, and 256 / 16 more of small buffers.
         assert_eq!(figures(PolicyKind::Copy, 1), [2, 3, 528, 3, 4, 3, 21]);
         assert_eq!(figures(PolicyKind::Map, 1), [2, 3, 528, 3 + 256, 4 + 256, 3, 21]);
-        assert_eq!(figures(PolicyKind::Persistent, 1), [2, 3, 528, 3 + 528, 4 + 528, 3, 21]);
+        assert_eq!(figures(PolicyKind::Persistent, 1), [2, 3, 528, 3 + 528, 4 + 16, 3, 21]);
         assert_eq!(figures(PolicyKind::Staging, 1), [2, 3, 528, 3 + 528, 4 + 3, 3, 21]);
         assert_eq!(Footprint::new(PolicyKind::Copy, 1, 4096).grants(), 533);
         assert_eq!(Footprint::new(PolicyKind::Staging, 1, 4096).grants(), 533);
@@ -172,7 +182,7 @@ mod tests {
         assert_eq!(figures(PolicyKind::Staging, 4), [8, 3, 2112, 9 + 2112, 10 + 12, 9, 38]);
         // Eight queues would have 4224 pages mapped, and a vif may have 4096.
         assert_eq!(figures(PolicyKind::Staging, 8), [16, 3, 4224, 17 + 4096, 18 + 24, 17, 58]);
-        assert_eq!(figures(PolicyKind::Persistent, 8)[3..5], [17 + 4096, 18 + 4096]);
+        assert_eq!(figures(PolicyKind::Persistent, 8)[3..5], [17 + 4096, 18 + 8 * 16]);
     }
 
     #[test]

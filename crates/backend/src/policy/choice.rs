@@ -1,5 +1,6 @@
 //! Which policy a vif gets.
 
+use super::quota::Mapped;
 use std::fmt;
 use std::time::Duration;
 
@@ -11,6 +12,9 @@ pub struct PolicyLimits {
     /// Most pages of a vif's guest that are mapped at once, rings not counted. What
     /// exceeds it is copied.
     pub pages: usize,
+    /// What all vifs may have mapped together, rings not counted. None of them may have
+    /// more than it leaves free.
+    pub all: Mapped,
     /// How long a change of what a guest has staged waits for a turn that uses it. Far
     /// longer than a turn takes, even if other processes have the worker's processor for
     /// tenths of a second: a worker that is not back by then is stuck.
@@ -20,9 +24,11 @@ pub struct PolicyLimits {
 impl Default for PolicyLimits {
     /// Everything, and 4096 pages: enough for seven queues of our frontend, and a
     /// sixteenth of the mappings that Xen allows a domain by default where it
-    /// counts each twice. A second for a turn.
+    /// counts each twice; for all vifs three quarters of these, and of the areas that
+    /// Linux allows a process. A second for a turn.
     fn default() -> Self {
-        Self { most: PolicyKind::default(), pages: 4096, lease: Duration::from_secs(1) }
+        let all = Mapped { pages: 98_304, areas: 49_152 };
+        Self { most: PolicyKind::default(), pages: 4096, all, lease: Duration::from_secs(1) }
     }
 }
 

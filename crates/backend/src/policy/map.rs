@@ -93,8 +93,10 @@ impl Policy for Map {
     }
 
     fn room(&self) -> usize {
-        let free = self.quota.limit().saturating_sub(self.quota.used());
-        if self.pause > 0 { 0 } else { free.min(QUEUE_PAGES.saturating_sub(self.pages)) }
+        if self.pause > 0 || self.pages >= QUEUE_PAGES {
+            return 0;
+        }
+        self.quota.room().min(QUEUE_PAGES - self.pages)
     }
 
     fn map(&mut self, stretches: &mut [Stretch]) -> bool {

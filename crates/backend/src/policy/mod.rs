@@ -16,7 +16,7 @@ pub use choice::{PolicyKind, PolicyLimits};
 pub use copy::Copy;
 pub use map::Map;
 pub use persistent::Persistent;
-pub use quota::{Quota, Reserved};
+pub use quota::{Budget, Mapped, QUEUE_AREAS, Quota, Reserved};
 pub(crate) use staging::LastingTable;
 pub use staging::{QUEUE_PAGES, Staged, StagedQueue, Staging, StagingError};
 

@@ -8,7 +8,7 @@
 //! nobody asked for in a minute is unmapped, a few runs at a time.
 
 use super::mixed::{Mixed, ReadOnly, Way};
-use super::quota::{Quota, Reserved};
+use super::quota::{QUEUE_AREAS, Quota, Reserved};
 use super::table::{GrefTable, Mapping, secret};
 use super::{Cross, Piece, Policy, QUEUE_PAGES, RxPlain, Side, TxPlain};
 use crate::stats::VifStats;
@@ -23,7 +23,7 @@ const PAGES_A_TURN: usize = 512;
 /// How often there is a look for pages that nobody asks for, and how many runs
 /// one looks at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-const RUNS_A_LOOK: usize = 64;
+const RUNS_A_LOOK: usize = QUEUE_AREAS / 4;
 /// How long such a page stays mapped, in seconds: a minute, and the time by which
 /// a stamp may be late.
 const KEPT: u32 = 60 + LOOK_EVERY.as_secs() as u32;
@@ -50,10 +50,11 @@ pub struct Persistent {
 /// Pages that were mapped together.
 struct Run {
     id: u32,
+    access: Access,
     grefs: Vec<GrantRef>,
     // Dropped in this order: first unmapped, then no longer counted.
     _pages: SharedRun,
-    _reserved: Reserved,
+    reserved: Reserved,
 }
 
 impl Persistent {
@@ -112,13 +113,15 @@ impl Persistent {
     }
 
     fn map(&mut self, mut grefs: Vec<GrantRef>, access: Access, stats: &VifStats) -> bool {
-        grefs.truncate(self.quota.limit().saturating_sub(self.quota.used()));
+        if self.runs.len() >= QUEUE_AREAS {
+            self.merge(stats);
+        }
+        grefs.truncate(self.quota.room());
         // Another queue of the vif may be faster.
         let Some(reserved) = self.quota.reserve(grefs.len()) else { return false };
         let (mapper, guest) = self.mixed.mapper();
         let Ok(pages) = mapper.map(guest, &grefs, access) else { return false };
-        self.last_run = self.last_run.wrapping_add(1);
-        let (id, used) = (self.last_run, self.table.stamp);
+        let (id, used) = (self.next_run(), self.table.stamp);
         for (index, &gref) in grefs.iter().enumerate() {
             if let Some(page) = pages.page(index) {
                 // Where there is no place for it, it is not found, and goes with
@@ -127,31 +130,94 @@ impl Persistent {
             }
         }
         VifStats::add(&stats.mapped_pages, grefs.len() as u64);
-        self.runs.push_back(Run { id, grefs, _pages: pages, _reserved: reserved });
+        self.runs.push_back(Run { id, access, grefs, _pages: pages, reserved });
         true
     }
 
-    /// Unmaps runs of which nobody asked for a page for long.
+    /// Maps the smaller half of the runs anew as one, of those that are mapped alike: a
+    /// guest that shows its pages one by one has as few areas as any other.
+    fn merge(&mut self, stats: &VifStats) {
+        let reads = self.runs.iter().filter(|run| run.access == Access::ReadOnly).count();
+        let most = if 2 * reads >= self.runs.len() { Access::ReadOnly } else { Access::ReadWrite };
+        let (mut small, others): (Vec<_>, Vec<_>) =
+            self.runs.drain(..).partition(|run| run.access == most);
+        small.sort_by_key(|run| run.grefs.len());
+        let kept = small.split_off(small.len() / 2);
+        self.runs.extend(others.into_iter().chain(kept));
+        let stay = small.iter().flat_map(|run| self.found(run)).collect();
+        self.replace(small, stay, most, stats);
+    }
+
+    /// Those of a run that are found by it, and when each was last asked for.
+    fn found(&self, run: &Run) -> Vec<(GrantRef, u32)> {
+        let by_run = |gref| self.table.peek(gref).filter(|mapping| mapping.run == run.id);
+        let used = |&gref: &GrantRef| Some((gref, by_run(gref)?.used.get()));
+        run.grefs.iter().filter_map(used).collect()
+    }
+
+    /// Has one run in the place of others, of which these stay. Where it cannot be mapped
+    /// they all go, to be mapped when they are seen again.
+    fn replace(
+        &mut self,
+        runs: Vec<Run>,
+        stay: Vec<(GrantRef, u32)>,
+        access: Access,
+        stats: &VifStats,
+    ) {
+        let gone: Vec<_> = runs.iter().flat_map(|run| self.found(run)).collect();
+        let mut rooms = Vec::new();
+        let grefs: Vec<_> = stay.iter().map(|&(gref, _)| gref).collect();
+        let (mapper, guest) = self.mixed.mapper();
+        let pages = match grefs.is_empty() {
+            true => None,
+            false => mapper.map(guest, &grefs, access).ok(),
+        };
+        self.paused |= pages.is_none() && !grefs.is_empty();
+        for (gref, _) in gone {
+            self.table.remove(gref);
+        }
+        let before: usize = runs.iter().map(|run| run.grefs.len()).sum();
+        // Unmapped here, each run's pages before its room is given back.
+        for Run { _pages: pages, reserved, .. } in runs {
+            drop(pages);
+            rooms.push(reserved);
+        }
+        let Some((pages, mut reserved)) = pages.zip(rooms.pop()) else {
+            VifStats::add(&stats.mapped_evicted, before as u64);
+            return;
+        };
+        rooms.into_iter().for_each(|room| reserved.join(room));
+        reserved.shrink(before - grefs.len());
+        VifStats::add(&stats.mapped_evicted, (before - grefs.len()) as u64);
+        let id = self.next_run();
+        for (index, (gref, used)) in stay.into_iter().enumerate() {
+            if let Some(page) = pages.page(index) {
+                let _ = self.table.insert(gref, Mapping::new(page, access, id, used));
+            }
+        }
+        self.runs.push_back(Run { id, access, grefs, _pages: pages, reserved });
+    }
+
+    fn next_run(&mut self) -> u32 {
+        self.last_run = self.last_run.wrapping_add(1);
+        self.last_run
+    }
+
+    /// Unmaps what nobody asked for in long: whole runs, and most of a run of which few
+    /// pages are in use.
     fn look(&mut self, stats: &VifStats) {
         self.paused = false;
         for _ in 0..RUNS_A_LOOK.min(self.runs.len()) {
             let Some(run) = self.runs.pop_front() else { break };
-            let ours = |gref: &&GrantRef| {
-                self.table.peek(**gref).is_some_and(|mapping| mapping.run == run.id)
-            };
-            let ours: Vec<_> = run.grefs.iter().filter(ours).copied().collect();
-            let fresh = |gref: &GrantRef| {
-                let mapping = self.table.peek(*gref);
-                mapping.is_some_and(|m| self.table.stamp.saturating_sub(m.used.get()) < KEPT)
-            };
-            if ours.iter().any(fresh) {
+            let fresh = |used: u32| self.table.stamp.saturating_sub(used) < KEPT;
+            let mut stay = self.found(&run);
+            stay.retain(|&(_, used)| fresh(used));
+            if stay.len() * 2 > run.grefs.len() {
                 self.runs.push_back(run);
-                continue;
+            } else {
+                let access = run.access;
+                self.replace(vec![run], stay, access, stats);
             }
-            for gref in ours {
-                self.table.remove(gref);
-            }
-            VifStats::add(&stats.mapped_evicted, run.grefs.len() as u64);
         }
     }
 }

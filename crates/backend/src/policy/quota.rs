@@ -1,40 +1,126 @@
-//! How many of a guest's pages may be mapped for one vif, over all its queues.
+//! How much of guests' memory may be mapped beside the rings: a part of what the process
+//! has for each vif, over all its queues.
+//!
+//! What maps is limited for a process and for a domain (areas of its address space, pages
+//! that Xen keeps account of), so all vifs share it: none may have more than it leaves
+//! free, and rings have a part of their own that no buffer takes. Who finds no room has
+//! its packets copied.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The limit of one vif, and what of it is in use.
+/// Most areas of one queue that stay mapped, staged or persistent: with more, small ones
+/// are mapped anew as one.
+pub const QUEUE_AREAS: usize = 16;
+
+/// Memory of guests that is mapped.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Mapped {
+    /// Pages.
+    pub pages: usize,
+    /// Areas of our address space that they are in: a map call each.
+    pub areas: usize,
+}
+
+/// What all vifs of a process may have mapped together, rings not counted.
+#[derive(Debug)]
+pub struct Budget {
+    limit: Mapped,
+    used: Mutex<Mapped>,
+}
+
+impl Budget {
+    /// Room for so much.
+    #[must_use]
+    pub fn new(limit: Mapped) -> Arc<Self> {
+        Arc::new(Self { limit, used: Mutex::default() })
+    }
+
+    /// Most that may be mapped.
+    #[must_use]
+    pub fn limit(&self) -> Mapped {
+        self.limit
+    }
+
+    /// What is mapped now.
+    #[must_use]
+    pub fn used(&self) -> Mapped {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Mapped> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The part of one vif, and what of it is in use.
 #[derive(Debug)]
 pub struct Quota {
+    budget: Arc<Budget>,
     limit: usize,
-    used: AtomicUsize,
+    // Written under the budget's lock.
+    pages: AtomicUsize,
+    areas: AtomicUsize,
 }
 
 impl Quota {
-    /// Room for `limit` pages.
+    /// Room for `limit` pages, for a vif that shares with nobody.
     #[must_use]
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicUsize::new(0) })
+        let twice = Mapped { pages: 2 * limit, areas: usize::MAX };
+        Self::within(&Budget::new(twice), limit)
     }
 
-    /// Most pages that may be mapped at once.
+    /// Room for `limit` pages of what all vifs share.
+    #[must_use]
+    pub fn within(budget: &Arc<Budget>, limit: usize) -> Arc<Self> {
+        let (pages, areas) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { budget: Arc::clone(budget), limit, pages, areas })
+    }
+
+    /// Most pages that may be mapped at once, whatever others leave.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Pages that are mapped now.
+    /// What is mapped now.
     #[must_use]
-    pub fn used(&self) -> usize {
-        self.used.load(Relaxed)
+    pub fn used(&self) -> Mapped {
+        Mapped { pages: self.pages.load(Relaxed), areas: self.areas.load(Relaxed) }
     }
 
-    /// Sets room aside for exactly so many pages; none where there is less.
+    /// Pages that may be mapped now, as one area. Another queue or vif may be faster.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.room_in(&self.budget.lock())
+    }
+
+    fn room_in(&self, used: &Mapped) -> usize {
+        let (own, limit) = (self.used(), self.budget.limit);
+        // Afterwards the vif has no more than is free.
+        let fair = |limit: usize, used: usize, own: usize| {
+            limit.saturating_sub(used).saturating_sub(own) / 2
+        };
+        if fair(limit.areas, used.areas, own.areas) == 0 {
+            return 0;
+        }
+        fair(limit.pages, used.pages, own.pages).min(self.limit.saturating_sub(own.pages))
+    }
+
+    /// Sets room aside for exactly so many pages, which are one area; none where there is
+    /// less.
     #[must_use]
     pub fn reserve(self: &Arc<Self>, pages: usize) -> Option<Reserved> {
-        let more = |used: usize| used.checked_add(pages).filter(|&sum| sum <= self.limit);
-        self.used.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Reserved { quota: Arc::clone(self), pages })
+        let mut used = self.budget.lock();
+        if pages == 0 || pages > self.room_in(&used) {
+            return None;
+        }
+        used.pages += pages;
+        used.areas += 1;
+        self.pages.fetch_add(pages, Relaxed);
+        self.areas.fetch_add(1, Relaxed);
+        Some(Reserved { quota: Arc::clone(self), held: Mapped { pages, areas: 1 } })
     }
 }
 
@@ -42,20 +128,99 @@ impl Quota {
 #[derive(Debug)]
 pub struct Reserved {
     quota: Arc<Quota>,
-    pages: usize,
+    held: Mapped,
 }
 
 impl Reserved {
-    /// Gives a part of it back.
+    /// Gives some of its pages back.
     pub fn shrink(&mut self, pages: usize) {
-        let pages = pages.min(self.pages);
-        self.pages -= pages;
-        self.quota.used.fetch_sub(pages, Relaxed);
+        self.give_back(Mapped { pages: pages.min(self.held.pages), areas: 0 });
+    }
+
+    /// Takes over what was set aside for other pages of the vif, which are in one area
+    /// with these from now on.
+    pub fn join(&mut self, mut other: Self) {
+        let pages = std::mem::take(&mut other.held.pages);
+        self.held.pages += pages;
+    }
+
+    fn give_back(&mut self, part: Mapped) {
+        let mut used = self.quota.budget.lock();
+        used.pages -= part.pages;
+        used.areas -= part.areas;
+        self.quota.pages.fetch_sub(part.pages, Relaxed);
+        self.quota.areas.fetch_sub(part.areas, Relaxed);
+        self.held.pages -= part.pages;
+        self.held.areas -= part.areas;
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.shrink(self.pages);
+        self.give_back(self.held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::negotiate::MAX_QUEUES;
+    use crate::policy::PolicyLimits;
+
+    #[test]
+    fn what_is_set_aside_is_given_back_to_the_page_and_area() {
+        let budget = Budget::new(Mapped { pages: 1000, areas: 100 });
+        let quota = Quota::within(&budget, 300);
+        let mut one = quota.reserve(200).unwrap();
+        let two = quota.reserve(60).unwrap();
+        assert_eq!(quota.used(), Mapped { pages: 260, areas: 2 });
+        assert!(quota.reserve(41).is_none(), "more than the vif's limit");
+        one.join(two);
+        assert_eq!(budget.used(), Mapped { pages: 260, areas: 1 });
+        one.shrink(250);
+        assert_eq!(quota.used(), Mapped { pages: 10, areas: 1 });
+        one.shrink(11);
+        assert_eq!(budget.used(), Mapped { pages: 0, areas: 1 });
+        drop(one);
+        assert_eq!((budget.used(), quota.used()), (Mapped::default(), Mapped::default()));
+    }
+
+    /// Whoever takes all that it can leaves as much free as it has.
+    #[test]
+    fn none_has_more_than_it_leaves_free() {
+        for limit in [Mapped { pages: 10_000, areas: 100 }, Mapped { pages: 1 << 20, areas: 50 }] {
+            let budget = Budget::new(limit);
+            let mut held = Vec::new();
+            for vif in 0..4 {
+                let quota = Quota::within(&budget, 1 << 20);
+                let before = held.len();
+                while let Some(reserved) = quota.reserve(100) {
+                    held.push(reserved);
+                }
+                let (used, own) = (budget.used(), quota.used());
+                assert!(held.len() > before, "vif {vif} has something");
+                assert!(own.pages <= limit.pages - used.pages, "vif {vif}: {own:?}");
+                assert!(own.areas <= limit.areas - used.areas, "vif {vif}: {own:?}");
+            }
+            drop(held);
+            assert_eq!(budget.used(), Mapped::default());
+        }
+    }
+
+    /// By default 16 vifs may take as much as each of them can, and the next can, too.
+    #[test]
+    fn sixteen_that_take_all_leave_as_much_for_the_next() {
+        let limits = PolicyLimits::default();
+        let budget = Budget::new(limits.all);
+        let areas = QUEUE_AREAS * MAX_QUEUES as usize;
+        let mut held = Vec::new();
+        for _ in 0..=16 {
+            let quota = Quota::within(&budget, limits.pages);
+            let some = (0..areas).map(|_| quota.reserve(limits.pages / areas));
+            held.extend(some.map(|reserved| reserved.expect("room")));
+            assert_eq!(quota.used(), Mapped { pages: limits.pages, areas });
+            assert!(quota.reserve(1).is_none());
+        }
+        assert_eq!(held.len(), 17 * areas);
     }
 }

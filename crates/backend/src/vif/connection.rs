@@ -138,7 +138,7 @@ impl Vif {
 
     /// Pages of the guest's that are mapped under its policy.
     pub fn mapped(&self) -> usize {
-        self.quota.used()
+        self.quota.used().pages
     }
 
     /// Takes up the control ring, where the frontend has one, before the queues:

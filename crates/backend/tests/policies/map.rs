@@ -48,15 +48,15 @@ fn a_list_is_one_run_and_counts_until_it_is_unmapped() {
         stretch.page.as_ref().unwrap().read(100, &mut bytes).unwrap();
         assert_eq!(bytes, [n as u8; 64]);
     }
-    assert_eq!((one.room(), one.mapped(), other.room(), quota.used()), (56, 200, 100, 200));
+    assert_eq!((one.room(), one.mapped(), other.room(), quota.used().pages), (56, 200, 100, 200));
     assert!(!other.map(&mut stretches(&pages.grefs[..101])), "beyond the vif's limit");
-    assert_eq!((other.mapped(), quota.used()), (0, 200));
+    assert_eq!((other.mapped(), quota.used().pages), (0, 200));
     assert_eq!(rig.guest.revoke(pages.grefs[7]), Revoke::StillMapped);
     drop(lists);
     one.unmap();
     let spent = rig.counters().since(&before);
     assert_eq!((spent.unmaps, spent.unmap_batches, spent.mapped), (200, 2, 0));
-    assert_eq!((one.room(), one.mapped(), quota.used()), (256, 0, 0));
+    assert_eq!((one.room(), one.mapped(), quota.used().pages), (256, 0, 0));
     assert_eq!(rig.guest.revoke(pages.grefs[7]), Revoke::Revoked);
 }
 
@@ -72,7 +72,7 @@ fn a_list_that_cannot_be_mapped_is_not_and_none_is_tried_for_a_while() {
         let mut list = stretches(&[pages.grefs[0], bad, pages.grefs[1]]);
         assert!(!policy.map(&mut list));
         assert!(list.iter().all(|stretch| stretch.page.is_none()));
-        assert_eq!((rig.counters().mapped, quota.used(), policy.mapped()), (0, 0, 0));
+        assert_eq!((rig.counters().mapped, quota.used().pages, policy.mapped()), (0, 0, 0));
         let mut turns = 0;
         while policy.room() == 0 {
             turns += 1;
@@ -83,7 +83,7 @@ fn a_list_that_cannot_be_mapped_is_not_and_none_is_tried_for_a_while() {
     }
     assert!(policy.map(&mut stretches(&pages.grefs)));
     drop(policy);
-    assert_eq!((rig.counters().mapped, quota.used()), (0, 0));
+    assert_eq!((rig.counters().mapped, quota.used().pages), (0, 0));
 }
 
 /// A world whose backend maps, and whose honest vif rests.

@@ -3,11 +3,12 @@
 use grantway_backend::policy::Piece;
 use grantway_embedded::{Domain, Host, HostGuard, Role};
 use grantway_hypervisor::{
-    Access, CounterSnapshot, DomId, GrantRef, GrantStatus, Granted, Granter, Platform,
+    Access, CopyOp, CounterSnapshot, DomId, Error, GrantRef, GrantStatus, Granted, Granter, Mapper,
+    Platform,
 };
 use grantway_netif::ctrl::{GrefEntry, GrefFlags};
-use grantway_ring::SharedPage;
-use std::sync::Arc;
+use grantway_ring::{SharedPage, SharedRun};
+use std::sync::{Arc, Mutex};
 
 pub const GUEST: DomId = DomId(9);
 pub const OTHER: DomId = DomId(10);
@@ -43,6 +44,35 @@ impl Rig {
 
     pub fn counters(&self) -> CounterSnapshot {
         self.backend.counters()
+    }
+}
+
+/// The backend's domain, where a guest overwrote entries of its grant table: what is
+/// mapped stays, and is not mapped again.
+pub struct Overwritten {
+    pub domain: Arc<Domain>,
+    pub entries: Mutex<Vec<GrantRef>>,
+}
+
+impl Overwritten {
+    pub fn of(rig: &Rig) -> Arc<Self> {
+        Arc::new(Self { domain: Arc::clone(&rig.backend), entries: Mutex::default() })
+    }
+}
+
+impl Mapper for Overwritten {
+    fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
+        let entries = self.entries.lock().unwrap();
+        match grefs.iter().find(|gref| entries.contains(gref)) {
+            Some(&gref) => {
+                Err(Error::Grant { domain: peer, gref, status: GrantStatus::BAD_GNTREF })
+            }
+            None => self.domain.map(peer, grefs, access),
+        }
+    }
+
+    fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {
+        self.domain.copy(arena, ops)
     }
 }
 

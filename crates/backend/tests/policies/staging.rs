@@ -1,13 +1,15 @@
 //! The rows of threats.md about staged pages, and what an honest guest gets.
 
-use crate::rig::{GUEST, OTHER, Rig, bytes, entries, entry, filled, pieces, statuses};
+use crate::rig::{GUEST, OTHER, Overwritten, Rig, bytes, entries, entry, filled, pieces, statuses};
 use crate::support::ctrl::Lists;
 use crate::support::eventually;
 use crate::support::hostile::frame;
 use crate::support::rings::{page, slot};
 use crate::support::world::World;
 use grantway_backend::VifStats;
-use grantway_backend::policy::{Cross, Policy, Quota, Staged, StagedQueue, Staging, StagingError};
+use grantway_backend::policy::{
+    Cross, Policy, QUEUE_AREAS, Quota, Staged, StagedQueue, Staging, StagingError,
+};
 use grantway_hypervisor::{Access, CopySide, DomId, GrantRef, GrantStatus, Granter, Revoke};
 use grantway_netif::ctrl::{BadList, GrefEntry, GrefFlags, Status};
 use grantway_netif::tx::{TxFlags, status};
@@ -72,6 +74,60 @@ fn entry_k_of_add_fails_and_nothing_is_staged() {
     // What was refused is nowhere in the way.
     queue.add(&entries(&good, Access::ReadWrite)).unwrap();
     assert_eq!((vif.pages(), rig.counters().mapped), (40, 40));
+}
+
+/// A guest that lists its pages one by one: its areas are few, whatever it lists, and all
+/// is where it was.
+#[test]
+fn lists_of_one_are_joined() {
+    let rig = Rig::new();
+    let mapper = Overwritten::of(&rig);
+    let by = Arc::clone(&mapper) as _;
+    let vif = Staged::with_lease(by, GUEST, 2, Quota::new(4096), Duration::ZERO);
+    let queues = [0, 1].map(|n| vif.queue(n).unwrap());
+    let (out, into) = (rig.pages(300, Access::ReadOnly), rig.pages(300, Access::ReadWrite));
+    let areas = || rig.counters().map_batches - rig.counters().unmap_batches;
+    for n in 0..300 {
+        for (pages, access) in [(&out, Access::ReadOnly), (&into, Access::ReadWrite)] {
+            queues[n % 2].add(&[entry(pages.grefs[n], access)]).unwrap();
+        }
+        assert!(areas() <= 2 * QUEUE_AREAS as u64, "{} areas", areas());
+        assert_eq!((vif.pages(), rig.counters().mapped), (2 * n + 2, 2 * n as u64 + 2));
+    }
+    assert_eq!(queues.each_ref().map(StagedQueue::pages), [300, 300]);
+    let before = rig.counters();
+    let mut arena = vec![0; 1 << 20];
+    for (n, queue) in queues.iter().enumerate() {
+        let mut policy = policy(&rig, queue);
+        let own: Vec<_> = out.grefs.iter().copied().skip(n).step_by(2).collect();
+        let mut list = pieces(&own, 64);
+        policy.fetch(&mut list, &mut arena).unwrap();
+        for (at, piece) in list.iter().enumerate() {
+            assert!(piece.status.is_okay());
+            assert_eq!(arena[at * 64..][..64], [(2 * at + n) as u8; 64]);
+        }
+        end(&mut policy);
+    }
+    assert_eq!(rig.counters().since(&before).grant_ops(), 0);
+    // A page that cannot be mapped again stands in the way of what it would be mapped with, and of
+    // nothing that is staged.
+    mapper.entries.lock().unwrap().push(into.grefs[299]);
+    let more = rig.pages(40, Access::ReadWrite);
+    let refused = more.grefs.iter().filter(|&&gref| {
+        let list = [entry(gref, Access::ReadWrite)];
+        matches!(queues[1].add(&list), Err(StagingError::Map(_)))
+    });
+    assert!(refused.count() > 0, "the smallest area is that of the revoked page at some time");
+    assert_eq!(rig.counters().mapped, vif.pages() as u64);
+    // All of them go by the lists that they came in.
+    for n in 0..300 {
+        for pages in [&out, &into] {
+            let mut list = [entry(pages.grefs[n], Access::ReadOnly)];
+            queues[n % 2].del(&mut list);
+        }
+    }
+    vif.close();
+    assert_eq!((rig.counters().mapped, areas()), (0, 0));
 }
 
 #[test]

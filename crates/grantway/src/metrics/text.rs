@@ -96,6 +96,12 @@ pub fn render(report: &Value) -> String {
     let used = each(&workers, "used_ns").map(|(labels, ns)| (labels, ns / 1e9));
     page.counter("worker_processor_seconds_total", "Processor time, spinning included", used);
     page.gauge("worker_queues", "Queues that a worker serves", each(&workers, "queues"));
+    let budget: Vec<(String, &Value)> = ["pages", "areas"]
+        .map(|of| (format!("of=\"{of}\""), &report["budget"][of]))
+        .into_iter()
+        .collect();
+    page.gauge("budget_used", "What buffers of all vifs have mapped", each(&budget, "used"));
+    page.gauge("budget_limit", "What they may have mapped", each(&budget, "limit"));
     let platform = [(String::new(), &report["platform"])];
     for (name, help) in PLATFORM_COUNTERS {
         page.counter(&format!("platform_{name}_total"), help, each(&platform, name));

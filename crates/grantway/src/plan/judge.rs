@@ -7,7 +7,7 @@ use crate::cli::QUEUES_OFFERED;
 use crate::limits::{
     DESCRIPTORS, GNTALLOC_PAGES, GNTDEV_GRANTS, GRANT_FRAMES, GRANTS_IN_FRAME, HANDLES_IN_FRAME,
     MAP_COUNT, MAPTRACK_FRAMES, OWN_AREAS, STORE_WATCHES, XL_PORTS, ports, raise_gntalloc,
-    raise_map_count, roomy, store_nodes, xen_option,
+    raise_map_count, roomy, store_nodes, with_buffers, xen_option,
 };
 use crate::table::Table;
 use grantway_backend::policy::PolicyLimits;
@@ -118,7 +118,8 @@ fn of_guests(plan: &Plan, machine: &Machine) -> Vec<Limit> {
 fn of_xen(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     let (vif, vifs) = (plan.vif(), plan.vifs);
     let of = || plan.place().to_owned();
-    let handles = plan.handles_a_page() * vif.mapped() * vifs;
+    let handles = plan.handles_a_page() * vifs;
+    let handles = with_buffers(handles * vif.mapped_buffers(), handles * vif.mapped());
     let frames = handles.div_ceil(HANDLES_IN_FRAME);
     let enough = roomy(frames);
     let boot = xen_option(&format!("gnttab_max_maptrack_frames={enough}"));
@@ -161,7 +162,7 @@ fn of_xen(plan: &Plan, machine: &Machine) -> Vec<Limit> {
 fn of_process(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     let (vif, vifs) = (plan.vif(), plan.vifs);
     let of = || "grantway backend".to_owned();
-    let areas = vif.areas() * vifs + OWN_AREAS;
+    let areas = with_buffers(vif.buffer_areas() * vifs, vif.areas() * vifs) + OWN_AREAS;
     let descriptors = vif.descriptors() * vifs + OWN_DESCRIPTORS;
     let enough = roomy(descriptors);
     vec![

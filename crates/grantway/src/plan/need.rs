@@ -57,7 +57,6 @@ pub fn needs(plan: &Plan) -> Vec<Need> {
     };
     let guest = |what, unit, queue, vif| need("guest", what, unit, queue, vif);
     let backend = |what, unit, queue, vif| need("backend", what, unit, queue, vif);
-    let mapped_buffers = vif.mapped() - vif.rings() - 1;
     vec![
         guest("grants: rings", Count, Some(one.rings()), vif.rings()),
         guest("grants: control ring and its lists", Count, None, vif.control()),
@@ -67,7 +66,7 @@ pub fn needs(plan: &Plan) -> Vec<Need> {
         guest("event channels", Count, Some(2), vif.ports()),
         guest("store nodes", Count, None, vif.guest_nodes()),
         backend("pages mapped: rings, control ring", Count, Some(one.rings()), vif.rings() + 1),
-        backend("pages mapped: buffers", Count, Some(one.to_map()), mapped_buffers),
+        backend("pages mapped: buffers", Count, Some(one.to_map()), vif.mapped_buffers()),
         backend("memory mapped", Bytes, None, 4096 * vif.mapped()),
         backend("maptrack handles", Count, None, handles * vif.mapped()),
         backend("areas of its address space", Count, None, vif.areas()),

@@ -56,9 +56,9 @@ fn two_hundred_staged_vifs_by_hand() {
     check(&plan, "gnttab_max_frames", "each guest", 3, None);
     let echo = "echo 2048 > /sys/module/xen_gntalloc";
     check(&plan, "xen-gntalloc limit", "a guest with our frontend", 1063, Some(echo));
-    // 424,400 / 256 = 1657.8
-    let option = "gnttab_max_maptrack_frames=2048 to GRUB";
-    check(&plan, "gnttab_max_maptrack_frames", "dom0", 1658, Some(option));
+    // Buffers take 422,400 / 256 = 1650, which are three quarters of 2200.
+    let option = "gnttab_max_maptrack_frames=4096 to GRUB";
+    check(&plan, "gnttab_max_maptrack_frames", "dom0", 2200, Some(option));
     check(&plan, "event channels, 2-level", "dom0", 1000, None);
     check(&plan, "vm.max_map_count", "grantway backend", 3400, None);
     // 8 * 200 + 64
@@ -79,12 +79,12 @@ fn a_page_is_one_handle_where_the_domain_is_not_pv() {
 }
 
 #[test]
-fn persistent_pages_may_be_an_area_each() {
-    // 3 + 528 + 1 areas a vif, and 1000 of the process.
-    let plan = plan("--vifs 122 --policy persistent");
-    check(&plan, "vm.max_map_count", "grantway backend", 65_904, Some("max_map_count=131072"));
-    let plan = super::tests::plan("--vifs 121 --policy persistent");
-    check(&plan, "vm.max_map_count", "grantway backend", 65_372, None);
+fn persistent_pages_may_be_in_sixteen_areas() {
+    // 16 areas of buffers a vif, three quarters of what there is, and 1000 of the process.
+    let plan = plan("--vifs 3100 --policy persistent");
+    check(&plan, "vm.max_map_count", "grantway backend", 67_134, Some("max_map_count=131072"));
+    let plan = super::tests::plan("--vifs 3024 --policy persistent");
+    check(&plan, "vm.max_map_count", "grantway backend", 65_512, None);
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn a_driver_domain_has_quotas() {
     check(&plan, "store watches", "driver domain", 401, Some("-W 512 in XENSTORED_ARGS"));
     let ports = "max_event_channels=2047 in its xl.cfg";
     check(&plan, "max_event_channels", "driver domain", 1800, Some(ports));
-    // 2 * (8 + 1 + 2112) * 200 / 256 = 3314.1
-    let both = "max_maptrack_frames=4096 in its xl.cfg, and add gnttab_max_maptrack_frames=4096";
-    check(&plan, "gnttab_max_maptrack_frames", "driver domain", 3315, Some(both));
+    // 2 * 2112 * 200 / 256 = 3300, which are three quarters of 4400.
+    let both = "max_maptrack_frames=8192 in its xl.cfg, and add gnttab_max_maptrack_frames=8192";
+    check(&plan, "gnttab_max_maptrack_frames", "driver domain", 4400, Some(both));
 }
 
 #[test]
@@ -137,13 +137,13 @@ fn event_channels_of_both_kinds() {
 
 #[test]
 fn this_machine_goes_before_the_default() {
-    let plan = plan("--vifs 122 --policy persistent");
+    let plan = plan("--vifs 3100 --policy persistent");
     let machine = Machine { map_count: Some(262_144), ..Machine::default() };
     let areas = limit(&plan, &machine, "vm.max_map_count", "grantway backend");
     assert!(areas.fits());
     let text = judge::table(&[areas]).to_string();
     let row: Vec<_> = text.lines().nth(1).unwrap().split("  ").filter(|w| !w.is_empty()).collect();
-    let words = ["vm.max_map_count", "grantway backend", "65904", "65530", "262144", "fits"];
+    let words = ["vm.max_map_count", "grantway backend", "67134", "65530", "262144", "fits"];
     assert_eq!(row.iter().map(|w| w.trim()).collect::<Vec<_>>(), words);
     let machine = Machine { map_count: Some(1024), ..Machine::default() };
     assert!(!limit(&plan, &machine, "vm.max_map_count", "grantway backend").fits());

@@ -1,6 +1,6 @@
 //! Two samples of a backend, and what went on between them.
 
-use super::sample::{Queue, Sample, Vif, Worker};
+use super::sample::{Part, Queue, Sample, Vif, Worker};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -21,6 +21,10 @@ pub struct Figures {
     pub platform: BTreeMap<String, f64>,
     /// Grants that are mapped, rings and all.
     pub mapped: u64,
+    /// Pages of buffers that are mapped, and may be.
+    pub buffers: Part,
+    /// Areas of the backend's address space that these are in, and may be.
+    pub areas: Part,
 }
 
 /// One vif.
@@ -131,6 +135,8 @@ impl Figures {
             workers: workers.collect(),
             platform: platform.collect(),
             mapped: after.platform.get("mapped").copied().unwrap_or(0),
+            buffers: after.budget.pages,
+            areas: after.budget.areas,
         }
     }
 }

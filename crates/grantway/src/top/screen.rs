@@ -1,6 +1,7 @@
 //! Figures as text of 80 columns.
 
 use super::figures::{Figures, VifFigures};
+use super::sample::Part;
 use crate::table::Table;
 
 /// The text of a backend.
@@ -8,11 +9,14 @@ pub fn show(name: &str, figures: &Figures) -> String {
     let asked = |name: &str| scaled(figures.platform.get(name).copied().unwrap_or(0.0));
     let mut text = format!(
         "{name} on {}, {}; vifs: {}, grants mapped: {}\n\
+         of buffers: {}, {}\n\
          a second: {} copies, {} maps, {} unmaps, {} notifies, {} wake-ups\n",
         figures.host,
         figures.mode,
         figures.vifs.len(),
         figures.mapped,
+        part("pages", figures.buffers),
+        part("areas", figures.areas),
         asked("copies"),
         asked("maps"),
         asked("unmaps"),
@@ -36,6 +40,12 @@ pub fn show(name: &str, figures: &Figures) -> String {
         }
     }
     text
+}
+
+/// How much of what all vifs share is used.
+fn part(what: &str, Part { used, limit }: Part) -> String {
+    // As exact as a screen needs.
+    format!("{used} {what} of {}", scaled(limit as f64))
 }
 
 fn rates(vifs: &[VifFigures]) -> Table {

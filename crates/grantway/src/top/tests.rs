@@ -32,6 +32,9 @@ fn sample(seconds: u64, per_second: u64) -> Sample {
         "vifs": [vif("vif1.0", n / 2), vif("vif32751.65535", n)],
         "workers": workers,
         "platform": { "copies": n, "notifies": n, "mapped": 8194 },
+        "budget": {
+            "pages": { "used": 8192, "limit": 98_304 }, "areas": { "used": 32, "limit": 48_397 },
+        },
     }))
     .unwrap()
 }
@@ -75,8 +78,14 @@ fn every_line_fits_a_terminal() {
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
     }
-    for part in ["vif32751.65535", "PPI", "worker 11 25 % (64)", "tx grant", "grants mapped: 8194"]
-    {
+    for part in [
+        "vif32751.65535",
+        "PPI",
+        "worker 11 25 % (64)",
+        "tx grant",
+        "grants mapped: 8194",
+        "8192 pages of 98.3k, 32 areas of 48.4k",
+    ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
 }

@@ -6,7 +6,7 @@
 
 use super::lease::Lender;
 use crate::policy::PolicyLimits;
-use crate::policy::quota::{Quota, Reserved};
+use crate::policy::quota::{QUEUE_AREAS, Quota, Reserved};
 use crate::policy::table::Mapping;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
 use grantway_netif::ctrl::{BadList, GREF_LIST_ENTRIES, GrefEntry, GrefFlags, Status, check_added};
@@ -18,6 +18,9 @@ use std::time::Duration;
 /// Most pages of one queue that stay mapped, staged or persistent: two rings' worth
 /// of whole pages, and as many again for a frontend that has its pages in stock.
 pub const QUEUE_PAGES: usize = 1024;
+
+/// Areas of one queue that are mapped alike, to be read or to be written.
+const AREAS_ALIKE: usize = QUEUE_AREAS / 2;
 
 /// Why a list was not staged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -196,13 +199,13 @@ impl StagedQueue {
             let grefs = entries.iter().filter(|entry| access_of(entry) == access);
             let grefs: Vec<_> = grefs.map(|entry| GrantRef(entry.gref)).collect();
             if !grefs.is_empty() {
-                runs.push((ledger.next_run(), self.map(access, grefs)?));
+                runs.push(self.map(&mut ledger, access, grefs)?);
             }
         }
         let changed = self.lender().change(|table| {
             let mut done = Vec::new();
-            for (id, run) in &runs {
-                for (&gref, mapping) in run.grefs.iter().zip(run.mappings(*id)) {
+            for run in &runs {
+                for (gref, mapping) in run.mappings().take(run.new) {
                     if table.insert(gref, mapping).is_err() {
                         done.iter().for_each(|&gref| drop(table.remove(gref)));
                         return Err(StagingError::Room { found: entries.len(), room: done.len() });
@@ -210,10 +213,18 @@ impl StagedQueue {
                     done.push(gref);
                 }
             }
-            Ok(())
+            // Those of the areas that are joined are there, so nothing can be in the way.
+            let again = runs.iter().flat_map(|run| run.mappings().skip(run.new));
+            let old = again.map(|(gref, mapping)| table.insert(gref, mapping).unwrap_or_else(Some));
+            Ok(old.collect::<Vec<_>>())
         });
-        changed.map_err(|_| StagingError::InUse)??;
-        for (id, run) in runs {
+        drop(changed.map_err(|_| StagingError::InUse)??);
+        for Joined { id, mut run, with, .. } in runs {
+            let old = with.and_then(|with| ledger.runs.remove(&with));
+            if let Some(Run { pages, reserved, .. }) = old {
+                drop(pages);
+                run.reserved.join(reserved);
+            }
             ledger.owner.extend(run.grefs.iter().map(|&gref| (gref, (self.number, id))));
             ledger.runs.insert(id, run);
         }
@@ -232,22 +243,33 @@ impl StagedQueue {
         let found = entries.len();
         let quota = &self.vif.quota;
         let room = self.capacity().saturating_sub(ledger.on_queue(self.number));
-        let room = room.min(quota.limit().saturating_sub(quota.used()));
+        let room = room.min(quota.room());
         if found > room {
             return Err(StagingError::Room { found, room });
         }
         Ok(())
     }
 
-    /// Maps what is to be one run, within the quota.
-    fn map(&self, access: Access, grefs: Vec<GrantRef>) -> Result<Run, StagingError> {
+    /// Maps what is to be one run, within the quota: where the queue has as many as it
+    /// may, together with the smallest of them, so that a guest that lists its pages one
+    /// by one has as few areas as any other.
+    fn map(
+        &self,
+        ledger: &mut Ledger,
+        access: Access,
+        mut grefs: Vec<GrantRef>,
+    ) -> Result<Joined, StagingError> {
         let Staged { mapper, guest, quota, .. } = &*self.vif;
-        let reserved = quota.reserve(grefs.len()).ok_or_else(|| StagingError::Room {
-            found: grefs.len(),
-            room: quota.limit().saturating_sub(quota.used()),
-        })?;
+        let new = grefs.len();
+        let reserved = quota
+            .reserve(new)
+            .ok_or_else(|| StagingError::Room { found: new, room: quota.room() })?;
+        let with = ledger.to_join(self.number, access);
+        grefs
+            .extend(with.and_then(|with| ledger.runs.get(&with)).iter().flat_map(|run| &run.grefs));
         let pages = mapper.map(*guest, &grefs, access)?;
-        Ok(Run { queue: self.number, access, grefs, pages, reserved })
+        let run = Run { queue: self.number, access, grefs, pages, reserved };
+        Ok(Joined { id: ledger.next_run(), run, new, with })
     }
 
     /// Takes a list of pages back (`DEL_GREF_MAPPING`) and sets each entry's
@@ -336,6 +358,14 @@ impl Ledger {
         runs.map(|run| run.grefs.len()).sum()
     }
 
+    /// The smallest run of a queue with this access, where there are as many as may be.
+    fn to_join(&self, queue: u16, access: Access) -> Option<u32> {
+        let alike = |(_, run): &(&u32, &Run)| run.queue == queue && run.access == access;
+        let alike: Vec<_> = self.runs.iter().filter(alike).collect();
+        let smallest = alike.iter().min_by_key(|(_, run)| run.grefs.len()).map(|(id, _)| **id);
+        smallest.filter(|_| alike.len() >= AREAS_ALIKE)
+    }
+
     /// A number that no run has.
     fn next_run(&mut self) -> u32 {
         loop {
@@ -347,10 +377,22 @@ impl Ledger {
     }
 }
 
-impl Run {
-    fn mappings(&self, id: u32) -> impl Iterator<Item = Mapping> + '_ {
-        let access = self.access;
-        pages(&self.pages).map(move |page| Mapping::new(page, access, id, 0))
+/// A run that was mapped and is not staged yet.
+struct Joined {
+    id: u32,
+    run: Run,
+    /// So many of its references, the first ones, are new.
+    new: usize,
+    /// The rest are those of this run, in whose place it comes.
+    with: Option<u32>,
+}
+
+impl Joined {
+    /// Each of its references, and what is mapped for it.
+    fn mappings(&self) -> impl Iterator<Item = (GrantRef, Mapping)> + '_ {
+        let (access, id) = (self.run.access, self.id);
+        let mappings = pages(&self.run.pages).map(move |page| Mapping::new(page, access, id, 0));
+        self.run.grefs.iter().copied().zip(mappings)
     }
 }
 
