@@ -9,6 +9,7 @@ use crate::support::rings::{Rings, page, slot};
 use crate::support::world::{GUEST, World};
 use crate::support::{PROMPT, eventually};
 use grantway_backend::VifId;
+use grantway_backend::policy::QUEUE_AREAS;
 use grantway_hypervisor::{Access, DomId, Granted, Granter, Revoke};
 use grantway_netif::Offload;
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Message, Status};
@@ -382,4 +383,34 @@ fn staging_entries_that_went_stale_before_a_takeover() {
     assert_eq!(lists.del(&mut guest, &kept_list), Ok(10));
     assert_eq!(mapped(&world), 0);
     world.stands_and(lost_at_most(3));
+}
+
+/// Sixteen guests list all their pages one by one, as much as each of them may; the next
+/// one connects, and stages as much.
+#[test]
+fn sixteen_that_list_pages_one_by_one_leave_room_for_the_next() {
+    const GUESTS: u16 = 16;
+    const PAGES: usize = 100;
+    let mut world = World::new();
+    let areas = |world: &World| {
+        let counters = world.control().counters();
+        counters.map_batches - counters.unmap_batches
+    };
+    let mut all = Vec::new();
+    for number in 0..=GUESTS {
+        let mut guest = world.guest_of(VifId { domain: DomId(30 + number), devid: 0 });
+        let (mut lists, rings) = Lists::connect(&mut guest);
+        let before = areas(&world);
+        let pages = guest.pages(PAGES, Access::ReadWrite);
+        for &gref in &pages.grefs {
+            assert_eq!(lists.add(&mut guest, &[entry(gref.0, GrefFlags::empty())]), Ok(0));
+        }
+        assert!(areas(&world) - before <= QUEUE_AREAS as u64, "guest {number}");
+        let report = world.control().report_of(guest.vif).unwrap();
+        assert_eq!(report.mapped, PAGES);
+        all.push((guest, lists, rings, pages));
+    }
+    let (guest, _, rings, _) = all.last_mut().unwrap();
+    guest.is_served(rings);
+    world.stands();
 }
