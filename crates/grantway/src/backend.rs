@@ -3,6 +3,7 @@
 use crate::bench::probe::{Memory, pin};
 use crate::cli::BackendArgs;
 use crate::control::{ReportSocket, backend_socket};
+use crate::doctor::facts::platform::PlatformFacts;
 use crate::doctor::roots::Roots;
 use crate::error::CommandError;
 use crate::limits;
@@ -12,11 +13,10 @@ use crate::nodes;
 use crate::output;
 use crate::panics;
 use crate::place::Place;
-use crate::plan::Machine;
 use crate::rules::{LiveRules, secret};
 use crate::trace::{TRACE, TraceSocket};
 use crate::wait::{Signals, Told, readable};
-use grantway_backend::policy::PolicyLimits;
+use grantway_backend::policy::{Mapped, PolicyLimits};
 use grantway_backend::{
     Account, Backend, BackendConfig, OpenPort, Patience, PortRequest, QueueCounts, QueueReport,
     WaitMode,
@@ -92,10 +92,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         policy: PolicyLimits {
             most: args.policy.kind(),
             pages: args.mapped_pages.try_into().unwrap_or(usize::MAX),
-            all: limits::all_mapped(
-                &Machine::gather(&Roots::system(&args.run_dir)),
-                place.is_xen(),
-            ),
+            all: all_mapped(&args, place.is_xen()),
             ..PolicyLimits::default()
         },
         run_folder: place.run_folder.clone(),
@@ -279,6 +276,20 @@ fn report(
         "budget": budget(backend),
         "platform": numbers(asked.fields()),
     })
+}
+
+/// What buffers of all vifs may have mapped: pages by Xen's account, of which there is
+/// none on an embedded host, and areas by Linux's.
+fn all_mapped(args: &BackendArgs, is_xen: bool) -> Mapped {
+    let roots = Roots::system(&args.run_dir);
+    let pages = args.mapped_total.unwrap_or_else(|| match is_xen {
+        true => limits::default_mapped(PlatformFacts::gather(&roots).maps_twice()),
+        false => 1 << 32,
+    });
+    let areas = roots.number("proc/sys/vm/max_map_count").unwrap_or(limits::MAP_COUNT);
+    let areas = limits::for_buffers(areas.saturating_sub(limits::OWN_AREAS));
+    let [pages, areas] = [pages, areas].map(|limit| limit.try_into().unwrap_or(usize::MAX));
+    Mapped { pages, areas }
 }
 
 /// What all vifs have mapped together, and may have.

@@ -313,6 +313,11 @@ pub struct BackendArgs {
     /// what exceeds it is copied.
     #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
     pub mapped_pages: u32,
+    /// Most pages of all guests that are mapped at once, rings not counted; no vif may
+    /// have more than it leaves free. Three quarters of what Xen allows by default where
+    /// missing.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub mapped_total: Option<u64>,
     /// A port beside the guests on the bridge, with --port bridge.
     #[arg(long, value_name = "SPEC")]
     pub uplink: Option<String>,

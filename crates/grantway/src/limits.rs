@@ -1,8 +1,6 @@
 //! What Xen, its store and Linux allow unless they are told otherwise, and how
 //! they are told. What a driver's limit is stands in the crate that meets it.
 
-use crate::plan::{DomainKind, Machine};
-use grantway_backend::policy::Mapped;
 use grantway_embedded::PortTable;
 use grantway_embedded::store::Quotas;
 
@@ -65,16 +63,10 @@ pub fn with_buffers(buffers: u64, all: u64) -> u64 {
     all.max((buffers * 4).div_ceil(3))
 }
 
-/// What all vifs of a backend on this machine may have mapped beside their rings. On an
-/// embedded host nobody keeps account of pages.
-pub fn all_mapped(machine: &Machine, is_xen: bool) -> Mapped {
-    let handles = machine.maptrack_frames.unwrap_or(MAPTRACK_FRAMES) * HANDLES_IN_FRAME;
-    let twice = !matches!(machine.kind, Some(DomainKind::Pvh | DomainKind::Hvm));
-    let pages = if is_xen { handles / (1 + u64::from(twice)) } else { 1 << 32 };
-    let areas = machine.map_count.unwrap_or(MAP_COUNT).saturating_sub(OWN_AREAS);
-    let [pages, areas] =
-        [pages, areas].map(|limit| usize::try_from(for_buffers(limit)).unwrap_or(usize::MAX));
-    Mapped { pages, areas }
+/// Pages that buffers of all vifs may have mapped by Xen's default, where a mapped page
+/// takes two handles and where it takes one.
+pub fn default_mapped(twice: bool) -> u64 {
+    for_buffers(MAPTRACK_FRAMES * HANDLES_IN_FRAME / (1 + u64::from(twice)))
 }
 
 /// What to ask for where this much is needed: some room is left.

@@ -6,8 +6,8 @@ use super::machine::Machine;
 use crate::cli::QUEUES_OFFERED;
 use crate::limits::{
     DESCRIPTORS, GNTALLOC_PAGES, GNTDEV_GRANTS, GRANT_FRAMES, GRANTS_IN_FRAME, HANDLES_IN_FRAME,
-    MAP_COUNT, MAPTRACK_FRAMES, OWN_AREAS, STORE_WATCHES, XL_PORTS, ports, raise_gntalloc,
-    raise_map_count, roomy, store_nodes, with_buffers, xen_option,
+    MAP_COUNT, MAPTRACK_FRAMES, OWN_AREAS, STORE_WATCHES, XL_PORTS, default_mapped, ports,
+    raise_gntalloc, raise_map_count, roomy, store_nodes, with_buffers, xen_option,
 };
 use crate::table::Table;
 use grantway_backend::policy::PolicyLimits;
@@ -206,6 +206,14 @@ fn of_process(plan: &Plan, machine: &Machine) -> Vec<Limit> {
             // What was asked for is what this backend gets.
             here: Some(plan.mapped_pages),
             raise: format!("grantway backend --mapped-pages {}", vif.to_map()),
+        },
+        Limit {
+            name: "--mapped-total",
+            of: of(),
+            need: vif.mapped_buffers() * vifs,
+            default: default_mapped(plan.handles_a_page() > 1),
+            here: None,
+            raise: format!("grantway backend --mapped-total {}", vif.mapped_buffers() * vifs),
         },
     ]
 }

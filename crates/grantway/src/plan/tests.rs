@@ -59,6 +59,8 @@ fn two_hundred_staged_vifs_by_hand() {
     // Buffers take 422,400 / 256 = 1650, which are three quarters of 2200.
     let option = "gnttab_max_maptrack_frames=4096 to GRUB";
     check(&plan, "gnttab_max_maptrack_frames", "dom0", 2200, Some(option));
+    let option = "grantway backend --mapped-total 211200";
+    check(&plan, "--mapped-total", "grantway backend", 211_200, Some(option));
     check(&plan, "event channels, 2-level", "dom0", 1000, None);
     check(&plan, "vm.max_map_count", "grantway backend", 3400, None);
     // 8 * 200 + 64

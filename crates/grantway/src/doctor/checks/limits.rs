@@ -6,12 +6,14 @@ use crate::doctor::finding::{Finding, Verdict};
 use crate::footprint::Footprint;
 use crate::limits::{
     GNTALLOC_PAGES, GRANT_FRAMES, GRANTS_IN_FRAME, HANDLES_IN_FRAME, MAPTRACK_FRAMES, OWN_AREAS,
-    raise_gntalloc, raise_map_count, roomy, xen_option,
+    for_buffers, raise_gntalloc, raise_map_count, roomy, with_buffers, xen_option,
 };
 use grantway_backend::ARENA_PAGES;
 
 /// Pages of a queue whose pages all stay mapped.
 const QUEUE_PAGES: u64 = Footprint::largest_queue();
+/// Areas that they are in at most.
+const QUEUE_AREAS: u64 = grantway_backend::policy::QUEUE_AREAS as u64;
 
 /// The limits that matter to `role`, with this many `queues` attached.
 pub fn judge(limits: &Limits, platform: &PlatformFacts, role: Role, queues: u64) -> Vec<Finding> {
@@ -96,10 +98,10 @@ fn maptrack(frames: Option<&XenLimit>, twice: bool, role: Role, queues: u64) -> 
 
 fn map_count(areas: u64, queues: u64) -> Finding {
     let subject = "vm.max_map_count";
-    let wanted = queues.saturating_mul(QUEUE_PAGES).saturating_add(OWN_AREAS);
-    let fit = areas.saturating_sub(OWN_AREAS) / QUEUE_PAGES;
+    let wanted = with_buffers(queues.saturating_mul(QUEUE_AREAS), 0).saturating_add(OWN_AREAS);
+    let fit = for_buffers(areas.saturating_sub(OWN_AREAS)) / QUEUE_AREAS;
     let found = format!(
-        "{areas}: {} mapped page by page; {} attached",
+        "{areas}: {} of {QUEUE_AREAS} areas; {} attached",
         many(fit, "queue"),
         many(queues, "queue")
     );
