@@ -3,6 +3,7 @@
 use crate::cli::{AttachArgs, DetachArgs};
 use crate::error::CommandError;
 use crate::output;
+use crate::patience;
 use crate::toolstack::config::VifConfig;
 use crate::toolstack::device::{self, DeviceError, VifId};
 use grantway_embedded::{Domain, Role};
@@ -49,7 +50,7 @@ pub fn detach(args: &DetachArgs) -> Result<(), CommandError> {
     let vif = VifId { domain: DomId(args.domain), devid: args.devid };
     let gone = match args.force {
         true => device::remove(store.as_mut(), vif),
-        false => device::detach(store.as_mut(), vif, PATIENCE),
+        false => device::detach(store.as_mut(), vif, patience::at_least(PATIENCE)),
     };
     gone.map_err(CommandError::failed)?;
     output::line(format!("detached {vif}"))

@@ -12,6 +12,7 @@ use crate::mode::wait_mode;
 use crate::nodes;
 use crate::output;
 use crate::panics;
+use crate::patience;
 use crate::place::Place;
 use crate::rules::{LiveRules, secret};
 use crate::trace::{TRACE, TraceSocket};
@@ -142,7 +143,9 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
             _ => {}
         }
         let timeout = match ending {
-            Some(since) if backend.is_empty() || since.elapsed() > FAREWELL => return Ok(()),
+            Some(since) if backend.is_empty() || since.elapsed() > patience::at_least(FAREWELL) => {
+                return Ok(());
+            }
             Some(_) => Some(Duration::from_millis(50)),
             None => None,
         };

@@ -41,6 +41,7 @@ mod mode;
 mod nodes;
 mod output;
 mod panics;
+mod patience;
 mod place;
 mod plan;
 mod report;

@@ -6,6 +6,7 @@
 //! capture says so.
 
 use crate::control::take_place;
+use crate::patience;
 use grantway_backend::{TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing, VifId};
 use grantway_flows::Event;
 use grantway_ports::pcap::{Direction, Head, HeadsWriter};
@@ -70,7 +71,7 @@ impl Drop for TraceSocket {
 /// Writes what passes until the client has enough.
 fn show(client: &UnixStream, reader: &TraceReader) -> io::Result<()> {
     client.set_nonblocking(false)?;
-    client.set_write_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(patience::at_least(PATIENCE)))?;
     let mut show = Show {
         writer: HeadsWriter::new(BufWriter::with_capacity(1 << 16, client))?,
         interfaces: HashMap::new(),

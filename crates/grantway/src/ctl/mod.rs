@@ -11,6 +11,7 @@ use crate::cli::GuestArgs;
 use crate::control::ctl_socket;
 use crate::error::CommandError;
 use crate::output;
+use crate::patience;
 use crate::table::Table;
 use args::{
     AlgorithmArg, CtlArgs, CtlWhat, HashSetArgs, HashWhat, Key, StagingSetArgs, StagingWhat,
@@ -116,8 +117,9 @@ fn ask(args: &CtlArgs, question: &Question) -> Result<Answer, CommandError> {
     let mut line = serde_json::to_string(question).map_err(CommandError::failed)?;
     line.push('\n');
     let mut answer = String::new();
+    let patience = patience::at_least(PATIENCE);
     let talk = client
-        .set_read_timeout(Some(PATIENCE))
+        .set_read_timeout(Some(patience))
         .and_then(|()| client.write_all(line.as_bytes()))
         .and_then(|()| BufReader::new(client).read_line(&mut answer));
     match talk {
@@ -125,7 +127,7 @@ fn ask(args: &CtlArgs, question: &Question) -> Result<Answer, CommandError> {
         Ok(_) => Err(CommandError::Failed("the frontend ended before it answered".into())),
         Err(e) => Err(CommandError::Failed(format!(
             "the frontend did not answer within {} s ({e}); does its backend run?",
-            PATIENCE.as_secs()
+            patience.as_secs()
         ))),
     }
 }

@@ -58,7 +58,7 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
     if !platform.is_xen() {
         return vec![checks::platform::not_xen(&platform)];
     }
-    let store = StoreFact::gather(&roots.stores());
+    let store = StoreFact::gather(&roots.stores(), roots.patience);
     let role = platform.role(&store);
     let process = Process::gather(roots);
     let mut findings = vec![checks::platform::judge(&platform, role)];
@@ -82,7 +82,7 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
     let vifs = store.vifs();
     let queues = vifs.iter().map(|vif| vif.queues).sum();
     findings.extend(checks::limits::judge(&limits, &platform, role, queues));
-    let backend = BackendFact::gather(&roots.run_folder);
+    let backend = BackendFact::gather(&roots.run_folder, roots.patience);
     findings.push(checks::backend::judge(&backend, vifs, &hints));
     findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
     let links = links::gather(roots);
@@ -96,7 +96,8 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
 /// What is found for the embedded host in `dir`.
 fn on_embedded(roots: &Roots, dir: &Path) -> Vec<Finding> {
     let hints = Hints::on_embedded(dir);
-    let store = StoreFact::gather(&[roots::StoreAt::Socket(dir.join("xenstored/socket"))]);
+    let socket = roots::StoreAt::Socket(dir.join("xenstored/socket"));
+    let store = StoreFact::gather(&[socket], roots.patience);
     let process = Process::gather(roots);
     let mut findings = vec![checks::vifs::store(&store, Some(dir))];
     findings.push(checks::embedded::ptrace(&process));
@@ -106,7 +107,7 @@ fn on_embedded(roots: &Roots, dir: &Path) -> Vec<Finding> {
         return findings;
     }
     let vifs = store.vifs();
-    let backend = BackendFact::gather(dir);
+    let backend = BackendFact::gather(dir, roots.patience);
     findings.push(checks::backend::judge(&backend, vifs, &hints));
     findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
     findings.extend(checks::links::judge(vifs, &links::gather(roots), &hints));

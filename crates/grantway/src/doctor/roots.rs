@@ -1,7 +1,9 @@
 //! Where a system keeps what the doctor looks at.
 
+use crate::patience;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The folders where modprobe's configuration lies; a file hides those of the
 /// same name in later ones.
@@ -21,6 +23,8 @@ pub struct Roots {
     pub run_folder: PathBuf,
     /// Where programs are found.
     programs: Vec<PathBuf>,
+    /// How long anything outside this process gets to answer.
+    pub patience: Duration,
 }
 
 /// Where a store may be spoken to.
@@ -43,17 +47,26 @@ impl Roots {
             root: "/".into(),
             run_folder: run_folder.to_owned(),
             programs: own.filter(|folder| folder.is_absolute()).chain(sbin).collect(),
+            patience: patience::at_least(Duration::from_secs(2)),
         }
     }
 
-    /// A tree that looks like a system, with its programs in `bin`.
+    /// A tree that looks like a system, with its programs in `bin`, whose parts answer
+    /// whenever they get to it.
     #[cfg(test)]
     pub fn under(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
             run_folder: root.join("run/grantway"),
             programs: vec![root.join("bin")],
+            patience: Duration::from_secs(120),
         }
+    }
+
+    /// The same, which waits so long.
+    #[cfg(test)]
+    pub fn waiting(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// A path of the system, written without the leading slash.

@@ -19,6 +19,7 @@ use crate::error::CommandError;
 use crate::footprint::Footprint;
 use crate::mode::wait_mode;
 use crate::output;
+use crate::patience;
 use crate::place::Place;
 use crate::wait::{Signals, readable};
 use bridge::Trouble;
@@ -211,7 +212,9 @@ impl Frontend {
                 continue;
             }
             let timeout = match ending {
-                Some(since) if since.elapsed() > FAREWELL => return self.leave(true),
+                Some(since) if since.elapsed() > patience::at_least(FAREWELL) => {
+                    return self.leave(true);
+                }
                 _ if self.vif.has_changes() => Some(Duration::ZERO),
                 Some(_) => Some(Duration::from_millis(50)),
                 None => failed_at.map(|_| REST),
@@ -232,7 +235,9 @@ impl Frontend {
             self.place.restore()?;
             match self.vif.resume(Arc::clone(&self.place.platform)) {
                 Ok(()) => return Ok(()),
-                Err(e) if since.elapsed() > PATIENCE => return Err(CommandError::failed(e)),
+                Err(e) if since.elapsed() > patience::at_least(PATIENCE) => {
+                    return Err(CommandError::failed(e));
+                }
                 Err(_) => readable(&[signals.descriptor()], None, Some(REST))?,
             }
             if signals.came().is_some() {

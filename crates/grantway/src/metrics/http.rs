@@ -1,6 +1,7 @@
 //! One client of the exporter: a request that is read to its end, an answer that is
 //! written to its end, and nothing that waits.
 
+use crate::patience;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -66,7 +67,7 @@ impl Client {
 
     /// When it has had its time.
     pub fn deadline(&self) -> Instant {
-        self.since + PATIENCE
+        self.since + patience::at_least(PATIENCE)
     }
 
     /// Its socket, and whether it is to be written to.

@@ -35,7 +35,7 @@ impl Machine {
             let map_count = Limits::gather(roots, Role::Guest).map_count;
             return Self { map_count, descriptors, ..Self::default() };
         }
-        let role = platform.role(&StoreFact::gather(&roots.stores()));
+        let role = platform.role(&StoreFact::gather(&roots.stores(), roots.patience));
         let limits = Limits::gather(roots, role);
         let kind = match platform.kind.as_deref() {
             Some("PV") => Some(DomainKind::Pv),

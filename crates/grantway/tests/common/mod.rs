@@ -31,6 +31,9 @@ pub const NOBODY: u32 = 65_534;
 /// any machine.
 pub const PROMPT: Duration = Duration::from_secs(120);
 
+/// What has the command under test wait as long for others.
+pub const PATIENCE: (&str, &str) = ("GRANTWAY_PATIENCE", "120");
+
 /// One test at a time: they share two processors, and some measure.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
@@ -51,7 +54,9 @@ pub fn is_root() -> bool {
 
 /// The command under test.
 pub fn grantway() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_grantway"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_grantway"));
+    command.env(PATIENCE.0, PATIENCE.1);
+    command
 }
 
 /// The command under test with arguments.

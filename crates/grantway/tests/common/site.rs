@@ -2,7 +2,9 @@
 
 use super::network::Namespace;
 use super::part::Part;
-use super::{PROMPT, finish, grantway, grantway_with, succeed, try_wait_for, wait_for, words};
+use super::{
+    PATIENCE, PROMPT, finish, grantway, grantway_with, succeed, try_wait_for, wait_for, words,
+};
 use serde_json::Value;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -51,7 +53,7 @@ impl Site {
             Some(namespace) => namespace.command(program),
             None => Command::new(program),
         };
-        command.args([name, "--host"]).arg(self.dir()).args(args);
+        command.env(PATIENCE.0, PATIENCE.1).args([name, "--host"]).arg(self.dir()).args(args);
         command
     }
 

@@ -21,7 +21,7 @@ pub fn store(store: &StoreFact, dir: Option<&Path>) -> Finding {
         StoreFact::Missing => {
             Finding::fail(subject, "there is neither its socket nor /dev/xen/xenbus", start)
         }
-        StoreFact::Silent => Finding::fail(subject, "no answer in 2 s", start),
+        StoreFact::Silent => Finding::fail(subject, "no answer", start),
         StoreFact::Refused(why) => Finding::fail(subject, shown(why), start),
     }
 }

@@ -1,11 +1,12 @@
 //! Whether a backend runs, by the socket in its run folder.
 
 use crate::control;
-use crate::doctor::bound::{PATIENCE, within};
+use crate::doctor::bound::within;
 use crate::doctor::roots::names;
 use serde_json::Value;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 /// What the backend says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +44,8 @@ pub struct Served {
 }
 
 impl BackendFact {
-    /// Asks whoever listens in the folder.
-    pub fn gather(folder: &Path) -> Self {
+    /// Asks whoever listens in the folder, each for so long.
+    pub fn gather(folder: &Path, patience: Duration) -> Self {
         let is_backend = |name: &String| name.starts_with("backend-") && name.ends_with(".sock");
         // Its unit makes a folder that only root may look into.
         let closed = |e: std::io::Error| e.kind() == ErrorKind::PermissionDenied;
@@ -57,7 +58,7 @@ impl BackendFact {
             let path = folder.join(&name);
             let socket = path.display().to_string();
             // A folder may hold the sockets of several domains, and dead ones.
-            match within(PATIENCE, move || control::fetch(&path)) {
+            match within(patience, move || control::fetch(&path)) {
                 Some(Ok(report)) => served.get_or_insert_default().extend(vifs(&report)),
                 Some(Err(e)) => match e.kind() {
                     ErrorKind::ConnectionRefused | ErrorKind::NotFound => {}

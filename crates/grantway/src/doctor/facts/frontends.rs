@@ -1,7 +1,7 @@
 //! Who runs a vif of this domain's own.
 
 use crate::control::{self, frontend_socket};
-use crate::doctor::bound::{PATIENCE, within};
+use crate::doctor::bound::within;
 use crate::doctor::finding::shown;
 use crate::doctor::roots::Roots;
 use serde_json::Value;
@@ -32,7 +32,7 @@ impl FrontendFact {
     /// Looks for who runs vif `devid`.
     pub fn gather(roots: &Roots, devid: u32) -> Self {
         let socket = frontend_socket(&roots.run_folder, None, devid);
-        let report = within(PATIENCE, move || control::fetch(&socket)).and_then(Result::ok);
+        let report = within(roots.patience, move || control::fetch(&socket)).and_then(Result::ok);
         Self {
             driver: roots.link(format!("sys/bus/xen/devices/vif-{devid}/driver")),
             ours: report.as_ref().map(ours),

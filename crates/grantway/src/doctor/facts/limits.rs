@@ -1,7 +1,7 @@
 //! How much may be granted and mapped.
 
 use super::platform::Role;
-use crate::doctor::bound::{PATIENCE, output_of};
+use crate::doctor::bound::output_of;
 use crate::doctor::roots::Roots;
 use crate::limits::{GRANT_FRAMES, MAPTRACK_FRAMES};
 
@@ -54,14 +54,17 @@ impl Limits {
 
 /// A parameter as the running Xen has it (4.14 and later).
 fn parameter(roots: &Roots, name: &str) -> Option<XenLimit> {
-    let text =
-        output_of(&roots.program("xenhypfs")?, ["cat", &format!("/params/{name}")], PATIENCE)?;
+    let text = output_of(
+        &roots.program("xenhypfs")?,
+        ["cat", &format!("/params/{name}")],
+        roots.patience,
+    )?;
     Some(XenLimit { value: number(text.trim())?, source: "xenhypfs" })
 }
 
 /// The command line of the running Xen.
 fn command_line(roots: &Roots) -> Option<String> {
-    let text = output_of(&roots.program("xl")?, ["info"], PATIENCE)?;
+    let text = output_of(&roots.program("xl")?, ["info"], roots.patience)?;
     let line = text.lines().find_map(|line| line.strip_prefix("xen_commandline"))?;
     Some(line.trim_start().trim_start_matches(':').trim().to_owned())
 }

@@ -1,11 +1,12 @@
 //! The vifs that the store has for this domain's backend.
 
-use crate::doctor::bound::{PATIENCE, within};
+use crate::doctor::bound::within;
 use crate::doctor::finding::shown;
 use crate::doctor::roots::StoreAt;
 use grantway_hypervisor::{Error, StoreErrno, StoreOps};
 use grantway_netif::{XenbusState, keys};
 use grantway_xenstore::Client;
+use std::time::Duration;
 
 /// Most queues that a guest's word is believed for.
 const QUEUES_MAX: u64 = 256;
@@ -101,12 +102,12 @@ pub enum StoreFact {
 }
 
 impl StoreFact {
-    /// Asks the first store that answers.
-    pub fn gather(stores: &[StoreAt]) -> Self {
+    /// Asks the first store that answers, each for so long.
+    pub fn gather(stores: &[StoreAt], patience: Duration) -> Self {
         let mut found = Self::Missing;
         for store in stores {
             let place = store.clone();
-            found = within(PATIENCE, move || ask(&place)).unwrap_or(Self::Silent);
+            found = within(patience, move || ask(&place)).unwrap_or(Self::Silent);
             if found.is_read() {
                 break;
             }

@@ -136,9 +136,10 @@ fn what_a_guest_wrote_is_no_state_and_no_escape() {
 
 #[test]
 fn no_store_at_all() {
-    let found = StoreFact::gather(&[]);
+    const LONG: Duration = Duration::from_secs(120);
+    let found = StoreFact::gather(&[], LONG);
     assert_eq!(found, StoreFact::Missing);
     assert_eq!(checks::vifs::store(&found, None).verdict(), Verdict::Fail);
     let nowhere = StoreAt::Device("/no/such/device".into());
-    assert!(matches!(StoreFact::gather(&[nowhere]), StoreFact::Refused(_)));
+    assert!(matches!(StoreFact::gather(&[nowhere], LONG), StoreFact::Refused(_)));
 }

@@ -5,6 +5,11 @@ mod system;
 mod tree;
 
 use super::finding::{Finding, Verdict};
+use std::time::Duration;
+
+/// For what answers, and for what never does.
+const LONG: Duration = Duration::from_secs(120);
+const SHORT: Duration = Duration::from_millis(50);
 
 /// The findings about a subject.
 fn about<'a>(findings: &'a [Finding], subject: &str) -> Vec<&'a Finding> {

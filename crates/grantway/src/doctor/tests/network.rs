@@ -1,7 +1,7 @@
 //! Vifs, their interfaces, and who serves them.
 
 use super::tree::Tree;
-use super::{about, check};
+use super::{LONG, SHORT, about, check};
 use crate::doctor::checks::{backend, frontends, links, vifs};
 use crate::doctor::facts::backend::{BackendFact, Served};
 use crate::doctor::facts::frontends::{FrontendFact, Ours};
@@ -15,7 +15,6 @@ use grantway_netif::XenbusState::{self, Closed, Closing, Connected, InitWait, In
 use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::time::Instant;
 
 fn hints() -> Hints {
     Hints::on_xen(Role::Dom0)
@@ -213,14 +212,12 @@ fn who_serves() {
 fn the_backends_socket() {
     let tree = Tree::new().with("run/grantway/journal", "").with("run/grantway/other.sock", "");
     let folder = tree.path("run/grantway");
-    assert_eq!(BackendFact::gather(&folder), BackendFact::Absent);
+    assert_eq!(BackendFact::gather(&folder, LONG), BackendFact::Absent);
     drop(UnixListener::bind(folder.join("backend-0.sock")).unwrap());
-    assert_eq!(BackendFact::gather(&folder), BackendFact::Absent, "a dead one's socket");
+    assert_eq!(BackendFact::gather(&folder, LONG), BackendFact::Absent, "a dead one's socket");
     let listener = UnixListener::bind(folder.join("backend-5.sock")).unwrap();
-    let since = Instant::now();
-    let silent = BackendFact::gather(&folder);
+    let silent = BackendFact::gather(&folder, SHORT);
     assert!(matches!(silent, BackendFact::Silent { .. }), "{silent:?}");
-    assert!(since.elapsed().as_secs() < 4);
     let answering = std::thread::spawn(move || {
         // The first is the client that gave up.
         for client in listener.incoming().take(2) {
@@ -228,7 +225,7 @@ fn the_backends_socket() {
             let _ = client.unwrap().write_all(report);
         }
     });
-    assert_eq!(BackendFact::gather(&folder), serves(true));
+    assert_eq!(BackendFact::gather(&folder, LONG), serves(true));
     answering.join().unwrap();
 }
 
@@ -321,7 +318,7 @@ fn taps_left_over() {
 #[test]
 fn stores_that_do_not_answer() {
     let judged = |fact| vifs::store(&fact, None);
-    check(&judged(StoreFact::Silent), Verdict::Fail, "no answer in 2 s", "restart xenstored");
+    check(&judged(StoreFact::Silent), Verdict::Fail, "no answer", "restart xenstored");
     let refused = StoreFact::Refused("connect /run/x: refused".into());
     check(&judged(refused), Verdict::Fail, "refused", "Debian: systemctl start xen");
     let read = StoreFact::Read { socket: true, serves: true, vifs: Vec::new(), own: Vec::new() };
@@ -329,8 +326,6 @@ fn stores_that_do_not_answer() {
     // One that accepts and says nothing holds nobody up.
     let tree = Tree::dom0().with("run/xenstored/x", "");
     let _listener = UnixListener::bind(tree.path("run/xenstored/socket")).unwrap();
-    let since = Instant::now();
-    let found = on_xen(&tree.roots());
+    let found = on_xen(&tree.roots().waiting(SHORT));
     check(about(&found, "xenstore")[0], Verdict::Fail, "no answer", "xenstored");
-    assert!(since.elapsed().as_secs() < 4, "{:?}", since.elapsed());
 }
