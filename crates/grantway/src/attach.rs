@@ -50,7 +50,7 @@ pub fn detach(args: &DetachArgs) -> Result<(), CommandError> {
     let vif = VifId { domain: DomId(args.domain), devid: args.devid };
     let gone = match args.force {
         true => device::remove(store.as_mut(), vif),
-        false => device::detach(store.as_mut(), vif, patience::at_least(PATIENCE)),
+        false => device::detach(store.as_mut(), vif, patience::answer(PATIENCE)),
     };
     gone.map_err(CommandError::failed)?;
     output::line(format!("detached {vif}"))

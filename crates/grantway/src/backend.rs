@@ -94,7 +94,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
             most: args.policy.kind(),
             pages: args.mapped_pages.try_into().unwrap_or(usize::MAX),
             all: all_mapped(&args, place.is_xen()),
-            ..PolicyLimits::default()
+            lease: patience::answer(PolicyLimits::default().lease),
         },
         run_folder: place.run_folder.clone(),
         hotplug: place.is_xen(),
@@ -143,7 +143,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
             _ => {}
         }
         let timeout = match ending {
-            Some(since) if backend.is_empty() || since.elapsed() > patience::at_least(FAREWELL) => {
+            Some(since) if backend.is_empty() || since.elapsed() > patience::farewell(FAREWELL) => {
                 return Ok(());
             }
             Some(_) => Some(Duration::from_millis(50)),

@@ -67,7 +67,7 @@ impl ReportSocket {
         let write = move || {
             let _writer = writer;
             if client.set_nonblocking(false).is_ok()
-                && client.set_write_timeout(Some(patience::at_least(PATIENCE))).is_ok()
+                && client.set_write_timeout(Some(patience::answer(PATIENCE))).is_ok()
             {
                 let _ = client.write_all(text.get(written..).unwrap_or("").as_bytes());
             }
@@ -133,7 +133,7 @@ fn frontend_name(domain: Option<u16>, devid: u32) -> String {
 ///
 /// Nobody listens, or what came is no report.
 pub fn fetch(path: &Path) -> std::io::Result<Value> {
-    fetch_within(path, patience::at_least(PATIENCE))
+    fetch_within(path, patience::answer(PATIENCE))
 }
 
 /// The same, from a part that may take so long to answer.

@@ -71,7 +71,7 @@ impl Drop for TraceSocket {
 /// Writes what passes until the client has enough.
 fn show(client: &UnixStream, reader: &TraceReader) -> io::Result<()> {
     client.set_nonblocking(false)?;
-    client.set_write_timeout(Some(patience::at_least(PATIENCE)))?;
+    client.set_write_timeout(Some(patience::answer(PATIENCE)))?;
     let mut show = Show {
         writer: HeadsWriter::new(BufWriter::with_capacity(1 << 16, client))?,
         interfaces: HashMap::new(),

@@ -9,6 +9,7 @@ use common::part::Part;
 use common::site::{MAC, Site};
 use common::{PROMPT, alone, say, wait_for};
 use serde_json::Value;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Checks that the host holds nothing of domain 1 beyond the domain itself.
@@ -70,6 +71,19 @@ const STREAM: &str = "generator:size=256,rate=20k,burst=8";
 
 fn sender(site: &Site) -> Part {
     site.frontend(None, &["--port", STREAM])
+}
+
+/// The same parts, which wait for as long as it takes until the other end has closed in
+/// order: it is there.
+fn patient_sender(site: &Site) -> Part {
+    let args = ["--domain", "1", "--devid", "0", "--port", STREAM];
+    Part::start("frontend", patient(site, "frontend", &args))
+}
+
+fn patient(site: &Site, part: &str, args: &[&str]) -> Command {
+    let mut command = site.command(None, part, args);
+    command.env("GRANTWAY_FAREWELL", "120");
+    command
 }
 
 #[test]
@@ -192,7 +206,7 @@ fn a_frontend_that_was_told_to_end_starts_again() {
     site.attach(&format!("mac={MAC}"));
     let mut backend = site.backend(None, &["--port", "check"]);
     for round in 1..=3 {
-        let mut frontend = sender(&site);
+        let mut frontend = patient_sender(&site);
         site.wait_connected();
         // Each run of the generator counts from 0 again: what comes is enough.
         let seen = || site.vif_report()["stats"]["tx_packets"].as_u64().unwrap_or(0);
@@ -218,7 +232,8 @@ fn a_backend_that_was_told_to_end_is_succeeded() {
     site.attach(&format!("mac={MAC}"));
     let mut frontend = sender(&site);
     for round in 1..=4 {
-        let mut backend = site.backend(None, &["--port", "check"]);
+        let backend = patient(&site, "backend", &["--port", "check"]);
+        let mut backend = Part::start("backend", backend);
         site.wait_connected();
         wait_flow(&site, &format!("in round {round}"));
         match round % 2 {

@@ -117,7 +117,7 @@ fn ask(args: &CtlArgs, question: &Question) -> Result<Answer, CommandError> {
     let mut line = serde_json::to_string(question).map_err(CommandError::failed)?;
     line.push('\n');
     let mut answer = String::new();
-    let patience = patience::at_least(PATIENCE);
+    let patience = patience::answer(PATIENCE);
     let talk = client
         .set_read_timeout(Some(patience))
         .and_then(|()| client.write_all(line.as_bytes()))

@@ -47,7 +47,7 @@ impl Roots {
             root: "/".into(),
             run_folder: run_folder.to_owned(),
             programs: own.filter(|folder| folder.is_absolute()).chain(sbin).collect(),
-            patience: patience::at_least(Duration::from_secs(2)),
+            patience: patience::answer(Duration::from_secs(2)),
         }
     }
 

@@ -3,6 +3,7 @@
 use super::FlowsArgs;
 use crate::error::CommandError;
 use crate::output;
+use crate::patience;
 use crate::running::{REMEDY, find};
 use crate::trace::TRACE;
 use crate::wait::{Signals, readable};
@@ -91,7 +92,7 @@ impl<F: Fn(&Flows) -> String> Live<F> {
         if over || self.signals.came().is_some() {
             // It ends what it is writing, and closes.
             self.socket.shutdown(Shutdown::Write)?;
-            (self.told, self.ends) = (true, Some(now + FAREWELL));
+            (self.told, self.ends) = (true, Some(now + patience::answer(FAREWELL)));
             if self.picture.take().is_some() {
                 output::screen("").map_err(io::Error::other)?;
             }

@@ -212,7 +212,7 @@ impl Frontend {
                 continue;
             }
             let timeout = match ending {
-                Some(since) if since.elapsed() > patience::at_least(FAREWELL) => {
+                Some(since) if since.elapsed() > patience::farewell(FAREWELL) => {
                     return self.leave(true);
                 }
                 _ if self.vif.has_changes() => Some(Duration::ZERO),
@@ -235,7 +235,7 @@ impl Frontend {
             self.place.restore()?;
             match self.vif.resume(Arc::clone(&self.place.platform)) {
                 Ok(()) => return Ok(()),
-                Err(e) if since.elapsed() > patience::at_least(PATIENCE) => {
+                Err(e) if since.elapsed() > patience::answer(PATIENCE) => {
                     return Err(CommandError::failed(e));
                 }
                 Err(_) => readable(&[signals.descriptor()], None, Some(REST))?,

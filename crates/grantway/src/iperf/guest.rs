@@ -9,6 +9,7 @@ use crate::error::CommandError;
 use crate::footprint::Footprint;
 use crate::frontend::{embedded_or_xen, wish};
 use crate::mode::wait_mode;
+use crate::patience;
 use crate::place::Place;
 use crate::wait::{Signals, readable};
 use grantway_backend::WaitMode;
@@ -282,7 +283,7 @@ impl Guest {
     /// vif.
     fn settle(&mut self) -> Result<(), CommandError> {
         let since = uptime();
-        while uptime().saturating_sub(since) < SETTLING {
+        while uptime().saturating_sub(since) < patience::answer(SETTLING) {
             let stack = self.vif.runner_mut();
             // Whatever is wrong by now, the vif is closed next.
             if stack.send(instant(uptime())).is_err() || stack.is_settled().unwrap_or(true) {
@@ -297,7 +298,7 @@ impl Guest {
     fn close(&mut self) -> Result<(), CommandError> {
         self.vif.shutdown().map_err(CommandError::failed)?;
         let since = uptime();
-        while uptime().saturating_sub(since) < FAREWELL {
+        while uptime().saturating_sub(since) < patience::farewell(FAREWELL) {
             let status = self.vif.store_changed().map_err(CommandError::failed)?;
             if matches!(status, VifStatus::Gone | VifStatus::Held | VifStatus::Restored) {
                 break;

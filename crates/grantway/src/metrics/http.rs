@@ -67,7 +67,7 @@ impl Client {
 
     /// When it has had its time.
     pub fn deadline(&self) -> Instant {
-        self.since + patience::at_least(PATIENCE)
+        self.since + patience::answer(PATIENCE)
     }
 
     /// Its socket, and whether it is to be written to.

@@ -145,7 +145,7 @@ impl Exporter {
             while self.answers.try_recv().is_ok() {}
             self.ask.send(()).ok()?;
             self.bell.ring();
-            let report = self.answers.recv_timeout(patience::at_least(REPORT_WITHIN)).ok()?;
+            let report = self.answers.recv_timeout(patience::answer(REPORT_WITHIN)).ok()?;
             self.text = Some((Instant::now(), text::render(&report)));
         }
         self.text.as_ref().map(|(_, text)| text.as_str())
