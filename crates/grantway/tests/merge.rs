@@ -9,12 +9,8 @@ mod common;
 use common::link::Link;
 use common::network::{Namespace, available};
 use common::{PROMPT, alone, say};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
@@ -30,13 +26,6 @@ fn link(backend: &[&str], frontend: &[&str]) -> Link {
     let takes = link.pair.inside.offload("gwf1", "tcp-segmentation-offload");
     assert!(!takes, "the guest's interface is to have its TCP cut by the kernel");
     link
-}
-
-/// Moves the calling thread into a namespace.
-fn enter(namespace: &Namespace) {
-    let path = Path::new("/run/netns").join(namespace.name());
-    let place = File::open(path).expect("a namespace");
-    move_into_link_name_space(place.as_fd(), Some(LinkNameSpaceType::Network)).expect("to enter");
 }
 
 /// One end of a transfer: writes the bytes, or reads what comes.
@@ -64,13 +53,13 @@ fn carry(link: &Link, to: &str, to_guest: bool) -> f64 {
     let start = Instant::now();
     let (there, here) = std::thread::scope(|scope| {
         let there = scope.spawn(move || {
-            enter(outside);
+            outside.enter();
             let listener = TcpListener::bind(address).expect("to listen");
             listens.send(()).expect("somebody to tell");
             end(listener.accept().expect("a connection").0, from_outside)
         });
         let here = scope.spawn(move || {
-            enter(inside);
+            inside.enter();
             ready.recv_timeout(PROMPT).expect("a listener");
             end(TcpStream::connect_timeout(&address, PROMPT).expect("to connect"), from_inside)
         });

@@ -3,7 +3,11 @@
 use super::part::Part;
 use super::{PROMPT, finish, succeed, try_wait_for, wait_for, words};
 use grantway_needs::{Need, met};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -41,6 +45,14 @@ impl Namespace {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Moves the calling thread into it.
+    pub fn enter(&self) {
+        let path = Path::new("/run/netns").join(&self.name);
+        let place = File::open(path).expect("a namespace");
+        move_into_link_name_space(place.as_fd(), Some(LinkNameSpaceType::Network))
+            .expect("to enter");
     }
 
     /// A program in it. `ip` becomes the program, so that the child's number
