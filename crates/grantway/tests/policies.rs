@@ -85,7 +85,7 @@ fn iperf3_crosses_under_each_policy() {
         for (what, args) in [
             ("TCP from the guest", &["-n", "100M", "-P", "4"][..]),
             ("TCP to it", &["-n", "100M", "-P", "4", "-R"]),
-            ("UDP of 64 bytes both ways", &["-t", "1", "-u", "-b", "5M", "-l", "64", "--bidir"]),
+            ("UDP of 64 bytes both ways", &["-n", "640K", "-u", "-b", "5M", "-l", "64", "--bidir"]),
         ] {
             let transfer = link.iperf(&[&["-c", "10.99.1.1"], args].concat());
             told += &format!(", {what} {:.3} Gbit/s", transfer.gbps);
@@ -136,7 +136,7 @@ fn two_policies_on_two_vifs_of_one_backend() {
     let mut other = second(&link, &["--policy", "persistent"]);
     wait_policy(&link.site, "staging", PAGES);
     // Both at once, each the other's neighbour on its worker.
-    let mut beside = Stream::start(&link.pair.inside, "10.99.2.1", STREAM, &["-t", "3"]);
+    let mut beside = Stream::start(&link.pair.inside, "10.99.2.1", STREAM, &["-n", "400M"]);
     for reverse in [&[][..], &["-R"]] {
         link.iperf(&[&["-c", "10.99.1.1", "-n", "100M"], reverse].concat());
     }

@@ -134,11 +134,17 @@ fn seeds_beside_ours_with_factors_over_queues() {
     has_rows(&page, &text, "guest ");
 }
 
+/// Whether a row is of lists of one frame, against which others gain.
+fn is_of_one(row: &str) -> bool {
+    row.split("  ").filter(|cell| !cell.is_empty()).nth(1).is_some_and(|list| list.trim() == "1")
+}
+
 #[test]
 fn lists_over_length_and_rules() {
     let _alone = alone();
-    // With so many pairs of slices that some are in one state on a busy machine too:
-    // of others there is no gain.
+    // A gain is of slices that were measured in one state of the machine; where it was in
+    // none for long enough, there is none, and no plot of it.
+    let gains = |text: &str| text.lines().any(|line| line.contains('[') && !is_of_one(line));
     let mut args = vec!["bench", "vector", "--rules", "1,50", "--list", "8,64"];
     args.extend(["--seconds", "0.05", "--pairs", "10"]);
     let (text, page) = run(&args);
@@ -147,13 +153,13 @@ fn lists_over_length_and_rules() {
         "Time of a packet over list length",
         "Time of a packet over number of rules",
     ];
-    assert_eq!(plots(&page), expected, "{text}");
+    assert_eq!(plots(&page), expected[usize::from(!gains(&text))..], "{text}");
     has(&page, &["</svg>50 rules</li>", "</svg>lists of 64</li>", "<dt>n</dt>", ">state</th>"]);
     has_rows(&page, &text, "50 rules");
     let mut args = vec!["bench", "vector", "--list", "64"];
     args.extend(["--seconds", "0.05", "--pairs", "10"]);
     let (text, page) = run(&args);
-    assert_eq!(plots(&page), expected[..2], "{text}");
+    assert_eq!(plots(&page), expected[usize::from(!gains(&text))..2], "{text}");
     has(&page, &[">paper</th>", ">1.35</td>"]);
 }
 

@@ -40,7 +40,7 @@ const WORK: Duration = Duration::from_micros(20);
 /// What else wakes a guest, sooner or later.
 const ELSE: Duration = Duration::from_secs(1);
 /// How long a signal may come behind its frame where processors are busy.
-const LATE: Duration = Duration::from_secs(20);
+const LATE: Duration = Duration::from_secs(100);
 
 /// Bytes that cross as a test.
 const BYTES: u64 = 64 << 20;

@@ -143,3 +143,40 @@ pub fn beside(rows: &[nftables::Row]) -> Report {
         ..Report::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::probe::State;
+    use crate::bench::stats::Ratio;
+
+    fn row(case: &str, rules: Option<usize>, list: usize, gain: Option<f64>) -> Row {
+        Row {
+            case: case.to_owned(),
+            rules,
+            list,
+            ns_per_packet: 100.0,
+            mpps: 10.0,
+            gain: gain.map(|median| Ratio { median, low: median, high: median, pairs: 3 }),
+            cost: None,
+            seed_percent: None,
+            host: "embedded",
+            state: State::Single,
+            n: 3,
+        }
+    }
+
+    fn titles(rows: &[Row]) -> Vec<String> {
+        plots(rows).into_iter().map(|plot| plot.title).collect()
+    }
+
+    #[test]
+    fn a_plot_is_drawn_where_it_has_two_places() {
+        let lists = |gain| [row("streams", None, 1, Some(1.0)), row("streams", None, 8, gain)];
+        assert_eq!(titles(&lists(Some(2.5))), [GAIN.title, OVER_LISTS.title]);
+        assert_eq!(titles(&lists(None)), [OVER_LISTS.title], "no slices in one state");
+        let rules = [1, 50].map(|n| row(&format!("{n} rules"), Some(n), 8, Some(1.0)));
+        assert_eq!(titles(&rules), [OVER_RULES.title]);
+        assert_eq!(titles(&lists(Some(2.5))[..1]), [""; 0]);
+    }
+}

@@ -10,7 +10,7 @@ const VIF: VifId = VifId { domain: GUEST, devid: 0 };
 const FRONT: &str = "/local/domain/7/device/vif/0";
 const BACK: &str = "/local/domain/0/backend/vif/7/0";
 const SOON: Duration = Duration::from_millis(200);
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(120);
 
 struct Bench {
     _dir: tempfile::TempDir,
