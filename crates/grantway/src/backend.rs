@@ -93,7 +93,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         policy: PolicyLimits {
             most: args.policy.kind(),
             pages: args.mapped_pages.try_into().unwrap_or(usize::MAX),
-            all: all_mapped(&args, place.is_xen()),
+            all: all_mapped(args, place.is_xen()),
             lease: patience::answer(PolicyLimits::default().lease),
         },
         run_folder: place.run_folder.clone(),
