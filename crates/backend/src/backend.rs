@@ -7,7 +7,7 @@ use crate::negotiate::MAX_QUEUES;
 use crate::policy::{Budget, PolicyKind, PolicyLimits};
 use crate::queue::{QueueReport, VifId};
 use crate::refusals::Refusals;
-use crate::shared::{Clock, Meter};
+use crate::shared::{Clock, Meter, OnWorker};
 use crate::stats::VifStatsSnapshot;
 use crate::succession::Journals;
 use crate::trace::{Trace, TraceReader};
@@ -85,6 +85,9 @@ pub struct BackendConfig {
     /// Tells what a worker used of its processor, by which its queues share it:
     /// [`processor_time`](crate::processor_time), or a count of work.
     pub meter: Meter,
+    /// What each worker thread does first, before it serves a queue: it may give up
+    /// rights that no turn needs. An error ends the start.
+    pub on_worker: OnWorker,
 }
 
 /// Opens the port of a vif.
@@ -176,7 +179,7 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// The platform or the store is not to be had.
+    /// The platform or the store is not to be had, or a worker cannot start.
     pub fn start(
         platform: Arc<dyn Platform>,
         config: BackendConfig,
@@ -196,6 +199,7 @@ impl Backend {
             meter: config.meter,
             teller: Teller { notices: sender, bell: Arc::clone(&bell) },
             merge: config.merge,
+            on_worker: config.on_worker,
         };
         let BackendConfig { graph, by_rules, uplink, .. } = config;
         let beside = Beside { graph, by_rules, uplink };

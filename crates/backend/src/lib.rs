@@ -58,7 +58,7 @@ pub use lists::GraphReport;
 pub use negotiate::MAX_QUEUES;
 pub use queue::{QueueCounts, QueueReport, VifId};
 pub use scratch::ARENA_PAGES;
-pub use shared::{Clock, Meter};
+pub use shared::{Clock, Meter, OnWorker};
 pub use stats::{VifStats, VifStatsSnapshot};
 pub use succession::JOURNAL_PAGES;
 pub use trace::{TRACE_HEAD, TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing};

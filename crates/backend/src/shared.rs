@@ -5,7 +5,7 @@ use crate::multicast::MulticastFilter;
 use crate::stats::VifStats;
 use crate::steer::SteeringCell;
 use crate::trace::Tap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Tells the time: [`Instant::now`], but in a simulation.
@@ -13,6 +13,9 @@ pub type Clock = fn() -> Instant;
 
 /// Tells what the calling thread has used of its processor.
 pub type Meter = fn() -> Duration;
+
+/// What a worker thread does first. The error says why it must not serve.
+pub type OnWorker = Arc<dyn Fn() -> std::io::Result<()> + Send + Sync>;
 
 /// What the queues of one vif share, whichever workers they belong to.
 pub(crate) struct Shared {

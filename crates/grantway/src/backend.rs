@@ -103,6 +103,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         graph: graph(args, secret)?,
         by_rules: rules.is_some(),
         merge: args.merge.is_on(),
+        on_worker: Arc::new(|| Ok(())),
     };
     let mut backend = Backend::start(Arc::clone(&platform), config, opener(spec, &refusal))
         .map_err(CommandError::failed)?;

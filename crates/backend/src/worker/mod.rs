@@ -17,7 +17,7 @@ mod wake;
 use crate::VifError;
 use crate::lists::{GraphReport, UPLINK_NAME};
 use crate::queue::{QueueReport, QueueSpec, VifId};
-use crate::shared::{Clock, Meter};
+use crate::shared::{Clock, Meter, OnWorker};
 use grantway_hypervisor::{Error as PlatformError, Platform};
 use grantway_ports::{Port, PortReport};
 use grantway_vector::rules::{Names, RulesError, parse};
@@ -149,6 +149,8 @@ pub(crate) struct Service {
     pub teller: Teller,
     /// Whether segments are merged, as [`crate::BackendConfig::merge`].
     pub merge: bool,
+    /// As [`crate::BackendConfig::on_worker`].
+    pub on_worker: OnWorker,
 }
 
 /// What packets go through beside the vifs' queues: the first worker's.
@@ -353,23 +355,39 @@ impl Handle {
         let spin = Spin::new(service.mode, threaded)?;
         let wake_up = Arc::clone(&wake);
         let fall = Fall(service.teller.clone());
+        let on_worker = Arc::clone(&service.on_worker);
         let mut worker = Worker::new(number, service, spin, wake_up, inbox, beside)?;
         let handle = |seat| Self { commands, wake, seat, queues: RefCell::default() };
         if !threaded {
             return Ok(handle(Seat::Here(Box::new(RefCell::new(worker)))));
         }
+        let (ready, begun) = channel();
         let thread = std::thread::Builder::new()
             .name("worker".into())
             .spawn(move || {
                 let _fall = fall;
-                worker.run();
+                let first = on_worker();
+                let serves = first.is_ok();
+                let _ = ready.send(first);
+                if serves {
+                    worker.run();
+                }
             })
             .map_err(|e| PlatformError::Os {
                 call: "start a worker thread".into(),
                 reason: e.to_string(),
                 remedy: "raise the limit of threads (ulimit -u)",
             })?;
-        Ok(handle(Seat::Thread(Some(thread))))
+        match begun.recv() {
+            Ok(Ok(())) => Ok(handle(Seat::Thread(Some(thread)))),
+            Ok(Err(e)) => Err(PlatformError::Os {
+                call: "prepare a worker thread".into(),
+                reason: e.to_string(),
+                remedy: "look at the kernel's log (dmesg)",
+            }),
+            // It panicked, and its message is in the log.
+            Err(_) => Err(PlatformError::Gone { what: "a worker that had just started".into() }),
+        }
     }
 
     fn serve(&self) -> Result<bool, PlatformError> {

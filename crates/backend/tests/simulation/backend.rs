@@ -77,6 +77,7 @@ impl Server {
             graph: path::bridge(Secret(1, 2), || 0).unwrap(),
             by_rules: false,
             merge: true,
+            on_worker: Arc::new(|| Ok(())),
         };
         if let Some(calls) = dies_after {
             domain.dies_after(calls);

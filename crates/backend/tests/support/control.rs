@@ -126,6 +126,7 @@ impl Control {
                         graph: graph(setup.by_rules),
                         by_rules: setup.by_rules,
                         merge: true,
+                        on_worker: Arc::new(|| Ok(())),
                     };
                     let platform = Faulty::over(platform, Arc::clone(&setup.faults));
                     let backend = Backend::start(Arc::new(platform), config, open);

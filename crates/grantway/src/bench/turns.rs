@@ -115,6 +115,7 @@ impl Turns {
             graph: graph(args.spoof)?,
             by_rules: args.spoof,
             merge: true,
+            on_worker: Arc::new(|| Ok(())),
         };
         let platform: Arc<dyn Platform> = Arc::clone(&dom0) as _;
         let open = Box::new(move |_: &_| match bridged {
