@@ -1,0 +1,226 @@
+//! The system calls that the filters name.
+//!
+//! `strace` of workers under every policy, port and way to end gave [`ALLOWED`]; what a
+//! panic, an overflow of the stack and a signal handler call was added by reading.
+
+use libc::{c_long, *};
+
+/// What no thread does: run programs, act on other processes, change what is mounted or
+/// which namespace it is in, put code into the kernel, or go round the filters (`io_uring`).
+pub const FORBIDDEN: &[c_long] = &[
+    SYS_execve,
+    SYS_execveat,
+    // Other processes.
+    SYS_ptrace,
+    SYS_pidfd_getfd,
+    SYS_kcmp,
+    SYS_process_madvise,
+    // Mounts and namespaces.
+    SYS_mount,
+    SYS_umount2,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_move_mount,
+    SYS_open_tree,
+    SYS_fsopen,
+    SYS_fsconfig,
+    SYS_fsmount,
+    SYS_fspick,
+    SYS_mount_setattr,
+    SYS_setns,
+    SYS_unshare,
+    SYS_open_by_handle_at,
+    // Code in the kernel, and ways round a filter.
+    SYS_bpf,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_kexec_load,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_userfaultfd,
+    SYS_perf_event_open,
+    // Keys and what else is the machine's.
+    SYS_add_key,
+    SYS_request_key,
+    SYS_keyctl,
+    SYS_reboot,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_quotactl,
+    SYS_acct,
+];
+
+/// What no thread does of what only some processors have.
+#[cfg(target_arch = "x86_64")]
+pub const FORBIDDEN_HERE: &[c_long] = &[SYS_iopl, SYS_ioperm, SYS_modify_ldt, SYS_kexec_file_load];
+/// What no thread does of what only some processors have.
+#[cfg(not(target_arch = "x86_64"))]
+pub const FORBIDDEN_HERE: &[c_long] = &[];
+
+/// Calls that reach into the memory of other processes.
+pub const REACHING: &[c_long] = &[SYS_process_vm_readv, SYS_process_vm_writev];
+
+/// What a worker has no reason for, beside [`FORBIDDEN`]: to open, to connect, to start
+/// something, to act on files by name.
+pub const STOPPED: &[c_long] = &[
+    SYS_openat2,
+    SYS_socket,
+    SYS_socketpair,
+    SYS_connect,
+    SYS_bind,
+    SYS_listen,
+    SYS_accept,
+    SYS_accept4,
+    SYS_clone,
+    SYS_clone3,
+    SYS_unlinkat,
+    SYS_renameat,
+    SYS_renameat2,
+    SYS_linkat,
+    SYS_symlinkat,
+    SYS_mkdirat,
+    SYS_mknodat,
+    SYS_fchmodat,
+    SYS_fchownat,
+    SYS_truncate,
+    SYS_chdir,
+    SYS_fchdir,
+    SYS_setuid,
+    SYS_setgid,
+    SYS_setreuid,
+    SYS_setregid,
+    SYS_setresuid,
+    SYS_setresgid,
+    SYS_setgroups,
+    SYS_kill,
+    SYS_tkill,
+    SYS_rt_sigqueueinfo,
+    SYS_rt_tgsigqueueinfo,
+    SYS_pidfd_open,
+    SYS_pidfd_send_signal,
+];
+
+/// What a worker has no reason for, of what only some processors have.
+#[cfg(target_arch = "x86_64")]
+pub const STOPPED_HERE: &[c_long] = &[
+    SYS_creat,
+    SYS_fork,
+    SYS_vfork,
+    SYS_unlink,
+    SYS_rename,
+    SYS_link,
+    SYS_symlink,
+    SYS_mkdir,
+    SYS_rmdir,
+    SYS_mknod,
+    SYS_chmod,
+    SYS_chown,
+    SYS_lchown,
+];
+/// What a worker has no reason for, of what only some processors have.
+#[cfg(not(target_arch = "x86_64"))]
+pub const STOPPED_HERE: &[c_long] = &[];
+
+/// What opens a file by name. For writing it ends the process, for reading it fails.
+#[cfg(target_arch = "x86_64")]
+pub const OPENING: &[(c_long, u8)] = &[(SYS_open, 1), (SYS_openat, 2)];
+/// What opens a file by name, and which argument has the flags.
+#[cfg(not(target_arch = "x86_64"))]
+pub const OPENING: &[(c_long, u8)] = &[(SYS_openat, 2)];
+
+/// What a worker does with the descriptors and the memory that it has.
+pub const ALLOWED: &[c_long] = &[
+    // Frames, events and the log.
+    SYS_read,
+    SYS_write,
+    SYS_readv,
+    SYS_writev,
+    SYS_close,
+    SYS_fstat,
+    SYS_newfstatat,
+    SYS_lseek,
+    // Waiting.
+    SYS_epoll_ctl,
+    SYS_epoll_pwait,
+    SYS_epoll_pwait2,
+    SYS_ppoll,
+    SYS_futex,
+    SYS_timerfd_settime,
+    SYS_timerfd_gettime,
+    SYS_sched_yield,
+    SYS_nanosleep,
+    SYS_clock_nanosleep,
+    SYS_restart_syscall,
+    // Time, where the vDSO does not have it, and what a thread has used.
+    SYS_clock_gettime,
+    SYS_clock_getres,
+    SYS_gettimeofday,
+    SYS_getcpu,
+    // Memory. `mmap` and `mprotect` have a rule of their own.
+    SYS_munmap,
+    SYS_mremap,
+    SYS_madvise,
+    SYS_brk,
+    // The allocator and hash tables.
+    SYS_sched_getaffinity,
+    SYS_getrandom,
+    // A panic, a signal, the end of the thread. `tgkill` has a rule of its own.
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigreturn,
+    SYS_sigaltstack,
+    SYS_gettid,
+    SYS_getpid,
+    SYS_set_robust_list,
+    SYS_rseq,
+    SYS_exit,
+    SYS_exit_group,
+];
+
+/// What a worker does, of what only some processors have.
+#[cfg(target_arch = "x86_64")]
+pub const ALLOWED_HERE: &[c_long] = &[SYS_epoll_wait, SYS_poll, SYS_time];
+/// What a worker does, of what only some processors have.
+#[cfg(not(target_arch = "x86_64"))]
+pub const ALLOWED_HERE: &[c_long] = &[];
+
+/// What a worker of the embedded host does beside: it asks the host for leases, over a
+/// socket that it has.
+pub const ALLOWED_EMBEDDED: &[c_long] = &[SYS_sendmsg, SYS_recvmsg];
+
+/// The bit of a call's number by which x86-64 kernels with the x32 ABI have a second table.
+#[cfg(target_arch = "x86_64")]
+pub const X32: c_long = 0x4000_0000;
+
+/// Calls whose number in the x32 table is another one: `execve`, `execveat`, `ptrace`,
+/// `process_vm_readv`, `process_vm_writev`, `kexec_load`.
+#[cfg(target_arch = "x86_64")]
+pub const X32_OWN: &[c_long] = &[520, 545, 521, 539, 540, 528];
+
+/// Requests that type into a terminal, which would run programs there: `TIOCSTI` and
+/// `TIOCLINUX`.
+pub const TYPING: &[u64] = &[0x5412, 0x541c];
+
+/// A group of `ioctl` requests: those whose bits under `mask` are `value`.
+#[derive(Debug, Clone, Copy)]
+pub struct Requests {
+    /// Which bits.
+    pub mask: u64,
+    /// What they are.
+    pub value: u64,
+}
+
+/// The requests of a worker: those of gntdev and gntalloc (type `G`) and of evtchn (type `E`),
+/// whatever the size of the argument, and those of a TAP (type `T`, with an argument of 4 bytes;
+/// requests to terminals have that type, too, and most have no argument).
+pub const REQUESTS: &[Requests] = &[
+    Requests { mask: 0xc000_ff00, value: 0x4700 },
+    Requests { mask: 0xc000_ff00, value: 0x4500 },
+    Requests { mask: 0xffff_ff00, value: 0x4004_5400 },
+    Requests { mask: 0xffff_ff00, value: 0x8004_5400 },
+];
+
+/// What a worker asks of a descriptor by `fcntl`.
+pub const CONTROLS: &[c_int] = &[F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC, F_GET_SEALS];

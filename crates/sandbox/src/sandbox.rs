@@ -1,0 +1,200 @@
+//! The sandbox of one process.
+
+use crate::capabilities;
+use crate::error::SandboxError;
+use crate::files::Files;
+use crate::filter;
+use crate::offer::Landlock;
+use rustix::thread::CapabilitySet;
+use seccompiler::{BpfProgram, apply_filter, apply_filter_all_threads};
+use std::fmt;
+
+/// What the backend runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// Real Xen: a copy is a request to a device.
+    Xen,
+    /// The embedded host: a copy reaches into another process.
+    Embedded,
+}
+
+impl Host {
+    fn reaches(self) -> bool {
+        self == Self::Embedded
+    }
+
+    /// What the process keeps.
+    fn process_keeps(self) -> CapabilitySet {
+        let makes_taps = CapabilitySet::NET_ADMIN;
+        match self {
+            Self::Xen => makes_taps,
+            Self::Embedded => makes_taps | self.worker_keeps() | CapabilitySet::DAC_OVERRIDE,
+        }
+    }
+
+    /// What a worker keeps.
+    fn worker_keeps(self) -> CapabilitySet {
+        match self {
+            Self::Xen => CapabilitySet::empty(),
+            // A process that has fewer capabilities than another may not copy from it
+            // without this one.
+            Self::Embedded => CapabilitySet::SYS_PTRACE,
+        }
+    }
+}
+
+/// A part of the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// No program that is run gives rights.
+    Privileges,
+    /// Only the capabilities that are needed.
+    Capabilities,
+    /// No thread runs a program.
+    Programs,
+    /// Workers open, run and connect nothing.
+    Workers,
+    /// The control thread opens listed files only.
+    Files,
+}
+
+impl Part {
+    /// What is so where the part holds.
+    #[must_use]
+    pub fn held(self) -> &'static str {
+        match self {
+            Self::Privileges => "no new privileges",
+            Self::Capabilities => "capabilities given up",
+            Self::Programs => "no thread runs programs",
+            Self::Workers => "workers open, run and connect nothing",
+            Self::Files => "the control thread opens listed files only",
+        }
+    }
+
+    /// What may happen where it is missing.
+    #[must_use]
+    pub fn lost(self) -> &'static str {
+        match self {
+            Self::Privileges => "a program that a thread runs may gain rights",
+            Self::Capabilities => "threads keep the capabilities that they were started with",
+            Self::Programs => "threads may run programs",
+            Self::Workers => "workers may open files and make connections",
+            Self::Files => "the control thread may open every file that its user may open",
+        }
+    }
+}
+
+/// A part that could not be had.
+#[derive(Debug)]
+pub struct Missing {
+    /// Which.
+    pub part: Part,
+    /// Why.
+    pub why: SandboxError,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.why, self.part.lost())
+    }
+}
+
+/// The sandbox of a process: what holds, and what is missing.
+#[derive(Debug)]
+pub struct Sandbox {
+    host: Host,
+    worker: Vec<BpfProgram>,
+    held: Vec<Part>,
+    missing: Vec<Missing>,
+    landlock: Option<Landlock>,
+}
+
+impl Sandbox {
+    /// Confines the process: no new privileges, no capabilities but those that are needed, no
+    /// programs. It has to be called before other threads are started, as capabilities belong
+    /// to threads.
+    #[must_use]
+    pub fn enter(host: Host) -> Self {
+        settle();
+        let mut sandbox = Self {
+            host,
+            worker: Vec::new(),
+            held: Vec::new(),
+            missing: Vec::new(),
+            landlock: None,
+        };
+        let privileges = rustix::thread::set_no_new_privs(true);
+        let privileges = privileges.map_err(|errno| SandboxError::Privileges(errno.into()));
+        sandbox.note(Part::Privileges, privileges);
+        sandbox.note(Part::Capabilities, capabilities::keep(host.process_keeps()));
+        let installed = filter::process(host.reaches())
+            .and_then(|program| Ok(apply_filter_all_threads(&program)?));
+        // What the kernel does for the process it does for a thread.
+        let filters = match installed.is_ok() {
+            true => filter::worker(host.reaches(), std::process::id()),
+            false => Err(SandboxError::NoFilters),
+        };
+        sandbox.note(Part::Programs, installed);
+        let filters = filters.map(|filters| sandbox.worker = filters);
+        sandbox.note(Part::Workers, filters);
+        sandbox
+    }
+
+    /// Confines the calling thread to what a worker does.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refused what it did for the process: the thread must not serve.
+    pub fn confine_worker(&self) -> Result<(), SandboxError> {
+        capabilities::keep(self.host.worker_keeps())?;
+        for filter in &self.worker {
+            apply_filter(filter)?;
+        }
+        Ok(())
+    }
+
+    /// Confines the calling thread, and those that it starts later, to these files. Whether
+    /// it does is told by [`Sandbox::landlock`].
+    pub fn close(&mut self, files: &Files) {
+        match files.enforce() {
+            Ok(version) => {
+                self.landlock = Some(version);
+                self.held.push(Part::Files);
+            }
+            Err(why) => self.missing.push(Missing { part: Part::Files, why }),
+        }
+    }
+
+    /// The parts that hold.
+    #[must_use]
+    pub fn held(&self) -> &[Part] {
+        &self.held
+    }
+
+    /// The parts that could not be had.
+    #[must_use]
+    pub fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+
+    /// Which version of landlock lists the files of the thread that called
+    /// [`Sandbox::close`].
+    #[must_use]
+    pub fn landlock(&self) -> Option<Landlock> {
+        self.landlock
+    }
+
+    fn note(&mut self, part: Part, outcome: Result<(), SandboxError>) {
+        match outcome {
+            Ok(()) => self.held.push(part),
+            Err(why) => self.missing.push(Missing { part, why }),
+        }
+    }
+}
+
+/// Has libraries look up what they look up once, as they open files for it.
+fn settle() {
+    // The auxiliary vector, and by it the vDSO: before Linux 6.4 it is a file of /proc.
+    let _ = rustix::param::page_size();
+    let _ = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+}
