@@ -11,7 +11,8 @@
 //! Costs are real ones of the same kind as Xen's, never sleeps: a grant copy is
 //! one `process_vm_readv` or `process_vm_writev` a batch, a map is an `mmap` of
 //! the granter's page and an unmap a `munmap` with its TLB shootdown, a
-//! notification is a write to an eventfd, a blocked wait a `poll`.
+//! notification is a write to an eventfd, a blocked wait a `poll`. A thread that the kernel
+//! does not let reach into other processes copies by mapping ([`copy_by_mapping`]).
 //!
 //! It is no isolation boundary: domains are processes of one user, which may
 //! reach each other's memory anyway. What it does keep apart is what keeps a
@@ -28,6 +29,6 @@ pub mod store;
 mod sys;
 mod tables;
 
-pub use domain::{ConnectError, Domain, Role};
+pub use domain::{ConnectError, Domain, Role, copy_by_mapping};
 pub use host::{Host, HostConfig, HostError, HostGuard, PortTable, raise_descriptor_limit};
 pub use tables::{DomainTable, Tables};

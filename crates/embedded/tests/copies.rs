@@ -24,8 +24,22 @@ fn contents(granted: &Granted) -> Vec<u8> {
     bytes
 }
 
+/// Has a test copy by the call of its own, and by mapping.
+fn either_way(test: fn()) {
+    test();
+    let by_mapping = std::thread::spawn(move || {
+        grantway_embedded::copy_by_mapping();
+        test();
+    });
+    by_mapping.join().unwrap();
+}
+
 #[test]
 fn random_batches_do_what_plain_copies_do() {
+    either_way(random_batches);
+}
+
+fn random_batches() {
     let fixture = Fixture::new();
     let (front, other, back) = (fixture.guest(FRONT), fixture.guest(OTHER), fixture.service());
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
@@ -92,6 +106,10 @@ fn random_batches_do_what_plain_copies_do() {
 
 #[test]
 fn each_operation_is_refused_for_its_own_reason() {
+    either_way(refused_operations);
+}
+
+fn refused_operations() {
     let fixture = Fixture::new();
     let (front, back) = (fixture.guest(FRONT), fixture.service());
     let granted = front.grant(BACK, 1, Access::ReadWrite).unwrap();
@@ -141,6 +159,10 @@ fn each_operation_is_refused_for_its_own_reason() {
 
 #[test]
 fn more_operations_than_one_call_takes() {
+    either_way(many_operations);
+}
+
+fn many_operations() {
     let fixture = Fixture::new();
     let (front, back) = (fixture.guest(FRONT), fixture.service());
     let granted = front.grant(BACK, 1, Access::ReadWrite).unwrap();
@@ -172,13 +194,16 @@ fn more_operations_than_one_call_takes() {
 fn a_granter_that_ends_costs_its_own_operations() {
     let fixture = Fixture::new();
     let back = fixture.service();
-    for _ in 0..20 {
+    for maps in [false, true].repeat(10) {
         let front = fixture.guest(FRONT);
         let granted = front.grant(BACK, 1, Access::ReadWrite).unwrap();
         let gref = granted.grefs[0];
         let turns = AtomicU32::new(0);
         std::thread::scope(|scope| {
             let copying = scope.spawn(|| {
+                if maps {
+                    grantway_embedded::copy_by_mapping();
+                }
                 let mut arena = vec![1; 4096];
                 let mut ops =
                     vec![

@@ -375,7 +375,7 @@ fn local(arena: &mut [u8], ops: &mut [CopyOp], at: usize) -> usize {
 }
 
 /// Where a local side starts in the arena.
-fn locate(side: CopySide, len: u16, arena: usize) -> Result<usize, GrantStatus> {
+pub(super) fn locate(side: CopySide, len: u16, arena: usize) -> Result<usize, GrantStatus> {
     let CopySide::Local { offset } = side else {
         return Err(GrantStatus::BAD_VIRT_ADDR);
     };
@@ -390,7 +390,7 @@ fn locate(side: CopySide, len: u16, arena: usize) -> Result<usize, GrantStatus> 
 }
 
 /// Whether a foreign side stays within its page.
-fn crosses(offset: u16, len: u16) -> Result<(), GrantStatus> {
+pub(super) fn crosses(offset: u16, len: u16) -> Result<(), GrantStatus> {
     if len == 0 || usize::from(offset) + usize::from(len) > PAGE_SIZE {
         Err(GrantStatus::BAD_COPY_ARG)
     } else {

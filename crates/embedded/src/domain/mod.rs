@@ -6,6 +6,7 @@ mod copy;
 mod events;
 mod foreign;
 mod granter;
+mod mapped;
 mod toolstack;
 
 use crate::host::STORE;
@@ -22,6 +23,7 @@ use grantway_hypervisor::{
 };
 use grantway_ring::SharedRun;
 use grantway_xenstore::Client;
+pub use mapped::copy_by_mapping;
 use rustix::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -216,10 +218,15 @@ impl Mapper for Domain {
     }
 
     fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {
-        let scratch = control::lock(&self.scratch).pop();
-        let mut scratch = scratch.unwrap_or_default();
-        let done = scratch.copy(&self.foreigners, arena, ops);
-        control::lock(&self.scratch).push(scratch);
+        let done = if mapped::is_chosen() {
+            mapped::copy(&self.foreigners, arena, ops)
+        } else {
+            let scratch = control::lock(&self.scratch).pop();
+            let mut scratch = scratch.unwrap_or_default();
+            let done = scratch.copy(&self.foreigners, arena, ops);
+            control::lock(&self.scratch).push(scratch);
+            done
+        };
         copy::count(&self.counters, ops);
         done
     }
