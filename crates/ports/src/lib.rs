@@ -54,5 +54,5 @@ pub use port::{
 };
 pub use spec::{PortSpec, SpecError, number};
 pub use split::SplitFrame;
-pub use tap::{Tap, TapConfig, TapError, TapOffloads};
+pub use tap::{Tap, TapConfig, TapError, TapOffloads, claims_folder};
 pub use testframe::{MAGIC, TAG_LEN, TaggedAt, UDP_HEADERS};

@@ -32,6 +32,7 @@ use crate::port::{
 };
 use crate::split::{SplitFrame, send_gathered, send_joined};
 use claim::Claim;
+pub use claim::folder as claims_folder;
 use vnet::VnetHeader;
 
 /// Frames that one [`Port::recv`] may drop before it says that there is none.
@@ -149,10 +150,11 @@ impl Tap {
 
     /// Makes sure that nobody else has the interface.
     fn claim(&self) -> Result<Claim, TapError> {
-        let system =
-            |source| TapError::System { name: self.name.clone(), operation: "claiming it", source };
-        let index = name_to_index(&self.control, &self.name).map_err(|e| system(e.into()))?;
-        let claim = Claim::take(index).map_err(system)?;
+        let named = || self.name.clone();
+        let index = name_to_index(&self.control, &self.name)
+            .map_err(|e| TapError::system(&self.name, "claiming it", e))?;
+        let claim =
+            Claim::take(index).map_err(|source| TapError::Claim { name: named(), source })?;
         claim.ok_or_else(|| TapError::InUse { name: self.name.clone() })
     }
 

@@ -57,6 +57,14 @@ pub enum TapError {
         "/dev/net/tun is missing or has no driver; load it with `modprobe tun`, or pass the device into the container"
     )]
     NoDevice,
+    /// The folder where the owners of TAPs are known cannot be used.
+    #[error("TAP {name}: claiming it failed: {source}; make that folder this user's alone")]
+    Claim {
+        /// The interface.
+        name: String,
+        /// What is wrong with the folder, which it names.
+        source: std::io::Error,
+    },
     /// The system refused for another reason.
     #[error("TAP {name}: {operation} failed: {source}")]
     System {

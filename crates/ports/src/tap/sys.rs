@@ -1,6 +1,7 @@
 //! The `ioctl`s of `/dev/net/tun` and of network interfaces
 //! (`linux/if_tun.h`, `linux/if.h`, `linux/sockios.h`), which no crate wraps, and
-//! the `writev` of bytes that nobody may have a reference to.
+//! the `writev` of bytes that nobody may have a reference to, and the lock of one byte
+//! that belongs to an open file and not to a process.
 
 #![allow(unsafe_code)]
 
@@ -176,4 +177,28 @@ pub(super) fn write_split(
         let error = std::io::Error::last_os_error();
         Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))
     })
+}
+
+/// Locks one byte of a file for writing, for as long as this description of it is open
+/// anywhere. Whether it could: another description may hold it.
+pub(super) fn lock_byte(fd: BorrowedFd<'_>, at: u64) -> Result<bool> {
+    let start = libc::off_t::try_from(at).map_err(|_| Errno::INVAL)?;
+    let lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: 1,
+        // As the kernel wants it.
+        l_pid: 0,
+    };
+    // SAFETY: F_OFD_SETLK reads a `struct flock` through the pointer, which is valid for
+    // the call.
+    let done = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if done == 0 {
+        return Ok(true);
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        other => Err(Errno::from_raw_os_error(other.unwrap_or(libc::EIO))),
+    }
 }

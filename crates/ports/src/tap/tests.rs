@@ -254,6 +254,28 @@ tap_test! {
 }
 
 tap_test! {
+    fn what_another_user_can_hold_is_no_claim() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        let config = TapConfig {
+            multi_queue: true,
+            persist: Some(true),
+            ..TapConfig::named("gw0")
+        };
+        let index = Tap::open(&config).unwrap().interface().unwrap();
+        // Every user may bind a name, and see the index that is next.
+        let name = format!("grantway/tap/{index}");
+        let name = SocketAddr::from_abstract_name(name).unwrap();
+        let _squatter = UnixListener::bind_addr(&name).unwrap();
+        let tap = Tap::open(&config).unwrap();
+        // The claim is held nevertheless.
+        assert!(matches!(Tap::open(&config), Err(TapError::InUse { .. })));
+        drop(tap);
+        drop(Tap::open(&config).unwrap());
+    }
+}
+
+tap_test! {
     fn an_interface_that_exists_decides_how_many_queues() {
         ip("tuntap add dev many mode tap multi_queue");
         ip("tuntap add dev one mode tap");
