@@ -467,7 +467,7 @@ drop_reasons! {
     /// Received with segmentation that is switched off (a frame that was
     /// queued before [`Port::set_offloads`]).
     GsoNotWanted = "gso-not-wanted",
-    /// The kernel refused the frame as malformed.
+    /// The kernel refused the frame, as malformed or for a reason not known here.
     Rejected = "rejected",
     /// The kernel had no memory for the frame.
     NoMemory = "no-memory",

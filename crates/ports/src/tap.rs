@@ -427,6 +427,32 @@ impl Port for Tap {
     }
 }
 
+/// What becomes of a frame that was not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unsent {
+    /// A signal came first.
+    Again,
+    /// The kernel takes none now.
+    Busy,
+    /// It is lost, and the next one may not be.
+    Dropped(DropReason),
+    /// The port is of no more use.
+    Failed,
+}
+
+/// By the kernel's answer. One that is not known here is about the frame, which a guest
+/// made, as long as the interface and the descriptor are there.
+fn unsent(errno: Errno) -> Unsent {
+    match errno {
+        Errno::INTR => Unsent::Again,
+        Errno::AGAIN => Unsent::Busy,
+        Errno::IO => Unsent::Dropped(DropReason::InterfaceDown),
+        Errno::NOBUFS | Errno::NOMEM => Unsent::Dropped(DropReason::NoMemory),
+        Errno::BADFD | Errno::NODEV | Errno::BADF => Unsent::Failed,
+        _ => Unsent::Dropped(DropReason::Rejected),
+    }
+}
+
 /// The header of a frame of `len` bytes on its way to the kernel, by its first
 /// bytes, and how many are to be written.
 fn judge(
@@ -458,16 +484,14 @@ impl Tap {
                 }
                 Err(errno) => errno,
             };
-            return Err(match errno {
-                Errno::INTR => continue,
-                Errno::AGAIN => {
+            return Err(match unsent(errno) {
+                Unsent::Again => continue,
+                Unsent::Busy => {
                     self.counters.busy += 1;
                     SendError::Busy
                 }
-                Errno::IO => self.counters.refuse(DropReason::InterfaceDown),
-                Errno::INVAL | Errno::FAULT => self.counters.refuse(DropReason::Rejected),
-                Errno::NOBUFS | Errno::NOMEM => self.counters.refuse(DropReason::NoMemory),
-                _ => SendError::Failed(self.fatal("writing a frame", errno)),
+                Unsent::Dropped(reason) => self.counters.refuse(reason),
+                Unsent::Failed => SendError::Failed(self.fatal("writing a frame", errno)),
             });
         }
     }

@@ -329,6 +329,20 @@ tap_test! {
     }
 }
 
+#[test]
+fn one_frame_that_the_kernel_refuses_does_not_end_the_port() {
+    let ends = [Errno::BADF, Errno::BADFD, Errno::NODEV];
+    for raw in 1..134 {
+        let errno = Errno::from_raw_os_error(raw);
+        let lost = unsent(errno);
+        assert_eq!(lost == Unsent::Failed, ends.contains(&errno), "{errno:?}: {lost:?}");
+        let known = [Errno::INTR, Errno::AGAIN].contains(&errno) || ends.contains(&errno);
+        assert!(known || matches!(lost, Unsent::Dropped(_)), "{errno:?}: {lost:?}");
+    }
+    assert_eq!(unsent(Errno::INVAL), Unsent::Dropped(DropReason::Rejected));
+    assert_eq!(unsent(Errno::from_raw_os_error(95)), Unsent::Dropped(DropReason::Rejected));
+}
+
 tap_test! {
     fn frames_that_cannot_be_sent_are_counted_by_reason() {
         let mut tap = open("gw0");
