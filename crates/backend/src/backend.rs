@@ -385,6 +385,10 @@ impl Backend {
             any = true;
             match notice {
                 Notice::Gone(error) => return Err(error),
+                Notice::NoUplink(error) => warn!(
+                    "the uplink: {error}; the bridge goes on without it; restart the backend \
+                     to open it again"
+                ),
                 // No one vif's affair.
                 Notice::Failed {
                     error: VifError::Platform(e @ PlatformError::Gone { .. }),

@@ -17,7 +17,7 @@ use grantway_netif::Offload;
 use grantway_netif::flow::flow_hash;
 use grantway_netif::slots::tx::TxFragment;
 use grantway_netif::tx::status;
-use grantway_ports::{FramePlace, PortError, RECV_BUFFER, SendError};
+use grantway_ports::{FramePlace, RECV_BUFFER, SendError};
 use grantway_vector::{Merger, PortId, Verdict};
 use std::time::Instant;
 
@@ -325,18 +325,22 @@ impl<O: Others> Forward<'_, O> {
     }
 
     /// Moves at most a burst from the uplink to the guests; whether there may be more.
-    ///
-    /// # Errors
-    ///
-    /// The uplink is of no more use.
-    pub fn burst_from_uplink(&mut self, arena: &mut [u8]) -> Result<bool, PortError> {
+    pub fn burst_from_uplink(&mut self, arena: &mut [u8]) -> bool {
         let (mut at, mut more) = (0, true);
         let mut frames: ArrayVec<FramePlace, BURST> = ArrayVec::new();
         while !frames.is_full() && at <= Scratch::FILL {
-            let Some(uplink) = &mut self.bridge.uplink else { return Ok(false) };
-            let Some(meta) = uplink.recv(&mut arena[at..at + RECV_BUFFER])? else {
-                more = uplink.always_ready();
-                break;
+            let Some(uplink) = &mut self.bridge.uplink else { return false };
+            let meta = match uplink.recv(&mut arena[at..at + RECV_BUFFER]) {
+                Ok(Some(meta)) => meta,
+                Ok(None) => {
+                    more = uplink.always_ready();
+                    break;
+                }
+                // What it gave before goes on.
+                Err(e) => {
+                    self.bridge.fail(e);
+                    break;
+                }
             };
             frames.push(FramePlace { at, meta });
             at = place((at + meta.len).next_multiple_of(64), 0, meta.len);
@@ -345,10 +349,7 @@ impl<O: Others> Forward<'_, O> {
         // What becomes of them is no vif's affair.
         let _ = self.aim_all(arena, &frames, &VifStats::default());
         self.give_bursts(arena, None);
-        match self.bridge.failure.take() {
-            Some(e) => Err(e),
-            None => Ok(more),
-        }
+        more && self.bridge.uplink.is_some()
     }
 
     /// Gives each receiver what is for it, as one burst where it takes that so.

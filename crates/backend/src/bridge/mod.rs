@@ -46,7 +46,7 @@ pub(crate) struct Bridge {
     by_id: BTreeMap<PortId, VifId>,
     /// A port beside the guests.
     pub uplink: Option<Box<dyn Port>>,
-    /// Why the uplink is of no more use.
+    /// Why there is no uplink any more, until the worker tells.
     failure: Option<PortError>,
 }
 
@@ -56,9 +56,17 @@ impl Bridge {
         Self { lists, members, by_id, uplink, failure: None }
     }
 
-    /// The uplink is of no more use; the worker is told when it next turns to it.
+    /// The uplink is of no more use. The guests go on without it.
+    #[cold]
     fn fail(&mut self, error: PortError) {
-        self.failure.get_or_insert(error);
+        self.uplink = None;
+        self.failure = Some(error);
+    }
+
+    /// Why the uplink went, once.
+    #[inline]
+    pub fn take_failure(&mut self) -> Option<PortError> {
+        self.failure.take()
     }
 
     /// A queue of a guest joins, whose number this is.

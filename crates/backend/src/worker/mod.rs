@@ -19,7 +19,7 @@ use crate::lists::{GraphReport, UPLINK_NAME};
 use crate::queue::{QueueReport, QueueSpec, VifId};
 use crate::shared::{Clock, Meter, OnWorker};
 use grantway_hypervisor::{Error as PlatformError, Platform};
-use grantway_ports::{Port, PortReport};
+use grantway_ports::{Port, PortError, PortReport};
 use grantway_vector::rules::{Names, RulesError, parse};
 use grantway_vector::{Graph, PortId, Rules, Secret};
 use rustix::fd::{AsFd, OwnedFd};
@@ -120,6 +120,8 @@ pub(crate) enum Notice {
         /// Why.
         error: VifError,
     },
+    /// The uplink is of no more use, and was let go of.
+    NoUplink(PortError),
     /// The platform is gone, and the worker with it.
     Gone(PlatformError),
 }

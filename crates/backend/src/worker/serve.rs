@@ -152,7 +152,7 @@ impl Worker {
     pub fn round(&mut self, longest: Option<Duration>) -> Result<Flow, PlatformError> {
         self.serve_active();
         if self.uplink_active {
-            self.serve_uplink()?;
+            self.serve_uplink();
         } else if self.spin.budget().is_some() && self.still.gives_way() {
             std::thread::yield_now();
         }
@@ -348,6 +348,10 @@ impl Worker {
             self.wake_queue(key);
         }
         self.broken.extend(broken);
+        if let Some(error) = self.bridge.take_failure() {
+            self.uplink_active = false;
+            self.service.teller.tell(Notice::NoUplink(error));
+        }
     }
 
     /// Takes out of service what turns of others found broken.
@@ -361,7 +365,7 @@ impl Worker {
     }
 
     /// Moves at most a burst from the uplink to the guests.
-    fn serve_uplink(&mut self) -> Result<(), PlatformError> {
+    fn serve_uplink(&mut self) {
         let mut beside = Neighbours::new(&mut self.queues);
         let mut forward = Forward {
             bridge: &mut self.bridge,
@@ -377,9 +381,7 @@ impl Worker {
         let Neighbours { woken, broken, .. } = beside;
         self.settle(woken, broken);
         self.fail_broken();
-        self.uplink_active =
-            more.map_err(|e| PlatformError::Gone { what: format!("the uplink: {e}") })?;
-        Ok(())
+        self.uplink_active = more;
     }
 
     /// Makes epoll's interest in the port's descriptor what the queue wants.

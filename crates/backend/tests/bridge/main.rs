@@ -156,6 +156,34 @@ fn the_uplink_is_one_more_place() {
 }
 
 #[test]
+fn an_uplink_that_is_deleted_costs_the_uplink_only() {
+    // It is noticed by what the uplink would give, or by what a guest sends to it.
+    for told in [true, false] {
+        let mut world = World::bridged();
+        let [mut a, mut b, c] = three(&mut world);
+        let uplink = world.behind(UPLINK);
+        uplink.delete(told);
+        b.posts(1);
+        // To all, so to the uplink.
+        a.sends(&frame(BROADCAST, a.address, 60));
+        assert_eq!(b.gets(), frame(BROADCAST, a.address, 60));
+        let log = || world.control().log.complaints();
+        let lost = || log().iter().filter(|line| line.contains("uplink")).count();
+        eventually("a line of the log", || (lost() > 0).then_some(()));
+        for len in [60, 3000] {
+            b.posts(1);
+            let bytes = frame(b.address, a.address, len);
+            a.sends(&bytes);
+            assert_eq!(b.gets(), bytes, "the guests' own frames go on");
+        }
+        assert_eq!(lost(), 1, "{:?}", log());
+        assert_eq!(uplink.look().handles, 0, "it was let go of");
+        drop((a, b, c));
+        world.bridge_stands();
+    }
+}
+
+#[test]
 fn a_receiver_without_pages_costs_its_own_frames_only() {
     let mut world = World::bridged();
     let [mut a, mut b, mut c] = three(&mut world);

@@ -58,6 +58,8 @@ pub struct Inner {
     pub link: Option<bool>,
     /// Whether it takes no frame now.
     pub busy: bool,
+    /// Whether what is behind was deleted: then the port is of no more use.
+    pub deleted: bool,
     /// Whether it wants segments merged.
     pub merges: bool,
     /// Whether it says that each frame for the guest fits a page and is finished.
@@ -123,6 +125,14 @@ impl Behind {
             flow.credits += frames;
         }
         self.ring();
+    }
+
+    /// Deletes what is behind; `told` where the port's descriptor tells of it.
+    pub fn delete(&self, told: bool) {
+        self.look().deleted = true;
+        if told {
+            self.ring();
+        }
     }
 
     pub fn hook(&self, hook: impl FnMut(Call) + Send + 'static) {
@@ -242,6 +252,9 @@ impl TestPort {
 impl TestPort {
     fn takes(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
         let mut inner = self.behind.look();
+        if inner.deleted {
+            return Err(SendError::Failed(PortError::Gone { port: self.name.clone() }));
+        }
         if inner.busy {
             return Err(SendError::Busy);
         }
@@ -300,6 +313,9 @@ impl Port for TestPort {
         assert!(buf.len() >= RECV_BUFFER, "a buffer of {} bytes", buf.len());
         self.behind.call(Call::Recv);
         let mut inner = self.behind.look();
+        if inner.deleted {
+            return Err(PortError::Gone { port: self.name.clone() });
+        }
         let meta = if let Some((frame, offload)) = inner.waiting.pop_front() {
             buf[..frame.len()].copy_from_slice(&frame);
             Some(FrameMeta { len: frame.len(), offload })
