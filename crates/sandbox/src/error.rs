@@ -25,7 +25,10 @@ pub enum SandboxError {
     #[error("seccomp: {0}")]
     Filter(#[from] seccompiler::BackendError),
     /// Landlock is not in this kernel.
-    #[error("landlock is not in this kernel; Linux 5.13 or later can have it")]
+    #[error(
+        "landlock is not in this kernel, or a filter around this process forbids it; Linux \
+         5.13 or later can have it"
+    )]
     NoLandlock,
     /// Landlock is in this kernel, and is switched off.
     #[error("landlock is switched off; add it to lsm= of the kernel's command line")]

@@ -1,7 +1,7 @@
 //! What the threads of a backend may still ask of the kernel, once they parse what
 //! guests wrote.
 //!
-//! [`Sandbox::enter`] confines the process, [`Sandbox::confine_worker`] a worker thread,
+//! [`Sandbox::enter`] confines the process, [`Worker::confine`] a worker thread,
 //! and [`Sandbox::close`] the control thread. The parts ([`Part`]):
 //!
 //! - **No new privileges** (`prctl`): no program that is run could give rights. Seccomp
@@ -54,4 +54,4 @@ mod sandbox;
 pub use error::SandboxError;
 pub use files::{Files, Use};
 pub use offer::{Landlock, Offer};
-pub use sandbox::{Host, Missing, Part, Sandbox};
+pub use sandbox::{Host, Missing, Part, Sandbox, Worker};

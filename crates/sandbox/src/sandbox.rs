@@ -8,6 +8,7 @@ use crate::offer::Landlock;
 use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, apply_filter, apply_filter_all_threads};
 use std::fmt;
+use std::sync::Arc;
 
 /// What the backend runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,8 +103,7 @@ impl fmt::Display for Missing {
 /// The sandbox of a process: what holds, and what is missing.
 #[derive(Debug)]
 pub struct Sandbox {
-    host: Host,
-    worker: Vec<BpfProgram>,
+    worker: Worker,
     held: Vec<Part>,
     missing: Vec<Missing>,
     landlock: Option<Landlock>,
@@ -116,13 +116,9 @@ impl Sandbox {
     #[must_use]
     pub fn enter(host: Host) -> Self {
         settle();
-        let mut sandbox = Self {
-            host,
-            worker: Vec::new(),
-            held: Vec::new(),
-            missing: Vec::new(),
-            landlock: None,
-        };
+        let worker = Worker { host, filters: Arc::default() };
+        let (held, missing) = (Vec::new(), Vec::new());
+        let mut sandbox = Self { worker, held, missing, landlock: None };
         let privileges = rustix::thread::set_no_new_privs(true);
         let privileges = privileges.map_err(|errno| SandboxError::Privileges(errno.into()));
         sandbox.note(Part::Privileges, privileges);
@@ -135,22 +131,15 @@ impl Sandbox {
             false => Err(SandboxError::NoFilters),
         };
         sandbox.note(Part::Programs, installed);
-        let filters = filters.map(|filters| sandbox.worker = filters);
+        let filters = filters.map(|filters| sandbox.worker.filters = filters.into());
         sandbox.note(Part::Workers, filters);
         sandbox
     }
 
-    /// Confines the calling thread to what a worker does.
-    ///
-    /// # Errors
-    ///
-    /// The kernel refused what it did for the process: the thread must not serve.
-    pub fn confine_worker(&self) -> Result<(), SandboxError> {
-        capabilities::keep(self.host.worker_keeps())?;
-        for filter in &self.worker {
-            apply_filter(filter)?;
-        }
-        Ok(())
+    /// What confines a worker.
+    #[must_use]
+    pub fn worker(&self) -> Worker {
+        self.worker.clone()
     }
 
     /// Confines the calling thread, and those that it starts later, to these files. Whether
@@ -189,6 +178,29 @@ impl Sandbox {
             Ok(()) => self.held.push(part),
             Err(why) => self.missing.push(Missing { part, why }),
         }
+    }
+}
+
+/// What confines a worker of a process that is confined.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    host: Host,
+    /// None where the kernel takes no filter.
+    filters: Arc<[BpfProgram]>,
+}
+
+impl Worker {
+    /// Confines the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refused what it did for the process: the thread must not serve.
+    pub fn confine(&self) -> Result<(), SandboxError> {
+        capabilities::keep(self.host.worker_keeps())?;
+        for filter in self.filters.iter() {
+            apply_filter(filter)?;
+        }
+        Ok(())
     }
 }
 

@@ -306,7 +306,7 @@ fn holds(sandbox: &Sandbox, part: Part) -> bool {
 fn on_worker(sandbox: &Sandbox, deed: impl FnOnce() + Send) -> std::thread::Result<()> {
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
-            sandbox.confine_worker().unwrap();
+            sandbox.worker().confine().unwrap();
             deed();
         });
         worker.join()
@@ -471,7 +471,7 @@ fn keeps_capabilities() {
     let sandbox = &sandbox;
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            sandbox.confine_worker().unwrap();
+            sandbox.worker().confine().unwrap();
             here.send(rustix::thread::gettid()).unwrap();
             let _: Result<(), _> = until.recv();
         });
