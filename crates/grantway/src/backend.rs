@@ -1,6 +1,7 @@
 //! `grantway backend`: serves every vif of a domain.
 
 use crate::bench::probe::{Memory, pin};
+use crate::claim::Claim;
 use crate::cli::BackendArgs;
 use crate::control::{ReportSocket, backend_socket};
 use crate::doctor::facts::platform::PlatformFacts;
@@ -69,6 +70,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         None => Place::xen(&args.run_dir, Role::Service)?,
     };
     let platform = Arc::clone(&place.platform);
+    let _claim = Claim::take(&place.claim())?;
     let socket = backend_socket(&place.run_folder, platform.domain().0);
     let reports = ReportSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;

@@ -6,7 +6,8 @@
 //! - [`generate`]: man pages and completions, of the command line as it is.
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`toolstack`].
-//! - [`backend`], [`frontend`]: the two ends; [`control`]: how they report, and [`report`] to whom;
+//! - [`backend`], [`frontend`]: the two ends; [`claim`]: a backend is the only one of its
+//!   domain; [`control`]: how they report, and [`report`] to whom;
 //!   [`trace`]: how a backend shows what passes;
 //!   [`ctl`]: what a frontend can be asked for; [`place`]: where they run; [`wait`]: what they wait on.
 //! - [`iperf`]: TCP and UDP over a vif, in user space.
@@ -21,6 +22,7 @@
 mod attach;
 mod backend;
 mod bench;
+mod claim;
 mod cli;
 mod control;
 mod ctl;

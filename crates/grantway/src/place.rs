@@ -5,11 +5,21 @@ use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{DomId, Error as PlatformError, Platform};
 use grantway_xen::Xen;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where running parts keep sockets and journals on Xen.
 pub const RUN_FOLDER: &str = "/run/grantway";
+
+/// Makes a folder that is its owner's alone, where it is missing.
+///
+/// # Errors
+///
+/// It cannot be made.
+pub fn make_folder(path: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
 
 /// A platform, and what a command needs beside it.
 pub struct Place {
@@ -50,7 +60,7 @@ impl Place {
             Role::Guest => platform.require_gntalloc(),
         }
         .map_err(CommandError::failed)?;
-        std::fs::create_dir_all(run_folder).map_err(|e| {
+        make_folder(run_folder).map_err(|e| {
             CommandError::Failed(format!(
                 "{}: {e}; name a folder that can be written to with --run-dir",
                 run_folder.display()
@@ -77,6 +87,17 @@ impl Place {
     /// Whether this is real Xen.
     pub fn is_xen(&self) -> bool {
         matches!(self.host, Host::Xen(_))
+    }
+
+    /// The file by whose lock a process is the domain's only backend. It does not depend on
+    /// the run folder: on Xen a machine is one domain, whatever its number is now.
+    pub fn claim(&self) -> PathBuf {
+        match &self.host {
+            Host::Embedded(domain) => {
+                domain.dir().join(format!("backend-{}.lock", self.platform.domain()))
+            }
+            Host::Xen(_) => Path::new(RUN_FOLDER).join("backend.lock"),
+        }
     }
 
     /// A descriptor that is hung up when the place ends under us, where that

@@ -108,6 +108,25 @@ fn two_processes_of_one_kind_are_refused() {
 }
 
 #[test]
+fn a_second_backend_of_a_domain_is_refused_whatever_became_of_the_socket() {
+    let _alone = alone();
+    let site = Site::start();
+    let mut first = site.backend(None, &["--port", "null"]);
+    // So it looks to one of two that start at the same time.
+    std::fs::remove_file(site.file("backend-0.sock")).expect("the first one's socket");
+    let mut second = Part::spawn("second", site.command(None, "backend", &["--port", "null"]));
+    let status = second.wait_end(PROMPT);
+    assert_eq!(status.code(), Some(1));
+    let process = format!("process {}", first.pid());
+    let said = second.said();
+    assert!(said.contains(&process) && said.contains("stop it first"), "{said}");
+    assert!(first.is_alive());
+    // A kill leaves the claim to the next one.
+    first.kill();
+    drop(site.backend(None, &["--port", "null"]));
+}
+
+#[test]
 fn a_folder_without_a_host_is_refused_by_every_command() {
     let _alone = alone();
     let empty = tempfile::tempdir().expect("a folder");
