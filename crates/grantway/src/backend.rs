@@ -78,7 +78,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let traces = TraceSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
     let refusal = Refusal::default();
-    let metrics = args.metrics.map(Metrics::start).transpose()?;
+    let listener = args.metrics.and_then(|address| unless_failed(Metrics::listen(address)));
     let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
     let config = BackendConfig {
         uplink,
@@ -109,6 +109,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     };
     let mut backend = Backend::start(Arc::clone(&platform), config, opener(spec, &refusal))
         .map_err(CommandError::failed)?;
+    let metrics = listener.and_then(|listener| unless_failed(Metrics::start(listener)));
     if let Some(rules) = &mut rules {
         rules.load(&mut backend)?;
     }
@@ -159,6 +160,11 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         own.extend(metrics.as_ref().map(Metrics::descriptor));
         readable(&own, place.lifeline(), timeout)?;
     }
+}
+
+/// What a backend can serve without.
+fn unless_failed<T>(outcome: Result<T, CommandError>) -> Option<T> {
+    outcome.map_err(|e| warn!("{e}; serving without metrics")).ok()
 }
 
 /// What packets go through: all nodes where there are rules, and a bridge otherwise.

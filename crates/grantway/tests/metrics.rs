@@ -125,19 +125,18 @@ fn slow_and_hostile_clients_cost_nobody_anything() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_told() {
+fn without_its_address_a_backend_serves_without_metrics() {
     let _alone = alone();
     let site = Site::start();
+    site.attach(&format!("mac={MAC}"));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("its address").to_string();
-    let output = common::finish(
-        site.command(None, "backend", &["--port", "null", "--metrics", &at]),
-        PROMPT,
-    );
-    let said = common::words(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains(&format!("--metrics {at}")) && said.contains("port that is free"),
-        "{said}"
-    );
+    let mut backend = site.backend(None, &["--port", "null", "--metrics", &at]);
+    backend.wait_said("serving without metrics", PROMPT);
+    let said = backend.said();
+    let parts = [format!("--metrics {at}"), "port that is free".into(), "WARN".into()];
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    let _frontend = site.frontend(None, &["--port", "null"]);
+    site.wait_connected();
+    assert!(backend.is_alive());
 }

@@ -35,12 +35,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Listens, and serves from a thread of its own for as long as the process lives.
+    /// Listens at an address.
     ///
     /// # Errors
     ///
     /// The address cannot be had.
-    pub fn start(address: SocketAddr) -> Result<Self, CommandError> {
+    pub fn listen(address: SocketAddr) -> Result<TcpListener, CommandError> {
         let failed = |e: std::io::Error| {
             CommandError::Failed(format!(
                 "--metrics {address}: {e}; name an address of this machine and a port that is free"
@@ -48,6 +48,17 @@ impl Metrics {
         };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
+        Ok(listener)
+    }
+
+    /// Serves from a thread of its own for as long as the process lives. The thread may do
+    /// what the calling thread may do.
+    ///
+    /// # Errors
+    ///
+    /// The system has no descriptor or no thread left.
+    pub fn start(listener: TcpListener) -> Result<Self, CommandError> {
+        let failed = |e: std::io::Error| CommandError::Failed(format!("--metrics: {e}"));
         let at = listener.local_addr().map_err(failed)?;
         let (bell, (ask, wanted), (reports, answers)) = (Bell::new()?, channel(), channel());
         let exporter = Exporter { listener, bell: bell.clone(), ask, answers, text: None };
