@@ -11,6 +11,7 @@ use crate::limits;
 use crate::metrics::Metrics;
 use crate::mode::wait_mode;
 use crate::nodes;
+use crate::notify::ServiceManager;
 use crate::output;
 use crate::panics;
 use crate::patience;
@@ -56,8 +57,8 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         let words = "--rules: one worker moves all packets by rules: leave --workers out";
         return Err(CommandError::Usage(words.into()));
     }
-    let signals = Signals::take()?;
-    let signals = if args.rules.is_some() { signals.and_reload()? } else { signals };
+    // `systemctl reload` sends SIGHUP, which ends a process that does not take it.
+    let signals = Signals::take()?.and_reload()?;
     let secret = secret()?;
     let mut rules = args.rules.as_deref().map(|path| LiveRules::new(path, secret));
     raise_descriptor_limit();
@@ -78,6 +79,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let traces = TraceSocket::bind(&socket)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
     let refusal = Refusal::default();
+    let manager = ServiceManager::find();
     let listener = args.metrics.and_then(|address| unless_failed(Metrics::listen(address)));
     let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
     let config = BackendConfig {
@@ -114,6 +116,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         rules.load(&mut backend)?;
     }
     output::line("ready")?;
+    manager.ready();
     info!("serving the vifs of domain {}", platform.domain());
     let mut ending: Option<Instant> = None;
     loop {
@@ -131,11 +134,10 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
             // A successor takes over by the journals, and no guest notices.
             Some(Told::Leave) => return Ok(()),
             Some(Told::Reload) => {
-                if let Some(rules) = &mut rules {
-                    match rules.load(&mut backend) {
-                        Ok(()) => info!("the rules were loaded again"),
-                        Err(e) => warn!("the rules of before stay: {e}"),
-                    }
+                match rules.as_mut().map(|rules| rules.load(&mut backend)) {
+                    Some(Ok(())) => info!("the rules were loaded again"),
+                    Some(Err(e)) => warn!("the rules of before stay: {e}"),
+                    None => info!("there are no rules to load again"),
                 }
                 continue;
             }

@@ -7,7 +7,7 @@
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`toolstack`].
 //! - [`backend`], [`frontend`]: the two ends; [`claim`]: a backend is the only one of its
-//!   domain; [`control`]: how they report, and [`report`] to whom;
+//!   domain; [`notify`]: it tells a service manager that it serves; [`control`]: how they report, and [`report`] to whom;
 //!   [`trace`]: how a backend shows what passes;
 //!   [`ctl`]: what a frontend can be asked for; [`place`]: where they run; [`wait`]: what they wait on.
 //! - [`iperf`]: TCP and UDP over a vif, in user space.
@@ -41,6 +41,7 @@ mod log;
 mod metrics;
 mod mode;
 mod nodes;
+mod notify;
 mod output;
 mod panics;
 mod patience;
