@@ -1,8 +1,9 @@
 //! `grantway backend`: serves every vif of a domain.
 
-use crate::bench::probe::{Memory, pin};
+use crate::bench::probe::{Memory, OwnMemory, pin};
 use crate::claim::Claim;
 use crate::cli::BackendArgs;
+use crate::confine;
 use crate::control::{ReportSocket, backend_socket};
 use crate::doctor::facts::platform::PlatformFacts;
 use crate::doctor::roots::Roots;
@@ -21,8 +22,8 @@ use crate::trace::{TRACE, TraceSocket};
 use crate::wait::{Signals, Told, readable};
 use grantway_backend::policy::{Mapped, PolicyLimits};
 use grantway_backend::{
-    Account, Backend, BackendConfig, OpenPort, Patience, PortRequest, QueueCounts, QueueReport,
-    WaitMode,
+    Account, Backend, BackendConfig, OnWorker, OpenPort, Patience, PortRequest, QueueCounts,
+    QueueReport, WaitMode,
 };
 use grantway_embedded::{Role, raise_descriptor_limit};
 use grantway_hypervisor::Platform;
@@ -81,7 +82,11 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let refusal = Refusal::default();
     let manager = ServiceManager::find();
     let listener = args.metrics.and_then(|address| unless_failed(Metrics::listen(address)));
+    let own = OwnMemory::open();
     let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
+    let graph = graph(args, secret)?;
+    // What is opened from here on is opened with the rights that are left.
+    let mut sandbox = (!args.no_sandbox).then(|| confine::process(&place));
     let config = BackendConfig {
         uplink,
         mode,
@@ -104,13 +109,24 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         hotplug: place.is_xen(),
         clock: panics::clock(),
         meter: grantway_backend::processor_time,
-        graph: graph(args, secret)?,
+        graph,
         by_rules: rules.is_some(),
         merge: args.merge.is_on(),
-        on_worker: Arc::new(|| Ok(())),
+        on_worker: match &sandbox {
+            Some(sandbox) => confined(sandbox.worker()),
+            None => Arc::new(|| Ok(())),
+        },
     };
-    let mut backend = Backend::start(Arc::clone(&platform), config, opener(spec, &refusal))
-        .map_err(CommandError::failed)?;
+    let open = opener(spec.clone(), &refusal);
+    let mut backend =
+        Backend::start(Arc::clone(&platform), config, open).map_err(CommandError::failed)?;
+    match &mut sandbox {
+        Some(sandbox) => {
+            confine::control(sandbox, args, &spec, &place);
+            confine::tell(sandbox);
+        }
+        None => warn!("--no-sandbox: all threads keep all rights"),
+    }
     let metrics = listener.and_then(|listener| unless_failed(Metrics::start(listener)));
     if let Some(rules) = &mut rules {
         rules.load(&mut backend)?;
@@ -124,7 +140,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         if let Some(refusal) = refusal.borrow_mut().take() {
             return Err(CommandError::Failed(refusal));
         }
-        let told = || report(&backend, platform.as_ref(), mode, rules.as_ref());
+        let told = || report(&backend, platform.as_ref(), mode, rules.as_ref(), own.read());
         reports.serve(told);
         if let Some(metrics) = &metrics {
             metrics.serve(told);
@@ -162,6 +178,11 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         own.extend(metrics.as_ref().map(Metrics::descriptor));
         readable(&own, place.lifeline(), timeout)?;
     }
+}
+
+/// What a worker thread begins with.
+fn confined(worker: grantway_sandbox::Worker) -> OnWorker {
+    Arc::new(move || worker.confine().map_err(std::io::Error::other))
 }
 
 /// What a backend can serve without.
@@ -249,8 +270,8 @@ fn report(
     platform: &dyn Platform,
     mode: WaitMode,
     rules: Option<&LiveRules>,
+    memory: Memory,
 ) -> Value {
-    let memory = Memory::of(std::process::id());
     // What a packet took and the packet itself are in it together. A vif's own report is
     // read afterwards.
     let Account { at, vifs: accounts, platform: asked } = backend.account();

@@ -286,6 +286,10 @@ one place; to rules, what is behind a vif's own port is \"uplink\". SIGHUP loads
 file again, between two lists of frames: none is lost. `grantway rules show` and
 `grantway graph` say what became of them.
 
+Once it serves it has only the rights that it needs: no thread runs a program, threads that
+move frames open and connect nothing, and the control thread opens only the devices, the
+run folder and the files named here. The log says which parts of this the kernel lacks.
+
 Example:
   grantway backend
   grantway backend --port bridge --uplink tap --rules rules.toml
@@ -351,6 +355,11 @@ pub struct BackendArgs {
     /// Serve metrics for Prometheus at http://ADDR/metrics, such as 127.0.0.1:9633.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<std::net::SocketAddr>,
+    /// Keep all rights. Without the sandbox, a worker that a guest takes over can open files,
+    /// run programs and make connections with the rights of this user, and the control thread
+    /// can open every file. Use it to debug: the sandbox also hides symbols from backtraces.
+    #[arg(long)]
+    pub no_sandbox: bool,
     /// The domain of the embedded host that serves; 0 where missing.
     #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
     pub domain: Option<u16>,

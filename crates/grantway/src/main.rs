@@ -6,8 +6,9 @@
 //! - [`generate`]: man pages and completions, of the command line as it is.
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`toolstack`].
-//! - [`backend`], [`frontend`]: the two ends; [`claim`]: a backend is the only one of its
-//!   domain; [`notify`]: it tells a service manager that it serves; [`control`]: how they report, and [`report`] to whom;
+//! - [`backend`], [`frontend`]: the two ends; [`claim`], [`confine`], [`notify`]: a backend is the only one
+//!   of its domain, gives up rights, and tells a service manager that it serves;
+//!   [`control`]: how both ends report, and [`report`] to whom;
 //!   [`trace`]: how a backend shows what passes;
 //!   [`ctl`]: what a frontend can be asked for; [`place`]: where they run; [`wait`]: what they wait on.
 //! - [`iperf`]: TCP and UDP over a vif, in user space.
@@ -24,6 +25,7 @@ mod backend;
 mod bench;
 mod claim;
 mod cli;
+mod confine;
 mod control;
 mod ctl;
 mod demo;

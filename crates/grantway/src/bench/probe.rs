@@ -7,6 +7,8 @@
 //! told from cores that are close by what they take of each other.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -119,6 +121,24 @@ impl Memory {
             resident: self.resident.saturating_sub(before.resident),
             private: self.private.saturating_sub(before.private),
         }
+    }
+}
+
+/// What this process has in memory: a file that stays open, as a confined process may open
+/// none.
+pub struct OwnMemory(Option<File>);
+
+impl OwnMemory {
+    /// Opens it.
+    pub fn open() -> Self {
+        Self(File::open("/proc/self/status").ok())
+    }
+
+    /// Reads it as it is now; nothing where there is no `/proc`.
+    pub fn read(&self) -> Memory {
+        let mut text = [0; 8192];
+        let read = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
+        Memory::parse(&String::from_utf8_lossy(&text[..read.unwrap_or(0)]))
     }
 }
 
@@ -247,6 +267,8 @@ mod tests {
         let before = Memory { resident: 1024, private: 1 << 30 };
         assert_eq!(memory.since(before), Memory { resident: 1635 * 1024, private: 0 });
         assert!(Memory::of(std::process::id()).resident > 0);
+        let own = OwnMemory::open();
+        assert!(own.read().resident > 0 && own.read().private > 0, "as often as it is read");
     }
 
     #[test]

@@ -28,6 +28,7 @@ use facts::platform::{PlatformFacts, Role};
 use facts::process::Process;
 use facts::vifs::StoreFact;
 use finding::{Finding, Verdict};
+use grantway_sandbox::Offer;
 use hints::Hints;
 use roots::Roots;
 use std::path::Path;
@@ -77,6 +78,7 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
     }
     let hints = Hints::on_xen(role);
     findings.push(checks::devices::tun(&process, true));
+    findings.push(checks::sandbox::judge(&Offer::of_kernel(&roots.at(""))));
     findings.extend(checks::netback::judge(&Netback::gather(roots)));
     findings.push(checks::vifs::store(&store, None));
     let vifs = store.vifs();
@@ -103,6 +105,7 @@ fn on_embedded(roots: &Roots, dir: &Path) -> Vec<Finding> {
     findings.push(checks::embedded::ptrace(&process));
     findings.push(checks::embedded::memfd(&process));
     findings.push(checks::devices::tun(&process, false));
+    findings.push(checks::sandbox::judge(&Offer::of_kernel(&roots.at(""))));
     if !store.is_read() {
         return findings;
     }

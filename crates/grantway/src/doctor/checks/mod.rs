@@ -8,4 +8,5 @@ pub mod limits;
 pub mod links;
 pub mod netback;
 pub mod platform;
+pub mod sandbox;
 pub mod vifs;

@@ -2,7 +2,7 @@
 
 use super::tree::Tree;
 use super::{SHORT, about, check};
-use crate::doctor::checks::{devices, embedded, limits, netback, platform};
+use crate::doctor::checks::{devices, embedded, limits, netback, platform, sandbox};
 use crate::doctor::facts::limits::Limits;
 use crate::doctor::facts::netback::Netback;
 use crate::doctor::facts::platform::{PlatformFacts, Role};
@@ -64,6 +64,26 @@ fn process() -> Process {
 
 fn line(findings: &[Finding], name: &str) -> Finding {
     about(findings, &format!("/dev/xen/{name}"))[0].clone()
+}
+
+#[test]
+fn what_a_kernel_offers_to_a_sandbox() {
+    use grantway_sandbox::{Landlock, Offer};
+    let all = Offer { seccomp: true, landlock: Landlock::Version(7) };
+    let judge = |offer: Offer| sandbox::judge(&offer);
+    check(&judge(all), Verdict::Ok, "seccomp and landlock 7", "");
+    let off = judge(Offer { landlock: Landlock::Off, ..all });
+    check(&off, Verdict::Warn, "switched off: the control thread may open", "lsm=");
+    let missing = judge(Offer { landlock: Landlock::Missing, ..all });
+    check(&missing, Verdict::Warn, "no landlock", "5.13");
+    let none = judge(Offer { seccomp: false, ..all });
+    check(&none, Verdict::Warn, "workers may open files", "CONFIG_SECCOMP_FILTER");
+
+    let tree = Tree::dom0();
+    assert!(!Offer::of_kernel(&tree.roots().at("")).seccomp);
+    let tree = tree.with("proc/sys/kernel/seccomp/actions_avail", "kill_process errno allow");
+    assert!(Offer::of_kernel(&tree.roots().at("")).seccomp);
+    assert_eq!(about(&on_xen(&tree.roots()), "sandbox").len(), 1);
 }
 
 #[test]
