@@ -396,6 +396,7 @@ fn without_seccomp() {
     let missing: Vec<Part> = sandbox.missing().iter().map(|missing| missing.part).collect();
     assert_eq!(missing, [Part::Programs, Part::Workers]);
     assert_eq!(sandbox.held(), [Part::Privileges, Part::Capabilities]);
+    assert!(rustix::thread::no_new_privs().unwrap());
     on_worker(&sandbox, || drop(File::open("/etc/passwd").unwrap())).unwrap();
 }
 
