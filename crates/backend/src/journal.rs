@@ -58,8 +58,11 @@ const NONE: u32 = u32::MAX;
 
 /// Where a journal lies. Generic so that tests can cut a run after any write.
 pub(crate) trait JournalMemory: Send {
-    /// Writes bytes at an offset of the page.
+    /// Writes bytes at an offset of the page, in any steps: what they say must not count
+    /// before a word says so.
     fn put(&self, offset: usize, bytes: &[u8]);
+    /// Writes a word at an offset of the page that is a multiple of 4, in one step.
+    fn put_word(&self, offset: usize, word: u32);
     /// Reads bytes at an offset of the page.
     fn get(&self, offset: usize, bytes: &mut [u8]);
 }
@@ -67,6 +70,11 @@ pub(crate) trait JournalMemory: Send {
 impl JournalMemory for SharedPage {
     fn put(&self, offset: usize, bytes: &[u8]) {
         let done = self.write(offset, bytes);
+        debug_assert!(done.is_ok(), "every offset is below a page by construction");
+    }
+
+    fn put_word(&self, offset: usize, word: u32) {
+        let done = self.write_word(offset, word);
         debug_assert!(done.is_ok(), "every offset is below a page by construction");
     }
 
@@ -205,7 +213,7 @@ impl<J: JournalMemory> Journal<J> {
     }
 
     fn set_word(&self, at: usize, value: u32) {
-        self.memory.put(at, &value.to_ne_bytes());
+        self.memory.put_word(at, value);
     }
 
     /// The vif has this interface behind it, by its index; 0 for none. That holds
@@ -222,10 +230,16 @@ impl<J: JournalMemory> Journal<J> {
 
     /// The vif's guest listed these multicast addresses, at most [`LISTED_MAX`].
     pub fn set_multicast(&self, addresses: &[[u8; 6]]) {
-        // Nobody takes an address for listed that is half written.
-        self.set_word(AT_MULTICAST, 0);
-        for (n, address) in addresses.iter().take(LISTED_MAX).enumerate() {
-            self.memory.put(AT_MULTICAST + 4 + 8 * n, address);
+        // Cut short, nothing is lost that was listed before and is listed now: one that
+        // comes is written before it counts, and where one went the last one is written,
+        // which counts in its old place until then.
+        for (n, &[a, b, c, d, e, f]) in addresses.iter().take(LISTED_MAX).enumerate() {
+            let words = [[a, b, c, d], [e, f, 0, 0]].map(u32::from_ne_bytes);
+            for (at, word) in (AT_MULTICAST + 4 + 8 * n..).step_by(4).zip(words) {
+                if self.word(at) != word {
+                    self.set_word(at, word);
+                }
+            }
         }
         self.set_word(AT_MULTICAST, addresses.len().min(LISTED_MAX) as u32);
     }
@@ -301,7 +315,7 @@ impl<J: JournalMemory> Journal<J> {
         let (types, size) = (hashing.types().bits() as u8, hashing.mapping().len() as u8);
         self.memory.put(AT_HASH_KEY, hashing.key());
         self.memory.put(AT_HASH_MAPPING, &mapping);
-        self.memory.put(AT_HASHING, &[hashing.algorithm(), types, size, 0]);
+        self.set_word(AT_HASHING, u32::from_ne_bytes([hashing.algorithm(), types, size, 0]));
     }
 
     /// What the guest of a vif with so many queues set of the hash.
@@ -402,9 +416,9 @@ impl<J: JournalMemory> Journal<J> {
     }
 
     fn publishing(&self, base: usize, from: u32, to: u32) {
-        let ([a, b, c, d], [e, f, g, h]) = (from.to_ne_bytes(), to.to_ne_bytes());
         // The ring is at the former until the latter is there, too.
-        self.memory.put(base + 4, &[a, b, c, d, e, f, g, h]);
+        self.set_word(base + 4, from);
+        self.set_word(base + 8, to);
     }
 
     fn indices(&self, base: usize) -> Indices {

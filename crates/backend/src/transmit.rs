@@ -135,10 +135,14 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
 
     /// Answers what a killed process had consumed and not answered: each slot
     /// once, by its journalled id. What became of those packets nobody knows;
-    /// to send one twice would be worse than to lose it.
+    /// to send one twice would be worse than to lose it. Where an extra came with
+    /// one, it may have asked for a change of the multicast list that was not made: that
+    /// is answered as an error, for who asked to ask again.
     pub(crate) fn answer_owed(&mut self, owed: &[TxOwed]) -> Result<(), VifError> {
-        for slot in owed {
-            self.respond(slot.response(status::OKAY))?;
+        for (at, slot) in owed.iter().enumerate() {
+            let has_extra = owed.get(at + 1) == Some(&TxOwed::Extra);
+            let status = if has_extra { status::ERROR } else { status::OKAY };
+            self.respond(slot.response(status))?;
         }
         // The caller signals whatever this says: the killed process may have
         // published and not signalled.

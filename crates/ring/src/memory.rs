@@ -205,6 +205,25 @@ impl SharedPage {
         Ok(())
     }
 
+    /// Writes a word at an offset that is a multiple of its size: in one store, so that
+    /// whoever reads it finds the old one or the new one, also where the writer is killed.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfPage`] when it does not lie within the page, or not at such an offset; the
+    /// page is then untouched.
+    #[inline]
+    pub fn write_word(&self, offset: usize, word: u32) -> Result<(), OutOfPage> {
+        within(offset, size_of::<u32>())?;
+        if !offset.is_multiple_of(size_of::<u32>()) {
+            return Err(OutOfPage { offset, len: size_of::<u32>() });
+        }
+        // SAFETY: the place was checked to lie in the page, which `_keep` holds mapped, and
+        // a page is aligned for a word at such an offset.
+        unsafe { self.at.as_ptr().add(offset).cast::<u32>().write_volatile(word) };
+        Ok(())
+    }
+
     /// Copies `len` bytes from another page to this one, in one copy.
     ///
     /// Where the ranges overlap (the same page under one or two mappings), what

@@ -104,7 +104,14 @@ impl RingMemory<4> for Logged {
 
 impl JournalMemory for Logged {
     fn put(&self, offset: usize, bytes: &[u8]) {
-        self.write(Write::Journal(offset, bytes.to_vec()));
+        for (at, &byte) in (offset..).zip(bytes) {
+            self.write(Write::Journal(at, vec![byte]));
+        }
+    }
+
+    fn put_word(&self, offset: usize, word: u32) {
+        assert!(offset.is_multiple_of(4), "{offset}: no single store");
+        self.write(Write::Journal(offset, word.to_ne_bytes().to_vec()));
     }
 
     fn get(&self, offset: usize, bytes: &mut [u8]) {

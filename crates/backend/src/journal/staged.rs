@@ -118,7 +118,7 @@ impl<J: JournalMemory> StagedJournal<J> {
 
     fn set(&self, place: usize, offset: usize, word: u32) {
         if let Some(page) = self.pages.get(place / ENTRIES_A_PAGE) {
-            page.put(place % ENTRIES_A_PAGE * ENTRY + offset, &word.to_ne_bytes());
+            page.put_word(place % ENTRIES_A_PAGE * ENTRY + offset, word);
         }
     }
 }

@@ -6,10 +6,11 @@ use crate::journal::{Journal, JournalMemory, STAGED_PAGES};
 use crate::policy::{LastingTable, Quota, Staged};
 use crate::shared::Shared;
 use crate::trace::Tap;
-use grantway_hypervisor::{Access, CopyOp, DomId, Error, GrantRef, Mapper};
-use grantway_netif::ctrl::Message;
+use grantway_hypervisor::{Access, CopyOp, DomId, Error, GrantRef, GrantStatus, Mapper};
+use grantway_netif::ctrl::{GrefEntry, GrefFlags, Message, Status};
 use grantway_ring::{Front, PAGE_SIZE, SharedRun};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 /// Maps whatever is asked for.
@@ -32,6 +33,10 @@ struct At(Logged, usize);
 impl JournalMemory for At {
     fn put(&self, offset: usize, bytes: &[u8]) {
         self.0.put(self.1 * PAGE_SIZE + offset, bytes);
+    }
+
+    fn put_word(&self, offset: usize, word: u32) {
+        self.0.put_word(self.1 * PAGE_SIZE + offset, word);
     }
 
     fn get(&self, offset: usize, bytes: &mut [u8]) {
@@ -114,5 +119,52 @@ fn a_kill_after_any_write_stages_each_list_once() {
         successor.serve(99, &lists(), &Shared::new(Instant::now, Tap::nowhere())).unwrap();
         assert_eq!(memory.memory().slots, expected, "cut at {cut}");
         assert_eq!(counts(&staged), [2, 2], "cut at {cut}");
+    }
+}
+
+/// Maps no list with one of these in it, and counts what is asked of it.
+struct Refusing(fn(u32) -> bool, AtomicUsize);
+
+impl Mapper for Refusing {
+    fn map(&self, domain: DomId, grefs: &[GrantRef], _: Access) -> Result<SharedRun, Error> {
+        self.1.fetch_add(1, Relaxed);
+        match grefs.iter().find(|gref| self.0(gref.0)) {
+            Some(&gref) => Err(Error::Grant { domain, gref, status: GrantStatus::BAD_GNTREF }),
+            None => Ok(SharedRun::private(grefs.len())),
+        }
+    }
+
+    fn copy(&self, _: &mut [u8], _: &mut [CopyOp]) -> Result<(), Error> {
+        unreachable!("nothing is copied")
+    }
+}
+
+/// A guest that takes back what it had staged while no backend runs decides what of it is
+/// left, and not how long the successor is at it.
+#[test]
+fn a_successor_tries_a_list_a_few_times() {
+    let pages = SharedRun::private(STAGED_PAGES);
+    let pages = || (0..STAGED_PAGES).filter_map(|n| pages.page(n)).collect::<Vec<_>>();
+    let list: Vec<_> =
+        (100..612).map(|gref| GrefEntry { gref, flags: GrefFlags::empty(), status: 0 }).collect();
+    let refused: [(fn(u32) -> bool, _, _); 4] = [
+        (|_| false, 512, 1),
+        (|gref| gref == 300, 511, 2),
+        (|gref| [100, 300, 611].contains(&gref), 509, 4),
+        (|gref| gref % 2 == 0, 0, 4),
+    ];
+    for (refused, left, calls) in refused {
+        let staged = Staged::new(Arc::new(Pages), DomId(1), 1, Quota::new(4096));
+        let mut table = LastingTable::begin(staged.queue(0).unwrap(), pages());
+        assert_eq!(table.add(0, &list), Ok(()));
+        let mapper = Arc::new(Refusing(refused, AtomicUsize::new(0)));
+        let by = Arc::clone(&mapper) as _;
+        let staged = Staged::new(by, DomId(1), 1, Quota::new(4096));
+        let mut table = LastingTable::resume(staged.queue(0).unwrap(), pages(), 1);
+        assert_eq!((staged.pages(), mapper.1.load(Relaxed)), (left, calls));
+        // What it is without may be listed again.
+        let gone: Vec<_> = list.iter().filter(|entry| refused(entry.gref)).copied().collect();
+        assert!(gone.is_empty() || table.add(1, &gone) == Err(Status::InvalidParameter));
+        drop(LastingTable::begin(staged.queue(0).unwrap(), pages()));
     }
 }

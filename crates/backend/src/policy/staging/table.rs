@@ -4,7 +4,12 @@
 use super::{StagedQueue, StagingError};
 use crate::ctrl::StagedTable;
 use crate::journal::{JournalMemory, StagedJournal};
+use grantway_hypervisor::Error;
 use grantway_netif::ctrl::{GREF_LIST_ENTRIES, GrefEntry, Status};
+
+/// How often a list is tried that a successor finds: each attempt that fails takes the
+/// platform as long as mapping each page of it by itself.
+const ATTEMPTS: usize = 4;
 
 /// One queue's, with its journal where there is one.
 pub(crate) struct LastingTable<J> {
@@ -38,26 +43,41 @@ impl<J: JournalMemory> LastingTable<J> {
         }
         let (mut journal, staged) = StagedJournal::resume(pages, answered);
         for part in staged.chunks(GREF_LIST_ENTRIES) {
-            add_what_can_be(&queue, part, &mut |gref| {
-                journal.left(answered.wrapping_sub(1), gref);
-            });
+            for lost in add_what_can_be(&queue, part.to_vec()) {
+                journal.left(answered.wrapping_sub(1), lost);
+            }
         }
         Self { queue, journal: Some(journal), refusal: Refusal::None }
     }
 }
 
-/// Adds a list, or as much of it as can be, by halves.
-fn add_what_can_be(queue: &StagedQueue, part: &[GrefEntry], lost: &mut dyn FnMut(u32)) {
-    match part {
-        [] => {}
-        _ if queue.add(part).is_ok() => {}
-        [entry] => lost(entry.gref),
-        _ => {
-            let (one, other) = part.split_at(part.len() / 2);
-            add_what_can_be(queue, one, lost);
-            add_what_can_be(queue, other, lost);
+/// Adds a list without those that cannot be mapped any more; the references that it is
+/// without. A guest chooses how many these are, and other vifs wait: after some attempts
+/// the rest of the list is among them.
+fn add_what_can_be(queue: &StagedQueue, mut part: Vec<GrefEntry>) -> Vec<u32> {
+    let mut lost = Vec::new();
+    for _ in 0..ATTEMPTS {
+        if part.is_empty() {
+            return lost;
+        }
+        match queue.add(&part) {
+            Ok(()) => return lost,
+            Err(StagingError::Map(Error::Grant { gref, .. })) => {
+                let before = part.len();
+                part.retain(|entry| entry.gref != gref.0);
+                lost.push(gref.0);
+                if part.len() == before {
+                    break;
+                }
+            }
+            Err(StagingError::Room { room, .. }) if room < part.len() => {
+                lost.extend(part.drain(room..).map(|entry| entry.gref));
+            }
+            Err(_) => break,
         }
     }
+    lost.extend(part.into_iter().map(|entry| entry.gref));
+    lost
 }
 
 impl<J: JournalMemory> StagedTable for LastingTable<J> {
