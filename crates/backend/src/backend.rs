@@ -9,7 +9,7 @@ use crate::queue::{QueueReport, VifId};
 use crate::refusals::Refusals;
 use crate::shared::{Clock, Meter, OnWorker};
 use crate::stats::VifStatsSnapshot;
-use crate::succession::Journals;
+use crate::succession::{JournalError, Journals};
 use crate::trace::{Trace, TraceReader};
 use crate::vif::{Surroundings, Vif, take_down, write_error};
 use crate::waiting::Patience;
@@ -112,6 +112,17 @@ pub struct VifReport {
     pub stats: VifStatsSnapshot,
 }
 
+/// Why a backend does not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The platform or the store is not to be had.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
+    /// What a predecessor left cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
 const VIFS_TOKEN: &str = "vifs";
 
 /// Store events that one step takes in: guests may make them as fast as they
@@ -179,12 +190,14 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// The platform or the store is not to be had, or a worker cannot start.
+    /// The platform or the store is not to be had, or a worker cannot start. A journal is
+    /// of a build that knows more than this one: nothing was touched then.
     pub fn start(
         platform: Arc<dyn Platform>,
         config: BackendConfig,
         open_port: OpenPort,
-    ) -> Result<Self, PlatformError> {
+    ) -> Result<Self, StartError> {
+        let journals = Journals::open(&config.run_folder, platform.domain())?;
         let mut store = platform.store()?;
         let base = format!("/local/domain/{}/backend/vif", platform.domain());
         let (sender, notices) = channel();
@@ -214,7 +227,7 @@ impl Backend {
             policy: config.policy,
             budget: Budget::new(config.policy.all),
             merge: config.merge,
-            journals: Journals::new(&config.run_folder, platform.domain()),
+            journals,
             trace: Arc::default(),
             platform,
             store,

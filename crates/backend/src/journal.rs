@@ -12,10 +12,13 @@
 //! point is in memory: the order of writes in the program is all that counts
 //! here, and the copies of [`SharedPage`] keep it.
 
+mod layout;
 mod staged;
 
+pub(crate) use layout::{Boot, Layout};
 pub(crate) use staged::{STAGED_PAGES, StagedJournal};
 
+use self::layout::LAYOUT_BYTES;
 use crate::ctrl::CtrlRefs;
 use crate::multicast::LISTED_MAX;
 use crate::queue::QueueRefs;
@@ -43,10 +46,12 @@ const AT_CTRL_ANSWER: usize = AT_CTRL + 16;
 const AT_HASHING: usize = AT_CTRL + 28;
 const AT_HASH_KEY: usize = AT_HASHING + 4;
 const AT_HASH_MAPPING: usize = AT_HASH_KEY + KEY_BYTES;
+const AT_LAYOUT: usize = 976;
 const AT_TX_SLOTS: usize = 1024;
 const AT_RX_SLOTS: usize = 2048;
 const _: () = assert!(AT_MULTICAST + 4 + LISTED_MAX * 8 <= AT_CTRL);
-const _: () = assert!(AT_HASH_MAPPING + MAPPING_MAX <= AT_TX_SLOTS);
+const _: () = assert!(AT_HASH_MAPPING + MAPPING_MAX <= AT_LAYOUT);
+const _: () = assert!(AT_LAYOUT + LAYOUT_BYTES <= AT_TX_SLOTS);
 const _: () = assert!(AT_TX_SLOTS + SLOTS * 4 <= AT_RX_SLOTS);
 const _: () = assert!(AT_RX_SLOTS + SLOTS * 8 <= PAGE_SIZE);
 
@@ -217,10 +222,19 @@ impl<J: JournalMemory> Journal<J> {
     }
 
     /// The vif has this interface behind it, by its index; 0 for none. That holds
-    /// whether or not it is connected.
-    pub fn opened(&self, interface: u32) {
+    /// whether or not it is connected, and as long as the machine runs.
+    pub fn opened(&self, interface: u32, boot: Boot) {
         self.claim();
+        for (at, word) in Layout::ours(boot).words().into_iter().enumerate() {
+            self.set_word(AT_LAYOUT + 4 * at, word);
+        }
         self.set_word(AT_INTERFACE, interface);
+    }
+
+    /// How the vif's pages are laid out; none where this is no journal.
+    pub fn layout(&self) -> Option<Layout> {
+        let word = |at| self.word(AT_LAYOUT + 4 * at);
+        (self.word(0) == MAGIC).then(|| Layout::of(std::array::from_fn(word)))
     }
 
     /// The interface behind the vif, whatever its name is by now; 0 for none.

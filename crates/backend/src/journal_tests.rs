@@ -549,11 +549,11 @@ fn an_ended_journal_belongs_to_nobody() {
     let journal = Journal::new(Logged::over(Memory::new()));
     assert_eq!(journal.identity(), None);
     assert_eq!(journal.interface(), 0);
-    journal.opened(7);
+    journal.opened(7, [1; 16]);
     assert_eq!((journal.identity(), journal.interface()), (None, 7));
     journal.begin(identity(), 5, 6);
     assert_eq!(journal.identity(), Some(identity()));
-    journal.opened(8);
+    journal.opened(8, [1; 16]);
     assert_eq!(journal.identity(), Some(identity()));
     journal.end();
     assert_eq!(journal.identity(), None);

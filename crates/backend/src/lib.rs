@@ -51,7 +51,7 @@ mod voice;
 mod waiting;
 mod worker;
 
-pub use backend::{Account, Backend, BackendConfig, OpenPort, PortRequest, VifReport};
+pub use backend::{Account, Backend, BackendConfig, OpenPort, PortRequest, StartError, VifReport};
 pub use error::VifError;
 pub use journal::Tampered;
 pub use lists::GraphReport;
@@ -60,7 +60,7 @@ pub use queue::{QueueCounts, QueueReport, VifId};
 pub use scratch::ARENA_PAGES;
 pub use shared::{Clock, Meter, OnWorker};
 pub use stats::{VifStats, VifStatsSnapshot};
-pub use succession::JOURNAL_PAGES;
+pub use succession::{JOURNAL_PAGES, JournalError};
 pub use trace::{TRACE_HEAD, TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing};
 pub use waiting::{Patience, WAITING_MAX};
 pub use worker::{WaitMode, WorkerReport, processor_time};

@@ -2,12 +2,13 @@
 //! a file of the run folder.
 
 use crate::ctrl::CtrlRefs;
-use crate::journal::{Journal, STAGED_PAGES};
+use crate::journal::{Boot, Journal, Layout, STAGED_PAGES};
 use crate::negotiate::MAX_QUEUES;
 use crate::queue::{QueueRefs, VifId};
 use grantway_hypervisor::DomId;
-use grantway_ring::{SharedPage, SharedRun};
-use std::io::ErrorKind;
+use grantway_ring::{PAGE_SIZE, SharedPage, SharedRun};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use tracing::warn;
 
@@ -16,6 +17,23 @@ const QUEUES: usize = MAX_QUEUES as usize;
 
 /// Pages of a vif's journal, whatever it has of queues.
 pub const JOURNAL_PAGES: usize = QUEUES * (1 + STAGED_PAGES);
+
+/// A journal that another build wrote, in a way that this one does not know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{}: a journal of layout {} (pages for {} queues, {} each for what is staged), expected up to \
+     layout {} ({} queues, {} each); start the build that wrote it, and stop it by SIGINT before \
+     another one takes its place",
+    path.display(), found.0, found.1, found.2, expected.0, expected.1, expected.2
+)]
+pub struct JournalError {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its layout, queues, and pages of each.
+    pub found: (u32, u32, u32),
+    /// Those of this build.
+    pub expected: (u32, u32, u32),
+}
 
 /// What a process left of a vif.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,12 +59,41 @@ pub(crate) struct JournalPages {
 #[derive(Debug)]
 pub(crate) struct Journals {
     folder: PathBuf,
+    boot: Boot,
 }
 
 impl Journals {
     /// Those of the backend in domain `own`; others may share the run folder.
-    pub fn new(run_folder: &Path, own: DomId) -> Self {
-        Self { folder: run_folder.join(format!("backend-{own}")) }
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError`], and nothing was touched.
+    pub fn open(run_folder: &Path, own: DomId) -> Result<Self, JournalError> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let boot = text.ok().and_then(|text| parse_boot(&text)).unwrap_or_default();
+        let journals = Self { folder: run_folder.join(format!("backend-{own}")), boot };
+        for id in journals.all() {
+            if let Some(layout) = journals.layout(id).filter(|layout| !layout.is_read()) {
+                let ours = Layout::ours(boot);
+                return Err(JournalError {
+                    path: journals.path(id),
+                    found: (layout.version, layout.queues, layout.staged),
+                    expected: (ours.version, ours.queues, ours.staged),
+                });
+            }
+        }
+        Ok(journals)
+    }
+
+    /// How a vif's journal is laid out; none where there is none, or it cannot be read. It
+    /// is not made longer here, as it may be another build's.
+    fn layout(&self, id: VifId) -> Option<Layout> {
+        let mut page = vec![0; PAGE_SIZE];
+        File::open(self.path(id)).ok()?.read_exact(&mut page).ok()?;
+        let run = SharedRun::private(1);
+        let first = run.page(0)?;
+        first.write(0, &page).ok()?;
+        Journal::new(first).layout()
     }
 
     fn path(&self, id: VifId) -> PathBuf {
@@ -76,7 +123,9 @@ impl Journals {
 
     /// Where a killed process left off, if it had the vif.
     pub fn left_off(&self, id: VifId) -> Option<Left> {
-        if !self.path(id).exists() {
+        if !self.layout(id)?.is_of(self.boot) {
+            // Nothing of it is there any more, and its interface is another one.
+            self.forget(id);
             return None;
         }
         let journals: Vec<Journal> = self.pages(id).queues.into_iter().map(Journal::new).collect();
@@ -91,7 +140,7 @@ impl Journals {
     /// The vif has this interface behind it from now on.
     pub fn opened(&self, id: VifId, interface: Option<u32>) {
         if let Some(page) = self.pages(id).queues.into_iter().next() {
-            Journal::new(page).opened(interface.unwrap_or(0));
+            Journal::new(page).opened(interface.unwrap_or(0), self.boot);
         }
     }
 
@@ -110,11 +159,20 @@ impl Journals {
     }
 }
 
+/// `8d4e5b5c-...`, as Linux tells it.
+fn parse_boot(text: &str) -> Option<Boot> {
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    Some(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes())
+}
+
 /// The vif of a journal's name, `vif<domid>.<devid>.journal`.
 fn parse(name: &str) -> Option<VifId> {
     let (domain, devid) = name.strip_prefix("vif")?.strip_suffix(SUFFIX)?.split_once('.')?;
     Some(VifId { domain: DomId(domain.parse().ok()?), devid: devid.parse().ok()? })
 }
+
+#[cfg(test)]
+mod images;
 
 #[cfg(test)]
 mod tests {
@@ -123,7 +181,7 @@ mod tests {
     #[test]
     fn journals_are_found_by_their_names_and_others_left_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let journals = Journals::new(folder.path(), DomId(0));
+        let journals = Journals::open(folder.path(), DomId(0)).unwrap();
         assert_eq!(journals.all(), []);
         let id = VifId { domain: DomId(7), devid: 3 };
         assert!(journals.left_off(id).is_none());
@@ -134,8 +192,55 @@ mod tests {
             std::fs::write(folder.path().join("backend-0").join(other), "").unwrap();
         }
         assert_eq!(journals.all(), [id]);
-        assert_eq!(Journals::new(folder.path(), DomId(1)).all(), []);
+        assert_eq!(Journals::open(folder.path(), DomId(1)).unwrap().all(), []);
         journals.forget(id);
         assert_eq!(journals.all(), []);
+    }
+
+    fn word(journals: &Journals, id: VifId, at: usize, value: u32) {
+        journals.pages(id).queues[0].write_word(at, value).unwrap();
+    }
+
+    #[test]
+    fn a_journal_of_a_build_that_knows_more_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let journals = Journals::open(folder.path(), DomId(0)).unwrap();
+        let [id, newer] = [3, 4].map(|devid| VifId { domain: DomId(7), devid });
+        journals.opened(id, Some(12));
+        journals.opened(newer, Some(13));
+        // A later layout, and this one with other sizes.
+        for (version, queues) in [(3, 16), (2, 32)] {
+            word(&journals, newer, 976, version);
+            word(&journals, newer, 980, queues);
+            let before = std::fs::read(journals.path(newer)).unwrap();
+            let refused = Journals::open(folder.path(), DomId(0)).unwrap_err();
+            assert_eq!((refused.found, refused.expected), ((version, queues, 2), (2, 16, 2)));
+            let words = refused.to_string();
+            for part in ["vif7.4.journal", "layout", "queues", "SIGINT"] {
+                assert!(words.contains(part), "no {part:?} in {words}");
+            }
+            assert_eq!(std::fs::read(journals.path(newer)).unwrap(), before);
+        }
+        // Another domain's backend has nothing to do with it.
+        assert!(Journals::open(folder.path(), DomId(1)).is_ok());
+    }
+
+    #[test]
+    fn what_was_written_before_the_machine_started_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let journals = Journals::open(folder.path(), DomId(0)).unwrap();
+        assert_ne!(journals.boot, [0; 16], "Linux gives each start a number");
+        let id = VifId { domain: DomId(7), devid: 3 };
+        journals.opened(id, Some(12));
+        assert!(journals.left_off(id).is_some());
+        word(&journals, id, 988, 99);
+        assert_eq!((journals.left_off(id), journals.all()), (None, vec![]));
+    }
+
+    #[test]
+    fn a_boot_is_read_as_linux_tells_it() {
+        let boot = parse_boot("00112233-4455-6677-8899-aabbccddeeff\n").unwrap();
+        assert_eq!(boot[..4], [0, 0x11, 0x22, 0x33]);
+        assert_eq!(parse_boot(""), None);
     }
 }

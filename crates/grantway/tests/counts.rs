@@ -199,16 +199,20 @@ fn a_mapped_packet_has_its_head_copied_and_the_rest_mapped_and_unmapped() {
 }
 
 #[test]
-fn a_persistent_page_is_copied_the_first_time_and_mapped_once() {
+fn a_persistent_page_is_copied_the_first_time_and_stays_mapped() {
     let _alone = alone();
     for load in LOADS {
         for from_guest in [true, false] {
             let account = one_way("persistent", from_guest, load);
-            let (copies, maps) = (account.asked("copies"), account.asked("maps") - RINGS);
+            let copies = account.asked("copies");
             assert!((1..=BUFFERS).contains(&copies), "{load:?}: {copies} copies");
-            assert!((1..=BUFFERS).contains(&maps), "{load:?}: {maps} maps");
-            assert_eq!(account.asked("mapped"), maps + RINGS, "{load:?}: nothing is mapped twice");
-            assert_eq!(account.asked("unmaps"), 0, "{load:?}");
+            let seen = number(&account.backend["vifs"][0]["stats"]["mapped_pages"]);
+            assert!((1..=BUFFERS).contains(&seen), "{load:?}: {seen} pages seen");
+            assert_eq!(account.asked("mapped"), seen + RINGS, "{load:?}: nothing goes");
+            // Each once, and a few times more where small areas were joined.
+            let (maps, unmaps) = (account.asked("maps") - RINGS, account.asked("unmaps"));
+            assert_eq!(maps - unmaps, seen, "{load:?}");
+            assert!(maps <= 8 * seen, "{load:?}: {maps} maps of {seen} pages");
         }
     }
 }
