@@ -58,6 +58,8 @@ const _: () = assert!(AT_RX_SLOTS + SLOTS * 8 <= PAGE_SIZE);
 /// In a guest transmit slot of the journal: an extra, which is answered without
 /// an id.
 const EXTRA: u32 = 1 << 16;
+/// Likewise, beside the id: the request is a change of the multicast list.
+const CHANGE: u32 = 1 << 17;
 /// In place of an event channel that there is none of.
 const NONE: u32 = u32::MAX;
 
@@ -109,6 +111,8 @@ fn identity_of([tx_ring, rx_ring, tx_event, rx_event]: [u32; 4]) -> QueueRefs {
 pub(crate) enum TxOwed {
     /// A request, by its id.
     Request(u16),
+    /// One that changes the multicast list.
+    Change(u16),
     /// An extra.
     Extra,
 }
@@ -126,11 +130,20 @@ pub(crate) fn rx_owed_bytes(request: RxRequest) -> RxOwedBytes {
 }
 
 impl TxOwed {
+    /// The same of a request that changes the multicast list.
+    pub fn changing(self) -> Self {
+        match self {
+            Self::Request(id) => Self::Change(id),
+            other => other,
+        }
+    }
+
     /// As the journal has it.
     #[inline]
     pub fn to_bytes(self) -> TxOwedBytes {
         match self {
             Self::Request(id) => u32::from(id),
+            Self::Change(id) => CHANGE | u32::from(id),
             Self::Extra => EXTRA,
         }
         .to_ne_bytes()
@@ -140,7 +153,7 @@ impl TxOwed {
     #[inline]
     pub fn response(self, status: i16) -> TxResponse {
         match self {
-            Self::Request(id) => TxResponse { id, status },
+            Self::Request(id) | Self::Change(id) => TxResponse { id, status },
             Self::Extra => TxResponse::NULL,
         }
     }
@@ -448,6 +461,7 @@ impl<J: JournalMemory> Journal<J> {
         self.resume(AT_TRANSMIT, published, |index| {
             match self.word(AT_TX_SLOTS + 4 * (index as usize % SLOTS)) {
                 EXTRA => TxOwed::Extra,
+                id if id & CHANGE != 0 => TxOwed::Change(id as u16),
                 id => TxOwed::Request(id as u16),
             }
         })

@@ -135,14 +135,12 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
 
     /// Answers what a killed process had consumed and not answered: each slot
     /// once, by its journalled id. What became of those packets nobody knows;
-    /// to send one twice would be worse than to lose it. Where an extra came with
-    /// one, it may have asked for a change of the multicast list that was not made: that
-    /// is answered as an error, for who asked to ask again.
+    /// to send one twice would be worse than to lose it. A change of the multicast list
+    /// that may not have been made has failed, for who asked for it to ask again.
     pub(crate) fn answer_owed(&mut self, owed: &[TxOwed]) -> Result<(), VifError> {
-        for (at, slot) in owed.iter().enumerate() {
-            let has_extra = owed.get(at + 1) == Some(&TxOwed::Extra);
-            let status = if has_extra { status::ERROR } else { status::OKAY };
-            self.respond(slot.response(status))?;
+        for slot in owed {
+            let changes = matches!(slot, TxOwed::Change(_));
+            self.respond(slot.response(if changes { status::ERROR } else { status::OKAY }))?;
         }
         // The caller signals whatever this says: the killed process may have
         // published and not signalled.
@@ -308,7 +306,11 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                 self.held_until = Some(more);
                 break;
             }
+            let owed = tx_owed.len();
             tx_owed.extend(parsed.responses(status::OKAY).map(TxOwed::from));
+            if packet.as_ref().is_some_and(|packet| packet.multicast.is_some()) {
+                tx_owed[owed..].iter_mut().for_each(|owed| *owed = owed.changing());
+            }
             let first = pieces.len();
             let mut len = 0;
             if let Some(packet) = &packet {

@@ -1,9 +1,11 @@
 //! How worker threads start.
 
 use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{Backend, BackendConfig, OnWorker, Patience, WaitMode, processor_time};
+use grantway_backend::{
+    Backend, BackendConfig, OnWorker, Patience, StartError, WaitMode, processor_time,
+};
 use grantway_embedded::{Domain, Host, HostGuard, Role};
-use grantway_hypervisor::{DomId, Error};
+use grantway_hypervisor::DomId;
 use grantway_ports::{Null, Port};
 use grantway_vector::{Secret, path};
 use std::sync::{Arc, Mutex};
@@ -23,7 +25,7 @@ impl Site {
         Self { folder, _host: host }
     }
 
-    fn start(&self, workers: usize, on_worker: OnWorker) -> Result<Backend, Error> {
+    fn start(&self, workers: usize, on_worker: OnWorker) -> Result<Backend, StartError> {
         let config = BackendConfig {
             mode: WaitMode::Interrupt,
             workers,

@@ -206,7 +206,7 @@ fn a_persistent_page_is_copied_the_first_time_and_stays_mapped() {
             let account = one_way("persistent", from_guest, load);
             let copies = account.asked("copies");
             assert!((1..=BUFFERS).contains(&copies), "{load:?}: {copies} copies");
-            let seen = number(&account.backend["vifs"][0]["stats"]["mapped_pages"]);
+            let seen = account.vif(0, "mapped_pages");
             assert!((1..=BUFFERS).contains(&seen), "{load:?}: {seen} pages seen");
             assert_eq!(account.asked("mapped"), seen + RINGS, "{load:?}: nothing goes");
             // Each once, and a few times more where small areas were joined.

@@ -447,3 +447,31 @@ fn restart_with_a_journal_that_is_none() {
     }
     world.stands_and(lost_at_most(20));
 }
+
+/// A change of the multicast list that was read, and may not have been made: who asked for
+/// it is told so, and asks again.
+#[test]
+fn restart_a_change_that_was_not_made_is_an_error() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    let pool = numbered(&guest, 2);
+    dies_at_send(&world, 0);
+    let add = grantway_netif::Extra::McastAdd([1, 0, 0x5e, 0, 0, 7]).to_tx_words(false);
+    rings.put_tx(&[
+        slot(pool.grefs[0], 0, 80, 10, NONE),
+        slot(pool.grefs[0], 0, 0, 11, TxFlags::EXTRA_INFO),
+        add,
+        slot(pool.grefs[1], 0, 80, 12, NONE),
+    ]);
+    guest.kick(rings.tx_event);
+    world.falls();
+    world.behind(GUEST).unhook();
+    world.start();
+    let answers = guest.tx_answers(&mut rings, 4);
+    let seen: Vec<_> = answers.iter().map(|answer| (answer.id, answer.status)).collect();
+    let null = (0, status::NULL);
+    assert_eq!(seen, [(10, status::OKAY), (11, status::ERROR), null, (12, status::OKAY)]);
+    guest.is_served(&mut rings);
+    world.stands_and(lost_at_most(50));
+}

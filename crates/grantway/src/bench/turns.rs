@@ -122,7 +122,7 @@ impl Turns {
             true => PortSpec::Bridge.open(),
             false => Ok(Box::new(Frames::new(Arc::clone(&port.0), port.1)) as Box<dyn Port>),
         });
-        let mut backend = Backend::start(platform, config, open)?;
+        let mut backend = Backend::start(platform, config, open).map_err(CommandError::failed)?;
         if args.spoof {
             backend.load(&rules(args.direction.guests()), SECRET).map_err(CommandError::failed)?;
         }

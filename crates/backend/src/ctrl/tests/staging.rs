@@ -147,11 +147,12 @@ fn a_successor_tries_a_list_a_few_times() {
     let pages = || (0..STAGED_PAGES).filter_map(|n| pages.page(n)).collect::<Vec<_>>();
     let list: Vec<_> =
         (100..612).map(|gref| GrefEntry { gref, flags: GrefFlags::empty(), status: 0 }).collect();
-    let refused: [(fn(u32) -> bool, _, _); 4] = [
+    type Refused = fn(u32) -> bool;
+    let refused: [(Refused, _, _); 4] = [
         (|_| false, 512, 1),
         (|gref| gref == 300, 511, 2),
         (|gref| [100, 300, 611].contains(&gref), 509, 4),
-        (|gref| gref % 2 == 0, 0, 4),
+        (|gref| gref % 2 == 0, 0, 8),
     ];
     for (refused, left, calls) in refused {
         let staged = Staged::new(Arc::new(Pages), DomId(1), 1, Quota::new(4096));

@@ -9,7 +9,7 @@ use grantway_netif::ctrl::{GREF_LIST_ENTRIES, GrefEntry, Status};
 
 /// How often a list is tried that a successor finds: each attempt that fails takes the
 /// platform as long as mapping each page of it by itself.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 8;
 
 /// One queue's, with its journal where there is one.
 pub(crate) struct LastingTable<J> {
