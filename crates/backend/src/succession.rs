@@ -3,7 +3,7 @@
 
 use crate::ctrl::CtrlRefs;
 use crate::journal::{Boot, Journal, Layout, STAGED_PAGES};
-use crate::negotiate::MAX_QUEUES;
+use crate::negotiate::{FrontendKeys, MAX_QUEUES};
 use crate::queue::{QueueRefs, VifId};
 use grantway_hypervisor::DomId;
 use grantway_ring::{PAGE_SIZE, SharedPage, SharedRun};
@@ -44,6 +44,19 @@ pub(crate) struct Left {
     pub ctrl: Option<CtrlRefs>,
     /// The interface behind it, if any, by its index.
     pub interface: Option<u32>,
+}
+
+impl Left {
+    /// Whether this is what became of the connection that the guest published. A process
+    /// that was killed while it put one queue after the other into service left the first
+    /// ones: `half` says that it had not come further, by its state in the store.
+    pub fn is_of(&self, keys: &FrontendKeys, half: bool) -> bool {
+        let same = match half {
+            true => !self.connection.is_empty() && keys.queues.starts_with(&self.connection),
+            false => keys.queues == self.connection,
+        };
+        same && keys.ctrl == self.ctrl
+    }
 }
 
 /// The pages of a vif's journal.

@@ -72,6 +72,8 @@ pub(crate) struct Vif {
     served: Option<FrontendKeys>,
     /// The number of the last connection.
     connection: u64,
+    /// Queues that a killed process left in service: those that a takeover resumes.
+    left: usize,
     /// Its control ring, while it is in service and has one.
     control: Option<Control>,
     /// What the ports of further queues passed that are closed again.
@@ -99,10 +101,14 @@ impl Vif {
         let peer = state(around.store, &frontend)?;
         let online = online(around.store, &path)?;
         let left = around.journals.left_off(id);
+        let mut published = 0;
         let takeover = left.as_ref().is_some_and(|left| {
-            // A connection keeps the queues that it has; new ones may be allowed fewer.
             let keys = FrontendKeys::read(around.store, &frontend, MAX_QUEUES);
-            keys.is_ok_and(|keys| keys.queues == left.connection && keys.ctrl == left.ctrl)
+            keys.is_ok_and(|keys| {
+                // At most MAX_QUEUES.
+                published = keys.queues.len() as u32;
+                left.is_of(&keys, own == Some(XenbusState::InitWait))
+            })
         });
         let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
         let mut vif = Self {
@@ -114,6 +120,7 @@ impl Vif {
             queues: 1,
             served: None,
             connection: 0,
+            left: left.as_ref().map_or(0, |left| left.connection.len()),
             control: None,
             past: None,
             shared: Arc::new(Shared::new(around.clock, Tap::new(Arc::clone(around.trace), id))),
@@ -134,9 +141,9 @@ impl Vif {
             kernel_keeps_off(id)?;
         }
         let mut request = vif.port_request(left.as_ref(), around)?;
-        if let Some(left) = left.filter(|_| takeover) {
-            // At most MAX_QUEUES.
-            request.queues = request.queues.max(left.connection.len() as u32);
+        if takeover {
+            // A connection keeps the queues that it has; new ones may be allowed fewer.
+            request.queues = request.queues.max(published);
         }
         let port = (around.open_port)(&request)?;
         around.journals.opened(id, port.interface());

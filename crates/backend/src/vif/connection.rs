@@ -72,7 +72,7 @@ impl Vif {
                 refs,
                 guest,
                 journal: pages.queues.get(usize::from(number)).cloned(),
-                resume,
+                resume: resume && usize::from(number) < self.left,
                 policy: self.policy_of(number, around),
                 port,
                 shared: Arc::clone(&self.shared),

@@ -8,7 +8,7 @@ use crate::support::port::Call;
 use crate::support::rings::{Rings, SLOTS, slot};
 use crate::support::world::{GUEST, World};
 use grantway_backend::WaitMode;
-use grantway_hypervisor::{Access, GrantRef, Granted};
+use grantway_hypervisor::{Access, DomId, GrantRef, Granted};
 use grantway_netif::rx::RxRequest;
 use grantway_netif::tx::{TxFlags, status};
 use grantway_netif::{Offload, XenbusState};
@@ -474,4 +474,65 @@ fn restart_a_change_that_was_not_made_is_an_error() {
     assert_eq!(seen, [(10, status::OKAY), (11, status::ERROR), null, (12, status::OKAY)]);
     guest.is_served(&mut rings);
     world.stands_and(lost_at_most(50));
+}
+
+/// A vif whose rings are in service, while its own end waits for a hotplug script.
+fn waits_for_its_script(world: &mut World, queues: usize) -> (Hostile, Vec<Rings>) {
+    let domain = world.boot(GUEST.domain);
+    world.attach(GUEST, &[("hotplug-status", "")]);
+    world.expects(GUEST);
+    let mut guest = Hostile::new(domain, GUEST, world.setup.domain);
+    guest.await_backend(XenbusState::InitWait);
+    let mut rings: Vec<_> = (0..queues).map(|_| guest.rings()).collect();
+    match &rings[..] {
+        [one] => guest.publish(one),
+        all => guest.publish_all(all),
+    }
+    guest.state(XenbusState::Connected);
+    rings.iter_mut().for_each(|rings| guest.is_served(rings));
+    assert_eq!(guest.backend_state(), Some(XenbusState::InitWait));
+    (guest, rings)
+}
+
+/// What was consumed is not taken again from a ring that holds answers by now.
+#[test]
+fn restart_a_kill_before_the_store_says_connected_is_unnoticed() {
+    for half in [false, true] {
+        let mut world = World::with(DomId(0), WaitMode::Interrupt, true);
+        let (mut guest, mut rings) = waits_for_its_script(&mut world, 2);
+        let pool = numbered(&guest, 64);
+        world.behind(GUEST).look().taken.clear();
+        dies_at_send(&world, 31);
+        let slots: Vec<_> =
+            (0..64).map(|n| slot(pool.grefs[n], 0, 60, 1000 + n as u16, NONE)).collect();
+        rings[0].put_tx(&slots);
+        guest.kick(rings[0].tx_event);
+        world.falls();
+        for index in 0..64 {
+            rings[0].tx.write_slot(index, slot(GrantRef(7), 1, 14, 9, NONE));
+        }
+        if half {
+            // Killed between the two queues: the second is not in service yet.
+            let path = world.journal(GUEST);
+            let mut journal = std::fs::read(&path).unwrap();
+            journal[4096 + 60..4096 + 64].fill(0);
+            std::fs::write(&path, journal).unwrap();
+        }
+        world.behind(GUEST).unhook();
+        world.start();
+        let answers = guest.tx_answers(&mut rings[0], 64);
+        for (n, answer) in answers.iter().enumerate() {
+            assert_eq!((usize::from(answer.id), answer.status), (1000 + n, status::OKAY));
+        }
+        let sent = left(&world);
+        let once: BTreeSet<_> = sent.iter().collect();
+        assert_eq!((once.len(), sent.len()), (31, 31), "sent twice, or not at all: {sent:?}");
+        rings.iter_mut().for_each(|rings| guest.is_served(rings));
+        assert_eq!(guest.backend_state(), Some(XenbusState::InitWait));
+        let path = format!("{}/hotplug-status", world.toolstack.back(GUEST));
+        world.toolstack.store.write(&path, b"connected").unwrap();
+        guest.await_backend(XenbusState::Connected);
+        rings.iter_mut().for_each(|rings| guest.is_served(rings));
+        world.stands_and(lost_at_most(100));
+    }
 }

@@ -41,7 +41,7 @@ pub enum BackendAction {
     /// Read the frontend's keys, map its rings, bind its ports; answer
     /// [`BackendEvent::Connected`] or [`BackendEvent::ConnectFailed`].
     Connect,
-    /// Attach, from the journal, to rings that a killed process left connected,
+    /// Attach, from the journal, to rings that a killed process left in service,
     /// and leave the store alone; answer as for [`BackendAction::Connect`].
     TakeOver,
     /// Stop serving; unmap and unbind all that is the frontend's, half-built or
@@ -64,7 +64,7 @@ enum Phase {
     Connecting,
     /// In InitWait with the rings connected: the script is not done.
     Hotplug,
-    /// In Connected, an answer to `TakeOver` outstanding.
+    /// In Connected, or in InitWait, an answer to `TakeOver` outstanding.
     TakingOver,
     /// In Connected.
     Connected,
@@ -92,9 +92,10 @@ impl BackendMachine {
     ///
     /// `takeover` says that a journal of a former process is at hand, and that it
     /// names the ring references and ports that the store names. Both ends
-    /// found Connected are then taken over in silence; without it, and in every
-    /// other state, the vif goes through Closing, Closed and InitWait until the
-    /// frontend comes anew. (Stock Linux netfront stays in Closed until its
+    /// found Connected are then taken over in silence, and so is a frontend in
+    /// Connected where that process had not come to say so itself: it may have taken
+    /// requests from the rings. Without it, and in every other state, the vif goes
+    /// through Closing, Closed and InitWait until the frontend comes anew. (Stock Linux netfront stays in Closed until its
     /// driver is bound again; Windows and our frontend come back by
     /// themselves.)
     pub fn start(
@@ -115,15 +116,17 @@ impl BackendMachine {
         };
         match own {
             None => machine.destroy(&mut out),
+            Some(S::InitWait | S::Connected)
+                if online && takeover && peer == Some(S::Connected) =>
+            {
+                machine.phase = Phase::TakingOver;
+                out.push(BackendAction::TakeOver);
+            }
             Some(S::Unknown | S::Initialising | S::InitWait) if online => {
                 // Again where a former process did it: its offer may differ.
                 machine.open(&mut out);
             }
             Some(S::Unknown | S::Initialising) => machine.show(S::Closed, &mut out),
-            Some(S::Connected) if online && takeover && peer == Some(S::Connected) => {
-                machine.phase = Phase::TakingOver;
-                out.push(BackendAction::TakeOver);
-            }
             Some(S::Closed) => {}
             // A former process's rings are lost, or the state is none of a
             // network backend's.
@@ -152,10 +155,11 @@ impl BackendMachine {
             BackendEvent::Own(Some(_)) => {}
             BackendEvent::Online(online) => self.online = online,
             BackendEvent::Connected => match self.phase {
-                Phase::Connecting if self.hotplug => self.connected(&mut out),
-                Phase::Connecting => self.phase = Phase::Hotplug,
-                // The store says Connected already.
-                Phase::TakingOver => self.phase = Phase::Connected,
+                Phase::TakingOver if self.shown == Some(XenbusState::Connected) => {
+                    self.phase = Phase::Connected;
+                }
+                Phase::Connecting | Phase::TakingOver if self.hotplug => self.connected(&mut out),
+                Phase::Connecting | Phase::TakingOver => self.phase = Phase::Hotplug,
                 _ => {}
             },
             BackendEvent::ConnectFailed => {
