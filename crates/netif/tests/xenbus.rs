@@ -114,12 +114,40 @@ fn backend_takes_over_nothing_but_a_connection() {
         for peer in S::ALL {
             for online in [false, true] {
                 let (machine, actions) = BackendMachine::start(Some(own), Some(peer), online, true);
-                let both = own == S::Connected && peer == S::Connected && online;
+                // A process that was killed before it said Connected left rings in service, too.
+                let served = matches!(own, S::InitWait | S::Connected);
+                let both = served && peer == S::Connected && online;
                 assert_eq!(actions.contains(&TakeOver), both);
                 assert_eq!(machine.is_gone(), actions.contains(&Destroy));
             }
         }
     }
+}
+
+#[test]
+fn backend_takes_over_before_the_store_says_connected() {
+    for script in [false, true] {
+        let (own, peer) = (Some(S::InitWait), Some(S::Connected));
+        let (mut machine, actions) = BackendMachine::start(own, peer, true, true);
+        assert_eq!(actions.as_slice(), [TakeOver]);
+        if !script {
+            assert!(machine.handle(BackendEvent::HotplugDone).is_empty());
+        }
+        let actions = machine.handle(BackendEvent::Connected);
+        assert_eq!(machine.is_connected(), !script);
+        if script {
+            assert!(actions.is_empty(), "the script is waited for: {actions:?}");
+            let actions = machine.handle(BackendEvent::HotplugDone);
+            assert_eq!(actions.as_slice(), [set(S::Connected)]);
+        } else {
+            assert_eq!(actions.as_slice(), [set(S::Connected)]);
+        }
+        assert!(machine.is_connected());
+    }
+    let (own, peer) = (Some(S::InitWait), Some(S::Connected));
+    let (mut machine, _) = BackendMachine::start(own, peer, true, true);
+    let actions = machine.handle(BackendEvent::ConnectFailed);
+    assert_eq!(actions.as_slice(), [Disconnect, set(S::Closing)]);
 }
 
 #[test]
