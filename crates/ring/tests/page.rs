@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use grantway_ring::{Back, Front, Index, PAGE_SIZE, RingMemory, RingPage, SharedPage, SharedRun};
 
@@ -79,6 +80,8 @@ fn a_first_request_notifies_and_a_second_does_not() {
 
 const MESSAGES: u32 = if cfg!(miri) { 600 } else { 200_000 };
 const START: u32 = u32::MAX - 1000;
+/// Guards against hanging, and decides nothing else.
+const GUARD: Duration = Duration::from_secs(120);
 
 fn backend(mem: RingPage<3>, port: &Receiver<()>, bell: &Sender<()>) {
     let mut back = Back::attach(mem, START, START).unwrap();
@@ -101,7 +104,7 @@ fn backend(mem: RingPage<3>, port: &Receiver<()>, bell: &Sender<()>) {
             bell.send(()).unwrap();
         }
         if served < MESSAGES && !back.arm().unwrap() {
-            port.recv().unwrap();
+            port.recv_timeout(GUARD).expect("a signal from the front, as requests wait");
         }
     }
 }
@@ -135,7 +138,7 @@ fn two_threads_converse_and_sleep() {
         // Ask for the event when half of what is outstanding was answered; with
         // nothing outstanding there is something to push instead.
         if front.outstanding() > 0 && !front.arm_after(front.outstanding() / 2).unwrap() {
-            to_front.recv().unwrap();
+            to_front.recv_timeout(GUARD).expect("a signal from the back, as responses wait");
         }
     }
     backend.join().unwrap();
