@@ -5,14 +5,16 @@ use super::PROMPT;
 use super::network::{Pair, Transfer};
 use super::part::Part;
 use super::site::{MAC, Site};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
-/// The ports of iperf3's servers.
-const SERVERS: [u16; 4] = [5201, 5202, 5203, 5204];
+/// The ports of iperf3's servers that stay.
+const SERVERS: [u16; 3] = [5201, 5203, 5204];
 
 /// A connected vif between two namespaces, with iperf3 servers outside.
 pub struct Link {
     _servers: [Part; SERVERS.len()],
+    /// The port of the next server that is for one run only.
+    next: AtomicU16,
     pub frontend: Part,
     pub backend: Part,
     pub site: Site,
@@ -38,7 +40,7 @@ impl Link {
         pair.inside.wait_ping("10.99.1.1");
         pair.inside.wait_ping("fd99:1::1");
         let servers = SERVERS.map(|port| pair.outside.iperf_server(port));
-        Self { _servers: servers, frontend, backend, site, pair }
+        Self { _servers: servers, next: AtomicU16::new(5300), frontend, backend, site, pair }
     }
 
     /// Sets the MTU of both interfaces.
@@ -60,46 +62,29 @@ impl Link {
 
     /// Runs iperf3 from the guest.
     pub fn iperf(&self, args: &[&str]) -> Transfer {
-        let transfer = self.pair.inside.iperf(args, PROMPT);
-        if args.contains(&"-u") {
-            self.drains();
+        match args.contains(&"-u") {
+            true => self.iperf_at_once(&[args.to_vec()]).remove(0),
+            false => self.pair.inside.iperf(args, PROMPT),
         }
-        transfer
     }
 
-    /// Runs it several times at once, four at most.
-    pub fn iperf_at_once<'a>(&self, runs: &[Vec<&'a str>]) -> Vec<Transfer> {
-        assert!(runs.len() <= SERVERS.len(), "{} runs at once", runs.len());
-        let inside = &self.pair.inside;
-        let transfers = std::thread::scope(|scope| {
-            let run = |(args, port): (&Vec<&'a str>, u16)| {
-                let args = args.clone();
-                scope.spawn(move || {
-                    let port = port.to_string();
-                    inside.iperf(&[&args[..], &["-p", &port]].concat(), PROMPT)
-                })
-            };
-            let threads: Vec<_> = runs.iter().zip(SERVERS).map(run).collect();
+    /// Runs it several times at once, each with a server of its own: a server that has served
+    /// takes a late datagram of that run for the first of the next run, which then waits in
+    /// vain.
+    pub fn iperf_at_once(&self, runs: &[Vec<&str>]) -> Vec<Transfer> {
+        let Pair { outside, inside } = &self.pair;
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for args in runs {
+                let port = self.next.fetch_add(1, Relaxed);
+                let server = outside.iperf_server(port);
+                threads.push(scope.spawn(move || {
+                    let _server = server;
+                    inside.iperf(&[&args[..], &["-p", &port.to_string()]].concat(), PROMPT)
+                }));
+            }
             threads.into_iter().map(|thread| thread.join().expect("iperf3")).collect()
-        });
-        self.drains();
-        transfers
-    }
-
-    /// Waits until nothing is under way: iperf3's server takes a datagram of an
-    /// earlier run for the first of a new one, which then waits in vain.
-    fn drains(&self) {
-        let passed = || {
-            let (vif, frontend) = (self.site.vif_report(), self.site.frontend_report());
-            [&vif, &frontend]
-                .map(|end| [&end["port"]["received"], &end["port"]["sent"]].map(|n| n.as_u64()))
-        };
-        let mut last = passed();
-        self.site.wait("nothing under way", PROMPT, || {
-            std::thread::sleep(Duration::from_millis(30));
-            let now = passed();
-            (std::mem::replace(&mut last, now) == now).then_some(())
-        });
+        })
     }
 
     /// Nothing was dropped that should not be, and both ends still run.
