@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 fn grantway(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_grantway"));
     command.args(args).stdin(Stdio::null()).env_remove("RUST_LOG");
+    command.env("GRANTWAY_PATIENCE", "120");
     command
 }
 

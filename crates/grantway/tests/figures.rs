@@ -256,6 +256,7 @@ fn bench_runs_on_one_processor() {
         return;
     }
     let mut command = Command::new("taskset");
+    command.env(common::PATIENCE.0, common::PATIENCE.1);
     command.args(["-c", "0", env!("CARGO_BIN_EXE_grantway")]).args(bench_args("tx", "64", "0.5"));
     command.args(["--mode", "busy"]);
     let measured = point(command, "tx", 64);

@@ -266,7 +266,6 @@ fn xsa_155_slots_rewritten_while_they_are_read() {
             }
         });
     }
-    println!("{answered} answers on {connections} connections");
     // Words of two packets may be mixed, since a slot is no atom; a frame of
     // them is nevertheless within one page and as long as it says.
     for (taken, _) in &world.behind(guest.vif).look().taken {

@@ -1,7 +1,7 @@
 //! The end that sends.
 
 use super::args::ClientArgs;
-use super::guest::{End, Guest, Turn};
+use super::guest::{End, Guest, Turn, limit};
 use super::header::{DATAGRAM_LEN, Datagram, Report, TEST_LEN, Test};
 use super::report::{Kind, Line};
 use crate::error::CommandError;
@@ -19,8 +19,6 @@ const WINDOW: usize = 1 << 20;
 const WRITE: u32 = 128 * 1024;
 /// Bytes of a datagram that iperf sends unless it is told.
 const DATAGRAM: u32 = 1470;
-/// How long a server may take to accept, to read the rest, or to report.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the report is waited for before the last datagram is sent again.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Datagrams of a stream that are sent in a turn.
@@ -91,7 +89,7 @@ pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
 fn caller(window: usize) -> tcp::Socket<'static> {
     let pattern = (b'0'..=b'9').cycle().take(window).collect::<Vec<u8>>();
     let received = tcp::SocketBuffer::new(vec![0; 4096]);
-    tcp_socket(received, tcp::SocketBuffer::new(pattern), PATIENCE.into())
+    tcp_socket(received, tcp::SocketBuffer::new(pattern), limit().into())
 }
 
 fn udp_socket(len: usize) -> udp::Socket<'static> {
@@ -281,9 +279,9 @@ impl Stream {
                     self.state = State::Sending { datagrams: 0 };
                     return Ok((header == TEST_LEN, None));
                 }
-                match waited > PATIENCE {
+                match waited > limit() {
                     true => failed("it does not answer"),
-                    false => Ok((false, Some(PATIENCE))),
+                    false => Ok((false, Some(limit()))),
                 }
             }
             State::Sending { .. } => {
@@ -311,9 +309,9 @@ impl Stream {
                     self.state = State::Ended { after: passed, report: None };
                     return Ok((true, None));
                 }
-                match !socket.is_open() || passed - since > PATIENCE {
+                match !socket.is_open() || passed - since > limit() {
                     true => failed("it did not take all that was sent"),
-                    false => Ok((false, Some(PATIENCE))),
+                    false => Ok((false, Some(limit()))),
                 }
             }
         }
@@ -331,7 +329,7 @@ impl Stream {
         match self.state {
             State::Ended { .. } => Ok((false, None)),
             // It waits for the server's address, if that has one.
-            State::Begin if self.sent > 0 => match (socket.send_queue(), waited > PATIENCE) {
+            State::Begin if self.sent > 0 => match (socket.send_queue(), waited > limit()) {
                 (0, _) => {
                     self.state = State::Sending { datagrams: 1 };
                     Ok((true, None))
@@ -339,7 +337,7 @@ impl Stream {
                 (_, true) => Err(CommandError::Failed(format!(
                     "{server}: nobody says that it has this address; start the server there"
                 ))),
-                (_, false) => Ok((false, Some(PATIENCE))),
+                (_, false) => Ok((false, Some(limit()))),
             },
             State::Begin => Ok((self.put(socket, test, server, 1, wall), None)),
             State::Sending { datagrams } if passed >= test.time => {
@@ -377,7 +375,7 @@ impl Stream {
                 if passed < next {
                     return Ok((false, Some(next - passed)));
                 }
-                if passed - since > PATIENCE {
+                if passed - since > limit() {
                     self.state = State::Ended { after: since, report: None };
                     return Ok((true, None));
                 }

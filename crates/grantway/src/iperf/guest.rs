@@ -25,14 +25,19 @@ use std::time::Duration;
 
 /// How often the store and signals are looked at while frames flow.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often they are looked at, at least, before the vif is connected.
+const LOOK_UNCONNECTED: Duration = Duration::from_secs(1);
 /// Turns without a look at anything else.
 const TURNS_UNLOOKED: u32 = 8;
 /// How long the backend gets to close in order.
 const FAREWELL: Duration = Duration::from_secs(3);
 /// How long it gets to take what was sent last.
 const SETTLING: Duration = Duration::from_millis(200);
-/// How long the backend may take to connect before somebody is told.
-const CONNECTING: Duration = Duration::from_secs(10);
+
+/// How long an end waits for the other one, or for the backend to connect, before it says so.
+pub fn limit() -> Duration {
+    patience::answer(Duration::from_secs(10))
+}
 
 /// What an end did in a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,12 +171,12 @@ impl Guest {
                 }
             }
             if !connected {
-                if now.saturating_sub(began) > CONNECTING {
+                if now.saturating_sub(began) > limit() {
                     return Err(CommandError::Failed(
                         "the backend does not connect; start it: grantway backend --help".into(),
                     ));
                 }
-                self.sleep(Some(CONNECTING / 10))?;
+                self.sleep(Some(LOOK_UNCONNECTED))?;
                 (looked, unlooked) = (Duration::ZERO, TURNS_UNLOOKED);
                 continue;
             }

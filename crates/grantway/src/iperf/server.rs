@@ -2,7 +2,7 @@
 
 use super::args::ServerArgs;
 use super::datagrams::Tally;
-use super::guest::{End, Guest, Turn};
+use super::guest::{End, Guest, Turn, limit};
 use super::header::{Datagram, Report};
 use super::report::{Kind, Line};
 use crate::error::CommandError;
@@ -24,8 +24,6 @@ const SENDERS: usize = 64;
 /// Datagrams and bytes of such that wait to be read.
 const DATAGRAMS: usize = 4096;
 const DATAGRAM_BYTES: usize = 4 << 20;
-/// After how long without a word a connection is given up, and a sender forgotten.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Datagrams that are read in a turn.
 const DATAGRAMS_A_TURN: usize = 256;
 
@@ -55,7 +53,7 @@ pub fn run(args: &ServerArgs) -> Result<(), CommandError> {
 
 fn listener() -> tcp::Socket<'static> {
     let buffer = |bytes| tcp::SocketBuffer::new(vec![0; bytes]);
-    tcp_socket(buffer(WINDOW), buffer(1024), PATIENCE.into())
+    tcp_socket(buffer(WINDOW), buffer(1024), limit().into())
 }
 
 fn udp_socket(port: u16) -> Result<udp::Socket<'static>, CommandError> {
@@ -322,12 +320,12 @@ fn take(
     let mut next = None;
     for sender in senders.values_mut().filter(|sender| sender.told.is_none()) {
         let report = Some(sender.tally.report());
-        if now.saturating_sub(sender.tally.last()) >= PATIENCE {
+        if now.saturating_sub(sender.tally.last()) >= limit() {
             teller.end(&sender.test, report, sender.tally.last())?;
             sender.told = report;
         } else {
             next = sooner(next, teller.interval(&mut sender.test, report, now)?);
-            next = sooner(next, Some(PATIENCE));
+            next = sooner(next, Some(limit()));
         }
     }
     if senders.len() >= SENDERS {

@@ -161,6 +161,7 @@ impl Unprivileged {
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new(self.folder.path().join("grantway"));
         command.args(args).current_dir(self.folder.path()).env("TMPDIR", self.folder.path());
+        command.env(PATIENCE.0, PATIENCE.1);
         if is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }

@@ -58,7 +58,7 @@ impl BackendFact {
             let path = folder.join(&name);
             let socket = path.display().to_string();
             // A folder may hold the sockets of several domains, and dead ones.
-            match within(patience, move || control::fetch(&path)) {
+            match within(patience, move || control::fetch_within(&path, patience)) {
                 Some(Ok(report)) => served.get_or_insert_default().extend(vifs(&report)),
                 Some(Err(e)) => match e.kind() {
                     ErrorKind::ConnectionRefused | ErrorKind::NotFound => {}

@@ -32,7 +32,9 @@ impl FrontendFact {
     /// Looks for who runs vif `devid`.
     pub fn gather(roots: &Roots, devid: u32) -> Self {
         let socket = frontend_socket(&roots.run_folder, None, devid);
-        let report = within(roots.patience, move || control::fetch(&socket)).and_then(Result::ok);
+        let patience = roots.patience;
+        let fetch = move || control::fetch_within(&socket, patience);
+        let report = within(patience, fetch).and_then(Result::ok);
         Self {
             driver: roots.link(format!("sys/bus/xen/devices/vif-{devid}/driver")),
             ours: report.as_ref().map(ours),
