@@ -10,7 +10,8 @@ pub(super) fn run(data: &[u8]) {
     let (online, takeover) = (flags & 1 != 0, flags & 2 != 0);
     let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
     let mut watch = Watch { peer, online, shown: own, ..Watch::default() };
-    watch.first = online && takeover && own == Some(S::Connected) && peer == own;
+    let served = matches!(own, Some(S::InitWait | S::Connected));
+    watch.first = online && takeover && served && peer == Some(S::Connected);
     watch.carry_out(&actions);
     let mut machine = machine;
     watch.check(&machine);
@@ -65,7 +66,7 @@ struct Watch {
     held: bool,
     /// They are mapped.
     mapped: bool,
-    /// They were a former process's.
+    /// They were a former process's, which had said Connected.
     taken: bool,
     gone: bool,
 }
@@ -108,7 +109,9 @@ impl Watch {
                 }
                 BackendAction::TakeOver => {
                     assert!(!self.held && self.first);
-                    (self.held, self.mapped, self.taken) = (true, false, true);
+                    // One that had not come to say Connected leaves that to us.
+                    let taken = self.shown == Some(S::Connected);
+                    (self.held, self.mapped, self.taken) = (true, false, taken);
                 }
                 BackendAction::Disconnect => {
                     assert!(self.held, "nothing to take down");
