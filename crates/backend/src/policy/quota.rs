@@ -26,14 +26,35 @@ pub struct Mapped {
 #[derive(Debug)]
 pub struct Budget {
     limit: Mapped,
-    used: Mutex<Mapped>,
+    used: Used,
+    /// Who changes what is used, here and in a part of it.
+    changes: Mutex<()>,
+}
+
+/// What is mapped; changed under the budget's lock, and read by anybody.
+#[derive(Debug, Default)]
+struct Used {
+    pages: AtomicUsize,
+    areas: AtomicUsize,
+}
+
+impl Used {
+    #[inline]
+    fn now(&self) -> Mapped {
+        Mapped { pages: self.pages.load(Relaxed), areas: self.areas.load(Relaxed) }
+    }
+
+    fn set(&self, Mapped { pages, areas }: Mapped) {
+        self.pages.store(pages, Relaxed);
+        self.areas.store(areas, Relaxed);
+    }
 }
 
 impl Budget {
     /// Room for so much.
     #[must_use]
     pub fn new(limit: Mapped) -> Arc<Self> {
-        Arc::new(Self { limit, used: Mutex::default() })
+        Arc::new(Self { limit, used: Used::default(), changes: Mutex::default() })
     }
 
     /// Most that may be mapped.
@@ -45,11 +66,11 @@ impl Budget {
     /// What is mapped now.
     #[must_use]
     pub fn used(&self) -> Mapped {
-        *self.lock()
+        self.used.now()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Mapped> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,9 +79,7 @@ impl Budget {
 pub struct Quota {
     budget: Arc<Budget>,
     limit: usize,
-    // Written under the budget's lock.
-    pages: AtomicUsize,
-    areas: AtomicUsize,
+    used: Used,
 }
 
 impl Quota {
@@ -74,8 +93,7 @@ impl Quota {
     /// Room for `limit` pages of what all vifs share.
     #[must_use]
     pub fn within(budget: &Arc<Budget>, limit: usize) -> Arc<Self> {
-        let (pages, areas) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { budget: Arc::clone(budget), limit, pages, areas })
+        Arc::new(Self { budget: Arc::clone(budget), limit, used: Used::default() })
     }
 
     /// Most pages that may be mapped at once, whatever others leave.
@@ -87,17 +105,14 @@ impl Quota {
     /// What is mapped now.
     #[must_use]
     pub fn used(&self) -> Mapped {
-        Mapped { pages: self.pages.load(Relaxed), areas: self.areas.load(Relaxed) }
+        self.used.now()
     }
 
     /// Pages that may be mapped now, as one area. Another queue or vif may be faster.
     #[must_use]
+    #[inline]
     pub fn room(&self) -> usize {
-        self.room_in(&self.budget.lock())
-    }
-
-    fn room_in(&self, used: &Mapped) -> usize {
-        let (own, limit) = (self.used(), self.budget.limit);
+        let (own, used, limit) = (self.used.now(), self.budget.used.now(), self.budget.limit);
         // Afterwards the vif has no more than is free.
         let fair = |limit: usize, used: usize, own: usize| {
             limit.saturating_sub(used).saturating_sub(own) / 2
@@ -112,14 +127,14 @@ impl Quota {
     /// less.
     #[must_use]
     pub fn reserve(self: &Arc<Self>, pages: usize) -> Option<Reserved> {
-        let mut used = self.budget.lock();
-        if pages == 0 || pages > self.room_in(&used) {
+        let _changes = self.budget.lock();
+        if pages == 0 || pages > self.room() {
             return None;
         }
-        used.pages += pages;
-        used.areas += 1;
-        self.pages.fetch_add(pages, Relaxed);
-        self.areas.fetch_add(1, Relaxed);
+        for used in [&self.budget.used, &self.used] {
+            let now = used.now();
+            used.set(Mapped { pages: now.pages + pages, areas: now.areas + 1 });
+        }
         Some(Reserved { quota: Arc::clone(self), held: Mapped { pages, areas: 1 } })
     }
 }
@@ -145,11 +160,11 @@ impl Reserved {
     }
 
     fn give_back(&mut self, part: Mapped) {
-        let mut used = self.quota.budget.lock();
-        used.pages -= part.pages;
-        used.areas -= part.areas;
-        self.quota.pages.fetch_sub(part.pages, Relaxed);
-        self.quota.areas.fetch_sub(part.areas, Relaxed);
+        let _changes = self.quota.budget.lock();
+        for used in [&self.quota.budget.used, &self.quota.used] {
+            let now = used.now();
+            used.set(Mapped { pages: now.pages - part.pages, areas: now.areas - part.areas });
+        }
         self.held.pages -= part.pages;
         self.held.areas -= part.areas;
     }
