@@ -136,7 +136,10 @@ impl Journals {
 
     /// Where a killed process left off, if it had the vif.
     pub fn left_off(&self, id: VifId) -> Option<Left> {
-        if !self.layout(id)?.is_of(self.boot) {
+        if !self.path(id).exists() {
+            return None;
+        }
+        if self.layout(id).is_some_and(|layout| !layout.is_of(self.boot)) {
             // Nothing of it is there any more, and its interface is another one.
             self.forget(id);
             return None;
@@ -248,6 +251,18 @@ mod tests {
         assert!(journals.left_off(id).is_some());
         word(&journals, id, 988, 99);
         assert_eq!((journals.left_off(id), journals.all()), (None, vec![]));
+    }
+
+    /// A process that was killed before it wrote anything left a file all the same, which
+    /// has to go with its vif.
+    #[test]
+    fn what_is_no_journal_yet_says_nothing_and_is_not_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let journals = Journals::open(folder.path(), DomId(0)).unwrap();
+        let id = VifId { domain: DomId(7), devid: 3 };
+        drop(journals.pages(id));
+        let left = Left { connection: Vec::new(), ctrl: None, interface: None };
+        assert_eq!((journals.left_off(id), journals.all()), (Some(left), vec![id]));
     }
 
     #[test]
