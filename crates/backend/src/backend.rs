@@ -1,7 +1,7 @@
 //! The backend as a whole: finds the vifs that the toolstack attaches to our
 //! domain, and keeps them apart.
 
-use crate::VifError;
+use crate::error::{StartError, VifError};
 use crate::lists::GraphReport;
 use crate::negotiate::MAX_QUEUES;
 use crate::policy::{Budget, PolicyKind, PolicyLimits};
@@ -9,7 +9,7 @@ use crate::queue::{QueueReport, VifId};
 use crate::refusals::Refusals;
 use crate::shared::{Clock, Meter, OnWorker};
 use crate::stats::VifStatsSnapshot;
-use crate::succession::{JournalError, Journals};
+use crate::succession::Journals;
 use crate::trace::{Trace, TraceReader};
 use crate::vif::{Surroundings, Vif, take_down, write_error};
 use crate::waiting::Patience;
@@ -110,17 +110,6 @@ pub struct VifReport {
     pub mapped: usize,
     /// Its counters.
     pub stats: VifStatsSnapshot,
-}
-
-/// Why a backend does not start.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StartError {
-    /// The platform or the store is not to be had.
-    #[error(transparent)]
-    Platform(#[from] PlatformError),
-    /// What a predecessor left cannot be read.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
 }
 
 const VIFS_TOKEN: &str = "vifs";

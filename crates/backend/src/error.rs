@@ -1,9 +1,21 @@
-//! What ends a vif, or keeps one from connecting.
+//! What ends a vif, or keeps one from connecting; and what keeps a backend from starting.
 
 use crate::journal::Tampered;
+use crate::succession::JournalError;
 use grantway_hypervisor::Error as PlatformError;
 use grantway_ports::PortError;
 use grantway_ring::RingError;
+
+/// Why a backend does not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The platform or the store is not to be had.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
+    /// What a predecessor left cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
 
 /// Why a vif stopped being served. None of these costs any other vif.
 #[derive(Debug, thiserror::Error)]

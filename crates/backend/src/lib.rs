@@ -51,8 +51,8 @@ mod voice;
 mod waiting;
 mod worker;
 
-pub use backend::{Account, Backend, BackendConfig, OpenPort, PortRequest, StartError, VifReport};
-pub use error::VifError;
+pub use backend::{Account, Backend, BackendConfig, OpenPort, PortRequest, VifReport};
+pub use error::{StartError, VifError};
 pub use journal::Tampered;
 pub use lists::GraphReport;
 pub use negotiate::MAX_QUEUES;

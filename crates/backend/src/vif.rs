@@ -101,15 +101,11 @@ impl Vif {
         let peer = state(around.store, &frontend)?;
         let online = online(around.store, &path)?;
         let left = around.journals.left_off(id);
-        let mut published = 0;
-        let takeover = left.as_ref().is_some_and(|left| {
-            let keys = FrontendKeys::read(around.store, &frontend, MAX_QUEUES);
-            keys.is_ok_and(|keys| {
-                // At most MAX_QUEUES.
-                published = keys.queues.len() as u32;
-                left.is_of(&keys, own == Some(XenbusState::InitWait))
-            })
-        });
+        let published = |_: &Left| FrontendKeys::read(around.store, &frontend, MAX_QUEUES).ok();
+        let published = left.as_ref().and_then(published);
+        let half = own == Some(XenbusState::InitWait);
+        let takeover = left.as_ref().zip(published.as_ref());
+        let takeover = takeover.is_some_and(|(left, keys)| left.is_of(keys, half));
         let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
         let mut vif = Self {
             id,
@@ -141,9 +137,10 @@ impl Vif {
             kernel_keeps_off(id)?;
         }
         let mut request = vif.port_request(left.as_ref(), around)?;
-        if takeover {
-            // A connection keeps the queues that it has; new ones may be allowed fewer.
-            request.queues = request.queues.max(published);
+        if let Some(keys) = published.filter(|_| takeover) {
+            // A connection keeps the queues that it has, at most MAX_QUEUES; new ones may be
+            // allowed fewer.
+            request.queues = request.queues.max(keys.queues.len() as u32);
         }
         let port = (around.open_port)(&request)?;
         around.journals.opened(id, port.interface());

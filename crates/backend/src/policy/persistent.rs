@@ -144,8 +144,7 @@ impl Persistent {
         small.sort_by_key(|run| run.grefs.len());
         let kept = small.split_off(small.len() / 2);
         self.runs.extend(others.into_iter().chain(kept));
-        let stay = small.iter().flat_map(|run| self.found(run)).collect();
-        self.replace(small, stay, most, stats);
+        self.replace(small, most, |_| true, stats);
     }
 
     /// Those of a run that are found by it, and when each was last asked for.
@@ -155,17 +154,21 @@ impl Persistent {
         run.grefs.iter().filter_map(used).collect()
     }
 
-    /// Has one run in the place of others, of which these stay. Where it cannot be mapped
-    /// they all go, to be mapped when they are seen again.
+    /// Has one run in the place of others, of whose pages those stay that were asked for at
+    /// such a time. Where it cannot be mapped they all go, to be mapped when they are seen
+    /// again.
     fn replace(
         &mut self,
         runs: Vec<Run>,
-        stay: Vec<(GrantRef, u32)>,
         access: Access,
+        stays: impl Fn(u32) -> bool,
         stats: &VifStats,
     ) {
-        let gone: Vec<_> = runs.iter().flat_map(|run| self.found(run)).collect();
-        let mut rooms = Vec::new();
+        let mut stay: Vec<_> = runs.iter().flat_map(|run| self.found(run)).collect();
+        for &(gref, _) in &stay {
+            self.table.remove(gref);
+        }
+        stay.retain(|&(_, used)| stays(used));
         let grefs: Vec<_> = stay.iter().map(|&(gref, _)| gref).collect();
         let (mapper, guest) = self.mixed.mapper();
         let pages = match grefs.is_empty() {
@@ -173,11 +176,9 @@ impl Persistent {
             false => mapper.map(guest, &grefs, access).ok(),
         };
         self.paused |= pages.is_none() && !grefs.is_empty();
-        for (gref, _) in gone {
-            self.table.remove(gref);
-        }
         let before: usize = runs.iter().map(|run| run.grefs.len()).sum();
         // Unmapped here, each run's pages before its room is given back.
+        let mut rooms = Vec::new();
         for Run { _pages: pages, reserved, .. } in runs {
             drop(pages);
             rooms.push(reserved);
@@ -209,14 +210,14 @@ impl Persistent {
         self.paused = false;
         for _ in 0..RUNS_A_LOOK.min(self.runs.len()) {
             let Some(run) = self.runs.pop_front() else { break };
-            let fresh = |used: u32| self.table.stamp.saturating_sub(used) < KEPT;
-            let mut stay = self.found(&run);
-            stay.retain(|&(_, used)| fresh(used));
-            if stay.len() * 2 > run.grefs.len() {
+            let now = self.table.stamp;
+            let fresh = move |used: u32| now.saturating_sub(used) < KEPT;
+            let in_use = self.found(&run).iter().filter(|&&(_, used)| fresh(used)).count();
+            if in_use * 2 > run.grefs.len() {
                 self.runs.push_back(run);
             } else {
                 let access = run.access;
-                self.replace(vec![run], stay, access, stats);
+                self.replace(vec![run], access, fresh, stats);
             }
         }
     }

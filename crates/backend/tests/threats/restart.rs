@@ -164,6 +164,48 @@ fn a_worker_that_panics_ends_the_whole_backend() {
     guest.is_served(&mut rings);
 }
 
+/// The backend is killed as it sends the packet of this number, of 64.
+fn falls_amid_packets(
+    world: &mut World,
+    guest: &mut Hostile,
+    rings: &mut Rings,
+    pool: &Granted,
+    kill: u32,
+) {
+    world.behind(GUEST).look().taken.clear();
+    dies_at_send(world, kill);
+    let first = rings.tx_prod;
+    let slots: Vec<_> =
+        (0..64).map(|n| slot(pool.grefs[n], 0, 60, 1000 + n as u16, NONE)).collect();
+    rings.put_tx(&slots);
+    guest.kick(rings.tx_event);
+    world.falls();
+    assert_eq!(rings.tx_answers().len(), 0, "published in the middle of a turn");
+    // While nobody serves the ring the guest scribbles over what it owes:
+    // neither ids nor references are read from there again.
+    for index in 0..64 {
+        rings.tx.write_slot(first.wrapping_add(index), slot(GrantRef(7), 1, 14, 9, NONE));
+    }
+    world.behind(GUEST).unhook();
+}
+
+/// A successor answers the 64, and so many were sent in all.
+fn each_answered_and_none_sent_again(
+    world: &World,
+    guest: &mut Hostile,
+    rings: &mut Rings,
+    sent: u32,
+) {
+    let answers = guest.tx_answers(rings, 64);
+    for (n, answer) in answers.iter().enumerate() {
+        assert_eq!((usize::from(answer.id), answer.status), (1000 + n, status::OKAY));
+    }
+    let found = left(world);
+    let once: BTreeSet<_> = found.iter().collect();
+    assert_eq!(once.len(), found.len(), "sent twice: {found:?}");
+    assert_eq!(found.len(), sent as usize);
+}
+
 #[test]
 fn restart_a_kill_within_a_turn_sends_and_answers_nothing_twice() {
     let mut world = World::new();
@@ -171,30 +213,10 @@ fn restart_a_kill_within_a_turn_sends_and_answers_nothing_twice() {
     let pool = numbered(&guest, 64);
     for kill in [0, 1, 31, 63] {
         let mut rings = guest.connect();
-        world.behind(GUEST).look().taken.clear();
-        dies_at_send(&world, kill);
-        let slots: Vec<_> =
-            (0..64).map(|n| slot(pool.grefs[n], 0, 60, 1000 + n as u16, NONE)).collect();
-        rings.put_tx(&slots);
-        guest.kick(rings.tx_event);
-        world.falls();
-        assert_eq!(rings.tx_answers().len(), 0, "published in the middle of a turn");
-        // While nobody serves the ring the guest scribbles over what it owes:
-        // neither ids nor references are read from there again.
-        for index in 0..64 {
-            rings.tx.write_slot(index, slot(GrantRef(7), 1, 14, 9, NONE));
-        }
-        world.behind(GUEST).unhook();
+        falls_amid_packets(&mut world, &mut guest, &mut rings, &pool, kill);
         world.start();
         still_connected(&mut guest);
-        let answers = guest.tx_answers(&mut rings, 64);
-        for (n, answer) in answers.iter().enumerate() {
-            assert_eq!((usize::from(answer.id), answer.status), (1000 + n, status::OKAY));
-        }
-        let sent = left(&world);
-        let once: BTreeSet<_> = sent.iter().collect();
-        assert_eq!(once.len(), sent.len(), "sent twice: {sent:?}");
-        assert_eq!(sent.len(), kill as usize);
+        each_answered_and_none_sent_again(&world, &mut guest, &mut rings, kill);
         guest.is_served(&mut rings);
         assert_eq!(rings.tx_words().len(), 0);
         guest.start_anew();
@@ -476,18 +498,15 @@ fn restart_a_change_that_was_not_made_is_an_error() {
     world.stands_and(lost_at_most(50));
 }
 
-/// A vif whose rings are in service, while its own end waits for a hotplug script.
-fn waits_for_its_script(world: &mut World, queues: usize) -> (Hostile, Vec<Rings>) {
+/// A vif of two queues that are in service, while its own end waits for a hotplug script.
+fn waits_for_its_script(world: &mut World) -> (Hostile, [Rings; 2]) {
     let domain = world.boot(GUEST.domain);
     world.attach(GUEST, &[("hotplug-status", "")]);
     world.expects(GUEST);
     let mut guest = Hostile::new(domain, GUEST, world.setup.domain);
     guest.await_backend(XenbusState::InitWait);
-    let mut rings: Vec<_> = (0..queues).map(|_| guest.rings()).collect();
-    match &rings[..] {
-        [one] => guest.publish(one),
-        all => guest.publish_all(all),
-    }
+    let mut rings = [guest.rings(), guest.rings()];
+    guest.publish_all(&rings);
     guest.state(XenbusState::Connected);
     rings.iter_mut().for_each(|rings| guest.is_served(rings));
     assert_eq!(guest.backend_state(), Some(XenbusState::InitWait));
@@ -499,18 +518,9 @@ fn waits_for_its_script(world: &mut World, queues: usize) -> (Hostile, Vec<Rings
 fn restart_a_kill_before_the_store_says_connected_is_unnoticed() {
     for half in [false, true] {
         let mut world = World::with(DomId(0), WaitMode::Interrupt, true);
-        let (mut guest, mut rings) = waits_for_its_script(&mut world, 2);
+        let (mut guest, mut rings) = waits_for_its_script(&mut world);
         let pool = numbered(&guest, 64);
-        world.behind(GUEST).look().taken.clear();
-        dies_at_send(&world, 31);
-        let slots: Vec<_> =
-            (0..64).map(|n| slot(pool.grefs[n], 0, 60, 1000 + n as u16, NONE)).collect();
-        rings[0].put_tx(&slots);
-        guest.kick(rings[0].tx_event);
-        world.falls();
-        for index in 0..64 {
-            rings[0].tx.write_slot(index, slot(GrantRef(7), 1, 14, 9, NONE));
-        }
+        falls_amid_packets(&mut world, &mut guest, &mut rings[0], &pool, 31);
         if half {
             // Killed between the two queues: the second is not in service yet.
             let path = world.journal(GUEST);
@@ -518,15 +528,8 @@ fn restart_a_kill_before_the_store_says_connected_is_unnoticed() {
             journal[4096 + 60..4096 + 64].fill(0);
             std::fs::write(&path, journal).unwrap();
         }
-        world.behind(GUEST).unhook();
         world.start();
-        let answers = guest.tx_answers(&mut rings[0], 64);
-        for (n, answer) in answers.iter().enumerate() {
-            assert_eq!((usize::from(answer.id), answer.status), (1000 + n, status::OKAY));
-        }
-        let sent = left(&world);
-        let once: BTreeSet<_> = sent.iter().collect();
-        assert_eq!((once.len(), sent.len()), (31, 31), "sent twice, or not at all: {sent:?}");
+        each_answered_and_none_sent_again(&world, &mut guest, &mut rings[0], 31);
         rings.iter_mut().for_each(|rings| guest.is_served(rings));
         assert_eq!(guest.backend_state(), Some(XenbusState::InitWait));
         let path = format!("{}/hotplug-status", world.toolstack.back(GUEST));

@@ -63,12 +63,8 @@ fn add_what_can_be(queue: &StagedQueue, mut part: Vec<GrefEntry>) -> Vec<u32> {
         match queue.add(&part) {
             Ok(()) => return lost,
             Err(StagingError::Map(Error::Grant { gref, .. })) => {
-                let before = part.len();
                 part.retain(|entry| entry.gref != gref.0);
                 lost.push(gref.0);
-                if part.len() == before {
-                    break;
-                }
             }
             Err(StagingError::Room { room, .. }) if room < part.len() => {
                 lost.extend(part.drain(room..).map(|entry| entry.gref));
