@@ -58,7 +58,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 continue;
             }
             VifStats::add(&shared.stats.rx_stalls, u64::from(self.waiting.is_empty()));
-            self.wait(segment, layout, &Frame { offload, ..frame }, shared);
+            if self.wait(segment, layout, &Frame { offload, ..frame }, shared) == Accepted::Dropped
+            {
+                drop_rest(&segments, shared);
+                break;
+            }
         }
         Ok(at)
     }
@@ -74,12 +78,14 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let mut accepted = Accepted::Dropped;
         let mut take = |receive: &mut Self, frame: &[u8], offload| {
             let Some(layout) = receive.layout(frame, frame.len(), offload, shared)? else {
-                return Ok(());
+                return Ok(true);
             };
-            if receive.wait(frame, layout, &Frame { offload, ..of }, shared) == Accepted::Short {
+            let waits =
+                receive.wait(frame, layout, &Frame { offload, ..of }, shared) == Accepted::Short;
+            if waits {
                 accepted = Accepted::Short;
             }
-            Ok(())
+            Ok(waits)
         };
         match self.finish_each(bytes, of.offload, shared, &mut take) {
             Ok(done) => done?,
@@ -88,26 +94,32 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(accepted)
     }
 
-    /// Calls `take` for each frame that comes of finishing one.
+    /// Calls `take` for each frame that comes of finishing one, until it tells that there
+    /// is no room for more.
     fn finish_each(
         &mut self,
         bytes: &[u8],
         offload: Offload,
         shared: &Shared,
-        take: &mut impl FnMut(&mut Self, &[u8], Offload) -> Result<(), VifError>,
+        take: &mut impl FnMut(&mut Self, &[u8], Offload) -> Result<bool, VifError>,
     ) -> Result<Result<(), VifError>, DropReason> {
         if offload.gso.is_none() {
             let mut whole = bytes.to_vec();
             finish_checksum(&mut whole)?;
             let offload = Offload { checksum: Checksum::Complete, gso: None };
-            return Ok(take(self, &whole, offload));
+            return Ok(take(self, &whole, offload).map(drop));
         }
         let mut segments = self.segments(bytes, offload)?;
         let mut segment = vec![0; segments.longest()];
         while let Some(meta) = segments.next_into(&mut segment)? {
             VifStats::add(&shared.stats.rx_cut, 1);
-            if let Err(e) = take(self, &segment[..meta.len], meta.offload) {
-                return Ok(Err(e));
+            match take(self, &segment[..meta.len], meta.offload) {
+                Ok(true) => {}
+                Ok(false) => {
+                    drop_rest(&segments, shared);
+                    break;
+                }
+                Err(e) => return Ok(Err(e)),
             }
         }
         Ok(Ok(()))
@@ -122,4 +134,10 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         };
         Segments::new(bytes, gso, checksum)
     }
+}
+
+/// Where one segment finds no room, those behind it find none either: they are not built,
+/// as that would be work for whoever cut a frame into thousands.
+fn drop_rest(segments: &Segments<'_>, shared: &Shared) {
+    VifStats::add(&shared.stats.rx_dropped_drained, segments.left() as u64);
 }

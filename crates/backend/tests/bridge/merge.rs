@@ -2,6 +2,7 @@
 
 use crate::guest::{self, Guest, know_each_other};
 use crate::rules::{by_rules, stats};
+use crate::support::PROMPT;
 use crate::support::port::UPLINK;
 use crate::support::rings::{SLOTS, page, slot};
 use crate::support::tcp::{SEQUENCE, Tcp};
@@ -11,6 +12,7 @@ use grantway_hypervisor::GrantRef;
 use grantway_netif::tx::{TxFlags, TxRequest, status};
 use grantway_netif::{Checksum, Offload};
 use grantway_ports::finish::{SegmentChecksum, Segments};
+use std::time::Instant;
 
 const SEGMENT: u16 = 1000;
 /// As many as the sender has pages for, and a little.
@@ -191,4 +193,41 @@ fn large_frames_by_rules_are_cut_however_little_room_a_list_leaves() {
     assert_eq!((found.rx_cut, found.rx_dropped_offload), (16 * FRAMES as u64, 0));
     drop(a);
     world.bridge_stands();
+}
+
+#[test]
+fn a_frame_is_cut_no_further_than_there_is_room() {
+    const FRAMES: u64 = 10;
+    const SEGMENTS: u64 = 8000;
+    // In bytes, what waits for a guest; a segment of 8 bytes has 54 of headers.
+    const MOST: u64 = 1024 * 1024 / 62;
+    for rules in [false, true] {
+        let mut world = World::bridged();
+        if rules {
+            world = by_rules(world, "[firewall]\ndefault = \"accept\"\n");
+        }
+        // The last one takes no large frames, and posts no page from now on.
+        let [a, b, c] = guests(&mut world);
+        let tcp = Tcp { v6: false };
+        let frame = tcp.frame(c.address, [2, 0, 0, 0, 9, 9], &[7; 8 * SEGMENTS as usize]);
+        for _ in 0..FRAMES {
+            world.behind(UPLINK).give(frame.clone(), tcp.offload(8));
+        }
+        // Of each frame one segment is built for nothing: all others were given to the guest,
+        // wait for it, or are dropped, and each is counted.
+        let (all, start) = (FRAMES * SEGMENTS + FRAMES, Instant::now());
+        let counts = || {
+            let found = stats(&world, &c);
+            (found.rx_cut, found.rx_dropped_drained)
+        };
+        while counts().0 + counts().1 < all {
+            assert!(start.elapsed() < PROMPT, "{:?}", stats(&world, &c));
+            std::thread::yield_now();
+        }
+        let (cut, dropped) = counts();
+        assert!(cut <= MOST + FRAMES, "{cut} segments were built where {MOST} at most may wait");
+        assert_eq!(cut + dropped, all, "{cut} built, {dropped} dropped");
+        drop((a, b, c));
+        world.bridge_stands();
+    }
 }

@@ -77,6 +77,12 @@ impl<'a> Segments<'a> {
         self.count
     }
 
+    /// Segments that are not written yet.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.count - self.next
+    }
+
     /// Bytes of the longest segment, headers included: the buffer that is
     /// needed.
     #[must_use]
