@@ -308,8 +308,8 @@ impl Backend {
     /// error of the backend.
     pub fn step(&mut self) -> Result<(), PlatformError> {
         let failed = self.take_notices()?;
-        let mut changed: BTreeSet<_> = self.refused.due().into_iter().collect();
-        let mut all = false;
+        let (due, mut all) = self.refused.due();
+        let mut changed: BTreeSet<_> = due.into_iter().collect();
         for _ in 0..EVENTS_A_STEP {
             let Some(event) = self.store.next_event()? else { break };
             match self.subject(&event.path, &event.token) {
@@ -322,6 +322,7 @@ impl Backend {
         }
         if all {
             changed.extend(self.attached()?);
+            self.refused.listed();
             changed.extend(self.vifs.keys().copied());
         }
         let mut asked = failed || all || !changed.is_empty();
@@ -503,7 +504,7 @@ impl Backend {
     /// Every vif that the store shows below us.
     fn attached(&mut self) -> Result<Vec<VifId>, PlatformError> {
         let mut found = Vec::new();
-        for domain in names(self.store.as_mut(), &self.base)? {
+        for domain in self.names(&self.base.clone())? {
             let Ok(number) = domain.parse() else { continue };
             found.extend(self.attached_to(DomId(number))?);
         }
@@ -512,9 +513,26 @@ impl Backend {
 
     /// Those of one guest.
     fn attached_to(&mut self, domain: DomId) -> Result<Vec<VifId>, PlatformError> {
-        let devids = names(self.store.as_mut(), &format!("{}/{domain}", self.base))?;
+        let devids = self.names(&format!("{}/{domain}", self.base))?;
         let devids = devids.iter().filter_map(|devid| devid.parse().ok());
         Ok(devids.map(|devid| VifId { domain, devid }).collect())
+    }
+
+    /// What is in a folder. Where the store cannot say, nothing, and all is looked at again
+    /// in a moment: no vif is taken for gone by what is not listed.
+    fn names(&mut self, path: &str) -> Result<Vec<String>, PlatformError> {
+        match self.store.list(path) {
+            Err(PlatformError::Store {
+                errno: StoreErrno::Enoent | StoreErrno::Eacces, ..
+            }) => Ok(Vec::new()),
+            Err(error @ PlatformError::Store { .. }) => {
+                if self.refused.list_later() {
+                    warn!("{error}; it is asked again");
+                }
+                Ok(Vec::new())
+            }
+            other => other,
+        }
     }
 
     /// Looks at one vif anew: opens it, lets it act, or forgets it.
@@ -582,11 +600,4 @@ fn gate(all: [BorrowedFd<'_>; 3]) -> Result<OwnedFd, PlatformError> {
         epoll::add(&gate, fd, data, epoll::EventFlags::IN).map_err(|e| os("epoll_ctl", e))?;
     }
     Ok(gate)
-}
-
-fn names(store: &mut dyn Store, path: &str) -> Result<Vec<String>, PlatformError> {
-    match store.list(path) {
-        Err(PlatformError::Store { .. }) => Ok(Vec::new()),
-        other => other,
-    }
 }

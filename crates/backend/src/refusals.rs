@@ -1,6 +1,7 @@
 //! Vifs that could not be opened, until they can be. What their nodes were guilty of is
 //! looked at again whenever one of them changes; what was ours or the machine's (a TAP that
-//! somebody holds for a moment, no memory) after a while, too, which becomes longer.
+//! somebody holds for a moment, no memory) after a while, too, which becomes longer. So are
+//! the lists of vifs that the store could not give.
 
 use crate::VifError;
 use crate::queue::VifId;
@@ -29,6 +30,10 @@ struct Refusal {
 
 pub(crate) struct Refusals {
     vifs: BTreeMap<VifId, Refusal>,
+    /// When the store is asked again which vifs there are, as it could not say.
+    list: Option<Instant>,
+    /// How long that was put off; nothing where it can say.
+    list_pause: Duration,
     timer: OwnedFd,
     clock: Clock,
 }
@@ -41,7 +46,7 @@ impl Refusals {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
             .map_err(|e| os("timerfd_create", e))?;
-        Ok(Self { vifs: BTreeMap::new(), timer, clock })
+        Ok(Self { vifs: BTreeMap::new(), list: None, list_pause: Duration::ZERO, timer, clock })
     }
 
     /// Readable when some are to be tried again.
@@ -87,22 +92,41 @@ impl Refusals {
         is_new
     }
 
-    /// Those whose time has come.
-    pub fn due(&mut self) -> Vec<VifId> {
+    /// The store could not say which vifs there are; whether that is new.
+    pub fn list_later(&mut self) -> bool {
+        let is_new = self.list_pause.is_zero();
+        if self.list.is_none() {
+            self.list_pause = (self.list_pause * 2).clamp(SHORTEST, LONGEST);
+            self.list = Some((self.clock)() + self.list_pause);
+            self.set();
+        }
+        is_new
+    }
+
+    /// All were listed, but for what is to be listed later.
+    pub fn listed(&mut self) {
+        if self.list.is_none() {
+            self.list_pause = Duration::ZERO;
+        }
+    }
+
+    /// Those whose time has come, and whether the store is to be asked which there are.
+    pub fn due(&mut self) -> (Vec<VifId>, bool) {
         if rustix::io::read(&self.timer, &mut [0u8; 8]).is_err() {
-            return Vec::new();
+            return (Vec::new(), false);
         }
         let now = (self.clock)();
         let is_due = |refusal: &mut Refusal| refusal.again.take_if(|at| *at <= now).is_some();
         let due = self.vifs.iter_mut().filter_map(|(&id, refusal)| is_due(refusal).then_some(id));
         let due = due.collect();
+        let list = self.list.take_if(|at| *at <= now).is_some();
         self.set();
-        due
+        (due, list)
     }
 
     /// Has the timer run out when the first is to be tried again.
     fn set(&self) {
-        let next = self.vifs.values().filter_map(|refusal| refusal.again).min();
+        let next = self.vifs.values().filter_map(|refusal| refusal.again).chain(self.list).min();
         // Nothing stops a timer but a time of nothing.
         let after = next.map_or(Duration::ZERO, |at| {
             at.saturating_duration_since((self.clock)()).max(Duration::from_millis(1))

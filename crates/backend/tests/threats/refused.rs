@@ -74,3 +74,31 @@ fn a_store_that_has_trouble_says_of_no_vif_that_it_is_gone() {
     }
     world.stands_and(lost_at_most(4));
 }
+
+#[test]
+fn a_list_that_the_store_has_trouble_with_is_asked_for_again() {
+    let mut world = World::new();
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    let nodes = world.toolstack.back(GUEST);
+    let of_guest = nodes.rsplit_once('/').unwrap().0;
+    let of_all = of_guest.rsplit_once('/').unwrap().0;
+    for (folder, errno) in [
+        (of_all, StoreErrno::Enomem),
+        (of_all, StoreErrno::Eio),
+        (of_guest, StoreErrno::Enomem),
+        (of_guest, StoreErrno::Ebusy),
+    ] {
+        world.stop();
+        world.setup.faults.plan(folder.into(), errno, 2);
+        world.start();
+        guest.is_served(&mut rings);
+        assert_eq!(guest.backend_state(), Some(XenbusState::Connected), "{folder}: {errno}");
+        assert!(world.setup.faults.are_over(), "{folder}: {errno} never came");
+        // Told once, however often it was asked.
+        let told = world.control().log.complaints();
+        let told: Vec<_> = told.iter().filter(|line| line.contains("asked again")).collect();
+        assert_eq!(told.len(), 1, "{folder}: {errno}: {told:?}");
+    }
+    world.stands_and(lost_at_most(4));
+}
