@@ -6,7 +6,7 @@ use super::{PROMPT, eventually};
 use grantway_embedded::Domain;
 use grantway_frontend::{SendError, StagingState, Vif, VifStatus, Wishes};
 use grantway_netif::Offload;
-use grantway_ports::FlowReport;
+use grantway_ports::{Checker, FlowReport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -191,6 +191,15 @@ impl Honest {
         assert_eq!(self.connections(), 1, "the honest vif was closed in between");
     }
 
+    /// Has `act` happen while nothing is on its way.
+    #[track_caller]
+    pub fn rests_while<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.count(0);
+        let done = act();
+        self.go_on();
+        done
+    }
+
     /// Begins to send again.
     pub fn go_on(&self) {
         let order = self.shared.orders.load(SeqCst);
@@ -227,11 +236,15 @@ fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared, wishes: Wishes) {
     let mut buffer = vec![0; 65_536];
     let mut pending = false;
     let mut paced = Instant::now();
+    // Those that went with a connection, and were never told.
+    let mut gone = 0;
     while !shared.leave.load(SeqCst) {
         let status = vif.store_changed().unwrap();
         let connected = status == VifStatus::Connected;
         if connected && !shared.connected.swap(true, SeqCst) {
             shared.connections.fetch_add(1, SeqCst);
+            let made = port.look().flow.as_ref().map_or(0, |flow| flow.to_guest.made());
+            gone = made.saturating_sub(settled(&seen));
         } else if !connected {
             shared.connected.store(false, SeqCst);
         }
@@ -255,7 +268,7 @@ fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared, wishes: Wishes) {
         if connected && (due || pending) {
             paced = Instant::now();
             if due && !quiet {
-                port.credit(BURST);
+                port.credit(BURST, settled(&seen) + gone);
             }
             pending = send(&mut vif, &mut made, &mut frame, pending, quiet, shared);
         }
@@ -268,6 +281,11 @@ fn run(domain: Arc<Domain>, port: &Behind, shared: &Shared, wishes: Wishes) {
             sleep(&vif);
         }
     }
+}
+
+/// How many numbered frames arrived, or never will.
+fn settled(seen: &Checker) -> u64 {
+    seen.total().received + seen.total().lost
 }
 
 /// A burst; whether a frame waits for room.

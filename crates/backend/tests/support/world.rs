@@ -209,6 +209,16 @@ impl World {
         self.start();
     }
 
+    /// Has time pass that otherwise stands. Nothing is on its way to the honest vif then,
+    /// whose frames would be as old at once.
+    #[track_caller]
+    pub fn passes(&self, time: Duration) {
+        match &self.honest {
+            Some(honest) => honest.rests_while(|| self.control().passes(time)),
+            None => self.control().passes(time),
+        }
+    }
+
     /// Waits until the backend has looked at everything that was written into
     /// the store before.
     #[track_caller]

@@ -39,20 +39,20 @@ fn xsa_392_a_guest_without_pages_is_drained_then_loses_its_carrier_and_comes_bac
             behind.give(frame(9000), Offload::default());
         }
         eventually("the first frame is taken", || (behind.look().given == 1).then_some(()));
-        world.control().passes(DRAIN - TICK);
+        world.passes(DRAIN - TICK);
         assert_eq!(dropped(&world), 0, "too early");
-        world.control().passes(2 * TICK);
+        world.passes(2 * TICK);
         eventually("all of them are dropped", || (dropped(&world) == 5).then_some(()));
         assert_eq!(behind.look().link, Some(true), "that alone costs no carrier");
-        world.control().passes(STALL - DRAIN - 2 * TICK);
+        world.passes(STALL - DRAIN - 2 * TICK);
         assert_eq!(behind.look().link, Some(true), "too early");
-        world.control().passes(2 * TICK);
+        world.passes(2 * TICK);
         eventually("the carrier goes", || (behind.look().link == Some(false)).then_some(()));
         // OpenBSD's xnf was left so: what it sends goes on, and nothing wakes the
         // backend up but pages.
         guest.is_served(&mut rings);
         guest.kick(rings.rx_event);
-        world.control().passes(10 * STALL);
+        world.passes(10 * STALL);
         assert_eq!(behind.look().link, Some(false), "no carrier without pages");
         world.honest().carries(20);
         // Signals where the backend asked for one.
@@ -87,7 +87,7 @@ fn openbsd_xnf_a_stall_that_is_over_in_time_costs_nothing() {
         behind.give(frame(60), Offload::default());
         let taken = || (behind.look().given > u64::from(round)).then_some(());
         eventually("the frame is taken", taken);
-        world.control().passes(each);
+        world.passes(each);
         guest.post(&mut rings, &buffers.grefs[round as usize..=round as usize]);
         assert_eq!(guest.rx_answers(&mut rings, 1)[0].status, 60, "round {round}");
         assert_eq!(behind.look().link, Some(true), "round {round}");
@@ -110,10 +110,10 @@ fn a_guest_without_feature_rx_notify_is_drained_early_and_keeps_its_carrier() {
             behind.give(frame(60), Offload::default());
         }
         eventually("the first frame is taken", || (behind.look().given > 0).then_some(()));
-        world.control().passes(STALL - TICK);
+        world.passes(STALL - TICK);
         eventually("all of them are dropped", || (dropped(&world) == 5).then_some(()));
         // Nobody could tell that it is back, so it is never said to be gone.
-        world.control().passes(10 * (STALL + DRAIN));
+        world.passes(10 * (STALL + DRAIN));
         assert_eq!(behind.look().link, Some(true), "the carrier stays");
         world.honest().carries(20);
         // It posts, and says nothing. The next frame finds the pages.
@@ -130,9 +130,9 @@ fn a_guest_without_feature_rx_notify_is_drained_early_and_keeps_its_carrier() {
         for round in 0..10u16 {
             let before = dropped(&world);
             behind.give(frame(70 + usize::from(round)), Offload::default());
-            world.control().passes(Duration::from_millis(5));
+            world.passes(Duration::from_millis(5));
             silently(&mut rings);
-            world.control().passes(STALL / 2);
+            world.passes(STALL / 2);
             let mut came = Vec::new();
             eventually("the frame, or its end", || {
                 came.extend(rings.rx_answers());

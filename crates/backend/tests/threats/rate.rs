@@ -29,7 +29,7 @@ fn no_byte_more_passes_than_time_allows_and_none_less() {
     // One look is late, behind the begin of a period: the next comes in time all the same.
     for step in [0, 1, 10, 39, 50, 70, 30, 25, 25, 7, 43, 100] {
         let time = Duration::from_millis(step);
-        world.control().passes(time);
+        world.passes(time);
         since += time;
         // The ring is kept full.
         loop {
@@ -37,7 +37,7 @@ fn no_byte_more_passes_than_time_allows_and_none_less() {
             rings.put_tx(&vec![words; room]);
             offered += room;
             guest.kick(rings.tx_event);
-            world.control().passes(Duration::ZERO);
+            world.passes(Duration::ZERO);
             let answers: Vec<TxResponse> = rings.tx_answers();
             assert!(answers.iter().all(|answer| answer.status == status::OKAY));
             passed += answers.len();
