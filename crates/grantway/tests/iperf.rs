@@ -14,6 +14,16 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::process::{Command, Output};
 
+/// What each stream of TCP sends.
+const BYTES: u64 = 8_000_000;
+/// What each of UDP does: whole datagrams of 1450 and of 1470 bytes.
+const UDP_BYTES: u64 = 852_600;
+
+/// As an argument.
+fn amount(udp: bool) -> String {
+    if udp { UDP_BYTES } else { BYTES }.to_string()
+}
+
 /// A guest's vif, and the addresses of its stack.
 fn guest<'a>(site: &Site, end: &str, domain: &'a str, more: &[&'a str]) -> Command {
     let (four, six) = (format!("10.99.1.1{domain}/24"), format!("fd99:1::1{domain}/64"));
@@ -88,10 +98,11 @@ fn debians_iperf_sends_to_ours() {
     }
     let outside = Outside::start();
     for (kind, options) in [("TCP", &[][..]), ("UDP", &["-u"])] {
+        let amount = amount(kind == "UDP");
         let ours = ["--policy", "staging", "--tests", "2"];
         let mut server = server(&outside.site, "1", &[&ours[..], options].concat());
         for to in ["10.99.1.11", "fd99:1::11"] {
-            let mut args = vec!["-c", to, "-t", "0.3", "-y", "C"];
+            let mut args = vec!["-c", to, "-n", &amount, "-y", "C"];
             args.extend(options);
             args.extend(if options.is_empty() { &[][..] } else { &["-b", "20M"] });
             args.extend(["-V"].iter().filter(|_| to.contains(':')));
@@ -104,13 +115,14 @@ fn debians_iperf_sends_to_ours() {
                 "{kind} from iperf to {to}: {came} of {sent} bytes, {}",
                 end["bits_per_second"]
             ));
-            assert!(sent > 0, "{text}");
             match kind {
-                "TCP" => assert_eq!(came, sent),
+                "TCP" => assert_eq!((came, sent), (BYTES, BYTES)),
                 _ => {
+                    // A socket may lose some, and whoever sent them counts all.
                     let (lost, all) = (number(&end, "lost"), number(&end, "datagrams"));
-                    assert!(lost < all, "{end}");
                     let len = if to.contains(':') { 1450 } else { 1470 };
+                    // Its last one says that it is the last, and is more than was asked for.
+                    assert!(lost < all && all == UDP_BYTES / len + 1, "{end}");
                     assert_eq!(came, (all - lost) * len, "{end}");
                 }
             }
@@ -143,16 +155,18 @@ fn ours_sends_to_debians_iperf() {
                 let sockets = outside.namespace.run("ss", &["-lnH", &format!("--{port}")]);
                 sockets.contains(":5001").then_some(())
             });
-            let ours = [&["-c", to, "-t", "0.3"], more].concat();
+            let amount = amount(port == "udp");
+            let ours = [&["-c", to, "-n", &amount], more].concat();
             let end = client(&outside.site, "1", "end", &ours);
             let output = theirs.join().expect("iperf");
             let (came, counts) = fields(&String::from_utf8_lossy(&output.stdout));
             let sent = number(&end, "bytes");
             say(format!("{} to iperf at {to}: {came} of {sent} bytes", more.join(" ")));
-            assert!(sent > 0, "{end}");
             match counts {
-                Some((lost, all)) if port == "udp" => assert!(lost < all),
-                _ => assert_eq!(came, sent, "{}", words(&output)),
+                Some((lost, all)) if port == "udp" => {
+                    assert!(sent >= UDP_BYTES && lost < all, "{end}: {lost} of {all} lost");
+                }
+                _ => assert_eq!((came, sent), (BYTES, BYTES), "{}", words(&output)),
             }
         }
     }
@@ -173,26 +187,28 @@ fn guests_send_to_each_other_without_any_kernel() {
             if policy == "copy" && !more.is_empty() {
                 continue;
             }
-            let args = [&["-c", to, "-t", "0.2", "--policy", policy], more].concat();
-            let kind = if more.contains(&"-P") { "sum" } else { "end" };
+            let amount = amount(false);
+            let args = [&["-c", to, "-n", &amount, "--policy", policy], more].concat();
+            let (kind, streams) = if more.contains(&"-P") { ("sum", 3) } else { ("end", 1) };
             let sent = client(&site, "2", kind, &args);
             let mut came = 0;
-            for _ in 0..if kind == "sum" { 3 } else { 1 } {
+            for _ in 0..streams {
                 let end = server.wait_line("the end", |line| line.contains(r#""kind":"end""#));
                 came += number(&serde_json::from_str(&end).expect("JSON"), "bytes");
             }
             say(format!("{policy}, to {to} {}: {}", more.join(" "), sent["bits_per_second"]));
-            assert!(came == number(&sent, "bytes") && came > 0, "{came} of {sent}");
+            assert_eq!((came, number(&sent, "bytes")), (streams * BYTES, streams * BYTES));
         }
         server.signal(Signal::TERM);
         assert!(server.wait_end(PROMPT).success());
     }
     let _server = server(&site, "1", &["-u"]);
     for to in ["10.99.1.11", "fd99:1::11"] {
-        let args = ["-c", to, "-t", "0.2", "-u", "-b", "20M", "-l", "1000"];
+        let amount = amount(true);
+        let args = ["-c", to, "-n", &amount, "-u", "-b", "20M", "-l", "1000"];
         let told = client(&site, "2", "server", &args);
         let (lost, all) = (number(&told, "lost"), number(&told, "datagrams"));
-        assert!(lost < all, "{told}");
+        assert!(lost < all && all == UDP_BYTES.div_ceil(1000), "{told}");
         assert_eq!(number(&told, "bytes"), (all - lost) * 1000, "{told}");
     }
 }
@@ -208,7 +224,7 @@ fn short_connections_all_end() {
     let _server = server(&site, "1", &[]);
     let mut longest = 0.0_f64;
     for _ in 0..runs.unwrap_or(8) {
-        let end = client(&site, "2", "end", &["-c", "10.99.1.11", "-t", "0.02"]);
+        let end = client(&site, "2", "end", &["-c", "10.99.1.11", "-n", "1000"]);
         longest = longest.max(end["connect_ms"].as_f64().expect("milliseconds"));
     }
     say(format!("the longest waited {longest:.1} ms for its server"));
@@ -234,7 +250,7 @@ fn what_cannot_be_is_said_in_one_line() {
     // Its limit is to pass. On a slow machine it may pass before the server's address is
     // known: then the client is run again.
     let output = common::wait_for("a server that does not report", PROMPT, || {
-        let mut client = guest(&site, "client", "2", &["-c", "10.99.1.11", "-u", "-t", "0.1"]);
+        let mut client = guest(&site, "client", "2", &["-c", "10.99.1.11", "-u", "-n", "1000"]);
         client.env_remove(common::PATIENCE.0);
         let output = finish(client, PROMPT);
         let early = ["nobody says that it has", "the backend does not connect"];

@@ -99,7 +99,7 @@ pub struct ServerArgs {
 /// `grantway iperf client`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Rates are decimal: 10M are 10,000,000 bit/s. With -u the server's own report is shown
+Numbers are decimal: 10M are 10,000,000. With -u the server's own report is shown
 last, as iperf 2 sends it.
 
 Example:
@@ -116,6 +116,9 @@ pub struct ClientArgs {
     /// How long to send.
     #[arg(short, long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub time: f64,
+    /// How many bytes to send, each stream, in place of a time.
+    #[arg(short, long, value_name = "N[kMG]", conflicts_with = "time", value_parser = bytes)]
+    pub num: Option<u64>,
     /// Bits a second that UDP sends, each stream.
     #[arg(short, long, value_name = "N[kMG]", default_value = "1M", value_parser = rate)]
     pub bandwidth: u64,
@@ -149,6 +152,11 @@ fn rate(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| "expected bits a second from 1k to 1000G, such as 10M".to_owned())
 }
 
+fn bytes(text: &str) -> Result<u64, String> {
+    let number = grantway_ports::number(text).filter(|n| (1..=1_000_000_000_000).contains(n));
+    number.ok_or_else(|| "expected bytes from 1 to 1000G, such as 10M".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +176,7 @@ mod tests {
         assert_eq!(rate("10M"), Ok(10_000_000));
         for odd in ["", "0", "999", "2000G", "-1", "1m"] {
             assert!(rate(odd).is_err(), "{odd}");
+            assert!(odd == "999" || bytes(odd).is_err(), "{odd}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::args::ClientArgs;
 use super::guest::{End, Guest, Turn, limit};
-use super::header::{DATAGRAM_LEN, Datagram, Report, TEST_LEN, Test};
+use super::header::{Amount, DATAGRAM_LEN, Datagram, Report, TEST_LEN, Test};
 use super::report::{Kind, Line};
 use crate::error::CommandError;
 use grantway_ports::{Clock, wall};
@@ -22,7 +22,7 @@ const DATAGRAM: u32 = 1470;
 /// How long the report is waited for before the last datagram is sent again.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Datagrams of a stream that are sent in a turn.
-const DATAGRAMS_A_TURN: u32 = 64;
+const DATAGRAMS_A_TURN: u64 = 64;
 /// The first of the ports that streams are sent from.
 const FIRST_PORT: u16 = 49_152;
 
@@ -54,8 +54,9 @@ pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
         (None, true) => DATAGRAM.min(most),
         (None, false) => WRITE,
     };
-    let time = Duration::from_secs_f64(args.time);
-    let test = Test { udp: args.end.udp, port: args.end.port, len, time, rate: args.bandwidth };
+    let time = Amount::Time(Duration::from_secs_f64(args.time));
+    let amount = args.num.map_or(time, Amount::Bytes);
+    let test = Test { udp: args.end.udp, port: args.end.port, len, amount, rate: args.bandwidth };
     let server = IpEndpoint::new(args.client, args.end.port);
     // So that a test is no continuation of the last one.
     let first = FIRST_PORT + (grantway_ports::uptime().subsec_micros() % 16_000) as u16;
@@ -83,6 +84,15 @@ pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
         wall: wall(),
     };
     guest.run(&mut client)
+}
+
+/// Bytes that a stream may still send, and how long it may where that has an end.
+fn left(amount: Amount, sent: u64, passed: Duration) -> (u64, Option<Duration>) {
+    match amount {
+        Amount::Time(time) if passed >= time => (0, None),
+        Amount::Time(time) => (u64::MAX, Some(time - passed)),
+        Amount::Bytes(bytes) => (bytes.saturating_sub(sent), None),
+    }
 }
 
 /// Its buffer is filled here, once: whatever it sends is of this.
@@ -156,7 +166,7 @@ impl End for Client {
     }
 
     fn turn(&mut self, stack: &mut Stack, now: Duration) -> Result<Turn, CommandError> {
-        let (mut moved, mut next) = (false, Some(self.test.time));
+        let (mut moved, mut next) = (false, None);
         if self.streams.iter().all(|stream| matches!(stream.state, State::Begin)) {
             (self.began, self.told) = (now, now);
         }
@@ -288,16 +298,17 @@ impl Stream {
                 if !socket.may_send() {
                     return failed("it closed the connection");
                 }
-                if passed >= test.time {
+                let (most, due) = left(test.amount, self.sent, passed);
+                if most == 0 {
                     socket.close();
                     self.state = State::Ending { since: passed, datagrams: 0, asked: 0 };
                     return Ok((true, None));
                 }
                 // What is in the buffer is good as it is.
-                let most = test.len as usize;
+                let most = most.min(test.len.into()) as usize;
                 let wrote = socket.send(|room| (room.len().min(most), room.len().min(most)));
                 self.sent += wrote.unwrap_or(0) as u64;
-                Ok((wrote.is_ok_and(|wrote| wrote > 0), Some(test.time.saturating_sub(passed))))
+                Ok((wrote.is_ok_and(|wrote| wrote > 0), due))
             }
             State::Ending { since, .. } => {
                 let acknowledged = match socket.state() {
@@ -340,17 +351,20 @@ impl Stream {
                 (_, false) => Ok((false, Some(limit()))),
             },
             State::Begin => Ok((self.put(socket, test, server, 1, wall), None)),
-            State::Sending { datagrams } if passed >= test.time => {
-                self.state = State::Ending { since: passed, datagrams, asked: 0 };
-                Ok((true, None))
-            }
             State::Sending { mut datagrams } => {
+                // The last one asks for the report.
+                let (most, end) = left(test.amount, self.sent + u64::from(test.len), passed);
+                if most == 0 {
+                    self.state = State::Ending { since: passed, datagrams, asked: 0 };
+                    return Ok((true, None));
+                }
+                let turn = most.div_ceil(test.len.into()).min(DATAGRAMS_A_TURN);
                 let due = |number: i64| {
                     let bits = number as f64 * f64::from(test.len) * 8.0;
                     Duration::from_secs_f64(bits / test.rate as f64)
                 };
                 let before = datagrams;
-                for _ in 0..DATAGRAMS_A_TURN {
+                for _ in 0..turn {
                     if due(datagrams) > passed
                         || !self.put(socket, test, server, datagrams + 1, wall)
                     {
@@ -359,7 +373,8 @@ impl Stream {
                     datagrams += 1;
                 }
                 self.state = State::Sending { datagrams };
-                Ok((datagrams > before, Some(due(datagrams).saturating_sub(passed))))
+                let due = due(datagrams).saturating_sub(passed);
+                Ok((datagrams > before, end.into_iter().chain([due]).min()))
             }
             State::Ending { since, datagrams, asked } => {
                 if let Ok((bytes, meta)) = socket.recv() {

@@ -30,6 +30,15 @@ const HAS_LENGTH: u32 = 0x0001_0000;
 /// The version whose protocol this is.
 const VERSION: [u32; 2] = [0x0002_0001, 0x0008_0003];
 
+/// How much a client sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    /// For so long.
+    Time(Duration),
+    /// So many bytes.
+    Bytes(u64),
+}
+
 /// What a client tells of its test.
 #[derive(Debug, Clone, Copy)]
 pub struct Test {
@@ -39,8 +48,8 @@ pub struct Test {
     pub port: u16,
     /// Bytes of a datagram or a write.
     pub len: u32,
-    /// How long it takes.
-    pub time: Duration,
+    /// When it is over.
+    pub amount: Amount,
     /// Bits a second, of UDP.
     pub rate: u64,
 }
@@ -53,8 +62,11 @@ impl Test {
         // At most 76.
         let length = ((before + TEST_LEN) as u32) << 1;
         let rate = if self.udp { self.rate } else { 0 };
-        // Negative: a time, in 10 ms; not beyond a day.
-        let amount = (-(self.time.as_millis() as i64 / 10)) as i32 as u32;
+        let amount = match self.amount {
+            // Negative: a time, in 10 ms; not beyond a day.
+            Amount::Time(time) => (-(time.as_millis() as i64 / 10)) as i32 as u32,
+            Amount::Bytes(bytes) => bytes.min(i32::MAX as u64) as u32,
+        };
         let words = [
             HAS_EXTENSION | ids | HAS_LENGTH | length,
             1,
@@ -190,17 +202,21 @@ mod tests {
     /// What iperf 2.1.8 sent, by `-t 1 -l 8192 -p 5601`.
     #[test]
     fn a_test_is_told_as_iperf_tells_it() {
-        let time = Duration::from_secs(1);
-        let test = Test { udp: false, port: 5601, len: 8192, time, rate: 1 };
+        let amount = Amount::Time(Duration::from_secs(1));
+        let test = Test { udp: false, port: 5601, len: 8192, amount, rate: 1 };
         let hex: String = test.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let words =
             "4001007800000001000015e10000200000000000ffffff9c00000000000000000002000100080003";
         assert_eq!(hex, format!("{words:0<120}"));
-        let time = Duration::from_millis(300);
-        let test = Test { udp: true, port: 5602, len: 0, time, rate: 0x20_0000 };
+        let amount = Amount::Time(Duration::from_millis(300));
+        let test = Test { udp: true, port: 5602, len: 0, amount, rate: 0x20_0000 };
         assert!(test.bytes().starts_with(&[0x48, 1, 0, 0x98, 0, 0, 0, 1, 0, 0, 0x15, 0xe2]));
         assert_eq!(test.bytes()[20..24], [0xff, 0xff, 0xff, 0xe2]);
         assert_eq!(test.bytes()[44..48], [0, 0x20, 0, 0]);
+        for (bytes, told) in [(0x10_0000, [0, 0x10, 0, 0]), (u64::MAX, [0x7f, 0xff, 0xff, 0xff])] {
+            let test = Test { amount: Amount::Bytes(bytes), ..test };
+            assert_eq!(test.bytes()[20..24], told);
+        }
     }
 
     #[test]
