@@ -124,7 +124,9 @@ slice has processes of its own: so one sees how often the ends are woken at a lo
 
 With --end the two halves of one row run in domains of their own, on real Xen: one
 is started in dom0, the other in a guest that has a vif, both with the same options.
-Each measures for --seconds once they are connected, and tells of itself.
+Each measures for --seconds once they are connected, and reports its own figures.
+With --packets each counts from the first packet, the connecting included, until so
+many have crossed: this is for exact counts, not for rates.
 
 Example:
   grantway bench packets --size 64,1496 --direction tx,rx
@@ -209,6 +211,10 @@ pub struct EndArgs {
     /// The vif's number in the guest.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "end")]
     pub devid: u32,
+    /// Count until so many packets crossed, however long that takes, in place of
+    /// --seconds; with --direction tx or rx.
+    #[arg(long, value_name = "N", requires = "end", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub packets: Option<u64>,
     /// Its port, in place of the generator or the checker.
     #[arg(long, value_name = "SPEC", requires = "end")]
     pub port: Option<String>,

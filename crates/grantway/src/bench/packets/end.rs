@@ -10,6 +10,7 @@ use crate::cli::Api;
 use crate::control::{backend_socket, fetch_within, frontend_socket};
 use crate::error::CommandError;
 use crate::output;
+use grantway_netif::tx::TX_RING_ENTRIES;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -98,15 +99,26 @@ const COLUMNS: [Column<Row>; 18] = {
 pub fn run(args: &PacketsArgs, end: End) -> Result<(), CommandError> {
     let half = Half::of(args, end)?;
     let mut part = Part::start(end.name(), &half.command())?;
-    half.wait(&mut part)?;
-    // Each half measures in the middle of what it runs for: they see each other
-    // connect at about the same time.
-    let margin = Duration::from_secs_f64(args.seconds / 2.0);
-    std::thread::sleep(margin);
-    let before = half.report()?;
-    std::thread::sleep(2 * margin);
-    let row = half.row(&before, &half.report()?);
-    let host = before["host"].as_str().unwrap_or_default();
+    let (before, after, margin) = match args.end.packets {
+        Some(packets) => {
+            // Each counter begins at zero: only the clock does not.
+            let before = json!({ "at_ns": half.report()?["at_ns"] });
+            half.wait(&mut part)?;
+            (before, half.count(&mut part, packets)?, Duration::ZERO)
+        }
+        None => {
+            half.wait(&mut part)?;
+            // Each half measures in the middle of what it runs for: they see each other
+            // connect at about the same time.
+            let margin = Duration::from_secs_f64(args.seconds / 2.0);
+            std::thread::sleep(margin);
+            let before = half.report()?;
+            std::thread::sleep(2 * margin);
+            (before, half.report()?, margin)
+        }
+    };
+    let row = half.row(&before, &after);
+    let host = after["host"].as_str().unwrap_or_default();
     if args.output.json {
         let (version, processors) = (env!("CARGO_PKG_VERSION"), processors().len());
         let document = json!({
@@ -147,6 +159,13 @@ impl<'a> Half<'a> {
         if let Some(rates) = &args.rate {
             generator += &format!(",rate={}", one(rates, "--rate")?);
         }
+        let queues = one(&args.queues, "--queues")?;
+        if let Some(packets) = args.end.packets {
+            // Each queue has a generator of its own. Once they are done, both ends are at
+            // rest, and every account is exact.
+            let each = packets.div_ceil(queues.into()) + ring_of(end, direction);
+            generator += &format!(",count={each}");
+        }
         let plan = Plan {
             direction,
             policy: one(&args.policy, "--policy")?,
@@ -154,7 +173,7 @@ impl<'a> Half<'a> {
             api: one(&args.api, "--api")?,
             generator,
             sink: "check",
-            queues: one(&args.queues, "--queues")?,
+            queues,
             cpus: Vec::new(),
         };
         let (behind, guests) = direction.ports(&plan.generator, plan.sink);
@@ -170,6 +189,13 @@ impl<'a> Half<'a> {
                 ));
             }
         };
+        if args.end.packets.is_some() && direction.guests() > 1 {
+            return Err(CommandError::Usage(
+                "--packets: found --direction guest-to-guest, expected tx or rx: the guest that \
+                 sends does not see what arrived"
+                    .into(),
+            ));
+        }
         if end == End::Frontend && args.end.host.is_some() && args.end.domain.is_none() {
             return Err(CommandError::Usage("whose frontend? add --domain N".into()));
         }
@@ -222,6 +248,10 @@ impl<'a> Half<'a> {
                 return Err(part.obituary());
             }
             let report = self.report()?;
+            // A guest may have come and gone between two looks.
+            if self.args.packets.is_some_and(|packets| self.has_all(&report, packets)) {
+                return Ok(());
+            }
             if self.is_met(&report) {
                 let met = *met.get_or_insert_with(Instant::now);
                 let agreed = self.agreed(&report);
@@ -242,6 +272,51 @@ impl<'a> Half<'a> {
                 )));
             }
             std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until so many packets crossed: the report of then.
+    fn count(&self, part: &mut Part, packets: u64) -> Result<Value, CommandError> {
+        let (mut last, mut since) = (0, Instant::now());
+        loop {
+            if !part.is_alive() {
+                return Err(part.obituary());
+            }
+            let report = self.report()?;
+            if self.has_all(&report, packets) {
+                return Ok(report);
+            }
+            let crossed = self.packets(&report);
+            if crossed > last {
+                (last, since) = (crossed, Instant::now());
+            }
+            if since.elapsed() > OTHER {
+                return Err(CommandError::Failed(format!(
+                    "{last} of {packets} packets crossed, and then none for {} s; start the other \
+                     end with the same options",
+                    OTHER.as_secs()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Whether so many crossed.
+    fn has_all(&self, report: &Value, packets: u64) -> bool {
+        let under_way = ring_of(self.end, self.plan.direction) * u64::from(self.plan.queues);
+        self.packets(report) >= packets + under_way
+    }
+
+    /// Packets that crossed, by a report.
+    fn packets(&self, report: &Value) -> u64 {
+        match (self.end, self.plan.direction) {
+            // Between guests a frontend does the one or the other, and at the backend a
+            // packet is both.
+            (End::Frontend, Direction::GuestToGuest) => {
+                self.stats(report, "tx_packets") + self.stats(report, "rx_packets")
+            }
+            (_, Direction::Rx | Direction::GuestToGuest) => self.stats(report, "rx_packets"),
+            (_, Direction::Tx | Direction::RoundTrip) => self.stats(report, "tx_packets"),
         }
     }
 
@@ -276,13 +351,7 @@ impl<'a> Half<'a> {
         let asked = |key: &str| grew(&|report| count(&report["platform"][key]));
         let did = |key: &str| grew(&|report| self.stats(report, key));
         let seconds = grew(&|report| count(&report["at_ns"])) as f64 / 1e9;
-        // Between guests a frontend does the one or the other, and at the backend a
-        // packet is both.
-        let packets = match (self.end, self.plan.direction) {
-            (End::Frontend, Direction::GuestToGuest) => did("tx_packets") + did("rx_packets"),
-            (_, Direction::Rx | Direction::GuestToGuest) => did("rx_packets"),
-            (_, Direction::Tx | Direction::RoundTrip) => did("tx_packets"),
-        };
+        let packets = grew(&|report| self.packets(report));
         // Its operations are for the packets that it handled, as in a row of both ends.
         let handled = match (self.end, self.plan.direction) {
             (End::Frontend, _) | (End::Backend, Direction::Rx) => packets,
@@ -326,6 +395,15 @@ impl<'a> Half<'a> {
             End::Frontend => count(&report["port"]["checked"]["lost"]),
             End::Backend => vifs(report).map(|vif| count(&vif["port"]["checked"]["lost"])).sum(),
         }
+    }
+}
+
+/// What an end has to put on a queue's ring beyond what is to cross: the guest leaves first,
+/// and of what it sent, all has crossed but a ring, at most.
+fn ring_of(end: End, direction: Direction) -> u64 {
+    match (end, direction) {
+        (End::Frontend, Direction::Tx) => TX_RING_ENTRIES as u64,
+        _ => 0,
     }
 }
 
