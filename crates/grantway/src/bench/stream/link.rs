@@ -179,6 +179,8 @@ impl Link {
             namespace.ip(&["link", "set", tap, "up"], watch)?;
         }
         let mut command = outside.command("iperf3");
+        // It makes a file for each flow, which stays where it is killed at once.
+        command.env("TMPDIR", dir.path());
         let mut server = Process::start("iperf3 -s", command.args(["-s", "--forceflush"]))?;
         server.wait_words("Server listening", watch)?;
         let flows = if queues == 1 { 1 } else { queues.saturating_mul(FLOWS_A_QUEUE).min(128) };
@@ -266,6 +268,7 @@ impl Link {
         let reverse = (direction == Direction::Rx).then_some("-R");
         watch.wait("iperf3, whose server was busy all the time and", START, || {
             let mut command = self.inside.command("iperf3");
+            command.env("TMPDIR", self.dir.path());
             command.args(["-J", "--connect-timeout", "3000", "-c", ADDRESSES[0], "-P", &flows]);
             command.args(much).args(reverse);
             let done = Process::start("iperf3", &mut command)?.finish(START, watch);
@@ -278,13 +281,19 @@ impl Link {
             };
             watch.check()?;
             self.check()?;
-            match why.contains("the server is busy") {
-                // It still ends its last run.
+            match is_ending_its_last_run(&why) {
                 true => Ok(None),
                 false => Err(CommandError::Failed(format!("iperf3: {why}"))),
             }
         })
     }
+}
+
+/// Whether an iperf3 server refused since it has not ended its last run: it says so, or it
+/// closes what it listens at, with whoever came to that, and listens anew.
+pub fn is_ending_its_last_run(why: &str) -> bool {
+    let said = ["the server is busy", "Connection reset by peer", "Connection refused"];
+    said.iter().any(|said| why.contains(said))
 }
 
 /// What a frontend is to wish for: what is not for it to agree to, it calls copy.
@@ -306,7 +315,12 @@ mod tests {
         let transfer = Transfer::parse(text).unwrap();
         assert_eq!((transfer.gbps, transfer.retransmits), (24.0, 3));
         let busy = r#"{"error":"the server is busy running a test. try again later"}"#;
-        assert!(Transfer::parse(busy).unwrap_err().contains("server is busy"));
+        let closing = r#"{"error":"unable to receive control message: Connection reset by peer"}"#;
+        for text in [busy, closing] {
+            assert!(is_ending_its_last_run(&Transfer::parse(text).unwrap_err()));
+        }
+        let other = r#"{"error":"unable to connect to server: No route to host"}"#;
+        assert!(!is_ending_its_last_run(&Transfer::parse(other).unwrap_err()));
         for odd in ["", "{}", r#"{"end":{"sum_received":{"bits_per_second":0}}}"#] {
             assert!(Transfer::parse(odd).is_err(), "{odd}");
         }

@@ -1,7 +1,7 @@
 //! What a stream of TCP goes over: a veth, or the bridge between two guests.
 
 use crate::bench::namespace::Namespace;
-use crate::bench::stream::link::Transfer;
+use crate::bench::stream::link::{Transfer, is_ending_its_last_run};
 use crate::bench::tools::{PROMPT, Process, Watch, run};
 use crate::control::{backend_socket, fetch};
 use crate::error::CommandError;
@@ -80,8 +80,7 @@ impl Way for Veth {
                 Err(why) => why,
             };
             watch.check()?;
-            match why.contains("the server is busy") {
-                // It still ends its last run.
+            match is_ending_its_last_run(&why) {
                 true => Ok(None),
                 false => Err(CommandError::Failed(format!("iperf3: {why}"))),
             }
