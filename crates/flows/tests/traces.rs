@@ -127,6 +127,46 @@ fn rings_and_wake_ups_are_told_by_events_only() {
     assert_eq!(talk.stalls(), [(10, 610, Cause::Sender)]);
 }
 
+/// As a backend marks a guest whose rate holds it: its ring stays full from one time that it
+/// may send to the next.
+#[test]
+fn stalls_of_one_full_ring_are_all_the_rings() {
+    let mut talk = Talk::new();
+    talk.shake();
+    let ring = talk.ring;
+    for n in 0..5 {
+        talk.data(2000 * n).data(2000 * n + 1000);
+        talk.flows.event(talk.now, ring, Event::RingFull);
+        // All that was sent is acknowledged early: without a mark that is a sender's stall.
+        talk.wait(30).ack(2000 * (n + 1)).wait(370);
+    }
+    talk.data(10_000);
+    talk.flows.event(talk.now, ring, Event::RingDrained);
+    talk.wait(1).data(11_000).wait(400).data(12_000);
+    let ring = (0..5).map(|n| (10 + 400 * n, 400, Cause::Ring));
+    assert_eq!(talk.stalls(), ring.chain([(2011, 400, Cause::Unknown)]).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_ring_has_to_be_full_for_half_of_a_stall() {
+    for (full, cause) in [(199, Cause::Sender), (200, Cause::Ring), (201, Cause::Ring)] {
+        // The ring is full at the end of a stall, or at its beginning.
+        for late in [false, true] {
+            let mut talk = Talk::new();
+            talk.shake().data(0).wait(10).ack(1000).wait(90).data(1000);
+            let ring = talk.ring;
+            talk.ack(2000).wait(if late { 400 - full } else { 0 });
+            talk.flows.event(talk.now, ring, Event::RingFull);
+            talk.wait(full);
+            talk.flows.event(talk.now, ring, Event::RingDrained);
+            talk.flows.event(talk.now, ring, Event::Woken);
+            talk.wait(if late { 0 } else { 400 - full }).data(2000);
+            let stalls = talk.stalls();
+            assert_eq!(stalls.last(), Some(&(110, 400, cause)), "{full} ms, {late}: {stalls:?}");
+        }
+    }
+}
+
 #[test]
 fn going_on_without_a_reason_is_not_known() {
     let mut talk = Talk::new();

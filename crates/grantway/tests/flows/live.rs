@@ -131,7 +131,7 @@ fn a_stall_behind_a_full_ring_is_told_as_that() {
     wait_for("three stalls behind a full ring", PROMPT, || {
         rounds += 1;
         let (mut flows, file) = listen(&site, &format!("trace-{rounds}.pcapng"));
-        let to = ["-c", "10.99.1.11", "-t", "2"];
+        let to = ["-c", "10.99.1.11", "-n", "1000000"];
         succeed(guest(&site, "client", "2", &to), PROMPT);
         wait_captured(&file, 2, 1);
         flows.interrupt();
