@@ -26,4 +26,7 @@ def offers() -> set[str]:
     if not binary.exists():
         return set()
     text = subprocess.run([binary, "backend", "--help"], capture_output=True, text=True, check=False)
-    return {"grantway", "grantway-xen"} if "xen" in text.stdout.lower() else {"grantway"}
+    offer = {"grantway", "grantway-xen"} if "xen" in text.stdout.lower() else {"grantway"}
+    if (IMAGE / "grantway-dom0" / "usr" / "bin" / "grantway-before").exists():
+        offer.add("GRANTWAY_BEFORE")
+    return offer

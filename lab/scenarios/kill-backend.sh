@@ -42,8 +42,7 @@ kills() {
         kill_backend -9
         start_backend $options
     done
-    sleep 2
-    wait_for 20 load_flows g1
+    load_goes_on g1
     kill $ping_pid
     load_stop g1
     # Emulation makes its clocks wonder, which is none of netfront's affair.

@@ -55,8 +55,7 @@ for _ in $(seq 5); do
     wait_for 10 none_mapped
     start_backend --policy map --mapped-pages 100
 done
-sleep 2
-wait_for 20 load_flows g1
+load_goes_on g1
 load_stop g1
 expect "$(guest_said)" = "" "what the guest's kernel said"
 say "5 kills while the guest sends, and nothing stays mapped"

@@ -23,7 +23,7 @@ if [ "$(backend_kind)" = grantway ]; then
     kill_backend -9
     start_backend --queues 2 --workers 2
 fi
-wait_for 20 load_flows g1
+load_goes_on g1
 load_stop g1
 expect "$(checksum_errors g1)" = "$errors" "checksum errors in the guest"
 xl destroy g1

@@ -13,7 +13,8 @@ without_netback() {
     if grep -q '^xen_netback ' /proc/modules; then rmmod xen-netback; fi
 }
 
-# start_backend [OPTIONS...]: serves dom0's vifs, ours or the kernel's.
+# start_backend [OPTIONS...]: serves dom0's vifs, ours or the kernel's. Ours is the build
+# that $grantway names, where it is set.
 start_backend() {
     if [ "$(backend_kind)" = stock ]; then
         with_netback
@@ -22,7 +23,7 @@ start_backend() {
     without_netback
     _log=$LAB/logs/backend
     _marks=$(grep -c '^ready' "$_log" 2>/dev/null || true)
-    grantway backend "$@" >>"$_log" 2>&1 &
+    "${grantway:-grantway}" backend "$@" >>"$_log" 2>&1 &
     echo $! >$LAB/backend.pid
     wait_for 15 backend_ready "${_marks:-0}"
 }

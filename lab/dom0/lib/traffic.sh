@@ -82,6 +82,12 @@ load_start() {
 }
 # load_flows FROM: whether its last whole second carried anything.
 load_flows() { on "$1" "tail -n 1 /run/lab/load | awk '/sec/ && \$7 > 0 { ok = 1 } END { exit !ok }' && pidof iperf3 >/dev/null"; }
+# load_goes_on FROM: whether it does in seconds that begin from now on.
+load_goes_on() {
+    _lines=$(on "$1" "grep -c sec /run/lab/load")
+    wait_for 30 load_went_on "$1" $((_lines + 2))
+}
+load_went_on() { [ "$(on "$1" "grep -c sec /run/lab/load")" -ge "$2" ] && load_flows "$1"; }
 load_stop() { on "$1" "killall -INT iperf3; true"; }
 
 # checksum_errors WHERE: how many its kernel has counted; which, for the trace. Not what
