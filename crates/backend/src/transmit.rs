@@ -52,6 +52,8 @@ pub(crate) struct Taken {
     at: u32,
     /// Where there is room for all of it, if that is asked for.
     whole_at: u32,
+    /// Its bytes; none where it is refused.
+    len: u16,
 }
 
 impl Taken {
@@ -70,6 +72,11 @@ impl Taken {
         let Ok(Outcome::Packet(packet)) = self.parsed(slots) else { return None };
         let here = || self.pieces(pieces).iter().all(|piece| piece.status.is_okay());
         (packet.multicast.is_none() && here()).then_some(packet)
+    }
+
+    /// Its bytes; none where it is refused.
+    pub(crate) fn len(&self) -> usize {
+        self.len.into()
     }
 
     /// Where its private bytes are in the arena.
@@ -330,12 +337,14 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                     end += usize::from(size);
                 }
             }
-            // Slots and pieces are at most a ring's, and the arena is small.
+            // Slots and pieces are at most a ring's, the arena is small, and a packet's length
+            // is of 16 bits.
             tx_packets.push(Taken {
                 slots: (slot as u16, (slot + parsed.slots) as u16),
                 pieces: (first as u16, pieces.len() as u16),
                 at: at as u32,
                 whole_at: whole_at as u32,
+                len: len as u16,
             });
             slot += parsed.slots;
             at = end.next_multiple_of(64);

@@ -39,7 +39,11 @@ pub(crate) struct Mapped<'a> {
 /// The packet, where it goes to the port, its first bytes are here, and they are
 /// not all.
 fn unfinished<'a>(taken: &Taken, slots: &'a [[u32; 3]], pieces: &[Piece]) -> Option<TxPacket<'a>> {
-    taken.here(slots, pieces).filter(|packet| usize::from(packet.len) > HEAD)
+    // Most packets are short: those are not parsed for it.
+    if taken.len() <= HEAD {
+        return None;
+    }
+    taken.here(slots, pieces)
 }
 
 impl Mapped<'_> {
