@@ -29,7 +29,6 @@ const SIZE: usize = 12 << 20;
 const PORT: u16 = 5207;
 /// Most frames under way, each way: a window of TCP is less.
 const QUEUE: usize = 20_000;
-const TAPS: [&str; 2] = ["gwfl0", "gwfl1"];
 
 /// Ends the thread of a link when dropped.
 struct Running(Arc<AtomicBool>, Option<std::thread::JoinHandle<u64>>);
@@ -147,12 +146,14 @@ fn retransmissions_are_those_of_the_kernel() {
     }
     let _alone = alone();
     let sides = [Namespace::new("c"), Namespace::new("d")];
-    let taps = TAPS.map(|name| {
+    // They begin where the test runs, maybe beside another run of it.
+    let names = ["a", "b"].map(|side| format!("gwf{side}{}", std::process::id()));
+    let taps = names.each_ref().map(|name| {
         let mut config = TapConfig::named(name);
         config.offloads = TapOffloads::NONE;
         Tap::open(&config).expect("a TAP")
     });
-    for (number, (name, side)) in (1..).zip(TAPS.iter().zip(&sides)) {
+    for (number, (name, side)) in (1..).zip(names.iter().zip(&sides)) {
         super::common::succeed(
             {
                 let mut command = std::process::Command::new("ip");
@@ -170,7 +171,7 @@ fn retransmissions_are_those_of_the_kernel() {
     let path = folder.path().join("trace.pcap");
     let file = path.to_str().expect("a path");
     let args =
-        ["-i", TAPS[0], "-s", "128", "-B", "32768", "--immediate-mode", "-U", "-w", file, "tcp"];
+        ["-i", &names[0], "-s", "128", "-B", "32768", "--immediate-mode", "-U", "-w", file, "tcp"];
     let mut capture = Part::spawn("tcpdump", client.command_with("tcpdump", &args));
     capture.wait_said("listening on", PROMPT);
     let before = counter(client, "TcpRetransSegs");
