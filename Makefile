@@ -26,7 +26,7 @@ test: ## all tests that this machine can run; names what it leaves out
 	@scripts/packages test metrics
 	@TIMES=$(TIMES) scripts/test $(BUILD) $(FILTER)
 
-# KINDS="busy one slow user" and RUNS=3 run less of it.
+# KINDS="busy one slow user" and RUNS=3 run less of it; SIDE=5 runs five side by side.
 soak: ## the tests again and again under adversity; takes hours, as root
 	@scripts/soak $(BUILD)
 
