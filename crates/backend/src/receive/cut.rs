@@ -31,6 +31,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     ) -> Result<usize, VifError> {
         let (used, free) = arena.split_at_mut(at);
         let (bytes, first) = (frame.bytes(used), at);
+        if !wants(bytes, shared) {
+            return Ok(at);
+        }
         let mut segments = match self.segments(bytes, frame.offload) {
             Ok(segments) => segments,
             Err(_) => {
@@ -39,7 +42,13 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             }
         };
         // Those of a ring's pages fit behind any frame, unless their headers are pages.
-        loop {
+        while let Some(next) = segments.next_len() {
+            if (!self.waiting.is_empty() || !self.has_posted(1)?)
+                && !self.waiting.has_room_for(next, frame.flooded)
+            {
+                drop_rest(&segments, shared);
+                break;
+            }
             let room = free.get_mut(at - first..).unwrap_or_default();
             let FrameMeta { len, offload } = match segments.next_into(room) {
                 Ok(Some(segment)) => segment,
@@ -78,48 +87,49 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         let mut accepted = Accepted::Dropped;
         let mut take = |receive: &mut Self, frame: &[u8], offload| {
             let Some(layout) = receive.layout(frame, frame.len(), offload, shared)? else {
-                return Ok(true);
+                return Ok(());
             };
-            let waits =
-                receive.wait(frame, layout, &Frame { offload, ..of }, shared) == Accepted::Short;
-            if waits {
+            if receive.wait(frame, layout, &Frame { offload, ..of }, shared) == Accepted::Short {
                 accepted = Accepted::Short;
             }
-            Ok(waits)
+            Ok(())
         };
-        match self.finish_each(bytes, of.offload, shared, &mut take) {
+        match self.finish_each(bytes, &of, shared, &mut take) {
             Ok(done) => done?,
             Err(_) => VifStats::add(&shared.stats.rx_dropped_offload, 1),
         }
         Ok(accepted)
     }
 
-    /// Calls `take` for each frame that comes of finishing one, until it tells that there
-    /// is no room for more.
+    /// Calls `take` for each frame that comes of finishing one, as far as there is room for
+    /// it to wait.
     fn finish_each(
         &mut self,
         bytes: &[u8],
-        offload: Offload,
+        &Frame { offload, flooded, .. }: &Frame,
         shared: &Shared,
-        take: &mut impl FnMut(&mut Self, &[u8], Offload) -> Result<bool, VifError>,
+        take: &mut impl FnMut(&mut Self, &[u8], Offload) -> Result<(), VifError>,
     ) -> Result<Result<(), VifError>, DropReason> {
         if offload.gso.is_none() {
             let mut whole = bytes.to_vec();
             finish_checksum(&mut whole)?;
             let offload = Offload { checksum: Checksum::Complete, gso: None };
-            return Ok(take(self, &whole, offload).map(drop));
+            return Ok(take(self, &whole, offload));
+        }
+        if !wants(bytes, shared) {
+            return Ok(Ok(()));
         }
         let mut segments = self.segments(bytes, offload)?;
         let mut segment = vec![0; segments.longest()];
-        while let Some(meta) = segments.next_into(&mut segment)? {
+        while let Some(next) = segments.next_len() {
+            if !self.waiting.has_room_for(next, flooded) {
+                drop_rest(&segments, shared);
+                break;
+            }
+            let Some(meta) = segments.next_into(&mut segment)? else { break };
             VifStats::add(&shared.stats.rx_cut, 1);
-            match take(self, &segment[..meta.len], meta.offload) {
-                Ok(true) => {}
-                Ok(false) => {
-                    drop_rest(&segments, shared);
-                    break;
-                }
-                Err(e) => return Ok(Err(e)),
+            if let Err(e) = take(self, &segment[..meta.len], meta.offload) {
+                return Ok(Err(e));
             }
         }
         Ok(Ok(()))
@@ -134,6 +144,14 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         };
         Segments::new(bytes, gso, checksum)
     }
+}
+
+/// Whether the guest takes frames to this station: of one that it does not list, no segment
+/// is built.
+fn wants(frame: &[u8], shared: &Shared) -> bool {
+    let passes = shared.multicast.passes(frame);
+    VifStats::add(&shared.stats.rx_filtered_multicast, u64::from(!passes));
+    passes
 }
 
 /// Where one segment finds no room, those behind it find none either: they are not built,

@@ -83,6 +83,13 @@ impl<'a> Segments<'a> {
         self.count - self.next
     }
 
+    /// Bytes of the next segment, headers included; `None` after the last.
+    #[must_use]
+    pub fn next_len(&self) -> Option<usize> {
+        let left = self.payload.len().saturating_sub(self.next * self.size);
+        (self.next < self.count).then(|| self.headers.len() + left.min(self.size))
+    }
+
     /// Bytes of the longest segment, headers included: the buffer that is
     /// needed.
     #[must_use]

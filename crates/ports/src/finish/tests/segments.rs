@@ -23,12 +23,15 @@ pub(crate) fn cut(frame: &[u8], gso: Gso, checksum: SegmentChecksum) -> Vec<Vec<
     };
     let (mut out, count) = (Vec::new(), segments.count());
     let mut buf = vec![0xee; segments.longest()];
+    let mut next = segments.next_len();
     while let Some(meta) = segments.next_into(&mut buf).unwrap() {
+        assert_eq!(next, Some(meta.len));
+        next = segments.next_len();
         assert_eq!((meta.offload.checksum, meta.offload.gso), (expected, None));
         out.push(buf[..meta.len].to_vec());
         buf.fill(0xee);
     }
-    assert_eq!(segments.next_into(&mut buf), Ok(None));
+    assert_eq!((segments.next_into(&mut buf), next), (Ok(None), None));
     assert_eq!(out.len(), count);
     assert_eq!(out.iter().map(Vec::len).max(), Some(segments.longest()));
     out
