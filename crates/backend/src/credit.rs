@@ -68,6 +68,15 @@ impl Credit {
         self.limited.load(Relaxed)
     }
 
+    /// Gives back what was taken for packets that do not go yet.
+    pub fn give_back(&self, bytes: u64) {
+        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(account) = account.as_mut() {
+            let most = account.rate.bytes.max(BURST_MIN);
+            account.left = (account.left + bytes).min(most);
+        }
+    }
+
     /// Takes `bytes` off.
     ///
     /// # Errors
@@ -176,6 +185,22 @@ mod tests {
         let large = self::credit("1000000,1000", begin);
         assert_eq!(large.take(1_000_000, later), Ok(()));
         assert!(large.take(1, later).is_err());
+    }
+
+    #[test]
+    fn what_did_not_go_may_be_taken_again() {
+        let begin = Instant::now();
+        let credit = credit("1000,1000", begin);
+        assert_eq!(credit.take(1000, begin), Ok(()));
+        credit.give_back(400);
+        assert!(credit.take(401, begin).is_err());
+        assert_eq!(credit.take(400, begin), Ok(()));
+        // No more than may be saved up.
+        credit.give_back(u64::MAX / 2);
+        assert!(credit.take(BURST_MIN + 1, begin).is_err());
+        // Where there is no limit any more, it is nobody's.
+        credit.set(None, begin);
+        credit.give_back(1);
     }
 
     #[test]

@@ -49,6 +49,7 @@ mod transmit;
 mod vif;
 mod voice;
 mod waiting;
+mod work;
 mod worker;
 
 pub use backend::{Account, Backend, BackendConfig, OpenPort, PortRequest, VifReport};

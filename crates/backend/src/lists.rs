@@ -96,6 +96,12 @@ impl Lists {
         self.rules.may_pass(from, to)
     }
 
+    /// Whether a frame that begins like this may be flooded. Nothing is learnt by asking.
+    pub fn may_flood(&self, head: &[u8], now: Instant) -> bool {
+        let now = now.saturating_duration_since(self.began);
+        self.graph.may_flood(head, now.as_nanos() as u64)
+    }
+
     /// A port is no more.
     pub fn forget(&mut self, port: PortId) {
         self.graph.forget(port);

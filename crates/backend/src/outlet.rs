@@ -4,6 +4,7 @@ use crate::VifError;
 use crate::policy::Policy;
 use crate::scratch::Scratch;
 use crate::stats::VifStats;
+use crate::transmit::Taken;
 use grantway_netif::Offload;
 use grantway_netif::slots::tx::{TxFragment, TxFragments, TxPacket};
 use grantway_netif::tx::status;
@@ -159,6 +160,22 @@ pub(crate) trait Outlet {
 
     /// Bytes of a packet that are to be private before it is sent.
     fn head(&self) -> usize;
+
+    /// Whether the packets of a turn may come to more than its work, by their prices.
+    const IS_PRICED: bool = false;
+
+    /// How many packets of a turn, whose first bytes are private now, are within its work:
+    /// one at least. The others stay on the ring.
+    fn within(&self, packets: &[Taken], arena: &[u8]) -> usize {
+        let _ = arena;
+        packets.len()
+    }
+
+    /// The same of packets that are taken whole.
+    fn within_whole(&self, frames: &[FramePlace], arena: &[u8]) -> usize {
+        let _ = arena;
+        frames.len()
+    }
 
     /// Whether a turn that has so many slots takes no further packet.
     fn has_enough(&self, slots: usize) -> bool {

@@ -21,6 +21,7 @@ use crate::scratch::{BURST, HEADS, RING_SLOTS, Scratch, place};
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use crate::trace::{TraceKind, TraceRing};
+use crate::work;
 use arrayvec::ArrayVec;
 use grantway_netif::slots::tx::{
     Outcome, SLOTS_SENT, TxFatal, TxFragment, TxPacket, TxRefusal, parse_one, parse_tx,
@@ -54,6 +55,8 @@ pub(crate) struct Taken {
     whole_at: u32,
     /// Its bytes; none where it is refused.
     len: u16,
+    /// What it costs for each receiver, where its outlet asks.
+    price: u16,
 }
 
 impl Taken {
@@ -77,6 +80,11 @@ impl Taken {
     /// Its bytes; none where it is refused.
     pub(crate) fn len(&self) -> usize {
         self.len.into()
+    }
+
+    /// What it costs for each receiver, at most ([`work::price`]).
+    pub(crate) fn price(&self) -> u32 {
+        self.price.into()
     }
 
     /// Where its private bytes are in the arena.
@@ -207,10 +215,14 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                 && are_within(slots, O::WHOLE)
                 && policy.fetch_plain(slots, tx_plain, arena)?;
             if self.plain {
-                return self.turn_plain(waiting, arena, tx_plain, outlet, shared);
+                let within = match O::IS_PRICED {
+                    true => outlet.within_whole(tx_plain.frames(waiting), arena).min(waiting),
+                    false => waiting,
+                };
+                return self.turn_plain(within, arena, tx_plain, outlet, shared);
             }
         }
-        let fatal = self.take(waiting, scratch, outlet, shared);
+        let mut fatal = self.take(waiting, scratch, outlet, shared);
         if self.held_until.is_some() && shared.tap.is_on() {
             self.tell_of_room(shared);
         }
@@ -218,12 +230,21 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             let notify = self.settle(policy)?;
             return Ok(Moved { notify, call_at: self.held_until, ..Moved::default() });
         }
+        policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
+        if O::IS_PRICED {
+            let within = outlet.within(&scratch.tx_packets, &scratch.arena);
+            if within < scratch.tx_packets.len() {
+                self.leave(within, scratch, shared);
+                fatal = None;
+            }
+        }
+        // Killed before this, we leave the requests on the ring: bytes that were read of
+        // them went nowhere.
         if let Some(journal) = &self.journal {
             let owed: ArrayVec<_, RING_SLOTS> =
                 scratch.tx_owed.iter().take(RING_SLOTS).map(|owed| owed.to_bytes()).collect();
             journal.tx_consumed(self.ring.req_cons(), &owed);
         }
-        policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
         if shared.tap.is_on() {
             self.tell_of_packets(scratch, shared);
         }
@@ -280,11 +301,11 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
 
     /// Parses the owned copies into packets and lists what is to be fetched.
     /// A packet that the guest may not send yet stays on the ring.
-    fn take(
+    fn take<O: Outlet>(
         &mut self,
         waiting: usize,
         scratch: &mut Scratch,
-        outlet: &impl Outlet,
+        outlet: &O,
         shared: &Shared,
     ) -> Option<TxFatal> {
         let head = outlet.head();
@@ -319,9 +340,12 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                 tx_owed[owed..].iter_mut().for_each(|owed| *owed = owed.changing());
             }
             let first = pieces.len();
-            let mut len = 0;
+            let (mut len, mut price) = (0, 0);
             if let Some(packet) = &packet {
                 len = usize::from(packet.len);
+                if O::IS_PRICED {
+                    price = work::price(len, packet.offload.gso);
+                }
                 at = place(at, lead(packet).unwrap_or(0).min(head), len.min(head));
             }
             let mut end = at;
@@ -345,12 +369,29 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                 at: at as u32,
                 whole_at: whole_at as u32,
                 len: len as u16,
+                price,
             });
             slot += parsed.slots;
             at = end.next_multiple_of(64);
             whole_at = (whole_at + len).next_multiple_of(64);
         }
         None
+    }
+
+    /// Leaves the packets behind so many of a turn's on the ring, for the next turn, and
+    /// what comes behind them.
+    #[cold]
+    fn leave(&mut self, within: usize, scratch: &mut Scratch, shared: &Shared) {
+        let Scratch { tx_packets, tx_owed, .. } = scratch;
+        let left = tx_packets.get(within..).unwrap_or_default();
+        // They pay when they go; a refused one, which has no length here, never does.
+        let paid = left.iter().map(|taken| u64::from(taken.len)).sum();
+        shared.credit.give_back(paid);
+        if let Some(first) = left.first() {
+            tx_owed.truncate(first.slots.0.into());
+        }
+        tx_packets.truncate(within);
+        self.held_until = None;
     }
 
     /// Whether the answers that wait are to be given now.

@@ -204,6 +204,13 @@ impl Graph {
         self.first = past.last().map_or(NOWHERE, |&first| first).into();
     }
 
+    /// Whether a frame that begins with these bytes may be flooded, before it is known where
+    /// it goes.
+    #[must_use]
+    pub fn may_flood(&self, head: &[u8], now: Nanos) -> bool {
+        self.places.iter().any(|place| place.node.may_flood(head, now))
+    }
+
     /// A port is no more, and its number may be another's.
     pub fn forget(&mut self, port: PortId) {
         self.receivers.set(port, Takes::default());

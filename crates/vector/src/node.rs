@@ -102,6 +102,13 @@ pub trait Node: Send {
         None
     }
 
+    /// Whether it may flood a frame that begins with these bytes. Nothing is learnt by
+    /// asking.
+    fn may_flood(&self, head: &[u8], now: Nanos) -> bool {
+        let _ = (head, now);
+        false
+    }
+
     /// Goes by other rules from now on. What it remembers of frames stays.
     fn reload(&mut self, rules: &Arc<Rules>) {
         let _ = rules;

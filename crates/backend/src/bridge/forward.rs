@@ -11,6 +11,8 @@ use crate::queue::{Queue, VifId};
 use crate::receive::Frame;
 use crate::scratch::{BURST, Scratch, place};
 use crate::stats::VifStats;
+use crate::transmit::Taken;
+use crate::work;
 use arrayvec::ArrayVec;
 use grantway_hypervisor::EventChannels;
 use grantway_netif::Offload;
@@ -26,7 +28,7 @@ pub(crate) type Key = (VifId, u16);
 
 /// Bytes of the longest packet that is copied whole into private memory and from
 /// there to its receiver: to copy so much twice costs less than a second operation.
-const WHOLE: usize = 512;
+const WHOLE: usize = work::SHORT;
 
 /// The queues beside the sender's own.
 pub(crate) trait Others {
@@ -62,6 +64,33 @@ struct Aimed {
 
 impl<O: Others> Outlet for Forward<'_, O> {
     const WHOLE: usize = WHOLE;
+
+    const IS_PRICED: bool = true;
+
+    #[inline]
+    fn within(&self, packets: &[Taken], arena: &[u8]) -> usize {
+        let all: u32 = packets.iter().map(Taken::price).sum();
+        match all.saturating_mul(self.bridge.reach()) <= work::TURN {
+            true => packets.len(),
+            false => self.within_by_stations(packets.iter().map(|packet| {
+                let at = packet.at() as usize;
+                (packet.price(), &arena[at..at + packet.len().min(HEAD)])
+            })),
+        }
+    }
+
+    #[inline]
+    fn within_whole(&self, frames: &[FramePlace], arena: &[u8]) -> usize {
+        // A burst at most.
+        let all = frames.len() as u32 * work::SHORT_PRICE;
+        match all.saturating_mul(self.bridge.reach()) <= work::TURN {
+            true => frames.len(),
+            false => {
+                let each = frames.iter().map(|place| (work::SHORT_PRICE, place.bytes(arena)));
+                self.within_by_stations(each)
+            }
+        }
+    }
 
     fn send_whole(
         &mut self,
@@ -153,6 +182,19 @@ impl<O: Others> Outlet for Forward<'_, O> {
 }
 
 impl<O: Others> Forward<'_, O> {
+    /// How many packets a turn takes, of each of which is known what it costs for each
+    /// receiver, and its first bytes: it may go to all, or to one.
+    #[inline(never)]
+    fn within_by_stations<'a>(&self, packets: impl Iterator<Item = (u32, &'a [u8])>) -> usize {
+        let reach = self.bridge.reach();
+        work::within(packets.map(
+            |(price, head)| match self.bridge.lists.may_flood(head, self.now) {
+                true => price.saturating_mul(reach),
+                false => price,
+            },
+        ))
+    }
+
     /// The queue of a port's guest that takes a frame which begins like this: the one
     /// that a filter chose, or that the guest has set, or that goes with the sender's,
     /// since flows keep to one queue. Whether it takes others, too, that are alike.
@@ -328,7 +370,8 @@ impl<O: Others> Forward<'_, O> {
     pub fn burst_from_uplink(&mut self, arena: &mut [u8]) -> bool {
         let (mut at, mut more) = (0, true);
         let mut frames: ArrayVec<FramePlace, BURST> = ArrayVec::new();
-        while !frames.is_full() && at <= Scratch::FILL {
+        let (mut left, reach) = (work::TURN, self.bridge.reach());
+        while !frames.is_full() && at <= Scratch::FILL && left > 0 {
             let Some(uplink) = &mut self.bridge.uplink else { return false };
             let meta = match uplink.recv(&mut arena[at..at + RECV_BUFFER]) {
                 Ok(Some(meta)) => meta,
@@ -342,6 +385,12 @@ impl<O: Others> Forward<'_, O> {
                     break;
                 }
             };
+            let price = u32::from(work::price(meta.len, meta.offload.gso));
+            let to_all = price.saturating_mul(reach);
+            // Where a burst to all is within a turn's work, nobody asks where it goes.
+            let one = to_all > work::TURN / BURST as u32
+                && !self.bridge.lists.may_flood(&arena[at..at + meta.len], self.now);
+            left = left.saturating_sub(if one { price } else { to_all });
             frames.push(FramePlace { at, meta });
             at = place((at + meta.len).next_multiple_of(64), 0, meta.len);
         }

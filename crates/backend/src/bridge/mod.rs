@@ -87,6 +87,13 @@ impl Bridge {
         }
     }
 
+    /// Receivers that what is flooded may reach.
+    #[inline]
+    fn reach(&self) -> u32 {
+        // No bridge has that many.
+        (self.by_id.len() + usize::from(self.uplink.is_some())) as u32
+    }
+
     fn member(&self, id: PortId) -> Option<(VifId, Member)> {
         let vif = *self.by_id.get(&id)?;
         Some((vif, *self.members.get(&vif)?))

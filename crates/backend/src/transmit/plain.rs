@@ -75,6 +75,11 @@ impl TxPlain {
         true
     }
 
+    /// The packets of so many slots, where each could be fetched.
+    pub(crate) fn frames(&self, count: usize) -> &[FramePlace] {
+        self.frames.get(..count).unwrap_or(&self.frames)
+    }
+
     /// The packet of this number could not be fetched.
     pub(crate) fn miss(&mut self, number: usize) {
         self.missed |= 1 << number;

@@ -118,6 +118,12 @@ impl Node for Bridge {
         out.all(Self::ON, &on);
     }
 
+    fn may_flood(&self, head: &[u8], now: u64) -> bool {
+        let Some(addresses) = Addresses::read(head) else { return false };
+        let (to, _) = addresses.stations();
+        is_group(to) || !self.table.knows(to, self.rules.learning.age, now)
+    }
+
     fn reload(&mut self, rules: &Arc<Rules>) {
         self.rules = rules.clone();
     }

@@ -80,6 +80,12 @@ impl Table {
         Some(learnt.port)
     }
 
+    /// Whether it is known where a station is.
+    #[must_use]
+    pub fn knows(&self, station: u64, age: Nanos, now: Nanos) -> bool {
+        self.learnt.get(&station).is_some_and(|learnt| now.saturating_sub(learnt.seen) <= age)
+    }
+
     /// A frame of a station came from a port, which may have so many.
     #[inline]
     pub fn learn(&mut self, station: u64, port: PortId, (age, most): (Nanos, u32), now: Nanos) {

@@ -1,0 +1,75 @@
+//! What packets cost, counted: a turn takes no more packets than its work allows, whatever
+//! its guest sends. A packet may go to all guests of a bridge, and may be cut into thousands of
+//! segments for each of them that takes no large frames.
+//!
+//! The price of a packet is the most that it can come to, by what its slots say. So what a
+//! turn leaves is still on the ring: nobody has looked at it, and nothing is lost or
+//! overtaken.
+
+use grantway_netif::Gso;
+use grantway_ports::finish::MAX_SEGMENTS;
+use grantway_ring::PAGE_SIZE;
+
+/// Most work of one turn, in units of about 100 ns: a millisecond. One packet goes, whatever
+/// it costs.
+pub(crate) const TURN: u32 = 10_000;
+
+/// A receiver that is visited: the frame laid out, a slot taken and answered.
+const VISIT: u32 = 2;
+/// A page that is stored.
+const PAGE: u32 = 6;
+/// A segment that is built, and waits.
+const SEGMENT: u32 = 2;
+
+/// What a packet of at most [`SHORT`] bytes costs for each receiver.
+pub(crate) const SHORT_PRICE: u32 = VISIT + PAGE / 2;
+/// Bytes of such a packet.
+pub(crate) const SHORT: usize = 512;
+
+/// What a packet costs for each receiver, at most.
+#[inline]
+pub(crate) fn price(len: usize, gso: Option<Gso>) -> u16 {
+    let segments = gso.map_or(0, |gso| len / usize::from(gso.size.max(1)));
+    // At most 16 pages. Of a frame that is to have more segments none is built: that many
+    // are of 8 bytes in the longest frame, the least that Linux sends (`TCP_MIN_GSO_SIZE`).
+    let (pages, segments) = (len.div_ceil(PAGE_SIZE) as u32, segments.min(MAX_SEGMENTS) as u32);
+    (VISIT + PAGE * pages + SEGMENT * segments).min(u16::MAX.into()) as u16
+}
+
+/// How many packets a turn takes, by the price of each: one at least.
+pub(crate) fn within(prices: impl Iterator<Item = u32>) -> usize {
+    let mut left = TURN;
+    let fits = |price: &u32| {
+        let rest = left.checked_sub(*price);
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    prices.take_while(fits).count().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grantway_netif::GsoKind;
+
+    #[test]
+    fn a_price_is_by_pages_and_segments_and_has_an_end() {
+        let gso = |size| Some(Gso { kind: GsoKind::Tcpv4, size });
+        assert_eq!(price(60, None), 8);
+        assert_eq!(price(65_535, None), 98);
+        assert_eq!(price(65_535, gso(1448)), 98 + 2 * 45);
+        for size in 0..=8 {
+            assert_eq!(price(65_535, gso(size)), 98 + 2 * 8191, "{size}");
+        }
+        assert!(u32::from(price(SHORT, None)) >= SHORT_PRICE);
+    }
+
+    #[test]
+    fn a_turn_takes_what_its_work_allows_and_one_packet_at_least() {
+        let of = |prices: &[u32]| within(prices.iter().copied());
+        assert_eq!(of(&[TURN / 2, TURN / 2, 1, 1]), 2);
+        assert_eq!(of(&[TURN + 1, 1]), 1);
+        assert_eq!(of(&[1, TURN, 1]), 1, "none overtakes another");
+        assert_eq!(of(&[1; 64]), 64);
+    }
+}
