@@ -64,7 +64,7 @@ pub use stats::{VifStats, VifStatsSnapshot};
 pub use succession::{JOURNAL_PAGES, JournalError};
 pub use trace::{TRACE_HEAD, TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing};
 pub use waiting::{Patience, WAITING_MAX};
-pub use worker::{WaitMode, WorkerReport, processor_time};
+pub use worker::{ROUND_MAX, WaitMode, WorkerReport, processor_time};
 
 /// Bytes of memory that frames may hold at most which wait for one queue: for its guest
 /// to post pages, and on their way from the vif's other queues.

@@ -8,6 +8,7 @@
 mod cost;
 mod neighbours;
 mod pace;
+mod round;
 mod serve;
 mod share;
 mod slot;
@@ -22,6 +23,7 @@ use grantway_hypervisor::{Error as PlatformError, Platform};
 use grantway_ports::{Port, PortError, PortReport};
 use grantway_vector::rules::{Names, RulesError, parse};
 use grantway_vector::{Graph, PortId, Rules, Secret};
+pub use round::ROUND_MAX;
 use rustix::fd::{AsFd, OwnedFd};
 use serve::Worker;
 pub use share::processor_time;
@@ -103,6 +105,9 @@ pub struct WorkerReport {
     /// How long it looks again before it sleeps, by what it found that a wake-up takes;
     /// for ever where there is none.
     pub spin: Option<Duration>,
+    /// The longest of its rounds so far, in time of its processor: how long a signal, or
+    /// what the control thread asks, may wait. It is to stay below [`ROUND_MAX`].
+    pub longest_round: Duration,
 }
 
 /// A queue's number, and the port that was behind it.

@@ -10,6 +10,7 @@
 
 use super::neighbours::Neighbours;
 use super::pace::{Idle, Pace, Still};
+use super::round::Rounds;
 use super::share::{Account, Shares};
 use super::slot::{Place, Queues, Slot};
 use super::spin::Spin;
@@ -60,6 +61,7 @@ pub(super) struct Worker {
     failed: Vec<(Key, Box<dyn Port>)>,
     timers: BTreeSet<(Instant, Place)>,
     pace: Pace,
+    rounds: Rounds,
     still: Still,
     scratch: Scratch,
     /// Where segments are to be merged.
@@ -112,6 +114,7 @@ impl Worker {
             failed: Vec::new(),
             timers: BTreeSet::new(),
             pace: Pace::new(now),
+            rounds: Rounds::default(),
             still: Still::default(),
             uplink_active: uplink.is_some(),
             bridge: Bridge::new(Lists::new(graph, now), uplink),
@@ -134,6 +137,7 @@ impl Worker {
     }
 
     pub fn run(&mut self) {
+        self.rounds.begin((self.service.meter)());
         loop {
             let result = self.round(None);
             match result {
@@ -150,6 +154,10 @@ impl Worker {
     /// A turn for each active queue, then a look at what else woke; blocks for
     /// `longest`, or for as long as it takes.
     pub fn round(&mut self, longest: Option<Duration>) -> Result<Flow, PlatformError> {
+        if longest.is_some() {
+            // What its thread did since the last one was no round.
+            self.rounds.begin((self.service.meter)());
+        }
         self.serve_active();
         if self.uplink_active {
             self.serve_uplink();
@@ -170,6 +178,7 @@ impl Worker {
                 Some(longest.map_or(until, |longest| until.min(longest)))
             }
         };
+        self.rounds.end((self.service.meter)());
         let flow = self.look(timeout)?;
         if next.is_some() {
             self.call(self.now());
@@ -205,7 +214,8 @@ impl Worker {
             let slots = self.active.iter().filter_map(|&place| self.queues.get(place));
             self.shares.begin(slots.map(|slot| slot.account));
         }
-        let mut at = 0;
+        let start = since.unwrap_or_default();
+        let mut at = self.rounds.first(self.active.len());
         while let Some(&place) = self.active.get(at) {
             let shares = since.and_then(|_| self.queues.get(place));
             let served = match shares.is_some_and(|slot| self.shares.is_ahead(slot.account)) {
@@ -221,6 +231,10 @@ impl Worker {
                     self.active.swap_remove(at);
                     self.fail(place, error);
                 }
+            }
+            let took = since.map(|now| now.saturating_sub(start));
+            if took.is_some_and(|took| self.rounds.is_enough(took, at)) {
+                break;
             }
         }
         if !self.broken.is_empty() {
@@ -508,7 +522,8 @@ impl Worker {
             Command::Account(reply) => {
                 let (number, used, queues) =
                     (self.number, (self.service.meter)(), self.queues.len());
-                let _ = reply.send(WorkerReport { number, used, queues, spin: self.spin.budget() });
+                let (spin, longest_round) = (self.spin.budget(), self.rounds.longest());
+                let _ = reply.send(WorkerReport { number, used, queues, spin, longest_round });
             }
             Command::Load(rules) => self.bridge.lists.load(*rules),
             Command::Graph(reply) => {

@@ -5,10 +5,12 @@
 use super::hostile::{Hostile, frame};
 use super::port::Flow;
 use super::rings::{Rings, SLOTS, page, slot};
+use super::tcp::Tcp;
 use super::world::World;
 use grantway_backend::VifId;
 use grantway_hypervisor::{Access, DomId, GrantRef, Granted};
-use grantway_netif::rx::RxRequest;
+use grantway_netif::extra::Extra;
+use grantway_netif::rx::{RxFlags, RxRequest, RxResponse};
 use grantway_netif::tx::TxFlags;
 use grantway_ring::{Index, RingMemory, RingPage};
 use std::sync::atomic::{Ordering::SeqCst, fence};
@@ -38,7 +40,25 @@ pub enum Habit {
     Broadcasts,
     /// Its ring is full of packets from and to addresses that nobody knows.
     SendsToNobody,
+    /// Its ring is full of TCP packets that are to be cut into thousands of segments, one to
+    /// each of the guests from 1 to this number, at most 16.
+    CutForEach(u16),
+    /// The same, to all guests.
+    CutForAll,
+    /// It sends 64 numbered packets of two pages each to all guests, once.
+    Counts,
 }
+
+/// Bytes of a numbered packet.
+const COUNTED: usize = 6000;
+
+/// Bytes of such a segment, and segments of such a packet.
+pub const CUT_SIZE: u16 = 8;
+pub const CUT_COUNT: usize = 7490;
+/// Pages of such a packet, and its slots: one more for what it says of segments.
+const CUT_PAGES: usize = 15;
+/// Packets of such a kind that a ring holds.
+const CUT_PACKETS: usize = SLOTS as usize / (CUT_PAGES + 1);
 
 pub const SMALL: Habit = Habit::Sends { bytes: 64, slots: 1 };
 pub const ETHERNET: Habit = Habit::Sends { bytes: 1514, slots: 1 };
@@ -55,6 +75,8 @@ pub struct Guest {
     own: [u8; 6],
     out: Granted,
     into: Granted,
+    /// Pages of packets that are to be cut.
+    cut: Option<Granted>,
     /// What its ring is filled with, again and again.
     offers: Vec<[u32; 3]>,
     signals: bool,
@@ -70,7 +92,7 @@ impl Guest {
         let out = hostile.pages(PAGES, Access::ReadOnly);
         let into = hostile.pages(SLOTS as usize, Access::ReadWrite);
         let (own, offers) = (address(number), Vec::new());
-        Self { hostile, rings, own, out, into, offers, signals: false }
+        Self { hostile, rings, own, out, into, cut: None, offers, signals: false }
     }
 
     pub fn takes_up(&mut self, habit: Habit) {
@@ -101,7 +123,77 @@ impl Guest {
                 }
                 (0..PAGES).map(|n| small(self, n)).collect()
             }
+            Habit::CutForEach(last) => self.cut((1..=last).map(address).collect()),
+            Habit::CutForAll => self.cut(vec![BROADCAST]),
+            Habit::Counts => {
+                self.counts();
+                Vec::new()
+            }
         };
+    }
+
+    /// A first page for each packet, and the second for all of them.
+    fn counts(&mut self) {
+        let pages = self.hostile.pages(65, Access::ReadOnly);
+        let mut slots = Vec::new();
+        for n in 0..64 {
+            let (memory, gref) = page(&pages, n + 1);
+            let mut bytes = frame(4096);
+            bytes[..6].copy_from_slice(&BROADCAST);
+            bytes[6..12].copy_from_slice(&self.own);
+            bytes[14] = n as u8;
+            memory.write(0, &bytes).unwrap();
+            slots.push(slot(gref, 0, COUNTED as u16, 1, TxFlags::MORE_DATA));
+            let rest = COUNTED - 4096;
+            slots.push(slot(page(&pages, 0).1, 0, rest as u16, 1, TxFlags::empty()));
+        }
+        self.rings.put_tx(&slots);
+        self.hostile.kick(self.rings.tx_event);
+        self.cut = Some(pages);
+    }
+
+    /// The numbers of the packets that it was given, which posted pages once.
+    pub fn numbers(&self) -> Vec<u8> {
+        let (mut numbers, mut first) = (Vec::new(), true);
+        for index in 0..self.rings.rx.load(Index::RspProd) {
+            let answer = RxResponse::from_words(self.rings.rx.read_slot(index));
+            let (memory, _) = page(&self.into, (index % SLOTS) as usize);
+            if std::mem::replace(&mut first, !answer.flags.contains(RxFlags::MORE_DATA)) {
+                let mut number = [0];
+                memory.read(usize::from(answer.offset) + 14, &mut number).unwrap();
+                numbers.push(number[0]);
+            }
+        }
+        numbers
+    }
+
+    /// One packet to each of these stations.
+    fn cut(&mut self, stations: Vec<[u8; 6]>) -> Vec<[u32; 3]> {
+        // A first page for each, and the others for all of them.
+        let rest = CUT_PAGES - 1;
+        let pages = || self.hostile.pages(rest + CUT_PACKETS, Access::ReadOnly);
+        let pages = self.cut.take().unwrap_or_else(pages);
+        // Stock guests take no large frames of IPv6.
+        let tcp = Tcp { v6: true };
+        let gso = tcp.offload(CUT_SIZE).gso.unwrap();
+        let mut slots = Vec::new();
+        for (number, to) in stations.into_iter().enumerate() {
+            let frame = tcp.frame(to, self.own, &vec![7; usize::from(CUT_SIZE) * CUT_COUNT]);
+            for (n, part) in frame.chunks(4096).enumerate() {
+                let (memory, gref) = page(&pages, if n == 0 { rest + number } else { n - 1 });
+                memory.write(0, part).unwrap();
+                let size = if n == 0 { frame.len() } else { part.len() };
+                let mut flags = TxFlags::empty();
+                flags.set(TxFlags::MORE_DATA, n + 1 < CUT_PAGES);
+                flags.set(TxFlags::EXTRA_INFO | TxFlags::CSUM_BLANK, n == 0);
+                slots.push(slot(gref, 0, size as u16, 1, flags));
+                if n == 0 {
+                    slots.push(Extra::Gso(gso, 0).to_tx_words(false));
+                }
+            }
+        }
+        self.cut = Some(pages);
+        slots
     }
 
     fn packet(&self, bytes: usize, slots: usize) -> Vec<[u32; 3]> {

@@ -1,0 +1,88 @@
+//! How long the rounds of a worker take. What else it has to do waits for the end of a round:
+//! what woke, what the control thread tells it, times. So a round ends when it took long
+//! enough, and the queues that had no turn have theirs in the next one.
+
+use std::time::Duration;
+
+/// What a round may take, whatever guests send.
+pub const ROUND_MAX: Duration = Duration::from_millis(5);
+
+/// After so long no queue begins its turn in a round. A turn has an end of its own
+/// ([`work`](crate::work)), and so have the uplink's and a look at what woke.
+const ENOUGH: Duration = Duration::from_millis(1);
+
+/// A worker's rounds.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    /// What the worker had used when this one began.
+    since: Duration,
+    longest: Duration,
+    /// The first of the active queues that had no turn in the last one, if it ended early.
+    next: usize,
+}
+
+impl Rounds {
+    /// One begins, behind something that belongs to none.
+    pub fn begin(&mut self, used: Duration) {
+        self.since = used;
+    }
+
+    /// One ends, and the next begins.
+    pub fn end(&mut self, used: Duration) {
+        self.longest = self.longest.max(used.saturating_sub(self.since));
+        self.since = used;
+    }
+
+    /// The longest so far.
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// Which of so many active queues has the first turn.
+    pub fn first(&mut self, active: usize) -> usize {
+        std::mem::take(&mut self.next) % active.max(1)
+    }
+
+    /// Whether a round is to end, whose turns took so long: then the next begins with this
+    /// queue.
+    pub fn is_enough(&mut self, took: Duration, next: usize) -> bool {
+        if took < ENOUGH {
+            return false;
+        }
+        self.next = next;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_longest_round_is_kept_and_what_is_between_rounds_is_not_counted() {
+        let mut rounds = Rounds::default();
+        rounds.begin(100 * MS);
+        for used in [101, 105, 106] {
+            rounds.end(used * MS);
+        }
+        rounds.begin(200 * MS);
+        rounds.end(202 * MS);
+        assert_eq!(rounds.longest(), 4 * MS);
+    }
+
+    #[test]
+    fn a_round_that_ended_early_goes_on_where_it_ended() {
+        let mut rounds = Rounds::default();
+        assert_eq!(rounds.first(3), 0);
+        assert!(!rounds.is_enough(ENOUGH - Duration::from_nanos(1), 1));
+        assert!(rounds.is_enough(ENOUGH, 2));
+        assert_eq!((rounds.first(3), rounds.first(3)), (2, 0));
+        // Others may have gone meanwhile.
+        assert!(rounds.is_enough(ENOUGH, 2));
+        assert_eq!(rounds.first(2), 0);
+        assert!(rounds.is_enough(ENOUGH, 2));
+        assert_eq!(rounds.first(0), 0);
+    }
+}

@@ -1,0 +1,162 @@
+//! No guest makes others wait: a round of a worker, in which each queue that has something
+//! to do gets a turn, is short whatever guests send. What else the worker has to do waits for
+//! the end of a round: signals, commands of the control thread, times.
+//!
+//! The worker has no thread: guests fill their rings, then it takes one round, and so on.
+//! Work is counted by a price list, so each run is the same on any machine. (`make measure`
+//! has the same with a thread and its processor time.)
+
+mod support;
+
+use grantway_embedded::Domain;
+use grantway_hypervisor::{CounterSnapshot, Platform};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Duration;
+use support::flood::{Guest, Habit, LARGEST, SMALL};
+use support::world::World;
+
+/// What a round may take.
+const BAR: Duration = Duration::from_millis(5);
+
+/// What work costs, in nanoseconds: about what it does on the embedded host.
+const A_TURN: u64 = 300;
+const A_BATCH: u64 = 1300;
+const A_COPY: u64 = 400;
+const A_KILOBYTE: u64 = 60;
+const A_SIGNAL: u64 = 200;
+const A_SEGMENT: u64 = 150;
+
+thread_local! {
+    /// The turns of the worker so far, and the backend's domain, of the control thread.
+    static TURNS: Cell<u64> = const { Cell::new(0) };
+    static PLATFORM: RefCell<Option<Arc<Domain>>> = const { RefCell::new(None) };
+}
+
+/// What the worker was asked for so far, by the price list, segments not counted.
+fn meter() -> Duration {
+    TURNS.set(TURNS.get() + 1);
+    let asked = PLATFORM.with_borrow(|platform| match platform {
+        Some(platform) => platform.counters(),
+        None => CounterSnapshot::default(),
+    });
+    let CounterSnapshot { copy_batches, copies, copy_bytes, notifies, .. } = asked;
+    let work = copy_batches * A_BATCH + copies * A_COPY + notifies * A_SIGNAL;
+    Duration::from_nanos(TURNS.get() * A_TURN + work + copy_bytes * A_KILOBYTE / 1024)
+}
+
+/// A bridge with guests that receive, numbered from 1, and those that flood it.
+struct Scene {
+    world: World,
+    receivers: Vec<Guest>,
+    floods: Vec<Guest>,
+}
+
+impl Scene {
+    fn new(receivers: u16, floods: u16) -> Self {
+        let mut world = World::counted(true, meter);
+        let platform = world.control().platform();
+        world.control().with(move |_| PLATFORM.set(Some(platform)));
+        let mut boot = |first: u16, count: u16| -> Vec<Guest> {
+            (first..first + count).map(|number| Guest::boot(&mut world, number)).collect()
+        };
+        let (receivers, floods) = (boot(1, receivers), boot(receivers + 1, floods));
+        let mut scene = Self { world, receivers, floods };
+        // The bridge learns where the receivers are.
+        scene.receivers.iter_mut().for_each(|guest| guest.takes_up(Habit::SendsTo(99)));
+        scene.act(4);
+        scene.receivers.iter_mut().for_each(|guest| guest.takes_up(Habit::Rests));
+        scene.act(20);
+        scene
+    }
+
+    /// What each guest does, and then a round, so often; what the longest round took.
+    fn act(&mut self, rounds: usize) -> Duration {
+        let mut longest = Duration::ZERO;
+        for _ in 0..rounds {
+            for guest in self.receivers.iter_mut().chain(&mut self.floods) {
+                guest.sends();
+                guest.receives();
+            }
+            let took = self.world.control().with(|backend| {
+                let segments = |backend: &grantway_backend::Backend| -> u64 {
+                    backend.account().vifs.values().map(|stats| stats.rx_cut).sum()
+                };
+                let before = (segments(backend), meter());
+                let _ = backend.serve().unwrap();
+                let (built, used) = (segments(backend) - before.0, meter() - before.1);
+                used + Duration::from_nanos(built * A_SEGMENT)
+            });
+            longest = longest.max(took);
+        }
+        longest
+    }
+
+    fn ends(self) {
+        self.world.control().with(|_| PLATFORM.set(None));
+        drop((self.receivers, self.floods));
+        self.world.bridge_stands();
+    }
+}
+
+/// Slots of a guest's that were answered, and what its packets came to.
+fn served(scene: &Scene) -> u32 {
+    scene.floods.iter().map(Guest::served).sum()
+}
+
+#[test]
+fn no_flood_makes_a_round_long() {
+    let habits = [
+        SMALL,
+        LARGEST,
+        Habit::Broadcasts,
+        Habit::SendsToNobody,
+        Habit::CutForAll,
+        Habit::CutForEach(16),
+    ];
+    let mut long = Vec::new();
+    for floods in [1, 16] {
+        let mut scene = Scene::new(16, floods);
+        for habit in habits {
+            scene.floods.iter_mut().for_each(|guest| guest.takes_up(habit));
+            let before = served(&scene);
+            let longest = scene.act(60);
+            println!("{floods} of {habit:?}: {longest:?}");
+            assert_ne!(served(&scene), before, "{habit:?}: nothing was served");
+            if longest > BAR {
+                long.push((floods, habit, longest));
+            }
+            scene.floods.iter_mut().for_each(|guest| guest.takes_up(Habit::Rests));
+            scene.act(40);
+        }
+        let reported = scene.world.control().with(|backend| backend.workers()[0].longest_round);
+        assert!((Duration::from_micros(100)..BAR).contains(&reported), "reported: {reported:?}");
+        scene.ends();
+    }
+    assert!(long.is_empty(), "rounds of more than {BAR:?}: {long:?}");
+}
+
+#[test]
+fn what_a_turn_leaves_is_sent_later_and_in_order() {
+    let mut scene = Scene::new(0, 17);
+    let [sender, ..] = &mut scene.floods[..] else { panic!() };
+    sender.takes_up(Habit::Counts);
+    scene.floods.iter_mut().for_each(Guest::receives);
+    let turn = |scene: &Scene| {
+        scene.world.control().rounds(1);
+        scene.floods[0].served()
+    };
+    // Not all in one turn: by price, 42 packets go to all.
+    let mut first = 0;
+    while first == 0 {
+        first = turn(&scene);
+    }
+    assert!((2..128).contains(&first), "{first} slots in the first turn");
+    while turn(&scene) < 128 {}
+    scene.world.control().rounds(4);
+    let all: Vec<u8> = (0..64).collect();
+    for receiver in &scene.floods[1..] {
+        assert_eq!(receiver.numbers(), all);
+    }
+    scene.ends();
+}
