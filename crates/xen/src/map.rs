@@ -2,8 +2,10 @@
 //!
 //! The driver maps a list with one mmap(2), whole or not at all, and fails with
 //! `EINVAL` whatever was wrong with whichever grant. What was wrong is found
-//! afterwards, by mapping parts of the list, each reference about once more: a
-//! list that is refused costs no more than twice one that is not.
+//! afterwards: by one batch of copies, each of which Xen answers with a status, and
+//! nothing is mapped for that. What may be read, and not written, is found by mapping
+//! parts of the list, each reference about once more: a list that is refused costs
+//! no more than twice one that is not.
 
 use crate::copy::probe;
 use crate::device::{Device, os_error, parameter};
@@ -36,7 +38,8 @@ pub fn map(
     }
     let gntdev = device.get()?;
     let numbers: Vec<u32> = grefs.iter().map(|gref| gref.0).collect();
-    let attempts = Attempts { gntdev, limit, mapped: counters.snapshot().mapped, peer, access };
+    let attempts =
+        Attempts { gntdev, limit, mapped: counters.snapshot().mapped, peer, access };
     let Some((index, pages)) = attempts.map(&numbers, access)? else {
         return Err(attempts.diagnose(&numbers));
     };
@@ -91,6 +94,33 @@ impl Attempts<'_> {
         }
     }
 
+    /// What was wrong with a list that did not map.
+    fn diagnose(&self, grefs: &[u32]) -> Error {
+        match first_bad(self, grefs, self.access) {
+            Ok(Some((gref, status))) => {
+                Error::Grant { domain: self.peer, gref: GrantRef(gref), status }
+            }
+            Ok(None) => Error::Exhausted {
+                // How long it is, is nowhere to be read from within a domain.
+                what: "Xen's maptrack (grants that this process has and wants mapped counted)",
+                limit: self.mapped + grefs.len() as u64,
+                remedy: "map less, or give Xen gnttab_max_maptrack_frames=N (its default is 1024)",
+            },
+            Err(error) => error,
+        }
+    }
+}
+
+/// What can be asked about grants.
+trait Asked {
+    /// Whether a list maps.
+    fn can_map(&self, grefs: &[u32], access: Access) -> Result<bool, Error>;
+
+    /// Whether each of a list may be read.
+    fn can_read(&self, grefs: &[u32]) -> Result<Vec<GrantStatus>, Error>;
+}
+
+impl Asked for Attempts<'_> {
     fn can_map(&self, grefs: &[u32], access: Access) -> Result<bool, Error> {
         let Some((index, pages)) = self.map(grefs, access)? else {
             return Ok(false);
@@ -100,32 +130,31 @@ impl Attempts<'_> {
         Ok(true)
     }
 
-    /// What was wrong with a list that did not map.
-    fn diagnose(&self, grefs: &[u32]) -> Error {
-        self.find(grefs).unwrap_or_else(|error| error)
+    fn can_read(&self, grefs: &[u32]) -> Result<Vec<GrantStatus>, Error> {
+        probe(self.gntdev, self.peer, grefs)
     }
+}
 
-    fn find(&self, grefs: &[u32]) -> Result<Error, Error> {
-        let first = first_refused(grefs, |part| self.can_map(part, self.access))?;
-        let refused = |status| Error::Grant { domain: self.peer, gref: GrantRef(first), status };
-        // Xen answers a copy with a status, which mmap hides.
-        let status = probe(self.gntdev, self.peer, GrantRef(first))?;
-        if !status.is_okay() {
-            return Ok(refused(status));
-        }
-        if self.access == Access::ReadWrite
-            && !self.can_map(&[first], Access::ReadWrite)?
-            && self.can_map(&[first], Access::ReadOnly)?
-        {
-            return Ok(refused(GrantStatus::PERMISSION_DENIED));
-        }
-        Ok(Error::Exhausted {
-            // How long it is, is nowhere to be read from within a domain.
-            what: "Xen's maptrack (grants that this process has and wants mapped counted)",
-            limit: self.mapped + grefs.len() as u64,
-            remedy: "map less, or give Xen gnttab_max_maptrack_frames=N (its default is 1024)",
-        })
+/// The first bad one of a list that did not map, and why; none where none of them is to
+/// blame.
+fn first_bad(
+    asked: &impl Asked,
+    grefs: &[u32],
+    access: Access,
+) -> Result<Option<(u32, GrantStatus)>, Error> {
+    // Xen answers a copy with a status, which mmap hides.
+    let statuses = asked.can_read(grefs)?;
+    let mut bad = grefs.iter().copied().zip(statuses).filter(|(_, status)| !status.is_okay());
+    if let Some(found) = bad.next() {
+        return Ok(Some(found));
     }
+    if access == Access::ReadOnly {
+        return Ok(None);
+    }
+    let first = first_refused(grefs, |part| asked.can_map(part, access))?;
+    let read_only =
+        !asked.can_map(&[first], access)? && asked.can_map(&[first], Access::ReadOnly)?;
+    Ok(read_only.then_some((first, GrantStatus::PERMISSION_DENIED)))
 }
 
 /// The first of a list that does not map as a whole: the shortest part from the
@@ -145,6 +174,57 @@ fn first_refused(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    /// Grants of which some are bad, and some for reading only; counts what is asked.
+    struct Guest {
+        bad: Vec<u32>,
+        read_only: Vec<u32>,
+        /// Calls that map, and the pages of them; calls that copy.
+        asked: Cell<[usize; 3]>,
+    }
+
+    impl Asked for Guest {
+        fn can_map(&self, grefs: &[u32], access: Access) -> Result<bool, Error> {
+            let [calls, pages, copies] = self.asked.get();
+            self.asked.set([calls + 1, pages + grefs.len(), copies]);
+            let may = |gref| access == Access::ReadOnly || !self.read_only.contains(gref);
+            Ok(grefs.iter().all(|gref| !self.bad.contains(gref) && may(gref)))
+        }
+
+        fn can_read(&self, grefs: &[u32]) -> Result<Vec<GrantStatus>, Error> {
+            let [calls, pages, copies] = self.asked.get();
+            self.asked.set([calls, pages, copies + 1]);
+            let status = |gref| match self.bad.contains(gref) {
+                true => GrantStatus::BAD_GNTREF,
+                false => GrantStatus::OKAY,
+            };
+            Ok(grefs.iter().map(status).collect())
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_refused_is_not_mapped_again() {
+        let list: Vec<u32> = (100..612).collect();
+        let found = |bad: &[u32], read_only: &[u32], access| {
+            let asked = Cell::default();
+            let guest = Guest { bad: bad.to_vec(), read_only: read_only.to_vec(), asked };
+            (first_bad(&guest, &list, access).unwrap(), guest.asked.get())
+        };
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            for (bad, first) in [(&[611][..], 611), (&[300, 611], 300), (&[100], 100)] {
+                let bad = found(bad, &[611], access);
+                assert_eq!(bad, (Some((first, GrantStatus::BAD_GNTREF)), [0, 0, 1]));
+            }
+        }
+        // One that is only to be read needs some calls more, and about as many pages again.
+        let (first, [calls, pages, copies]) = found(&[], &[611], Access::ReadWrite);
+        assert_eq!(first, Some((611, GrantStatus::PERMISSION_DENIED)));
+        assert!(calls <= 11 && pages <= 511 + 2 && copies == 1, "{calls} calls, {pages} pages");
+        // None is bad: it is Xen's table that has no room.
+        assert_eq!(found(&[], &[], Access::ReadOnly), (None, [0, 0, 1]));
+        assert_eq!(found(&[], &[], Access::ReadWrite).0, None);
+    }
 
     #[test]
     fn the_first_bad_reference_is_found_at_every_place() {
