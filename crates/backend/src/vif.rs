@@ -16,7 +16,7 @@ use crate::waiting::Patience;
 use crate::worker::Workers;
 use crate::{OpenPort, PortRequest, VifError};
 use grantway_hypervisor::{
-    Error as PlatformError, EventChannels, Platform, Port as EventPort, Store, StoreErrno,
+    Apart, Error as PlatformError, EventChannels, Platform, Port as EventPort, Store, StoreErrno,
     transaction,
 };
 use grantway_netif::xenbus::backend::{
@@ -84,6 +84,8 @@ pub(crate) struct Vif {
     quota: Arc<Quota>,
     /// What it has staged, while it is connected and may.
     staged: Option<Arc<Staged>>,
+    /// Keeps what is mapped of its guest's apart from what is of others, while it is connected.
+    apart: Option<Apart>,
     voice: Voice,
 }
 
@@ -123,6 +125,7 @@ impl Vif {
             policy: PolicyKind::Copy,
             quota: Quota::within(around.budget, around.policy.pages),
             staged: None,
+            apart: None,
             voice: Voice::new((around.clock)()),
         };
         if vif.is_gone() {

@@ -131,9 +131,9 @@ impl Footprint {
     }
 
     /// Descriptors of the backend, at most: a handle of the TAP and a bell for a
-    /// queue, and some for the vif.
+    /// queue, and some for the vif, of which one is its guest's gntdev.
     pub fn descriptors(self) -> u64 {
-        2 * self.queues + 4
+        2 * self.queues + 5
     }
 
     /// Nodes of the store that are the guest's.
@@ -192,6 +192,6 @@ mod tests {
         assert_eq!(vif.journal(), 196_608);
         // Frames for it: 2 MiB, and of other queues 1 MiB and 1024 heads of 32 bytes.
         assert_eq!(vif.waiting(), 4 * (3 * 1_048_576 + 1024 * 32));
-        assert_eq!(vif.descriptors(), 12);
+        assert_eq!(vif.descriptors(), 13);
     }
 }

@@ -216,6 +216,9 @@ impl CopyOp {
 /// Private memory, see [`Mapper::arena`].
 pub type Arena = Box<dyn DerefMut<Target = [u8]> + Send>;
 
+/// Something that is kept, see [`Mapper::apart`].
+pub type Apart = Box<dyn Send>;
+
 /// Backend side: reaches pages that a peer granted.
 pub trait Mapper: Send + Sync {
     /// Maps a list of grants in one batch, as one run: all of them or none.
@@ -226,6 +229,16 @@ pub trait Mapper: Send + Sync {
     /// [`Error::Grant`] names the first reference that could not be mapped;
     /// nothing is mapped then.
     fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error>;
+
+    /// Keeps what is mapped of this peer's apart from that of others, from the next
+    /// [`Mapper::map`] on and for as long as what comes back is kept: so that what one peer
+    /// has mapped, and maps, makes no other wait. To be called by a thread that may open
+    /// devices, before those map that may not. None where the platform has nothing to keep
+    /// apart, or no more of it: then pages are mapped all the same.
+    fn apart(&self, peer: DomId) -> Option<Apart> {
+        let _ = peer;
+        None
+    }
 
     /// Does a batch of copies in order and sets each status. Local sides are
     /// offsets into `arena`, which is the caller's private memory.

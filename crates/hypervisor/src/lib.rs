@@ -35,7 +35,7 @@ pub use counters::{CounterSnapshot, Counters};
 pub use error::{Error, StoreErrno};
 pub use event::{EventChannels, Port};
 pub use grant::{
-    Access, Arena, CopyOp, CopySide, DomId, GrantRef, GrantStatus, Granted, Granter, Mapper,
+    Access, Apart, Arena, CopyOp, CopySide, DomId, GrantRef, GrantStatus, Granted, Granter, Mapper,
     Released, Revoke,
 };
 pub use store::{Permission, Rights, Store, StoreOps, WatchEvent, transaction};

@@ -17,6 +17,7 @@
 //! `sys`.
 #![deny(unsafe_code)]
 
+mod apart;
 mod arena;
 mod copy;
 mod counts;

@@ -8,7 +8,7 @@
 //! no more than twice one that is not.
 
 use crate::copy::probe;
-use crate::device::{Device, os_error, parameter};
+use crate::device::{os_error, parameter};
 use crate::sys::{Gntdev, Pages};
 use grantway_hypervisor::{Access, Counters, DomId, Error, GrantRef, GrantStatus};
 use grantway_ring::SharedRun;
@@ -22,7 +22,7 @@ pub const GNTDEV_GRANTS: u64 = 65_536;
 /// As [`grantway_hypervisor::Mapper::map`]. `limit` is the file of the driver's
 /// parameter of that name.
 pub fn map(
-    device: &Device<Gntdev>,
+    gntdev: impl FnOnce() -> Result<Arc<Gntdev>, Error>,
     limit: &Path,
     counters: &Arc<Counters>,
     peer: DomId,
@@ -36,10 +36,10 @@ pub fn map(
             expected: "at least one",
         });
     }
-    let gntdev = device.get()?;
+    let gntdev = gntdev()?;
     let numbers: Vec<u32> = grefs.iter().map(|gref| gref.0).collect();
     let attempts =
-        Attempts { gntdev, limit, mapped: counters.snapshot().mapped, peer, access };
+        Attempts { gntdev: &gntdev, limit, mapped: counters.snapshot().mapped, peer, access };
     let Some((index, pages)) = attempts.map(&numbers, access)? else {
         return Err(attempts.diagnose(&numbers));
     };
@@ -47,7 +47,7 @@ pub fn map(
     Counters::add(&counters.maps, count);
     Counters::add(&counters.map_batches, 1);
     Counters::add(&counters.mapped, count);
-    let (gntdev, counters) = (Arc::clone(gntdev), Arc::clone(counters));
+    let counters = Arc::clone(counters);
     Ok(pages.share(move || {
         // The driver knows the list, as it took it; and were it not to, closing
         // the device would do the same.

@@ -1,5 +1,6 @@
 //! The domain that this process runs in.
 
+use crate::apart::ByPeer;
 use crate::arena::Arenas;
 use crate::copy::{self, Scratch};
 use crate::device::Device;
@@ -10,7 +11,7 @@ use crate::open::{Layout, OpenError};
 use crate::store::StoreAt;
 use crate::sys::{Evtchn, Gntalloc, Gntdev};
 use grantway_hypervisor::{
-    Access, Arena, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, GrantRef,
+    Access, Apart, Arena, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, GrantRef,
     Granted, Granter, Mapper, Platform, Released, Revoke, Store,
 };
 use grantway_ring::SharedRun;
@@ -27,6 +28,7 @@ pub struct Xen {
     layout: Layout,
     store: StoreAt,
     gntdev: Device<Gntdev>,
+    peers: ByPeer,
     gntalloc: Device<Gntalloc>,
     evtchn: Device<Evtchn>,
     counters: Arc<Counters>,
@@ -73,6 +75,7 @@ impl Xen {
             domain,
             store,
             gntdev: Device::new(layout.device("gntdev"), load("gntdev"), Gntdev::open),
+            peers: ByPeer::default(),
             gntalloc: Device::new(layout.device("gntalloc"), load("gntalloc"), Gntalloc::open),
             evtchn: Device::new(layout.device("evtchn"), load("evtchn"), Evtchn::open),
             layout,
@@ -152,7 +155,14 @@ impl Mapper for Xen {
             }
         }
         let limit = self.layout.limit("xen_gntdev");
-        map::map(&self.gntdev, &limit, &self.counters, peer, grefs, access)
+        let gntdev = || self.peers.get(peer, &self.gntdev);
+        map::map(gntdev, &limit, &self.counters, peer, grefs, access)
+    }
+
+    /// A gntdev of the peer's own: one descriptor.
+    fn apart(&self, peer: DomId) -> Option<Apart> {
+        let device = self.peers.open(peer, &self.gntdev).ok()?;
+        Some(Box::new(device))
     }
 
     fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {

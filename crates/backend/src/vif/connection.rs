@@ -40,6 +40,8 @@ impl Vif {
         }
         let first = pages.queues.first().cloned().map(Journal::new);
         self.shared.multicast.begin(first, resume);
+        // Before anything is mapped: workers open no device.
+        self.apart = around.platform.apart(self.id.domain);
         self.choose_policy(&keys, around);
         if let Err(e) = self.connect_control(&keys, &pages, resume, around) {
             self.disconnect(around);
@@ -223,6 +225,7 @@ impl Vif {
         if let Some(staged) = self.staged.take() {
             staged.close();
         }
+        self.apart = None;
         self.link_down();
     }
 }

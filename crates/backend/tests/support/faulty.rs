@@ -1,11 +1,14 @@
-//! A platform whose store fails for a while, where a test wants it to.
+//! A platform whose store fails for a while, where a test wants it to, and which tells what
+//! was mapped. It demands that each guest's pages are kept apart from others'.
 
 use grantway_embedded::Domain;
 use grantway_hypervisor::{
-    Access, CopyOp, CounterSnapshot, DomId, Error, EventChannels, GrantRef, Granted, Granter,
-    Mapper, Permission, Platform, Released, Revoke, Store, StoreErrno, StoreOps, WatchEvent,
+    Access, Apart, CopyOp, CounterSnapshot, DomId, Error, EventChannels, GrantRef, Granted,
+    Granter, Mapper, Permission, Platform, Released, Revoke, Store, StoreErrno, StoreOps,
+    WatchEvent,
 };
 use grantway_ring::SharedRun;
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
@@ -15,9 +18,26 @@ struct Fault {
     times: usize,
 }
 
-/// What is to fail yet.
+/// What is to fail yet, and what was mapped.
 #[derive(Default)]
-pub struct Faults(Mutex<Vec<Fault>>);
+pub struct Faults(Mutex<Vec<Fault>>, Mutex<Maps>);
+
+#[derive(Default)]
+struct Maps {
+    /// Whose pages, and how many: each time that it was tried.
+    tried: Vec<(DomId, usize)>,
+    /// How often each guest's pages are kept apart.
+    apart: BTreeMap<DomId, usize>,
+}
+
+/// A guest's pages are kept apart.
+struct Kept(Arc<Faults>, DomId);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        *self.0.1.lock().unwrap().apart.get_mut(&self.1).unwrap() -= 1;
+    }
+}
 
 impl Faults {
     /// Whatever is next asked about a node fails, so many times.
@@ -28,6 +48,12 @@ impl Faults {
     /// Whether all that was planned has come.
     pub fn are_over(&self) -> bool {
         self.0.lock().unwrap().iter().all(|fault| fault.times == 0)
+    }
+
+    /// Whose pages were mapped, and how many, each time that it was tried since this was
+    /// asked.
+    pub fn maps(&self) -> Vec<(DomId, usize)> {
+        std::mem::take(&mut self.1.lock().unwrap().tried)
     }
 
     fn meet(&self, what: &'static str, path: &str) -> Result<(), Error> {
@@ -66,7 +92,17 @@ impl Granter for Faulty {
 
 impl Mapper for Faulty {
     fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
+        let mut maps = self.faults.1.lock().unwrap();
+        maps.tried.push((peer, grefs.len()));
+        let apart = maps.apart.get(&peer).copied().unwrap_or(0);
+        drop(maps);
+        assert!(apart > 0, "{grefs:?} of domain {peer} are mapped among others' pages");
         self.domain.map(peer, grefs, access)
+    }
+
+    fn apart(&self, peer: DomId) -> Option<Apart> {
+        *self.faults.1.lock().unwrap().apart.entry(peer).or_default() += 1;
+        Some(Box::new(Kept(Arc::clone(&self.faults), peer)))
     }
 
     fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {
