@@ -1,6 +1,7 @@
 //! The backend as a whole: finds the vifs that the toolstack attaches to our
 //! domain, and keeps them apart.
 
+use crate::ctrl::{BURST_WORK, REQUEST_WORK, Served};
 use crate::error::{StartError, VifError};
 use crate::lists::GraphReport;
 use crate::negotiate::MAX_QUEUES;
@@ -25,6 +26,7 @@ use grantway_vector::{Graph, Secret};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -118,6 +120,10 @@ const VIFS_TOKEN: &str = "vifs";
 /// are read (XSA-349).
 const EVENTS_A_STEP: usize = 1024;
 
+/// Work of one step for control rings, as [`ctrl`](crate::ctrl) counts it, after which the
+/// others wait for the next: meanwhile vifs connect, and go.
+const STEP_WORK: usize = 2 * BURST_WORK;
+
 /// What an event of the store is about.
 enum Subject {
     Vif(VifId),
@@ -147,6 +153,10 @@ pub struct Backend {
     events: Box<dyn EventChannels>,
     /// Vifs on whose control ring there may be requests.
     asked: BTreeSet<VifId>,
+    /// The one of them that was served last.
+    last_asked: Option<VifId>,
+    /// The most work for them in one step so far.
+    most_work: usize,
     base: String,
     vifs: BTreeMap<VifId, Vif>,
     /// Vifs that could not be opened, and why.
@@ -222,6 +232,8 @@ impl Backend {
             store,
             events,
             asked: BTreeSet::new(),
+            last_asked: None,
+            most_work: 0,
             base,
             vifs: BTreeMap::new(),
             refused,
@@ -365,19 +377,39 @@ impl Backend {
                 |vif: &Vif| vif.control_event().is_some_and(|port| fired.contains(&port));
             self.asked.extend(self.vifs.iter().filter(|(_, vif)| is_asked(vif)).map(|(&id, _)| id));
         }
-        let asked = std::mem::take(&mut self.asked);
-        let any = !asked.is_empty();
-        for id in asked {
-            let mut more = false;
+        let asked = self.asked.len();
+        let mut work = 0;
+        for _ in 0..asked {
+            let Some(id) = self.next_asked().filter(|_| work < STEP_WORK) else { break };
+            self.asked.remove(&id);
+            self.last_asked = Some(id);
+            let mut served = Served::default();
             self.with_vif(id, |vif, around| {
-                more = vif.serve_control(around)?;
+                served = vif.serve_control(around)?;
                 Ok(())
             })?;
-            if more {
+            work += served.work;
+            if served.more {
                 self.asked.insert(id);
             }
         }
-        Ok(any)
+        self.most_work = self.most_work.max(work);
+        Ok(asked > 0)
+    }
+
+    /// Whose turn it is of those that ask: the one behind the last.
+    fn next_asked(&self) -> Option<VifId> {
+        let behind = self.last_asked.map(|last| (Bound::Excluded(last), Bound::Unbounded));
+        let next = behind.and_then(|behind| self.asked.range(behind).next());
+        next.or_else(|| self.asked.first()).copied()
+    }
+
+    /// What the control thread did for control requests, and for lists that a killed process
+    /// had staged, in the step that did most; and most that it may: in pages mapped or
+    /// unmapped, and what comes to as much.
+    #[must_use]
+    pub fn control_work(&self) -> (usize, usize) {
+        (self.most_work, STEP_WORK + REQUEST_WORK)
     }
 
     /// Hears what the workers have to tell; whether that was anything.

@@ -3,7 +3,7 @@
 mod connection;
 
 use crate::credit::Rate;
-use crate::ctrl::Control;
+use crate::ctrl::{Control, Served};
 use crate::negotiate::{FrontendKeys, MAX_QUEUES, advertise, shown};
 use crate::policy::{Budget, PolicyKind, PolicyLimits, Quota, Staged};
 use crate::queue::{QueueReport, VifId};
@@ -267,11 +267,13 @@ impl Vif {
         self.control.as_ref().map(Control::event)
     }
 
-    /// Serves a burst of its guest's control requests; whether there may be more.
-    /// None are served before both ends show Connected.
-    pub fn serve_control(&mut self, around: &mut Surroundings<'_>) -> Result<bool, VifError> {
+    /// Serves a burst of its guest's control requests. None are served before both ends
+    /// show Connected.
+    pub fn serve_control(&mut self, around: &mut Surroundings<'_>) -> Result<Served, VifError> {
         let connected = self.machine.is_connected();
-        let Some(control) = self.control.as_mut().filter(|_| connected) else { return Ok(false) };
+        let Some(control) = self.control.as_mut().filter(|_| connected) else {
+            return Ok(Served::default());
+        };
         let served = control.serve(around.platform.as_ref(), around.events, &self.shared);
         if let Some((queue, error)) = control.refusal()
             && let Some(held) = self.voice.speak(self.shared.now())
@@ -280,11 +282,11 @@ impl Vif {
             warn!("{id}: queue {queue}: a list is not staged: {error}; its pages are copied{held}");
         }
         match served {
-            Ok(more) => Ok(more),
+            Ok(served) => Ok(served),
             Err(VifError::Platform(e @ PlatformError::Gone { .. })) => Err(e.into()),
             Err(error) => {
                 self.report(&error, around);
-                self.feed(BackendEvent::Fatal, around).map(|()| false)
+                self.feed(BackendEvent::Fatal, around).map(|()| Served::default())
             }
         }
     }

@@ -19,18 +19,31 @@ pub(crate) use staged::StagedTable;
 
 use crate::VifError;
 use crate::journal::{Journal, JournalMemory};
-use crate::policy::StagingError;
+use crate::policy::{QUEUE_PAGES, StagingError};
 use crate::queue::map_ring;
 use crate::shared::Shared;
 use crate::stats::VifStats;
 use grantway_hypervisor::{DomId, EventChannels, GrantRef, Platform, Port as EventPort};
-use grantway_netif::ctrl::{CtrlRequest, CtrlResponse, Status};
+use grantway_netif::ctrl::{CtrlRequest, CtrlResponse, GREF_LIST_ENTRIES, Message, Status};
 use grantway_netif::hashing::Hashing;
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
 use messages::{Guest, Pages, carry_out};
 
 /// Requests that are served before other vifs get their turn.
 pub(crate) const BURST: usize = 16;
+/// Work after which others get it, too: pages that are mapped or unmapped, and what comes to
+/// as much.
+pub(crate) const BURST_WORK: usize = GREF_LIST_ENTRIES;
+/// Most work of one request, or of one attempt to map a list that a killed process had
+/// staged: a list and the small areas of both kinds that it is mapped together with, all of
+/// that twice where it is refused; or all pages of a queue but one for each area, and as many
+/// unmapped as a list names.
+pub(crate) const REQUEST_WORK: usize = 2 * (GREF_LIST_ENTRIES + QUEUE_PAGES / 4) + LOOK;
+/// What a request takes beside: its answer, and a look at each entry of its list.
+const LOOK: usize = 1 + GREF_LIST_ENTRIES / ENTRIES_A_PAGE;
+/// Entries that are looked at in the time that it takes to map a page.
+const ENTRIES_A_PAGE: usize = 8;
+const _: () = assert!(QUEUE_PAGES + GREF_LIST_ENTRIES <= REQUEST_WORK);
 
 /// What a frontend published of its control ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +62,21 @@ struct Ctrl<M = RingPage<4>, J = SharedPage> {
     /// One for each queue, or none at all.
     tables: Vec<Box<dyn StagedTable>>,
     journal: Option<Journal<J>>,
+    /// Whether tables may have to take up what a killed process had staged.
+    takes_up: bool,
+}
+
+/// What became of a vif's turn at its control ring.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Requests that were served.
+    pub requests: usize,
+    /// Pages that were mapped or unmapped for it, and what comes to as much.
+    pub work: usize,
+    /// Whether there may be more to do.
+    pub more: bool,
+    /// Whether the guest asked to be signalled.
+    notify: bool,
 }
 
 impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
@@ -68,7 +96,7 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         let consumed = state.map_or(published, |state| state.answered);
         let bad = |_| VifError::Internal("journalled indices");
         let ring = Back::attach(memory, consumed, published).map_err(bad)?;
-        let mut ctrl = Self { ring, hashing, tables, journal };
+        let mut ctrl = Self { ring, hashing, tables, journal, takes_up: resume };
         if let Some(journal) = ctrl.journal.as_ref().filter(|_| !resume) {
             journal.set_hashing(&ctrl.hashing);
         }
@@ -80,27 +108,50 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         Ok((ctrl, notify))
     }
 
-    /// Serves at most `most` requests; how many there were, and whether the guest
-    /// asked to be signalled.
+    /// Maps again what a killed process had staged, as far as a turn's work goes: first of
+    /// all, since what the guest asks is about that.
+    fn take_up(&mut self, served: &mut Served) {
+        while served.work < BURST_WORK {
+            let Some(table) = self.tables.iter_mut().find_map(|table| {
+                let more = table.take_up();
+                more.then_some(table)
+            }) else {
+                self.takes_up = false;
+                return;
+            };
+            served.work += 1 + table.take_work();
+        }
+        served.more = true;
+    }
+
+    /// Serves at most `most` requests, and no more once it has done a turn's work.
     fn serve(
         &mut self,
         most: usize,
         pages: &impl Pages,
         shared: &Shared,
-    ) -> Result<(usize, bool), VifError> {
-        let mut notify = false;
-        for served in 0..most {
+    ) -> Result<Served, VifError> {
+        let mut served = Served::default();
+        if self.takes_up {
+            self.take_up(&mut served);
+        }
+        while served.requests < most && served.work < BURST_WORK {
             let Some((index, words)) = self.ring.pop().map_err(VifError::Control)? else {
-                return Ok((served, notify));
+                return Ok(served);
             };
-            let response = self.answer(index, CtrlRequest::from_words(words), pages, shared)?;
+            let request = CtrlRequest::from_words(words);
+            let response = self.answer(index, request, pages, shared)?;
             let words @ [first, second, third, _] = response.to_words();
             if let Some(journal) = &self.journal {
                 journal.ctrl_answered(index.wrapping_add(1), [first, second, third]);
             }
-            notify |= self.publish(words)?;
+            served.notify |= self.publish(words)?;
+            served.requests += 1;
+            // The tables of a vif count together.
+            served.work += look(request) + self.tables.first_mut().map_or(0, |t| t.take_work());
         }
-        Ok((most, notify))
+        served.more = true;
+        Ok(served)
     }
 
     fn answer(
@@ -134,6 +185,17 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         pushed.map_err(|_| VifError::Internal("answered a control request twice"))?;
         Ok(self.ring.publish())
     }
+}
+
+/// What a request takes beside what is mapped for it.
+fn look(request: CtrlRequest) -> usize {
+    let entries = match request.message() {
+        Ok(Message::AddGrefMapping { entries, .. } | Message::DelGrefMapping { entries, .. }) => {
+            entries as usize
+        }
+        _ => 0,
+    };
+    1 + entries.min(GREF_LIST_ENTRIES) / ENTRIES_A_PAGE
 }
 
 /// The control ring of a connected vif.
@@ -192,8 +254,8 @@ impl Control {
         self.event
     }
 
-    /// Serves a burst of requests; whether there may be more now. Where there are
-    /// none it asks to be signalled for the next.
+    /// Serves a burst of requests. Where there are no more it asks to be signalled for the
+    /// next.
     ///
     /// # Errors
     ///
@@ -204,13 +266,14 @@ impl Control {
         platform: &dyn Platform,
         events: &mut dyn EventChannels,
         shared: &Shared,
-    ) -> Result<bool, VifError> {
+    ) -> Result<Served, VifError> {
         let guest = Guest { platform, domain: self.domain };
-        let (served, notify) = self.ctrl.serve(BURST, &guest, shared)?;
-        if notify {
+        let mut served = self.ctrl.serve(BURST, &guest, shared)?;
+        if served.notify {
             events.notify(self.event)?;
         }
-        Ok(served == BURST || self.ctrl.ring.arm().map_err(VifError::Control)?)
+        served.more = served.more || self.ctrl.ring.arm().map_err(VifError::Control)?;
+        Ok(served)
     }
 
     /// Which queue's lists were refused, and why, for the log: each queue's first.

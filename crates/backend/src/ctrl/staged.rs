@@ -35,6 +35,17 @@ pub(crate) trait StagedTable: Send {
     /// flight uses it.
     fn del(&mut self, index: u32, entries: &mut [GrefEntry]);
 
+    /// Maps what a killed process had staged, a list of it at a time and not all that could
+    /// be; whether there may be more. Before there is none nothing else is asked for.
+    fn take_up(&mut self) -> bool {
+        false
+    }
+
+    /// Pages that were mapped and unmapped since this was asked, or tried to be.
+    fn take_work(&mut self) -> usize {
+        0
+    }
+
     /// Why a list was refused, for the log: once, the first time.
     fn refusal(&mut self) -> Option<StagingError> {
         None

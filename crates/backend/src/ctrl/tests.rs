@@ -348,7 +348,7 @@ proptest! {
         }
         let _ = front.publish();
         let shared = Shared::new(std::time::Instant::now, Tap::nowhere());
-        while ctrl.serve(most, &pages, &shared).unwrap().0 > 0 {}
+        while ctrl.serve(most, &pages, &shared).unwrap().requests > 0 {}
         for request in &requests {
             let (_, words) = front.pop().unwrap().expect("each is answered");
             let answer = CtrlResponse::from_words(words);

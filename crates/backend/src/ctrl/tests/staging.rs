@@ -122,6 +122,33 @@ fn a_kill_after_any_write_stages_each_list_once() {
     }
 }
 
+/// What a successor has not taken up yet is there for the next one.
+#[test]
+fn a_successor_that_is_killed_half_way_leaves_all_lists() {
+    let pages = SharedRun::private(STAGED_PAGES);
+    let pages = || (0..STAGED_PAGES).filter_map(|n| pages.page(n)).collect::<Vec<_>>();
+    let list = |first: u32| -> Vec<_> {
+        let entry = |gref| GrefEntry { gref, flags: GrefFlags::empty(), status: 0 };
+        (first..first + 512).map(entry).collect()
+    };
+    let staged = || Staged::new(Arc::new(Pages), DomId(1), 1, Quota::new(4096));
+    let before = staged();
+    let mut table = LastingTable::begin(before.queue(0).unwrap(), pages());
+    assert_eq!((table.add(0, &list(100)), table.add(1, &list(700))), (Ok(()), Ok(())));
+    for attempts in [0, 1, 2, 1, 0] {
+        let staged = staged();
+        let mut table = LastingTable::resume(staged.queue(0).unwrap(), pages(), 2);
+        (0..attempts).for_each(|_| assert!(table.take_up()));
+        assert_eq!(staged.pages(), attempts * 512);
+        assert_eq!(table.take_work(), attempts * 512);
+    }
+    let staged = staged();
+    let mut table = LastingTable::resume(staged.queue(0).unwrap(), pages(), 2);
+    while table.take_up() {}
+    assert_eq!(staged.pages(), 1024);
+    assert_eq!(table.add(2, &list(100)), Err(Status::InvalidParameter), "they are staged");
+}
+
 /// Maps no list with one of these in it, and counts what is asked of it.
 struct Refusing(fn(u32) -> bool, AtomicUsize);
 
@@ -162,6 +189,8 @@ fn a_successor_tries_a_list_a_few_times() {
         let by = Arc::clone(&mapper) as _;
         let staged = Staged::new(by, DomId(1), 1, Quota::new(4096));
         let mut table = LastingTable::resume(staged.queue(0).unwrap(), pages(), 1);
+        assert_eq!(staged.pages(), 0, "nothing is mapped before it is asked to");
+        while table.take_up() {}
         assert_eq!((staged.pages(), mapper.1.load(Relaxed)), (left, calls));
         // What it is without may be listed again.
         let gone: Vec<_> = list.iter().filter(|entry| refused(entry.gref)).copied().collect();

@@ -12,6 +12,7 @@ use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
 use grantway_netif::ctrl::{BadList, GREF_LIST_ENTRIES, GrefEntry, GrefFlags, Status, check_added};
 use grantway_ring::SharedRun;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -74,6 +75,8 @@ pub struct Staged {
     quota: Arc<Quota>,
     queues: Vec<Arc<Lender>>,
     ledger: Mutex<Ledger>,
+    /// Pages that were mapped and unmapped, or tried to be, since somebody asked.
+    work: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +119,17 @@ impl Staged {
     ) -> Arc<Self> {
         let lender = |_| Arc::new(Lender::new(QUEUE_PAGES.min(quota.limit()), lease));
         let queues = (0..queues).map(lender).collect();
-        Arc::new(Self { mapper, guest, quota, queues, ledger: Mutex::default() })
+        let (ledger, work) = (Mutex::default(), AtomicUsize::new(0));
+        Arc::new(Self { mapper, guest, quota, queues, ledger, work })
+    }
+
+    /// Maps pages of the guest's, and counts that.
+    fn map(&self, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
+        let mapped = self.mapper.map(self.guest, grefs, access);
+        // Which of them it was that failed is found by as much work again.
+        let times = 1 + usize::from(mapped.is_err());
+        self.work.fetch_add(times * grefs.len(), Relaxed);
+        mapped
     }
 
     /// One of its queues; none for a number that the vif does not have.
@@ -181,6 +194,12 @@ impl StagedQueue {
     #[must_use]
     pub fn pages(&self) -> usize {
         self.vif.ledger().on_queue(self.number)
+    }
+
+    /// Pages of the vif's that were mapped and unmapped, or tried to be, since this was
+    /// asked.
+    pub(super) fn take_work(&self) -> usize {
+        self.vif.work.swap(0, Relaxed)
     }
 
     /// Stages a list of pages (`ADD_GREF_MAPPING`), all of them or none.
@@ -259,7 +278,7 @@ impl StagedQueue {
         access: Access,
         mut grefs: Vec<GrantRef>,
     ) -> Result<Joined, StagingError> {
-        let Staged { mapper, guest, quota, .. } = &*self.vif;
+        let quota = &self.vif.quota;
         let new = grefs.len();
         let reserved = quota
             .reserve(new)
@@ -267,7 +286,7 @@ impl StagedQueue {
         let with = ledger.to_join(self.number, access);
         grefs
             .extend(with.and_then(|with| ledger.runs.get(&with)).iter().flat_map(|run| &run.grefs));
-        let pages = mapper.map(*guest, &grefs, access)?;
+        let pages = self.vif.map(&grefs, access)?;
         let run = Run { queue: self.number, access, grefs, pages, reserved };
         Ok(Joined { id: ledger.next_run(), run, new, with })
     }
@@ -316,10 +335,10 @@ impl StagedQueue {
     fn shrink(&self, ledger: &mut Ledger, id: u32, going: &HashSet<GrantRef>) -> bool {
         let Some(run) = ledger.runs.get_mut(&id) else { return false };
         let stay: Vec<_> = run.grefs.iter().copied().filter(|g| !going.contains(g)).collect();
-        let Staged { mapper, guest, .. } = &*self.vif;
+        self.vif.work.fetch_add(going.len(), Relaxed);
         let new = match stay.is_empty() {
             true => None,
-            false => match mapper.map(*guest, &stay, run.access) {
+            false => match self.vif.map(&stay, run.access) {
                 Ok(pages) => Some(pages),
                 Err(_) => return false,
             },

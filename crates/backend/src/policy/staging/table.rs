@@ -15,7 +15,20 @@ const ATTEMPTS: usize = 8;
 pub(crate) struct LastingTable<J> {
     queue: StagedQueue,
     journal: Option<StagedJournal<J>>,
+    /// What a killed process had staged, and is to be mapped again.
+    left: Left,
     refusal: Refusal,
+}
+
+/// What is left of a killed process's lists. Packets in such pages take grant copy.
+#[derive(Default)]
+struct Left {
+    /// It had answered the requests before this index.
+    answered: u32,
+    entries: Vec<GrefEntry>,
+    /// The list that is tried now, and how often that was.
+    part: Vec<GrefEntry>,
+    attempts: usize,
 }
 
 /// Why lists were refused: the first reason of a connection is for the log.
@@ -31,49 +44,30 @@ impl<J: JournalMemory> LastingTable<J> {
     /// With nothing staged; no journal without pages for it.
     pub fn begin(queue: StagedQueue, pages: Vec<J>) -> Self {
         let journal = (!pages.is_empty()).then(|| StagedJournal::begin(pages));
-        Self { queue, journal, refusal: Refusal::None }
+        Self { queue, journal, left: Left::default(), refusal: Refusal::None }
     }
 
-    /// With all that a killed process had staged when it had answered the requests
-    /// before this index. What cannot be mapped any more is not staged: packets in
-    /// such pages take grant copy.
+    /// To stage all that a killed process had staged when it had answered the requests
+    /// before this index, once it is asked to ([`StagedTable::take_up`]): until then each
+    /// entry stays in the journal as it is, for a further successor. What cannot be mapped
+    /// any more is not staged.
     pub fn resume(queue: StagedQueue, pages: Vec<J>, answered: u32) -> Self {
         if pages.is_empty() {
-            return Self { queue, journal: None, refusal: Refusal::None };
+            let (journal, left) = (None, Left::default());
+            return Self { queue, journal, left, refusal: Refusal::None };
         }
-        let (mut journal, staged) = StagedJournal::resume(pages, answered);
-        for part in staged.chunks(GREF_LIST_ENTRIES) {
-            for lost in add_what_can_be(&queue, part.to_vec()) {
-                journal.left(answered.wrapping_sub(1), lost);
-            }
-        }
-        Self { queue, journal: Some(journal), refusal: Refusal::None }
+        let (journal, entries) = StagedJournal::resume(pages, answered);
+        let left = Left { answered, entries, ..Left::default() };
+        Self { queue, journal: Some(journal), left, refusal: Refusal::None }
     }
-}
 
-/// Adds a list without those that cannot be mapped any more; the references that it is
-/// without. A guest chooses how many these are, and other vifs wait: after some attempts
-/// the rest of the list is among them.
-fn add_what_can_be(queue: &StagedQueue, mut part: Vec<GrefEntry>) -> Vec<u32> {
-    let mut lost = Vec::new();
-    for _ in 0..ATTEMPTS {
-        if part.is_empty() {
-            return lost;
-        }
-        match queue.add(&part) {
-            Ok(()) => return lost,
-            Err(StagingError::Map(Error::Grant { gref, .. })) => {
-                part.retain(|entry| entry.gref != gref.0);
-                lost.push(gref.0);
-            }
-            Err(StagingError::Room { room, .. }) if room < part.len() => {
-                lost.extend(part.drain(room..).map(|entry| entry.gref));
-            }
-            Err(_) => break,
+    /// These are not staged any more.
+    fn lost(&mut self, entries: impl Iterator<Item = GrefEntry>) {
+        let before = self.left.answered.wrapping_sub(1);
+        if let Some(journal) = &mut self.journal {
+            entries.for_each(|entry| journal.left(before, entry.gref));
         }
     }
-    lost.extend(part.into_iter().map(|entry| entry.gref));
-    lost
 }
 
 impl<J: JournalMemory> StagedTable for LastingTable<J> {
@@ -103,6 +97,43 @@ impl<J: JournalMemory> StagedTable for LastingTable<J> {
             entries.iter().filter(gone).for_each(|entry| journal.left(index, entry.gref));
         }
     }
+
+    /// One attempt to add a list, without those of it that cannot be mapped any more. A
+    /// guest chooses how many these are, and other vifs wait: after some attempts the rest of
+    /// the list is among them.
+    fn take_up(&mut self) -> bool {
+        let Left { entries, part, attempts, .. } = &mut self.left;
+        if part.is_empty() {
+            let next = entries.len().saturating_sub(GREF_LIST_ENTRIES);
+            (*part, *attempts) = (entries.split_off(next), 0);
+        }
+        if part.is_empty() {
+            return false;
+        }
+        *attempts += 1;
+        let last = *attempts == ATTEMPTS;
+        let mut lost = match self.queue.add(part) {
+            Ok(()) => {
+                part.clear();
+                Vec::new()
+            }
+            Err(StagingError::Map(Error::Grant { gref, .. })) => {
+                part.extract_if(.., |entry| entry.gref == gref.0).collect()
+            }
+            Err(StagingError::Room { room, .. }) if room < part.len() => part.split_off(room),
+            Err(_) => std::mem::take(part),
+        };
+        if last {
+            lost.append(part);
+        }
+        self.lost(lost.into_iter());
+        true
+    }
+
+    fn take_work(&mut self) -> usize {
+        self.queue.take_work()
+    }
+
     fn refusal(&mut self) -> Option<StagingError> {
         match std::mem::replace(&mut self.refusal, Refusal::Told) {
             Refusal::Untold(error) => Some(error),
