@@ -23,7 +23,7 @@ use crate::wait::{Signals, Told, readable};
 use grantway_backend::policy::{Mapped, PolicyLimits};
 use grantway_backend::{
     Account, Backend, BackendConfig, OnWorker, OpenPort, Patience, PortRequest, QueueCounts,
-    QueueReport, WaitMode,
+    QueueReport, ROUND_MAX, WaitMode,
 };
 use grantway_embedded::{Role, raise_descriptor_limit};
 use grantway_hypervisor::Platform;
@@ -305,10 +305,13 @@ fn report(
             "used_ns": nanoseconds(worker.used),
             "queues": worker.queues,
             "spin_ns": worker.spin.map(nanoseconds),
+            "longest_round_ns": nanoseconds(worker.longest_round),
+            "round_limit_ns": nanoseconds(ROUND_MAX),
         })).collect::<Vec<_>>(),
         "rules": rules.map(LiveRules::report),
         "graph": backend.graph().as_ref().map(nodes::json),
         "budget": budget(backend),
+        "control": control_work(backend),
         "platform": numbers(asked.fields()),
     })
 }
@@ -332,6 +335,13 @@ fn budget(backend: &Backend) -> Value {
     let (used, limit) = (backend.budget().used(), backend.budget().limit());
     let part = |used, limit| json!({ "used": used, "limit": limit });
     json!({ "pages": part(used.pages, limit.pages), "areas": part(used.areas, limit.areas) })
+}
+
+/// The most that one step of the control thread did for requests of guests, and for lists
+/// that a killed process had staged, and may do: in pages mapped or unmapped.
+fn control_work(backend: &Backend) -> Value {
+    let (most, limit) = backend.control_work();
+    json!({ "used": most, "limit": limit })
 }
 
 /// A queue's counters as JSON.

@@ -96,6 +96,17 @@ pub fn render(report: &Value) -> String {
     let used = each(&workers, "used_ns").map(|(labels, ns)| (labels, ns / 1e9));
     page.counter("worker_processor_seconds_total", "Processor time, spinning included", used);
     page.gauge("worker_queues", "Queues that a worker serves", each(&workers, "queues"));
+    let seconds = |key| each(&workers, key).map(|(labels, ns)| (labels, ns / 1e9));
+    let help = "Processor time of a worker's longest round: how long a signal may wait for it";
+    page.gauge("worker_longest_round_seconds", help, seconds("longest_round_ns"));
+    let help = "What a round may take, whatever guests send";
+    page.gauge("worker_round_limit_seconds", help, seconds("round_limit_ns"));
+    let control = [(String::new(), &report["control"])];
+    let help =
+        "Pages mapped or unmapped for requests of guests in the control thread's longest step";
+    page.gauge("control_step_pages", help, each(&control, "used"));
+    let help = "Pages that such a step may map or unmap";
+    page.gauge("control_step_limit", help, each(&control, "limit"));
     let budget: Vec<(String, &Value)> = ["pages", "areas"]
         .map(|of| (format!("of=\"{of}\""), &report["budget"][of]))
         .into_iter()
@@ -199,7 +210,11 @@ mod tests {
                 "stats": { "tx_packets": 5, "rx_packets": 6, "tx_dropped_grant": 2 },
                 "queues": [{ "queue": 0, "rx_posted": 256, "port_drops": { "too long": 4 } }],
             }],
-            "workers": [{ "worker": 0, "used_ns": 1_500_000_000, "queues": 1 }],
+            "workers": [{
+                "worker": 0, "used_ns": 1_500_000_000, "queues": 1,
+                "longest_round_ns": 1_250_000, "round_limit_ns": 5_000_000,
+            }],
+            "control": { "used": 577, "limit": 2600 },
             "platform": { "copies": 9 },
         }));
         let vif = "domid=\"3\",devid=\"1\"";
@@ -214,6 +229,10 @@ mod tests {
                 "grantway_queue_port_dropped_frames_total{{{vif},queue=\"0\",reason=\"too long\"}} 4"
             ),
             "grantway_worker_processor_seconds_total{worker=\"0\"} 1.5".to_owned(),
+            "grantway_worker_longest_round_seconds{worker=\"0\"} 0.00125".to_owned(),
+            "grantway_worker_round_limit_seconds{worker=\"0\"} 0.005".to_owned(),
+            "grantway_control_step_pages 577".to_owned(),
+            "grantway_control_step_limit 2600".to_owned(),
             "grantway_platform_copies_total 9".to_owned(),
             "# TYPE grantway_vif_packets_total counter".to_owned(),
         ] {

@@ -25,6 +25,11 @@ pub struct Figures {
     pub buffers: Part,
     /// Areas of the backend's address space that these are in, and may be.
     pub areas: Part,
+    /// Nanoseconds that the longest round of a worker took so far, and may take.
+    pub rounds: Part,
+    /// Pages that the longest step of the control thread mapped or unmapped for requests of
+    /// guests so far, and may.
+    pub control: Part,
 }
 
 /// One vif.
@@ -137,6 +142,11 @@ impl Figures {
             mapped: after.platform.get("mapped").copied().unwrap_or(0),
             buffers: after.budget.pages,
             areas: after.budget.areas,
+            rounds: Part {
+                used: after.workers.iter().map(|worker| worker.longest_round_ns).max().unwrap_or(0),
+                limit: after.workers.first().map_or(0, |worker| worker.round_limit_ns),
+            },
+            control: after.control,
         }
     }
 }

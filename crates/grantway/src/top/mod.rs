@@ -28,7 +28,9 @@ use std::time::Duration;
 The busiest vif first. PPI and SPI are packets and slots per interrupt, PPN and
 SPN per turn of a worker that moved any; bits are those of layer 2 without FCS.
 A worker's share of a processor includes its spinning, by mode; behind it in
-brackets are its queues. Vifs of several queues have a line for each.
+brackets are its queues. The longest round of all workers is how long a signal
+or a command may wait for one; the control step is the one with most pages
+mapped or unmapped for requests of guests. Vifs of several queues have a line for each.
 
 Example:
   grantway top

@@ -20,6 +20,10 @@ pub struct Sample {
     /// What all vifs have mapped, and may have.
     #[serde(default)]
     pub budget: Budget,
+    /// What the longest step of the control thread did for guests' requests: pages mapped or
+    /// unmapped.
+    #[serde(default)]
+    pub control: Part,
     /// What it asked of the hypervisor.
     pub platform: BTreeMap<String, u64>,
 }
@@ -100,6 +104,12 @@ pub struct Worker {
     pub used_ns: u64,
     /// Queues that it serves.
     pub queues: usize,
+    /// What its longest round took of a processor.
+    #[serde(default)]
+    pub longest_round_ns: u64,
+    /// What a round may take.
+    #[serde(default)]
+    pub round_limit_ns: u64,
 }
 
 impl Vif {

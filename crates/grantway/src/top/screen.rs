@@ -10,6 +10,7 @@ pub fn show(name: &str, figures: &Figures) -> String {
     let mut text = format!(
         "{name} on {}, {}; vifs: {}, grants mapped: {}\n\
          of buffers: {}, {}\n\
+         longest round {:.2} of {:.2} ms, control step {}\n\
          a second: {} copies, {} maps, {} unmaps, {} notifies, {} wake-ups\n",
         figures.host,
         figures.mode,
@@ -17,6 +18,9 @@ pub fn show(name: &str, figures: &Figures) -> String {
         figures.mapped,
         part("pages", figures.buffers),
         part("areas", figures.areas),
+        figures.rounds.used as f64 / 1e6,
+        figures.rounds.limit as f64 / 1e6,
+        part("pages", figures.control),
         asked("copies"),
         asked("maps"),
         asked("unmaps"),

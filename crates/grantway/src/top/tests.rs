@@ -25,12 +25,18 @@ fn sample(seconds: u64, per_second: u64) -> Sample {
         })
     };
     let workers: Vec<Value> = (0..12)
-        .map(|n| json!({ "worker": n, "used_ns": seconds * 250_000_000, "queues": 64 }))
+        .map(|n| {
+            json!({
+                "worker": n, "used_ns": seconds * 250_000_000, "queues": 64,
+                "longest_round_ns": 1_000_000 + n * 20_000, "round_limit_ns": 5_000_000,
+            })
+        })
         .collect();
     serde_json::from_value(json!({
         "host": "embedded", "mode": "interrupt", "at_ns": seconds * 1_000_000_000,
         "vifs": [vif("vif1.0", n / 2), vif("vif32751.65535", n)],
         "workers": workers,
+        "control": { "used": 577, "limit": 2600 },
         "platform": { "copies": n, "notifies": n, "mapped": 8194 },
         "budget": {
             "pages": { "used": 8192, "limit": 98_304 }, "areas": { "used": 32, "limit": 48_397 },
@@ -85,6 +91,7 @@ fn every_line_fits_a_terminal() {
         "tx grant",
         "grants mapped: 8194",
         "8192 pages of 98.3k, 32 areas of 48.4k",
+        "longest round 1.22 of 5.00 ms, control step 577 pages of 2.60k",
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
