@@ -6,7 +6,8 @@
 //! and time is what the worker used of its processor: so it is the worker that shares out,
 //! whatever the kernel's scheduler does. What the victim moves beside an equal neighbour and
 //! beside a flooding one is measured in short slices, interleaved. Prints a line of JSON for
-//! each flood: the ratios.
+//! each flood: the ratios. Before them comes one for each flood of a bridge with many guests:
+//! the longest rounds of the worker, each of a backend that was started for it.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -97,7 +98,47 @@ impl Scene {
     }
 }
 
+/// Guests that a flood reaches, none of which takes large frames of IPv6; and those that
+/// flood.
+const RECEIVERS: u16 = 16;
+const FLOODING: u16 = 2;
+/// Backends that are measured, and for how long each.
+const TIMES: usize = 9;
+const FLOOD: Duration = Duration::from_millis(30);
+
+/// The longest rounds of a worker, in milliseconds of its processor.
+fn rounds(flood: Habit) {
+    let longest: Vec<String> = (0..TIMES)
+        .map(|_| {
+            let mut scene = Scene::new(true, RECEIVERS + FLOODING);
+            // The bridge learns where the receivers are.
+            scene.guests.iter_mut().for_each(|guest| guest.takes_up(Habit::SendsTo(99)));
+            scene.run(SETTLE);
+            scene.guests.iter_mut().for_each(|guest| guest.takes_up(Habit::Rests));
+            let flooding = scene.guests.iter_mut().skip(RECEIVERS.into());
+            flooding.for_each(|guest| guest.takes_up(flood));
+            scene.run(FLOOD);
+            let workers = scene.world.control().with(|backend| backend.workers());
+            scene.ends();
+            let longest = workers.iter().map(|worker| worker.longest_round).max();
+            format!("{:.4}", longest.unwrap_or_default().as_secs_f64() * 1e3)
+        })
+        .collect();
+    let longest = longest.join(",");
+    println!("{{\"flood\":\"{flood:?}\",\"rounds\":[{longest}]}}");
+}
+
 fn main() {
+    for flood in [
+        SMALL,
+        LARGEST,
+        Habit::Broadcasts,
+        Habit::SendsToNobody,
+        Habit::CutForAll,
+        Habit::CutForEach(RECEIVERS),
+    ] {
+        rounds(flood);
+    }
     let mut scene = Scene::new(false, 2);
     for own in [SMALL, ETHERNET, LARGEST] {
         let floods = [SMALL, LARGEST, SPLINTERED];
