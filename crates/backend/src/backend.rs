@@ -159,7 +159,7 @@ pub struct Backend {
     most_work: usize,
     base: String,
     vifs: BTreeMap<VifId, Vif>,
-    /// Vifs that could not be opened, and why.
+    /// Vifs that could not be opened, or of which something could not be done, and why.
     refused: Refusals,
     /// Told to end: no vif is taken up any more.
     ending: bool,
@@ -570,7 +570,15 @@ impl Backend {
     /// Looks at one vif anew: opens it, lets it act, or forgets it.
     fn look(&mut self, id: VifId) -> Result<(), PlatformError> {
         if self.vifs.contains_key(&id) {
-            self.with_vif(id, Vif::look)?;
+            let mut done = false;
+            self.with_vif(id, |vif, around| {
+                vif.look(around)?;
+                done = true;
+                Ok(())
+            })?;
+            if done {
+                self.refused.forget(id);
+            }
         }
         if self.ending || self.vifs.contains_key(&id) {
             return Ok(());
@@ -583,12 +591,13 @@ impl Backend {
         }
         let path = self.path(id);
         match Vif::open(id, path, &mut self.surroundings()) {
-            Ok(vif) => {
+            Ok((vif, actions)) => {
                 self.refused.forget(id);
-                if !vif.is_gone() {
-                    self.vifs.insert(id, vif);
+                if vif.is_gone() {
+                    return Ok(());
                 }
-                Ok(())
+                self.vifs.insert(id, vif);
+                self.with_vif(id, |vif, around| vif.begin(actions, around))
             }
             // Told once: our own telling is a change as well.
             Err(error) if self.refused.add(id, &error) => self.survive(id, error),
@@ -596,7 +605,8 @@ impl Backend {
         }
     }
 
-    /// Lets one vif act, and forgets it when it is gone.
+    /// Lets one vif act, and forgets it when it is gone. What could not be done, and may be
+    /// in a moment, is tried again then.
     fn with_vif(
         &mut self,
         id: VifId,
@@ -604,10 +614,19 @@ impl Backend {
     ) -> Result<(), PlatformError> {
         let Some(mut vif) = self.vifs.remove(&id) else { return Ok(()) };
         let acted = act(&mut vif, &mut self.surroundings());
-        if !vif.is_gone() {
+        let stays = !vif.is_gone();
+        if stays {
             self.vifs.insert(id, vif);
         }
-        acted.or_else(|error| self.survive(id, error))
+        match acted {
+            Err(error) if stays && error.passing(true).is_some() => {
+                if self.refused.add(id, &error) {
+                    warn!("{id}: {error}; it is tried again");
+                }
+                Ok(())
+            }
+            acted => acted.or_else(|error| self.survive(id, error)),
+        }
     }
 
     /// What happens to one vif is that vif's affair, unless the platform is

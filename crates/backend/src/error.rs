@@ -2,7 +2,7 @@
 
 use crate::journal::Tampered;
 use crate::succession::JournalError;
-use grantway_hypervisor::Error as PlatformError;
+use grantway_hypervisor::{Error as PlatformError, GrantStatus, StoreErrno};
 use grantway_ports::PortError;
 use grantway_ring::RingError;
 
@@ -98,4 +98,41 @@ pub enum VifError {
     /// The worker thread that owns the queues ended.
     #[error("the worker has ended")]
     WorkerGone,
+}
+
+/// Whose trouble it is that may be over in a moment, though no node changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passing {
+    /// The store's.
+    Store,
+    /// The kernel's or the hypervisor's: memory, descriptors, tables, a device that another
+    /// program holds.
+    Machine,
+}
+
+impl VifError {
+    /// Whether it may pass by itself. What the guest wrote or granted does not. At a takeover
+    /// (`resume`) an event channel that cannot be bound may still be bound to the process that
+    /// died.
+    pub(crate) fn passing(&self, resume: bool) -> Option<Passing> {
+        match self {
+            Self::Platform(PlatformError::Store { errno, .. }) => {
+                (!is_of_nodes(*errno)).then_some(Passing::Store)
+            }
+            Self::Platform(PlatformError::Exhausted { .. } | PlatformError::Os { .. })
+            | Self::Port(PortError::Io { .. } | PortError::Tap(_)) => Some(Passing::Machine),
+            Self::Platform(PlatformError::Grant { status, .. }) => {
+                let passes = matches!(*status, GrantStatus::EAGAIN | GrantStatus::NO_DEVICE_SPACE);
+                passes.then_some(Passing::Machine)
+            }
+            Self::Platform(PlatformError::Event { .. }) => resume.then_some(Passing::Machine),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the nodes themselves are the reason: they are missing, or not ours. All else is the
+/// store's own trouble.
+pub(crate) fn is_of_nodes(errno: StoreErrno) -> bool {
+    matches!(errno, StoreErrno::Enoent | StoreErrno::Eacces | StoreErrno::Eperm)
 }

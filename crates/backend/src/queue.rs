@@ -506,10 +506,14 @@ impl Queue {
 
     /// Takes it out of service: event channels closed, rings unmapped, the
     /// port handed back.
-    pub(crate) fn disconnect(mut self, events: &mut dyn EventChannels) -> Box<dyn Port> {
+    pub(crate) fn disconnect(
+        mut self,
+        after: Afterwards,
+        events: &mut dyn EventChannels,
+    ) -> Box<dyn Port> {
         // What was taken from the guest is answered, if anybody is there to see it.
         let _ = self.settle(events);
-        if let Some(journal) = &self.journal {
+        if let Some(journal) = self.journal.as_ref().filter(|_| after == Afterwards::Over) {
             journal.end();
         }
         events.close(self.tx_event);
@@ -518,6 +522,15 @@ impl Queue {
         }
         self.port
     }
+}
+
+/// What becomes of a connection whose queue is taken out of service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Afterwards {
+    /// It is over: nobody takes it up again by its journal.
+    Over,
+    /// It goes on by its journal, as after a kill.
+    Resumed,
 }
 
 /// The earlier of two times, where there are such.

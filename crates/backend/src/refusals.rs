@@ -1,13 +1,15 @@
-//! Vifs that could not be opened, until they can be. What their nodes were guilty of is
-//! looked at again whenever one of them changes; what was ours or the machine's (a TAP that
-//! somebody holds for a moment, no memory) after a while, too, which becomes longer. So are
-//! the lists of vifs that the store could not give.
+//! Vifs that could not be opened, until they can be, and vifs of which something could not be
+//! done. What their nodes were guilty of is looked at again whenever one of them changes; what
+//! was ours or the machine's (a TAP that somebody holds for a moment, no memory, a store that
+//! has trouble) after a while, too, which becomes longer. So are the lists of vifs that the
+//! store could not give.
 
 use crate::VifError;
+use crate::error::is_of_nodes;
 use crate::queue::VifId;
 use crate::shared::Clock;
 use crate::worker::{os, timespec};
-use grantway_hypervisor::{DomId, Error as PlatformError, StoreErrno};
+use grantway_hypervisor::{DomId, Error as PlatformError};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -60,19 +62,17 @@ impl Refusals {
         self.vifs.range(all).map(|(&id, _)| id)
     }
 
-    /// It was opened, or is gone.
+    /// It was opened, all of it was done, or it is gone.
     pub fn forget(&mut self, id: VifId) {
         self.vifs.remove(&id);
     }
 
-    /// A vif could not be opened; whether for another reason than the last time.
+    /// A vif could not be opened, or something of it could not be done; whether for another
+    /// reason than the last time.
     pub fn add(&mut self, id: VifId, error: &VifError) -> bool {
         let by_nodes = match error {
             VifError::Key { .. } => true,
-            // Every other errno is the store's own trouble.
-            VifError::Platform(PlatformError::Store { errno, .. }) => {
-                matches!(errno, StoreErrno::Enoent | StoreErrno::Eacces)
-            }
+            VifError::Platform(PlatformError::Store { errno, .. }) => is_of_nodes(*errno),
             _ => false,
         };
         let last = self.vifs.get(&id);
@@ -112,10 +112,12 @@ impl Refusals {
 
     /// Those whose time has come, and whether the store is to be asked which there are.
     pub fn due(&mut self) -> (Vec<VifId>, bool) {
-        if rustix::io::read(&self.timer, &mut [0u8; 8]).is_err() {
+        // The clock decides, which tests move; the timer only wakes.
+        let ran_out = rustix::io::read(&self.timer, &mut [0u8; 8]).is_ok();
+        let now = (self.clock)();
+        if !ran_out && self.next().is_none_or(|at| at > now) {
             return (Vec::new(), false);
         }
-        let now = (self.clock)();
         let is_due = |refusal: &mut Refusal| refusal.again.take_if(|at| *at <= now).is_some();
         let due = self.vifs.iter_mut().filter_map(|(&id, refusal)| is_due(refusal).then_some(id));
         let due = due.collect();
@@ -124,9 +126,14 @@ impl Refusals {
         (due, list)
     }
 
-    /// Has the timer run out when the first is to be tried again.
+    /// When the first is to be tried again.
+    fn next(&self) -> Option<Instant> {
+        self.vifs.values().filter_map(|refusal| refusal.again).chain(self.list).min()
+    }
+
+    /// Has the timer run out then.
     fn set(&self) {
-        let next = self.vifs.values().filter_map(|refusal| refusal.again).chain(self.list).min();
+        let next = self.next();
         // Nothing stops a timer but a time of nothing.
         let after = next.map_or(Duration::ZERO, |at| {
             at.saturating_duration_since((self.clock)()).max(Duration::from_millis(1))

@@ -5,8 +5,10 @@ use crate::ctrl::CtrlRefs;
 use crate::journal::{Boot, Journal, Layout, STAGED_PAGES};
 use crate::negotiate::{FrontendKeys, MAX_QUEUES};
 use crate::queue::{QueueRefs, VifId};
-use grantway_hypervisor::DomId;
+use crate::worker::os;
+use grantway_hypervisor::{DomId, Error as PlatformError};
 use grantway_ring::{PAGE_SIZE, SharedPage, SharedRun};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -35,6 +37,10 @@ pub struct JournalError {
     pub expected: (u32, u32, u32),
 }
 
+/// Whether a process had not come to say Connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Half(pub bool);
+
 /// What a process left of a vif.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Left {
@@ -50,7 +56,7 @@ impl Left {
     /// Whether this is what became of the connection that the guest published. A process
     /// that was killed while it put one queue after the other into service left the first
     /// ones: `half` says that it had not come further, by its state in the store.
-    pub fn is_of(&self, keys: &FrontendKeys, half: bool) -> bool {
+    pub fn is_of(&self, keys: &FrontendKeys, Half(half): Half) -> bool {
         let same = match half {
             true => !self.connection.is_empty() && keys.queues.starts_with(&self.connection),
             false => keys.queues == self.connection,
@@ -66,6 +72,24 @@ pub(crate) struct JournalPages {
     pub queues: Vec<SharedPage>,
     /// [`STAGED_PAGES`] for each.
     pub staged: Vec<Vec<SharedPage>>,
+}
+
+impl JournalPages {
+    /// What they say of a connection; none without pages.
+    pub fn left(&self) -> Option<Left> {
+        let journals: Vec<Journal> = self.queues.iter().cloned().map(Journal::new).collect();
+        let interface = journals.first()?.interface();
+        Some(Left {
+            ctrl: journals.first()?.ctrl(),
+            connection: journals.iter().map_while(Journal::identity).collect(),
+            interface: Some(interface).filter(|&index| index != 0),
+        })
+    }
+
+    /// Nobody may take up a connection by them any more.
+    pub fn end(&self) {
+        self.queues.iter().cloned().for_each(|page| Journal::new(page).end());
+    }
 }
 
 /// The journals of one domain's backend.
@@ -116,41 +140,56 @@ impl Journals {
     /// The pages of a vif's journal; none where they cannot be had, so that a
     /// successor begins anew.
     pub fn pages(&self, id: VifId) -> JournalPages {
-        let path = self.path(id);
-        let made = std::fs::create_dir_all(&self.folder);
-        match made.and_then(|()| SharedRun::lasting(&path, JOURNAL_PAGES)) {
-            Ok(run) => {
-                let queues = (0..QUEUES).filter_map(|number| run.page(number)).collect();
-                let staged = |number| {
-                    let first = QUEUES + number * STAGED_PAGES;
-                    (first..first + STAGED_PAGES).filter_map(|page| run.page(page)).collect()
-                };
-                JournalPages { queues, staged: (0..QUEUES).map(staged).collect() }
+        self.map(id).unwrap_or_else(|e| {
+            let path = self.path(id);
+            warn!("{id}: {}: {e}; a successor will begin anew", path.display());
+            JournalPages::default()
+        })
+    }
+
+    /// The pages of a journal by which a vif is taken over.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory or no descriptor for them now. For any other reason there are none.
+    pub fn pages_left(&self, id: VifId) -> Result<JournalPages, PlatformError> {
+        self.map(id).or_else(|e| match Errno::from_io_error(&e) {
+            Some(errno @ (Errno::NOMEM | Errno::MFILE | Errno::NFILE)) => {
+                Err(os(&self.path(id).display().to_string(), errno))
             }
-            Err(e) => {
-                warn!("{id}: {}: {e}; a successor will begin anew", path.display());
-                JournalPages::default()
+            _ => {
+                warn!("{id}: {}: {e}; it begins anew", self.path(id).display());
+                Ok(JournalPages::default())
             }
-        }
+        })
+    }
+
+    fn map(&self, id: VifId) -> std::io::Result<JournalPages> {
+        std::fs::create_dir_all(&self.folder)?;
+        let run = SharedRun::lasting(&self.path(id), JOURNAL_PAGES)?;
+        let queues = (0..QUEUES).filter_map(|number| run.page(number)).collect();
+        let staged = |number| {
+            let first = QUEUES + number * STAGED_PAGES;
+            (first..first + STAGED_PAGES).filter_map(|page| run.page(page)).collect()
+        };
+        Ok(JournalPages { queues, staged: (0..QUEUES).map(staged).collect() })
     }
 
     /// Where a killed process left off, if it had the vif.
-    pub fn left_off(&self, id: VifId) -> Option<Left> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Journals::pages_left`].
+    pub fn left_off(&self, id: VifId) -> Result<Option<Left>, PlatformError> {
         if !self.path(id).exists() {
-            return None;
+            return Ok(None);
         }
         if self.layout(id).is_some_and(|layout| !layout.is_of(self.boot)) {
             // Nothing of it is there any more, and its interface is another one.
             self.forget(id);
-            return None;
+            return Ok(None);
         }
-        let journals: Vec<Journal> = self.pages(id).queues.into_iter().map(Journal::new).collect();
-        let interface = journals.first()?.interface();
-        Some(Left {
-            ctrl: journals.first()?.ctrl(),
-            connection: journals.iter().map_while(Journal::identity).collect(),
-            interface: Some(interface).filter(|&index| index != 0),
-        })
+        Ok(self.pages_left(id)?.left())
     }
 
     /// The vif has this interface behind it from now on.
@@ -200,10 +239,10 @@ mod tests {
         let journals = Journals::open(folder.path(), DomId(0)).unwrap();
         assert_eq!(journals.all(), []);
         let id = VifId { domain: DomId(7), devid: 3 };
-        assert!(journals.left_off(id).is_none());
+        assert!(journals.left_off(id).unwrap().is_none());
         journals.opened(id, Some(12));
         let left = Left { connection: Vec::new(), ctrl: None, interface: Some(12) };
-        assert_eq!(journals.left_off(id), Some(left));
+        assert_eq!(journals.left_off(id).unwrap(), Some(left));
         for other in ["vif7.journal", "vifx.1.journal", "vif7.3", "eth0.1.journal"] {
             std::fs::write(folder.path().join("backend-0").join(other), "").unwrap();
         }
@@ -248,9 +287,9 @@ mod tests {
         assert_ne!(journals.boot, [0; 16], "Linux gives each start a number");
         let id = VifId { domain: DomId(7), devid: 3 };
         journals.opened(id, Some(12));
-        assert!(journals.left_off(id).is_some());
+        assert!(journals.left_off(id).unwrap().is_some());
         word(&journals, id, 988, 99);
-        assert_eq!((journals.left_off(id), journals.all()), (None, vec![]));
+        assert_eq!((journals.left_off(id).unwrap(), journals.all()), (None, vec![]));
     }
 
     /// A process that was killed before it wrote anything left a file all the same, which
@@ -262,7 +301,7 @@ mod tests {
         let id = VifId { domain: DomId(7), devid: 3 };
         drop(journals.pages(id));
         let left = Left { connection: Vec::new(), ctrl: None, interface: None };
-        assert_eq!((journals.left_off(id), journals.all()), (Some(left), vec![id]));
+        assert_eq!((journals.left_off(id).unwrap(), journals.all()), (Some(left), vec![id]));
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! One vif: its state in the store, and what it holds while it is connected.
 
 mod connection;
+mod debts;
 
+use self::connection::Attempt;
+use self::debts::Debts;
 use crate::credit::Rate;
 use crate::ctrl::{Control, Served};
-use crate::negotiate::{FrontendKeys, MAX_QUEUES, advertise, shown};
+use crate::negotiate::{FrontendKeys, MAX_QUEUES, shown};
 use crate::policy::{Budget, PolicyKind, PolicyLimits, Quota, Staged};
 use crate::queue::{QueueReport, VifId};
 use crate::shared::{Clock, Shared};
 use crate::stats::VifStats;
-use crate::succession::{Journals, Left};
+use crate::succession::{Half, Journals, Left};
 use crate::trace::{Tap, Trace};
 use crate::voice::Voice;
 use crate::waiting::Patience;
@@ -64,6 +67,12 @@ pub(crate) struct Vif {
     path: String,
     frontend: String,
     machine: BackendMachine,
+    /// What its `state` node holds, by what we read or wrote last.
+    stored: Option<XenbusState>,
+    /// What else the store does not have yet.
+    debts: Debts,
+    /// The connection that is to be made and could not be yet.
+    attempt: Option<Attempt>,
     /// The port, while no worker has it.
     port: Option<Box<dyn Port>>,
     /// Queues that a new connection can have: no more than its port.
@@ -72,8 +81,9 @@ pub(crate) struct Vif {
     served: Option<FrontendKeys>,
     /// The number of the last connection.
     connection: u64,
-    /// Queues that a killed process left in service: those that a takeover resumes.
-    left: usize,
+    /// A killed process left a connection in service, which is to be taken over: whether that
+    /// process had not come to say Connected.
+    left: Option<Half>,
     /// Its control ring, while it is in service and has one.
     control: Option<Control>,
     /// What the ports of further queues passed that are closed again.
@@ -91,8 +101,12 @@ pub(crate) struct Vif {
 
 impl Vif {
     /// Takes up a vif that the toolstack attached, in whatever state the store
-    /// shows it, and opens its port.
-    pub fn open(id: VifId, path: String, around: &mut Surroundings<'_>) -> Result<Self, VifError> {
+    /// shows it, and opens its port; what [`Vif::begin`] is to do.
+    pub fn open(
+        id: VifId,
+        path: String,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(Self, BackendActions), VifError> {
         let frontend = around.store.read_text(&format!("{path}/{}", keys::FRONTEND))?;
         let frontend = frontend.ok_or_else(|| VifError::Key {
             path: format!("{path}/{}", keys::FRONTEND),
@@ -102,10 +116,12 @@ impl Vif {
         let own = state(around.store, &path)?;
         let peer = state(around.store, &frontend)?;
         let online = online(around.store, &path)?;
-        let left = around.journals.left_off(id);
-        let published = |_: &Left| FrontendKeys::read(around.store, &frontend, MAX_QUEUES).ok();
-        let published = left.as_ref().and_then(published);
-        let half = own == Some(XenbusState::InitWait);
+        let left = around.journals.left_off(id)?;
+        let published = match left {
+            Some(_) => published(around.store, &frontend)?,
+            None => None,
+        };
+        let half = Half(own == Some(XenbusState::InitWait));
         let takeover = left.as_ref().zip(published.as_ref());
         let takeover = takeover.is_some_and(|(left, keys)| left.is_of(keys, half));
         let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
@@ -114,11 +130,14 @@ impl Vif {
             path,
             frontend,
             machine,
+            stored: own,
+            debts: Debts::default(),
+            attempt: None,
             port: None,
             queues: 1,
             served: None,
             connection: 0,
-            left: left.as_ref().map_or(0, |left| left.connection.len()),
+            left: actions.contains(&BackendAction::TakeOver).then_some(half),
             control: None,
             past: None,
             shared: Arc::new(Shared::new(around.clock, Tap::new(Arc::clone(around.trace), id))),
@@ -128,13 +147,16 @@ impl Vif {
             apart: None,
             voice: Voice::new((around.clock)()),
         };
-        if vif.is_gone() {
+        if vif.machine.is_gone() {
             // On its way out: a toolstack waits for Closed, and will then
             // remove the folder.
-            let states = actions.into_iter().filter(|a| matches!(a, BackendAction::SetState(_)));
-            vif.carry_out(states.collect(), around)?;
+            for action in actions {
+                if let BackendAction::SetState(state) = action {
+                    vif.tell(state, around)?;
+                }
+            }
             take_down(id, around);
-            return Ok(vif);
+            return Ok((vif, BackendActions::new()));
         }
         if around.hotplug {
             kernel_keeps_off(id)?;
@@ -149,33 +171,44 @@ impl Vif {
         around.journals.opened(id, port.interface());
         vif.queues = port.max_queues().min(around.queues);
         vif.port = Some(port);
-        match vif.begin(actions, takeover, around) {
-            Ok(()) => Ok(vif),
+        match vif.prepare(takeover, around) {
+            Ok(()) => {
+                if vif.left.is_none() && left.is_some_and(|left| !left.connection.is_empty()) {
+                    // What is not taken over now is not to be later.
+                    around.journals.pages(id).end();
+                }
+                Ok((vif, actions))
+            }
             Err(e @ VifError::Platform(PlatformError::Gone { .. })) => Err(e),
             Err(e) => {
-                // Nothing of what was begun stays; the first error is the news.
-                let away = [BackendAction::Disconnect, BackendAction::Destroy];
-                let _ = vif.carry_out(away.into_iter().collect(), around);
+                // Nothing of what was begun stays; the first error is the news. The port and
+                // the journal do where it is tried again by itself.
+                let _ = vif.unwatch(around);
+                if e.passing(true).is_none() {
+                    vif.destroy(around);
+                }
                 Err(e)
             }
         }
     }
 
-    /// What comes once the port is there.
-    fn begin(
-        &mut self,
-        actions: BackendActions,
-        takeover: bool,
-        around: &mut Surroundings<'_>,
-    ) -> Result<(), VifError> {
+    /// What comes once the port is there, and before the machine acts.
+    fn prepare(&mut self, takeover: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         if let Some(port) = self.port.as_mut().filter(|_| !takeover) {
             port.set_link(false)?;
         }
-        for key in WATCHED {
-            around.store.watch(&format!("{}/{key}", self.frontend), &token(self.id))?;
-        }
-        self.carry_out(actions, around)?;
-        self.look_for_hotplug(around)
+        self.watch(around)?;
+        Ok(())
+    }
+
+    /// Does what the machine asked for when the vif was opened.
+    pub fn begin(
+        &mut self,
+        actions: BackendActions,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        let done = self.carry_out(actions, around);
+        done.and(self.look_for_hotplug(around))
     }
 
     /// What the port is to be: on Xen always `vif<D>.<N>`, which the hotplug
@@ -211,24 +244,38 @@ impl Vif {
         if done { self.feed(BackendEvent::HotplugDone, around) } else { Ok(()) }
     }
 
-    /// Reads its nodes again and acts on what they hold now.
+    /// Reads its nodes again, acts on what they hold now, and does what could not be done
+    /// before. Where it fails it is to be called again in a moment. A write that fails keeps
+    /// nothing else from being done.
     pub fn look(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
-        // Nobody but a toolstack writes Initialising, when it makes the folder:
-        // ours was removed, and this is another vif's.
-        let own = state(around.store, &self.path)?.filter(|&own| own != XenbusState::Initialising);
+        let own = state(around.store, &self.path)?;
+        let own = own.filter(|&own| !self.is_anothers(own));
         let online = online(around.store, &self.path)?;
         let peer = state(around.store, &self.frontend)?;
-        self.feed(BackendEvent::Online(online), around)?;
-        self.feed(BackendEvent::Own(own), around)?;
-        self.feed(BackendEvent::Peer(peer), around)?;
-        self.look_for_hotplug(around)?;
+        self.debts.folder_went |= own.is_none();
+        // What we wrote ourselves, or found when we began, is no news.
+        let is_news = own.is_none() || (own == Some(XenbusState::Closing) && own != self.stored);
+        if own.is_some() && is_news {
+            self.stored = own;
+        }
+        let waits = self.attempt.is_some();
+        let mut done = self.feed(BackendEvent::Online(online), around);
+        if is_news {
+            done = done.and(self.feed(BackendEvent::Own(own), around));
+        }
+        done = done.and(self.settle_debts(around).map_err(VifError::from));
+        done = done.and(self.feed(BackendEvent::Peer(peer), around));
+        done = done.and(self.look_for_hotplug(around));
+        if waits {
+            done = done.and(self.try_to_connect(around));
+        }
         if peer == Some(XenbusState::Connected) && self.keys_changed(around)? {
-            self.feed(BackendEvent::KeysChanged, around)?;
+            done = done.and(self.feed(BackendEvent::KeysChanged, around));
         }
         if self.served.is_some() {
             self.look_at_rate(around)?;
         }
-        Ok(())
+        done
     }
 
     /// Whether the frontend went round between two looks at its state, and
@@ -243,6 +290,7 @@ impl Vif {
                 Ok(FrontendKeys { multicast: served.multicast, ..keys } != *served)
             }
             Err(VifError::Platform(e @ PlatformError::Gone { .. })) => Err(e.into()),
+            Err(e) if e.passing(false).is_some() => Err(e),
             // It is rewriting them: its state will tell.
             Err(_) => Ok(false),
         }
@@ -270,7 +318,7 @@ impl Vif {
     /// Serves a burst of its guest's control requests. None are served before both ends
     /// show Connected.
     pub fn serve_control(&mut self, around: &mut Surroundings<'_>) -> Result<Served, VifError> {
-        let connected = self.machine.is_connected();
+        let connected = self.machine.is_connected() && self.stored == Some(XenbusState::Connected);
         let Some(control) = self.control.as_mut().filter(|_| connected) else {
             return Ok(Served::default());
         };
@@ -301,66 +349,50 @@ impl Vif {
         self.carry_out(actions, around)
     }
 
+    /// Does what the machine asked for: all that is ours, whatever the store has trouble
+    /// with. What it does not take now is a debt, and the error says that there is one. A
+    /// connection that cannot be had for a moment keeps the machine waiting for its answer.
     fn carry_out(
         &mut self,
         actions: BackendActions,
         around: &mut Surroundings<'_>,
     ) -> Result<(), VifError> {
-        let mut answer = None;
+        if actions.is_empty() {
+            return Ok(());
+        }
+        let mut connects = false;
         for action in actions {
+            // What fails of these is told once all of them were done.
             match action {
                 BackendAction::Advertise => {
-                    advertise(around.store, &self.path, self.queues, around.policy.most)?;
+                    self.debts.offer = true;
+                    let _ = self.tell_offer(around);
                 }
                 BackendAction::SetState(state) => {
-                    set_state(around.store, &self.path, state)?;
-                    if let Some(held) = self.voice.speak(self.shared.now()) {
-                        info!("{}: {state}{held}", self.id);
-                    }
+                    let _ = self.tell(state, around);
                 }
                 BackendAction::Connect | BackendAction::TakeOver => {
-                    let resume = action == BackendAction::TakeOver;
-                    answer = Some(match self.connect(resume, around) {
-                        Ok(()) => BackendEvent::Connected,
-                        Err(VifError::Platform(e @ PlatformError::Gone { .. })) => {
-                            return Err(e.into());
-                        }
-                        Err(error) => {
-                            self.report(&error, around);
-                            BackendEvent::ConnectFailed
-                        }
-                    });
+                    self.attempt = Some(Attempt::new(action == BackendAction::TakeOver));
+                    connects = true;
                 }
                 BackendAction::Disconnect => self.disconnect(around),
                 BackendAction::Destroy => {
-                    for key in WATCHED {
-                        let path = format!("{}/{key}", self.frontend);
-                        let _ = around.store.unwatch(&path, &token(self.id));
-                    }
-                    if let Some(Err(e)) = self.port.as_mut().map(|port| port.remove()) {
-                        warn!("{}: {e}", self.id);
-                    }
-                    around.journals.forget(self.id);
-                    self.clear_hotplug(around)?;
+                    self.debts.of_the_gone(around.hotplug);
+                    self.destroy(around);
                     info!("{}: gone", self.id);
                 }
             }
         }
-        match answer {
-            Some(event) => self.feed(event, around),
-            None => Ok(()),
-        }
+        let told = self.settle_debts(around).map_err(VifError::from);
+        if connects { told.and(self.try_to_connect(around)) } else { told }
     }
 
-    /// Takes the script's word away, so that a later vif of the same name waits
-    /// for its own.
-    fn clear_hotplug(&self, around: &mut Surroundings<'_>) -> Result<(), PlatformError> {
-        let path = format!("{}/{}", self.path, keys::HOTPLUG_STATUS);
-        if around.hotplug && around.store.read_text(&path)?.is_some() {
-            // The toolstack may be removing the folder at this moment.
-            let _ = around.store.remove(&path);
+    /// Nothing of it stays on this machine.
+    fn destroy(&mut self, around: &mut Surroundings<'_>) {
+        if let Some(Err(e)) = self.port.as_mut().map(|port| port.remove()) {
+            warn!("{}: {e}", self.id);
         }
-        Ok(())
+        around.journals.forget(self.id);
     }
 
     /// Takes the limit that the toolstack set; one that cannot be read is none.
@@ -396,9 +428,9 @@ impl Vif {
         let _ = write_error(around.store, &self.path, &error.to_string());
     }
 
-    /// Whether it is to be forgotten.
+    /// Whether it is to be forgotten: the store has its last words, too.
     pub fn is_gone(&self) -> bool {
-        self.machine.is_gone()
+        self.machine.is_gone() && !self.owes()
     }
 
     /// Whether packets may flow.
@@ -422,10 +454,24 @@ impl Vif {
     }
 }
 
+/// What a guest published, where a process left something of it; none where its nodes are bad.
+fn published(store: &mut dyn Store, frontend: &str) -> Result<Option<FrontendKeys>, VifError> {
+    match FrontendKeys::read(store, frontend, MAX_QUEUES) {
+        Ok(keys) => Ok(Some(keys)),
+        Err(e @ VifError::Platform(PlatformError::Gone { .. })) => Err(e),
+        Err(e) if e.passing(false).is_some() => Err(e),
+        Err(_) => Ok(None),
+    }
+}
+
 /// Takes down what a killed process left of a vif that is no more: nobody was
 /// there when its toolstack removed it.
 pub(crate) fn take_down(id: VifId, around: &mut Surroundings<'_>) {
-    let Some(left) = around.journals.left_off(id) else { return };
+    let left = around.journals.left_off(id).unwrap_or_else(|e| {
+        warn!("{id}: {e}");
+        None
+    });
+    let Some(left) = left else { return };
     info!("{id}: went while no backend ran");
     if left.interface.is_some() {
         let request = PortRequest {
@@ -484,16 +530,6 @@ fn state(store: &mut dyn Store, path: &str) -> Result<Option<XenbusState>, Platf
         other => other?,
     };
     Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))
-}
-
-/// Writes a state where there is one: a folder that the toolstack removed must
-/// not come back to life.
-fn set_state(store: &mut dyn Store, path: &str, state: XenbusState) -> Result<(), PlatformError> {
-    let path = format!("{path}/{}", keys::STATE);
-    transaction(store, |store| match store.read_text(&path)? {
-        Some(_) => store.write(&path, state.as_str().as_bytes()),
-        None => Ok(()),
-    })
 }
 
 fn online(store: &mut dyn Store, path: &str) -> Result<bool, PlatformError> {

@@ -66,6 +66,8 @@ impl GrantStatus {
     pub const BAD_GNTREF: Self = Self(-3);
     /// The local address is none of ours.
     pub const BAD_VIRT_ADDR: Self = Self(-5);
+    /// No room in the table of what the domain has mapped, or in the i/o mmu.
+    pub const NO_DEVICE_SPACE: Self = Self(-7);
     /// Written to a page that is granted for reading.
     pub const PERMISSION_DENIED: Self = Self(-8);
     /// The page behind the grant cannot be had.

@@ -74,7 +74,7 @@ fn check(folder: &Path) {
     let journals = Journals { boot: *b"the kept image's", ..journals };
     let connection = vec![refs(0), refs(1)];
     let left = Left { connection, ctrl: Some(CTRL), interface: Some(12) };
-    assert_eq!(journals.left_off(ID), Some(left));
+    assert_eq!(journals.left_off(ID).unwrap(), Some(left));
     let pages = journals.pages(ID);
     let queues: Vec<_> = pages.queues.into_iter().map(Journal::new).collect();
     for queue in &queues[..2] {

@@ -4,23 +4,72 @@
 use super::{Surroundings, Vif};
 use crate::VifError;
 use crate::ctrl::{Control, ControlSpec, StagedTable};
+use crate::error::Passing;
 use crate::guest::Guest;
 use crate::journal::{Journal, StagedJournal};
 use crate::negotiate::{FrontendKeys, MAX_QUEUES};
 use crate::policy::{Copy, LastingTable, Map, Persistent, Policy, PolicyKind, Staged, Staging};
-use crate::queue::QueueSpec;
+use crate::queue::{Afterwards, QueueSpec};
 use crate::steer::lanes;
 use crate::succession::JournalPages;
+use grantway_hypervisor::Error as PlatformError;
+use grantway_netif::xenbus::backend::BackendEvent;
 use grantway_ports::{Port, PortReport};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// For how long a connection is tried that the kernel or the hypervisor refuses.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A connection that is to be made, or taken over from a killed process.
+pub(super) struct Attempt {
+    resume: bool,
+    /// When it is given up; none as long as nothing but the store had trouble.
+    until: Option<Instant>,
+}
+
+impl Attempt {
+    pub fn new(resume: bool) -> Self {
+        Self { resume, until: None }
+    }
+}
 
 impl Vif {
-    /// Puts its queues into service; `resume` where a killed process left them.
-    pub(super) fn connect(
-        &mut self,
-        resume: bool,
-        around: &mut Surroundings<'_>,
-    ) -> Result<(), VifError> {
+    /// Makes the connection that is to be made, and tells the machine. Where that cannot be
+    /// done for a moment the error says so, it is to be called again, and nothing of the
+    /// journal is lost: a trouble of the store may last as long as it likes, as the machine
+    /// could not say Closing either.
+    pub(super) fn try_to_connect(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        let Some(&Attempt { resume, until }) = self.attempt.as_ref() else { return Ok(()) };
+        let error = match self.connect(resume, around) {
+            Ok(()) => {
+                (self.attempt, self.left) = (None, None);
+                return self.feed(BackendEvent::Connected, around);
+            }
+            Err(e @ VifError::Platform(PlatformError::Gone { .. })) => return Err(e),
+            Err(error) => error,
+        };
+        let after = if resume { Afterwards::Resumed } else { Afterwards::Over };
+        self.take_out_of_service(after, around);
+        let now = (around.clock)();
+        match error.passing(resume) {
+            Some(Passing::Store) => Err(error),
+            Some(Passing::Machine) if until.is_none_or(|until| now < until) => {
+                let until = until.or_else(|| now.checked_add(PATIENCE));
+                self.attempt = Some(Attempt { resume, until });
+                Err(error)
+            }
+            _ => {
+                self.attempt = None;
+                self.report(&error, around);
+                self.feed(BackendEvent::ConnectFailed, around)
+            }
+        }
+    }
+
+    /// Puts its queues into service; `resume` where a killed process left them. On failure
+    /// some may be.
+    fn connect(&mut self, resume: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         // What is resumed keeps the queues that it has, where the port can have them.
         let port = self.port.as_ref().map_or(1, |port| port.max_queues());
         let most = if resume { port.min(MAX_QUEUES) } else { self.queues };
@@ -28,12 +77,12 @@ impl Vif {
         self.shared.begin();
         self.shared.multicast.set_wanted(keys.multicast);
         self.look_at_rate(around)?;
-        let pages = around.journals.pages(self.id);
+        let (pages, left) = self.journal_of(&keys, resume, around)?;
         // At most MAX_QUEUES.
         let queues = keys.queues.len() as u16;
         if !resume {
             // Nobody may take further queues of an earlier connection for this one's.
-            pages.queues.iter().cloned().for_each(|page| Journal::new(page).end());
+            pages.end();
             for pages in pages.staged.iter().take(queues.into()) {
                 drop(StagedJournal::begin(pages.clone()));
             }
@@ -43,17 +92,8 @@ impl Vif {
         // Before anything is mapped: workers open no device.
         self.apart = around.platform.apart(self.id.domain);
         self.choose_policy(&keys, around);
-        if let Err(e) = self.connect_control(&keys, &pages, resume, around) {
-            self.disconnect(around);
-            return Err(e);
-        }
-        let ports = match self.ports(queues.into(), &keys, around.merge) {
-            Ok(ports) => ports,
-            Err(e) => {
-                self.disconnect(around);
-                return Err(e);
-            }
-        };
+        self.connect_control(&keys, &pages, resume, around)?;
+        let ports = self.ports(queues.into(), &keys, around.merge)?;
         self.served = Some(keys.clone());
         self.connection = around.workers.next_connection();
         let guest = Guest {
@@ -74,7 +114,7 @@ impl Vif {
                 refs,
                 guest,
                 journal: pages.queues.get(usize::from(number)).cloned(),
-                resume: resume && usize::from(number) < self.left,
+                resume: usize::from(number) < left,
                 policy: self.policy_of(number, around),
                 port,
                 shared: Arc::clone(&self.shared),
@@ -82,11 +122,33 @@ impl Vif {
             };
             if let Err((error, port)) = around.workers.attach(spec) {
                 self.keep(port.into_iter().collect());
-                self.disconnect(around);
                 return Err(error);
             }
         }
         Ok(())
+    }
+
+    /// The pages of its journal, and how many queues are resumed by them. What is taken over
+    /// must still be the connection that the guest shows: it may be a while since it was read.
+    fn journal_of(
+        &self,
+        keys: &FrontendKeys,
+        resume: bool,
+        around: &Surroundings<'_>,
+    ) -> Result<(JournalPages, usize), VifError> {
+        if !resume {
+            return Ok((around.journals.pages(self.id), 0));
+        }
+        let pages = around.journals.pages_left(self.id)?;
+        let left = pages.left().zip(self.left);
+        match left.filter(|(left, half)| left.is_of(keys, *half)) {
+            Some((left, _)) => Ok((pages, left.connection.len())),
+            None => Err(VifError::Key {
+                path: self.frontend.clone(),
+                found: "other rings or event channels".into(),
+                expected: "those of the connection that is to be taken over",
+            }),
+        }
     }
 
     /// The policy of a new connection.
@@ -214,10 +276,19 @@ impl Vif {
         }
     }
 
-    /// Takes them out of service; nothing of its guest's stays mapped.
+    /// Ends the connection, or the attempt at one; nothing of its guest's stays mapped.
     pub(super) fn disconnect(&mut self, around: &mut Surroundings<'_>) {
+        self.attempt = None;
+        self.take_out_of_service(Afterwards::Over, around);
+        if self.left.take().is_some() {
+            // What was never taken over is in no queue's hands.
+            around.journals.pages(self.id).end();
+        }
+    }
+
+    fn take_out_of_service(&mut self, after: Afterwards, around: &mut Surroundings<'_>) {
         if self.served.take().is_some() {
-            self.keep(around.workers.detach(self.id));
+            self.keep(around.workers.detach(self.id, after));
         }
         if let Some(control) = self.control.take() {
             control.disconnect(around.events);
@@ -226,6 +297,8 @@ impl Vif {
             staged.close();
         }
         self.apart = None;
-        self.link_down();
+        if after == Afterwards::Over {
+            self.link_down();
+        }
     }
 }

@@ -17,7 +17,7 @@ mod wake;
 
 use crate::VifError;
 use crate::lists::{GraphReport, UPLINK_NAME};
-use crate::queue::{QueueReport, QueueSpec, VifId};
+use crate::queue::{Afterwards, QueueReport, QueueSpec, VifId};
 use crate::shared::{Clock, Meter, OnWorker};
 use grantway_hypervisor::{Error as PlatformError, Platform};
 use grantway_ports::{Port, PortError, PortReport};
@@ -79,7 +79,7 @@ type Attached = Result<(), (VifError, Box<dyn Port>)>;
 enum Command {
     /// A queue of the vif that has this number in lists.
     Attach(Box<QueueSpec>, PortId, Sender<Attached>),
-    Detach(VifId, Sender<Vec<Detached>>),
+    Detach(VifId, Afterwards, Sender<Vec<Detached>>),
     Inspect(VifId, Sender<Inspected>),
     Account(Sender<WorkerReport>),
     Load(Box<Rules>),
@@ -278,8 +278,9 @@ impl Workers {
     /// Takes all queues of a vif out of service and gives their ports back, in
     /// the order of the queues. What the guest had published and was not yet
     /// taken stays on the rings.
-    pub fn detach(&self, vif: VifId) -> Vec<Box<dyn Port>> {
-        let mut found: Vec<Detached> = self.all.iter().flat_map(|w| w.detach(vif)).collect();
+    pub fn detach(&self, vif: VifId, after: Afterwards) -> Vec<Box<dyn Port>> {
+        let found = self.all.iter().flat_map(|worker| worker.detach(vif, after));
+        let mut found: Vec<Detached> = found.collect();
         found.sort_by_key(|&(number, _)| number);
         self.let_go(vif);
         found.into_iter().map(|(_, port)| port).collect()
@@ -438,11 +439,11 @@ impl Handle {
         }
     }
 
-    fn detach(&self, vif: VifId) -> Vec<Detached> {
+    fn detach(&self, vif: VifId, after: Afterwards) -> Vec<Detached> {
         if self.queues.borrow_mut().remove(&vif).is_none() {
             return Vec::new();
         }
-        self.ask(|reply| Command::Detach(vif, reply)).unwrap_or_default()
+        self.ask(|reply| Command::Detach(vif, after, reply)).unwrap_or_default()
     }
 
     fn inspect(&self, vif: VifId) -> Option<Inspected> {

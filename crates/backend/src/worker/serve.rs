@@ -20,7 +20,7 @@ use crate::VifError;
 use crate::bridge::{Bridge, Forward, Hub, Key};
 use crate::filter::Filter;
 use crate::lists::{Lists, UPLINK};
-use crate::queue::{Queue, QueueSpec, Turn};
+use crate::queue::{Afterwards, Queue, QueueSpec, Turn};
 use crate::scratch::Scratch;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPort};
 use grantway_ports::{Port, PortReport, uptime};
@@ -504,9 +504,10 @@ impl Worker {
             Command::Attach(spec, id, reply) => {
                 let _ = reply.send(self.attach(*spec, id));
             }
-            Command::Detach(vif, reply) => {
+            Command::Detach(vif, after, reply) => {
                 let keys: Vec<Key> = self.queues.of(vif).map(|slot| slot.key).collect();
-                let removed = keys.into_iter().filter_map(|key| Some((key.1, self.remove(key)?.1)));
+                let removed =
+                    keys.into_iter().filter_map(|key| Some((key.1, self.remove(key, after)?.1)));
                 let mut ports: Vec<Detached> = removed.collect();
                 let failed = self.failed.extract_if(.., |((v, _), _)| *v == vif);
                 ports.extend(failed.map(|((_, number), port)| (number, port)));
@@ -541,6 +542,7 @@ impl Worker {
 
     fn attach(&mut self, spec: QueueSpec, id: PortId) -> Attached {
         let (key, connection) = ((spec.vif, spec.number), spec.connection);
+        let after = if spec.resume { Afterwards::Resumed } else { Afterwards::Over };
         if self.queues.place(key).is_some() {
             return Err((VifError::Internal("the queue is attached already"), spec.port));
         }
@@ -554,7 +556,7 @@ impl Worker {
         };
         let watched = match watched {
             Ok(watched) => watched,
-            Err(e) => return Err((e.into(), queue.disconnect(self.events.as_mut()))),
+            Err(e) => return Err((e.into(), queue.disconnect(after, self.events.as_mut()))),
         };
         if queue.is_bridged() {
             self.bridge.join(key.0, id);
@@ -581,7 +583,7 @@ impl Worker {
     }
 
     /// The connection that a queue belonged to, and its port.
-    fn remove(&mut self, key: Key) -> Option<(u64, Box<dyn Port>)> {
+    fn remove(&mut self, key: Key, after: Afterwards) -> Option<(u64, Box<dyn Port>)> {
         let (place, slot) = self.queues.remove(key)?;
         if slot.queue.is_bridged() {
             self.bridge.leave(key.0);
@@ -596,12 +598,12 @@ impl Worker {
         if let Some(fd) = slot.queue.port_descriptor() {
             let _ = epoll::delete(&self.epoll, fd);
         }
-        Some((slot.connection, slot.queue.disconnect(self.events.as_mut())))
+        Some((slot.connection, slot.queue.disconnect(after, self.events.as_mut())))
     }
 
     fn fail(&mut self, place: Place, error: VifError) {
         let Some(key) = self.queues.get(place).map(|slot| slot.key) else { return };
-        if let Some((connection, port)) = self.remove(key) {
+        if let Some((connection, port)) = self.remove(key, Afterwards::Over) {
             self.failed.push((key, port));
             self.service.teller.tell(Notice::Failed { vif: key.0, connection, error });
         }

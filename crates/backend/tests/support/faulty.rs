@@ -1,26 +1,24 @@
-//! A platform whose store fails for a while, where a test wants it to, and which tells what
-//! was mapped. It demands that each guest's pages are kept apart from others'.
+//! A platform that fails for a while, where a test wants it to (its store, the mapping of
+//! pages, the binding of event channels), and which tells what was mapped. It demands that
+//! each guest's pages are kept apart from others'.
 
 use grantway_embedded::Domain;
 use grantway_hypervisor::{
     Access, Apart, CopyOp, CounterSnapshot, DomId, Error, EventChannels, GrantRef, Granted,
-    Granter, Mapper, Permission, Platform, Released, Revoke, Store, StoreErrno, StoreOps,
+    Granter, Mapper, Permission, Platform, Port, Released, Revoke, Store, StoreErrno, StoreOps,
     WatchEvent,
 };
 use grantway_ring::SharedRun;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 struct Fault {
     path: String,
     errno: StoreErrno,
     times: usize,
 }
-
-/// What is to fail yet, and what was mapped.
-#[derive(Default)]
-pub struct Faults(Mutex<Vec<Fault>>, Mutex<Maps>);
 
 #[derive(Default)]
 struct Maps {
@@ -35,33 +33,99 @@ struct Kept(Arc<Faults>, DomId);
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        *self.0.1.lock().unwrap().apart.get_mut(&self.1).unwrap() -= 1;
+        *self.0.maps.lock().unwrap().apart.get_mut(&self.1).unwrap() -= 1;
     }
+}
+
+/// What is asked of a platform, as faults tell it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// The store: a node or a list is read.
+    Read,
+    /// A node is written or removed.
+    Write,
+    /// A transaction begins.
+    Begin,
+    /// A transaction is to be committed.
+    Commit,
+    /// A watch is set.
+    Watch,
+    /// A watch is ended.
+    Unwatch,
+    /// Pages of a guest are mapped.
+    Map,
+    /// An event channel is bound.
+    Bind,
+}
+
+/// From the one of this number on, so many fail.
+struct Row {
+    asked: Asked,
+    before: usize,
+    times: usize,
+    error: Error,
+}
+
+/// What is to fail yet, and what was mapped.
+#[derive(Default)]
+pub struct Faults {
+    nodes: Mutex<Vec<Fault>>,
+    row: Mutex<Option<Row>>,
+    maps: Mutex<Maps>,
 }
 
 impl Faults {
     /// Whatever is next asked about a node fails, so many times.
     pub fn plan(&self, path: String, errno: StoreErrno, times: usize) {
-        self.0.lock().unwrap().push(Fault { path, errno, times });
+        self.nodes.lock().unwrap().push(Fault { path, errno, times });
+    }
+
+    /// After `before` more of what is asked, `times` fail. One such plan at a time.
+    pub fn plan_row(&self, asked: Asked, before: usize, times: usize, error: Error) {
+        *self.row.lock().unwrap() = Some(Row { asked, before, times, error });
+    }
+
+    /// The same of the store.
+    pub fn plan_store(&self, asked: Asked, before: usize, times: usize, errno: StoreErrno) {
+        let error = Error::Store { what: "planned", path: format!("{asked:?}"), errno };
+        self.plan_row(asked, before, times, error);
+    }
+
+    /// Gives the plan up; how many failures never came.
+    pub fn end_row(&self) -> usize {
+        self.row.lock().unwrap().take().map_or(0, |row| row.times)
     }
 
     /// Whether all that was planned has come.
     pub fn are_over(&self) -> bool {
-        self.0.lock().unwrap().iter().all(|fault| fault.times == 0)
+        let nodes = self.nodes.lock().unwrap().iter().all(|fault| fault.times == 0);
+        nodes && self.row.lock().unwrap().as_ref().is_none_or(|row| row.times == 0)
     }
 
     /// Whose pages were mapped, and how many, each time that it was tried since this was
     /// asked.
     pub fn maps(&self) -> Vec<(DomId, usize)> {
-        std::mem::take(&mut self.1.lock().unwrap().tried)
+        std::mem::take(&mut self.maps.lock().unwrap().tried)
     }
 
     fn meet(&self, what: &'static str, path: &str) -> Result<(), Error> {
-        let mut faults = self.0.lock().unwrap();
+        let mut faults = self.nodes.lock().unwrap();
         let due = |fault: &&mut Fault| fault.times > 0 && fault.path == path;
         let Some(fault) = faults.iter_mut().find(due) else { return Ok(()) };
         fault.times -= 1;
         Err(Error::Store { what, path: path.into(), errno: fault.errno })
+    }
+
+    fn ask(&self, asked: Asked) -> Result<(), Error> {
+        let mut row = self.row.lock().unwrap();
+        let Some(row) = row.as_mut().filter(|row| row.asked == asked) else { return Ok(()) };
+        if row.before > 0 {
+            row.before -= 1;
+        } else if row.times > 0 {
+            row.times -= 1;
+            return Err(row.error.clone());
+        }
+        Ok(())
     }
 }
 
@@ -92,16 +156,17 @@ impl Granter for Faulty {
 
 impl Mapper for Faulty {
     fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
-        let mut maps = self.faults.1.lock().unwrap();
+        let mut maps = self.faults.maps.lock().unwrap();
         maps.tried.push((peer, grefs.len()));
         let apart = maps.apart.get(&peer).copied().unwrap_or(0);
         drop(maps);
         assert!(apart > 0, "{grefs:?} of domain {peer} are mapped among others' pages");
+        self.faults.ask(Asked::Map)?;
         self.domain.map(peer, grefs, access)
     }
 
     fn apart(&self, peer: DomId) -> Option<Apart> {
-        *self.faults.1.lock().unwrap().apart.entry(peer).or_default() += 1;
+        *self.faults.maps.lock().unwrap().apart.entry(peer).or_default() += 1;
         Some(Box::new(Kept(Arc::clone(&self.faults), peer)))
     }
 
@@ -120,7 +185,8 @@ impl Platform for Faulty {
     }
 
     fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
-        self.domain.events()
+        let (events, faults) = (self.domain.events()?, Arc::clone(&self.faults));
+        Ok(Box::new(FaultyEvents { events, faults }))
     }
 
     fn store(&self) -> Result<Box<dyn Store>, Error> {
@@ -132,6 +198,50 @@ impl Platform for Faulty {
     }
 }
 
+struct FaultyEvents {
+    events: Box<dyn EventChannels>,
+    faults: Arc<Faults>,
+}
+
+impl EventChannels for FaultyEvents {
+    fn alloc_unbound(&mut self, remote: DomId) -> Result<Port, Error> {
+        self.events.alloc_unbound(remote)
+    }
+
+    fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error> {
+        self.faults.ask(Asked::Bind)?;
+        self.events.bind_interdomain(remote, port)
+    }
+
+    fn close(&mut self, port: Port) {
+        self.events.close(port);
+    }
+
+    fn notify(&mut self, port: Port) -> Result<(), Error> {
+        self.events.notify(port)
+    }
+
+    fn count(&mut self, port: Port) -> u64 {
+        self.events.count(port)
+    }
+
+    fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error> {
+        self.events.poll(fired)
+    }
+
+    fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error> {
+        self.events.wait(port, seen, timeout)
+    }
+
+    fn woken(&mut self) {
+        self.events.woken();
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.events.descriptor()
+    }
+}
+
 struct FaultyStore {
     store: Box<dyn Store>,
     faults: Arc<Faults>,
@@ -139,21 +249,25 @@ struct FaultyStore {
 
 impl StoreOps for FaultyStore {
     fn read(&mut self, path: &str) -> Result<Vec<u8>, Error> {
+        self.faults.ask(Asked::Read)?;
         self.faults.meet("read", path)?;
         self.store.read(path)
     }
 
     fn write(&mut self, path: &str, value: &[u8]) -> Result<(), Error> {
+        self.faults.ask(Asked::Write)?;
         self.faults.meet("write", path)?;
         self.store.write(path, value)
     }
 
     fn remove(&mut self, path: &str) -> Result<(), Error> {
+        self.faults.ask(Asked::Write)?;
         self.faults.meet("rm", path)?;
         self.store.remove(path)
     }
 
     fn list(&mut self, path: &str) -> Result<Vec<String>, Error> {
+        self.faults.ask(Asked::Read)?;
         self.faults.meet("directory", path)?;
         self.store.list(path)
     }
@@ -165,18 +279,25 @@ impl StoreOps for FaultyStore {
 
 impl Store for FaultyStore {
     fn begin(&mut self) -> Result<(), Error> {
+        self.faults.ask(Asked::Begin)?;
         self.store.begin()
     }
 
     fn end(&mut self, commit: bool) -> Result<(), Error> {
+        if commit && let Err(e) = self.faults.ask(Asked::Commit) {
+            self.store.end(false)?;
+            return Err(e);
+        }
         self.store.end(commit)
     }
 
     fn watch(&mut self, path: &str, token: &str) -> Result<(), Error> {
+        self.faults.ask(Asked::Watch)?;
         self.store.watch(path, token)
     }
 
     fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error> {
+        self.faults.ask(Asked::Unwatch)?;
         self.store.unwatch(path, token)
     }
 

@@ -25,3 +25,5 @@ mod rings;
 mod segments;
 mod slots;
 mod staging;
+mod takeover;
+mod trouble;
