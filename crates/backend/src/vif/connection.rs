@@ -125,6 +125,13 @@ impl Vif {
                 return Err(error);
             }
         }
+        if resume && self.staged.is_none() {
+            // By every answer from now on nothing is staged: a successor that stages maps
+            // nothing of what our predecessor had. The guest may use those pages otherwise.
+            for pages in pages.staged {
+                drop(StagedJournal::begin(pages));
+            }
+        }
         Ok(())
     }
 

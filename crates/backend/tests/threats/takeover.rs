@@ -1,6 +1,8 @@
-//! A takeover during which the kernel or the hypervisor has nothing to give for a moment.
+//! A takeover during which the kernel or the hypervisor has nothing to give for a moment, and
+//! one by a backend that is allowed less.
 
 use crate::ctrl::connected_all;
+use crate::restart::lost_at_most;
 use crate::support::control::Time;
 use crate::support::ctrl::Lists;
 use crate::support::eventually;
@@ -10,10 +12,11 @@ use crate::support::port::Call;
 use crate::support::rings::{Rings, slot};
 use crate::support::world::{GUEST, World};
 use grantway_backend::WaitMode;
-use grantway_hypervisor::{Access, Error, GrantRef, GrantStatus, Port};
-use grantway_netif::XenbusState;
-use grantway_netif::ctrl::{GrefEntry, GrefFlags};
+use grantway_backend::policy::PolicyKind;
+use grantway_hypervisor::{Access, DomId, Error, GrantRef, GrantStatus, Port};
+use grantway_netif::ctrl::{GrefEntry, GrefFlags, Status};
 use grantway_netif::tx::{TxFlags, status};
+use grantway_netif::{Offload, XenbusState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -173,4 +176,40 @@ fn takeover_is_of_the_rings_that_the_journal_names() {
     assert!(error.contains("other rings"), "{error}");
     world.holds_nothing_of(GUEST.domain);
     leaves(world, &mut guest);
+}
+
+/// What a backend without staging was asked to take back, and said not to know, is no page
+/// of a later one's.
+#[test]
+fn staged_pages_are_forgotten_by_a_backend_that_stages_nothing() {
+    for between in [PolicyKind::Copy, PolicyKind::Map, PolicyKind::Persistent] {
+        let mut world = World::with(DomId(0), WaitMode::Interrupt, false);
+        let mut guest = world.guest();
+        let (mut lists, mut rings) = Lists::connect(&mut guest);
+        let pages = guest.pages(8, Access::ReadWrite);
+        let list = staged(&pages, GrefFlags::READONLY);
+        assert_eq!(lists.add(&mut guest, &list), Ok(0));
+        world.stop();
+        world.setup.policy.most = between;
+        world.start();
+        assert_eq!(lists.del(&mut guest, &list), Err(Status::NotSupported));
+        guest.is_served(&mut rings);
+        world.stop();
+        world.setup.policy.most = PolicyKind::Staging;
+        world.start();
+        // The guest has them for what it likes: to receive, here.
+        guest.post(&mut rings, &pages.grefs);
+        for _ in 0..8 {
+            world.behind(GUEST).give(frame(60), Offload::default());
+        }
+        let answers = guest.rx_answers(&mut rings, 8);
+        let lengths: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+        assert_eq!(lengths, [60; 8], "after {between}");
+        assert_eq!(world.control().report_of(GUEST).unwrap().mapped, 0, "after {between}");
+        // And lists them anew.
+        let list = staged(&pages, GrefFlags::empty());
+        assert_eq!(lists.add(&mut guest, &list), Ok(0), "after {between}");
+        assert_eq!(lists.del(&mut guest, &list), Ok(8), "after {between}");
+        world.stands_and(lost_at_most(4));
+    }
 }
