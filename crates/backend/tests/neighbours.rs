@@ -5,6 +5,8 @@
 //! What a turn cost is counted by a price list, so each run is the same on any machine.
 //! (`make measure` has the same with threads and their processor time.)
 
+#[path = "neighbours/hoards.rs"]
+mod hoards;
 mod support;
 
 use grantway_embedded::Domain;
@@ -56,11 +58,16 @@ struct Scene {
 
 impl Scene {
     fn new(bridged: bool, guests: u16) -> Self {
-        let mut world = World::counted(bridged, meter);
+        let mut scene = Self::over(World::counted(bridged, meter));
+        scene.guests = (1..=guests).map(|number| Guest::boot(&mut scene.world, number)).collect();
+        scene
+    }
+
+    /// Without a guest.
+    fn over(world: World) -> Self {
         let platform = world.control().platform();
         world.control().with(move |_| PLATFORM.set(Some(platform)));
-        let guests = (1..=guests).map(|number| Guest::boot(&mut world, number)).collect();
-        Self { world, guests }
+        Self { world, guests: Vec::new() }
     }
 
     /// What each guest does, and then a round of the worker; what that has used so far.
@@ -75,16 +82,16 @@ impl Scene {
         })
     }
 
-    /// Slots of the first two guests' that are served in a second of the worker's time.
-    fn run(&mut self, time: Duration) -> [f64; 2] {
-        let served = |scene: &Self| [0, 1].map(|guest: usize| scene.guests[guest].served());
+    /// Slots of each guest's that are served in a second of the worker's time.
+    fn run(&mut self, time: Duration) -> Vec<f64> {
+        let served = |scene: &Self| scene.guests.iter().map(Guest::served).collect::<Vec<_>>();
         let (before, start) = (served(self), self.act());
         loop {
             let used = self.act().saturating_sub(start);
             if used >= time {
-                let now = served(self);
-                let slots = [0, 1].map(|guest: usize| now[guest].wrapping_sub(before[guest]));
-                return slots.map(|slots| f64::from(slots) / used.as_secs_f64());
+                let slots = served(self).into_iter().zip(before);
+                let rate = |(now, before): (u32, u32)| f64::from(now.wrapping_sub(before));
+                return slots.map(|slots| rate(slots) / used.as_secs_f64()).collect();
             }
         }
     }

@@ -65,14 +65,15 @@ pub const ETHERNET: Habit = Habit::Sends { bytes: 1514, slots: 1 };
 pub const LARGEST: Habit = Habit::Sends { bytes: 65_535, slots: 16 };
 pub const SPLINTERED: Habit = Habit::Sends { bytes: 72, slots: 18 };
 
-fn address(number: u16) -> [u8; 6] {
+/// The Ethernet address of a guest.
+pub fn address(number: u16) -> [u8; 6] {
     [2, 0, 0, 0, 0, number as u8]
 }
 
 pub struct Guest {
-    hostile: Hostile,
-    rings: Rings,
-    own: [u8; 6],
+    pub hostile: Hostile,
+    pub rings: Rings,
+    pub own: [u8; 6],
     out: Granted,
     into: Granted,
     /// Pages of packets that are to be cut.
@@ -80,6 +81,8 @@ pub struct Guest {
     /// What its ring is filled with, again and again.
     offers: Vec<[u32; 3]>,
     signals: bool,
+    /// Whether it posts no page.
+    pub withholds: bool,
 }
 
 impl Guest {
@@ -89,10 +92,16 @@ impl Guest {
         // Frames are counted and forgotten.
         world.behind(vif).look().flow = Some(Flow::new(64));
         let rings = hostile.connect();
+        Self::over(hostile, rings, number)
+    }
+
+    /// One that is connected.
+    pub fn over(hostile: Hostile, rings: Rings, number: u16) -> Self {
         let out = hostile.pages(PAGES, Access::ReadOnly);
         let into = hostile.pages(SLOTS as usize, Access::ReadWrite);
         let (own, offers) = (address(number), Vec::new());
-        Self { hostile, rings, own, out, into, cut: None, offers, signals: false }
+        let (cut, signals, withholds) = (None, false, false);
+        Self { hostile, rings, own, out, into, cut, offers, signals, withholds }
     }
 
     pub fn takes_up(&mut self, habit: Habit) {
@@ -217,6 +226,19 @@ impl Guest {
         page(&self.out, n).0.write(0, &bytes).unwrap();
     }
 
+    /// Its ring is to be full of these frames of at most 64 bytes each, and it signals as
+    /// fast as it can.
+    pub fn offers(&mut self, frames: &[Vec<u8>]) {
+        self.signals = true;
+        let lay = |(n, bytes): (usize, &Vec<u8>)| {
+            let (memory, gref) = page(&self.out, n / 64);
+            let offset = n % 64 * 64;
+            memory.write(offset, bytes).unwrap();
+            slot(gref, offset as u16, bytes.len() as u16, n as u16, TxFlags::empty())
+        };
+        self.offers = frames.iter().enumerate().map(lay).collect();
+    }
+
     /// Fills its ring, and signals where the backend asked for it, or anyway.
     pub fn sends(&mut self) {
         let old = self.rings.tx_prod;
@@ -236,8 +258,33 @@ impl Guest {
         }
     }
 
+    /// Sends these frames, each of them once.
+    pub fn offers_once(&mut self, frames: &[Vec<u8>]) {
+        self.offers(frames);
+        let slots = std::mem::take(&mut self.offers);
+        self.rings.put_tx(&slots);
+        self.hostile.kick(self.rings.tx_event);
+    }
+
+    /// The frames of one page each that came since it looked last.
+    pub fn takes(&mut self) -> Vec<Vec<u8>> {
+        let first = self.rings.rx_cons;
+        let answers = (first..).zip(self.rings.rx_answers());
+        answers
+            .map(|(index, answer)| {
+                let mut bytes = vec![0; answer.status.max(0) as usize];
+                let (memory, _) = page(&self.into, (index % SLOTS) as usize);
+                memory.read(answer.offset.into(), &mut bytes).unwrap();
+                bytes
+            })
+            .collect()
+    }
+
     /// Posts all pages again that it was given frames in.
     pub fn receives(&mut self) {
+        if self.withholds {
+            return;
+        }
         let old = self.rings.rx_prod;
         let end = self.rings.rx.load(Index::RspProd);
         self.rings.rx_cons = end;
