@@ -317,11 +317,12 @@ fn a_vif_that_comes_after_sixteen_that_hoard_for_ten_minutes_is_served() {
         all_send(&mut scene, |n| hoarders[n].connections(step, false));
         all_send(&mut scene, |n| hoarders[n].connections(step, true));
         all_send(&mut scene, |n| hoarders[n].litter(step));
+        // What it gave back is taken by the others.
+        hoarders[0].breaks(&scene.world, &mut scene.guests[0]);
         for (hoarder, guest) in hoarders.iter_mut().zip(&mut scene.guests) {
             hoarder.lists_more(guest, step);
             hoarder.litters_the_store(guest, step);
         }
-        hoarders[0].breaks(&scene.world, &mut scene.guests[0]);
         scene.world.control().passes(STEP);
     }
     holds_what_it_may(&scene.world);
@@ -356,13 +357,6 @@ fn comes_last(scene: &mut Scene, hoarders: &[Hoarder], fair: f64) {
     assert_eq!(scene.world.control().report_of(vif(LAST)).unwrap().mapped, STAGED);
     let mut last = Guest::over(hostile, rings, LAST);
     last.receives();
-    // Stations of another are nobody's who has as many as it may.
-    let hello = udp((OUTSIDE, 0), (LAST, 0), [4999, 5000], Part::WHOLE);
-    sends(scene, &mut last, &[hello]);
-    all_send(scene, |n| {
-        let partner = (hoarders[n].partner(), 0);
-        vec![udp(partner, (LAST, 0), [5000; 2], Part::WHOLE); 8]
-    });
     // Out: connections that are new, and parts of packets with others' between them.
     let flood = |scene: &mut Scene, step| all_send(scene, |n| hoarders[n].litter(step));
     let to = |n: u16, part| udp((OUTSIDE, 0), (LAST, 0), [1000 + n, 5000], part);
@@ -376,12 +370,21 @@ fn comes_last(scene: &mut Scene, hoarders: &[Hoarder], fair: f64) {
         let came = sends(scene, &mut last, frames);
         assert!(came == *frames, "{} frames of {} came through", came.len(), frames.len());
     }
+    // Nobody who has as many stations as it may makes another's unknown, whose frames
+    // would go to all.
+    all_send(scene, |n| {
+        let partner = (hoarders[n].partner(), 0);
+        vec![udp(partner, (LAST, 0), [5000; 2], Part::WHOLE); 8]
+    });
+    all_send(scene, |n| vec![tcp((LAST, 0), (hoarders[n].number, 0), [1; 2], SYN)]);
+    let uplink = scene.world.behind(UPLINK);
+    assert!(!uplink.look().taken.iter().any(|(frame, _)| frame[..6] == last.own), "went to all");
     // In: the answers.
     let answer = |n: u16| udp((LAST, 0), (OUTSIDE, 0), [5000, 1000 + n], Part::WHOLE);
     let answers: Vec<_> = (0..FRAMES).map(answer).collect();
     flood(scene, STEPS + 9);
     for frame in &answers {
-        scene.world.behind(UPLINK).give(frame.clone(), Offload::default());
+        uplink.give(frame.clone(), Offload::default());
     }
     let mut got = Vec::new();
     let end = Instant::now() + PROMPT;
@@ -389,7 +392,7 @@ fn comes_last(scene: &mut Scene, hoarders: &[Hoarder], fair: f64) {
         scene.world.control().rounds(1);
         got.extend(last.takes());
     }
-    got.retain(|frame| frame[..6] == last.own);
+    got.retain(|frame| frame[..6] == last.own && frame[6..12] == address(OUTSIDE));
     assert!(got == answers, "{} answers of {} came", got.len(), answers.len());
     scene.guests.push(last);
     // Its share, beside what costs most.

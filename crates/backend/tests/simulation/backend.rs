@@ -6,8 +6,9 @@ use super::xen::{Domain, Xen};
 use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, VifId, VifReport, WaitMode};
 use grantway_hypervisor::DomId;
-use grantway_ports::Member;
-use grantway_vector::{Secret, path};
+use grantway_ports::{Member, wall};
+use grantway_vector::nodes::Checks;
+use grantway_vector::{Graph, Secret, path};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,11 +24,37 @@ pub fn passes(time: Duration) {
     NOW.set(NOW.get() + time);
 }
 
+const SECRET: Secret = Secret(1, 2);
+
+/// Rules that look at connections and let all pass that is in order.
+const RULES: &str = "
+    flows = true
+    [firewall]
+    default = \"accept\"
+    [[rule]]
+    action = \"drop\"
+    network = \"ipv4\"
+    protocol = \"tcp\"
+    state = \"invalid\"
+";
+
+fn graph(by_rules: bool) -> Graph {
+    if !by_rules {
+        return path::bridge(SECRET, || 0).unwrap();
+    }
+    let (capture, wall, checks) = (None, wall(), Checks::Leave);
+    let settings =
+        path::Settings { secret: SECRET, clock: || 0, capture, wall, checks, merge: false };
+    path::graph(settings).unwrap()
+}
+
 /// How the backend is started, each time.
 pub struct Setup {
     pub run_folder: PathBuf,
     pub queues: u32,
     pub bridged: bool,
+    /// Whether packets go by rules.
+    pub by_rules: bool,
     pub policy: PolicyLimits,
     pub lines: Arc<Lines>,
 }
@@ -74,8 +101,8 @@ impl Server {
             clock: || NOW.get(),
             meter: || std::time::Duration::ZERO,
             policy: self.setup.policy,
-            graph: path::bridge(Secret(1, 2), || 0).unwrap(),
-            by_rules: false,
+            graph: graph(self.setup.by_rules),
+            by_rules: self.setup.by_rules,
             merge: true,
             on_worker: Arc::new(|| Ok(())),
         };
@@ -84,7 +111,15 @@ impl Server {
         }
         let platform = Arc::clone(&domain);
         (self.ending, self.due) = (false, true);
-        match survived(|| Backend::start(platform, config, open).unwrap()) {
+        let by_rules = self.setup.by_rules;
+        let start = || {
+            let mut backend = Backend::start(platform, config, open).unwrap();
+            if by_rules {
+                backend.load(RULES, SECRET).unwrap();
+            }
+            backend
+        };
+        match survived(start) {
             Some(backend) => self.process = Some((domain, backend)),
             None => self.killed += 1,
         }
@@ -112,6 +147,13 @@ impl Server {
     pub fn ends(&mut self) {
         (self.ending, self.due) = (true, true);
         self.acts(|backend| backend.shutdown().unwrap());
+    }
+
+    /// Ends, whoever has not closed yet: as the command does, which waits a few seconds.
+    pub fn waits_no_longer(&mut self) {
+        if self.ending && self.process.take().is_some() {
+            self.ended += 1;
+        }
     }
 
     fn acts<T>(&mut self, act: impl FnOnce(&mut Backend) -> T) -> Option<T> {

@@ -1,6 +1,9 @@
 //! One conversation: who takes part, what is done to them, and what must hold.
 
+mod hostile;
+
 use super::backend::{Server, Setup, passes};
+use super::enemy::Enemy;
 use super::guest::{FLOWS, Guest};
 use super::numbers::Numbers;
 use super::port::Lines;
@@ -64,6 +67,7 @@ pub struct Conversation {
     lines: Arc<Lines>,
     guests: Vec<Guest>,
     attachments: Vec<Attachment>,
+    enemies: Vec<Enemy>,
     next_domain: u16,
     passed: Duration,
     story: String,
@@ -100,10 +104,14 @@ impl Conversation {
         let guests = 2 + numbers.below(2);
         let mut lines = Lines::default();
         (0..guests).for_each(|_| lines.add(numbers.one_of(&[60, 300, 1514])));
+        let enemies = if numbers.once_in(3) { 2 + numbers.below(2) } else { 0 };
+        (0..enemies).for_each(|_| lines.add(60));
+        let by_rules = enemies > 0 && numbers.once_in(4);
         let lines = Arc::new(lines);
         let folder = tempfile::tempdir().unwrap();
         let run_folder = folder.path().to_owned();
-        let setup = Setup { run_folder, queues, bridged, policy, lines: Arc::clone(&lines) };
+        let lines_too = Arc::clone(&lines);
+        let setup = Setup { run_folder, queues, bridged, by_rules, policy, lines: lines_too };
         let mut conversation = Self {
             numbers,
             trouble,
@@ -115,6 +123,7 @@ impl Conversation {
             lines,
             guests: Vec::new(),
             attachments: Vec::new(),
+            enemies: Vec::new(),
             next_domain: 1,
             passed: Duration::ZERO,
             story: String::new(),
@@ -122,8 +131,9 @@ impl Conversation {
             folder,
         };
         conversation.tell(format_args!("{trouble:?} bridged: {bridged} queues: {queues}"));
-        conversation.tell(format_args!("{policy:?}"));
+        conversation.tell(format_args!("{policy:?} by rules: {by_rules} enemies: {enemies}"));
         conversation.invite(guests);
+        conversation.suffer(enemies);
         conversation
     }
 
@@ -209,6 +219,9 @@ impl Conversation {
     /// One of them does something.
     fn tick(&mut self, tick: u32) {
         let guests = self.guests.len();
+        if !self.enemies.is_empty() && self.numbers.once_in(2) {
+            self.hurt(tick);
+        }
         match self.numbers.below(20) {
             0..=8 => {
                 let number = self.numbers.below(guests);
@@ -356,6 +369,8 @@ impl Conversation {
     fn mend(&mut self, tick: u32) {
         self.server.lives();
         self.guests.iter_mut().for_each(Guest::lives);
+        self.settle();
+        self.server.waits_no_longer();
         self.settle();
         for number in 0..self.guests.len() {
             if let Attachment::Closing { .. } = self.attachments[number] {
@@ -555,6 +570,7 @@ impl Conversation {
 
     /// Everything is taken away, and nothing is left.
     fn all_go(&mut self) {
+        self.enemies_go();
         for number in 0..self.guests.len() {
             self.told.frames += self.guests[number].seen.total().received + self.arrived(number);
             let id = self.guests[number].id;
@@ -577,7 +593,7 @@ impl Conversation {
         }
         assert_eq!(self.xen.holds(DomId(0)).2, 0, "event channels of the backend");
         assert_eq!(self.xen.watches(DomId(0)), 1, "watches of the backend");
-        for number in 0..self.guests.len() {
+        for number in 0..self.lines.count() {
             let line = self.lines.look(number);
             assert_eq!((line.handles, line.there), (0, false), "port of guest {number}");
         }

@@ -307,8 +307,9 @@ impl Driver<'_> {
         for _ in 0..most {
             let Some(received) = vif.recv(&mut buffer).unwrap() else { return };
             let frame = &buffer[..received.len];
-            // On the bridge, frames to a guest that is not known yet go to all.
-            if frame.starts_with(&self.own) {
+            // On the bridge, frames to a guest that is not known yet go to all, and hostile
+            // ones send to anybody.
+            if frame.starts_with(&self.own) && frame.get(6..11) == Some(&mac(0)[..5]) {
                 self.seen.check(frame);
             }
         }

@@ -3,7 +3,8 @@
 //! chooses. Processes are killed between any two calls, vifs are taken away and
 //! come back, time passes. Whatever happens, no frame comes twice or damaged;
 //! who was not disturbed loses none; in the end everybody is served, and when
-//! all have gone nothing is left.
+//! all have gone nothing is left. In every third conversation two or three guests are
+//! hostile: to the others nothing changes by it.
 //!
 //! `GRANTWAY_SEED=N cargo test -p grantway-backend --test simulation` repeats a
 //! conversation, and `GRANTWAY_SEEDS=N` says how many there are: ten thousand by default.
@@ -13,6 +14,7 @@ mod support;
 
 mod backend;
 mod conversation;
+mod enemy;
 mod guest;
 mod lists;
 mod port;

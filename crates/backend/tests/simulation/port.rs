@@ -58,6 +58,10 @@ impl Lines {
         self.vifs.lock().unwrap_or_else(PoisonError::into_inner).insert(vif, number);
     }
 
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
     pub fn look(&self, number: usize) -> MutexGuard<'_, Line> {
         self.all[number].look()
     }

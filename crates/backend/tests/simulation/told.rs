@@ -12,6 +12,9 @@ pub struct Told {
     pub closes: u64,
     pub destroys: u64,
     pub undisturbed: u64,
+    /// Conversations with hostile guests, and what those did together.
+    pub hostile: u64,
+    pub betrayals: u64,
     /// Pages staged at the end, and pieces that went by the processor.
     pub staged: u64,
     pub hits: u64,
@@ -30,6 +33,8 @@ impl Told {
         self.closes += other.closes;
         self.destroys += other.destroys;
         self.undisturbed += other.undisturbed;
+        self.hostile += other.hostile;
+        self.betrayals += other.betrayals;
         self.staged += other.staged;
         self.hits += other.hits;
         self.in_place += other.in_place;
@@ -40,6 +45,7 @@ impl Told {
         let least = conversations / 100;
         let Self { frames, guest_kills, backend_kills, backend_ends, detaches, .. } = self;
         let Self { forced, closes, destroys, undisturbed, staged, hits, in_place, .. } = self;
+        assert!(self.hostile >= 25 * least && self.betrayals >= 10 * least, "{self:?}");
         for count in [guest_kills, backend_kills, backend_ends, detaches, forced, closes, destroys]
         {
             assert!(*count >= least, "{self:?}");
