@@ -1,13 +1,14 @@
-//! What the guest does, one random act after the other. Most of it is nearly
+//! What the guests do, one random act after the other. Most of it is nearly
 //! right: what is wholly wrong ends a connection at its first check.
 
-use super::support::hostile::{Hostile, frame};
+use super::support::hostile::frame;
 use super::support::numbers::Numbers;
 use super::support::port::UPLINK;
 use super::support::rings::{Rings, SLOTS, slot};
-use super::support::world::{GUEST, World};
-use super::{JUDGED, Neighbours, Pages, pair, scribble};
-use grantway_hypervisor::GrantRef;
+use super::support::world::World;
+use super::{JUDGED, Neighbours, Pages, Side, pair, scribble};
+use grantway_backend::VifId;
+use grantway_hypervisor::{GrantRef, StoreErrno};
 use grantway_netif::extra::Extra;
 use grantway_netif::rx::RxRequest;
 use grantway_netif::tx::TxFlags;
@@ -17,10 +18,10 @@ use std::time::Duration;
 
 /// Slots that go out before those on the bridge must have caught up: what they
 /// have room for, with what may be on the ring by itself, is five times as many.
-const BUDGET: usize = 100;
+const BUDGET: usize = 60;
 
 /// Slots that may be written: none where the answers make no sense just now.
-fn room(requests: u32, answers: u32) -> usize {
+pub fn room(requests: u32, answers: u32) -> usize {
     SLOTS.saturating_sub(requests.wrapping_sub(answers)) as usize
 }
 
@@ -93,71 +94,99 @@ fn junk(numbers: &mut Numbers, pages: &Pages) -> Vec<[u32; 3]> {
 
 pub struct Acts<'a> {
     pub numbers: Numbers,
-    pub pages: &'a Pages,
     pub neighbours: &'a mut Neighbours,
     /// Slots sent since the last mark.
     pub slots: usize,
+    pub kills: bool,
 }
 
 impl Acts<'_> {
-    pub fn act(&mut self, world: &mut World, guest: &mut Hostile, rings: &mut [Rings]) {
-        let at = self.numbers.below(rings.len());
+    /// One of them does something; whether the backend was killed.
+    pub fn act(&mut self, world: &mut World, sides: &mut [Side<'_>]) -> bool {
+        let one = self.numbers.below(sides.len());
+        let side = &mut sides[one];
+        let at = self.numbers.below(side.rings.len());
+        let mut killed = false;
         match self.numbers.below(1000) {
-            0..500 => self.transmit(guest, &mut rings[at]),
-            500..700 => self.post(guest, &mut rings[at]),
-            700..850 => self.give(world),
-            850..853 => self.index(guest, &mut rings[at]),
+            0..400 => self.transmit(side, at),
+            400..460 => self.control(side),
+            460..520 => self.collude(sides, one),
+            520..700 => self.post(side, at),
+            700..850 => self.give(world, side.guest.vif),
+            850..853 => self.index(side, at),
             853..857 => {
-                let (front, grefs) = (guest.front(), &self.pages.pool.grefs);
-                scribble::store(guest.store.as_mut(), &front, &mut self.numbers, grefs);
+                let (front, grefs) = (side.guest.front(), &side.pages.pool.grefs);
+                scribble::store(side.guest.store.as_mut(), &front, &mut self.numbers, grefs);
             }
             857..860 => {
                 let state = self.numbers.one_of(&["1", "4", "5", "6"]);
-                let path = format!("{}/state", guest.front());
-                let _ = guest.store.write(&path, state.as_bytes());
+                let path = format!("{}/state", side.guest.front());
+                let _ = side.guest.store.write(&path, state.as_bytes());
+            }
+            860..862 if self.kills => {
+                self.kill(world, side.guest.vif);
+                killed = true;
             }
             860..970 => {
-                guest.kick(rings[at].tx_event);
-                guest.kick(rings[at].rx_event);
+                side.guest.kick(side.rings[at].tx_event);
+                side.guest.kick(side.rings[at].rx_event);
             }
-            970..971 => self.toolstack(world),
+            970..971 => self.toolstack(world, side.guest.vif),
             _ => std::thread::sleep(Duration::from_micros(200)),
         }
         if self.slots > BUDGET {
             self.slots = 0;
             self.neighbours.catch_up(world);
         }
+        killed
     }
 
-    fn transmit(&mut self, guest: &mut Hostile, rings: &mut Rings) {
-        let numbers = &mut self.numbers;
+    /// The backend is killed between two turns, and a successor finds a store that fails
+    /// for a while where it asks about this vif.
+    fn kill(&mut self, world: &mut World, vif: VifId) {
+        let key = self.numbers.one_of(&["frontend-id", "frontend", "state"]);
+        let errno = self.numbers.one_of(&[StoreErrno::Enomem, StoreErrno::Eio]);
+        let node = format!("{}/{key}", world.toolstack.back(vif));
+        let times = self.numbers.below(3);
+        self.neighbours.rest_while(world, |world| {
+            world.stop();
+            world.setup.faults.plan(node, errno, times);
+            world.start();
+            super::load(world);
+        });
+    }
+
+    fn transmit(&mut self, side: &mut Side<'_>, at: usize) {
+        let Side { guest, rings, pages, .. } = side;
+        let (rings, numbers) = (&mut rings[at], &mut self.numbers);
         let room = room(rings.tx_prod, rings.tx.load(Index::RspProd));
         let mut slots = Vec::new();
         for _ in 0..numbers.below(64) {
             let next = match numbers.below(1000) {
-                0 => junk(numbers, self.pages),
-                1..200 => judged(numbers, self.pages),
-                _ => packet(numbers, self.pages, rings),
+                0 => junk(numbers, pages),
+                1..200 => judged(numbers, pages),
+                _ => packet(numbers, pages, rings),
             };
             if slots.len() + next.len() > room {
                 break;
             }
             slots.extend(next);
         }
-        let whole = self.pages.slots.lock().unwrap();
+        let whole = pages.slots.lock().unwrap();
         rings.put_tx(&slots);
         drop(whole);
         self.slots += slots.len();
         guest.kick(rings.tx_event);
     }
 
-    fn post(&mut self, guest: &mut Hostile, rings: &mut Rings) {
-        let numbers = &mut self.numbers;
+    fn post(&mut self, side: &mut Side<'_>, at: usize) {
+        let Side { guest, rings, pages, .. } = side;
+        let (rings, numbers) = (&mut rings[at], &mut self.numbers);
         let room = room(rings.rx_prod, rings.rx.load(Index::RspProd));
         let count = numbers.below(64).min(room);
         let request = |numbers: &mut Numbers| match numbers.below(1000) {
             0 => RxRequest::from_words([numbers.word(), numbers.word()]),
-            _ => RxRequest { id: numbers.half(), gref: gref(numbers, self.pages, rings).0 },
+            _ => RxRequest { id: numbers.half(), gref: gref(numbers, pages, rings).0 },
         };
         let requests: Vec<_> = (0..count).map(|_| request(numbers)).collect();
         rings.put_rx(&requests);
@@ -165,9 +194,9 @@ impl Acts<'_> {
     }
 
     /// Frames for it to receive.
-    fn give(&mut self, world: &World) {
+    fn give(&mut self, world: &World, vif: VifId) {
         let numbers = &mut self.numbers;
-        let behind = world.behind(if self.neighbours.bridged() { UPLINK } else { GUEST });
+        let behind = world.behind(if self.neighbours.bridged() { UPLINK } else { vif });
         for _ in 0..numbers.below(20) {
             let len = if numbers.once_in(20) { 65_535 } else { 14 + numbers.below(6000) };
             let gso = Gso { kind: GsoKind::Tcpv4, size: numbers.half() | 1 };
@@ -180,8 +209,9 @@ impl Acts<'_> {
         }
     }
 
-    fn index(&mut self, guest: &mut Hostile, rings: &mut Rings) {
-        let numbers = &mut self.numbers;
+    fn index(&mut self, side: &mut Side<'_>, at: usize) {
+        let Side { guest, rings, .. } = side;
+        let (rings, numbers) = (&mut rings[at], &mut self.numbers);
         let all = [Index::ReqProd, Index::ReqEvent, Index::RspProd, Index::RspEvent];
         let index = numbers.one_of(&all);
         // Often one that may be, with slots before it that nobody wrote.
@@ -209,15 +239,15 @@ impl Acts<'_> {
     }
 
     /// The vif goes, more or less in order, and comes again.
-    fn toolstack(&mut self, world: &mut World) {
+    fn toolstack(&mut self, world: &mut World, vif: VifId) {
         match self.numbers.below(3) {
-            0 => world.toolstack.ask_to_close(GUEST),
-            1 => world.toolstack.remove_backend(GUEST),
-            _ => world.toolstack.remove_frontend(GUEST),
+            0 => world.toolstack.ask_to_close(vif),
+            1 => world.toolstack.remove_backend(vif),
+            _ => world.toolstack.remove_frontend(vif),
         }
         std::thread::sleep(Duration::from_micros(self.numbers.below(1000) as u64));
-        world.detaches(GUEST);
-        world.attach(GUEST, &[]);
+        world.detaches(vif);
+        world.attach(vif, &[]);
     }
 }
 

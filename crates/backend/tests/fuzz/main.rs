@@ -1,25 +1,29 @@
-//! A guest that does anything: random words in rings, grant table, store and
-//! pages, also while they are read, random signals, and a toolstack that takes
-//! the vif away now and then. The honest vifs beside it lose nothing and get
-//! nothing that was changed after it was judged; each vif that it leaves
-//! behind goes without a trace, and an honest frontend in its place is served.
+//! Two guests that do anything, and help each other: random words in rings, grant
+//! table, store and pages, also while they are read, random signals, requests over
+//! the control ring, and a toolstack that takes a vif away now and then. The backend is
+//! killed under way and taken over, beside a store that fails. The honest vifs beside
+//! them lose nothing and get nothing that was changed after it was judged; each vif that
+//! they leave behind goes without a trace, and an honest frontend in its place is served.
 //!
 //! A run is a fixed number of rounds from a fixed seed. `GRANTWAY_FUZZ_ROUNDS` sets another
-//! number for each of the two worlds, `GRANTWAY_FUZZ_SECONDS` has it go on for so long from
+//! number for each of the four worlds, `GRANTWAY_FUZZ_SECONDS` has it go on for so long from
 //! a seed of its own, and `GRANTWAY_FUZZ_SEED` repeats a run that was seen before (as far as
 //! threads allow).
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod collusion;
 mod guest;
 mod pair;
 mod scribble;
 mod table;
 
-use grantway_backend::WaitMode;
+use collusion::Mail;
 use grantway_backend::policy::PolicyKind;
-use grantway_hypervisor::{Access, GrantRef, Granted, Platform};
+use grantway_backend::{VifId, WaitMode};
+use grantway_embedded::DomainTable;
+use grantway_hypervisor::{Access, DomId, GrantRef, Granted, Platform};
 use grantway_netif::{Offload, XenbusState};
 use grantway_ring::SharedPage;
 use guest::{Acts, mark};
@@ -28,6 +32,8 @@ use scribble::Scribbler;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use support::control::SECRET;
+use support::ctrl::CtrlRing;
 use support::honest::Honest;
 use support::hostile::{Hostile, frame};
 use support::numbers::Numbers;
@@ -53,10 +59,28 @@ fn judged_byte(n: usize) -> u8 {
     (n as u8).wrapping_mul(7)
 }
 
-/// Rounds of each of two worlds, and actions in a round: about what an idle machine of two
-/// processors does in twenty seconds.
-const ROUNDS: u64 = 170;
-const ACTIONS: usize = 150;
+/// The two guests.
+const ENEMIES: [VifId; 2] = [GUEST, VifId { domain: DomId(10), devid: 0 }];
+
+/// Rules that ask all that rules may ask, and let all pass that is in order.
+const RULES: &str = "
+    flows = true
+    [firewall]
+    default = \"accept\"
+    [[rule]]
+    action = \"drop\"
+    state = \"invalid\"
+    [[rule]]
+    action = \"drop\"
+    network = \"ipv4\"
+    protocol = \"udp\"
+    to-ports = 7
+";
+
+/// Rounds of each of four worlds, and actions in a connection: about what an idle machine of
+/// two processors does in thirty seconds.
+const ROUNDS: u64 = 80;
+const ACTIONS: usize = 200;
 const SEED: u64 = 0x4757;
 
 /// How long a world is fuzzed.
@@ -79,19 +103,22 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What the guest shares beside its rings.
+/// What a guest shares beside its rings.
 struct Pages {
     pool: Granted,
     memory: Vec<SharedPage>,
     judged: Vec<SharedPage>,
     judged_grefs: Vec<GrantRef>,
     _judged: Granted,
+    /// What it sends to the other one, and lists of what it has staged.
+    mail: Mail,
+    list: Granted,
     /// Who writes slots: the guest's two threads do not make one of two.
     slots: Mutex<()>,
 }
 
 impl Pages {
-    fn new(guest: &Hostile) -> Self {
+    fn new(guest: &Hostile, number: usize) -> Self {
         let pool = guest.pages(POOL, Access::ReadWrite);
         let memory: Vec<_> = (0..POOL).map(|n| page(&pool, n).0).collect();
         memory.iter().for_each(|page| page.write(0, &frame(4096)).unwrap());
@@ -111,6 +138,8 @@ impl Pages {
             judged,
             judged_grefs: lent.grefs.clone(),
             _judged: lent,
+            mail: Mail::new(guest, number),
+            list: guest.pages(1, Access::ReadWrite),
             slots: Mutex::new(()),
         }
     }
@@ -119,6 +148,14 @@ impl Pages {
     fn is_judged(&self, word: u32) -> bool {
         self.judged_grefs.contains(&GrantRef(word))
     }
+}
+
+/// One of the two, while it is connected.
+struct Side<'a> {
+    guest: &'a mut Hostile,
+    rings: &'a mut [Rings],
+    pages: &'a Pages,
+    ctrl: Option<CtrlRing>,
 }
 
 /// Who must not notice.
@@ -144,6 +181,20 @@ impl Neighbours {
         pair.looks_well();
     }
 
+    /// Kills the backend and starts another, while nothing is on its way to or from those
+    /// who must not notice: what a killed process held of frames is lost.
+    fn rest_while(&mut self, world: &mut World, act: impl FnOnce(&mut World)) {
+        match self {
+            Self::Beside => {
+                // It has to be used beside the world.
+                let honest = world.honest.take().unwrap();
+                honest.rests_while(|| act(world));
+                world.honest = Some(honest);
+            }
+            Self::Bridged(pair, _) => pair.rests_while(|| act(world)),
+        }
+    }
+
     fn are_served(&mut self, world: &World) {
         self.catch_up(world);
         match self {
@@ -166,9 +217,9 @@ struct Held {
 }
 
 impl Held {
-    fn now(world: &World, guest: &Hostile) -> Self {
+    fn now(world: &World, enemies: &[Enemy; 2]) -> Self {
         // A grant, since with each the platform takes back what was deferred.
-        drop(guest.pages(1, Access::ReadOnly));
+        enemies.iter().for_each(|enemy| drop(enemy.guest.pages(1, Access::ReadOnly)));
         let entries = |path: &str| std::fs::read_dir(path).unwrap().count();
         // Without what is mapped for a packet that is on its way just now.
         let mapped = |_| {
@@ -176,13 +227,15 @@ impl Held {
             world.control().counters().mapped
         };
         let backend = world.table(world.setup.domain);
-        let guest = world.table(GUEST.domain);
+        let guests = ENEMIES.map(|vif| world.table(vif.domain));
         // The test's own: what was behind each vif.
-        let own = world.ports.ever(GUEST).len();
+        let own: usize = ENEMIES.iter().map(|&vif| world.ports.ever(vif).len()).sum();
+        let ports = |table: &DomainTable| (table.ports_bound, table.ports_unbound);
+        let [one, other] = guests.each_ref().map(ports);
         Self {
             mapped: (0..5).map(mapped).min().unwrap_or_default(),
-            grants: guest.grants,
-            ports: [&backend, &guest].map(|table| (table.ports_bound, table.ports_unbound)),
+            grants: guests.iter().map(|table| table.grants).sum(),
+            ports: [ports(&backend), (one.0 + other.0, one.1 + other.1)],
             watches: backend.store_watches,
             stores: backend.store_connections,
             descriptors: entries("/proc/self/fd") - own,
@@ -210,10 +263,10 @@ impl Held {
     /// Waits until no more is held than this. What was about to end when this was
     /// counted, such as a thread, is less by then and stays so: one more a round is found.
     #[track_caller]
-    fn is_all(&mut self, world: &World, guest: &Hostile) {
+    fn is_all(&mut self, world: &World, enemies: &[Enemy; 2]) {
         let start = Instant::now();
         loop {
-            let now = Self::now(world, guest);
+            let now = Self::now(world, enemies);
             let least = self.min(&now);
             if least == now {
                 *self = least;
@@ -225,120 +278,169 @@ impl Held {
     }
 }
 
-struct Fuzz {
-    world: World,
+/// One of the two, and its grant table.
+struct Enemy {
     guest: Hostile,
     table: Table,
+}
+
+impl Enemy {
+    fn boot(world: &mut World, vif: VifId) -> Self {
+        let (table, domain) = Table::of(|| world.boot(vif.domain));
+        Self { guest: world.vif_of(domain, vif), table }
+    }
+
+    /// A handshake by the rules, of so many queues.
+    fn connects(&mut self, rings: &[Rings], numbers: &mut Numbers) -> Option<CtrlRing> {
+        let guest = &mut self.guest;
+        let ctrl = numbers.once_in(2).then(|| CtrlRing::publish(guest));
+        if numbers.once_in(4) {
+            guest.key("request-multicast-control", "1");
+        }
+        match rings {
+            [one] => guest.publish(one),
+            all => guest.publish_all(all),
+        }
+        guest.state(XenbusState::Connected);
+        guest.await_backend(XenbusState::Connected);
+        ctrl
+    }
+}
+
+struct Fuzz {
+    world: World,
+    enemies: [Enemy; 2],
     neighbours: Neighbours,
     numbers: Numbers,
+    /// Whether the backend is killed under way.
+    kills: bool,
+    killed: u64,
     connections: u64,
     actions: u64,
 }
 
 impl Fuzz {
-    fn new(bridged: bool, mut numbers: Numbers) -> Self {
+    fn new(bridged: bool, by_rules: bool, mut numbers: Numbers) -> Self {
         let mode = numbers.one_of(&[WaitMode::Interrupt, WaitMode::fitting()]);
         let mut world = World::of_workers(1 + numbers.below(2), mode, bridged);
         if numbers.once_in(2) {
             world.setup.policy.most = PolicyKind::Map;
             world.setup.policy.pages = numbers.one_of(&[30, 4096]);
-            world.restart();
         }
+        world.setup.by_rules = by_rules;
+        world.restart();
+        load(&world);
+        // Who is where on the bridge is not known to a successor.
+        let kills = !(bridged && by_rules);
         let neighbours = match bridged {
-            true => Neighbours::Bridged(Pair::start(&mut world), 0),
+            true => Neighbours::Bridged(Pair::start(&mut world, kills), 0),
             false => {
                 world.begins_beside();
                 Neighbours::Beside
             }
         };
-        let (table, domain) = Table::of(|| world.boot(GUEST.domain));
-        let guest = world.vif_of(domain, GUEST);
-        Self { world, guest, table, neighbours, numbers, connections: 0, actions: 0 }
+        let enemies = ENEMIES.map(|vif| Enemy::boot(&mut world, vif));
+        let (killed, connections, actions) = (0, 0, 0);
+        Self { world, enemies, neighbours, numbers, kills, killed, connections, actions }
     }
 
-    /// A few connections of one vif, and its end.
+    /// A few connections of the two vifs, and their end.
     fn round(&mut self) {
-        let pages = Pages::new(&self.guest);
-        let mut rings: Vec<_> = (0..4).map(|_| self.guest.rings()).collect();
-        let image = self.table.image();
+        let (world, enemies) = (&mut self.world, &mut self.enemies);
+        let pages = [0, 1].map(|n: usize| Pages::new(&enemies[n].guest, n));
+        let mut rings =
+            [0, 1].map(|n: usize| -> Vec<_> { (0..4).map(|_| enemies[n].guest.rings()).collect() });
+        let images = enemies.each_ref().map(|enemy| enemy.table.image());
+        world.settle();
         for _ in 0..1 + self.numbers.below(3) {
-            self.connect(&mut rings, &pages, &image);
+            self.connect(&mut rings, &pages, &images);
         }
-        self.world.detaches(GUEST);
-        self.table.restore(&image);
-        for one in rings {
-            self.guest.events.close(one.tx_event);
-            self.guest.events.close(one.rx_event);
+        ENEMIES.iter().for_each(|&vif| self.world.detaches(vif));
+        for ((enemy, image), rings) in self.enemies.iter_mut().zip(&images).zip(rings) {
+            enemy.table.restore(image);
+            for one in rings {
+                enemy.guest.events.close(one.tx_event);
+                enemy.guest.events.close(one.rx_event);
+            }
         }
         drop(pages);
         self.serves_an_honest_frontend();
-        self.world.attach(GUEST, &[]);
+        ENEMIES.iter().for_each(|&vif| self.world.attach(vif, &[]));
     }
 
     /// By the rules, and then not.
-    fn connect(&mut self, rings: &mut [Rings], pages: &Pages, image: &[u8]) {
-        let Self { world, guest, table, neighbours, numbers, .. } = self;
-        let queues = numbers.one_of(&[1, 1, 2, 4]);
-        clean(guest);
+    fn connect(&mut self, rings: &mut [Vec<Rings>; 2], pages: &[Pages; 2], images: &[Vec<u8>; 2]) {
+        let Self { world, enemies, neighbours, numbers, kills, .. } = self;
+        enemies.iter_mut().for_each(|enemy| clean(&mut enemy.guest));
         world.settle();
-        guest.start_anew();
-        // Nobody has any of it now.
-        table.restore(image);
-        rings.iter_mut().for_each(Rings::clear);
-        let rings = &mut rings[..queues];
-        match queues {
-            1 => guest.publish(&rings[0]),
-            _ => guest.publish_all(rings),
+        let [one, other] = rings;
+        let mut sides = Vec::new();
+        let mut scribblers = Vec::new();
+        for (n, (enemy, rings)) in enemies.iter_mut().zip([one, other]).enumerate() {
+            enemy.guest.start_anew();
+            // Nobody has any of it now.
+            enemy.table.restore(&images[n]);
+            rings.iter_mut().for_each(Rings::clear);
+            let rings = &mut rings[..numbers.one_of(&[1, 1, 2, 4])];
+            let ctrl = enemy.connects(rings, numbers);
+            let scribbler = Scribbler {
+                numbers: Numbers::new(numbers.next()),
+                pages: &pages[n],
+                table: &enemy.table,
+                image: &images[n],
+                store: enemy.guest.domain.store().unwrap(),
+                front: enemy.guest.front(),
+                tx: Vec::new(),
+                rx: Vec::new(),
+                rings: Vec::new(),
+            };
+            scribblers.push(scribbler.of_rings(rings));
+            sides.push(Side { guest: &mut enemy.guest, rings, pages: &pages[n], ctrl });
         }
-        guest.state(XenbusState::Connected);
-        guest.await_backend(XenbusState::Connected);
         self.connections += 1;
 
         let stop = AtomicBool::new(false);
-        let scribbler = Scribbler {
-            numbers: Numbers::new(numbers.next()),
-            pages,
-            table,
-            image,
-            store: guest.domain.store().unwrap(),
-            front: guest.front(),
-            tx: Vec::new(),
-            rx: Vec::new(),
-            rings: Vec::new(),
-        };
-        let scribbler = scribbler.of_rings(rings);
-        let mut acts = Acts { numbers: numbers.clone(), pages, neighbours, slots: 0 };
+        let mut acts = Acts { numbers: numbers.clone(), neighbours, slots: 0, kills: *kills };
         std::thread::scope(|scope| {
             let _ends = Ends(&stop);
-            scope.spawn(|| scribbler.run(&stop));
+            for scribbler in scribblers {
+                scope.spawn(|| scribbler.run(&stop));
+            }
             for _ in 0..ACTIONS {
-                acts.act(world, guest, rings);
+                self.killed += u64::from(acts.act(world, &mut sides));
                 self.actions += 1;
-                // Some of it comes when the connection is lost already.
-                if acts.numbers.once_in(8) && guest.backend_state() != Some(XenbusState::Connected)
-                {
+                // Some of it comes when the connections are lost already.
+                let lost = |side: &mut Side<'_>| {
+                    side.guest.backend_state() != Some(XenbusState::Connected)
+                };
+                if acts.numbers.once_in(8) && sides.iter_mut().all(lost) {
                     break;
                 }
             }
         });
         *numbers = acts.numbers;
+        for Side { guest, ctrl, .. } in sides {
+            ctrl.into_iter().for_each(|ctrl| guest.events.close(ctrl.event));
+        }
         if !neighbours.bridged() {
-            world.behind(GUEST).look().waiting.clear();
+            ENEMIES.iter().for_each(|&vif| world.behind(vif).look().waiting.clear());
         }
         neighbours.are_served(world);
     }
 
-    /// In the place of the hostile one.
+    /// In the place of a hostile one.
     fn serves_an_honest_frontend(&mut self) {
-        let Self { world, guest, neighbours, .. } = self;
-        world.attach(GUEST, &[]);
-        let behind = world.behind(if neighbours.bridged() { UPLINK } else { GUEST });
-        let honest = Honest::start(guest.domain.clone(), behind);
+        let Self { world, enemies, neighbours, numbers, .. } = self;
+        let number = numbers.below(ENEMIES.len());
+        let vif = ENEMIES[number];
+        world.attach(vif, &[]);
+        let behind = world.behind(if neighbours.bridged() { UPLINK } else { vif });
+        let honest = Honest::start(enemies[number].guest.domain.clone(), behind);
         honest.carries(8);
         honest.lost_nothing();
-        world.toolstack.ask_to_close(GUEST);
-        world.toolstack.await_closed(GUEST);
-        world.detaches(GUEST);
+        world.toolstack.ask_to_close(vif);
+        world.toolstack.await_closed(vif);
+        world.detaches(vif);
         honest.behind.look().flow = None;
         honest.leave();
     }
@@ -346,25 +448,31 @@ impl Fuzz {
     fn run(mut self, work: Work) {
         // What the first of all makes for good is not counted.
         self.round();
-        self.world.detaches(GUEST);
-        let mut before = Held::now(&self.world, &self.guest);
-        self.world.attach(GUEST, &[]);
-        let mut rounds = 0;
+        ENEMIES.iter().for_each(|&vif| self.world.detaches(vif));
+        let mut before = Held::now(&self.world, &self.enemies);
+        ENEMIES.iter().for_each(|&vif| self.world.attach(vif, &[]));
+        let (mut rounds, mut calm) = (0, 2);
         while work.goes_on(rounds) {
+            let killed = self.killed;
             self.round();
             rounds += 1;
-            self.world.detaches(GUEST);
-            before.is_all(&self.world, &self.guest);
-            self.world.attach(GUEST, &[]);
+            calm = if self.killed > killed { 0 } else { calm + 1 };
+            if calm < 2 {
+                // A successor opens descriptors that it keeps when it needs them first.
+                before.descriptors = usize::MAX;
+            }
+            ENEMIES.iter().for_each(|&vif| self.world.detaches(vif));
+            before.is_all(&self.world, &self.enemies);
+            ENEMIES.iter().for_each(|&vif| self.world.attach(vif, &[]));
         }
-        let Self { mut world, neighbours, connections, actions, .. } = self;
-        let of = if neighbours.bridged() { UPLINK } else { GUEST };
-        let ever = world.ports.ever(of);
+        let Self { mut world, neighbours, connections, actions, killed, .. } = self;
+        let of = if neighbours.bridged() { &[UPLINK][..] } else { &ENEMIES };
+        let ever: Vec<_> = of.iter().flat_map(|&vif| world.ports.ever(vif)).collect();
         let sum = |of: fn(&Inner) -> u64| ever.iter().map(|behind| of(&behind.look())).sum::<u64>();
         let (sent, given) = (sum(|inner| inner.sent), sum(|inner| inner.given));
         println!(
-            "{rounds} rounds, {connections} connections, {actions} actions, {sent} frames out, \
-             {given} in"
+            "{rounds} rounds, {connections} connections, {actions} actions, {killed} kills, \
+             {sent} frames out, {given} in"
         );
         assert!(connections > rounds, "{connections} connections in {rounds} rounds");
         match neighbours {
@@ -379,7 +487,14 @@ impl Fuzz {
     }
 }
 
-/// Takes away what the guest wrote.
+/// Gives a backend its rules, where packets go by such.
+fn load(world: &World) {
+    if world.setup.by_rules {
+        world.control().with(|backend| backend.load(RULES, SECRET)).unwrap();
+    }
+}
+
+/// Takes away what a guest wrote.
 fn clean(guest: &mut Hostile) {
     let front = guest.front();
     for key in guest.store.list(&front).unwrap() {
@@ -390,7 +505,7 @@ fn clean(guest: &mut Hostile) {
 }
 
 #[test]
-fn a_guest_that_does_anything() {
+fn guests_that_do_anything() {
     let seconds = setting("GRANTWAY_FUZZ_SECONDS");
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let usual = || if seconds.is_some() { clock() } else { SEED };
@@ -398,15 +513,16 @@ fn a_guest_that_does_anything() {
     let rounds = setting("GRANTWAY_FUZZ_ROUNDS").unwrap_or(ROUNDS);
     println!("GRANTWAY_FUZZ_SEED={seed}");
     let mut numbers = Numbers::new(seed);
-    let mut bridged = numbers.once_in(2);
-    // Worlds of both kinds, whatever the time.
-    let worlds = (seconds.unwrap_or(0) / 20).clamp(1, 50) as u32 * 2;
-    for _ in 0..worlds {
-        let fuzz = Fuzz::new(bridged, Numbers::new(numbers.next()));
+    let first = numbers.below(4) as u32;
+    // Worlds of all kinds, whatever the time.
+    let worlds = (seconds.unwrap_or(0) / 40).clamp(1, 25) as u32 * 4;
+    for kind in first..first + worlds {
+        let (bridged, by_rules) = (kind % 2 == 0, kind / 2 % 2 == 0);
+        println!("bridged: {bridged}, by rules: {by_rules}");
+        let fuzz = Fuzz::new(bridged, by_rules, Numbers::new(numbers.next()));
         fuzz.run(match seconds {
             Some(seconds) => Work::Until(Instant::now() + Duration::from_secs(seconds) / worlds),
             None => Work::Rounds(rounds),
         });
-        bridged = !bridged;
     }
 }

@@ -24,6 +24,8 @@ const VIFS: [VifId; 2] =
     [VifId { domain: DomId(11), devid: 0 }, VifId { domain: DomId(12), devid: 0 }];
 /// Of frames that say how far a guest has got.
 pub const MARK_TYPE: [u8; 2] = [0x88, 0xb8];
+/// Of frames by which one says where it is.
+const GREETING_TYPE: [u8; 2] = [0x88, 0xb9];
 const SIZES: [usize; 2] = [300, 5000];
 /// Frames on their way, each direction: far from what a queue may hold.
 const WINDOW: u64 = 32;
@@ -31,7 +33,15 @@ const WINDOW: u64 = 32;
 #[derive(Default)]
 struct Shared {
     leave: AtomicBool,
-    quiet: AtomicBool,
+    /// How often it was told to rest or to go on: odd while it is to rest.
+    orders: AtomicU64,
+    /// The last order to rest that it followed: nothing is on its way from it since.
+    rests: AtomicU64,
+    /// It is to say where it is, and has been told where the other one is.
+    greets: AtomicBool,
+    greeted: AtomicBool,
+    /// Backends are killed: who is where on the bridge may have been forgotten.
+    forgotten: bool,
     connections: AtomicU64,
     sent: AtomicU64,
     received: AtomicU64,
@@ -48,8 +58,10 @@ pub struct Pair {
 }
 
 impl Pair {
-    pub fn start(world: &mut World) -> Self {
-        let shared: [Arc<Shared>; 2] = Default::default();
+    /// `kills` is whether backends are to be killed.
+    pub fn start(world: &mut World, kills: bool) -> Self {
+        let end = || Arc::new(Shared { forgotten: kills, ..Shared::default() });
+        let shared = [end(), end()];
         let mut threads = Vec::new();
         for (number, vif) in VIFS.into_iter().enumerate() {
             let domain = world.boot(vif.domain);
@@ -106,7 +118,32 @@ impl Pair {
     /// Every frame that was sent arrives, once and in order.
     #[track_caller]
     pub fn lost_nothing(&self) {
-        self.shared.iter().for_each(|end| end.quiet.store(true, SeqCst));
+        self.rest();
+        self.looks_well();
+    }
+
+    /// Has something happen while nothing is on its way. Afterwards the bridge learns where
+    /// the two are, before more comes than it floods.
+    #[track_caller]
+    pub fn rests_while(&self, act: impl FnOnce()) {
+        self.rest();
+        act();
+        let both = || self.shared.iter();
+        both().for_each(|end| end.greeted.store(false, SeqCst));
+        both().for_each(|end| end.greets.store(true, SeqCst));
+        eventually("the honest guests hear each other", || {
+            both().all(|end| end.greeted.load(SeqCst)).then_some(())
+        });
+        both().for_each(|end| end.greets.store(false, SeqCst));
+        both().for_each(|end| drop(end.orders.fetch_add(1, SeqCst)));
+    }
+
+    /// Both stop sending, and what they sent arrives.
+    #[track_caller]
+    fn rest(&self) {
+        self.shared.iter().for_each(|end| drop(end.orders.fetch_add(1, SeqCst)));
+        let rests = |end: &Arc<Shared>| end.rests.load(SeqCst) == end.orders.load(SeqCst);
+        eventually("the honest guests rest", || self.shared.iter().all(rests).then_some(()));
         for [from, to] in [[0, 1], [1, 0]].map(|ends| ends.map(|end: usize| &self.shared[end])) {
             let start = Instant::now();
             loop {
@@ -120,7 +157,6 @@ impl Pair {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        self.looks_well();
     }
 
     /// Closes their vifs, of which nothing is left.
@@ -201,9 +237,16 @@ impl End {
             while let Some(received) = vif.recv(&mut buffer).unwrap() {
                 self.take(&buffer[..received.len]);
             }
+            let order = self.own.orders.load(SeqCst);
             // Before that, what is sent is for nobody.
             if connected && self.other.connections.load(SeqCst) > 0 {
                 self.send(&mut vif, &mut frame);
+            }
+            if order % 2 == 1 && self.pending.is_none() {
+                self.own.rests.store(order, SeqCst);
+            }
+            if connected && self.own.greets.load(SeqCst) {
+                self.greet(&mut vif);
             }
             vif.reap().unwrap();
             vif.repost().unwrap();
@@ -213,12 +256,21 @@ impl End {
         }
     }
 
+    fn greet(&self, vif: &mut Vif) {
+        let other = ADDRESSES.iter().find(|&&known| known != self.address);
+        let mut frame = [&other.unwrap()[..], &self.address, &GREETING_TYPE].concat();
+        frame.resize(60, 0);
+        // It comes again.
+        let _ = vif.send(&frame, Offload::default());
+        vif.flush().unwrap();
+    }
+
     fn send(&mut self, vif: &mut Vif, frame: &mut [u8]) {
         for _ in 0..8 {
             let on_the_way = self.own.sent.load(SeqCst) - self.other.received.load(SeqCst);
             let len = match self.pending.take() {
                 Some(len) => len,
-                None if on_the_way >= WINDOW || self.own.quiet.load(SeqCst) => break,
+                None if on_the_way >= WINDOW || self.own.orders.load(SeqCst) % 2 == 1 => break,
                 None => self.made.next_into(frame),
             };
             match vif.send(&frame[..len], Offload::default()) {
@@ -246,9 +298,14 @@ impl End {
         // The bridge knows where the other one is, and looked at these bytes.
         let others = ADDRESSES.iter().any(|known| to == known && to != self.address);
         if others {
-            return Err("a frame for the other guest");
+            let forgotten = self.own.forgotten;
+            return if forgotten { Ok(()) } else { Err("a frame for the other guest") };
         }
         if ADDRESSES.iter().any(|known| from == known) {
+            if what == GREETING_TYPE {
+                self.own.greeted.store(true, SeqCst);
+                return Ok(());
+            }
             return match self.seen.check(frame) {
                 Verdict::Corrupt | Verdict::Foreign => Err("a frame of the other guest's, changed"),
                 _ => {
