@@ -309,7 +309,10 @@ fn plain_receive_taken_over_after_any_write() {
                 bursts.extend(rest);
                 let frames = bursts.into_iter().flat_map(|number| case.ids(number)).map(frame);
                 let told = std::panic::AssertUnwindSafe(|| {
-                    assert!(shown % burst == 0 && shown_again % burst == 0, "half a turn");
+                    assert!(
+                        [shown, shown_again].iter().all(|n| n.is_multiple_of(burst)),
+                        "half a turn"
+                    );
                     let found = seen(&last, case);
                     for (id, (found, given)) in found.iter().zip(frames.clone()).enumerate() {
                         let given = (!case.is_hole(id as u16)).then_some(given);

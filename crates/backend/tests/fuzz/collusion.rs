@@ -1,11 +1,11 @@
 //! What two guests do together, and over the control ring: on a bridge a turn of one
 //! reaches into the other, and what all vifs share can be used up by both.
 
+use super::Side;
 use super::guest::{Acts, room};
 use super::support::hostile::Hostile;
 use super::support::numbers::Numbers;
 use super::support::rings::{page, slot};
-use super::{JUDGED, Side};
 use grantway_hypervisor::{Access, GrantRef, Granted};
 use grantway_netif::ctrl::{CtrlRequest, GrefEntry, GrefFlags, HashTypes, Message};
 use grantway_netif::tx::TxFlags;
@@ -140,7 +140,7 @@ impl Acts<'_> {
             };
             let mut request = match numbers.below(12) {
                 0..5 => {
-                    lists(numbers, side_grefs(pages), &pages.list, entries);
+                    lists(numbers, &pages.pool.grefs, &pages.list, entries);
                     Message::AddGrefMapping { queue, list, entries }
                 }
                 5..8 => Message::DelGrefMapping { queue, list, entries },
@@ -164,11 +164,6 @@ impl Acts<'_> {
         }
         guest.kick(ctrl.event);
     }
-}
-
-fn side_grefs(pages: &super::Pages) -> &[GrantRef] {
-    debug_assert_eq!(pages.judged_grefs.len(), JUDGED.len());
-    &pages.pool.grefs
 }
 
 /// A list of pages, some of them twice or nobody's.

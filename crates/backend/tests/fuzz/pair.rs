@@ -52,6 +52,13 @@ struct Shared {
     trouble: Mutex<Option<String>>,
 }
 
+impl Shared {
+    /// It is told to rest, or to go on.
+    fn is_ordered(&self) {
+        self.orders.fetch_add(1, SeqCst);
+    }
+}
+
 pub struct Pair {
     shared: [Arc<Shared>; 2],
     threads: Vec<JoinHandle<()>>,
@@ -135,13 +142,13 @@ impl Pair {
             both().all(|end| end.greeted.load(SeqCst)).then_some(())
         });
         both().for_each(|end| end.greets.store(false, SeqCst));
-        both().for_each(|end| drop(end.orders.fetch_add(1, SeqCst)));
+        both().for_each(|end| end.is_ordered());
     }
 
     /// Both stop sending, and what they sent arrives.
     #[track_caller]
     fn rest(&self) {
-        self.shared.iter().for_each(|end| drop(end.orders.fetch_add(1, SeqCst)));
+        self.shared.iter().for_each(|end| end.is_ordered());
         let rests = |end: &Arc<Shared>| end.rests.load(SeqCst) == end.orders.load(SeqCst);
         eventually("the honest guests rest", || self.shared.iter().all(rests).then_some(()));
         for [from, to] in [[0, 1], [1, 0]].map(|ends| ends.map(|end: usize| &self.shared[end])) {

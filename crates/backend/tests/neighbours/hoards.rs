@@ -106,7 +106,7 @@ fn ipv4(protocol: u8, to: (u16, u8), from: (u16, u8), part: Part, payload: &[u8]
         [a, b, c, d, more, f]
     };
     let mut frame = [station(to), station(from)].concat();
-    let place = part.at / 8 | u16::from(part.more) << 13;
+    let place = (part.at / 8) | (u16::from(part.more) << 13);
     let mut header = vec![0x45, 0];
     header.extend((20 + payload.len() as u16).to_be_bytes());
     header.extend(part.id.to_be_bytes());
@@ -173,7 +173,7 @@ impl Hoarder {
 
     /// The one that it works with.
     fn partner(&self) -> u16 {
-        (self.number - 1 ^ 1) + 1
+        ((self.number - 1) ^ 1) + 1
     }
 
     /// Connections of this step that it begins, or answers.
