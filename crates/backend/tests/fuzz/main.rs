@@ -79,7 +79,7 @@ const RULES: &str = "
 
 /// Rounds of each of four worlds, and actions in a connection: about what an idle machine of
 /// two processors does in thirty seconds.
-const ROUNDS: u64 = 80;
+const ROUNDS: u64 = 70;
 const ACTIONS: usize = 200;
 const SEED: u64 = 0x4757;
 

@@ -42,7 +42,7 @@ const LISTS: usize = 2;
 const LISTED: [usize; 2] = [1, 16];
 const MAPPED: Mapped = Mapped { pages: 1024, areas: 136 };
 /// Pages that the last vif lists at once.
-const STAGED: usize = 16;
+const STAGED: usize = 8;
 /// Connections that all vifs share.
 const CONNECTIONS: u64 = 65_536;
 /// Frames of the last vif, each way.
@@ -376,7 +376,10 @@ fn comes_last(scene: &mut Scene, hoarders: &[Hoarder], fair: f64) {
         let partner = (hoarders[n].partner(), 0);
         vec![udp(partner, (LAST, 0), [5000; 2], Part::WHOLE); 8]
     });
-    all_send(scene, |n| vec![tcp((LAST, 0), (hoarders[n].number, 0), [1; 2], SYN)]);
+    for (hoarder, guest) in hoarders.iter().zip(&mut scene.guests) {
+        guest.offers_once(&[tcp((LAST, 0), (hoarder.number, 0), [1; 2], SYN)]);
+    }
+    scene.world.control().rounds(40);
     let uplink = scene.world.behind(UPLINK);
     assert!(!uplink.look().taken.iter().any(|(frame, _)| frame[..6] == last.own), "went to all");
     // In: the answers.
@@ -390,9 +393,10 @@ fn comes_last(scene: &mut Scene, hoarders: &[Hoarder], fair: f64) {
     let end = Instant::now() + PROMPT;
     while got.len() < answers.len() && Instant::now() < end {
         scene.world.control().rounds(1);
-        got.extend(last.takes());
+        let of_uplink = |frame: &Vec<u8>| frame[6..12] == address(OUTSIDE);
+        got.extend(last.takes().into_iter().filter(of_uplink));
+        last.receives();
     }
-    got.retain(|frame| frame[..6] == last.own && frame[6..12] == address(OUTSIDE));
     assert!(got == answers, "{} answers of {} came", got.len(), answers.len());
     scene.guests.push(last);
     // Its share, beside what costs most.
