@@ -63,6 +63,11 @@ fn the_units_leave_what_every_option_needs() {
     for unit in UNITS {
         let text = source(unit);
         assert_eq!(values(&text, "Type"), ["notify"]);
+        // ProtectKernelTunables= and ProtectControlGroups= take /proc/xen away, so the
+        // condition is judged outside of them.
+        let conditions = values(&text, "ExecCondition");
+        assert!(conditions.iter().all(|line| line.starts_with('+')), "{unit}: {conditions:?}");
+        assert_eq!(conditions.len(), 1, "{unit}: {conditions:?}");
         assert_eq!(values(&text, "ExecReload"), ["/bin/kill -HUP $MAINPID"]);
         // --metrics, and no family that nothing uses.
         assert_eq!(values(&text, "RestrictAddressFamilies"), ["AF_UNIX AF_INET AF_INET6"]);
