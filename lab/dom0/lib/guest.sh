@@ -103,7 +103,7 @@ guest_run() (
     shift
     id=$(cat /proc/sys/kernel/random/uuid)
     xenstore-write "$at/run/$id" "$(printf '%s\n' "$*" | base64 -w 0)"
-    until=$(($(now_ms) + time * $(slowness) * 1000))
+    until=$(($(now_ms) + $(patient "$time") * 1000))
     until answer=$(xenstore-read "$at/done/$id" 2>/dev/null); do
         [ "$(now_ms)" -lt $until ] || exit 124
         usleep 50000
@@ -134,31 +134,48 @@ guest_restore() {
 }
 
 # guest_net NAME [INTERFACE [NET [COMMAND]]]: waits for it, gives it its addresses,
-# and runs COMMAND there. NET is the third number of the IPv4 address, and the IPv6
+# and runs COMMAND there; until its backend serves it. Its number is the vif's. NET is the third number of the IPv4 address, and the IPv6
 # network: 0.
 guest_net() {
     _if=${2:-eth0} _net=${3:-0}
     _host=$(guest_number "$1")
-    guest_run -t 40 "$1" "
-        i=0 n=$((100 * $(slowness)))
-        until [ -e /sys/class/net/$_if ]; do i=\$((i + 1)); [ \$i -lt \$n ] || exit 1; usleep 100000; done
+    guest_run "$1" "
+        until [ -e /sys/class/net/$_if ]; do usleep 100000; done
         ip link set $_if up
         ip addr replace 10.0.$_net.$_host/24 dev $_if
         ip addr replace fd0$_net::$_host/64 dev $_if nodad
-        until [ \"\$(cat /sys/class/net/$_if/carrier)\" = 1 ]; do i=\$((i + 1)); [ \$i -lt \$((n * 2)) ] || exit 2; usleep 100000; done
+        until [ \"\$(cat /sys/class/net/$_if/carrier)\" = 1 ]; do usleep 100000; done
         ${4-}
     " >&2 || fail "$1: $_if does not come up (status $?)"
+    # A netfront has its carrier before the backend has taken its rings up.
+    wait_for 30 vif_connected "$1" "${_if##*[!0-9]}"
 }
 
 # guest_number NAME: 101 for g1.
 guest_number() { echo $((100 + $(echo "$1" | sed 's/[^0-9]*//'))); }
-# address NAME [NET], address6 NAME [NET]: of a guest, or of dom0.
-address() { if [ "$1" = dom0 ]; then echo "10.0.${2:-0}.1"; else echo "10.0.${2:-0}.$(guest_number "$1")"; fi; }
+# address NAME [NET], address6 NAME [NET]: of a guest, or of dom0; what is one already stays.
+address() {
+    case $1 in
+        dom0) echo "10.0.${2:-0}.1" ;;
+        *.*) echo "$1" ;;
+        *) echo "10.0.${2:-0}.$(guest_number "$1")" ;;
+    esac
+}
 address6() { if [ "$1" = dom0 ]; then echo "fd0${2:-0}::1"; else echo "fd0${2:-0}::$(guest_number "$1")"; fi; }
 
-# guest_dmesg_mark NAME; guest_dmesg_since NAME: what its kernel said since.
+# guest_dmesg_mark NAME; guest_dmesg_since NAME: what its kernel said since, but for what it
+# says of an emulated processor that stood still: of its clocks, and where a task was then.
 guest_dmesg_mark() { guest_run "$1" 'dmesg | wc -l >/run/lab/dmesg.mark'; }
-guest_dmesg_since() { guest_run "$1" 'dmesg | tail -n +$(($(cat /run/lab/dmesg.mark) + 1))'; }
+guest_dmesg_since() {
+    guest_run "$1" 'dmesg | tail -n +$(($(cat /run/lab/dmesg.mark) + 1))' | awk '
+        { text = $0; sub(/^(<[0-9]+>)?\[ *[0-9.]+\] */, "", text) }
+        text ~ /^(random|clocksource|tsc|sched_clock|hrtimer|perf|workqueue|sched|rcu|watchdog|NMI backtrace|TSC found unstable)/ || text ~ /blocked for more than/ {
+            trace = text ~ /^(rcu|watchdog|NMI)|blocked for/
+            next
+        }
+        trace && text ~ /^(\t|[ ?]|Call Trace|<\/?TASK>|<\/?IRQ>|CPU:|Modules linked in|Hardware name|Code:|R[A-Z0-9]+:|RIP|[CDEFG]S:|CR[0-9]|Task dump|task:|[a-z_0-9.]+\+0x)/ { next }
+        { trace = 0; print }'
+}
 
 # guest_gone NAME: waits until no domain of that name is left.
 guest_gone() { wait_for "${2:-30}" no_guest "$1"; }

@@ -26,18 +26,33 @@ refuse() {
 }
 
 # wait_for SECONDS COMMAND...: until COMMAND succeeds; fails after SECONDS, as an
-# idle machine would count them.
+# idle machine would count them, but not within a minute.
 wait_for() {
     # In a shell of its own, where polling leaves no trace.
     (
         set +ex
-        limit=$(($(now_ms) + $1 * $(slowness) * 1000))
+        limit=$(($(now_ms) + $(patient "$1") * 1000))
         shift
         until "$@" >/dev/null; do
             [ "$(now_ms)" -lt $limit ] || exit 1
             usleep 100000
         done
     ) || fail "waited in vain: $*"
+}
+
+# await SECONDS TEXT WHAT COMMAND...: until TEXT is what COMMAND prints; fails with what it
+# prints in the end.
+await() {
+    (
+        set +ex
+        limit=$(($(now_ms) + $(patient "$1") * 1000))
+        wanted=$2 what=$3
+        shift 3
+        until found=$("$@"); [ "$found" = "$wanted" ]; do
+            [ "$(now_ms)" -lt $limit ] || fail "$what: found $found, expected $wanted"
+            usleep 100000
+        done
+    ) || exit 1
 }
 
 # now_ms: milliseconds since boot, to 10 ms.

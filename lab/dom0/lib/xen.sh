@@ -27,7 +27,7 @@ hypervisor_version() {
 # nothing_left: no zombie, no vif's interface, no grant mapped.
 nothing_left() {
     wait_for 20 no_zombie
-    expect "$(vifs_left)" = "" "interfaces of vifs"
-    expect "$(grant_mappings)" = "" "grants still mapped"
+    await 20 "" "interfaces of vifs" vifs_left
+    await 20 "" "grants still mapped" grant_mappings
 }
 no_zombie() { [ -z "$(zombies)" ]; }
