@@ -3,26 +3,29 @@
 # clean_up: fails where something is left that nothing removes.
 clean_up() {
     local id left dev
-    for id in $(timeout 10 xl list | awk 'NR > 1 && $2 != 0 { print $2 }'); do
-        timeout 20 xl destroy "$id"
+    for id in $(timeout $((10 * $(slowness))) xl list | awk 'NR > 1 && $2 != 0 { print $2 }'); do
+        timeout $((20 * $(slowness))) xl destroy "$id"
     done
     # Everything that the scenario started, daemons too.
     echo 1 >/sys/fs/cgroup/scenario/cgroup.kill
-    for id in 1 2 3 4 5; do
-        rmdir /sys/fs/cgroup/scenario 2>/dev/null && break
-        sleep 0.2
+    left=$(($(patient 5) * 5))
+    # A systemd has made groups of its own in it.
+    while [ -e /sys/fs/cgroup/scenario ] && [ $left -gt 0 ]; do
+        find /sys/fs/cgroup/scenario -depth -type d -exec rmdir {} + 2>/dev/null
+        [ ! -e /sys/fs/cgroup/scenario ] || usleep 200000
+        left=$((left - 1))
     done
     for dev in /sys/class/net/vif* /sys/class/net/*br*/bridge /sys/class/net/gw*; do
         dev=${dev#/sys/class/net/}
         [ ! -e "/sys/class/net/${dev%%/*}" ] || ip link delete "${dev%%/*}"
     done
     if grep -q '^xen_netback ' /proc/modules; then
-        timeout 20 rmmod xen-netback || return 1
+        timeout $((20 * $(slowness))) rmmod xen-netback || return 1
     fi
-    for id in $(timeout 5 xenstore-list /local/domain/0/backend/vif); do
-        timeout 5 xenstore-rm "/local/domain/0/backend/vif/$id"
+    for id in $(timeout $((5 * $(slowness))) xenstore-list /local/domain/0/backend/vif); do
+        timeout $((5 * $(slowness))) xenstore-rm "/local/domain/0/backend/vif/$id"
     done
     rm -rf /var/lib/xen/save/* /run/grantway
-    left=$(timeout 10 xl list | awk 'NR > 1 && $2 != 0') || return 1
+    left=$(timeout $((10 * $(slowness))) xl list | awk 'NR > 1 && $2 != 0') || return 1
     [ -z "$left" ] || { echo "left: $left"; return 1; }
 }
