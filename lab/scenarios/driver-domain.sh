@@ -10,7 +10,7 @@ in_driver 'xl devd 2>/dev/null && bridge_up && start_backend' || fail "the drive
 guest_start g1 vif=bridge=xenbr0,backend=drv
 pings g1 dom0 10
 pings6 g1 dom0
-guest_run drv 'iperf3 -s -D'
+iperf_server drv
 # The driver domain's bridge has the address that dom0's would have.
 tcp g1 dom0
 tcp g1 dom0 -R

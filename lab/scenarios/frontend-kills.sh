@@ -53,8 +53,9 @@ frontend_said g1 >&2
 
 xl network-detach g1 0 >&2
 wait_for 20 none_mapped
-expect "$(vifs_left)" = "" "interfaces of vifs"
-expect "$(frontend_said g1 | tail -n 1)" = "grantway frontend: the vif was detached; attach it again to go on" "its last word"
+await 20 "" "interfaces of vifs" vifs_left
+last_word() { frontend_said g1 | tail -n 1; }
+await 20 "grantway frontend: the vif was detached; attach it again to go on" "its last word" last_word
 xl network-attach g1 bridge=xenbr0 >&2
 frontend_start g1 --policy staging
 pings dom0 g1

@@ -43,10 +43,11 @@ kills() {
         start_backend $options
     done
     load_goes_on g1
+    # What comes after the last kill counts as well, where this machine was too slow before it.
+    [ -z "${enough-}" ] || wait_for 60 $enough
     kill $ping_pid
     load_stop g1
-    # Emulation makes its clocks wonder, which is none of netfront's affair.
-    said=$(guest_dmesg_since g1 | grep -vE '(random|clocksource): ' || true)
+    said=$(guest_dmesg_since g1)
     expect "$said" = "" "what the guest's kernel said"
     say "$rounds kills while the guest $name: outage in ms $(outages "$files-kills" "$files-pings" | percentiles)"
 }
@@ -57,6 +58,7 @@ frames_judged() {
     awk '/^[^ \t]/ { frames++ }
         /^IP6 .*next-header TCP/ { segments++ }
         /cksum 0x[0-9a-f]+ \(correct\)/ { right++ }
+        right >= 5001 && !told { told = 1; print right >"/run/lab/logs/frames-enough"; close("/run/lab/logs/frames-enough") }
         /^[^ \t]/ && !/^(IP .*proto ICMP |ARP, |IP6 .*next-header (TCP|ICMPv6) )/ || /\((incorrect|wrong)|bad (cksum|hdr|opt)|\[(bad|\|)/ {
             bad++
             print > "/run/lab/logs/frames-bad"
@@ -79,6 +81,7 @@ guest_run g1 'ethtool -K eth0 tx-checksum-ipv6 off' >&2
 tcpdump -i "$vif" -Q in -Z root -n -t -vv -B 16384 2>$LAB/logs/tcpdump | frames_judged >$LAB/logs/frames &
 judge_pid=$!
 wait_for 15 grep -q 'listening on' $LAB/logs/tcpdump
+enough="test -s $LAB/logs/frames-enough"
 kills "sends IPv6 with whole checksums" 10 -6
 killall -INT tcpdump
 wait $judge_pid
