@@ -7,12 +7,13 @@ import subprocess
 from .places import IMAGE, LAB
 
 
-def prepare(with_grantway: bool) -> None:
+def prepare(with_grantway: bool, with_before: bool = False) -> None:
     """Packages and images; what those steps say is for a person."""
     # Beside the downloads; the image waits for it, and says what failed.
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    binary = subprocess.Popen([str(LAB / "binary")], **quiet) if with_grantway else None
-    image = [str(LAB / "image")] + ([] if with_grantway else ["--without-grantway"])
+    before = ["--before"] if with_before else []
+    binary = subprocess.Popen([str(LAB / "binary"), *before], **quiet) if with_grantway else None
+    image = [str(LAB / "image"), *before] + ([] if with_grantway else ["--without-grantway"])
     for step in ([str(LAB / "setup")], image):
         if step is image and binary is not None:
             binary.wait()
@@ -28,5 +29,5 @@ def offers() -> set[str]:
     text = subprocess.run([binary, "backend", "--help"], capture_output=True, text=True, check=False)
     offer = {"grantway", "grantway-xen"} if "xen" in text.stdout.lower() else {"grantway"}
     if (IMAGE / "grantway-dom0" / "usr" / "bin" / "grantway-before").exists():
-        offer.add("GRANTWAY_BEFORE")
+        offer.add("lab/before")
     return offer

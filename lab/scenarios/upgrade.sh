@@ -1,8 +1,8 @@
 # A build of an earlier version serves; this one takes over from its journal under iperf3,
-# and the same TCP connection goes on, both ways. GRANTWAY_BEFORE is that build's binary.
+# and the same TCP connection goes on, both ways. lab/before names that build's commit.
 # boot: pv
 # timeout: 200
-# needs: grantway-xen GRANTWAY_BEFORE
+# needs: grantway-xen lab/before
 only_grantway
 bridge_up
 say "from $(grantway-before --version) to $(grantway --version)"
