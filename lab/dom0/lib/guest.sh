@@ -65,11 +65,16 @@ guest_start() {
 # tsc_mode: who reads the processor's counter for guests, as the runner was asked.
 tsc_mode() { _mode=$(word lab.tsc); echo "${_mode:-default}"; }
 
-# guest_create NAME: `xl create` and no more.
+# guest_create NAME: `xl create` and no more. How long libxl waits for a backend (10 s) and
+# for a script (40 s) is built into it: where it was that, the guest is made again.
 guest_create() {
-    # xl leaves a process that waits for the guest's end, with our descriptors.
-    xl create "$LAB/guests/$1.cfg" >"$LAB/logs/xl-create-$1" 2>&1 ||
-        fail "xl create $1: $(tail -n 3 "$LAB/logs/xl-create-$1")"
+    for _try in 1 2 3 4 5; do
+        # xl leaves a process that waits for the guest's end, with our descriptors.
+        if xl create "$LAB/guests/$1.cfg" >"$LAB/logs/xl-create-$1" 2>&1; then return 0; fi
+        grep -qE 'because of timeout|timed out' "$LAB/logs/xl-create-$1" || break
+        xl destroy "$1" >&2 || true
+    done
+    fail "xl create $1: $(tail -n 3 "$LAB/logs/xl-create-$1")"
 }
 
 # guest_ready NAME [SECONDS]: waits until the guest's agent answers.
