@@ -30,4 +30,6 @@ def offers() -> set[str]:
     offer = {"grantway", "grantway-xen"} if "xen" in text.stdout.lower() else {"grantway"}
     if (IMAGE / "grantway-dom0" / "usr" / "bin" / "grantway-before").exists():
         offer.add("lab/before")
+    if (IMAGE / "grantway-dom0" / "lab" / "package" / "usr" / "bin" / "grantway").exists():
+        offer.add("package")
     return offer
