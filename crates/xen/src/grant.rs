@@ -5,22 +5,21 @@
 //! for a second thing: it is granted once and given back once, with the last
 //! handle of its run.
 
-use crate::device::{Device, os_error, parameter};
+use crate::device::{Device, os_error};
 use crate::sys::Gntalloc;
 use grantway_hypervisor::{Access, Counters, DomId, Error, GrantRef, Granted, Released};
 use rustix::io::Errno;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Pages that gntalloc gives to all processes of a domain, unless told
 /// otherwise.
 pub const GNTALLOC_PAGES: u64 = 1024;
 
-/// As [`grantway_hypervisor::Granter::grant`]. `limit` is the file of the
-/// driver's parameter of that name.
+/// As [`grantway_hypervisor::Granter::grant`]. `limit` is the driver's
+/// parameter of that name.
 pub fn grant(
     device: &Device<Gntalloc>,
-    limit: &Path,
+    limit: u64,
     counters: &Arc<Counters>,
     peer: DomId,
     pages: usize,
@@ -62,10 +61,10 @@ pub fn release(granted: Granted) -> Released {
     Released { revoked: 0, deferred: granted.grefs.len() }
 }
 
-fn exhausted(limit: &Path) -> Error {
+fn exhausted(limit: u64) -> Error {
     Error::Exhausted {
         what: "gntalloc's store of pages (or this domain's grant table)",
-        limit: parameter(limit).unwrap_or(GNTALLOC_PAGES),
+        limit,
         remedy: "write more to /sys/module/xen_gntalloc/parameters/limit, load it with \
                  modprobe xen-gntalloc limit=N, or use fewer queues",
     }
@@ -77,13 +76,7 @@ mod tests {
 
     #[test]
     fn a_full_store_of_pages_names_its_parameter() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("limit");
-        assert!(
-            exhausted(&file).to_string().contains("is full at 1024; write more to /sys/module")
-        );
-        std::fs::write(&file, "4096\n").unwrap();
-        let text = exhausted(&file).to_string();
+        let text = exhausted(4096).to_string();
         assert!(text.contains("full at 4096;") && text.contains("modprobe xen-gntalloc limit=N"));
         assert!(!text.contains('\n') && !text.contains("  "), "{text}");
     }

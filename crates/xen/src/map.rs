@@ -8,22 +8,21 @@
 //! no more than twice one that is not.
 
 use crate::copy::probe;
-use crate::device::{os_error, parameter};
+use crate::device::os_error;
 use crate::sys::{Gntdev, Pages};
 use grantway_hypervisor::{Access, Counters, DomId, Error, GrantRef, GrantStatus};
 use grantway_ring::SharedRun;
 use rustix::io::Errno;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Grants that gntdev maps at a time, unless told otherwise.
 pub const GNTDEV_GRANTS: u64 = 65_536;
 
-/// As [`grantway_hypervisor::Mapper::map`]. `limit` is the file of the driver's
+/// As [`grantway_hypervisor::Mapper::map`]. `limit` is the driver's
 /// parameter of that name.
 pub fn map(
     gntdev: impl FnOnce() -> Result<Arc<Gntdev>, Error>,
-    limit: &Path,
+    limit: u64,
     counters: &Arc<Counters>,
     peer: DomId,
     grefs: &[GrantRef],
@@ -61,7 +60,7 @@ pub fn map(
 /// Maps of one peer's grants.
 struct Attempts<'a> {
     gntdev: &'a Gntdev,
-    limit: &'a Path,
+    limit: u64,
     mapped: u64,
     peer: DomId,
     access: Access,
@@ -76,7 +75,7 @@ impl Attempts<'_> {
         let index = self.gntdev.announce(self.peer.0, grefs).map_err(|errno| match errno {
             Errno::INVAL => Error::Exhausted {
                 what: "the number of grants that gntdev maps at a time",
-                limit: parameter(self.limit).unwrap_or(GNTDEV_GRANTS),
+                limit: self.limit,
                 remedy: "map fewer at a time, or write more to \
                          /sys/module/xen_gntdev/parameters/limit",
             },

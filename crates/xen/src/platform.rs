@@ -3,7 +3,7 @@
 use crate::apart::ByPeer;
 use crate::arena::Arenas;
 use crate::copy::{self, Scratch};
-use crate::device::Device;
+use crate::device::{Device, parameter};
 use crate::events::EventSet;
 use crate::grant;
 use crate::map;
@@ -26,6 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Xen {
     domain: DomId,
     layout: Layout,
+    /// What it may not be able to read later, when a thread opens no files any more.
+    read: Read,
     store: StoreAt,
     gntdev: Device<Gntdev>,
     peers: ByPeer,
@@ -34,6 +36,28 @@ pub struct Xen {
     counters: Arc<Counters>,
     scratch: Mutex<Vec<Scratch>>,
     arenas: Arc<Arenas>,
+}
+
+/// What is read of the kernel's files when the domain is opened.
+#[derive(Debug)]
+struct Read {
+    /// Grants that gntdev maps at a time.
+    gntdev: u64,
+    /// Pages that gntalloc gives.
+    gntalloc: u64,
+    /// The kind of this domain, such as PV.
+    kind: Option<String>,
+}
+
+impl Read {
+    fn of(layout: &Layout) -> Self {
+        let limit = |module, usual| parameter(&layout.limit(module)).unwrap_or(usual);
+        Self {
+            gntdev: limit("xen_gntdev", map::GNTDEV_GRANTS),
+            gntalloc: limit("xen_gntalloc", grant::GNTALLOC_PAGES),
+            kind: layout.kind(),
+        }
+    }
 }
 
 impl Xen {
@@ -78,6 +102,7 @@ impl Xen {
             peers: ByPeer::default(),
             gntalloc: Device::new(layout.device("gntalloc"), load("gntalloc"), Gntalloc::open),
             evtchn: Device::new(layout.device("evtchn"), load("evtchn"), Evtchn::open),
+            read: Read::of(&layout),
             layout,
             counters,
             scratch: Mutex::new(Vec::new()),
@@ -115,8 +140,7 @@ impl Granter for Xen {
     /// Grants by gntalloc, whose pages are all one fixed pool of the domain.
     /// Every process of the domain takes from it.
     fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
-        let limit = self.layout.limit("xen_gntalloc");
-        grant::grant(&self.gntalloc, &limit, &self.counters, peer, pages, access)
+        grant::grant(&self.gntalloc, self.read.gntalloc, &self.counters, peer, pages, access)
     }
 
     /// Always [`Revoke::Unknown`]: gntalloc revokes when the page is unmapped
@@ -145,7 +169,7 @@ impl Mapper for Xen {
     /// trouble.
     fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
         if peer == self.domain {
-            let kind = self.layout.kind().unwrap_or_else(|| "unknown".to_owned());
+            let kind = self.read.kind.as_deref().unwrap_or("unknown");
             if kind != "PV" {
                 return Err(Error::Protocol {
                     what: "mapping what this domain granted to itself",
@@ -154,9 +178,8 @@ impl Mapper for Xen {
                 });
             }
         }
-        let limit = self.layout.limit("xen_gntdev");
         let gntdev = || self.peers.get(peer, &self.gntdev);
-        map::map(gntdev, &limit, &self.counters, peer, grefs, access)
+        map::map(gntdev, self.read.gntdev, &self.counters, peer, grefs, access)
     }
 
     /// A gntdev of the peer's own: one descriptor.
