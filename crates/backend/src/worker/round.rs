@@ -11,36 +11,44 @@ pub const ROUND_MAX: Duration = Duration::from_millis(5);
 /// ([`work`](crate::work)), and so have the uplink's and a look at what woke.
 const ENOUGH: Duration = Duration::from_millis(1);
 
-/// A worker's rounds.
+/// A worker's rounds. Times are in nanoseconds: they are compared in every round, and these are
+/// numbers.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     /// What the worker had used when this one began.
-    since: Duration,
-    longest: Duration,
+    since: u64,
+    longest: u64,
     /// The first of the active queues that had no turn in the last one, if it ended early.
     next: usize,
 }
 
 impl Rounds {
     /// One begins, behind something that belongs to none.
+    #[inline]
     pub fn begin(&mut self, used: Duration) {
-        self.since = used;
+        self.since = nanos(used);
     }
 
     /// One ends, and the next begins.
+    #[inline]
     pub fn end(&mut self, used: Duration) {
+        let used = nanos(used);
         self.longest = self.longest.max(used.saturating_sub(self.since));
         self.since = used;
     }
 
     /// The longest so far.
     pub fn longest(&self) -> Duration {
-        self.longest
+        Duration::from_nanos(self.longest)
     }
 
     /// Which of so many active queues has the first turn.
+    #[inline]
     pub fn first(&mut self, active: usize) -> usize {
-        std::mem::take(&mut self.next) % active.max(1)
+        match std::mem::take(&mut self.next) {
+            next if next < active => next,
+            _ => 0,
+        }
     }
 
     /// Whether a round is to end, whose turns took so long: then the next begins with this
@@ -52,6 +60,11 @@ impl Rounds {
         self.next = next;
         true
     }
+}
+
+/// Enough for centuries.
+fn nanos(time: Duration) -> u64 {
+    time.as_secs().wrapping_mul(1_000_000_000).wrapping_add(u64::from(time.subsec_nanos()))
 }
 
 #[cfg(test)]
@@ -81,7 +94,7 @@ mod tests {
         assert_eq!((rounds.first(3), rounds.first(3)), (2, 0));
         // Others may have gone meanwhile.
         assert!(rounds.is_enough(ENOUGH, 2));
-        assert_eq!(rounds.first(2), 0);
+        assert_eq!((rounds.first(2), rounds.first(2)), (0, 0));
         assert!(rounds.is_enough(ENOUGH, 2));
         assert_eq!(rounds.first(0), 0);
     }

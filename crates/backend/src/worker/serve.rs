@@ -232,8 +232,9 @@ impl Worker {
                     self.fail(place, error);
                 }
             }
-            let took = since.map(|now| now.saturating_sub(start));
-            if took.is_some_and(|took| self.rounds.is_enough(took, at)) {
+            if let Some(now) = since
+                && self.rounds.is_enough(now.saturating_sub(start), at)
+            {
                 break;
             }
         }
