@@ -22,8 +22,9 @@ struct Fault {
 
 #[derive(Default)]
 struct Maps {
-    /// Whose pages, and how many: each time that it was tried.
-    tried: Vec<(DomId, usize)>,
+    /// Whose pages, and how many: each time that it was tried since somebody asked. Nothing is
+    /// kept where nobody does.
+    tried: Option<Vec<(DomId, usize)>>,
     /// How often each guest's pages are kept apart.
     apart: BTreeMap<DomId, usize>,
 }
@@ -105,7 +106,7 @@ impl Faults {
     /// Whose pages were mapped, and how many, each time that it was tried since this was
     /// asked.
     pub fn maps(&self) -> Vec<(DomId, usize)> {
-        std::mem::take(&mut self.maps.lock().unwrap().tried)
+        self.maps.lock().unwrap().tried.replace(Vec::new()).unwrap_or_default()
     }
 
     fn meet(&self, what: &'static str, path: &str) -> Result<(), Error> {
@@ -157,7 +158,9 @@ impl Granter for Faulty {
 impl Mapper for Faulty {
     fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
         let mut maps = self.faults.maps.lock().unwrap();
-        maps.tried.push((peer, grefs.len()));
+        if let Some(tried) = &mut maps.tried {
+            tried.push((peer, grefs.len()));
+        }
         let apart = maps.apart.get(&peer).copied().unwrap_or(0);
         drop(maps);
         assert!(apart > 0, "{grefs:?} of domain {peer} are mapped among others' pages");
