@@ -106,11 +106,16 @@ fn staged_pages_cost_nothing_and_change_under_load() {
     costs_nothing(&site);
     let list = succeed(grantway_with(&["list", "--host", &path]), PROMPT);
     assert!(list.contains("staging") && list.contains("1056"), "{list}");
-    // A successor has them mapped before it serves; the frontend is not asked.
+    // A successor maps them again once all vifs are taken over; the frontend is not asked.
+    // What crosses before that is copied.
     for _ in 0..3 {
         backend.kill();
         backend = start_backend(&site);
         site.wait_connected();
+        site.wait("all pages to be mapped", PROMPT, || {
+            (site.vif_report()["mapped"] == 2 * PAGES).then_some(())
+        });
+        turns_over(&site);
         costs_nothing(&site);
         assert_eq!(site.vif_report()["mapped"], 2 * PAGES);
     }
