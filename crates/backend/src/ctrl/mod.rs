@@ -18,7 +18,7 @@ mod tests;
 pub(crate) use staged::StagedTable;
 
 use crate::VifError;
-use crate::journal::{Journal, JournalMemory};
+use crate::journal::{Journal, JournalMemory, StagedJournal};
 use crate::policy::{QUEUE_PAGES, StagingError};
 use crate::queue::map_ring;
 use crate::shared::Shared;
@@ -64,6 +64,8 @@ struct Ctrl<M = RingPage<4>, J = SharedPage> {
     journal: Option<Journal<J>>,
     /// Whether tables may have to take up what a killed process had staged.
     takes_up: bool,
+    /// Where there are no tables: the journal of what a killed process had staged.
+    left: Vec<Vec<J>>,
 }
 
 /// What became of a vif's turn at its control ring.
@@ -96,7 +98,7 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         let consumed = state.map_or(published, |state| state.answered);
         let bad = |_| VifError::Internal("journalled indices");
         let ring = Back::attach(memory, consumed, published).map_err(bad)?;
-        let mut ctrl = Self { ring, hashing, tables, journal, takes_up: resume };
+        let mut ctrl = Self { ring, hashing, tables, journal, takes_up: resume, left: Vec::new() };
         if let Some(journal) = ctrl.journal.as_ref().filter(|_| !resume) {
             journal.set_hashing(&ctrl.hashing);
         }
@@ -161,6 +163,7 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         pages: &impl Pages,
         shared: &Shared,
     ) -> Result<CtrlResponse, VifError> {
+        self.forget(request);
         let before = self.hashing.clone();
         let done = match request.message() {
             Ok(message) => carry_out(index, message, &mut self.hashing, &mut self.tables, pages)?,
@@ -178,6 +181,17 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
             Ok(data) => request.answer(Status::Success, data),
             Err(status) => request.answer(status, 0),
         })
+    }
+
+    /// Forgets what a killed process had staged, before a guest that asks about it hears that
+    /// nothing is staged here: it may use those pages otherwise from then on, and no
+    /// successor may map them again. Who does not ask has them mapped by the next that stages.
+    fn forget(&mut self, request: CtrlRequest) {
+        if !self.left.is_empty() && request.message().is_ok_and(|message| message.is_staging()) {
+            for pages in self.left.drain(..) {
+                drop(StagedJournal::begin(pages));
+            }
+        }
     }
 
     fn publish(&mut self, words: [u32; 4]) -> Result<bool, VifError> {
@@ -213,6 +227,8 @@ pub(crate) struct ControlSpec<'a> {
     pub queues: u16,
     /// One for each queue, or none where the vif's policy stages nothing.
     pub tables: Vec<Box<dyn StagedTable>>,
+    /// Of a vif that is taken over and stages nothing: the journal of what was staged.
+    pub left: Vec<Vec<SharedPage>>,
     /// The vif's first journal page.
     pub journal: Option<Journal>,
     /// Whether to go on where a killed process left off, by that page.
@@ -227,19 +243,20 @@ impl Control {
         platform: &dyn Platform,
         events: &mut dyn EventChannels,
     ) -> Result<Self, VifError> {
-        let ControlSpec { domain, refs, queues, tables, journal, resume, shared } = spec;
+        let ControlSpec { domain, refs, queues, tables, left, journal, resume, shared } = spec;
         let memory = map_ring::<4>(platform, domain, refs.ring)?;
         if let Some(journal) = journal.as_ref().filter(|_| !resume) {
             journal.begin_ctrl(Some((refs, memory.load(Index::RspProd))));
         }
         let event = events.bind_interdomain(domain, refs.event)?;
-        let (ctrl, notify) = match Ctrl::new(memory, queues, tables, journal, resume) {
+        let (mut ctrl, notify) = match Ctrl::new(memory, queues, tables, journal, resume) {
             Ok(made) => made,
             Err(e) => {
                 events.close(event);
                 return Err(e);
             }
         };
+        ctrl.left = left;
         shared.steering.set(ctrl.hashing.steering());
         if notify {
             // Whether the killed process still did, nobody knows; an empty wake-up

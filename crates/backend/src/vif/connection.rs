@@ -125,13 +125,6 @@ impl Vif {
                 return Err(error);
             }
         }
-        if resume && self.staged.is_none() {
-            // By every answer from now on nothing is staged: a successor that stages maps
-            // nothing of what our predecessor had. The guest may use those pages otherwise.
-            for pages in pages.staged {
-                drop(StagedJournal::begin(pages));
-            }
-        }
         Ok(())
     }
 
@@ -230,12 +223,15 @@ impl Vif {
             return Ok(());
         };
         let answered = journal.as_ref().filter(|_| resume).map(Journal::ctrl_index);
+        let tables = self.tables(pages, answered);
+        let left = if resume && tables.is_empty() { pages.staged.clone() } else { Vec::new() };
         let spec = ControlSpec {
             domain: self.id.domain,
             refs,
             // At most MAX_QUEUES.
             queues: keys.queues.len() as u16,
-            tables: self.tables(pages, answered),
+            tables,
+            left,
             journal,
             resume,
             shared: &self.shared,

@@ -63,8 +63,8 @@ fn two_hundred_staged_vifs_by_hand() {
     check(&plan, "--mapped-total", "grantway backend", 211_200, Some(option));
     check(&plan, "event channels, 2-level", "dom0", 1000, None);
     check(&plan, "vm.max_map_count", "grantway backend", 3400, None);
-    // 8 * 200 + 64
-    check(&plan, "descriptors", "grantway backend", 1664, Some("LimitNOFILE=2048"));
+    // 9 * 200 + 64
+    check(&plan, "descriptors", "grantway backend", 1864, Some("LimitNOFILE=2048"));
     check(&plan, "xen-gntdev limit", "a map call", 512, None);
     assert!(!limits(&plan, &Machine::default()).iter().any(|l| l.name == "store watches"));
 }

@@ -29,6 +29,9 @@ struct Left {
     /// The list that is tried now, and how often that was.
     part: Vec<GrefEntry>,
     attempts: usize,
+    /// What could not be mapped. The journal has it until the guest's next change: the next
+    /// successor may be able to.
+    lost: Vec<u32>,
 }
 
 /// Why lists were refused: the first reason of a connection is for the log.
@@ -61,12 +64,14 @@ impl<J: JournalMemory> LastingTable<J> {
         Self { queue, journal: Some(journal), left, refusal: Refusal::None }
     }
 
-    /// These are not staged any more.
-    fn lost(&mut self, entries: impl Iterator<Item = GrefEntry>) {
+    /// The journal, of what is staged and no more.
+    fn journal(&mut self) -> Option<&mut StagedJournal<J>> {
+        let journal = self.journal.as_mut()?;
         let before = self.left.answered.wrapping_sub(1);
-        if let Some(journal) = &mut self.journal {
-            entries.for_each(|entry| journal.left(before, entry.gref));
+        for gref in std::mem::take(&mut self.left.lost) {
+            journal.left(before, gref);
         }
+        Some(journal)
     }
 }
 
@@ -84,7 +89,7 @@ impl<J: JournalMemory> StagedTable for LastingTable<J> {
             }
             return Err(status);
         }
-        if let Some(journal) = &mut self.journal {
+        if let Some(journal) = self.journal() {
             journal.added(index, entries);
         }
         Ok(())
@@ -92,7 +97,7 @@ impl<J: JournalMemory> StagedTable for LastingTable<J> {
 
     fn del(&mut self, index: u32, entries: &mut [GrefEntry]) {
         self.queue.del(entries);
-        if let Some(journal) = &mut self.journal {
+        if let Some(journal) = self.journal() {
             let gone = |entry: &&GrefEntry| entry.status == Status::Success.to_u16();
             entries.iter().filter(gone).for_each(|entry| journal.left(index, entry.gref));
         }
@@ -102,7 +107,7 @@ impl<J: JournalMemory> StagedTable for LastingTable<J> {
     /// guest chooses how many these are, and other vifs wait: after some attempts the rest of
     /// the list is among them.
     fn take_up(&mut self) -> bool {
-        let Left { entries, part, attempts, .. } = &mut self.left;
+        let Left { entries, part, attempts, lost, .. } = &mut self.left;
         if part.is_empty() {
             let next = entries.len().saturating_sub(GREF_LIST_ENTRIES);
             (*part, *attempts) = (entries.split_off(next), 0);
@@ -112,7 +117,7 @@ impl<J: JournalMemory> StagedTable for LastingTable<J> {
         }
         *attempts += 1;
         let last = *attempts == ATTEMPTS;
-        let mut lost = match self.queue.add(part) {
+        let mut failed = match self.queue.add(part) {
             Ok(()) => {
                 part.clear();
                 Vec::new()
@@ -124,9 +129,9 @@ impl<J: JournalMemory> StagedTable for LastingTable<J> {
             Err(_) => std::mem::take(part),
         };
         if last {
-            lost.append(part);
+            failed.append(part);
         }
-        self.lost(lost.into_iter());
+        lost.extend(failed.into_iter().map(|entry| entry.gref));
         true
     }
 
