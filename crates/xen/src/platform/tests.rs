@@ -107,3 +107,16 @@ fn a_platform_goes_wherever_threads_are() {
     sends::<dyn EventChannels>();
     sends::<dyn Store>();
 }
+
+#[test]
+fn limits_are_those_of_the_drivers_or_their_usual_ones() {
+    let (root, _socket, xen) = bare();
+    assert_eq!((xen.read.gntdev, xen.read.gntalloc), (65_536, 1024));
+    for (module, limit) in [("xen_gntdev", "512\n"), ("xen_gntalloc", "4096\n")] {
+        let folder = root.path().join("sys/module").join(module).join("parameters");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("limit"), limit).unwrap();
+    }
+    let xen = xen.restored().unwrap();
+    assert_eq!((xen.read.gntdev, xen.read.gntalloc), (512, 4096));
+}
