@@ -46,12 +46,6 @@ impl Subscriber for Collector {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(String::new());
         event.record(&mut line);
-        line.0 = format!(
-            "{:?} {}",
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros()
-                % 100000000,
-            line.0
-        );
         let mut lines = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.push((*event.metadata().level(), line.0));
     }
