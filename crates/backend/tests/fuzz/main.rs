@@ -451,7 +451,7 @@ impl Fuzz {
         ENEMIES.iter().for_each(|&vif| self.world.detaches(vif));
         let mut before = Held::now(&self.world, &self.enemies);
         ENEMIES.iter().for_each(|&vif| self.world.attach(vif, &[]));
-        let (mut rounds, mut calm) = (0, 2);
+        let (mut rounds, mut calm) = (0, if self.killed > 0 { 0 } else { 2 });
         while work.goes_on(rounds) {
             let killed = self.killed;
             self.round();
