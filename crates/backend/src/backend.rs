@@ -147,6 +147,8 @@ pub struct Account {
 
 /// Serves every vif of one domain.
 pub struct Backend {
+    // First, so that nobody moves packets any more when what a vif keeps for that goes.
+    workers: Workers,
     platform: Arc<dyn Platform>,
     store: Box<dyn Store>,
     /// The event channels of the control rings.
@@ -178,8 +180,6 @@ pub struct Backend {
     /// Readable when the bell was rung, a control ring's event channel was signalled, or a
     /// vif that was refused is to be tried again.
     gate: OwnedFd,
-    // Last, so that the vifs' ports outlive no worker.
-    workers: Workers,
 }
 
 impl Backend {
@@ -251,22 +251,41 @@ impl Backend {
     /// Takes down what our predecessor left of vifs that are no more.
     fn take_down_the_gone(&mut self) -> Result<(), PlatformError> {
         for id in self.journals.all() {
-            if !self.is_attached(id)? {
-                take_down(id, &mut self.surroundings());
+            if self.is_attached(id)? == Some(false) {
+                self.take_down(id);
             }
         }
         Ok(())
     }
 
+    /// Takes down what is left of a vif that is no more; again in a moment, where that
+    /// cannot be done now.
+    fn take_down(&mut self, id: VifId) {
+        match take_down(id, &mut self.surroundings()) {
+            Ok(()) => self.refused.forget(id),
+            Err(error) => self.look_later(id, &error),
+        }
+    }
+
+    /// Has a vif looked at in a moment, as something of it cannot be done now.
+    fn look_later(&mut self, id: VifId, error: &VifError) {
+        if self.refused.add(id, error) {
+            warn!("{id}: {error}; it is tried again");
+        }
+    }
+
     /// Whether the toolstack has such a vif below us. It writes one in one
     /// transaction, with this key in it; what we may not read is no more ours
-    /// than what is not there. A store that has trouble of its own says neither,
-    /// and nothing is taken down by that.
-    fn is_attached(&mut self, id: VifId) -> Result<bool, PlatformError> {
+    /// than what is not there. A store that has trouble of its own says neither: nothing
+    /// comes of that but another look.
+    fn is_attached(&mut self, id: VifId) -> Result<Option<bool>, PlatformError> {
         match self.store.read_text(&format!("{}/frontend-id", self.path(id))) {
-            Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => Ok(false),
-            Err(PlatformError::Store { .. }) => Ok(true),
-            other => Ok(other?.is_some()),
+            Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => Ok(Some(false)),
+            Err(error @ PlatformError::Store { .. }) => {
+                self.look_later(id, &error.into());
+                Ok(None)
+            }
+            other => Ok(Some(other?.is_some())),
         }
     }
 
@@ -583,11 +602,14 @@ impl Backend {
         if self.ending || self.vifs.contains_key(&id) {
             return Ok(());
         }
-        if !self.is_attached(id)? {
-            self.refused.forget(id);
+        match self.is_attached(id)? {
+            Some(true) => {}
             // It may have gone before our first look at it.
-            take_down(id, &mut self.surroundings());
-            return Ok(());
+            Some(false) => {
+                self.take_down(id);
+                return Ok(());
+            }
+            None => return Ok(()),
         }
         let path = self.path(id);
         match Vif::open(id, path, &mut self.surroundings()) {
@@ -620,9 +642,7 @@ impl Backend {
         }
         match acted {
             Err(error) if stays && error.passing(true).is_some() => {
-                if self.refused.add(id, &error) {
-                    warn!("{id}: {error}; it is tried again");
-                }
+                self.look_later(id, &error);
                 Ok(())
             }
             acted => acted.or_else(|error| self.survive(id, error)),

@@ -26,7 +26,7 @@ use grantway_netif::xenbus::backend::{
     BackendAction, BackendActions, BackendEvent, BackendMachine,
 };
 use grantway_netif::{XenbusState, keys};
-use grantway_ports::{Port, PortReport};
+use grantway_ports::{Port, PortError, PortReport, TapError};
 use std::path::Path;
 use std::sync::Arc;
 use tracing::{info, warn};
@@ -155,7 +155,7 @@ impl Vif {
                     vif.tell(state, around)?;
                 }
             }
-            take_down(id, around);
+            take_down(id, around)?;
             return Ok((vif, BackendActions::new()));
         }
         if around.hotplug {
@@ -387,12 +387,13 @@ impl Vif {
         if connects { told.and(self.try_to_connect(around)) } else { told }
     }
 
-    /// Nothing of it stays on this machine.
+    /// Nothing of it stays on this machine. Where its interface cannot be removed the journal
+    /// stays, by which it is tried again.
     fn destroy(&mut self, around: &mut Surroundings<'_>) {
-        if let Some(Err(e)) = self.port.as_mut().map(|port| port.remove()) {
-            warn!("{}: {e}", self.id);
+        match self.port.as_mut().map(|port| port.remove()) {
+            Some(Err(e)) if !is_no_more(&e) => warn!("{}: {e}", self.id),
+            _ => around.journals.forget(self.id),
         }
-        around.journals.forget(self.id);
     }
 
     /// Takes the limit that the toolstack set; one that cannot be read is none.
@@ -464,15 +465,14 @@ fn published(store: &mut dyn Store, frontend: &str) -> Result<Option<FrontendKey
     }
 }
 
-/// Takes down what a killed process left of a vif that is no more: nobody was
-/// there when its toolstack removed it.
-pub(crate) fn take_down(id: VifId, around: &mut Surroundings<'_>) {
-    let left = around.journals.left_off(id).unwrap_or_else(|e| {
-        warn!("{id}: {e}");
-        None
-    });
-    let Some(left) = left else { return };
-    info!("{id}: went while no backend ran");
+/// Takes down what is left of a vif that is no more: nobody was there when its toolstack
+/// removed it, or its interface could not be removed.
+///
+/// # Errors
+///
+/// That cannot be done for a moment: the journal stays, by which it is tried again.
+pub(crate) fn take_down(id: VifId, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+    let Some(left) = around.journals.left_off(id)? else { return Ok(()) };
     if left.interface.is_some() {
         let request = PortRequest {
             vif: id,
@@ -483,14 +483,19 @@ pub(crate) fn take_down(id: VifId, around: &mut Surroundings<'_>) {
             queues: around.queues,
             scripted: true,
         };
-        // One that someone deleted is what we want.
-        if let Ok(mut port) = (around.open_port)(&request)
-            && let Err(e) = port.remove()
-        {
-            warn!("{id}: {e}");
+        match (around.open_port)(&request).and_then(|mut port| port.remove()) {
+            Err(e) if !is_no_more(&e) => return Err(e.into()),
+            _ => {}
         }
     }
     around.journals.forget(id);
+    info!("{id}: what was left of it is taken down");
+    Ok(())
+}
+
+/// Whether there is no such interface, or it is not ours: somebody deleted that.
+fn is_no_more(error: &PortError) -> bool {
+    matches!(error, PortError::Gone { .. } | PortError::Tap(TapError::NotATap { .. }))
 }
 
 /// Refuses a vif that a driver of the kernel holds: both would answer it.

@@ -97,6 +97,12 @@ impl Faults {
         self.row.lock().unwrap().take().map_or(0, |row| row.times)
     }
 
+    /// How many failures are planned yet for this node.
+    pub fn left_of(&self, path: &str) -> usize {
+        let nodes = self.nodes.lock().unwrap();
+        nodes.iter().filter(|fault| fault.path == path).map(|fault| fault.times).sum()
+    }
+
     /// Whether all that was planned has come.
     pub fn are_over(&self) -> bool {
         let nodes = self.nodes.lock().unwrap().iter().all(|fault| fault.times == 0);

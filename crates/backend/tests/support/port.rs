@@ -45,6 +45,8 @@ pub struct Behind {
 pub struct Inner {
     /// So many openings fail, as of a TAP that another program holds for a while.
     pub held: u32,
+    /// So many removals fail.
+    pub stuck: u32,
     /// Frames that came from the guest, the first [`KEPT`] of them.
     pub taken: Vec<(Vec<u8>, Offload)>,
     /// How many came.
@@ -221,9 +223,7 @@ impl Ports {
             let mut inner = behind.look();
             if inner.held > 0 {
                 inner.held -= 1;
-                let operation = "open";
-                let source = std::io::ErrorKind::ResourceBusy.into();
-                return Err(PortError::Io { port: "held".into(), operation, source });
+                return Err(busy("open"));
             }
             inner.handles += 1;
             inner.opened = true;
@@ -231,6 +231,11 @@ impl Ports {
         behind.call(Call::Open);
         Ok(Box::new(TestPort::new(behind)))
     }
+}
+
+fn busy(operation: &'static str) -> PortError {
+    let source = std::io::ErrorKind::ResourceBusy.into();
+    PortError::Io { port: "held".into(), operation, source }
 }
 
 /// The index of the interface behind a vif.
@@ -367,7 +372,12 @@ impl Port for TestPort {
 
     fn remove(&mut self) -> Result<(), PortError> {
         self.behind.call(Call::Remove);
-        self.behind.look().removed = true;
+        let mut inner = self.behind.look();
+        if inner.stuck > 0 {
+            inner.stuck -= 1;
+            return Err(busy("remove"));
+        }
+        inner.removed = true;
         Ok(())
     }
 }

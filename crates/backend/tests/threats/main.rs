@@ -20,6 +20,7 @@ mod payloads;
 mod rate;
 mod receive;
 mod refused;
+mod remains;
 mod restart;
 mod rings;
 mod segments;

@@ -1,0 +1,100 @@
+//! A vif whose toolstack removed it while something failed: nothing of it stays.
+
+use crate::support::eventually;
+use crate::support::world::{GUEST, World};
+use grantway_backend::WaitMode;
+use grantway_hypervisor::StoreErrno;
+use std::sync::Arc;
+
+/// What fails when its remains are to be taken down, a few times.
+#[derive(Debug, Clone, Copy)]
+enum Fails {
+    /// The store cannot say whether the vif is there.
+    Asking,
+    /// Another program holds the interface.
+    Opening,
+    /// The interface stays.
+    Removing,
+}
+
+const ALL: [Fails; 3] = [Fails::Asking, Fails::Opening, Fails::Removing];
+
+fn plan(world: &World, fails: Fails, times: u32) {
+    let behind = world.ports.ever(GUEST).pop().unwrap();
+    match fails {
+        Fails::Asking => {
+            let node = format!("{}/frontend-id", world.toolstack.back(GUEST));
+            world.setup.faults.plan(node, StoreErrno::Eio, times as usize);
+        }
+        Fails::Opening => behind.look().held = times,
+        Fails::Removing => behind.look().stuck = times,
+    }
+}
+
+#[track_caller]
+fn nothing_stays(world: &World, fails: Fails) {
+    let journal = world.journal(GUEST);
+    eventually("nothing stays of the vif", || {
+        let ports = world.ports.ever(GUEST);
+        let gone = ports.iter().all(|port| port.look().removed && port.look().handles == 0);
+        (gone && !journal.exists()).then_some(())
+    });
+    for behind in world.ports.ever(GUEST) {
+        let inner = behind.look();
+        assert_eq!((inner.held, inner.stuck), (0, 0), "{fails:?} never came");
+    }
+    let asked = format!("{}/frontend-id", world.toolstack.back(GUEST));
+    assert_eq!(world.setup.faults.left_of(&asked), 0, "{fails:?} never came");
+}
+
+#[test]
+fn a_vif_that_went_while_no_backend_ran_leaves_nothing_whatever_fails() {
+    for fails in ALL {
+        for times in 1..=3 {
+            let mut world = World::of_workers(1, WaitMode::Interrupt, false);
+            let mut guest = world.guest();
+            let mut rings = guest.connect();
+            guest.is_served(&mut rings);
+            world.stop();
+            world.toolstack.remove_both(GUEST);
+            plan(&world, fails, times);
+            world.start();
+            nothing_stays(&world, fails);
+            world.bridge_stands();
+        }
+    }
+}
+
+/// A successor that cannot read where the frontend is, tries again; meanwhile the vif goes.
+#[test]
+fn a_vif_that_goes_before_it_is_taken_over_leaves_nothing_whatever_fails() {
+    for fails in ALL {
+        let mut world = World::of_workers(1, WaitMode::Interrupt, false);
+        let mut guest = world.guest();
+        let mut rings = guest.connect();
+        guest.is_served(&mut rings);
+        world.stop();
+        let frontend = format!("{}/frontend", world.toolstack.back(GUEST));
+        let faults = Arc::clone(&world.setup.faults);
+        faults.plan(frontend.clone(), StoreErrno::Eio, 1000);
+        world.start();
+        eventually("the successor tries", || (faults.left_of(&frontend) < 1000).then_some(()));
+        plan(&world, fails, 2);
+        world.toolstack.remove_both(GUEST);
+        nothing_stays(&world, fails);
+        world.bridge_stands();
+    }
+}
+
+/// The vif was served until then.
+#[test]
+fn a_vif_whose_interface_cannot_be_removed_at_once_leaves_nothing() {
+    let mut world = World::of_workers(1, WaitMode::Interrupt, false);
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    guest.is_served(&mut rings);
+    plan(&world, Fails::Removing, 3);
+    world.toolstack.remove_both(GUEST);
+    nothing_stays(&world, Fails::Removing);
+    world.bridge_stands();
+}
