@@ -344,9 +344,9 @@ fn a_fault_that_is_repeated_is_logged_at_a_bounded_rate() {
         }
     };
     let told = |world: &World| {
-        let name = format!(" {GUEST}: ");
+        let name = format!("{GUEST}: ");
         let lines = world.control().log.lines();
-        lines.iter().filter(|(_, line)| line.contains(&name)).count()
+        lines.iter().filter(|(_, line)| line.starts_with(&name)).count()
     };
     fails(&mut guest, 150);
     assert_eq!(told(&world), 20, "lines of 150 faults at once");
