@@ -322,7 +322,7 @@ fn all_mapped(args: &BackendArgs, is_xen: bool) -> Mapped {
     let roots = Roots::system(&args.run_dir);
     let pages = args.mapped_total.unwrap_or_else(|| match is_xen {
         true => limits::default_mapped(PlatformFacts::gather(&roots).maps_twice()),
-        false => 1 << 32,
+        false => limits::UNBOUNDED,
     });
     let areas = roots.number("proc/sys/vm/max_map_count").unwrap_or(limits::MAP_COUNT);
     let areas = limits::for_buffers(areas.saturating_sub(limits::OWN_AREAS));

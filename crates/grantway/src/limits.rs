@@ -14,6 +14,8 @@ pub const GRANTS_IN_FRAME: u64 = 4096 / 8;
 pub const MAPTRACK_FRAMES: u64 = 1024;
 /// Handles in such a page (16 bytes each).
 pub const HANDLES_IN_FRAME: u64 = 4096 / 16;
+/// Pages that may be mapped where no hypervisor counts them: as good as all.
+pub const UNBOUNDED: u64 = 1 << 32;
 /// Event channels of a guest, by xl (`max_event_channels` of xl.cfg).
 pub const XL_PORTS: u64 = 1023;
 /// Areas of a process's address space (`vm.max_map_count`).

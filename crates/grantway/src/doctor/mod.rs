@@ -86,6 +86,7 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
     findings.extend(checks::limits::judge(&limits, &platform, role, queues));
     let backend = BackendFact::gather(&roots.run_folder, roots.patience);
     findings.push(checks::backend::judge(&backend, vifs, &hints));
+    findings.extend(checks::backend::bounds(&backend));
     findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
     let links = links::gather(roots);
     findings.extend(checks::links::judge(vifs, &links, &hints));
@@ -112,6 +113,7 @@ fn on_embedded(roots: &Roots, dir: &Path) -> Vec<Finding> {
     let vifs = store.vifs();
     let backend = BackendFact::gather(dir, roots.patience);
     findings.push(checks::backend::judge(&backend, vifs, &hints));
+    findings.extend(checks::backend::bounds(&backend));
     findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
     findings.extend(checks::links::judge(vifs, &links::gather(roots), &hints));
     findings

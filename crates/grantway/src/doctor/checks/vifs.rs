@@ -102,7 +102,7 @@ fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> F
             "connected by a backend that is gone: its guest sends into nothing",
             hints.start(),
         ),
-        BackendFact::Serves { vifs } => match vifs.iter().find(|served| served.name == name) {
+        BackendFact::Serves { vifs, .. } => match vifs.iter().find(|served| served.name == name) {
             Some(served) if served.connected => {
                 let queues = vif.queues;
                 let s = if queues == 1 { "" } else { "s" };

@@ -27,7 +27,31 @@ pub enum BackendFact {
     Serves {
         /// What it says of each vif.
         vifs: Vec<Served>,
+        /// What each backend of the folder may use, and does.
+        bounds: Vec<Bounds>,
     },
+}
+
+/// Of what is bounded: how much was used, and the most that may be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// Now, or at most so far.
+    pub used: u64,
+    /// As long as nothing is amiss.
+    pub limit: u64,
+}
+
+/// What all vifs of a backend share.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Pages of buffers that are mapped.
+    pub pages: Bound,
+    /// Areas of the process that they take.
+    pub areas: Bound,
+    /// The longest round of any worker, in nanoseconds.
+    pub round: Bound,
+    /// The longest step of the control thread, in pages mapped or unmapped.
+    pub control: Bound,
 }
 
 /// A vif that a backend serves.
@@ -53,13 +77,13 @@ impl BackendFact {
             true => Self::Denied { socket: folder.display().to_string() },
             false => Self::Absent,
         };
-        let mut served: Option<Vec<_>> = None;
+        let mut reports = Vec::new();
         for name in names(folder).into_iter().filter(is_backend) {
             let path = folder.join(&name);
             let socket = path.display().to_string();
             // A folder may hold the sockets of several domains, and dead ones.
             match within(patience, move || control::fetch_within(&path, patience)) {
-                Some(Ok(report)) => served.get_or_insert_default().extend(vifs(&report)),
+                Some(Ok(report)) => reports.push(report),
                 Some(Err(e)) => match e.kind() {
                     ErrorKind::ConnectionRefused | ErrorKind::NotFound => {}
                     ErrorKind::PermissionDenied => found = Self::Denied { socket },
@@ -68,7 +92,11 @@ impl BackendFact {
                 None => found = Self::Silent { socket },
             }
         }
-        served.map_or(found, |vifs| Self::Serves { vifs })
+        if reports.is_empty() {
+            return found;
+        }
+        let vifs = reports.iter().flat_map(vifs).collect();
+        Self::Serves { vifs, bounds: reports.iter().map(bounds).collect() }
     }
 
     /// Whether there is one, whatever it says.
@@ -88,4 +116,19 @@ fn vifs(report: &Value) -> Vec<Served> {
         })
     };
     vifs.iter().filter_map(each).collect()
+}
+
+fn bounds(report: &Value) -> Bounds {
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let bound =
+        |value: &Value| Bound { used: number(&value["used"]), limit: number(&value["limit"]) };
+    let workers = report["workers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let most = |key: &str| workers.iter().map(|worker| number(&worker[key])).max();
+    let most = |key| most(key).unwrap_or_default();
+    Bounds {
+        pages: bound(&report["budget"]["pages"]),
+        areas: bound(&report["budget"]["areas"]),
+        round: Bound { used: most("longest_round_ns"), limit: most("round_limit_ns") },
+        control: bound(&report["control"]),
+    }
 }

@@ -3,7 +3,7 @@
 use super::tree::Tree;
 use super::{LONG, SHORT, about, check};
 use crate::doctor::checks::{backend, frontends, links, vifs};
-use crate::doctor::facts::backend::{BackendFact, Served};
+use crate::doctor::facts::backend::{BackendFact, Bound, Bounds, Served};
 use crate::doctor::facts::frontends::{FrontendFact, Ours};
 use crate::doctor::facts::links as link_facts;
 use crate::doctor::facts::platform::Role;
@@ -21,7 +21,11 @@ fn hints() -> Hints {
 }
 
 fn serves(connected: bool) -> BackendFact {
-    BackendFact::Serves { vifs: vec![served(connected, "", 0)] }
+    serves_all(vec![served(connected, "", 0)])
+}
+
+fn serves_all(vifs: Vec<Served>) -> BackendFact {
+    BackendFact::Serves { vifs, bounds: Vec::new() }
 }
 
 fn served(connected: bool, policy: &str, mapped: u64) -> Served {
@@ -67,7 +71,7 @@ fn how_buffers_cross_and_why_they_are_not_staged() {
         (&less, "copy", 0, "by copy; not staging: the backend does not offer it"),
         (&less, "map", 40, "by map; not staging: the backend runs with --policy map"),
     ] {
-        let backend = BackendFact::Serves { vifs: vec![served(true, policy, mapped)] };
+        let backend = serves_all(vec![served(true, policy, mapped)]);
         check(&vifs::judge(vif, &backend, &hints()), Verdict::Ok, words, "");
     }
 }
@@ -190,7 +194,7 @@ fn vifs_that_the_store_takes_for_served() {
     let judged = |backend| vifs::judge(&vif, &backend, &hints());
     check(&judged(BackendFact::Absent), Verdict::Fail, "into nothing", "systemctl start");
     check(&judged(serves(false)), Verdict::Fail, "says that it is not", "journalctl");
-    let other = BackendFact::Serves { vifs: Vec::new() };
+    let other = serves_all(Vec::new());
     check(&judged(other), Verdict::Fail, "does not serve it", "systemctl restart");
 }
 
@@ -221,11 +225,22 @@ fn the_backends_socket() {
     let answering = std::thread::spawn(move || {
         // The first is the client that gave up.
         for client in listener.incoming().take(2) {
-            let report = br#"{"vifs":[{"vif":"vif3.0","connected":true},{"x":1},7]}"#;
+            let report = br#"{"vifs":[{"vif":"vif3.0","connected":true},{"x":1},7],
+                "budget":{"pages":{"used":5,"limit":6},"areas":{"used":7}},
+                "workers":[{"longest_round_ns":8,"round_limit_ns":9},{"longest_round_ns":10}, 1],
+                "control":{"used":11,"limit":12}}"#;
             let _ = client.unwrap().write_all(report);
         }
     });
-    assert_eq!(BackendFact::gather(&folder, LONG), serves(true));
+    let bound = |used, limit| Bound { used, limit };
+    let bounds = Bounds {
+        pages: bound(5, 6),
+        areas: bound(7, 0),
+        round: bound(10, 9),
+        control: bound(11, 12),
+    };
+    let expected = BackendFact::Serves { vifs: vec![served(true, "", 0)], bounds: vec![bounds] };
+    assert_eq!(BackendFact::gather(&folder, LONG), expected);
     answering.join().unwrap();
 }
 
@@ -328,4 +343,31 @@ fn stores_that_do_not_answer() {
     let _listener = UnixListener::bind(tree.path("run/xenstored/socket")).unwrap();
     let found = on_xen(&tree.roots().waiting(SHORT));
     check(about(&found, "xenstore")[0], Verdict::Fail, "no answer", "xenstored");
+}
+
+#[test]
+fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
+    let bound = |used, limit| Bound { used, limit };
+    let bounds = Bounds {
+        pages: bound(528, 10_000),
+        areas: bound(3, 30_000),
+        round: bound(1_250_000, 5_000_000),
+        control: bound(12, 2072),
+    };
+    let judged = |bounds| {
+        let findings = backend::bounds(&BackendFact::Serves { vifs: Vec::new(), bounds });
+        findings.into_iter().next()
+    };
+    assert_eq!(judged(Vec::new()), None);
+    let ok = judged(vec![bounds]).unwrap();
+    let told = "528 of 10000 pages mapped, 3 of 30000 areas; longest round 1.2 ms of 5; \
+                longest step of control 12 pages of 2072";
+    check(&ok, Verdict::Ok, told, "");
+    let full = judged(vec![Bounds { pages: bound(9000, 10_000), ..bounds }]).unwrap();
+    check(&full, Verdict::Warn, "9000 of 10000 pages", "--mapped-total");
+    let full = judged(vec![Bounds { areas: bound(27_000, 30_000), ..bounds }]).unwrap();
+    check(&full, Verdict::Warn, "27000 of 30000 areas", "vm.max_map_count");
+    // There is no bound of pages where there is no hypervisor.
+    let free = judged(vec![Bounds { pages: bound(528, 1 << 32), ..bounds }]).unwrap();
+    check(&free, Verdict::Ok, "528 pages mapped, 3 of", "");
 }
