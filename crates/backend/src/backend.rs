@@ -1,6 +1,9 @@
 //! The backend as a whole: finds the vifs that the toolstack attaches to our
 //! domain, and keeps them apart.
 
+mod listing;
+
+use self::listing::{Subject, VIFS_TOKEN};
 use crate::ctrl::{BURST_WORK, REQUEST_WORK, Served};
 use crate::error::{StartError, VifError};
 use crate::lists::GraphReport;
@@ -18,7 +21,7 @@ use crate::worker::{
     Beside, Notice, Service, Teller, WaitMode, WorkerReport, Workers, drain, eventfd, os, ring,
 };
 use grantway_hypervisor::{
-    CounterSnapshot, DomId, Error as PlatformError, EventChannels, Platform, Store, StoreErrno,
+    CounterSnapshot, Error as PlatformError, EventChannels, Platform, Store,
 };
 use grantway_ports::{Port, PortError, PortReport, uptime};
 use grantway_vector::rules::RulesError;
@@ -114,8 +117,6 @@ pub struct VifReport {
     pub stats: VifStatsSnapshot,
 }
 
-const VIFS_TOKEN: &str = "vifs";
-
 /// Store events that one step takes in: guests may make them as fast as they
 /// are read (XSA-349).
 const EVENTS_A_STEP: usize = 1024;
@@ -123,15 +124,6 @@ const EVENTS_A_STEP: usize = 1024;
 /// Work of one step for control rings, as [`ctrl`](crate::ctrl) counts it, after which the
 /// others wait for the next: meanwhile vifs connect, and go.
 const STEP_WORK: usize = 2 * BURST_WORK;
-
-/// What an event of the store is about.
-enum Subject {
-    Vif(VifId),
-    /// Any vif of this guest.
-    Guest(DomId),
-    /// Any of all.
-    Any,
-}
 
 /// What was counted until one moment between the turns of all workers: a packet is in
 /// it with all that was done for it in that turn, or not at all.
@@ -274,21 +266,6 @@ impl Backend {
         }
     }
 
-    /// Whether the toolstack has such a vif below us. It writes one in one
-    /// transaction, with this key in it; what we may not read is no more ours
-    /// than what is not there. A store that has trouble of its own says neither: nothing
-    /// comes of that but another look.
-    fn is_attached(&mut self, id: VifId) -> Result<Option<bool>, PlatformError> {
-        match self.store.read_text(&format!("{}/frontend-id", self.path(id))) {
-            Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => Ok(Some(false)),
-            Err(error @ PlatformError::Store { .. }) => {
-                self.look_later(id, &error.into());
-                Ok(None)
-            }
-            other => Ok(Some(other?.is_some())),
-        }
-    }
-
     fn path(&self, id: VifId) -> String {
         format!("{}/{}/{}", self.base, id.domain, id.devid)
     }
@@ -354,7 +331,7 @@ impl Backend {
         if all {
             changed.extend(self.attached()?);
             self.refused.listed();
-            changed.extend(self.vifs.keys().copied());
+            changed.extend(self.vifs.keys().copied().chain(self.refused.all()));
         }
         let mut asked = failed || all || !changed.is_empty();
         for id in changed {
@@ -524,66 +501,6 @@ impl Backend {
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerReport> {
         self.workers.account()
-    }
-
-    /// What an event is about.
-    fn subject(&self, path: &str, token: &str) -> Subject {
-        let rest = match token {
-            VIFS_TOKEN => path.strip_prefix(&self.base).and_then(|rest| rest.strip_prefix('/')),
-            _ => token.strip_prefix("frontend/"),
-        };
-        let mut parts = rest.unwrap_or_default().split('/');
-        let Some(domain) = parts.next().and_then(|part| part.parse().ok()).map(DomId) else {
-            return Subject::Any;
-        };
-        match parts.next().map(str::parse) {
-            None => Subject::Guest(domain),
-            Some(Ok(devid)) => Subject::Vif(VifId { domain, devid }),
-            Some(Err(_)) => Subject::Any,
-        }
-    }
-
-    /// The vifs of one guest, as we or the store have them.
-    fn vifs_of(&mut self, domain: DomId) -> Result<Vec<VifId>, PlatformError> {
-        let all = VifId { domain, devid: 0 }..=VifId { domain, devid: u32::MAX };
-        let mut found: Vec<VifId> = self.vifs.range(all).map(|(&id, _)| id).collect();
-        found.extend(self.refused.of(domain));
-        found.extend(self.attached_to(domain)?);
-        Ok(found)
-    }
-
-    /// Every vif that the store shows below us.
-    fn attached(&mut self) -> Result<Vec<VifId>, PlatformError> {
-        let mut found = Vec::new();
-        for domain in self.names(&self.base.clone())? {
-            let Ok(number) = domain.parse() else { continue };
-            found.extend(self.attached_to(DomId(number))?);
-        }
-        Ok(found)
-    }
-
-    /// Those of one guest.
-    fn attached_to(&mut self, domain: DomId) -> Result<Vec<VifId>, PlatformError> {
-        let devids = self.names(&format!("{}/{domain}", self.base))?;
-        let devids = devids.iter().filter_map(|devid| devid.parse().ok());
-        Ok(devids.map(|devid| VifId { domain, devid }).collect())
-    }
-
-    /// What is in a folder. Where the store cannot say, nothing, and all is looked at again
-    /// in a moment: no vif is taken for gone by what is not listed.
-    fn names(&mut self, path: &str) -> Result<Vec<String>, PlatformError> {
-        match self.store.list(path) {
-            Err(PlatformError::Store {
-                errno: StoreErrno::Enoent | StoreErrno::Eacces, ..
-            }) => Ok(Vec::new()),
-            Err(error @ PlatformError::Store { .. }) => {
-                if self.refused.list_later() {
-                    warn!("{error}; it is asked again");
-                }
-                Ok(Vec::new())
-            }
-            other => other,
-        }
     }
 
     /// Looks at one vif anew: opens it, lets it act, or forgets it.

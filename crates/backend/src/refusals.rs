@@ -56,6 +56,11 @@ impl Refusals {
         self.timer.as_fd()
     }
 
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = VifId> {
+        self.vifs.keys().copied()
+    }
+
     /// Those of one guest.
     pub fn of(&self, domain: DomId) -> impl Iterator<Item = VifId> {
         let all = VifId { domain, devid: 0 }..=VifId { domain, devid: u32::MAX };

@@ -98,3 +98,22 @@ fn a_vif_whose_interface_cannot_be_removed_at_once_leaves_nothing() {
     nothing_stays(&world, Fails::Removing);
     world.bridge_stands();
 }
+
+/// One whose nodes are bad, so that nobody took it over, and its folder goes with all others.
+#[test]
+fn a_vif_that_was_refused_and_goes_with_all_others_leaves_nothing() {
+    let mut world = World::of_workers(1, WaitMode::Interrupt, false);
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    guest.is_served(&mut rings);
+    world.stop();
+    let frontend = format!("{}/frontend", world.toolstack.back(GUEST));
+    world.toolstack.remove(&frontend);
+    world.start();
+    eventually("it is refused", || {
+        world.control().log.complaints().iter().any(|line| line.contains("/frontend")).then_some(())
+    });
+    world.toolstack.remove("/local/domain/0/backend/vif");
+    nothing_stays(&world, Fails::Opening);
+    world.bridge_stands();
+}
