@@ -150,6 +150,8 @@ impl Acts<'_> {
         let times = self.numbers.below(3);
         self.neighbours.rest_while(world, |world| {
             world.stop();
+            // A backend that cannot watch its vifs does not start.
+            world.setup.faults.end_row();
             world.setup.faults.plan(node, errno, times);
             world.start();
             super::load(world);

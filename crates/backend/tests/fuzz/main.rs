@@ -23,7 +23,7 @@ use collusion::Mail;
 use grantway_backend::policy::PolicyKind;
 use grantway_backend::{VifId, WaitMode};
 use grantway_embedded::DomainTable;
-use grantway_hypervisor::{Access, DomId, GrantRef, Granted, Platform};
+use grantway_hypervisor::{Access, DomId, GrantRef, Granted, Platform, StoreErrno};
 use grantway_netif::{Offload, XenbusState};
 use grantway_ring::SharedPage;
 use guest::{Acts, mark};
@@ -34,6 +34,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::control::SECRET;
 use support::ctrl::CtrlRing;
+use support::faulty::Asked;
 use support::honest::Honest;
 use support::hostile::{Hostile, frame};
 use support::numbers::Numbers;
@@ -81,6 +82,9 @@ const RULES: &str = "
 /// two processors does in thirty seconds.
 const ROUNDS: u64 = 70;
 const ACTIONS: usize = 200;
+/// One in so many connections is made while the store has trouble: it is tried again after a
+/// tenth of a second.
+const TROUBLED: usize = 16;
 const SEED: u64 = 0x4757;
 
 /// How long a world is fuzzed.
@@ -373,6 +377,9 @@ impl Fuzz {
         let Self { world, enemies, neighbours, numbers, kills, .. } = self;
         enemies.iter_mut().for_each(|enemy| clean(&mut enemy.guest));
         world.settle();
+        if numbers.once_in(TROUBLED) {
+            trouble(world, numbers);
+        }
         let [one, other] = rings;
         let mut sides = Vec::new();
         let mut scribblers = Vec::new();
@@ -419,6 +426,7 @@ impl Fuzz {
             }
         });
         *numbers = acts.numbers;
+        world.setup.faults.end_row();
         for Side { guest, ctrl, .. } in sides {
             ctrl.into_iter().for_each(|ctrl| guest.events.close(ctrl.event));
         }
@@ -485,6 +493,14 @@ impl Fuzz {
             }
         }
     }
+}
+
+/// The backend's store has trouble soon, a few times, whomever it is asked about.
+fn trouble(world: &World, numbers: &mut Numbers) {
+    let all = [Asked::Read, Asked::Write, Asked::Begin, Asked::Commit, Asked::Watch];
+    let asked = numbers.one_of(&all);
+    let errno = numbers.one_of(&[StoreErrno::Enomem, StoreErrno::Eio, StoreErrno::Enospc]);
+    world.setup.faults.plan_store(asked, numbers.below(30), 1 + numbers.below(3), errno);
 }
 
 /// Gives a backend its rules, where packets go by such.
