@@ -115,7 +115,7 @@ fn no_flood_makes_a_round_long() {
         Habit::CutForEach(16),
     ];
     let mut long = Vec::new();
-    for floods in [1, 16] {
+    for floods in [1, 16, 40] {
         let mut scene = Scene::new(16, floods);
         for habit in habits {
             scene.floods.iter_mut().for_each(|guest| guest.takes_up(habit));
