@@ -67,8 +67,8 @@ pub(crate) struct Frame {
     pub offload: Offload,
     /// The guest's queue that it came from, where it came by the bridge.
     pub from: Option<Key>,
-    /// Whether others get it too.
-    pub flooded: bool,
+    /// Where others get it too: into how many segments it may be cut for each of them.
+    pub flooded: Option<u16>,
     /// Whether another queue of the vif passed it on.
     pub passed: bool,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Frame {
 impl Frame {
     /// One that a port gave to this queue.
     fn from_port(at: usize, FrameMeta { len, offload }: FrameMeta) -> Self {
-        Self { at, len, offload, from: None, flooded: false, passed: false }
+        Self { at, len, offload, from: None, flooded: None, passed: false }
     }
 
     /// Its bytes.

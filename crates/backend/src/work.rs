@@ -36,6 +36,16 @@ pub(crate) fn price(len: usize, gso: Option<Gso>) -> u16 {
     (VISIT + PAGE * pages + SEGMENT * segments).min(u16::MAX.into()) as u16
 }
 
+/// A segment that is built and copied into a page.
+const SEGMENT_GIVEN: u32 = 4;
+
+/// Into how many segments a frame that goes to so many receivers is cut, at most, for each of
+/// them that takes no large frames: all of them together are two turns' work. TCP sends what
+/// was lost again in one segment.
+pub(crate) fn segments_for_each(receivers: u32) -> u16 {
+    (2 * TURN / SEGMENT_GIVEN / receivers.max(1)).min(u16::MAX.into()) as u16
+}
+
 /// How many packets a turn takes, by the price of each: one at least.
 pub(crate) fn within(prices: impl Iterator<Item = u32>) -> usize {
     let mut left = TURN;
@@ -62,6 +72,12 @@ mod tests {
             assert_eq!(price(65_535, gso(size)), 98 + 2 * 8191, "{size}");
         }
         assert!(u32::from(price(SHORT, None)) >= SHORT_PRICE);
+    }
+
+    #[test]
+    fn a_frame_for_all_is_cut_into_fewer_segments_the_more_they_are() {
+        let all = [0, 1, 2, 100, 300, 5000, 5001].map(segments_for_each);
+        assert_eq!(all, [5000, 5000, 2500, 50, 16, 1, 0]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use grantway_hypervisor::{CounterSnapshot, Platform};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
-use support::flood::{Guest, Habit, LARGEST, SMALL};
+use support::flood::{CUT_COUNT, CUT_SIZE, Guest, Habit, LARGEST, SMALL};
 use support::world::World;
 
 /// What a round may take.
@@ -134,6 +134,39 @@ fn no_flood_makes_a_round_long() {
         scene.ends();
     }
     assert!(long.is_empty(), "rounds of more than {BAR:?}: {long:?}");
+}
+
+/// One frame for all, that each of a hundred takes in segments only: as many as are borne, and
+/// one more, which none of them gets.
+#[test]
+fn no_frame_for_all_makes_a_round_long() {
+    let mut scene = Scene::new(100, 1);
+    let payload = usize::from(CUT_SIZE) * CUT_COUNT;
+    let mut cut = Vec::new();
+    for habit in [Habit::CutForAll, Habit::CutForAllBy(1448), Habit::CutForAllBy(1200)] {
+        let segments = |scene: &Scene| {
+            scene.world.control().with(|backend| {
+                backend.account().vifs.values().map(|stats| stats.rx_cut).sum::<u64>()
+            })
+        };
+        scene.floods[0].takes_up(habit);
+        let (answered, before) = (served(&scene), segments(&scene));
+        let longest = scene.act(60);
+        println!("{habit:?}: {longest:?}");
+        assert_ne!(served(&scene), answered, "{habit:?}: nothing was served");
+        assert!(longest < BAR, "{habit:?}: {longest:?}");
+        scene.floods[0].takes_up(Habit::Rests);
+        while scene.floods[0].served() != scene.floods[0].rings.tx_prod {
+            scene.act(1);
+        }
+        cut.push(segments(&scene) > before);
+    }
+    // 7490, 42 and 50 segments; 49 are borne where there are a hundred and one.
+    assert_eq!(
+        (cut, payload.div_ceil(1448), payload.div_ceil(1200)),
+        (vec![false, true, false], 42, 50)
+    );
+    scene.ends();
 }
 
 #[test]

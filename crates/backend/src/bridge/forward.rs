@@ -356,9 +356,10 @@ impl<O: Others> Forward<'_, O> {
     /// Gives a frame in the arena to everybody but its sender.
     fn flood(&mut self, number: u8, frame: Frame, arena: &[u8], stats: &VifStats) {
         let bytes = &arena[frame.at..frame.at + frame.len];
+        let frame = Frame { flooded: Some(work::segments_for_each(self.bridge.reach())), ..frame };
         for port in self.reached() {
             if let Some((key, _)) = self.queue_for(port, number, bytes) {
-                self.give_queue(key, Frame { flooded: true, ..frame }, arena);
+                self.give_queue(key, frame, arena);
             }
         }
         if self.reaches_uplink() {
@@ -403,7 +404,7 @@ impl<O: Others> Forward<'_, O> {
 
     /// Gives each receiver what is for it, as one burst where it takes that so.
     fn give_bursts(&mut self, arena: &mut [u8], stats: Option<&VifStats>) {
-        let from = self.sender;
+        let (from, segments) = (self.sender, work::segments_for_each(self.bridge.reach()));
         let Hub { targets, used, uplink, plain, .. } = &mut *self.hub;
         for Target { key, burst, flooded, delivery } in &mut targets[..*used] {
             let Some(queue) = self.others.queue(*key) else { continue };
@@ -413,7 +414,7 @@ impl<O: Others> Forward<'_, O> {
                 Ok(taken) => {
                     for (number, &FramePlace { at, meta }) in burst.iter().enumerate().skip(taken) {
                         let (len, offload) = (meta.len, meta.offload);
-                        let flooded = *flooded >> number & 1 == 1;
+                        let flooded = (*flooded >> number & 1 == 1).then_some(segments);
                         let frame = Frame { at, len, offload, from, flooded, passed: false };
                         match queue.accept(frame, arena, delivery) {
                             Ok(accepted) => waits |= accepted == Accepted::Short,
@@ -493,7 +494,7 @@ impl<O: Others> Forward<'_, O> {
             return Ok(None);
         }
         let (from, offload) = (self.sender, packet.offload());
-        Ok(Some(Frame { at, len, offload, from, flooded: false, passed: false }))
+        Ok(Some(Frame { at, len, offload, from, flooded: None, passed: false }))
     }
 
     /// Stores what was laid out in the receivers' pages, answers and signals them.

@@ -209,7 +209,7 @@ impl<O: Others> Forward<'_, O> {
                     return false;
                 };
                 let from = self.sender;
-                let whole = Frame { at, len, offload, from, flooded: false, passed: false };
+                let whole = Frame { at, len, offload, from, flooded: None, passed: false };
                 self.give_queue(key, whole, arena);
                 true
             }

@@ -41,10 +41,14 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 return Ok(at);
             }
         };
+        if is_too_much(&segments, &frame) {
+            drop_rest(&segments, shared);
+            return Ok(at);
+        }
         // Those of a ring's pages fit behind any frame, unless their headers are pages.
         while let Some(next) = segments.next_len() {
             if (!self.waiting.is_empty() || !self.has_posted(1)?)
-                && !self.waiting.has_room_for(next, frame.flooded)
+                && !self.waiting.has_room_for(next, frame.flooded.is_some())
             {
                 drop_rest(&segments, shared);
                 break;
@@ -106,10 +110,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     fn finish_each(
         &mut self,
         bytes: &[u8],
-        &Frame { offload, flooded, .. }: &Frame,
+        frame: &Frame,
         shared: &Shared,
         take: &mut impl FnMut(&mut Self, &[u8], Offload) -> Result<(), VifError>,
     ) -> Result<Result<(), VifError>, DropReason> {
+        let &Frame { offload, flooded, .. } = frame;
         if offload.gso.is_none() {
             let mut whole = bytes.to_vec();
             finish_checksum(&mut whole)?;
@@ -120,9 +125,13 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return Ok(Ok(()));
         }
         let mut segments = self.segments(bytes, offload)?;
+        if is_too_much(&segments, frame) {
+            drop_rest(&segments, shared);
+            return Ok(Ok(()));
+        }
         let mut segment = vec![0; segments.longest()];
         while let Some(next) = segments.next_len() {
-            if !self.waiting.has_room_for(next, flooded) {
+            if !self.waiting.has_room_for(next, flooded.is_some()) {
                 drop_rest(&segments, shared);
                 break;
             }
@@ -152,6 +161,11 @@ fn wants(frame: &[u8], shared: &Shared) -> bool {
     let passes = shared.multicast.passes(frame);
     VifStats::add(&shared.stats.rx_filtered_multicast, u64::from(!passes));
     passes
+}
+
+/// Whether a frame that goes to all is cut into more than is borne of such.
+fn is_too_much(segments: &Segments<'_>, frame: &Frame) -> bool {
+    frame.flooded.is_some_and(|most| segments.left() > usize::from(most))
 }
 
 /// Where one segment finds no room, those behind it find none either: they are not built,

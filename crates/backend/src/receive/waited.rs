@@ -26,7 +26,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         of: &Frame,
         shared: &Shared,
     ) -> Accepted {
-        let &Frame { from, flooded, offload, .. } = of;
+        let &Frame { from, offload, .. } = of;
+        let flooded = of.flooded.is_some();
         if self.waiting.has_room_for(bytes.len(), flooded) {
             if shared.tap.is_on() && self.waiting.is_empty() {
                 shared.tap.event(self.queue, TraceRing::Receive, TraceKind::RingFull);

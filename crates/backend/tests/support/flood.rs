@@ -45,6 +45,8 @@ pub enum Habit {
     CutForEach(u16),
     /// The same, to all guests.
     CutForAll,
+    /// The same, of so many bytes of payload in each segment.
+    CutForAllBy(u16),
     /// It sends 64 numbered packets of two pages each to all guests, once.
     Counts,
 }
@@ -132,8 +134,9 @@ impl Guest {
                 }
                 (0..PAGES).map(|n| small(self, n)).collect()
             }
-            Habit::CutForEach(last) => self.cut((1..=last).map(address).collect()),
-            Habit::CutForAll => self.cut(vec![BROADCAST]),
+            Habit::CutForEach(last) => self.cut((1..=last).map(address).collect(), CUT_SIZE),
+            Habit::CutForAll => self.cut(vec![BROADCAST], CUT_SIZE),
+            Habit::CutForAllBy(size) => self.cut(vec![BROADCAST], size),
             Habit::Counts => {
                 self.counts();
                 Vec::new()
@@ -177,14 +180,14 @@ impl Guest {
     }
 
     /// One packet to each of these stations.
-    fn cut(&mut self, stations: Vec<[u8; 6]>) -> Vec<[u32; 3]> {
+    fn cut(&mut self, stations: Vec<[u8; 6]>, size: u16) -> Vec<[u32; 3]> {
         // A first page for each, and the others for all of them.
         let rest = CUT_PAGES - 1;
         let pages = || self.hostile.pages(rest + CUT_PACKETS, Access::ReadOnly);
         let pages = self.cut.take().unwrap_or_else(pages);
         // Stock guests take no large frames of IPv6.
         let tcp = Tcp { v6: true };
-        let gso = tcp.offload(CUT_SIZE).gso.unwrap();
+        let gso = tcp.offload(size).gso.unwrap();
         let mut slots = Vec::new();
         for (number, to) in stations.into_iter().enumerate() {
             let frame = tcp.frame(to, self.own, &vec![7; usize::from(CUT_SIZE) * CUT_COUNT]);
