@@ -47,6 +47,12 @@ fn extra(numbers: &mut Numbers, more: bool) -> [u32; 3] {
     }
 }
 
+/// Whether what this slot names begins a page, as judged frames do, and what is received: who
+/// was given a judged frame that went to all would send it on, and of another length.
+pub fn begins_page(slot: [u32; 3]) -> bool {
+    slot[1] & 0xffff == 0
+}
+
 /// The slots of a packet that is right, but once in a while for one word. None begins
 /// where judged frames do: a slot that is read again has an answer in the place of its
 /// grant, so this may come to name their pages.
@@ -66,12 +72,16 @@ fn packet(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> Vec<[u32; 3]> 
     }
     for (n, &size) in later.iter().enumerate() {
         let more = if n + 1 < fragments { TxFlags::MORE_DATA } else { TxFlags::empty() };
-        let offset = numbers.half() % 2000;
+        let offset = 1 + numbers.half() % 2000;
         slots.push(slot(gref(numbers, pages, rings), offset, size, numbers.half(), more));
     }
     if numbers.once_in(300) {
         let at = numbers.below(slots.len());
+        let good = slots[at];
         slots[at][numbers.below(3)] ^= 1 << numbers.below(32);
+        if begins_page(slots[at]) && !begins_page(good) {
+            slots[at] = good;
+        }
     }
     slots
 }
@@ -89,7 +99,7 @@ fn junk(numbers: &mut Numbers, pages: &Pages) -> Vec<[u32; 3]> {
     let word = |numbers: &mut Numbers| numbers.word() & numbers.word();
     let slots = 0..1 + numbers.below(20);
     let slots = slots.map(|_| [word(numbers), word(numbers), word(numbers)]);
-    slots.filter(|slot| !pages.is_judged(slot[0])).collect()
+    slots.filter(|slot| !pages.is_judged(slot[0]) && !begins_page(*slot)).collect()
 }
 
 pub struct Acts<'a> {

@@ -1,6 +1,7 @@
 //! Writes over whatever a guest shares, all the while and from a thread of its
 //! own, so that it changes as it is being read.
 
+use super::guest::begins_page;
 use super::support::numbers::Numbers;
 use super::support::rings::Rings;
 use super::table::{ENTRY, Table};
@@ -167,7 +168,8 @@ impl<'a> Scribbler<'a> {
                 let mut words = good;
                 words[numbers.below(3)] ^= 1 << numbers.below(32);
                 // Judged frames are as long as their slots say.
-                if ![good, words].iter().any(|slot| self.pages.is_judged(slot[0])) {
+                let judged = [good, words].iter().any(|slot| self.pages.is_judged(slot[0]));
+                if !judged && !begins_page(words) {
                     tx.write_slot(index, words);
                 }
             }
