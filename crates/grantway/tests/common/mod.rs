@@ -29,7 +29,7 @@ pub const NOBODY: u32 = 65_534;
 
 /// Guards against hanging, and decides nothing else: far longer than anything takes, on
 /// any machine.
-pub const PROMPT: Duration = Duration::from_secs(120);
+pub const PROMPT: Duration = Duration::from_secs(600);
 
 /// What has the command under test wait as long for others.
 pub const PATIENCE: (&str, &str) = ("GRANTWAY_PATIENCE", "120");
