@@ -1,6 +1,7 @@
 //! Which vifs there are, as the store shows them, and which of them an event of it is about.
 
 use super::Backend;
+use crate::error::is_of_nodes;
 use crate::queue::VifId;
 use grantway_hypervisor::{DomId, Error as PlatformError, StoreErrno};
 use tracing::warn;
@@ -24,7 +25,7 @@ impl Backend {
     /// comes of that but another look.
     pub(super) fn is_attached(&mut self, id: VifId) -> Result<Option<bool>, PlatformError> {
         match self.store.read_text(&format!("{}/frontend-id", self.path(id))) {
-            Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => Ok(Some(false)),
+            Err(PlatformError::Store { errno, .. }) if is_of_nodes(errno) => Ok(Some(false)),
             Err(error @ PlatformError::Store { .. }) => {
                 self.look_later(id, &error.into());
                 Ok(None)

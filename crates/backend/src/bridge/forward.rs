@@ -404,7 +404,7 @@ impl<O: Others> Forward<'_, O> {
 
     /// Gives each receiver what is for it, as one burst where it takes that so.
     fn give_bursts(&mut self, arena: &mut [u8], stats: Option<&VifStats>) {
-        let (from, segments) = (self.sender, work::segments_for_each(self.bridge.reach()));
+        let from = self.sender;
         let Hub { targets, used, uplink, plain, .. } = &mut *self.hub;
         for Target { key, burst, flooded, delivery } in &mut targets[..*used] {
             let Some(queue) = self.others.queue(*key) else { continue };
@@ -414,7 +414,8 @@ impl<O: Others> Forward<'_, O> {
                 Ok(taken) => {
                     for (number, &FramePlace { at, meta }) in burst.iter().enumerate().skip(taken) {
                         let (len, offload) = (meta.len, meta.offload);
-                        let flooded = (*flooded >> number & 1 == 1).then_some(segments);
+                        let flooded = (*flooded >> number & 1 == 1)
+                            .then(|| work::segments_for_each(self.bridge.reach()));
                         let frame = Frame { at, len, offload, from, flooded, passed: false };
                         match queue.accept(frame, arena, delivery) {
                             Ok(accepted) => waits |= accepted == Accepted::Short,

@@ -1,6 +1,7 @@
 //! A vif whose toolstack removed it while something failed: nothing of it stays.
 
 use crate::support::eventually;
+use crate::support::hostile::Hostile;
 use crate::support::world::{GUEST, World};
 use grantway_backend::WaitMode;
 use grantway_hypervisor::StoreErrno;
@@ -17,14 +18,27 @@ enum Fails {
     Removing,
 }
 
+/// A world whose backend serves the vif.
+fn served() -> (World, Hostile) {
+    let mut world = World::of_workers(1, WaitMode::Interrupt, false);
+    let mut guest = world.guest();
+    let mut rings = guest.connect();
+    guest.is_served(&mut rings);
+    (world, guest)
+}
+
+/// The node by which the backend knows whether the vif is there.
+fn asked(world: &World) -> String {
+    format!("{}/frontend-id", world.toolstack.back(GUEST))
+}
+
 const ALL: [Fails; 3] = [Fails::Asking, Fails::Opening, Fails::Removing];
 
 fn plan(world: &World, fails: Fails, times: u32) {
     let behind = world.ports.ever(GUEST).pop().unwrap();
     match fails {
         Fails::Asking => {
-            let node = format!("{}/frontend-id", world.toolstack.back(GUEST));
-            world.setup.faults.plan(node, StoreErrno::Eio, times as usize);
+            world.setup.faults.plan(asked(world), StoreErrno::Eio, times as usize);
         }
         Fails::Opening => behind.look().held = times,
         Fails::Removing => behind.look().stuck = times,
@@ -43,18 +57,14 @@ fn nothing_stays(world: &World, fails: Fails) {
         let inner = behind.look();
         assert_eq!((inner.held, inner.stuck), (0, 0), "{fails:?} never came");
     }
-    let asked = format!("{}/frontend-id", world.toolstack.back(GUEST));
-    assert_eq!(world.setup.faults.left_of(&asked), 0, "{fails:?} never came");
+    assert_eq!(world.setup.faults.left_of(&asked(world)), 0, "{fails:?} never came");
 }
 
 #[test]
 fn a_vif_that_went_while_no_backend_ran_leaves_nothing_whatever_fails() {
     for fails in ALL {
         for times in 1..=3 {
-            let mut world = World::of_workers(1, WaitMode::Interrupt, false);
-            let mut guest = world.guest();
-            let mut rings = guest.connect();
-            guest.is_served(&mut rings);
+            let (mut world, _guest) = served();
             world.stop();
             world.toolstack.remove_both(GUEST);
             plan(&world, fails, times);
@@ -69,10 +79,7 @@ fn a_vif_that_went_while_no_backend_ran_leaves_nothing_whatever_fails() {
 #[test]
 fn a_vif_that_goes_before_it_is_taken_over_leaves_nothing_whatever_fails() {
     for fails in ALL {
-        let mut world = World::of_workers(1, WaitMode::Interrupt, false);
-        let mut guest = world.guest();
-        let mut rings = guest.connect();
-        guest.is_served(&mut rings);
+        let (mut world, _guest) = served();
         world.stop();
         let frontend = format!("{}/frontend", world.toolstack.back(GUEST));
         let faults = Arc::clone(&world.setup.faults);
@@ -89,10 +96,7 @@ fn a_vif_that_goes_before_it_is_taken_over_leaves_nothing_whatever_fails() {
 /// The vif was served until then.
 #[test]
 fn a_vif_whose_interface_cannot_be_removed_at_once_leaves_nothing() {
-    let mut world = World::of_workers(1, WaitMode::Interrupt, false);
-    let mut guest = world.guest();
-    let mut rings = guest.connect();
-    guest.is_served(&mut rings);
+    let (mut world, _guest) = served();
     plan(&world, Fails::Removing, 3);
     world.toolstack.remove_both(GUEST);
     nothing_stays(&world, Fails::Removing);
@@ -102,10 +106,7 @@ fn a_vif_whose_interface_cannot_be_removed_at_once_leaves_nothing() {
 /// One whose nodes are bad, so that nobody took it over, and its folder goes with all others.
 #[test]
 fn a_vif_that_was_refused_and_goes_with_all_others_leaves_nothing() {
-    let mut world = World::of_workers(1, WaitMode::Interrupt, false);
-    let mut guest = world.guest();
-    let mut rings = guest.connect();
-    guest.is_served(&mut rings);
+    let (mut world, _guest) = served();
     world.stop();
     let frontend = format!("{}/frontend", world.toolstack.back(GUEST));
     world.toolstack.remove(&frontend);

@@ -4,7 +4,7 @@
 //! shown. The backend does nothing for it but to report.
 
 mod figures;
-mod sample;
+pub mod sample;
 mod screen;
 #[cfg(test)]
 mod tests;

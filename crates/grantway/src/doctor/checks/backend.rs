@@ -1,10 +1,11 @@
 //! Whether somebody serves.
 
-use crate::doctor::facts::backend::{BackendFact, Bound, Bounds};
+use crate::doctor::facts::backend::{BackendFact, Bounds};
 use crate::doctor::facts::vifs::VifNodes;
 use crate::doctor::finding::Finding;
 use crate::doctor::hints::Hints;
 use crate::limits::UNBOUNDED;
+use crate::top::sample::Part;
 
 /// A backend runs, or is not needed yet.
 pub fn judge(backend: &BackendFact, vifs: &[VifNodes], hints: &Hints) -> Finding {
@@ -65,7 +66,7 @@ fn one(bounds: Bounds) -> Finding {
         control.limit
     );
     // What does not fit is copied.
-    let tight = |bound: Bound| bound.limit > 0 && bound.used >= bound.limit - bound.limit / 10;
+    let tight = |part: Part| part.limit > 0 && part.used >= part.limit - part.limit / 10;
     let raise = match (tight(pages), tight(areas)) {
         (true, _) => {
             "grantway backend --mapped-total, and the hypervisor's \

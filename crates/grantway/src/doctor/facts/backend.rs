@@ -3,6 +3,7 @@
 use crate::control;
 use crate::doctor::bound::within;
 use crate::doctor::roots::names;
+use crate::top::sample::Part;
 use serde_json::Value;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -32,26 +33,17 @@ pub enum BackendFact {
     },
 }
 
-/// Of what is bounded: how much was used, and the most that may be.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Bound {
-    /// Now, or at most so far.
-    pub used: u64,
-    /// As long as nothing is amiss.
-    pub limit: u64,
-}
-
 /// What all vifs of a backend share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Pages of buffers that are mapped.
-    pub pages: Bound,
+    pub pages: Part,
     /// Areas of the process that they take.
-    pub areas: Bound,
+    pub areas: Part,
     /// The longest round of any worker, in nanoseconds.
-    pub round: Bound,
+    pub round: Part,
     /// The longest step of the control thread, in pages mapped or unmapped.
-    pub control: Bound,
+    pub control: Part,
 }
 
 /// A vif that a backend serves.
@@ -121,14 +113,14 @@ fn vifs(report: &Value) -> Vec<Served> {
 fn bounds(report: &Value) -> Bounds {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let bound =
-        |value: &Value| Bound { used: number(&value["used"]), limit: number(&value["limit"]) };
+        |value: &Value| Part { used: number(&value["used"]), limit: number(&value["limit"]) };
     let workers = report["workers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let most = |key: &str| workers.iter().map(|worker| number(&worker[key])).max();
     let most = |key| most(key).unwrap_or_default();
     Bounds {
         pages: bound(&report["budget"]["pages"]),
         areas: bound(&report["budget"]["areas"]),
-        round: Bound { used: most("longest_round_ns"), limit: most("round_limit_ns") },
+        round: Part { used: most("longest_round_ns"), limit: most("round_limit_ns") },
         control: bound(&report["control"]),
     }
 }

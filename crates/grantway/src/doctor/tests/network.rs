@@ -3,7 +3,7 @@
 use super::tree::Tree;
 use super::{LONG, SHORT, about, check};
 use crate::doctor::checks::{backend, frontends, links, vifs};
-use crate::doctor::facts::backend::{BackendFact, Bound, Bounds, Served};
+use crate::doctor::facts::backend::{BackendFact, Bounds, Served};
 use crate::doctor::facts::frontends::{FrontendFact, Ours};
 use crate::doctor::facts::links as link_facts;
 use crate::doctor::facts::platform::Role;
@@ -11,6 +11,8 @@ use crate::doctor::facts::vifs::{OwnVif, StoreFact, VifNodes};
 use crate::doctor::finding::{Finding, Verdict};
 use crate::doctor::hints::Hints;
 use crate::doctor::on_xen;
+use crate::limits::UNBOUNDED;
+use crate::top::sample::Part;
 use grantway_netif::XenbusState::{self, Closed, Closing, Connected, InitWait, Initialising};
 use std::io::Write;
 use std::os::unix::net::UnixListener;
@@ -26,6 +28,10 @@ fn serves(connected: bool) -> BackendFact {
 
 fn serves_all(vifs: Vec<Served>) -> BackendFact {
     BackendFact::Serves { vifs, bounds: Vec::new() }
+}
+
+fn bound(used: u64, limit: u64) -> Part {
+    Part { used, limit }
 }
 
 fn served(connected: bool, policy: &str, mapped: u64) -> Served {
@@ -232,7 +238,6 @@ fn the_backends_socket() {
             let _ = client.unwrap().write_all(report);
         }
     });
-    let bound = |used, limit| Bound { used, limit };
     let bounds = Bounds {
         pages: bound(5, 6),
         areas: bound(7, 0),
@@ -347,7 +352,6 @@ fn stores_that_do_not_answer() {
 
 #[test]
 fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
-    let bound = |used, limit| Bound { used, limit };
     let bounds = Bounds {
         pages: bound(528, 10_000),
         areas: bound(3, 30_000),
@@ -368,6 +372,6 @@ fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
     let full = judged(vec![Bounds { areas: bound(27_000, 30_000), ..bounds }]).unwrap();
     check(&full, Verdict::Warn, "27000 of 30000 areas", "vm.max_map_count");
     // There is no bound of pages where there is no hypervisor.
-    let free = judged(vec![Bounds { pages: bound(528, 1 << 32), ..bounds }]).unwrap();
+    let free = judged(vec![Bounds { pages: bound(528, UNBOUNDED), ..bounds }]).unwrap();
     check(&free, Verdict::Ok, "528 pages mapped, 3 of", "");
 }
