@@ -17,7 +17,8 @@ const BYTES: usize = 64;
 /// An index of a ring that no ring has.
 const ABSURD: u32 = 10_000;
 
-/// A page of short frames for the other one, which nobody writes while they are read.
+/// A page of short frames for the other one, which nobody writes while they are read,
+/// and into which nothing is received.
 pub struct Mail {
     page: Granted,
     number: usize,
@@ -29,7 +30,11 @@ fn address(number: usize, more: u8) -> [u8; 6] {
 
 impl Mail {
     pub fn new(guest: &Hostile, number: usize) -> Self {
-        Self { page: guest.pages(1, Access::ReadWrite), number }
+        Self { page: guest.pages(1, Access::ReadOnly), number }
+    }
+
+    pub fn gref(&self) -> GrantRef {
+        self.memory().1
     }
 
     fn memory(&self) -> (SharedPage, GrantRef) {
@@ -52,11 +57,12 @@ impl Mail {
         }
     }
 
-    /// Slots of so many frames of this length.
+    /// Slots of so many frames of this length. The id of each is its grant: read again, once
+    /// it was answered, it is the same frame.
     fn slots(&self, frames: usize, len: u16) -> Vec<[u32; 3]> {
         let slot = |n| {
             let offset = (n % FRAMES * BYTES) as u16;
-            slot(self.memory().1, offset, len, n as u16, TxFlags::empty())
+            slot(self.gref(), offset, len, self.gref().0 as u16, TxFlags::empty())
         };
         (0..frames).map(slot).collect()
     }

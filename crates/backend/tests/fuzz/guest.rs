@@ -6,7 +6,7 @@ use super::support::numbers::Numbers;
 use super::support::port::UPLINK;
 use super::support::rings::{Rings, SLOTS, slot};
 use super::support::world::World;
-use super::{JUDGED, Neighbours, Pages, Side, pair, scribble};
+use super::{Neighbours, Pages, Side, pair, scribble};
 use grantway_backend::VifId;
 use grantway_hypervisor::{GrantRef, StoreErrno};
 use grantway_netif::extra::Extra;
@@ -47,15 +47,14 @@ fn extra(numbers: &mut Numbers, more: bool) -> [u32; 3] {
     }
 }
 
-/// Whether what this slot names begins a page, as judged frames do, and what is received: who
-/// was given a judged frame that went to all would send it on, and of another length.
+/// Whether what this slot names begins a page, as what is received does: who was given a frame
+/// of another's that went to all would send it on, whole or shorter.
 pub fn begins_page(slot: [u32; 3]) -> bool {
     slot[1] & 0xffff == 0
 }
 
 /// The slots of a packet that is right, but once in a while for one word. None begins
-/// where judged frames do: a slot that is read again has an answer in the place of its
-/// grant, so this may come to name their pages.
+/// where received frames do.
 fn packet(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> Vec<[u32; 3]> {
     let fragments = if numbers.once_in(3) { numbers.below(20) } else { 0 };
     let mut extras = if numbers.once_in(8) { 1 + numbers.below(3) } else { 0 };
@@ -86,20 +85,12 @@ fn packet(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> Vec<[u32; 3]> 
     slots
 }
 
-/// A frame whose reader knows what it must be but for whom it is for. Its id is its
-/// grant: read again, once it was answered, it is the same frame.
-fn judged(numbers: &mut Numbers, pages: &Pages) -> Vec<[u32; 3]> {
-    let number = numbers.below(JUDGED.len());
-    let (gref, len) = (pages.judged_grefs[number], JUDGED[number]);
-    vec![slot(gref, 0, len, gref.0 as u16, TxFlags::empty())]
-}
-
-/// Any words at all, but for grants of judged frames, which are as long as they say.
-fn junk(numbers: &mut Numbers, pages: &Pages) -> Vec<[u32; 3]> {
+/// Any words at all.
+fn junk(numbers: &mut Numbers) -> Vec<[u32; 3]> {
     let word = |numbers: &mut Numbers| numbers.word() & numbers.word();
     let slots = 0..1 + numbers.below(20);
     let slots = slots.map(|_| [word(numbers), word(numbers), word(numbers)]);
-    slots.filter(|slot| !pages.is_judged(slot[0]) && !begins_page(*slot)).collect()
+    slots.filter(|slot| !begins_page(*slot)).collect()
 }
 
 pub struct Acts<'a> {
@@ -175,8 +166,7 @@ impl Acts<'_> {
         let mut slots = Vec::new();
         for _ in 0..numbers.below(64) {
             let next = match numbers.below(1000) {
-                0 => junk(numbers, pages),
-                1..200 => judged(numbers, pages),
+                0 => junk(numbers),
                 _ => packet(numbers, pages, rings),
             };
             if slots.len() + next.len() > room {
@@ -187,7 +177,7 @@ impl Acts<'_> {
         let whole = pages.slots.lock().unwrap();
         rings.put_tx(&slots);
         drop(whole);
-        self.slots += slots.len();
+        self.slots += slots.len() + self.neighbours.witness_sends(numbers);
         guest.kick(rings.tx_event);
     }
 

@@ -18,12 +18,13 @@ mod guest;
 mod pair;
 mod scribble;
 mod table;
+mod witness;
 
 use collusion::Mail;
 use grantway_backend::policy::PolicyKind;
 use grantway_backend::{VifId, WaitMode};
 use grantway_embedded::DomainTable;
-use grantway_hypervisor::{Access, DomId, GrantRef, Granted, Platform, StoreErrno};
+use grantway_hypervisor::{Access, DomId, Granted, Platform, StoreErrno};
 use grantway_netif::{Offload, XenbusState};
 use grantway_ring::SharedPage;
 use guest::{Acts, mark};
@@ -44,24 +45,15 @@ use support::rings::{Rings, page};
 use support::world::{GUEST, World};
 use support::{Ends, PROMPT};
 use table::Table;
+use witness::Witness;
 
 /// Pages that are sent from and received into.
 const POOL: usize = 48;
-/// Lengths of the frames whose readers know what they must be. They are from
-/// this address and of this type, say their length behind it, and hold known
-/// bytes up to a place from which on anything may be.
-const JUDGED: [u16; 4] = [60, 129, 1514, 4096];
-const JUDGED_FROM: [u8; 6] = [2, 0x47, 0x57, 1, 0, 3];
-const JUDGED_TYPE: [u8; 2] = [0x88, 0xb7];
-const JUDGED_DIRTY: usize = 256;
-
-/// Byte `n` of such a frame.
-fn judged_byte(n: usize) -> u8 {
-    (n as u8).wrapping_mul(7)
-}
 
 /// The two guests.
 const ENEMIES: [VifId; 2] = [GUEST, VifId { domain: DomId(10), devid: 0 }];
+/// The guest whose frames are judged.
+const WITNESS: VifId = VifId { domain: DomId(13), devid: 0 };
 
 /// Rules that ask all that rules may ask, and let all pass that is in order.
 const RULES: &str = "
@@ -111,9 +103,6 @@ fn setting(name: &str) -> Option<u64> {
 struct Pages {
     pool: Granted,
     memory: Vec<SharedPage>,
-    judged: Vec<SharedPage>,
-    judged_grefs: Vec<GrantRef>,
-    _judged: Granted,
     /// What it sends to the other one, and lists of what it has staged.
     mail: Mail,
     list: Granted,
@@ -126,31 +115,13 @@ impl Pages {
         let pool = guest.pages(POOL, Access::ReadWrite);
         let memory: Vec<_> = (0..POOL).map(|n| page(&pool, n).0).collect();
         memory.iter().for_each(|page| page.write(0, &frame(4096)).unwrap());
-        let lent = guest.pages(JUDGED.len(), Access::ReadOnly);
-        let judged: Vec<_> = (0..JUDGED.len()).map(|n| page(&lent, n).0).collect();
-        for (page, len) in judged.iter().zip(JUDGED) {
-            let mut bytes: Vec<u8> = (0..4096).map(judged_byte).collect();
-            bytes[..6].copy_from_slice(&pair::ADDRESSES[0]);
-            bytes[6..12].copy_from_slice(&JUDGED_FROM);
-            bytes[12..14].copy_from_slice(&JUDGED_TYPE);
-            bytes[14..16].copy_from_slice(&len.to_be_bytes());
-            page.write(0, &bytes).unwrap();
-        }
         Self {
             pool,
             memory,
-            judged,
-            judged_grefs: lent.grefs.clone(),
-            _judged: lent,
             mail: Mail::new(guest, number),
             list: guest.pages(1, Access::ReadWrite),
             slots: Mutex::new(()),
         }
-    }
-
-    /// Whether this word of a slot names a page of judged frames.
-    fn is_judged(&self, word: u32) -> bool {
-        self.judged_grefs.contains(&GrantRef(word))
     }
 }
 
@@ -166,8 +137,9 @@ struct Side<'a> {
 enum Neighbours {
     /// A vif with a port of its own; the world has it.
     Beside,
-    /// Two behind the bridge, and the last mark that they were sent.
-    Bridged(Pair, u64),
+    /// Two behind the bridge, the last mark that they were sent, and who sends them
+    /// frames that they judge.
+    Bridged(Pair, u64, Box<Witness>),
 }
 
 impl Neighbours {
@@ -178,7 +150,7 @@ impl Neighbours {
     /// Waits until what was sent to those on the bridge has arrived there, so
     /// that their queues never overflow: then they might lose frames.
     fn catch_up(&mut self, world: &World) {
-        let Self::Bridged(pair, number) = self else { return };
+        let Self::Bridged(pair, number, _) = self else { return };
         *number += 1;
         let uplink = world.behind(UPLINK);
         pair.have_seen(*number, || uplink.give(mark(*number), Offload::default()));
@@ -195,7 +167,7 @@ impl Neighbours {
                 honest.rests_while(|| act(world));
                 world.honest = Some(honest);
             }
-            Self::Bridged(pair, _) => pair.rests_while(|| act(world)),
+            Self::Bridged(pair, ..) => pair.rests_while(|| act(world)),
         }
     }
 
@@ -203,7 +175,23 @@ impl Neighbours {
         self.catch_up(world);
         match self {
             Self::Beside => world.honest().carries(8),
-            Self::Bridged(pair, _) => pair.carries(8),
+            Self::Bridged(pair, ..) => pair.carries(8),
+        }
+    }
+
+    /// Frames that are judged go out; how many.
+    fn witness_sends(&mut self, numbers: &mut Numbers) -> usize {
+        match self {
+            Self::Beside => 0,
+            Self::Bridged(.., witness) => witness.sends(numbers),
+        }
+    }
+
+    /// The pages of those frames.
+    fn judged(&self) -> Vec<SharedPage> {
+        match self {
+            Self::Beside => Vec::new(),
+            Self::Bridged(.., witness) => witness.pages(),
         }
     }
 }
@@ -337,7 +325,11 @@ impl Fuzz {
         // Who is where on the bridge is not known to a successor.
         let kills = !(bridged && by_rules);
         let neighbours = match bridged {
-            true => Neighbours::Bridged(Pair::start(&mut world, kills), 0),
+            true => {
+                let pair = Pair::start(&mut world, kills);
+                let witness = Box::new(Witness::start(&mut world));
+                Neighbours::Bridged(pair, 0, witness)
+            }
             false => {
                 world.begins_beside();
                 Neighbours::Beside
@@ -393,6 +385,7 @@ impl Fuzz {
             let scribbler = Scribbler {
                 numbers: Numbers::new(numbers.next()),
                 pages: &pages[n],
+                judged: neighbours.judged(),
                 table: &enemy.table,
                 image: &images[n],
                 store: enemy.guest.domain.store().unwrap(),
@@ -485,9 +478,10 @@ impl Fuzz {
         assert!(connections > rounds, "{connections} connections in {rounds} rounds");
         match neighbours {
             Neighbours::Beside => world.stands(),
-            Neighbours::Bridged(pair, _) => {
+            Neighbours::Bridged(pair, _, witness) => {
                 println!("{} frames were judged", pair.judged());
                 pair.lost_nothing();
+                witness.leave(&mut world);
                 pair.leave(&mut world);
                 world.bridge_stands();
             }

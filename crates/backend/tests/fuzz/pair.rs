@@ -6,7 +6,7 @@ use super::support::honest::sleep;
 use super::support::port::checker;
 use super::support::world::World;
 use super::support::{PROMPT, eventually};
-use super::{JUDGED_DIRTY, JUDGED_FROM, JUDGED_TYPE, judged_byte};
+use super::witness;
 use grantway_backend::VifId;
 use grantway_embedded::Domain;
 use grantway_frontend::{SendError, Vif, VifStatus, Wishes};
@@ -46,7 +46,7 @@ struct Shared {
     sent: AtomicU64,
     received: AtomicU64,
     mark: AtomicU64,
-    /// Frames of a known shape that came from the hostile guest.
+    /// Frames of a known shape that came from the witness.
     judged: AtomicU64,
     total: Mutex<FlowReport>,
     trouble: Mutex<Option<String>>,
@@ -314,9 +314,6 @@ impl End {
                 return Ok(());
             }
             return match self.seen.check(frame) {
-                // Where the other one is was forgotten, so that a frame went to all, and the
-                // enemies sent on what they liked of it. What is missing is found by number.
-                Verdict::Corrupt | Verdict::Foreign if self.own.forgotten => Ok(()),
                 Verdict::Corrupt | Verdict::Foreign => Err("a frame of the other guest's, changed"),
                 _ => {
                     *self.own.total.lock().unwrap() = self.seen.total();
@@ -329,14 +326,14 @@ impl End {
             let mark = frame.get(14..22).and_then(|mark| mark.try_into().ok());
             let mark = mark.map(u64::from_be_bytes).ok_or("a short mark")?;
             self.own.mark.store(mark, SeqCst);
-        } else if (from, what) == (&JUDGED_FROM[..], &JUDGED_TYPE) {
+        } else if (from, what) == (&witness::FROM[..], &witness::TYPE) {
             self.own.judged.fetch_add(1, SeqCst);
             let said = frame.get(14..16).and_then(|said| said.try_into().ok());
             if said.map(u16::from_be_bytes).map(usize::from) != Some(frame.len()) {
                 return Err("not as long as it was sent");
             }
-            let mut kept = frame[..frame.len().min(JUDGED_DIRTY)].iter().enumerate().skip(16);
-            if !kept.all(|(n, &byte)| byte == judged_byte(n)) {
+            let mut kept = frame[..frame.len().min(witness::DIRTY)].iter().enumerate().skip(16);
+            if !kept.all(|(n, &byte)| byte == witness::byte(n)) {
                 return Err("not the bytes that were sent");
             }
         }

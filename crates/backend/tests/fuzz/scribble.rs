@@ -5,9 +5,9 @@ use super::guest::begins_page;
 use super::support::numbers::Numbers;
 use super::support::rings::Rings;
 use super::table::{ENTRY, Table};
-use super::{JUDGED_DIRTY, Pages};
+use super::{Pages, witness};
 use grantway_hypervisor::{GrantRef, Store};
-use grantway_ring::{Index, RingMemory, RingPage};
+use grantway_ring::{Index, RingMemory, RingPage, SharedPage};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Keys that a frontend's folder has, or might have.
@@ -68,6 +68,8 @@ fn entry(numbers: &mut Numbers, good: [u8; ENTRY]) -> [u8; ENTRY] {
 pub struct Scribbler<'a> {
     pub numbers: Numbers,
     pub pages: &'a Pages,
+    /// Pages of frames that are judged, which others send.
+    pub judged: Vec<SharedPage>,
     pub table: &'a Table,
     /// The table as it should be.
     pub image: &'a [u8],
@@ -93,7 +95,7 @@ impl<'a> Scribbler<'a> {
         let mut spoilt = None;
         while !stop.load(SeqCst) {
             self.page();
-            self.judged();
+            witness::scribble(&self.judged, &mut self.numbers);
             if self.numbers.once_in(200) {
                 if let Some(gref) = spoilt.take() {
                     self.table.write(gref, self.good(gref));
@@ -118,16 +120,6 @@ impl<'a> Scribbler<'a> {
         let _ = page.write(self.numbers.below(4088), &bytes);
     }
 
-    /// Whom a frame of a known shape is for, and its end.
-    fn judged(&mut self) {
-        let pages = &self.pages.judged;
-        let Some(page) = pages.get(self.numbers.below(pages.len().max(1))) else { return };
-        let to = self.numbers.one_of(&super::pair::ADDRESSES);
-        let _ = page.write(0, &to);
-        let at = JUDGED_DIRTY + self.numbers.below(4088 - JUDGED_DIRTY);
-        let _ = page.write(at, &self.numbers.next().to_ne_bytes());
-    }
-
     fn good(&self, gref: GrantRef) -> [u8; ENTRY] {
         let at = gref.0 as usize * ENTRY;
         self.image[at..at + ENTRY].try_into().unwrap()
@@ -141,15 +133,14 @@ impl<'a> Scribbler<'a> {
             1 => self.rings[numbers.below(self.rings.len())],
             _ => self.pages.pool.grefs[numbers.below(self.pages.pool.grefs.len())],
         };
-        let judged = &self.pages.judged_grefs;
-        if judged.contains(&gref) {
+        // Nothing is received into the page whose slots begin it.
+        let mail = self.pages.mail.gref();
+        if gref == mail {
             return None;
         }
         let good = self.good(gref);
         let mut bad = entry(&mut self.numbers, good);
-        // What those pages hold is sent by their own grants and no others, or
-        // its readers would not know how.
-        if judged.iter().any(|&judged| self.good(judged)[4..] == bad[4..]) {
+        if self.good(mail)[4..] == bad[4..] {
             bad = [0; ENTRY];
         }
         self.table.write(gref, bad);
@@ -164,12 +155,9 @@ impl<'a> Scribbler<'a> {
         match numbers.below(16) {
             0..6 => {
                 let _whole = self.pages.slots.lock().unwrap();
-                let good = tx.read_slot(index);
-                let mut words = good;
+                let mut words = tx.read_slot(index);
                 words[numbers.below(3)] ^= 1 << numbers.below(32);
-                // Judged frames are as long as their slots say.
-                let judged = [good, words].iter().any(|slot| self.pages.is_judged(slot[0]));
-                if !judged && !begins_page(words) {
+                if !begins_page(words) {
                     tx.write_slot(index, words);
                 }
             }
