@@ -1,6 +1,7 @@
 //! The real frontend under each policy: it carries numbered frames both ways, and
 //! loses none.
 
+use crate::support::control::Time;
 use crate::support::eventually;
 use crate::support::honest::Honest;
 use crate::support::world::{GUEST, World};
@@ -44,11 +45,15 @@ fn ends(mut world: World, guest: Honest) {
 #[test]
 fn persistent_asks_nothing_of_the_hypervisor_once_it_is_warm() {
     let mut world = world();
+    // What nobody asked for in a minute is unmapped.
+    world.setup.time = Time::Stands;
+    world.restart();
     let guest = guest(&mut world, Policy::Persistent);
     guest.carries(600);
     // A page is warm once a packet lay in it, and how many are in use at a time is
     // the scheduler's to say: a round that asks anything maps pages that had not been
-    // used, and the pool has no more than 530.
+    // used, and the pool has no more than 530. Each was copied once; where they come few at
+    // a time, those that are mapped are mapped anew together.
     loop {
         let before = world.control().counters();
         guest.carries(1000);
@@ -56,7 +61,8 @@ fn persistent_asks_nothing_of_the_hypervisor_once_it_is_warm() {
         let report = world.control().report_of(GUEST).unwrap();
         assert_eq!(report.policy, PolicyKind::Persistent);
         assert!((257..=530).contains(&report.mapped), "{} pages mapped", report.mapped);
-        assert_eq!((spent.copies, spent.unmaps), (spent.maps, 0), "{spent:?}");
+        assert_eq!(spent.copies, spent.maps - spent.unmaps, "{spent:?}");
+        assert_eq!(report.stats.mapped_evicted, 0);
         if spent.grant_ops() == 0 {
             break;
         }
