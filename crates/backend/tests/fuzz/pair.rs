@@ -293,7 +293,12 @@ impl End {
     }
 
     fn take(&mut self, frame: &[u8]) {
-        if let Err(trouble) = self.judge(frame) {
+        // Where backends are killed, who is where is forgotten and frames go to all, and a
+        // successor may find another page in the place of a ring: the enemies send on what they
+        // were given, as they like. What is missing is found by number all the same.
+        if let Err(trouble) = self.judge(frame)
+            && !self.own.forgotten
+        {
             let head = &frame[..frame.len().min(32)];
             let said = format!("{trouble}: {} bytes, {head:02x?} ...", frame.len());
             self.own.trouble.lock().unwrap().get_or_insert(said);
@@ -305,8 +310,7 @@ impl End {
         // The bridge knows where the other one is, and looked at these bytes.
         let others = ADDRESSES.iter().any(|known| to == known && to != self.address);
         if others {
-            let forgotten = self.own.forgotten;
-            return if forgotten { Ok(()) } else { Err("a frame for the other guest") };
+            return Err("a frame for the other guest");
         }
         if ADDRESSES.iter().any(|known| from == known) {
             if what == GREETING_TYPE {
