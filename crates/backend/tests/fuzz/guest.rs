@@ -19,6 +19,9 @@ use std::time::Duration;
 /// Slots that go out before those on the bridge must have caught up: what they
 /// have room for, with what may be on the ring by itself, is five times as many.
 const BUDGET: usize = 60;
+/// Later parts of a packet lie behind the addresses of what was received: with a first part as
+/// long as what is left out, the packet would be from another.
+const BEHIND_ADDRESSES: u16 = 12;
 
 /// Slots that may be written: none where the answers make no sense just now.
 pub fn room(requests: u32, answers: u32) -> usize {
@@ -71,7 +74,7 @@ fn packet(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> Vec<[u32; 3]> 
     }
     for (n, &size) in later.iter().enumerate() {
         let more = if n + 1 < fragments { TxFlags::MORE_DATA } else { TxFlags::empty() };
-        let offset = 1 + numbers.half() % 2000;
+        let offset = BEHIND_ADDRESSES + numbers.half() % 2000;
         slots.push(slot(gref(numbers, pages, rings), offset, size, numbers.half(), more));
     }
     if numbers.once_in(300) {
@@ -183,12 +186,22 @@ impl Acts<'_> {
 
     fn post(&mut self, side: &mut Side<'_>, at: usize) {
         let Side { guest, rings, pages, .. } = side;
+        let grefs = |rings: &Rings| [rings.tx_ring.grefs[0], rings.rx_ring.grefs[0]];
+        let own: Vec<_> = rings.iter().flat_map(grefs).collect();
         let (rings, numbers) = (&mut rings[at], &mut self.numbers);
         let room = room(rings.rx_prod, rings.rx.load(Index::RspProd));
         let count = numbers.below(64).min(room);
+        // On the bridge frames of others come to all, and what is received into a ring makes
+        // slots that nobody chose: half of one of its own, with half of a frame, may begin a
+        // page.
+        let bridged = self.neighbours.bridged();
+        let page = |numbers: &mut Numbers| match gref(numbers, pages, rings) {
+            ring if bridged && own.contains(&ring) => pages.pool.grefs[0],
+            page => page,
+        };
         let request = |numbers: &mut Numbers| match numbers.below(1000) {
             0 => RxRequest::from_words([numbers.word(), numbers.word()]),
-            _ => RxRequest { id: numbers.half(), gref: gref(numbers, pages, rings).0 },
+            _ => RxRequest { id: numbers.half(), gref: page(numbers).0 },
         };
         let requests: Vec<_> = (0..count).map(|_| request(numbers)).collect();
         rings.put_rx(&requests);
