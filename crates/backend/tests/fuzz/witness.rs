@@ -22,8 +22,9 @@ pub const TYPE: [u8; 2] = [0x88, 0xb7];
 pub const DIRTY: usize = 256;
 /// Pages that it receives into.
 const POSTED: usize = 32;
-/// Frames at once.
-const BURST: usize = 16;
+/// Fewer frames than this at once: they come beside what the enemies send, and those who judge
+/// them have room for so much only.
+const BURST: usize = 3;
 
 /// Byte `n` of such a frame.
 pub fn byte(n: usize) -> u8 {
