@@ -167,7 +167,10 @@ impl Neighbours {
                 honest.rests_while(|| act(world));
                 world.honest = Some(honest);
             }
-            Self::Bridged(pair, ..) => pair.rests_while(|| act(world)),
+            Self::Bridged(pair, _, witness) => {
+                witness.rests();
+                pair.rests_while(&world.behind(UPLINK), || act(world));
+            }
         }
     }
 
@@ -326,7 +329,7 @@ impl Fuzz {
         let kills = !(bridged && by_rules);
         let neighbours = match bridged {
             true => {
-                let pair = Pair::start(&mut world, kills);
+                let pair = Pair::start(&mut world);
                 let witness = Box::new(Witness::start(&mut world));
                 Neighbours::Bridged(pair, 0, witness)
             }

@@ -3,7 +3,7 @@
 //! was judged.
 
 use super::support::honest::sleep;
-use super::support::port::checker;
+use super::support::port::{Behind, checker};
 use super::support::world::World;
 use super::support::{PROMPT, eventually};
 use super::witness;
@@ -24,8 +24,10 @@ const VIFS: [VifId; 2] =
     [VifId { domain: DomId(11), devid: 0 }, VifId { domain: DomId(12), devid: 0 }];
 /// Of frames that say how far a guest has got.
 pub const MARK_TYPE: [u8; 2] = [0x88, 0xb8];
-/// Of frames by which one says where it is.
+/// Of frames by which one says where it is, to a station behind the uplink: what goes to it,
+/// nobody else gets to send on.
 const GREETING_TYPE: [u8; 2] = [0x88, 0xb9];
+const GREETED: [u8; 6] = [2, 0x47, 0x57, 1, 0, 10];
 const SIZES: [usize; 2] = [300, 5000];
 /// Frames on their way, each direction: far from what a queue may hold.
 const WINDOW: u64 = 32;
@@ -37,11 +39,8 @@ struct Shared {
     orders: AtomicU64,
     /// The last order to rest that it followed: nothing is on its way from it since.
     rests: AtomicU64,
-    /// It is to say where it is, and has been told where the other one is.
-    greets: AtomicBool,
-    greeted: AtomicBool,
-    /// Backends are killed: who is where on the bridge may have been forgotten.
-    forgotten: bool,
+    /// It is to say where it is, by this number; 0 while it is not.
+    greets: AtomicU64,
     connections: AtomicU64,
     sent: AtomicU64,
     received: AtomicU64,
@@ -65,10 +64,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// `kills` is whether backends are to be killed.
-    pub fn start(world: &mut World, kills: bool) -> Self {
-        let end = || Arc::new(Shared { forgotten: kills, ..Shared::default() });
-        let shared = [end(), end()];
+    pub fn start(world: &mut World) -> Self {
+        let shared = <[Arc<Shared>; 2]>::default();
         let mut threads = Vec::new();
         for (number, vif) in VIFS.into_iter().enumerate() {
             let domain = world.boot(vif.domain);
@@ -130,18 +127,28 @@ impl Pair {
     }
 
     /// Has something happen while nothing is on its way. Afterwards the bridge learns where
-    /// the two are, before more comes than it floods.
+    /// the two are, before anything is sent to them: none of it goes to all, so that nobody
+    /// has anything of theirs to send on.
     #[track_caller]
-    pub fn rests_while(&self, act: impl FnOnce()) {
+    pub fn rests_while(&self, uplink: &Behind, act: impl FnOnce()) {
         self.rest();
         act();
+        // Of this the bridge learns where it comes from, and drops it.
+        uplink.give(greeting(GREETED, 0), Offload::default());
+        let taken = || uplink.look().waiting.is_empty().then_some(());
+        eventually("the bridge takes what the uplink has", taken);
         let both = || self.shared.iter();
-        both().for_each(|end| end.greeted.store(false, SeqCst));
-        both().for_each(|end| end.greets.store(true, SeqCst));
-        eventually("the honest guests hear each other", || {
-            both().all(|end| end.greeted.load(SeqCst)).then_some(())
+        let number = both().map(|end| end.orders.load(SeqCst)).max().unwrap_or_default();
+        both().for_each(|end| end.greets.store(number, SeqCst));
+        let greetings = ADDRESSES.map(|address| greeting(address, number));
+        let mut heard = [false; 2];
+        eventually("the bridge learns where the honest guests are", || {
+            for (frame, _) in uplink.look().taken.drain(..) {
+                (0..2).for_each(|end| heard[end] |= frame == greetings[end]);
+            }
+            (heard == [true; 2]).then_some(())
         });
-        both().for_each(|end| end.greets.store(false, SeqCst));
+        both().for_each(|end| end.greets.store(0, SeqCst));
         both().for_each(|end| end.is_ordered());
     }
 
@@ -191,6 +198,13 @@ impl Drop for Pair {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// What says where a station is.
+fn greeting(from: [u8; 6], number: u64) -> Vec<u8> {
+    let mut frame = [&GREETED[..], &from, &GREETING_TYPE, &number.to_be_bytes()].concat();
+    frame.resize(60, 0);
+    frame
 }
 
 struct End {
@@ -252,8 +266,9 @@ impl End {
             if order % 2 == 1 && self.pending.is_none() {
                 self.own.rests.store(order, SeqCst);
             }
-            if connected && self.own.greets.load(SeqCst) {
-                self.greet(&mut vif);
+            let greeting = self.own.greets.load(SeqCst);
+            if connected && greeting > 0 {
+                self.greet(&mut vif, greeting);
             }
             vif.reap().unwrap();
             vif.repost().unwrap();
@@ -263,12 +278,9 @@ impl End {
         }
     }
 
-    fn greet(&self, vif: &mut Vif) {
-        let other = ADDRESSES.iter().find(|&&known| known != self.address);
-        let mut frame = [&other.unwrap()[..], &self.address, &GREETING_TYPE].concat();
-        frame.resize(60, 0);
+    fn greet(&self, vif: &mut Vif, number: u64) {
         // It comes again.
-        let _ = vif.send(&frame, Offload::default());
+        let _ = vif.send(&greeting(self.address, number), Offload::default());
         vif.flush().unwrap();
     }
 
@@ -305,18 +317,10 @@ impl End {
         // The bridge knows where the other one is, and looked at these bytes.
         let others = ADDRESSES.iter().any(|known| to == known && to != self.address);
         if others {
-            let forgotten = self.own.forgotten;
-            return if forgotten { Ok(()) } else { Err("a frame for the other guest") };
+            return Err("a frame for the other guest");
         }
         if ADDRESSES.iter().any(|known| from == known) {
-            if what == GREETING_TYPE {
-                self.own.greeted.store(true, SeqCst);
-                return Ok(());
-            }
             return match self.seen.check(frame) {
-                // Where the other one is was forgotten, so that a frame went to all, and the
-                // enemies sent on what they liked of it. What is missing is found by number.
-                Verdict::Corrupt | Verdict::Foreign if self.own.forgotten => Ok(()),
                 Verdict::Corrupt | Verdict::Foreign => Err("a frame of the other guest's, changed"),
                 _ => {
                     *self.own.total.lock().unwrap() = self.seen.total();

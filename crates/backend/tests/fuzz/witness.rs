@@ -4,6 +4,7 @@
 //! it sent, or the backend made it otherwise.
 
 use super::guest::room;
+use super::support::eventually;
 use super::support::hostile::Hostile;
 use super::support::numbers::Numbers;
 use super::support::rings::{Rings, page, slot};
@@ -80,6 +81,15 @@ impl Witness {
         self.rings.put_tx(&slots);
         self.guest.kick(self.rings.tx_event);
         slots.len()
+    }
+
+    /// Waits until all that it sent was read: what a killed backend left, its successor reads
+    /// before it knows whom that is for.
+    #[track_caller]
+    pub fn rests(&self) {
+        eventually("the witness's frames are read", || {
+            (self.rings.tx.load(Index::RspProd) == self.rings.tx_prod).then_some(())
+        });
     }
 
     fn posts(&mut self, ids: impl IntoIterator<Item = u16>) {
