@@ -125,6 +125,10 @@ const EVENTS_A_STEP: usize = 1024;
 /// others wait for the next: meanwhile vifs connect, and go.
 const STEP_WORK: usize = 2 * BURST_WORK;
 
+/// Most that the control thread does in one step for control requests, and for lists that a
+/// killed process had staged: in pages mapped or unmapped, and what comes to as much.
+pub const CONTROL_WORK_MAX: usize = STEP_WORK + REQUEST_WORK;
+
 /// What was counted until one moment between the turns of all workers: a packet is in
 /// it with all that was done for it in that turn, or not at all.
 #[derive(Debug, Clone)]
@@ -400,12 +404,11 @@ impl Backend {
         next.or_else(|| self.asked.first()).copied()
     }
 
-    /// What the control thread did for control requests, and for lists that a killed process
-    /// had staged, in the step that did most; and most that it may: in pages mapped or
-    /// unmapped, and what comes to as much.
+    /// What the control thread did in the step that did most, as [`CONTROL_WORK_MAX`] counts
+    /// it, which is the most that it may do.
     #[must_use]
     pub fn control_work(&self) -> (usize, usize) {
-        (self.most_work, STEP_WORK + REQUEST_WORK)
+        (self.most_work, CONTROL_WORK_MAX)
     }
 
     /// Hears what the workers have to tell; whether that was anything.

@@ -52,7 +52,9 @@ mod waiting;
 mod work;
 mod worker;
 
-pub use backend::{Account, Backend, BackendConfig, OpenPort, PortRequest, VifReport};
+pub use backend::{
+    Account, Backend, BackendConfig, CONTROL_WORK_MAX, OpenPort, PortRequest, VifReport,
+};
 pub use error::{StartError, VifError};
 pub use journal::Tampered;
 pub use lists::GraphReport;

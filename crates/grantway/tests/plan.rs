@@ -142,7 +142,7 @@ fn descriptors_are_bounded_as_planned() {
 }
 
 #[test]
-fn people_get_two_tables_and_what_to_type() {
+fn people_get_three_tables_and_what_to_type() {
     let text = done(&["plan", "--vifs", "300", "--queues", "8", "--policy", "staging"]);
     for part in [
         "300 vifs of 8 queues by staging",
@@ -152,6 +152,8 @@ fn people_get_two_tables_and_what_to_type() {
         "add gnttab_max_maptrack_frames=16384 to GRUB_CMDLINE_XEN_DEFAULT",
         "grantway backend --queues 8",
         "grantway backend --mapped-pages 4224",
+        "one round of a worker",
+        "connections of a firewall",
         "limits too small.",
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
@@ -160,6 +162,8 @@ fn people_get_two_tables_and_what_to_type() {
     assert_eq!((&value["plan"]["guests"], &value["plan"]["policy"]), (&1.into(), &"copy".into()));
     let map_count = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("a limit");
     let limits = value["limits"].as_array().expect("limits");
+    let bounds = value["bounds"].as_array().expect("bounds");
+    assert!(bounds.iter().all(|bound| bound["all"].as_u64() > Some(0)), "{bounds:?}");
     let areas = limits.iter().find(|limit| limit["limit"] == "vm.max_map_count").expect("areas");
     assert_eq!(areas["default"], 65_530);
     assert_eq!(areas["here"], map_count.trim().parse::<u64>().expect("a number"), "{areas}");

@@ -9,7 +9,7 @@ const VIFS_MAX: i64 = 1_000_000;
 /// `grantway plan`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Two tables. The first says what the vifs take: for a queue, for a vif, in all.
+Three tables. The first says what the vifs take: for a queue, for a vif, in all.
 Grants are the guest's: it lets its backend reach a page. Each page that the
 backend keeps mapped takes a maptrack handle in Xen (two where the backend's
 domain is PV, as dom0 is by default), and each map call an area of the
@@ -20,6 +20,10 @@ The second says which limits these meet, what they are by default and on this
 machine ('-': not to be seen from here), and where one is too small, what to
 type. It counts the vifs alone: what else runs in a domain needs its share too.
 A verdict goes by this machine's value where there is one.
+
+The third says what the vifs share whatever their guests do: how long others
+wait, and what a vif has for itself when its neighbours take all they can.
+`grantway doctor` and `top` say how much of it is used.
 
 Policies: copy and map grant the same; map has the pages of transmitted packets
 mapped while they are looked at; persistent and staging keep all pages mapped,

@@ -1,12 +1,14 @@
 //! `grantway plan`: what so many vifs need, and whether they get it.
 //!
 //! - [`args`]: the command line; [`need`]: what the vifs take; [`judge`]: the
-//!   limits that this meets; [`machine`]: what this machine has of them.
+//!   limits that this meets; [`machine`]: what this machine has of them; [`bounds`]:
+//!   what the vifs share.
 //!
 //! What one vif takes is in [`crate::footprint`], and what is allowed by default
 //! in [`crate::limits`].
 
 pub mod args;
+mod bounds;
 mod judge;
 mod machine;
 mod need;
@@ -106,7 +108,14 @@ fn json_of(plan: &Plan, machine: &Machine) -> String {
     let limits = judge::limits(plan, machine);
     let fits = limits.iter().all(judge::Limit::fits);
     let limits: Vec<_> = limits.iter().map(judge::Limit::json).collect();
-    json!({ "plan": plan, "needs": need::needs(plan), "limits": limits, "fits": fits }).to_string()
+    json!({
+        "plan": plan,
+        "needs": need::needs(plan),
+        "limits": limits,
+        "bounds": bounds::bounds(plan),
+        "fits": fits,
+    })
+    .to_string()
 }
 
 fn text_of(plan: &Plan, machine: &Machine) -> String {
@@ -118,7 +127,7 @@ fn text_of(plan: &Plan, machine: &Machine) -> String {
         _ => format!("{} too small.", many(small as u64, "limit")),
     };
     format!(
-        "{} of {} by {}, {} to a guest; a backend in {} ({}). At most:\n\n{}\n{}\n{verdict}",
+        "{} of {} by {}, {} to a guest; a backend in {} ({}). At most:\n\n{}\n{}\n{}\n{verdict}",
         many(plan.vifs, "vif"),
         many(plan.queues, "queue"),
         plan.policy.as_str(),
@@ -127,6 +136,7 @@ fn text_of(plan: &Plan, machine: &Machine) -> String {
         plan.kind.as_str(),
         need::table(&need::needs(plan)),
         judge::table(&limits),
+        bounds::table(&bounds::bounds(plan)),
     )
 }
 

@@ -1,3 +1,4 @@
+use super::bounds::bounds;
 use super::judge::{Limit, limits};
 use super::need::{Need, needs};
 use super::*;
@@ -163,4 +164,24 @@ fn what_is_of_no_use_is_refused() {
         let words = ["plan"].into_iter().chain(line.split_whitespace());
         assert!(Line::try_parse_from(words).is_err(), "{line}");
     }
+}
+
+#[test]
+fn what_is_shared_is_bounded_and_some_of_it_is_each_vifs_own() {
+    let of = |vifs: u64, what: &str| {
+        let bounds = bounds(&plan(&format!("--vifs {vifs}")));
+        let found = bounds.into_iter().find(|bound| bound.what.starts_with(what));
+        let bound = found.unwrap_or_else(|| panic!("{what}"));
+        (bound.all, bound.least, bound.most)
+    };
+    for vifs in [1, 200] {
+        assert_eq!(of(vifs, "one round"), (5000, None, None));
+        // Two lists of 512 entries in a step, and one request that is twice a list, the pages
+        // of staging and the look at a list behind it.
+        assert_eq!(of(vifs, "one step"), (2 * 512 + 2 * (512 + 256) + 65, None, None));
+    }
+    assert_eq!(of(1, "stations"), (64, None, Some(64)));
+    assert_eq!(of(300, "stations"), (16_384, None, Some(64)));
+    assert_eq!(of(10, "connections"), (65_536 + 10_240, Some(1024), Some(16_384)));
+    assert_eq!(of(10, "packets in fragments"), (2560, Some(256), Some(256)));
 }

@@ -10,6 +10,8 @@ use arrayvec::ArrayVec;
 /// Packets of one port that are remembered: so many rows of so many.
 const ROWS: usize = 64;
 const WAYS: usize = 4;
+/// All of them.
+pub const FRAGMENTED_MAX: usize = ROWS * WAYS;
 /// Most gaps and pieces of a packet that are told apart; pieces that touch are one.
 const PIECES: usize = 16;
 /// How long a packet is waited for, as Linux does.

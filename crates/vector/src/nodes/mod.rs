@@ -29,7 +29,7 @@ pub use classifier::Classifier;
 pub use ethernet::Ethernet;
 pub use firewall::Firewall;
 pub use flows::{FLOWS_MAX, Flows};
-pub use fragments::Fragments;
+pub use fragments::{FRAGMENTED_MAX, Fragments};
 pub use gro::Gro;
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;

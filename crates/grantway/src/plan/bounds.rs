@@ -1,0 +1,85 @@
+//! What the vifs share of the backend's work and tables: bounds that hold whatever guests do.
+
+use super::Plan;
+use crate::table::Table;
+use grantway_backend::{CONTROL_WORK_MAX, ROUND_MAX};
+use grantway_vector::nodes::FRAGMENTED_MAX;
+use grantway_vector::nodes::bridge::{Learning, STATIONS_MAX};
+use grantway_vector::nodes::firewall::{CONNECTIONS_MAX, OF_PORT_LEAST, OF_PORT_MAX};
+use serde::Serialize;
+
+/// One thing that they share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Bound {
+    /// What it is.
+    pub what: &'static str,
+    /// What all vifs have together.
+    pub all: u64,
+    /// What each vif has for itself, whatever the others do; none where it is not kept for
+    /// anybody.
+    pub least: Option<u64>,
+    /// What one vif may have.
+    pub most: Option<u64>,
+    /// What becomes of more.
+    pub beyond: &'static str,
+}
+
+/// All of it.
+pub fn bounds(plan: &Plan) -> Vec<Bound> {
+    let vifs = plan.vifs;
+    let [connections, least, most] = [CONNECTIONS_MAX, OF_PORT_LEAST, OF_PORT_MAX].map(u64::from);
+    let (fragmented, stations) = (FRAGMENTED_MAX as u64, u64::from(Learning::default().stations));
+    vec![
+        Bound {
+            what: "one round of a worker, in us",
+            all: ROUND_MAX.as_micros() as u64,
+            least: None,
+            most: None,
+            beyond: "the rest has its turn in the next round",
+        },
+        Bound {
+            what: "one step of control, in pages",
+            all: CONTROL_WORK_MAX as u64,
+            least: None,
+            most: None,
+            beyond: "the rest is done in the next step",
+        },
+        Bound {
+            what: "stations of a bridge",
+            all: (stations * vifs).min(STATIONS_MAX as u64),
+            least: None,
+            most: Some(stations),
+            beyond: "frames to it are flooded; stations = N in the rules",
+        },
+        Bound {
+            what: "connections of a firewall",
+            all: connections + least * vifs,
+            least: Some(least),
+            most: Some(most),
+            beyond: "a further one's packets are dropped",
+        },
+        Bound {
+            what: "packets in fragments",
+            all: fragmented * vifs,
+            least: Some(fragmented),
+            most: Some(fragmented),
+            beyond: "the vif's oldest is forgotten",
+        },
+    ]
+}
+
+/// For people.
+pub fn table(bounds: &[Bound]) -> Table {
+    let mut table = Table::new(&["shared", "in all#", "a vif at least#", "a vif at most#", "more"]);
+    for bound in bounds {
+        let or_none = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
+        table.row([
+            bound.what.to_owned(),
+            bound.all.to_string(),
+            or_none(bound.least),
+            or_none(bound.most),
+            bound.beyond.to_owned(),
+        ]);
+    }
+    table
+}
