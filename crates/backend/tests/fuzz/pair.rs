@@ -24,9 +24,9 @@ const VIFS: [VifId; 2] =
     [VifId { domain: DomId(11), devid: 0 }, VifId { domain: DomId(12), devid: 0 }];
 /// Of frames that say how far a guest has got.
 pub const MARK_TYPE: [u8; 2] = [0x88, 0xb8];
-/// Of frames by which one says where it is, to a station behind the uplink: what goes to it,
-/// nobody else gets to send on.
+/// Of frames by which one says where it is.
 const GREETING_TYPE: [u8; 2] = [0x88, 0xb9];
+/// Whom they are for: a station behind the uplink, so that nobody else has them to send on.
 const GREETED: [u8; 6] = [2, 0x47, 0x57, 1, 0, 10];
 const SIZES: [usize; 2] = [300, 5000];
 /// Frames on their way, each direction: far from what a queue may hold.

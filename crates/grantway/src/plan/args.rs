@@ -23,7 +23,7 @@ A verdict goes by this machine's value where there is one.
 
 The third says what the vifs share whatever their guests do: how long others
 wait, and what a vif has for itself when its neighbours take all they can.
-`grantway doctor` and `top` say how much of it is used.
+`grantway doctor` and `top` say how long the longest round and step were.
 
 Policies: copy and map grant the same; map has the pages of transmitted packets
 mapped while they are looked at; persistent and staging keep all pages mapped,

@@ -49,7 +49,7 @@ pub fn bounds(plan: &Plan) -> Vec<Bound> {
             all: (stations * vifs).min(STATIONS_MAX as u64),
             least: None,
             most: Some(stations),
-            beyond: "frames to it are flooded; stations = N in the rules",
+            beyond: "frames to a further one are flooded; stations = N in the rules",
         },
         Bound {
             what: "connections of a firewall",
