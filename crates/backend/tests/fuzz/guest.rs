@@ -19,9 +19,6 @@ use std::time::Duration;
 /// Slots that go out before those on the bridge must have caught up: what they
 /// have room for, with what may be on the ring by itself, is five times as many.
 const BUDGET: usize = 60;
-/// Later parts of a packet lie behind the addresses of what was received: with a first part as
-/// long as what is left out, the packet would be from another.
-const BEHIND_ADDRESSES: u16 = 12;
 
 /// Slots that may be written: none where the answers make no sense just now.
 pub fn room(requests: u32, answers: u32) -> usize {
@@ -74,7 +71,7 @@ fn packet(numbers: &mut Numbers, pages: &Pages, rings: &Rings) -> Vec<[u32; 3]> 
     }
     for (n, &size) in later.iter().enumerate() {
         let more = if n + 1 < fragments { TxFlags::MORE_DATA } else { TxFlags::empty() };
-        let offset = BEHIND_ADDRESSES + numbers.half() % 2000;
+        let offset = 1 + numbers.half() % 2000;
         slots.push(slot(gref(numbers, pages, rings), offset, size, numbers.half(), more));
     }
     if numbers.once_in(300) {
@@ -186,22 +183,12 @@ impl Acts<'_> {
 
     fn post(&mut self, side: &mut Side<'_>, at: usize) {
         let Side { guest, rings, pages, .. } = side;
-        let grefs = |rings: &Rings| [rings.tx_ring.grefs[0], rings.rx_ring.grefs[0]];
-        let own: Vec<_> = rings.iter().flat_map(grefs).collect();
         let (rings, numbers) = (&mut rings[at], &mut self.numbers);
         let room = room(rings.rx_prod, rings.rx.load(Index::RspProd));
         let count = numbers.below(64).min(room);
-        // On the bridge frames of others come to all, and what is received into a ring makes
-        // slots that nobody chose: half of one of its own, with half of a frame, may begin a
-        // page.
-        let bridged = self.neighbours.bridged();
-        let page = |numbers: &mut Numbers| match gref(numbers, pages, rings) {
-            ring if bridged && own.contains(&ring) => pages.pool.grefs[0],
-            page => page,
-        };
         let request = |numbers: &mut Numbers| match numbers.below(1000) {
             0 => RxRequest::from_words([numbers.word(), numbers.word()]),
-            _ => RxRequest { id: numbers.half(), gref: page(numbers).0 },
+            _ => RxRequest { id: numbers.half(), gref: gref(numbers, pages, rings).0 },
         };
         let requests: Vec<_> = (0..count).map(|_| request(numbers)).collect();
         rings.put_rx(&requests);
@@ -266,7 +253,8 @@ impl Acts<'_> {
     }
 }
 
-/// A frame to all on the bridge that says how far they have got.
+/// A frame to all on the bridge that says how far they have got. Nobody can guess its number:
+/// an enemy that sends on a changed one has said nothing.
 pub fn mark(number: u64) -> Vec<u8> {
     let mut bytes = [&[0xff; 6][..], &[2, 0x47, 0x57, 1, 0, 9], &pair::MARK_TYPE].concat();
     bytes.extend(number.to_be_bytes());

@@ -137,9 +137,9 @@ struct Side<'a> {
 enum Neighbours {
     /// A vif with a port of its own; the world has it.
     Beside,
-    /// Two behind the bridge, the last mark that they were sent, and who sends them
+    /// Two behind the bridge, the numbers of the marks that they are sent, and who sends them
     /// frames that they judge.
-    Bridged(Pair, u64, Box<Witness>),
+    Bridged(Pair, Numbers, Box<Witness>),
 }
 
 impl Neighbours {
@@ -150,10 +150,9 @@ impl Neighbours {
     /// Waits until what was sent to those on the bridge has arrived there, so
     /// that their queues never overflow: then they might lose frames.
     fn catch_up(&mut self, world: &World) {
-        let Self::Bridged(pair, number, _) = self else { return };
-        *number += 1;
-        let uplink = world.behind(UPLINK);
-        pair.have_seen(*number, || uplink.give(mark(*number), Offload::default()));
+        let Self::Bridged(pair, numbers, _) = self else { return };
+        let (number, uplink) = (numbers.next(), world.behind(UPLINK));
+        pair.have_seen(number, || uplink.give(mark(number), Offload::default()));
         pair.looks_well();
     }
 
@@ -331,7 +330,7 @@ impl Fuzz {
             true => {
                 let pair = Pair::start(&mut world);
                 let witness = Box::new(Witness::start(&mut world));
-                Neighbours::Bridged(pair, 0, witness)
+                Neighbours::Bridged(pair, Numbers::new(numbers.next()), witness)
             }
             false => {
                 world.begins_beside();

@@ -44,6 +44,8 @@ struct Shared {
     connections: AtomicU64,
     sent: AtomicU64,
     received: AtomicU64,
+    /// The mark that it is to see, and the last such one that it saw.
+    awaited: AtomicU64,
     mark: AtomicU64,
     /// Frames of a known shape that came from the witness.
     judged: AtomicU64,
@@ -91,13 +93,14 @@ impl Pair {
         });
     }
 
-    /// Waits until both have seen this mark, and so all that came before. It is
+    /// Waits until both have seen this mark, never 0, and so all that came before. It is
     /// sent again now and then: what goes to all has little room where a guest
-    /// floods.
+    /// floods. Another mark, an old or a changed one that an enemy sent on, says nothing.
     #[track_caller]
     pub fn have_seen(&self, mark: u64, send: impl Fn()) {
+        self.shared.iter().for_each(|end| end.awaited.store(mark, SeqCst));
         let (start, mut sent) = (Instant::now(), None::<Instant>);
-        while !self.shared.iter().all(|end| end.mark.load(SeqCst) >= mark) {
+        while !self.shared.iter().all(|end| end.mark.load(SeqCst) == mark) {
             assert!(start.elapsed() < PROMPT, "the bridge stands still");
             if sent.is_none_or(|at| at.elapsed() > Duration::from_millis(5)) {
                 send();
@@ -330,9 +333,10 @@ impl End {
             };
         }
         if what == MARK_TYPE {
-            let mark = frame.get(14..22).and_then(|mark| mark.try_into().ok());
-            let mark = mark.map(u64::from_be_bytes).ok_or("a short mark")?;
-            self.own.mark.store(mark, SeqCst);
+            let awaited = self.own.awaited.load(SeqCst);
+            if frame.get(14..22) == Some(&awaited.to_be_bytes()) {
+                self.own.mark.store(awaited, SeqCst);
+            }
         } else if (from, what) == (&witness::FROM[..], &witness::TYPE) {
             self.own.judged.fetch_add(1, SeqCst);
             let said = frame.get(14..16).and_then(|said| said.try_into().ok());

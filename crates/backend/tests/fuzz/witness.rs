@@ -23,9 +23,8 @@ pub const TYPE: [u8; 2] = [0x88, 0xb7];
 pub const DIRTY: usize = 256;
 /// Pages that it receives into.
 const POSTED: usize = 32;
-/// Fewer frames than this at once: they come beside what the enemies send, and those who judge
-/// them have room for so much only.
-const BURST: usize = 3;
+/// Fewer frames than this at once.
+const BURST: usize = 16;
 
 /// Byte `n` of such a frame.
 pub fn byte(n: usize) -> u8 {
