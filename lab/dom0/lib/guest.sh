@@ -95,7 +95,8 @@ domid() (
 )
 
 # guest_run [-t SECONDS] NAME COMMAND...: runs a shell command in the guest;
-# its output (both streams) and its status are the guest's. 124: no answer.
+# its output (both streams) and its status are the guest's. 124: no answer; 125: there is no
+# such guest, or it went, so that nobody answers.
 guest_run() (
     set +ex
     time=60
@@ -105,11 +106,13 @@ guest_run() (
     fi
     domain=$(domid "$1") || { echo "there is no guest $1"; exit 125; }
     at=/local/domain/$domain/data/lab
+    name=$1
     shift
     id=$(cat /proc/sys/kernel/random/uuid)
     xenstore-write "$at/run/$id" "$(printf '%s\n' "$*" | base64 -w 0)"
     until=$(($(now_ms) + $(patient "$time") * 1000))
     until answer=$(xenstore-read "$at/done/$id" 2>/dev/null); do
+        xenstore-exists "/local/domain/$domain" || { echo "the guest $name went (it was domain $domain)"; exit 125; }
         [ "$(now_ms)" -lt $until ] || exit 124
         usleep 50000
     done
