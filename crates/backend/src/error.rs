@@ -1,7 +1,7 @@
 //! What ends a vif, or keeps one from connecting; and what keeps a backend from starting.
 
+use crate::journal::JournalError;
 use crate::journal::Tampered;
-use crate::succession::JournalError;
 use grantway_hypervisor::{Error as PlatformError, GrantStatus, StoreErrno};
 use grantway_ports::PortError;
 use grantway_ring::RingError;

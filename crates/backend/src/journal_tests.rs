@@ -11,16 +11,17 @@
 mod multicast;
 mod plain;
 
-use crate::guest::Guest;
+use crate::ids::QueueRefs;
 use crate::journal::{Journal, JournalMemory};
 use crate::policy::{Cross, Piece, Policy, Side, Stretch};
-use crate::queue::QueueRefs;
-use crate::receive::{Receive, RxPlain};
-use crate::scratch::Scratch;
-use crate::shared::Shared;
-use crate::trace::Tap;
-use crate::transmit::{Mapped, Stretches, Transmit, TxPlain};
-use crate::waiting::Patience;
+use crate::policy::{RxPlain, TxPlain};
+use crate::state::guest::Guest;
+use crate::state::guest::Patience;
+use crate::state::shared::Shared;
+use crate::state::trace::Tap;
+use crate::turn::receive::Receive;
+use crate::turn::scratch::Scratch;
+use crate::turn::transmit::{Mapped, Stretches, Transmit};
 use grantway_hypervisor::{CopySide, Error, GrantRef, GrantStatus, Port as EventPort};
 use grantway_netif::rx::RxRequest;
 use grantway_netif::slots::rx::{RxOutcome, parse_rx};

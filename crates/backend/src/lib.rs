@@ -19,55 +19,37 @@
 //! (`ctrl`); the hash settings that come of it reach the queues through `steer`.
 #![forbid(unsafe_code)]
 
-mod backend;
+mod bell;
 mod bridge;
-mod credit;
-mod ctrl;
-mod delivery;
+mod control;
 mod error;
-mod filter;
-mod guest;
+mod ids;
 mod journal;
 #[cfg(test)]
 mod journal_tests;
-mod lists;
-mod merge;
-mod multicast;
-mod negotiate;
-mod outlet;
+mod layout;
 pub mod policy;
-mod queue;
-mod receive;
-mod refusals;
-mod scratch;
-mod shared;
-mod stats;
-mod steer;
-mod succession;
-mod trace;
-mod transmit;
-mod vif;
-mod voice;
-mod waiting;
-mod work;
+mod rings;
+mod state;
+mod turn;
 mod worker;
 
-pub use backend::{
-    Account, Backend, BackendConfig, CONTROL_WORK_MAX, OpenPort, PortRequest, VifReport,
-};
+pub use control::backend::{Account, Backend, BackendConfig, CONTROL_WORK_MAX, VifReport};
+pub use control::succession::JOURNAL_PAGES;
+pub use control::surroundings::{OpenPort, PortRequest};
 pub use error::{StartError, VifError};
-pub use journal::Tampered;
-pub use lists::GraphReport;
-pub use negotiate::MAX_QUEUES;
-pub use queue::{QueueCounts, QueueReport, VifId};
-pub use scratch::ARENA_PAGES;
-pub use shared::{Clock, Meter, OnWorker};
-pub use stats::{VifStats, VifStatsSnapshot};
-pub use succession::{JOURNAL_PAGES, JournalError};
-pub use trace::{TRACE_HEAD, TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing};
-pub use waiting::{Patience, WAITING_MAX};
+pub use ids::{MAX_QUEUES, QUEUE_PAGES, VifId};
+pub use journal::{JournalError, Tampered};
+pub use layout::ARENA_PAGES;
+pub use state::guest::Patience;
+pub use state::shared::{Clock, Meter, OnWorker};
+pub use state::stats::{VifStats, VifStatsSnapshot};
+pub use state::trace::{TRACE_HEAD, TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing};
+pub use turn::lists::GraphReport;
+pub use turn::queue::{QueueCounts, QueueReport};
+pub use turn::waiting::WAITING_MAX;
 pub use worker::{ROUND_MAX, WaitMode, WorkerReport, processor_time};
 
 /// Bytes of memory that frames may hold at most which wait for one queue: for its guest
 /// to post pages, and on their way from the vif's other queues.
-pub const QUEUE_MEMORY_MAX: usize = waiting::ALLOCATED_MAX + steer::ALLOCATED_MAX;
+pub const QUEUE_MEMORY_MAX: usize = turn::waiting::ALLOCATED_MAX + state::steer::ALLOCATED_MAX;

@@ -2,8 +2,8 @@
 //! it. The guest's side is that of our own frontend; a stock one grants no more
 //! by grant copy.
 
-use grantway_backend::policy::{PolicyKind, QUEUE_AREAS, QUEUE_PAGES};
-use grantway_backend::{JOURNAL_PAGES, QUEUE_MEMORY_MAX};
+use grantway_backend::policy::{PolicyKind, QUEUE_AREAS};
+use grantway_backend::{JOURNAL_PAGES, QUEUE_MEMORY_MAX, QUEUE_PAGES};
 use grantway_frontend::{Control, Queue};
 use grantway_netif::tx::TX_RING_ENTRIES;
 

@@ -1,18 +1,21 @@
 //! A turn of one sender through the bridge.
 
+use super::Bridge;
 use super::hub::{Hub, Target};
-use super::{Bridge, HEAD};
 use crate::VifError;
-use crate::delivery::Accepted;
-use crate::lists::{UPLINK, count_dropped};
-use crate::outlet::{Outgoing, Outlet, Tally};
+use crate::ids::Key;
+use crate::layout::HEAD;
+use crate::layout::{BURST, place};
 use crate::policy::{Piece, Policy};
-use crate::queue::{Queue, VifId};
-use crate::receive::Frame;
-use crate::scratch::{BURST, Scratch, place};
-use crate::stats::VifStats;
-use crate::transmit::Taken;
-use crate::work;
+use crate::state::stats::VifStats;
+use crate::turn::delivery::Accepted;
+use crate::turn::lists::{UPLINK, count_dropped};
+use crate::turn::outlet::{Outgoing, Outlet, Tally};
+use crate::turn::queue::{Queue, Turn};
+use crate::turn::receive::Frame;
+use crate::turn::scratch::Scratch;
+use crate::turn::taken::Taken;
+use crate::turn::work;
 use arrayvec::ArrayVec;
 use grantway_hypervisor::EventChannels;
 use grantway_netif::Offload;
@@ -22,9 +25,6 @@ use grantway_netif::tx::status;
 use grantway_ports::{FramePlace, RECV_BUFFER, SendError};
 use grantway_vector::{Merger, PortId, Verdict};
 use std::time::Instant;
-
-/// A queue: which vif, which of its queues.
-pub(crate) type Key = (VifId, u16);
 
 /// Bytes of the longest packet that is copied whole into private memory and from
 /// there to its receiver: to copy so much twice costs less than a second operation.
@@ -182,6 +182,18 @@ impl<O: Others> Outlet for Forward<'_, O> {
 }
 
 impl<O: Others> Forward<'_, O> {
+    /// A turn of the sender's queue.
+    pub fn turn(mut self, queue: &mut Queue, scratch: &mut Scratch) -> Result<Turn, VifError> {
+        match queue.transmit(scratch, &mut self) {
+            Ok(moved) => queue.after_transmit(moved, scratch, self.events),
+            Err(error) => {
+                // What was laid out for others by then is answered all the same.
+                self.deliver(&mut scratch.arena, None, &mut []);
+                Err(error)
+            }
+        }
+    }
+
     /// How many packets a turn takes, of each of which is known what it costs for each
     /// receiver, and its first bytes: it may go to all, or to one.
     #[inline(never)]
@@ -501,7 +513,7 @@ impl<O: Others> Forward<'_, O> {
     /// Stores what was laid out in the receivers' pages, answers and signals them.
     /// A receiver's trouble is its own. Without the sender's policy, what was to come
     /// from its pages is answered as an error.
-    pub fn deliver(
+    fn deliver(
         &mut self,
         arena: &mut [u8],
         mut policy: Option<&mut dyn Policy>,

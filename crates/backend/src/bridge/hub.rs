@@ -1,11 +1,11 @@
 //! What is under way to the receivers of one turn on the bridge.
 
-use super::Key;
-use super::merge::Chains;
-use crate::delivery::Delivery;
+use super::chains::Chains;
+use crate::ids::Key;
+use crate::layout::BURST;
 use crate::policy::Piece;
-use crate::receive::RxPlain;
-use crate::scratch::BURST;
+use crate::policy::RxPlain;
+use crate::turn::delivery::Delivery;
 use arrayvec::ArrayVec;
 use grantway_ports::FramePlace;
 

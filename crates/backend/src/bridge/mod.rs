@@ -11,22 +11,19 @@
 //!
 //! All of one bridge's queues belong to one worker, so nothing here is locked.
 
+mod chains;
 mod forward;
 mod hub;
 mod merge;
 
-pub(crate) use forward::{Forward, Key, Others};
+pub(crate) use forward::{Forward, Others};
 pub(crate) use hub::Hub;
 
-use crate::lists::Lists;
-use crate::queue::VifId;
+use crate::ids::VifId;
+use crate::turn::lists::Lists;
 use grantway_ports::{Port, PortError};
 use grantway_vector::PortId;
 use std::collections::BTreeMap;
-
-/// Bytes of a packet that are private before it is known where it goes: enough for
-/// every header that is looked at.
-pub(crate) const HEAD: usize = 128;
 
 /// A guest on the bridge.
 #[derive(Debug, Clone, Copy)]

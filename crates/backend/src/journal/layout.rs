@@ -1,8 +1,9 @@
 //! How the pages of a vif's journal are laid out, written into the first of them, so that
 //! a build which knows another layout tells so and touches nothing.
 
-use super::STAGED_PAGES;
-use crate::negotiate::MAX_QUEUES;
+use crate::ids::MAX_QUEUES;
+use crate::ids::STAGED_PAGES;
+use std::path::PathBuf;
 
 /// A run of the machine, by the number that Linux gives each; zeros where it is not known.
 pub(crate) type Boot = [u8; 16];
@@ -65,4 +66,21 @@ impl Layout {
     pub fn is_of(self, boot: Boot) -> bool {
         self.boot == boot || [self.boot, boot].contains(&[0; 16])
     }
+}
+
+/// A journal that another build wrote, in a way that this one does not know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{}: a journal of layout {} (pages for {} queues, {} each for what is staged), expected up to \
+     layout {} ({} queues, {} each); start the build that wrote it, and stop it by SIGINT before \
+     another one takes its place",
+    path.display(), found.0, found.1, found.2, expected.0, expected.1, expected.2
+)]
+pub struct JournalError {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its layout, queues, and pages of each.
+    pub found: (u32, u32, u32),
+    /// Those of this build.
+    pub expected: (u32, u32, u32),
 }

@@ -6,6 +6,7 @@
 //! successor carries the request out again, from where the first began.
 
 use super::JournalMemory;
+use crate::ids::{QUEUE_PAGES, STAGED_PAGES};
 use grantway_netif::ctrl::{GrefEntry, GrefFlags};
 use grantway_ring::PAGE_SIZE;
 use std::collections::HashMap;
@@ -14,10 +15,8 @@ use std::collections::HashMap;
 const ENTRY: usize = 8;
 const ENTRIES_A_PAGE: usize = PAGE_SIZE / ENTRY;
 
-/// Pages for each queue, and the entries that they hold.
-pub(crate) const STAGED_PAGES: usize = 2;
 const ENTRIES: usize = STAGED_PAGES * ENTRIES_A_PAGE;
-const _: () = assert!(ENTRIES == crate::policy::QUEUE_PAGES);
+const _: () = assert!(ENTRIES == QUEUE_PAGES);
 
 /// The states of an entry: free where it is 0.
 const STAGED: u32 = 1;

@@ -4,11 +4,11 @@
 
 use super::{GUEST, Logged, Memory, Pages, Wire, dynamic, identity, moment, sent, wire};
 use crate::journal::{Journal, TxOwed};
-use crate::receive::Receive;
-use crate::scratch::Scratch;
-use crate::shared::Shared;
-use crate::trace::Tap;
-use crate::transmit::Transmit;
+use crate::state::shared::Shared;
+use crate::state::trace::Tap;
+use crate::turn::receive::Receive;
+use crate::turn::scratch::Scratch;
+use crate::turn::transmit::Transmit;
 use grantway_hypervisor::GrantRef;
 use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::tx::{TxFlags, TxRequest, TxResponse, status};

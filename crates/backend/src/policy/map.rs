@@ -10,8 +10,8 @@
 
 use super::quota::{Quota, Reserved};
 use super::{Copy, Cross, Piece, Policy, RxPlain, Side, Stretch, TxPlain};
-use crate::scratch::RING_SLOTS;
-use crate::stats::VifStats;
+use crate::layout::RING_SLOTS;
+use crate::state::stats::VifStats;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
 use grantway_ring::SharedRun;
 use std::sync::Arc;

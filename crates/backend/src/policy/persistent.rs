@@ -10,8 +10,9 @@
 use super::mixed::{Mixed, ReadOnly, Way};
 use super::quota::{QUEUE_AREAS, Quota, Reserved};
 use super::table::{GrefTable, Mapping, secret};
-use super::{Cross, Piece, Policy, QUEUE_PAGES, RxPlain, Side, TxPlain};
-use crate::stats::VifStats;
+use super::{Cross, Piece, Policy, RxPlain, Side, TxPlain};
+use crate::ids::QUEUE_PAGES;
+use crate::state::stats::VifStats;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
 use grantway_ring::SharedRun;
 use std::collections::VecDeque;

@@ -179,7 +179,7 @@ impl Drop for Reserved {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::negotiate::MAX_QUEUES;
+    use crate::ids::MAX_QUEUES;
     use crate::policy::PolicyLimits;
 
     #[test]

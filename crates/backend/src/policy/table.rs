@@ -25,7 +25,7 @@ const LAYOUTS: u32 = 16;
 const FREE: u32 = 0;
 
 /// Most entries that a table may be made for, a power of two.
-pub(super) const LARGEST: usize = super::QUEUE_PAGES;
+pub(super) const LARGEST: usize = crate::ids::QUEUE_PAGES;
 const _: () = assert!(LARGEST.is_power_of_two() && LARGEST <= 1 << 16);
 
 /// A page of the guest's that is mapped.

@@ -6,6 +6,8 @@
 //! steps, as a simulation does.
 
 mod cost;
+mod message;
+mod mode;
 mod neighbours;
 mod pace;
 mod round;
@@ -13,18 +15,21 @@ mod serve;
 mod share;
 mod slot;
 mod spin;
-mod wake;
 
 use crate::VifError;
-use crate::lists::{GraphReport, UPLINK_NAME};
-use crate::queue::{Afterwards, QueueReport, QueueSpec, VifId};
-use crate::shared::{Clock, Meter, OnWorker};
-use grantway_hypervisor::{Error as PlatformError, Platform};
-use grantway_ports::{Port, PortError, PortReport};
+use crate::bell::Bell;
+use crate::ids::VifId;
+use crate::turn::lists::{GraphReport, UPLINK_NAME};
+use crate::turn::queue::{Afterwards, QueueSpec};
+use grantway_hypervisor::Error as PlatformError;
+use grantway_ports::Port;
 use grantway_vector::rules::{Names, RulesError, parse};
-use grantway_vector::{Graph, PortId, Rules, Secret};
+use grantway_vector::{PortId, Secret};
+pub use message::WorkerReport;
+pub(crate) use message::{Beside, Inspected, Notice, Service, Teller};
+use message::{Command, Detached};
+pub use mode::WaitMode;
 pub use round::ROUND_MAX;
-use rustix::fd::{AsFd, OwnedFd};
 use serve::Worker;
 pub use share::processor_time;
 use spin::Spin;
@@ -34,149 +39,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-pub(crate) use wake::{Bell, drain, eventfd, os, ring, timespec};
-
-/// How a worker waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitMode {
-    /// Never sleeps.
-    Busy,
-    /// Looks again, then sleeps: for this long at first, and then for as long as it
-    /// finds that a wake-up takes, from an eighth of this to four times as long. A
-    /// worker without a thread measures nothing.
-    Adaptive(Duration),
-    /// Sleeps as soon as there is nothing to do.
-    Interrupt,
-}
-
-impl WaitMode {
-    /// Adaptive, at first by 50 us, about the cost of one blocked wake-up;
-    /// interrupt where only one processor is online, since spinning there only
-    /// keeps the peer from running.
-    #[must_use]
-    pub fn fitting() -> Self {
-        match std::thread::available_parallelism() {
-            Ok(n) if n.get() > 1 => Self::Adaptive(Duration::from_micros(50)),
-            _ => Self::Interrupt,
-        }
-    }
-
-    /// Its name in options, tables and figures.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Busy => "busy",
-            Self::Adaptive(_) => "adaptive",
-            Self::Interrupt => "interrupt",
-        }
-    }
-}
-
-/// How an attach went: where it failed, the port comes back.
-type Attached = Result<(), (VifError, Box<dyn Port>)>;
-
-/// What a worker is told.
-enum Command {
-    /// A queue of the vif that has this number in lists.
-    Attach(Box<QueueSpec>, PortId, Sender<Attached>),
-    Detach(VifId, Afterwards, Sender<Vec<Detached>>),
-    Inspect(VifId, Sender<Inspected>),
-    Account(Sender<WorkerReport>),
-    Load(Box<Rules>),
-    Graph(Sender<GraphReport>),
-    /// Tells that it takes no turn, and takes none until the other end is dropped.
-    Hold(Sender<()>, Receiver<()>),
-    Stop,
-}
-
-/// How a vif's queues stand, and the ports of those that failed.
-pub(crate) type Inspected = (Vec<QueueReport>, Vec<PortReport>);
-
-/// How a worker stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkerReport {
-    /// Which, from 0.
-    pub number: usize,
-    /// What it used of its processor so far, spinning included; nothing where it has
-    /// no thread.
-    pub used: Duration,
-    /// Queues that it serves.
-    pub queues: usize,
-    /// How long it looks again before it sleeps, by what it found that a wake-up takes;
-    /// for ever where there is none.
-    pub spin: Option<Duration>,
-    /// The longest of its rounds so far, in time of its processor: how long a signal, or
-    /// what the control thread asks, may wait. It is to stay below [`ROUND_MAX`].
-    pub longest_round: Duration,
-}
-
-/// A queue's number, and the port that was behind it.
-type Detached = (u16, Box<dyn Port>);
-
-/// What a worker tells.
-pub(crate) enum Notice {
-    /// A queue failed and is out of service; the vif is to be disabled. Its port
-    /// comes back when the vif is detached, as those of other queues do.
-    Failed {
-        /// Which vif.
-        vif: VifId,
-        /// Which of its connections.
-        connection: u64,
-        /// Why.
-        error: VifError,
-    },
-    /// The uplink is of no more use, and was let go of.
-    NoUplink(PortError),
-    /// The platform is gone, and the worker with it.
-    Gone(PlatformError),
-}
-
-/// How workers tell: a notice, and a ring of the bell (an eventfd) for each.
-#[derive(Clone)]
-pub(crate) struct Teller {
-    pub notices: Sender<Notice>,
-    pub bell: Arc<OwnedFd>,
-}
-
-impl Teller {
-    fn tell(&self, notice: Notice) {
-        if self.notices.send(notice).is_ok() {
-            ring(self.bell.as_fd());
-        }
-    }
-}
-
-/// What every worker is given.
-#[derive(Clone)]
-pub(crate) struct Service {
-    pub platform: Arc<dyn Platform>,
-    pub mode: WaitMode,
-    pub clock: Clock,
-    pub meter: Meter,
-    pub teller: Teller,
-    /// Whether segments are merged, as [`crate::BackendConfig::merge`].
-    pub merge: bool,
-    /// As [`crate::BackendConfig::on_worker`].
-    pub on_worker: OnWorker,
-}
-
-/// What packets go through beside the vifs' queues: the first worker's.
-pub(crate) struct Beside {
-    /// The nodes.
-    pub graph: Graph,
-    /// Whether all packets go by rules, and not those on the bridge only: then all
-    /// queues belong to this worker.
-    pub by_rules: bool,
-    /// A port beside the guests on the bridge.
-    pub uplink: Option<Box<dyn Port>>,
-}
-
-impl Beside {
-    /// That of all other workers.
-    fn nothing() -> Self {
-        Self { graph: Graph::new(|| 0), by_rules: false, uplink: None }
-    }
-}
 
 /// All workers of a backend.
 pub(crate) struct Workers {

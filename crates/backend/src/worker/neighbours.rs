@@ -2,8 +2,9 @@
 
 use super::slot::Queues;
 use crate::VifError;
-use crate::bridge::{Key, Others};
-use crate::queue::Queue;
+use crate::bridge::Others;
+use crate::ids::Key;
+use crate::turn::queue::Queue;
 
 /// The queues beside one that has its turn on the bridge, and what is to be done
 /// with them afterwards.

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub const ROUND_MAX: Duration = Duration::from_millis(5);
 
 /// After so long no queue begins its turn in a round. A turn has an end of its own
-/// ([`work`](crate::work)), and so have the uplink's and a look at what woke.
+/// ([`work`](crate::turn::work)), and so have the uplink's and a look at what woke.
 const ENOUGH: Duration = Duration::from_millis(1);
 
 /// A worker's rounds. Times are in nanoseconds: they are compared in every round, and these are

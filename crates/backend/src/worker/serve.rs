@@ -8,20 +8,21 @@
 //! a look; then it is armed, which looks again, so that nothing which came in
 //! between is lost.
 
+use super::message::{Attached, Beside, Command, Detached, Notice, Service, WorkerReport};
 use super::neighbours::Neighbours;
 use super::pace::{Idle, Pace, Still};
 use super::round::Rounds;
 use super::share::{Account, Shares};
 use super::slot::{Place, Queues, Slot};
 use super::spin::Spin;
-use super::wake::{Bell, os, timespec};
-use super::{Attached, Beside, Command, Detached, Notice, Service, WorkerReport};
 use crate::VifError;
-use crate::bridge::{Bridge, Forward, Hub, Key};
-use crate::filter::Filter;
-use crate::lists::{Lists, UPLINK};
-use crate::queue::{Afterwards, Queue, QueueSpec, Turn};
-use crate::scratch::Scratch;
+use crate::bell::{Bell, os, timespec};
+use crate::bridge::{Bridge, Forward, Hub};
+use crate::ids::Key;
+use crate::turn::filter::Filter;
+use crate::turn::lists::{Lists, UPLINK};
+use crate::turn::queue::{Afterwards, Queue, QueueSpec, Turn};
+use crate::turn::scratch::Scratch;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPort};
 use grantway_ports::{Port, PortReport, uptime};
 use grantway_vector::receivers::Takes;
@@ -350,7 +351,7 @@ impl Worker {
             sender: Some(own.key),
             now: (self.service.clock)(),
         };
-        let turn = own.queue.turn_bridged(&mut self.scratch, forward);
+        let turn = forward.turn(&mut own.queue, &mut self.scratch);
         let Neighbours { woken, broken, .. } = beside;
         self.queues.put_back(place, own);
         self.settle(woken, broken);

@@ -3,8 +3,9 @@
 
 use super::pace::Idle;
 use super::share::Account;
-use crate::bridge::Key;
-use crate::queue::{Queue, VifId};
+use crate::ids::Key;
+use crate::ids::VifId;
+use crate::turn::queue::Queue;
 use grantway_vector::PortId;
 use std::collections::BTreeMap;
 use std::time::Instant;

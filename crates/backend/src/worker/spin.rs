@@ -5,9 +5,9 @@
 //! anyhow: it has a timer wake it soon, and looks how late it runs. One that is idle
 //! does so once, and then sleeps for as long as nothing comes.
 
-use super::WaitMode;
 use super::cost::WakeCost;
-use super::wake::{os, timespec};
+use super::mode::WaitMode;
+use crate::bell::{os, timespec};
 use grantway_hypervisor::Error as PlatformError;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::time::{

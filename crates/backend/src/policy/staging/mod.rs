@@ -5,15 +5,17 @@
 
 mod lease;
 mod registry;
+mod seam;
 mod table;
 
-pub use registry::{QUEUE_PAGES, Staged, StagedQueue, StagingError};
+pub use registry::{Staged, StagedQueue, StagingError};
+pub(crate) use seam::StagedTable;
 pub(crate) use table::LastingTable;
 
 use super::mixed::{Mixed, ReadOnly, Way};
 use super::table::GrefTable;
 use super::{Cross, Piece, Policy, RxPlain, Side, TxPlain};
-use crate::stats::VifStats;
+use crate::state::stats::VifStats;
 use grantway_hypervisor::{DomId, Error, GrantRef, Mapper};
 use lease::Lender;
 use std::sync::Arc;

@@ -5,6 +5,7 @@
 //! to be a duplicate on another.
 
 use super::lease::Lender;
+use crate::ids::QUEUE_PAGES;
 use crate::policy::PolicyLimits;
 use crate::policy::quota::{QUEUE_AREAS, Quota, Reserved};
 use crate::policy::table::Mapping;
@@ -15,10 +16,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// Most pages of one queue that stay mapped, staged or persistent: two rings' worth
-/// of whole pages, and as many again for a frontend that has its pages in stock.
-pub const QUEUE_PAGES: usize = 1024;
 
 /// Areas of one queue that are mapped alike, to be read or to be written.
 const AREAS_ALIKE: usize = QUEUE_AREAS / 2;

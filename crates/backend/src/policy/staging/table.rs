@@ -1,8 +1,8 @@
 //! A queue's staged pages as the control ring reaches them, and as a successor
 //! finds them again.
 
+use super::StagedTable;
 use super::{StagedQueue, StagingError};
-use crate::ctrl::StagedTable;
 use crate::journal::{JournalMemory, StagedJournal};
 use grantway_hypervisor::Error;
 use grantway_netif::ctrl::{GREF_LIST_ENTRIES, GrefEntry, Status};

@@ -1,0 +1,200 @@
+//! What the two ends tell each other through the store, from the backend's
+//! side.
+
+use crate::VifError;
+use crate::ids::CtrlRefs;
+use crate::ids::QueueRefs;
+use crate::policy::PolicyKind;
+use grantway_hypervisor::{Error as PlatformError, GrantRef, Port, Store, transaction};
+use grantway_netif::keys::{self, QueueKey, queue_path};
+use grantway_ports::TapOffloads;
+
+/// Writes what this backend offers: only what works. Nothing where the folder
+/// is gone.
+pub(crate) fn advertise(
+    store: &mut dyn Store,
+    backend: &str,
+    queues: u32,
+    policy: PolicyKind,
+) -> Result<(), PlatformError> {
+    let offers = [
+        (keys::FEATURE_SG, 1),
+        (keys::FEATURE_GSO_TCPV4, 1),
+        (keys::FEATURE_GSO_TCPV6, 1),
+        (keys::FEATURE_RX_COPY, 1),
+        (keys::FEATURE_RX_FLIP, 0),
+        (keys::FEATURE_IPV6_CSUM_OFFLOAD, 1),
+        (keys::FEATURE_NO_CSUM_OFFLOAD, 0),
+        (keys::FEATURE_SPLIT_EVENT_CHANNELS, 1),
+        (keys::FEATURE_MULTICAST_CONTROL, 1),
+        (keys::FEATURE_DYNAMIC_MULTICAST_CONTROL, 1),
+        (keys::FEATURE_CTRL_RING, 1),
+        (keys::FEATURE_PERSISTENT, (policy >= PolicyKind::Persistent).into()),
+        (keys::FEATURE_STAGING, (policy >= PolicyKind::Staging).into()),
+        (keys::MULTI_QUEUE_MAX_QUEUES, queues),
+        (keys::CARRIER, 1),
+    ];
+    let state = format!("{backend}/{}", keys::STATE);
+    transaction(store, |store| {
+        if store.read_text(&state)?.is_none() {
+            // A folder that the toolstack removed must not come back to life.
+            return Ok(());
+        }
+        for (key, value) in offers {
+            store.write(&format!("{backend}/{key}"), value.to_string().as_bytes())?;
+        }
+        Ok(())
+    })
+}
+
+/// What a frontend published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FrontendKeys {
+    /// Its queues, in order.
+    pub queues: Vec<QueueRefs>,
+    /// Its control ring, where it has one, by which it may stage pages.
+    pub ctrl: Option<CtrlRefs>,
+    /// Frames over several pages.
+    pub scatter_gather: bool,
+    /// Whether it signals that it posted pages.
+    pub rx_notify: bool,
+    /// Whether it wants multicast frames only to addresses that it lists.
+    pub multicast: bool,
+    /// Blank checksums over IPv6, which are its own to offer.
+    pub checksum_ipv6: bool,
+    /// What unfinished frames it takes, where those over IPv6 do not differ.
+    pub offloads: TapOffloads,
+    /// Whether it uses its pages again and again.
+    pub persistent: bool,
+}
+
+impl FrontendKeys {
+    /// What unfinished frames its port may give, where large ones are cut for a guest
+    /// that takes none: one large frame costs a port less than its segments. The
+    /// segments' checksums are left undone, where the guest takes them so.
+    pub fn offloads_with_cutting(&self) -> TapOffloads {
+        let tso4 = self.offloads.checksum;
+        TapOffloads { tso4, tso6: tso4 && self.checksum_ipv6, ..self.offloads }
+    }
+
+    /// Reads them, once, into owned values.
+    ///
+    /// # Errors
+    ///
+    /// [`VifError::Key`], also for more queues than `most`;
+    /// [`VifError::NoRxCopy`]; [`VifError::Platform`].
+    pub fn read(store: &mut dyn Store, frontend: &str, most: u32) -> Result<Self, VifError> {
+        let copy = text(store, frontend, keys::REQUEST_RX_COPY)?;
+        if copy.as_deref() != Some("1") {
+            let found = copy.map_or_else(|| "missing".into(), |found| shown(&found));
+            return Err(VifError::NoRxCopy { path: frontend.into(), found });
+        }
+        let count = match text(store, frontend, keys::MULTI_QUEUE_NUM_QUEUES)? {
+            None => 1,
+            Some(found) => match found.parse() {
+                Ok(count) if (1..=most).contains(&count) => count,
+                _ => {
+                    return Err(VifError::Key {
+                        path: format!("{frontend}/{}", keys::MULTI_QUEUE_NUM_QUEUES),
+                        found: shown(&found),
+                        expected: "a number of queues from 1 to multi-queue-max-queues",
+                    });
+                }
+            },
+        };
+        let queues = (0..count).map(|number| queue(store, frontend, number, count));
+        let queues = queues.collect::<Result<Vec<_>, _>>()?;
+        let ctrl = ctrl(store, frontend)?;
+        let scatter_gather = flag(store, frontend, keys::FEATURE_SG)?;
+        let checksum = !flag(store, frontend, keys::FEATURE_NO_CSUM_OFFLOAD)?;
+        let checksum_ipv6 = flag(store, frontend, keys::FEATURE_IPV6_CSUM_OFFLOAD)?;
+        // Segments have blank checksums; and an interface leaves none without the
+        // other.
+        let large = scatter_gather && checksum;
+        let offloads = TapOffloads {
+            checksum,
+            tso4: large && flag(store, frontend, keys::FEATURE_GSO_TCPV4)?,
+            tso6: large && checksum_ipv6 && flag(store, frontend, keys::FEATURE_GSO_TCPV6)?,
+        };
+        let multicast = flag(store, frontend, keys::REQUEST_MULTICAST_CONTROL)?;
+        let rx_notify = flag(store, frontend, keys::FEATURE_RX_NOTIFY)?;
+        let persistent = flag(store, frontend, keys::FEATURE_PERSISTENT)?;
+        Ok(Self {
+            queues,
+            ctrl,
+            scatter_gather,
+            rx_notify,
+            multicast,
+            checksum_ipv6,
+            offloads,
+            persistent,
+        })
+    }
+}
+
+/// The control ring: a frontend may do without.
+fn ctrl(store: &mut dyn Store, frontend: &str) -> Result<Option<CtrlRefs>, VifError> {
+    let mut get = |key: &str| {
+        let path = format!("{frontend}/{key}");
+        let found = store.read_text(&path)?;
+        Ok::<_, VifError>((path, found))
+    };
+    let ring = get(keys::CTRL_RING_REF)?;
+    if ring.1.is_none() {
+        return Ok(None);
+    }
+    let ring = GrantRef(must(ring, "a grant reference")?);
+    let event = Port(must(get(keys::EVENT_CHANNEL_CTRL)?, "an event channel")?);
+    Ok(Some(CtrlRefs { ring, event }))
+}
+
+/// The number in a node that was read, by its path.
+fn must((path, found): (String, Option<String>), expected: &'static str) -> Result<u32, VifError> {
+    let value = found.as_deref().and_then(|text| text.trim().parse().ok());
+    value.ok_or_else(|| VifError::Key {
+        path,
+        found: found.map_or_else(|| "nothing".into(), |found| shown(&found)),
+        expected,
+    })
+}
+
+fn queue(
+    store: &mut dyn Store,
+    frontend: &str,
+    number: u32,
+    count: u32,
+) -> Result<QueueRefs, VifError> {
+    let mut get = |key| {
+        let path = format!("{frontend}/{}", queue_path(number, count, key));
+        let found = store.read_text(&path)?;
+        Ok::<_, VifError>((path, found))
+    };
+    let tx_ring = GrantRef(must(get(QueueKey::TxRingRef)?, "a grant reference")?);
+    let rx_ring = GrantRef(must(get(QueueKey::RxRingRef)?, "a grant reference")?);
+    let split = get(QueueKey::EventChannelTx)?;
+    let (tx_event, rx_event) = if split.1.is_some() {
+        let tx = must(split, "an event channel")?;
+        (Port(tx), Some(Port(must(get(QueueKey::EventChannelRx)?, "an event channel")?)))
+    } else {
+        (Port(must(get(QueueKey::EventChannel)?, "an event channel")?), None)
+    };
+    Ok(QueueRefs { tx_ring, rx_ring, tx_event, rx_event })
+}
+
+/// A guest's words, fit for a log: in one line, without control characters, and
+/// not long.
+pub(crate) fn shown(text: &str) -> String {
+    const LONGEST: usize = 40;
+    let escaped: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    let rest = if text.chars().nth(LONGEST).is_some() { "..." } else { "" };
+    format!("\"{escaped}\"{rest}")
+}
+
+fn text(store: &mut dyn Store, base: &str, key: &str) -> Result<Option<String>, PlatformError> {
+    let text = store.read_text(&format!("{base}/{key}"))?;
+    Ok(text.map(|text| text.trim().to_string()))
+}
+
+fn flag(store: &mut dyn Store, base: &str, key: &str) -> Result<bool, PlatformError> {
+    Ok(text(store, base, key)?.as_deref() == Some("1"))
+}

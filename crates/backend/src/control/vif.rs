@@ -1,0 +1,517 @@
+//! One vif: its state in the store, and what it holds while it is connected.
+
+mod connection;
+mod debts;
+mod pending;
+
+use self::pending::{Attempt, Debts};
+use crate::VifError;
+use crate::control::ctrl::{Control, Served};
+use crate::control::negotiate::{FrontendKeys, shown};
+use crate::control::succession::{Half, Left};
+use crate::control::surroundings::{PortRequest, Surroundings};
+use crate::control::voice::Voice;
+use crate::ids::MAX_QUEUES;
+use crate::ids::VifId;
+use crate::policy::{PolicyKind, Quota, Staged};
+use crate::state::credit::Rate;
+use crate::state::shared::Shared;
+use crate::state::stats::VifStats;
+use crate::state::trace::Tap;
+use crate::turn::queue::QueueReport;
+use crate::worker::Workers;
+use grantway_hypervisor::{
+    Apart, Error as PlatformError, Port as EventPort, Store, StoreErrno, transaction,
+};
+use grantway_netif::xenbus::backend::{
+    BackendAction, BackendActions, BackendEvent, BackendMachine,
+};
+use grantway_netif::{XenbusState, keys};
+use grantway_ports::{Port, PortError, PortReport, TapError};
+use std::path::Path;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+/// What is watched of a frontend.
+const WATCHED: [&str; 2] = [keys::STATE, keys::REQUEST_MULTICAST_CONTROL];
+
+/// A vif under this backend.
+pub(crate) struct Vif {
+    id: VifId,
+    path: String,
+    frontend: String,
+    machine: BackendMachine,
+    /// What its `state` node holds, by what we read or wrote last.
+    stored: Option<XenbusState>,
+    /// What else the store does not have yet.
+    debts: Debts,
+    /// The connection that is to be made and could not be yet.
+    attempt: Option<Attempt>,
+    /// The port, while no worker has it.
+    port: Option<Box<dyn Port>>,
+    /// Queues that a new connection can have: no more than its port.
+    queues: u32,
+    /// What is in service; none while no worker has the port.
+    served: Option<FrontendKeys>,
+    /// The number of the last connection.
+    connection: u64,
+    /// A killed process left a connection in service, which is to be taken over: whether that
+    /// process had not come to say Connected.
+    left: Option<Half>,
+    /// Its control ring, while it is in service and has one.
+    control: Option<Control>,
+    /// What the ports of further queues passed that are closed again.
+    past: Option<PortReport>,
+    shared: Arc<Shared>,
+    policy: PolicyKind,
+    /// How many of its pages are mapped, over all connections.
+    quota: Arc<Quota>,
+    /// What it has staged, while it is connected and may.
+    staged: Option<Arc<Staged>>,
+    /// Keeps what is mapped of its guest's apart from what is of others, while it is connected.
+    apart: Option<Apart>,
+    voice: Voice,
+}
+
+impl Vif {
+    /// Takes up a vif that the toolstack attached, in whatever state the store
+    /// shows it, and opens its port; what [`Vif::begin`] is to do.
+    pub fn open(
+        id: VifId,
+        path: String,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(Self, BackendActions), VifError> {
+        let frontend = around.store.read_text(&format!("{path}/{}", keys::FRONTEND))?;
+        let frontend = frontend.ok_or_else(|| VifError::Key {
+            path: format!("{path}/{}", keys::FRONTEND),
+            found: "nothing".into(),
+            expected: "the path of the frontend",
+        })?;
+        let own = state(around.store, &path)?;
+        let peer = state(around.store, &frontend)?;
+        let online = online(around.store, &path)?;
+        let left = around.journals.left_off(id)?;
+        let published = match left {
+            Some(_) => published(around.store, &frontend)?,
+            None => None,
+        };
+        let half = Half(own == Some(XenbusState::InitWait));
+        let takeover = left.as_ref().zip(published.as_ref());
+        let takeover = takeover.is_some_and(|(left, keys)| left.is_of(keys, half));
+        let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
+        let mut vif = Self {
+            id,
+            path,
+            frontend,
+            machine,
+            stored: own,
+            debts: Debts::default(),
+            attempt: None,
+            port: None,
+            queues: 1,
+            served: None,
+            connection: 0,
+            left: actions.contains(&BackendAction::TakeOver).then_some(half),
+            control: None,
+            past: None,
+            shared: Arc::new(Shared::new(around.clock, Tap::new(Arc::clone(around.trace), id))),
+            policy: PolicyKind::Copy,
+            quota: Quota::within(around.budget, around.policy.pages),
+            staged: None,
+            apart: None,
+            voice: Voice::new((around.clock)()),
+        };
+        if vif.machine.is_gone() {
+            // On its way out: a toolstack waits for Closed, and will then
+            // remove the folder.
+            for action in actions {
+                if let BackendAction::SetState(state) = action {
+                    vif.tell(state, around)?;
+                }
+            }
+            take_down(id, around)?;
+            return Ok((vif, BackendActions::new()));
+        }
+        if around.hotplug {
+            kernel_keeps_off(id)?;
+        }
+        let mut request = vif.port_request(left.as_ref(), around)?;
+        if let Some(keys) = published.filter(|_| takeover) {
+            // A connection keeps the queues that it has, at most MAX_QUEUES; new ones may be
+            // allowed fewer.
+            request.queues = request.queues.max(keys.queues.len() as u32);
+        }
+        let port = (around.open_port)(&request)?;
+        around.journals.opened(id, port.interface());
+        vif.queues = port.max_queues().min(around.queues);
+        vif.port = Some(port);
+        match vif.prepare(takeover, around) {
+            Ok(()) => {
+                if vif.left.is_none() && left.is_some_and(|left| !left.connection.is_empty()) {
+                    // What is not taken over now is not to be later.
+                    around.journals.pages(id).end();
+                }
+                Ok((vif, actions))
+            }
+            Err(e @ VifError::Platform(PlatformError::Gone { .. })) => Err(e),
+            Err(e) => {
+                // Nothing of what was begun stays; the first error is the news. The port and
+                // the journal do where it is tried again by itself.
+                let _ = vif.unwatch(around);
+                if e.passing(true).is_none() {
+                    vif.destroy(around);
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// What comes once the port is there, and before the machine acts.
+    fn prepare(&mut self, takeover: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        if let Some(port) = self.port.as_mut().filter(|_| !takeover) {
+            port.set_link(false)?;
+        }
+        self.watch(around)?;
+        Ok(())
+    }
+
+    /// Does what the machine asked for when the vif was opened.
+    pub fn begin(
+        &mut self,
+        actions: BackendActions,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        let done = self.carry_out(actions, around);
+        done.and(self.look_for_hotplug(around))
+    }
+
+    /// What the port is to be: on Xen always `vif<D>.<N>`, which the hotplug
+    /// script renames, joins to its bridge and sets up; without scripts, by the
+    /// name that the toolstack asked for.
+    fn port_request(
+        &self,
+        left: Option<&Left>,
+        around: &mut Surroundings<'_>,
+    ) -> Result<PortRequest, VifError> {
+        let mut text = |key| around.store.read_text(&format!("{}/{key}", self.path));
+        let vifname = text(keys::VIFNAME)?.filter(|name| !name.is_empty());
+        let mtu = text(keys::MTU)?.and_then(|text| text.trim().parse().ok());
+        let own_name = self.id.to_string();
+        Ok(PortRequest {
+            vif: self.id,
+            name: if around.hotplug { own_name } else { vifname.unwrap_or(own_name) },
+            mtu: mtu.unwrap_or(1500),
+            interface: left.and_then(|left| left.interface),
+            fresh: true,
+            queues: around.queues,
+            scripted: around.hotplug,
+        })
+    }
+
+    /// Tells the machine once the hotplug script is done, or that there is none
+    /// to be waited for.
+    fn look_for_hotplug(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        let mut text = |key| around.store.read_text(&format!("{}/{key}", self.path));
+        let done = !around.hotplug
+            || text(keys::SCRIPT)?.is_none()
+            || text(keys::HOTPLUG_STATUS)?.as_deref().map(str::trim) == Some("connected");
+        if done { self.feed(BackendEvent::HotplugDone, around) } else { Ok(()) }
+    }
+
+    /// Reads its nodes again, acts on what they hold now, and does what could not be done
+    /// before. Where it fails it is to be called again in a moment. A write that fails keeps
+    /// nothing else from being done.
+    pub fn look(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        let own = state(around.store, &self.path)?;
+        let own = own.filter(|&own| !self.is_anothers(own));
+        let online = online(around.store, &self.path)?;
+        let peer = state(around.store, &self.frontend)?;
+        self.debts.folder_went |= own.is_none();
+        // What we wrote ourselves, or found when we began, is no news.
+        let is_news = own.is_none() || (own == Some(XenbusState::Closing) && own != self.stored);
+        if own.is_some() && is_news {
+            self.stored = own;
+        }
+        let waits = self.attempt.is_some();
+        let mut done = self.feed(BackendEvent::Online(online), around);
+        if is_news {
+            done = done.and(self.feed(BackendEvent::Own(own), around));
+        }
+        done = done.and(self.settle_debts(around).map_err(VifError::from));
+        done = done.and(self.feed(BackendEvent::Peer(peer), around));
+        done = done.and(self.look_for_hotplug(around));
+        if waits {
+            done = done.and(self.try_to_connect(around));
+        }
+        if peer == Some(XenbusState::Connected) && self.keys_changed(around)? {
+            done = done.and(self.feed(BackendEvent::KeysChanged, around));
+        }
+        if self.served.is_some() {
+            self.look_at_rate(around)?;
+        }
+        done
+    }
+
+    /// Whether the frontend went round between two looks at its state, and
+    /// shows other rings than those in service.
+    fn keys_changed(&mut self, around: &mut Surroundings<'_>) -> Result<bool, VifError> {
+        let Some(served) = &self.served else { return Ok(false) };
+        // One that was taken over may have more queues than a new one is allowed.
+        match FrontendKeys::read(around.store, &self.frontend, MAX_QUEUES) {
+            Ok(keys) => {
+                // That may change at any time.
+                self.shared.multicast.set_wanted(keys.multicast);
+                Ok(FrontendKeys { multicast: served.multicast, ..keys } != *served)
+            }
+            Err(VifError::Platform(e @ PlatformError::Gone { .. })) => Err(e.into()),
+            Err(e) if e.passing(false).is_some() => Err(e),
+            // It is rewriting them: its state will tell.
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// A queue failed: disables the vif, unless its connection is over anyway.
+    pub fn failed(
+        &mut self,
+        connection: u64,
+        error: &VifError,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        if self.served.is_none() || self.connection != connection {
+            return Ok(());
+        }
+        self.report(error, around);
+        self.feed(BackendEvent::Fatal, around)
+    }
+
+    /// The event channel of its control ring.
+    pub fn control_event(&self) -> Option<EventPort> {
+        self.control.as_ref().map(Control::event)
+    }
+
+    /// Serves a burst of its guest's control requests. None are served before both ends
+    /// show Connected.
+    pub fn serve_control(&mut self, around: &mut Surroundings<'_>) -> Result<Served, VifError> {
+        let connected = self.machine.is_connected() && self.stored == Some(XenbusState::Connected);
+        let Some(control) = self.control.as_mut().filter(|_| connected) else {
+            return Ok(Served::default());
+        };
+        let served = control.serve(around.platform.as_ref(), around.events, &self.shared);
+        if let Some((queue, error)) = control.refusal()
+            && let Some(held) = self.voice.speak(self.shared.now())
+        {
+            let id = self.id;
+            warn!("{id}: queue {queue}: a list is not staged: {error}; its pages are copied{held}");
+        }
+        match served {
+            Ok(served) => Ok(served),
+            Err(VifError::Platform(e @ PlatformError::Gone { .. })) => Err(e.into()),
+            Err(error) => {
+                self.report(&error, around);
+                self.feed(BackendEvent::Fatal, around).map(|()| Served::default())
+            }
+        }
+    }
+
+    /// Gives the vif up, so that its frontend may connect to another backend.
+    pub fn shutdown(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        self.feed(BackendEvent::Shutdown, around)
+    }
+
+    fn feed(&mut self, event: BackendEvent, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        let actions = self.machine.handle(event);
+        self.carry_out(actions, around)
+    }
+
+    /// Does what the machine asked for: all that is ours, whatever the store has trouble
+    /// with. What it does not take now is a debt, and the error says that there is one. A
+    /// connection that cannot be had for a moment keeps the machine waiting for its answer.
+    fn carry_out(
+        &mut self,
+        actions: BackendActions,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        if actions.is_empty() {
+            return Ok(());
+        }
+        let mut connects = false;
+        for action in actions {
+            // What fails of these is told once all of them were done.
+            match action {
+                BackendAction::Advertise => {
+                    self.debts.offer = true;
+                    let _ = self.tell_offer(around);
+                }
+                BackendAction::SetState(state) => {
+                    let _ = self.tell(state, around);
+                }
+                BackendAction::Connect | BackendAction::TakeOver => {
+                    self.attempt = Some(Attempt::new(action == BackendAction::TakeOver));
+                    connects = true;
+                }
+                BackendAction::Disconnect => self.disconnect(around),
+                BackendAction::Destroy => {
+                    self.debts.of_the_gone(around.hotplug);
+                    self.destroy(around);
+                    info!("{}: gone", self.id);
+                }
+            }
+        }
+        let told = self.settle_debts(around).map_err(VifError::from);
+        if connects { told.and(self.try_to_connect(around)) } else { told }
+    }
+
+    /// Nothing of it stays on this machine. Where its interface cannot be removed the journal
+    /// stays, by which it is tried again.
+    fn destroy(&mut self, around: &mut Surroundings<'_>) {
+        match self.port.as_mut().map(|port| port.remove()) {
+            Some(Err(e)) if !is_no_more(&e) => warn!("{}: {e}", self.id),
+            _ => around.journals.forget(self.id),
+        }
+    }
+
+    /// Takes the limit that the toolstack set; one that cannot be read is none.
+    fn look_at_rate(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        let path = format!("{}/{}", self.path, keys::RATE);
+        let text = around.store.read_text(&path)?;
+        let rate = match text.as_deref().map(Rate::parse) {
+            None => None,
+            Some(Ok(rate)) => rate,
+            Some(Err(expected)) => {
+                let found = text.unwrap_or_default();
+                let error = VifError::Key { path, found: shown(&found), expected };
+                self.report(&error, around);
+                None
+            }
+        };
+        self.shared.credit.set(rate, self.shared.now());
+        Ok(())
+    }
+
+    fn link_down(&mut self) {
+        if let Some(Err(e)) = self.port.as_mut().map(|port| port.set_link(false)) {
+            warn!("{}: {e}", self.id);
+        }
+    }
+
+    /// One line for the operator, and a node for the toolstack and the guest.
+    fn report(&mut self, error: &VifError, around: &mut Surroundings<'_>) {
+        if let Some(held) = self.voice.speak(self.shared.now()) {
+            warn!("{}: {error}{held}", self.id);
+        }
+        // The log has it already; the store is a courtesy.
+        let _ = write_error(around.store, &self.path, &error.to_string());
+    }
+
+    /// Whether it is to be forgotten: the store has its last words, too.
+    pub fn is_gone(&self) -> bool {
+        self.machine.is_gone() && !self.owes()
+    }
+
+    /// Whether packets may flow.
+    pub fn is_connected(&self) -> bool {
+        self.machine.is_connected() && self.served.is_some()
+    }
+
+    /// How its queues stand, and what its port has passed so far, all of them together.
+    pub fn inspect(&self, workers: &Workers) -> (Vec<QueueReport>, Option<PortReport>) {
+        let here = self.port.iter().map(|port| PortReport::of(port.as_ref()));
+        let (queues, failed) = workers.inspect(self.id);
+        let busy = queues.iter().map(|queue| queue.port.clone());
+        // The name is that of the first.
+        let sum = PortReport::sum(here.chain(busy).chain(failed).chain(self.past.clone()));
+        (queues, sum)
+    }
+
+    /// Its counters.
+    pub fn stats(&self) -> &VifStats {
+        &self.shared.stats
+    }
+}
+
+/// What a guest published, where a process left something of it; none where its nodes are bad.
+fn published(store: &mut dyn Store, frontend: &str) -> Result<Option<FrontendKeys>, VifError> {
+    match FrontendKeys::read(store, frontend, MAX_QUEUES) {
+        Ok(keys) => Ok(Some(keys)),
+        Err(e @ VifError::Platform(PlatformError::Gone { .. })) => Err(e),
+        Err(e) if e.passing(false).is_some() => Err(e),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Takes down what is left of a vif that is no more: nobody was there when its toolstack
+/// removed it, or its interface could not be removed.
+///
+/// # Errors
+///
+/// That cannot be done for a moment: the journal stays, by which it is tried again.
+pub(crate) fn take_down(id: VifId, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+    let Some(left) = around.journals.left_off(id)? else { return Ok(()) };
+    if left.interface.is_some() {
+        let request = PortRequest {
+            vif: id,
+            name: id.to_string(),
+            mtu: 1500,
+            interface: left.interface,
+            fresh: false,
+            queues: around.queues,
+            scripted: true,
+        };
+        match (around.open_port)(&request).and_then(|mut port| port.remove()) {
+            Err(e) if !is_no_more(&e) => return Err(e.into()),
+            _ => {}
+        }
+    }
+    around.journals.forget(id);
+    info!("{id}: what was left of it is taken down");
+    Ok(())
+}
+
+/// Whether there is no such interface, or it is not ours: somebody deleted that.
+fn is_no_more(error: &PortError) -> bool {
+    matches!(error, PortError::Gone { .. } | PortError::Tap(TapError::NotATap { .. }))
+}
+
+/// Refuses a vif that a driver of the kernel holds: both would answer it.
+fn kernel_keeps_off(id: VifId) -> Result<(), VifError> {
+    let name = format!("vif-{}-{}", id.domain, id.devid);
+    let driver = Path::new("/sys/bus/xen-backend/devices").join(&name).join("driver");
+    let Ok(target) = std::fs::read_link(driver) else { return Ok(()) };
+    let driver = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Err(VifError::Claimed { name, driver })
+}
+
+/// Writes why a vif is not served, where the toolstack looks for it, unless it
+/// has removed that folder.
+pub(crate) fn write_error(
+    store: &mut dyn Store,
+    path: &str,
+    error: &str,
+) -> Result<(), PlatformError> {
+    let state = format!("{path}/{}", keys::STATE);
+    transaction(store, |store| match store.read_text(&state)? {
+        Some(_) => store.write(&format!("{path}/error"), error.as_bytes()),
+        None => Ok(()),
+    })
+}
+
+/// The word of a vif's watch on its frontend.
+pub(crate) fn token(id: VifId) -> String {
+    format!("frontend/{}/{}", id.domain, id.devid)
+}
+
+/// The state below a folder. One that may not be read counts as missing: a
+/// guest may hide its own, and in a driver domain the right to look goes with
+/// the folder.
+fn state(store: &mut dyn Store, path: &str) -> Result<Option<XenbusState>, PlatformError> {
+    let text = match store.read_text(&format!("{path}/{}", keys::STATE)) {
+        Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => None,
+        other => other?,
+    };
+    Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))
+}
+
+fn online(store: &mut dyn Store, path: &str) -> Result<bool, PlatformError> {
+    let text = store.read_text(&format!("{path}/{}", keys::ONLINE))?;
+    Ok(text.is_some_and(|text| text.trim() == "1"))
+}

@@ -1,0 +1,298 @@
+//! What a vif holds while it is connected: its control ring, its staged pages, and
+//! its queues, which workers have.
+
+use super::Vif;
+use super::pending::Attempt;
+use crate::VifError;
+use crate::control::ctrl::{Control, ControlSpec};
+use crate::control::negotiate::FrontendKeys;
+use crate::control::succession::JournalPages;
+use crate::control::surroundings::Surroundings;
+use crate::error::Passing;
+use crate::ids::MAX_QUEUES;
+use crate::journal::{Journal, StagedJournal};
+use crate::policy::StagedTable;
+use crate::policy::{Copy, LastingTable, Map, Persistent, Policy, PolicyKind, Staged, Staging};
+use crate::state::guest::Guest;
+use crate::state::steer::lanes;
+use crate::turn::queue::{Afterwards, QueueSpec};
+use grantway_hypervisor::Error as PlatformError;
+use grantway_netif::xenbus::backend::BackendEvent;
+use grantway_ports::{Port, PortReport};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// For how long a connection is tried that the kernel or the hypervisor refuses.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Vif {
+    /// Makes the connection that is to be made, and tells the machine. Where that cannot be
+    /// done for a moment the error says so, it is to be called again, and nothing of the
+    /// journal is lost: a trouble of the store may last as long as it likes, as the machine
+    /// could not say Closing either.
+    pub(super) fn try_to_connect(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        let Some(&Attempt { resume, until }) = self.attempt.as_ref() else { return Ok(()) };
+        let error = match self.connect(resume, around) {
+            Ok(()) => {
+                (self.attempt, self.left) = (None, None);
+                return self.feed(BackendEvent::Connected, around);
+            }
+            Err(e @ VifError::Platform(PlatformError::Gone { .. })) => return Err(e),
+            Err(error) => error,
+        };
+        let after = if resume { Afterwards::Resumed } else { Afterwards::Over };
+        self.take_out_of_service(after, around);
+        let now = (around.clock)();
+        match error.passing(resume) {
+            Some(Passing::Store) => Err(error),
+            Some(Passing::Machine) if until.is_none_or(|until| now < until) => {
+                let until = until.or_else(|| now.checked_add(PATIENCE));
+                self.attempt = Some(Attempt { resume, until });
+                Err(error)
+            }
+            _ => {
+                self.attempt = None;
+                self.report(&error, around);
+                self.feed(BackendEvent::ConnectFailed, around)
+            }
+        }
+    }
+
+    /// Puts its queues into service; `resume` where a killed process left them. On failure
+    /// some may be.
+    fn connect(&mut self, resume: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        // What is resumed keeps the queues that it has, where the port can have them.
+        let port = self.port.as_ref().map_or(1, |port| port.max_queues());
+        let most = if resume { port.min(MAX_QUEUES) } else { self.queues };
+        let keys = FrontendKeys::read(around.store, &self.frontend, most)?;
+        self.shared.begin();
+        self.shared.multicast.set_wanted(keys.multicast);
+        self.look_at_rate(around)?;
+        let (pages, left) = self.journal_of(&keys, resume, around)?;
+        // At most MAX_QUEUES.
+        let queues = keys.queues.len() as u16;
+        if !resume {
+            // Nobody may take further queues of an earlier connection for this one's.
+            pages.end();
+            for pages in pages.staged.iter().take(queues.into()) {
+                drop(StagedJournal::begin(pages.clone()));
+            }
+        }
+        let first = pages.queues.first().cloned().map(Journal::new);
+        self.shared.multicast.begin(first, resume);
+        // Before anything is mapped: workers open no device.
+        self.apart = around.platform.apart(self.id.domain);
+        self.choose_policy(&keys, around);
+        self.connect_control(&keys, &pages, resume, around)?;
+        let ports = self.ports(queues.into(), &keys, around.merge)?;
+        self.served = Some(keys.clone());
+        self.connection = around.workers.next_connection();
+        let guest = Guest {
+            scatter_gather: keys.scatter_gather,
+            checksum_ipv6: keys.checksum_ipv6,
+            offloads: keys.offloads,
+            patience: match keys.rx_notify {
+                true => around.patience,
+                false => around.patience.without_notify(),
+            },
+        };
+        let mut lanes = (queues > 1).then(|| lanes(queues.into()).into_iter());
+        for ((number, port), refs) in (0..).zip(ports).zip(keys.queues) {
+            let spec = QueueSpec {
+                vif: self.id,
+                connection: self.connection,
+                number,
+                refs,
+                guest,
+                journal: pages.queues.get(usize::from(number)).cloned(),
+                resume: usize::from(number) < left,
+                policy: self.policy_of(number, around),
+                port,
+                shared: Arc::clone(&self.shared),
+                lane: lanes.as_mut().and_then(Iterator::next),
+            };
+            if let Err((error, port)) = around.workers.attach(spec) {
+                self.keep(port.into_iter().collect());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pages of its journal, and how many queues are resumed by them. What is taken over
+    /// must still be the connection that the guest shows: it may be a while since it was read.
+    fn journal_of(
+        &self,
+        keys: &FrontendKeys,
+        resume: bool,
+        around: &Surroundings<'_>,
+    ) -> Result<(JournalPages, usize), VifError> {
+        if !resume {
+            return Ok((around.journals.pages(self.id), 0));
+        }
+        let pages = around.journals.pages_left(self.id)?;
+        let left = pages.left().zip(self.left);
+        match left.filter(|(left, half)| left.is_of(keys, *half)) {
+            Some((left, _)) => Ok((pages, left.connection.len())),
+            None => Err(VifError::Key {
+                path: self.frontend.clone(),
+                found: "other rings or event channels".into(),
+                expected: "those of the connection that is to be taken over",
+            }),
+        }
+    }
+
+    /// The policy of a new connection.
+    fn choose_policy(&mut self, keys: &FrontendKeys, around: &Surroundings<'_>) {
+        self.policy = around.policy.most.choose(keys.persistent, keys.ctrl.is_some());
+        self.staged = (self.policy == PolicyKind::Staging).then(|| {
+            // No more than MAX_QUEUES.
+            let (mapper, queues) = (Arc::clone(around.platform), keys.queues.len() as u16);
+            let (quota, lease) = (Arc::clone(&self.quota), around.policy.lease);
+            Staged::with_lease(mapper, self.id.domain, queues, quota, lease)
+        });
+    }
+
+    /// What the control ring does to each queue's staged pages; none where the
+    /// policy stages nothing. They are what a killed process had staged, that had
+    /// answered so many requests.
+    fn tables(&self, pages: &JournalPages, answered: Option<u32>) -> Vec<Box<dyn StagedTable>> {
+        let queues = self.staged.iter().flat_map(|staged| staged.queues());
+        let tables = queues.enumerate().map(|(number, queue)| {
+            let pages = pages.staged.get(number).cloned().unwrap_or_default();
+            Box::new(match answered {
+                Some(answered) => LastingTable::resume(queue, pages, answered),
+                None => LastingTable::begin(queue, pages),
+            }) as Box<dyn StagedTable>
+        });
+        tables.collect()
+    }
+
+    /// How the buffers of one of its queues cross.
+    fn policy_of(&self, number: u16, around: &Surroundings<'_>) -> Box<dyn Policy> {
+        let (platform, guest) = (Arc::clone(around.platform), self.id.domain);
+        let staged = self.staged.as_ref().and_then(|staged| staged.queue(number.into()));
+        match (self.policy, staged) {
+            (PolicyKind::Staging, Some(queue)) => Box::new(Staging::new(platform, guest, &queue)),
+            (PolicyKind::Persistent, _) => {
+                Box::new(Persistent::new(platform, guest, Arc::clone(&self.quota)))
+            }
+            (PolicyKind::Map, _) => Box::new(Map::new(platform, guest, Arc::clone(&self.quota))),
+            _ => Box::new(Copy::new(platform, guest)),
+        }
+    }
+
+    /// How its buffers cross, in this connection or the last: by grant copy as long
+    /// as it may stage pages, but has staged none.
+    pub fn policy(&self) -> PolicyKind {
+        match self.policy {
+            PolicyKind::Staging if self.mapped() == 0 => PolicyKind::Copy,
+            policy => policy,
+        }
+    }
+
+    /// Pages of the guest's that are mapped under its policy.
+    pub fn mapped(&self) -> usize {
+        self.quota.used().pages
+    }
+
+    /// Takes up the control ring, where the frontend has one, before the queues:
+    /// they go by what it finds set and staged.
+    fn connect_control(
+        &mut self,
+        keys: &FrontendKeys,
+        pages: &JournalPages,
+        resume: bool,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        self.shared.steering.set(None);
+        let journal = pages.queues.first().cloned().map(Journal::new);
+        let Some(refs) = keys.ctrl else {
+            if let Some(journal) = journal.filter(|_| !resume) {
+                journal.begin_ctrl(None);
+            }
+            return Ok(());
+        };
+        let answered = journal.as_ref().filter(|_| resume).map(Journal::ctrl_index);
+        let tables = self.tables(pages, answered);
+        let left = if resume && tables.is_empty() { pages.staged.clone() } else { Vec::new() };
+        let spec = ControlSpec {
+            domain: self.id.domain,
+            refs,
+            // At most MAX_QUEUES.
+            queues: keys.queues.len() as u16,
+            tables,
+            left,
+            journal,
+            resume,
+            shared: &self.shared,
+        };
+        self.control = Some(Control::connect(spec, around.platform.as_ref(), around.events)?);
+        Ok(())
+    }
+
+    /// A port for each queue. Where not all can be had the first is kept.
+    fn ports(
+        &mut self,
+        queues: usize,
+        keys: &FrontendKeys,
+        merge: bool,
+    ) -> Result<Vec<Box<dyn Port>>, VifError> {
+        let mut first = self.port.take().ok_or(VifError::Internal("the port is in use"))?;
+        let offloads = match merge && first.wants_merged() {
+            true => keys.offloads_with_cutting(),
+            false => keys.offloads,
+        };
+        let mut open = || {
+            first.set_offloads(offloads)?;
+            let further = (1..queues).map(|_| first.another_queue()).collect::<Result<Vec<_>, _>>();
+            first.set_link(true)?;
+            further
+        };
+        match open() {
+            Ok(further) => Ok(std::iter::once(first).chain(further).collect()),
+            Err(e) => {
+                self.port = Some(first);
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Keeps one of the ports that came back, and what the others passed.
+    pub(super) fn keep(&mut self, ports: Vec<Box<dyn Port>>) {
+        for port in ports {
+            if self.port.is_none() {
+                self.port = Some(port);
+            } else {
+                let more = PortReport::of(port.as_ref());
+                self.past = PortReport::sum(self.past.take().into_iter().chain([more]));
+            }
+        }
+    }
+
+    /// Ends the connection, or the attempt at one; nothing of its guest's stays mapped.
+    pub(super) fn disconnect(&mut self, around: &mut Surroundings<'_>) {
+        self.attempt = None;
+        self.take_out_of_service(Afterwards::Over, around);
+        if self.left.take().is_some() {
+            // What was never taken over is in no queue's hands.
+            around.journals.pages(self.id).end();
+        }
+    }
+
+    fn take_out_of_service(&mut self, after: Afterwards, around: &mut Surroundings<'_>) {
+        if self.served.take().is_some() {
+            self.keep(around.workers.detach(self.id, after));
+        }
+        if let Some(control) = self.control.take() {
+            control.disconnect(around.events);
+        }
+        if let Some(staged) = self.staged.take() {
+            staged.close();
+        }
+        self.apart = None;
+        if after == Afterwards::Over {
+            self.link_down();
+        }
+    }
+}

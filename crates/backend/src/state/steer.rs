@@ -1,0 +1,254 @@
+//! Where a vif's frames go by the hash settings of its guest, and the way from
+//! the queue that a frame came by to the queue that it belongs to.
+//!
+//! Settings change seldom: they are behind a lock that a queue takes only where
+//! their version moved. Frames that belong to another queue, which another
+//! worker may have, go through that queue's lane, which is bounded in bytes.
+
+use crate::bell::Bell;
+use crate::ids::Key;
+use crate::layout::HEAD;
+use grantway_netif::hashing::Steering;
+use grantway_netif::{Hash, Offload};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Frames and bytes that may be on their way to one queue.
+const LANE_FRAMES: usize = 1024;
+const LANE_BYTES: usize = 1024 * 1024;
+
+/// Memory that one lane takes at most.
+pub(crate) const ALLOCATED_MAX: usize = LANE_BYTES + LANE_FRAMES * size_of::<Passing>();
+
+/// The settings of one vif, as its control ring hands them to its queues.
+///
+/// Every queue reads the version with each frame, so nobody else's counters share
+/// its cache line.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct SteeringCell {
+    /// Moves after each change.
+    version: AtomicU64,
+    current: Mutex<Option<Arc<Steering>>>,
+}
+
+impl SteeringCell {
+    /// From now on frames go by this; without it, as the backend likes.
+    pub fn set(&self, steering: Option<Steering>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = steering.map(Arc::new);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// What one queue knows of the settings.
+#[derive(Default)]
+pub(crate) struct Steers {
+    version: u64,
+    held: Option<Arc<Steering>>,
+}
+
+impl Steers {
+    /// The settings as they are now.
+    #[inline]
+    fn look(&mut self, cell: &SteeringCell) -> Option<&Steering> {
+        let version = cell.version.load(Ordering::Acquire);
+        if version != self.version {
+            self.renew(version, cell);
+        }
+        self.held.as_deref()
+    }
+
+    #[cold]
+    fn renew(&mut self, version: u64, cell: &SteeringCell) {
+        self.version = version;
+        let current = cell.current.lock().unwrap_or_else(PoisonError::into_inner);
+        self.held.clone_from(&current);
+    }
+
+    /// Whether the guest set anything.
+    #[inline]
+    pub fn are_set(&mut self, cell: &SteeringCell) -> bool {
+        self.look(cell).is_some()
+    }
+
+    /// The hash that goes with a frame, by its first bytes; none where the guest
+    /// asked for none.
+    #[inline]
+    pub fn hash(&mut self, cell: &SteeringCell, frame: &[u8]) -> Option<Hash> {
+        self.look(cell)?.hash(head(frame))
+    }
+
+    /// The queue that a frame belongs to, by its first bytes; none where the
+    /// guest leaves it to us.
+    #[inline]
+    pub fn queue(&mut self, cell: &SteeringCell, frame: &[u8]) -> Option<u16> {
+        let steering = self.look(cell)?;
+        Some(steering.queue(steering.hash(head(frame))))
+    }
+}
+
+/// As much of a frame as is private wherever it is looked at: on the bridge no
+/// more is, and a flow must not change its queue by that.
+fn head(frame: &[u8]) -> &[u8] {
+    frame.get(..HEAD).unwrap_or(frame)
+}
+
+/// A frame on its way.
+struct Passing {
+    bytes: Vec<u8>,
+    offload: Offload,
+}
+
+/// The way to one queue. Nothing is on it where the guest set no hash, and then it
+/// takes no memory.
+#[derive(Default)]
+struct Lane {
+    frames: Mutex<VecDeque<Passing>>,
+    /// Bytes on their way.
+    bytes: AtomicUsize,
+    /// Something is on its way that the queue has not looked for yet.
+    pending: AtomicBool,
+    /// Wakes the worker that has the queue.
+    bell: OnceLock<(Arc<Bell>, Key)>,
+}
+
+impl Lane {
+    fn frames(&self) -> MutexGuard<'_, VecDeque<Passing>> {
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a frame, where there is room for another.
+    fn push(&self, frame: &[u8], offload: Offload) -> bool {
+        let mut frames = self.frames();
+        let fits = frames.len() < LANE_FRAMES;
+        if fits {
+            frames.push_back(Passing { bytes: frame.to_vec(), offload });
+        }
+        fits
+    }
+}
+
+/// One queue's end of all the lanes of its vif.
+pub(crate) struct LaneEnd {
+    lanes: Arc<[Lane]>,
+    own: usize,
+}
+
+/// The lanes of a connection, one for each queue.
+pub(crate) fn lanes(queues: usize) -> Vec<LaneEnd> {
+    let lanes: Arc<[Lane]> = (0..queues).map(|_| Lane::default()).collect();
+    (0..queues).map(|own| LaneEnd { lanes: Arc::clone(&lanes), own }).collect()
+}
+
+impl LaneEnd {
+    fn own(&self) -> Option<&Lane> {
+        self.lanes.get(self.own)
+    }
+
+    /// Has this rung, for the queue of this key, when a frame comes.
+    pub fn wake_by(&self, bell: &Arc<Bell>, key: Key) {
+        if let Some(lane) = self.own() {
+            let _ = lane.bell.set((Arc::clone(bell), key));
+        }
+    }
+
+    /// Sends a frame to the queue that it belongs to; false where it cannot be
+    /// taken, and is dropped.
+    pub fn pass(&self, queue: u16, frame: &[u8], offload: Offload) -> bool {
+        let Some(lane) = self.lanes.get(usize::from(queue)) else { return false };
+        let len = frame.len();
+        if lane.bytes.fetch_add(len, Ordering::Relaxed) + len > LANE_BYTES
+            || !lane.push(frame, offload)
+        {
+            lane.bytes.fetch_sub(len, Ordering::Relaxed);
+            return false;
+        }
+        // Behind the frame, so that whoever sees it finds the frame.
+        if !lane.pending.swap(true, Ordering::AcqRel)
+            && let Some((bell, key)) = lane.bell.get()
+        {
+            bell.ring_for(*key);
+        }
+        true
+    }
+
+    /// Whether a frame came that was not looked for yet.
+    #[inline]
+    pub fn is_pending(&self) -> bool {
+        self.own().is_some_and(|lane| lane.pending.load(Ordering::Acquire))
+    }
+
+    /// The next frame that came, at the start of `room`: its length and offload.
+    pub fn take(&self, room: &mut [u8]) -> Option<(usize, Offload)> {
+        let lane = self.own()?;
+        // Before the look: what comes after it is pending again.
+        if !lane.pending.load(Ordering::Relaxed) || !lane.pending.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        let Passing { bytes, offload } = lane.frames().pop_front()?;
+        lane.pending.store(true, Ordering::Release);
+        lane.bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+        room.get_mut(..bytes.len())?.copy_from_slice(&bytes);
+        Some((bytes.len(), offload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::VifId;
+    use grantway_hypervisor::DomId;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn frames_reach_their_queue_in_order_and_ring_once() {
+        let ends = lanes(2);
+        let bell = Arc::new(Bell::new().unwrap());
+        let key = (VifId { domain: DomId(7), devid: 0 }, 1);
+        ends[1].wake_by(&bell, key);
+        assert_eq!(bell.hush(), BTreeSet::new());
+        let mut room = vec![0; 4096];
+        assert_eq!(ends[1].take(&mut room), None);
+        for n in 0..3 {
+            assert!(ends[0].pass(1, &[n; 60], Offload::default()));
+        }
+        assert_eq!(rustix::io::read(&bell, &mut [0; 8]), Ok(8));
+        for n in 0..3 {
+            assert!(ends[1].is_pending());
+            assert_eq!(ends[1].take(&mut room), Some((60, Offload::default())));
+            assert_eq!(room[0], n);
+        }
+        assert_eq!((ends[1].take(&mut room), ends[1].is_pending()), (None, false));
+        assert!(ends[0].pass(1, &[9; 60], Offload::default()));
+        assert_eq!(rustix::io::read(&bell, &mut [0; 8]), Ok(8), "rung anew");
+        assert_eq!(bell.hush(), BTreeSet::from([key]));
+        assert_eq!(bell.hush(), BTreeSet::new());
+        assert!(!ends[0].pass(2, &[9; 60], Offload::default()), "no such queue");
+    }
+
+    #[test]
+    fn what_is_on_its_way_is_bounded_and_the_bound_is_given_back() {
+        let ends = lanes(2);
+        let frame = vec![1; 65_000];
+        let sent = |ends: &[LaneEnd]| {
+            (0..100).filter(|_| ends[0].pass(1, &frame, Offload::default())).count()
+        };
+        let allocated = || {
+            let frames = ends[1].own().unwrap().frames();
+            let bytes: usize = frames.iter().map(|frame| frame.bytes.capacity()).sum();
+            bytes + frames.capacity() * size_of::<Passing>()
+        };
+        let most = LANE_BYTES / frame.len();
+        assert_eq!(sent(&ends), most);
+        assert!(allocated() <= ALLOCATED_MAX);
+        let mut room = vec![0; 65_536];
+        while ends[1].take(&mut room).is_some() {}
+        assert_eq!(sent(&ends), most);
+        while ends[1].take(&mut room).is_some() {}
+        let small = (0..2000).filter(|_| ends[0].pass(1, &[0; 60], Offload::default())).count();
+        assert_eq!(small, LANE_FRAMES);
+        assert!(allocated() <= ALLOCATED_MAX);
+    }
+}

@@ -1,0 +1,292 @@
+//! What passes, for who wants to see it: the head of each packet that crosses a ring,
+//! and when a ring was full.
+//!
+//! Nobody listens most of the time; then it costs a load a turn. While somebody does,
+//! all queues write to one bounded list under a lock, a burst at a time, so that what
+//! is in it is in the order in which it happened. What finds no room is counted, and
+//! nothing waits for who reads.
+
+use crate::ids::VifId;
+use grantway_ports::FramePlace;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// Bytes of a packet that are kept: all headers up to TCP's options.
+pub const TRACE_HEAD: usize = 128;
+/// Most records that wait to be read: less than 3 MiB.
+const RECORDS_MAX: usize = 16_384;
+/// Records that are worth waking who reads.
+const RECORDS_WORTH: usize = 1024;
+
+/// Which ring, as the guest names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TraceRing {
+    /// From the guest.
+    Transmit,
+    /// To the guest.
+    Receive,
+}
+
+/// What was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TraceKind {
+    /// A packet crossed.
+    Packet,
+    /// The ring is full: the guest cannot send its longest packet, its rate holds the next
+    /// one, or a packet for the guest finds no posted page.
+    RingFull,
+    /// It has room again, and who waited for it was told.
+    RingDrained,
+    /// Who waited for it goes on.
+    Woken,
+}
+
+/// One thing that was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceRecord {
+    /// When, since 1970.
+    pub time: Duration,
+    /// On which vif.
+    pub vif: VifId,
+    /// Which of its queues.
+    pub queue: u16,
+    /// Which of its rings.
+    pub ring: TraceRing,
+    /// What it is.
+    pub kind: TraceKind,
+    /// Bytes of the packet, without FCS.
+    pub len: u32,
+    head: [u8; TRACE_HEAD],
+    /// At most `TRACE_HEAD`.
+    kept: u8,
+}
+
+impl TraceRecord {
+    /// The first bytes of the packet.
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        self.head.get(..self.kept.into()).unwrap_or(&[])
+    }
+}
+
+/// What was read at once.
+#[derive(Debug, Default)]
+pub struct TraceBatch {
+    /// In the order of what happened.
+    pub records: Vec<TraceRecord>,
+    /// How many came after these and found no room.
+    pub lost: u64,
+}
+
+/// The list, which all queues share.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    on: AtomicBool,
+    list: Mutex<TraceBatch>,
+    filled: Condvar,
+}
+
+impl Trace {
+    fn list(&self) -> MutexGuard<'_, TraceBatch> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The end that reads. While it is there, it is the only one.
+#[derive(Debug)]
+pub struct TraceReader(Arc<Trace>);
+
+impl TraceReader {
+    /// Listens, unless somebody does.
+    pub(crate) fn new(trace: &Arc<Trace>) -> Option<Self> {
+        let was_on = trace.on.swap(true, Relaxed);
+        (!was_on).then(|| Self(Arc::clone(trace)))
+    }
+
+    /// What was seen since the last time. Waits until it is worth the while, and no
+    /// longer than that.
+    #[must_use]
+    pub fn read(&self, longest: Duration) -> TraceBatch {
+        let few = |list: &mut TraceBatch| list.records.len() < RECORDS_WORTH;
+        let waited = self.0.filled.wait_timeout_while(self.0.list(), longest, few);
+        let (mut list, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *list)
+    }
+}
+
+impl Drop for TraceReader {
+    fn drop(&mut self) {
+        let mut list = self.0.list();
+        self.0.on.store(false, Relaxed);
+        *list = TraceBatch::default();
+    }
+}
+
+/// Where the queues of one vif say what they do.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    trace: Arc<Trace>,
+    vif: VifId,
+}
+
+impl Tap {
+    pub fn new(trace: Arc<Trace>, vif: VifId) -> Self {
+        Self { trace, vif }
+    }
+
+    /// One that nobody listens to.
+    #[cfg(test)]
+    pub fn nowhere() -> Self {
+        let domain = grantway_hypervisor::DomId(0);
+        Self::new(Arc::default(), VifId { domain, devid: 0 })
+    }
+
+    /// Whether somebody listens.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.trace.on.load(Relaxed)
+    }
+
+    /// Packets cross a ring, whose first bytes lie here.
+    #[cold]
+    #[inline(never)]
+    pub fn packets(&self, queue: u16, ring: TraceRing, arena: &[u8], frames: &[FramePlace]) {
+        self.heads(queue, ring, arena, frames.iter().map(|frame| (frame.at, frame.meta.len)));
+    }
+
+    /// The same, of each where it lies and how long it is; all of it, or 128 bytes.
+    #[cold]
+    pub fn heads(
+        &self,
+        queue: u16,
+        ring: TraceRing,
+        arena: &[u8],
+        packets: impl Iterator<Item = (usize, usize)>,
+    ) {
+        let blank = self.record(queue, ring, TraceKind::Packet);
+        self.add(packets.map(|(at, len)| {
+            let kept = len.min(TRACE_HEAD);
+            let mut record = blank;
+            // A frame's length, and at most 128.
+            (record.len, record.kept) = (len as u32, kept as u8);
+            if let (Some(to), Some(from)) = (record.head.get_mut(..kept), arena.get(at..at + kept))
+            {
+                to.copy_from_slice(from);
+            }
+            record
+        }));
+    }
+
+    /// Something became of a ring.
+    #[cold]
+    pub fn event(&self, queue: u16, ring: TraceRing, kind: TraceKind) {
+        self.add(std::iter::once(self.record(queue, ring, kind)));
+    }
+
+    fn record(&self, queue: u16, ring: TraceRing, kind: TraceKind) -> TraceRecord {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        TraceRecord {
+            time: now.unwrap_or_default(),
+            vif: self.vif,
+            queue,
+            ring,
+            kind,
+            len: 0,
+            head: [0; TRACE_HEAD],
+            kept: 0,
+        }
+    }
+
+    fn add(&self, records: impl Iterator<Item = TraceRecord>) {
+        let mut list = self.trace.list();
+        // Asked again under the lock: who listened may have gone.
+        if !self.is_on() {
+            return;
+        }
+        let before = list.records.len();
+        for record in records {
+            // What comes behind a gap waits for it to be read.
+            match list.lost == 0 && list.records.len() < RECORDS_MAX {
+                true => list.records.push(record),
+                false => list.lost += 1,
+            }
+        }
+        if (before..list.records.len()).contains(&(RECORDS_WORTH - 1)) {
+            self.trace.filled.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grantway_hypervisor::DomId;
+    use grantway_netif::Offload;
+    use grantway_ports::FrameMeta;
+
+    fn frame(at: usize, len: usize) -> FramePlace {
+        FramePlace { at, meta: FrameMeta { len, offload: Offload::default() } }
+    }
+
+    #[test]
+    fn who_listens_gets_heads_and_events_in_order() {
+        let trace = Arc::<Trace>::default();
+        let vif = VifId { domain: DomId(7), devid: 3 };
+        let tap = Tap::new(Arc::clone(&trace), vif);
+        let arena: Vec<u8> = (0..3000).map(|n| (n % 251) as u8).collect();
+        assert!(!tap.is_on());
+        tap.packets(0, TraceRing::Transmit, &arena, &[frame(0, 60)]);
+
+        let reader = TraceReader::new(&trace).unwrap();
+        assert!(TraceReader::new(&trace).is_none());
+        tap.packets(2, TraceRing::Transmit, &arena, &[frame(64, 60), frame(128, 1500)]);
+        tap.event(2, TraceRing::Receive, TraceKind::RingFull);
+        let TraceBatch { records, lost } = reader.read(Duration::ZERO);
+        assert_eq!((records.len(), lost), (3, 0));
+        assert_eq!((records[0].vif, records[0].queue, records[0].len), (vif, 2, 60));
+        assert_eq!(records[0].head(), &arena[64..124]);
+        assert_eq!((records[1].len, records[1].head()), (1500, &arena[128..256]));
+        assert_eq!(records[2].kind, TraceKind::RingFull);
+        assert_eq!(records[2].head(), b"");
+        assert!(records.is_sorted_by_key(|record| record.time));
+        drop(reader);
+
+        tap.event(2, TraceRing::Receive, TraceKind::RingDrained);
+        let reader = TraceReader::new(&trace).unwrap();
+        assert!(reader.read(Duration::ZERO).records.is_empty());
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let trace = Arc::<Trace>::default();
+        let tap = Tap::new(Arc::clone(&trace), VifId { domain: DomId(1), devid: 0 });
+        let reader = TraceReader::new(&trace).unwrap();
+        for _ in 0..RECORDS_MAX + 10 {
+            tap.event(0, TraceRing::Transmit, TraceKind::Woken);
+        }
+        let batch = reader.read(Duration::from_secs(9));
+        assert_eq!((batch.records.len(), batch.lost), (RECORDS_MAX, 10));
+        tap.event(0, TraceRing::Transmit, TraceKind::Woken);
+        let batch = reader.read(Duration::ZERO);
+        assert_eq!((batch.records.len(), batch.lost), (1, 0));
+    }
+
+    /// A signal that is lost would leave a reader waiting for a day; some of many wait
+    /// already when there is enough.
+    #[test]
+    fn who_waits_is_woken_when_there_is_enough() {
+        for _ in 0..100 {
+            let trace = Arc::<Trace>::default();
+            let tap = Tap::new(Arc::clone(&trace), VifId { domain: DomId(1), devid: 0 });
+            let reader = TraceReader::new(&trace).unwrap();
+            let (send, received) = std::sync::mpsc::channel();
+            std::thread::spawn(move || send.send(reader.read(Duration::from_secs(86_400))));
+            for _ in 0..RECORDS_WORTH {
+                tap.event(0, TraceRing::Transmit, TraceKind::Woken);
+            }
+            let batch = received.recv_timeout(Duration::from_secs(120)).expect("it is woken");
+            assert_eq!(batch.records.len(), RECORDS_WORTH);
+        }
+    }
+}

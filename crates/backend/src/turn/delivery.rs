@@ -1,0 +1,96 @@
+//! What is under way to one guest in a turn: the stretches that are to be stored in
+//! its pages, and the answers that depend on them.
+
+use crate::layout::{BURST, RING_SLOTS};
+use crate::policy::{Cross, Piece};
+use grantway_netif::rx::RxRequest;
+
+/// Lists that keep their room from turn to turn.
+pub(crate) struct Delivery {
+    /// What is to be stored.
+    pub pieces: Vec<Piece>,
+    /// What is to cross from another guest's pages.
+    pub crosses: Vec<Cross>,
+    /// What of it was consumed from the ring, and is not in the journal yet.
+    pub consumed: Vec<RxRequest>,
+    /// The frames, in the order of the ring.
+    pub frames: Vec<Given>,
+    /// One response a consumed request, in the order of the ring.
+    pub answers: Vec<Answer>,
+}
+
+/// One frame given to the guest in this turn.
+pub(crate) struct Given {
+    /// Where its first bytes are in the arena: all of them, or those that are private.
+    pub at: usize,
+    /// Its length in bytes.
+    pub len: usize,
+    /// Its responses among the answers: first and one past the last.
+    pub answers: (usize, usize),
+}
+
+/// One response that is to be pushed: its words, and what it depends on.
+pub(crate) struct Answer {
+    pub words: [u32; 2],
+    /// Its pieces: first and one past the last.
+    pub pieces: (u16, u16),
+    /// Its crosses, likewise.
+    pub crosses: (u16, u16),
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// It is laid out on the guest's pages.
+    Laid,
+    /// There are too few pages: it waits, or, where it is not in private memory,
+    /// has to be brought there to wait.
+    Short,
+    /// It is dropped, and counted.
+    Dropped,
+}
+
+impl Delivery {
+    pub fn new() -> Self {
+        Self {
+            pieces: Vec::with_capacity(RING_SLOTS),
+            crosses: Vec::new(),
+            consumed: Vec::with_capacity(RING_SLOTS),
+            frames: Vec::with_capacity(BURST),
+            answers: Vec::with_capacity(RING_SLOTS),
+        }
+    }
+
+    /// Adds a response that depends on all pieces and crosses from these on.
+    #[inline]
+    pub fn answer(&mut self, words: [u32; 2], pieces: usize, crosses: usize) {
+        // A few a slot, and slots are a ring's.
+        let pieces = (pieces as u16, self.pieces.len() as u16);
+        let crosses = (crosses as u16, self.crosses.len() as u16);
+        self.answers.push(Answer { words, pieces, crosses });
+    }
+
+    /// Whether all of it was done.
+    pub fn is_all_whole(&self) -> bool {
+        self.pieces.iter().all(|piece| piece.status.is_okay())
+            && self.crosses.iter().all(|cross| cross.status.is_okay())
+    }
+
+    /// Whether all that an answer depends on was done.
+    #[inline]
+    pub fn is_whole(&self, answer: &Answer) -> bool {
+        let range = |(first, end): (u16, u16)| usize::from(first)..usize::from(end);
+        let pieces = self.pieces.get(range(answer.pieces));
+        let crosses = self.crosses.get(range(answer.crosses));
+        pieces.is_some_and(|pieces| pieces.iter().all(|piece| piece.status.is_okay()))
+            && crosses.is_some_and(|crosses| crosses.iter().all(|cross| cross.status.is_okay()))
+    }
+
+    pub fn clear(&mut self) {
+        self.pieces.clear();
+        self.crosses.clear();
+        self.consumed.clear();
+        self.frames.clear();
+        self.answers.clear();
+    }
+}

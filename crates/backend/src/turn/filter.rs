@@ -1,0 +1,110 @@
+//! The way between a vif and its own port, by rules.
+
+use crate::VifError;
+use crate::layout::BURST;
+use crate::policy::Policy;
+use crate::state::stats::VifStats;
+use crate::turn::lists::{Lists, UPLINK, count_dropped};
+use crate::turn::outlet::{Outgoing, Outlet, Tally};
+use crate::turn::scratch::Scratch;
+use arrayvec::ArrayVec;
+use grantway_netif::tx::status;
+use grantway_ports::FramePlace;
+use grantway_vector::{PortId, Verdict};
+use std::time::Instant;
+
+/// What a vif's packets are to go by in a turn. To the rules its port is the uplink.
+pub(crate) struct Filter<'a> {
+    pub lists: &'a mut Lists,
+    /// The vif.
+    pub id: PortId,
+    pub now: Instant,
+}
+
+impl Filter<'_> {
+    /// Takes frames from the port, all of each in private memory, through the graph.
+    pub fn run_from_port(&mut self, arena: &mut [u8], frames: &[FramePlace]) {
+        let way = (UPLINK, Some(self.id));
+        self.lists.run_whole(arena, frames, way, self.now);
+    }
+
+    /// Whether such a frame reaches the guest.
+    pub fn reaches_guest(&self, frame: u8) -> bool {
+        self.lists.verdict(frame) == Verdict::To(self.id)
+    }
+}
+
+/// An outlet that is given only what reaches the port.
+pub(crate) struct Filtered<'a, 'b, O> {
+    pub outlet: O,
+    pub filter: &'a mut Filter<'b>,
+}
+
+impl<O: Outlet> Outlet for Filtered<'_, '_, O> {
+    const WHOLE: usize = O::WHOLE;
+
+    fn send_whole(
+        &mut self,
+        arena: &mut [u8],
+        frames: &[FramePlace],
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        let Filter { lists, id, now } = &mut *self.filter;
+        lists.run_whole(arena, frames, (*id, Some(UPLINK)), *now);
+        let mut kept: ArrayVec<FramePlace, BURST> = ArrayVec::new();
+        for (number, &place) in (0..).zip(frames) {
+            match lists.verdict(number) {
+                // No more than there were.
+                Verdict::To(UPLINK) => kept.push(place),
+                verdict => count_dropped(stats, verdict, 1),
+            }
+        }
+        self.outlet.send_whole(arena, &kept, stats)
+    }
+
+    fn head(&self) -> usize {
+        self.outlet.head()
+    }
+
+    fn has_enough(&self, slots: usize) -> bool {
+        self.outlet.has_enough(slots)
+    }
+
+    fn prepare(
+        &mut self,
+        scratch: &mut Scratch,
+        policy: &mut dyn Policy,
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        let (head, way) = (self.outlet.head(), (self.filter.id, Some(UPLINK)));
+        self.filter.lists.run_heads(scratch, head, way, self.filter.now);
+        self.outlet.prepare(scratch, policy, stats)
+    }
+
+    fn send(
+        &mut self,
+        packet: &Outgoing<'_>,
+        arena: &mut [u8],
+        policy: &mut dyn Policy,
+        stats: &mut Tally<'_>,
+    ) -> Result<i16, VifError> {
+        let lists = &self.filter.lists;
+        match lists.frame_of(packet.number).map(|frame| lists.verdict(frame)) {
+            Some(Verdict::To(UPLINK)) => self.outlet.send(packet, arena, policy, stats),
+            Some(verdict) => {
+                count_dropped(stats, verdict, 1);
+                Ok(status::OKAY)
+            }
+            None => Err(VifError::Internal("a packet that is in no list")),
+        }
+    }
+
+    fn finish(
+        &mut self,
+        arena: &mut [u8],
+        policy: &mut dyn Policy,
+        statuses: &mut [i16],
+    ) -> Result<(), VifError> {
+        self.outlet.finish(arena, policy, statuses)
+    }
+}

@@ -1,0 +1,237 @@
+//! The packets of a turn as one list, through the graph of nodes.
+
+use crate::layout::BURST;
+use crate::state::stats::VifStats;
+use crate::turn::scratch::Scratch;
+use grantway_ports::FramePlace;
+use grantway_vector::graph::NodeCounters;
+use grantway_vector::reason::Drops;
+use grantway_vector::report::Report;
+use grantway_vector::{Batch, Frame, Graph, Merger, PortId, Reason, Rules, Verdict};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The port beside the vifs: the bridge's uplink, or what is behind a vif's own port.
+pub(crate) const UPLINK: PortId = PortId(0);
+/// What rules call it.
+pub(crate) const UPLINK_NAME: &str = "uplink";
+
+/// Stations behind the uplink that are remembered, where the rules say nothing of it:
+/// there are whole networks.
+const UPLINK_STATIONS: u32 = 4096;
+
+/// Where the frames of a list come from, and where they go, where that is no question.
+pub(crate) type Way = (PortId, Option<PortId>);
+
+/// What went through the graph, and what its nodes know.
+#[derive(Debug, Clone)]
+pub struct GraphReport {
+    /// Its nodes, in the order in which lists go through them.
+    pub nodes: Vec<NodeCounters>,
+    /// Frames dropped, by reason.
+    pub drops: Drops,
+    /// What the nodes know.
+    pub known: Report,
+}
+
+impl GraphReport {
+    /// Adds what another worker's merger did: it has no other nodes.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for more in &other.nodes {
+            if let Some(node) = self.nodes.iter_mut().find(|node| node.name == more.name) {
+                node.packets += more.packets;
+                node.vectors += more.vectors;
+                node.timed_packets += more.timed_packets;
+                node.timed_ns += more.timed_ns;
+            }
+        }
+        self.known.merged += other.known.merged;
+    }
+}
+
+/// A graph, and the list that goes through it.
+pub(crate) struct Lists {
+    graph: Graph,
+    batch: Batch,
+    rules: Arc<Rules>,
+    /// Whether the rules ask for anything where there is no bridge.
+    is_asked: bool,
+    /// The frame of each packet of the turn, where it is one.
+    frames: [Option<u8>; BURST],
+    /// What times are counted from.
+    began: Instant,
+}
+
+impl Lists {
+    pub fn new(graph: Graph, now: Instant) -> Self {
+        let mut lists = Self {
+            graph,
+            batch: Batch::new(),
+            rules: Arc::default(),
+            is_asked: false,
+            frames: [None; BURST],
+            began: now,
+        };
+        lists.load(Rules::default());
+        lists
+    }
+
+    /// Goes by other rules from the next list on.
+    pub fn load(&mut self, mut rules: Rules) {
+        self.is_asked = !rules.is_empty();
+        let most = rules.learning.stations.max(UPLINK_STATIONS);
+        if let Some(uplink) = rules.vif_mut(UPLINK) {
+            uplink.stations.get_or_insert(most);
+        }
+        self.rules = Arc::new(rules);
+        self.graph.load(&self.rules);
+    }
+
+    /// Whether the rules ask for anything of what goes between a guest and its port.
+    pub fn are_asked(&self) -> bool {
+        self.is_asked
+    }
+
+    /// Whether what is flooded by one reaches another.
+    pub fn may_pass(&self, from: PortId, to: PortId) -> bool {
+        self.rules.may_pass(from, to)
+    }
+
+    /// Whether a frame that begins like this may be flooded. Nothing is learnt by asking.
+    pub fn may_flood(&self, head: &[u8], now: Instant) -> bool {
+        let now = now.saturating_duration_since(self.began);
+        self.graph.may_flood(head, now.as_nanos() as u64)
+    }
+
+    /// A port is no more.
+    pub fn forget(&mut self, port: PortId) {
+        self.graph.forget(port);
+    }
+
+    /// Takes the packets of a turn, of which so many bytes at most are private, through
+    /// the graph.
+    pub fn run_heads(&mut self, scratch: &mut Scratch, head: usize, (from, to): Way, now: Instant) {
+        let Scratch { arena, pieces, tx_packets, tx_slots, .. } = scratch;
+        self.batch.clear();
+        self.frames = [None; BURST];
+        for ((token, taken), of) in (0..).zip(tx_packets.iter()).zip(&mut self.frames) {
+            let Some(packet) = taken.here(&tx_slots[..], pieces) else { continue };
+            let (len, offload) = (u32::from(packet.len), packet.offload);
+            // A head is no longer than that.
+            let head = len.min(head.try_into().unwrap_or(u32::MAX));
+            let number = self.batch.len();
+            if self.batch.push(Frame { at: taken.at(), head, len, token, offload, from }).is_ok() {
+                // A burst at most.
+                *of = Some(number as u8);
+            }
+        }
+        self.run(arena, to, now);
+    }
+
+    /// Merges what of the list is for who takes large frames; whether it had a look.
+    pub fn merge(&mut self, merger: &mut Merger, arena: &mut [u8]) -> bool {
+        merger.link(&mut self.batch, arena)
+    }
+
+    /// Whether others were merged into a frame.
+    pub fn is_merged(&self, frame: u8) -> bool {
+        self.batch.link(frame).is_some()
+    }
+
+    /// What a frame and those that were merged into it consist of: of each its bytes but
+    /// so many at its start, and as its token the packet's number.
+    pub fn pieces(&self, frame: u8) -> impl Iterator<Item = (&Frame, u32)> {
+        self.batch.pieces(frame)
+    }
+
+    /// A frame as it is by now.
+    pub fn frame(&self, frame: u8) -> &Frame {
+        self.batch.frame(frame)
+    }
+
+    /// The frame that a packet of the turn is.
+    pub fn frame_of(&self, packet: usize) -> Option<u8> {
+        self.frames.get(packet).copied().flatten()
+    }
+
+    /// Takes these frames, all of each in private memory, through the graph: the
+    /// number of each is its place in the list.
+    pub fn run_whole(
+        &mut self,
+        arena: &mut [u8],
+        frames: &[FramePlace],
+        (from, to): Way,
+        now: Instant,
+    ) {
+        self.batch.clear();
+        for &FramePlace { at, meta } in frames {
+            let (at, len) = (at as u32, meta.len as u32);
+            // A burst at most.
+            let _ = self.batch.push(Frame {
+                at,
+                head: len,
+                len,
+                token: 0,
+                offload: meta.offload,
+                from,
+            });
+        }
+        self.run(arena, to, now);
+    }
+
+    fn run(&mut self, arena: &mut [u8], to: Option<PortId>, now: Instant) {
+        if let Some(to) = to {
+            for frame in &self.batch.all() {
+                self.batch.decide(frame, Verdict::To(to));
+            }
+        }
+        let now = now.saturating_duration_since(self.began);
+        self.graph.run(&mut self.batch, arena, now.as_nanos() as u64);
+    }
+
+    /// What is to become of a frame.
+    #[inline]
+    pub fn verdict(&self, frame: u8) -> Verdict {
+        self.batch.verdict(frame)
+    }
+
+    /// How many of so many frames go the same way, from the first on: one at least.
+    pub fn alike(&self, first: usize, frames: usize) -> usize {
+        let way = |number: usize| {
+            // A batch has no more than that.
+            let number = number as u8;
+            (self.batch.verdict(number), self.batch.queue(number))
+        };
+        let way_of_first = way(first);
+        let others = (first + 1..frames).take_while(|&number| way(number) == way_of_first);
+        1 + others.count()
+    }
+
+    /// The receiver's queue that a filter chose.
+    #[inline]
+    pub fn queue(&self, frame: u8) -> Option<u16> {
+        self.batch.queue(frame)
+    }
+
+    /// What went through its graph, and a merger's behind it.
+    pub fn report(&self, merger: Option<&Merger>) -> GraphReport {
+        let mut report = GraphReport {
+            nodes: self.graph.counters().collect(),
+            drops: self.graph.drops().clone(),
+            known: self.graph.report(),
+        };
+        if let Some(merger) = merger {
+            report.nodes.extend(merger.counters());
+            report.known.merged += merger.merged();
+        }
+        report
+    }
+}
+
+/// Counts what a guest sent and the graph ended.
+pub(crate) fn count_dropped(stats: &VifStats, verdict: Verdict, packets: u64) {
+    match verdict {
+        Verdict::Drop(Reason::Hairpin) => VifStats::add(&stats.tx_dropped_back, packets),
+        _ => VifStats::add(&stats.tx_dropped_rules, packets),
+    }
+}

@@ -1,0 +1,509 @@
+//! One queue of a vif: its two rings, its event channels, its policy, and the
+//! port behind it. Owned by one worker.
+
+use crate::VifError;
+use crate::bell::Bell;
+use crate::ids::Key;
+use crate::ids::{QueueRefs, VifId};
+use crate::journal::Journal;
+use crate::policy::Policy;
+use crate::policy::RxPlain;
+use crate::rings::map_ring;
+use crate::state::guest::Guest;
+use crate::state::shared::Shared;
+use crate::state::stats::VifStats;
+use crate::state::steer::LaneEnd;
+use crate::turn::delivery::{Accepted, Delivery};
+use crate::turn::filter::{Filter, Filtered};
+use crate::turn::merge::Merged;
+use crate::turn::outlet::{Outgoing, Outlet};
+use crate::turn::receive::{Frame, Receive};
+use crate::turn::scratch::Scratch;
+use crate::turn::taken::Moved;
+use crate::turn::transmit::{Mapped, Stretches, Transmit};
+use grantway_hypervisor::{EventChannels, Platform, Port as EventPort};
+use grantway_ports::{FramePlace, Port, PortReport};
+use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
+use grantway_vector::Merger;
+use grantway_vector::receivers::Takes;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// All that a worker needs to serve a queue.
+pub(crate) struct QueueSpec {
+    /// Which vif.
+    pub vif: VifId,
+    /// Which of its connections: no two of a process are the same.
+    pub connection: u64,
+    /// Which of its queues.
+    pub number: u16,
+    /// Where its rings and event channels are.
+    pub refs: QueueRefs,
+    /// What the guest takes.
+    pub guest: Guest,
+    /// How buffers cross.
+    pub policy: Box<dyn Policy>,
+    /// A page that outlives this process, where the platform has such.
+    pub journal: Option<SharedPage>,
+    /// Whether to go on where a killed process left off, by that page.
+    pub resume: bool,
+    /// What the vif's frames go to and come from.
+    pub port: Box<dyn Port>,
+    /// What the vif's queues share.
+    pub shared: Arc<Shared>,
+    /// The way to and from the vif's other queues, where it has such.
+    pub lane: Option<LaneEnd>,
+}
+
+/// What one turn of a queue did.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Packets moved, both directions.
+    pub packets: usize,
+    /// When there may be something to do that nobody will signal.
+    pub call_at: Option<Instant>,
+}
+
+/// One queue in service, as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueReport {
+    /// Which of its vif's.
+    pub number: u16,
+    /// Which worker serves it, from 0.
+    pub worker: usize,
+    /// What it did since it was connected.
+    pub counts: QueueCounts,
+    /// Requests that the guest has shown and nobody took, at this moment.
+    pub tx_waiting: u32,
+    /// Pages that the guest has posted, at this moment.
+    pub rx_posted: u32,
+    /// Bytes that frames take which wait for such pages, at most
+    /// [`WAITING_MAX`](crate::WAITING_MAX).
+    pub waiting_bytes: usize,
+    /// What its queue of the port has passed so far.
+    pub port: PortReport,
+}
+
+/// What a queue did since it was connected. The vif's own counters tell more, of all
+/// of its queues; these are the worker's alone, and cost it an addition a turn.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Packets taken from the guest, delivered or dropped.
+    pub tx_packets: u64,
+    /// Packets given to the guest.
+    pub rx_packets: u64,
+    /// Signals from the guest.
+    pub interrupts: u64,
+    /// Signals to the guest.
+    pub notifies: u64,
+    /// Turns in which it moved at least one packet.
+    pub turns: u64,
+}
+
+/// A queue in service.
+pub(crate) struct Queue {
+    transmit: Transmit,
+    receive: Receive,
+    policy: Box<dyn Policy>,
+    port: Box<dyn Port>,
+    shared: Arc<Shared>,
+    tx_event: EventPort,
+    rx_event: EventPort,
+    journal: Option<Journal>,
+    /// What is mapped for a turn's packets, where the policy maps any.
+    stretches: Option<Stretches>,
+    /// Whether the port wants segments merged.
+    merges: bool,
+    counts: QueueCounts,
+}
+
+impl Queue {
+    /// Maps the rings and binds the event channels. On failure nothing stays
+    /// mapped or bound, and the port comes back.
+    pub(crate) fn connect(
+        spec: QueueSpec,
+        platform: &dyn Platform,
+        events: &mut dyn EventChannels,
+    ) -> Result<Self, (VifError, Box<dyn Port>)> {
+        match Self::rings(&spec, platform, events) {
+            Ok((transmit, receive, tx_event, rx_event)) => {
+                let QueueSpec { policy, port, shared, journal, lane, .. } = spec;
+                let receive = receive.with_lane(lane);
+                let journal = journal.map(Journal::new);
+                let stretches = policy.maps().then(Stretches::default);
+                let merges = port.wants_merged();
+                Ok(Self {
+                    transmit,
+                    receive,
+                    policy,
+                    port,
+                    shared,
+                    tx_event,
+                    rx_event,
+                    journal,
+                    stretches,
+                    merges,
+                    counts: QueueCounts::default(),
+                })
+            }
+            Err(e) => Err((e, spec.port)),
+        }
+    }
+
+    fn rings(
+        spec: &QueueSpec,
+        platform: &dyn Platform,
+        events: &mut dyn EventChannels,
+    ) -> Result<(Transmit, Receive, EventPort, EventPort), VifError> {
+        let peer = spec.vif.domain;
+        let tx_memory = map_ring::<3>(platform, peer, spec.refs.tx_ring)?;
+        let rx_memory = map_ring::<2>(platform, peer, spec.refs.rx_ring)?;
+        let tx_event = events.bind_interdomain(peer, spec.refs.tx_event)?;
+        let rx_event = match spec.refs.rx_event {
+            None => tx_event,
+            Some(port) => match events.bind_interdomain(peer, port) {
+                Ok(port) => port,
+                Err(e) => {
+                    events.close(tx_event);
+                    return Err(e.into());
+                }
+            },
+        };
+        match Self::take_up(spec, tx_memory, rx_memory) {
+            Ok((transmit, receive)) => {
+                if spec.resume {
+                    // Whether the killed process still did, nobody knows; an
+                    // empty wake-up is legal.
+                    let _ = events.notify(tx_event);
+                    let _ = events.notify(rx_event);
+                }
+                Ok((transmit, receive, tx_event, rx_event))
+            }
+            Err(e) => {
+                events.close(tx_event);
+                if rx_event != tx_event {
+                    events.close(rx_event);
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Takes the rings up where their responses stand, or where the journal
+    /// says that a killed process left off.
+    fn take_up(
+        spec: &QueueSpec,
+        tx_memory: RingPage<3>,
+        rx_memory: RingPage<2>,
+    ) -> Result<(Transmit, Receive), VifError> {
+        let tx_at = tx_memory.load(Index::RspProd);
+        let rx_at = rx_memory.load(Index::RspProd);
+        let journal = || spec.journal.clone().map(Journal::new);
+        let bad = |_| VifError::Internal("journalled indices");
+        let (tx, rx) = match journal() {
+            Some(journal) if spec.resume => {
+                (Some(journal.resume_transmit(tx_at)?), Some(journal.resume_receive(rx_at)?))
+            }
+            Some(journal) => {
+                journal.begin(spec.refs, tx_at, rx_at);
+                (None, None)
+            }
+            None => (None, None),
+        };
+        let tx_consumed = tx.as_ref().map_or(tx_at, |resume| resume.consumed);
+        let rx_consumed = rx.as_ref().map_or(rx_at, |resume| resume.consumed);
+        let mut tx_ring = Back::attach(tx_memory, tx_consumed, tx_at).map_err(bad)?;
+        let mut rx_ring = Back::attach(rx_memory, rx_consumed, rx_at).map_err(bad)?;
+        let ring_error = |ring| move |source| VifError::Ring { queue: spec.number, ring, source };
+        tx_ring.available().map_err(ring_error("guest transmit"))?;
+        rx_ring.available().map_err(ring_error("guest receive"))?;
+        let mut transmit = Transmit::new(tx_ring, spec.number, journal());
+        if let Some(resume) = tx {
+            transmit.answer_owed(&resume.owed)?;
+        }
+        let carried = rx.map(|resume| resume.owed).unwrap_or_default();
+        let now = spec.shared.now();
+        Ok((transmit, Receive::new(rx_ring, spec.number, spec.guest, journal(), carried, now)))
+    }
+
+    /// Moves at most a burst each way and signals the guest where it asked.
+    pub(crate) fn turn(
+        &mut self,
+        scratch: &mut Scratch,
+        merger: Option<&mut Merger>,
+        events: &mut dyn EventChannels,
+    ) -> Result<Turn, VifError> {
+        let (mut port, policy, shared) = (self.port.as_mut(), self.policy.as_mut(), &self.shared);
+        let out = match (&mut self.stretches, merger.filter(|_| self.merges)) {
+            (None, None) => self.transmit.turn(scratch, policy, &mut port, shared)?,
+            (None, Some(merger)) => {
+                let mut merged = Merged::new(port, merger, &shared.stats);
+                self.transmit.turn(scratch, policy, &mut merged, shared)?
+            }
+            (Some(stretches), _) => {
+                let mut mapped = Mapped { port, stretches, alone: scratch.alone };
+                self.transmit.turn(scratch, policy, &mut mapped, shared)?
+            }
+        };
+        self.after_transmit(out, scratch, events)
+    }
+
+    /// The same by rules.
+    pub(crate) fn turn_by_rules(
+        &mut self,
+        scratch: &mut Scratch,
+        mut filter: Filter<'_>,
+        merger: Option<&mut Merger>,
+        events: &mut dyn EventChannels,
+    ) -> Result<Turn, VifError> {
+        let (port, policy) = (self.port.as_mut(), self.policy.as_mut());
+        let (filter, shared) = (&mut filter, &self.shared);
+        let out = match (&mut self.stretches, merger.filter(|_| self.merges)) {
+            (None, None) => {
+                let mut outlet = Filtered { outlet: port, filter };
+                self.transmit.turn(scratch, policy, &mut outlet, shared)?
+            }
+            (None, Some(merger)) => {
+                let outlet = Merged::new(port, merger, &shared.stats);
+                let mut outlet = Filtered { outlet, filter };
+                self.transmit.turn(scratch, policy, &mut outlet, shared)?
+            }
+            (Some(stretches), _) => {
+                let outlet = Mapped { port, stretches, alone: scratch.alone };
+                let mut outlet = Filtered { outlet, filter };
+                self.transmit.turn(scratch, policy, &mut outlet, shared)?
+            }
+        };
+        if out.notify {
+            self.notify(events, self.tx_event)?;
+        }
+        let (policy, port) = (self.policy.as_mut(), self.port.as_mut());
+        let into = self.receive.turn_by_rules(scratch, policy, port, filter, &self.shared)?;
+        self.end_turn(out, into, events)
+    }
+
+    /// Moves at most a burst from the guest to an outlet that is not the queue's own: what has
+    /// to come behind it is done by [`Queue::after_transmit`].
+    pub(crate) fn transmit(
+        &mut self,
+        scratch: &mut Scratch,
+        outlet: &mut impl Outlet,
+    ) -> Result<Moved, VifError> {
+        self.transmit.turn(scratch, self.policy.as_mut(), outlet, &self.shared)
+    }
+
+    /// Signals what was moved from the guest, and moves at most a burst to it.
+    pub(crate) fn after_transmit(
+        &mut self,
+        out: Moved,
+        scratch: &mut Scratch,
+        events: &mut dyn EventChannels,
+    ) -> Result<Turn, VifError> {
+        if out.notify {
+            self.notify(events, self.tx_event)?;
+        }
+        let (policy, port) = (self.policy.as_mut(), self.port.as_mut());
+        let into = self.receive.turn(scratch, policy, port, &self.shared)?;
+        self.end_turn(out, into, events)
+    }
+
+    fn end_turn(
+        &mut self,
+        out: Moved,
+        into: Moved,
+        events: &mut dyn EventChannels,
+    ) -> Result<Turn, VifError> {
+        if into.notify {
+            self.notify(events, self.rx_event)?;
+        }
+        let packets = out.packets + into.packets;
+        VifStats::add(&self.shared.stats.turns, u64::from(packets > 0));
+        self.counts.turns += u64::from(packets > 0);
+        self.counts.tx_packets += out.packets as u64;
+        let now = || self.shared.now();
+        let end = self.policy.end_turn(packets == 0, &now, &self.shared.stats);
+        let call_at = earlier(earlier(out.call_at, into.call_at), end);
+        Ok(Turn { packets, call_at })
+    }
+
+    /// Lets nothing wait while the queue itself waits: gives the answers that do.
+    /// Whether there were any.
+    pub(crate) fn settle(&mut self, events: &mut dyn EventChannels) -> Result<bool, VifError> {
+        if !self.transmit.owes() {
+            return Ok(false);
+        }
+        if self.transmit.settle(self.policy.as_mut())? {
+            self.notify(events, self.tx_event)?;
+        }
+        Ok(true)
+    }
+
+    /// Unfinished frames that its guest takes.
+    pub(crate) fn takes(&self) -> Takes {
+        self.receive.takes()
+    }
+
+    /// Whether its frames go by the bridge.
+    pub(crate) fn is_bridged(&self) -> bool {
+        self.port.is_bridged()
+    }
+
+    /// The queue of its vif that a frame belongs to, by its first bytes, where the
+    /// guest has set so.
+    pub(crate) fn steers(&mut self, frame: &[u8]) -> Option<u16> {
+        self.receive.steers(frame, &self.shared)
+    }
+
+    /// Has this rung when a frame comes from another queue of its vif.
+    pub(crate) fn wake_by(&self, bell: &Arc<Bell>, key: Key) {
+        self.receive.wake_by(bell, key);
+    }
+
+    /// Whether a frame came from another queue of its vif.
+    pub(crate) fn is_passed_to(&self) -> bool {
+        self.receive.is_passed_to()
+    }
+
+    /// Takes a frame for its guest, by the bridge.
+    pub(crate) fn accept(
+        &mut self,
+        frame: Frame,
+        arena: &[u8],
+        delivery: &mut Delivery,
+    ) -> Result<Accepted, VifError> {
+        self.receive.accept(frame, arena, delivery, &self.shared)
+    }
+
+    /// Takes frames for its guest, by the bridge, as one burst and at once: the first
+    /// so many of them, and others have to be taken one by one.
+    pub(crate) fn take_burst(
+        &mut self,
+        frames: &[FramePlace],
+        plain: &mut RxPlain,
+        arena: &mut [u8],
+        events: &mut dyn EventChannels,
+    ) -> Result<usize, VifError> {
+        let (policy, shared) = (self.policy.as_mut(), &self.shared);
+        let (taken, notify) = self.receive.take_short(frames, plain, arena, policy, shared)?;
+        if taken == 0 {
+            return Ok(0);
+        }
+        self.policy.end_turn(false, &|| self.shared.now(), &self.shared.stats);
+        if notify {
+            self.notify(events, self.rx_event)?;
+        }
+        Ok(taken)
+    }
+
+    /// Takes another guest's packet for its guest.
+    pub(crate) fn accept_split(
+        &mut self,
+        packet: &Outgoing<'_>,
+        arena: &[u8],
+        delivery: &mut Delivery,
+    ) -> Result<Accepted, VifError> {
+        self.receive.accept_split(packet, arena, delivery, &self.shared)
+    }
+
+    /// Stores what was taken, answers, and signals the guest where it asked.
+    pub(crate) fn finish(
+        &mut self,
+        delivery: &mut Delivery,
+        arena: &mut [u8],
+        sender: Option<&mut dyn Policy>,
+        events: &mut dyn EventChannels,
+    ) -> Result<(), VifError> {
+        let policy = self.policy.as_mut();
+        let shared = &self.shared;
+        let notify = self.receive.finish(delivery, arena, policy, sender, shared)?;
+        self.policy.end_turn(false, &|| shared.now(), &shared.stats);
+        if notify { self.notify(events, self.rx_event) } else { Ok(()) }
+    }
+
+    fn notify(&mut self, events: &mut dyn EventChannels, port: EventPort) -> Result<(), VifError> {
+        VifStats::add(&self.shared.stats.notifies, 1);
+        self.counts.notifies += 1;
+        Ok(events.notify(port)?)
+    }
+
+    /// Asks to be signalled for whatever may come next; true when something is
+    /// there already.
+    pub(crate) fn arm(&mut self) -> Result<bool, VifError> {
+        let transmit = self.transmit.arm()?;
+        let receive = self.receive.arm(self.port.always_ready())?;
+        Ok(transmit || receive || self.receive.is_passed_to())
+    }
+
+    /// The port's descriptor, where it has one.
+    pub(crate) fn port_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.port.fd()
+    }
+
+    /// How it stands, with this number and worker.
+    pub(crate) fn report(&self, number: u16, worker: usize) -> QueueReport {
+        QueueReport {
+            number,
+            worker,
+            counts: QueueCounts { rx_packets: self.receive.packets(), ..self.counts },
+            tx_waiting: self.transmit.waiting(),
+            rx_posted: self.receive.shown(),
+            waiting_bytes: self.receive.waiting_bytes(),
+            port: PortReport::of(self.port.as_ref()),
+        }
+    }
+
+    /// Whether the port's descriptor is to wake the worker.
+    pub(crate) fn wants_frames(&self) -> bool {
+        self.receive.wants_frames()
+    }
+
+    /// The ports of its event channels; both the same where they are not
+    /// split.
+    pub(crate) fn events(&self) -> (EventPort, EventPort) {
+        (self.tx_event, self.rx_event)
+    }
+
+    /// Counts a signal from the guest.
+    pub(crate) fn interrupted(&mut self) {
+        VifStats::add(&self.shared.stats.interrupts, 1);
+        self.counts.interrupts += 1;
+    }
+
+    /// Takes it out of service: event channels closed, rings unmapped, the
+    /// port handed back.
+    pub(crate) fn disconnect(
+        mut self,
+        after: Afterwards,
+        events: &mut dyn EventChannels,
+    ) -> Box<dyn Port> {
+        // What was taken from the guest is answered, if anybody is there to see it.
+        let _ = self.settle(events);
+        if let Some(journal) = self.journal.as_ref().filter(|_| after == Afterwards::Over) {
+            journal.end();
+        }
+        events.close(self.tx_event);
+        if self.rx_event != self.tx_event {
+            events.close(self.rx_event);
+        }
+        self.port
+    }
+}
+
+/// What becomes of a connection whose queue is taken out of service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Afterwards {
+    /// It is over: nobody takes it up again by its journal.
+    Over,
+    /// It goes on by its journal, as after a kill.
+    Resumed,
+}
+
+/// The earlier of two times, where there are such.
+#[inline]
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

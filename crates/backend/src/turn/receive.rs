@@ -1,0 +1,557 @@
+//! Guest receive: frames from the port into the pages that the guest posted.
+
+mod cut;
+mod plain;
+mod rules;
+mod waited;
+
+use crate::VifError;
+use crate::bell::Bell;
+use crate::ids::Key;
+use crate::journal::{Journal, JournalMemory, rx_owed_bytes};
+use crate::layout::{BURST, RING_SLOTS, place};
+use crate::policy::{Cross, Piece, Policy};
+use crate::state::guest::Guest;
+use crate::state::shared::Shared;
+use crate::state::stats::VifStats;
+use crate::state::steer::{LaneEnd, Steers};
+use crate::state::trace::TraceRing;
+use crate::turn::delivery::{Accepted, Delivery, Given};
+use crate::turn::outlet::Outgoing;
+use crate::turn::scratch::Scratch;
+use crate::turn::taken::Moved;
+use crate::turn::waiting::{Waiter, Waiting};
+use arrayvec::ArrayVec;
+use grantway_hypervisor::{GrantRef, GrantStatus};
+use grantway_netif::rx::{RxRequest, RxResponse};
+use grantway_netif::slots::rx::{RxLayout, RxSlot};
+use grantway_netif::tx::status;
+use grantway_netif::{Offload, colour};
+use grantway_ports::{ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER, TapOffloads};
+use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
+use grantway_vector::receivers::Takes;
+use std::{collections::VecDeque, sync::Arc, time::Instant};
+
+/// The longest frame that a response's 16-bit lengths can tell of.
+const LONGEST: usize = 65_535;
+
+/// Bytes that are to be in a frame's first page, where it has several: the headers
+/// that a guest's own TCP writes.
+const FIRST_LEAST: usize = ETHERNET_HEADER + 20 + 20;
+
+/// The guest's receive ring, seen from the backend. Generic over where ring and
+/// journal lie, so that tests can cut a turn after any write.
+pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
+    ring: Back<M, 2>,
+    queue: u16,
+    guest: Guest,
+    waiting: Waiting,
+    /// Requests that a killed process had consumed and not answered: their
+    /// pages are as good as any, and come before what the ring holds.
+    carried: VecDeque<RxRequest>,
+    journal: Option<Journal<J>>,
+    /// Where the guest wants its frames.
+    steers: Steers,
+    /// The way to and from the vif's other queues, where it has such.
+    lane: Option<LaneEnd>,
+    /// Packets given to the guest.
+    packets: u64,
+}
+
+/// A frame in the arena.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame {
+    pub at: usize,
+    pub len: usize,
+    pub offload: Offload,
+    /// The guest's queue that it came from, where it came by the bridge.
+    pub from: Option<Key>,
+    /// Where others get it too: into how many segments it may be cut for each of them.
+    pub flooded: Option<u16>,
+    /// Whether another queue of the vif passed it on.
+    pub passed: bool,
+}
+
+impl Frame {
+    /// One that a port gave to this queue.
+    fn from_port(at: usize, FrameMeta { len, offload }: FrameMeta) -> Self {
+        Self { at, len, offload, from: None, flooded: None, passed: false }
+    }
+
+    /// Its bytes.
+    fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
+        &arena[self.at..self.at + self.len]
+    }
+}
+
+impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
+    pub(crate) fn new(
+        ring: Back<M, 2>,
+        queue: u16,
+        guest: Guest,
+        journal: Option<Journal<J>>,
+        carried: Vec<RxRequest>,
+        now: Instant,
+    ) -> Self {
+        let waiting = Waiting::new(guest.patience, now);
+        let (carried, steers) = (carried.into(), Steers::default());
+        Self { ring, queue, guest, waiting, carried, journal, steers, lane: None, packets: 0 }
+    }
+
+    /// Gives it a way to the vif's other queues.
+    pub(crate) fn with_lane(self, lane: Option<LaneEnd>) -> Self {
+        Self { lane, ..self }
+    }
+
+    /// The queue that a frame belongs to, where the guest has set so.
+    pub(crate) fn steers(&mut self, frame: &[u8], shared: &Shared) -> Option<u16> {
+        self.steers.queue(&shared.steering, frame)
+    }
+
+    /// Unfinished frames that the guest takes.
+    pub(crate) fn takes(&self) -> Takes {
+        let TapOffloads { checksum, tso4, tso6 } = self.guest.offloads;
+        Takes { checksum, gso_v4: tso4, gso_v6: tso6 }
+    }
+
+    /// Packets given to the guest.
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Pages that the guest has posted, as it has it.
+    pub(crate) fn shown(&self) -> u32 {
+        self.ring.shown()
+    }
+
+    /// Bytes of frames that wait for pages.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting.bytes()
+    }
+
+    /// Has this rung when another queue of the vif passes a frame on.
+    pub(crate) fn wake_by(&self, bell: &Arc<Bell>, key: Key) {
+        if let Some(lane) = &self.lane {
+            lane.wake_by(bell, key);
+        }
+    }
+
+    /// Whether another queue of the vif has passed a frame on, and it can be
+    /// taken: not while one waits for pages.
+    pub(crate) fn is_passed_to(&self) -> bool {
+        self.waiting.is_empty() && self.lane.as_ref().is_some_and(LaneEnd::is_pending)
+    }
+
+    /// Whether frames are to be read from the port: not while one waits for
+    /// pages, so that the port's own bounded queue fills instead of ours.
+    pub(crate) fn wants_frames(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Moves at most a burst from the port to the ring.
+    pub(crate) fn turn(
+        &mut self,
+        scratch: &mut Scratch,
+        policy: &mut dyn Policy,
+        port: &mut dyn Port,
+        shared: &Shared,
+    ) -> Result<Moved, VifError> {
+        scratch.waited_from.clear();
+        let now = self.look_at_the_time(port, shared)?;
+        if let Some(now) = now
+            && let Some(moved) = self.turn_waited(scratch, policy, now, shared)?
+        {
+            return Ok(moved);
+        }
+        if port.is_short() && self.is_plain(shared) && self.has_posted(BURST)? {
+            return self.turn_plain(scratch, policy, port, shared);
+        }
+        let Scratch { arena, delivery, waited_from, .. } = scratch;
+        let arena = &mut arena[..];
+        delivery.clear();
+        let (mut taken, mut at) = (0, 0);
+        while taken < BURST && at <= Scratch::FILL {
+            let (accepted, len) = match self.waited(&mut arena[at..], now, shared)? {
+                Some(Waiter { layout, meta, from, .. }) => {
+                    self.lay_out(&layout, at, meta.len, None, delivery)?;
+                    waited_from.extend(from);
+                    (Accepted::Laid, meta.len)
+                }
+                None if !self.waiting.is_empty() => break,
+                None => {
+                    let Some(frame) = self.next_frame(arena, at, port, shared)? else { break };
+                    let accepted = match self.pass_on(frame, arena, shared) {
+                        true => Accepted::Dropped,
+                        false if self.is_to_be_cut(&frame, arena) => {
+                            let behind = (at + frame.len).next_multiple_of(64);
+                            at = self.cut(frame, behind, arena, delivery, shared)?;
+                            // Its segments have their places, or wait.
+                            Accepted::Dropped
+                        }
+                        false => self.accept(frame, arena, delivery, shared)?,
+                    };
+                    (accepted, frame.len)
+                }
+            };
+            taken += 1;
+            match accepted {
+                // The next one may well be as long.
+                Accepted::Laid => at = place((at + len).next_multiple_of(64), 0, len),
+                Accepted::Short => break,
+                Accepted::Dropped => {}
+            }
+        }
+        let notify = self.finish(delivery, arena, policy, None, shared)?;
+        Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
+    }
+
+    /// Whether nothing is to be asked about a frame from the port but whether it fits
+    /// a page: the guest set no hash and no filter, no frame waits, no other queue has
+    /// passed any on, and there are no pages of a killed process.
+    fn is_plain(&mut self, shared: &Shared) -> bool {
+        self.waiting.is_empty()
+            && !self.lane.as_ref().is_some_and(LaneEnd::is_pending)
+            && self.carried.is_empty()
+            && !shared.multicast.is_wanted()
+            && !self.steers.are_set(&shared.steering)
+    }
+
+    /// The next frame for this guest, brought to `at` in the arena: one that
+    /// another queue passed on, or one from the port.
+    #[inline]
+    fn next_frame(
+        &mut self,
+        arena: &mut [u8],
+        at: usize,
+        port: &mut dyn Port,
+        shared: &Shared,
+    ) -> Result<Option<Frame>, VifError> {
+        let room = &mut arena[at..at + RECV_BUFFER];
+        let passed = self.lane.as_ref().and_then(|lane| lane.take(room));
+        if let Some((len, offload)) = passed {
+            VifStats::add(&shared.stats.rx_steered, 1);
+            let frame = Frame::from_port(at, FrameMeta { len, offload });
+            return Ok(Some(Frame { passed: true, ..frame }));
+        }
+        let meta = port.recv(room)?;
+        Ok(meta.map(|meta| Frame::from_port(at, meta)))
+    }
+
+    /// Passes a frame on where it belongs to another queue of the vif; whether it
+    /// is done with here. One that was passed on already stays: the settings may
+    /// change under way.
+    fn pass_on(&mut self, frame: Frame, arena: &[u8], shared: &Shared) -> bool {
+        let Some(lane) = self.lane.as_ref().filter(|_| !frame.passed) else { return false };
+        let bytes = frame.bytes(arena);
+        match self.steers.queue(&shared.steering, bytes) {
+            Some(queue) if queue != self.queue => {
+                let passed = lane.pass(queue, bytes, frame.offload);
+                VifStats::add(&shared.stats.rx_dropped_steered, u64::from(!passed));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Drops what waited too long, and tells the port whether there is a carrier. The
+    /// time, where anything depends on it.
+    #[inline(always)]
+    fn look_at_the_time(
+        &mut self,
+        port: &mut dyn Port,
+        shared: &Shared,
+    ) -> Result<Option<Instant>, VifError> {
+        match self.waiting.wanted() {
+            0 => Ok(None),
+            _ => self.judge(port, shared).map(Some),
+        }
+    }
+
+    #[cold]
+    fn judge(&mut self, port: &mut dyn Port, shared: &Shared) -> Result<Instant, VifError> {
+        let now = shared.now();
+        let posted = self.posted()?;
+        let verdict = self.waiting.judge(posted, now);
+        VifStats::add(&shared.stats.rx_dropped_drained, verdict.dropped);
+        if let Some(carrier) = verdict.carrier {
+            shared.stalled_queue(!carrier, |up| port.set_link(up))?;
+        }
+        Ok(now)
+    }
+
+    /// Lays a frame out on posted pages, or lets it wait for some.
+    #[inline]
+    pub(crate) fn accept(
+        &mut self,
+        frame: Frame,
+        arena: &[u8],
+        delivery: &mut Delivery,
+        shared: &Shared,
+    ) -> Result<Accepted, VifError> {
+        let bytes = frame.bytes(arena);
+        if !self.guest.takes(bytes, frame.offload) {
+            return self.accept_unfinished(bytes, frame, shared);
+        }
+        let Some(layout) = self.layout(bytes, frame.len, frame.offload, shared)? else {
+            return Ok(Accepted::Dropped);
+        };
+        // At most 18 slots, for 65,535 bytes and two extras.
+        if self.waiting.is_empty() && self.has_posted(layout.slots())? {
+            self.lay_out(&layout, frame.at, frame.len, None, delivery)?;
+            return Ok(Accepted::Laid);
+        }
+        VifStats::add(&shared.stats.rx_stalls, 1);
+        Ok(self.wait(bytes, layout, &frame, shared))
+    }
+
+    /// Lays another guest's packet out on posted pages: its private bytes from the
+    /// arena, the rest from page to page.
+    pub(crate) fn accept_split(
+        &mut self,
+        packet: &Outgoing<'_>,
+        arena: &[u8],
+        delivery: &mut Delivery,
+        shared: &Shared,
+    ) -> Result<Accepted, VifError> {
+        let head = &arena[packet.at..packet.at + packet.head()];
+        if !self.guest.takes(head, packet.offload()) {
+            return Ok(Accepted::Short);
+        }
+        let (offset, offload) = (meeting(packet), packet.offload());
+        let Some(layout) = self.layout_at(offset, head, packet.len(), offload, shared)? else {
+            return Ok(Accepted::Dropped);
+        };
+        if !self.waiting.is_empty() || !self.has_posted(layout.slots())? {
+            return Ok(match self.waiting.has_room_for(packet.len(), false) {
+                true => Accepted::Short,
+                false => {
+                    VifStats::add(&shared.stats.rx_dropped_drained, 1);
+                    Accepted::Dropped
+                }
+            });
+        }
+        self.lay_out(&layout, packet.at, packet.len(), Some(packet), delivery)?;
+        Ok(Accepted::Laid)
+    }
+
+    /// How a frame would lie on pages; none where the guest cannot take it, or
+    /// does not want it, which is counted.
+    #[inline]
+    fn layout(
+        &mut self,
+        head: &[u8],
+        len: usize,
+        offload: Offload,
+        shared: &Shared,
+    ) -> Result<Option<RxLayout>, VifError> {
+        self.layout_at(colour(self.ring.req_cons(), len), head, len, offload, shared)
+    }
+
+    /// The same, from this offset of the first page on.
+    #[inline]
+    fn layout_at(
+        &mut self,
+        offset: u16,
+        head: &[u8],
+        len: usize,
+        offload: Offload,
+        shared: &Shared,
+    ) -> Result<Option<RxLayout>, VifError> {
+        if !self.fits(len, &shared.stats) {
+            return Ok(None);
+        }
+        if !shared.multicast.passes(head) {
+            VifStats::add(&shared.stats.rx_filtered_multicast, 1);
+            return Ok(None);
+        }
+        let hash = self.steers.hash(&shared.steering, head);
+        let layout = RxLayout::new(len, offset, offload, hash);
+        layout.map(Some).map_err(|_| VifError::Internal("a frame beyond the checked bounds"))
+    }
+
+    /// Stores what was laid out, answers, and publishes; whether the guest asked
+    /// to be signalled.
+    pub(crate) fn finish(
+        &mut self,
+        delivery: &mut Delivery,
+        arena: &mut [u8],
+        policy: &mut dyn Policy,
+        sender: Option<&mut dyn Policy>,
+        shared: &Shared,
+    ) -> Result<bool, VifError> {
+        if delivery.frames.is_empty() {
+            return Ok(false);
+        }
+        if let Some(journal) = self.journal.as_ref().filter(|_| !delivery.consumed.is_empty()) {
+            // At most a ring of them, the last that were consumed.
+            let first = self.ring.req_cons().wrapping_sub(delivery.consumed.len() as u32);
+            let owed = delivery.consumed.iter().take(RING_SLOTS).copied().map(rx_owed_bytes);
+            journal.rx_consumed(first, &owed.collect::<ArrayVec<_, RING_SLOTS>>());
+        }
+        policy.store(&mut delivery.pieces, arena)?;
+        if let Some(sender) = sender.filter(|_| !delivery.crosses.is_empty()) {
+            policy.cross(sender, &mut delivery.crosses)?;
+        }
+        if shared.tap.is_on() {
+            let heads = delivery.frames.iter().map(|given| (given.at, given.len));
+            shared.tap.heads(self.queue, TraceRing::Receive, arena, heads);
+        }
+        self.answer(delivery, &shared.stats)?;
+        if let Some(journal) = &self.journal {
+            journal.rx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
+        }
+        Ok(self.ring.publish())
+    }
+
+    /// Pages that the guest has posted.
+    fn posted(&mut self) -> Result<u32, VifError> {
+        // At most a ring of them.
+        let carried = self.carried.len() as u32;
+        Ok(carried + self.ring.available().map_err(|e| self.ring_error(e))?)
+    }
+
+    /// Whether the guest has posted so many pages; looks at its index only where
+    /// fewer are known.
+    #[inline]
+    fn has_posted(&mut self, pages: usize) -> Result<bool, VifError> {
+        // At most 20 for a frame.
+        let more = pages.saturating_sub(self.carried.len()) as u32;
+        self.ring.has(more).map_err(|e| self.ring_error(e))
+    }
+
+    /// Whether this guest can take such a frame at all.
+    fn fits(&self, len: usize, stats: &VifStats) -> bool {
+        let longest = if self.guest.scatter_gather { LONGEST } else { PAGE_SIZE };
+        if len > longest {
+            VifStats::add(&stats.rx_dropped_too_large, 1);
+        } else if len < ETHERNET_HEADER {
+            VifStats::add(&stats.rx_dropped_too_short, 1);
+        }
+        (ETHERNET_HEADER..=longest).contains(&len)
+    }
+
+    /// Consumes a request for each slot of a frame of `len` bytes, and lists what is
+    /// to be stored and answered. All of it is in the arena from `at` on, or what is
+    /// private of another guest's packet.
+    fn lay_out(
+        &mut self,
+        layout: &RxLayout,
+        at: usize,
+        len: usize,
+        packet: Option<&Outgoing<'_>>,
+        delivery: &mut Delivery,
+    ) -> Result<(), VifError> {
+        let first = delivery.answers.len();
+        let private = packet.map_or(len, Outgoing::head);
+        let mut rest = packet.map(|packet| (packet.number, packet.rest()));
+        for slot in 0..layout.slots() {
+            let request = self.next_request(delivery)?;
+            let (pieces, crosses) = (delivery.pieces.len(), delivery.crosses.len());
+            if let Some(RxSlot::Data { offset, start, len, .. }) = layout.slot(slot) {
+                let gref = request.gref;
+                // At most a page.
+                let here = private.saturating_sub(start).min(len.into()) as u16;
+                if here > 0 {
+                    delivery.pieces.push(Piece::new(gref, offset, here, at + start));
+                }
+                if let Some((packet, rest)) = &mut rest {
+                    let (mut to, end) = (offset + here, offset + len);
+                    while to < end
+                        && let Some(from) = rest.take((end - to).into())
+                    {
+                        delivery.crosses.push(Cross {
+                            packet: *packet,
+                            from: (GrantRef(from.gref), from.offset),
+                            to: (GrantRef(gref), to),
+                            len: from.size,
+                            status: GrantStatus::GENERAL_ERROR,
+                        });
+                        to += from.size;
+                    }
+                }
+            }
+            let Some(words) = layout.words(slot, request.id) else {
+                return Err(VifError::Internal("a slot beyond the frame"));
+            };
+            delivery.answer(words, pieces, crosses);
+        }
+        delivery.frames.push(Given { at, len, answers: (first, delivery.answers.len()) });
+        Ok(())
+    }
+
+    /// The next posted page; those from the ring are noted for the journal.
+    #[inline]
+    fn next_request(&mut self, delivery: &mut Delivery) -> Result<RxRequest, VifError> {
+        if let Some(request) = self.carried.pop_front() {
+            return Ok(request);
+        }
+        let Some((_, words)) = self.ring.pop().map_err(|e| self.ring_error(e))? else {
+            return Err(VifError::Internal("a posted page vanished"));
+        };
+        let request = RxRequest::from_words(words);
+        delivery.consumed.push(request);
+        Ok(request)
+    }
+
+    /// Answers every consumed request, at its own index.
+    fn answer(&mut self, delivery: &Delivery, stats: &VifStats) -> Result<(), VifError> {
+        let (mut packets, mut bytes, mut broken) = (0, 0, 0);
+        let all = delivery.is_all_whole();
+        for given in &delivery.frames {
+            let answers = &delivery.answers[given.answers.0..given.answers.1];
+            let whole = all || answers.iter().all(|answer| delivery.is_whole(answer));
+            for answer in answers {
+                let mut words = answer.words;
+                if !whole && answer.pieces.1 + answer.crosses.1 > answer.pieces.0 + answer.crosses.0
+                {
+                    // The chain keeps its shape, so that the guest finds its end.
+                    let status = status::ERROR;
+                    words = RxResponse { status, ..RxResponse::from_words(words) }.to_words();
+                }
+                self.ring
+                    .push_response(words)
+                    .map_err(|_| VifError::Internal("answered a slot twice"))?;
+            }
+            if whole {
+                packets += 1;
+                bytes += given.len as u64;
+            } else {
+                broken += 1;
+            }
+        }
+        VifStats::add(&stats.rx_slots, delivery.answers.len() as u64);
+        VifStats::add(&stats.rx_packets, packets);
+        self.packets += packets;
+        VifStats::add(&stats.rx_bytes, bytes);
+        VifStats::add(&stats.rx_dropped_grant, broken);
+        Ok(())
+    }
+
+    /// Asks for a signal when the pages that are waited for are posted, or, for a
+    /// port that is always ready, when any page is; true when they are already.
+    pub(crate) fn arm(&mut self, always_ready: bool) -> Result<bool, VifError> {
+        // At most a ring of them.
+        let carried = self.carried.len() as u32;
+        let wanted = self.waiting.wanted();
+        let wanted = if always_ready { wanted.max(1) } else { wanted };
+        match wanted.checked_sub(carried) {
+            None | Some(0) => Ok(wanted > 0),
+            Some(more) => self.ring.arm_after(more),
+        }
+        .map_err(|e| self.ring_error(e))
+    }
+
+    fn ring_error(&self, source: RingError) -> VifError {
+        VifError::Ring { queue: self.queue, ring: "guest receive", source }
+    }
+}
+
+/// Where another guest's packet is to begin in its first page, so that its pages
+/// fill one of the receiver's each, and cross in one operation.
+fn meeting(packet: &Outgoing<'_>) -> u16 {
+    match packet.lead().map(|lead| lead % PAGE_SIZE) {
+        // Below a page.
+        Some(lead @ FIRST_LEAST..) => (PAGE_SIZE - lead) as u16,
+        _ => 0,
+    }
+}

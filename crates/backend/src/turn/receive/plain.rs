@@ -1,0 +1,126 @@
+//! A turn whose frames each fit one posted page, with nothing to be done to them: as
+//! in `transmit/plain.rs`, each step is taken for all of them before the next.
+
+use super::{Frame, Receive};
+use crate::VifError;
+use crate::journal::JournalMemory;
+use crate::policy::{Policy, RxPlain, is_short};
+use crate::state::shared::Shared;
+use crate::state::stats::VifStats;
+use crate::state::trace::TraceRing;
+use crate::turn::scratch::Scratch;
+use crate::turn::taken::Moved;
+use grantway_ports::{FramePlace, Port};
+use grantway_ring::RingMemory;
+
+impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
+    /// The turn of a port that gives such frames, where a page is posted for each
+    /// frame of a burst.
+    #[inline(always)]
+    pub(super) fn turn_plain(
+        &mut self,
+        scratch: &mut Scratch,
+        policy: &mut dyn Policy,
+        port: &mut dyn Port,
+        shared: &Shared,
+    ) -> Result<Moved, VifError> {
+        let Scratch { arena, delivery, rx_plain, .. } = scratch;
+        let (arena, plain) = (&mut arena[..], &mut **rx_plain);
+        plain.frames.clear();
+        port.recv_burst(arena, &mut plain.frames)?;
+        let count = plain.frames.len();
+        if count == 0 {
+            return Ok(Moved { call_at: self.waiting.call_at(), ..Moved::default() });
+        }
+        if let Some(notify) = self.store_short(plain, arena, policy, shared)? {
+            return Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() });
+        }
+        // The port gave what it said that it does not give.
+        delivery.clear();
+        for &FramePlace { at, meta } in &plain.frames {
+            self.accept(Frame::from_port(at, meta), arena, delivery, shared)?;
+        }
+        let notify = self.finish(delivery, arena, policy, None, shared)?;
+        Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() })
+    }
+
+    /// Takes frames that came by the bridge, where no more is to be asked about them:
+    /// as many as pages are posted for. How many, and whether to signal the guest.
+    pub(crate) fn take_short(
+        &mut self,
+        frames: &[FramePlace],
+        plain: &mut RxPlain,
+        arena: &mut [u8],
+        policy: &mut dyn Policy,
+        shared: &Shared,
+    ) -> Result<(usize, bool), VifError> {
+        let takes = self.is_plain(shared) && frames.iter().all(is_short);
+        let posted = match takes {
+            false => 0,
+            true if self.has_posted(frames.len())? => frames.len(),
+            // At most a ring of them.
+            true => self.posted()? as usize,
+        };
+        plain.frames.clear();
+        // No more than a burst.
+        let room = posted.min(plain.frames.capacity()).min(frames.len());
+        plain.frames.extend(frames.iter().copied().take(room));
+        if plain.frames.is_empty() {
+            return Ok((0, false));
+        }
+        match self.store_short(plain, arena, policy, shared)? {
+            Some(notify) => Ok((plain.frames.len(), notify)),
+            None => Ok((0, false)),
+        }
+    }
+
+    /// Stores the listed frames, for each of which a page is posted, and answers;
+    /// whether to signal the guest. None where one is of another kind: then nothing
+    /// has been said of any.
+    #[inline(always)]
+    pub(super) fn store_short(
+        &mut self,
+        plain: &mut RxPlain,
+        arena: &mut [u8],
+        policy: &mut dyn Policy,
+        shared: &Shared,
+    ) -> Result<Option<bool>, VifError> {
+        let count = plain.frames.len();
+        plain.first = self.ring.req_cons();
+        let peeked = self.ring.peek_batch(&mut plain.slots[..count]);
+        if peeked.map_err(|e| self.ring_error(e))? < count {
+            return Err(VifError::Internal("a posted page vanished"));
+        }
+        if !policy.store_plain(plain, arena)? {
+            return Ok(None);
+        }
+        // At most a burst.
+        let consumed = self.ring.consume(count as u32);
+        consumed.map_err(|_| VifError::Internal("consumed unseen slots"))?;
+        // Killed before this, we leave the pages posted, and a successor writes them anew.
+        if let Some(journal) = &self.journal {
+            journal.rx_consumed(plain.first, &plain.owed[..count]);
+        }
+        if shared.tap.is_on() {
+            shared.tap.packets(self.queue, TraceRing::Receive, arena, &plain.frames);
+        }
+        let (mut stored, mut bytes) = (count as u64, plain.bytes);
+        if plain.missed != 0 {
+            let (frames, of_them) = plain.drop_missed();
+            VifStats::add(&shared.stats.rx_dropped_grant, frames);
+            stored -= frames;
+            bytes -= of_them;
+        }
+        let answered = self.ring.push_responses(&plain.answers[..count]);
+        answered.map_err(|_| VifError::Internal("answered a slot twice"))?;
+        if let Some(journal) = &self.journal {
+            journal.rx_publishing(self.ring.rsp_prod_published(), self.ring.rsp_prod_pvt());
+        }
+        let notify = self.ring.publish();
+        VifStats::add(&shared.stats.rx_slots, count as u64);
+        VifStats::add(&shared.stats.rx_packets, stored);
+        self.packets += stored;
+        VifStats::add(&shared.stats.rx_bytes, bytes);
+        Ok(Some(notify))
+    }
+}

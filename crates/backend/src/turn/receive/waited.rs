@@ -1,0 +1,116 @@
+//! Frames that find no page wait for one, and go before all that come after them.
+
+use super::{Accepted, Frame, Receive};
+use crate::VifError;
+use crate::journal::JournalMemory;
+use crate::layout::{BURST, place};
+use crate::policy::Policy;
+use crate::policy::is_short;
+use crate::state::shared::Shared;
+use crate::state::stats::VifStats;
+use crate::state::trace::{TraceKind, TraceRing};
+use crate::turn::scratch::Scratch;
+use crate::turn::taken::Moved;
+use crate::turn::waiting::Waiter;
+use grantway_netif::slots::rx::RxLayout;
+use grantway_ports::{FrameMeta, FramePlace};
+use grantway_ring::RingMemory;
+use std::time::Instant;
+
+impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
+    /// Lets bytes wait that were a frame, or are part of what came of it: what is left to
+    /// be done to them is said by `of`.
+    pub(super) fn wait(
+        &mut self,
+        bytes: &[u8],
+        layout: RxLayout,
+        of: &Frame,
+        shared: &Shared,
+    ) -> Accepted {
+        let &Frame { from, offload, .. } = of;
+        let flooded = of.flooded.is_some();
+        if self.waiting.has_room_for(bytes.len(), flooded) {
+            if shared.tap.is_on() && self.waiting.is_empty() {
+                shared.tap.event(self.queue, TraceRing::Receive, TraceKind::RingFull);
+            }
+            let meta = FrameMeta { len: bytes.len(), offload };
+            self.waiting.push(Waiter { meta, layout, from, flooded }, bytes, || shared.now());
+            return Accepted::Short;
+        }
+        VifStats::add(&shared.stats.rx_dropped_drained, 1);
+        Accepted::Dropped
+    }
+
+    /// The first frame that waited, its bytes at the start of `room`, where there are
+    /// pages for it by now.
+    pub(super) fn waited(
+        &mut self,
+        room: &mut [u8],
+        now: Option<Instant>,
+        shared: &Shared,
+    ) -> Result<Option<Waiter>, VifError> {
+        if self.waiting.is_empty() {
+            return Ok(None);
+        }
+        let posted = self.posted()?;
+        let waiter = self.waiting.pop(posted, room, || now.unwrap_or_else(|| shared.now()));
+        if waiter.is_some() {
+            self.tell_drained(shared);
+        }
+        Ok(waiter)
+    }
+
+    /// Gives those that waited first, as far as each fits a page and finds one, as one
+    /// burst; none where there is no such frame.
+    #[inline(never)]
+    pub(super) fn turn_waited(
+        &mut self,
+        scratch: &mut Scratch,
+        policy: &mut dyn Policy,
+        now: Instant,
+        shared: &Shared,
+    ) -> Result<Option<Moved>, VifError> {
+        if self.waiting.is_empty()
+            || !self.carried.is_empty()
+            || self.steers.are_set(&shared.steering)
+        {
+            return Ok(None);
+        }
+        let Scratch { arena, rx_plain: plain, waited_from, .. } = scratch;
+        let posted = self.posted()?.min(BURST as u32);
+        let mut at = 0;
+        plain.frames.clear();
+        for left in (1..=posted).rev() {
+            let first = self.waiting.first().map(|waiter| FramePlace { at, meta: waiter.meta });
+            let Some(frame) = first.filter(|frame| at <= Scratch::FILL && is_short(frame)) else {
+                break;
+            };
+            let Some(waiter) = self.waiting.pop(left, &mut arena[at..], || now) else { break };
+            plain.frames.push(frame);
+            waited_from.extend(waiter.from);
+            let len = waiter.meta.len;
+            at = place((at + len).next_multiple_of(64), 0, len);
+        }
+        let count = plain.frames.len();
+        if count == 0 {
+            return Ok(None);
+        }
+        self.tell_drained(shared);
+        match self.store_short(plain, arena, policy, shared)? {
+            Some(notify) => {
+                let call_at = self.waiting.call_at();
+                Ok(Some(Moved { packets: count, notify, call_at }))
+            }
+            None => Err(VifError::Internal("a frame of one page is of another kind")),
+        }
+    }
+
+    /// Whoever waited goes on at once.
+    fn tell_drained(&self, shared: &Shared) {
+        if shared.tap.is_on() {
+            for kind in [TraceKind::RingDrained, TraceKind::Woken] {
+                shared.tap.event(self.queue, TraceRing::Receive, kind);
+            }
+        }
+    }
+}

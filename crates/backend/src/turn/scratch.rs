@@ -1,0 +1,89 @@
+//! A worker's private memory for one turn: owned copies of slots, the bytes of
+//! a burst, and lists that keep their room from turn to turn.
+
+use crate::ids::Key;
+use crate::layout::{ARENA, BURST, RING_SLOTS};
+use crate::policy::Piece;
+use crate::turn::delivery::Delivery;
+use grantway_hypervisor::{Arena, Platform};
+use grantway_ring::PAGE_SIZE;
+
+/// Private memory that begins with a page: a grant copy takes one operation for
+/// each page that it touches, on either side.
+struct Aligned {
+    bytes: Vec<u8>,
+    first: usize,
+}
+
+impl Aligned {
+    fn new() -> Self {
+        let bytes = vec![0; ARENA + PAGE_SIZE];
+        let first = bytes.as_ptr().addr().wrapping_neg() % PAGE_SIZE;
+        Self { bytes, first }
+    }
+}
+
+impl std::ops::Deref for Aligned {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.first..]
+    }
+}
+
+impl std::ops::DerefMut for Aligned {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.first..]
+    }
+}
+
+/// Everything that a turn needs and no turn keeps.
+pub(crate) struct Scratch {
+    /// The bytes of the burst.
+    pub arena: Arena,
+    /// Owned copies of guest transmit requests.
+    pub tx_slots: Box<[[u32; 3]; RING_SLOTS]>,
+    /// What is to cross.
+    pub pieces: Vec<Piece>,
+    /// Packets of this turn's guest transmit, and their slots as far as the answers
+    /// need them.
+    pub tx_packets: Vec<crate::turn::taken::Taken>,
+    pub tx_owed: Vec<crate::journal::TxOwed>,
+    /// What the slots of this turn's packets are to be answered with.
+    pub tx_statuses: Vec<i16>,
+    /// The packets of a turn in which all are of one slot.
+    pub tx_plain: Box<crate::policy::TxPlain>,
+    /// The frames of a turn to the guest in which each takes one page.
+    pub rx_plain: Box<crate::policy::RxPlain>,
+    /// What this turn's guest receive gives.
+    pub delivery: Delivery,
+    /// Which guests' queues the frames came from that had waited, one a frame.
+    pub waited_from: Vec<Key>,
+    /// Whether the queue that has its turn has the worker for itself.
+    pub alone: bool,
+}
+
+impl Scratch {
+    /// With memory of the platform's, where that has such.
+    pub(crate) fn new(platform: Option<&dyn Platform>) -> Self {
+        let arena = platform.and_then(|platform| platform.arena(ARENA));
+        Self {
+            arena: arena.unwrap_or_else(|| Box::new(Aligned::new())),
+            tx_slots: Box::new([[0; 3]; RING_SLOTS]),
+            pieces: Vec::with_capacity(RING_SLOTS),
+            tx_packets: Vec::with_capacity(BURST),
+            tx_owed: Vec::with_capacity(RING_SLOTS),
+            tx_statuses: Vec::with_capacity(BURST),
+            tx_plain: Box::new(crate::policy::TxPlain::new()),
+            rx_plain: Box::new(crate::policy::RxPlain::new()),
+            delivery: Delivery::new(),
+            waited_from: Vec::with_capacity(BURST),
+            alone: true,
+        }
+    }
+
+    /// Bytes that packets may fill, the room for one more frame not counted.
+    pub(crate) const FILL: usize = RING_SLOTS * PAGE_SIZE;
+}
