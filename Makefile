@@ -70,7 +70,8 @@ instructions-keep: ## writes them down where they became less; WHY is the reason
 	cargo build --release -p grantway
 	scripts/instructions $(GRANTWAY) --keep "$(WHY)"
 
-check: instructions ## format, lints, documentation, licences, instructions a packet
+check: instructions ## format, lints, imports, documentation, licences, instructions a packet
+	scripts/floors
 	cargo fmt --all --check
 	cargo fmt --manifest-path tests/no_std/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings

@@ -96,7 +96,7 @@ end:	readable(FRONT);
 	goto turn
 }
 
-/* crates/backend/src/worker/serve.rs; queue.rs, receive.rs */
+/* crates/backend/src/worker/serve.rs; turn/queue.rs, turn/receive.rs */
 active proctype Backend() {
 	EVENT_LOCALS;
 	bool watched;

@@ -119,7 +119,7 @@ end:		if
 	goto turn
 }
 
-/* crates/backend/src/worker/serve.rs; queue.rs, transmit.rs */
+/* crates/backend/src/worker/serve.rs; turn/queue.rs, turn/transmit.rs */
 active proctype Backend() {
 	EVENT_LOCALS;
 	byte spins;

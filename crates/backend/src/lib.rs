@@ -5,18 +5,19 @@
 //! the queues and moves the packets. What a guest does costs its own vif and
 //! nothing else.
 //!
-//! A packet's way, guest transmit: `worker` gives a `queue` its turn;
-//! `transmit` copies a burst of slots from the ring, parses the copies, has the
+//! A packet's way, guest transmit: `worker` gives a `turn::queue` its turn;
+//! `turn::transmit` copies a burst of slots from the ring, parses the copies, has the
 //! [`policy`] fetch the bytes, hands the frames to the port and answers every
-//! slot once. Guest receive: `receive` takes frames from the port, one posted
+//! slot once. Guest receive: `turn::receive` takes frames from the port, one posted
 //! page or more for each, has the policy store them, and answers at the same
 //! ring indices.
 //!
 //! Who listens ([`Backend::listen`]) is shown the head of each packet that crosses a
-//! ring, and when rings were full (`trace`).
+//! ring, and when rings were full (`state::trace`).
 //!
 //! What a guest asks on its control ring is served on the control thread
-//! (`ctrl`); the hash settings that come of it reach the queues through `steer`.
+//! (`control::ctrl`); the hash settings that come of it reach the queues through
+//! `state::steer`.
 #![forbid(unsafe_code)]
 
 mod bell;
