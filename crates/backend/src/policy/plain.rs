@@ -151,7 +151,10 @@ impl RxPlain {
             *owed = rx_owed_bytes(request);
             *answer = RxResponse { id: request.id, offset, flags, status: len as i16 }.to_words();
             sum += u64::from(len);
-            if !store.take(number, Piece::new(request.gref, offset, len, frame.at)) {
+            // Within the arena.
+            let (gref, at) = (GrantRef(request.gref), frame.at as u32);
+            let status = GrantStatus::GENERAL_ERROR;
+            if !store.take(number, Piece { gref, offset, len, at, status }) {
                 *missed |= 1 << number;
             }
         }
