@@ -9,7 +9,7 @@ use crate::control::ctrl::{BURST_WORK, REQUEST_WORK, Served};
 use crate::control::refusals::Refusals;
 use crate::control::succession::Journals;
 use crate::control::surroundings::{OpenPort, Surroundings};
-use crate::control::vif::{Vif, take_down, write_error};
+use crate::control::vif::{Vif, remove_remains, write_error};
 use crate::error::{StartError, VifError};
 use crate::ids::MAX_QUEUES;
 use crate::ids::VifId;
@@ -233,7 +233,7 @@ impl Backend {
     /// Takes down what is left of a vif that is no more; again in a moment, where that
     /// cannot be done now.
     fn take_down(&mut self, id: VifId) {
-        match take_down(id, &mut self.surroundings()) {
+        match remove_remains(id, &mut self.surroundings()) {
             Ok(()) => self.refused.forget(id),
             Err(error) => self.look_later(id, &error),
         }

@@ -129,7 +129,7 @@ impl Vif {
                     vif.tell(state, around)?;
                 }
             }
-            take_down(id, around)?;
+            remove_remains(id, around)?;
             return Ok((vif, BackendActions::new()));
         }
         if around.hotplug {
@@ -445,7 +445,7 @@ fn published(store: &mut dyn Store, frontend: &str) -> Result<Option<FrontendKey
 /// # Errors
 ///
 /// That cannot be done for a moment: the journal stays, by which it is tried again.
-pub(crate) fn take_down(id: VifId, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+pub(crate) fn remove_remains(id: VifId, around: &mut Surroundings<'_>) -> Result<(), VifError> {
     let Some(left) = around.journals.left_off(id)? else { return Ok(()) };
     if left.interface.is_some() {
         let request = PortRequest {

@@ -1,0 +1,134 @@
+//! What the control thread tells a worker: queues come and go, and how things stand is asked.
+
+use super::{FIRST_TOKEN, Flow, Worker, add};
+use crate::VifError;
+use crate::ids::Key;
+use crate::turn::queue::{Afterwards, Queue, QueueSpec};
+use crate::worker::message::{Attached, Command, Detached, Notice, WorkerReport};
+use crate::worker::pace::Idle;
+use crate::worker::share::Account;
+use crate::worker::slot::{Place, Slot};
+use grantway_ports::{Port, PortReport};
+use grantway_vector::PortId;
+use rustix::event::epoll;
+
+impl Worker {
+    /// Does what it is told to.
+    pub fn take_commands(&mut self) -> Flow {
+        while let Ok(command) = self.inbox.try_recv() {
+            self.obey(command)?;
+        }
+        Flow::Continue(())
+    }
+
+    fn obey(&mut self, command: Command) -> Flow {
+        match command {
+            Command::Attach(spec, id, reply) => {
+                let _ = reply.send(self.attach(*spec, id));
+            }
+            Command::Detach(vif, after, reply) => {
+                let keys: Vec<Key> = self.queues.of(vif).map(|slot| slot.key).collect();
+                let removed =
+                    keys.into_iter().filter_map(|key| Some((key.1, self.remove(key, after)?.1)));
+                let mut ports: Vec<Detached> = removed.collect();
+                let failed = self.failed.extract_if(.., |((v, _), _)| *v == vif);
+                ports.extend(failed.map(|((_, number), port)| (number, port)));
+                let _ = reply.send(ports);
+            }
+            Command::Inspect(vif, reply) => {
+                let queues = self.queues.of(vif);
+                let failed = self.failed.iter().filter(|((v, _), _)| *v == vif);
+                let queues = queues.map(|slot| slot.queue.report(slot.key.1, self.number));
+                let failed = failed.map(|(_, port)| PortReport::of(port.as_ref()));
+                let _ = reply.send((queues.collect(), failed.collect()));
+            }
+            Command::Account(reply) => {
+                let (number, used, queues) =
+                    (self.number, (self.service.meter)(), self.queues.len());
+                let (spin, longest_round) = (self.spin.budget(), self.rounds.longest());
+                let _ = reply.send(WorkerReport { number, used, queues, spin, longest_round });
+            }
+            Command::Load(rules) => self.bridge.lists.load(*rules),
+            Command::Graph(reply) => {
+                let _ = reply.send(self.bridge.lists.report(self.merger.as_ref()));
+            }
+            Command::Hold(held, until) => {
+                let _ = held.send(());
+                // Nothing is ever sent: it ends when the other end is dropped.
+                let _ = until.recv();
+            }
+            Command::Stop => return Flow::Break(()),
+        }
+        Flow::Continue(())
+    }
+
+    fn attach(&mut self, spec: QueueSpec, id: PortId) -> Attached {
+        let (key, connection) = ((spec.vif, spec.number), spec.connection);
+        let after = if spec.resume { Afterwards::Resumed } else { Afterwards::Over };
+        if self.queues.place(key).is_some() {
+            return Err((VifError::Internal("the queue is attached already"), spec.port));
+        }
+        let queue = Queue::connect(spec, self.service.platform.as_ref(), self.events.as_mut())?;
+        let token = self.queues.next().token(FIRST_TOKEN);
+        queue.wake_by(&self.wake, key);
+        let (tx, rx) = queue.events();
+        let watched = match queue.port_descriptor() {
+            Some(fd) => add(&self.epoll, fd, token).map(|()| true),
+            None => Ok(false),
+        };
+        let watched = match watched {
+            Ok(watched) => watched,
+            Err(e) => return Err((e.into(), queue.disconnect(after, self.events.as_mut()))),
+        };
+        if queue.is_bridged() {
+            self.bridge.join(key.0, id);
+            if let Some(merger) = &mut self.merger {
+                merger.set_receiver(id, queue.takes());
+            }
+        }
+        let slot = Slot {
+            queue,
+            key,
+            id,
+            connection,
+            active: false,
+            watched,
+            idle: Idle::default(),
+            call_at: None,
+            account: Account::default(),
+        };
+        let place = self.queues.insert(Box::new(slot));
+        self.by_event.insert(tx, place);
+        self.by_event.insert(rx, place);
+        self.activate(place, false);
+        Ok(())
+    }
+
+    /// The connection that a queue belonged to, and its port.
+    fn remove(&mut self, key: Key, after: Afterwards) -> Option<(u64, Box<dyn Port>)> {
+        let (place, slot) = self.queues.remove(key)?;
+        if slot.queue.is_bridged() {
+            self.bridge.leave(key.0);
+        } else if self.queues.of(key.0).next().is_none() {
+            self.bridge.lists.forget(slot.id);
+        }
+        let (tx, rx) = slot.queue.events();
+        self.by_event.remove(&tx);
+        self.by_event.remove(&rx);
+        slot.call_at.map(|at| self.timers.remove(&(at, place)));
+        self.active.retain(|&active| active != place);
+        if let Some(fd) = slot.queue.port_descriptor() {
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+        Some((slot.connection, slot.queue.disconnect(after, self.events.as_mut())))
+    }
+
+    /// Takes a queue out of service that is broken, and tells the control thread.
+    pub(super) fn fail(&mut self, place: Place, error: VifError) {
+        let Some(key) = self.queues.get(place).map(|slot| slot.key) else { return };
+        if let Some((connection, port)) = self.remove(key, Afterwards::Over) {
+            self.failed.push((key, port));
+            self.service.teller.tell(Notice::Failed { vif: key.0, connection, error });
+        }
+    }
+}
