@@ -8,9 +8,10 @@
 #   vcpus=N              1
 #   vif=SPEC             as xl takes it; may be repeated; none: no network
 #   modules=A,B          loaded at the start; xen-netfront
+#   on_reboot=ACTION     restart
 #   extra=TEXT           more for xl's file, such as driver_domain=1
 guest_config() {
-    _name=$1 _type=pv _memory=192 _vcpus=1 _vifs= _modules=xen-netfront _extra=
+    _name=$1 _type=pv _memory=192 _vcpus=1 _vifs= _modules=xen-netfront _reboot=restart _extra=
     shift
     for _option in "$@"; do
         case $_option in
@@ -19,6 +20,7 @@ guest_config() {
             vcpus=*) _vcpus=${_option#*=} ;;
             vif=*) _vifs="$_vifs'${_option#*=}'," ;;
             modules=*) _modules=${_option#*=} ;;
+            on_reboot=*) _reboot=${_option#*=} ;;
             extra=*) _extra=${_option#*=} ;;
             *) fail "guest_config: unknown option $_option" ;;
         esac
@@ -34,7 +36,7 @@ vcpus = $_vcpus
 tsc_mode = "$(tsc_mode)"
 cmdline = "console=hvc0 loglevel=6 panic=1 mitigations=off cryptomgr.notests initcall_blacklist=crypto_kdf108_init,x509_key_init lab.name=$_name lab.modules=$_modules lab.backend=$(backend_kind) lab.slow=$(slowness)"
 vif = [ $_vifs ]
-on_reboot = "restart"
+on_reboot = "$_reboot"
 on_crash = "destroy"
 $_extra
 CONFIG

@@ -141,7 +141,8 @@ load_stop() { on "$1" "killall -INT iperf3; while pidof iperf3 >/dev/null; do us
 # checksum_errors WHERE: how many its kernel has counted; which, for the trace. Not what
 # TcpInErrs counts beside them: a SYN that was sent again, as it was answered late.
 checksum_errors() {
-    on "$1" "nstat -asz" | awk '/InCsumErrors|Ip6InHdrErrors|IpInHdrErrors/ {
+    _counts=$(on "$1" "nstat -asz") || fail "nstat: $_counts"
+    echo "$_counts" | awk '/InCsumErrors|Ip6InHdrErrors|IpInHdrErrors/ {
         n += $2
         if ($2 > 0) print $1, $2 >"/dev/stderr"
     } END { print n + 0 }'
