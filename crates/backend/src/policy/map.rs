@@ -5,7 +5,7 @@
 //!
 //! Mapping and unmapping is what this costs, so both are done for many pages at
 //! once: one run for all that a turn brought, and runs are unmapped when there are
-//! many or nothing more came (`transmit`), before the answers to their packets.
+//! many or nothing more came (`turn::transmit`), before the answers to their packets.
 //! Where a run cannot be mapped, or is more than may be, it is copied.
 
 use super::quota::{Quota, Reserved};

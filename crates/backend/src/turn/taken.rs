@@ -45,7 +45,7 @@ impl Taken {
         self.len.into()
     }
 
-    /// What it costs for each receiver, at most ([`work::price`]).
+    /// What it costs for each receiver, at most ([`price`](crate::turn::work::price)).
     pub(crate) fn price(&self) -> u32 {
         self.price.into()
     }

@@ -481,7 +481,9 @@ impl Fuzz {
         match neighbours {
             Neighbours::Beside => world.stands(),
             Neighbours::Bridged(pair, _, witness) => {
-                println!("{} frames were judged", pair.judged());
+                let judged = pair.judged();
+                println!("{judged} frames were judged");
+                assert!(judged > 0);
                 pair.lost_nothing();
                 witness.leave(&mut world);
                 pair.leave(&mut world);
