@@ -330,7 +330,7 @@ impl Fuzz {
             true => {
                 let pair = Pair::start(&mut world);
                 let witness = Box::new(Witness::start(&mut world));
-                Neighbours::Bridged(pair, Numbers::new(numbers.next()), witness)
+                Neighbours::Bridged(pair, numbers.fork(), witness)
             }
             false => {
                 world.begins_beside();
