@@ -14,6 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 use support::flood::{CUT_COUNT, CUT_SIZE, Guest, Habit, LARGEST, SMALL};
+use support::rings::SLOTS;
 use support::world::World;
 
 /// What a round may take.
@@ -30,6 +31,8 @@ const A_SEGMENT: u64 = 150;
 thread_local! {
     /// The turns of the worker so far, and the backend's domain, of the control thread.
     static TURNS: Cell<u64> = const { Cell::new(0) };
+    /// What each of them costs, whatever it moves.
+    static EACH: Cell<u64> = const { Cell::new(A_TURN) };
     static PLATFORM: RefCell<Option<Arc<Domain>>> = const { RefCell::new(None) };
 }
 
@@ -42,7 +45,7 @@ fn meter() -> Duration {
     });
     let CounterSnapshot { copy_batches, copies, copy_bytes, notifies, .. } = asked;
     let work = copy_batches * A_BATCH + copies * A_COPY + notifies * A_SIGNAL;
-    Duration::from_nanos(TURNS.get() * A_TURN + work + copy_bytes * A_KILOBYTE / 1024)
+    Duration::from_nanos(TURNS.get() * EACH.get() + work + copy_bytes * A_KILOBYTE / 1024)
 }
 
 /// A bridge with guests that receive, numbered from 1, and those that flood it.
@@ -166,6 +169,42 @@ fn no_frame_for_all_makes_a_round_long() {
         (cut, payload.div_ceil(1448), payload.div_ceil(1200)),
         (vec![false, true, false], 42, 50)
     );
+    scene.ends();
+}
+
+/// The first turn of a round has nobody to share with, and its frames wake all others, whose
+/// rings are full.
+#[test]
+fn who_is_woken_in_a_round_makes_it_no_longer() {
+    let mut scene = Scene::new(0, 17);
+    scene.world.control().with(|_| EACH.set(600_000));
+    for guest in &mut scene.floods {
+        guest.withholds = true;
+        guest.takes_up(Habit::Broadcasts);
+    }
+    // The first one's take all pages that are posted.
+    while served(&scene) < SLOTS {
+        scene.floods[0].sends();
+        scene.world.control().rounds(1);
+    }
+    scene.world.control().rounds(4);
+    // Of the others nobody knows yet: when frames come that wait for pages, their queues look
+    // for some.
+    scene.floods[1..].iter_mut().for_each(|guest| assert!(guest.fills(), "nobody is asked"));
+    scene.floods[0].sends();
+    let others = |scene: &Scene| scene.floods[1..].iter().map(Guest::served).collect::<Vec<_>>();
+    let (first, before) = (served(&scene), others(&scene));
+    while served(&scene) == first {
+        scene.world.control().rounds(1);
+    }
+    let mut last = before.clone();
+    while last.iter().zip(&before).any(|(now, before)| now == before) {
+        let now = others(&scene);
+        let had_turns = now.iter().zip(&last).filter(|(now, last)| now != last).count();
+        assert!(had_turns <= 2, "{had_turns} of 0.6 ms each, in a round of 1 ms");
+        last = now;
+        scene.world.control().rounds(1);
+    }
     scene.ends();
 }
 

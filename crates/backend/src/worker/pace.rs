@@ -5,8 +5,11 @@ use std::time::{Duration, Instant};
 
 /// How often it looks.
 const LOOK_EVERY: Duration = Duration::from_micros(20);
-/// Rounds that it goes on for, at most, before it asks what time it is.
+/// Rounds that it goes on for, at most, before it asks what time it is, where they move
+/// nothing, or a few short packets: what moves more is soon asked about.
 const ROUNDS: u32 = 8;
+/// Short packets that count as a round. Each may go to all guests of a bridge.
+const PACKETS: u32 = 4;
 
 /// When to look next, whatever frames flow. The clock is not asked each round: that
 /// costs as much as some frames, and one packet alone waits for it, too.
@@ -22,6 +25,12 @@ pub(super) struct Pace {
 impl Pace {
     pub fn new(now: Instant) -> Self {
         Self { look_at: now, asked_at: now, rounds: 0, ask_after: 1 }
+    }
+
+    /// A turn moved so many packets: short ones of a slot each, or others.
+    #[inline]
+    pub fn moved(&mut self, packets: usize, short: bool) {
+        self.rounds += if short { packets as u32 / PACKETS } else { ROUNDS };
     }
 
     /// Whether it is time to look, behind another round.
@@ -121,6 +130,29 @@ mod tests {
         // What is long by itself is asked about each time.
         let (longest, asked) = looks(100, 100_000);
         assert!(longest <= Duration::from_micros(200) && asked >= 99, "{longest:?}, {asked}");
+        // So is what moves much, however short the rounds before were.
+        let mut pace = Pace::new(Instant::now());
+        let mut asked = 0;
+        let mut round = |moved: Option<(usize, bool)>| {
+            if let Some((packets, short)) = moved {
+                pace.moved(packets, short);
+            }
+            let now = pace.asked_at;
+            pace.is_time(|| {
+                asked += 1;
+                now
+            });
+        };
+        (0..100).for_each(|_| round(None));
+        let mut after = |moved| {
+            let before = asked;
+            (1..).find(|_| {
+                round(Some(moved));
+                asked > before
+            })
+        };
+        let each = [(1, false), (64, true), (32, true), (8, true), (1, true)].map(after);
+        assert_eq!(each, [1, 1, 1, 3, 8].map(Some));
         // A few microseconds: in between.
         let (longest, asked) = looks(1000, 4000);
         assert!(longest <= LOOK_EVERY + Duration::from_nanos(4000 * 2), "{longest:?}");

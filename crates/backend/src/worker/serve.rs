@@ -210,16 +210,15 @@ impl Worker {
     }
 
     fn serve_active(&mut self) {
-        // Alone, a queue has nobody to share with, and the clock costs a system call.
-        let mut since = (self.active.len() > 1).then(self.service.meter);
-        self.scratch.alone = since.is_none();
-        if since.is_some() {
-            let slots = self.active.iter().filter_map(|&place| self.queues.get(place));
-            self.shares.begin(slots.map(|slot| slot.account));
-        }
-        let start = since.unwrap_or_default();
+        let mut since = self.share();
+        let mut start = since.unwrap_or_default();
         let mut at = self.rounds.first(self.active.len());
         while let Some(&place) = self.active.get(at) {
+            if since.is_none() && self.active.len() > 1 {
+                // Its first turn woke others, which have theirs in the same round.
+                since = self.share();
+                start = since.unwrap_or_default();
+            }
             let shares = since.and_then(|_| self.queues.get(place));
             let served = match shares.is_some_and(|slot| self.shares.is_ahead(slot.account)) {
                 true => self.settle_queue(place, since.as_mut()),
@@ -244,6 +243,18 @@ impl Worker {
         if !self.broken.is_empty() {
             self.fail_broken();
         }
+    }
+
+    /// What the worker has used up to now, where its active queues have its time to share.
+    /// Alone, a queue has nobody to share with, and the clock costs a system call.
+    fn share(&mut self) -> Option<Duration> {
+        let now = (self.active.len() > 1).then(self.service.meter);
+        self.scratch.alone = now.is_none();
+        if now.is_some() {
+            let slots = self.active.iter().filter_map(|&place| self.queues.get(place));
+            self.shares.begin(slots.map(|slot| slot.account));
+        }
+        now
     }
 
     /// Puts the time since then, which is now from here on, on the accounts of whom
@@ -306,6 +317,7 @@ impl Worker {
         if turn.packets > 0 {
             slot.idle = Idle::default();
             self.still = Still::default();
+            self.pace.moved(turn.packets, slot.queue.is_plain());
         }
         if let Some(since) = since {
             self.charge(place, turn.packets, since);

@@ -244,6 +244,16 @@ impl Guest {
 
     /// Fills its ring, and signals where the backend asked for it, or anyway.
     pub fn sends(&mut self) {
+        if self.fills() || self.signals {
+            self.hostile.kick(self.rings.tx_event);
+        }
+        if self.signals {
+            self.hostile.kick(self.rings.rx_event);
+        }
+    }
+
+    /// Fills its ring; whether the backend asked to be told.
+    pub fn fills(&mut self) -> bool {
         let old = self.rings.tx_prod;
         let mut room = SLOTS - old.wrapping_sub(self.served());
         while !self.offers.is_empty() && room as usize >= self.offers.len() {
@@ -253,12 +263,7 @@ impl Guest {
                 room -= 1;
             }
         }
-        if shows(&self.rings.tx, old, self.rings.tx_prod) || self.signals {
-            self.hostile.kick(self.rings.tx_event);
-        }
-        if self.signals {
-            self.hostile.kick(self.rings.rx_event);
-        }
+        shows(&self.rings.tx, old, self.rings.tx_prod)
     }
 
     /// Sends these frames, each of them once.
