@@ -18,6 +18,7 @@ use crate::panics;
 use crate::patience;
 use crate::place::Place;
 use crate::rules::{LiveRules, secret};
+use crate::shares::{self, Descriptors};
 use crate::trace::{TRACE, TraceSocket};
 use crate::wait::{Signals, Told, readable};
 use grantway_backend::policy::{Mapped, PolicyLimits};
@@ -83,6 +84,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let manager = ServiceManager::find();
     let listener = args.metrics.and_then(|address| unless_failed(Metrics::listen(address)));
     let own = OwnMemory::open();
+    let descriptors = Descriptors::open();
     let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
     let graph = graph(args, secret)?;
     // What is opened from here on is opened with the rights that are left.
@@ -140,7 +142,10 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         if let Some(refusal) = refusal.borrow_mut().take() {
             return Err(CommandError::Failed(refusal));
         }
-        let told = || report(&backend, platform.as_ref(), mode, rules.as_ref(), own.read());
+        let told = || {
+            let own = (own.read(), &descriptors);
+            report(&backend, platform.as_ref(), mode, rules.as_ref(), own)
+        };
         reports.serve(told);
         if let Some(metrics) = &metrics {
             metrics.serve(told);
@@ -270,13 +275,14 @@ fn report(
     platform: &dyn Platform,
     mode: WaitMode,
     rules: Option<&LiveRules>,
-    memory: Memory,
+    (memory, descriptors): (Memory, &Descriptors),
 ) -> Value {
     // What a packet took and the packet itself are in it together. A vif's own report is
     // read afterwards.
     let Account { at, vifs: accounts, platform: asked } = backend.account();
-    let vifs: Vec<Value> = backend
-        .report()
+    let reports: Vec<_> = backend.report().collect();
+    let vifs: Vec<Value> = reports
+        .iter()
         .map(|vif| {
             // Nobody else adds a vif.
             let stats = accounts.get(&vif.vif).copied().unwrap_or(vif.stats);
@@ -310,7 +316,7 @@ fn report(
         })).collect::<Vec<_>>(),
         "rules": rules.map(LiveRules::report),
         "graph": backend.graph().as_ref().map(nodes::json),
-        "budget": budget(backend),
+        "budget": shares::of(backend, &reports, descriptors),
         "control": control_work(backend),
         "platform": numbers(asked.fields()),
     })
@@ -328,13 +334,6 @@ fn all_mapped(args: &BackendArgs, is_xen: bool) -> Mapped {
     let areas = limits::for_buffers(areas.saturating_sub(limits::OWN_AREAS));
     let [pages, areas] = [pages, areas].map(|limit| limit.try_into().unwrap_or(usize::MAX));
     Mapped { pages, areas }
-}
-
-/// What all vifs have mapped together, and may have.
-fn budget(backend: &Backend) -> Value {
-    let (used, limit) = (backend.budget().used(), backend.budget().limit());
-    let part = |used, limit| json!({ "used": used, "limit": limit });
-    json!({ "pages": part(used.pages, limit.pages), "areas": part(used.areas, limit.areas) })
 }
 
 /// The most that one step of the control thread did for requests of guests, and for lists

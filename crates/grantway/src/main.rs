@@ -52,6 +52,7 @@ mod plan;
 mod report;
 mod rules;
 mod running;
+mod shares;
 mod table;
 mod toolstack;
 mod top;

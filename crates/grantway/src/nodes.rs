@@ -109,6 +109,7 @@ pub fn json(graph: &GraphReport) -> Value {
         "default": count(&known.by_default),
         "filters": counts(&known.filters),
         "connections": known.connections,
+        "fragmented": known.fragmented,
         "stations": known.stations,
         "stations_refused": known.stations_refused,
         "flows": known.flows.len(),

@@ -59,6 +59,17 @@ fn what_prometheus_reads() {
     {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
+    // What all vifs share: a confined backend may still count its descriptors.
+    let budget = |what: &str, of: &str| -> f64 {
+        let name = format!("grantway_budget_{what}{{of=\"{of}\"}} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&name));
+        value.unwrap_or_else(|| panic!("no {name:?} in {text}")).parse().expect("a number")
+    };
+    for of in ["pages", "areas", "descriptors", "waiting_bytes", "stations"] {
+        let (used, limit) = (budget("used", of), budget("limit", of));
+        assert!(used <= limit && limit > 0.0, "{of}: {used} of {limit}");
+    }
+    assert!(budget("used", "descriptors") > 10.0, "{text}");
     if !met(&[Need::Program("promtool", "prometheus")]) {
         return;
     }

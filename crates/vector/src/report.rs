@@ -47,6 +47,8 @@ pub struct Report {
     pub by_default: Count,
     /// Connections that are remembered.
     pub connections: u64,
+    /// Packets in fragments that are followed.
+    pub fragmented: u64,
     /// The classifier's filters, in order, by name.
     pub filters: Vec<(String, Count)>,
     /// Stations that the bridge remembers.

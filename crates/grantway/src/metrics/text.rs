@@ -1,5 +1,6 @@
 //! A report in Prometheus's text format.
 
+use crate::shares::{SHARES, Share};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -107,12 +108,9 @@ pub fn render(report: &Value) -> String {
     page.gauge("control_step_pages", help, each(&control, "used"));
     let help = "Pages that such a step may map or unmap";
     page.gauge("control_step_limit", help, each(&control, "limit"));
-    let budget: Vec<(String, &Value)> = ["pages", "areas"]
-        .map(|of| (format!("of=\"{of}\""), &report["budget"][of]))
-        .into_iter()
-        .collect();
-    page.gauge("budget_used", "What buffers of all vifs have mapped", each(&budget, "used"));
-    page.gauge("budget_limit", "What they may have mapped", each(&budget, "limit"));
+    let budget = SHARES.map(|Share { key, .. }| (format!("of=\"{key}\""), &report["budget"][key]));
+    page.gauge("budget_used", "What all vifs use of what they share", each(&budget, "used"));
+    page.gauge("budget_limit", "What they may use of it", each(&budget, "limit"));
     let platform = [(String::new(), &report["platform"])];
     for (name, help) in PLATFORM_COUNTERS {
         page.counter(&format!("platform_{name}_total"), help, each(&platform, name));
@@ -215,6 +213,7 @@ mod tests {
                 "longest_round_ns": 1_250_000, "round_limit_ns": 5_000_000,
             }],
             "control": { "used": 577, "limit": 2600 },
+            "budget": { "waiting_bytes": { "used": 1500, "limit": 1_048_576 } },
             "platform": { "copies": 9 },
         }));
         let vif = "domid=\"3\",devid=\"1\"";
@@ -233,6 +232,8 @@ mod tests {
             "grantway_worker_round_limit_seconds{worker=\"0\"} 0.005".to_owned(),
             "grantway_control_step_pages 577".to_owned(),
             "grantway_control_step_limit 2600".to_owned(),
+            "grantway_budget_used{of=\"waiting_bytes\"} 1500".to_owned(),
+            "grantway_budget_limit{of=\"waiting_bytes\"} 1048576".to_owned(),
             "grantway_platform_copies_total 9".to_owned(),
             "# TYPE grantway_vif_packets_total counter".to_owned(),
         ] {

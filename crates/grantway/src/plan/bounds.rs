@@ -1,11 +1,12 @@
 //! What the vifs share of the backend's work and tables: bounds that hold whatever guests do.
 
 use super::Plan;
+use crate::shares::{connections_max, fragmented_max};
 use crate::table::Table;
 use grantway_backend::{CONTROL_WORK_MAX, ROUND_MAX};
 use grantway_vector::nodes::FRAGMENTED_MAX;
 use grantway_vector::nodes::bridge::{Learning, STATIONS_MAX};
-use grantway_vector::nodes::firewall::{CONNECTIONS_MAX, OF_PORT_LEAST, OF_PORT_MAX};
+use grantway_vector::nodes::firewall::{OF_PORT_LEAST, OF_PORT_MAX};
 use serde::Serialize;
 
 /// One thing that they share.
@@ -27,7 +28,7 @@ pub struct Bound {
 /// All of it.
 pub fn bounds(plan: &Plan) -> Vec<Bound> {
     let vifs = plan.vifs;
-    let [connections, least, most] = [CONNECTIONS_MAX, OF_PORT_LEAST, OF_PORT_MAX].map(u64::from);
+    let [least, most] = [OF_PORT_LEAST, OF_PORT_MAX].map(u64::from);
     let (fragmented, stations) = (FRAGMENTED_MAX as u64, u64::from(Learning::default().stations));
     vec![
         Bound {
@@ -53,14 +54,14 @@ pub fn bounds(plan: &Plan) -> Vec<Bound> {
         },
         Bound {
             what: "connections of a firewall",
-            all: connections + least * vifs,
+            all: connections_max(vifs),
             least: Some(least),
             most: Some(most),
             beyond: "a further one's packets are dropped",
         },
         Bound {
             what: "packets in fragments",
-            all: fragmented * vifs,
+            all: fragmented_max(vifs),
             least: Some(fragmented),
             most: Some(fragmented),
             beyond: "the vif's oldest is forgotten",

@@ -1,6 +1,7 @@
 //! Two samples of a backend, and what went on between them.
 
-use super::sample::{Part, Queue, Sample, Vif, Worker};
+use super::sample::{Queue, Sample, Vif, Worker};
+use crate::shares::{Part, Parts};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -21,10 +22,8 @@ pub struct Figures {
     pub platform: BTreeMap<String, f64>,
     /// Grants that are mapped, rings and all.
     pub mapped: u64,
-    /// Pages of buffers that are mapped, and may be.
-    pub buffers: Part,
-    /// Areas of the backend's address space that these are in, and may be.
-    pub areas: Part,
+    /// What all vifs share.
+    pub budget: Parts,
     /// Nanoseconds that the longest round of a worker took so far, and may take.
     pub rounds: Part,
     /// Pages that the longest step of the control thread mapped or unmapped for requests of
@@ -140,8 +139,7 @@ impl Figures {
             workers: workers.collect(),
             platform: platform.collect(),
             mapped: after.platform.get("mapped").copied().unwrap_or(0),
-            buffers: after.budget.pages,
-            areas: after.budget.areas,
+            budget: after.budget.clone(),
             rounds: Part {
                 used: after.workers.iter().map(|worker| worker.longest_round_ns).max().unwrap_or(0),
                 limit: after.workers.first().map_or(0, |worker| worker.round_limit_ns),

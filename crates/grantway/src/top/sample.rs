@@ -1,6 +1,7 @@
 //! What a backend's report says, of which two make a rate.
 
-use serde::{Deserialize, Serialize};
+use crate::shares::{Part, Parts};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// A backend's report, as far as it is shown.
@@ -17,33 +18,15 @@ pub struct Sample {
     /// Its workers.
     #[serde(default)]
     pub workers: Vec<Worker>,
-    /// What all vifs have mapped, and may have.
+    /// What all vifs share.
     #[serde(default)]
-    pub budget: Budget,
+    pub budget: Parts,
     /// What the longest step of the control thread did for guests' requests: pages mapped or
     /// unmapped.
     #[serde(default)]
     pub control: Part,
     /// What it asked of the hypervisor.
     pub platform: BTreeMap<String, u64>,
-}
-
-/// What buffers of all vifs may have mapped.
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-pub struct Budget {
-    /// Pages.
-    pub pages: Part,
-    /// Areas of the backend's address space.
-    pub areas: Part,
-}
-
-/// How much of something is used.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Part {
-    /// So much is.
-    pub used: u64,
-    /// So much may be.
-    pub limit: u64,
 }
 
 /// A vif.

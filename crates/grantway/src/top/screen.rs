@@ -1,7 +1,7 @@
 //! Figures as text of 80 columns.
 
 use super::figures::{Figures, VifFigures};
-use super::sample::Part;
+use crate::shares::{self, Part};
 use crate::table::Table;
 
 /// The text of a backend.
@@ -9,15 +9,14 @@ pub fn show(name: &str, figures: &Figures) -> String {
     let asked = |name: &str| scaled(figures.platform.get(name).copied().unwrap_or(0.0));
     let mut text = format!(
         "{name} on {}, {}; vifs: {}, grants mapped: {}\n\
-         of buffers: {}, {}\n\
+         {}\n\
          longest round {:.2} of {:.2} ms, control step {}\n\
          a second: {} copies, {} maps, {} unmaps, {} notifies, {} wake-ups\n",
         figures.host,
         figures.mode,
         figures.vifs.len(),
         figures.mapped,
-        part("pages", figures.buffers),
-        part("areas", figures.areas),
+        lines(shares::told(&figures.budget).map(|(share, used)| part(share.name, used))),
         figures.rounds.used as f64 / 1e6,
         figures.rounds.limit as f64 / 1e6,
         part("pages", figures.control),
@@ -27,21 +26,30 @@ pub fn show(name: &str, figures: &Figures) -> String {
         asked("notifies"),
         asked("wakeups"),
     );
-    let mut line = String::new();
-    for worker in &figures.workers {
-        let word =
-            format!("worker {} {:.0} % ({})", worker.worker, worker.busy * 100.0, worker.queues);
-        if !line.is_empty() && line.len() + 2 + word.len() > 80 {
-            text += &format!("{line}\n");
-            line.clear();
-        }
-        line += &format!("{}{word}", if line.is_empty() { "" } else { ", " });
-    }
-    text += &format!("{line}\n\n{}\n{}", rates(&figures.vifs), batches(&figures.vifs));
+    let workers = lines(figures.workers.iter().map(|worker| {
+        format!("worker {} {:.0} % ({})", worker.worker, worker.busy * 100.0, worker.queues)
+    }));
+    text += &format!("{workers}\n\n{}\n{}", rates(&figures.vifs), batches(&figures.vifs));
     for table in [queues(&figures.vifs), drops(&figures.vifs)] {
         if !table.rows().is_empty() {
             text += &format!("\n{table}");
         }
+    }
+    text
+}
+
+/// These, one behind the other, on lines of 80 columns.
+fn lines(items: impl Iterator<Item = String>) -> String {
+    let (mut text, mut column) = (String::new(), 0);
+    for item in items {
+        let between = match column {
+            0 => "",
+            _ if column + 2 + item.len() <= 80 => ", ",
+            _ => "\n",
+        };
+        column = item.len() + if between == ", " { column + 2 } else { 0 };
+        text += between;
+        text += &item;
     }
     text
 }

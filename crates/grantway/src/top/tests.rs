@@ -40,6 +40,11 @@ fn sample(seconds: u64, per_second: u64) -> Sample {
         "platform": { "copies": n, "notifies": n, "mapped": 8194 },
         "budget": {
             "pages": { "used": 8192, "limit": 98_304 }, "areas": { "used": 32, "limit": 48_397 },
+            "descriptors": { "used": 64, "limit": 1024 },
+            "waiting_bytes": { "used": 12_345_678, "limit": 134_217_728 },
+            "stations": { "used": 16_384, "limit": 16_384 },
+            "connections": { "used": 65_536, "limit": 75_776 },
+            "fragmented": { "used": 2560, "limit": 2560 },
         },
     }))
     .unwrap()
@@ -90,7 +95,9 @@ fn every_line_fits_a_terminal() {
         "worker 11 25 % (64)",
         "tx grant",
         "grants mapped: 8194",
-        "8192 pages of 98.3k, 32 areas of 48.4k",
+        "8192 pages mapped of 98.3k, 32 areas of 48.4k, 64 descriptors of 1.02k",
+        "12345678 bytes that wait of 134M, 16384 stations of 16.4k",
+        "65536 connections of 75.8k, 2560 packets in fragments of 2.56k",
         "longest round 1.22 of 5.00 ms, control step 577 pages of 2.60k",
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");

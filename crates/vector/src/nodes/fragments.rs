@@ -4,6 +4,7 @@ use crate::batch::{Nanos, PortId};
 use crate::headers::{Fragment, Headers};
 use crate::node::{Context, Edge, Single, Step};
 use crate::reason::Reason;
+use crate::report::Report;
 use crate::secret::Secret;
 use arrayvec::ArrayVec;
 
@@ -194,5 +195,10 @@ impl Single for Fragments {
         if let Some(table) = self.tables.get_mut(usize::from(port.0)) {
             *table = None;
         }
+    }
+
+    fn report(&self, report: &mut Report) {
+        let rows = self.tables.iter().flatten().flat_map(|rows| rows.iter());
+        report.fragmented = rows.map(ArrayVec::len).sum::<usize>() as u64;
     }
 }

@@ -4,8 +4,7 @@ use crate::doctor::facts::backend::{BackendFact, Bounds};
 use crate::doctor::facts::vifs::VifNodes;
 use crate::doctor::finding::Finding;
 use crate::doctor::hints::Hints;
-use crate::limits::UNBOUNDED;
-use crate::top::sample::Part;
+use crate::shares;
 
 /// A backend runs, or is not needed yet.
 pub fn judge(backend: &BackendFact, vifs: &[VifNodes], hints: &Hints) -> Finding {
@@ -44,36 +43,31 @@ pub fn judge(backend: &BackendFact, vifs: &[VifNodes], hints: &Hints) -> Finding
 /// comes and goes.
 pub fn bounds(backend: &BackendFact) -> Vec<Finding> {
     let BackendFact::Serves { bounds, .. } = backend else { return Vec::new() };
-    bounds.iter().map(|bounds| one(*bounds)).collect()
+    bounds.iter().map(one).collect()
 }
 
-fn one(bounds: Bounds) -> Finding {
-    let Bounds { pages, areas, round, control } = bounds;
-    let subject = "what vifs share";
+fn one(bounds: &Bounds) -> Finding {
+    let Bounds { shares, round, control } = bounds;
+    let mut found = String::new();
+    let mut short = None;
+    for (share, part) in shares::told(shares) {
+        found += &match part.is_bounded() {
+            true => format!("{} of {} {}, ", part.used, part.limit, share.name),
+            false => format!("{} {}, ", part.used, share.name),
+        };
+        short = short.or(share.beyond.filter(|_| part.is_tight()));
+    }
     let milliseconds = |ns: u64| ns as f64 / 1e6;
-    let pages_used = match pages.limit {
-        limit if limit < UNBOUNDED => format!("{} of {limit}", pages.used),
-        _ => pages.used.to_string(),
-    };
-    let found = format!(
-        "{pages_used} pages mapped, {} of {} areas; longest round {:.1} ms of {:.0}; longest step of \
-         control {} pages of {}",
-        areas.used,
-        areas.limit,
+    found += &format!(
+        "longest round {:.1} ms of {:.0}, longest step of control {} pages of {}",
         milliseconds(round.used),
         milliseconds(round.limit),
         control.used,
         control.limit
     );
-    // What does not fit is copied.
-    let tight = |part: Part| part.limit > 0 && part.used >= part.limit - part.limit / 10;
-    let raise = match (tight(pages), tight(areas)) {
-        (true, _) => {
-            "grantway backend --mapped-total, and the hypervisor's \
-                      gnttab_max_maptrack_frames: see grantway plan"
-        }
-        (_, true) => "sysctl vm.max_map_count: see grantway plan",
-        _ => return Finding::ok(subject, found),
-    };
-    Finding::warn(subject, format!("{found}; what does not fit is copied"), raise)
+    let subject = "what vifs share";
+    match short {
+        Some([beyond, remedy]) => Finding::warn(subject, format!("{found}; {beyond}"), remedy),
+        None => Finding::ok(subject, found),
+    }
 }

@@ -3,7 +3,8 @@
 use crate::control;
 use crate::doctor::bound::within;
 use crate::doctor::roots::names;
-use crate::top::sample::Part;
+use crate::shares::{Part, Parts};
+use serde::Deserialize;
 use serde_json::Value;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -34,12 +35,10 @@ pub enum BackendFact {
 }
 
 /// What all vifs of a backend share.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Pages of buffers that are mapped.
-    pub pages: Part,
-    /// Areas of the process that they take.
-    pub areas: Part,
+    /// What it tells of.
+    pub shares: Parts,
     /// The longest round of any worker, in nanoseconds.
     pub round: Part,
     /// The longest step of the control thread, in pages mapped or unmapped.
@@ -118,8 +117,7 @@ fn bounds(report: &Value) -> Bounds {
     let most = |key: &str| workers.iter().map(|worker| number(&worker[key])).max();
     let most = |key| most(key).unwrap_or_default();
     Bounds {
-        pages: bound(&report["budget"]["pages"]),
-        areas: bound(&report["budget"]["areas"]),
+        shares: Parts::deserialize(&report["budget"]).unwrap_or_default(),
         round: Part { used: most("longest_round_ns"), limit: most("round_limit_ns") },
         control: bound(&report["control"]),
     }

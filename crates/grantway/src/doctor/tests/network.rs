@@ -12,7 +12,7 @@ use crate::doctor::finding::{Finding, Verdict};
 use crate::doctor::hints::Hints;
 use crate::doctor::on_xen;
 use crate::limits::UNBOUNDED;
-use crate::top::sample::Part;
+use crate::shares::{Part, Parts};
 use grantway_netif::XenbusState::{self, Closed, Closing, Connected, InitWait, Initialising};
 use std::io::Write;
 use std::os::unix::net::UnixListener;
@@ -32,6 +32,10 @@ fn serves_all(vifs: Vec<Served>) -> BackendFact {
 
 fn bound(used: u64, limit: u64) -> Part {
     Part { used, limit }
+}
+
+fn parts<const N: usize>(each: [(&str, Part); N]) -> Parts {
+    each.into_iter().map(|(key, part)| (key.to_owned(), part)).collect()
 }
 
 fn served(connected: bool, policy: &str, mapped: u64) -> Served {
@@ -239,8 +243,7 @@ fn the_backends_socket() {
         }
     });
     let bounds = Bounds {
-        pages: bound(5, 6),
-        areas: bound(7, 0),
+        shares: parts([("areas", bound(7, 0)), ("pages", bound(5, 6))]),
         round: bound(10, 9),
         control: bound(11, 12),
     };
@@ -352,9 +355,15 @@ fn stores_that_do_not_answer() {
 
 #[test]
 fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
+    let shares = parts([
+        ("pages", bound(528, 10_000)),
+        ("areas", bound(3, 30_000)),
+        ("descriptors", bound(40, 1024)),
+        ("waiting_bytes", bound(1 << 20, 1 << 20)),
+        ("fragmented", bound(256, 256)),
+    ]);
     let bounds = Bounds {
-        pages: bound(528, 10_000),
-        areas: bound(3, 30_000),
+        shares: shares.clone(),
         round: bound(1_250_000, 5_000_000),
         control: bound(12, 2072),
     };
@@ -363,15 +372,27 @@ fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
         findings.into_iter().next()
     };
     assert_eq!(judged(Vec::new()), None);
-    let ok = judged(vec![bounds]).unwrap();
-    let told = "528 of 10000 pages mapped, 3 of 30000 areas; longest round 1.2 ms of 5; \
-                longest step of control 12 pages of 2072";
+    // What waits, and what is forgotten for newer ones, may well be as much as it can be.
+    let ok = judged(vec![bounds.clone()]).unwrap();
+    let told = "528 of 10000 pages mapped, 3 of 30000 areas, 40 of 1024 descriptors, \
+                1048576 of 1048576 bytes that wait, 256 of 256 packets in fragments, \
+                longest round 1.2 ms of 5, longest step of control 12 pages of 2072";
     check(&ok, Verdict::Ok, told, "");
-    let full = judged(vec![Bounds { pages: bound(9000, 10_000), ..bounds }]).unwrap();
-    check(&full, Verdict::Warn, "9000 of 10000 pages", "--mapped-total");
-    let full = judged(vec![Bounds { areas: bound(27_000, 30_000), ..bounds }]).unwrap();
-    check(&full, Verdict::Warn, "27000 of 30000 areas", "vm.max_map_count");
+    let with = |key: &str, part| {
+        let mut shares = shares.clone();
+        shares.insert(key.into(), part);
+        judged(vec![Bounds { shares, ..bounds.clone() }]).unwrap()
+    };
+    for (key, told, remedy) in [
+        ("pages", "9000 of 10000 pages mapped", "--mapped-total"),
+        ("areas", "9000 of 10000 areas", "vm.max_map_count"),
+        ("descriptors", "9000 of 10000 descriptors", "LimitNOFILE"),
+        ("stations", "9000 of 10000 stations", "stations = N"),
+        ("connections", "9000 of 10000 connections", "rules by state"),
+    ] {
+        check(&with(key, bound(9000, 10_000)), Verdict::Warn, told, remedy);
+    }
     // There is no bound of pages where there is no hypervisor.
-    let free = judged(vec![Bounds { pages: bound(528, UNBOUNDED), ..bounds }]).unwrap();
+    let free = with("pages", bound(528, UNBOUNDED));
     check(&free, Verdict::Ok, "528 pages mapped, 3 of", "");
 }

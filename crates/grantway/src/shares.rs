@@ -1,0 +1,183 @@
+//! What all vifs of a backend share: how much of each there is, and how much is used.
+
+use crate::limits::UNBOUNDED;
+use grantway_backend::{Backend, GraphReport, VifReport, WAITING_MAX};
+use grantway_vector::nodes::FRAGMENTED_MAX;
+use grantway_vector::nodes::bridge::STATIONS_MAX;
+use grantway_vector::nodes::firewall::{CONNECTIONS_MAX, OF_PORT_LEAST};
+use rustix::fs::{Dir, Mode, OFlags};
+use rustix::process::{Resource, getrlimit};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Something that all vifs share.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its key in reports.
+    pub key: &'static str,
+    /// What it is called.
+    pub name: &'static str,
+    /// What becomes of more than there is, and what to do before: where it may run short.
+    pub beyond: Option<[&'static str; 2]>,
+}
+
+/// All of it, in the order in which it is told.
+pub const SHARES: [Share; 7] = [
+    Share {
+        key: "pages",
+        name: "pages mapped",
+        beyond: Some([
+            "what does not fit is copied",
+            "grantway backend --mapped-total, and the hypervisor's gnttab_max_maptrack_frames: \
+             see grantway plan",
+        ]),
+    },
+    Share {
+        key: "areas",
+        name: "areas",
+        beyond: Some([
+            "what does not fit is copied",
+            "sysctl vm.max_map_count: see grantway plan",
+        ]),
+    },
+    Share {
+        key: "descriptors",
+        name: "descriptors",
+        beyond: Some([
+            "a further vif is refused",
+            "LimitNOFILE= in the backend's unit: see grantway plan",
+        ]),
+    },
+    Share { key: "waiting_bytes", name: "bytes that wait", beyond: None },
+    Share {
+        key: "stations",
+        name: "stations",
+        beyond: Some([
+            "frames to a further one are flooded",
+            "stations = N in the rules, fewer for each vif",
+        ]),
+    },
+    Share {
+        key: "connections",
+        name: "connections",
+        beyond: Some([
+            "a further one's packets are dropped",
+            "fewer rules by state, or a backend for some of the guests",
+        ]),
+    },
+    Share { key: "fragmented", name: "packets in fragments", beyond: None },
+];
+
+/// What a report says of them, by their keys.
+pub type Parts = BTreeMap<String, Part>;
+
+/// Those that a report tells of, in their order.
+pub fn told(parts: &Parts) -> impl Iterator<Item = (&'static Share, Part)> + '_ {
+    SHARES.iter().filter_map(|share| Some((share, *parts.get(share.key)?)))
+}
+
+/// How much of something that all vifs share is used, and may be.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// So much is used.
+    #[serde(default)]
+    pub used: u64,
+    /// Most that may be; 0 where that is not told.
+    #[serde(default)]
+    pub limit: u64,
+}
+
+impl Part {
+    /// Whether less than a tenth is left.
+    pub fn is_tight(self) -> bool {
+        self.limit > 0 && self.used >= self.limit - self.limit / 10
+    }
+
+    /// Whether anything bounds it.
+    pub fn is_bounded(self) -> bool {
+        self.limit < UNBOUNDED
+    }
+}
+
+/// Most connections of a firewall with so many vifs.
+pub fn connections_max(vifs: u64) -> u64 {
+    u64::from(CONNECTIONS_MAX) + u64::from(OF_PORT_LEAST) * vifs
+}
+
+/// Most packets in fragments that are followed for so many vifs.
+pub fn fragmented_max(vifs: u64) -> u64 {
+    FRAGMENTED_MAX as u64 * vifs
+}
+
+/// The descriptors of this process: a folder that stays open, as a confined process may open
+/// none.
+pub struct Descriptors(Option<RefCell<Dir>>);
+
+impl Descriptors {
+    /// Opens it.
+    pub fn open() -> Self {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open("/proc/self/fd", flags, Mode::empty());
+        Self(folder.and_then(Dir::new).ok().map(RefCell::new))
+    }
+
+    /// How many are open; 0 where there is no `/proc`.
+    fn count(&self) -> u64 {
+        let Some(folder) = &self.0 else { return 0 };
+        let mut folder = folder.borrow_mut();
+        folder.rewind();
+        let is_number = |name: &[u8]| name.first().is_some_and(u8::is_ascii_digit);
+        let each = folder.by_ref().map_while(Result::ok);
+        each.filter(|entry| is_number(entry.file_name().to_bytes())).count() as u64
+    }
+}
+
+/// How much of each a backend uses.
+pub fn of(backend: &Backend, vifs: &[VifReport], descriptors: &Descriptors) -> Parts {
+    let (used, limit) = (backend.budget().used(), backend.budget().limit());
+    let queues = vifs.iter().flat_map(|vif| &vif.queues);
+    let (waiting, queues) = queues.fold((0, 0), |(waiting, queues), queue| {
+        (waiting + queue.waiting_bytes as u64, queues + 1)
+    });
+    let descriptors = Part {
+        used: descriptors.count(),
+        // Without a bound as good as all.
+        limit: getrlimit(Resource::Nofile).current.unwrap_or(UNBOUNDED),
+    };
+    let mut parts = vec![
+        ("pages", Part { used: used.pages as u64, limit: limit.pages as u64 }),
+        ("areas", Part { used: used.areas as u64, limit: limit.areas as u64 }),
+        ("descriptors", descriptors),
+        ("waiting_bytes", Part { used: waiting, limit: queues * WAITING_MAX as u64 }),
+    ];
+    if let Some(GraphReport { known, .. }) = backend.graph() {
+        let vifs = vifs.len() as u64;
+        parts.extend([
+            ("stations", Part { used: known.stations, limit: STATIONS_MAX as u64 }),
+            ("connections", Part { used: known.connections, limit: connections_max(vifs) }),
+            ("fragmented", Part { used: known.fragmented, limit: fragmented_max(vifs) }),
+        ]);
+    }
+    parts.into_iter().map(|(key, part)| (key.to_owned(), part)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_counted_as_they_come_and_go() {
+        let descriptors = Descriptors::open();
+        // Other tests of this process have files of their own: what is known is what is here.
+        let files: Vec<_> = (0..64).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+        assert!(descriptors.count() > 64, "{} with {} files", descriptors.count(), files.len());
+    }
+
+    #[test]
+    fn a_part_is_tight_before_it_is_used_up() {
+        let is_tight = |used, limit| Part { used, limit }.is_tight();
+        assert_eq!([(8, 10), (9, 10), (10, 10)].map(|(u, l)| is_tight(u, l)), [false, true, true]);
+        assert!(!is_tight(5, 0), "nobody says what the limit is");
+    }
+}
