@@ -36,10 +36,7 @@ pub const SHARES: [Share; 7] = [
     Share {
         key: "areas",
         name: "areas",
-        beyond: Some([
-            "what does not fit is copied",
-            "sysctl vm.max_map_count: see grantway plan",
-        ]),
+        beyond: Some(["what does not fit is copied", "sysctl vm.max_map_count: see grantway plan"]),
     },
     Share {
         key: "descriptors",
