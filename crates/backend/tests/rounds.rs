@@ -13,8 +13,10 @@ use grantway_hypervisor::{CounterSnapshot, Platform};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
-use support::flood::{CUT_COUNT, CUT_SIZE, Guest, Habit, LARGEST, SMALL};
+use support::flood::{CUT_COUNT, CUT_SIZE, Guest, Habit, LARGEST, SMALL, address};
+use support::port::UPLINK;
 use support::rings::SLOTS;
+use support::tcp::Tcp;
 use support::world::World;
 
 /// What a round may take.
@@ -204,6 +206,39 @@ fn who_is_woken_in_a_round_makes_it_no_longer() {
         assert!(had_turns <= 2, "{had_turns} of 0.6 ms each, in a round of 1 ms");
         last = now;
         scene.world.control().rounds(1);
+    }
+    scene.ends();
+}
+
+/// What a burst of the uplink costs is bounded like a turn of a guest: large frames that each
+/// of a hundred guests takes in segments only, to all of them, and to one after the other.
+#[test]
+fn no_flood_of_the_uplink_makes_a_round_long() {
+    const GUESTS: u16 = 100;
+    let mut scene = Scene::new(GUESTS, 0);
+    let uplink = scene.world.behind(UPLINK);
+    let tcp = Tcp { v6: true };
+    let payload = vec![7; usize::from(CUT_SIZE) * CUT_COUNT];
+    let to_all = (vec![[0xff; 6]], 1448);
+    let to_each = ((1..=GUESTS).map(address).collect(), CUT_SIZE);
+    for (stations, size) in [to_all, to_each] {
+        let mut stations = stations.iter().cycle();
+        let given = uplink.look().given;
+        let mut longest = Duration::ZERO;
+        for _ in 0..40 {
+            while uplink.look().waiting.len() < 16 {
+                let to = *stations.next().unwrap();
+                uplink.give(tcp.frame(to, address(200), &payload), tcp.offload(size));
+            }
+            longest = longest.max(scene.act(1));
+        }
+        println!("segments of {size}: {longest:?}");
+        assert!(uplink.look().given >= given + 20, "segments of {size}: nothing was taken");
+        assert!(longest < BAR, "segments of {size}: {longest:?}");
+        while !uplink.look().waiting.is_empty() {
+            scene.act(1);
+        }
+        scene.act(20);
     }
     scene.ends();
 }

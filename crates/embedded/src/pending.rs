@@ -132,10 +132,16 @@ impl Pending {
     /// of the port's last binding that still saw the mask would leave its bit behind without
     /// the selector, and every later signal would merge with it unseen.
     pub fn prepare(&self, port: u32) {
+        self.prepare_with(port, || ());
+    }
+
+    /// The same; what others do between its two steps is an argument.
+    fn prepare_with(&self, port: u32, between: impl FnOnce()) {
         let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));
         if let Some(mask) = self.words.word64(self.layout.mask(word)) {
             mask.fetch_and(!bit, AcqRel);
         }
+        between();
         if let Some(pending) = self.words.word64(self.layout.pending(word)) {
             pending.fetch_and(!bit, AcqRel);
         }
@@ -268,6 +274,25 @@ mod tests {
             (1..=ROUNDS).filter(silenced).count()
         });
         assert_eq!(silent, 0, "of {ROUNDS} rounds");
+    }
+
+    #[test]
+    fn a_late_signal_before_between_and_after_the_steps_of_prepare_silences_no_port() {
+        let pending = pending(4096);
+        for moment in ["before", "between", "after"] {
+            let late = |now| {
+                if now == moment {
+                    pending.signal(7).unwrap();
+                }
+            };
+            pending.retire(7);
+            late("before");
+            pending.prepare_with(7, || late("between"));
+            late("after");
+            taken(&pending);
+            pending.signal(7).unwrap();
+            assert_eq!(taken(&pending), [7], "a late signal {moment}");
+        }
     }
 
     #[test]

@@ -79,5 +79,16 @@ fn the_units_leave_what_every_option_needs() {
             assert!(calls.split(' ').any(|call| call == own), "{unit}: {own} in {calls}");
         }
         assert_eq!(values(&text, "CapabilityBoundingSet"), ["CAP_NET_ADMIN"]);
+        // What no option needs more of.
+        for (setting, value) in [
+            ("NoNewPrivileges", "yes"),
+            ("DevicePolicy", "closed"),
+            ("IPAddressDeny", "any"),
+            ("IPAddressAllow", "localhost"),
+            ("PrivateIPC", "yes"),
+            ("ProtectClock", "yes"),
+        ] {
+            assert_eq!(values(&text, setting), [value], "{unit}: {setting}");
+        }
     }
 }

@@ -106,4 +106,20 @@ mod tests {
         shared.stalled_queue(true, set_link).unwrap();
         assert!(!carrier.load(SeqCst));
     }
+
+    #[test]
+    fn no_other_queue_stalls_or_recovers_while_the_carrier_is_changed() {
+        let vif = VifId { domain: DomId(1), devid: 0 };
+        let shared = Shared::new(Instant::now, Tap::new(Arc::default(), vif));
+        for stalled in [true, false] {
+            let mut carrier = None;
+            let set_link = |up| {
+                assert!(shared.stalled.try_lock().is_err(), "another worker could change it");
+                carrier = Some(up);
+                Ok::<(), ()>(())
+            };
+            shared.stalled_queue(stalled, set_link).unwrap();
+            assert_eq!(carrier, Some(!stalled));
+        }
+    }
 }

@@ -101,6 +101,13 @@ impl Guest {
     pub fn over(hostile: Hostile, rings: Rings, number: u16) -> Self {
         let out = hostile.pages(PAGES, Access::ReadOnly);
         let into = hostile.pages(SLOTS as usize, Access::ReadWrite);
+        // As on any guest that has run for a while: the kernel that backs this one's memory makes
+        // a page when it is first written to, which is no worker's work.
+        for run in [&out, &into] {
+            for n in 0..run.grefs.len() {
+                page(run, n).0.write(0, &[0; 4096]).unwrap();
+            }
+        }
         let (own, offers) = (address(number), Vec::new());
         let (cut, signals, withholds) = (None, false, false);
         Self { hostile, rings, own, out, into, cut, offers, signals, withholds }

@@ -47,6 +47,8 @@ pub struct Inner {
     pub held: u32,
     /// So many removals fail.
     pub stuck: u32,
+    /// How many queues it was to have when it was opened last.
+    pub queues: u32,
     /// Frames that came from the guest, the first [`KEPT`] of them.
     pub taken: Vec<(Vec<u8>, Offload)>,
     /// How many came.
@@ -227,6 +229,7 @@ impl Ports {
             }
             inner.handles += 1;
             inner.opened = true;
+            inner.queues = request.queues;
         }
         behind.call(Call::Open);
         Ok(Box::new(TestPort::new(behind)))

@@ -113,6 +113,7 @@ fn fewer_queues_hold_for_the_next_connection() {
     world.start();
     // What is connected keeps its queues, and the backend still looks at its nodes.
     queues.iter_mut().for_each(|rings| guest.is_served(rings));
+    assert_eq!(world.behind(GUEST).look().queues, 3, "a port of fewer queues was asked for");
     still_connected(&mut guest);
     world.settle();
     still_connected(&mut guest);

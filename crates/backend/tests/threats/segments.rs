@@ -1,5 +1,6 @@
 //! TCP frames that are larger than a guest takes, or have headers cut to pieces.
 
+use crate::support::eventually;
 use crate::support::inbox::Inbox;
 use crate::support::rings::slot;
 use crate::support::tcp::{SEQUENCE, Tcp};
@@ -147,6 +148,27 @@ fn a_port_that_gains_by_large_frames_gives_and_gets_them_whatever_the_guest_take
         guest.events.close(rings.tx_event);
         guest.events.close(rings.rx_event);
     }
+    world.stands();
+}
+
+/// Each segment that is built waits: those that have no room are dropped, and not built before.
+#[test]
+fn a_large_frame_of_the_port_is_cut_no_further_than_there_is_room() {
+    const SEGMENTS: u64 = 8000;
+    let mut world = World::new();
+    let mut guest = world.guest();
+    // It takes no large frames over IPv4, and posts no page.
+    let _rings = guest.connect_as(&[("feature-gso-tcpv4", "0")]);
+    let tcp = Tcp { v6: false };
+    let frame = tcp.frame(TO, FROM, &[7; 8 * SEGMENTS as usize]);
+    world.behind(guest.vif).give(frame, tcp.offload(8));
+    let (cut, dropped) = eventually("each segment is built or dropped", || {
+        let stats = world.control().report_of(guest.vif)?.stats;
+        let counts = (stats.rx_cut, stats.rx_dropped_drained);
+        (counts.0 + counts.1 >= SEGMENTS).then_some(counts)
+    });
+    assert!(cut > 0 && dropped > 0, "{cut} built, {dropped} dropped: there was room for all");
+    assert_eq!(cut + dropped, SEGMENTS, "{cut} built, {dropped} dropped");
     world.stands();
 }
 

@@ -38,6 +38,27 @@ fn each_missing_driver_is_named_with_its_remedy() {
     assert_eq!((xen.counters().granted, xen.counters().mapped), (0, 0));
 }
 
+/// A domain maps by its own device from the moment that one is asked for, and by the device of
+/// all after nobody keeps it. Neither is a gntdev here, so each map fails, in its own words.
+#[test]
+fn pages_of_a_domain_that_is_kept_apart_are_mapped_by_its_own_device() {
+    let (root, _socket, xen) = bare();
+    let gntdev = root.path().join("dev/xen/gntdev");
+    let map =
+        |domain| xen.map(DomId(domain), &[GrantRef(8)], Access::ReadOnly).unwrap_err().to_string();
+    assert!(xen.apart(DomId(7)).is_none(), "there is no device");
+    std::fs::write(&gntdev, "").unwrap();
+    let apart = xen.apart(DomId(7)).unwrap();
+    std::fs::remove_file(&gntdev).unwrap();
+    let by_its_own = map(7);
+    assert!(by_its_own.starts_with("mapping 1 grants of domain 7"), "{by_its_own}");
+    let by_that_of_all = map(9);
+    assert!(by_that_of_all.contains("No such file"), "{by_that_of_all}");
+    drop(apart);
+    let closed = map(7);
+    assert!(closed.contains("No such file"), "{closed}");
+}
+
 #[test]
 fn a_restored_domain_is_found_anew_and_counts_on() {
     let (root, socket, xen) = bare();

@@ -10,7 +10,7 @@ use crate::state::shared::Shared;
 use crate::state::trace::Tap;
 use grantway_hypervisor::{Access, CopyOp, DomId, Error, GrantRef, GrantStatus, Mapper};
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Message, Status};
-use grantway_ring::{Front, PAGE_SIZE, SharedRun};
+use grantway_ring::{Front, PAGE_SIZE, SharedPage, SharedRun};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
@@ -149,6 +149,23 @@ fn a_successor_that_is_killed_half_way_leaves_all_lists() {
     while table.take_up() {}
     assert_eq!(staged.pages(), 1024);
     assert_eq!(table.add(2, &list(100)), Err(Status::InvalidParameter), "they are staged");
+}
+
+/// Taking pages back is work, too: as many as go, and those that stay of their area, which are
+/// mapped anew.
+#[test]
+fn pages_that_are_taken_back_are_counted_as_work() {
+    let staged = Staged::new(Arc::new(Pages), DomId(1), 1, Quota::new(4096));
+    let mut table = LastingTable::begin(staged.queue(0).unwrap(), Vec::<SharedPage>::new());
+    let mut list: Vec<_> =
+        (100..612).map(|gref| GrefEntry { gref, flags: GrefFlags::empty(), status: 0 }).collect();
+    assert_eq!(table.add(0, &list), Ok(()));
+    assert_eq!(table.take_work(), 512);
+    let (some, rest) = list.split_at_mut(112);
+    table.del(1, some);
+    assert_eq!(table.take_work(), 112 + 400);
+    table.del(2, rest);
+    assert_eq!((table.take_work(), staged.pages()), (400, 0));
 }
 
 /// Maps no list with one of these in it, and counts what is asked of it.
