@@ -240,6 +240,9 @@ impl Worker {
                 break;
             }
         }
+        if let Some(until) = since {
+            self.shares.end(until);
+        }
         if !self.broken.is_empty() {
             self.fail_broken();
         }
@@ -248,13 +251,18 @@ impl Worker {
     /// What the worker has used up to now, where its active queues have its time to share.
     /// Alone, a queue has nobody to share with, and the clock costs a system call.
     fn share(&mut self) -> Option<Duration> {
-        let now = (self.active.len() > 1).then(self.service.meter);
-        self.scratch.alone = now.is_none();
-        if now.is_some() {
-            let slots = self.active.iter().filter_map(|&place| self.queues.get(place));
-            self.shares.begin(slots.map(|slot| slot.account));
+        self.scratch.alone = self.active.len() <= 1;
+        if self.scratch.alone {
+            return None;
         }
-        now
+        let now = (self.service.meter)();
+        self.shares.begin(now);
+        for &place in &self.active {
+            if let Some(slot) = self.queues.get_mut(place) {
+                self.shares.see(&mut slot.account);
+            }
+        }
+        Some(now)
     }
 
     /// Puts the time since then, which is now from here on, on the accounts of whom

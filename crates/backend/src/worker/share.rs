@@ -4,7 +4,9 @@
 //! 64 KiB in eighteen, and may go to one guest or to all of a bridge. So it is
 //! time that is shared: each queue has an account of what its turns took, and
 //! waits while another that moves packets too had less. One that only looks, or
-//! is only woken, makes nobody wait.
+//! is only woken, makes nobody wait. What a round costs beside its turns (a look at
+//! what woke, the clock) is on the accounts of those that had one: short turns make
+//! many rounds.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -21,6 +23,8 @@ pub(super) struct Account {
     had: Duration,
     /// Whether its last turn moved something.
     moves: bool,
+    /// Whether it had a turn since the last round began.
+    had_turn: bool,
 }
 
 impl Account {
@@ -35,15 +39,38 @@ impl Account {
 pub(super) struct Shares {
     /// What had least of those that move packets, where any does.
     least: Option<Duration>,
-    /// The most that this ever was.
+    /// The most that this ever was, before this round.
     floor: Duration,
+    /// Turns since the round began, and until when all time is on an account, where there
+    /// was more than one queue.
+    turns: u32,
+    until: Option<Duration>,
+    /// What each of them owes for what came between the last round's turns and this one's.
+    each: Duration,
 }
 
 impl Shares {
-    /// A round begins; these are the accounts of the queues that are active.
-    pub fn begin(&mut self, accounts: impl Iterator<Item = Account>) {
-        self.least = accounts.filter(|account| account.moves).map(|account| account.had).min();
-        self.floor = self.floor.max(self.least.unwrap_or_default());
+    /// A round begins at this time. Each active queue's account is seen then.
+    pub fn begin(&mut self, now: Duration) {
+        self.floor = self.floor.max(self.least.take().unwrap_or_default());
+        let between = self.until.take().map_or(Duration::ZERO, |until| now.saturating_sub(until));
+        self.each = between / self.turns.max(1);
+        self.turns = 0;
+    }
+
+    /// The account of an active queue.
+    pub fn see(&mut self, account: &mut Account) {
+        if std::mem::take(&mut account.had_turn) {
+            account.had += self.each;
+        }
+        if account.moves {
+            self.least = Some(self.least.map_or(account.had, |least| least.min(account.had)));
+        }
+    }
+
+    /// All turns of the round are over, and charged up to this time.
+    pub fn end(&mut self, until: Duration) {
+        self.until = Some(until);
     }
 
     /// Whether a queue is to wait for another. One at least is not.
@@ -52,12 +79,14 @@ impl Shares {
     }
 
     /// A turn moved something, or did not.
-    pub fn took_turn(&self, account: &mut Account, moved: bool) {
+    pub fn took_turn(&mut self, account: &mut Account, moved: bool) {
         if moved && !account.moves {
             // What it did not use while it had nothing to do is lost.
-            account.had = account.had.max(self.floor);
+            account.had = account.had.max(self.floor).max(self.least.unwrap_or_default());
         }
         account.moves = moved;
+        account.had_turn = true;
+        self.turns += 1;
     }
 }
 
@@ -76,7 +105,13 @@ mod tests {
 
     const US: Duration = Duration::from_micros(1);
 
-    fn turn(shares: &Shares, account: &mut Account, time: Duration, moved: bool) {
+    /// A round begins, of which nothing comes beside turns.
+    fn begin<'a>(shares: &mut Shares, accounts: impl IntoIterator<Item = &'a mut Account>) {
+        shares.begin(Duration::ZERO);
+        accounts.into_iter().for_each(|account| shares.see(account));
+    }
+
+    fn turn(shares: &mut Shares, account: &mut Account, time: Duration, moved: bool) {
         shares.took_turn(account, moved);
         account.charge(time);
     }
@@ -88,10 +123,10 @@ mod tests {
             let (mut shares, mut now) = (Shares::default(), Duration::ZERO);
             let mut accounts = vec![Account::default(); costs.len()];
             while now < second {
-                shares.begin(accounts.iter().copied());
+                begin(&mut shares, &mut accounts);
                 for (account, cost) in accounts.iter_mut().zip(costs) {
                     if !shares.is_ahead(*account) {
-                        turn(&shares, account, US * *cost, true);
+                        turn(&mut shares, account, US * *cost, true);
                         now += US * *cost;
                     }
                 }
@@ -104,14 +139,41 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_between_rounds_is_on_who_made_them() {
+        let fair = Duration::from_millis(50);
+        let (mut shares, mut now) = (Shares::default(), Duration::ZERO);
+        // One has long turns, the other short ones, and a round costs something beside.
+        let (costs, mut accounts) = ([200, 10], [Account::default(); 2]);
+        let (mut had, mut turns) = ([Duration::ZERO; 2], [0; 2]);
+        while now < 2 * fair {
+            shares.begin(now);
+            accounts.iter_mut().for_each(|account| shares.see(account));
+            let served = [0, 1].map(|n| !shares.is_ahead(accounts[n]));
+            for n in (0..2).filter(|&n| served[n]) {
+                turn(&mut shares, &mut accounts[n], US * costs[n], true);
+                now += US * costs[n];
+                had[n] += US * costs[n];
+                turns[n] += 1;
+            }
+            shares.end(now);
+            now += 5 * US;
+        }
+        let [long, short] = had;
+        assert!(long + Duration::from_millis(2) > fair, "{long:?}, and {short:?}");
+        // All of the time is on one account or the other.
+        let all: Duration = accounts.iter().map(|account| account.had).sum();
+        assert!(now - all < 10 * US, "{all:?} of {now:?} after {turns:?} turns");
+    }
+
+    #[test]
     fn one_that_moves_nothing_makes_nobody_wait() {
         let mut shares = Shares::default();
         let (mut busy, mut idle) = (Account::default(), Account::default());
         for _ in 0..1000 {
-            shares.begin([busy, idle].into_iter());
+            begin(&mut shares, [&mut busy, &mut idle]);
             assert!(!shares.is_ahead(busy));
-            turn(&shares, &mut busy, US * 30, true);
-            turn(&shares, &mut idle, US, false);
+            turn(&mut shares, &mut busy, US * 30, true);
+            turn(&mut shares, &mut idle, US, false);
         }
     }
 
@@ -127,11 +189,12 @@ mod tests {
         };
         for _ in 0..100_000 {
             let active: Vec<usize> = (0..3).filter(|_| draw(3) > 0).collect();
-            shares.begin(active.iter().map(|&n| accounts[n]));
+            shares.begin(Duration::ZERO);
+            active.iter().for_each(|&n| shares.see(&mut accounts[n]));
             let mut served = active.is_empty();
             for n in active {
                 if !shares.is_ahead(accounts[n]) {
-                    turn(&shares, &mut accounts[n], US * draw(500), draw(2) > 0);
+                    turn(&mut shares, &mut accounts[n], US * draw(500), draw(2) > 0);
                     served = true;
                 }
             }
@@ -143,16 +206,16 @@ mod tests {
     fn who_slept_has_saved_nothing_and_lost_nothing() {
         let mut shares = Shares::default();
         let (mut busy, mut sleeper) = (Account::default(), Account::default());
-        turn(&shares, &mut busy, US * 5000, true);
-        shares.begin([busy].into_iter());
+        turn(&mut shares, &mut busy, US * 5000, true);
+        begin(&mut shares, [&mut busy]);
         assert!(!shares.is_ahead(busy), "alone it never waits");
-        turn(&shares, &mut sleeper, US * 10, true);
-        shares.begin([busy, sleeper].into_iter());
+        turn(&mut shares, &mut sleeper, US * 10, true);
+        begin(&mut shares, [&mut busy, &mut sleeper]);
         assert!(!shares.is_ahead(busy) && !shares.is_ahead(sleeper));
         // A nap does not forgive what was had too much.
-        turn(&shares, &mut busy, US * 500, true);
-        turn(&shares, &mut busy, US, false);
-        shares.begin([busy, sleeper].into_iter());
+        turn(&mut shares, &mut busy, US * 500, true);
+        turn(&mut shares, &mut busy, US, false);
+        begin(&mut shares, [&mut busy, &mut sleeper]);
         assert!(shares.is_ahead(busy));
     }
 
