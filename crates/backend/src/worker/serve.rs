@@ -210,14 +210,15 @@ impl Worker {
     }
 
     fn serve_active(&mut self) {
-        let mut since = self.share();
-        let mut start = since.unwrap_or_default();
+        // Alone, a queue has nobody to share with, and the clock costs a system call.
+        self.scratch.alone = true;
+        let (mut since, mut start) = (None, Duration::ZERO);
         let mut at = self.rounds.first(self.active.len());
         while let Some(&place) = self.active.get(at) {
+            // A turn may wake others, which have theirs in the same round.
             if since.is_none() && self.active.len() > 1 {
-                // Its first turn woke others, which have theirs in the same round.
-                since = self.share();
-                start = since.unwrap_or_default();
+                start = self.share();
+                since = Some(start);
             }
             let shares = since.and_then(|_| self.queues.get(place));
             let served = match shares.is_some_and(|slot| self.shares.is_ahead(slot.account)) {
@@ -248,13 +249,9 @@ impl Worker {
         }
     }
 
-    /// What the worker has used up to now, where its active queues have its time to share.
-    /// Alone, a queue has nobody to share with, and the clock costs a system call.
-    fn share(&mut self) -> Option<Duration> {
-        self.scratch.alone = self.active.len() <= 1;
-        if self.scratch.alone {
-            return None;
-        }
+    /// From here on the active queues share its time: what it has used up to now.
+    fn share(&mut self) -> Duration {
+        self.scratch.alone = false;
         let now = (self.service.meter)();
         self.shares.begin(now);
         for &place in &self.active {
@@ -262,7 +259,7 @@ impl Worker {
                 self.shares.see(&mut slot.account);
             }
         }
-        Some(now)
+        now
     }
 
     /// Puts the time since then, which is now from here on, on the accounts of whom
