@@ -13,8 +13,7 @@ mod plain;
 
 use crate::ids::QueueRefs;
 use crate::journal::{Journal, JournalMemory};
-use crate::policy::{Cross, Piece, Policy, Side, Stretch};
-use crate::policy::{RxPlain, TxPlain};
+use crate::policy::{Buffers, Map, Quota};
 use crate::state::guest::Guest;
 use crate::state::guest::Patience;
 use crate::state::shared::Shared;
@@ -22,7 +21,9 @@ use crate::state::trace::Tap;
 use crate::turn::receive::Receive;
 use crate::turn::scratch::Scratch;
 use crate::turn::transmit::{Mapped, Stretches, Transmit};
-use grantway_hypervisor::{CopySide, Error, GrantRef, GrantStatus, Port as EventPort};
+use grantway_hypervisor::{
+    Access, CopyOp, CopySide, DomId, Error, GrantRef, GrantStatus, Mapper, Port as EventPort,
+};
 use grantway_netif::rx::RxRequest;
 use grantway_netif::slots::rx::{RxOutcome, parse_rx};
 use grantway_netif::slots::tx::{TxFragment, write_tx};
@@ -169,117 +170,95 @@ impl JournalMemory for Logged {
     }
 }
 
-/// A guest's pages: page `gref` is filled with the gref's low byte.
-struct Pages {
+/// A guest's pages, as the platform reaches them: page `gref` is filled with the gref's low
+/// byte.
+struct Granted {
     granted: BTreeSet<u32>,
     /// Those of them that cannot be reached.
     holes: BTreeSet<u32>,
-    stored: Vec<(u32, Vec<u8>)>,
-    /// Turns that took the short way.
-    plain: u32,
-    /// Pages that are mapped for packets on their way, where any are.
-    mapped: Option<usize>,
+    /// Frames that were stored, or would have been.
+    stored: Mutex<usize>,
     log: Logged,
 }
 
-impl Pages {
-    fn new(granted: BTreeSet<u32>, log: &Logged) -> Self {
-        let (holes, stored, mapped, log) = (BTreeSet::new(), Vec::new(), None, log.clone());
-        Self { granted, holes, stored, plain: 0, mapped, log }
-    }
-
+impl Granted {
+    /// What a grant copy of this page comes to.
     fn status(&self, gref: GrantRef) -> GrantStatus {
+        assert!(self.granted.contains(&gref.0), "{gref} is of no request");
         let hole = self.holes.contains(&gref.0);
         if hole { GrantStatus::BAD_GNTREF } else { GrantStatus::OKAY }
     }
 }
 
-impl Policy for Pages {
-    fn name(&self) -> &'static str {
-        "test"
-    }
+/// Logs that a run of pages is unmapped.
+struct Unmaps(Logged);
 
-    fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
-        for piece in pieces {
-            assert!(self.granted.contains(&piece.gref.0), "took {} from no request", piece.gref);
-            let at = piece.at as usize;
-            arena[at..at + usize::from(piece.len)].fill(piece.gref.0 as u8);
-            piece.status = self.status(piece.gref);
-        }
-        Ok(())
+impl Drop for Unmaps {
+    fn drop(&mut self) {
+        self.0.write(Write::Unmapped);
     }
+}
 
-    fn fetch_plain(
-        &mut self,
-        slots: &[[u32; 3]],
-        plain: &mut TxPlain,
-        arena: &mut [u8],
-    ) -> Result<bool, Error> {
-        let listed = plain.list(slots, &mut |_, piece: Piece| {
-            self.fetch(&mut [piece], arena).is_ok() && self.status(piece.gref).is_okay()
-        });
-        self.plain += u32::from(listed);
-        Ok(listed)
-    }
-
-    fn store_plain(&mut self, plain: &mut RxPlain, arena: &mut [u8]) -> Result<bool, Error> {
-        let listed = plain.list(&mut |_, piece: Piece| {
-            self.store(&mut [piece], arena).is_ok() && self.status(piece.gref).is_okay()
-        });
-        self.plain += u32::from(listed);
-        Ok(listed)
-    }
-
-    fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
-        for piece in pieces {
-            assert!(self.granted.contains(&piece.gref.0), "wrote {} of no request", piece.gref);
-            let at = piece.at as usize;
-            let bytes = arena[at..at + usize::from(piece.len)].to_vec();
-            piece.status = self.status(piece.gref);
-            if piece.status.is_okay() {
-                self.log.write(Write::Page(piece.gref.0, bytes.clone()));
-            }
-            self.stored.push((piece.gref.0, bytes));
-        }
-        Ok(())
-    }
-
-    fn side(&mut self, _: GrantRef, _: u16) -> Side<'_> {
-        Side { grant: CopySide::Local { offset: 0 }, mapped: None }
-    }
-
-    fn cross(&mut self, _: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
-        assert!(crosses.is_empty(), "nothing crosses without a bridge");
-        Ok(())
-    }
-
-    fn maps(&self) -> bool {
-        self.mapped.is_some()
-    }
-
-    fn room(&self) -> usize {
-        // Not all of a turn's.
-        20
-    }
-
-    fn map(&mut self, stretches: &mut [Stretch]) -> bool {
-        for stretch in &mut *stretches {
-            assert!(self.granted.contains(&stretch.gref.0), "mapped {}", stretch.gref);
+impl Mapper for Granted {
+    fn map(&self, _: DomId, grefs: &[GrantRef], _: Access) -> Result<SharedRun, Error> {
+        let page = |&gref: &GrantRef| {
+            assert!(self.granted.contains(&gref.0), "mapped {gref}");
             let page = SharedRun::private(1).page(0).unwrap();
-            page.write(0, &[stretch.gref.0 as u8; PAGE_SIZE]).unwrap();
-            stretch.page = Some(page);
+            page.write(0, &[gref.0 as u8; PAGE_SIZE]).unwrap();
+            page
+        };
+        let pages = grefs.iter().map(page).collect();
+        Ok(SharedRun::gathered(pages, Unmaps(self.log.clone())))
+    }
+
+    fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {
+        for op in ops {
+            let len = usize::from(op.len);
+            op.status = match (op.source, op.dest) {
+                (CopySide::Foreign { gref, .. }, CopySide::Local { offset }) => {
+                    arena[offset as usize..][..len].fill(gref.0 as u8);
+                    self.status(gref)
+                }
+                (CopySide::Local { offset }, CopySide::Foreign { gref, .. }) => {
+                    let status = self.status(gref);
+                    if status.is_okay() {
+                        let bytes = arena[offset as usize..][..len].to_vec();
+                        self.log.write(Write::Page(gref.0, bytes));
+                    }
+                    *self.stored.lock().unwrap() += 1;
+                    status
+                }
+                sides => panic!("nothing crosses without a bridge: {sides:?}"),
+            };
         }
-        self.mapped = self.mapped.map(|mapped| mapped + stretches.len());
-        true
+        Ok(())
+    }
+}
+
+/// How a queue reaches such pages: by grant copy, and what it maps, if it does.
+struct Pages {
+    guest: Arc<Granted>,
+    buffers: Buffers,
+    mapped: Option<Stretches>,
+}
+
+impl Pages {
+    fn new(granted: BTreeSet<u32>, holes: BTreeSet<u32>, log: &Logged) -> Self {
+        let (stored, log) = (Mutex::new(0), log.clone());
+        let guest = Arc::new(Granted { granted, holes, stored, log });
+        let buffers = Buffers::copy(Arc::clone(&guest) as _, DomId(9));
+        Self { guest, buffers, mapped: None }
     }
 
+    /// Maps what goes to the port, but not all of a turn's.
+    fn mapping(self) -> Self {
+        let map = Map::new(Arc::clone(&self.guest) as _, DomId(9), Quota::new(20));
+        Self { mapped: Some(Stretches::new(map)), ..self }
+    }
+
+    /// Pages that are mapped.
     fn mapped(&self) -> usize {
-        self.mapped.unwrap_or(0)
-    }
-
-    fn unmap(&mut self) {
-        self.mapped = self.mapped.map(|_| 0);
-        self.log.write(Write::Unmapped);
+        self.mapped.as_ref().map_or(0, Stretches::mapped)
     }
 }
 
@@ -375,21 +354,20 @@ fn moment() -> Instant {
     *NOW.get_or_init(Instant::now)
 }
 
-/// One turn of guest transmit, by mappings where the policy makes any.
+/// One turn of guest transmit, by mappings where there are to be any.
 fn turn(
     transmit: &mut Transmit<Logged, Logged>,
     scratch: &mut Scratch,
-    policy: &mut Pages,
+    pages: &mut Pages,
     port: &mut Wire,
 ) {
     let shared = Shared::new(moment, Tap::nowhere());
-    let done = match policy.maps() {
-        true => {
-            let mut stretches = Stretches::default();
-            let mut mapped = Mapped { port, stretches: &mut stretches, alone: true };
-            transmit.turn(scratch, policy, &mut mapped, &shared)
+    let done = match &mut pages.mapped {
+        Some(stretches) => {
+            let mut mapped = Mapped { port, stretches, alone: true };
+            transmit.turn(scratch, &mut pages.buffers, &mut mapped, &shared)
         }
-        false => transmit.turn(scratch, policy, &mut dynamic(port), &shared),
+        None => transmit.turn(scratch, &mut pages.buffers, &mut dynamic(port), &shared),
     };
     done.unwrap();
 }
@@ -415,8 +393,10 @@ fn transmit_taken_over(maps: bool) {
     let back = Back::<_, 3>::attach(logged.clone(), START, START).unwrap();
     let mut transmit = Transmit::new(back, 0, Some(Journal::new(logged.clone())));
     let granted: BTreeSet<u32> = (0..ALL).map(|id| 1000 + u32::from(id)).collect();
-    let mapped = maps.then_some(0);
-    let pages = |log: &Logged| Pages { mapped, ..Pages::new(granted.clone(), log) };
+    let pages = |log: &Logged| {
+        let pages = Pages::new(granted.clone(), BTreeSet::new(), log);
+        if maps { pages.mapping() } else { pages }
+    };
     let (mut scratch, mut policy) = (Scratch::new(None), pages(&logged));
     let mut port = wire(&logged, Vec::new());
     // One burst that goes well, so that the journal is not fresh.
@@ -505,15 +485,19 @@ fn receive_taken_over_after_any_write() {
     }
     let _ = front.publish();
     let granted: BTreeSet<u32> = (0..POSTED).map(|id| 1000 + u32::from(id)).collect();
-    let pages = || Pages::new(granted.clone(), &logged);
+    let pages = || Pages::new(granted.clone(), BTreeSet::new(), &logged);
     let back = Back::<_, 2>::attach(logged.clone(), START, START).unwrap();
     let journal = Some(Journal::new(logged.clone()));
     let mut receive = Receive::new(back, 0, GUEST, journal, Vec::new(), Instant::now());
     let (mut scratch, shared) = (Scratch::new(None), Shared::new(Instant::now, Tap::nowhere()));
-    receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(0..9)), &shared).unwrap();
+    receive
+        .turn(&mut scratch, &mut pages().buffers, &mut wire(&logged, frames(0..9)), &shared)
+        .unwrap();
     let before = logged.memory();
     logged.take_log();
-    receive.turn(&mut scratch, &mut pages(), &mut wire(&logged, frames(9..21)), &shared).unwrap();
+    receive
+        .turn(&mut scratch, &mut pages().buffers, &mut wire(&logged, frames(9..21)), &shared)
+        .unwrap();
     let log = logged.take_log();
     assert!(log.len() > 25, "the turn wrote {} times", log.len());
 
@@ -527,7 +511,7 @@ fn receive_taken_over_after_any_write() {
             Receive::new(back, 0, GUEST, Some(journal), resume.owed, Instant::now());
         let mut later = pages();
         successor
-            .turn(&mut scratch, &mut later, &mut wire(&then, frames(21..40)), &shared)
+            .turn(&mut scratch, &mut later.buffers, &mut wire(&then, frames(21..40)), &shared)
             .unwrap();
 
         // The guest sees whole frames, each in pages that it posted, each page
@@ -558,7 +542,7 @@ fn receive_taken_over_after_any_write() {
         rest.extend(frames(21..40).iter().map(Vec::len));
         assert_eq!(lengths[9..], rest[..], "cut at {cut}");
         assert_eq!(
-            later.stored.len(),
+            *later.guest.stored.lock().unwrap(),
             frames(21..40).iter().map(|f| f.len().div_ceil(PAGE_SIZE)).sum()
         );
     }

@@ -3,7 +3,7 @@
 
 use crate::VifError;
 use crate::layout::{BURST, HEADS};
-use crate::policy::{Piece, Policy};
+use crate::policy::{Buffers, Piece};
 use crate::turn::lists::Lists;
 use crate::turn::outlet::Rest;
 use crate::turn::scratch::Scratch;
@@ -117,11 +117,11 @@ impl Chains {
     }
 
     /// Brings the rest there.
-    pub fn fetch(&mut self, policy: &mut dyn Policy, arena: &mut [u8]) -> Result<(), VifError> {
+    pub fn fetch(&mut self, buffers: &mut Buffers, arena: &mut [u8]) -> Result<(), VifError> {
         if self.pieces.is_empty() {
             return Ok(());
         }
-        policy.fetch(&mut self.pieces, arena)?;
+        buffers.fetch(&mut self.pieces, arena)?;
         for (piece, &first) in self.pieces.iter().zip(&self.of) {
             if !piece.status.is_okay() {
                 self.outcomes[first] = Outcome::Unreadable;

@@ -6,7 +6,7 @@ use crate::VifError;
 use crate::ids::Key;
 use crate::layout::HEAD;
 use crate::layout::{BURST, place};
-use crate::policy::{Piece, Policy};
+use crate::policy::{Buffers, Piece};
 use crate::state::stats::VifStats;
 use crate::turn::delivery::Accepted;
 use crate::turn::lists::{UPLINK, count_dropped};
@@ -114,18 +114,18 @@ impl<O: Others> Outlet for Forward<'_, O> {
     fn prepare(
         &mut self,
         scratch: &mut Scratch,
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         _: &VifStats,
     ) -> Result<(), VifError> {
         self.bridge.lists.run_heads(scratch, HEAD, (self.from, None), self.now);
-        self.merge(scratch, policy)
+        self.merge(scratch, buffers)
     }
 
     fn send(
         &mut self,
         packet: &Outgoing<'_>,
         arena: &mut [u8],
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let lists = &self.bridge.lists;
@@ -137,7 +137,7 @@ impl<O: Others> Outlet for Forward<'_, O> {
         }
         match self.bridge.lists.verdict(frame) {
             Verdict::To(UPLINK) if self.bridge.uplink.is_some() => {
-                let whole = self.whole(packet, arena, policy, stats)?;
+                let whole = self.whole(packet, arena, buffers, stats)?;
                 Ok(whole.map_or(status::ERROR, |frame| {
                     stats.sent(frame.len);
                     self.give_uplink(&arena[frame.at..frame.at + frame.len], frame.offload, stats);
@@ -147,7 +147,7 @@ impl<O: Others> Outlet for Forward<'_, O> {
             Verdict::To(port) => {
                 let head = &arena[packet.at..packet.at + packet.head()];
                 match self.queue_for(port, frame, head) {
-                    Some((key, _)) => self.give_guest(key, packet, arena, policy, stats),
+                    Some((key, _)) => self.give_guest(key, packet, arena, buffers, stats),
                     None => {
                         VifStats::add(&stats.tx_dropped_port, 1);
                         Ok(status::OKAY)
@@ -155,7 +155,7 @@ impl<O: Others> Outlet for Forward<'_, O> {
                 }
             }
             Verdict::Flood => {
-                let Some(whole) = self.whole(packet, arena, policy, stats)? else {
+                let Some(whole) = self.whole(packet, arena, buffers, stats)? else {
                     return Ok(status::ERROR);
                 };
                 stats.sent(whole.len);
@@ -172,10 +172,10 @@ impl<O: Others> Outlet for Forward<'_, O> {
     fn finish(
         &mut self,
         arena: &mut [u8],
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         statuses: &mut [i16],
     ) -> Result<(), VifError> {
-        self.deliver(arena, Some(policy), statuses);
+        self.deliver(arena, Some(buffers), statuses);
         self.flush();
         Ok(())
     }
@@ -318,7 +318,7 @@ impl<O: Others> Forward<'_, O> {
         key: Key,
         packet: &Outgoing<'_>,
         arena: &mut [u8],
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let Some(queue) = self.others.queue(key) else {
@@ -333,7 +333,7 @@ impl<O: Others> Forward<'_, O> {
                 Ok(status::OKAY)
             }
             Ok(Accepted::Short) => {
-                let Some(frame) = self.whole(packet, arena, policy, stats)? else {
+                let Some(frame) = self.whole(packet, arena, buffers, stats)? else {
                     return Ok(status::ERROR);
                 };
                 stats.sent(packet.len());
@@ -486,7 +486,7 @@ impl<O: Others> Forward<'_, O> {
         &mut self,
         packet: &Outgoing<'_>,
         arena: &mut [u8],
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         stats: &VifStats,
     ) -> Result<Option<Frame>, VifError> {
         let (len, head) = (packet.len(), packet.head());
@@ -500,7 +500,7 @@ impl<O: Others> Forward<'_, O> {
             end += usize::from(size);
         }
         if !self.hub.pieces.is_empty() {
-            policy.fetch(&mut self.hub.pieces, arena)?;
+            buffers.fetch(&mut self.hub.pieces, arena)?;
         }
         if self.hub.pieces.iter().any(|piece| !piece.status.is_okay()) {
             VifStats::add(&stats.tx_dropped_grant, 1);
@@ -516,7 +516,7 @@ impl<O: Others> Forward<'_, O> {
     fn deliver(
         &mut self,
         arena: &mut [u8],
-        mut policy: Option<&mut dyn Policy>,
+        mut buffers: Option<&mut Buffers>,
         statuses: &mut [i16],
     ) {
         let Hub { targets, used, .. } = &mut *self.hub;
@@ -525,7 +525,7 @@ impl<O: Others> Forward<'_, O> {
                 continue;
             }
             let Some(queue) = self.others.queue(*key) else { continue };
-            let sender = policy.as_mut().map(|policy| &mut **policy as &mut dyn Policy);
+            let sender = buffers.as_mut().map(|buffers| &mut **buffers as &mut Buffers);
             let done = queue.finish(delivery, arena, sender, self.events);
             if let Err(error) = done {
                 self.others.broken(*key, error);

@@ -4,8 +4,8 @@ use super::chains::Chains;
 use crate::ids::Key;
 use crate::layout::BURST;
 use crate::policy::Piece;
-use crate::policy::RxPlain;
 use crate::turn::delivery::Delivery;
+use crate::turn::plain::RxPlain;
 use arrayvec::ArrayVec;
 use grantway_ports::FramePlace;
 

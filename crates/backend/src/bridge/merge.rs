@@ -3,7 +3,7 @@
 use super::chains::{Outcome, Part};
 use super::forward::{Forward, Others};
 use crate::VifError;
-use crate::policy::Policy;
+use crate::policy::Buffers;
 use crate::state::stats::VifStats;
 use crate::turn::lists::UPLINK;
 use crate::turn::outlet::{Outgoing, Tally};
@@ -18,7 +18,7 @@ impl<O: Others> Forward<'_, O> {
     pub(super) fn merge(
         &mut self,
         scratch: &mut Scratch,
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
     ) -> Result<(), VifError> {
         let Some(merger) = &mut self.merger else { return Ok(()) };
         let (lists, chains) = (&mut self.bridge.lists, &mut self.hub.chains);
@@ -28,7 +28,7 @@ impl<O: Others> Forward<'_, O> {
         }
         chains.clear();
         chains.place(lists, scratch);
-        chains.fetch(policy, &mut scratch.arena)
+        chains.fetch(buffers, &mut scratch.arena)
     }
 
     /// Gives a packet that is part of a merged frame; the status for it, none where it

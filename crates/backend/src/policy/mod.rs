@@ -1,32 +1,33 @@
 //! Buffer policies: how bytes cross between a guest's pages and ours.
 //!
-//! This is the one seam between the packet path and the grant operations; the
-//! rest of the path does not know which policy runs.
+//! [`Buffers`] is the one seam between the packet path and the grant operations: a turn lists
+//! pieces, and does not know which policy runs. Pieces of pages that the policy keeps mapped
+//! are moved by the processor, all others by grant copy, in one batch for the list. The map
+//! policy is grant copy here: what it maps is the affair of the way to a port ([`Map`]).
 
+mod buffers;
 mod choice;
-mod copy;
+mod copies;
 mod map;
-mod mixed;
+mod near;
 mod persistent;
-mod plain;
 mod quota;
 mod staging;
 mod table;
 
+pub use buffers::Buffers;
+pub(crate) use buffers::Moving;
 pub use choice::{PolicyKind, PolicyLimits};
-pub use copy::Copy;
-pub use map::Map;
-pub use persistent::Persistent;
-pub(crate) use plain::is_short;
-pub use plain::{RxPlain, TxPlain};
+pub(crate) use copies::Way;
+pub use map::{Map, Stretch};
 pub use quota::{Budget, Mapped, QUEUE_AREAS, Quota, Reserved};
 pub(crate) use staging::{LastingTable, StagedTable};
-pub use staging::{Staged, StagedQueue, Staging, StagingError};
+pub use staging::{Staged, StagedQueue, StagingError};
 
-use crate::state::stats::VifStats;
-use grantway_hypervisor::{CopySide, Error, GrantRef, GrantStatus};
-use grantway_ring::SharedPage;
-use std::time::Instant;
+use grantway_hypervisor::{Access, CopyOp, CopySide, DomId, Error, GrantRef, GrantStatus, Mapper};
+use grantway_ring::{SharedPage, SharedRun};
+use std::fmt;
+use std::sync::Arc;
 
 /// One stretch of a guest's page and its place in the worker's arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub struct Piece {
     pub len: u16,
     /// Offset in the arena, in bytes.
     pub at: u32,
-    /// What became of it; set by the policy.
+    /// What became of it; set by [`Buffers::fetch`] and [`Buffers::store`].
     pub status: GrantStatus,
 }
 
@@ -63,21 +64,8 @@ pub struct Cross {
     pub to: (GrantRef, u16),
     /// Length in bytes, 1 to 4096.
     pub len: u16,
-    /// What became of it; set by the policy.
+    /// What became of it; set by [`Buffers::cross`].
     pub status: GrantStatus,
-}
-
-/// One stretch of a guest's page that a port reads in place.
-#[derive(Debug)]
-pub struct Stretch {
-    /// The guest's page.
-    pub gref: GrantRef,
-    /// Offset in that page, in bytes.
-    pub offset: u16,
-    /// Length in bytes, 1 to 4096.
-    pub len: u16,
-    /// The page; set by the policy, which unmaps it only once this is dropped.
-    pub page: Option<SharedPage>,
 }
 
 /// Where bytes of a guest's page are, for a copy that reads them.
@@ -89,116 +77,38 @@ pub struct Side<'a> {
     pub mapped: Option<(&'a SharedPage, u16)>,
 }
 
-/// What moves pieces as they are listed. A trait, for only its calls are sure to be
-/// inlined.
-pub(crate) trait Take {
-    /// Moves a piece, which has this number, or notes it to be moved; whether it can be.
-    fn take(&mut self, number: usize, piece: Piece) -> bool;
+/// A guest's grants, as the backend's domain reaches them.
+#[derive(Clone)]
+struct Grants {
+    mapper: Arc<dyn Mapper>,
+    guest: DomId,
 }
 
-impl<F: FnMut(usize, Piece) -> bool> Take for F {
+impl Grants {
+    /// Maps a list of pages as one run: all of them or none.
+    fn map(&self, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
+        self.mapper.map(self.guest, grefs, access)
+    }
+
+    /// The grant copy of a piece.
     #[inline(always)]
-    fn take(&mut self, number: usize, piece: Piece) -> bool {
-        self(number, piece)
+    fn copy(&self, piece: &Piece, way: Way) -> CopyOp {
+        let local = CopySide::Local { offset: piece.at };
+        let foreign = self.place(piece.gref, piece.offset);
+        match way {
+            Way::Fetch => CopyOp::new(foreign, local, piece.len),
+            Way::Store => CopyOp::new(local, foreign, piece.len),
+        }
+    }
+
+    /// A place in a page, as a grant copy names it.
+    fn place(&self, gref: GrantRef, offset: u16) -> CopySide {
+        CopySide::Foreign { domain: self.guest, gref, offset }
     }
 }
 
-/// How the buffers of one vif's queue cross.
-pub trait Policy: Send {
-    /// The policy's name in tables and figures.
-    fn name(&self) -> &'static str;
-
-    /// Guest transmit: brings each piece from the guest's page into the arena
-    /// and sets its status.
-    ///
-    /// # Errors
-    ///
-    /// When nothing at all could be attempted: the platform is gone.
-    fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error>;
-
-    /// Guest transmit of packets of one slot each: has them listed from the copies of
-    /// their slots, and brings each to its place in the arena as it is. False where a
-    /// packet is of another kind: what was brought then does not count.
-    ///
-    /// # Errors
-    ///
-    /// As [`Policy::fetch`].
-    fn fetch_plain(
-        &mut self,
-        slots: &[[u32; 3]],
-        plain: &mut TxPlain,
-        arena: &mut [u8],
-    ) -> Result<bool, Error>;
-
-    /// Guest receive of frames that each fit a page: has them listed, and brings each
-    /// to its page as it is. False where a frame is of another kind: what was brought
-    /// then does not count.
-    ///
-    /// # Errors
-    ///
-    /// As [`Policy::fetch`].
-    fn store_plain(&mut self, plain: &mut RxPlain, arena: &mut [u8]) -> Result<bool, Error>;
-
-    /// Guest receive: brings each piece from the arena into the guest's page
-    /// and sets its status.
-    ///
-    /// # Errors
-    ///
-    /// As [`Policy::fetch`].
-    fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error>;
-
-    /// Where a copy to another guest reads this guest's page.
-    fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_>;
-
-    /// A grant copy to another guest read this guest's page.
-    fn sighted(&mut self, gref: GrantRef) {
-        let _ = gref;
-    }
-
-    /// Brings each stretch from the sender's page into this guest's and sets its
-    /// status. Nobody looked at those bytes, and nobody will.
-    ///
-    /// # Errors
-    ///
-    /// As [`Policy::fetch`].
-    fn cross(&mut self, sender: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error>;
-
-    /// Guest transmit to a port: whether pages are mapped for as long as a packet
-    /// is on its way, all but its first bytes.
-    fn maps(&self) -> bool {
-        false
-    }
-
-    /// How many more pages [`Policy::map`] would map.
-    fn room(&self) -> usize {
-        0
-    }
-
-    /// Maps the page of each stretch to be read, all of them or none; whether it
-    /// did. They stay mapped until [`Policy::unmap`].
-    fn map(&mut self, stretches: &mut [Stretch]) -> bool {
-        let _ = stretches;
-        false
-    }
-
-    /// Pages that are mapped by [`Policy::map`] now.
-    fn mapped(&self) -> usize {
-        0
-    }
-
-    /// Unmaps them all. From here on their packets may be answered.
-    fn unmap(&mut self) {}
-
-    /// The queue's turn is over, or another queue's in which it was given
-    /// packets: from here on no page is in use. `idle` says that nothing moved.
-    /// The moment at which there is something to do, were there no packets.
-    fn end_turn(
-        &mut self,
-        idle: bool,
-        now: &dyn Fn() -> Instant,
-        stats: &VifStats,
-    ) -> Option<Instant> {
-        let _ = (idle, now, stats);
-        None
+impl fmt::Debug for Grants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Grants({})", self.guest)
     }
 }

@@ -7,13 +7,12 @@
 //! Where no mapping is left it takes grant copy for as long as that lasts. What
 //! nobody asked for in a minute is unmapped, a few runs at a time.
 
-use super::mixed::{Mixed, ReadOnly, Way};
+use super::Grants;
 use super::quota::{QUEUE_AREAS, Quota, Reserved};
 use super::table::{GrefTable, Mapping, secret};
-use super::{Cross, Piece, Policy, RxPlain, Side, TxPlain};
 use crate::ids::QUEUE_PAGES;
 use crate::state::stats::VifStats;
-use grantway_hypervisor::{Access, DomId, Error, GrantRef, Mapper};
+use grantway_hypervisor::{Access, GrantRef};
 use grantway_ring::SharedRun;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,23 +31,38 @@ const KEPT: u32 = 60 + LOOK_EVERY.as_secs() as u32;
 const TURNS_A_CLOCK: u32 = 64;
 
 /// One queue's mappings.
-pub struct Persistent {
-    mixed: Mixed,
+#[derive(Debug)]
+pub(super) struct Persistent {
+    grants: Grants,
     table: GrefTable,
     quota: Arc<Quota>,
     runs: VecDeque<Run>,
     last_run: u32,
-    /// What this turn saw and had not mapped.
-    sighted: Vec<(GrantRef, Access)>,
-    /// A page could not be mapped: none is until the next look.
-    paused: bool,
+    sighted: Sighted,
     turns: u32,
     /// When the first page was mapped, from which the table's stamps count.
     start: Option<Instant>,
     look_at: Option<Instant>,
 }
 
+/// What a turn saw and had not mapped.
+#[derive(Debug, Default)]
+pub(super) struct Sighted {
+    pages: Vec<(GrantRef, Access)>,
+    /// A page could not be mapped: none is until the next look.
+    paused: bool,
+}
+
+impl Sighted {
+    pub fn note(&mut self, gref: GrantRef, access: Access) {
+        if !self.paused && self.pages.len() < PAGES_A_TURN {
+            self.pages.push((gref, access));
+        }
+    }
+}
+
 /// Pages that were mapped together.
+#[derive(Debug)]
 struct Run {
     id: u32,
     access: Access,
@@ -59,45 +73,39 @@ struct Run {
 }
 
 impl Persistent {
-    /// Nothing is mapped yet; what will be counts against `quota`, which the
-    /// vif's queues share.
-    #[must_use]
-    pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, quota: Arc<Quota>) -> Self {
+    /// Nothing is mapped yet; what will be counts against `quota`, which the vif's queues
+    /// share.
+    pub fn new(grants: Grants, quota: Arc<Quota>) -> Self {
         Self {
-            mixed: Mixed::new(mapper, guest, ReadOnly::Copied),
+            grants,
             table: GrefTable::new(QUEUE_PAGES.min(quota.limit()), secret()),
             quota,
             runs: VecDeque::new(),
             last_run: 0,
-            sighted: Vec::new(),
-            paused: false,
+            sighted: Sighted::default(),
             turns: 0,
             start: None,
             look_at: None,
         }
     }
 
-    fn note(&mut self, gref: GrantRef, access: Access) {
-        if !self.paused && self.sighted.len() < PAGES_A_TURN {
-            self.sighted.push((gref, access));
-        }
+    /// The pages that are mapped.
+    #[inline(always)]
+    pub fn table(&mut self) -> &mut GrefTable {
+        &mut self.table
     }
 
-    /// Notes what took grant copy, by its number, where that went well.
-    fn note_missed(&mut self, access: Access, copied: impl Fn(usize) -> Option<GrantRef>) {
-        for at in 0..self.mixed.missed().len() {
-            if let Some(gref) = copied(self.mixed.missed()[at]) {
-                self.note(gref, access);
-            }
-        }
+    /// A page that is not mapped for this was used.
+    pub fn sights(&mut self, gref: GrantRef, access: Access) {
+        self.sighted.note(gref, access);
     }
 
     /// Maps what the turn saw, as far as there is room.
     fn map_sighted(&mut self, stats: &VifStats) {
         // Where a page was both read and written, the latter comes first.
-        self.sighted.sort_unstable_by_key(|&(gref, access)| (gref, access == Access::ReadOnly));
-        self.sighted.dedup_by_key(|&mut (gref, _)| gref);
-        let sighted = std::mem::take(&mut self.sighted);
+        let mut sighted = std::mem::take(&mut self.sighted.pages);
+        sighted.sort_unstable_by_key(|&(gref, access)| (gref, access == Access::ReadOnly));
+        sighted.dedup_by_key(|&mut (gref, _)| gref);
         for access in [Access::ReadWrite, Access::ReadOnly] {
             let wanted = sighted.iter().filter(|&&(gref, wanted)| {
                 let there = self.table.peek(gref).map(|mapping| mapping.access);
@@ -105,12 +113,12 @@ impl Persistent {
             });
             let grefs: Vec<_> = wanted.map(|&(gref, _)| gref).take(self.table.room()).collect();
             if !grefs.is_empty() && !self.map(grefs, access, stats) {
-                self.paused = true;
+                self.sighted.paused = true;
                 break;
             }
         }
-        self.sighted = sighted;
-        self.sighted.clear();
+        sighted.clear();
+        self.sighted.pages = sighted;
     }
 
     fn map(&mut self, mut grefs: Vec<GrantRef>, access: Access, stats: &VifStats) -> bool {
@@ -120,8 +128,7 @@ impl Persistent {
         grefs.truncate(self.quota.room());
         // Another queue of the vif may be faster.
         let Some(reserved) = self.quota.reserve(grefs.len()) else { return false };
-        let (mapper, guest) = self.mixed.mapper();
-        let Ok(pages) = mapper.map(guest, &grefs, access) else { return false };
+        let Ok(pages) = self.grants.map(&grefs, access) else { return false };
         let (id, used) = (self.next_run(), self.table.stamp);
         for (index, &gref) in grefs.iter().enumerate() {
             if let Some(page) = pages.page(index) {
@@ -171,12 +178,11 @@ impl Persistent {
         }
         stay.retain(|&(_, used)| stays(used));
         let grefs: Vec<_> = stay.iter().map(|&(gref, _)| gref).collect();
-        let (mapper, guest) = self.mixed.mapper();
         let pages = match grefs.is_empty() {
             true => None,
-            false => mapper.map(guest, &grefs, access).ok(),
+            false => self.grants.map(&grefs, access).ok(),
         };
-        self.paused |= pages.is_none() && !grefs.is_empty();
+        self.sighted.paused |= pages.is_none() && !grefs.is_empty();
         let before: usize = runs.iter().map(|run| run.grefs.len()).sum();
         // Unmapped here, each run's pages before its room is given back.
         let mut rooms = Vec::new();
@@ -208,7 +214,7 @@ impl Persistent {
     /// Unmaps what nobody asked for in long: whole runs, and most of a run of which few
     /// pages are in use.
     fn look(&mut self, stats: &VifStats) {
-        self.paused = false;
+        self.sighted.paused = false;
         for _ in 0..RUNS_A_LOOK.min(self.runs.len()) {
             let Some(run) = self.runs.pop_front() else { break };
             let now = self.table.stamp;
@@ -222,78 +228,18 @@ impl Persistent {
             }
         }
     }
-}
 
-impl Policy for Persistent {
-    fn name(&self) -> &'static str {
-        "persistent"
-    }
-
-    fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
-        self.mixed.run(&self.table, pieces, arena, Way::Fetch)?;
-        let copied = |number: usize| pieces[number].status.is_okay().then(|| pieces[number].gref);
-        self.note_missed(Access::ReadOnly, copied);
-        Ok(())
-    }
-
-    fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
-        self.mixed.run(&self.table, pieces, arena, Way::Store)?;
-        let copied = |number: usize| pieces[number].status.is_okay().then(|| pieces[number].gref);
-        self.note_missed(Access::ReadWrite, copied);
-        Ok(())
-    }
-
-    fn fetch_plain(
-        &mut self,
-        slots: &[[u32; 3]],
-        plain: &mut TxPlain,
-        arena: &mut [u8],
-    ) -> Result<bool, Error> {
-        let listed = self.mixed.fetch_plain(&self.table, slots, plain, arena)?;
-        if listed {
-            self.note_missed(Access::ReadOnly, |number| plain.fetched(slots, number));
-        }
-        Ok(listed)
-    }
-
-    fn store_plain(&mut self, plain: &mut RxPlain, arena: &mut [u8]) -> Result<bool, Error> {
-        let listed = self.mixed.store_plain(&self.table, plain, arena)?;
-        if listed {
-            self.note_missed(Access::ReadWrite, |number| plain.stored(number));
-        }
-        Ok(listed)
-    }
-
-    fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {
-        let grant = self.mixed.foreign(gref, offset);
-        let mapping = self.table.find(gref);
-        Side { grant, mapped: mapping.map(|mapping| (&mapping.page, offset)) }
-    }
-
-    fn sighted(&mut self, gref: GrantRef) {
-        self.note(gref, Access::ReadOnly);
-    }
-
-    fn cross(&mut self, sender: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
-        self.mixed.cross(&self.table, sender, crosses)?;
-        let copied = |number: usize| crosses[number].status.is_okay().then(|| crosses[number].to.0);
-        self.note_missed(Access::ReadWrite, copied);
-        Ok(())
-    }
-
-    fn end_turn(
+    /// As [`Buffers::end_turn`](super::Buffers::end_turn).
+    pub fn end_turn(
         &mut self,
         idle: bool,
         now: &dyn Fn() -> Instant,
         stats: &VifStats,
     ) -> Option<Instant> {
-        let (hits, misses) = self.mixed.take_counts();
-        VifStats::add(&stats.mapped_hits, hits);
-        VifStats::add(&stats.mapped_misses, misses);
-        if !self.sighted.is_empty() {
+        if !self.sighted.pages.is_empty() {
             self.map_sighted(stats);
         }
-        if self.runs.is_empty() && !self.paused {
+        if self.runs.is_empty() && !self.sighted.paused {
             self.look_at = None;
             return None;
         }

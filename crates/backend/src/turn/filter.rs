@@ -2,7 +2,7 @@
 
 use crate::VifError;
 use crate::layout::BURST;
-use crate::policy::Policy;
+use crate::policy::Buffers;
 use crate::state::stats::VifStats;
 use crate::turn::lists::{Lists, UPLINK, count_dropped};
 use crate::turn::outlet::{Outgoing, Outlet, Tally};
@@ -73,24 +73,24 @@ impl<O: Outlet> Outlet for Filtered<'_, '_, O> {
     fn prepare(
         &mut self,
         scratch: &mut Scratch,
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         stats: &VifStats,
     ) -> Result<(), VifError> {
         let (head, way) = (self.outlet.head(), (self.filter.id, Some(UPLINK)));
         self.filter.lists.run_heads(scratch, head, way, self.filter.now);
-        self.outlet.prepare(scratch, policy, stats)
+        self.outlet.prepare(scratch, buffers, stats)
     }
 
     fn send(
         &mut self,
         packet: &Outgoing<'_>,
         arena: &mut [u8],
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let lists = &self.filter.lists;
         match lists.frame_of(packet.number).map(|frame| lists.verdict(frame)) {
-            Some(Verdict::To(UPLINK)) => self.outlet.send(packet, arena, policy, stats),
+            Some(Verdict::To(UPLINK)) => self.outlet.send(packet, arena, buffers, stats),
             Some(verdict) => {
                 count_dropped(stats, verdict, 1);
                 Ok(status::OKAY)
@@ -99,12 +99,20 @@ impl<O: Outlet> Outlet for Filtered<'_, '_, O> {
         }
     }
 
+    fn mapped(&self) -> usize {
+        self.outlet.mapped()
+    }
+
+    fn unmap(&mut self) {
+        self.outlet.unmap();
+    }
+
     fn finish(
         &mut self,
         arena: &mut [u8],
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         statuses: &mut [i16],
     ) -> Result<(), VifError> {
-        self.outlet.finish(arena, policy, statuses)
+        self.outlet.finish(arena, buffers, statuses)
     }
 }

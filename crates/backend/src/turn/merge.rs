@@ -2,7 +2,7 @@
 
 use crate::VifError;
 use crate::layout::BURST;
-use crate::policy::Policy;
+use crate::policy::Buffers;
 use crate::state::stats::VifStats;
 use crate::turn::outlet::{Outgoing, Outlet, Tally, count};
 use arrayvec::ArrayVec;
@@ -47,7 +47,7 @@ impl Outlet for Merged<'_> {
         &mut self,
         packet: &Outgoing<'_>,
         _: &mut [u8],
-        _: &mut dyn Policy,
+        _: &mut Buffers,
         _: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let meta = FrameMeta { len: packet.len(), offload: packet.offload() };
@@ -56,12 +56,7 @@ impl Outlet for Merged<'_> {
         Ok(status::OKAY)
     }
 
-    fn finish(
-        &mut self,
-        arena: &mut [u8],
-        _: &mut dyn Policy,
-        _: &mut [i16],
-    ) -> Result<(), VifError> {
+    fn finish(&mut self, arena: &mut [u8], _: &mut Buffers, _: &mut [i16]) -> Result<(), VifError> {
         let frames = take(&mut self.frames);
         self.send_whole(arena, &frames, self.stats)
     }

@@ -5,6 +5,7 @@ pub(crate) mod filter;
 pub(crate) mod lists;
 pub(crate) mod merge;
 pub(crate) mod outlet;
+pub(crate) mod plain;
 pub(crate) mod queue;
 pub(crate) mod receive;
 pub(crate) mod scratch;

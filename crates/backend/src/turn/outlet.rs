@@ -1,7 +1,7 @@
 //! Where the packets of a guest go: a port, or the bridge.
 
 use crate::VifError;
-use crate::policy::Policy;
+use crate::policy::Buffers;
 use crate::state::stats::VifStats;
 use crate::turn::scratch::Scratch;
 use crate::turn::taken::Taken;
@@ -192,10 +192,10 @@ pub(crate) trait Outlet {
     fn prepare(
         &mut self,
         scratch: &mut Scratch,
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         stats: &VifStats,
     ) -> Result<(), VifError> {
-        let _ = (scratch, policy, stats);
+        let _ = (scratch, buffers, stats);
         Ok(())
     }
 
@@ -209,9 +209,17 @@ pub(crate) trait Outlet {
         &mut self,
         packet: &Outgoing<'_>,
         arena: &mut [u8],
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         stats: &mut Tally<'_>,
     ) -> Result<i16, VifError>;
+
+    /// Pages that are mapped for packets on their way: while there are any, answers wait.
+    fn mapped(&self) -> usize {
+        0
+    }
+
+    /// Unmaps them all. From here on their packets may be answered.
+    fn unmap(&mut self) {}
 
     /// Ends the burst; from here on no page of the guest is looked at. A packet
     /// whose pages could not be read has its status changed.
@@ -222,7 +230,7 @@ pub(crate) trait Outlet {
     fn finish(
         &mut self,
         arena: &mut [u8],
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         statuses: &mut [i16],
     ) -> Result<(), VifError>;
 }
@@ -274,14 +282,14 @@ impl Outlet for &mut (dyn Port + 'static) {
         &mut self,
         packet: &Outgoing<'_>,
         arena: &mut [u8],
-        _: &mut dyn Policy,
+        _: &mut Buffers,
         stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let bytes = &arena[packet.at..packet.at + packet.len()];
         sent(Port::send(&mut **self, bytes, packet.offload()), bytes.len(), stats)
     }
 
-    fn finish(&mut self, _: &mut [u8], _: &mut dyn Policy, _: &mut [i16]) -> Result<(), VifError> {
+    fn finish(&mut self, _: &mut [u8], _: &mut Buffers, _: &mut [i16]) -> Result<(), VifError> {
         Ok(self.flush()?)
     }
 }

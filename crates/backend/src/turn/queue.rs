@@ -6,8 +6,7 @@ use crate::bell::Bell;
 use crate::ids::Key;
 use crate::ids::{QueueRefs, VifId};
 use crate::journal::Journal;
-use crate::policy::Policy;
-use crate::policy::RxPlain;
+use crate::policy::{Buffers, Map};
 use crate::rings::map_ring;
 use crate::state::guest::Guest;
 use crate::state::shared::Shared;
@@ -17,6 +16,7 @@ use crate::turn::delivery::{Accepted, Delivery};
 use crate::turn::filter::{Filter, Filtered};
 use crate::turn::merge::Merged;
 use crate::turn::outlet::{Outgoing, Outlet};
+use crate::turn::plain::RxPlain;
 use crate::turn::receive::{Frame, Receive};
 use crate::turn::scratch::Scratch;
 use crate::turn::taken::Moved;
@@ -43,7 +43,9 @@ pub(crate) struct QueueSpec {
     /// What the guest takes.
     pub guest: Guest,
     /// How buffers cross.
-    pub policy: Box<dyn Policy>,
+    pub buffers: Buffers,
+    /// What maps pages for the port, under the map policy.
+    pub map: Option<Map>,
     /// A page that outlives this process, where the platform has such.
     pub journal: Option<SharedPage>,
     /// Whether to go on where a killed process left off, by that page.
@@ -105,7 +107,7 @@ pub struct QueueCounts {
 pub(crate) struct Queue {
     transmit: Transmit,
     receive: Receive,
-    policy: Box<dyn Policy>,
+    buffers: Buffers,
     port: Box<dyn Port>,
     shared: Arc<Shared>,
     tx_event: EventPort,
@@ -128,15 +130,15 @@ impl Queue {
     ) -> Result<Self, (VifError, Box<dyn Port>)> {
         match Self::rings(&spec, platform, events) {
             Ok((transmit, receive, tx_event, rx_event)) => {
-                let QueueSpec { policy, port, shared, journal, lane, .. } = spec;
+                let QueueSpec { buffers, map, port, shared, journal, lane, .. } = spec;
                 let receive = receive.with_lane(lane);
                 let journal = journal.map(Journal::new);
-                let stretches = policy.maps().then(Stretches::default);
+                let stretches = map.map(Stretches::new);
                 let merges = port.wants_merged();
                 Ok(Self {
                     transmit,
                     receive,
-                    policy,
+                    buffers,
                     port,
                     shared,
                     tx_event,
@@ -234,16 +236,16 @@ impl Queue {
         merger: Option<&mut Merger>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
-        let (mut port, policy, shared) = (self.port.as_mut(), self.policy.as_mut(), &self.shared);
+        let (mut port, buffers, shared) = (self.port.as_mut(), &mut self.buffers, &self.shared);
         let out = match (&mut self.stretches, merger.filter(|_| self.merges)) {
-            (None, None) => self.transmit.turn(scratch, policy, &mut port, shared)?,
+            (None, None) => self.transmit.turn(scratch, buffers, &mut port, shared)?,
             (None, Some(merger)) => {
                 let mut merged = Merged::new(port, merger, &shared.stats);
-                self.transmit.turn(scratch, policy, &mut merged, shared)?
+                self.transmit.turn(scratch, buffers, &mut merged, shared)?
             }
             (Some(stretches), _) => {
                 let mut mapped = Mapped { port, stretches, alone: scratch.alone };
-                self.transmit.turn(scratch, policy, &mut mapped, shared)?
+                self.transmit.turn(scratch, buffers, &mut mapped, shared)?
             }
         };
         self.after_transmit(out, scratch, events)
@@ -257,29 +259,29 @@ impl Queue {
         merger: Option<&mut Merger>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
-        let (port, policy) = (self.port.as_mut(), self.policy.as_mut());
+        let (port, buffers) = (self.port.as_mut(), &mut self.buffers);
         let (filter, shared) = (&mut filter, &self.shared);
         let out = match (&mut self.stretches, merger.filter(|_| self.merges)) {
             (None, None) => {
                 let mut outlet = Filtered { outlet: port, filter };
-                self.transmit.turn(scratch, policy, &mut outlet, shared)?
+                self.transmit.turn(scratch, buffers, &mut outlet, shared)?
             }
             (None, Some(merger)) => {
                 let outlet = Merged::new(port, merger, &shared.stats);
                 let mut outlet = Filtered { outlet, filter };
-                self.transmit.turn(scratch, policy, &mut outlet, shared)?
+                self.transmit.turn(scratch, buffers, &mut outlet, shared)?
             }
             (Some(stretches), _) => {
                 let outlet = Mapped { port, stretches, alone: scratch.alone };
                 let mut outlet = Filtered { outlet, filter };
-                self.transmit.turn(scratch, policy, &mut outlet, shared)?
+                self.transmit.turn(scratch, buffers, &mut outlet, shared)?
             }
         };
         if out.notify {
             self.notify(events, self.tx_event)?;
         }
-        let (policy, port) = (self.policy.as_mut(), self.port.as_mut());
-        let into = self.receive.turn_by_rules(scratch, policy, port, filter, &self.shared)?;
+        let (buffers, port) = (&mut self.buffers, self.port.as_mut());
+        let into = self.receive.turn_by_rules(scratch, buffers, port, filter, &self.shared)?;
         self.end_turn(out, into, events)
     }
 
@@ -290,7 +292,7 @@ impl Queue {
         scratch: &mut Scratch,
         outlet: &mut impl Outlet,
     ) -> Result<Moved, VifError> {
-        self.transmit.turn(scratch, self.policy.as_mut(), outlet, &self.shared)
+        self.transmit.turn(scratch, &mut self.buffers, outlet, &self.shared)
     }
 
     /// Signals what was moved from the guest, and moves at most a burst to it.
@@ -303,8 +305,8 @@ impl Queue {
         if out.notify {
             self.notify(events, self.tx_event)?;
         }
-        let (policy, port) = (self.policy.as_mut(), self.port.as_mut());
-        let into = self.receive.turn(scratch, policy, port, &self.shared)?;
+        let (buffers, port) = (&mut self.buffers, self.port.as_mut());
+        let into = self.receive.turn(scratch, buffers, port, &self.shared)?;
         self.end_turn(out, into, events)
     }
 
@@ -322,7 +324,10 @@ impl Queue {
         self.counts.turns += u64::from(packets > 0);
         self.counts.tx_packets += out.packets as u64;
         let now = || self.shared.now();
-        let end = self.policy.end_turn(packets == 0, &now, &self.shared.stats);
+        if let Some(stretches) = &mut self.stretches {
+            stretches.end_turn(packets == 0);
+        }
+        let end = self.buffers.end_turn(packets == 0, &now, &self.shared.stats);
         let call_at = earlier(earlier(out.call_at, into.call_at), end);
         Ok(Turn { packets, call_at })
     }
@@ -333,7 +338,8 @@ impl Queue {
         if !self.transmit.owes() {
             return Ok(false);
         }
-        if self.transmit.settle(self.policy.as_mut())? {
+        let stretches = &mut self.stretches;
+        if self.transmit.settle(|| stretches.iter_mut().for_each(Stretches::unmap))? {
             self.notify(events, self.tx_event)?;
         }
         Ok(true)
@@ -390,12 +396,12 @@ impl Queue {
         arena: &mut [u8],
         events: &mut dyn EventChannels,
     ) -> Result<usize, VifError> {
-        let (policy, shared) = (self.policy.as_mut(), &self.shared);
-        let (taken, notify) = self.receive.take_short(frames, plain, arena, policy, shared)?;
+        let (buffers, shared) = (&mut self.buffers, &self.shared);
+        let (taken, notify) = self.receive.take_short(frames, plain, arena, buffers, shared)?;
         if taken == 0 {
             return Ok(0);
         }
-        self.policy.end_turn(false, &|| self.shared.now(), &self.shared.stats);
+        self.buffers.end_turn(false, &|| self.shared.now(), &self.shared.stats);
         if notify {
             self.notify(events, self.rx_event)?;
         }
@@ -417,13 +423,13 @@ impl Queue {
         &mut self,
         delivery: &mut Delivery,
         arena: &mut [u8],
-        sender: Option<&mut dyn Policy>,
+        sender: Option<&mut Buffers>,
         events: &mut dyn EventChannels,
     ) -> Result<(), VifError> {
-        let policy = self.policy.as_mut();
+        let buffers = &mut self.buffers;
         let shared = &self.shared;
-        let notify = self.receive.finish(delivery, arena, policy, sender, shared)?;
-        self.policy.end_turn(false, &|| shared.now(), &shared.stats);
+        let notify = self.receive.finish(delivery, arena, buffers, sender, shared)?;
+        self.buffers.end_turn(false, &|| shared.now(), &shared.stats);
         if notify { self.notify(events, self.rx_event) } else { Ok(()) }
     }
 

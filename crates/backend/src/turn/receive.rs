@@ -10,7 +10,7 @@ use crate::bell::Bell;
 use crate::ids::Key;
 use crate::journal::{Journal, JournalMemory, rx_owed_bytes};
 use crate::layout::{BURST, RING_SLOTS, place};
-use crate::policy::{Cross, Piece, Policy};
+use crate::policy::{Buffers, Cross, Piece};
 use crate::state::guest::Guest;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
@@ -152,19 +152,19 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     pub(crate) fn turn(
         &mut self,
         scratch: &mut Scratch,
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         port: &mut dyn Port,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
         scratch.waited_from.clear();
         let now = self.look_at_the_time(port, shared)?;
         if let Some(now) = now
-            && let Some(moved) = self.turn_waited(scratch, policy, now, shared)?
+            && let Some(moved) = self.turn_waited(scratch, buffers, now, shared)?
         {
             return Ok(moved);
         }
         if port.is_short() && self.is_plain(shared) && self.has_posted(BURST)? {
-            return self.turn_plain(scratch, policy, port, shared);
+            return self.turn_plain(scratch, buffers, port, shared);
         }
         let Scratch { arena, delivery, waited_from, .. } = scratch;
         let arena = &mut arena[..];
@@ -201,7 +201,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 Accepted::Dropped => {}
             }
         }
-        let notify = self.finish(delivery, arena, policy, None, shared)?;
+        let notify = self.finish(delivery, arena, buffers, None, shared)?;
         Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
     }
 
@@ -375,8 +375,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         &mut self,
         delivery: &mut Delivery,
         arena: &mut [u8],
-        policy: &mut dyn Policy,
-        sender: Option<&mut dyn Policy>,
+        buffers: &mut Buffers,
+        sender: Option<&mut Buffers>,
         shared: &Shared,
     ) -> Result<bool, VifError> {
         if delivery.frames.is_empty() {
@@ -388,9 +388,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             let owed = delivery.consumed.iter().take(RING_SLOTS).copied().map(rx_owed_bytes);
             journal.rx_consumed(first, &owed.collect::<ArrayVec<_, RING_SLOTS>>());
         }
-        policy.store(&mut delivery.pieces, arena)?;
+        buffers.store(&mut delivery.pieces, arena)?;
         if let Some(sender) = sender.filter(|_| !delivery.crosses.is_empty()) {
-            policy.cross(sender, &mut delivery.crosses)?;
+            buffers.cross(sender, &mut delivery.crosses)?;
         }
         if shared.tap.is_on() {
             let heads = delivery.frames.iter().map(|given| (given.at, given.len));

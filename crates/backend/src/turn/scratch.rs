@@ -54,9 +54,9 @@ pub(crate) struct Scratch {
     /// What the slots of this turn's packets are to be answered with.
     pub tx_statuses: Vec<i16>,
     /// The packets of a turn in which all are of one slot.
-    pub tx_plain: Box<crate::policy::TxPlain>,
+    pub tx_plain: Box<crate::turn::plain::TxPlain>,
     /// The frames of a turn to the guest in which each takes one page.
-    pub rx_plain: Box<crate::policy::RxPlain>,
+    pub rx_plain: Box<crate::turn::plain::RxPlain>,
     /// What this turn's guest receive gives.
     pub delivery: Delivery,
     /// Which guests' queues the frames came from that had waited, one a frame.
@@ -76,8 +76,8 @@ impl Scratch {
             tx_packets: Vec::with_capacity(BURST),
             tx_owed: Vec::with_capacity(RING_SLOTS),
             tx_statuses: Vec::with_capacity(BURST),
-            tx_plain: Box::new(crate::policy::TxPlain::new()),
-            rx_plain: Box::new(crate::policy::RxPlain::new()),
+            tx_plain: Box::new(crate::turn::plain::TxPlain::new()),
+            rx_plain: Box::new(crate::turn::plain::RxPlain::new()),
             delivery: Delivery::new(),
             waited_from: Vec::with_capacity(BURST),
             alone: true,

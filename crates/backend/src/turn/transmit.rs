@@ -15,7 +15,7 @@ use plain::are_plain;
 use crate::VifError;
 use crate::journal::{Journal, JournalMemory, TxOwed};
 use crate::layout::{BURST, HEADS, RING_SLOTS, place};
-use crate::policy::{Piece, Policy};
+use crate::policy::{Buffers, Piece};
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::state::trace::{TraceKind, TraceRing};
@@ -123,7 +123,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     pub(crate) fn turn<O: Outlet>(
         &mut self,
         scratch: &mut Scratch,
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         outlet: &mut O,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
@@ -132,7 +132,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             self.tell_of_room(shared);
         }
         if waiting == 0 {
-            return Ok(Moved { notify: self.settle(policy)?, ..Moved::default() });
+            return Ok(Moved { notify: self.settle(|| outlet.unmap())?, ..Moved::default() });
         }
         if O::WHOLE > 0 && !self.owes() && !shared.credit.is_limited() {
             let Scratch { arena, tx_slots, tx_plain, .. } = scratch;
@@ -141,7 +141,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             self.plain = (self.plain || are_plain(slots))
                 && slots.len() <= BURST
                 && are_within(slots, O::WHOLE)
-                && policy.fetch_plain(slots, tx_plain, arena)?;
+                && tx_plain.fetch(slots, buffers, arena)?;
             if self.plain {
                 let within = match O::IS_PRICED {
                     true => outlet.within_whole(tx_plain.frames(waiting), arena).min(waiting),
@@ -155,10 +155,10 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
             self.tell_of_room(shared);
         }
         if scratch.tx_packets.is_empty() && fatal.is_none() {
-            let notify = self.settle(policy)?;
+            let notify = self.settle(|| outlet.unmap())?;
             return Ok(Moved { notify, call_at: self.held_until, ..Moved::default() });
         }
-        policy.fetch(&mut scratch.pieces, &mut scratch.arena)?;
+        buffers.fetch(&mut scratch.pieces, &mut scratch.arena)?;
         if O::IS_PRICED {
             let within = outlet.within(&scratch.tx_packets, &scratch.arena);
             if within < scratch.tx_packets.len() {
@@ -176,12 +176,12 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         if shared.tap.is_on() {
             self.tell_of_packets(scratch, shared);
         }
-        outlet.prepare(scratch, policy, &shared.stats)?;
-        deliver(scratch, policy, outlet, shared)?;
+        outlet.prepare(scratch, buffers, &shared.stats)?;
+        deliver(scratch, buffers, outlet, shared)?;
         // At most a ring.
         let consumed = self.ring.consume(scratch.tx_owed.len() as u32);
         consumed.map_err(|_| VifError::Internal("consumed unseen slots"))?;
-        let notify = if policy.mapped() == 0 && !self.owes() {
+        let notify = if outlet.mapped() == 0 && !self.owes() {
             each_answer(scratch, |response| self.respond(response))?;
             self.publish()
         } else {
@@ -190,7 +190,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
                 Ok(())
             })?;
             match fatal.is_some() || self.is_due(shared.now()) {
-                true => self.settle(policy)?,
+                true => self.settle(|| outlet.unmap())?,
                 false => false,
             }
         };
@@ -337,13 +337,13 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         !self.unanswered.is_empty()
     }
 
-    /// Gives the answers that wait, once their packets' pages are unmapped: from
+    /// Gives the answers that wait, once `unmap` has unmapped their packets' pages: from
     /// then on the guest may do with those as it likes. Whether to signal it.
-    pub(crate) fn settle(&mut self, policy: &mut dyn Policy) -> Result<bool, VifError> {
+    pub(crate) fn settle(&mut self, unmap: impl FnOnce()) -> Result<bool, VifError> {
         if !self.owes() {
             return Ok(false);
         }
-        policy.unmap();
+        unmap();
         let mut answers = std::mem::take(&mut self.unanswered);
         answers.drain(..).try_for_each(|response| self.respond(response))?;
         (self.unanswered, self.unanswered_since) = (answers, None);
@@ -402,7 +402,7 @@ fn each_answer(
 /// with.
 fn deliver(
     scratch: &mut Scratch,
-    policy: &mut dyn Policy,
+    buffers: &mut Buffers,
     outlet: &mut impl Outlet,
     shared: &Shared,
 ) -> Result<(), VifError> {
@@ -430,7 +430,7 @@ fn deliver(
                 if taken.pieces(pieces).iter().all(|piece| piece.status.is_okay()) {
                     let (at, whole_at) = (taken.at as usize, taken.whole_at as usize);
                     let packet = Outgoing { packet: &packet, number, at, head, whole_at };
-                    outlet.send(&packet, arena, policy, &mut stats)?
+                    outlet.send(&packet, arena, buffers, &mut stats)?
                 } else {
                     VifStats::add(&stats.tx_dropped_grant, 1);
                     status::ERROR
@@ -440,5 +440,5 @@ fn deliver(
         tx_statuses.push(status);
     }
     drop(stats);
-    outlet.finish(arena, policy, tx_statuses)
+    outlet.finish(arena, buffers, tx_statuses)
 }

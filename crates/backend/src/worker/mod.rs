@@ -103,6 +103,7 @@ impl Workers {
     /// # Errors
     ///
     /// The platform is gone.
+    #[inline]
     pub fn serve(&self) -> Result<bool, PlatformError> {
         self.all.iter().try_fold(false, |more, worker| Ok(worker.serve()? || more))
     }

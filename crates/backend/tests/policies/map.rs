@@ -9,7 +9,7 @@ use crate::support::port::Call;
 use crate::support::rings::{Rings, SLOTS, slot};
 use crate::support::world::{GUEST, World};
 use crate::support::{Ends, panics};
-use grantway_backend::policy::{Map, Policy, PolicyKind, Quota, Stretch};
+use grantway_backend::policy::{Map, PolicyKind, Quota, Stretch};
 use grantway_backend::{VifStatsSnapshot, WaitMode};
 use grantway_frontend::Wishes;
 use grantway_hypervisor::{Access, DomId, GrantRef, Granted, Granter, Revoke};
@@ -67,7 +67,6 @@ fn a_list_that_cannot_be_mapped_is_not_and_none_is_tried_for_a_while() {
     let mut policy = Map::new(Arc::clone(&rig.backend) as _, RIGS, Arc::clone(&quota));
     let pages = rig.pages(4, Access::ReadOnly);
     let anothers = rig.guest.grant(DomId(5), 1, Access::ReadWrite).unwrap();
-    let stats = grantway_backend::VifStats::default();
     for bad in [anothers.grefs[0], GrantRef(30_000), GrantRef(u32::MAX)] {
         let mut list = stretches(&[pages.grefs[0], bad, pages.grefs[1]]);
         assert!(!policy.map(&mut list));
@@ -76,8 +75,8 @@ fn a_list_that_cannot_be_mapped_is_not_and_none_is_tried_for_a_while() {
         let mut turns = 0;
         while policy.room() == 0 {
             turns += 1;
-            policy.end_turn(true, &Instant::now, &stats);
-            policy.end_turn(false, &Instant::now, &stats);
+            policy.end_turn(true);
+            policy.end_turn(false);
         }
         assert_eq!(turns, 64);
     }

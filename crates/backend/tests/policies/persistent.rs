@@ -6,7 +6,7 @@ use crate::support::hostile::{Hostile, frame};
 use crate::support::numbers::Numbers;
 use crate::support::rings::{Rings, page, slot};
 use crate::support::world::World;
-use grantway_backend::policy::{Cross, Mapped, Persistent, Piece, Policy, QUEUE_AREAS, Quota};
+use grantway_backend::policy::{Buffers, Cross, Mapped, Piece, QUEUE_AREAS, Quota};
 use grantway_backend::{VifStats, VifStatsSnapshot};
 use grantway_hypervisor::{Access, DomId, GrantRef, GrantStatus, Granter, Mapper, Revoke};
 use grantway_netif::Offload;
@@ -19,7 +19,7 @@ const NONE: TxFlags = TxFlags::empty();
 
 /// A queue's policy, its counters, and a clock that the test moves.
 struct Queue {
-    policy: Persistent,
+    policy: Buffers,
     quota: Arc<Quota>,
     stats: VifStats,
     now: Cell<Instant>,
@@ -37,7 +37,7 @@ impl Queue {
 
     fn by(mapper: Arc<dyn Mapper>, quota: Arc<Quota>) -> Self {
         Self {
-            policy: Persistent::new(mapper, GUEST, Arc::clone(&quota)),
+            policy: Buffers::persistent(mapper, GUEST, Arc::clone(&quota)),
             quota,
             stats: VifStats::default(),
             now: Cell::new(Instant::now()),
@@ -299,7 +299,7 @@ fn from_guest_to_guest_by_the_processor_once_both_pages_were_seen() {
     let (from, to) = (rig.pages(4, Access::ReadOnly), filled(&other, 4, Access::ReadWrite));
     let mut sender = Queue::new(&rig, 100);
     let mut receiver = Queue::new(&rig, 100);
-    receiver.policy = Persistent::new(Arc::clone(&rig.backend) as _, OTHER, Quota::new(100));
+    receiver.policy = Buffers::persistent(Arc::clone(&rig.backend) as _, OTHER, Quota::new(100));
     for round in 0..3 {
         let mut crosses: Vec<Cross> = (0..4)
             .map(|n| Cross {

@@ -8,7 +8,7 @@ use crate::support::rings::{page, slot};
 use crate::support::world::World;
 use grantway_backend::VifStats;
 use grantway_backend::policy::{
-    Cross, Policy, QUEUE_AREAS, Quota, Staged, StagedQueue, Staging, StagingError,
+    Buffers, Cross, QUEUE_AREAS, Quota, Staged, StagedQueue, StagingError,
 };
 use grantway_hypervisor::{Access, CopySide, DomId, GrantRef, GrantStatus, Granter, Revoke};
 use grantway_netif::ctrl::{BadList, GrefEntry, GrefFlags, Status};
@@ -26,11 +26,11 @@ fn staged(rig: &Rig, queues: u16, quota: usize) -> Arc<Staged> {
     Staged::with_lease(platform, GUEST, queues, Quota::new(quota), Duration::ZERO)
 }
 
-fn policy(rig: &Rig, queue: &StagedQueue) -> Staging {
-    Staging::new(Arc::clone(&rig.backend) as _, GUEST, queue)
+fn policy(rig: &Rig, queue: &StagedQueue) -> Buffers {
+    Buffers::staging(Arc::clone(&rig.backend) as _, GUEST, queue)
 }
 
-fn end(policy: &mut dyn Policy) {
+fn end(policy: &mut Buffers) {
     policy.end_turn(false, &Instant::now, &VifStats::default());
 }
 
@@ -299,7 +299,7 @@ fn crossing(sender_stages: bool, receiver_stages: bool) {
         r.add(&entries(&to, Access::ReadWrite)).unwrap();
     }
     let mut sender = policy(&rig, &s);
-    let mut receiver = Staging::new(Arc::clone(&rig.backend) as _, OTHER, &r);
+    let mut receiver = Buffers::staging(Arc::clone(&rig.backend) as _, OTHER, &r);
     // The guest's page, seen by it: what crosses is its bytes of now.
     let bytes_sent: Vec<u8> = (0..300).map(|n| n as u8).collect();
     from.run.page(0).unwrap().write(50, &bytes_sent).unwrap();

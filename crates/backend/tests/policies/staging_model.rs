@@ -4,7 +4,7 @@
 
 use crate::rig::{GUEST, Rig, pieces};
 use crate::support::numbers::Numbers;
-use grantway_backend::policy::{Piece, Policy, Quota, Staged, StagedQueue, Staging};
+use grantway_backend::policy::{Buffers, Piece, Quota, Staged, StagedQueue};
 use grantway_backend::{VifStats, VifStatsSnapshot};
 use grantway_hypervisor::{Access, DomId, GrantRef, GrantStatus, Granter, Revoke};
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Status};
@@ -107,7 +107,7 @@ fn run(seed: u64) {
     let platform = Arc::clone(&rig.backend);
     let staged = Staged::with_lease(platform, GUEST, QUEUES, Quota::new(QUOTA), Duration::ZERO);
     let queues: Vec<_> = (0..QUEUES).map(|n| staged.queue(n.into()).unwrap()).collect();
-    let policy = |queue| Staging::new(Arc::clone(&rig.backend) as _, GUEST, queue);
+    let policy = |queue| Buffers::staging(Arc::clone(&rig.backend) as _, GUEST, queue);
     let mut policies: Vec<_> = queues.iter().map(policy).collect();
     let stats = VifStats::default();
     let mut model = Model::new();
@@ -176,7 +176,7 @@ fn run(seed: u64) {
 }
 
 /// A turn uses a page: nothing of its queue is taken back until it is over.
-fn in_flight(queue: &StagedQueue, policy: &mut Staging, used: Option<GrantRef>, stats: &VifStats) {
+fn in_flight(queue: &StagedQueue, policy: &mut Buffers, used: Option<GrantRef>, stats: &VifStats) {
     let Some(gref) = used else { return };
     let before = queue.pages();
     let mut one = pieces(&[gref], 60);
@@ -192,7 +192,7 @@ fn in_flight(queue: &StagedQueue, policy: &mut Staging, used: Option<GrantRef>, 
 /// the rest for one each, and both give the same bytes.
 fn look(
     rig: &Rig,
-    policy: &mut Staging,
+    policy: &mut Buffers,
     number: u16,
     grefs: &[GrantRef],
     names: &Names,

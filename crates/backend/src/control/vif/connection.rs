@@ -12,7 +12,7 @@ use crate::error::Passing;
 use crate::ids::MAX_QUEUES;
 use crate::journal::{Journal, StagedJournal};
 use crate::policy::StagedTable;
-use crate::policy::{Copy, LastingTable, Map, Persistent, Policy, PolicyKind, Staged, Staging};
+use crate::policy::{Buffers, LastingTable, Map, PolicyKind, Staged};
 use crate::state::guest::Guest;
 use crate::state::steer::lanes;
 use crate::turn::queue::{Afterwards, QueueSpec};
@@ -106,7 +106,8 @@ impl Vif {
                 guest,
                 journal: pages.queues.get(usize::from(number)).cloned(),
                 resume: usize::from(number) < left,
-                policy: self.policy_of(number, around),
+                buffers: self.buffers_of(number, around),
+                map: self.map_of(around),
                 port,
                 shared: Arc::clone(&self.shared),
                 lane: lanes.as_mut().and_then(Iterator::next),
@@ -169,17 +170,22 @@ impl Vif {
     }
 
     /// How the buffers of one of its queues cross.
-    fn policy_of(&self, number: u16, around: &Surroundings<'_>) -> Box<dyn Policy> {
+    fn buffers_of(&self, number: u16, around: &Surroundings<'_>) -> Buffers {
         let (platform, guest) = (Arc::clone(around.platform), self.id.domain);
         let staged = self.staged.as_ref().and_then(|staged| staged.queue(number.into()));
         match (self.policy, staged) {
-            (PolicyKind::Staging, Some(queue)) => Box::new(Staging::new(platform, guest, &queue)),
+            (PolicyKind::Staging, Some(queue)) => Buffers::staging(platform, guest, &queue),
             (PolicyKind::Persistent, _) => {
-                Box::new(Persistent::new(platform, guest, Arc::clone(&self.quota)))
+                Buffers::persistent(platform, guest, Arc::clone(&self.quota))
             }
-            (PolicyKind::Map, _) => Box::new(Map::new(platform, guest, Arc::clone(&self.quota))),
-            _ => Box::new(Copy::new(platform, guest)),
+            _ => Buffers::copy(platform, guest),
         }
+    }
+
+    /// What maps pages for the port of one of its queues, under the map policy.
+    fn map_of(&self, around: &Surroundings<'_>) -> Option<Map> {
+        let (platform, quota) = (Arc::clone(around.platform), Arc::clone(&self.quota));
+        (self.policy == PolicyKind::Map).then(|| Map::new(platform, self.id.domain, quota))
     }
 
     /// How its buffers cross, in this connection or the last: by grant copy as long

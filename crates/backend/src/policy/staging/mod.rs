@@ -12,18 +12,13 @@ pub use registry::{Staged, StagedQueue, StagingError};
 pub(crate) use seam::StagedTable;
 pub(crate) use table::LastingTable;
 
-use super::mixed::{Mixed, ReadOnly, Way};
 use super::table::GrefTable;
-use super::{Cross, Piece, Policy, RxPlain, Side, TxPlain};
-use crate::state::stats::VifStats;
-use grantway_hypervisor::{DomId, Error, GrantRef, Mapper};
 use lease::Lender;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// One queue's way to its staged pages.
-pub struct Staging {
-    mixed: Mixed,
+#[derive(Debug)]
+pub(super) struct Staging {
     lender: Arc<Lender>,
     /// The queue's table, from the first look in a turn until its end.
     table: Option<Box<GrefTable>>,
@@ -31,73 +26,30 @@ pub struct Staging {
 
 impl Staging {
     /// For the queue whose staged pages `queue` has.
-    #[must_use]
-    pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, queue: &StagedQueue) -> Self {
-        let mixed = Mixed::new(mapper, guest, ReadOnly::Refused);
-        Self { mixed, lender: queue.lender(), table: None }
-    }
-}
-
-/// The table, borrowed beside the means to move bytes.
-#[inline(always)]
-fn lent<'a>(table: &'a mut Option<Box<GrefTable>>, lender: &Lender) -> &'a mut GrefTable {
-    match table {
-        Some(table) => table,
-        None => table.insert(lender.lend()),
-    }
-}
-
-impl Policy for Staging {
-    fn name(&self) -> &'static str {
-        "staging"
+    pub fn new(queue: &StagedQueue) -> Self {
+        Self { lender: queue.lender(), table: None }
     }
 
-    fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
-        self.mixed.run(lent(&mut self.table, &self.lender), pieces, arena, Way::Fetch)
-    }
-
-    fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
-        self.mixed.run(lent(&mut self.table, &self.lender), pieces, arena, Way::Store)
-    }
-
-    fn fetch_plain(
-        &mut self,
-        slots: &[[u32; 3]],
-        plain: &mut TxPlain,
-        arena: &mut [u8],
-    ) -> Result<bool, Error> {
-        self.mixed.fetch_plain(lent(&mut self.table, &self.lender), slots, plain, arena)
-    }
-
-    fn store_plain(&mut self, plain: &mut RxPlain, arena: &mut [u8]) -> Result<bool, Error> {
-        self.mixed.store_plain(lent(&mut self.table, &self.lender), plain, arena)
-    }
-
-    fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {
-        let grant = self.mixed.foreign(gref, offset);
-        let mapping = lent(&mut self.table, &self.lender).find(gref);
-        Side { grant, mapped: mapping.map(|mapping| (&mapping.page, offset)) }
-    }
-
-    fn cross(&mut self, sender: &mut dyn Policy, crosses: &mut [Cross]) -> Result<(), Error> {
-        self.mixed.cross(lent(&mut self.table, &self.lender), sender, crosses)
-    }
-
-    fn end_turn(&mut self, _: bool, _: &dyn Fn() -> Instant, stats: &VifStats) -> Option<Instant> {
-        if let Some(table) = self.table.take() {
-            self.lender.give_back(table);
-            let (hits, misses) = self.mixed.take_counts();
-            VifStats::add(&stats.mapped_hits, hits);
-            VifStats::add(&stats.mapped_misses, misses);
+    /// The staged pages, borrowed until the turn's end.
+    #[inline(always)]
+    pub fn table(&mut self) -> &mut GrefTable {
+        match &mut self.table {
+            Some(table) => table,
+            table => table.insert(self.lender.lend()),
         }
-        None
+    }
+
+    /// The turn is over; whether it had the table.
+    #[inline(always)]
+    pub fn end_turn(&mut self) -> bool {
+        let Some(table) = self.table.take() else { return false };
+        self.lender.give_back(table);
+        true
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        if let Some(table) = self.table.take() {
-            self.lender.give_back(table);
-        }
+        self.end_turn();
     }
 }

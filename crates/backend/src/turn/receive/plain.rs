@@ -4,10 +4,11 @@
 use super::{Frame, Receive};
 use crate::VifError;
 use crate::journal::JournalMemory;
-use crate::policy::{Policy, RxPlain, is_short};
+use crate::policy::Buffers;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::state::trace::TraceRing;
+use crate::turn::plain::{RxPlain, is_short};
 use crate::turn::scratch::Scratch;
 use crate::turn::taken::Moved;
 use grantway_ports::{FramePlace, Port};
@@ -20,7 +21,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     pub(super) fn turn_plain(
         &mut self,
         scratch: &mut Scratch,
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         port: &mut dyn Port,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
@@ -32,7 +33,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if count == 0 {
             return Ok(Moved { call_at: self.waiting.call_at(), ..Moved::default() });
         }
-        if let Some(notify) = self.store_short(plain, arena, policy, shared)? {
+        if let Some(notify) = self.store_short(plain, arena, buffers, shared)? {
             return Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() });
         }
         // The port gave what it said that it does not give.
@@ -40,7 +41,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         for &FramePlace { at, meta } in &plain.frames {
             self.accept(Frame::from_port(at, meta), arena, delivery, shared)?;
         }
-        let notify = self.finish(delivery, arena, policy, None, shared)?;
+        let notify = self.finish(delivery, arena, buffers, None, shared)?;
         Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() })
     }
 
@@ -51,7 +52,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         frames: &[FramePlace],
         plain: &mut RxPlain,
         arena: &mut [u8],
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         shared: &Shared,
     ) -> Result<(usize, bool), VifError> {
         let takes = self.is_plain(shared) && frames.iter().all(is_short);
@@ -68,7 +69,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if plain.frames.is_empty() {
             return Ok((0, false));
         }
-        match self.store_short(plain, arena, policy, shared)? {
+        match self.store_short(plain, arena, buffers, shared)? {
             Some(notify) => Ok((plain.frames.len(), notify)),
             None => Ok((0, false)),
         }
@@ -82,7 +83,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         &mut self,
         plain: &mut RxPlain,
         arena: &mut [u8],
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         shared: &Shared,
     ) -> Result<Option<bool>, VifError> {
         let count = plain.frames.len();
@@ -91,7 +92,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if peeked.map_err(|e| self.ring_error(e))? < count {
             return Err(VifError::Internal("a posted page vanished"));
         }
-        if !policy.store_plain(plain, arena)? {
+        if !plain.store(buffers, arena)? {
             return Ok(None);
         }
         // At most a burst.

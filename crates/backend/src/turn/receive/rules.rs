@@ -5,7 +5,7 @@ use super::{Frame, Receive};
 use crate::VifError;
 use crate::journal::JournalMemory;
 use crate::layout::{BURST, place};
-use crate::policy::Policy;
+use crate::policy::Buffers;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::turn::filter::Filter;
@@ -24,7 +24,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     pub(crate) fn turn_by_rules(
         &mut self,
         scratch: &mut Scratch,
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         port: &mut dyn Port,
         filter: &mut Filter<'_>,
         shared: &Shared,
@@ -32,7 +32,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         scratch.waited_from.clear();
         let now = self.look_at_the_time(port, shared)?;
         if let Some(now) = now
-            && let Some(moved) = self.turn_waited(scratch, policy, now, shared)?
+            && let Some(moved) = self.turn_waited(scratch, buffers, now, shared)?
         {
             return Ok(moved);
         }
@@ -84,7 +84,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 break;
             }
         }
-        let notify = self.finish(delivery, arena, policy, None, shared)?;
+        let notify = self.finish(delivery, arena, buffers, None, shared)?;
         Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
     }
 

@@ -4,11 +4,11 @@ use super::{Accepted, Frame, Receive};
 use crate::VifError;
 use crate::journal::JournalMemory;
 use crate::layout::{BURST, place};
-use crate::policy::Policy;
-use crate::policy::is_short;
+use crate::policy::Buffers;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::state::trace::{TraceKind, TraceRing};
+use crate::turn::plain::is_short;
 use crate::turn::scratch::Scratch;
 use crate::turn::taken::Moved;
 use crate::turn::waiting::Waiter;
@@ -66,7 +66,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     pub(super) fn turn_waited(
         &mut self,
         scratch: &mut Scratch,
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         now: Instant,
         shared: &Shared,
     ) -> Result<Option<Moved>, VifError> {
@@ -96,7 +96,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return Ok(None);
         }
         self.tell_drained(shared);
-        match self.store_short(plain, arena, policy, shared)? {
+        match self.store_short(plain, arena, buffers, shared)? {
             Some(notify) => {
                 let call_at = self.waiting.call_at();
                 Ok(Some(Moved { packets: count, notify, call_at }))

@@ -3,7 +3,7 @@
 use crate::VifError;
 use crate::layout::HEAD;
 use crate::layout::HEADS;
-use crate::policy::{Piece, Policy, Stretch};
+use crate::policy::{Buffers, Map, Piece, Stretch};
 use crate::state::stats::VifStats;
 use crate::turn::outlet::{Outgoing, Outlet, Rest, Tally, sent};
 use crate::turn::scratch::Scratch;
@@ -19,13 +19,34 @@ use grantway_ring::VolatileSlice;
 const SLOTS_ALONE: usize = 128;
 const SLOTS_BESIDE: usize = 32;
 
-/// What of a turn's packets is mapped: lists that keep their room.
-#[derive(Default)]
+/// What a queue maps for its port, and what of a turn's packets: lists that keep their room.
 pub(crate) struct Stretches {
+    map: Map,
     all: Vec<Stretch>,
     /// Those of each packet of the turn, first and one past the last: none where
     /// all of it is private.
     of: Vec<(usize, usize)>,
+}
+
+impl Stretches {
+    pub fn new(map: Map) -> Self {
+        Self { map, all: Vec::new(), of: Vec::new() }
+    }
+
+    /// As [`Map::unmap`].
+    pub fn unmap(&mut self) {
+        self.map.unmap();
+    }
+
+    /// As [`Map::end_turn`].
+    pub fn end_turn(&mut self, idle: bool) {
+        self.map.end_turn(idle);
+    }
+
+    /// As [`Map::mapped`].
+    pub fn mapped(&self) -> usize {
+        self.map.mapped()
+    }
 }
 
 /// The way to a port by mappings. What is copied of a packet, and judged, is its
@@ -50,8 +71,9 @@ fn unfinished<'a>(taken: &Taken, slots: &'a [[u32; 3]], pieces: &[Piece]) -> Opt
 impl Mapped<'_> {
     /// Lists the pages that are to be mapped: of whole packets, as far as there is
     /// room.
-    fn list(&mut self, packets: &[Taken], slots: &[[u32; 3]], pieces: &[Piece], room: usize) {
-        let Stretches { all, of } = &mut *self.stretches;
+    fn list(&mut self, packets: &[Taken], slots: &[[u32; 3]], pieces: &[Piece]) {
+        let Stretches { map, all, of } = &mut *self.stretches;
+        let room = map.room();
         all.clear();
         of.clear();
         for taken in packets {
@@ -109,13 +131,13 @@ impl Outlet for Mapped<'_> {
     fn prepare(
         &mut self,
         scratch: &mut Scratch,
-        policy: &mut dyn Policy,
+        buffers: &mut Buffers,
         stats: &VifStats,
     ) -> Result<(), VifError> {
         let Scratch { arena, pieces, tx_packets, tx_slots, .. } = scratch;
-        self.list(tx_packets, &tx_slots[..], pieces, policy.room());
-        let Stretches { all, of } = &mut *self.stretches;
-        if !all.is_empty() && policy.map(all) {
+        self.list(tx_packets, &tx_slots[..], pieces);
+        let Stretches { map, all, of } = &mut *self.stretches;
+        if !all.is_empty() && map.map(all) {
             VifStats::add(&stats.mapped_hits, all.len() as u64);
             VifStats::add(&stats.mapped_pages, all.len() as u64);
         } else {
@@ -125,14 +147,14 @@ impl Outlet for Mapped<'_> {
         let heads = pieces.len();
         self.list_rest(tx_packets, &tx_slots[..], pieces, arena);
         VifStats::add(&stats.mapped_misses, (pieces.len() - heads) as u64);
-        Ok(policy.fetch(&mut pieces[heads..], arena)?)
+        Ok(buffers.fetch(&mut pieces[heads..], arena)?)
     }
 
     fn send(
         &mut self,
         packet: &Outgoing<'_>,
         arena: &mut [u8],
-        _: &mut dyn Policy,
+        _: &mut Buffers,
         stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
         let (first, end) = self.stretches.of[packet.number];
@@ -154,7 +176,15 @@ impl Outlet for Mapped<'_> {
         sent(self.port.send_split(&frame, packet.offload(), room), packet.len(), stats)
     }
 
-    fn finish(&mut self, _: &mut [u8], _: &mut dyn Policy, _: &mut [i16]) -> Result<(), VifError> {
+    fn mapped(&self) -> usize {
+        self.stretches.mapped()
+    }
+
+    fn unmap(&mut self) {
+        self.stretches.unmap();
+    }
+
+    fn finish(&mut self, _: &mut [u8], _: &mut Buffers, _: &mut [i16]) -> Result<(), VifError> {
         // Nothing is unmapped while a page is named here.
         self.stretches.all.clear();
         Ok(self.port.flush()?)

@@ -6,11 +6,11 @@
 use super::Transmit;
 use crate::VifError;
 use crate::journal::JournalMemory;
-use crate::policy::TxPlain;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::state::trace::TraceRing;
 use crate::turn::outlet::Outlet;
+use crate::turn::plain::TxPlain;
 use crate::turn::taken::Moved;
 use grantway_netif::tx::{TxFlags, TxRequest};
 use grantway_ring::RingMemory;

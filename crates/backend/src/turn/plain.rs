@@ -2,9 +2,10 @@
 //! looked at once, what it says is judged, its bytes are moved, and what becomes of it is noted
 //! in fixed room.
 
-use super::{Piece, Take};
+use crate::VifError;
 use crate::journal::{RxOwedBytes, TxOwed, TxOwedBytes, rx_owed_bytes};
 use crate::layout::{BURST, place};
+use crate::policy::{Buffers, Moving, Piece, Way};
 use arrayvec::ArrayVec;
 use grantway_hypervisor::{GrantRef, GrantStatus};
 use grantway_netif::rx::{RxFlags, RxRequest, RxResponse};
@@ -32,28 +33,53 @@ impl TxPlain {
         Self { frames, owed, answers: [[0; 3]; BURST], missed: 0 }
     }
 
-    /// Lists the packets of these slots, a burst at most, and has each fetched. False
-    /// where one of them is of another kind.
+    /// Lists the packets of these slots, a burst at most, and brings each to its place in the
+    /// arena as it is. False where one of them is of another kind: what was brought then does
+    /// not count.
+    #[inline(never)]
+    pub(crate) fn fetch(
+        &mut self,
+        slots: &[[u32; 3]],
+        buffers: &mut Buffers,
+        arena: &mut [u8],
+    ) -> Result<bool, VifError> {
+        let way = Way::Fetch;
+        let listed = match buffers.begin() {
+            Moving::Near(mut near) => self.list(slots, |piece| near.moves(way, piece, arena)),
+            Moving::Copies(copies) => self.list(slots, |piece| copies.push(way, piece)),
+        };
+        if listed {
+            let (frames, count) = (&self.frames, (slots.len(), self.missed));
+            self.missed = buffers.finish(way, count, arena, |number| {
+                let FramePlace { at, meta } = frames[number];
+                let TxRequest { gref, offset, .. } = TxRequest::from_words(slots[number]);
+                // At most a page.
+                Piece::new(gref, offset, meta.len as u16, at)
+            })?;
+        }
+        Ok(listed)
+    }
+
+    /// Lists the packets, and has those moved that `moves` does; a bit is left for each other.
     #[inline(always)]
-    pub(crate) fn list(&mut self, slots: &[[u32; 3]], fetch: &mut impl Take) -> bool {
+    fn list(&mut self, slots: &[[u32; 3]], mut moves: impl FnMut(Piece) -> bool) -> bool {
         let Self { frames, owed, answers, missed } = self;
         let mut at = 0;
         *missed = 0;
-        let places = frames.iter_mut().zip(owed.iter_mut().zip(answers));
-        for (number, (&words, (frame, (owed, answer)))) in slots.iter().zip(places).enumerate() {
-            let Some((fragment, checksum)) = parse_one(words) else { return false };
+        for number in 0..slots.len().min(BURST) {
+            let Some((fragment, checksum)) = parse_one(slots[number]) else { return false };
             let TxFragment { gref, offset, size, id } = fragment;
-            *owed = TxOwed::Request(id).to_bytes();
+            owed[number] = TxOwed::Request(id).to_bytes();
             // The rest of an answer is zero.
-            [answer[0], ..] = TxResponse { id, status: status::OKAY }.to_words();
+            [answers[number][0], ..] = TxResponse { id, status: status::OKAY }.to_words();
             let len = usize::from(size);
             at = place(at, 0, len);
             let offload = Offload { checksum, gso: None };
-            *frame = FramePlace { at, meta: FrameMeta { len, offload } };
+            frames[number] = FramePlace { at, meta: FrameMeta { len, offload } };
             // Below the end of the arena.
             let (gref, at32) = (GrantRef(gref), at as u32);
             let status = GrantStatus::GENERAL_ERROR;
-            if !fetch.take(number, Piece { gref, offset, len: size, at: at32, status }) {
+            if !moves(Piece { gref, offset, len: size, at: at32, status }) {
                 *missed |= 1 << number;
             }
             // At most a page each, which the arena has room for.
@@ -65,17 +91,6 @@ impl TxPlain {
     /// The packets of so many slots, where each could be fetched.
     pub(crate) fn frames(&self, count: usize) -> &[FramePlace] {
         self.frames.get(..count).unwrap_or(&self.frames)
-    }
-
-    /// The packet of this number could not be fetched.
-    pub(crate) fn miss(&mut self, number: usize) {
-        self.missed |= 1 << number;
-    }
-
-    /// The page of the packet of this number, if that was fetched.
-    pub(crate) fn fetched(&self, slots: &[[u32; 3]], number: usize) -> Option<GrantRef> {
-        let there = self.missed & 1 << number == 0;
-        there.then(|| GrantRef(TxRequest::from_words(slots[number]).gref))
     }
 
     /// Moves the frames that were fetched to the front, of so many, and changes the
@@ -124,15 +139,37 @@ impl RxPlain {
         }
     }
 
-    /// Frames of the turn.
-    pub(crate) fn len(&self) -> usize {
-        self.frames.len()
+    /// Lists what becomes of the frames and the requests, and brings each frame to its page as
+    /// it is. False where one is of another kind: what was brought then does not count.
+    #[inline(never)]
+    pub(crate) fn store(
+        &mut self,
+        buffers: &mut Buffers,
+        arena: &mut [u8],
+    ) -> Result<bool, VifError> {
+        let way = Way::Store;
+        let listed = match buffers.begin() {
+            Moving::Near(mut near) => self.list(|piece| near.moves(way, piece, arena)),
+            Moving::Copies(copies) => self.list(|piece| copies.push(way, piece)),
+        };
+        if listed {
+            let Self { frames, slots, answers, missed, .. } = self;
+            let count = (frames.len(), *missed);
+            *missed = buffers.finish(way, count, arena, |number| {
+                let FramePlace { at, meta } = frames[number];
+                let RxRequest { gref, .. } = RxRequest::from_words(slots[number]);
+                let RxResponse { offset, .. } = RxResponse::from_words(answers[number]);
+                // At most a page.
+                Piece::new(gref, offset, meta.len as u16, at)
+            })?;
+        }
+        Ok(listed)
     }
 
-    /// Lists what becomes of the frames and the requests, and has each frame stored.
-    /// False where one is of another kind.
+    /// Lists what becomes of the frames and the requests, and has those moved that `moves`
+    /// does; a bit is left for each other.
     #[inline(always)]
-    pub(crate) fn list(&mut self, store: &mut impl Take) -> bool {
+    fn list(&mut self, mut moves: impl FnMut(Piece) -> bool) -> bool {
         let Self { frames, first, slots, owed, answers, bytes, missed } = self;
         let (first, mut sum) = (*first, 0);
         *missed = 0;
@@ -153,24 +190,12 @@ impl RxPlain {
             sum += u64::from(len);
             // Within the arena.
             let (gref, at) = (GrantRef(request.gref), frame.at as u32);
-            let status = GrantStatus::GENERAL_ERROR;
-            if !store.take(number, Piece { gref, offset, len, at, status }) {
+            if !moves(Piece { gref, offset, len, at, status: GrantStatus::GENERAL_ERROR }) {
                 *missed |= 1 << number;
             }
         }
         *bytes = sum;
         true
-    }
-
-    /// The frame of this number could not be stored.
-    pub(crate) fn miss(&mut self, number: usize) {
-        self.missed |= 1 << number;
-    }
-
-    /// The page of the frame of this number, if that was stored.
-    pub(crate) fn stored(&self, number: usize) -> Option<GrantRef> {
-        let there = self.missed & 1 << number == 0;
-        there.then(|| GrantRef(RxRequest::from_words(self.slots[number]).gref))
     }
 
     /// Changes the answers to frames that could not be stored: how many, and their

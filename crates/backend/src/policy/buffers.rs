@@ -1,0 +1,259 @@
+//! What a queue of each policy has, and what a turn asks of it.
+
+use super::copies::{Copies, ReadOnly, Way};
+use super::near::Near;
+use super::persistent::Persistent;
+use super::staging::Staging;
+use super::table::GrefTable;
+use super::{Cross, Grants, Piece, Quota, Side, StagedQueue};
+use crate::state::stats::VifStats;
+use grantway_hypervisor::{Access, CopyOp, DomId, Error, GrantRef, GrantStatus, Mapper};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// How the buffers of one queue of a vif cross, in both directions. Owned by the queue, so by
+/// one worker.
+#[derive(Debug)]
+pub struct Buffers {
+    copies: Copies,
+    kept: Kept,
+}
+
+/// Which pages stay mapped from one packet to the next.
+#[derive(Debug)]
+enum Kept {
+    /// None: each piece takes grant copy (the copy policy, and map).
+    Nothing,
+    /// Those that were seen (seed 000).
+    Seen(Persistent),
+    /// Those that the frontend listed (seed 004).
+    Listed(Staging),
+}
+
+/// What moves the pieces of a list, as they are listed.
+pub(crate) enum Moving<'a> {
+    /// The processor, those of pages that are mapped.
+    Near(Near<'a>),
+    /// Grant copies, all of them, at the list's end.
+    Copies(&'a mut Copies),
+}
+
+impl Kept {
+    /// The pages that are mapped now, in this turn; none where a policy keeps none.
+    #[inline(always)]
+    fn table(&mut self) -> Option<&mut GrefTable> {
+        match self {
+            Self::Nothing => None,
+            Self::Seen(persistent) => Some(persistent.table()),
+            Self::Listed(staging) => Some(staging.table()),
+        }
+    }
+}
+
+impl Buffers {
+    /// Grant copy for every slot, as stock netback does for guest receive, of pages that
+    /// `guest` granted.
+    #[must_use]
+    pub fn copy(mapper: Arc<dyn Mapper>, guest: DomId) -> Self {
+        let copies = Copies::new(Grants { mapper, guest }, ReadOnly::Copied);
+        Self { copies, kept: Kept::Nothing }
+    }
+
+    /// The persistent policy: nothing is mapped yet; what will be counts against `quota`,
+    /// which the vif's queues share.
+    #[must_use]
+    pub fn persistent(mapper: Arc<dyn Mapper>, guest: DomId, quota: Arc<Quota>) -> Self {
+        let grants = Grants { mapper, guest };
+        let kept = Kept::Seen(Persistent::new(grants.clone(), quota));
+        Self { copies: Copies::new(grants, ReadOnly::Copied), kept }
+    }
+
+    /// The staging policy, for the queue whose staged pages `queue` has.
+    #[must_use]
+    pub fn staging(mapper: Arc<dyn Mapper>, guest: DomId, queue: &StagedQueue) -> Self {
+        let copies = Copies::new(Grants { mapper, guest }, ReadOnly::Refused);
+        Self { copies, kept: Kept::Listed(Staging::new(queue)) }
+    }
+
+    /// Begins a list of pieces, 64 at most, that is ended by [`Buffers::finish`].
+    #[inline(always)]
+    pub(crate) fn begin(&mut self) -> Moving<'_> {
+        let Self { copies, kept } = self;
+        match kept.table() {
+            Some(table) => Moving::Near(Near::new(table)),
+            None => {
+                copies.begin();
+                Moving::Copies(copies)
+            }
+        }
+    }
+
+    /// Ends a list of so many pieces, of which some are still to be moved: those whose bit is
+    /// set, by their numbers. Gives the bits of those that could not be.
+    ///
+    /// # Errors
+    ///
+    /// When nothing at all could be attempted: the platform is gone.
+    #[inline(always)]
+    pub(crate) fn finish(
+        &mut self,
+        way: Way,
+        (pieces, left): (usize, u64),
+        arena: &mut [u8],
+        piece: impl Fn(usize) -> Piece,
+    ) -> Result<u64, Error> {
+        if let Kept::Nothing = self.kept {
+            return self.copies.finish(arena);
+        }
+        self.copies.hits += pieces as u64 - u64::from(left.count_ones());
+        if left == 0 {
+            return Ok(0);
+        }
+        self.copies.begin();
+        let (mut rest, mut failed) = (left, 0);
+        while rest != 0 {
+            let number = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let Some(table) = self.kept.table() else { break };
+            if self.copies.take(table, number, &piece(number), way).is_err() {
+                failed |= 1 << number;
+            }
+        }
+        self.run(way, arena, |number, status| {
+            failed |= u64::from(!status.is_okay()) << number;
+        })?;
+        Ok(failed)
+    }
+
+    fn carry(&mut self, way: Way, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
+        let Self { copies, kept } = self;
+        copies.begin();
+        let Some(table) = kept.table() else { return copies.carry(way, pieces, arena) };
+        let mut near = Near::new(table);
+        for (number, piece) in pieces.iter_mut().enumerate() {
+            if near.moves(way, *piece, arena) {
+                piece.status = GrantStatus::OKAY;
+                copies.hits += 1;
+            } else if let Err(status) = copies.take(table, number, piece, way) {
+                piece.status = status;
+            }
+        }
+        self.run(way, arena, |number, status| pieces[number].status = status)
+    }
+
+    /// Does the grant copies of a list, and tells what became of each.
+    fn run(
+        &mut self,
+        way: Way,
+        arena: &mut [u8],
+        set: impl FnMut(usize, GrantStatus),
+    ) -> Result<(), Error> {
+        self.copies.run(arena, set)?;
+        if let Kept::Seen(persistent) = &mut self.kept {
+            self.copies.reached().for_each(|gref| persistent.sights(gref, way.access()));
+        }
+        Ok(())
+    }
+
+    /// Guest transmit: brings each piece from the guest's page into the arena and sets its
+    /// status.
+    ///
+    /// # Errors
+    ///
+    /// When nothing at all could be attempted: the platform is gone.
+    pub fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
+        self.carry(Way::Fetch, pieces, arena)
+    }
+
+    /// Guest receive: brings each piece from the arena into the guest's page and sets its
+    /// status.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffers::fetch`].
+    pub fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
+        self.carry(Way::Store, pieces, arena)
+    }
+
+    /// Where a copy to another guest reads this guest's page.
+    #[inline]
+    pub fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {
+        let grant = self.copies.grants.place(gref, offset);
+        let mapping = self.kept.table().and_then(|table| table.find(gref));
+        Side { grant, mapped: mapping.map(|mapping| (&mapping.page, offset)) }
+    }
+
+    /// Brings each stretch from the sender's page into this guest's and sets its status.
+    /// Nobody looked at those bytes, and nobody will.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffers::fetch`].
+    pub fn cross(&mut self, sender: &mut Self, crosses: &mut [Cross]) -> Result<(), Error> {
+        let Self { copies, kept } = self;
+        copies.begin();
+        for (number, cross) in crosses.iter_mut().enumerate() {
+            let Cross { from, to, len, .. } = *cross;
+            let target = kept.table().and_then(|table| table.find(to.0));
+            let writable = target.filter(|found| Way::Store.may(found.access));
+            if target.is_some() && writable.is_none() && copies.read_only == ReadOnly::Refused {
+                cross.status = GrantStatus::PERMISSION_DENIED;
+                continue;
+            }
+            let side = sender.side(from.0, from.1);
+            if let (Some(target), Some((source, at))) = (writable, side.mapped) {
+                copies.hits += 1;
+                let (to, at) = (to.1.into(), at.into());
+                cross.status = match target.page.copy_from_page(to, source, at, len.into()) {
+                    Ok(()) => GrantStatus::OKAY,
+                    Err(_) => GrantStatus::BAD_COPY_ARG,
+                };
+                continue;
+            }
+            let dest = copies.grants.place(to.0, to.1);
+            copies.defer(number, CopyOp::new(side.grant, dest, len));
+        }
+        copies.run(&mut [], |number, status| {
+            let cross = &mut crosses[number];
+            cross.status = status;
+            if status.is_okay() {
+                sender.kept.sights(cross.from.0, Access::ReadOnly);
+                kept.sights(cross.to.0, Access::ReadWrite);
+            }
+        })
+    }
+
+    /// The queue's turn is over, or another queue's in which it was given packets: from here
+    /// on no page is in use. `idle` says that nothing moved. The moment at which there is
+    /// something to do, were there no packets.
+    #[inline]
+    pub fn end_turn(
+        &mut self,
+        idle: bool,
+        now: &dyn Fn() -> Instant,
+        stats: &VifStats,
+    ) -> Option<Instant> {
+        match &mut self.kept {
+            Kept::Nothing => None,
+            Kept::Seen(persistent) => {
+                self.copies.count(stats);
+                persistent.end_turn(idle, now, stats)
+            }
+            Kept::Listed(staging) => {
+                if staging.end_turn() {
+                    self.copies.count(stats);
+                }
+                None
+            }
+        }
+    }
+}
+
+impl Kept {
+    /// A grant copy reached a page that was not mapped for this.
+    fn sights(&mut self, gref: GrantRef, access: Access) {
+        if let Self::Seen(persistent) = self {
+            persistent.sights(gref, access);
+        }
+    }
+}
