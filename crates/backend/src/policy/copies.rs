@@ -1,6 +1,6 @@
 //! Grant copies: what a queue has for the pages that are not mapped, in one batch for a list.
 
-use super::table::GrefTable;
+use super::table::{GrefTable, Mapping};
 use super::{Grants, Piece};
 use crate::state::stats::VifStats;
 use grantway_hypervisor::{Access, CopyOp, CopySide, Error, GrantRef, GrantStatus};
@@ -121,7 +121,8 @@ impl Copies {
         piece: &Piece,
         way: Way,
     ) -> Result<(), GrantStatus> {
-        if self.read_only == ReadOnly::Refused && table.peek(piece.gref).is_some() {
+        let refuses = |found: &Mapping| !way.may(found.access);
+        if self.read_only == ReadOnly::Refused && table.peek(piece.gref).is_some_and(refuses) {
             return Err(GrantStatus::PERMISSION_DENIED);
         }
         self.defer(number, self.grants.copy(piece, way));
