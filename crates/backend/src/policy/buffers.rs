@@ -75,16 +75,13 @@ impl Buffers {
         Self { copies, kept: Kept::Listed(Staging::new(queue)) }
     }
 
-    /// Begins a list of pieces, 64 at most, that is ended by [`Buffers::finish`].
+    /// Begins a list of pieces, a burst at most, that is ended by [`Buffers::finish`].
     #[inline(always)]
     pub(crate) fn begin(&mut self) -> Moving<'_> {
         let Self { copies, kept } = self;
         match kept.table() {
             Some(table) => Moving::Near(Near::new(table)),
-            None => {
-                copies.begin();
-                Moving::Copies(copies)
-            }
+            None => Moving::Copies(copies),
         }
     }
 
@@ -103,7 +100,7 @@ impl Buffers {
         piece: impl Fn(usize) -> Piece,
     ) -> Result<u64, Error> {
         if let Kept::Nothing = self.kept {
-            return self.copies.finish(arena);
+            return self.copies.finish(pieces, arena);
         }
         self.copies.hits += pieces as u64 - u64::from(left.count_ones());
         if left == 0 {

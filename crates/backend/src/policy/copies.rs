@@ -2,6 +2,7 @@
 
 use super::table::{GrefTable, Mapping};
 use super::{Grants, Piece};
+use crate::layout::BURST;
 use crate::state::stats::VifStats;
 use grantway_hypervisor::{Access, CopyOp, CopySide, Error, GrantRef, GrantStatus};
 use std::mem::take;
@@ -46,6 +47,8 @@ impl Way {
 pub(crate) struct Copies {
     pub(super) grants: Grants,
     pub(super) read_only: ReadOnly,
+    /// Those of a list that is moved as it is listed, at the numbers of its pieces.
+    listed: Box<[CopyOp; BURST]>,
     ops: Vec<CopyOp>,
     /// Which piece, or cross, each of `ops` is for.
     of: Vec<usize>,
@@ -57,7 +60,9 @@ pub(crate) struct Copies {
 impl Copies {
     pub(super) fn new(grants: Grants, read_only: ReadOnly) -> Self {
         let (ops, of) = (Vec::new(), Vec::new());
-        Self { grants, read_only, ops, of, hits: 0, misses: 0 }
+        let nowhere = CopySide::Local { offset: 0 };
+        let listed = Box::new([CopyOp::new(nowhere, nowhere, 0); BURST]);
+        Self { grants, read_only, listed, ops, of, hits: 0, misses: 0 }
     }
 
     /// Forgets the last call's.
@@ -129,23 +134,27 @@ impl Copies {
         Ok(())
     }
 
-    /// Has a piece moved by grant copy, of a list of which all are: always true.
+    /// Has a piece of this number moved by grant copy, of a list of which all are: always
+    /// true.
     #[inline(always)]
-    pub fn push(&mut self, way: Way, piece: Piece) -> bool {
-        self.ops.push(self.grants.copy(&piece, way));
+    pub fn list(&mut self, number: usize, way: Way, piece: Piece) -> bool {
+        if let Some(place) = self.listed.get_mut(number) {
+            *place = self.grants.copy(&piece, way);
+        }
         true
     }
 
-    /// Does the grant copies of such a list, of 64 pieces at most: by number, the bits of those
-    /// that could not be done.
+    /// Does the grant copies of such a list, of so many pieces, a burst at most: by number, the
+    /// bits of those that could not be done.
     ///
     /// # Errors
     ///
     /// The platform is gone.
-    pub(super) fn finish(&mut self, arena: &mut [u8]) -> Result<u64, Error> {
-        self.grants.mapper.copy(arena, &mut self.ops)?;
+    pub(super) fn finish(&mut self, pieces: usize, arena: &mut [u8]) -> Result<u64, Error> {
+        let ops = self.listed.get_mut(..pieces).unwrap_or_default();
+        self.grants.mapper.copy(arena, ops)?;
         let mut failed = 0;
-        for (number, op) in self.ops.iter().enumerate() {
+        for (number, op) in ops.iter().enumerate() {
             if !op.status.is_okay() {
                 failed |= 1 << number;
             }

@@ -45,8 +45,8 @@ impl TxPlain {
     ) -> Result<bool, VifError> {
         let way = Way::Fetch;
         let listed = match buffers.begin() {
-            Moving::Near(mut near) => self.list(slots, |piece| near.moves(way, piece, arena)),
-            Moving::Copies(copies) => self.list(slots, |piece| copies.push(way, piece)),
+            Moving::Near(mut near) => self.list(slots, |_, piece| near.moves(way, piece, arena)),
+            Moving::Copies(copies) => self.list(slots, |n, piece| copies.list(n, way, piece)),
         };
         if listed {
             let (frames, count) = (&self.frames, (slots.len(), self.missed));
@@ -62,7 +62,7 @@ impl TxPlain {
 
     /// Lists the packets, and has those moved that `moves` does; a bit is left for each other.
     #[inline(always)]
-    fn list(&mut self, slots: &[[u32; 3]], mut moves: impl FnMut(Piece) -> bool) -> bool {
+    fn list(&mut self, slots: &[[u32; 3]], mut moves: impl FnMut(usize, Piece) -> bool) -> bool {
         let Self { frames, owed, answers, missed } = self;
         let mut at = 0;
         *missed = 0;
@@ -79,7 +79,7 @@ impl TxPlain {
             // Below the end of the arena.
             let (gref, at32) = (GrantRef(gref), at as u32);
             let status = GrantStatus::GENERAL_ERROR;
-            if !moves(Piece { gref, offset, len: size, at: at32, status }) {
+            if !moves(number, Piece { gref, offset, len: size, at: at32, status }) {
                 *missed |= 1 << number;
             }
             // At most a page each, which the arena has room for.
@@ -149,8 +149,8 @@ impl RxPlain {
     ) -> Result<bool, VifError> {
         let way = Way::Store;
         let listed = match buffers.begin() {
-            Moving::Near(mut near) => self.list(|piece| near.moves(way, piece, arena)),
-            Moving::Copies(copies) => self.list(|piece| copies.push(way, piece)),
+            Moving::Near(mut near) => self.list(|_, piece| near.moves(way, piece, arena)),
+            Moving::Copies(copies) => self.list(|n, piece| copies.list(n, way, piece)),
         };
         if listed {
             let Self { frames, slots, answers, missed, .. } = self;
@@ -169,7 +169,7 @@ impl RxPlain {
     /// Lists what becomes of the frames and the requests, and has those moved that `moves`
     /// does; a bit is left for each other.
     #[inline(always)]
-    fn list(&mut self, mut moves: impl FnMut(Piece) -> bool) -> bool {
+    fn list(&mut self, mut moves: impl FnMut(usize, Piece) -> bool) -> bool {
         let Self { frames, first, slots, owed, answers, bytes, missed } = self;
         let (first, mut sum) = (*first, 0);
         *missed = 0;
@@ -190,7 +190,7 @@ impl RxPlain {
             sum += u64::from(len);
             // Within the arena.
             let (gref, at) = (GrantRef(request.gref), frame.at as u32);
-            if !moves(Piece { gref, offset, len, at, status: GrantStatus::GENERAL_ERROR }) {
+            if !moves(number, Piece { gref, offset, len, at, status: GrantStatus::GENERAL_ERROR }) {
                 *missed |= 1 << number;
             }
         }
