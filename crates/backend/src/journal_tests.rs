@@ -491,12 +491,12 @@ fn receive_taken_over_after_any_write() {
     let mut receive = Receive::new(back, 0, GUEST, journal, Vec::new(), Instant::now());
     let (mut scratch, shared) = (Scratch::new(None), Shared::new(Instant::now, Tap::nowhere()));
     receive
-        .turn(&mut scratch, &mut pages().buffers, &mut wire(&logged, frames(0..9)), &shared)
+        .turn(&mut scratch, &mut pages().buffers, &mut wire(&logged, frames(0..9)), None, &shared)
         .unwrap();
     let before = logged.memory();
     logged.take_log();
     receive
-        .turn(&mut scratch, &mut pages().buffers, &mut wire(&logged, frames(9..21)), &shared)
+        .turn(&mut scratch, &mut pages().buffers, &mut wire(&logged, frames(9..21)), None, &shared)
         .unwrap();
     let log = logged.take_log();
     assert!(log.len() > 25, "the turn wrote {} times", log.len());
@@ -511,7 +511,7 @@ fn receive_taken_over_after_any_write() {
             Receive::new(back, 0, GUEST, Some(journal), resume.owed, Instant::now());
         let mut later = pages();
         successor
-            .turn(&mut scratch, &mut later.buffers, &mut wire(&then, frames(21..40)), &shared)
+            .turn(&mut scratch, &mut later.buffers, &mut wire(&then, frames(21..40)), None, &shared)
             .unwrap();
 
         // The guest sees whole frames, each in pages that it posted, each page

@@ -185,7 +185,7 @@ impl<O: Others> Forward<'_, O> {
     /// A turn of the sender's queue.
     pub fn turn(mut self, queue: &mut Queue, scratch: &mut Scratch) -> Result<Turn, VifError> {
         match queue.transmit(scratch, &mut self) {
-            Ok(moved) => queue.after_transmit(moved, scratch, self.events),
+            Ok(moved) => queue.after_transmit(moved, scratch, None, self.events),
             Err(error) => {
                 // What was laid out for others by then is answered all the same.
                 self.deliver(&mut scratch.arena, None, &mut []);

@@ -235,7 +235,7 @@ impl Receiver {
         // The other way lists them there.
         scratch.delivery.clear();
         let buffers = &mut pages.buffers;
-        let moved = self.receive.turn(scratch, buffers, &mut port, &shared).unwrap();
+        let moved = self.receive.turn(scratch, buffers, &mut port, None, &shared).unwrap();
         assert_eq!(moved.packets, usize::from(self.case.burst));
         scratch.delivery.frames.is_empty()
     }

@@ -28,30 +28,16 @@ impl Filter<'_> {
         self.lists.run_whole(arena, frames, way, self.now);
     }
 
-    /// Whether such a frame reaches the guest.
-    pub fn reaches_guest(&self, frame: u8) -> bool {
-        self.lists.verdict(frame) == Verdict::To(self.id)
-    }
-}
-
-/// An outlet that is given only what reaches the port.
-pub(crate) struct Filtered<'a, 'b, O> {
-    pub outlet: O,
-    pub filter: &'a mut Filter<'b>,
-}
-
-impl<O: Outlet> Outlet for Filtered<'_, '_, O> {
-    const WHOLE: usize = O::WHOLE;
-
-    fn send_whole(
+    /// Takes frames to the port through the graph, likewise; those that reach it.
+    fn run_to_port(
         &mut self,
         arena: &mut [u8],
         frames: &[FramePlace],
         stats: &VifStats,
-    ) -> Result<(), VifError> {
-        let Filter { lists, id, now } = &mut *self.filter;
+    ) -> ArrayVec<FramePlace, BURST> {
+        let Self { lists, id, now } = self;
         lists.run_whole(arena, frames, (*id, Some(UPLINK)), *now);
-        let mut kept: ArrayVec<FramePlace, BURST> = ArrayVec::new();
+        let mut kept = ArrayVec::new();
         for (number, &place) in (0..).zip(frames) {
             match lists.verdict(number) {
                 // No more than there were.
@@ -59,13 +45,46 @@ impl<O: Outlet> Outlet for Filtered<'_, '_, O> {
                 verdict => count_dropped(stats, verdict, 1),
             }
         }
-        self.outlet.send_whole(arena, &kept, stats)
+        kept
     }
 
+    /// Whether such a frame reaches the guest.
+    pub fn reaches_guest(&self, frame: u8) -> bool {
+        self.lists.verdict(frame) == Verdict::To(self.id)
+    }
+}
+
+/// An outlet that is given only what reaches the port: all, where there are no rules.
+pub(crate) struct Filtered<'a, 'b, O> {
+    pub outlet: O,
+    pub rules: &'a mut Option<Filter<'b>>,
+}
+
+impl<O: Outlet> Outlet for Filtered<'_, '_, O> {
+    const WHOLE: usize = O::WHOLE;
+
+    #[inline]
+    fn send_whole(
+        &mut self,
+        arena: &mut [u8],
+        frames: &[FramePlace],
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        match self.rules {
+            None => self.outlet.send_whole(arena, frames, stats),
+            Some(rules) => {
+                let kept = rules.run_to_port(arena, frames, stats);
+                self.outlet.send_whole(arena, &kept, stats)
+            }
+        }
+    }
+
+    #[inline]
     fn head(&self) -> usize {
         self.outlet.head()
     }
 
+    #[inline]
     fn has_enough(&self, slots: usize) -> bool {
         self.outlet.has_enough(slots)
     }
@@ -76,11 +95,13 @@ impl<O: Outlet> Outlet for Filtered<'_, '_, O> {
         buffers: &mut Buffers,
         stats: &VifStats,
     ) -> Result<(), VifError> {
-        let (head, way) = (self.outlet.head(), (self.filter.id, Some(UPLINK)));
-        self.filter.lists.run_heads(scratch, head, way, self.filter.now);
+        if let Some(Filter { lists, id, now }) = self.rules {
+            lists.run_heads(scratch, self.outlet.head(), (*id, Some(UPLINK)), *now);
+        }
         self.outlet.prepare(scratch, buffers, stats)
     }
 
+    #[inline]
     fn send(
         &mut self,
         packet: &Outgoing<'_>,
@@ -88,25 +109,33 @@ impl<O: Outlet> Outlet for Filtered<'_, '_, O> {
         buffers: &mut Buffers,
         stats: &mut Tally<'_>,
     ) -> Result<i16, VifError> {
-        let lists = &self.filter.lists;
-        match lists.frame_of(packet.number).map(|frame| lists.verdict(frame)) {
-            Some(Verdict::To(UPLINK)) => self.outlet.send(packet, arena, buffers, stats),
-            Some(verdict) => {
+        let verdict = match self.rules {
+            None => Verdict::To(UPLINK),
+            Some(Filter { lists, .. }) => match lists.frame_of(packet.number) {
+                Some(frame) => lists.verdict(frame),
+                None => return Err(VifError::Internal("a packet that is in no list")),
+            },
+        };
+        match verdict {
+            Verdict::To(UPLINK) => self.outlet.send(packet, arena, buffers, stats),
+            verdict => {
                 count_dropped(stats, verdict, 1);
                 Ok(status::OKAY)
             }
-            None => Err(VifError::Internal("a packet that is in no list")),
         }
     }
 
+    #[inline]
     fn mapped(&self) -> usize {
         self.outlet.mapped()
     }
 
+    #[inline]
     fn unmap(&mut self) {
         self.outlet.unmap();
     }
 
+    #[inline]
     fn finish(
         &mut self,
         arena: &mut [u8],

@@ -229,60 +229,32 @@ impl Queue {
         Ok((transmit, Receive::new(rx_ring, spec.number, spec.guest, journal(), carried, now)))
     }
 
-    /// Moves at most a burst each way and signals the guest where it asked.
+    /// Moves at most a burst each way, by rules where there are any, and signals the guest where
+    /// it asked.
     pub(crate) fn turn(
         &mut self,
         scratch: &mut Scratch,
+        mut rules: Option<Filter<'_>>,
         merger: Option<&mut Merger>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
-        let (mut port, buffers, shared) = (self.port.as_mut(), &mut self.buffers, &self.shared);
-        let out = match (&mut self.stretches, merger.filter(|_| self.merges)) {
-            (None, None) => self.transmit.turn(scratch, buffers, &mut port, shared)?,
-            (None, Some(merger)) => {
-                let mut merged = Merged::new(port, merger, &shared.stats);
-                self.transmit.turn(scratch, buffers, &mut merged, shared)?
-            }
-            (Some(stretches), _) => {
-                let mut mapped = Mapped { port, stretches, alone: scratch.alone };
-                self.transmit.turn(scratch, buffers, &mut mapped, shared)?
-            }
-        };
-        self.after_transmit(out, scratch, events)
-    }
-
-    /// The same by rules.
-    pub(crate) fn turn_by_rules(
-        &mut self,
-        scratch: &mut Scratch,
-        mut filter: Filter<'_>,
-        merger: Option<&mut Merger>,
-        events: &mut dyn EventChannels,
-    ) -> Result<Turn, VifError> {
-        let (port, buffers) = (self.port.as_mut(), &mut self.buffers);
-        let (filter, shared) = (&mut filter, &self.shared);
+        let (port, buffers, shared) = (self.port.as_mut(), &mut self.buffers, &self.shared);
+        let (rules, alone) = (&mut rules, scratch.alone);
         let out = match (&mut self.stretches, merger.filter(|_| self.merges)) {
             (None, None) => {
-                let mut outlet = Filtered { outlet: port, filter };
+                let mut outlet = Filtered { outlet: port, rules };
                 self.transmit.turn(scratch, buffers, &mut outlet, shared)?
             }
             (None, Some(merger)) => {
                 let outlet = Merged::new(port, merger, &shared.stats);
-                let mut outlet = Filtered { outlet, filter };
-                self.transmit.turn(scratch, buffers, &mut outlet, shared)?
+                self.transmit.turn(scratch, buffers, &mut Filtered { outlet, rules }, shared)?
             }
             (Some(stretches), _) => {
-                let outlet = Mapped { port, stretches, alone: scratch.alone };
-                let mut outlet = Filtered { outlet, filter };
-                self.transmit.turn(scratch, buffers, &mut outlet, shared)?
+                let outlet = Mapped { port, stretches, alone };
+                self.transmit.turn(scratch, buffers, &mut Filtered { outlet, rules }, shared)?
             }
         };
-        if out.notify {
-            self.notify(events, self.tx_event)?;
-        }
-        let (buffers, port) = (&mut self.buffers, self.port.as_mut());
-        let into = self.receive.turn_by_rules(scratch, buffers, port, filter, &self.shared)?;
-        self.end_turn(out, into, events)
+        self.after_transmit(out, scratch, rules.as_mut(), events)
     }
 
     /// Moves at most a burst from the guest to an outlet that is not the queue's own: what has
@@ -300,13 +272,14 @@ impl Queue {
         &mut self,
         out: Moved,
         scratch: &mut Scratch,
+        rules: Option<&mut Filter<'_>>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
         if out.notify {
             self.notify(events, self.tx_event)?;
         }
         let (buffers, port) = (&mut self.buffers, self.port.as_mut());
-        let into = self.receive.turn(scratch, buffers, port, &self.shared)?;
+        let into = self.receive.turn(scratch, buffers, port, rules, &self.shared)?;
         self.end_turn(out, into, events)
     }
 

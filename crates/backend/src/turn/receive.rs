@@ -1,15 +1,15 @@
 //! Guest receive: frames from the port into the pages that the guest posted.
 
 mod cut;
+mod listed;
 mod plain;
-mod rules;
 mod waited;
 
 use crate::VifError;
 use crate::bell::Bell;
 use crate::ids::Key;
 use crate::journal::{Journal, JournalMemory, rx_owed_bytes};
-use crate::layout::{BURST, RING_SLOTS, place};
+use crate::layout::{BURST, RING_SLOTS};
 use crate::policy::{Buffers, Cross, Piece};
 use crate::state::guest::Guest;
 use crate::state::shared::Shared;
@@ -17,10 +17,11 @@ use crate::state::stats::VifStats;
 use crate::state::steer::{LaneEnd, Steers};
 use crate::state::trace::TraceRing;
 use crate::turn::delivery::{Accepted, Delivery, Given};
+use crate::turn::filter::Filter;
 use crate::turn::outlet::Outgoing;
 use crate::turn::scratch::Scratch;
 use crate::turn::taken::Moved;
-use crate::turn::waiting::{Waiter, Waiting};
+use crate::turn::waiting::Waiting;
 use arrayvec::ArrayVec;
 use grantway_hypervisor::{GrantRef, GrantStatus};
 use grantway_netif::rx::{RxRequest, RxResponse};
@@ -148,12 +149,13 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         self.waiting.is_empty()
     }
 
-    /// Moves at most a burst from the port to the ring.
+    /// Moves at most a burst from the port to the ring, by rules where there are any.
     pub(crate) fn turn(
         &mut self,
         scratch: &mut Scratch,
         buffers: &mut Buffers,
         port: &mut dyn Port,
+        rules: Option<&mut Filter<'_>>,
         shared: &Shared,
     ) -> Result<Moved, VifError> {
         scratch.waited_from.clear();
@@ -163,46 +165,10 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         {
             return Ok(moved);
         }
-        if port.is_short() && self.is_plain(shared) && self.has_posted(BURST)? {
+        if rules.is_none() && port.is_short() && self.is_plain(shared) && self.has_posted(BURST)? {
             return self.turn_plain(scratch, buffers, port, shared);
         }
-        let Scratch { arena, delivery, waited_from, .. } = scratch;
-        let arena = &mut arena[..];
-        delivery.clear();
-        let (mut taken, mut at) = (0, 0);
-        while taken < BURST && at <= Scratch::FILL {
-            let (accepted, len) = match self.waited(&mut arena[at..], now, shared)? {
-                Some(Waiter { layout, meta, from, .. }) => {
-                    self.lay_out(&layout, at, meta.len, None, delivery)?;
-                    waited_from.extend(from);
-                    (Accepted::Laid, meta.len)
-                }
-                None if !self.waiting.is_empty() => break,
-                None => {
-                    let Some(frame) = self.next_frame(arena, at, port, shared)? else { break };
-                    let accepted = match self.pass_on(frame, arena, shared) {
-                        true => Accepted::Dropped,
-                        false if self.is_to_be_cut(&frame, arena) => {
-                            let behind = (at + frame.len).next_multiple_of(64);
-                            at = self.cut(frame, behind, arena, delivery, shared)?;
-                            // Its segments have their places, or wait.
-                            Accepted::Dropped
-                        }
-                        false => self.accept(frame, arena, delivery, shared)?,
-                    };
-                    (accepted, frame.len)
-                }
-            };
-            taken += 1;
-            match accepted {
-                // The next one may well be as long.
-                Accepted::Laid => at = place((at + len).next_multiple_of(64), 0, len),
-                Accepted::Short => break,
-                Accepted::Dropped => {}
-            }
-        }
-        let notify = self.finish(delivery, arena, buffers, None, shared)?;
-        Ok(Moved { packets: taken, notify, call_at: self.waiting.call_at() })
+        self.turn_listed(scratch, buffers, port, rules, shared)
     }
 
     /// Whether nothing is to be asked about a frame from the port but whether it fits

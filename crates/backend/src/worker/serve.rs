@@ -302,12 +302,12 @@ impl Worker {
         let Some(mut slot) = self.queues.get_mut(place) else { return Ok(Served::Armed) };
         let merger = self.merger.as_mut();
         let turn = match slot.queue.is_bridged() {
-            false if self.bridge.lists.are_asked() => {
+            false => {
                 let (lists, id) = (&mut self.bridge.lists, slot.id);
-                let filter = Filter { lists, id, now: (self.service.clock)() };
-                slot.queue.turn_by_rules(&mut self.scratch, filter, merger, self.events.as_mut())?
+                let rules =
+                    lists.are_asked().then(|| Filter { lists, id, now: (self.service.clock)() });
+                slot.queue.turn(&mut self.scratch, rules, merger, self.events.as_mut())?
             }
-            false => slot.queue.turn(&mut self.scratch, merger, self.events.as_mut())?,
             true => {
                 let turn = self.turn_bridged(place)?;
                 match self.queues.get_mut(place) {

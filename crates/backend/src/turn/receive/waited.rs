@@ -46,14 +46,13 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     pub(super) fn waited(
         &mut self,
         room: &mut [u8],
-        now: Option<Instant>,
         shared: &Shared,
     ) -> Result<Option<Waiter>, VifError> {
         if self.waiting.is_empty() {
             return Ok(None);
         }
         let posted = self.posted()?;
-        let waiter = self.waiting.pop(posted, room, || now.unwrap_or_else(|| shared.now()));
+        let waiter = self.waiting.pop(posted, room, || shared.now());
         if waiter.is_some() {
             self.tell_drained(shared);
         }

@@ -135,6 +135,14 @@ impl Outlet for Mapped<'_> {
         stats: &VifStats,
     ) -> Result<(), VifError> {
         let Scratch { arena, pieces, tx_packets, tx_slots, .. } = scratch;
+        if tx_packets.iter().all(|taken| taken.len() <= HEAD) {
+            // All of each is here.
+            let Stretches { all, of, .. } = &mut *self.stretches;
+            all.clear();
+            of.clear();
+            of.resize(tx_packets.len(), (0, 0));
+            return Ok(());
+        }
         self.list(tx_packets, &tx_slots[..], pieces);
         let Stretches { map, all, of } = &mut *self.stretches;
         if !all.is_empty() && map.map(all) {
