@@ -328,12 +328,6 @@ impl Queue {
         self.port.is_bridged()
     }
 
-    /// Whether its last packets were all short, of one slot each.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.transmit.is_plain()
-    }
-
     /// The queue of its vif that a frame belongs to, by its first bytes, where the
     /// guest has set so.
     pub(crate) fn steers(&mut self, frame: &[u8]) -> Option<u16> {

@@ -7,6 +7,7 @@ use crate::policy::Piece;
 use crate::turn::delivery::Delivery;
 use grantway_hypervisor::{Arena, Platform};
 use grantway_ring::PAGE_SIZE;
+use std::time::Duration;
 
 /// Private memory that begins with a page: a grant copy takes one operation for
 /// each page that it touches, on either side.
@@ -59,8 +60,9 @@ pub(crate) struct Scratch {
     pub rx_plain: Box<crate::turn::plain::RxPlain>,
     /// What this turn's guest receive gives.
     pub delivery: Delivery,
-    /// Which guests' queues the frames came from that had waited, one a frame.
-    pub waited_from: Vec<Key>,
+    /// Which guests' queues the frames came from that had waited, one a frame, and the most
+    /// time that giving it takes.
+    pub waited_from: Vec<(Key, Duration)>,
     /// Whether the queue that has its turn has the worker for itself.
     pub alone: bool,
 }

@@ -350,12 +350,6 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         Ok(self.publish())
     }
 
-    /// Whether the packets of the last turn that had any were short, of one slot each.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.plain
-    }
-
     /// Requests that wait, as the guest has it.
     pub(crate) fn waiting(&self) -> u32 {
         self.ring.shown()

@@ -9,10 +9,14 @@
 use grantway_netif::Gso;
 use grantway_ports::finish::MAX_SEGMENTS;
 use grantway_ring::PAGE_SIZE;
+use std::time::Duration;
 
 /// Most work of one turn, in units of about 100 ns: a millisecond. One packet goes, whatever
 /// it costs.
 pub(crate) const TURN: u32 = 10_000;
+
+/// A unit of work, about.
+const UNIT: Duration = Duration::from_nanos(100);
 
 /// A receiver that is visited: the frame laid out, a slot taken and answered.
 const VISIT: u32 = 2;
@@ -34,6 +38,12 @@ pub(crate) fn price(len: usize, gso: Option<Gso>) -> u16 {
     // are of 8 bytes in the longest frame, the least that Linux sends (`TCP_MIN_GSO_SIZE`).
     let (pages, segments) = (len.div_ceil(PAGE_SIZE) as u32, segments.min(MAX_SEGMENTS) as u32);
     (VISIT + PAGE * pages + SEGMENT * segments).min(u16::MAX.into()) as u16
+}
+
+/// The most time that a frame of this length takes a receiver to which it is given.
+#[inline]
+pub(crate) fn time_to_give(len: usize) -> Duration {
+    UNIT * u32::from(price(len, None))
 }
 
 /// A segment that is built and copied into a page.

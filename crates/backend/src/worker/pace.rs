@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 
 /// How often it looks.
 const LOOK_EVERY: Duration = Duration::from_micros(20);
-/// Rounds that it goes on for, at most, before it asks what time it is, where they move
-/// nothing, or a few short packets: what moves more is soon asked about.
+/// Rounds that it goes on for, at most, before it asks what time it is.
 const ROUNDS: u32 = 8;
-/// Short packets that count as a round. Each may go to all guests of a bridge.
+/// Packets to or from a port that count as one more round.
 const PACKETS: u32 = 4;
 
 /// When to look next, whatever frames flow. The clock is not asked each round: that
 /// costs as much as some frames, and one packet alone waits for it, too.
 pub(super) struct Pace {
     look_at: Instant,
-    /// When the clock was asked last, how many rounds ago, and after how many it is
-    /// asked again: more, for as long as rounds are short.
+    /// When the clock was asked last, how many rounds there were since (those that moved
+    /// much count for several), and after how many it is asked again: more, for as long as
+    /// rounds are short.
     asked_at: Instant,
     rounds: u32,
     ask_after: u32,
@@ -27,16 +27,31 @@ impl Pace {
         Self { look_at: now, asked_at: now, rounds: 0, ask_after: 1 }
     }
 
-    /// A turn moved so many packets: short ones of a slot each, or others.
+    /// A turn moved this many packets, to or from a port.
     #[inline]
-    pub fn moved(&mut self, packets: usize, short: bool) {
-        self.rounds += if short { packets as u32 / PACKETS } else { ROUNDS };
+    pub fn moved(&mut self, packets: usize) {
+        self.rounds = self.rounds.saturating_add(packets as u32 / PACKETS);
+    }
+
+    /// Something was done that may have taken long: the clock is asked behind this round.
+    #[inline]
+    pub fn worked(&mut self) {
+        self.rounds = self.rounds.max(ROUNDS);
+    }
+
+    /// A round took this long. The clock is asked behind it if that is longer than may pass
+    /// between two looks.
+    #[inline]
+    pub fn took(&mut self, round: Duration) {
+        if round >= LOOK_EVERY {
+            self.worked();
+        }
     }
 
     /// Whether it is time to look, behind another round.
     #[inline]
     pub fn is_time(&mut self, clock: impl FnOnce() -> Instant) -> bool {
-        self.rounds += 1;
+        self.rounds = self.rounds.saturating_add(1);
         self.rounds >= self.ask_after && self.ask(clock())
     }
 
@@ -132,10 +147,8 @@ mod tests {
         assert!(longest <= Duration::from_micros(200) && asked >= 99, "{longest:?}, {asked}");
         // So is what moves much, however short the rounds before were.
         let mut pace = Pace::new(Instant::now());
-        let mut asks = |moved: Option<(usize, bool)>| {
-            if let Some((packets, short)) = moved {
-                pace.moved(packets, short);
-            }
+        let mut asks = |note: fn(&mut Pace)| {
+            note(&mut pace);
             let (now, mut asked) = (pace.asked_at, false);
             pace.is_time(|| {
                 asked = true;
@@ -143,11 +156,20 @@ mod tests {
             });
             asked
         };
-        assert!((0..100).filter(|_| asks(None)).count() < 20);
-        while !asks(None) {}
-        let rounds = [(1, false), (64, true), (32, true), (8, true), (1, true)]
-            .map(|moved| (1..).find(|_| asks(Some(moved))));
-        assert_eq!(rounds, [1, 1, 1, 3, 8].map(Some));
+        assert!((0..100).filter(|_| asks(|_| ())).count() < 20);
+        while !asks(|_| ()) {}
+        let notes: [fn(&mut Pace); 8] = [
+            Pace::worked,
+            |pace| pace.took(LOOK_EVERY),
+            |pace| pace.moved(64),
+            |pace| pace.moved(32),
+            |pace| pace.moved(8),
+            |pace| pace.moved(3),
+            |pace| pace.took(LOOK_EVERY - Duration::from_nanos(1)),
+            |_| (),
+        ];
+        let rounds = notes.map(|note| (1..).find(|_| asks(note)));
+        assert_eq!(rounds, [1, 1, 1, 1, 3, 8, 8, 8].map(Some));
         // A few microseconds: in between.
         let (longest, asked) = looks(1000, 4000);
         assert!(longest <= LOOK_EVERY + Duration::from_nanos(4000 * 2), "{longest:?}");

@@ -51,14 +51,15 @@ impl Rounds {
         }
     }
 
-    /// Whether a round is to end, whose turns took so long: then the next begins with this
-    /// queue.
-    pub fn is_enough(&mut self, took: Duration, next: usize) -> bool {
-        if took < ENOUGH {
-            return false;
-        }
+    /// Whether a round is to end whose turns took this long.
+    #[inline]
+    pub fn is_enough(&self, took: Duration) -> bool {
+        took >= ENOUGH
+    }
+
+    /// A round ends early: the next one begins with this queue.
+    pub fn goes_on_with(&mut self, next: usize) {
         self.next = next;
-        true
     }
 }
 
@@ -89,13 +90,14 @@ mod tests {
     fn a_round_that_ended_early_goes_on_where_it_ended() {
         let mut rounds = Rounds::default();
         assert_eq!(rounds.first(3), 0);
-        assert!(!rounds.is_enough(ENOUGH - Duration::from_nanos(1), 1));
-        assert!(rounds.is_enough(ENOUGH, 2));
+        assert!(!rounds.is_enough(ENOUGH - Duration::from_nanos(1)));
+        assert!(rounds.is_enough(ENOUGH));
+        rounds.goes_on_with(2);
         assert_eq!((rounds.first(3), rounds.first(3)), (2, 0));
         // Others may have gone meanwhile.
-        assert!(rounds.is_enough(ENOUGH, 2));
+        rounds.goes_on_with(2);
         assert_eq!((rounds.first(2), rounds.first(2)), (0, 0));
-        assert!(rounds.is_enough(ENOUGH, 2));
+        rounds.goes_on_with(2);
         assert_eq!(rounds.first(0), 0);
     }
 }

@@ -37,6 +37,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+/// Queues that others found broken, and that are taken out of service in one round: each is
+/// unmapped, which takes some system calls.
+const FAILED_IN_ROUND: usize = 4;
+
 const EVENTS_TOKEN: u64 = 0;
 const WAKE_TOKEN: u64 = 1;
 const UPLINK_TOKEN: u64 = 2;
@@ -225,6 +229,7 @@ impl Worker {
                 true => self.settle_queue(place, since.as_mut()),
                 false => self.serve(place, since.as_mut()),
             };
+            let mut failed = false;
             match served {
                 Ok(Served::Active) => at += 1,
                 Ok(Served::Armed) => {
@@ -233,16 +238,24 @@ impl Worker {
                 Err(error) => {
                     self.active.swap_remove(at);
                     self.fail(place, error);
+                    // What its last turn and its end took is on nobody's account.
+                    since = since.map(|_| (self.service.meter)());
+                    failed = true;
                 }
             }
-            if let Some(now) = since
-                && self.rounds.is_enough(now.saturating_sub(start), at)
-            {
+            let took = since.unwrap_or_default().saturating_sub(start);
+            if failed || self.rounds.is_enough(took) {
+                self.rounds.goes_on_with(at);
+                self.pace.worked();
                 break;
             }
         }
-        if let Some(until) = since {
-            self.shares.end(until);
+        match since {
+            Some(until) => {
+                self.shares.end(until);
+                self.pace.took(until.saturating_sub(start));
+            }
+            None => self.shares.pause(),
         }
         if !self.broken.is_empty() {
             self.fail_broken();
@@ -262,23 +275,24 @@ impl Worker {
         now
     }
 
-    /// Puts the time since then, which is now from here on, on the accounts of whom
-    /// a turn of so many packets was for: frames that waited for pages are their
-    /// senders' affair, however many guests those made busy.
+    /// Charges the time since `since` for a turn that moved this many packets, and resets
+    /// `since`. Frames that had waited for pages are charged to their senders, but for no
+    /// more than such frames are known to cost: the rest is what the queue itself did.
     fn charge(&mut self, place: Place, packets: usize, since: &mut Duration) {
         let now = (self.service.meter)();
-        let time = now.saturating_sub(*since);
+        let mut time = now.saturating_sub(*since);
         *since = now;
         // At most a burst each way.
         let each = time / packets.max(1) as u32;
-        let senders = &self.scratch.waited_from;
-        for sender in senders {
-            if let Some(slot) = self.queues.find(*sender) {
-                slot.account.charge(each);
+        for &(sender, most) in &self.scratch.waited_from {
+            if let Some(slot) = self.queues.find(sender) {
+                let part = each.min(most);
+                slot.account.charge(part);
+                time = time.saturating_sub(part);
             }
         }
         if let Some(slot) = self.queues.get_mut(place) {
-            slot.account.charge(time.saturating_sub(each * senders.len() as u32));
+            slot.account.charge(time);
         }
     }
 
@@ -322,7 +336,11 @@ impl Worker {
         if turn.packets > 0 {
             slot.idle = Idle::default();
             self.still = Still::default();
-            self.pace.moved(turn.packets, slot.queue.is_plain());
+            match since.is_none() && slot.queue.is_bridged() {
+                // Each packet may go to all guests.
+                true => self.pace.worked(),
+                false => self.pace.moved(turn.packets),
+            }
         }
         if let Some(since) = since {
             self.charge(place, turn.packets, since);
@@ -347,6 +365,7 @@ impl Worker {
         }
         slot.idle = Idle::default();
         slot.active = false;
+        slot.account.rests();
         if slot.call_at != call_at {
             self.timers.extend(call_at.map(|at| (at, place)));
             let before = std::mem::replace(&mut slot.call_at, call_at);
@@ -382,21 +401,29 @@ impl Worker {
         for key in woken {
             self.wake_queue(key);
         }
-        self.broken.extend(broken);
+        for (key, error) in broken {
+            // Until it fails, other turns find it broken, too.
+            if self.broken.iter().all(|(known, _)| *known != key) {
+                self.broken.push((key, error));
+            }
+        }
         if let Some(error) = self.bridge.take_failure() {
             self.uplink_active = false;
             self.service.teller.tell(Notice::NoUplink(error));
         }
     }
 
-    /// Takes out of service what turns of others found broken.
+    /// Takes out of service what turns of others found broken: a few in a round, as each takes
+    /// its time.
     #[cold]
     fn fail_broken(&mut self) {
-        for (key, error) in std::mem::take(&mut self.broken) {
+        let now = self.broken.len().min(FAILED_IN_ROUND);
+        for (key, error) in self.broken.drain(..now).collect::<Vec<_>>() {
             if let Some(place) = self.queues.place(key) {
                 self.fail(place, error);
             }
         }
+        self.pace.worked();
     }
 
     /// Moves at most a burst from the uplink to the guests.
@@ -415,7 +442,12 @@ impl Worker {
         let more = forward.burst_from_uplink(&mut self.scratch.arena);
         let Neighbours { woken, broken, .. } = beside;
         self.settle(woken, broken);
-        self.fail_broken();
+        if !self.broken.is_empty() {
+            self.fail_broken();
+        }
+        // A burst may be as much work as a turn, and is on no queue's account.
+        self.pace.worked();
+        self.shares.pause();
         self.uplink_active = more;
     }
 

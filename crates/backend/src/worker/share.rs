@@ -16,6 +16,10 @@ use std::time::Duration;
 /// once for all of them.
 const AHEAD_MAX: Duration = Duration::from_micros(100);
 
+/// The most that a queue is charged for what came between two rounds: a look at what woke,
+/// and the clock.
+const BETWEEN_MAX: Duration = Duration::from_micros(10);
+
 /// What a queue had of its worker.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Account {
@@ -23,7 +27,7 @@ pub(super) struct Account {
     had: Duration,
     /// Whether its last turn moved something.
     moves: bool,
-    /// Whether it had a turn since the last round began.
+    /// Whether it had a turn in the last round, and was active since.
     had_turn: bool,
 }
 
@@ -31,6 +35,11 @@ impl Account {
     /// A turn took so long.
     pub fn charge(&mut self, time: Duration) {
         self.had += time;
+    }
+
+    /// It is active no more: of what comes from here on it owes nothing.
+    pub fn rests(&mut self) {
+        self.had_turn = false;
     }
 }
 
@@ -41,8 +50,8 @@ pub(super) struct Shares {
     least: Option<Duration>,
     /// The most that this ever was, before this round.
     floor: Duration,
-    /// Turns since the round began, and until when all time is on an account, where there
-    /// was more than one queue.
+    /// Turns of the last round, and until when all time is on an account. None if anything
+    /// but a look came since: that is nobody's.
     turns: u32,
     until: Option<Duration>,
     /// What each of them owes for what came between the last round's turns and this one's.
@@ -54,7 +63,8 @@ impl Shares {
     pub fn begin(&mut self, now: Duration) {
         self.floor = self.floor.max(self.least.take().unwrap_or_default());
         let between = self.until.take().map_or(Duration::ZERO, |until| now.saturating_sub(until));
-        self.each = between / self.turns.max(1);
+        // Commands may have taken long, which is no queue's doing.
+        self.each = (between / self.turns.max(1)).min(BETWEEN_MAX);
         self.turns = 0;
     }
 
@@ -73,6 +83,13 @@ impl Shares {
         self.until = Some(until);
     }
 
+    /// Something is done that is on no account: a turn of a queue that is alone, or of the
+    /// uplink.
+    #[inline]
+    pub fn pause(&mut self) {
+        (self.until, self.turns) = (None, 0);
+    }
+
     /// Whether a queue is to wait for another. One at least is not.
     pub fn is_ahead(&self, account: Account) -> bool {
         self.least.is_some_and(|least| account.had > least + AHEAD_MAX)
@@ -86,7 +103,7 @@ impl Shares {
         }
         account.moves = moved;
         account.had_turn = true;
-        self.turns += 1;
+        self.turns = self.turns.saturating_add(1);
     }
 }
 
@@ -163,6 +180,30 @@ mod tests {
         // All of the time is on one account or the other.
         let all: Duration = accounts.iter().map(|account| account.had).sum();
         assert!(now - all < 10 * US, "{all:?} of {now:?} after {turns:?} turns");
+    }
+
+    #[test]
+    fn nobody_is_charged_for_what_no_queue_did() {
+        let mut shares = Shares::default();
+        let mut accounts = [Account::default(); 2];
+        // Beside a round, and then: a queue alone or the uplink, commands, a time of rest.
+        let second = Duration::from_secs(1);
+        let mut had = |then: fn(&mut Shares, &mut [Account; 2])| {
+            let before = accounts.map(|account| account.had);
+            shares.begin(second);
+            accounts.iter_mut().for_each(|account| shares.see(account));
+            accounts.iter_mut().for_each(|account| turn(&mut shares, account, US, true));
+            shares.end(second + 2 * US);
+            then(&mut shares, &mut accounts);
+            shares.begin(2 * second);
+            accounts.iter_mut().for_each(|account| shares.see(account));
+            shares.pause();
+            let after = accounts.map(|account| account.had);
+            [after[0] - before[0], after[1] - before[1]]
+        };
+        assert_eq!(had(|shares, _| shares.pause()), [US; 2]);
+        assert_eq!(had(|_, _| ()), [US + BETWEEN_MAX; 2]);
+        assert_eq!(had(|_, accounts| accounts[1].rests()), [US + BETWEEN_MAX, US]);
     }
 
     #[test]

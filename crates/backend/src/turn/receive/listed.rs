@@ -14,6 +14,7 @@ use crate::turn::filter::Filter;
 use crate::turn::scratch::Scratch;
 use crate::turn::taken::Moved;
 use crate::turn::waiting::Waiter;
+use crate::turn::work::time_to_give;
 use arrayvec::ArrayVec;
 use grantway_ports::{FrameMeta, FramePlace, Port};
 use grantway_ring::RingMemory;
@@ -62,7 +63,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             let Some(waiter) = self.waited(&mut arena[list.at..], shared)? else { break };
             let Waiter { layout, meta, from, .. } = waiter;
             self.lay_out(&layout, list.at, meta.len, None, delivery)?;
-            waited_from.extend(from);
+            waited_from.extend(from.map(|from| (from, time_to_give(meta.len))));
             list.fill(meta.len);
             taken += 1;
         }

@@ -12,6 +12,7 @@ use crate::turn::plain::is_short;
 use crate::turn::scratch::Scratch;
 use crate::turn::taken::Moved;
 use crate::turn::waiting::Waiter;
+use crate::turn::work::time_to_give;
 use grantway_netif::slots::rx::RxLayout;
 use grantway_ports::{FrameMeta, FramePlace};
 use grantway_ring::RingMemory;
@@ -86,8 +87,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             };
             let Some(waiter) = self.waiting.pop(left, &mut arena[at..], || now) else { break };
             plain.frames.push(frame);
-            waited_from.extend(waiter.from);
             let len = waiter.meta.len;
+            waited_from.extend(waiter.from.map(|from| (from, time_to_give(len))));
             at = place((at + len).next_multiple_of(64), 0, len);
         }
         let count = plain.frames.len();

@@ -97,6 +97,8 @@ impl Worker {
             call_at: None,
             account: Account::default(),
         };
+        // What was broken was another connection's.
+        self.broken.retain(|(broken, _)| *broken != key);
         let place = self.queues.insert(Box::new(slot));
         self.by_event.insert(tx, place);
         self.by_event.insert(rx, place);
