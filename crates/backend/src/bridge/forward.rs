@@ -511,7 +511,7 @@ impl<O: Others> Forward<'_, O> {
     }
 
     /// Stores what was laid out in the receivers' pages, answers and signals them.
-    /// A receiver's trouble is its own. Without the sender's policy, what was to come
+    /// A receiver's trouble is its own. Without the sender's buffers, what was to come
     /// from its pages is answered as an error.
     fn deliver(
         &mut self,
@@ -525,8 +525,7 @@ impl<O: Others> Forward<'_, O> {
                 continue;
             }
             let Some(queue) = self.others.queue(*key) else { continue };
-            let sender = buffers.as_mut().map(|buffers| &mut **buffers as &mut Buffers);
-            let done = queue.finish(delivery, arena, sender, self.events);
+            let done = queue.finish(delivery, arena, buffers.as_deref_mut(), self.events);
             if let Err(error) = done {
                 self.others.broken(*key, error);
             }

@@ -77,10 +77,10 @@ impl Buffers {
 
     /// Begins a list of pieces, a burst at most, that is ended by [`Buffers::finish`].
     #[inline(always)]
-    pub(crate) fn begin(&mut self) -> Moving<'_> {
+    pub(crate) fn begin(&mut self, way: Way) -> Moving<'_> {
         let Self { copies, kept } = self;
         match kept.table() {
-            Some(table) => Moving::Near(Near::new(table)),
+            Some(table) => Moving::Near(Near::new(table, way)),
             None => Moving::Copies(copies),
         }
     }
@@ -126,9 +126,9 @@ impl Buffers {
         let Self { copies, kept } = self;
         copies.begin();
         let Some(table) = kept.table() else { return copies.carry(way, pieces, arena) };
-        let mut near = Near::new(table);
+        let mut near = Near::new(table, way);
         for (number, piece) in pieces.iter_mut().enumerate() {
-            if near.moves(way, *piece, arena) {
+            if near.moves(*piece, arena) {
                 piece.status = GrantStatus::OKAY;
                 copies.hits += 1;
             } else if let Err(status) = copies.take(table, number, piece, way) {

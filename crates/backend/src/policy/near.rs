@@ -9,6 +9,8 @@ use grantway_ring::SharedPage;
 /// Those of a queue, as a turn looks them up.
 pub(crate) struct Near<'a> {
     table: &'a GrefTable,
+    /// Where all pieces go.
+    way: Way,
     /// The last page: small buffers share one, and those of a burst lie side by side.
     /// No page has the reference 0.
     gref: GrantRef,
@@ -17,23 +19,23 @@ pub(crate) struct Near<'a> {
 
 impl<'a> Near<'a> {
     #[inline(always)]
-    pub(super) fn new(table: &'a GrefTable) -> Self {
-        Self { table, gref: GrantRef(0), page: None }
+    pub(super) fn new(table: &'a GrefTable, way: Way) -> Self {
+        Self { table, way, gref: GrantRef(0), page: None }
     }
 
-    /// Moves a piece if its page is mapped for that; whether it did. All others are the affair
-    /// of grant copies, which say why one cannot be moved at all.
+    /// Moves a piece if its page is mapped for that, and returns whether it did. All others are
+    /// left to grant copies, which say why one cannot be moved at all.
     #[inline(always)]
-    pub fn moves(&mut self, way: Way, piece: Piece, arena: &mut [u8]) -> bool {
+    pub fn moves(&mut self, piece: Piece, arena: &mut [u8]) -> bool {
         if piece.gref != self.gref {
             self.gref = piece.gref;
-            let mapping = self.table.find(piece.gref).filter(|found| way.may(found.access));
+            let mapping = self.table.find(piece.gref).filter(|found| self.way.may(found.access));
             self.page = mapping.map(|mapping| &mapping.page);
         }
         let Some(page) = self.page else { return false };
         let (at, offset) = (piece.at as usize, piece.offset.into());
         let Some(bytes) = arena.get_mut(at..at + usize::from(piece.len)) else { return false };
-        match way {
+        match self.way {
             Way::Fetch => page.read(offset, bytes),
             Way::Store => page.write(offset, bytes),
         }

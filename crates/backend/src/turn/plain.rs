@@ -44,8 +44,8 @@ impl TxPlain {
         arena: &mut [u8],
     ) -> Result<bool, VifError> {
         let way = Way::Fetch;
-        let listed = match buffers.begin() {
-            Moving::Near(mut near) => self.list(slots, |_, piece| near.moves(way, piece, arena)),
+        let listed = match buffers.begin(way) {
+            Moving::Near(mut near) => self.list(slots, |_, piece| near.moves(piece, arena)),
             Moving::Copies(copies) => self.list(slots, |n, piece| copies.list(n, way, piece)),
         };
         if listed {
@@ -148,8 +148,8 @@ impl RxPlain {
         arena: &mut [u8],
     ) -> Result<bool, VifError> {
         let way = Way::Store;
-        let listed = match buffers.begin() {
-            Moving::Near(mut near) => self.list(|_, piece| near.moves(way, piece, arena)),
+        let listed = match buffers.begin(way) {
+            Moving::Near(mut near) => self.list(|_, piece| near.moves(piece, arena)),
             Moving::Copies(copies) => self.list(|n, piece| copies.list(n, way, piece)),
         };
         if listed {
