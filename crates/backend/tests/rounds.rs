@@ -9,13 +9,15 @@
 mod support;
 
 use grantway_embedded::Domain;
-use grantway_hypervisor::{CounterSnapshot, Platform};
+use grantway_hypervisor::{CounterSnapshot, GrantRef, Platform};
+use grantway_netif::tx::TxFlags;
+use grantway_ring::RingMemory;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 use support::flood::{CUT_COUNT, CUT_SIZE, Guest, Habit, LARGEST, SMALL, address};
 use support::port::UPLINK;
-use support::rings::SLOTS;
+use support::rings::{SLOTS, slot};
 use support::tcp::Tcp;
 use support::world::World;
 
@@ -95,6 +97,17 @@ impl Scene {
             longest = longest.max(took);
         }
         longest
+    }
+
+    /// Rounds, until something is so.
+    fn rounds_until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..10_000 {
+            if is_so(self) {
+                return;
+            }
+            self.world.control().rounds(1);
+        }
+        panic!("not in 10,000 rounds: {what}");
     }
 
     fn ends(self) {
@@ -177,7 +190,7 @@ fn no_frame_for_all_makes_a_round_long() {
 /// The first turn of a round has nobody to share with, and its frames wake all others, whose
 /// rings are full.
 #[test]
-fn who_is_woken_in_a_round_makes_it_no_longer() {
+fn queues_that_a_turn_wakes_share_its_round() {
     let mut scene = Scene::new(0, 17);
     scene.world.control().with(|_| EACH.set(600_000));
     for guest in &mut scene.floods {
@@ -185,10 +198,10 @@ fn who_is_woken_in_a_round_makes_it_no_longer() {
         guest.takes_up(Habit::Broadcasts);
     }
     // The first one's take all pages that are posted.
-    while served(&scene) < SLOTS {
+    scene.rounds_until("its frames are taken", |scene| {
         scene.floods[0].sends();
-        scene.world.control().rounds(1);
-    }
+        served(scene) >= SLOTS
+    });
     scene.world.control().rounds(4);
     // Of the others nobody knows yet: when frames come that wait for pages, their queues look
     // for some.
@@ -196,17 +209,41 @@ fn who_is_woken_in_a_round_makes_it_no_longer() {
     scene.floods[0].sends();
     let others = |scene: &Scene| scene.floods[1..].iter().map(Guest::served).collect::<Vec<_>>();
     let (first, before) = (served(&scene), others(&scene));
-    while served(&scene) == first {
-        scene.world.control().rounds(1);
-    }
+    scene.rounds_until("one has a turn", |scene| served(scene) != first);
     let mut last = before.clone();
-    while last.iter().zip(&before).any(|(now, before)| now == before) {
-        let now = others(&scene);
+    scene.rounds_until("all have a turn", |scene| {
+        let now = others(scene);
         let had_turns = now.iter().zip(&last).filter(|(now, last)| now != last).count();
         assert!(had_turns <= 2, "{had_turns} of 0.6 ms each, in a round of 1 ms");
         last = now;
-        scene.world.control().rounds(1);
+        last.iter().zip(&before).all(|(now, before)| now != before)
+    });
+    scene.ends();
+}
+
+/// A queue that fails is unmapped and unbound, which takes its time: so it is the last one that
+/// has a turn in its round.
+#[test]
+fn a_round_ends_with_a_queue_that_fails() {
+    const GUESTS: u16 = 8;
+    let mut scene = Scene::new(0, GUESTS);
+    let queues = |scene: &Scene| scene.world.control().with(|backend| backend.workers()[0].queues);
+    for guest in &mut scene.floods {
+        guest.takes_up(Habit::Broadcasts);
+        guest.fills();
+        // Behind them, a packet of which the rest is missing.
+        let more = slot(GrantRef(1), 0, 64, 1, TxFlags::MORE_DATA);
+        guest.rings.tx.write_slot(guest.rings.tx_prod - 1, more);
+        guest.hostile.kick(guest.rings.tx_event);
     }
+    let mut left = queues(&scene);
+    assert_eq!(left, GUESTS.into());
+    scene.rounds_until("all of them failed", |scene| {
+        let now = queues(scene);
+        assert!(left - now <= 1, "{left} queues before a round, {now} behind it");
+        left = now;
+        left == 0
+    });
     scene.ends();
 }
 

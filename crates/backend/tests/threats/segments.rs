@@ -5,6 +5,7 @@ use crate::support::inbox::Inbox;
 use crate::support::rings::slot;
 use crate::support::tcp::{SEQUENCE, Tcp};
 use crate::support::world::World;
+use grantway_backend::Patience;
 use grantway_netif::extra::Extra;
 use grantway_netif::tx::{TxFlags, TxResponse, status};
 use grantway_netif::{Checksum, Offload};
@@ -155,7 +156,8 @@ fn a_port_that_gains_by_large_frames_gives_and_gets_them_whatever_the_guest_take
 #[test]
 fn a_large_frame_of_the_port_is_cut_no_further_than_there_is_room() {
     const SEGMENTS: u64 = 8000;
-    let mut world = World::new();
+    // What waits is dropped by time, too: here it stands.
+    let mut world = World::patient(Patience::default());
     let mut guest = world.guest();
     // It takes no large frames over IPv4, and posts no page.
     let _rings = guest.connect_as(&[("feature-gso-tcpv4", "0")]);
