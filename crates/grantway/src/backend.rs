@@ -281,6 +281,7 @@ fn report(
     // read afterwards.
     let Account { at, vifs: accounts, platform: asked } = backend.account();
     let reports: Vec<_> = backend.report().collect();
+    let graph = backend.graph();
     let vifs: Vec<Value> = reports
         .iter()
         .map(|vif| {
@@ -315,8 +316,8 @@ fn report(
             "round_limit_ns": nanoseconds(ROUND_MAX),
         })).collect::<Vec<_>>(),
         "rules": rules.map(LiveRules::report),
-        "graph": backend.graph().as_ref().map(nodes::json),
-        "budget": shares::of(backend, &reports, descriptors),
+        "graph": graph.as_ref().map(nodes::json),
+        "budget": shares::of(backend, &reports, graph.as_ref(), descriptors),
         "control": control_work(backend),
         "platform": numbers(asked.fields()),
     })

@@ -18,7 +18,8 @@ pub struct Share {
     pub key: &'static str,
     /// What it is called.
     pub name: &'static str,
-    /// What becomes of more than there is, and what to do before: where it may run short.
+    /// What becomes of more than there is, and what to do before that: of what all vifs take
+    /// from one stock. Of stations, connections and fragments each vif has its own part.
     pub beyond: Option<[&'static str; 2]>,
 }
 
@@ -47,29 +48,15 @@ pub const SHARES: [Share; 7] = [
         ]),
     },
     Share { key: "waiting_bytes", name: "bytes that wait", beyond: None },
-    Share {
-        key: "stations",
-        name: "stations",
-        beyond: Some([
-            "frames to a further one are flooded",
-            "stations = N in the rules, fewer for each vif",
-        ]),
-    },
-    Share {
-        key: "connections",
-        name: "connections",
-        beyond: Some([
-            "a further one's packets are dropped",
-            "fewer rules by state, or a backend for some of the guests",
-        ]),
-    },
+    Share { key: "stations", name: "stations", beyond: None },
+    Share { key: "connections", name: "connections", beyond: None },
     Share { key: "fragmented", name: "packets in fragments", beyond: None },
 ];
 
-/// What a report says of them, by their keys.
+/// What a report says of each share, by its key.
 pub type Parts = BTreeMap<String, Part>;
 
-/// Those that a report tells of, in their order.
+/// The shares that a report has, in order.
 pub fn told(parts: &Parts) -> impl Iterator<Item = (&'static Share, Part)> + '_ {
     SHARES.iter().filter_map(|share| Some((share, *parts.get(share.key)?)))
 }
@@ -80,7 +67,7 @@ pub struct Part {
     /// So much is used.
     #[serde(default)]
     pub used: u64,
-    /// Most that may be; 0 where that is not told.
+    /// Most that may be; 0 if there can be none, or the limit is unknown.
     #[serde(default)]
     pub limit: u64,
 }
@@ -97,14 +84,15 @@ impl Part {
     }
 }
 
-/// Most connections of a firewall with so many vifs.
+/// The most connections of a firewall for this many vifs, and what is behind them: their ports,
+/// or the uplink.
 pub fn connections_max(vifs: u64) -> u64 {
-    u64::from(CONNECTIONS_MAX) + u64::from(OF_PORT_LEAST) * vifs
+    u64::from(CONNECTIONS_MAX) + u64::from(OF_PORT_LEAST) * (vifs + 1)
 }
 
-/// Most packets in fragments that are followed for so many vifs.
+/// The most packets in fragments that are followed, likewise.
 pub fn fragmented_max(vifs: u64) -> u64 {
-    FRAGMENTED_MAX as u64 * vifs
+    FRAGMENTED_MAX as u64 * (vifs + 1)
 }
 
 /// The descriptors of this process: a folder that stays open, as a confined process may open
@@ -131,7 +119,12 @@ impl Descriptors {
 }
 
 /// How much of each a backend uses.
-pub fn of(backend: &Backend, vifs: &[VifReport], descriptors: &Descriptors) -> Parts {
+pub fn of(
+    backend: &Backend,
+    vifs: &[VifReport],
+    graph: Option<&GraphReport>,
+    descriptors: &Descriptors,
+) -> Parts {
     let (used, limit) = (backend.budget().used(), backend.budget().limit());
     let queues = vifs.iter().flat_map(|vif| &vif.queues);
     let (waiting, queues) = queues.fold((0, 0), |(waiting, queues), queue| {
@@ -148,7 +141,7 @@ pub fn of(backend: &Backend, vifs: &[VifReport], descriptors: &Descriptors) -> P
         ("descriptors", descriptors),
         ("waiting_bytes", Part { used: waiting, limit: queues * WAITING_MAX as u64 }),
     ];
-    if let Some(GraphReport { known, .. }) = backend.graph() {
+    if let Some(GraphReport { known, .. }) = graph {
         let vifs = vifs.len() as u64;
         parts.extend([
             ("stations", Part { used: known.stations, limit: STATIONS_MAX as u64 }),
@@ -164,11 +157,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_counted_as_they_come_and_go() {
+    fn descriptors_are_counted_from_the_first_each_time() {
         let descriptors = Descriptors::open();
-        // Other tests of this process have files of their own: what is known is what is here.
+        // Other tests of this process open files, too: these are not all.
         let files: Vec<_> = (0..64).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
-        assert!(descriptors.count() > 64, "{} with {} files", descriptors.count(), files.len());
+        let counts = [descriptors.count(), descriptors.count()];
+        assert!(counts.iter().all(|&count| count > 64), "{counts:?} with {} files", files.len());
     }
 
     #[test]

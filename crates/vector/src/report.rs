@@ -47,7 +47,7 @@ pub struct Report {
     pub by_default: Count,
     /// Connections that are remembered.
     pub connections: u64,
-    /// Packets in fragments that are followed.
+    /// Packets that are remembered since fragments of them came.
     pub fragmented: u64,
     /// The classifier's filters, in order, by name.
     pub filters: Vec<(String, Count)>,

@@ -182,6 +182,6 @@ fn what_is_shared_is_bounded_and_some_of_it_is_each_vifs_own() {
     }
     assert_eq!(of(1, "stations"), (64, None, Some(64)));
     assert_eq!(of(300, "stations"), (16_384, None, Some(64)));
-    assert_eq!(of(10, "connections"), (65_536 + 10_240, Some(1024), Some(16_384)));
-    assert_eq!(of(10, "packets in fragments"), (2560, Some(256), Some(256)));
+    assert_eq!(of(10, "connections"), (65_536 + 11_264, Some(1024), Some(16_384)));
+    assert_eq!(of(10, "packets in fragments"), (2816, Some(256), Some(256)));
 }

@@ -49,13 +49,16 @@ pub fn bounds(backend: &BackendFact) -> Vec<Finding> {
 fn one(bounds: &Bounds) -> Finding {
     let Bounds { shares, round, control } = bounds;
     let mut found = String::new();
-    let mut short = None;
-    for (share, part) in shares::told(shares) {
+    let (mut beyond, mut remedies) = (Vec::new(), Vec::new());
+    for (share, part) in shares::told(shares).filter(|(_, part)| part.limit > 0) {
         found += &match part.is_bounded() {
             true => format!("{} of {} {}, ", part.used, part.limit, share.name),
             false => format!("{} {}, ", part.used, share.name),
         };
-        short = short.or(share.beyond.filter(|_| part.is_tight()));
+        if let Some([becomes, remedy]) = share.beyond.filter(|_| part.is_tight()) {
+            beyond.push(format!("{}: {becomes}", share.name));
+            remedies.push(remedy);
+        }
     }
     let milliseconds = |ns: u64| ns as f64 / 1e6;
     found += &format!(
@@ -66,8 +69,11 @@ fn one(bounds: &Bounds) -> Finding {
         control.limit
     );
     let subject = "what vifs share";
-    match short {
-        Some([beyond, remedy]) => Finding::warn(subject, format!("{found}; {beyond}"), remedy),
-        None => Finding::ok(subject, found),
+    match remedies.is_empty() {
+        true => Finding::ok(subject, found),
+        false => {
+            let found = format!("{found}; few left of {}", beyond.join(", of "));
+            Finding::warn(subject, found, remedies.join("; "))
+        }
     }
 }

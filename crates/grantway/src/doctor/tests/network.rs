@@ -387,11 +387,24 @@ fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
         ("pages", "9000 of 10000 pages mapped", "--mapped-total"),
         ("areas", "9000 of 10000 areas", "vm.max_map_count"),
         ("descriptors", "9000 of 10000 descriptors", "LimitNOFILE"),
-        ("stations", "9000 of 10000 stations", "stations = N"),
-        ("connections", "9000 of 10000 connections", "rules by state"),
     ] {
         check(&with(key, bound(9000, 10_000)), Verdict::Warn, told, remedy);
     }
+    // Each that is short has its remedy, and what there can be none of is left out.
+    let mut two = shares.clone();
+    two.insert("descriptors".into(), bound(1024, 1024));
+    two.insert("areas".into(), bound(29_000, 30_000));
+    two.insert("connections".into(), bound(0, 0));
+    let two = judged(vec![Bounds { shares: two, ..bounds.clone() }]).unwrap();
+    check(
+        &two,
+        Verdict::Warn,
+        "few left of areas: what does not fit is copied, of descriptors: ",
+        "",
+    );
+    check(&two, Verdict::Warn, "areas", "vm.max_map_count");
+    check(&two, Verdict::Warn, "descriptors", "LimitNOFILE");
+    assert!(!format!("{two:?}").contains("connections"), "{two:?}");
     // There is no bound of pages where there is no hypervisor.
     let free = with("pages", bound(528, UNBOUNDED));
     check(&free, Verdict::Ok, "528 pages mapped, 3 of", "");
