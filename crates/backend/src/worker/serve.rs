@@ -229,7 +229,6 @@ impl Worker {
                 true => self.settle_queue(place, since.as_mut()),
                 false => self.serve(place, since.as_mut()),
             };
-            let mut failed = false;
             match served {
                 Ok(Served::Active) => at += 1,
                 Ok(Served::Armed) => {
@@ -240,13 +239,15 @@ impl Worker {
                     self.fail(place, error);
                     // What its last turn and its end took is on nobody's account.
                     since = since.map(|_| (self.service.meter)());
-                    failed = true;
+                    self.rounds.goes_on_with(at);
+                    self.pace.worked();
+                    break;
                 }
             }
-            let took = since.unwrap_or_default().saturating_sub(start);
-            if failed || self.rounds.is_enough(took) {
+            if let Some(now) = since
+                && self.rounds.is_enough(now.saturating_sub(start))
+            {
                 self.rounds.goes_on_with(at);
-                self.pace.worked();
                 break;
             }
         }
@@ -315,7 +316,8 @@ impl Worker {
     fn serve(&mut self, place: Place, since: Option<&mut Duration>) -> Result<Served, VifError> {
         let Some(mut slot) = self.queues.get_mut(place) else { return Ok(Served::Armed) };
         let merger = self.merger.as_mut();
-        let turn = match slot.queue.is_bridged() {
+        let bridged = slot.queue.is_bridged();
+        let turn = match bridged {
             false => {
                 let (lists, id) = (&mut self.bridge.lists, slot.id);
                 let rules =
@@ -336,7 +338,7 @@ impl Worker {
         if turn.packets > 0 {
             slot.idle = Idle::default();
             self.still = Still::default();
-            match since.is_none() && slot.queue.is_bridged() {
+            match since.is_none() && bridged {
                 // Each packet may go to all guests.
                 true => self.pace.worked(),
                 false => self.pace.moved(turn.packets),
