@@ -7,7 +7,7 @@ NO_STD := -p grantway-netif -p grantway-ring -p grantway-hypervisor -p grantway-
 BARE := x86_64-unknown-none
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test soak fuzz fuzz-keep proof proof-keep bench bench-peers measure check no-std \
+.PHONY: help demo setup test soak fuzz fuzz-keep proof proof-keep bench bench-peers measure check avx2 no-std \
   instructions instructions-keep
 
 help: ## print the targets
@@ -70,13 +70,22 @@ instructions-keep: ## writes them down where they became less; WHY is the reason
 	cargo build --release -p grantway
 	scripts/instructions $(GRANTWAY) --keep "$(WHY)"
 
-check: instructions ## format, lints, imports, documentation, licences, instructions a packet
+check: instructions avx2 ## format, lints, imports, documentation, licences, instructions a packet
 	scripts/floors
 	cargo fmt --all --check
 	cargo fmt --manifest-path tests/no_std/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	scripts/check-licences
+
+avx2: ## copies keep the upper halves of registers, in a build for AVX2
+	@if grep -qw avx2 /proc/cpuinfo; then \
+	  CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
+	    RUSTFLAGS="-C target-feature=+avx2" CARGO_TARGET_DIR=$(BUILD)/avx2 \
+	    cargo test -q --release -p grantway-ring --test upper; \
+	else \
+	  echo "avx2: not run, as this processor has none"; \
+	fi
 
 no-std: ## the guest's side without std: built, and run against a mock
 	cargo clippy --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std -- -D warnings

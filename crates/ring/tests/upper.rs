@@ -1,10 +1,6 @@
 //! Copies leave the upper halves of registers alone, where code that is built for AVX may hold
-//! values in them. It does over a copy that is inlined, so optimise the whole program:
-//!
-//! ```sh
-//! export CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
-//! RUSTFLAGS="-C target-feature=+avx2" cargo test --release -p grantway-ring --test upper
-//! ```
+//! values in them. It does so over a copy that is inlined, in a program that is optimised as a
+//! whole: `make avx2` builds one.
 #![cfg(all(target_arch = "x86_64", target_feature = "avx2", not(loom), not(miri)))]
 #![allow(missing_docs)]
 
