@@ -20,8 +20,8 @@ use grantway_ring::{Front, RingPage, SharedPage, VolatileSliceMut};
 
 /// Pages in each direction's pool: one for each slot of the ring.
 const POOL_PAGES: u16 = 256;
-/// Slots that are to be free before a ring that was full is filled again: who takes each
-/// as it comes back has bursts of a few, and asks for the line that tells of it each time.
+/// Slots that have to be free before a ring that was full is filled again. To refill it slot by
+/// slot would make bursts of a few, and read the line of the index again for each.
 const ROOM: u32 = BURST as u32;
 
 /// A queue that is connected, or ready to be: its rings, its pages and its

@@ -309,8 +309,8 @@ pub struct BackendArgs {
     /// and all modes are interrupt.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
-    /// How buffers may cross at most; each vif gets what its frontend asks for
-    /// within that. With copy or map all get that, whatever they ask for.
+    /// The best buffer policy to offer. Each vif gets the best that both ends
+    /// support; copy and map hold for all vifs.
     #[arg(long, value_enum, default_value_t = PolicyBound::Staging)]
     pub policy: PolicyBound,
     /// Most pages of a vif's guest that are mapped at once, its rings not counted;
@@ -332,8 +332,8 @@ pub struct BackendArgs {
     /// A capture of what a filter mirrors, with --rules.
     #[arg(long, value_name = "FILE.pcap", requires = "rules")]
     pub mirror: Option<PathBuf>,
-    /// Whether TCP segments that a guest sends one by one go on merged, to who takes
-    /// large frames; and whether a TAP gives such for a guest that takes none, to be cut.
+    /// Merge TCP segments of guests for receivers that take large frames, and cut
+    /// large frames from a TAP for guests that take none.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub merge: Switch,
     /// Most queues that a vif may have; its frontend takes what it wants of them.

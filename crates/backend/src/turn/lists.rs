@@ -128,7 +128,8 @@ impl Lists {
         self.run(arena, to, now);
     }
 
-    /// Merges what of the list is for who takes large frames; whether it had a look.
+    /// Merges TCP segments of the list for receivers that take large frames. Returns false
+    /// if it did not look for any, since the list's ends are none.
     pub fn merge(&mut self, merger: &mut Merger, arena: &mut [u8]) -> bool {
         merger.link(&mut self.batch, arena)
     }
@@ -138,8 +139,8 @@ impl Lists {
         self.batch.link(frame).is_some()
     }
 
-    /// What a frame and those that were merged into it consist of: of each its bytes but
-    /// so many at its start, and as its token the packet's number.
+    /// Iterates over a frame and those that were merged into it. Yields each with the number of
+    /// bytes at its start that are left out; a frame's token is its packet's number.
     pub fn pieces(&self, frame: u8) -> impl Iterator<Item = (&Frame, u32)> {
         self.batch.pieces(frame)
     }

@@ -156,7 +156,7 @@ pub struct PacketsArgs {
     /// Frames that the generator makes at a time.
     #[arg(long, value_name = "LIST", default_value = "32", value_parser = bursts)]
     pub burst: List<u32>,
-    /// Frames a second that are offered in all; as many as are taken where missing.
+    /// Frames a second that are offered in all; by default as many as are taken.
     #[arg(long, value_name = "LIST", value_parser = rates)]
     pub rate: Option<List<u64>>,
     /// Queues of each vif, each with a generator of its own.

@@ -55,7 +55,7 @@ pub struct EndArgs {
     /// The server's port.
     #[arg(short, long, value_name = "N", default_value_t = 5001, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
-    /// Tell of every so many seconds; of the whole only where missing.
+    /// Print a line every S seconds; by default only one at the end.
     #[arg(short, long, value_name = "S", value_parser = seconds)]
     pub interval: Option<f64>,
     /// How buffers are to cross; the next best with a backend that does not offer it.
