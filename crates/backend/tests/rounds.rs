@@ -10,8 +10,9 @@ mod support;
 
 use grantway_embedded::Domain;
 use grantway_hypervisor::{CounterSnapshot, GrantRef, Platform};
+use grantway_netif::Offload;
 use grantway_netif::tx::TxFlags;
-use grantway_ring::RingMemory;
+use grantway_ring::{Index, RingMemory};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
@@ -244,6 +245,34 @@ fn a_round_ends_with_a_queue_that_fails() {
         left = now;
         left == 0
     });
+    scene.ends();
+}
+
+/// One frame finds more receivers broken than are taken out of service in a round, and nothing
+/// else is to be done: the worker goes on until all of them are.
+#[test]
+fn all_that_one_frame_finds_broken_are_taken_out_of_service() {
+    const GUESTS: u16 = 12;
+    let mut scene = Scene::new(GUESTS, 0);
+    let uplink = scene.world.behind(UPLINK);
+    let queues = |scene: &Scene| scene.world.control().with(|backend| backend.workers()[0].queues);
+    for guest in &mut scene.receivers {
+        guest.rings.rx.store(Index::ReqProd, guest.rings.rx_prod.wrapping_add(10_000));
+    }
+    assert_eq!(queues(&scene), GUESTS.into());
+    let mut frame = vec![0; 60];
+    frame[..6].fill(0xff);
+    // Their pages are known by now: the frame behind those has the worker look at the ring.
+    for _ in 0..SLOTS {
+        uplink.give(frame.clone(), Offload::default());
+    }
+    scene.rounds_until("their pages are used up", |_| uplink.look().waiting.is_empty());
+    scene.world.control().rounds(4);
+    assert_eq!(queues(&scene), GUESTS.into());
+    uplink.give(frame, Offload::default());
+    let goes_on = || scene.world.control().with(|backend| backend.serve().unwrap());
+    let rounds = (1..1000).find(|_| !goes_on() && uplink.look().waiting.is_empty());
+    assert_eq!((queues(&scene), rounds.is_some()), (0, true), "after {rounds:?} rounds");
     scene.ends();
 }
 

@@ -195,7 +195,7 @@ impl Worker {
 
     /// Whether nothing is to be done until something wakes it.
     pub fn is_idle(&self) -> bool {
-        self.active.is_empty() && !self.uplink_active
+        self.active.is_empty() && !self.uplink_active && self.broken.is_empty()
     }
 
     fn now(&self) -> Instant {
@@ -260,6 +260,9 @@ impl Worker {
         }
         if !self.broken.is_empty() {
             self.fail_broken();
+            if since.is_some() {
+                self.shares.end((self.service.meter)());
+            }
         }
     }
 
@@ -367,7 +370,7 @@ impl Worker {
         }
         slot.idle = Idle::default();
         slot.active = false;
-        slot.account.rests();
+        self.shares.rests(&mut slot.account);
         if slot.call_at != call_at {
             self.timers.extend(call_at.map(|at| (at, place)));
             let before = std::mem::replace(&mut slot.call_at, call_at);
@@ -430,6 +433,8 @@ impl Worker {
 
     /// Moves at most a burst from the uplink to the guests.
     fn serve_uplink(&mut self) {
+        // A burst may be as much work as a turn, and is on no queue's account.
+        let since = self.shares.is_shared().then(self.service.meter);
         let mut beside = Neighbours::new(&mut self.queues);
         let mut forward = Forward {
             bridge: &mut self.bridge,
@@ -447,9 +452,10 @@ impl Worker {
         if !self.broken.is_empty() {
             self.fail_broken();
         }
-        // A burst may be as much work as a turn, and is on no queue's account.
+        if let Some(since) = since {
+            self.shares.leave_out((self.service.meter)().saturating_sub(since));
+        }
         self.pace.worked();
-        self.shares.pause();
         self.uplink_active = more;
     }
 

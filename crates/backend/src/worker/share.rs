@@ -36,11 +36,6 @@ impl Account {
     pub fn charge(&mut self, time: Duration) {
         self.had += time;
     }
-
-    /// It is active no more: of what comes from here on it owes nothing.
-    pub fn rests(&mut self) {
-        self.had_turn = false;
-    }
 }
 
 /// The accounts of a worker's queues, seen together.
@@ -83,11 +78,27 @@ impl Shares {
         self.until = Some(until);
     }
 
-    /// Something is done that is on no account: a turn of a queue that is alone, or of the
-    /// uplink.
+    /// A queue that is alone had a turn, which is on no account.
     #[inline]
     pub fn pause(&mut self) {
         (self.until, self.turns) = (None, 0);
+    }
+
+    /// Whether what comes now is to be charged to queues that had turns.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// Something took this long that is on no queue's account.
+    pub fn leave_out(&mut self, time: Duration) {
+        self.until = self.until.map(|until| until + time);
+    }
+
+    /// A queue is active no more: of what comes from here on it owes nothing.
+    #[inline]
+    pub fn rests(&mut self, account: &mut Account) {
+        self.turns = self.turns.saturating_sub(std::mem::take(&mut account.had_turn).into());
     }
 
     /// Whether a queue is to wait for another. One at least is not.
@@ -184,26 +195,27 @@ mod tests {
 
     #[test]
     fn nobody_is_charged_for_what_no_queue_did() {
-        let mut shares = Shares::default();
-        let mut accounts = [Account::default(); 2];
-        // Beside a round, and then: a queue alone or the uplink, commands, a time of rest.
-        let second = Duration::from_secs(1);
-        let mut had = |then: fn(&mut Shares, &mut [Account; 2])| {
-            let before = accounts.map(|account| account.had);
-            shares.begin(second);
+        // What each of two queues is charged for a time between two rounds in which each has a
+        // turn of 1 us, if this happens then.
+        let charged = |between: Duration, then: fn(&mut Shares, &mut [Account; 2])| {
+            let (mut shares, mut accounts) = (Shares::default(), [Account::default(); 2]);
+            shares.begin(Duration::ZERO);
             accounts.iter_mut().for_each(|account| shares.see(account));
             accounts.iter_mut().for_each(|account| turn(&mut shares, account, US, true));
-            shares.end(second + 2 * US);
+            shares.end(2 * US);
             then(&mut shares, &mut accounts);
-            shares.begin(2 * second);
+            shares.begin(2 * US + between);
             accounts.iter_mut().for_each(|account| shares.see(account));
-            shares.pause();
-            let after = accounts.map(|account| account.had);
-            [after[0] - before[0], after[1] - before[1]]
+            accounts.map(|account| account.had - US)
         };
-        assert_eq!(had(|shares, _| shares.pause()), [US; 2]);
-        assert_eq!(had(|_, _| ()), [US + BETWEEN_MAX; 2]);
-        assert_eq!(had(|_, accounts| accounts[1].rests()), [US + BETWEEN_MAX, US]);
+        assert_eq!(charged(8 * US, |_, _| ()), [4 * US; 2]);
+        // Commands may take long.
+        assert_eq!(charged(Duration::from_secs(1), |_, _| ()), [BETWEEN_MAX; 2]);
+        // A queue alone, the uplink, a time of rest.
+        assert_eq!(charged(8 * US, |shares, _| shares.pause()), [Duration::ZERO; 2]);
+        assert_eq!(charged(8 * US, |shares, _| shares.leave_out(2 * US)), [3 * US; 2]);
+        let rested = charged(8 * US, |shares, accounts| shares.rests(&mut accounts[1]));
+        assert_eq!(rested, [8 * US, Duration::ZERO]);
     }
 
     #[test]
