@@ -195,7 +195,7 @@ impl Worker {
 
     /// Whether nothing is to be done until something wakes it.
     pub fn is_idle(&self) -> bool {
-        self.active.is_empty() && !self.uplink_active && self.broken.is_empty()
+        self.active.is_empty() && !self.uplink_active
     }
 
     fn now(&self) -> Instant {
@@ -429,6 +429,11 @@ impl Worker {
             }
         }
         self.pace.worked();
+        self.broken.retain(|(key, _)| self.queues.place(*key).is_some());
+        if let Some(&(key, _)) = self.broken.first() {
+            // Active, it keeps the worker from resting before the others' turn has come.
+            self.wake_queue(key);
+        }
     }
 
     /// Moves at most a burst from the uplink to the guests.
