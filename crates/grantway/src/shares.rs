@@ -56,9 +56,10 @@ pub const SHARES: [Share; 7] = [
 /// What a report says of each share, by its key.
 pub type Parts = BTreeMap<String, Part>;
 
-/// The shares that a report has, in order.
-pub fn told(parts: &Parts) -> impl Iterator<Item = (&'static Share, Part)> + '_ {
-    SHARES.iter().filter_map(|share| Some((share, *parts.get(share.key)?)))
+/// The shares of which a report says that anything is used, in order.
+pub fn used(parts: &Parts) -> impl Iterator<Item = (&'static Share, Part)> + '_ {
+    let each = SHARES.iter().filter_map(|share| Some((share, *parts.get(share.key)?)));
+    each.filter(|(_, part)| part.used > 0)
 }
 
 /// How much of something that all vifs share is used, and may be.
@@ -78,9 +79,9 @@ impl Part {
         self.limit > 0 && self.used >= self.limit - self.limit / 10
     }
 
-    /// Whether anything bounds it.
+    /// Whether there is a limit, and it is known.
     pub fn is_bounded(self) -> bool {
-        self.limit < UNBOUNDED
+        (1..UNBOUNDED).contains(&self.limit)
     }
 }
 

@@ -16,7 +16,7 @@ pub fn show(name: &str, figures: &Figures) -> String {
         figures.mode,
         figures.vifs.len(),
         figures.mapped,
-        lines(shares::told(&figures.budget).map(|(share, used)| part(share.name, used))),
+        lines(shares::used(&figures.budget).map(|(share, used)| part(share.name, used))),
         figures.rounds.used as f64 / 1e6,
         figures.rounds.limit as f64 / 1e6,
         part("pages", figures.control),
@@ -55,9 +55,13 @@ fn lines(items: impl Iterator<Item = String>) -> String {
 }
 
 /// How much of what all vifs share is used.
-fn part(what: &str, Part { used, limit }: Part) -> String {
-    // As exact as a screen needs.
-    format!("{used} {what} of {}", scaled(limit as f64))
+fn part(what: &str, part: Part) -> String {
+    let Part { used, limit } = part;
+    match part.is_bounded() {
+        // As exact as a screen needs.
+        true => format!("{used} {what} of {}", scaled(limit as f64)),
+        false => format!("{used} {what}"),
+    }
 }
 
 fn rates(vifs: &[VifFigures]) -> Table {

@@ -50,7 +50,7 @@ fn one(bounds: &Bounds) -> Finding {
     let Bounds { shares, round, control } = bounds;
     let mut found = String::new();
     let (mut beyond, mut remedies) = (Vec::new(), Vec::new());
-    for (share, part) in shares::told(shares).filter(|(_, part)| part.limit > 0) {
+    for (share, part) in shares::used(shares) {
         found += &match part.is_bounded() {
             true => format!("{} of {} {}, ", part.used, part.limit, share.name),
             false => format!("{} {}, ", part.used, share.name),
