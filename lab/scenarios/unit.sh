@@ -1,7 +1,7 @@
 # The unit of the Debian package in a real systemd, with all that it takes away, and each option
 # that packaging/README.md names; a restart and a crash that no guest notices.
 # boot: pv
-# timeout: 300
+# timeout: 600
 # needs: grantway-xen package
 # order: 1
 only_grantway
