@@ -100,6 +100,11 @@ impl Scene {
         longest
     }
 
+    /// Queues that the worker serves.
+    fn queues(&self) -> usize {
+        self.world.control().with(|backend| backend.workers()[0].queues)
+    }
+
     /// Rounds, until something is so.
     fn rounds_until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         for _ in 0..10_000 {
@@ -228,7 +233,6 @@ fn queues_that_a_turn_wakes_share_its_round() {
 fn a_round_ends_with_a_queue_that_fails() {
     const GUESTS: u16 = 8;
     let mut scene = Scene::new(0, GUESTS);
-    let queues = |scene: &Scene| scene.world.control().with(|backend| backend.workers()[0].queues);
     for guest in &mut scene.floods {
         guest.takes_up(Habit::Broadcasts);
         guest.fills();
@@ -237,10 +241,10 @@ fn a_round_ends_with_a_queue_that_fails() {
         guest.rings.tx.write_slot(guest.rings.tx_prod - 1, more);
         guest.hostile.kick(guest.rings.tx_event);
     }
-    let mut left = queues(&scene);
+    let mut left = scene.queues();
     assert_eq!(left, GUESTS.into());
     scene.rounds_until("all of them failed", |scene| {
-        let now = queues(scene);
+        let now = scene.queues();
         assert!(left - now <= 1, "{left} queues before a round, {now} behind it");
         left = now;
         left == 0
@@ -255,11 +259,10 @@ fn all_that_one_frame_finds_broken_are_taken_out_of_service() {
     const GUESTS: u16 = 12;
     let mut scene = Scene::new(GUESTS, 0);
     let uplink = scene.world.behind(UPLINK);
-    let queues = |scene: &Scene| scene.world.control().with(|backend| backend.workers()[0].queues);
     for guest in &mut scene.receivers {
         guest.rings.rx.store(Index::ReqProd, guest.rings.rx_prod.wrapping_add(10_000));
     }
-    assert_eq!(queues(&scene), GUESTS.into());
+    assert_eq!(scene.queues(), GUESTS.into());
     let mut frame = vec![0; 60];
     frame[..6].fill(0xff);
     // Their pages are known by now: the frame behind those has the worker look at the ring.
@@ -268,11 +271,11 @@ fn all_that_one_frame_finds_broken_are_taken_out_of_service() {
     }
     scene.rounds_until("their pages are used up", |_| uplink.look().waiting.is_empty());
     scene.world.control().rounds(4);
-    assert_eq!(queues(&scene), GUESTS.into());
+    assert_eq!(scene.queues(), GUESTS.into());
     uplink.give(frame, Offload::default());
     let goes_on = || scene.world.control().with(|backend| backend.serve().unwrap());
     let rounds = (1..1000).find(|_| !goes_on() && uplink.look().waiting.is_empty());
-    assert_eq!((queues(&scene), rounds.is_some()), (0, true), "after {rounds:?} rounds");
+    assert_eq!((scene.queues(), rounds.is_some()), (0, true), "after {rounds:?} rounds");
     scene.ends();
 }
 

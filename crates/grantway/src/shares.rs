@@ -91,7 +91,7 @@ pub fn connections_max(vifs: u64) -> u64 {
     u64::from(CONNECTIONS_MAX) + u64::from(OF_PORT_LEAST) * (vifs + 1)
 }
 
-/// The most packets in fragments that are followed, likewise.
+/// The most packets in fragments that are followed for this many vifs, and what is behind them.
 pub fn fragmented_max(vifs: u64) -> u64 {
     FRAGMENTED_MAX as u64 * (vifs + 1)
 }

@@ -28,7 +28,8 @@ impl Filter<'_> {
         self.lists.run_whole(arena, frames, way, self.now);
     }
 
-    /// Takes frames to the port through the graph, likewise; those that reach it.
+    /// Takes frames to the port, all of each in private memory, through the graph. Returns those
+    /// that reach it.
     fn run_to_port(
         &mut self,
         arena: &mut [u8],

@@ -45,9 +45,10 @@ pub(super) struct Shares {
     least: Option<Duration>,
     /// The most that this ever was, before this round.
     floor: Duration,
-    /// Turns of the last round, and until when all time is on an account. None if anything
-    /// but a look came since: that is nobody's.
+    /// Turns of this round, or of the last one until the next begins.
     turns: u32,
+    /// Until when all time is on an account, or on none for good; none after a round of one
+    /// queue alone.
     until: Option<Duration>,
     /// What each of them owes for what came between the last round's turns and this one's.
     each: Duration,
