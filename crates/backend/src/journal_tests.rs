@@ -20,6 +20,8 @@ use crate::state::shared::Shared;
 use crate::state::trace::Tap;
 use crate::turn::receive::Receive;
 use crate::turn::scratch::Scratch;
+use crate::turn::sink::ToPort;
+use crate::turn::stages::Stages;
 use crate::turn::transmit::{Mapped, Stretches, Transmit};
 use grantway_hypervisor::{
     Access, CopyOp, CopySide, DomId, Error, GrantRef, GrantStatus, Mapper, Port as EventPort,
@@ -313,10 +315,6 @@ fn wire(log: &Logged, frames: Vec<Vec<u8>>) -> Wire {
     Wire { log, frames, short: false, counters }
 }
 
-fn dynamic(port: &mut Wire) -> &mut (dyn Port + 'static) {
-    port
-}
-
 const GUEST: Guest = Guest {
     scatter_gather: true,
     checksum_ipv6: true,
@@ -362,12 +360,16 @@ fn turn(
     port: &mut Wire,
 ) {
     let shared = Shared::new(moment, Tap::nowhere());
+    let (buffers, shared) = (&mut pages.buffers, &shared);
     let done = match &mut pages.mapped {
         Some(stretches) => {
-            let mut mapped = Mapped { port, stretches, alone: true };
-            transmit.turn(scratch, &mut pages.buffers, &mut mapped, &shared)
+            let sink = &mut Mapped { port, stretches, alone: true };
+            transmit.turn(scratch, Stages { buffers, rules: None, sink, shared })
         }
-        None => transmit.turn(scratch, &mut pages.buffers, &mut dynamic(port), &shared),
+        None => {
+            let sink = &mut ToPort { port, merger: None };
+            transmit.turn(scratch, Stages { buffers, rules: None, sink, shared })
+        }
     };
     done.unwrap();
 }

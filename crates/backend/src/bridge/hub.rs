@@ -1,9 +1,8 @@
 //! What is under way to the receivers of one turn on the bridge.
 
-use super::chains::Chains;
+use super::parcels::Parcels;
 use crate::ids::Key;
 use crate::layout::BURST;
-use crate::policy::Piece;
 use crate::turn::delivery::Delivery;
 use crate::turn::plain::RxPlain;
 use arrayvec::ArrayVec;
@@ -12,10 +11,14 @@ use grantway_ports::FramePlace;
 /// One receiver's queue, and what it is to be given.
 pub(super) struct Target {
     pub key: Key,
-    /// Frames in private memory that it is to be given as one burst.
+    /// Its frames, in their order: each in private memory, or its first bytes.
     pub burst: ArrayVec<FramePlace, BURST>,
-    /// Which of those others are given, too: a bit each.
+    /// Which of them others are given, too: a bit each.
     pub flooded: u64,
+    /// Which of them have their rest in the sender's pages: a bit each, and the number of the
+    /// packet that each is.
+    pub split: u64,
+    pub packets: [u8; BURST],
     /// What it took so far.
     pub delivery: Delivery,
 }
@@ -27,10 +30,8 @@ pub(crate) struct Hub {
     pub(super) used: usize,
     /// Frames for the uplink.
     pub(super) uplink: ArrayVec<FramePlace, BURST>,
-    /// What of a packet is brought into private memory.
-    pub(super) pieces: Vec<Piece>,
-    /// Packets that are merged with others.
-    pub(super) chains: Box<Chains>,
+    /// The frames of packets that are not all in private memory.
+    pub(super) parcels: Box<Parcels>,
     /// For a receiver's burst.
     pub(super) plain: Box<RxPlain>,
 }
@@ -41,38 +42,56 @@ impl Hub {
             targets: Vec::new(),
             used: 0,
             uplink: ArrayVec::new(),
-            pieces: Vec::new(),
-            chains: Box::new(Chains::new()),
+            parcels: Box::default(),
             plain: Box::new(RxPlain::new()),
         }
     }
 
-    /// The place of a receiver's queue among the targets.
-    pub(super) fn target(&mut self, key: Key) -> usize {
-        if let Some(at) = self.targets[..self.used].iter().position(|target| target.key == key) {
-            return at;
-        }
-        if self.used == self.targets.len() {
-            let (burst, delivery) = (ArrayVec::new(), Delivery::new());
-            self.targets.push(Target { key, burst, flooded: 0, delivery });
-        }
-        let target = &mut self.targets[self.used];
-        target.key = key;
-        target.burst.clear();
-        target.flooded = 0;
-        target.delivery.clear();
-        self.used += 1;
-        self.used - 1
+    /// The receiver's queue of this key, among the targets.
+    #[inline]
+    pub(super) fn target(&mut self, key: Key) -> &mut Target {
+        let used = &self.targets[..self.used];
+        let at = used.iter().position(|target| target.key == key).unwrap_or_else(|| {
+            if self.used == self.targets.len() {
+                self.targets.push(Target::new(key));
+            }
+            self.targets[self.used].begin(key);
+            self.used += 1;
+            self.used - 1
+        });
+        &mut self.targets[at]
     }
 }
 
 impl Target {
-    /// Adds frames to its burst.
-    pub fn push(&mut self, places: &[FramePlace], flooded: bool) {
+    fn new(key: Key) -> Self {
+        let (burst, delivery) = (ArrayVec::new(), Delivery::new());
+        Self { key, burst, flooded: 0, split: 0, packets: [0; BURST], delivery }
+    }
+
+    #[inline]
+    fn begin(&mut self, key: Key) {
+        self.key = key;
+        self.burst.clear();
+        (self.flooded, self.split) = (0, 0);
+        self.delivery.clear();
+    }
+
+    /// Adds frames to its burst. `rest` is the packet of which the first has its first bytes
+    /// only.
+    #[inline]
+    pub fn push(&mut self, places: &[FramePlace], rest: Option<u8>, flooded: bool) {
         let first = self.burst.len();
         // A turn has no more frames than there is room for.
-        if self.burst.try_extend_from_slice(places).is_ok() && flooded {
+        if self.burst.try_extend_from_slice(places).is_err() {
+            return;
+        }
+        if flooded {
             (first..self.burst.len()).for_each(|number| self.flooded |= 1 << number);
+        }
+        if let (Some(packet), Some(place)) = (rest, self.packets.get_mut(first)) {
+            self.split |= 1 << first;
+            *place = packet;
         }
     }
 }

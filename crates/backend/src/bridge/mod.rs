@@ -11,10 +11,11 @@
 //!
 //! All of one bridge's queues belong to one worker, so nothing here is locked.
 
-mod chains;
 mod forward;
+mod give;
 mod hub;
-mod merge;
+mod parcels;
+mod route;
 
 pub(crate) use forward::{Forward, Others};
 pub(crate) use hub::Hub;

@@ -424,6 +424,7 @@ impl<J: JournalMemory> Journal<J> {
     }
 
     /// Writes what is kept of slots, in two stretches where they go past the end.
+    #[inline(always)]
     fn put_slots(&self, base: usize, size: usize, first: u32, bytes: &[u8]) {
         let at = first as usize % SLOTS;
         let (here, behind) = bytes.split_at(bytes.len().min((SLOTS - at) * size));

@@ -2,12 +2,14 @@
 //! nearly all that there are. A turn of them is cut after each write, the turns of
 //! its successor are cut again, and a third one goes on to the end.
 
-use super::{GUEST, Logged, Memory, Pages, Wire, dynamic, identity, moment, sent, wire};
+use super::{GUEST, Logged, Memory, Pages, Wire, identity, moment, sent, wire};
 use crate::journal::{Journal, TxOwed};
 use crate::state::shared::Shared;
 use crate::state::trace::Tap;
 use crate::turn::receive::Receive;
 use crate::turn::scratch::Scratch;
+use crate::turn::sink::ToPort;
+use crate::turn::stages::Stages;
 use crate::turn::transmit::Transmit;
 use grantway_hypervisor::GrantRef;
 use grantway_netif::rx::{RxRequest, RxResponse};
@@ -92,13 +94,15 @@ impl Sender {
         let (mut pages, mut port) = (self.case.pages(&self.log), wire(&self.log, Vec::new()));
         loop {
             // The other way lists them there.
-            scratch.tx_packets.clear();
-            let port = &mut dynamic(&mut port);
-            let moved = self.transmit.turn(scratch, &mut pages.buffers, port, &shared).unwrap();
+            scratch.tx.packets.clear();
+            let (buffers, sink) =
+                (&mut pages.buffers, &mut ToPort { port: &mut port, merger: None });
+            let stages = Stages { buffers, rules: None, sink, shared: &shared };
+            let moved = self.transmit.turn(scratch, stages).unwrap();
             if moved.packets == 0 {
                 return;
             }
-            assert!(scratch.tx_packets.is_empty(), "another way was taken");
+            assert!(scratch.tx.packets.is_empty(), "another way was taken");
         }
     }
 }

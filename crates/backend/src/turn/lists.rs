@@ -2,7 +2,7 @@
 
 use crate::layout::BURST;
 use crate::state::stats::VifStats;
-use crate::turn::scratch::Scratch;
+use crate::turn::batch::TxBatch;
 use grantway_ports::FramePlace;
 use grantway_vector::graph::NodeCounters;
 use grantway_vector::reason::Drops;
@@ -108,20 +108,27 @@ impl Lists {
         self.graph.forget(port);
     }
 
-    /// Takes the packets of a turn, of which so many bytes at most are private, through
-    /// the graph.
-    pub fn run_heads(&mut self, scratch: &mut Scratch, head: usize, (from, to): Way, now: Instant) {
-        let Scratch { arena, pieces, tx_packets, tx_slots, .. } = scratch;
+    /// Takes the packets of a turn that go on through the graph. At most `private` bytes of
+    /// each are private.
+    pub fn run_heads(
+        &mut self,
+        batch: &TxBatch,
+        private: usize,
+        arena: &mut [u8],
+        (from, to): Way,
+        now: Instant,
+    ) {
         self.batch.clear();
         self.frames = [None; BURST];
-        for ((token, taken), of) in (0..).zip(tx_packets.iter()).zip(&mut self.frames) {
-            let Some(packet) = taken.here(&tx_slots[..], pieces) else { continue };
-            let (len, offload) = (u32::from(packet.len), packet.offload);
-            // A head is no longer than that.
-            let head = len.min(head.try_into().unwrap_or(u32::MAX));
+        for packet in batch.all_outgoing(private) {
+            // The arena is small, and a turn has no more packets than a byte counts.
+            let (at, token) = (packet.at() as u32, packet.number() as u32);
+            let (head, len) = (packet.private() as u32, packet.len() as u32);
             let number = self.batch.len();
-            if self.batch.push(Frame { at: taken.at(), head, len, token, offload, from }).is_ok() {
-                // A burst at most.
+            let frame = Frame { at, head, len, token, offload: packet.offload(), from };
+            if self.batch.push(frame).is_ok()
+                && let Some(of) = self.frames.get_mut(packet.number())
+            {
                 *of = Some(number as u8);
             }
         }
@@ -143,6 +150,11 @@ impl Lists {
     /// bytes at its start that are left out; a frame's token is its packet's number.
     pub fn pieces(&self, frame: u8) -> impl Iterator<Item = (&Frame, u32)> {
         self.batch.pieces(frame)
+    }
+
+    /// How many frames there are.
+    pub fn len(&self) -> usize {
+        self.batch.len()
     }
 
     /// A frame as it is by now.
@@ -229,10 +241,13 @@ impl Lists {
     }
 }
 
-/// Counts what a guest sent and the graph ended.
+/// Counts packets that a guest sent and that reach nobody, by the verdict on them.
 pub(crate) fn count_dropped(stats: &VifStats, verdict: Verdict, packets: u64) {
-    match verdict {
-        Verdict::Drop(Reason::Hairpin) => VifStats::add(&stats.tx_dropped_back, packets),
-        _ => VifStats::add(&stats.tx_dropped_rules, packets),
-    }
+    let counter = match verdict {
+        Verdict::Drop(Reason::Hairpin) => &stats.tx_dropped_back,
+        // Whom it was for is gone.
+        Verdict::To(_) => &stats.tx_dropped_port,
+        _ => &stats.tx_dropped_rules,
+    };
+    VifStats::add(counter, packets);
 }

@@ -1,15 +1,33 @@
-//! A turn of one queue: packets from the guest to an outlet, and frames to the guest.
+//! A turn of one queue: packets from the guest to a sink, and frames to the guest.
+//!
+//! From the guest, in this order: [`transmit`] takes slots off the ring; [`batch`], or [`plain`]
+//! for packets of a slot each, parses them; `policy` brings their bytes into private memory;
+//! [`stages`] has rules judge them; a [`sink`] takes them; their slots are answered.
+//! To the guest: [`receive`].
 
+pub(crate) mod batch;
 pub(crate) mod delivery;
-pub(crate) mod filter;
 pub(crate) mod lists;
-pub(crate) mod merge;
-pub(crate) mod outlet;
+pub(crate) mod outgoing;
 pub(crate) mod plain;
 pub(crate) mod queue;
 pub(crate) mod receive;
 pub(crate) mod scratch;
-pub(crate) mod taken;
+pub(crate) mod sink;
+pub(crate) mod stages;
 pub(crate) mod transmit;
 pub(crate) mod waiting;
 pub(crate) mod work;
+
+use std::time::Instant;
+
+/// What a turn of one direction did.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// Packets taken from one side, delivered or dropped.
+    pub packets: usize,
+    /// The peer asked to be signalled.
+    pub notify: bool,
+    /// When the next packet may go that may not go now.
+    pub call_at: Option<Instant>,
+}

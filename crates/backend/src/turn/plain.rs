@@ -6,6 +6,12 @@ use crate::VifError;
 use crate::journal::{RxOwedBytes, TxOwed, TxOwedBytes, rx_owed_bytes};
 use crate::layout::{BURST, place};
 use crate::policy::{Buffers, Moving, Piece, Way};
+use crate::state::stats::VifStats;
+use crate::state::trace::TraceRing;
+use crate::turn::batch::Batch;
+use crate::turn::sink::Sink;
+use crate::turn::stages::Stages;
+use crate::turn::work;
 use arrayvec::ArrayVec;
 use grantway_hypervisor::{GrantRef, GrantStatus};
 use grantway_netif::rx::{RxFlags, RxRequest, RxResponse};
@@ -17,12 +23,14 @@ use grantway_ring::PAGE_SIZE;
 
 /// The packets of a turn in which each is of one slot, with nothing said beside.
 pub struct TxPlain {
-    pub(crate) frames: [FramePlace; BURST],
-    pub(crate) owed: [TxOwedBytes; BURST],
+    /// How many there are.
+    count: usize,
+    frames: [FramePlace; BURST],
+    owed: [TxOwedBytes; BURST],
     /// Their answers, if all of them could be fetched.
-    pub(crate) answers: [[u32; 3]; BURST],
+    answers: [[u32; 3]; BURST],
     /// By number, a bit for each that could not be.
-    pub(crate) missed: u64,
+    missed: u64,
 }
 
 const _: () = assert!(BURST <= u64::BITS as usize);
@@ -30,7 +38,7 @@ const _: () = assert!(BURST <= u64::BITS as usize);
 impl TxPlain {
     pub(crate) fn new() -> Self {
         let (frames, owed) = ([FramePlace::default(); BURST], [TxOwedBytes::default(); BURST]);
-        Self { frames, owed, answers: [[0; 3]; BURST], missed: 0 }
+        Self { count: 0, frames, owed, answers: [[0; 3]; BURST], missed: 0 }
     }
 
     /// Lists the packets of these slots, a burst at most, and brings each to its place in the
@@ -63,10 +71,10 @@ impl TxPlain {
     /// Lists the packets, and has those moved that `moves` does; a bit is left for each other.
     #[inline(always)]
     fn list(&mut self, slots: &[[u32; 3]], mut moves: impl FnMut(usize, Piece) -> bool) -> bool {
-        let Self { frames, owed, answers, missed } = self;
+        let Self { count, frames, owed, answers, missed } = self;
         let mut at = 0;
-        *missed = 0;
-        for number in 0..slots.len().min(BURST) {
+        (*count, *missed) = (slots.len().min(BURST), 0);
+        for number in 0..*count {
             let Some((fragment, checksum)) = parse_one(slots[number]) else { return false };
             let TxFragment { gref, offset, size, id } = fragment;
             owed[number] = TxOwed::Request(id).to_bytes();
@@ -88,17 +96,12 @@ impl TxPlain {
         true
     }
 
-    /// The packets of so many slots, where each could be fetched.
-    pub(crate) fn frames(&self, count: usize) -> &[FramePlace] {
-        self.frames.get(..count).unwrap_or(&self.frames)
-    }
-
-    /// Moves the frames that were fetched to the front, of so many, and changes the
-    /// answers to the others; how many were.
+    /// Moves the frames that were fetched to the front, and changes the answers to the others.
+    /// Returns how many were fetched.
     #[cold]
-    pub(crate) fn drop_missed(&mut self, count: usize) -> usize {
+    fn drop_missed(&mut self) -> usize {
         let mut kept = 0;
-        for number in 0..count {
+        for number in 0..self.count {
             if self.missed & 1 << number == 0 {
                 self.frames[kept] = self.frames[number];
                 kept += 1;
@@ -108,6 +111,66 @@ impl TxPlain {
             }
         }
         kept
+    }
+}
+
+impl Batch for TxPlain {
+    #[inline]
+    fn packets(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    fn slots(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    fn price<'a>(&self, number: usize, arena: &'a [u8]) -> (u32, &'a [u8]) {
+        (work::SHORT_PRICE, self.frames.get(number).map_or(&[], |place| place.bytes(arena)))
+    }
+
+    #[cold]
+    fn leave(&mut self, within: usize) -> u64 {
+        self.count = within;
+        // A packet that a limit may hold is in no such list.
+        0
+    }
+
+    #[inline]
+    fn owed(&mut self) -> &[TxOwedBytes] {
+        self.owed.get(..self.count).unwrap_or(&[])
+    }
+
+    #[inline]
+    fn hand_over<S: Sink>(
+        &mut self,
+        queue: u16,
+        arena: &mut [u8],
+        stages: &mut Stages<'_, '_, S>,
+    ) -> Result<(), VifError> {
+        let Stages { rules, sink, shared, .. } = stages;
+        let mut fetched = self.count;
+        if self.missed != 0 {
+            fetched = self.drop_missed();
+            VifStats::add(&shared.stats.tx_dropped_grant, (self.count - fetched) as u64);
+        }
+        let frames = self.frames.get(..fetched).unwrap_or(&[]);
+        if shared.tap.is_on() {
+            shared.tap.packets(queue, TraceRing::Transmit, arena, frames);
+        }
+        match rules {
+            None => sink.send_frames(arena, frames, &shared.stats),
+            Some(rules) => {
+                let kept = rules.run_to_port(arena, frames, &shared.stats);
+                sink.send_frames(arena, &kept, &shared.stats)
+            }
+        }
+    }
+
+    #[inline]
+    fn answers(&mut self) -> &[[u32; 3]] {
+        self.answers.get(..self.count).unwrap_or(&[])
     }
 }
 

@@ -12,14 +12,14 @@ use crate::state::guest::Guest;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::state::steer::LaneEnd;
+use crate::turn::Moved;
 use crate::turn::delivery::{Accepted, Delivery};
-use crate::turn::filter::{Filter, Filtered};
-use crate::turn::merge::Merged;
-use crate::turn::outlet::{Outgoing, Outlet};
+use crate::turn::outgoing::Outgoing;
 use crate::turn::plain::RxPlain;
 use crate::turn::receive::{Frame, Receive};
 use crate::turn::scratch::Scratch;
-use crate::turn::taken::Moved;
+use crate::turn::sink::{Sink, ToPort};
+use crate::turn::stages::{Filter, Stages};
 use crate::turn::transmit::{Mapped, Stretches, Transmit};
 use grantway_hypervisor::{EventChannels, Platform, Port as EventPort};
 use grantway_ports::{FramePlace, Port, PortReport};
@@ -238,33 +238,31 @@ impl Queue {
         merger: Option<&mut Merger>,
         events: &mut dyn EventChannels,
     ) -> Result<Turn, VifError> {
-        let (port, buffers, shared) = (self.port.as_mut(), &mut self.buffers, &self.shared);
-        let (rules, alone) = (&mut rules, scratch.alone);
-        let out = match (&mut self.stretches, merger.filter(|_| self.merges)) {
-            (None, None) => {
-                let mut outlet = Filtered { outlet: port, rules };
-                self.transmit.turn(scratch, buffers, &mut outlet, shared)?
+        let (port, buffers, shared) = (self.port.as_mut(), &mut self.buffers, &*self.shared);
+        let out = match &mut self.stretches {
+            None => {
+                let sink = &mut ToPort { port, merger: merger.filter(|_| self.merges) };
+                let stages = Stages { buffers, rules: rules.as_mut(), sink, shared };
+                self.transmit.turn(scratch, stages)?
             }
-            (None, Some(merger)) => {
-                let outlet = Merged::new(port, merger, &shared.stats);
-                self.transmit.turn(scratch, buffers, &mut Filtered { outlet, rules }, shared)?
-            }
-            (Some(stretches), _) => {
-                let outlet = Mapped { port, stretches, alone };
-                self.transmit.turn(scratch, buffers, &mut Filtered { outlet, rules }, shared)?
+            Some(stretches) => {
+                let sink = &mut Mapped { port, stretches, alone: scratch.alone };
+                let stages = Stages { buffers, rules: rules.as_mut(), sink, shared };
+                self.transmit.turn(scratch, stages)?
             }
         };
         self.after_transmit(out, scratch, rules.as_mut(), events)
     }
 
-    /// Moves at most a burst from the guest to an outlet that is not the queue's own: what has
+    /// Moves at most a burst from the guest to a sink that is not the queue's own: what has
     /// to come behind it is done by [`Queue::after_transmit`].
     pub(crate) fn transmit(
         &mut self,
         scratch: &mut Scratch,
-        outlet: &mut impl Outlet,
+        sink: &mut impl Sink,
     ) -> Result<Moved, VifError> {
-        self.transmit.turn(scratch, &mut self.buffers, outlet, &self.shared)
+        let (buffers, shared) = (&mut self.buffers, &*self.shared);
+        self.transmit.turn(scratch, Stages { buffers, rules: None, sink, shared })
     }
 
     /// Signals what was moved from the guest, and moves at most a burst to it.
@@ -308,11 +306,10 @@ impl Queue {
     /// Lets nothing wait while the queue itself waits: gives the answers that do.
     /// Whether there were any.
     pub(crate) fn settle(&mut self, events: &mut dyn EventChannels) -> Result<bool, VifError> {
-        if !self.transmit.owes() {
+        if !self.stretches.as_ref().is_some_and(Stretches::owe) {
             return Ok(false);
         }
-        let stretches = &mut self.stretches;
-        if self.transmit.settle(|| stretches.iter_mut().for_each(Stretches::unmap))? {
+        if self.transmit.settle(self.stretches.as_mut())? {
             self.notify(events, self.tx_event)?;
         }
         Ok(true)

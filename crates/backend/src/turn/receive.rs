@@ -16,11 +16,11 @@ use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::state::steer::{LaneEnd, Steers};
 use crate::state::trace::TraceRing;
+use crate::turn::Moved;
 use crate::turn::delivery::{Accepted, Delivery, Given};
-use crate::turn::filter::Filter;
-use crate::turn::outlet::Outgoing;
+use crate::turn::outgoing::Outgoing;
 use crate::turn::scratch::Scratch;
-use crate::turn::taken::Moved;
+use crate::turn::stages::Filter;
 use crate::turn::waiting::Waiting;
 use arrayvec::ArrayVec;
 use grantway_hypervisor::{GrantRef, GrantStatus};
@@ -28,7 +28,7 @@ use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot};
 use grantway_netif::tx::status;
 use grantway_netif::{Offload, colour};
-use grantway_ports::{ETHERNET_HEADER, FrameMeta, Port, RECV_BUFFER, TapOffloads};
+use grantway_ports::{ETHERNET_HEADER, FrameMeta, FramePlace, Port, RECV_BUFFER, TapOffloads};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
 use grantway_vector::receivers::Takes;
 use std::{collections::VecDeque, sync::Arc, time::Instant};
@@ -77,6 +77,11 @@ impl Frame {
     /// One that a port gave to this queue.
     fn from_port(at: usize, FrameMeta { len, offload }: FrameMeta) -> Self {
         Self { at, len, offload, from: None, flooded: None, passed: false }
+    }
+
+    /// One that came by the bridge, from a guest's queue if that is given.
+    pub(crate) fn from_guest(FramePlace { at, meta }: FramePlace, from: Option<Key>) -> Self {
+        Self { from, ..Self::from_port(at, meta) }
     }
 
     /// Its bytes.
@@ -279,7 +284,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         delivery: &mut Delivery,
         shared: &Shared,
     ) -> Result<Accepted, VifError> {
-        let head = &arena[packet.at..packet.at + packet.head()];
+        let head = packet.head(arena);
         if !self.guest.takes(head, packet.offload()) {
             return Ok(Accepted::Short);
         }
@@ -296,7 +301,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 }
             });
         }
-        self.lay_out(&layout, packet.at, packet.len(), Some(packet), delivery)?;
+        self.lay_out(&layout, packet.at(), packet.len(), Some(packet), delivery)?;
         Ok(Accepted::Laid)
     }
 
@@ -408,8 +413,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         delivery: &mut Delivery,
     ) -> Result<(), VifError> {
         let first = delivery.answers.len();
-        let private = packet.map_or(len, Outgoing::head);
-        let mut rest = packet.map(|packet| (packet.number, packet.rest()));
+        let private = packet.map_or(len, Outgoing::private);
+        let mut rest = packet.map(|packet| (packet.number(), packet.rest()));
         for slot in 0..layout.slots() {
             let request = self.next_request(delivery)?;
             let (pieces, crosses) = (delivery.pieces.len(), delivery.crosses.len());

@@ -3,8 +3,9 @@
 
 use crate::ids::Key;
 use crate::layout::{ARENA, BURST, RING_SLOTS};
-use crate::policy::Piece;
+use crate::turn::batch::TxBatch;
 use crate::turn::delivery::Delivery;
+use crate::turn::plain::{RxPlain, TxPlain};
 use grantway_hypervisor::{Arena, Platform};
 use grantway_ring::PAGE_SIZE;
 use std::time::Duration;
@@ -44,20 +45,12 @@ impl std::ops::DerefMut for Aligned {
 pub(crate) struct Scratch {
     /// The bytes of the burst.
     pub arena: Arena,
-    /// Owned copies of guest transmit requests.
-    pub tx_slots: Box<[[u32; 3]; RING_SLOTS]>,
-    /// What is to cross.
-    pub pieces: Vec<Piece>,
-    /// Packets of this turn's guest transmit, and their slots as far as the answers
-    /// need them.
-    pub tx_packets: Vec<crate::turn::taken::Taken>,
-    pub tx_owed: Vec<crate::journal::TxOwed>,
-    /// What the slots of this turn's packets are to be answered with.
-    pub tx_statuses: Vec<i16>,
+    /// The packets of a turn's guest transmit.
+    pub tx: TxBatch,
     /// The packets of a turn in which all are of one slot.
-    pub tx_plain: Box<crate::turn::plain::TxPlain>,
+    pub tx_plain: Box<TxPlain>,
     /// The frames of a turn to the guest in which each takes one page.
-    pub rx_plain: Box<crate::turn::plain::RxPlain>,
+    pub rx_plain: Box<RxPlain>,
     /// What this turn's guest receive gives.
     pub delivery: Delivery,
     /// Which guests' queues the frames came from that had waited, one a frame, and the most
@@ -73,13 +66,9 @@ impl Scratch {
         let arena = platform.and_then(|platform| platform.arena(ARENA));
         Self {
             arena: arena.unwrap_or_else(|| Box::new(Aligned::new())),
-            tx_slots: Box::new([[0; 3]; RING_SLOTS]),
-            pieces: Vec::with_capacity(RING_SLOTS),
-            tx_packets: Vec::with_capacity(BURST),
-            tx_owed: Vec::with_capacity(RING_SLOTS),
-            tx_statuses: Vec::with_capacity(BURST),
-            tx_plain: Box::new(crate::turn::plain::TxPlain::new()),
-            rx_plain: Box::new(crate::turn::plain::RxPlain::new()),
+            tx: TxBatch::new(),
+            tx_plain: Box::new(TxPlain::new()),
+            rx_plain: Box::new(RxPlain::new()),
             delivery: Delivery::new(),
             waited_from: Vec::with_capacity(BURST),
             alone: true,

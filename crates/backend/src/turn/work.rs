@@ -6,6 +6,8 @@
 //! turn leaves is still on the ring: nobody has looked at it, and nothing is lost or
 //! overtaken.
 
+use crate::turn::batch::Batch;
+use crate::turn::sink::Sink;
 use grantway_netif::Gso;
 use grantway_ports::finish::MAX_SEGMENTS;
 use grantway_ring::PAGE_SIZE;
@@ -56,8 +58,34 @@ pub(crate) fn segments_for_each(receivers: u32) -> u16 {
     (2 * TURN / SEGMENT_GIVEN / receivers.max(1)).min(u16::MAX.into()) as u16
 }
 
-/// How many packets a turn takes, by the price of each: one at least.
-pub(crate) fn within(prices: impl Iterator<Item = u32>) -> usize {
+/// How many packets of a turn are within its work: one at least. Each may go to all receivers of
+/// the sink, or to one.
+#[inline(always)]
+pub(crate) fn within<S: Sink>(batch: &impl Batch, arena: &[u8], sink: &S) -> usize {
+    let (packets, reach) = (batch.packets(), sink.limits().reach);
+    if reach == 0 {
+        return packets;
+    }
+    let all: u32 = (0..packets).map(|number| batch.price(number, arena).0).sum();
+    match all.saturating_mul(reach) <= TURN {
+        true => packets,
+        false => within_by_way(batch, arena, sink),
+    }
+}
+
+/// The same, by where each packet may go.
+#[inline(never)]
+fn within_by_way(batch: &impl Batch, arena: &[u8], sink: &impl Sink) -> usize {
+    let reach = sink.limits().reach;
+    let prices = (0..batch.packets()).map(|number| {
+        let (price, head) = batch.price(number, arena);
+        price.saturating_mul(if sink.may_flood(head) { reach } else { 1 })
+    });
+    at_least_one(prices)
+}
+
+/// How many packets are within a turn's work, by the price of each: one at least.
+fn at_least_one(prices: impl Iterator<Item = u32>) -> usize {
     let mut left = TURN;
     let fits = |price: &u32| {
         let rest = left.checked_sub(*price);
@@ -92,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_turn_takes_what_its_work_allows_and_one_packet_at_least() {
-        let of = |prices: &[u32]| within(prices.iter().copied());
+        let of = |prices: &[u32]| at_least_one(prices.iter().copied());
         assert_eq!(of(&[TURN / 2, TURN / 2, 1, 1]), 2);
         assert_eq!(of(&[TURN + 1, 1]), 1);
         assert_eq!(of(&[1, TURN, 1]), 1, "none overtakes another");

@@ -1,5 +1,5 @@
 //! A turn whose frames each fit one posted page, with nothing to be done to them: as
-//! in `transmit/plain.rs`, each step is taken for all of them before the next.
+//! in `turn::plain`, each step is taken for all of them before the next.
 
 use super::{Frame, Receive};
 use crate::VifError;
@@ -8,9 +8,9 @@ use crate::policy::Buffers;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::state::trace::TraceRing;
+use crate::turn::Moved;
 use crate::turn::plain::{RxPlain, is_short};
 use crate::turn::scratch::Scratch;
-use crate::turn::taken::Moved;
 use grantway_ports::{FramePlace, Port};
 use grantway_ring::RingMemory;
 

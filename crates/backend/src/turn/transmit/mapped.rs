@@ -1,41 +1,64 @@
 //! A port that reads packets in the pages where their guest has them.
+//!
+//! Answers wait for their packets' pages to be unmapped, which is done for many at once: when
+//! [`UNANSWERED_MOST`] slots wait, when the guest is about to run out of slots, when it sent
+//! nothing in a turn, when the queue is to wait for others, and at the latest at the first turn
+//! after [`UNANSWERED_LONGEST`]. A queue is never armed with answers that wait.
 
 use crate::VifError;
-use crate::layout::HEAD;
-use crate::layout::HEADS;
-use crate::policy::{Buffers, Map, Piece, Stretch};
+use crate::layout::{HEAD, HEADS, RING_SLOTS};
+use crate::policy::{Buffers, Map, Stretch};
 use crate::state::stats::VifStats;
-use crate::turn::outlet::{Outgoing, Outlet, Rest, Tally, sent};
-use crate::turn::scratch::Scratch;
-use crate::turn::taken::Taken;
+use crate::turn::batch::TxBatch;
+use crate::turn::outgoing::{Gather, Outgoing};
+use crate::turn::sink::{Limits, Sink, Tally, ToPort};
 use arrayvec::ArrayVec;
 use grantway_hypervisor::GrantRef;
-use grantway_netif::slots::tx::{SLOTS_ACCEPTED, TxFragment, TxPacket};
-use grantway_ports::{Port, SplitFrame};
+use grantway_netif::slots::tx::{SLOTS_ACCEPTED, SLOTS_SENT, TxFragment};
+use grantway_netif::tx::status;
+use grantway_ports::{FramePlace, Port, SplitFrame};
 use grantway_ring::VolatileSlice;
+use std::time::{Duration, Instant};
 
-/// Slots with which a turn has enough where the queue has its worker for itself, and
-/// where others wait: to map costs more than to copy, and a turn is to be short.
+/// Slots with which a turn has enough if the queue has its worker for itself, and
+/// if others wait: to map costs more than to copy, and a turn is to be short.
 const SLOTS_ALONE: usize = 128;
 const SLOTS_BESIDE: usize = 32;
 
-/// What a queue maps for its port, and what of a turn's packets: lists that keep their room.
+/// Slots that wait to be answered before pages are unmapped for it: half a ring,
+/// so that the guest has the other half to fill.
+const UNANSWERED_MOST: usize = RING_SLOTS / 2;
+/// How long the first of them waits while packets keep coming.
+const UNANSWERED_LONGEST: Duration = Duration::from_micros(100);
+/// Slots that the guest is to have free: a guest stops to send when it has fewer
+/// than its longest packet takes, and one more packet is to go meanwhile.
+const FREE_LEAST: usize = 2 * (SLOTS_SENT + 2);
+
+/// What a queue maps for its port, and the answers that wait for it to be unmapped.
 pub(crate) struct Stretches {
     map: Map,
     all: Vec<Stretch>,
-    /// Those of each packet of the turn, first and one past the last: none where
-    /// all of it is private.
+    /// Those of each packet of the turn, first and one past the last: none if all of it is
+    /// copied.
     of: Vec<(usize, usize)>,
+    /// Packets that are copied, as they are brought into private memory.
+    copied: Gather,
+    /// Answers that wait, in the order of the ring.
+    answers: Vec<[u32; 3]>,
+    /// Since when the first of them does.
+    since: Option<Instant>,
 }
 
 impl Stretches {
     pub fn new(map: Map) -> Self {
-        Self { map, all: Vec::new(), of: Vec::new() }
+        let (all, of, answers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { map, all, of, copied: Gather::default(), answers, since: None }
     }
 
-    /// As [`Map::unmap`].
-    pub fn unmap(&mut self) {
-        self.map.unmap();
+    /// Pages that are mapped now.
+    #[cfg(test)]
+    pub fn mapped(&self) -> usize {
+        self.map.mapped()
     }
 
     /// As [`Map::end_turn`].
@@ -43,9 +66,80 @@ impl Stretches {
         self.map.end_turn(idle);
     }
 
-    /// As [`Map::mapped`].
-    pub fn mapped(&self) -> usize {
-        self.map.mapped()
+    /// Answers that wait.
+    pub fn answers(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// Whether answers wait.
+    pub fn owe(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Whether the answers of a turn are to wait: pages are mapped for its packets, or for
+    /// others before them.
+    pub fn are_used(&self) -> bool {
+        self.map.mapped() > 0 || self.owe()
+    }
+
+    /// Has these answers wait, too.
+    pub fn wait(&mut self, answers: &[[u32; 3]]) {
+        self.answers.extend_from_slice(answers);
+    }
+
+    /// Whether those that wait are to be given now, while the guest has shown so many requests
+    /// more.
+    pub fn are_due(&mut self, shown: usize, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let slots = self.answers.len();
+        slots >= UNANSWERED_MOST
+            || slots + shown > RING_SLOTS - FREE_LEAST
+            || now.saturating_duration_since(since) >= UNANSWERED_LONGEST
+    }
+
+    /// Unmaps all pages. Returns the answers that may be given from here on.
+    pub fn unmap(&mut self) -> &[[u32; 3]] {
+        self.map.unmap();
+        &self.answers
+    }
+
+    /// The answers that waited are given.
+    pub fn clear(&mut self) {
+        self.answers.clear();
+        self.since = None;
+    }
+
+    /// A turn of so many packets begins, for none of which a page is mapped yet.
+    fn begin(&mut self, packets: usize) {
+        self.all.clear();
+        self.of.clear();
+        self.of.resize(packets, (0, 0));
+    }
+
+    /// Lists the pages that are to be mapped: of whole packets, as far as there is room.
+    fn list(&mut self, batch: &TxBatch) {
+        let room = self.map.room();
+        for packet in batch.all_outgoing(HEAD).filter(|packet| packet.len() > HEAD) {
+            let (first, mut rest) = (self.all.len(), packet.rest());
+            while let Some(TxFragment { gref, offset, size, .. }) = rest.take(usize::MAX) {
+                self.all.push(Stretch { gref: GrantRef(gref), offset, len: size, page: None });
+            }
+            if self.all.len() > room {
+                self.all.truncate(first);
+            }
+            self.of[packet.number()] = (first, self.all.len());
+        }
+    }
+
+    /// Maps the pages that are listed, all of them or none.
+    fn map(&mut self, stats: &VifStats) {
+        if !self.all.is_empty() && self.map.map(&mut self.all) {
+            VifStats::add(&stats.mapped_hits, self.all.len() as u64);
+            VifStats::add(&stats.mapped_pages, self.all.len() as u64);
+        } else {
+            self.all.clear();
+            self.of.fill((0, 0));
+        }
     }
 }
 
@@ -58,117 +152,43 @@ pub(crate) struct Mapped<'a> {
     pub alone: bool,
 }
 
-/// The packet, where it goes to the port, its first bytes are here, and they are
-/// not all.
-fn unfinished<'a>(taken: &Taken, slots: &'a [[u32; 3]], pieces: &[Piece]) -> Option<TxPacket<'a>> {
-    // Most packets are short: those are not parsed for it.
-    if taken.len() <= HEAD {
-        return None;
-    }
-    taken.here(slots, pieces)
-}
-
 impl Mapped<'_> {
-    /// Lists the pages that are to be mapped: of whole packets, as far as there is
-    /// room.
-    fn list(&mut self, packets: &[Taken], slots: &[[u32; 3]], pieces: &[Piece]) {
-        let Stretches { map, all, of } = &mut *self.stretches;
-        let room = map.room();
-        all.clear();
-        of.clear();
-        for taken in packets {
-            let first = all.len();
-            let packet = unfinished(taken, slots, pieces);
-            let mut rest = packet.map(|packet| Rest::behind(&packet, HEAD));
-            while let Some(fragment) = rest.as_mut().and_then(|rest| rest.take(usize::MAX)) {
-                let TxFragment { gref, offset, size, .. } = fragment;
-                all.push(Stretch { gref: GrantRef(gref), offset, len: size, page: None });
-            }
-            if all.len() > room {
-                all.truncate(first);
-            }
-            of.push((first, all.len()));
-        }
-    }
-
-    /// Lists what is to be copied, behind the first bytes of each packet.
-    fn list_rest(
-        &self,
-        packets: &mut [Taken],
-        slots: &[[u32; 3]],
-        pieces: &mut Vec<Piece>,
-        arena: &mut [u8],
-    ) {
-        for (taken, of) in packets.iter_mut().zip(&self.stretches.of) {
-            if of.0 != of.1 {
-                continue;
-            }
-            let Some(packet) = unfinished(taken, slots, pieces) else { continue };
-            let (at, whole_at) = (taken.at as usize, taken.whole_at as usize);
-            arena.copy_within(at..at + HEAD, whole_at);
-            let (first, mut end) = (pieces.len(), whole_at + HEAD);
-            let mut rest = Rest::behind(&packet, HEAD);
-            while let Some(TxFragment { gref, offset, size, .. }) = rest.take(usize::MAX) {
-                pieces.push(Piece::new(gref, offset, size, end));
-                end += usize::from(size);
-            }
-            taken.at = taken.whole_at;
-            // A few a slot, and slots are a ring's.
-            taken.pieces = (first as u16, pieces.len() as u16);
-        }
-    }
-}
-
-impl Outlet for Mapped<'_> {
-    fn head(&self) -> usize {
-        HEAD
-    }
-
-    fn has_enough(&self, slots: usize) -> bool {
-        slots >= if self.alone { SLOTS_ALONE } else { SLOTS_BESIDE }
-    }
-
-    fn prepare(
+    /// Copies what is not mapped: of each such packet the rest, behind its first bytes, to where
+    /// there is room for all of it. Ends those that cannot be read.
+    fn copy(
         &mut self,
-        scratch: &mut Scratch,
+        batch: &mut TxBatch,
+        arena: &mut [u8],
         buffers: &mut Buffers,
         stats: &VifStats,
     ) -> Result<(), VifError> {
-        let Scratch { arena, pieces, tx_packets, tx_slots, .. } = scratch;
-        if tx_packets.iter().all(|taken| taken.len() <= HEAD) {
-            // All of each is here.
-            let Stretches { all, of, .. } = &mut *self.stretches;
-            all.clear();
-            of.clear();
-            of.resize(tx_packets.len(), (0, 0));
-            return Ok(());
+        let Stretches { of, copied, .. } = &mut *self.stretches;
+        for packet in batch.all_outgoing(HEAD).filter(|packet| packet.len() > HEAD) {
+            if of[packet.number()].0 == of[packet.number()].1 {
+                copied.add(packet.number(), &packet, 0..packet.len(), packet.whole_at(), arena);
+            }
         }
-        self.list(tx_packets, &tx_slots[..], pieces);
-        let Stretches { map, all, of } = &mut *self.stretches;
-        if !all.is_empty() && map.map(all) {
-            VifStats::add(&stats.mapped_hits, all.len() as u64);
-            VifStats::add(&stats.mapped_pages, all.len() as u64);
-        } else {
-            all.clear();
-            of.fill((0, 0));
-        }
-        let heads = pieces.len();
-        self.list_rest(tx_packets, &tx_slots[..], pieces, arena);
-        VifStats::add(&stats.mapped_misses, (pieces.len() - heads) as u64);
-        Ok(buffers.fetch(&mut pieces[heads..], arena)?)
+        VifStats::add(&stats.mapped_misses, copied.len() as u64);
+        copied.fetch(buffers, arena, |number| {
+            if let Some(taken) = batch.packets.get_mut(number).filter(|taken| taken.goes_on()) {
+                VifStats::add(&stats.tx_dropped_grant, 1);
+                taken.end(status::ERROR);
+            }
+        })
     }
 
-    fn send(
+    /// Hands a packet to the port.
+    fn send_one(
         &mut self,
         packet: &Outgoing<'_>,
         arena: &mut [u8],
-        _: &mut Buffers,
-        stats: &mut Tally<'_>,
-    ) -> Result<i16, VifError> {
-        let (first, end) = self.stretches.of[packet.number];
+        tally: &mut Tally<'_>,
+    ) -> Result<(), VifError> {
+        let (len, offload) = (packet.len(), packet.offload());
+        let (first, end) = self.stretches.of[packet.number()];
         if first == end {
-            let bytes = &arena[packet.at..packet.at + packet.len()];
-            return sent(self.port.send(bytes, packet.offload()), packet.len(), stats);
+            let at = if len > HEAD { packet.whole_at() } else { packet.at() };
+            return tally.said(self.port.send(&arena[at..at + len], offload), len);
         }
         let rest: ArrayVec<_, SLOTS_ACCEPTED> = self.stretches.all[first..end]
             .iter()
@@ -179,22 +199,50 @@ impl Outlet for Mapped<'_> {
             .collect();
         // The private bytes of all packets lie before the room for whole ones.
         let (heads, room) = arena.split_at_mut(HEADS);
-        let frame = SplitFrame::new(&heads[packet.at..packet.at + HEAD], &rest);
-        let room = &mut room[packet.whole_at - HEADS..][..packet.len()];
-        sent(self.port.send_split(&frame, packet.offload(), room), packet.len(), stats)
+        let frame = SplitFrame::new(packet.head(heads), &rest);
+        let room = &mut room[packet.whole_at() - HEADS..][..len];
+        tally.said(self.port.send_split(&frame, offload, room), len)
+    }
+}
+
+impl Sink for Mapped<'_> {
+    fn limits(&self) -> Limits {
+        let slots = if self.alone { SLOTS_ALONE } else { SLOTS_BESIDE };
+        Limits { private: HEAD, whole: 0, slots, reach: 0 }
     }
 
-    fn mapped(&self) -> usize {
-        self.stretches.mapped()
+    fn send_frames(
+        &mut self,
+        arena: &mut [u8],
+        frames: &[FramePlace],
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        ToPort { port: self.port, merger: None }.send_frames(arena, frames, stats)
     }
 
-    fn unmap(&mut self) {
-        self.stretches.unmap();
-    }
-
-    fn finish(&mut self, _: &mut [u8], _: &mut Buffers, _: &mut [i16]) -> Result<(), VifError> {
+    fn send(
+        &mut self,
+        batch: &mut TxBatch,
+        arena: &mut [u8],
+        buffers: &mut Buffers,
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        self.stretches.begin(batch.packets.len());
+        if batch.packets.iter().any(|taken| taken.len() > HEAD) {
+            self.stretches.list(batch);
+            self.stretches.map(stats);
+            self.copy(batch, arena, buffers, stats)?;
+        }
+        let mut tally = Tally::new(stats);
+        for packet in batch.all_outgoing(HEAD) {
+            self.send_one(&packet, arena, &mut tally)?;
+        }
         // Nothing is unmapped while a page is named here.
         self.stretches.all.clear();
         Ok(self.port.flush()?)
+    }
+
+    fn stretches(&mut self) -> Option<&mut Stretches> {
+        Some(self.stretches)
     }
 }

@@ -1,0 +1,147 @@
+//! What each receiver of a turn is given, once it is known what that is.
+
+use super::forward::{Forward, Others};
+use super::hub::{Hub, Target};
+use crate::VifError;
+use crate::layout::HEAD;
+use crate::policy::Buffers;
+use crate::state::stats::VifStats;
+use crate::turn::batch::TxBatch;
+use crate::turn::delivery::Accepted;
+use crate::turn::outgoing::Gather;
+use crate::turn::receive::Frame;
+use crate::turn::sink::Tally;
+use crate::turn::work;
+use grantway_netif::tx::status;
+use grantway_ports::{FrameMeta, FramePlace};
+
+/// The sender of packets whose rest is in its pages.
+pub(super) struct Sender<'a> {
+    pub batch: &'a mut TxBatch,
+    pub buffers: &'a mut Buffers,
+    pub tally: Tally<'a>,
+    /// Why nothing more can be read.
+    pub gone: Option<VifError>,
+}
+
+impl Sender<'_> {
+    /// Brings a packet into private memory, all of it. Returns none if it cannot be read.
+    fn bring(
+        &mut self,
+        number: usize,
+        gather: &mut Gather,
+        arena: &mut [u8],
+    ) -> Option<FramePlace> {
+        let packet = self.batch.outgoing(number, HEAD).filter(|_| self.gone.is_none())?;
+        let (len, at) = (packet.len(), packet.whole_at());
+        let place = FramePlace { at, meta: FrameMeta { len, offload: packet.offload() } };
+        gather.add(number, &packet, 0..len, at, arena);
+        let mut is_missed = false;
+        if let Err(error) = gather.fetch(self.buffers, arena, |_| is_missed = true) {
+            self.gone = Some(error);
+        }
+        if is_missed || self.gone.is_some() {
+            VifStats::add(&self.tally.tx_dropped_grant, 1);
+            self.batch.packets[number].end(status::ERROR);
+            return None;
+        }
+        Some(place)
+    }
+}
+
+impl<O: Others> Forward<'_, O> {
+    /// Gives each receiver what is for it, and has that stored, answered and signalled. A
+    /// receiver's trouble is its own. Returns why nothing more can be read of the sender.
+    pub(super) fn give(
+        &mut self,
+        arena: &mut [u8],
+        mut sender: Option<Sender<'_>>,
+    ) -> Option<VifError> {
+        for at in 0..self.hub.used {
+            let key = self.hub.targets[at].key;
+            match self.give_one(at, arena, sender.as_mut()) {
+                Ok(true) => self.others.wake(key),
+                Ok(false) => {}
+                Err(error) => {
+                    // What was laid out for it is nobody's any more.
+                    self.hub.targets[at].delivery.clear();
+                    self.others.broken(key, error);
+                }
+            }
+        }
+        self.deliver(arena, sender.as_mut());
+        sender?.gone
+    }
+
+    /// Gives a receiver its frames, as one burst if it takes that so. Returns whether some wait
+    /// for pages.
+    ///
+    /// # Errors
+    ///
+    /// The receiver is broken.
+    fn give_one(
+        &mut self,
+        at: usize,
+        arena: &mut [u8],
+        mut sender: Option<&mut Sender<'_>>,
+    ) -> Result<bool, VifError> {
+        let most = work::segments_for_each(self.bridge.reach());
+        let Hub { targets, plain, parcels, .. } = &mut *self.hub;
+        let Target { key, burst, flooded, split, packets, delivery } = &mut targets[at];
+        let Some(queue) = self.others.queue(*key) else {
+            if let Some(sender) = sender {
+                VifStats::add(&sender.tally.tx_dropped_port, split.count_ones().into());
+            }
+            return Ok(false);
+        };
+        let taken = match *split {
+            0 => queue.take_burst(burst, plain, arena, self.events)?,
+            _ => 0,
+        };
+        let mut waits = false;
+        for (number, mut place) in burst.iter().copied().enumerate().skip(taken) {
+            if *split >> number & 1 == 1 {
+                let Some(sender) = &mut sender else { continue };
+                let packet = packets[number].into();
+                let Some(outgoing) = sender.batch.outgoing(packet, HEAD) else { continue };
+                if queue.accept_split(&outgoing, arena, delivery)? != Accepted::Short {
+                    sender.tally.sent(place.meta.len);
+                    continue;
+                }
+                // It has to wait, or to be finished, and to be private for that.
+                let Some(whole) = sender.bring(packet, &mut parcels.gather, arena) else {
+                    continue;
+                };
+                sender.tally.sent(place.meta.len);
+                place = whole;
+            }
+            let flooded = (*flooded >> number & 1 == 1).then_some(most);
+            let frame = Frame { flooded, ..Frame::from_guest(place, self.sender) };
+            waits |= queue.accept(frame, arena, delivery)? == Accepted::Short;
+        }
+        Ok(waits)
+    }
+
+    /// Stores what was laid out in the receivers' pages, answers and signals them. If the sender
+    /// is gone, what was to come from its pages is answered as an error.
+    fn deliver(&mut self, arena: &mut [u8], mut sender: Option<&mut Sender<'_>>) {
+        let Hub { targets, used, .. } = &mut *self.hub;
+        for Target { key, delivery, .. } in &mut targets[..std::mem::take(used)] {
+            if delivery.frames.is_empty() {
+                continue;
+            }
+            let Some(queue) = self.others.queue(*key) else { continue };
+            let buffers = sender.as_deref_mut().filter(|sender| sender.gone.is_none());
+            let buffers = buffers.map(|sender| &mut *sender.buffers);
+            if let Err(error) = queue.finish(delivery, arena, buffers, self.events) {
+                self.others.broken(*key, error);
+            }
+            let Some(sender) = &mut sender else { continue };
+            for crossed in delivery.crosses.iter().filter(|cross| !cross.status.is_okay()) {
+                if let Some(taken) = sender.batch.packets.get_mut(crossed.packet) {
+                    taken.end(status::ERROR);
+                }
+            }
+        }
+    }
+}

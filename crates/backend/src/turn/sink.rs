@@ -1,0 +1,176 @@
+//! Where the packets of a guest go: a port here, a port that reads the guest's pages
+//! (`turn::transmit::mapped`), or the bridge (`bridge::forward`).
+
+use crate::VifError;
+use crate::layout::{BURST, RING_SLOTS};
+use crate::policy::Buffers;
+use crate::state::stats::VifStats;
+use crate::turn::batch::TxBatch;
+use crate::turn::transmit::Stretches;
+use arrayvec::ArrayVec;
+use grantway_ports::{FramePlace, Port, SendError, SentBurst};
+use grantway_ring::PAGE_SIZE;
+use grantway_vector::Merger;
+use std::ops::Deref;
+
+/// What a sink asks of a turn's packets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bytes of a packet that are copied into private memory before it is sent.
+    pub private: usize,
+    /// Bytes of the longest packet that is taken as a frame in private memory, of which no
+    /// more is asked; 0 if none is.
+    pub whole: usize,
+    /// A turn that has as many slots takes no further packet.
+    pub slots: usize,
+    /// How many receivers a packet may go to; 0 if their number makes no difference.
+    pub reach: u32,
+}
+
+/// Where the packets of one turn go. What becomes of a packet behind the vif is no news for its
+/// guest.
+pub(crate) trait Sink {
+    /// What it asks of a turn's packets.
+    fn limits(&self) -> Limits;
+
+    /// Whether a packet that begins like this may go to all receivers.
+    fn may_flood(&self, head: &[u8]) -> bool {
+        let _ = head;
+        false
+    }
+
+    /// Takes frames, all of each in private memory.
+    ///
+    /// # Errors
+    ///
+    /// The vif cannot go on.
+    fn send_frames(
+        &mut self,
+        arena: &mut [u8],
+        frames: &[FramePlace],
+        stats: &VifStats,
+    ) -> Result<(), VifError>;
+
+    /// Takes the packets of a turn that go on, whose first [`Limits::private`] bytes are in
+    /// private memory. Ends those that cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sink::send_frames`].
+    fn send(
+        &mut self,
+        batch: &mut TxBatch,
+        arena: &mut [u8],
+        buffers: &mut Buffers,
+        stats: &VifStats,
+    ) -> Result<(), VifError>;
+
+    /// What it maps for packets: while any page is mapped, answers wait there.
+    fn stretches(&mut self) -> Option<&mut Stretches> {
+        None
+    }
+}
+
+/// A port that takes frames from private memory, merged where it wants that.
+pub(crate) struct ToPort<'a> {
+    pub port: &'a mut dyn Port,
+    /// What merges TCP segments for it.
+    pub merger: Option<&'a mut Merger>,
+}
+
+impl Sink for ToPort<'_> {
+    #[inline]
+    fn limits(&self) -> Limits {
+        Limits { private: usize::MAX, whole: PAGE_SIZE, slots: RING_SLOTS, reach: 0 }
+    }
+
+    #[inline]
+    fn send_frames(
+        &mut self,
+        arena: &mut [u8],
+        frames: &[FramePlace],
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        let sent = match &mut self.merger {
+            None => self.port.send_burst(arena, frames),
+            Some(merger) => merger.send_burst(self.port, arena, frames),
+        };
+        count(sent?, stats);
+        Ok(self.port.flush()?)
+    }
+
+    fn send(
+        &mut self,
+        batch: &mut TxBatch,
+        arena: &mut [u8],
+        _: &mut Buffers,
+        stats: &VifStats,
+    ) -> Result<(), VifError> {
+        let going = batch.packets.iter().filter(|taken| taken.goes_on());
+        // A burst at most.
+        let frames: ArrayVec<FramePlace, BURST> = going.map(|taken| taken.place()).collect();
+        self.send_frames(arena, &frames, stats)
+    }
+}
+
+/// Adds what a port said of a burst to the vif's counters.
+#[inline]
+fn count(sent: SentBurst, stats: &VifStats) {
+    VifStats::add(&stats.tx_packets, sent.taken as u64);
+    VifStats::add(&stats.tx_bytes, sent.bytes as u64);
+    VifStats::add(&stats.tx_merged, sent.merged as u64);
+    VifStats::add(&stats.tx_dropped_port, sent.dropped as u64);
+    VifStats::add(&stats.tx_dropped_busy, sent.busy as u64);
+}
+
+/// Counts the packets of one turn that were taken, and adds them to the vif's
+/// counters when it goes: others write those, too, and each addition costs.
+pub(crate) struct Tally<'a> {
+    stats: &'a VifStats,
+    packets: u64,
+    bytes: u64,
+}
+
+impl<'a> Tally<'a> {
+    pub fn new(stats: &'a VifStats) -> Self {
+        Self { stats, packets: 0, bytes: 0 }
+    }
+
+    /// A packet from the guest was taken.
+    #[inline]
+    pub fn sent(&mut self, len: usize) {
+        self.packets += 1;
+        self.bytes += len as u64;
+    }
+
+    /// What a port said of a packet of so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// The port is of no more use.
+    #[inline]
+    pub fn said(&mut self, said: Result<(), SendError>, len: usize) -> Result<(), VifError> {
+        match said {
+            Ok(()) => self.sent(len),
+            Err(SendError::Dropped(_)) => VifStats::add(&self.tx_dropped_port, 1),
+            Err(SendError::Busy) => VifStats::add(&self.tx_dropped_busy, 1),
+            Err(SendError::Failed(e)) => return Err(e.into()),
+        }
+        Ok(())
+    }
+}
+
+impl Deref for Tally<'_> {
+    type Target = VifStats;
+
+    fn deref(&self) -> &VifStats {
+        self.stats
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        VifStats::add(&self.stats.tx_packets, self.packets);
+        VifStats::add(&self.stats.tx_bytes, self.bytes);
+    }
+}

@@ -1,0 +1,87 @@
+//! What packets go through between a vif and where its packets go.
+
+use crate::layout::BURST;
+use crate::policy::Buffers;
+use crate::state::shared::Shared;
+use crate::state::stats::VifStats;
+use crate::turn::batch::TxBatch;
+use crate::turn::lists::{Lists, UPLINK, count_dropped};
+use arrayvec::ArrayVec;
+use grantway_netif::tx::status;
+use grantway_ports::FramePlace;
+use grantway_vector::{PortId, Verdict};
+use std::time::Instant;
+
+/// What a turn's packets go through on their way from the guest.
+pub(crate) struct Stages<'a, 'b, S> {
+    /// Bring bytes into private memory.
+    pub buffers: &'a mut Buffers,
+    /// Say which packets go on, if there are any.
+    pub rules: Option<&'a mut Filter<'b>>,
+    /// Takes the packets.
+    pub sink: &'a mut S,
+    /// What the vif's queues share.
+    pub shared: &'a Shared,
+}
+
+/// The rules between a vif and its own port, which to them is the uplink.
+pub(crate) struct Filter<'a> {
+    pub lists: &'a mut Lists,
+    /// The vif.
+    pub id: PortId,
+    pub now: Instant,
+}
+
+impl Filter<'_> {
+    /// Takes frames from the port, all of each in private memory, through the graph.
+    pub fn run_from_port(&mut self, arena: &mut [u8], frames: &[FramePlace]) {
+        let way = (UPLINK, Some(self.id));
+        self.lists.run_whole(arena, frames, way, self.now);
+    }
+
+    /// Whether such a frame reaches the guest.
+    pub fn reaches_guest(&self, frame: u8) -> bool {
+        self.lists.verdict(frame) == Verdict::To(self.id)
+    }
+
+    /// Takes frames to the port, all of each in private memory, through the graph. Returns those
+    /// that reach it.
+    pub fn run_to_port(
+        &mut self,
+        arena: &mut [u8],
+        frames: &[FramePlace],
+        stats: &VifStats,
+    ) -> ArrayVec<FramePlace, BURST> {
+        let Self { lists, id, now } = self;
+        lists.run_whole(arena, frames, (*id, Some(UPLINK)), *now);
+        let mut kept = ArrayVec::new();
+        for (number, &place) in (0..).zip(frames) {
+            match lists.verdict(number) {
+                // No more than there were.
+                Verdict::To(UPLINK) => kept.push(place),
+                verdict => count_dropped(stats, verdict, 1),
+            }
+        }
+        kept
+    }
+
+    /// Takes packets to the port through the graph, of each of which at most `private` bytes are
+    /// private, and ends those that do not reach it.
+    pub fn judge(
+        &mut self,
+        batch: &mut TxBatch,
+        private: usize,
+        arena: &mut [u8],
+        stats: &VifStats,
+    ) {
+        let Self { lists, id, now } = self;
+        lists.run_heads(batch, private, arena, (*id, Some(UPLINK)), *now);
+        for (number, taken) in batch.packets.iter_mut().enumerate() {
+            let verdict = lists.frame_of(number).map(|frame| lists.verdict(frame));
+            if let Some(verdict) = verdict.filter(|verdict| *verdict != Verdict::To(UPLINK)) {
+                count_dropped(stats, verdict, 1);
+                taken.end(status::OKAY);
+            }
+        }
+    }
+}
