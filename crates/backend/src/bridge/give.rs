@@ -9,7 +9,7 @@ use crate::state::stats::VifStats;
 use crate::turn::batch::TxBatch;
 use crate::turn::delivery::Accepted;
 use crate::turn::outgoing::Gather;
-use crate::turn::receive::Frame;
+use crate::turn::receive::{Incoming, Origin};
 use crate::turn::sink::Tally;
 use crate::turn::work;
 use grantway_netif::tx::status;
@@ -79,13 +79,13 @@ impl<O: Others> Forward<'_, O> {
     /// # Errors
     ///
     /// The receiver is broken.
+    #[inline(always)]
     fn give_one(
         &mut self,
         at: usize,
         arena: &mut [u8],
         mut sender: Option<&mut Sender<'_>>,
     ) -> Result<bool, VifError> {
-        let most = work::segments_for_each(self.bridge.reach());
         let Hub { targets, plain, parcels, .. } = &mut *self.hub;
         let Target { key, burst, flooded, split, packets, delivery } = &mut targets[at];
         let Some(queue) = self.others.queue(*key) else {
@@ -98,6 +98,10 @@ impl<O: Others> Forward<'_, O> {
             0 => queue.take_burst(burst, plain, arena, self.events)?,
             _ => 0,
         };
+        if taken == burst.len() {
+            return Ok(false);
+        }
+        let most = work::segments_for_each(self.bridge.reach());
         let mut waits = false;
         for (number, mut place) in burst.iter().copied().enumerate().skip(taken) {
             if *split >> number & 1 == 1 {
@@ -116,7 +120,7 @@ impl<O: Others> Forward<'_, O> {
                 place = whole;
             }
             let flooded = (*flooded >> number & 1 == 1).then_some(most);
-            let frame = Frame { flooded, ..Frame::from_guest(place, self.sender) };
+            let frame = Incoming::new(place, Origin::Bridge { sender: self.sender, flooded });
             waits |= queue.accept(frame, arena, delivery)? == Accepted::Short;
         }
         Ok(waits)

@@ -2,8 +2,10 @@
 
 mod connection;
 mod debts;
+mod found;
 mod pending;
 
+use self::found::{Found, online, state};
 use self::pending::{Attempt, Debts};
 use crate::VifError;
 use crate::control::ctrl::{Control, Served};
@@ -20,9 +22,7 @@ use crate::state::stats::VifStats;
 use crate::state::trace::Tap;
 use crate::turn::queue::QueueReport;
 use crate::worker::Workers;
-use grantway_hypervisor::{
-    Apart, Error as PlatformError, Port as EventPort, Store, StoreErrno, transaction,
-};
+use grantway_hypervisor::{Apart, Error as PlatformError, Port as EventPort, Store, transaction};
 use grantway_netif::xenbus::backend::{
     BackendAction, BackendActions, BackendEvent, BackendMachine,
 };
@@ -81,62 +81,21 @@ impl Vif {
         path: String,
         around: &mut Surroundings<'_>,
     ) -> Result<(Self, BackendActions), VifError> {
-        let frontend = around.store.read_text(&format!("{path}/{}", keys::FRONTEND))?;
-        let frontend = frontend.ok_or_else(|| VifError::Key {
-            path: format!("{path}/{}", keys::FRONTEND),
-            found: "nothing".into(),
-            expected: "the path of the frontend",
-        })?;
-        let own = state(around.store, &path)?;
-        let peer = state(around.store, &frontend)?;
-        let online = online(around.store, &path)?;
-        let left = around.journals.left_off(id)?;
-        let published = match left {
-            Some(_) => published(around.store, &frontend)?,
-            None => None,
-        };
-        let half = Half(own == Some(XenbusState::InitWait));
-        let takeover = left.as_ref().zip(published.as_ref());
-        let takeover = takeover.is_some_and(|(left, keys)| left.is_of(keys, half));
-        let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
-        let mut vif = Self {
-            id,
-            path,
-            frontend,
-            machine,
-            stored: own,
-            debts: Debts::default(),
-            attempt: None,
-            port: None,
-            queues: 1,
-            served: None,
-            connection: 0,
-            left: actions.contains(&BackendAction::TakeOver).then_some(half),
-            control: None,
-            past: None,
-            shared: Arc::new(Shared::new(around.clock, Tap::new(Arc::clone(around.trace), id))),
-            policy: PolicyKind::Copy,
-            quota: Quota::within(around.budget, around.policy.pages),
-            staged: None,
-            apart: None,
-            voice: Voice::new((around.clock)()),
-        };
+        let found = Found::read(id, &path, around)?;
+        let takeover = found.is_taken_over();
+        let (machine, actions) =
+            BackendMachine::start(found.own, found.peer, found.online, takeover);
+        let mut vif = Self::new(id, path, &found, machine, around);
+        vif.left = actions.contains(&BackendAction::TakeOver).then(|| found.half());
         if vif.machine.is_gone() {
-            // On its way out: a toolstack waits for Closed, and will then
-            // remove the folder.
-            for action in actions {
-                if let BackendAction::SetState(state) = action {
-                    vif.tell(state, around)?;
-                }
-            }
-            remove_remains(id, around)?;
+            vif.see_off(actions, around)?;
             return Ok((vif, BackendActions::new()));
         }
         if around.hotplug {
             kernel_keeps_off(id)?;
         }
-        let mut request = vif.port_request(left.as_ref(), around)?;
-        if let Some(keys) = published.filter(|_| takeover) {
+        let mut request = vif.port_request(found.left.as_ref(), around)?;
+        if let Some(keys) = found.published.filter(|_| takeover) {
             // A connection keeps the queues that it has, at most MAX_QUEUES; new ones may be
             // allowed fewer.
             request.queues = request.queues.max(keys.queues.len() as u32);
@@ -147,7 +106,8 @@ impl Vif {
         vif.port = Some(port);
         match vif.prepare(takeover, around) {
             Ok(()) => {
-                if vif.left.is_none() && left.is_some_and(|left| !left.connection.is_empty()) {
+                if vif.left.is_none() && found.left.is_some_and(|left| !left.connection.is_empty())
+                {
                     // What is not taken over now is not to be later.
                     around.journals.pages(id).end();
                 }
@@ -156,7 +116,7 @@ impl Vif {
             Err(e @ VifError::Platform(PlatformError::Gone { .. })) => Err(e),
             Err(e) => {
                 // Nothing of what was begun stays; the first error is the news. The port and
-                // the journal do where it is tried again by itself.
+                // the journal stay if the vif is tried again by itself.
                 let _ = vif.unwatch(around);
                 if e.passing(true).is_none() {
                     vif.destroy(around);
@@ -164,6 +124,52 @@ impl Vif {
                 Err(e)
             }
         }
+    }
+
+    fn new(
+        id: VifId,
+        path: String,
+        found: &Found,
+        machine: BackendMachine,
+        around: &Surroundings<'_>,
+    ) -> Self {
+        Self {
+            id,
+            path,
+            frontend: found.frontend.clone(),
+            machine,
+            stored: found.own,
+            debts: Debts::default(),
+            attempt: None,
+            port: None,
+            queues: 1,
+            served: None,
+            connection: 0,
+            left: None,
+            control: None,
+            past: None,
+            shared: Arc::new(Shared::new(around.clock, Tap::new(Arc::clone(around.trace), id))),
+            policy: PolicyKind::Copy,
+            quota: Quota::within(around.budget, around.policy.pages),
+            staged: None,
+            apart: None,
+            voice: Voice::new((around.clock)()),
+        }
+    }
+
+    /// Says Closed of a vif that is on its way out: a toolstack waits for that, and will then
+    /// remove the folder.
+    fn see_off(
+        &mut self,
+        actions: BackendActions,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), VifError> {
+        for action in actions {
+            if let BackendAction::SetState(state) = action {
+                self.tell(state, around)?;
+            }
+        }
+        remove_remains(self.id, around)
     }
 
     /// What comes once the port is there, and before the machine acts.
@@ -429,16 +435,6 @@ impl Vif {
     }
 }
 
-/// What a guest published, where a process left something of it; none where its nodes are bad.
-fn published(store: &mut dyn Store, frontend: &str) -> Result<Option<FrontendKeys>, VifError> {
-    match FrontendKeys::read(store, frontend, MAX_QUEUES) {
-        Ok(keys) => Ok(Some(keys)),
-        Err(e @ VifError::Platform(PlatformError::Gone { .. })) => Err(e),
-        Err(e) if e.passing(false).is_some() => Err(e),
-        Err(_) => Ok(None),
-    }
-}
-
 /// Takes down what is left of a vif that is no more: nobody was there when its toolstack
 /// removed it, or its interface could not be removed.
 ///
@@ -498,20 +494,4 @@ pub(crate) fn write_error(
 /// The word of a vif's watch on its frontend.
 pub(crate) fn token(id: VifId) -> String {
     format!("frontend/{}/{}", id.domain, id.devid)
-}
-
-/// The state below a folder. One that may not be read counts as missing: a
-/// guest may hide its own, and in a driver domain the right to look goes with
-/// the folder.
-fn state(store: &mut dyn Store, path: &str) -> Result<Option<XenbusState>, PlatformError> {
-    let text = match store.read_text(&format!("{path}/{}", keys::STATE)) {
-        Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => None,
-        other => other?,
-    };
-    Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))
-}
-
-fn online(store: &mut dyn Store, path: &str) -> Result<bool, PlatformError> {
-    let text = store.read_text(&format!("{path}/{}", keys::ONLINE))?;
-    Ok(text.is_some_and(|text| text.trim() == "1"))
 }

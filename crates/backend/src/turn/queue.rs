@@ -16,7 +16,7 @@ use crate::turn::Moved;
 use crate::turn::delivery::{Accepted, Delivery};
 use crate::turn::outgoing::Outgoing;
 use crate::turn::plain::RxPlain;
-use crate::turn::receive::{Frame, Receive};
+use crate::turn::receive::{Incoming, Receive};
 use crate::turn::scratch::Scratch;
 use crate::turn::sink::{Sink, ToPort};
 use crate::turn::stages::{Filter, Stages};
@@ -344,7 +344,7 @@ impl Queue {
     /// Takes a frame for its guest, by the bridge.
     pub(crate) fn accept(
         &mut self,
-        frame: Frame,
+        frame: Incoming,
         arena: &[u8],
         delivery: &mut Delivery,
     ) -> Result<Accepted, VifError> {

@@ -1,9 +1,12 @@
 //! Guest receive: frames from the port into the pages that the guest posted.
 
 mod cut;
+mod incoming;
 mod listed;
 mod plain;
 mod waited;
+
+pub(crate) use incoming::{Incoming, Origin};
 
 use crate::VifError;
 use crate::bell::Bell;
@@ -28,7 +31,7 @@ use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxLayout, RxSlot};
 use grantway_netif::tx::status;
 use grantway_netif::{Offload, colour};
-use grantway_ports::{ETHERNET_HEADER, FrameMeta, FramePlace, Port, RECV_BUFFER, TapOffloads};
+use grantway_ports::{ETHERNET_HEADER, FramePlace, Port, RECV_BUFFER, TapOffloads};
 use grantway_ring::{Back, PAGE_SIZE, RingError, RingMemory, RingPage, SharedPage};
 use grantway_vector::receivers::Takes;
 use std::{collections::VecDeque, sync::Arc, time::Instant};
@@ -57,37 +60,6 @@ pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
     lane: Option<LaneEnd>,
     /// Packets given to the guest.
     packets: u64,
-}
-
-/// A frame in the arena.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Frame {
-    pub at: usize,
-    pub len: usize,
-    pub offload: Offload,
-    /// The guest's queue that it came from, where it came by the bridge.
-    pub from: Option<Key>,
-    /// Where others get it too: into how many segments it may be cut for each of them.
-    pub flooded: Option<u16>,
-    /// Whether another queue of the vif passed it on.
-    pub passed: bool,
-}
-
-impl Frame {
-    /// One that a port gave to this queue.
-    fn from_port(at: usize, FrameMeta { len, offload }: FrameMeta) -> Self {
-        Self { at, len, offload, from: None, flooded: None, passed: false }
-    }
-
-    /// One that came by the bridge, from a guest's queue if that is given.
-    pub(crate) fn from_guest(FramePlace { at, meta }: FramePlace, from: Option<Key>) -> Self {
-        Self { from, ..Self::from_port(at, meta) }
-    }
-
-    /// Its bytes.
-    fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
-        &arena[self.at..self.at + self.len]
-    }
 }
 
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
@@ -196,23 +168,24 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         at: usize,
         port: &mut dyn Port,
         shared: &Shared,
-    ) -> Result<Option<Frame>, VifError> {
+    ) -> Result<Option<Incoming>, VifError> {
         let room = &mut arena[at..at + RECV_BUFFER];
         let passed = self.lane.as_ref().and_then(|lane| lane.take(room));
         if let Some((len, offload)) = passed {
             VifStats::add(&shared.stats.rx_steered, 1);
-            let frame = Frame::from_port(at, FrameMeta { len, offload });
-            return Ok(Some(Frame { passed: true, ..frame }));
+            return Ok(Some(Incoming { at, len, offload, origin: Origin::Lane }));
         }
         let meta = port.recv(room)?;
-        Ok(meta.map(|meta| Frame::from_port(at, meta)))
+        Ok(meta.map(|meta| Incoming::new(FramePlace { at, meta }, Origin::Port)))
     }
 
     /// Passes a frame on where it belongs to another queue of the vif; whether it
     /// is done with here. One that was passed on already stays: the settings may
     /// change under way.
-    fn pass_on(&mut self, frame: Frame, arena: &[u8], shared: &Shared) -> bool {
-        let Some(lane) = self.lane.as_ref().filter(|_| !frame.passed) else { return false };
+    fn pass_on(&mut self, frame: Incoming, arena: &[u8], shared: &Shared) -> bool {
+        let Some(lane) = self.lane.as_ref().filter(|_| frame.origin != Origin::Lane) else {
+            return false;
+        };
         let bytes = frame.bytes(arena);
         match self.steers.queue(&shared.steering, bytes) {
             Some(queue) if queue != self.queue => {
@@ -254,7 +227,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     #[inline]
     pub(crate) fn accept(
         &mut self,
-        frame: Frame,
+        frame: Incoming,
         arena: &[u8],
         delivery: &mut Delivery,
         shared: &Shared,

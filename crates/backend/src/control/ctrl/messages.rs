@@ -59,97 +59,125 @@ impl Pages for Guest<'_> {
     }
 }
 
-/// Carries out the message of the request at `index`: the data of its answer, or the status that refuses it.
-///
-/// # Errors
-///
-/// The platform is gone.
+/// Why a message is not carried out.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// It is answered with this status, and changes nothing.
+    With(Status),
+    /// The platform is gone.
+    Gone(PlatformError),
+}
+
+impl From<Status> for Refused {
+    fn from(status: Status) -> Self {
+        Self::With(status)
+    }
+}
+
+impl From<PlatformError> for Refused {
+    fn from(error: PlatformError) -> Self {
+        Self::Gone(error)
+    }
+}
+
+/// Carries out the message of the request at `index`. Returns the data of its answer.
 pub(super) fn carry_out(
     index: u32,
     message: Message,
     hashing: &mut Hashing,
     tables: &mut [Box<dyn StagedTable>],
     pages: &impl Pages,
-) -> Result<Result<u32, Status>, PlatformError> {
-    let done = |()| 0;
-    Ok(match message {
-        Message::GetHashFlags => hashing.offered().map(|types| types.bits()),
-        Message::SetHashFlags { types } => hashing.set_types(types).map(done),
-        Message::SetHashKey { gref, bytes } => {
-            let mut key = [0; PAGE_SIZE];
-            let key = match Hashing::key_length(bytes) {
-                Ok(len) => &mut key[..len],
-                Err(status) => return Ok(Err(status)),
-            };
-            match pages.read(GrantRef(gref), key)? {
-                true => hashing.set_key(key).map(done),
-                false => Err(Status::InvalidParameter),
-            }
-        }
-        Message::GetHashMappingSize => Ok(MAPPING_MAX as u32),
-        Message::SetHashMappingSize { entries } => hashing.set_mapping_size(entries).map(done),
+) -> Result<u32, Refused> {
+    match message {
+        Message::GetHashFlags => return Ok(hashing.offered()?.bits()),
+        Message::SetHashFlags { types } => hashing.set_types(types)?,
+        Message::SetHashKey { gref, bytes } => set_key(hashing, gref, bytes, pages)?,
+        Message::GetHashMappingSize => return Ok(MAPPING_MAX as u32),
+        Message::SetHashMappingSize { entries } => hashing.set_mapping_size(entries)?,
         Message::SetHashMapping { gref, entries, offset } => {
-            let part = match hashing.mapping_part(entries, offset) {
-                Ok(part) => part,
-                Err(status) => return Ok(Err(status)),
-            };
-            let mut bytes = vec![0; part.len() * size_of::<u32>()];
-            if !pages.read(GrantRef(gref), &mut bytes)? {
-                return Ok(Err(Status::InvalidParameter));
-            }
-            let (words, _) = bytes.as_chunks();
-            let queues: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
-            hashing.set_mapping(part.start, &queues).map(done)
+            set_mapping(hashing, gref, (entries, offset), pages)?;
         }
-        Message::SetHashAlgorithm { algorithm } => hashing.set_algorithm(algorithm).map(done),
-        _ if tables.is_empty() => Err(Status::NotSupported),
+        Message::SetHashAlgorithm { algorithm } => hashing.set_algorithm(algorithm)?,
+        _ if tables.is_empty() => return Err(Status::NotSupported.into()),
         Message::GetGrefMappingSize { queue } => {
-            let table = tables.get(queue as usize);
-            table.map(|table| table.capacity()).ok_or(Status::InvalidParameter)
+            let table = tables.get(queue as usize).ok_or(Status::InvalidParameter)?;
+            return Ok(table.capacity());
         }
         Message::AddGrefMapping { queue, list, entries } => {
             let mut bytes = [0; PAGE_SIZE];
-            let (table, bytes) = match staged(tables, queue, entries, &mut bytes) {
-                Ok(found) => found,
-                Err(status) => return Ok(Err(status)),
-            };
-            match pages.read(GrantRef(list), bytes)? {
-                true => table.add(index, &entries_of(bytes)).map(done),
-                false => Err(Status::InvalidParameter),
-            }
+            let (table, bytes) = staged(tables, queue, entries, &mut bytes)?;
+            read(pages, list, bytes)?;
+            table.add(index, &entries_of(bytes))?;
         }
         Message::DelGrefMapping { queue, list, entries } => {
             let mut bytes = [0; PAGE_SIZE];
-            let (table, bytes) = match staged(tables, queue, entries, &mut bytes) {
-                Ok(found) => found,
-                Err(status) => return Ok(Err(status)),
-            };
-            // Mapped before anything is unmapped, so that the outcome can be told.
-            let Some(page) = pages.map(GrantRef(list))? else {
-                return Ok(Err(Status::InvalidParameter));
-            };
-            if page.read(0, bytes).is_err() {
-                return Ok(Err(Status::InvalidParameter));
-            }
-            let mut entries = entries_of(bytes);
-            for entry in &mut entries {
-                entry.status = Status::InvalidParameter.to_u16();
-            }
-            table.del(index, &mut entries);
-            for (words, entry) in
-                bytes.as_chunks_mut::<GREF_ENTRY_BYTES>().0.iter_mut().zip(&entries)
-            {
-                let [gref, rest] = entry.to_words().map(u32::to_le_bytes);
-                words[..4].copy_from_slice(&gref);
-                words[4..].copy_from_slice(&rest);
-            }
-            // As many bytes as were read from the same place.
-            let _ = page.write(0, bytes);
-            let unmapped = |entry: &&GrefEntry| entry.status == Status::Success.to_u16();
-            // At most 512.
-            Ok(entries.iter().filter(unmapped).count() as u32)
+            let (table, bytes) = staged(tables, queue, entries, &mut bytes)?;
+            return unstage(index, table, list, bytes, pages);
         }
-    })
+    }
+    Ok(0)
+}
+
+fn read(pages: &impl Pages, gref: u32, bytes: &mut [u8]) -> Result<(), Refused> {
+    match pages.read(GrantRef(gref), bytes)? {
+        true => Ok(()),
+        false => Err(Status::InvalidParameter.into()),
+    }
+}
+
+fn set_key(
+    hashing: &mut Hashing,
+    gref: u32,
+    bytes: u32,
+    pages: &impl Pages,
+) -> Result<(), Refused> {
+    let mut key = [0; PAGE_SIZE];
+    let key = &mut key[..Hashing::key_length(bytes)?];
+    read(pages, gref, key)?;
+    Ok(hashing.set_key(key)?)
+}
+
+fn set_mapping(
+    hashing: &mut Hashing,
+    gref: u32,
+    (entries, offset): (u32, u32),
+    pages: &impl Pages,
+) -> Result<(), Refused> {
+    let part = hashing.mapping_part(entries, offset)?;
+    let mut bytes = vec![0; part.len() * size_of::<u32>()];
+    read(pages, gref, &mut bytes)?;
+    let (words, _) = bytes.as_chunks();
+    let queues: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+    Ok(hashing.set_mapping(part.start, &queues)?)
+}
+
+/// Takes the pages of a list out of a queue's table, and writes the status of each into the
+/// guest's list. `bytes` has room for the list. Returns how many were taken out.
+fn unstage(
+    index: u32,
+    table: &mut dyn StagedTable,
+    list: u32,
+    bytes: &mut [u8],
+    pages: &impl Pages,
+) -> Result<u32, Refused> {
+    // Mapped before anything is unmapped, so that the outcome can be told.
+    let page = pages.map(GrantRef(list))?.ok_or(Status::InvalidParameter)?;
+    page.read(0, bytes).map_err(|_| Status::InvalidParameter)?;
+    let mut entries = entries_of(bytes);
+    for entry in &mut entries {
+        entry.status = Status::InvalidParameter.to_u16();
+    }
+    table.del(index, &mut entries);
+    for (words, entry) in bytes.as_chunks_mut::<GREF_ENTRY_BYTES>().0.iter_mut().zip(&entries) {
+        let [gref, rest] = entry.to_words().map(u32::to_le_bytes);
+        words[..4].copy_from_slice(&gref);
+        words[4..].copy_from_slice(&rest);
+    }
+    // As many bytes as were read from the same place.
+    let _ = page.write(0, bytes);
+    let unmapped = |entry: &&GrefEntry| entry.status == Status::Success.to_u16();
+    // At most 512.
+    Ok(entries.iter().filter(unmapped).count() as u32)
 }
 
 /// A queue's table, and as much of `bytes` as the list takes.

@@ -26,7 +26,7 @@ use grantway_hypervisor::{DomId, EventChannels, Platform, Port as EventPort};
 use grantway_netif::ctrl::{CtrlRequest, CtrlResponse, GREF_LIST_ENTRIES, Message, Status};
 use grantway_netif::hashing::Hashing;
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
-use messages::{Guest, Pages, carry_out};
+use messages::{Guest, Pages, Refused, carry_out};
 
 /// Requests that are served before other vifs get their turn.
 pub(crate) const BURST: usize = 16;
@@ -156,8 +156,8 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         self.forget(request);
         let before = self.hashing.clone();
         let done = match request.message() {
-            Ok(message) => carry_out(index, message, &mut self.hashing, &mut self.tables, pages)?,
-            Err(_) => Err(Status::NotSupported),
+            Ok(message) => carry_out(index, message, &mut self.hashing, &mut self.tables, pages),
+            Err(_) => Err(Status::NotSupported.into()),
         };
         if self.hashing != before {
             if let Some(journal) = &self.journal {
@@ -167,10 +167,11 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         }
         VifStats::add(&shared.stats.ctrl_requests, 1);
         VifStats::add(&shared.stats.ctrl_refused, u64::from(done.is_err()));
-        Ok(match done {
-            Ok(data) => request.answer(Status::Success, data),
-            Err(status) => request.answer(status, 0),
-        })
+        match done {
+            Ok(data) => Ok(request.answer(Status::Success, data)),
+            Err(Refused::With(status)) => Ok(request.answer(status, 0)),
+            Err(Refused::Gone(error)) => Err(error.into()),
+        }
     }
 
     /// Forgets what a killed process had staged, before a guest that asks about it hears that

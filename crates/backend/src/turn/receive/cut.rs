@@ -1,6 +1,6 @@
 //! Frames that the guest does not take as they are: finished for it, and cut.
 
-use super::{Frame, Receive};
+use super::{Incoming, Receive};
 use crate::VifError;
 use crate::journal::JournalMemory;
 use crate::state::shared::Shared;
@@ -14,7 +14,7 @@ use grantway_ring::RingMemory;
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// Whether a frame is to be segmented, which the guest leaves to others.
     #[inline]
-    pub(super) fn is_to_be_cut(&self, frame: &Frame, arena: &[u8]) -> bool {
+    pub(super) fn is_to_be_cut(&self, frame: &Incoming, arena: &[u8]) -> bool {
         frame.offload.gso.is_some() && !self.guest.takes(frame.bytes(arena), frame.offload)
     }
 
@@ -23,7 +23,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// than one frame. Those that find no page wait. From where on it is free then.
     pub(super) fn cut(
         &mut self,
-        frame: Frame,
+        frame: Incoming,
         mut at: usize,
         arena: &mut [u8],
         delivery: &mut Delivery,
@@ -48,7 +48,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         // Those of a ring's pages fit behind any frame, unless their headers are pages.
         while let Some(next) = segments.next_len() {
             if (!self.waiting.is_empty() || !self.has_posted(1)?)
-                && !self.waiting.has_room_for(next, frame.flooded.is_some())
+                && !self.waiting.has_room_for(next, frame.origin.flooded().is_some())
             {
                 drop_rest(&segments, shared);
                 break;
@@ -71,7 +71,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 continue;
             }
             VifStats::add(&shared.stats.rx_stalls, u64::from(self.waiting.is_empty()));
-            if self.wait(segment, layout, &Frame { offload, ..frame }, shared) == Accepted::Dropped
+            if self.wait(segment, layout, &Incoming { offload, ..frame }, shared)
+                == Accepted::Dropped
             {
                 drop_rest(&segments, shared);
                 break;
@@ -85,7 +86,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     pub(super) fn accept_unfinished(
         &mut self,
         bytes: &[u8],
-        of: Frame,
+        of: Incoming,
         shared: &Shared,
     ) -> Result<Accepted, VifError> {
         let mut accepted = Accepted::Dropped;
@@ -93,7 +94,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             let Some(layout) = receive.layout(frame, frame.len(), offload, shared)? else {
                 return Ok(());
             };
-            if receive.wait(frame, layout, &Frame { offload, ..of }, shared) == Accepted::Short {
+            if receive.wait(frame, layout, &Incoming { offload, ..of }, shared) == Accepted::Short {
                 accepted = Accepted::Short;
             }
             Ok(())
@@ -110,11 +111,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     fn finish_each(
         &mut self,
         bytes: &[u8],
-        frame: &Frame,
+        frame: &Incoming,
         shared: &Shared,
         take: &mut impl FnMut(&mut Self, &[u8], Offload) -> Result<(), VifError>,
     ) -> Result<Result<(), VifError>, DropReason> {
-        let &Frame { offload, flooded, .. } = frame;
+        let &Incoming { offload, origin, .. } = frame;
         if offload.gso.is_none() {
             let mut whole = bytes.to_vec();
             finish_checksum(&mut whole)?;
@@ -131,7 +132,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
         let mut segment = vec![0; segments.longest()];
         while let Some(next) = segments.next_len() {
-            if !self.waiting.has_room_for(next, flooded.is_some()) {
+            if !self.waiting.has_room_for(next, origin.flooded().is_some()) {
                 drop_rest(&segments, shared);
                 break;
             }
@@ -164,8 +165,8 @@ fn wants(frame: &[u8], shared: &Shared) -> bool {
 }
 
 /// Whether a frame that goes to all is cut into more than is borne of such.
-fn is_too_much(segments: &Segments<'_>, frame: &Frame) -> bool {
-    frame.flooded.is_some_and(|most| segments.left() > usize::from(most))
+fn is_too_much(segments: &Segments<'_>, frame: &Incoming) -> bool {
+    frame.origin.flooded().is_some_and(|most| segments.left() > usize::from(most))
 }
 
 /// Where one segment finds no room, those behind it find none either: they are not built,

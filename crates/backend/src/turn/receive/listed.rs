@@ -2,7 +2,7 @@
 //! taken by lists: each as long as its frames find pages, so that all others stay in the port's
 //! own queue. By rules a list goes through the graph before its frames are laid out.
 
-use super::{Frame, Receive};
+use super::{Incoming, Origin, Receive};
 use crate::VifError;
 use crate::journal::JournalMemory;
 use crate::layout::{BURST, place};
@@ -29,7 +29,7 @@ struct List {
     /// Frames from the port.
     frames: ArrayVec<FramePlace, BURST>,
     /// The last frame, where another queue of the vif passed it on.
-    passed: Option<Frame>,
+    passed: Option<Incoming>,
     /// Where the arena is free.
     at: usize,
 }
@@ -78,10 +78,10 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
                 rules.run_from_port(arena, &list.frames);
             }
             let frames = std::mem::take(&mut list.frames);
-            for (number, &FramePlace { at, meta }) in (0..).zip(&frames) {
+            for (number, &place) in (0..).zip(&frames) {
                 match rules.as_ref().is_none_or(|rules| rules.reaches_guest(number)) {
                     true => {
-                        let frame = Frame::from_port(at, meta);
+                        let frame = Incoming::new(place, Origin::Port);
                         self.take_in(frame, &mut list.at, arena, delivery, shared)?;
                     }
                     false => VifStats::add(&shared.stats.rx_dropped_rules, 1),
@@ -117,11 +117,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         while list.frames.len() < most && list.has_room() {
             let Some(frame) = self.next_frame(arena, list.at, port, shared)? else { break };
             list.fill(frame.len);
-            if frame.passed {
+            if frame.origin == Origin::Lane {
                 list.passed = Some(frame);
                 return Ok(list.frames.len() + 1);
             }
-            let Frame { at, len, offload, .. } = frame;
+            let Incoming { at, len, offload, .. } = frame;
             list.frames.push(FramePlace { at, meta: FrameMeta { len, offload } });
             if self.is_to_be_cut(&frame, arena) {
                 break;
@@ -135,7 +135,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     #[inline]
     fn take_in(
         &mut self,
-        frame: Frame,
+        frame: Incoming,
         at: &mut usize,
         arena: &mut [u8],
         delivery: &mut Delivery,

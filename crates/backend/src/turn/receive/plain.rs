@@ -1,7 +1,7 @@
 //! A turn whose frames each fit one posted page, with nothing to be done to them: as
 //! in `turn::plain`, each step is taken for all of them before the next.
 
-use super::{Frame, Receive};
+use super::{Incoming, Origin, Receive};
 use crate::VifError;
 use crate::journal::JournalMemory;
 use crate::policy::Buffers;
@@ -38,8 +38,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
         // The port gave what it said that it does not give.
         delivery.clear();
-        for &FramePlace { at, meta } in &plain.frames {
-            self.accept(Frame::from_port(at, meta), arena, delivery, shared)?;
+        for &place in &plain.frames {
+            self.accept(Incoming::new(place, Origin::Port), arena, delivery, shared)?;
         }
         let notify = self.finish(delivery, arena, buffers, None, shared)?;
         Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() })

@@ -1,6 +1,6 @@
 //! Frames that find no page wait for one, and go before all that come after them.
 
-use super::{Accepted, Frame, Receive};
+use super::{Accepted, Incoming, Receive};
 use crate::VifError;
 use crate::journal::JournalMemory;
 use crate::layout::{BURST, place};
@@ -25,11 +25,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         &mut self,
         bytes: &[u8],
         layout: RxLayout,
-        of: &Frame,
+        of: &Incoming,
         shared: &Shared,
     ) -> Accepted {
-        let &Frame { from, offload, .. } = of;
-        let flooded = of.flooded.is_some();
+        let &Incoming { origin, offload, .. } = of;
+        let (from, flooded) = (origin.sender(), origin.flooded().is_some());
         if self.waiting.has_room_for(bytes.len(), flooded) {
             if shared.tap.is_on() && self.waiting.is_empty() {
                 shared.tap.event(self.queue, TraceRing::Receive, TraceKind::RingFull);
