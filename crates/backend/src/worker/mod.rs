@@ -15,6 +15,7 @@ mod serve;
 mod share;
 mod slot;
 mod spin;
+mod watch;
 
 use crate::VifError;
 use crate::bell::Bell;

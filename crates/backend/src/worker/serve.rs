@@ -17,8 +17,9 @@ use super::round::Rounds;
 use super::share::Shares;
 use super::slot::{Place, Queues};
 use super::spin::Spin;
+use super::watch::{Watch, Woke};
 use crate::VifError;
-use crate::bell::{Bell, os, timespec};
+use crate::bell::Bell;
 use crate::bridge::{Bridge, Forward, Hub};
 use crate::ids::Key;
 use crate::turn::lists::{Lists, UPLINK};
@@ -29,10 +30,8 @@ use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPo
 use grantway_ports::{Port, uptime};
 use grantway_vector::Merger;
 use grantway_vector::receivers::Takes;
-use rustix::event::epoll;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::AsFd;
 use std::collections::{BTreeSet, HashMap};
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -41,12 +40,6 @@ use std::time::{Duration, Instant};
 /// unmapped, which takes some system calls.
 const FAILED_IN_ROUND: usize = 4;
 
-const EVENTS_TOKEN: u64 = 0;
-const WAKE_TOKEN: u64 = 1;
-const UPLINK_TOKEN: u64 = 2;
-const SPIN_TOKEN: u64 = 3;
-const FIRST_TOKEN: u64 = 4;
-
 pub(super) struct Worker {
     number: usize,
     service: Service,
@@ -54,7 +47,7 @@ pub(super) struct Worker {
     /// Whether there was anything to do since it last slept.
     worked: bool,
     events: Box<dyn EventChannels>,
-    epoll: OwnedFd,
+    watch: Watch,
     wake: Arc<Bell>,
     inbox: Receiver<Command>,
     queues: Queues,
@@ -92,8 +85,6 @@ impl Worker {
         beside: Option<Beside>,
     ) -> Result<Self, PlatformError> {
         let events = service.platform.events()?;
-        let epoll =
-            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
         let now = (service.clock)();
         let Beside { graph, uplink, .. } = beside.unwrap_or_else(Beside::nothing);
         let mut merger = service.merge.then(|| Merger::new(|| uptime().as_nanos() as u64));
@@ -110,7 +101,7 @@ impl Worker {
             spin,
             worked: false,
             events,
-            epoll,
+            watch: Watch::new()?,
             wake,
             inbox,
             queues: Queues::default(),
@@ -132,13 +123,13 @@ impl Worker {
     }
 
     fn watch_own_descriptors(&self) -> Result<(), PlatformError> {
-        add(&self.epoll, self.events.descriptor(), EVENTS_TOKEN)?;
-        add(&self.epoll, self.wake.as_fd(), WAKE_TOKEN)?;
+        self.watch.add(self.events.descriptor(), Woke::Events)?;
+        self.watch.add(self.wake.as_fd(), Woke::Bell)?;
         if let Some(timer) = self.spin.descriptor() {
-            add(&self.epoll, timer, SPIN_TOKEN)?;
+            self.watch.add(timer, Woke::Timer)?;
         }
         match self.bridge.uplink.as_ref().and_then(|uplink| uplink.fd()) {
-            Some(fd) => add(&self.epoll, fd, UPLINK_TOKEN),
+            Some(fd) => self.watch.add(fd, Woke::Uplink),
             None => Ok(()),
         }
     }
@@ -472,11 +463,7 @@ impl Worker {
             return;
         }
         if let Some(fd) = slot.queue.port_descriptor() {
-            let data = epoll::EventData::new_u64(place.token(FIRST_TOKEN));
-            let flags = if wanted { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-            // A descriptor that cannot be watched any more fails at its next
-            // use, which tells why.
-            let _ = epoll::modify(&self.epoll, fd, data, flags);
+            self.watch.set(fd, Woke::Port(place), wanted);
             slot.watched = wanted;
         }
     }
@@ -502,36 +489,28 @@ impl Worker {
     /// Takes in events, commands and readable ports; blocks for `timeout`, or for
     /// as long as it takes.
     fn look(&mut self, timeout: Option<Duration>) -> Result<Flow, PlatformError> {
-        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         let sleeps = timeout != Some(Duration::ZERO);
         if sleeps {
             self.spin.sleeps(std::mem::take(&mut self.worked));
         }
-        // The kernel rounds up to what its clock can tell, never down.
-        let timeout = timeout.map(|time| timespec(time.min(Duration::from_secs(3600))));
-        let found = match epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
-            Ok((found, _)) => &*found,
-            Err(rustix::io::Errno::INTR) => &[],
-            Err(e) => return Err(os("epoll_wait", e)),
-        };
-        for event in found {
-            match event.data.u64() {
-                EVENTS_TOKEN => {
+        for woke in self.watch.wait(timeout)? {
+            match woke {
+                Woke::Events => {
                     self.take_events()?;
                     if sleeps {
                         self.events.woken();
                     }
                 }
-                UPLINK_TOKEN => self.uplink_active = true,
-                SPIN_TOKEN => self.spin.measure(sleeps),
-                WAKE_TOKEN => {
+                Woke::Uplink => self.uplink_active = true,
+                Woke::Timer => self.spin.measure(sleeps),
+                Woke::Bell => {
                     let passed_to = self.wake.hush();
                     if self.take_commands().is_break() {
                         return Ok(Flow::Break(()));
                     }
                     self.wake_passed_to(passed_to);
                 }
-                token => self.activate(Place::of_token(token, FIRST_TOKEN), false),
+                Woke::Port(place) => self.activate(place, false),
             }
         }
         Ok(Flow::Continue(()))
@@ -561,9 +540,4 @@ impl Worker {
 enum Served {
     Active,
     Armed,
-}
-
-fn add(epoll: &OwnedFd, fd: BorrowedFd<'_>, token: u64) -> Result<(), PlatformError> {
-    epoll::add(epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
-        .map_err(|e| os("epoll_ctl", e))
 }

@@ -1,6 +1,6 @@
 //! What the control thread tells a worker: queues come and go, and how things stand is asked.
 
-use super::{FIRST_TOKEN, Flow, Worker, add};
+use super::{Flow, Worker};
 use crate::VifError;
 use crate::ids::Key;
 use crate::turn::queue::{Afterwards, Queue, QueueSpec};
@@ -8,9 +8,9 @@ use crate::worker::message::{Attached, Command, Detached, Notice, WorkerReport};
 use crate::worker::pace::Idle;
 use crate::worker::share::Account;
 use crate::worker::slot::{Place, Slot};
+use crate::worker::watch::Woke;
 use grantway_ports::{Port, PortReport};
 use grantway_vector::PortId;
-use rustix::event::epoll;
 
 impl Worker {
     /// Does what it is told to.
@@ -69,11 +69,11 @@ impl Worker {
             return Err((VifError::Internal("the queue is attached already"), spec.port));
         }
         let queue = Queue::connect(spec, self.service.platform.as_ref(), self.events.as_mut())?;
-        let token = self.queues.next().token(FIRST_TOKEN);
+        let woke = Woke::Port(self.queues.next());
         queue.wake_by(&self.wake, key);
         let (tx, rx) = queue.events();
         let watched = match queue.port_descriptor() {
-            Some(fd) => add(&self.epoll, fd, token).map(|()| true),
+            Some(fd) => self.watch.add(fd, woke).map(|()| true),
             None => Ok(false),
         };
         let watched = match watched {
@@ -120,7 +120,7 @@ impl Worker {
         slot.call_at.map(|at| self.timers.remove(&(at, place)));
         self.active.retain(|&active| active != place);
         if let Some(fd) = slot.queue.port_descriptor() {
-            let _ = epoll::delete(&self.epoll, fd);
+            self.watch.remove(fd);
         }
         Some((slot.connection, slot.queue.disconnect(after, self.events.as_mut())))
     }

@@ -1,0 +1,116 @@
+//! What wakes a worker: the descriptors that it watches, by one epoll.
+
+use super::slot::Place;
+use crate::bell::{os, timespec};
+use arrayvec::ArrayVec;
+use grantway_hypervisor::Error as PlatformError;
+use rustix::event::epoll;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// Descriptors that one look reports at most; the next look reports the others.
+const REPORTED: usize = 64;
+
+/// Longest time that the worker sleeps at once.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Whose descriptor is readable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Woke {
+    /// Event channels have fired.
+    Events,
+    /// The control thread has a command, or a queue has passed a frame on to another.
+    Bell,
+    /// The uplink has frames.
+    Uplink,
+    /// The timer that measures how late the worker runs.
+    Timer,
+    /// The port of a queue has frames.
+    Port(Place),
+}
+
+impl Woke {
+    const FIRST_PLACE: u64 = 4;
+
+    fn token(self) -> u64 {
+        match self {
+            Self::Events => 0,
+            Self::Bell => 1,
+            Self::Uplink => 2,
+            Self::Timer => 3,
+            Self::Port(place) => place.token(Self::FIRST_PLACE),
+        }
+    }
+
+    fn of_token(token: u64) -> Self {
+        match token {
+            0 => Self::Events,
+            1 => Self::Bell,
+            2 => Self::Uplink,
+            3 => Self::Timer,
+            token => Self::Port(Place::of_token(token, Self::FIRST_PLACE)),
+        }
+    }
+}
+
+/// The descriptors that a worker watches.
+pub(super) struct Watch {
+    epoll: OwnedFd,
+}
+
+impl Watch {
+    /// Watches nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// The system has no descriptor left.
+    pub fn new() -> Result<Self, PlatformError> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
+        Ok(Self { epoll: epoll.map_err(|e| os("epoll_create", e))? })
+    }
+
+    /// Watches a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// The system refused.
+    pub fn add(&self, fd: BorrowedFd<'_>, whose: Woke) -> Result<(), PlatformError> {
+        let data = epoll::EventData::new_u64(whose.token());
+        epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN).map_err(|e| os("epoll_ctl", e))
+    }
+
+    /// Reports a watched descriptor from now on, or does not.
+    pub fn set(&self, fd: BorrowedFd<'_>, whose: Woke, wanted: bool) {
+        let data = epoll::EventData::new_u64(whose.token());
+        let flags = if wanted { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        // A descriptor that cannot be watched any more fails at its next use, which says why.
+        let _ = epoll::modify(&self.epoll, fd, data, flags);
+    }
+
+    /// Watches a descriptor no longer.
+    pub fn remove(&self, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Waits until a descriptor is readable, for `timeout` at most, or as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// The system refused.
+    pub fn wait(
+        &self,
+        timeout: Option<Duration>,
+    ) -> Result<ArrayVec<Woke, REPORTED>, PlatformError> {
+        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; REPORTED];
+        // The kernel rounds up to what its clock can tell, never down.
+        let timeout = timeout.map(|time| timespec(time.min(LONGEST)));
+        match epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
+            Ok((found, _)) => {
+                Ok(found.iter().map(|event| Woke::of_token(event.data.u64())).collect())
+            }
+            Err(rustix::io::Errno::INTR) => Ok(ArrayVec::new()),
+            Err(e) => Err(os("epoll_wait", e)),
+        }
+    }
+}
