@@ -242,6 +242,31 @@ fn next_packet<R: Read>(
     big_endian: &mut bool,
     section: &mut Section,
 ) -> Result<Option<Span>, CaptureError> {
+    while let Some(length) = next_block(source, big_endian, section)? {
+        let Some(span) = read_block(source, length, *big_endian, &mut section.interfaces)? else {
+            source.consume(length);
+            continue;
+        };
+        return match section.interfaces.get(span.interface as usize) {
+            Some(&Interface { link: ETHERNET, .. }) => Ok(Some(span)),
+            Some(&Interface { link, .. }) => Err(CaptureError::LinkType {
+                path: source.path.clone(),
+                offset: source.offset,
+                found: i64::from(link),
+            }),
+            None => Err(source.malformed("a packet of an interface not described")),
+        };
+    }
+    Ok(None)
+}
+
+/// Brings the next block that is read into the window, and skips those that are not. Returns its
+/// length, or none at the end of the file.
+fn next_block<R: Read>(
+    source: &mut Source<R>,
+    big_endian: &mut bool,
+    section: &mut Section,
+) -> Result<Option<usize>, CaptureError> {
     loop {
         if source.fill(1)? == 0 {
             return Ok(None);
@@ -270,77 +295,70 @@ fn next_packet<R: Read>(
         if source.u32_at(length - 4, *big_endian) as usize != length {
             return Err(source.malformed("a block whose two lengths differ"));
         }
-        let parse = if *big_endian { parse_block_be } else { parse_block_le };
-        let Ok((_, block)) = parse(&source.bytes()[..length]) else {
-            return Err(source.malformed("a block that does not parse"));
-        };
-        let interfaces = &mut section.interfaces;
-        let data = match block {
-            Block::InterfaceDescription(found) if interfaces.len() < MAX_INTERFACES => {
-                // 16 bits in the file, so this never wraps.
-                let link = found.linktype.0 as u16;
-                let options = source.bytes().get(16..length - 4).unwrap_or_default();
-                let options = Options { bytes: options, big_endian: *big_endian };
-                let (ticks, name) = (Ticks::of(options), name(options));
-                interfaces.push(Interface { link, snaplen: found.snaplen, ticks, name });
-                None
-            }
-            Block::InterfaceDescription(_) => {
-                return Err(source.malformed("a section of more than 4096 interfaces"));
-            }
-            Block::EnhancedPacket(found) => {
-                let captured = found.caplen as usize;
-                if captured > found.data.len() {
-                    return Err(source.malformed("a packet longer than its block"));
-                }
-                Some(Span {
-                    start: 28,
-                    len: captured,
-                    record: length,
-                    length: found.origlen,
-                    interface: found.if_id,
-                    ticks: Some(u64::from(found.ts_high) << 32 | u64::from(found.ts_low)),
-                    options: 28 + captured.next_multiple_of(4),
-                })
-            }
-            Block::SimplePacket(found) => {
-                let limit = match interfaces.first() {
-                    Some(Interface { snaplen: 1.., .. }) => interfaces[0].snaplen as usize,
-                    _ => usize::MAX,
-                };
-                Some(Span {
-                    start: 12,
-                    len: found.packet_data().len().min(limit),
-                    record: length,
-                    length: found.origlen,
-                    interface: 0,
-                    ticks: None,
-                    options: length,
-                })
-            }
-            Block::SectionHeader(_) => None,
-            _ => {
-                return Err(source.malformed(
-                    "an obsolete packet block; rewrite the file with `editcap -F pcapng`",
-                ));
-            }
-        };
-        let Some(span) = data else {
-            source.consume(length);
-            continue;
-        };
-        match section.interfaces.get(span.interface as usize) {
-            Some(&Interface { link: ETHERNET, .. }) => {}
-            Some(&Interface { link, .. }) => {
-                return Err(CaptureError::LinkType {
-                    path: source.path.clone(),
-                    offset: source.offset,
-                    found: i64::from(link),
-                });
-            }
-            None => return Err(source.malformed("a packet of an interface not described")),
+        return Ok(Some(length));
+    }
+}
+
+/// Reads the block at the window's start: an interface is added to the section's, and a packet is
+/// returned.
+fn read_block<R: Read>(
+    source: &Source<R>,
+    length: usize,
+    big_endian: bool,
+    interfaces: &mut Vec<Interface>,
+) -> Result<Option<Span>, CaptureError> {
+    let parse = if big_endian { parse_block_be } else { parse_block_le };
+    let Ok((_, block)) = parse(&source.bytes()[..length]) else {
+        return Err(source.malformed("a block that does not parse"));
+    };
+    match block {
+        Block::SectionHeader(_) => Ok(None),
+        Block::InterfaceDescription(found) if interfaces.len() < MAX_INTERFACES => {
+            // 16 bits in the file, so this never wraps.
+            let link = found.linktype.0 as u16;
+            let options = source.bytes().get(16..length - 4).unwrap_or_default();
+            let options = Options { bytes: options, big_endian };
+            let (ticks, name) = (Ticks::of(options), name(options));
+            interfaces.push(Interface { link, snaplen: found.snaplen, ticks, name });
+            Ok(None)
         }
-        return Ok(Some(span));
+        Block::InterfaceDescription(_) => {
+            Err(source.malformed("a section of more than 4096 interfaces"))
+        }
+        Block::EnhancedPacket(found) => {
+            let captured = found.caplen as usize;
+            if captured > found.data.len() {
+                return Err(source.malformed("a packet longer than its block"));
+            }
+            Ok(Some(Span {
+                start: 28,
+                len: captured,
+                record: length,
+                length: found.origlen,
+                interface: found.if_id,
+                ticks: Some(u64::from(found.ts_high) << 32 | u64::from(found.ts_low)),
+                options: 28 + captured.next_multiple_of(4),
+            }))
+        }
+        Block::SimplePacket(found) => {
+            let limit = match interfaces.first() {
+                Some(Interface { snaplen, .. }) if *snaplen > 0 => *snaplen as usize,
+                _ => usize::MAX,
+            };
+            Ok(Some(Span {
+                start: 12,
+                len: found.packet_data().len().min(limit),
+                record: length,
+                length: found.origlen,
+                interface: 0,
+                ticks: None,
+                options: length,
+            }))
+        }
+        _ => {
+            Err(source
+                .malformed("an obsolete packet block; rewrite the file with `editcap -F pcapng`"))
+        }
     }
 }
 
