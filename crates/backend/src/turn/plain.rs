@@ -57,6 +57,7 @@ impl TxPlain {
             Moving::Copies(copies) => self.list(slots, |n, piece| copies.list(n, way, piece)),
         };
         if listed {
+            self.count = slots.len().min(BURST);
             let (frames, count) = (&self.frames, (slots.len(), self.missed));
             self.missed = buffers.finish(way, count, arena, |number| {
                 let FramePlace { at, meta } = frames[number];
@@ -71,10 +72,10 @@ impl TxPlain {
     /// Lists the packets, and has those moved that `moves` does; a bit is left for each other.
     #[inline(always)]
     fn list(&mut self, slots: &[[u32; 3]], mut moves: impl FnMut(usize, Piece) -> bool) -> bool {
-        let Self { count, frames, owed, answers, missed } = self;
+        let Self { frames, owed, answers, missed, .. } = self;
         let mut at = 0;
-        (*count, *missed) = (slots.len().min(BURST), 0);
-        for number in 0..*count {
+        *missed = 0;
+        for number in 0..slots.len().min(BURST) {
             let Some((fragment, checksum)) = parse_one(slots[number]) else { return false };
             let TxFragment { gref, offset, size, id } = fragment;
             owed[number] = TxOwed::Request(id).to_bytes();

@@ -7,8 +7,8 @@ use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::turn::delivery::{Accepted, Delivery};
 use grantway_netif::{Checksum, Offload};
+use grantway_ports::FrameMeta;
 use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
-use grantway_ports::{DropReason, FrameMeta};
 use grantway_ring::RingMemory;
 
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
@@ -31,20 +31,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     ) -> Result<usize, VifError> {
         let (used, free) = arena.split_at_mut(at);
         let (bytes, first) = (frame.bytes(used), at);
-        if !wants(bytes, shared) {
-            return Ok(at);
-        }
-        let mut segments = match self.segments(bytes, frame.offload) {
-            Ok(segments) => segments,
-            Err(_) => {
-                VifStats::add(&shared.stats.rx_dropped_offload, 1);
-                return Ok(at);
-            }
-        };
-        if is_too_much(&segments, &frame) {
-            drop_rest(&segments, shared);
-            return Ok(at);
-        }
+        let Some(mut segments) = self.segments(bytes, &frame, shared) else { return Ok(at) };
         // Those of a ring's pages fit behind any frame, unless their headers are pages.
         while let Some(next) = segments.next_len() {
             if (!self.waiting.is_empty() || !self.has_posted(1)?)
@@ -81,92 +68,91 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(at)
     }
 
-    /// Does for a frame what the guest cannot: its checksum, its segmentation.
-    /// What comes of it waits for pages, were there any or not.
+    /// Does for a frame what the guest cannot: its checksum, its segmentation. What comes of it
+    /// waits for pages, even if some are posted.
     pub(super) fn accept_unfinished(
         &mut self,
         bytes: &[u8],
         of: Incoming,
         shared: &Shared,
     ) -> Result<Accepted, VifError> {
-        let mut accepted = Accepted::Dropped;
-        let mut take = |receive: &mut Self, frame: &[u8], offload| {
-            let Some(layout) = receive.layout(frame, frame.len(), offload, shared)? else {
-                return Ok(());
+        if of.offload.gso.is_none() {
+            let mut whole = bytes.to_vec();
+            if finish_checksum(&mut whole).is_err() {
+                VifStats::add(&shared.stats.rx_dropped_offload, 1);
+                return Ok(Accepted::Dropped);
+            }
+            let offload = Offload { checksum: Checksum::Complete, gso: None };
+            return self.wait_finished(&whole, &Incoming { offload, ..of }, shared);
+        }
+        let Some(mut segments) = self.segments(bytes, &of, shared) else {
+            return Ok(Accepted::Dropped);
+        };
+        let (mut accepted, mut segment) = (Accepted::Dropped, vec![0; segments.longest()]);
+        while let Some(next) = segments.next_len() {
+            if !self.waiting.has_room_for(next, of.origin.flooded().is_some()) {
+                drop_rest(&segments, shared);
+                break;
+            }
+            let FrameMeta { len, offload } = match segments.next_into(&mut segment) {
+                Ok(Some(meta)) => meta,
+                Ok(None) => break,
+                Err(_) => {
+                    VifStats::add(&shared.stats.rx_dropped_offload, 1);
+                    break;
+                }
             };
-            if receive.wait(frame, layout, &Incoming { offload, ..of }, shared) == Accepted::Short {
+            VifStats::add(&shared.stats.rx_cut, 1);
+            let of = Incoming { offload, ..of };
+            if self.wait_finished(&segment[..len], &of, shared)? == Accepted::Short {
                 accepted = Accepted::Short;
             }
-            Ok(())
-        };
-        match self.finish_each(bytes, &of, shared, &mut take) {
-            Ok(done) => done?,
-            Err(_) => VifStats::add(&shared.stats.rx_dropped_offload, 1),
         }
         Ok(accepted)
     }
 
-    /// Calls `take` for each frame that comes of finishing one, as far as there is room for
-    /// it to wait.
-    fn finish_each(
+    /// Has a frame wait that is finished, if the guest takes it.
+    fn wait_finished(
         &mut self,
-        bytes: &[u8],
-        frame: &Incoming,
+        frame: &[u8],
+        of: &Incoming,
         shared: &Shared,
-        take: &mut impl FnMut(&mut Self, &[u8], Offload) -> Result<(), VifError>,
-    ) -> Result<Result<(), VifError>, DropReason> {
-        let &Incoming { offload, origin, .. } = frame;
-        if offload.gso.is_none() {
-            let mut whole = bytes.to_vec();
-            finish_checksum(&mut whole)?;
-            let offload = Offload { checksum: Checksum::Complete, gso: None };
-            return Ok(take(self, &whole, offload));
-        }
-        if !wants(bytes, shared) {
-            return Ok(Ok(()));
-        }
-        let mut segments = self.segments(bytes, offload)?;
-        if is_too_much(&segments, frame) {
-            drop_rest(&segments, shared);
-            return Ok(Ok(()));
-        }
-        let mut segment = vec![0; segments.longest()];
-        while let Some(next) = segments.next_len() {
-            if !self.waiting.has_room_for(next, origin.flooded().is_some()) {
-                drop_rest(&segments, shared);
-                break;
-            }
-            let Some(meta) = segments.next_into(&mut segment)? else { break };
-            VifStats::add(&shared.stats.rx_cut, 1);
-            if let Err(e) = take(self, &segment[..meta.len], meta.offload) {
-                return Ok(Err(e));
-            }
-        }
-        Ok(Ok(()))
+    ) -> Result<Accepted, VifError> {
+        Ok(match self.layout(frame, frame.len(), of.offload, shared)? {
+            Some(layout) => self.wait(frame, layout, of, shared),
+            None => Accepted::Dropped,
+        })
     }
 
-    /// The segments of a frame as the guest takes them.
-    fn segments<'a>(&self, bytes: &'a [u8], offload: Offload) -> Result<Segments<'a>, DropReason> {
-        let gso = offload.gso.ok_or(DropReason::GsoNotWanted)?;
+    /// The segments of a frame as the guest takes them; none if it is not to have them, which is
+    /// counted.
+    fn segments<'a>(
+        &self,
+        bytes: &'a [u8],
+        frame: &Incoming,
+        shared: &Shared,
+    ) -> Option<Segments<'a>> {
+        // Of a frame to a station that the guest does not list no segment is built.
+        if !shared.multicast.passes(bytes) {
+            VifStats::add(&shared.stats.rx_filtered_multicast, 1);
+            return None;
+        }
         let checksum = match self.guest.takes_blank(bytes) {
             true => SegmentChecksum::Partial,
             false => SegmentChecksum::Whole,
         };
-        Segments::new(bytes, gso, checksum)
+        let segments = frame.offload.gso.map(|gso| Segments::new(bytes, gso, checksum));
+        let Some(Ok(segments)) = segments else {
+            VifStats::add(&shared.stats.rx_dropped_offload, 1);
+            return None;
+        };
+        // A frame to all guests is cut into a few for each.
+        if frame.origin.flooded().is_some_and(|most| segments.left() > usize::from(most)) {
+            drop_rest(&segments, shared);
+            return None;
+        }
+        Some(segments)
     }
-}
-
-/// Whether the guest takes frames to this station: of one that it does not list, no segment
-/// is built.
-fn wants(frame: &[u8], shared: &Shared) -> bool {
-    let passes = shared.multicast.passes(frame);
-    VifStats::add(&shared.stats.rx_filtered_multicast, u64::from(!passes));
-    passes
-}
-
-/// Whether a frame that goes to all is cut into more than is borne of such.
-fn is_too_much(segments: &Segments<'_>, frame: &Incoming) -> bool {
-    frame.origin.flooded().is_some_and(|most| segments.left() > usize::from(most))
 }
 
 /// Where one segment finds no room, those behind it find none either: they are not built,
