@@ -17,7 +17,7 @@ use super::round::Rounds;
 use super::share::Shares;
 use super::slot::{Place, Queues};
 use super::spin::Spin;
-use super::watch::{Watch, Woke};
+use super::watch::{REPORTED, Room, Watch, Woke};
 use crate::VifError;
 use crate::bell::Bell;
 use crate::bridge::{Bridge, Forward, Hub};
@@ -32,6 +32,7 @@ use grantway_vector::Merger;
 use grantway_vector::receivers::Takes;
 use rustix::fd::AsFd;
 use std::collections::{BTreeSet, HashMap};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -493,7 +494,8 @@ impl Worker {
         if sleeps {
             self.spin.sleeps(std::mem::take(&mut self.worked));
         }
-        for woke in self.watch.wait(timeout)? {
+        let mut room: Room = [const { MaybeUninit::uninit() }; REPORTED];
+        for woke in self.watch.wait(timeout, &mut room)? {
             match woke {
                 Woke::Events => {
                     self.take_events()?;

@@ -2,7 +2,6 @@
 
 use super::slot::Place;
 use crate::bell::{os, timespec};
-use arrayvec::ArrayVec;
 use grantway_hypervisor::Error as PlatformError;
 use rustix::event::epoll;
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -10,7 +9,10 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 /// Descriptors that one look reports at most; the next look reports the others.
-const REPORTED: usize = 64;
+pub(super) const REPORTED: usize = 64;
+
+/// Room for what one look reports.
+pub(super) type Room = [MaybeUninit<epoll::Event>; REPORTED];
 
 /// Longest time that the worker sleeps at once.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -94,23 +96,24 @@ impl Watch {
     }
 
     /// Waits until a descriptor is readable, for `timeout` at most, or as long as it takes.
+    /// Returns whose are, by way of `room`.
     ///
     /// # Errors
     ///
     /// The system refused.
-    pub fn wait(
+    #[inline]
+    pub fn wait<'a>(
         &self,
         timeout: Option<Duration>,
-    ) -> Result<ArrayVec<Woke, REPORTED>, PlatformError> {
-        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; REPORTED];
+        room: &'a mut Room,
+    ) -> Result<impl Iterator<Item = Woke> + use<'a>, PlatformError> {
         // The kernel rounds up to what its clock can tell, never down.
         let timeout = timeout.map(|time| timespec(time.min(LONGEST)));
-        match epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
-            Ok((found, _)) => {
-                Ok(found.iter().map(|event| Woke::of_token(event.data.u64())).collect())
-            }
-            Err(rustix::io::Errno::INTR) => Ok(ArrayVec::new()),
-            Err(e) => Err(os("epoll_wait", e)),
-        }
+        let found = match epoll::wait(&self.epoll, room, timeout.as_ref()) {
+            Ok((found, _)) => &*found,
+            Err(rustix::io::Errno::INTR) => &[],
+            Err(e) => return Err(os("epoll_wait", e)),
+        };
+        Ok(found.iter().map(|event| Woke::of_token(event.data.u64())))
     }
 }
