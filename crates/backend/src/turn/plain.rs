@@ -52,12 +52,12 @@ impl TxPlain {
         arena: &mut [u8],
     ) -> Result<bool, VifError> {
         let way = Way::Fetch;
+        self.count = slots.len().min(BURST);
         let listed = match buffers.begin(way) {
             Moving::Near(mut near) => self.list(slots, |_, piece| near.moves(piece, arena)),
             Moving::Copies(copies) => self.list(slots, |n, piece| copies.list(n, way, piece)),
         };
         if listed {
-            self.count = slots.len().min(BURST);
             let (frames, count) = (&self.frames, (slots.len(), self.missed));
             self.missed = buffers.finish(way, count, arena, |number| {
                 let FramePlace { at, meta } = frames[number];
