@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use grantway_hypervisor::{Error as PlatformError, Store, StoreErrno, transaction};
-use grantway_netif::ethernet::{Payload, payload};
+use grantway_netif::headers::{Payload, payload};
 use grantway_netif::keys::{self, QUEUE_PREFIX, QueueKey, queue_path};
 use grantway_netif::{GsoKind, Offload};
 

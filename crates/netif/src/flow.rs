@@ -4,23 +4,13 @@
 //! frames of one flow stay in order. It is no defence: whoever makes the frames
 //! can put them all on one queue, and loses nothing but its own speed.
 
-use crate::ethernet::{Payload, payload};
+use crate::headers::{Ipv4, Ipv6, Link, ethertype, ports, protocol};
 
-/// Most IPv6 extension headers that are passed over.
-const MAX_EXTENSIONS: usize = 8;
-
-pub(crate) const TCP: u8 = 6;
-const UDP: u8 = 17;
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const AUTHENTICATION: u8 = 51;
-const DESTINATION: u8 = 60;
-
-/// What a frame's headers say of its flow.
-pub(crate) struct Headers<'a> {
+/// The headers of a frame that name its flow.
+pub(crate) struct Names<'a> {
     pub addresses: Addresses<'a>,
-    /// Protocol and ports (source, then destination) of TCP and UDP, where the
-    /// packet is no fragment.
+    /// Protocol and ports (source, then destination) of TCP and UDP; none of a
+    /// fragment.
     pub ports: Option<(u8, [u8; 4])>,
 }
 
@@ -30,13 +20,15 @@ pub(crate) enum Addresses<'a> {
     V6(&'a [u8; 32]),
 }
 
-/// Reads them; none of a frame that is not IP, or ends within its IP header.
+/// Reads what names the flow of a frame. `None` if the frame is not IP, or ends
+/// within its IP header.
 #[inline]
-pub(crate) fn headers(frame: &[u8]) -> Option<Headers<'_>> {
-    match payload(frame) {
-        Payload::Ipv4(at) => ipv4(frame, at),
-        Payload::Ipv6(at) => ipv6(frame, at),
-        Payload::Other | Payload::Truncated => None,
+pub(crate) fn names(frame: &[u8]) -> Option<Names<'_>> {
+    let link = Link::read(frame).ok()?;
+    match link.ethertype {
+        ethertype::IPV4 => ipv4(frame, link.at),
+        ethertype::IPV6 => ipv6(frame, link.at),
+        _ => None,
     }
 }
 
@@ -47,7 +39,7 @@ pub(crate) fn headers(frame: &[u8]) -> Option<Headers<'_>> {
 /// frame that is not IP counts by its Ethernet addresses.
 #[inline]
 pub fn flow_hash(frame: &[u8]) -> u32 {
-    let hash = headers(frame).map(|headers| headers.either_way());
+    let hash = names(frame).map(|names| names.either_way());
     // The upper half: what is mixed last reaches all of its bits.
     (mix(hash.or_else(|| stations(frame)).unwrap_or(0)) >> 32) as u32
 }
@@ -66,7 +58,7 @@ fn stations(frame: &[u8]) -> Option<u64> {
     Some(either_way(u64::from_be_bytes(to), u64::from_be_bytes(from)))
 }
 
-impl Headers<'_> {
+impl Names<'_> {
     fn either_way(&self) -> u64 {
         let addresses = match self.addresses {
             Addresses::V4(&[a, b, c, d, e, f, g, h]) => {
@@ -89,49 +81,36 @@ impl Headers<'_> {
     }
 }
 
-fn ipv4(frame: &[u8], at: usize) -> Option<Headers<'_>> {
-    let header: &[u8; 20] = frame.get(at..)?.first_chunk()?;
-    let words = usize::from(header[0] & 0x0f);
-    if header[0] >> 4 != 4 || words < 5 {
-        return None;
-    }
-    let addresses = Addresses::V4(header.last_chunk()?);
-    // More fragments, or an offset.
-    let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
-    let ports = if fragment { None } else { ports(frame, header[9], at + words * 4) };
-    Some(Headers { addresses, ports })
+fn ipv4(frame: &[u8], at: usize) -> Option<Names<'_>> {
+    let ip = Ipv4::read(frame, at).ok()?;
+    let ports = if ip.part().is_whole() {
+        numbered(frame, ip.protocol(), at + ip.header_len())
+    } else {
+        None
+    };
+    Some(Names { addresses: Addresses::V4(ip.addresses()), ports })
 }
 
-fn ipv6(frame: &[u8], at: usize) -> Option<Headers<'_>> {
-    let header: &[u8; 40] = frame.get(at..)?.first_chunk()?;
-    if header[0] >> 4 != 6 {
-        return None;
-    }
-    let addresses = Addresses::V6(header.last_chunk()?);
-    let mut next = header[6];
-    let mut at = at + 40;
-    for _ in 0..MAX_EXTENSIONS {
-        let unit = match next {
-            HOP_BY_HOP | ROUTING | DESTINATION => 8,
-            AUTHENTICATION => 4,
-            // A fragment's header, too, ends the walk: it is no port's place.
-            _ => break,
-        };
-        let Some(&[following, length]) = frame.get(at..at + 2) else {
-            return Some(Headers { addresses, ports: None });
-        };
-        next = following;
-        at += 8 + unit * usize::from(length);
-    }
-    Some(Headers { addresses, ports: ports(frame, next, at) })
+fn ipv6(frame: &[u8], at: usize) -> Option<Names<'_>> {
+    let ip = Ipv6::read(frame, at).ok()?;
+    let mut chain = ip.extensions(at);
+    let ports = loop {
+        // A fragment has no ports, and both ends agree that an atomic one has none, too.
+        if chain.next_header() == protocol::FRAGMENT {
+            break None;
+        }
+        match chain.step(frame) {
+            Ok(Some(_)) => {}
+            Ok(None) => break numbered(frame, chain.next_header(), chain.at()),
+            Err(_) => break None,
+        }
+    };
+    Some(Names { addresses: Addresses::V6(ip.addresses()), ports })
 }
 
-/// Protocol and ports of TCP and UDP.
-fn ports(frame: &[u8], protocol: u8, at: usize) -> Option<(u8, [u8; 4])> {
-    if !matches!(protocol, TCP | UDP) {
-        return None;
-    }
-    Some((protocol, *frame.get(at..)?.first_chunk()?))
+/// Returns protocol and ports of TCP and UDP.
+fn numbered(frame: &[u8], protocol: u8, at: usize) -> Option<(u8, [u8; 4])> {
+    Some((protocol, ports(frame, protocol, at)?))
 }
 
 fn address(bytes: &[u8]) -> u64 {

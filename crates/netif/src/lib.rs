@@ -10,8 +10,9 @@
 //!
 //! - [`tx`], [`rx`], [`extra`] and [`ctrl`]: one slot to one value, and back;
 //! - [`slots`]: chains of slots to packets, and back;
-//! - [`ethernet`] and [`flow`]: what a frame carries, and which queue it goes
-//!   by; [`toeplitz`] and [`hashing`]: what a frontend may ask for instead;
+//! - [`headers`]: the headers of a frame, down to TCP and UDP;
+//! - [`flow`]: which queue a frame goes by; [`toeplitz`] and [`hashing`]: what a
+//!   frontend may ask for instead;
 //! - [`keys`]: the names of the xenstore nodes;
 //! - [`state`] and [`xenbus`]: the handshake of the two ends.
 //!
@@ -29,10 +30,10 @@ compile_error!("the netif slots are handled as little-endian words: no big-endia
 
 mod colour;
 pub mod ctrl;
-pub mod ethernet;
 pub mod extra;
 pub mod flow;
 pub mod hashing;
+pub mod headers;
 pub mod keys;
 pub mod offload;
 pub mod rx;

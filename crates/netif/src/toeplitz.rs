@@ -6,7 +6,8 @@
 
 use crate::ctrl::{HashTypes, algorithm};
 use crate::extra::Hash;
-use crate::flow::{Addresses, TCP, headers};
+use crate::flow::{Addresses, names};
+use crate::headers::protocol::TCP;
 
 /// Bytes of the longest input: two IPv6 addresses and two ports.
 pub const INPUT_BYTES: usize = 36;
@@ -64,15 +65,15 @@ impl Toeplitz {
     #[inline]
     #[must_use]
     pub fn hash_frame(&self, frame: &[u8], types: HashTypes) -> Option<Hash> {
-        let headers = headers(frame)?;
-        let (addresses, plain, tcp): (&[u8], _, _) = match headers.addresses {
+        let names = names(frame)?;
+        let (addresses, plain, tcp): (&[u8], _, _) = match names.addresses {
             Addresses::V4(both) => (both, HashTypes::IPV4, HashTypes::IPV4_TCP),
             Addresses::V6(both) => (both, HashTypes::IPV6, HashTypes::IPV6_TCP),
         };
         let mut input = [0; INPUT_BYTES];
         let mut len = addresses.len();
         input.get_mut(..len)?.copy_from_slice(addresses);
-        let kind = match headers.ports {
+        let kind = match names.ports {
             Some((TCP, ports)) if types.contains(tcp) => {
                 input.get_mut(len..len + 4)?.copy_from_slice(&ports);
                 len += 4;

@@ -1,7 +1,7 @@
 //! Which frames share a queue, and that any bytes do no harm.
 
-use grantway_netif::ethernet::{Payload, payload};
 use grantway_netif::flow::{flow_hash, queue_of};
+use grantway_netif::headers::{Payload, payload};
 use proptest::prelude::*;
 
 const TCP: u8 = 6;

@@ -4,7 +4,7 @@
 //! slice, every chain by a constant, and what does not fit is a
 //! [`DropReason`], never a panic.
 
-use grantway_netif::ethernet::{Payload, payload};
+use grantway_netif::headers::{Payload, payload};
 
 use crate::port::{DropReason, ETHERNET_HEADER};
 

@@ -6,7 +6,7 @@ use crate::path::merging;
 use crate::receivers::Takes;
 use crate::set::BATCH_MAX;
 use arrayvec::ArrayVec;
-use grantway_netif::ethernet::{Payload, payload};
+use grantway_netif::headers::{Payload, payload};
 use grantway_ports::{FrameMeta, FramePlace, Port, PortError, RECV_BUFFER, SentBurst};
 
 /// The port that a burst goes to.

@@ -1,6 +1,6 @@
 //! What a guest takes of frames that are not finished.
 
-use grantway_netif::ethernet::{Payload, payload};
+use grantway_netif::headers::{Payload, payload};
 use grantway_netif::{Checksum, GsoKind, Offload};
 use grantway_ports::TapOffloads;
 use std::time::Duration;

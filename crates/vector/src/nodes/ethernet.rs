@@ -5,7 +5,7 @@ use crate::node::{Context, Edge, Node, Out};
 use crate::reason::Reason;
 use crate::set::Set;
 use crate::wire::{is_group, mac_at, u16_at};
-use grantway_netif::ethernet::MAX_VLAN_TAGS;
+use grantway_netif::headers::MAX_VLAN_TAGS;
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
