@@ -5,7 +5,7 @@ use crate::report::Report;
 use crate::rings::{Event, Ring, Rings};
 use crate::segment::{Endpoint, Segment};
 use crate::series::Budget;
-use grantway_ports::DropReason;
+use grantway_netif::headers::Why;
 use std::collections::{BTreeMap, HashMap};
 
 /// A flow that nothing came of for so long may be forgotten, in nanoseconds.
@@ -163,7 +163,7 @@ impl Flows {
         self.all.add(1, length);
         let segment = match Segment::read(packet.head, packet.length) {
             Ok(segment) => segment,
-            Err(DropReason::NotIp | DropReason::OtherTransport | DropReason::TooShort) => {
+            Err(Why::NotIp | Why::OtherTransport | Why::TooShort) => {
                 return self.skipped.other.add(1, length);
             }
             Err(_) => return self.skipped.unread.add(1, length),

@@ -1,7 +1,6 @@
 //! A TCP segment, as far as flows are told by it.
 
-use grantway_ports::DropReason;
-use grantway_ports::headers::{Family, Protocol, locate_in};
+use grantway_netif::headers::{self, Family, Protocol, Why, tcp_flags};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -26,13 +25,13 @@ pub struct Flags(pub u8);
 
 impl Flags {
     /// The last one of its sender.
-    pub const FIN: Self = Self(1);
+    pub const FIN: Self = Self(tcp_flags::FIN);
     /// The first one of its sender.
-    pub const SYN: Self = Self(2);
+    pub const SYN: Self = Self(tcp_flags::SYN);
     /// The connection is no more.
-    pub const RST: Self = Self(4);
+    pub const RST: Self = Self(tcp_flags::RST);
     /// The number of what is awaited next stands in the header.
-    pub const ACK: Self = Self(16);
+    pub const ACK: Self = Self(tcp_flags::ACK);
 
     /// Whether all of these are set.
     #[must_use]
@@ -75,12 +74,12 @@ impl Segment {
     ///
     /// # Errors
     /// Why it is no TCP segment, or none that can be read.
-    pub fn read(head: &[u8], length: usize) -> Result<Self, DropReason> {
-        let found = locate_in(head, length)?;
+    pub fn read(head: &[u8], length: usize) -> Result<Self, Why> {
+        let found = headers::read(head, length)?;
         if found.protocol != Protocol::Tcp {
-            return Err(DropReason::OtherTransport);
+            return Err(Why::OtherTransport);
         }
-        let short = DropReason::Truncated;
+        let short = Why::Truncated;
         let (source, target) = match found.family {
             Family::V4 => {
                 let at = |at| array::<4>(head, found.ip + at).map(Ipv4Addr::from).map(IpAddr::V4);
@@ -98,7 +97,7 @@ impl Segment {
         let mut segment = Self {
             from: Endpoint { address: source.ok_or(short)?, port: half(0)? },
             to: Endpoint { address: target.ok_or(short)?, port: half(2)? },
-            vlan: vlan(head),
+            vlan: found.vlan,
             seq: word(4)?,
             ack: if flags.has(Flags::ACK) { Some(word(8)?) } else { None },
             flags,
@@ -145,15 +144,6 @@ impl Segment {
             }
             rest = &rest[length..];
         }
-    }
-}
-
-fn vlan(head: &[u8]) -> u16 {
-    match head.get(12..16) {
-        Some(&[0x81, 0x00, high, low] | &[0x88, 0xa8, high, low]) => {
-            u16::from_be_bytes([high, low]) & 0x0fff
-        }
-        _ => 0,
     }
 }
 

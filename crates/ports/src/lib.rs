@@ -27,7 +27,6 @@ mod clock;
 mod echo;
 pub mod finish;
 mod generator;
-pub mod headers;
 mod member;
 mod mirror;
 mod null;

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use arrayvec::ArrayVec;
-use grantway_netif::Offload;
+use grantway_netif::{Offload, headers::Why};
 
 use crate::generator::Generator;
 use crate::split::{SplitFrame, send_gathered, send_joined};
@@ -473,6 +473,20 @@ drop_reasons! {
     NoMemory = "no-memory",
     /// This port only receives.
     ReceiveOnly = "receive-only",
+}
+
+impl From<Why> for DropReason {
+    fn from(why: Why) -> Self {
+        match why {
+            Why::TooShort => Self::TooShort,
+            Why::NotIp => Self::NotIp,
+            Why::Truncated => Self::Truncated,
+            Why::Version | Why::HeaderLength | Why::TotalLength => Self::BadHeader,
+            Why::Fragment => Self::Fragment,
+            Why::Extensions => Self::ExtensionChain,
+            Why::OtherTransport => Self::OtherTransport,
+        }
+    }
 }
 
 impl std::fmt::Display for DropReason {

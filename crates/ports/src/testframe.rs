@@ -8,6 +8,8 @@
 //! have none. Bytes behind the tag count up: byte n of the frame is n. A frame
 //! with the other magic carries a time in the first six of them.
 
+use grantway_netif::headers::ethertype;
+
 /// First four bytes of the tag.
 pub const MAGIC: u32 = 0x4757_4159;
 /// The same of a frame that carries a time behind its tag.
@@ -45,7 +47,7 @@ impl TaggedAt {
     /// What the Ethernet header says of it.
     pub(crate) const fn ethertype(self) -> [u8; 2] {
         match self {
-            TaggedAt::Udp => [0x08, 0x00],
+            TaggedAt::Udp => ethertype::IPV4.to_be_bytes(),
             TaggedAt::Ethernet => EXPERIMENTAL.to_be_bytes(),
         }
     }

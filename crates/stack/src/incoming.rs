@@ -2,10 +2,9 @@
 
 use crate::sizes::Sizes;
 use crate::stats::DeviceStats;
+use grantway_netif::headers::{self, Family, Headers, Protocol, Why};
 use grantway_netif::{Checksum, Offload};
-use grantway_ports::DropReason;
 use grantway_ports::finish::finish_checksum;
-use grantway_ports::headers::{Family, Protocol, Transport, locate};
 
 /// Whether the stack is to have a frame; why not is counted. A SYN says something else
 /// afterwards: see [`Sizes::learn`].
@@ -16,10 +15,10 @@ pub(crate) fn admit(
     mtu: usize,
     stats: &mut DeviceStats,
 ) -> bool {
-    let found = match locate(frame) {
+    let found = match headers::read(frame, frame.len()) {
         Ok(found) => found,
         // ARP, ICMP and the like, of which smoltcp looks at the checksum itself.
-        Err(DropReason::NotIp | DropReason::OtherTransport) => return true,
+        Err(Why::NotIp | Why::OtherTransport) => return true,
         Err(_) => {
             stats.rx_malformed += 1;
             return false;
@@ -35,7 +34,7 @@ pub(crate) fn admit(
 }
 
 /// Whether a checksum is right for which nobody vouches.
-fn is_sound(frame: &mut [u8], found: &Transport) -> bool {
+fn is_sound(frame: &mut [u8], found: &Headers) -> bool {
     let at = found.checksum_at();
     let Some(&[a, b]) = frame.get(at..at + 2) else { return false };
     if [a, b] == [0, 0] && found.protocol == Protocol::Udp {

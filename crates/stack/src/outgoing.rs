@@ -4,10 +4,10 @@ use crate::link::Link;
 use crate::sizes::{Sizes, tell};
 use crate::stats::DeviceStats;
 use grantway_frontend::{BackendFeatures, SendError, VifError};
+use grantway_netif::headers::{Family, Headers, Protocol};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 use grantway_ports::ETHERNET_HEADER;
 use grantway_ports::finish::{SegmentChecksum, Segments, begin_checksum, finish_checksum};
-use grantway_ports::headers::{Family, Protocol, Transport};
 use std::collections::VecDeque;
 
 /// Frames that may wait for room before nothing more is received either.
@@ -171,7 +171,7 @@ fn give<L: Link>(
 }
 
 /// Leaves a checksum to the backend, or finishes it where it does not do that.
-fn finish(frame: &mut [u8], found: &Transport, features: BackendFeatures) -> Checksum {
+fn finish(frame: &mut [u8], found: &Headers, features: BackendFeatures) -> Checksum {
     if fills_in(found, features) {
         return Checksum::Partial;
     }
@@ -183,7 +183,7 @@ fn finish(frame: &mut [u8], found: &Transport, features: BackendFeatures) -> Che
 }
 
 /// Whether the backend fills blank checksums in.
-fn fills_in(found: &Transport, features: BackendFeatures) -> bool {
+fn fills_in(found: &Headers, features: BackendFeatures) -> bool {
     match found.family {
         Family::V4 => features.checksum_ipv4,
         Family::V6 => features.checksum_ipv6,

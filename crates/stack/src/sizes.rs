@@ -4,7 +4,7 @@
 //! and what smoltcp reads in its place is a multiple of it: a frame with as many
 //! segments as fit one frame.
 
-use grantway_ports::headers::{Family, Protocol, Transport};
+use grantway_netif::headers::{Family, Headers, Protocol, tcp_flags::SYN};
 use std::collections::HashMap;
 
 /// Flows of which the size is kept. One more, and all are forgotten: what is sent on
@@ -17,7 +17,6 @@ const SHORTEST: u16 = 48;
 /// Longest frame, whatever carries it.
 const FRAME: usize = 65_535;
 
-const SYN: u8 = 0x02;
 const OPTION_END: u8 = 0;
 const OPTION_NOTHING: u8 = 1;
 const OPTION_SIZE: u8 = 2;
@@ -38,7 +37,7 @@ enum Peer {
 }
 
 impl Flow {
-    fn of(frame: &[u8], found: &Transport, peer: Peer) -> Option<Self> {
+    fn of(frame: &[u8], found: &Headers, peer: Peer) -> Option<Self> {
         let (first, len) = match found.family {
             Family::V4 => (found.ip + 12, 4),
             Family::V6 => (found.ip + 8, 16),
@@ -63,7 +62,7 @@ pub(crate) struct Sizes {
 impl Sizes {
     /// Learns from a frame that came in, and has a SYN say what smoltcp is to make of
     /// it. `mtu` is the vif's, in bytes of an IP packet.
-    pub fn learn(&mut self, frame: &mut [u8], found: &Transport, mtu: usize) {
+    pub fn learn(&mut self, frame: &mut [u8], found: &Headers, mtu: usize) {
         let Some(option) = size_option(frame, found) else { return };
         let Some(flow) = Flow::of(frame, found, Peer::Source) else { return };
         let said = u16::from_be_bytes(option.map(|at| frame[at]));
@@ -81,7 +80,7 @@ impl Sizes {
 
     /// Payload bytes of a segment of the flow that a frame of ours is of: what the other
     /// end said, less what options of this frame take.
-    pub fn of(&self, frame: &[u8], found: &Transport, mtu: usize) -> u16 {
+    pub fn of(&self, frame: &[u8], found: &Headers, mtu: usize) -> u16 {
         let known = Flow::of(frame, found, Peer::Destination).and_then(|f| self.flows.get(&f));
         let shortest = match found.family {
             Family::V4 => 536,
@@ -95,7 +94,7 @@ impl Sizes {
 }
 
 /// Has a SYN of ours say what the vif takes, in place of what smoltcp has in mind.
-pub(crate) fn tell(frame: &mut [u8], found: &Transport, mtu: usize) {
+pub(crate) fn tell(frame: &mut [u8], found: &Headers, mtu: usize) {
     if let Some(option) = size_option(frame, found) {
         write(frame, option, longest(found.family, mtu));
     }
@@ -118,7 +117,7 @@ fn whole(family: Family, size: u16) -> u16 {
 }
 
 /// Where a SYN's option of the segment size has its two bytes.
-fn size_option(frame: &[u8], found: &Transport) -> Option<[usize; 2]> {
+fn size_option(frame: &[u8], found: &Headers) -> Option<[usize; 2]> {
     if found.protocol != Protocol::Tcp || frame.get(found.start + 13)? & SYN == 0 {
         return None;
     }

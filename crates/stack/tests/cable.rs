@@ -2,9 +2,9 @@
 //! which frames.
 
 use grantway_frontend::{BackendFeatures, Received, SendError, VifError};
+use grantway_netif::headers::{self, Protocol};
 use grantway_netif::{Checksum, GsoKind, Offload};
 use grantway_ports::finish::finish_checksum;
-use grantway_ports::headers::{Protocol, locate};
 use grantway_stack::smoltcp::iface::PollIngressSingleResult as Ingress;
 use grantway_stack::smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
 use grantway_stack::smoltcp::socket::tcp;
@@ -206,7 +206,9 @@ fn transfer(one: &mut Host, other: &mut Host, to: IpAddress, bytes: usize) {
 /// The data segments among frames: payload and offload.
 fn segments(way: &RefCell<Way>) -> Vec<(usize, Offload)> {
     let found = |frame: &Frame| {
-        let found = locate(&frame.bytes).ok().filter(|found| found.protocol == Protocol::Tcp)?;
+        let found = headers::read(&frame.bytes, frame.bytes.len())
+            .ok()
+            .filter(|found| found.protocol == Protocol::Tcp)?;
         Some((found.end - found.header_end, frame.offload))
     };
     way.borrow().passed.iter().filter_map(found).filter(|(payload, _)| *payload > 0).collect()

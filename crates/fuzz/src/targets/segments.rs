@@ -1,11 +1,12 @@
 //! Frames that are to be finished in software, headers of a guest's making.
 
 use super::Bytes;
+use grantway_netif::headers::{self, Family, Headers, Protocol};
 use grantway_netif::{Checksum, Gso, GsoKind};
+use grantway_ports::DropReason;
 use grantway_ports::finish::{
     MAX_PACKET, MAX_SEGMENTS, SegmentChecksum, Segments, finish_checksum,
 };
-use grantway_ports::headers::{Family, Protocol, Transport, locate};
 
 pub(super) fn run(data: &[u8]) {
     let mut bytes = Bytes(data);
@@ -13,9 +14,9 @@ pub(super) fn run(data: &[u8]) {
     // The input has the headers, and as much as it says comes behind.
     let mut frame = bytes.0.to_vec();
     frame.extend((0..behind).map(|n| n as u8));
-    let located = locate(&frame);
+    let located = headers::read(&frame, frame.len());
     let mut finished = frame.clone();
-    assert_eq!(finish_checksum(&mut finished), located.map(drop));
+    assert_eq!(finish_checksum(&mut finished), located.map(drop).map_err(DropReason::from));
     let Ok(found) = located else {
         return assert_eq!(finished, frame);
     };
@@ -39,7 +40,7 @@ pub(super) fn run(data: &[u8]) {
     cut(&frame, &found, Gso { kind, size }, checksum);
 }
 
-fn cut(frame: &[u8], found: &Transport, gso: Gso, checksum: SegmentChecksum) {
+fn cut(frame: &[u8], found: &Headers, gso: Gso, checksum: SegmentChecksum) {
     let Ok(mut segments) = Segments::new(frame, gso, checksum) else { return };
     assert!(found.protocol == Protocol::Tcp && found.end - found.ip <= MAX_PACKET);
     assert_eq!(found.family == Family::V6, gso.kind == GsoKind::Tcpv6);
@@ -57,9 +58,9 @@ fn cut(frame: &[u8], found: &Transport, gso: Gso, checksum: SegmentChecksum) {
         number += 1;
         assert!(part.len() == usize::from(gso.size) || number == count);
         // Whoever gets the segment finds in it what was in the whole.
-        let again = locate(segment).expect("a segment has headers");
+        let again = headers::read(segment, segment.len()).expect("a segment has headers");
         let cwr = found.cwr && number == 1;
-        assert_eq!(again, Transport { end: meta.len, cwr, ..*found });
+        assert_eq!(again, Headers { end: meta.len, cwr, ..*found });
         if found.family == Family::V4 {
             let words = usize::from(header[found.ip] & 15);
             assert_eq!(plain_sum(&header[found.ip..][..4 * words]), 0xffff);
@@ -88,19 +89,18 @@ fn cut(frame: &[u8], found: &Transport, gso: Gso, checksum: SegmentChecksum) {
 }
 
 /// Whether a packet's transport checksum is right.
-fn sums_up(packet: &[u8], found: &Transport) -> bool {
+fn sums_up(packet: &[u8], found: &Headers) -> bool {
     folded(u64::from(outer_sum(packet, found) + plain_sum(&packet[found.start..]))) == 0xffff
 }
 
 /// The sum of what a transport checksum covers beside the packet's own bytes.
-fn outer_sum(packet: &[u8], found: &Transport) -> u32 {
+fn outer_sum(packet: &[u8], found: &Headers) -> u32 {
     let addresses = match found.family {
         Family::V4 => &packet[found.ip + 12..found.ip + 20],
         Family::V6 => &packet[found.ip + 8..found.ip + 40],
     };
-    let protocol = if found.protocol == Protocol::Tcp { 6 } else { 17 };
     let length = (packet.len() - found.start) as u32;
-    let parts = [addresses, &length.to_be_bytes(), &[0, protocol]];
+    let parts = [addresses, &length.to_be_bytes(), &[0, found.protocol.number()]];
     parts.into_iter().map(plain_sum).fold(0, |all, part| folded(u64::from(all + part)))
 }
 

@@ -2,9 +2,9 @@
 
 use super::Bytes;
 use grantway_frontend::{BackendFeatures, Received, SendError, VifError};
+use grantway_netif::headers::{self, Protocol};
 use grantway_netif::{Checksum, Offload};
 use grantway_ports::finish::{begin_checksum, finish_checksum};
-use grantway_ports::headers::{Protocol, locate};
 use grantway_stack::smoltcp::iface::{Config, Interface, SocketSet};
 use grantway_stack::smoltcp::iface::{PollIngressSingleResult as Ingress, PollResult};
 use grantway_stack::smoltcp::socket::{tcp, udp};
@@ -41,7 +41,7 @@ impl Link for Peer {
         }
         self.sent += 1;
         self.check(frame, offload);
-        if let Ok(found) = locate(frame)
+        if let Ok(found) = headers::read(frame, frame.len())
             && found.protocol == Protocol::Tcp
         {
             let word = |at: usize| u32::from_be_bytes(std::array::from_fn(|n| frame[at + n]));
@@ -90,7 +90,7 @@ impl Peer {
                 assert!(self.features.checksum_ipv4 && begin_checksum(&mut again).is_ok())
             }
             Checksum::Complete => assert!(finish_checksum(&mut again).is_ok()),
-            Checksum::Unknown => return assert!(locate(frame).is_err()),
+            Checksum::Unknown => return assert!(headers::read(frame, frame.len()).is_err()),
         }
         assert_eq!(again, frame, "a checksum is wrong");
     }

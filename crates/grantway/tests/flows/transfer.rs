@@ -9,7 +9,7 @@ use super::common::part::Part;
 use super::common::{PROMPT, alone, grantway_with, say, wait_for};
 use super::json;
 use grantway_netif::Offload;
-use grantway_ports::headers::{Protocol, locate};
+use grantway_netif::headers::{self, Protocol};
 use grantway_ports::{Port, RECV_BUFFER, Tap, TapConfig, TapOffloads};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -35,7 +35,8 @@ struct Running(Arc<AtomicBool>, Option<std::thread::JoinHandle<u64>>);
 
 /// Where a segment's payload ends in TCP's numbers, if the frame has one.
 fn payload_end(frame: &[u8]) -> Option<u32> {
-    let found = locate(frame).ok().filter(|found| found.protocol == Protocol::Tcp)?;
+    let found =
+        headers::read(frame, frame.len()).ok().filter(|found| found.protocol == Protocol::Tcp)?;
     let payload = u32::try_from(found.end - found.header_end).expect("a frame's");
     let begin = frame[found.start + 4..found.start + 8].try_into().expect("four bytes");
     (payload > 0).then(|| u32::from_be_bytes(begin).wrapping_add(payload))

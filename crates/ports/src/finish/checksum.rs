@@ -2,10 +2,8 @@
 
 use etherparse::checksum::Sum16BitWords;
 
-use crate::{
-    headers::{Family, Protocol, Transport, locate},
-    port::DropReason,
-};
+use crate::port::DropReason;
+use grantway_netif::headers::{self, Family, Headers};
 
 /// The sum over a pseudo-header but for its length.
 ///
@@ -17,7 +15,7 @@ pub(super) struct PseudoHeader(Sum16BitWords);
 
 impl PseudoHeader {
     /// That of a frame whose headers were found.
-    pub(super) fn of(frame: &[u8], found: &Transport) -> Self {
+    pub(super) fn of(frame: &[u8], found: &Headers) -> Self {
         if found.routed {
             let at = found.checksum_at();
             // In this arithmetic the complement is the negative.
@@ -29,11 +27,8 @@ impl PseudoHeader {
             Family::V4 => found.ip + 12..found.ip + 20,
             Family::V6 => found.ip + 8..found.ip + 40,
         };
-        let protocol = match found.protocol {
-            Protocol::Tcp => 6,
-            Protocol::Udp => 17,
-        };
-        Self(Sum16BitWords::new().add_slice(&frame[addresses]).add_2bytes([0, protocol]))
+        let number = found.protocol.number();
+        Self(Sum16BitWords::new().add_slice(&frame[addresses]).add_2bytes([0, number]))
     }
 
     /// What an unfinished checksum holds, for `length` bytes of transport
@@ -46,7 +41,7 @@ impl PseudoHeader {
 }
 
 /// Finishes the checksum of TCP or UDP in place, over IPv4 or IPv6, behind what
-/// [`locate`] knows. Padding behind the IP packet is not summed.
+/// [`headers::read`] knows. Padding behind the IP packet is not summed.
 ///
 /// # Errors
 /// The headers were not found; the frame is unchanged.
@@ -60,8 +55,8 @@ pub fn finish_checksum(frame: &mut [u8]) -> Result<(), DropReason> {
 ///
 /// # Errors
 /// As [`finish_checksum`].
-pub fn begin_checksum(frame: &mut [u8]) -> Result<Transport, DropReason> {
-    let found = locate(frame)?;
+pub fn begin_checksum(frame: &mut [u8]) -> Result<Headers, DropReason> {
+    let found = headers::read(frame, frame.len())?;
     let unfinished = PseudoHeader::of(frame, &found).unfinished(found.end - found.start);
     let at = found.checksum_at();
     frame[at..at + 2].copy_from_slice(&unfinished);

@@ -1,13 +1,11 @@
 //! Cutting a large TCP frame into the frames that a wire carries.
 
 use etherparse::checksum::Sum16BitWords;
+use grantway_netif::headers::{self, Family, Headers, Ipv6, Protocol, tcp_flags};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
 use super::checksum::{PseudoHeader, finish_at};
-use crate::{
-    headers::{Family, Protocol, Transport, locate},
-    port::{DropReason, FrameMeta},
-};
+use crate::port::{DropReason, FrameMeta};
 
 /// Largest IP packet that is cut, in bytes.
 pub const MAX_PACKET: usize = 65_535;
@@ -16,10 +14,6 @@ pub const MAX_PACKET: usize = 65_535;
 /// bytes each, which is what Linux's smallest segment (48) leaves beside the
 /// most options (40). A guest that asks for fewer bytes a segment wants the work.
 pub const MAX_SEGMENTS: usize = MAX_PACKET / 8;
-
-const CWR: u8 = 0x80;
-const PSH: u8 = 0x08;
-const FIN: u8 = 0x01;
 
 /// What becomes of the segments' TCP checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,7 +34,7 @@ pub enum SegmentChecksum {
 pub struct Segments<'a> {
     headers: &'a [u8],
     payload: &'a [u8],
-    found: Transport,
+    found: Headers,
     pseudo_header: PseudoHeader,
     size: usize,
     checksum: SegmentChecksum,
@@ -56,7 +50,7 @@ impl<'a> Segments<'a> {
     /// The headers were not found, are not those that `gso` speaks of, or there
     /// are more bytes than [`MAX_PACKET`] or segments than [`MAX_SEGMENTS`].
     pub fn new(frame: &'a [u8], gso: Gso, checksum: SegmentChecksum) -> Result<Self, DropReason> {
-        let found = locate(frame)?;
+        let found = headers::read(frame, frame.len())?;
         check_gso(gso, &found)?;
         if found.end - found.ip > MAX_PACKET {
             return Err(DropReason::TooLong);
@@ -143,7 +137,9 @@ impl<'a> Segments<'a> {
                 let sum = Sum16BitWords::new().add_slice(&header[..words]);
                 header[10..12].copy_from_slice(&sum.ones_complement().to_ne_bytes());
             }
-            Family::V6 => header[4..6].copy_from_slice(&((total - 40) as u16).to_be_bytes()),
+            Family::V6 => {
+                header[4..6].copy_from_slice(&((total - Ipv6::BYTES) as u16).to_be_bytes())
+            }
         }
     }
 
@@ -153,10 +149,10 @@ impl<'a> Segments<'a> {
         let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
         header[4..8].copy_from_slice(&sequence.wrapping_add(first).to_be_bytes());
         if self.next > 0 {
-            header[13] &= !CWR;
+            header[13] &= !tcp_flags::CWR;
         }
         if self.next + 1 < self.count {
-            header[13] &= !(FIN | PSH);
+            header[13] &= !(tcp_flags::FIN | tcp_flags::PSH);
         }
         let unfinished = self.pseudo_header.unfinished(len - self.found.start);
         header[16..18].copy_from_slice(&unfinished);
@@ -164,7 +160,7 @@ impl<'a> Segments<'a> {
 }
 
 /// Whether what is to be segmented is what the headers say.
-pub(crate) fn check_gso(gso: Gso, found: &Transport) -> Result<(), DropReason> {
+pub(crate) fn check_gso(gso: Gso, found: &Headers) -> Result<(), DropReason> {
     let family = match gso.kind {
         GsoKind::Tcpv4 => Family::V4,
         GsoKind::Tcpv6 => Family::V6,

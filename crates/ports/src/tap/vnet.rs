@@ -1,12 +1,11 @@
 //! `struct virtio_net_hdr` (`linux/virtio_net.h`), little-endian, 10 bytes,
 //! and what it means in netif's words.
 
-use grantway_netif::{Checksum, Gso, GsoKind, Offload};
+use grantway_netif::{Checksum, Gso, GsoKind, Offload, headers};
 
 use super::TapOffloads;
 use crate::{
     finish::{check_gso, finish_at},
-    headers::{locate, locate_in},
     port::DropReason,
 };
 
@@ -80,7 +79,7 @@ pub(super) fn outgoing(
         }
         Checksum::Partial => {}
     }
-    let found = locate_in(head, len)?;
+    let found = headers::read(head, len)?;
     header.flags = NEEDS_CSUM;
     header.csum_start = narrow(found.start)?;
     header.csum_offset = narrow(found.protocol.checksum_offset())?;
@@ -132,8 +131,9 @@ pub(super) fn incoming(
         return Ok(Arrival { offload: Offload { checksum, gso: None }, finished: false });
     }
     let (start, offset) = (usize::from(header.csum_start), usize::from(header.csum_offset));
-    let outermost =
-        locate(frame).ok().filter(|t| t.start == start && t.protocol.checksum_offset() == offset);
+    let outermost = headers::read(frame, frame.len())
+        .ok()
+        .filter(|found| found.start == start && found.protocol.checksum_offset() == offset);
     if let Some(gso) = gso {
         let wanted = match gso.kind {
             GsoKind::Tcpv4 => offloads.tso4,

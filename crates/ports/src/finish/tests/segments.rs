@@ -1,12 +1,11 @@
 //! Segments: what is whole stays whole, what changes follows the rules.
 
-use grantway_netif::{Checksum, Gso, GsoKind};
+use grantway_netif::{Checksum, Gso, GsoKind, headers};
 use proptest::prelude::*;
 
 use super::frames::{Shape, plain_sum, shapes};
 use crate::{
     finish::{MAX_PACKET, MAX_SEGMENTS, SegmentChecksum, Segments},
-    headers::locate,
     port::DropReason,
 };
 
@@ -229,7 +228,7 @@ proptest! {
         else {
             return Ok(());
         };
-        let found = locate(&frame).unwrap();
+        let found = headers::read(&frame, frame.len()).unwrap();
         let mut buf = vec![0; segments.longest()];
         let (mut count, mut payload) = (0, 0);
         while let Some(meta) = segments.next_into(&mut buf).unwrap() {

@@ -11,13 +11,13 @@ use etherparse::{
     ArpPacket, EtherType, PacketBuilder, SlicedPacket, TcpOptionElement, TransportSlice,
     checksum::Sum16BitWords,
 };
+use grantway_netif::headers::{self, Family, Protocol};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
 use grantway_ring::{SharedPage, SharedRun, VolatileSlice};
 
 use super::{GUARD, ip, open, receive, tap_test, until};
 use crate::{
-    headers::{Family, Protocol, locate},
     port::{DropReason, Port, RECV_BUFFER, SendError},
     split::SplitFrame,
     tap::{Tap, TapOffloads},
@@ -77,7 +77,7 @@ fn v6_address(last: u8) -> [u8; 16] {
 
 /// The sum over the pseudo-header, as it stands in an unfinished checksum.
 fn pseudo_sum(frame: &[u8]) -> [u8; 2] {
-    let found = locate(frame).unwrap();
+    let found = headers::read(frame, frame.len()).unwrap();
     let (from, to) = match found.family {
         Family::V4 => (found.ip + 12, found.ip + 20),
         Family::V6 => (found.ip + 8, found.ip + 40),
@@ -94,13 +94,13 @@ fn pseudo_sum(frame: &[u8]) -> [u8; 2] {
 }
 
 fn make_partial(frame: &mut [u8]) {
-    let at = locate(frame).unwrap().checksum_at();
+    let at = headers::read(frame, frame.len()).unwrap().checksum_at();
     let sum = pseudo_sum(frame);
     frame[at..at + 2].copy_from_slice(&sum);
 }
 
 fn checksum_is_right(frame: &[u8]) -> bool {
-    let found = locate(frame).unwrap();
+    let found = headers::read(frame, frame.len()).unwrap();
     let sum = Sum16BitWords::new()
         .add_2bytes(pseudo_sum(frame))
         .add_slice(&frame[found.start..found.end]);
@@ -176,7 +176,8 @@ fn offloads_can_change(v6: bool) {
         tap.set_offloads(offloads).unwrap();
         socket.send_to(b"from the kernel", &peer).unwrap();
         receive(tap, |frame, offload| {
-            let found = locate(frame).ok().filter(|t| t.protocol == Protocol::Udp)?;
+            let found =
+                headers::read(frame, frame.len()).ok().filter(|t| t.protocol == Protocol::Udp)?;
             frame.ends_with(b"from the kernel").then_some(())?;
             assert_eq!(offload.checksum, expected);
             if expected == Checksum::Partial {
