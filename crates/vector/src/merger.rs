@@ -6,14 +6,13 @@ use crate::path::merging;
 use crate::receivers::Takes;
 use crate::set::BATCH_MAX;
 use arrayvec::ArrayVec;
-use grantway_netif::headers::{Payload, payload};
+use grantway_netif::headers::{Payload, payload, protocol::TCP};
 use grantway_ports::{FrameMeta, FramePlace, Port, PortError, RECV_BUFFER, SentBurst};
 
 /// The port that a burst goes to.
 const PORT: PortId = PortId(0);
 /// Bytes of a frame that are too few for its segment to be worth a look.
 const SHORT: usize = 128;
-const TCP: u8 = 6;
 
 /// Merges what one turn brought: no segment waits for others, and frames of a flow
 /// stay in their order.

@@ -4,14 +4,9 @@ use crate::headers::Headers;
 use crate::node::{Context, Edge, Node, Out};
 use crate::reason::Reason;
 use crate::set::Set;
-use crate::wire::{is_group, mac_at, u16_at};
-use grantway_netif::headers::MAX_VLAN_TAGS;
-
-const IPV4: u16 = 0x0800;
-const ARP: u16 = 0x0806;
-const VLAN: u16 = 0x8100;
-const IPV6: u16 = 0x86dd;
-const QINQ: u16 = 0x88a8;
+use crate::wire::{is_group, mac_at};
+use grantway_netif::ETH_HEADER_BYTES;
+use grantway_netif::headers::{Link, ethertype};
 
 /// Splits frames by what they carry. What hides behind more tags than are looked
 /// at is dropped: no rule could be applied to it.
@@ -30,31 +25,22 @@ impl Ethernet {
 
     #[inline]
     pub(super) fn read(bytes: &[u8], headers: &mut Headers) -> Result<Edge, Reason> {
+        if bytes.len() < usize::from(ETH_HEADER_BYTES) {
+            return Err(Reason::EthernetTruncated);
+        }
         let source = mac_at(bytes, 6).ok_or(Reason::EthernetTruncated)?;
-        let mut kind = u16_at(bytes, 12).ok_or(Reason::EthernetTruncated)?;
         if is_group(source) {
             return Err(Reason::EthernetSource);
         }
-        let mut at = 14;
-        let mut tags = 0;
-        while matches!(kind, VLAN | QINQ) {
-            if tags == MAX_VLAN_TAGS {
-                return Err(Reason::VlanDepth);
-            }
-            let tag = u16_at(bytes, at).ok_or(Reason::VlanTruncated)?;
-            kind = u16_at(bytes, at + 2).ok_or(Reason::VlanTruncated)?;
-            if tags == 0 {
-                headers.vlan = tag & 0x0fff;
-            }
-            tags += 1;
-            at += 4;
-        }
-        headers.ethertype = kind;
-        headers.network_at = at as u16;
-        Ok(match kind {
-            IPV4 => Self::IPV4,
-            IPV6 => Self::IPV6,
-            ARP => Self::ARP,
+        let link = Link::read(bytes).map_err(|_| Reason::VlanTruncated)?;
+        headers.vlan = link.vlan;
+        headers.ethertype = link.ethertype;
+        headers.network_at = link.at as u16;
+        Ok(match link.ethertype {
+            ethertype::IPV4 => Self::IPV4,
+            ethertype::IPV6 => Self::IPV6,
+            ethertype::ARP => Self::ARP,
+            ethertype::VLAN | ethertype::QINQ => return Err(Reason::VlanDepth),
             _ => Self::OTHER,
         })
     }

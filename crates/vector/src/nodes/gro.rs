@@ -4,18 +4,18 @@ use crate::batch::{Link, Verdict};
 use crate::headers::{Fragment, Headers, Network, Transport};
 use crate::node::{Context, Node, Out};
 use crate::nodes::ipv4::finish_header;
-use crate::nodes::transport::{ACK, pseudo_sum};
+use crate::nodes::transport::pseudo_sum;
 use crate::report::Report;
 use crate::set::Set;
 use crate::wire::{put, u16_at, u32_at};
 use arrayvec::ArrayVec;
+use grantway_netif::headers::tcp_flags::{ACK, PSH};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
 /// Most flows that are merged at a time; the oldest makes room.
 const FLOWS: usize = 8;
 /// Bytes of the longest frame: what netif's fields of 16 bits tell of.
 const FRAME_MAX: u32 = 65_535;
-const PSH: u8 = 8;
 
 /// A segment that others may follow.
 #[derive(Debug, Clone, Copy)]

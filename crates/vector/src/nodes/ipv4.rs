@@ -7,6 +7,7 @@ use crate::reason::Reason;
 use crate::wire::u16_at;
 use etherparse::checksum::Sum16BitWords;
 use grantway_netif::GsoKind;
+use grantway_netif::headers::{self, Part, Why};
 
 const END: u8 = 0;
 const NOP: u8 = 1;
@@ -30,21 +31,18 @@ impl Ipv4 {
     #[inline]
     pub(super) fn read(frame: &Frame, bytes: &[u8], headers: &mut Headers) -> Result<(), Reason> {
         let at = usize::from(headers.network_at);
-        let rest = bytes.get(at..).unwrap_or(&[]);
-        let fixed: &[u8; 20] = rest.first_chunk().ok_or(Reason::Ipv4Truncated)?;
-        if fixed[0] >> 4 != 4 {
-            return Err(Reason::Ipv4Version);
-        }
-        let length = 4 * usize::from(fixed[0] & 15);
-        if length < 20 {
-            return Err(Reason::Ipv4HeaderLength);
-        }
-        let header = rest.get(..length).ok_or(Reason::Ipv4Truncated)?;
+        let ip = headers::Ipv4::read(bytes, at).map_err(|why| match why {
+            Why::Version => Reason::Ipv4Version,
+            Why::HeaderLength => Reason::Ipv4HeaderLength,
+            _ => Reason::Ipv4Truncated,
+        })?;
+        let length = ip.header_len();
+        let header = bytes.get(at..at + length).ok_or(Reason::Ipv4Truncated)?;
         let whole = frame.len as usize - at;
-        let total = match u16::from_be_bytes([fixed[2], fixed[3]]) {
+        let total = match ip.total_len() {
             // Left for whoever cuts it.
             0 if frame.offload.gso.is_some() => whole,
-            total => usize::from(total),
+            total => total,
         };
         if total < length {
             return Err(Reason::Ipv4TotalLength);
@@ -63,7 +61,7 @@ impl Ipv4 {
         if length > 20 {
             options(&header[20..])?;
         }
-        let [.., a, b, c, d, e, f, g, h] = *fixed;
+        let &[a, b, c, d, e, f, g, h] = ip.addresses();
         let source = u32::from_be_bytes([a, b, c, d]);
         if source >> 28 == 0xe || source == BROADCAST {
             return Err(Reason::Ipv4Source);
@@ -74,8 +72,11 @@ impl Ipv4 {
         headers.end = (at + total) as u32;
         headers.transport_at = (at + length) as u16;
         headers.payload_at = headers.transport_at;
-        headers.protocol = fixed[9];
-        fragment(fixed, total - length, headers)?;
+        headers.protocol = ip.protocol();
+        if !ip.part().is_whole() {
+            headers.fragment_id = ip.id().into();
+            place_fragment(headers, ip.part(), total - length)?;
+        }
         match frame.offload.gso {
             Some(_) if headers.fragment != Fragment::Whole => Err(Reason::Gso),
             _ => Ok(()),
@@ -83,22 +84,10 @@ impl Ipv4 {
     }
 }
 
-/// Which part of a packet it is, of which so many bytes are here.
-#[inline]
-fn fragment(fixed: &[u8; 20], bytes: usize, headers: &mut Headers) -> Result<(), Reason> {
-    let place = u16::from_be_bytes([fixed[6], fixed[7]]);
-    if place & 0x3fff == 0 {
-        return Ok(());
-    }
-    headers.fragment_id = u16::from_be_bytes([fixed[4], fixed[5]]).into();
-    place_fragment(headers, (place & 0x1fff) << 3, place & 0x2000 != 0, bytes)
-}
-
 /// Writes down which part of a packet a frame has.
 pub(super) fn place_fragment(
     headers: &mut Headers,
-    at: u16,
-    more: bool,
+    Part { at, more }: Part,
     bytes: usize,
 ) -> Result<(), Reason> {
     if bytes == 0 || (more && !bytes.is_multiple_of(8)) {

@@ -5,15 +5,14 @@ use crate::batch::Frame;
 use crate::headers::{Fragment, Headers, Network};
 use crate::node::{Context, Edge, Single, Step};
 use crate::reason::Reason;
-use crate::wire::{u8_at, u16_at, u32_at, u128_at};
+use crate::wire::{u8_at, u128_at};
 use grantway_netif::GsoKind;
+use grantway_netif::headers::protocol::{
+    AUTHENTICATION, DESTINATION, FRAGMENT, HOP_BY_HOP, ROUTING,
+};
+use grantway_netif::headers::{self, Extensions, Why};
 
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const DESTINATION: u8 = 60;
-const HEADER: usize = 40;
+const HEADER: usize = headers::Ipv6::BYTES;
 /// The option of a jumbogram.
 const JUMBO: u8 = 0xc2;
 
@@ -30,34 +29,35 @@ impl Ipv6 {
     #[inline]
     pub(super) fn read(frame: &Frame, bytes: &[u8], headers: &mut Headers) -> Result<(), Reason> {
         let at = usize::from(headers.network_at);
-        let header = bytes.get(at..at + HEADER).ok_or(Reason::Ipv6Truncated)?;
-        if header[0] >> 4 != 6 {
-            return Err(Reason::Ipv6Version);
-        }
+        let ip = headers::Ipv6::read(bytes, at).map_err(|why| match why {
+            Why::Version => Reason::Ipv6Version,
+            _ => Reason::Ipv6Truncated,
+        })?;
         match frame.offload.gso {
             Some(gso) if gso.kind != GsoKind::Tcpv6 => return Err(Reason::Gso),
             _ => {}
         }
         let whole = frame.len as usize - at - HEADER;
-        let payload = match u16_at(header, 4) {
+        let payload = match ip.payload_len() {
             // Left for whoever cuts it.
-            Some(0) if frame.offload.gso.is_some() => whole,
-            payload => usize::from(payload.unwrap_or(0)),
+            0 if frame.offload.gso.is_some() => whole,
+            payload => payload,
         };
         if payload > whole {
             return Err(Reason::Ipv6Truncated);
         }
-        let source = u128_at(header, 8).ok_or(Reason::Ipv6Truncated)?;
+        let addresses = ip.addresses();
+        let source = u128_at(addresses, 0).ok_or(Reason::Ipv6Truncated)?;
         if source >> 120 == 0xff {
             return Err(Reason::Ipv6Source);
         }
         headers.network = Network::V6;
         headers.source = source;
-        headers.target = u128_at(header, 24).ok_or(Reason::Ipv6Truncated)?;
+        headers.target = u128_at(addresses, 16).ok_or(Reason::Ipv6Truncated)?;
         let end = at + HEADER + payload;
         headers.end = end as u32;
         let packet = bytes.get(..end).unwrap_or(bytes);
-        chain(packet, end, header[6], at + HEADER, headers)?;
+        chain(packet, end, ip.extensions(at), headers)?;
         match frame.offload.gso {
             Some(_) if headers.fragment != Fragment::Whole => Err(Reason::Gso),
             _ => Ok(()),
@@ -70,13 +70,14 @@ impl Ipv6 {
 fn chain(
     packet: &[u8],
     end: usize,
-    mut next: u8,
-    mut at: usize,
+    mut chain: Extensions,
     headers: &mut Headers,
 ) -> Result<(), Reason> {
-    let (first, mut seen) = (at, 0);
+    let short = |_| Reason::Ipv6Extension;
+    let (first, mut seen) = (chain.at(), 0);
     // Each turn adds to what was seen, or is the last.
     loop {
+        let next = chain.next_header();
         // How often each may stand in a chain: the destination's twice.
         let kind: u32 = match next {
             HOP_BY_HOP => 1,
@@ -85,48 +86,36 @@ fn chain(
             AUTHENTICATION => 8,
             DESTINATION if seen & 16 == 0 => 16,
             DESTINATION => 32,
-            _ => {
-                headers.protocol = next;
-                headers.transport_at = u16::try_from(at).map_err(|_| Reason::Ipv6Extension)?;
-                headers.payload_at = headers.transport_at;
-                return Ok(());
-            }
+            _ => break,
         };
-        if seen & kind != 0 || (next == HOP_BY_HOP && at != first) {
+        if seen & kind != 0 || (next == HOP_BY_HOP && chain.at() != first) {
             return Err(Reason::Ipv6Order);
         }
         seen |= kind;
-        let short = Reason::Ipv6Extension;
-        let length = usize::from(u8_at(packet, at + 1).ok_or(short)?);
-        let length = match next {
-            FRAGMENT => 8,
-            AUTHENTICATION => 8 + 4 * length,
-            _ => 8 + 8 * length,
-        };
-        let header = packet.get(at..at + length).ok_or(short)?;
+        let Some(extension) = chain.step(packet).map_err(short)? else { break };
+        let header = extension.bytes(packet).map_err(short)?;
         match next {
-            ROUTING if header[3] != 0 => return Err(Reason::Ipv6Route),
+            ROUTING if extension.segments_left(packet).map_err(short)? != 0 => {
+                return Err(Reason::Ipv6Route);
+            }
             HOP_BY_HOP => hop_by_hop(&header[2..])?,
             FRAGMENT => {
-                let place = u16_at(header, 2).ok_or(short)?;
-                headers.fragment_id = u32_at(header, 4).ok_or(short)?;
-                // An atomic fragment is a whole packet.
-                if place & 0xfff9 != 0 {
-                    let bytes = end - at - length;
-                    place_fragment(headers, place & 0xfff8, place & 1 != 0, bytes)?;
+                headers.fragment_id = extension.fragment_id(packet).map_err(short)?;
+                let part = extension.part(packet).map_err(short)?;
+                if !part.is_whole() {
+                    place_fragment(headers, part, end - chain.at())?;
                 }
                 if !headers.fragment.has_transport() {
-                    headers.protocol = header[0];
-                    headers.transport_at = (at + length) as u16;
-                    headers.payload_at = headers.transport_at;
-                    return Ok(());
+                    break;
                 }
             }
             _ => {}
         }
-        next = header[0];
-        at += length;
     }
+    headers.protocol = chain.next_header();
+    headers.transport_at = u16::try_from(chain.at()).map_err(|_| Reason::Ipv6Extension)?;
+    headers.payload_at = headers.transport_at;
+    Ok(())
 }
 
 /// Looks at the options of a hop-by-hop header, of which there are at most 2046

@@ -1,12 +1,12 @@
 //! Headers of TCP segments, read to merge them, where no rules are to be kept.
 
-use super::transport::TCP;
 use super::{Checks, Ethernet, Ipv4, Ipv6, Transport};
 use crate::batch::Frame;
 use crate::headers::{Fragment, Headers};
 use crate::node::{Context, Edge, Node, Out};
 use crate::reason::Reason;
 use crate::set::Set;
+use grantway_netif::headers::protocol::TCP;
 
 /// Reads what is to be known of TCP segments that may be merged, and drops nothing:
 /// whatever is wrong with a frame is its receiver's affair. A checksum that nobody

@@ -7,16 +7,9 @@ use crate::reason::Reason;
 use crate::wire::{u8_at, u16_at};
 use etherparse::checksum::Sum16BitWords;
 use grantway_netif::Checksum;
-
-const ICMP: u8 = 1;
-pub(super) const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
-
-pub(crate) const FIN: u8 = 1;
-pub(crate) const SYN: u8 = 2;
-pub(crate) const RST: u8 = 4;
-pub(crate) const ACK: u8 = 16;
+use grantway_netif::headers::protocol::{ICMP, ICMPV6, TCP, UDP};
+use grantway_netif::headers::tcp_flags::{ACK, FIN, RST, SYN};
+use grantway_netif::headers::{Tcp, Udp, Why};
 
 /// What is done about transport checksums that nobody vouches for. One that is
 /// unfinished, or vouched for, is never looked at.
@@ -80,15 +73,11 @@ impl Transport {
 #[inline]
 fn tcp(packet: &[u8], headers: &mut Headers, short: Reason) -> Result<(), Reason> {
     let at = usize::from(headers.transport_at);
-    let header: &[u8; 20] = packet.get(at..).and_then(|rest| rest.first_chunk()).ok_or(short)?;
-    let length = 4 * usize::from(header[12] >> 4);
-    if length < 20 {
-        return Err(Reason::TcpHeaderLength);
-    }
-    if packet.len() < at + length {
-        return Err(short);
-    }
-    let flags = header[13];
+    let header = Tcp::read(packet, at).map_err(|why| match why {
+        Why::HeaderLength => Reason::TcpHeaderLength,
+        _ => short,
+    })?;
+    let flags = header.flags();
     let impossible = match flags & (SYN | FIN | RST | ACK) {
         0 => true,
         some => (some & SYN != 0 && some & (FIN | RST) != 0) || some & !RST == FIN,
@@ -96,26 +85,25 @@ fn tcp(packet: &[u8], headers: &mut Headers, short: Reason) -> Result<(), Reason
     if impossible {
         return Err(Reason::TcpFlags);
     }
-    ports(header[0..4].first_chunk().copied().unwrap_or_default(), headers);
+    ports(header.ports(), headers);
     headers.transport = Kind::Tcp;
     headers.tcp_flags = flags;
-    headers.payload_at = (at + length) as u16;
+    headers.payload_at = (at + header.header_len()) as u16;
     Ok(())
 }
 
 #[inline]
 fn udp(packet: &[u8], headers: &mut Headers, short: Reason) -> Result<(), Reason> {
     let at = usize::from(headers.transport_at);
-    let header: &[u8; 8] = packet.get(at..).and_then(|rest| rest.first_chunk()).ok_or(short)?;
-    let &[a, b, c, d, high, low, ..] = header;
-    let length = u32::from(u16::from_be_bytes([high, low]));
-    let room = headers.end.saturating_sub(at as u32);
-    if length < 8 || (length > room && headers.fragment == Fragment::Whole) {
+    let header = Udp::read(packet, at).map_err(|_| short)?;
+    let length = header.datagram_len();
+    let room = (headers.end as usize).saturating_sub(at);
+    if length < Udp::BYTES || (length > room && headers.fragment == Fragment::Whole) {
         return Err(Reason::UdpLength);
     }
-    ports([a, b, c, d], headers);
+    ports(header.ports(), headers);
     headers.transport = Kind::Udp;
-    headers.payload_at = (at + 8) as u16;
+    headers.payload_at = (at + Udp::BYTES) as u16;
     Ok(())
 }
 

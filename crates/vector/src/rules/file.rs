@@ -11,6 +11,7 @@ use crate::nodes::classifier::{Filter, FilterError, Pattern, Treatment};
 use crate::nodes::firewall::{Action, MatcherError, Rule, State};
 use crate::prefix::Prefix;
 use crate::secret::Secret;
+use grantway_netif::headers::protocol::TCP;
 use std::ops::RangeInclusive;
 use toml_edit::Document;
 
@@ -288,7 +289,7 @@ fn pattern(section: &Section<'_>, names: &mut Names) -> Result<Pattern, RulesErr
     }
     if let Some(place) = section.get("tcp-flags")? {
         let (flags, mask) = masked(&place, 0xff)?;
-        pattern = pattern.protocol(6).tcp_flags(flags as u8, mask as u8);
+        pattern = pattern.protocol(TCP).tcp_flags(flags as u8, mask as u8);
     }
     if let Some(place) = section.get("from-mac")? {
         let (mac, mask) = station(&place, true)?;

@@ -3,9 +3,10 @@
 use super::rule::State;
 use crate::batch::{Nanos, PortId};
 use crate::headers::{Headers, Network, Transport};
-use crate::nodes::transport::{ACK, FIN, RST, SYN};
 use crate::secret::{Keyed, Secret};
 use crate::wire::{u8_at, u16_at, u32_at, u128_at};
+use grantway_netif::headers::protocol;
+use grantway_netif::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use std::collections::HashMap;
 
 /// Connections that all ports share, beyond those that each has for itself.
@@ -250,7 +251,7 @@ fn inner(bytes: &[u8], headers: &Headers) -> Option<(Key, bool)> {
     // A long one continues beyond the bytes that are private; what it quotes begins there.
     let end = bytes.len().min(headers.end as usize);
     let packet = bytes.get(usize::from(headers.payload_at)..end)?;
-    let (protocol, addresses, at) = match headers.network {
+    let (number, addresses, at) = match headers.network {
         Network::V4 => {
             let words = usize::from(u8_at(packet, 0)? & 15);
             let addresses = [u32_at(packet, 12)?.into(), u32_at(packet, 16)?.into()];
@@ -258,10 +259,10 @@ fn inner(bytes: &[u8], headers: &Headers) -> Option<(Key, bool)> {
         }
         _ => (u8_at(packet, 6)?, [u128_at(packet, 8)?, u128_at(packet, 24)?], 40),
     };
-    let ports = match protocol {
-        6 | 17 => [u16_at(packet, at)?, u16_at(packet, at + 2)?],
-        1 | 58 => [u16_at(packet, at + 4)?; 2],
+    let ports = match number {
+        protocol::TCP | protocol::UDP => [u16_at(packet, at)?, u16_at(packet, at + 2)?],
+        protocol::ICMP | protocol::ICMPV6 => [u16_at(packet, at + 4)?; 2],
         _ => return None,
     };
-    Some(ends(headers.network, protocol, addresses, ports))
+    Some(ends(headers.network, number, addresses, ports))
 }
