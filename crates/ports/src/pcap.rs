@@ -5,6 +5,7 @@
 //! to a network card is done: a capture holds what a wire would carry, with
 //! whole checksums and without large frames, and can be played again.
 
+mod blocks;
 mod heads;
 mod port;
 mod reader;

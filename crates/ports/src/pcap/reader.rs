@@ -14,6 +14,7 @@ use pcap_parser::{
     parse_pcap_header, traits::PcapNGPacketBlock,
 };
 
+use super::blocks::{ENHANCED_PACKET, INTERFACE, SECTION};
 use super::record::{Options, Record, Ticks, name};
 use super::{CaptureError, CaptureFormat, ETHERNET, MAX_RECORD};
 
@@ -22,11 +23,8 @@ const CHUNK: usize = 64 * 1024;
 /// Most interfaces that a pcapng section may describe.
 const MAX_INTERFACES: usize = 4096;
 
-const SECTION: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
-const ENHANCED_PACKET: u32 = 6;
 
 /// Reads the frames of a pcap or pcapng file in their order.
 #[derive(Debug)]

@@ -11,7 +11,9 @@ pub(super) const DROPCOUNT: u16 = 4;
 /// `epb_queue`.
 pub(super) const QUEUE: u16 = 6;
 /// `if_name`.
-const NAME: u16 = 2;
+pub(super) const NAME: u16 = 2;
+/// `if_tsresol`.
+pub(super) const RESOLUTION: u16 = 9;
 /// Most bytes of a name that are kept.
 const NAME_MAX: usize = 64;
 const NANOS: u128 = 1_000_000_000;
@@ -132,7 +134,7 @@ impl Ticks {
         let mut ticks = Self { resolution: 6, offset: 0 };
         for (code, value) in options {
             match (code, value) {
-                (9, &[resolution]) => ticks.resolution = resolution,
+                (RESOLUTION, &[resolution]) => ticks.resolution = resolution,
                 (14, value) => {
                     let Ok(value) = value.try_into() else { continue };
                     ticks.offset = match options.big_endian {

@@ -9,6 +9,7 @@ use std::{
 
 use grantway_netif::{Checksum, Offload};
 
+use super::blocks::{Block, Packet};
 use super::{CaptureError, CaptureFormat, ETHERNET, SNAPLEN};
 use crate::finish::{SegmentChecksum, Segments, finish_checksum};
 
@@ -42,6 +43,7 @@ pub struct CaptureWriter<W: Write = File> {
     path: PathBuf,
     format: CaptureFormat,
     scratch: Vec<u8>,
+    block: Block,
 }
 
 impl CaptureWriter<File> {
@@ -69,7 +71,8 @@ impl<W: Write> CaptureWriter<W> {
     /// The file's header could not be written.
     pub fn new(sink: W, path: &Path, format: CaptureFormat) -> Result<Self, CaptureError> {
         let out = BufWriter::with_capacity(BUFFER, sink);
-        let mut writer = CaptureWriter { out, path: path.to_owned(), format, scratch: Vec::new() };
+        let (scratch, block) = (Vec::new(), Block::default());
+        let mut writer = CaptureWriter { out, path: path.to_owned(), format, scratch, block };
         writer.header().map_err(|source| writer.failed(source))?;
         // A reader that follows the file finds a whole, empty capture.
         writer.flush()?;
@@ -156,7 +159,19 @@ impl<W: Write> CaptureWriter<W> {
                 let words = [seconds, time.subsec_nanos(), length, length];
                 self.words(&words).and_then(|()| self.out.write_all(frame))
             }
-            CaptureFormat::PcapNg => self.enhanced_packet(time, frame, length, direction),
+            CaptureFormat::PcapNg => {
+                let packet = Packet {
+                    time,
+                    interface: 0,
+                    bytes: frame,
+                    length,
+                    comment: "",
+                    direction,
+                    lost: 0,
+                    queue: None,
+                };
+                self.out.write_all(self.block.packet(&packet))
+            }
         };
         done.map_err(|source| self.failed(source))
     }
@@ -169,37 +184,10 @@ impl<W: Write> CaptureWriter<W> {
                 self.words(&[0xa1b2_3c4d, 0x0004_0002, 0, 0, SNAPLEN, link])
             }
             CaptureFormat::PcapNg => {
-                // Section header: byte order, version 1.0, length unknown.
-                let unknown = u32::MAX;
-                self.words(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, unknown, unknown, 28])?;
-                // Interface: link type, snapshot length, if_tsresol (option 9,
-                // one byte) of 10^-9 s, end of options.
-                let resolution = 9 | 1 << 16;
-                self.words(&[1, 32, u32::from(ETHERNET), SNAPLEN, resolution, 9, 0, 32])
+                self.out.write_all(self.block.section())?;
+                self.out.write_all(self.block.interface(None))
             }
         }
-    }
-
-    fn enhanced_packet(
-        &mut self,
-        time: Duration,
-        frame: &[u8],
-        length: u32,
-        direction: Option<Direction>,
-    ) -> io::Result<()> {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let padding = frame.len().wrapping_neg() % 4;
-        let options = if direction.is_some() { 12 } else { 0 };
-        let total = 32 + length + padding as u32 + options;
-        let (high, low) = ((nanos >> 32) as u32, nanos as u32);
-        self.words(&[6, total, 0, high, low, length, length])?;
-        self.out.write_all(frame)?;
-        self.out.write_all(&[0; 3][..padding])?;
-        if let Some(direction) = direction {
-            // epb_flags: option 2 of four bytes, then the end of options.
-            self.words(&[2 | 4 << 16, direction.flags(), 0])?;
-        }
-        self.words(&[total])
     }
 
     fn words(&mut self, words: &[u32]) -> io::Result<()> {
