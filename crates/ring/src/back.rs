@@ -3,18 +3,6 @@
 use crate::access::{Fence, Index, RingMemory};
 use crate::error::{BadIndices, RingError, Unconsumed, Unseen};
 
-/// Where a backend stands on a ring: what a journal keeps, so that another
-/// process may take the ring up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BackIndices {
-    /// Requests consumed.
-    pub req_cons: u32,
-    /// Responses written, published or not.
-    pub rsp_prod_pvt: u32,
-    /// Responses published.
-    pub rsp_prod: u32,
-}
-
 /// The backend's end of a ring whose slots are `W` words.
 ///
 /// All state that decides anything is private; of the shared page, only
@@ -22,7 +10,12 @@ pub struct BackIndices {
 #[derive(Debug)]
 pub struct Back<M, const W: usize> {
     mem: M,
-    at: BackIndices,
+    /// Requests consumed.
+    req_cons: u32,
+    /// Responses written, published or not.
+    rsp_prod_pvt: u32,
+    /// Responses published.
+    rsp_prod: u32,
     /// `req_prod` as last read and judged: never behind `req_cons`, never more
     /// than the ring's size beyond `rsp_prod_pvt`.
     req_seen: u32,
@@ -32,7 +25,7 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     /// Takes up a ring on which nothing was consumed yet.
     #[must_use]
     pub fn new(mem: M) -> Self {
-        Self { mem, at: BackIndices::default(), req_seen: 0 }
+        Self { mem, req_cons: 0, rsp_prod_pvt: 0, rsp_prod: 0, req_seen: 0 }
     }
 
     /// Takes up a ring where a former holder of this end left it: `req_cons`
@@ -43,27 +36,12 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     ///
     /// [`BadIndices`] when more responses would be owed than there are slots.
     pub fn attach(mem: M, req_cons: u32, rsp_prod: u32) -> Result<Self, BadIndices> {
-        Self::resume(mem, BackIndices { req_cons, rsp_prod_pvt: rsp_prod, rsp_prod })
-    }
-
-    /// As [`attach`](Self::attach), from the indices of a journal, in which
-    /// responses may have been written that were not published: the next
-    /// [`publish`](Self::publish) shows them. Whoever resumes should notify
-    /// whatever that returns, since the former holder may have died between
-    /// publishing and notifying.
-    ///
-    /// # Errors
-    ///
-    /// [`BadIndices`] when the indices are further apart than the ring is long.
-    pub fn resume(mem: M, at: BackIndices) -> Result<Self, BadIndices> {
         let slots = mem.slots();
-        let owed = at.req_cons.wrapping_sub(at.rsp_prod_pvt);
-        let unpublished = at.rsp_prod_pvt.wrapping_sub(at.rsp_prod);
-        let found = owed.max(unpublished);
+        let found = req_cons.wrapping_sub(rsp_prod);
         if found > slots {
             return Err(BadIndices { found, slots });
         }
-        Ok(Self { mem, at, req_seen: at.req_cons })
+        Ok(Self { mem, req_cons, rsp_prod_pvt: rsp_prod, rsp_prod, req_seen: req_cons })
     }
 
     /// The memory that the ring lives in.
@@ -79,39 +57,32 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         self.mem.slots()
     }
 
-    /// Where this end stands, for a journal.
-    #[inline]
-    #[must_use]
-    pub fn indices(&self) -> BackIndices {
-        self.at
-    }
-
     /// Free-running index of the next request to be consumed.
     #[inline]
     #[must_use]
     pub fn req_cons(&self) -> u32 {
-        self.at.req_cons
+        self.req_cons
     }
 
     /// Free-running index that the next response will have.
     #[inline]
     #[must_use]
     pub fn rsp_prod_pvt(&self) -> u32 {
-        self.at.rsp_prod_pvt
+        self.rsp_prod_pvt
     }
 
     /// Responses published.
     #[inline]
     #[must_use]
     pub fn rsp_prod_published(&self) -> u32 {
-        self.at.rsp_prod
+        self.rsp_prod
     }
 
     /// Requests consumed and not answered yet.
     #[inline]
     #[must_use]
     pub fn owed(&self) -> u32 {
-        self.at.req_cons.wrapping_sub(self.at.rsp_prod_pvt)
+        self.req_cons.wrapping_sub(self.rsp_prod_pvt)
     }
 
     /// Requests waiting, by a fresh look at the frontend's index.
@@ -124,7 +95,7 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     #[inline]
     pub fn available(&mut self) -> Result<u32, RingError> {
         let known = self.known();
-        let found = self.mem.load(Index::ReqProd).wrapping_sub(self.at.req_cons);
+        let found = self.mem.load(Index::ReqProd).wrapping_sub(self.req_cons);
         // Wrapping only in form: at most `slots` are ever owed.
         let limit = self.mem.slots().wrapping_sub(self.owed());
         if found > limit {
@@ -134,7 +105,7 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
             return Err(RingError::Retreat { found, known });
         }
         self.mem.fence(Fence::RequestsSeen);
-        self.req_seen = self.at.req_cons.wrapping_add(found);
+        self.req_seen = self.req_cons.wrapping_add(found);
         Ok(found)
     }
 
@@ -142,7 +113,7 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     /// nothing else. At most the ring's size, whatever it has.
     #[must_use]
     pub fn shown(&self) -> u32 {
-        self.mem.load(Index::ReqProd).wrapping_sub(self.at.req_cons).min(self.mem.slots())
+        self.mem.load(Index::ReqProd).wrapping_sub(self.req_cons).min(self.mem.slots())
     }
 
     /// Whether at least `count` requests are waiting; looks at the frontend's
@@ -175,7 +146,7 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
             known = self.available()? as usize;
         }
         let count = known.min(out.len());
-        self.mem.read_slots(self.at.req_cons, &mut out[..count]);
+        self.mem.read_slots(self.req_cons, &mut out[..count]);
         Ok(count)
     }
 
@@ -190,7 +161,7 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         if count > known {
             return Err(Unseen { asked: count, known });
         }
-        self.at.req_cons = self.at.req_cons.wrapping_add(count);
+        self.req_cons = self.req_cons.wrapping_add(count);
         Ok(())
     }
 
@@ -206,9 +177,9 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         if self.known() == 0 && self.available()? == 0 {
             return Ok(None);
         }
-        let index = self.at.req_cons;
+        let index = self.req_cons;
         let words = self.mem.read_slot(index);
-        self.at.req_cons = index.wrapping_add(1);
+        self.req_cons = index.wrapping_add(1);
         Ok(Some((index, words)))
     }
 
@@ -221,12 +192,12 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     /// [`Unconsumed`] when every consumed request was answered.
     #[inline]
     pub fn push_response(&mut self, words: [u32; W]) -> Result<u32, Unconsumed> {
-        let index = self.at.rsp_prod_pvt;
-        if index == self.at.req_cons {
+        let index = self.rsp_prod_pvt;
+        if index == self.req_cons {
             return Err(Unconsumed { index });
         }
         self.mem.write_slot(index, words);
-        self.at.rsp_prod_pvt = index.wrapping_add(1);
+        self.rsp_prod_pvt = index.wrapping_add(1);
         Ok(index)
     }
 
@@ -237,14 +208,14 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     /// [`Unconsumed`] when they are more than the requests that wait for an answer.
     #[inline]
     pub fn push_responses(&mut self, responses: &[[u32; W]]) -> Result<(), Unconsumed> {
-        let index = self.at.rsp_prod_pvt;
-        let owed = self.at.req_cons.wrapping_sub(index);
+        let index = self.rsp_prod_pvt;
+        let owed = self.req_cons.wrapping_sub(index);
         if responses.len() > owed as usize {
-            return Err(Unconsumed { index: self.at.req_cons });
+            return Err(Unconsumed { index: self.req_cons });
         }
         self.mem.write_slots(index, responses);
         // At most a ring of them.
-        self.at.rsp_prod_pvt = index.wrapping_add(responses.len() as u32);
+        self.rsp_prod_pvt = index.wrapping_add(responses.len() as u32);
         Ok(())
     }
 
@@ -254,13 +225,13 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     #[inline]
     #[must_use = "true means that the frontend must be notified"]
     pub fn publish(&mut self) -> bool {
-        let (old, new) = (self.at.rsp_prod, self.at.rsp_prod_pvt);
+        let (old, new) = (self.rsp_prod, self.rsp_prod_pvt);
         if old == new {
             return false;
         }
         self.mem.fence(Fence::ResponsesWritten);
         self.mem.store(Index::RspProd, new);
-        self.at.rsp_prod = new;
+        self.rsp_prod = new;
         self.mem.fence(Fence::ResponsesPublished);
         let event = self.mem.load(Index::RspEvent);
         new.wrapping_sub(event) < new.wrapping_sub(old)
@@ -292,7 +263,7 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         if self.available()? >= count {
             return Ok(true);
         }
-        self.mem.store(Index::ReqEvent, self.at.req_cons.wrapping_add(count));
+        self.mem.store(Index::ReqEvent, self.req_cons.wrapping_add(count));
         self.mem.fence(Fence::RequestsArmed);
         Ok(self.available()? >= count)
     }
@@ -301,6 +272,6 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
     #[inline(always)]
     #[must_use]
     pub fn known(&self) -> u32 {
-        self.req_seen.wrapping_sub(self.at.req_cons)
+        self.req_seen.wrapping_sub(self.req_cons)
     }
 }

@@ -32,7 +32,7 @@ pub mod page;
 mod slice;
 
 pub use access::{Fence, Index, RingMemory};
-pub use back::{Back, BackIndices};
+pub use back::Back;
 pub use error::{BadIndices, Full, RingError, Unconsumed, Unseen};
 pub use front::Front;
 pub use memory::{OutOfPage, PAGE_SIZE, SharedPage, SharedRun};

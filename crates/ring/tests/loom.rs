@@ -19,7 +19,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use grantway_ring::{Back, BackIndices, Fence, Front, Index, RingMemory};
+use grantway_ring::{Back, Fence, Front, Index, RingMemory};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -338,8 +338,7 @@ fn serve(mut back: Back<Memory, W>, count: u32, port: &Port, bell: &Port) {
 fn conversation(slots: u32, start: u32, count: u32, lazy: bool) {
     let mem = Memory::new(slots, start, None);
     let mut front = Front::attach(mem.clone(), start, start).unwrap();
-    let at = BackIndices { req_cons: start, rsp_prod_pvt: start, rsp_prod: start };
-    let back = Back::resume(mem, at).unwrap();
+    let back = Back::attach(mem, start, start).unwrap();
     let to_back = Port::new();
     let to_front = Port::new();
     let (port, bell) = (to_back.clone(), to_front.clone());

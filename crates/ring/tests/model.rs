@@ -25,7 +25,7 @@ enum Step {
     ArmFront(u32),
     ArmBack(u32),
     ReattachFront,
-    ResumeBack,
+    ReattachBack,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
         (0..12u32).prop_map(Step::ArmFront),
         (0..12u32).prop_map(Step::ArmBack),
         Just(Step::ReattachFront),
-        Just(Step::ResumeBack),
+        Just(Step::ReattachBack),
     ]
 }
 
@@ -250,10 +250,13 @@ fn run(slots: u32, start: u32, steps: Vec<Step>) {
                 let (prod, cons) = (front.req_prod_published(), front.rsp_cons());
                 front = Front::attach(mem.clone(), prod, cons).unwrap();
             }
-            Step::ResumeBack => {
-                let at = back.indices();
-                back = Back::resume(mem.clone(), at).unwrap();
-                assert_eq!(back.indices(), at);
+            Step::ReattachBack => {
+                // What was answered and not published is owed again.
+                while let Some(index) = model.answered.pop_back() {
+                    model.owed.push_front(index);
+                }
+                let (cons, prod) = (back.req_cons(), back.rsp_prod_published());
+                back = Back::attach(mem.clone(), cons, prod).unwrap();
             }
         }
         assert_eq!(front.free(), model.free());
