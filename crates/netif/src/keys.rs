@@ -66,8 +66,6 @@ pub const FEATURE_PERSISTENT: &str = "feature-persistent";
 /// Backend (ours): 0 where it stages no pages, although it has a control ring. One
 /// that does not say is asked over the ring.
 pub const FEATURE_STAGING: &str = "feature-staging";
-/// Backend: space in front of receive data. Linux; not advertised here.
-pub const FEATURE_XDP_HEADROOM: &str = "feature-xdp-headroom";
 /// Frontend: tells the backend when it posts pages.
 pub const FEATURE_RX_NOTIFY: &str = "feature-rx-notify";
 /// Backend: most queues it serves.
