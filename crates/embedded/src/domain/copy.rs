@@ -135,8 +135,8 @@ impl Scratch {
         while from < range.end {
             from = match (&source, &dest) {
                 (None, None) => local(arena, ops, from),
-                (Some(peer), None) => self.fetch(peer, arena, ops, from..range.end)?,
-                (None, Some(peer)) => self.store(peer, arena, ops, from..range.end)?,
+                (Some(peer), None) => self.cross::<false>(peer, arena, ops, from..range.end)?,
+                (None, Some(peer)) => self.cross::<true>(peer, arena, ops, from..range.end)?,
                 (Some(source), Some(dest)) => self.relay(source, dest, ops, from..range.end)?,
             };
         }
@@ -149,9 +149,9 @@ impl Scratch {
         self.group.clear();
     }
 
-    /// A peer's pages to our arena, as many as one call takes; gives where to go
-    /// on.
-    fn fetch(
+    /// Copies between a peer's pages and our arena: to the pages if `STORE`, else from
+    /// them. Takes as many operations as one call does, and returns where to go on.
+    fn cross<const STORE: bool>(
         &mut self,
         peer: &Arc<Foreign>,
         arena: &mut [u8],
@@ -164,15 +164,17 @@ impl Scratch {
         let mut holder = peer.holder();
         while at < range.end && !self.near.is_full() {
             let op = &mut ops[at];
-            match (op.source, locate(op.dest, op.len, arena.len())) {
+            let (theirs, ours) = if STORE { (op.dest, op.source) } else { (op.source, op.dest) };
+            match (theirs, locate(ours, op.len, arena.len())) {
                 (CopySide::Foreign { gref, offset, .. }, Ok(start)) => {
-                    match crosses(offset, op.len).and_then(|()| holder.pin(gref, false)) {
+                    match crosses(offset, op.len).and_then(|()| holder.pin(gref, STORE)) {
                         Ok(frame) => {
-                            let len = usize::from(op.len);
-                            self.group.push(Held { source: Some(gref), ..Held::new(at, op.len) });
+                            let (source, dest) =
+                                if STORE { (None, Some(gref)) } else { (Some(gref), None) };
+                            self.group.push(Held { source, dest, ..Held::new(at, op.len) });
                             // In the arena: `locate` checked.
                             let local = memory.wrapping_add(start);
-                            self.near.push(local, peer.address(frame, offset), len);
+                            self.near.push(local, peer.address(frame, offset), op.len.into());
                         }
                         Err(status) => op.status = status,
                     }
@@ -183,63 +185,20 @@ impl Scratch {
             at += 1;
         }
         drop(holder);
-        // SAFETY: every local side lies in `arena`, which we borrow mutably and
-        // do not touch meanwhile.
-        let done = transfer(&self.near, peer, &self.group, ops, |from, to| unsafe {
-            self.near.read(peer.pid(), from, to)
-        });
-        let mut holder = peer.holder();
-        for held in &self.group {
-            if let Some(gref) = held.source {
-                holder.unpin(gref, false);
-            }
-        }
-        done.map(|()| at)
-    }
-
-    /// Our arena to a peer's pages.
-    fn store(
-        &mut self,
-        peer: &Arc<Foreign>,
-        arena: &mut [u8],
-        ops: &mut [CopyOp],
-        range: std::ops::Range<usize>,
-    ) -> Result<usize, Error> {
-        self.clear();
-        let memory = arena.as_mut_ptr();
-        let mut at = range.start;
-        let mut holder = peer.holder();
-        while at < range.end && !self.near.is_full() {
-            let op = &mut ops[at];
-            match (op.dest, locate(op.source, op.len, arena.len())) {
-                (CopySide::Foreign { gref, offset, .. }, Ok(start)) => {
-                    match crosses(offset, op.len).and_then(|()| holder.pin(gref, true)) {
-                        Ok(frame) => {
-                            let len = usize::from(op.len);
-                            self.group.push(Held { dest: Some(gref), ..Held::new(at, op.len) });
-                            // In the arena: `locate` checked.
-                            let local = memory.wrapping_add(start);
-                            self.near.push(local, peer.address(frame, offset), len);
-                        }
-                        Err(status) => op.status = status,
-                    }
-                }
-                (_, Err(status)) => op.status = status,
-                (CopySide::Local { .. }, _) => {}
-            }
-            at += 1;
-        }
-        drop(holder);
-        // SAFETY: every local side lies in `arena`, which nobody writes to
-        // meanwhile; the remote side is granted memory, to which no reference
+        // SAFETY: every local side lies in `arena`, which we borrow mutably and do not
+        // touch meanwhile; the remote side is granted memory, to which no reference
         // exists in any process of ours.
         let done = transfer(&self.near, peer, &self.group, ops, |from, to| unsafe {
-            self.near.write(peer.pid(), from, to)
+            if STORE {
+                self.near.write(peer.pid(), from, to)
+            } else {
+                self.near.read(peer.pid(), from, to)
+            }
         });
         let mut holder = peer.holder();
         for held in &self.group {
-            if let Some(gref) = held.dest {
-                holder.unpin(gref, true);
+            if let Some(gref) = if STORE { held.dest } else { held.source } {
+                holder.unpin(gref, STORE);
             }
         }
         done.map(|()| at)
