@@ -5,8 +5,9 @@ mod support;
 use grantway_hypervisor::{
     Access, CopyOp, CopySide, DomId, GrantRef, GrantStatus, Granted, Granter, Mapper, Platform,
 };
+use grantway_testkit::Numbers;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use support::{BACK, FRONT, Fixture, Numbers, eventually};
+use support::{BACK, FRONT, Fixture, eventually};
 
 const OTHER: DomId = DomId(8);
 const PAGES: usize = 6;
@@ -42,7 +43,7 @@ fn random_batches_do_what_plain_copies_do() {
 fn random_batches() {
     let fixture = Fixture::new();
     let (front, other, back) = (fixture.guest(FRONT), fixture.guest(OTHER), fixture.service());
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut numbers = Numbers::new(0x9e37_79b9_7f4a_7c15);
     let pages = [(FRONT, &front), (OTHER, &other)].map(|(domain, granter)| {
         let granted = granter.grant(BACK, PAGES, Access::ReadWrite).unwrap();
         for index in 0..PAGES {

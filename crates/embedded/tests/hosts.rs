@@ -5,11 +5,12 @@ mod support;
 use grantway_embedded::{ConnectError, Domain, Host, HostConfig, HostError, Role};
 use grantway_hypervisor::{Access, Error, Granter, Mapper, Platform};
 use grantway_needs::{Need, met};
+use grantway_testkit::Numbers;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::Duration;
-use support::{BACK, FRONT, Fixture, GUARD, Numbers, Process};
+use support::{BACK, FRONT, Fixture, GUARD, Process};
 
 /// What the started processes do; nothing in the test run itself.
 #[test]
@@ -144,7 +145,7 @@ fn a_killed_host_is_seen_and_replaced() {
 #[test]
 fn a_process_that_sends_nonsense_is_disconnected() {
     let fixture = Fixture::new();
-    let mut numbers = Numbers(42);
+    let mut numbers = Numbers::new(42);
     let address = SocketAddrUnix::new(fixture.dir().join("control")).unwrap();
     for round in 0..300 {
         let socket = rustix::net::socket_with(

@@ -1,12 +1,12 @@
 //! What a list of packets comes to is what its packets one by one come to.
 
 use crate::guest::{BROADCAST, Guest, NOBODY, frame, three};
-use crate::support::numbers::Numbers;
 use crate::support::port::UPLINK;
 use crate::support::rings::{page, slot};
 use crate::support::world::World;
 use grantway_netif::Offload;
 use grantway_netif::tx::{TxFlags, status};
+use grantway_testkit::Numbers;
 
 /// A frame, and which guest sends it.
 type Sent = (usize, Vec<u8>);

@@ -4,12 +4,12 @@
 use super::Side;
 use super::guest::{Acts, room};
 use super::support::hostile::Hostile;
-use super::support::numbers::Numbers;
 use super::support::rings::{page, slot};
 use grantway_hypervisor::{Access, GrantRef, Granted};
 use grantway_netif::ctrl::{CtrlRequest, GrefEntry, GrefFlags, HashTypes, Message};
 use grantway_netif::tx::TxFlags;
 use grantway_ring::{Index, RingMemory, SharedPage};
+use grantway_testkit::Numbers;
 
 /// Frames of a page, and bytes of each.
 const FRAMES: usize = 64;

@@ -2,7 +2,6 @@
 //! right: what is wholly wrong ends a connection at its first check.
 
 use super::support::hostile::frame;
-use super::support::numbers::Numbers;
 use super::support::port::UPLINK;
 use super::support::rings::{Rings, SLOTS, slot};
 use super::support::world::World;
@@ -14,6 +13,7 @@ use grantway_netif::rx::RxRequest;
 use grantway_netif::tx::TxFlags;
 use grantway_netif::{Checksum, Gso, GsoKind, Hash, Offload};
 use grantway_ring::{Index, RingMemory};
+use grantway_testkit::Numbers;
 use std::time::Duration;
 
 /// Slots that go out before those on the bridge must have caught up: what they

@@ -2,12 +2,12 @@
 //! own, so that it changes as it is being read.
 
 use super::guest::begins_page;
-use super::support::numbers::Numbers;
 use super::support::rings::Rings;
 use super::table::{ENTRY, Table};
 use super::{Pages, witness};
 use grantway_hypervisor::{GrantRef, Store};
 use grantway_ring::{Index, RingMemory, RingPage, SharedPage};
+use grantway_testkit::Numbers;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Keys that a frontend's folder has, or might have.

@@ -6,7 +6,6 @@
 use super::guest::room;
 use super::support::eventually;
 use super::support::hostile::Hostile;
-use super::support::numbers::Numbers;
 use super::support::rings::{Rings, page, slot};
 use super::support::world::World;
 use super::{WITNESS, pair};
@@ -14,6 +13,7 @@ use grantway_hypervisor::{Access, Granted};
 use grantway_netif::rx::RxRequest;
 use grantway_netif::tx::{TxFlags, status};
 use grantway_ring::{Index, RingMemory, SharedPage};
+use grantway_testkit::Numbers;
 
 /// Lengths of its frames, which say them behind their type.
 const LENGTHS: [u16; 4] = [60, 129, 1514, 4096];

@@ -4,7 +4,6 @@
 use crate::rig::{GUEST as RIGS, Rig};
 use crate::support::honest::Honest;
 use crate::support::hostile::{Hostile, frame};
-use crate::support::numbers::Numbers;
 use crate::support::port::Call;
 use crate::support::rings::{Rings, SLOTS, slot};
 use crate::support::world::{GUEST, World};
@@ -17,6 +16,7 @@ use grantway_netif::Offload;
 use grantway_netif::extra::{Extra, Hash};
 use grantway_netif::tx::{TxFlags, TxRequest, status};
 use grantway_ring::RingMemory;
+use grantway_testkit::Numbers;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

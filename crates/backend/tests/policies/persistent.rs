@@ -3,7 +3,6 @@
 
 use crate::rig::{GUEST, OTHER, Overwritten, Rig, bytes, filled, pieces, statuses};
 use crate::support::hostile::{Hostile, frame};
-use crate::support::numbers::Numbers;
 use crate::support::rings::{Rings, page, slot};
 use crate::support::world::World;
 use grantway_backend::policy::{Buffers, Cross, Mapped, Piece, QUEUE_AREAS, Quota};
@@ -11,6 +10,7 @@ use grantway_backend::{VifStats, VifStatsSnapshot};
 use grantway_hypervisor::{Access, DomId, GrantRef, GrantStatus, Granter, Mapper, Revoke};
 use grantway_netif::Offload;
 use grantway_netif::tx::{TxFlags, status};
+use grantway_testkit::Numbers;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,11 +3,11 @@
 //! the quota.
 
 use crate::rig::{GUEST, Rig, pieces};
-use crate::support::numbers::Numbers;
 use grantway_backend::policy::{Buffers, Piece, Quota, Staged, StagedQueue};
 use grantway_backend::{VifStats, VifStatsSnapshot};
 use grantway_hypervisor::{Access, DomId, GrantRef, GrantStatus, Granter, Revoke};
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Status};
+use grantway_testkit::Numbers;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -2,7 +2,6 @@
 //! writes what it likes into its rings and its folder. Two of them help each other.
 
 use super::guest::mac;
-use super::numbers::Numbers;
 use super::support::rings::{Rings, page, slot};
 use super::support::toolstack::{backend_path, frontend_path};
 use super::xen::{Domain, Xen};
@@ -14,6 +13,7 @@ use grantway_netif::XenbusState as State;
 use grantway_netif::rx::RxRequest;
 use grantway_netif::tx::TxFlags;
 use grantway_ring::{Index, RingMemory};
+use grantway_testkit::Numbers;
 use std::sync::Arc;
 
 /// Pages: it sends from the first and the last, and receives into the others, so that it

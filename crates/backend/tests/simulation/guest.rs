@@ -1,13 +1,13 @@
 //! A guest: a process with the real frontend, which may be killed, and the
 //! numbered frames that it sends and gets, which outlive the process.
 
-use super::numbers::Numbers;
 use super::xen::{Domain, Killed, Xen};
 use grantway_backend::VifId;
 use grantway_frontend::{SendError, StagingState, Vif, VifError, VifStatus, Wishes};
 use grantway_hypervisor::Error;
 use grantway_netif::Offload;
 use grantway_ports::{Checker, CheckerConfig, Generator, GeneratorConfig, monotonic};
+use grantway_testkit::Numbers;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

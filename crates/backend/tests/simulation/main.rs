@@ -25,7 +25,7 @@ mod xen;
 use conversation::Conversation;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use support::{numbers, toolstack};
+use support::toolstack;
 use told::Told;
 
 fn setting(name: &str) -> Option<u64> {

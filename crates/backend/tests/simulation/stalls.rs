@@ -7,7 +7,6 @@
 
 use super::backend::{Server, Setup};
 use super::guest::{mac, readable};
-use super::numbers::Numbers;
 use super::toolstack::Toolstack;
 use super::xen::Xen;
 use grantway_backend::VifId;
@@ -19,6 +18,7 @@ use grantway_stack::smoltcp::socket::tcp;
 use grantway_stack::smoltcp::time::{Duration, Instant};
 use grantway_stack::smoltcp::wire::{IpAddress, IpCidr};
 use grantway_stack::{Stack, StackConfig, tcp_socket};
+use grantway_testkit::Numbers;
 
 const PORT: u16 = 5001;
 /// Bytes that a schedule carries.

@@ -11,7 +11,6 @@ pub mod honest;
 pub mod hostile;
 pub mod inbox;
 pub mod log;
-pub mod numbers;
 pub mod panics;
 pub mod port;
 pub mod rings;

@@ -1,7 +1,6 @@
 //! What a guest writes into the store.
 
 use crate::support::hostile::{Hostile, frame};
-use crate::support::numbers::Numbers;
 use crate::support::rings::{Rings, slot};
 use crate::support::world::{GUEST, HONEST, World};
 use crate::support::{Ends, eventually};
@@ -9,6 +8,7 @@ use grantway_backend::{MAX_QUEUES, Patience, VifId};
 use grantway_hypervisor::{DomId, Platform};
 use grantway_netif::tx::TxFlags;
 use grantway_netif::{Offload, XenbusState};
+use grantway_testkit::Numbers;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 

@@ -2,13 +2,13 @@
 
 use crate::support::Ends;
 use crate::support::hostile::frame;
-use crate::support::numbers::Numbers;
 use crate::support::rings::slot;
 use crate::support::tcp::Tcp;
 use crate::support::world::{GUEST, World};
 use grantway_backend::VifId;
 use grantway_netif::extra::Extra;
 use grantway_netif::tx::{TxFlags, status};
+use grantway_testkit::Numbers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 

@@ -1,7 +1,6 @@
 //! Indices and slots of the shared rings.
 
 use crate::support::hostile::{Hostile, frame};
-use crate::support::numbers::Numbers;
 use crate::support::rings::{SLOTS, page, slot};
 use crate::support::world::World;
 use crate::support::{Ends, eventually};
@@ -10,6 +9,7 @@ use grantway_netif::extra::Extra;
 use grantway_netif::tx::{TxFlags, TxRequest, status};
 use grantway_netif::{Gso, GsoKind, Offload, XenbusState};
 use grantway_ring::{Index, RingMemory};
+use grantway_testkit::Numbers;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 /// The vif was disabled for this reason, lets go of everything, and may come

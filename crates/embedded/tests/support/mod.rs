@@ -138,19 +138,3 @@ pub fn until_killed() -> ! {
         std::thread::sleep(Duration::from_secs(60));
     }
 }
-
-/// A small generator of repeatable numbers (xorshift64*).
-pub struct Numbers(pub u64);
-
-impl Numbers {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.next() >> 16) as usize % end
-    }
-}

@@ -1,12 +1,12 @@
 //! Writes over whatever a frontend shares, all the while and from a thread of
 //! its own, so that it changes as it is being read.
 
-use super::numbers::Numbers;
 use super::support::GUARD;
 use super::support::server::{Rings, Server};
 use grantway_hypervisor::{Access, GrantRef, Mapper, Store};
 use grantway_netif::rx::RxRequest;
 use grantway_ring::{Index, RingMemory, RingPage, SharedPage, SharedRun};
+use grantway_testkit::Numbers;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;

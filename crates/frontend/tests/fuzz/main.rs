@@ -14,7 +14,6 @@ mod support;
 
 mod beside;
 mod hammer;
-mod numbers;
 
 use beside::Beside;
 use grantway_frontend::VifStatus;
@@ -24,8 +23,8 @@ use grantway_netif::rx::RxFlags;
 use grantway_netif::tx::{TxFlags, TxRequest, status};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload, XenbusState};
 use grantway_ring::{Index, RingMemory, SharedRun};
+use grantway_testkit::Numbers;
 use hammer::Hammer;
-use numbers::Numbers;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::server::Rings;

@@ -1,7 +1,7 @@
 //! Random changes of an input.
 
-use super::numbers::Numbers;
 use crate::corpus::MAX_INPUT;
+use grantway_testkit::Numbers;
 
 /// Values at edges, as 16 bits.
 const EDGES: [u16; 16] = [

@@ -1,19 +1,14 @@
 //! Capture files, written and read by a few lines of this folder, so that a
 //! fault of the code under test cannot hide itself.
 
+use grantway_testkit::Numbers;
 use std::path::Path;
 
 /// Frames of many sizes, different in every byte's neighbourhood: `count` of
 /// them, from 14 to `longest` bytes, always the same for the same seed.
 pub fn frames(count: usize, longest: usize, seed: u64) -> Vec<Vec<u8>> {
-    let mut state = seed | 1;
-    let mut next = move || {
-        // xorshift64*
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    };
+    let mut numbers = Numbers::new(seed);
+    let mut next = move || numbers.next() >> 16;
     // Where pages, slots and headers begin and end.
     let edges = [14, 15, 59, 60, 64, 127, 128, 129, 1514, 4095, 4096, 4097, 8191, 8192, 8193];
     let edges: Vec<usize> =

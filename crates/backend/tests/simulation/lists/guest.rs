@@ -1,7 +1,6 @@
 //! A guest by hand: pages, what it asks of a connection, and what must come back.
 
 use super::super::guest::{checker, generator};
-use super::super::numbers::Numbers;
 use super::super::support::rings::{SLOTS, slot};
 use super::super::xen::{Domain, Xen};
 use super::link::{Asked, LIST_PAGES, Link, Posted, Sent};
@@ -16,6 +15,7 @@ use grantway_netif::rx::RxRequest;
 use grantway_netif::tx::{TxFlags, status};
 use grantway_ports::{Checker, Generator};
 use grantway_ring::SharedPage;
+use grantway_testkit::Numbers;
 use std::sync::Arc;
 
 const BACKEND: DomId = DomId(0);

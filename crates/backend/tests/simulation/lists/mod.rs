@@ -10,7 +10,6 @@ mod model;
 mod told;
 
 use super::backend::{Server, Setup, passes};
-use super::numbers::Numbers;
 use super::port::Lines;
 use super::toolstack::Toolstack;
 use super::xen::Xen;
@@ -18,6 +17,7 @@ use grantway_backend::VifId;
 use grantway_backend::policy::{PolicyKind, PolicyLimits};
 use grantway_hypervisor::{DomId, Platform};
 use grantway_netif::XenbusState;
+use grantway_testkit::Numbers;
 use guest::Guest;
 use model::Model;
 use std::collections::BTreeMap;
