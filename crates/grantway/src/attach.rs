@@ -1,16 +1,14 @@
 //! `grantway attach` and `grantway detach`.
 
 use crate::cli::{AttachArgs, DetachArgs};
-use crate::error::CommandError;
-use crate::output;
-use crate::patience;
-use crate::toolstack::config::VifConfig;
-use crate::toolstack::device::{self, DeviceError, VifId};
-use grantway_embedded::{Domain, Role};
-use grantway_hypervisor::{DomId, Platform, Store};
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::patience;
+use grantway_command::toolstack::config::VifConfig;
+use grantway_command::toolstack::device::{self, DeviceError, VifId};
+use grantway_command::toolstack::of_host;
+use grantway_hypervisor::DomId;
 use std::io::Read;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a backend gets to close (as libxl gives it).
@@ -23,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The vif string is none, the host is not there, or the number is taken.
 pub fn attach(args: &AttachArgs) -> Result<(), CommandError> {
     let config: VifConfig = args.vif.parse().map_err(CommandError::usage)?;
-    let (host, mut store) = toolstack(&args.host)?;
+    let (host, mut store) = of_host(&args.host)?;
     let domain = DomId(args.domain);
     let home = grantway_xenstore::path::home(domain);
     let spare = spare()?;
@@ -46,7 +44,7 @@ pub fn attach(args: &AttachArgs) -> Result<(), CommandError> {
 ///
 /// The host or the vif is not there, or its backend does not let go.
 pub fn detach(args: &DetachArgs) -> Result<(), CommandError> {
-    let (_host, mut store) = toolstack(&args.host)?;
+    let (_host, mut store) = of_host(&args.host)?;
     let vif = VifId { domain: DomId(args.domain), devid: args.devid };
     let gone = match args.force {
         true => device::remove(store.as_mut(), vif),
@@ -54,17 +52,6 @@ pub fn detach(args: &DetachArgs) -> Result<(), CommandError> {
     };
     gone.map_err(CommandError::failed)?;
     output::line(format!("detached {vif}"))
-}
-
-/// Domain 0 of a host, and its store.
-///
-/// # Errors
-///
-/// No host serves the folder.
-pub fn toolstack(dir: &Path) -> Result<(Arc<Domain>, Box<dyn Store>), CommandError> {
-    let host = Domain::connect(dir, DomId::ZERO, Role::Service).map_err(CommandError::failed)?;
-    let store = host.store()?;
-    Ok((host, store))
 }
 
 /// A backend's domain that is not there was named by the operator.

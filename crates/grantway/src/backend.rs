@@ -1,31 +1,31 @@
 //! `grantway backend`: serves every vif of a domain.
 
-use crate::bench::probe::{Memory, OwnMemory, pin};
 use crate::claim::Claim;
 use crate::cli::BackendArgs;
+use crate::clock::clock;
 use crate::confine;
-use crate::control::{ReportSocket, backend_socket};
 use crate::doctor::facts::platform::PlatformFacts;
 use crate::doctor::roots::Roots;
-use crate::error::CommandError;
-use crate::limits;
 use crate::metrics::Metrics;
-use crate::mode::wait_mode;
 use crate::nodes;
 use crate::notify::ServiceManager;
-use crate::output;
-use crate::panics;
-use crate::patience;
-use crate::place::Place;
 use crate::rules::{LiveRules, secret};
 use crate::shares::{self, Descriptors};
 use crate::trace::{TRACE, TraceSocket};
-use crate::wait::{Signals, Told, readable};
 use grantway_backend::policy::{Mapped, PolicyLimits};
 use grantway_backend::{
     Account, Backend, BackendConfig, OnWorker, OpenPort, Patience, PortRequest, QueueCounts,
     QueueReport, ROUND_MAX, WaitMode,
 };
+use grantway_command::control::{ReportSocket, backend_socket, nanoseconds, numbers};
+use grantway_command::error::CommandError;
+use grantway_command::limits;
+use grantway_command::mode::wait_mode;
+use grantway_command::output;
+use grantway_command::patience;
+use grantway_command::place::Place;
+use grantway_command::process::{Memory, OwnMemory, pin};
+use grantway_command::wait::{Signals, Told, readable};
 use grantway_embedded::{Role, raise_descriptor_limit};
 use grantway_hypervisor::Platform;
 use grantway_ports::pcap::CaptureWriter;
@@ -109,7 +109,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         },
         run_folder: place.run_folder.clone(),
         hotplug: place.is_xen(),
-        clock: panics::clock(),
+        clock: clock(),
         meter: grantway_backend::processor_time,
         graph,
         by_rules: rules.is_some(),
@@ -366,11 +366,6 @@ fn port_drops(port: &PortReport) -> Map<String, Value> {
     port.counters.drops().map(|(reason, n)| (reason.to_string(), n.into())).collect()
 }
 
-/// A moment for machines, in nanoseconds of the clock that all processes share.
-pub fn nanoseconds(at: Duration) -> u64 {
-    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// A port's counters as JSON.
 pub fn port_report(port: &PortReport) -> Value {
     json!({
@@ -389,9 +384,4 @@ pub fn port_report(port: &PortReport) -> Value {
         })),
         "latency_ns": port.latency,
     })
-}
-
-/// Named counters as JSON.
-pub fn numbers(fields: impl Iterator<Item = (&'static str, u64)>) -> Value {
-    Value::Object(fields.map(|(name, n)| (name.to_string(), n.into())).collect())
 }

@@ -1,7 +1,7 @@
 //! One backend for each domain: two would both answer its guests.
 
-use crate::error::CommandError;
-use crate::place::make_folder;
+use grantway_command::error::CommandError;
+use grantway_command::place::make_folder;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};

@@ -1,13 +1,19 @@
 //! The command line. What each option means stands in its help; what it does
 //! stands in the module of its command.
 
-use crate::bench::args::{BenchArgs, seconds};
-use clap::error::ErrorKind;
+use crate::programs::{self, ProgramArgs};
+use crate::{
+    attach, backend, ctl, doctor, flows, frontend, generate, host, list, nodes, plan, report,
+    rules, top,
+};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use grantway_backend::policy::PolicyKind;
-use serde::{Deserialize, Serialize};
+use grantway_command::args::{
+    Api, BufferPolicy, DOMAIN_MAX, GuestArgs, QUEUES_MAX, Switch, WaitModeArg,
+};
+use grantway_command::error::CommandError;
+use grantway_command::program::CommandLine;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// The Xen paravirtual network path in user space.
 #[derive(Debug, Parser)]
@@ -44,7 +50,7 @@ pub enum Command {
     /// Run one vif of a domain: the netfront side.
     Frontend(FrontendArgs),
     /// Speak TCP and UDP over a vif, in user space, with any iperf 2.
-    Iperf(crate::iperf::args::IperfArgs),
+    Iperf(ProgramArgs),
     /// Ask a running frontend to use its control ring.
     Ctl(crate::ctl::args::CtlArgs),
     /// Print what running backends and frontends report, as JSON.
@@ -52,9 +58,9 @@ pub enum Command {
     /// Show what running backends do: rates, batches, drops, workers.
     Top(crate::top::TopArgs),
     /// Show the whole path at work on this machine, within seconds.
-    Demo(DemoArgs),
+    Demo(ProgramArgs),
     /// Measure.
-    Bench(BenchArgs),
+    Bench(ProgramArgs),
     /// Find what keeps a backend from serving, and say what to do about it.
     Doctor(DoctorArgs),
     /// Say what so many vifs need, and which limits are too small for them.
@@ -70,29 +76,53 @@ pub enum Command {
     Generate(crate::generate::GenerateArgs),
 }
 
-impl Command {
-    /// Its name, for messages.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Host(_) => "host",
-            Self::Attach(_) => "attach",
-            Self::Detach(_) => "detach",
-            Self::List(_) => "list",
-            Self::Backend(_) => "backend",
-            Self::Frontend(_) => "frontend",
-            Self::Iperf(_) => "iperf",
-            Self::Ctl(_) => "ctl",
-            Self::Report(_) => "report",
-            Self::Top(_) => "top",
-            Self::Demo(_) => "demo",
-            Self::Bench(_) => "bench",
-            Self::Doctor(_) => "doctor",
-            Self::Plan(_) => "plan",
-            Self::Rules(_) => "rules",
-            Self::Graph(_) => "graph",
-            Self::Flows(_) => "flows",
-            Self::Generate(_) => "generate",
+impl CommandLine for Cli {
+    fn verbose(&self) -> u8 {
+        self.verbose
+    }
+
+    fn name(&self) -> &'static str {
+        match &self.command {
+            Command::Host(_) => "host",
+            Command::Attach(_) => "attach",
+            Command::Detach(_) => "detach",
+            Command::List(_) => "list",
+            Command::Backend(_) => "backend",
+            Command::Frontend(_) => "frontend",
+            Command::Iperf(_) => "iperf",
+            Command::Ctl(_) => "ctl",
+            Command::Report(_) => "report",
+            Command::Top(_) => "top",
+            Command::Demo(_) => "demo",
+            Command::Bench(_) => "bench",
+            Command::Doctor(_) => "doctor",
+            Command::Plan(_) => "plan",
+            Command::Rules(_) => "rules",
+            Command::Graph(_) => "graph",
+            Command::Flows(_) => "flows",
+            Command::Generate(_) => "generate",
+        }
+    }
+
+    fn run(&self) -> Result<(), CommandError> {
+        match &self.command {
+            Command::Host(args) => host::run(args),
+            Command::Attach(args) => attach::attach(args),
+            Command::Detach(args) => attach::detach(args),
+            Command::List(args) => list::run(args),
+            Command::Backend(args) => backend::run(args),
+            Command::Frontend(args) => frontend::run(args),
+            Command::Bench(_) | Command::Demo(_) => programs::run(programs::BENCH),
+            Command::Iperf(_) => programs::run(programs::IPERF),
+            Command::Ctl(args) => ctl::run(args),
+            Command::Report(args) => report::run(args),
+            Command::Top(args) => top::run(args),
+            Command::Doctor(args) => doctor::run(args),
+            Command::Plan(args) => plan::run(args),
+            Command::Rules(args) => rules::run(args),
+            Command::Graph(args) => nodes::run(args),
+            Command::Flows(args) => flows::run(args),
+            Command::Generate(args) => generate::run(args),
         }
     }
 }
@@ -197,77 +227,6 @@ pub struct ListArgs {
     pub json: bool,
 }
 
-/// How to wait when there is nothing to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum WaitModeArg {
-    /// Never sleep: a processor for the shortest latency.
-    Busy,
-    /// Look for 50 us, then sleep.
-    Adaptive,
-    /// Sleep at once.
-    Interrupt,
-}
-
-impl WaitModeArg {
-    /// All of them, the one that never sleeps first.
-    pub const ALL: [Self; 3] = [Self::Busy, Self::Adaptive, Self::Interrupt];
-
-    /// Its name, as on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Busy => "busy",
-            Self::Adaptive => "adaptive",
-            Self::Interrupt => "interrupt",
-        }
-    }
-}
-
-/// How frames get into the buffers that they are sent from, and out of those that
-/// they were received in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Api {
-    /// They are copied.
-    Copy,
-    /// A generator makes them there, and a checker judges them there.
-    Lend,
-}
-
-impl Api {
-    /// Its name, as on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Copy => "copy",
-            Self::Lend => "lend",
-        }
-    }
-}
-
-/// Something that is used, or not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Switch {
-    /// Used.
-    On,
-    /// Not used.
-    Off,
-}
-
-impl Switch {
-    /// Whether it is on.
-    #[must_use]
-    pub fn is_on(self) -> bool {
-        self == Self::On
-    }
-
-    /// As on the command line.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        if self.is_on() { "on" } else { "off" }
-    }
-}
-
 /// `grantway backend`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -300,7 +259,7 @@ pub struct BackendArgs {
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
     /// Folder of sockets and journals on Xen.
-    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
+    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
     /// What each vif is bridged to.
     #[arg(long, value_name = "SPEC", default_value = "tap")]
@@ -363,21 +322,6 @@ pub struct BackendArgs {
     /// The domain of the embedded host that serves; 0 where missing.
     #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
     pub domain: Option<u16>,
-}
-
-/// The guest that a frontend runs in.
-#[derive(Debug, Args)]
-pub struct GuestArgs {
-    /// Folder of the embedded host; the Xen domain that this machine is where
-    /// missing.
-    #[arg(long, value_name = "DIR", requires = "domain")]
-    pub host: Option<PathBuf>,
-    /// The domain of the embedded host.
-    #[arg(long, value_name = "N", requires = "host", allow_negative_numbers = true, value_parser = crate::ctl::args::within::<u16>(1..=DOMAIN_MAX))]
-    pub domain: Option<u16>,
-    /// Folder of sockets on Xen.
-    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
-    pub run_dir: PathBuf,
 }
 
 /// `grantway frontend`.
@@ -453,24 +397,8 @@ pub struct ReportArgs {
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
     /// Folder of the sockets on Xen.
-    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
+    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
-}
-
-/// `grantway demo`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Needs neither Xen nor root.
-
-Example:
-  grantway demo --seconds 2")]
-pub struct DemoArgs {
-    /// How long each line of the table is measured.
-    #[arg(long, value_name = "S", default_value = "0.4", value_parser = seconds)]
-    pub seconds: f64,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// How buffers may cross with any frontend.
@@ -499,28 +427,6 @@ impl PolicyBound {
     }
 }
 
-/// How the two ends of a vif agree that buffers cross.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BufferPolicy {
-    /// A grant copy for each slot, as with any backend and any frontend.
-    Copy,
-    /// Pages stay mapped once they were seen (feature-persistent).
-    Persistent,
-    /// Pages are mapped that the frontend lists over the control ring.
-    Staging,
-}
-
-impl BufferPolicy {
-    /// As the backend has it.
-    pub fn kind(self) -> PolicyKind {
-        match self {
-            Self::Copy => PolicyKind::Copy,
-            Self::Persistent => PolicyKind::Persistent,
-            Self::Staging => PolicyKind::Staging,
-        }
-    }
-}
-
 /// `grantway doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -540,74 +446,31 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
     /// Folder of the backend's socket on Xen.
-    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
+    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Help and version as they are; anything else in one line, with status 2.
-pub fn refuse(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Nobody is there to be told that it cannot be printed.
-        let _ = error.print();
-        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-    }
-    let text = error.to_string();
-    let lines = text.lines().map(str::trim);
-    let told =
-        lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-    let told: Vec<&str> = told.filter(|line| !line.is_empty()).collect();
-    let told = told.join(" ");
-    eprintln!("grantway: {}; see --help", told.strip_prefix("error: ").unwrap_or(&told));
-    ExitCode::from(2)
-}
-
-/// Most queues that a vif may have.
-pub const QUEUES_MAX: i64 = grantway_backend::MAX_QUEUES as i64;
 /// Queues that a backend offers unless it is told.
 pub const QUEUES_OFFERED: u8 = 4;
-/// The largest number of a domain.
-pub const DOMAIN_MAX: i64 = grantway_hypervisor::DomId::FIRST_RESERVED as i64 - 1;
+
+#[cfg(test)]
+#[path = "../../command/tests/examples/mod.rs"]
+mod examples;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_definition_is_sound() {
-        Cli::command().debug_assert();
-    }
 
     #[test]
     fn every_command_teaches_with_an_example() {
-        fn check(command: &clap::Command) {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            let name = command.get_name();
-            assert!(help.contains("Example") && help.contains("grantway "), "{name}");
-            command.get_subcommands().for_each(check);
-        }
-        check(&Cli::command());
+        examples::every_command_teaches::<Cli>(&["bench", "demo", "iperf"]);
     }
 
     #[test]
     fn every_example_is_a_command_line() {
-        fn check(command: &clap::Command) {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            let lines = help.lines().filter_map(|line| line.strip_prefix("  grantway "));
-            for part in lines.flat_map(|line| line.split(['|', '&'])) {
-                let words = part.split_whitespace().map(|word| word.trim_matches('\''));
-                let words: Vec<_> = words.skip_while(|word| *word == "grantway").collect();
-                if words.is_empty() || words[0] == "jq" {
-                    continue;
-                }
-                let line = [&["grantway"], words.as_slice()].concat();
-                assert!(Cli::try_parse_from(&line).is_ok(), "{line:?}");
-            }
-            command.get_subcommands().for_each(check);
-        }
-        check(&Cli::command());
+        examples::every_example_is_a_command_line::<Cli>();
     }
 }

@@ -2,9 +2,10 @@
 //! defined. `make install` puts them where they belong.
 
 use crate::cli::Cli;
-use crate::error::CommandError;
-use clap::{Args, CommandFactory};
+use crate::programs::with_programs;
+use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
+use grantway_command::error::CommandError;
 use std::path::{Path, PathBuf};
 
 /// `grantway generate`.
@@ -24,18 +25,19 @@ pub struct GenerateArgs {
 ///
 /// # Errors
 ///
-/// The folder cannot be written.
+/// The folder cannot be written, or a program is missing that has a part of the commands.
 pub fn run(args: &GenerateArgs) -> Result<(), CommandError> {
-    write(&args.dir).map_err(|e| CommandError::Failed(format!("{}: {e}", args.dir.display())))
+    let cli = with_programs(Cli::command())?;
+    write(&args.dir, cli).map_err(|e| CommandError::Failed(format!("{}: {e}", args.dir.display())))
 }
 
-fn write(dir: &Path) -> std::io::Result<()> {
+fn write(dir: &Path, cli: Command) -> std::io::Result<()> {
     let (pages, completions) = (dir.join("man1"), dir.join("completions"));
     for folder in [&pages, &completions] {
         std::fs::create_dir_all(folder)?;
     }
     // `help` would have a page for each command of a command once more.
-    let command = Cli::command().disable_help_subcommand(true);
+    let command = cli.disable_help_subcommand(true);
     clap_mangen::generate_to(command.clone(), &pages)?;
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
         clap_complete::generate_to(shell, &mut command.clone(), "grantway", &completions)?;
@@ -46,11 +48,11 @@ fn write(dir: &Path) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::process;
 
     fn generated() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        write(folder.path()).unwrap();
+        write(folder.path(), Cli::command()).unwrap();
         folder
     }
 
@@ -81,7 +83,7 @@ mod tests {
         let script = folder.path().join("completions/grantway.bash");
         let asked = "source \"$0\"; COMP_WORDS=(grantway backend --met); COMP_CWORD=2; \
                      _grantway grantway --met backend; printf '%s' \"${COMPREPLY[*]}\"";
-        match Command::new("bash").args(["-c", asked]).arg(&script).output() {
+        match process::Command::new("bash").args(["-c", asked]).arg(&script).output() {
             Ok(said) => assert_eq!(String::from_utf8_lossy(&said.stdout), "--metrics", "{said:?}"),
             Err(e) => eprintln!("skipped: bash: {e}"),
         }

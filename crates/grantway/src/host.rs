@@ -1,9 +1,9 @@
 //! `grantway host`: the embedded host as a process of its own.
 
 use crate::cli::{HostArgs, PortsArg};
-use crate::error::CommandError;
-use crate::output;
-use crate::wait::Signals;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::wait::Signals;
 use grantway_embedded::{Host, HostConfig, PortTable};
 use tracing::info;
 

@@ -1,12 +1,12 @@
 //! `grantway list`: the vifs of a host, and what the host holds.
 
-use crate::attach::toolstack;
 use crate::cli::ListArgs;
-use crate::control::{backend_socket, fetch};
-use crate::error::CommandError;
-use crate::output;
-use crate::table::Table;
-use crate::toolstack::device::{self, VifRow};
+use grantway_command::control::{backend_socket, fetch};
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::table::Table;
+use grantway_command::toolstack::device::{self, VifRow};
+use grantway_command::toolstack::of_host;
 use grantway_embedded::Tables;
 use grantway_netif::XenbusState;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use std::path::Path;
 ///
 /// No host serves the folder.
 pub fn run(args: &ListArgs) -> Result<(), CommandError> {
-    let (host, mut store) = toolstack(&args.host)?;
+    let (host, mut store) = of_host(&args.host)?;
     let vifs = device::list(store.as_mut())?;
     let reports = reports(&args.host, &vifs);
     let tables = host.host_tables()?;

@@ -1,11 +1,11 @@
 //! `grantway graph`: what went through the nodes of a backend.
 
-use crate::error::CommandError;
-use crate::output;
 use crate::running::RunningArgs;
-use crate::table::Table;
 use clap::Args;
 use grantway_backend::GraphReport;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::table::Table;
 use grantway_vector::report::{Count, Flow};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;

@@ -1,9 +1,9 @@
 //! `grantway report`: what the parts that run in a folder say of themselves.
 
 use crate::cli::ReportArgs;
-use crate::control::fetch;
-use crate::error::CommandError;
-use crate::output;
+use grantway_command::control::fetch;
+use grantway_command::error::CommandError;
+use grantway_command::output;
 use serde_json::{Map, Value};
 use std::path::Path;
 

@@ -1,9 +1,9 @@
 //! A backend that runs, for the commands that ask it how it stands.
 
-use crate::cli::DOMAIN_MAX;
-use crate::control::{backend_socket, fetch};
-use crate::error::CommandError;
 use clap::Args;
+use grantway_command::args::DOMAIN_MAX;
+use grantway_command::control::{backend_socket, fetch};
+use grantway_command::error::CommandError;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub struct RunningArgs {
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
     /// Folder of sockets on Xen.
-    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
+    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
     /// The domain that it serves in; where missing, the one in which one runs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]

@@ -1,7 +1,7 @@
 //! What all vifs of a backend share: how much of each there is, and how much is used.
 
-use crate::limits::UNBOUNDED;
 use grantway_backend::{Backend, GraphReport, VifReport, WAITING_MAX};
+use grantway_command::limits::UNBOUNDED;
 use grantway_vector::nodes::FRAGMENTED_MAX;
 use grantway_vector::nodes::bridge::STATIONS_MAX;
 use grantway_vector::nodes::firewall::{CONNECTIONS_MAX, OF_PORT_LEAST};

@@ -5,9 +5,9 @@
 //! own, so that a slow one holds nothing up: what it does not read is lost to it, and the
 //! capture says so.
 
-use crate::control::take_place;
-use crate::patience;
 use grantway_backend::{TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing, VifId};
+use grantway_command::control::take_place;
+use grantway_command::patience;
 use grantway_flows::Event;
 use grantway_ports::pcap::{Direction, Head, HeadsWriter};
 use grantway_ports::wall;

@@ -189,3 +189,30 @@ fn wait(child: &mut Child) -> Option<i32> {
     }
     None
 }
+
+#[test]
+fn the_manual_has_what_other_programs_run() {
+    let folder = tempfile::tempdir().unwrap();
+    done(&["generate", folder.path().to_str().unwrap()]);
+    let page = |name: &str| {
+        let path = folder.path().join(format!("man1/{name}.1"));
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    };
+    for (name, words) in [
+        ("grantway-bench", "slices of at most 0.5 s"),
+        ("grantway-bench-packets", "wake-ups are counted by"),
+        ("grantway-demo", "needs neither Xen nor root"),
+        ("grantway-iperf-client", "Bits a second that UDP sends"),
+    ] {
+        let text = page(name).replace("\\-", "-").to_lowercase();
+        assert!(text.contains(&words.to_lowercase()), "no {words:?} in {text}");
+    }
+    assert!(!folder.path().join("man1/grantway-outline.1").exists());
+    for shell in ["grantway.bash", "grantway.fish", "_grantway"] {
+        let path = folder.path().join("completions").join(shell);
+        let text = std::fs::read_to_string(path).unwrap();
+        for word in ["nftables", "guest-to-guest", "bandwidth", "no-offloads"] {
+            assert!(text.contains(word), "no {word:?} in {shell}");
+        }
+    }
+}

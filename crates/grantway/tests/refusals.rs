@@ -8,7 +8,7 @@ mod common;
 use common::network::{Namespace, available};
 use common::part::Part;
 use common::site::{MAC, Site};
-use common::{PROMPT, Unprivileged, alone, finish, grantway_with, wait_for, words};
+use common::{PROMPT, Unprivileged, alone, finish, grantway_with, misused, wait_for, words};
 use grantway_needs::{Need, met};
 use std::process::Command;
 
@@ -23,19 +23,6 @@ fn refused(mut command: Command, status: i32, parts: &[&str]) {
     assert_eq!(said.lines().count(), 1, "{told}: one line, not\n{said}");
     for part in parts {
         assert!(said.contains(part), "{told}: no {part:?} in: {said}");
-    }
-}
-
-/// Runs a command line that cannot be: status 2, and a first paragraph that
-/// holds `parts`. The parser may add a usage and a pointer to `--help`.
-fn misused(args: &[&str], parts: &[&str]) {
-    let output = finish(grantway_with(args), PROMPT);
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {}", words(&output));
-    assert!(output.stdout.is_empty(), "{args:?}: {}", words(&output));
-    let said = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(said.lines().count(), 1, "{args:?}: expected one line: {said}");
-    for part in parts {
-        assert!(said.contains(part), "{args:?}: no {part:?} in: {said}");
     }
 }
 
@@ -195,7 +182,6 @@ fn a_number_out_of_range_is_refused() {
     let frontend = ["frontend", "--host", "x", "--domain", "1"];
     for (base, args, parts) in [
         (&frontend[..], ["--mtu", "5"], ["5", "68"]),
-        (&["demo"], ["--seconds", "1h"], ["'1h'", "0.01"]),
         (&["attach", "--host", "x"], ["--domain", "0"], ["'0'", "32751"]),
         (&["attach", "--host", "x"], ["--domain", "32752"], ["32752", "32751"]),
         (&["host", "--dir", "x"], ["--ports", "17"], ["17", "4096"]),
@@ -214,7 +200,7 @@ fn a_number_out_of_range_is_refused() {
 #[test]
 fn without_rights_a_tap_is_refused() {
     let _alone = alone();
-    let user = Unprivileged::new();
+    let user = Unprivileged::with(&[]);
     let folder = user.folder().join("host");
     let folder = folder.to_str().expect("a plain name");
     let _host = Part::start("host", user.command(&["host", "--dir", folder]));
@@ -245,7 +231,7 @@ fn the_host_of_another_user_is_refused() {
     }
     let site = Site::start();
     site.attach(&format!("mac={MAC}"));
-    let user = Unprivileged::new();
+    let user = Unprivileged::with(&[]);
     let path = site.path();
     for args in [
         &["list"][..],
@@ -297,30 +283,20 @@ fn a_tap_that_is_not_to_be_had_is_refused() {
 }
 
 #[test]
-fn a_bench_that_cannot_be_is_refused() {
-    for (args, parts) in [
-        (["packets", "--policy", "best"], ["\"best\"", "copy, "]),
-        (["packets", "--policy", "copy,copy"], ["\"copy\"", "given twice"]),
-        (["packets", "--mode", "idle"], ["\"idle\"", "busy, adaptive, interrupt"]),
-        (["packets", "--direction", "round-trip"], ["\"round-trip\"", "tx, rx, guest-to-guest"]),
-        (["packets", "--size", "big"], ["\"big\"", "60 to 65535"]),
-        (["packets", "--size", "0"], ["\"0\"", "60 to 65535"]),
-        (["packets", "--size", "64,70000"], ["\"70000\"", "60 to 65535"]),
-        (["packets", "--burst", "0"], ["\"0\"", "1 to 1024"]),
-        (["packets", "--burst", "1025"], ["\"1025\"", "1 to 1024"]),
-        (["packets", "--queues", "17"], ["\"17\"", "1 to 16"]),
-        (["packets", "--rate", "0"], ["\"0\"", "frames a second from 1"]),
-        (["packets", "--seconds", "0"], ["'0'", "0.01 to 86400"]),
-        (["packets", "--pairs", "0"], ["'0'", "1..=10000"]),
-        (["latency", "--rate", "fast"], ["\"fast\"", "frames a second from 1"]),
-        (["latency", "--size", "60"], ["\"60\"", "64 to 65535"]),
-        (["latency", "--every", "0"], ["'0'", "1..=1000000"]),
-        (["latency", "--policy", ""], ["\"\"", "all, or of copy"]),
-        (["seeds", "--seed", "002"], ["\"002\"", "000, 001, 004"]),
-        (["seeds", "--burst", "0"], ["'0'", "1..=1024"]),
+fn a_program_that_is_missing_is_named_with_its_package() {
+    let user = Unprivileged::with(&[]);
+    let folder = user.folder();
+    let [beside, empty] = [folder.display().to_string(), folder.join("none").display().to_string()];
+    for (words, name) in [
+        (&["bench", "packets"][..], "grantway-bench"),
+        (&["help", "bench"], "grantway-bench"),
+        (&["demo", "--help"], "grantway-bench"),
+        (&["iperf", "server", "--nonsense"], "grantway-iperf"),
+        (&["generate", "x"], "grantway-bench"),
     ] {
-        misused(&[&["bench"], &args[..]].concat(), &parts);
+        let mut command = user.command(words);
+        command.env("PATH", &empty);
+        let build = format!("cargo build --release -p {name}");
+        refused(command, 1, &["grantway ", name, "missing", &beside, "PATH", &build]);
     }
-    let long = ["bench", "packets", "--seconds", "4", "--pairs", "2"];
-    misused(&long, &["slices of 2.0 s", "at most 0.5 s", "--pairs 8"]);
 }

@@ -1,7 +1,7 @@
 //! Packets by rules: real traffic while the file is loaded again, and what the
 //! commands show of it.
 //!
-//! Needs root, /dev/net/tun, `ip`, `ethtool`, `nstat`, `ping` and `iperf3`; where one
+//! The traffic needs root, /dev/net/tun, `ip`, `ethtool`, `nstat`, `ping` and `iperf3`; where one
 //! is missing, says `skipped` and passes.
 
 mod common;
@@ -10,7 +10,7 @@ use common::link::Link;
 use common::network::{Namespace, available};
 use common::part::Part;
 use common::site::Site;
-use common::{PROMPT, alone, finish, grantway_with, say, succeed};
+use common::{PROMPT, alone, finish, grantway_with, say, succeed, words};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
@@ -193,4 +193,31 @@ fn rules_hold_between_a_guest_and_its_tap() {
     link.frontend.terminate();
     link.backend.terminate();
     say(format!("all of it within {:.1} s", begin.elapsed().as_secs_f64()));
+}
+
+#[test]
+fn a_file_of_rules_is_checked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rules.toml");
+    let check = |text: &str| {
+        std::fs::write(&path, text).expect("a file");
+        finish(grantway_with(&["rules", "check", path.to_str().expect("a name")]), PROMPT)
+    };
+    let good =
+        check("[firewall]\ndefault = \"drop\"\n[[rule]]\naction = \"accept\"\nto-ports = 22\n");
+    let said = String::from_utf8_lossy(&good.stdout).into_owned();
+    assert!(
+        good.status.success() && said.contains("in order") && said.contains("1 rule,"),
+        "{said}"
+    );
+    let bad = check("[[rule]]\naction = \"accept\"\nto-port = 22\n");
+    assert_eq!(bad.status.code(), Some(1), "{}", words(&bad));
+    let said = String::from_utf8_lossy(&bad.stderr).into_owned();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for part in ["rules.toml", "line 3, column 1", "\"to-port\"", "to-ports", "correct or remove"] {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+    let missing = finish(grantway_with(&["rules", "check", "/nowhere/rules.toml"]), PROMPT);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(words(&missing).contains("expected a file of rules"), "{}", words(&missing));
 }

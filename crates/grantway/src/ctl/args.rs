@@ -1,11 +1,10 @@
 //! The command line of `grantway ctl`.
 
-use crate::cli::GuestArgs;
 use clap::{Args, Subcommand, ValueEnum};
+use grantway_command::args::{GuestArgs, QUEUES_MAX, within};
 use grantway_netif::ctrl::HashTypes;
 use grantway_netif::toeplitz::KEY_BYTES;
 use std::fmt;
-use std::ops::RangeInclusive;
 
 /// `grantway ctl`.
 #[derive(Debug, Args)]
@@ -91,7 +90,7 @@ pub struct StagingSetArgs {
     #[arg(value_name = "PAGES", allow_negative_numbers = true, value_parser = within::<u32>(1..=65_536))]
     pub pages: u32,
     /// This queue only, counted from 0.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within::<u16>(0..=crate::cli::QUEUES_MAX - 1))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within::<u16>(0..=QUEUES_MAX - 1))]
     pub queue: Option<u16>,
 }
 
@@ -153,7 +152,7 @@ pub struct HashSetArgs {
     pub key: Option<Key>,
     /// Queues with commas between; without it the queue is the hash modulo the
     /// number of queues. Not with --algorithm none.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true, value_parser = within::<u16>(0..=crate::cli::QUEUES_MAX - 1))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true, value_parser = within::<u16>(0..=QUEUES_MAX - 1))]
     pub mapping: Vec<u16>,
 }
 
@@ -218,19 +217,6 @@ pub struct Key(pub [u8; KEY_BYTES]);
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-/// Reads a whole number within bounds; what is none is told them, too.
-pub fn within<T: TryFrom<i64> + Clone + Send + Sync + 'static>(
-    bounds: RangeInclusive<i64>,
-) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
-    move |text| {
-        let number = text.parse().ok().filter(|number| bounds.contains(number));
-        let (from, to) = (bounds.start(), bounds.end());
-        number
-            .and_then(|number: i64| T::try_from(number).ok())
-            .ok_or_else(|| format!("expected a whole number from {from} to {to}"))
     }
 }
 

@@ -7,15 +7,15 @@ pub mod args;
 pub mod message;
 pub mod socket;
 
-use crate::cli::GuestArgs;
-use crate::control::ctl_socket;
-use crate::error::CommandError;
-use crate::output;
-use crate::patience;
-use crate::table::Table;
 use args::{
     AlgorithmArg, CtlArgs, CtlWhat, HashSetArgs, HashWhat, Key, StagingSetArgs, StagingWhat,
 };
+use grantway_command::args::GuestArgs;
+use grantway_command::control::ctl_socket;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::patience;
+use grantway_command::table::Table;
 use grantway_netif::toeplitz::KEY_BYTES;
 use message::{Answer, HashReport, HashSetting, Question, StagingReport, StagingSetting};
 use serde_json::json;

@@ -4,7 +4,7 @@
 use super::message::{
     Answer, HashReport, HashSetting, Question, StagingReport, StagingSetting, words,
 };
-use crate::control::take_place;
+use grantway_command::control::take_place;
 use grantway_frontend::{HashState, Runner, StagingState, Vif, VifError, VifStatus};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};

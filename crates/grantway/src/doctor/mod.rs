@@ -17,8 +17,6 @@ mod hints;
 pub mod roots;
 
 use crate::cli::DoctorArgs;
-use crate::error::CommandError;
-use crate::output;
 use facts::backend::BackendFact;
 use facts::frontends::FrontendFact;
 use facts::limits::Limits;
@@ -28,6 +26,8 @@ use facts::platform::{PlatformFacts, Role};
 use facts::process::Process;
 use facts::vifs::StoreFact;
 use finding::{Finding, Verdict};
+use grantway_command::error::CommandError;
+use grantway_command::output;
 use grantway_sandbox::Offer;
 use hints::Hints;
 use roots::Roots;

@@ -1,6 +1,6 @@
 //! Where a system keeps what the doctor looks at.
 
-use crate::patience;
+use grantway_command::patience;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

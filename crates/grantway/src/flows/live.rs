@@ -1,12 +1,12 @@
 //! Flows of a backend that runs, as it shows what passes.
 
 use super::FlowsArgs;
-use crate::error::CommandError;
-use crate::output;
-use crate::patience;
 use crate::running::{REMEDY, find};
 use crate::trace::TRACE;
-use crate::wait::{Signals, readable};
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::patience;
+use grantway_command::wait::{Signals, readable};
 use grantway_flows::Flows;
 use rustix::termios::isatty;
 use std::cell::RefCell;

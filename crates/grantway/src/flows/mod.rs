@@ -9,12 +9,12 @@ mod live;
 mod page;
 mod text;
 
-use crate::bench::args::seconds;
-use crate::bench::report::Destination;
-use crate::cli::DOMAIN_MAX;
-use crate::error::CommandError;
-use crate::output;
 use clap::Args;
+use grantway_command::args::DOMAIN_MAX;
+use grantway_command::args::seconds;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::report::Destination;
 use grantway_flows::{Event, Flows, Limits, NAMES_MAX, Packet, Report, Ring, Way};
 use grantway_ports::CaptureError;
 use grantway_ports::pcap::{CaptureReader, Direction};
@@ -72,7 +72,7 @@ pub struct FlowsArgs {
     #[arg(long, conflicts_with_all = ["file", "host"])]
     pub live: bool,
     /// Folder of the sockets on Xen.
-    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, requires = "live")]
+    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, requires = "live")]
     pub run_dir: PathBuf,
     /// The domain that the backend serves in; where missing, the one in which one runs.
     #[arg(long, value_name = "N", conflicts_with = "file", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]

@@ -1,8 +1,8 @@
 //! Flows as a page: tables, and plots that a script of the page draws.
 
 use super::text;
-use crate::bench::report::{Live, Report as Page, Section, of_this_run};
-use crate::table::Table;
+use grantway_command::report::{Live, Report as Page, Section, of_this_run};
+use grantway_command::table::Table;
 use grantway_flows::report::{FlowReport, LinesReport, Report};
 use serde_json::{Value, json};
 use std::path::Path;

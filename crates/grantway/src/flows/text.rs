@@ -1,8 +1,8 @@
 //! Flows as text, within 80 columns.
 
 use super::{FlowsArgs, Found};
-use crate::bench::report::number;
-use crate::table::Table;
+use grantway_command::report::number;
+use grantway_command::table::Table;
 use grantway_flows::report::{DirectionReport, FlowReport, Report, StallReport};
 use std::fmt::Write;
 

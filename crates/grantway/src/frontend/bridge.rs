@@ -1,8 +1,8 @@
 //! One queue of a vif and one queue of a port, joined: frames cross in bursts.
 
-use crate::backend::nanoseconds;
-use crate::cli::Api;
 use arrayvec::ArrayVec;
+use grantway_command::args::Api;
+use grantway_command::control::nanoseconds;
 use grantway_frontend::{Queue, SendError, TxFrame, TxMeta, VifError};
 use grantway_netif::Offload;
 use grantway_ports::{BURST, FrameMeta, FramePlace, Port, PortError, RECV_BUFFER, uptime};

@@ -3,27 +3,24 @@
 //! The main thread has the vif: its place in the store, its state, and what
 //! operators ask. Each queue has a thread of its own (`workers`), which joins it
 //! to a queue of the port (`bridge`). What keeps it from its vif on Xen is found
-//! before anything begins (`guest`).
+//! before anything begins (`grantway_command::obstacle`).
 
 mod bridge;
-mod guest;
 mod workers;
 
-use crate::backend::{nanoseconds, numbers, port_report};
-use crate::bench::probe::pin;
-use crate::cli::{BufferPolicy, FrontendArgs, GuestArgs};
-use crate::control::{ReportSocket, ctl_socket, frontend_socket};
+use crate::backend::port_report;
+use crate::cli::FrontendArgs;
 use crate::ctl::socket::CtlSocket;
-use crate::doctor::roots::Roots;
-use crate::error::CommandError;
-use crate::footprint::Footprint;
-use crate::mode::wait_mode;
-use crate::output;
-use crate::patience;
-use crate::place::Place;
-use crate::wait::{Signals, readable};
 use bridge::Trouble;
-use grantway_embedded::Role;
+use grantway_command::control::{ReportSocket, ctl_socket, frontend_socket, nanoseconds, numbers};
+use grantway_command::error::CommandError;
+use grantway_command::footprint::Footprint;
+use grantway_command::mode::wait_mode;
+use grantway_command::output;
+use grantway_command::patience;
+use grantway_command::place::Place;
+use grantway_command::process::pin;
+use grantway_command::wait::{Signals, readable};
 use grantway_frontend::{Policy, Vif, VifStatus, Wishes};
 use grantway_ports::{Port, PortSpec, Tap, TapConfig, TapOffloads, parse_address, uptime};
 use serde_json::{Value, json};
@@ -53,14 +50,14 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
         pin(cpu)?;
     }
     let need = Footprint::new(args.policy.kind(), args.queues.into(), u64::MAX);
-    let place = embedded_or_xen(&args.guest, args.devid, need)?;
+    let place = Place::of_guest(&args.guest, args.devid, need)?;
     let failed = |path: &Path, e| CommandError::Failed(format!("{}: {e}", path.display()));
     let (folder, domain) = (&place.run_folder, args.guest.domain);
     let socket = frontend_socket(folder, domain, args.devid);
     let reports = ReportSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
     let socket = ctl_socket(folder, domain, args.devid);
     let ctl = CtlSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
-    let policy = wish(args.policy);
+    let policy = args.policy.wish();
     let (queues, gso) = (args.queues.into(), args.gso.is_on());
     let wishes = Wishes { queues, policy, gso, ..Wishes::default() };
     let workers = Workers::new(mode, args.api, args.merge.is_on())?;
@@ -71,34 +68,6 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     vif.runner_mut().set_port(port);
     output::line("ready")?;
     Frontend { vif, place, ctl, linked: false, wished: policy }.run(&signals, &reports)
-}
-
-/// Where a frontend that takes `need` is to run, with nothing in its way.
-///
-/// # Errors
-///
-/// There is no such place, or the vif is not to be had there.
-pub fn embedded_or_xen(
-    guest: &GuestArgs,
-    devid: u32,
-    need: Footprint,
-) -> Result<Place, CommandError> {
-    let GuestArgs { host, domain, run_dir } = guest;
-    if let (Some(dir), Some(domain)) = (host, domain) {
-        return Place::embedded(dir, *domain, Role::Guest);
-    }
-    let place = Place::xen(run_dir, Role::Guest)?;
-    guest::check(&Roots::system(run_dir), devid, need).map_err(CommandError::failed)?;
-    Ok(place)
-}
-
-/// How buffers are to cross.
-pub fn wish(policy: BufferPolicy) -> Policy {
-    match policy {
-        BufferPolicy::Copy => Policy::Copy,
-        BufferPolicy::Persistent => Policy::Persistent,
-        BufferPolicy::Staging => Policy::Staging,
-    }
 }
 
 /// What the vif is to be bridged to, as far as the command line tells.

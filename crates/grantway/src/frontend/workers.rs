@@ -1,10 +1,10 @@
 //! A thread for each queue of the vif, with a queue of the port to itself.
 
 use super::bridge::{Bridge, Drops, Trouble};
-use crate::cli::Api;
-use crate::error::CommandError;
-use crate::wait::{Bell, readable};
 use grantway_backend::WaitMode;
+use grantway_command::args::Api;
+use grantway_command::error::CommandError;
+use grantway_command::wait::{Bell, readable};
 use grantway_frontend::{BackendFeatures, Queue, QueueStats, Runner};
 use grantway_ports::{Port, PortReport, TapOffloads, uptime};
 use std::ops::ControlFlow;

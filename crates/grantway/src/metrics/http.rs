@@ -1,7 +1,7 @@
 //! One client of the exporter: a request that is read to its end, an answer that is
 //! written to its end, and nothing that waits.
 
-use crate::patience;
+use grantway_command::patience;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};

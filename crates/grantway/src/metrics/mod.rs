@@ -7,9 +7,9 @@
 mod http;
 mod text;
 
-use crate::error::CommandError;
-use crate::patience;
-use crate::wait::Bell;
+use grantway_command::error::CommandError;
+use grantway_command::patience;
+use grantway_command::wait::Bell;
 use http::{Client, Refusal, Step};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;

@@ -1,7 +1,8 @@
 //! `grantway plan` on the command line.
 
-use crate::cli::{PolicyBound, QUEUES_MAX};
+use crate::cli::PolicyBound;
 use clap::{Args, ValueEnum};
+use grantway_command::args::QUEUES_MAX;
 
 /// Most vifs that are planned for.
 const VIFS_MAX: i64 = 1_000_000;

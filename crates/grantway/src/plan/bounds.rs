@@ -2,8 +2,8 @@
 
 use super::Plan;
 use crate::shares::{connections_max, fragmented_max};
-use crate::table::Table;
 use grantway_backend::{CONTROL_WORK_MAX, ROUND_MAX};
+use grantway_command::table::Table;
 use grantway_vector::nodes::FRAGMENTED_MAX;
 use grantway_vector::nodes::bridge::{Learning, STATIONS_MAX};
 use grantway_vector::nodes::firewall::{OF_PORT_LEAST, OF_PORT_MAX};

@@ -4,13 +4,13 @@
 use super::Plan;
 use super::machine::Machine;
 use crate::cli::QUEUES_OFFERED;
-use crate::limits::{
+use grantway_backend::policy::PolicyLimits;
+use grantway_command::limits::{
     DESCRIPTORS, GNTALLOC_PAGES, GNTDEV_GRANTS, GRANT_FRAMES, GRANTS_IN_FRAME, HANDLES_IN_FRAME,
     MAP_COUNT, MAPTRACK_FRAMES, OWN_AREAS, STORE_WATCHES, XL_PORTS, default_mapped, ports,
     raise_gntalloc, raise_map_count, roomy, store_nodes, with_buffers, xen_option,
 };
-use crate::table::Table;
-use grantway_backend::policy::PolicyLimits;
+use grantway_command::table::Table;
 use grantway_embedded::PortTable;
 use grantway_hypervisor::GrantRef;
 use grantway_netif::ctrl::GREF_LIST_ENTRIES;

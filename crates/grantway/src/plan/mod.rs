@@ -4,8 +4,8 @@
 //!   limits that this meets; [`machine`]: what this machine has of them; [`bounds`]:
 //!   what the vifs share.
 //!
-//! What one vif takes is in [`crate::footprint`], and what is allowed by default
-//! in [`crate::limits`].
+//! What one vif takes is in [`grantway_command::footprint`], and what is allowed by default
+//! in [`grantway_command::limits`].
 
 pub mod args;
 mod bounds;
@@ -13,14 +13,14 @@ mod judge;
 mod machine;
 mod need;
 
-use crate::cli::DOMAIN_MAX;
 use crate::doctor::roots::Roots;
-use crate::error::CommandError;
-use crate::footprint::Footprint;
-use crate::output;
-use crate::place::RUN_FOLDER;
 use args::{DomainKind, PlanArgs};
 use grantway_backend::policy::PolicyKind;
+use grantway_command::args::DOMAIN_MAX;
+use grantway_command::error::CommandError;
+use grantway_command::footprint::Footprint;
+use grantway_command::output;
+use grantway_command::place::RUN_FOLDER;
 use machine::Machine;
 use serde::{Serialize, Serializer};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! What the vifs take, line by line.
 
 use super::Plan;
-use crate::table::Table;
+use grantway_command::table::Table;
 use serde::Serialize;
 
 /// One thing that is taken.

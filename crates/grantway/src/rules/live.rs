@@ -1,8 +1,8 @@
 //! The file of rules that a running backend goes by.
 
 use super::read;
-use crate::error::CommandError;
 use grantway_backend::Backend;
+use grantway_command::error::CommandError;
 use grantway_vector::Secret;
 use serde_json::{Value, json};
 use std::fs::File;

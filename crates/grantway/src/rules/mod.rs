@@ -5,9 +5,9 @@ mod show;
 
 pub use live::{LiveRules, secret};
 
-use crate::error::CommandError;
-use crate::output;
 use clap::{Args, Subcommand};
+use grantway_command::error::CommandError;
+use grantway_command::output;
 use grantway_vector::Secret;
 use grantway_vector::rules::{Names, VifRules, parse};
 use std::path::{Path, PathBuf};

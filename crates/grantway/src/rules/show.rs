@@ -1,11 +1,11 @@
 //! `grantway rules show`: what the rules of a running backend were asked for.
 
-use crate::error::CommandError;
 use crate::nodes;
-use crate::output;
 use crate::running::RunningArgs;
-use crate::table::Table;
 use clap::Args;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::table::Table;
 use serde_json::{Value, json};
 
 /// Characters of a name that are shown.

@@ -9,12 +9,12 @@ mod screen;
 #[cfg(test)]
 mod tests;
 
-use crate::bench::args::seconds;
-use crate::error::CommandError;
-use crate::output;
 use crate::report::reports_in;
 use clap::Args;
 use figures::Figures;
+use grantway_command::args::seconds;
+use grantway_command::error::CommandError;
+use grantway_command::output;
 use sample::Sample;
 use serde::Deserialize;
 use serde_json::json;
@@ -41,7 +41,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
     /// Folder of the sockets on Xen.
-    #[arg(long, value_name = "DIR", default_value = crate::place::RUN_FOLDER, conflicts_with = "host")]
+    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
     /// Time between two looks.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]

@@ -2,7 +2,7 @@
 
 use super::figures::{Figures, VifFigures};
 use crate::shares::{self, Part};
-use crate::table::Table;
+use grantway_command::table::Table;
 
 /// The text of a backend.
 pub fn show(name: &str, figures: &Figures) -> String {

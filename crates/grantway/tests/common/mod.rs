@@ -52,9 +52,21 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// A program of this build. Cargo builds those of one package with its tests, and `make test`
+/// builds all of them.
+pub fn program(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("the path of this test");
+    // A test program is in a folder beside it.
+    let folder = own.ancestors().nth(2).expect("a folder of programs");
+    let path = folder.join(name);
+    let built = path.is_file();
+    assert!(built, "{} is missing; build it first: cargo build -p {name}", path.display());
+    path
+}
+
 /// The command under test.
 pub fn grantway() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_grantway"));
+    let mut command = Command::new(program("grantway"));
     command.env(PATIENCE.0, PATIENCE.1);
     command
 }
@@ -125,6 +137,18 @@ pub fn done<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> String {
     succeed(grantway_with(args), PROMPT)
 }
 
+/// Runs a command line that cannot be: status 2, and one line that holds `parts`.
+pub fn misused(args: &[&str], parts: &[&str]) {
+    let output = finish(grantway_with(args), PROMPT);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {}", words(&output));
+    assert!(output.stdout.is_empty(), "{args:?}: {}", words(&output));
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(said.lines().count(), 1, "{args:?}: expected one line: {said}");
+    for part in parts {
+        assert!(said.contains(part), "{args:?}: no {part:?} in: {said}");
+    }
+}
+
 /// Both outputs, for a failure's text.
 pub fn words(output: &Output) -> String {
     format!(
@@ -134,18 +158,19 @@ pub fn words(output: &Output) -> String {
     )
 }
 
-/// A copy of the command that a user without rights can reach, wherever the
-/// build lies, and a folder that is that user's.
+/// A copy of the command, and of the programs that it runs, that a user without rights can
+/// reach, wherever the build lies, and a folder that is that user's.
 pub struct Unprivileged {
     folder: tempfile::TempDir,
 }
 
 impl Unprivileged {
-    /// Makes both; they go with the value.
-    pub fn new() -> Self {
+    /// Makes both, with these programs beside the command; they go with the value.
+    pub fn with(programs: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("gw-nobody-").tempdir().expect("a folder");
-        let program = folder.path().join("grantway");
-        std::fs::copy(env!("CARGO_BIN_EXE_grantway"), program).expect("a copy of the command");
+        for name in [&["grantway"], programs].concat() {
+            std::fs::copy(program(name), folder.path().join(name)).expect("a copy of a program");
+        }
         if is_root() {
             std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("chown");
         }

@@ -3,7 +3,8 @@
 use super::network::Namespace;
 use super::part::Part;
 use super::{
-    PATIENCE, PROMPT, finish, grantway, grantway_with, succeed, try_wait_for, wait_for, words,
+    PATIENCE, PROMPT, finish, grantway, grantway_with, program, succeed, try_wait_for, wait_for,
+    words,
 };
 use serde_json::Value;
 use std::io::Read;
@@ -48,9 +49,9 @@ impl Site {
 
     /// A command on this host: `NAME --host DIR ARGS`, in a namespace or here.
     pub fn command(&self, place: Option<&Namespace>, name: &str, args: &[&str]) -> Command {
-        let program = env!("CARGO_BIN_EXE_grantway");
+        let program = program("grantway");
         let mut command = match place {
-            Some(namespace) => namespace.command(program),
+            Some(namespace) => namespace.command(program.to_str().expect("a plain name")),
             None => Command::new(program),
         };
         command.env(PATIENCE.0, PATIENCE.1).args([name, "--host"]).arg(self.dir()).args(args);

@@ -10,6 +10,8 @@ use std::process::Command;
 
 fn guest(site: &Site, end: &str, domain: &str, more: &[&str]) -> Command {
     let address = format!("10.99.1.1{domain}/24");
+    // Which the command runs.
+    super::common::program("grantway-iperf");
     let mut command = super::common::grantway_with(&["iperf", end, "--json"]);
     command.arg("--host").arg(site.dir()).args(["--domain", domain, "--address", &address]);
     command.args(more);

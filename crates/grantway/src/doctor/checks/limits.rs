@@ -3,12 +3,12 @@
 use crate::doctor::facts::limits::{Limits, XenLimit};
 use crate::doctor::facts::platform::{PlatformFacts, Role};
 use crate::doctor::finding::{Finding, Verdict};
-use crate::footprint::Footprint;
-use crate::limits::{
+use grantway_backend::ARENA_PAGES;
+use grantway_command::footprint::Footprint;
+use grantway_command::limits::{
     GNTALLOC_PAGES, GRANT_FRAMES, GRANTS_IN_FRAME, HANDLES_IN_FRAME, MAPTRACK_FRAMES, OWN_AREAS,
     for_buffers, raise_gntalloc, raise_map_count, roomy, with_buffers, xen_option,
 };
-use grantway_backend::ARENA_PAGES;
 
 /// Pages of a queue whose pages all stay mapped.
 const QUEUE_PAGES: u64 = Footprint::largest_queue();

@@ -1,9 +1,9 @@
 //! Whether a backend runs, by the socket in its run folder.
 
-use crate::control;
 use crate::doctor::bound::within;
 use crate::doctor::roots::names;
 use crate::shares::{Part, Parts};
+use grantway_command::control;
 use serde::Deserialize;
 use serde_json::Value;
 use std::io::ErrorKind;

@@ -1,9 +1,9 @@
 //! Who runs a vif of this domain's own.
 
-use crate::control::{self, frontend_socket};
 use crate::doctor::bound::within;
 use crate::doctor::finding::shown;
 use crate::doctor::roots::Roots;
+use grantway_command::control::{self, frontend_socket};
 use serde_json::Value;
 
 /// Who runs it, as far as it is seen.

@@ -3,7 +3,7 @@
 use super::platform::Role;
 use crate::doctor::bound::output_of;
 use crate::doctor::roots::Roots;
-use crate::limits::{GRANT_FRAMES, MAPTRACK_FRAMES};
+use grantway_command::limits::{GRANT_FRAMES, MAPTRACK_FRAMES};
 
 /// A limit of Xen's, and who said so.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,425 @@
+//! The command line of `grantway bench`.
+
+use super::rig::Direction;
+use clap::{Args, Subcommand, ValueEnum};
+use grantway_backend::policy::PolicyKind;
+use grantway_command::args::{Api, QUEUES_MAX, WaitModeArg, seconds};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// `grantway bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+All but `vector` runs on an embedded host of its own: a host, a backend and guests are
+processes that end with the bench. What is compared is measured in turns, in
+slices of at most 0.5 s, first forwards and then backwards (A B B A), with a look
+at the machine before and after each slice: two virtual processors wander, and a
+slice during which they did is dropped. Ratios are medians of the pairs of slices
+of one round; in brackets stands what 95 % of resampled medians lie within.
+
+Lists have commas between: --size 64,1496,65535. With --json comes one document in
+one line: bench, version, host, processors, state, and rows. What a field counts is
+in its name (_ns, _pps, mpps, gbps, _per_packet); sizes are bytes. With --report
+comes, besides, a page of the same tables and of plots, for any browser.
+
+Example:
+  grantway bench packets
+  grantway bench latency --mode all
+  grantway bench seeds --seed 004")]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub what: BenchWhat,
+}
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub enum BenchWhat {
+    /// Packets a second, policy against policy.
+    Packets(PacketsArgs),
+    /// How long packets are under way, at a fixed rate.
+    Latency(LatencyArgs),
+    /// The tables of the papers that Grantway grew from, beside ours.
+    Seeds(SeedsArgs),
+    /// Packets a second and round trips, against testpmd of DPDK over memif, vhost-user
+    /// and the kernel.
+    Peers(crate::peers::args::PeersArgs),
+    /// TCP through TAPs, by iperf3.
+    Stream(crate::stream::args::StreamArgs),
+    /// TCP by stacks in user space, guest to guest, beside a veth.
+    Tcp(crate::tcp::args::TcpArgs),
+    /// The batched path: frames one by one, and in lists.
+    Vector(crate::vector::args::VectorArgs),
+    /// One backend with many vifs: what they cost, and what they carry.
+    Scale(crate::scale::args::ScaleArgs),
+    /// The process that has all guests of `scale`.
+    #[command(hide = true)]
+    Guests(crate::scale::args::GuestsArgs),
+    /// Both ends in one thread by turns, to be run under a counter of instructions.
+    #[command(hide = true)]
+    Turns(TurnsArgs),
+    /// The batched path alone, to be run under a counter of instructions.
+    #[command(hide = true)]
+    Lists(crate::vector::args::ListsArgs),
+}
+
+/// `grantway bench turns`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+For make instructions, which reads what callgrind counted of it.
+
+Example:
+  valgrind --tool=callgrind grantway bench turns --policy staging --direction tx")]
+pub struct TurnsArgs {
+    /// How the buffers cross.
+    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    pub policy: PolicyKind,
+    /// Which way.
+    #[arg(long, value_enum)]
+    pub direction: Direction,
+    /// How frames get into a guest's buffers, and out of them.
+    #[arg(long, value_enum, default_value_t = Api::Copy)]
+    pub api: Api,
+    /// Bytes of a frame, without FCS.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(60..=4096))]
+    pub size: u16,
+    /// Frames of a turn.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub burst: u16,
+    /// Packets, whole turns of them.
+    #[arg(long, value_name = "N", default_value_t = 16_384)]
+    pub packets: usize,
+    /// Each vif's address is its only one, by rules.
+    #[arg(long)]
+    pub spoof: bool,
+}
+
+/// How a bench tells what it measured, beside the table.
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// Write a page of tables and plots, too.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `grantway bench packets`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A generator sends numbered frames as fast as they are taken, a checker at the
+other end looks for lost ones. Figures of the embedded host compare policies and
+sizes on this machine; they are not Xen's.
+
+Grant operations, bytes that they copied, notifications and wake-ups are counted by
+the platform. Those of one end are divided by the packets that this end handled in
+the same time, and the quotients of all ends are added. The backend handles the
+packets that it takes from guests, dropped ones included; with --direction rx those
+that it gives to the guest. A packet and its grant operations are always counted
+together, so a packet that a slice begins or ends with changes no quotient.
+
+With --rate the generator keeps to a schedule, --burst frames at a time, and each
+slice has processes of its own: so one sees how often the ends are woken at a load.
+
+With --end the two halves of one row run in domains of their own, on real Xen: one
+is started in dom0, the other in a guest that has a vif, both with the same options.
+Each measures for --seconds once they are connected, and reports its own figures.
+With --packets each counts from the first packet, the connecting included, until so
+many have crossed: this is for exact counts, not for rates.
+
+Example:
+  grantway bench packets --size 64,1496 --direction tx,rx
+  grantway bench packets --policy copy,staging --burst 1,8,32 --json
+  grantway bench packets --policy staging --burst 1 --rate 1k,10k,100k --mode all
+  grantway bench packets --size 64,256,1496,9000,65535 --report packets.html
+  grantway bench packets --end backend --policy staging
+  grantway bench packets --end frontend --policy staging")]
+pub struct PacketsArgs {
+    /// How the buffers cross, or `all`; the first is what the others are compared
+    /// with.
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
+    pub policy: List<PolicyKind>,
+    /// What the ends do when nothing is there: busy, adaptive, interrupt, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "adaptive", value_parser = modes)]
+    pub mode: List<WaitModeArg>,
+    /// How frames get into a guest's buffers, and out of them: copy, lend (a generator
+    /// makes them there, a checker judges them there), or `all`.
+    #[arg(long, value_name = "LIST", default_value = "copy", value_parser = apis)]
+    pub api: List<Api>,
+    /// Which way, as the guest sees it: tx, rx, guest-to-guest, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "tx", value_parser = one_way)]
+    pub direction: List<Direction>,
+    /// Bytes of a frame, without FCS.
+    #[arg(long, value_name = "LIST", default_value = "64", value_parser = sizes)]
+    pub size: List<usize>,
+    /// Frames that the generator makes at a time.
+    #[arg(long, value_name = "LIST", default_value = "32", value_parser = bursts)]
+    pub burst: List<u32>,
+    /// Frames a second that are offered in all; by default as many as are taken.
+    #[arg(long, value_name = "LIST", value_parser = rates)]
+    pub rate: Option<List<u64>>,
+    /// Queues of each vif, each with a generator of its own.
+    #[arg(long, value_name = "LIST", default_value = "1", value_parser = queues)]
+    pub queues: List<u16>,
+    /// How long each row of the table is measured.
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    pub seconds: f64,
+    /// Slices of each row; one for each tenth of a second where missing, at most 20
+    /// or as many as keep them within 0.5 s.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub pairs: Option<u32>,
+    #[command(flatten)]
+    pub end: EndArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// The ends of a vif.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// In the guest.
+    Frontend,
+    /// In dom0, or a driver domain.
+    Backend,
+}
+
+impl End {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Frontend => "frontend",
+            Self::Backend => "backend",
+        }
+    }
+}
+
+/// One half of a set-up.
+#[derive(Debug, Args)]
+pub struct EndArgs {
+    /// Run and measure one end only, by what it counts itself; the other is started
+    /// in its own domain, with the same options.
+    #[arg(long, value_enum, conflicts_with_all = ["pairs", "report"])]
+    pub end: Option<End>,
+    /// That end's embedded host; the Xen domain that this machine is where missing.
+    #[arg(long, value_name = "DIR", requires = "end")]
+    pub host: Option<PathBuf>,
+    /// Its domain there.
+    #[arg(long, value_name = "N", requires = "host")]
+    pub domain: Option<u16>,
+    /// The vif's number in the guest.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "end")]
+    pub devid: u32,
+    /// Count until so many packets crossed, however long that takes, in place of
+    /// --seconds; with --direction tx or rx.
+    #[arg(long, value_name = "N", requires = "end", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub packets: Option<u64>,
+    /// Its port, in place of the generator or the checker.
+    #[arg(long, value_name = "SPEC", requires = "end")]
+    pub port: Option<String>,
+    /// Folder of sockets on Xen.
+    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, requires = "end", conflicts_with = "host")]
+    pub run_dir: PathBuf,
+}
+
+/// `grantway bench latency`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The sender keeps to its schedule whatever becomes of its frames, and a packet's
+time counts from when it was due, not from when there was room for it. The sender
+never sleeps, the other ends wait as --mode says. A round trip is from a guest to
+an echo behind the backend and back. Times are told to two digits.
+
+Example:
+  grantway bench latency --direction round-trip
+  grantway bench latency --policy copy,staging --mode busy,interrupt --rate 10k --json
+  grantway bench latency --mode all --report latency.html")]
+pub struct LatencyArgs {
+    /// How the buffers cross, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
+    pub policy: List<PolicyKind>,
+    /// What the ends do when nothing is there: busy, adaptive, interrupt, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "adaptive", value_parser = modes)]
+    pub mode: List<WaitModeArg>,
+    /// Which way: tx, rx, guest-to-guest, round-trip, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "tx,rx,round-trip", value_parser = any_way)]
+    pub direction: List<Direction>,
+    /// Bytes of a frame, without FCS.
+    #[arg(long, value_name = "LIST", default_value = "64", value_parser = timed_sizes)]
+    pub size: List<usize>,
+    /// Frames a second.
+    #[arg(long, value_name = "LIST", default_value = "20k", value_parser = rates)]
+    pub rate: List<u64>,
+    /// One frame in so many is timed: reading the clock takes longer than a packet.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub every: u32,
+    /// How long each row of the table is measured.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    pub seconds: f64,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `grantway bench seeds`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+  000  persistent grants for xen-netback and xen-netfront, 2015
+  001  copying against mapping in xen-netback, 2013
+  004  staging grants, 2017
+Each row has what the paper measured, on its hardware and on Xen, and what this
+machine does on the embedded host, before and after. The factors of the two are to
+be compared with care, the figures not at all: the embedded host's grant operations
+cost more than Xen's. A paper's TCP is here frames of 65535 bytes.
+
+Example:
+  grantway bench seeds
+  grantway bench seeds --seed 000,004 --seconds 2 --report seeds.html")]
+pub struct SeedsArgs {
+    /// Which papers: 000, 001, 004, or `all`.
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = seeds)]
+    pub seed: List<&'static str>,
+    /// Frames that the generator makes at a time.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=BURST_MAX as i64))]
+    pub burst: u32,
+    /// How long each side of a row is measured.
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
+    pub seconds: f64,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Most frames that a generator makes at a time here.
+const BURST_MAX: u64 = 1024;
+/// Most frames a second.
+const RATE_MAX: u64 = 1_000_000_000;
+
+/// What stood in a list, each once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct List<T>(pub Vec<T>);
+
+/// Reads a list; `one` is to say what it expects.
+fn list<T: PartialEq>(text: &str, one: impl Fn(&str) -> Option<T>, expected: &str) -> Listed<T> {
+    let mut found = Vec::new();
+    for word in text.split(',') {
+        let value = one(word).ok_or_else(|| format!("found {word:?}, expected {expected}"))?;
+        if found.contains(&value) {
+            return Err(format!("{word:?} is given twice; keep one"));
+        }
+        found.push(value);
+    }
+    Ok(List(found))
+}
+
+/// What came of reading a list.
+pub type Listed<T> = Result<List<T>, String>;
+
+/// A list of names, or `all`.
+pub fn named<T: PartialEq + Copy>(text: &str, all: &[T], name: impl Fn(T) -> String) -> Listed<T> {
+    if text == "all" {
+        return Ok(List(all.to_vec()));
+    }
+    let names: Vec<String> = all.iter().map(|&value| name(value)).collect();
+    let one = |word: &str| names.iter().position(|name| name == word).map(|at| all[at]);
+    list(text, one, &format!("all, or of {}, with commas between", names.join(", ")))
+}
+
+/// A list of whole numbers within bounds; k, M and G are powers of 1000.
+pub fn numbers(text: &str, least: u64, most: u64, what: &str) -> Listed<u64> {
+    let one = |word: &str| grantway_ports::number(word).filter(|n| (least..=most).contains(n));
+    list(text, one, &format!("{what} from {least} to {most}, or several with commas between"))
+}
+
+/// A list of policies, or `all`.
+pub fn policies(text: &str) -> Listed<PolicyKind> {
+    named(text, &PolicyKind::ALL, |policy| policy.as_str().to_owned())
+}
+
+fn policy(text: &str) -> Result<PolicyKind, String> {
+    let found = PolicyKind::ALL.into_iter().find(|policy| policy.as_str() == text);
+    found.ok_or_else(|| "expected copy, map, persistent or staging".to_owned())
+}
+
+fn modes(text: &str) -> Listed<WaitModeArg> {
+    named(text, &WaitModeArg::ALL, |mode| mode.name().to_owned())
+}
+
+fn apis(text: &str) -> Listed<Api> {
+    named(text, Api::value_variants(), |api| api.name().to_owned())
+}
+
+fn one_way(text: &str) -> Listed<Direction> {
+    named(text, &Direction::ONE_WAY, Direction::name)
+}
+
+fn any_way(text: &str) -> Listed<Direction> {
+    named(text, Direction::value_variants(), Direction::name)
+}
+
+fn seeds(text: &str) -> Listed<&'static str> {
+    named(text, &["000", "001", "004"], str::to_owned)
+}
+
+fn sizes(text: &str) -> Listed<usize> {
+    // Room for a numbered UDP packet.
+    numbers(text, 60, 65_535, "bytes").map(narrow)
+}
+
+fn timed_sizes(text: &str) -> Listed<usize> {
+    // Room for a time as well.
+    numbers(text, 64, 65_535, "bytes").map(narrow)
+}
+
+fn bursts(text: &str) -> Listed<u32> {
+    numbers(text, 1, BURST_MAX, "frames").map(narrow)
+}
+
+fn rates(text: &str) -> Listed<u64> {
+    numbers(text, 1, RATE_MAX, "frames a second")
+}
+
+/// A list of queues of a vif.
+pub fn queues(text: &str) -> Listed<u16> {
+    numbers(text, 1, QUEUES_MAX.unsigned_abs(), "queues").map(narrow)
+}
+
+/// To a type that holds the bounds which were checked.
+pub fn narrow<T: TryFrom<u64>>(list: List<u64>) -> List<T> {
+    List(list.0.into_iter().filter_map(|n| T::try_from(n).ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_take_names_and_numbers_with_units() {
+        assert_eq!(policies("all").unwrap().0, PolicyKind::ALL);
+        let two = policies("staging,copy").unwrap().0;
+        assert_eq!(two, [PolicyKind::Staging, PolicyKind::Copy], "in the order given");
+        assert_eq!(rates("1k,2M").unwrap().0, [1000, 2_000_000]);
+        assert_eq!(sizes("60,65535").unwrap().0, [60, 65_535]);
+    }
+
+    #[test]
+    fn errors_say_what_was_found_and_expected() {
+        for (refused, parts) in [
+            (policies("copy,best").err(), ["\"best\"", "staging"]),
+            (policies("").err(), ["\"\"", "all, or of copy"]),
+            (modes("idle").err(), ["\"idle\"", "busy, adaptive, interrupt"]),
+            (one_way("round-trip").err(), ["\"round-trip\"", "guest-to-guest"]),
+            (sizes("64,0").err(), ["\"0\"", "60 to 65535"]),
+            (sizes("64,64").err(), ["\"64\"", "twice"]),
+            (timed_sizes("60").err(), ["\"60\"", "64 to 65535"]),
+            (bursts("1025").err(), ["\"1025\"", "1 to 1024"]),
+            (rates("0").err(), ["\"0\"", "frames a second from 1"]),
+            (queues("17").err(), ["\"17\"", "queues from 1 to 16"]),
+            (seeds("002").err(), ["\"002\"", "000, 001, 004"]),
+        ] {
+            let said = refused.expect("an error");
+            for part in parts {
+                assert!(said.contains(part), "no {part} in {said}");
+            }
+        }
+    }
+}

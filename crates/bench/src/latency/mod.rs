@@ -1,0 +1,256 @@
+//! `grantway bench latency`: how long packets are under way at a fixed rate,
+//! counted from when each was due.
+//!
+//! - [`page`]: the report.
+
+mod page;
+
+use super::args::LatencyArgs;
+use super::contest::{self, Outcome, Point};
+use super::document::{self, Column, Document, Shown};
+use super::probe::State;
+use super::progress::Progress;
+use super::rig::Direction;
+use super::slices::Timing;
+use grantway_backend::policy::PolicyKind;
+use grantway_command::args::Api;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::report::Destination;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One policy on one point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The buffer policy.
+    pub policy: String,
+    /// How the ends wait: `busy`, `adaptive` or `interrupt`; the sender never
+    /// sleeps.
+    pub mode: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Frame size in bytes, FCS not counted.
+    pub size: usize,
+    /// Packets a second that were offered.
+    pub offered_pps: u64,
+    /// Packets a second that arrived.
+    pub arrived_pps: f64,
+    /// Packets that were timed.
+    pub timed: u64,
+    /// Packets lost, timed or not.
+    pub lost: u64,
+    /// Half of the packets were under way for at most so many nanoseconds.
+    pub p50_ns: u64,
+    /// 90 % of them.
+    pub p90_ns: u64,
+    /// 99 % of them.
+    pub p99_ns: u64,
+    /// 99.9 % of them.
+    pub p999_ns: u64,
+    /// All of them.
+    pub max_ns: u64,
+    /// The whole distribution: percentile from 0 to 100, and nanoseconds.
+    pub curve: Vec<(f64, u64)>,
+    /// Sleeps of all ends that an event ended, a second.
+    pub wakeups_per_second: f64,
+    /// Where it ran.
+    pub host: String,
+    /// Where the processors were.
+    pub state: State,
+    /// Slices that the figures are from.
+    pub n: usize,
+}
+
+impl document::Row for Row {
+    fn host(&self) -> &str {
+        &self.host
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+}
+
+impl Row {
+    fn of(
+        point: &Point,
+        (subject, policy): (usize, PolicyKind),
+        outcome: &Outcome,
+    ) -> Result<Self, CommandError> {
+        let total = outcome.total(subject);
+        let histogram = histogram(&total.tally.latency)?;
+        let at = |percentile| histogram.value_at_percentile(percentile);
+        Ok(Self {
+            policy: policy.as_str().to_owned(),
+            mode: outcome.mode.clone(),
+            direction: point.direction,
+            size: point.size,
+            offered_pps: point.rate.unwrap_or(0),
+            arrived_pps: total.tally.rate(),
+            timed: histogram.len(),
+            lost: total.tally.lost,
+            p50_ns: at(50.0),
+            p90_ns: at(90.0),
+            p99_ns: at(99.0),
+            p999_ns: at(99.9),
+            max_ns: histogram.max(),
+            curve: curve(&histogram),
+            wakeups_per_second: total.tally.of_all(|end| end.wakeups) as f64 / total.tally.seconds,
+            host: outcome.host.clone(),
+            state: total.state,
+            n: total.slices,
+        })
+    }
+}
+
+/// The histogram of nanoseconds and how many packets took so long.
+///
+/// # Errors
+///
+/// There is none.
+pub fn histogram(counts: &BTreeMap<u64, u64>) -> Result<Histogram<u64>, CommandError> {
+    // As fine as it was recorded.
+    let mut histogram = Histogram::new(2).map_err(CommandError::failed)?;
+    for (&nanos, &packets) in counts {
+        histogram.record_n(nanos, packets).map_err(CommandError::failed)?;
+    }
+    match histogram.is_empty() {
+        false => Ok(histogram),
+        true => Err(CommandError::Failed(
+            "no timed packet came through; time more of them with --every 1, or measure longer"
+                .into(),
+        )),
+    }
+}
+
+/// Steps that halve what is left above them, five to each half.
+fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
+    let steps = histogram.iter_quantiles(5);
+    steps.map(|step| (step.quantile_iterated_to() * 100.0, step.value_iterated_to())).collect()
+}
+
+/// Nanoseconds, for people.
+pub fn time(nanos: u64) -> String {
+    match nanos {
+        0..1000 => format!("{nanos} ns"),
+        1000..1_000_000 => format!("{:.1} us", nanos as f64 / 1e3),
+        _ => format!("{:.1} ms", nanos as f64 / 1e6),
+    }
+}
+
+const COLUMNS: [Column<Row>; 15] = {
+    use Shown::{Always, Varying};
+    [
+        Column::of("direction", Varying, |r| r.direction.words().into()),
+        Column::of("bytes#", Varying, |r| r.size.to_string()),
+        Column::of("packets/s#", Varying, |r| r.offered_pps.to_string()),
+        Column::of("mode", Varying, |r| r.mode.clone()),
+        Column::of("policy", Always, |r| r.policy.clone()),
+        Column::of("p50#", Always, |r| time(r.p50_ns)),
+        Column::of("p90#", Always, |r| time(r.p90_ns)),
+        Column::of("p99#", Always, |r| time(r.p99_ns)),
+        Column::of("p99.9#", Always, |r| time(r.p999_ns)),
+        Column::of("max#", Always, |r| time(r.max_ns)),
+        Column::of("timed#", Always, |r| r.timed.to_string()),
+        Column::of("lost#", Always, |r| r.lost.to_string()),
+        Column::of("wake-ups/s#", Always, |r| format!("{:.0}", r.wakeups_per_second)),
+        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("n#", Always, |r| r.n.to_string()),
+    ]
+};
+
+/// Where it ran.
+fn place(rows: &[Row]) -> String {
+    let host = rows.first().map_or("", |row| row.host.as_str());
+    document::place(host, rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1))
+}
+
+/// The conditions, and the table under them.
+fn text(rows: &[Row]) -> String {
+    let place = place(rows);
+    let conditions = document::conditions(rows, &COLUMNS);
+    let table = document::table(rows, &COLUMNS);
+    format!("{place}\n{conditions}; counted from when a packet was due\n\n{table}")
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// A part of a rig failed.
+pub fn run(args: &LatencyArgs) -> Result<(), CommandError> {
+    let (points, policies) = (points(args), &args.policy.0);
+    let timing = Timing::long(args.seconds, None)?;
+    let page = args.output.report.as_deref().map(Destination::at).transpose()?;
+    let progress = Progress::new(points.len(), args.output.json);
+    let mut rows = Vec::new();
+    for (number, point) in points.iter().enumerate() {
+        let mut show = |part| progress.show(number, &point.words(), part);
+        let outcome = contest::run(point, policies, timing, &mut show)?;
+        for (subject, &policy) in policies.iter().enumerate() {
+            rows.push(Row::of(point, (subject, policy), &outcome)?);
+        }
+    }
+    progress.done();
+    if let Some(page) = page {
+        page.write(&page::of(&rows))?;
+    }
+    match args.output.json {
+        true => Document::new("latency", &rows).print(),
+        false => output::line(text(&rows)),
+    }
+}
+
+/// Every combination that was asked for.
+fn points(args: &LatencyArgs) -> Vec<Point> {
+    let mut points = Vec::new();
+    for &direction in &args.direction.0 {
+        for &size in &args.size.0 {
+            for &rate in &args.rate.0 {
+                points.extend(args.mode.0.iter().map(|&mode| Point {
+                    direction,
+                    size,
+                    queues: 1,
+                    burst: 1,
+                    mode,
+                    api: Api::Copy,
+                    rate: Some(rate),
+                    timed: args.every,
+                }));
+            }
+        }
+    }
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_counts() {
+        let counts = BTreeMap::from([(100, 500), (1000, 480), (10_000, 19), (5_000_000, 1)]);
+        let histogram = histogram(&counts).unwrap();
+        let at = |percentile| histogram.value_at_percentile(percentile);
+        let near = |found: u64, expected: u64| found.abs_diff(expected) <= expected / 64;
+        assert!(near(at(50.0), 100) && near(at(90.0), 1000) && near(at(99.0), 10_000));
+        assert!(near(histogram.max(), 5_000_000));
+        let curve = curve(&histogram);
+        assert!(curve.is_sorted() && curve[0].0 == 0.0, "{curve:?}");
+        let last = *curve.last().unwrap();
+        assert!(last.0 == 100.0 && near(last.1, 5_000_000), "{curve:?}");
+    }
+
+    #[test]
+    fn nothing_timed_is_told() {
+        let refused = histogram(&BTreeMap::new()).unwrap_err().to_string();
+        assert!(refused.contains("--every 1"), "{refused}");
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!([999, 1500, 2_000_000].map(time), ["999 ns", "1.5 us", "2.0 ms"]);
+    }
+}

@@ -1,0 +1,44 @@
+//! The program that `grantway bench` and `grantway demo` run: figures with the conditions
+//! under which they hold.
+//!
+//! - [`cli`], [`args`]: the command line. [`packets`], [`latency`], [`seeds`], [`peers`],
+//!   [`stream`], [`tcp`], [`vector`], [`scale`]: the benches; [`papers`]: what the papers measured;
+//!   [`demo`]: one of them for a first look.
+//! - [`rig`]: processes; [`contest`]: several of them by turns; [`tally`]: what
+//!   a slice was the difference of. [`tools`], [`namespace`]: programs of others.
+//! - [`slices`], [`stats`]: turns, what is dropped, pairs, medians; [`probe`]: the
+//!   state of the machine.
+//! - [`turns`]: both ends in one thread, for counters of instructions.
+//! - [`document`], [`progress`]: what is printed; [`fill`]: the same as a page.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cli;
+mod contest;
+mod demo;
+mod document;
+mod fill;
+mod latency;
+mod namespace;
+mod packets;
+mod papers;
+mod peers;
+mod probe;
+mod progress;
+mod rig;
+mod scale;
+mod seeds;
+mod slices;
+mod stats;
+mod stream;
+mod tally;
+mod tcp;
+mod tools;
+mod turns;
+mod vector;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    grantway_command::program::main::<cli::Cli>()
+}

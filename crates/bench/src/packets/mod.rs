@@ -1,0 +1,284 @@
+//! `grantway bench packets`: packets a second, policy against policy.
+//!
+//! - [`end`]: one half of it; [`page`]: the report.
+
+mod end;
+mod page;
+
+use super::args::{List, PacketsArgs};
+use super::contest::{self, Outcome, Point};
+use super::document::{self, Column, Document, Shown};
+use super::probe::State;
+use super::progress::Progress;
+use super::rig::Direction;
+use super::slices::Timing;
+use super::stats::Ratio;
+use super::tally::Tally;
+use grantway_backend::policy::PolicyKind;
+use grantway_command::args::Api;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::report::Destination;
+use serde::{Deserialize, Serialize};
+
+/// One policy on one point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The buffer policy.
+    pub policy: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Frame size in bytes, FCS not counted.
+    pub size: usize,
+    /// Queues of each vif.
+    pub queues: u16,
+    /// Frames that the generator makes at a time.
+    pub burst: u32,
+    /// How the ends wait: `busy`, `adaptive` or `interrupt`.
+    pub mode: String,
+    /// How frames cross from and to a frontend's buffers.
+    pub api: Api,
+    /// Packets a second that were offered; none where as many as were taken.
+    pub offered_pps: Option<u64>,
+    /// Seconds that the figures are from: slices whose state did not change.
+    pub seconds: f64,
+    /// Packets received in them.
+    pub packets: u64,
+    /// Packets lost in them, by their sequence numbers.
+    pub lost: u64,
+    /// Millions of packets a second.
+    pub mpps: f64,
+    /// Gbit/s at layer 2, FCS not counted.
+    pub gbps: f64,
+    /// The policy that it is compared with.
+    pub reference: String,
+    /// Its rate against that policy's; none for that policy itself, and where no
+    /// pair of slices was in one state.
+    pub ratio: Option<Ratio>,
+    /// Packets per interrupt of the receiving end; none where it was never
+    /// interrupted, since it never slept.
+    pub ppi: Option<f64>,
+    /// Slots per interrupt.
+    pub spi: Option<f64>,
+    /// Packets per turn that found some.
+    pub ppn: Option<f64>,
+    /// Slots per such turn.
+    pub spn: Option<f64>,
+    /// Packets that the backend took from guests in them, dropped ones included.
+    pub taken: u64,
+    /// Packets that the backend gave to guests in them.
+    pub given: u64,
+    /// Grant copies, maps and unmaps of each end for each packet that this end handled,
+    /// all ends together. A backend handles the packets that it takes from guests, or,
+    /// where guests only receive, those that it gives.
+    pub grant_ops_per_packet: f64,
+    /// Of these, grant copies.
+    pub copies_per_packet: f64,
+    /// Of these, grants mapped.
+    pub maps_per_packet: f64,
+    /// Of these, grants unmapped.
+    pub unmaps_per_packet: f64,
+    /// Bytes that grant copies moved for each packet; not what a processor moved in
+    /// pages that it has mapped.
+    pub copied_bytes_per_packet: f64,
+    /// Notifications, counted likewise.
+    pub notifies_per_packet: f64,
+    /// Sleeps that an event ended, counted likewise.
+    pub wakeups_per_packet: f64,
+    /// The same of all ends, a second.
+    pub wakeups_per_second: f64,
+    /// Where it ran.
+    pub host: String,
+    /// Where the processors were.
+    pub state: State,
+    /// Slices that the figures are from.
+    pub n: usize,
+}
+
+impl document::Row for Row {
+    fn host(&self) -> &str {
+        &self.host
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+}
+
+impl Row {
+    /// What an outcome says of one policy, the first being the reference.
+    pub fn of(point: &Point, policies: &[PolicyKind], subject: usize, outcome: &Outcome) -> Self {
+        let total = outcome.total(subject);
+        let tally = &total.tally;
+        let ratios = outcome.series.ratios(subject, 0, Tally::rate);
+        let rate = tally.rate();
+        let per = |count: u64, of: u64| (of != 0).then(|| count as f64 / of as f64);
+        let name = |at: usize| policies.get(at).map_or("", |policy| policy.as_str()).to_owned();
+        Self {
+            policy: name(subject),
+            direction: point.direction,
+            size: point.size,
+            queues: point.queues,
+            burst: point.burst,
+            mode: outcome.mode.clone(),
+            api: point.api,
+            offered_pps: point.rate,
+            seconds: tally.seconds,
+            packets: tally.packets,
+            lost: tally.lost,
+            mpps: rate / 1e6,
+            gbps: rate * point.size as f64 * 8.0 / 1e9,
+            reference: name(0),
+            ratio: if subject == 0 { None } else { Ratio::of(&ratios) },
+            ppi: per(tally.packets, tally.interrupts),
+            spi: per(tally.slots, tally.interrupts),
+            ppn: per(tally.packets, tally.turns),
+            spn: per(tally.slots, tally.turns),
+            taken: tally.taken,
+            given: tally.given,
+            grant_ops_per_packet: tally.per_packet(|end| end.copies + end.maps + end.unmaps),
+            copies_per_packet: tally.per_packet(|end| end.copies),
+            maps_per_packet: tally.per_packet(|end| end.maps),
+            unmaps_per_packet: tally.per_packet(|end| end.unmaps),
+            copied_bytes_per_packet: tally.per_packet(|end| end.copied_bytes),
+            notifies_per_packet: tally.per_packet(|end| end.notifies),
+            wakeups_per_packet: tally.per_packet(|end| end.wakeups),
+            wakeups_per_second: tally.of_all(|end| end.wakeups) as f64 / tally.seconds,
+            host: outcome.host.clone(),
+            state: total.state,
+            n: total.slices,
+        }
+    }
+}
+
+/// What is shown of a row.
+const COLUMNS: [Column<Row>; 22] = {
+    use Shown::{Always, Filled, Varying};
+    [
+        Column::of("direction", Varying, |r| r.direction.words().into()),
+        Column::of("bytes#", Always, |r| r.size.to_string()),
+        Column::of("queues#", Varying, |r| r.queues.to_string()),
+        Column::of("burst#", Varying, |r| r.burst.to_string()),
+        Column::of("mode", Varying, |r| r.mode.clone()),
+        Column::of("api", Varying, |r| r.api.name().into()),
+        Column::of("offered/s#", Filled, |r| {
+            r.offered_pps.map(|n| n.to_string()).unwrap_or_default()
+        }),
+        Column::of("policy", Always, |r| r.policy.clone()),
+        Column::of("Mpps#", Always, |r| format!("{:.3}", r.mpps)),
+        Column::of("Gbit/s#", Always, |r| format!("{:.2}", r.gbps)),
+        Column::of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
+        Column::of("lost#", Always, |r| r.lost.to_string()),
+        Column::of("copies#", Always, |r| format!("{:.2}", r.copies_per_packet)),
+        Column::of("maps#", Always, |r| format!("{:.2}", r.maps_per_packet)),
+        Column::of("unmaps#", Always, |r| format!("{:.2}", r.unmaps_per_packet)),
+        Column::of("B copied#", Always, |r| format!("{:.0}", r.copied_bytes_per_packet)),
+        Column::of("notifies#", Always, |r| format!("{:.4}", r.notifies_per_packet)),
+        Column::of("wake-ups#", Always, |r| format!("{:.4}", r.wakeups_per_packet)),
+        Column::of("wake-ups/s#", Filled, |r| match r.offered_pps {
+            Some(_) => format!("{:.0}", r.wakeups_per_second),
+            None => String::new(),
+        }),
+        Column::of("PPN#", Always, |r| r.ppn.map_or("-".into(), |ppn| format!("{ppn:.1}"))),
+        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("n#", Always, |r| r.n.to_string()),
+    ]
+};
+
+/// Where it ran.
+fn place(rows: &[Row]) -> String {
+    let host = rows.first().map_or("", |row| row.host.as_str());
+    document::place(host, rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1))
+}
+
+/// The conditions, and the table under them.
+pub fn text(rows: &[Row]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let place = place(rows);
+    let conditions = document::conditions(rows, &COLUMNS);
+    let ratio = match rows.iter().any(|row| row.ratio.is_some()) {
+        true => format!("ratio: to {}, the median of pairs [95 % interval]; ", first.reference),
+        false => String::new(),
+    };
+    let table = document::table(rows, &COLUMNS);
+    format!("{place}\n{conditions}\n{ratio}copies to wake-ups: for each packet\n\n{table}")
+}
+
+/// All policies on all points, one point after the other.
+///
+/// # Errors
+///
+/// A part of a rig failed.
+pub fn measure(
+    points: &[Point],
+    policies: &[PolicyKind],
+    timing: Timing,
+    quiet: bool,
+) -> Result<Vec<Row>, CommandError> {
+    let progress = Progress::new(points.len(), quiet);
+    let mut rows = Vec::new();
+    for (number, point) in points.iter().enumerate() {
+        let mut show = |part| progress.show(number, &point.words(), part);
+        let outcome = contest::run(point, policies, timing, &mut show)?;
+        let subjects = 0..policies.len();
+        rows.extend(subjects.map(|subject| Row::of(point, policies, subject, &outcome)));
+    }
+    progress.done();
+    Ok(rows)
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// The command line asks for what cannot be, or a part of a rig failed.
+pub fn run(args: &PacketsArgs) -> Result<(), CommandError> {
+    if let Some(end) = args.end.end {
+        return end::run(args, end);
+    }
+    let timing = match args.rate {
+        None => Timing::short(args.seconds, args.pairs)?,
+        Some(_) => Timing::long(args.seconds, args.pairs)?,
+    };
+    let page = args.output.report.as_deref().map(Destination::at).transpose()?;
+    let rows = measure(&points(args), &args.policy.0, timing, args.output.json)?;
+    if let Some(page) = page {
+        page.write(&page::of(&rows))?;
+    }
+    match args.output.json {
+        true => Document::new("packets", &rows).print(),
+        false => output::line(text(&rows)),
+    }
+}
+
+/// Every combination that was asked for.
+fn points(args: &PacketsArgs) -> Vec<Point> {
+    let rates = match &args.rate {
+        None => vec![None],
+        Some(List(rates)) => rates.iter().copied().map(Some).collect(),
+    };
+    let mut points = Vec::new();
+    for &direction in &args.direction.0 {
+        for &size in &args.size.0 {
+            for &queues in &args.queues.0 {
+                for &burst in &args.burst.0 {
+                    for &mode in &args.mode.0 {
+                        for &api in &args.api.0 {
+                            points.extend(rates.iter().map(|&rate| Point {
+                                direction,
+                                size,
+                                queues,
+                                burst,
+                                mode,
+                                api,
+                                rate,
+                                timed: 0,
+                            }));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    points
+}

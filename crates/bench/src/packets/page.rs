@@ -1,0 +1,128 @@
+//! The report: what was measured as a page.
+
+use super::{COLUMNS, Row, place};
+use crate::document;
+use crate::fill::{Lines, conditions, has_width, heading, slices};
+use grantway_command::args::Api;
+use grantway_command::report::{Plot, Report, Scale, Section};
+
+const OVER_SIZE: Lines<Row> = Lines {
+    title: "Packets a second over frame size",
+    x: ("frame size (bytes, without FCS)", Scale::Log),
+    y: ("Mpps", Scale::Log),
+    common: &[burst, queues, offered],
+    names: [policy, way],
+    add: |row, line| line.points.push((row.size as f64, row.mpps)),
+};
+
+const OVER_BURST: Lines<Row> = Lines {
+    title: "Packets a second over burst",
+    x: ("frames that the generator makes at a time", Scale::Log),
+    y: ("Mpps", Scale::Log),
+    common: &[size, queues, offered],
+    names: [policy, way],
+    add: |row, line| line.points.push((row.burst.into(), row.mpps)),
+};
+
+const WAKE_UPS: Lines<Row> = Lines {
+    title: "Wake-ups over offered load",
+    x: ("packets a second, offered", Scale::Log),
+    // From zero, which who never sleeps has.
+    y: ("wake-ups a second, all ends", Scale::Linear),
+    common: &[size, burst, queues],
+    names: [policy, way],
+    add: |row, line| {
+        line.points.extend(row.offered_pps.map(|rate| (rate as f64, row.wakeups_per_second)));
+    },
+};
+
+fn policy(row: &Row) -> String {
+    row.policy.clone()
+}
+
+/// How the ends wait, and how frames cross where they are not copied.
+fn way(row: &Row) -> String {
+    match row.api {
+        Api::Copy => row.mode.clone(),
+        Api::Lend => format!("{}, lend", row.mode),
+    }
+}
+
+fn size(row: &Row) -> String {
+    format!("{} bytes", row.size)
+}
+
+fn burst(row: &Row) -> String {
+    format!("burst {}", row.burst)
+}
+
+fn queues(row: &Row) -> String {
+    format!("queues: {}", row.queues)
+}
+
+fn offered(row: &Row) -> String {
+    row.offered_pps.map(|rate| format!("{rate} a second offered")).unwrap_or_default()
+}
+
+/// The page of these rows.
+pub fn of(rows: &[Row]) -> Report {
+    let own = [
+        ("n", slices(rows.iter().map(|row| row.n))),
+        ("seconds", seconds(rows)),
+        ("set-up", place(rows)),
+    ];
+    let ways = document::different(rows, |row| row.direction.words().to_owned());
+    Report {
+        title: "Grantway: packets a second, by buffer policy".to_owned(),
+        conditions: conditions(rows, &COLUMNS, &own),
+        sections: ways.iter().map(|words| section(rows, words)).collect(),
+        ..Report::default()
+    }
+}
+
+/// For how long a row was measured, slices that were dropped not counted.
+fn seconds(rows: &[Row]) -> String {
+    let bound = |best: fn(f64, f64) -> f64| rows.iter().map(|row| row.seconds).reduce(best);
+    match (bound(f64::min), bound(f64::max)) {
+        (Some(least), Some(most)) => format!("{least:.2} to {most:.2} a row"),
+        _ => String::new(),
+    }
+}
+
+fn section(rows: &[Row], words: &str) -> Section {
+    let mut rows: Vec<Row> =
+        rows.iter().filter(|row| row.direction.words() == words).cloned().collect();
+    let table = document::table(&rows, &COLUMNS);
+    let ratio = match rows.iter().find(|row| row.ratio.is_some()) {
+        Some(row) => format!(
+            "Ratio: to {}, the median of pairs of slices of one round, and in brackets what 95 % of \
+             resampled medians lie within. ",
+            row.reference
+        ),
+        None => String::new(),
+    };
+    Section {
+        heading: heading(words),
+        note: format!(
+            "{ratio}Copies to wake-ups are those of all ends for each packet; PPN: packets for each \
+             turn that found some. The embedded host's ratios are not Xen's."
+        ),
+        table: Some(table),
+        plots: plots(&mut rows),
+        ..Section::default()
+    }
+}
+
+/// Those that have a line in them.
+fn plots(rows: &mut [Row]) -> Vec<Plot> {
+    let mut plots = Vec::new();
+    // Lines go from left to right, in whatever order it was measured.
+    rows.sort_by_key(|row| row.size);
+    plots.extend(OVER_SIZE.plots(rows));
+    rows.sort_by_key(|row| row.burst);
+    plots.extend(OVER_BURST.plots(rows));
+    rows.sort_by_key(|row| row.offered_pps);
+    plots.extend(WAKE_UPS.plots(rows));
+    plots.retain(has_width);
+    plots
+}

@@ -1,0 +1,275 @@
+//! What is between two testpmds, and the two of them.
+
+use super::testpmd::{Plan, Role, Shown, Testpmd};
+use crate::namespace::Namespace;
+use crate::rig::Direction;
+use crate::tools::Watch;
+use grantway_command::error::CommandError;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long the first packets may take, and how often they are tried: the only one of
+/// a round trip is dropped where the other's queue is not yet enabled.
+const FLOW: Duration = Duration::from_secs(20);
+const TRIES: usize = 3;
+/// What a link that is up takes to have its queues.
+const SETTLE: Duration = Duration::from_millis(50);
+/// The backend's interface, and the guest's.
+const INTERFACES: [&str; 2] = ["gwb1", "gwf1"];
+
+/// How packets get from one process to the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// Rings and buffers of memif.
+    Memif,
+    /// vhost-user and virtio-user, split ring.
+    VhostSplit,
+    /// The same, packed ring.
+    VhostPacked,
+    /// AF_PACKET on both ends of a veth.
+    Veth,
+    /// TAPs of one bridge.
+    Tap,
+}
+
+impl Link {
+    /// All of them, those that share memory first.
+    pub const ALL: [Self; 5] =
+        [Self::Memif, Self::VhostSplit, Self::VhostPacked, Self::Veth, Self::Tap];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memif => "memif",
+            Self::VhostSplit => "vhost-split",
+            Self::VhostPacked => "vhost-packed",
+            Self::Veth => "veth",
+            Self::Tap => "tap",
+        }
+    }
+
+    /// As tables have it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Memif => "testpmd, memif",
+            Self::VhostSplit => "testpmd, vhost split",
+            Self::VhostPacked => "testpmd, vhost packed",
+            Self::Veth => "testpmd, AF_PACKET",
+            Self::Tap => "testpmd, TAP-bridge-TAP",
+        }
+    }
+
+    /// Whether the kernel carries packets, between interfaces.
+    pub fn has_interfaces(self) -> bool {
+        matches!(self, Self::Veth | Self::Tap)
+    }
+
+    /// The backend's device, which listens where there is a socket, and the guest's.
+    /// 256 slots, and copy, each; receive buffers that are not merged and used in
+    /// order are the fastest that virtio has.
+    pub fn devices(self, folder: &str) -> [String; 2] {
+        let vhost = |packed: &str| {
+            let guest = "queues=1,queue_size=256,mrg_rxbuf=0,in_order=1";
+            [
+                format!("net_vhost0,iface={folder}/vhost.sock,queues=1"),
+                format!("net_virtio_user0,path={folder}/vhost.sock,{guest}{packed}"),
+            ]
+        };
+        let [behind, guest] = INTERFACES;
+        match self {
+            Self::Memif => ["server", "client"].map(|role| {
+                let place = format!("id=0,socket={folder}/memif.sock,socket-abstract=no");
+                format!("net_memif0,role={role},{place},rsize=8,bsize=2048")
+            }),
+            Self::VhostSplit => vhost(""),
+            Self::VhostPacked => vhost(",packed_vq=1"),
+            Self::Veth => [behind, guest].map(|interface| {
+                format!("net_af_packet0,iface={interface},framecnt=256,qdisc_bypass=1")
+            }),
+            Self::Tap => [behind, guest].map(|interface| format!("net_tap0,iface={interface}")),
+        }
+    }
+}
+
+/// What the backend's does, and what the guest's.
+fn roles(direction: Direction, size: usize) -> [Role; 2] {
+    match direction {
+        Direction::Rx => [Role::Send(size), Role::Take],
+        Direction::RoundTrip => [Role::Echo, Role::Bounce(size)],
+        Direction::Tx | Direction::GuestToGuest => [Role::Take, Role::Send(size)],
+    }
+}
+
+/// Two testpmds, and packets between them.
+pub struct Pair {
+    ends: [Testpmd; 2],
+    /// Who receives what is measured.
+    receiver: usize,
+    _namespace: Option<Namespace>,
+    _folder: TempDir,
+    /// The command lines, with DIR for the folder.
+    pub commands: [String; 2],
+}
+
+impl Pair {
+    /// Starts both, and waits until packets flow.
+    ///
+    /// # Errors
+    ///
+    /// One did not start or connect, with its own words, no packet came through, or
+    /// somebody asked us to end.
+    pub fn start(
+        link: Link,
+        direction: Direction,
+        frames: (usize, u32),
+        cpus: [usize; 2],
+        watch: &Watch,
+    ) -> Result<Self, CommandError> {
+        for _ in 0..TRIES {
+            let mut pair = Self::connect(link, direction, frames, cpus, watch)?;
+            if pair.flows(watch)? {
+                return Ok(pair);
+            }
+        }
+        Err(CommandError::Failed(format!(
+            "{}: no packet came through within {} s, {TRIES} times; leave {} out of --peer",
+            link.words(),
+            FLOW.as_secs(),
+            link.name()
+        )))
+    }
+
+    fn connect(
+        link: Link,
+        direction: Direction,
+        (size, burst): (usize, u32),
+        cpus: [usize; 2],
+        watch: &Watch,
+    ) -> Result<Self, CommandError> {
+        let folder = tempfile::Builder::new().prefix("grantway-").tempdir();
+        let folder = folder.map_err(|e| CommandError::Failed(format!("a folder: {e}")))?;
+        let path = folder.path().to_string_lossy().into_owned();
+        let own = format!("gwp{}-{}", std::process::id(), link.name());
+        let namespace = link.has_interfaces().then(|| Namespace::new(own, watch)).transpose()?;
+        let ip = |args: &[&str]| match &namespace {
+            Some(namespace) => namespace.ip(args, watch).map(drop),
+            None => Ok(()),
+        };
+        let [behind, guest] = INTERFACES;
+        if link == Link::Veth {
+            ip(&["link", "add", behind, "type", "veth", "peer", "name", guest])?;
+            for interface in INTERFACES {
+                ip(&["link", "set", interface, "up"])?;
+            }
+        }
+        let devices = link.devices(&path);
+        let roles = roles(direction, size);
+        let plans = [0, 1].map(|at| Plan {
+            name: ["backend", "guest"][at],
+            device: &devices[at],
+            role: roles[at],
+            burst,
+            cpu: cpus[at],
+            folder: folder.path(),
+        });
+        let commands = plans.each_ref().map(|plan| plan.args().join(" ").replace(&path, "DIR"));
+        let start = |plan| Testpmd::start(plan, namespace.as_ref(), watch);
+        let ends = [start(&plans[0])?, start(&plans[1])?];
+        if link == Link::Tap {
+            ip(&["link", "add", "gwbr", "type", "bridge"])?;
+            for interface in INTERFACES {
+                ip(&["link", "set", interface, "master", "gwbr"])?;
+                // The address of what comes back is the other port's own.
+                ip(&["link", "set", interface, "type", "bridge_slave", "learning", "off"])?;
+            }
+            ip(&["link", "set", "gwbr", "up"])?;
+        }
+        let receiver = usize::from(direction != Direction::Tx);
+        let mut pair = Self { ends, receiver, _namespace: namespace, _folder: folder, commands };
+        for end in &mut pair.ends {
+            end.wait_link(watch)?;
+        }
+        std::thread::sleep(SETTLE);
+        // Who sends the only packet does so once all else is ready.
+        for end in &mut pair.ends {
+            end.go()?;
+        }
+        Ok(pair)
+    }
+
+    /// Whether packets come through.
+    fn flows(&mut self, watch: &Watch) -> Result<bool, CommandError> {
+        let since = Instant::now();
+        while since.elapsed() < FLOW {
+            if self.show(watch)?.packets > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What the receiver says.
+    ///
+    /// # Errors
+    ///
+    /// It ended, or did not answer.
+    pub fn show(&mut self, watch: &Watch) -> Result<Shown, CommandError> {
+        self.ends[self.receiver].show(watch)
+    }
+
+    /// How many packets are to be moved at a time from now on; for one that sends all
+    /// the time, and is held still before and after.
+    ///
+    /// # Errors
+    ///
+    /// One of them ended.
+    pub fn set_burst(&mut self, burst: u32, watch: &Watch) -> Result<(), CommandError> {
+        self.resume();
+        for end in &mut self.ends {
+            end.set_burst(burst)?;
+            // It answers once it did all that.
+            end.show(watch)?;
+        }
+        self.pause();
+        Ok(())
+    }
+
+    /// Processor time that both had.
+    pub fn time(&self) -> Duration {
+        self.ends.iter().map(Testpmd::time).sum()
+    }
+
+    /// Holds both still.
+    pub fn pause(&self) {
+        self.ends.iter().for_each(|end| end.signal(Signal::STOP));
+    }
+
+    /// Lets both go on.
+    pub fn resume(&self) {
+        self.ends.iter().for_each(|end| end.signal(Signal::CONT));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_have_as_many_slots() {
+        let devices = |link: Link| link.devices("DIR").join(" ");
+        assert!(devices(Link::Memif).matches("rsize=8,").count() == 2);
+        for link in [Link::VhostSplit, Link::VhostPacked] {
+            assert!(devices(link).contains("queue_size=256,"));
+            assert_eq!(devices(link).contains("packed_vq=1"), link == Link::VhostPacked);
+        }
+        assert_eq!(devices(Link::Veth).matches("framecnt=256").count(), 2);
+    }
+
+    #[test]
+    fn who_sends_depends_on_the_direction() {
+        assert_eq!(roles(Direction::Tx, 64), [Role::Take, Role::Send(64)]);
+        assert_eq!(roles(Direction::Rx, 64), [Role::Send(64), Role::Take]);
+        assert_eq!(roles(Direction::RoundTrip, 64), [Role::Echo, Role::Bounce(64)]);
+    }
+}

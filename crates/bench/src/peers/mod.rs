@@ -1,0 +1,254 @@
+//! `grantway bench peers`: staging against what else carries packets between two
+//! processes of one machine: memif and vhost-user, by testpmd of DPDK, and the
+//! kernel.
+//!
+//! - [`args`]: the command line; [`testpmd`]: one of them; [`link`]: two, and what
+//!   is between; [`contest`]: Grantway and them by turns; [`page`]: the report.
+
+pub mod args;
+mod contest;
+mod link;
+mod page;
+mod testpmd;
+
+use super::document::{self, Column, Document, Shown};
+use super::latency::{histogram, time};
+use super::probe::{State, processors};
+use super::progress::Progress;
+use super::rig::Direction;
+use super::slices::Timing;
+use super::stats::Ratio;
+use super::tools::{Watch, check_programs, check_rights};
+use args::PeersArgs;
+use contest::{Contender, Outcome, Point};
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::report::{self, Destination};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One contender on one point.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Who it is.
+    pub contender: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Frame size in bytes, FCS not counted.
+    pub size: usize,
+    /// Frames at a time, of those that were tried.
+    pub burst: u32,
+    /// What its ends do when nothing is there.
+    pub mode: String,
+    /// Millions of packets a second, or of round trips: the median of slices, and the
+    /// interval of it.
+    pub mpps: Ratio,
+    /// Gbit/s at layer 2, FCS not counted; for a round trip, those one way.
+    pub gbps: f64,
+    /// Nanoseconds of a round trip in the mean; none one way.
+    pub mean_ns: Option<f64>,
+    /// Half of the timed round trips took at most so many nanoseconds; none where
+    /// none was timed.
+    pub p50_ns: Option<u64>,
+    /// 99 % of them.
+    pub p99_ns: Option<u64>,
+    /// Processors that its two processes had in the mean: with less than two somebody
+    /// else was there, or they slept.
+    pub processors: f64,
+    /// Grantway's rates against this one's; none for Grantway's own rows.
+    pub ratios: Vec<Against>,
+    /// Command lines of backend and guest; DIR is a folder.
+    pub commands: [String; 2],
+    /// Where it ran: `embedded`, or `linux` for who needs no Xen.
+    pub host: String,
+    /// Where the processors were.
+    pub state: State,
+    /// Slices that the figures are from.
+    pub n: usize,
+}
+
+/// Grantway against a peer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Against {
+    /// Who of Grantway.
+    pub contender: String,
+    /// Its rate to the peer's, by pairs of slices.
+    pub ratio: Ratio,
+}
+
+impl document::Row for Row {
+    fn host(&self) -> &str {
+        &self.host
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+}
+
+impl Row {
+    fn of(
+        point: &Point,
+        contenders: &[Contender],
+        subject: usize,
+        outcome: &Outcome,
+    ) -> Result<Self, CommandError> {
+        let (state, kept) = outcome.kept(subject);
+        let rates: Vec<f64> = kept.iter().map(|found| found.rate / 1e6).collect();
+        let who = contenders.get(subject).copied().map_or("", Contender::words);
+        let (Some(mpps), Some(standing)) = (Ratio::of(&rates), outcome.standings.get(subject))
+        else {
+            return Err(CommandError::Failed(format!("{who}, {}: no slice", point.words())));
+        };
+        let mut latency = BTreeMap::new();
+        for (&nanos, &packets) in kept.iter().flat_map(|found| &found.latency) {
+            *latency.entry(nanos).or_default() += packets;
+        }
+        let timed = if latency.is_empty() { None } else { Some(histogram(&latency)?) };
+        let at = |percentile| timed.as_ref().map(|timed| timed.value_at_percentile(percentile));
+        let is_round = point.direction == Direction::RoundTrip;
+        Ok(Self {
+            contender: who.to_owned(),
+            direction: point.direction,
+            size: point.size,
+            burst: standing.burst,
+            mode: standing.mode.clone(),
+            gbps: mpps.median * point.size as f64 * 8.0 / 1e3,
+            mean_ns: is_round.then(|| 1e3 / mpps.median),
+            mpps,
+            p50_ns: at(50.0),
+            p99_ns: at(99.0),
+            processors: kept.iter().map(|found| found.processors).sum::<f64>() / kept.len() as f64,
+            ratios: ratios(contenders, subject, outcome),
+            commands: standing.commands.clone(),
+            host: standing.host.clone(),
+            state,
+            n: kept.len(),
+        })
+    }
+
+    /// The ratio of the so-many-th of Grantway's.
+    fn ratio(&self, number: usize) -> String {
+        self.ratios.get(number).map(|against| against.ratio.text()).unwrap_or_default()
+    }
+}
+
+/// Grantway's rates against a peer's, where pairs of slices were in one state.
+fn ratios(contenders: &[Contender], subject: usize, outcome: &Outcome) -> Vec<Against> {
+    let Some(Contender::Peer(_)) = contenders.get(subject) else { return Vec::new() };
+    let ours = contenders.iter().enumerate();
+    let ours = ours.filter(|(_, who)| matches!(who, Contender::Grantway(_)));
+    let against = |(at, who): (usize, &Contender)| {
+        let ratios = outcome.series.ratios(at, subject, |found| found.rate);
+        Ratio::of(&ratios).map(|ratio| Against { contender: who.words().to_owned(), ratio })
+    };
+    ours.filter_map(against).collect()
+}
+
+/// What is shown of a row.
+const COLUMNS: [Column<Row>; 15] = {
+    use Shown::{Always, Filled, Varying};
+    [
+        Column::of("direction", Varying, |r| r.direction.words().into()),
+        Column::of("bytes#", Always, |r| r.size.to_string()),
+        Column::of("contender", Always, |r| r.contender.clone()),
+        Column::of("mode", Varying, |r| r.mode.clone()),
+        Column::of("burst#", Varying, |r| r.burst.to_string()),
+        Column::of("Mpps#", Always, |r| r.mpps.text()),
+        Column::of("Gbit/s#", Always, |r| format!("{:.2}", r.gbps)),
+        Column::of("mean#", Filled, |r| r.mean_ns.map(|ns| time(ns as u64)).unwrap_or_default()),
+        Column::of("p50#", Filled, |r| r.p50_ns.map(time).unwrap_or_default()),
+        Column::of("p99#", Filled, |r| r.p99_ns.map(time).unwrap_or_default()),
+        Column::of("CPUs#", Always, |r| format!("{:.2}", r.processors)),
+        Column::of("ratio#", Filled, |r| r.ratio(0)),
+        Column::of("lending#", Filled, |r| r.ratio(1)),
+        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("n#", Always, |r| r.n.to_string()),
+    ]
+};
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// Something is missing on this machine, somebody did not start, or somebody asked us
+/// to end: nothing of it is left then.
+pub fn run(args: &PeersArgs) -> Result<(), CommandError> {
+    let timing = Timing::short(args.seconds, args.pairs)?;
+    check_programs(&testpmd::PROGRAMS)?;
+    if args.peer.0.iter().any(|link| link.has_interfaces()) {
+        let without = |e| CommandError::Failed(format!("{e}, or leave veth and tap out of --peer"));
+        check_rights().map_err(without)?;
+        check_programs(&[("ip", "iproute2")])?;
+    }
+    let page = args.output.report.as_deref().map(Destination::at).transpose()?;
+    let watch = Watch::start()?;
+    let points = points(args);
+    let progress = Progress::new(points.len(), args.output.json);
+    let mut rows = Vec::new();
+    for (number, point) in points.iter().enumerate() {
+        let ours = point.apis().iter().copied().map(Contender::Grantway);
+        let peers = args.peer.0.iter().copied().map(Contender::Peer);
+        let contenders: Vec<_> = ours.chain(peers).collect();
+        let mut show = |part| progress.show(number, &point.words(), part);
+        let outcome = contest::run(point, &contenders, timing, &watch, &mut show)
+            // Ctrl-C ends Grantway's ends, too, and that is not what failed.
+            .map_err(|error| watch.check().err().unwrap_or(error))?;
+        for subject in 0..contenders.len() {
+            rows.push(Row::of(point, &contenders, subject, &outcome)?);
+        }
+    }
+    progress.done();
+    if let Some(page) = page {
+        page.write(&page::of(&rows))?;
+    }
+    match args.output.json {
+        true => Document::new("peers", &rows).print(),
+        false => output::line(text(&rows)),
+    }
+}
+
+/// Every combination that was asked for.
+fn points(args: &PeersArgs) -> Vec<Point> {
+    let mut points = Vec::new();
+    for &direction in &args.direction.0 {
+        // A round trip is one packet's.
+        let bursts = match direction {
+            Direction::RoundTrip => vec![1],
+            _ => args.burst.0.clone(),
+        };
+        points.extend(args.size.0.iter().map(|&size| Point {
+            direction,
+            size,
+            bursts: bursts.clone(),
+            mode: args.mode,
+        }));
+    }
+    points
+}
+
+/// Where it ran.
+fn place(rows: &[Row]) -> String {
+    let host = rows.first().map_or("", |row| row.host.as_str());
+    let pinned = if processors().len() > 1 { "pinned to one each" } else { "not pinned" };
+    format!(
+        "{host} host, {} processors, two processes at a time, {pinned}; one queue of 256 slots, \
+         copy mode, no hugepages; Grantway by staging",
+        processors().len()
+    )
+}
+
+/// What is to be known about the figures.
+const NOTE: &str = "medians of slices [95 % interval]; CPUs: what both processes had, less than 2 \
+                    where somebody else worked; ratio: Grantway's rate to this one's, the median \
+                    of pairs; lending: the same by the lending API";
+
+/// The conditions, the table under them, and how to have it again.
+fn text(rows: &[Row]) -> String {
+    let again = report::of_this_run();
+    let again = again.iter().find(|(name, _)| name == "command line");
+    let head = [place(rows), document::conditions(rows, &COLUMNS), NOTE.to_owned()];
+    let head: Vec<_> = head.into_iter().filter(|line| !line.is_empty()).collect();
+    let (table, again) = (document::table(rows, &COLUMNS), again.map_or("", |(_, line)| line));
+    format!("{}\n\n{table}\nagain: {again}", head.join("\n"))
+}

@@ -1,0 +1,220 @@
+//! How far apart the two processors are right now.
+//!
+//! A virtual machine's processors move under it. A cache line that two pinned
+//! threads pass back and forth tells where they are: the same command gives
+//! figures several times apart between one state and another, so no figure is
+//! printed without its state, and no two states are pooled. Threads of one core are
+//! told from cores that are close by what they take of each other.
+
+use grantway_command::process::pin;
+use rustix::thread::{CpuSet, sched_getaffinity};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where the processors are, by the round trip of a cache line.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Two threads of one core: below 80 ns, and each slows the other.
+    Smt,
+    /// Two cores of one cache: below 200 ns.
+    Near,
+    /// In between: below 400 ns.
+    Mid,
+    /// Two caches: 400 ns and more.
+    Far,
+    /// Only one processor is online.
+    Single,
+    /// It changed while something was measured.
+    Changed,
+}
+
+impl State {
+    fn of(round_trip_ns: u64, shares_a_core: impl FnOnce() -> bool) -> Self {
+        match round_trip_ns {
+            0..80 if shares_a_core() => Self::Smt,
+            0..200 => Self::Near,
+            200..400 => Self::Mid,
+            _ => Self::Far,
+        }
+    }
+
+    /// The state's name in tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Smt => "smt",
+            Self::Near => "near",
+            Self::Mid => "mid",
+            Self::Far => "far",
+            Self::Single => "single",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+/// The processors that a bench may pin its ends to.
+pub fn processors() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+/// Processor time that the threads of a process had, those that ended not counted.
+pub fn time_of(process: u32) -> Duration {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    let nanos = threads.flatten().filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
+}
+
+/// A counter with a cache line, and its neighbour, to itself.
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// Passes a cache line between the first two processors for `span`.
+pub fn state(span: Duration) -> State {
+    let &[here, there, ..] = &processors()[..] else { return State::Single };
+    let line = Line(AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    let round_trip = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if pin(there).is_err() {
+                return;
+            }
+            let mut seen = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let now = line.0.load(Ordering::Acquire);
+                if now % 2 == 1 && now != seen {
+                    seen = now;
+                    line.0.store(now + 1, Ordering::Release);
+                }
+                std::hint::spin_loop();
+            }
+        });
+        let ping = scope.spawn(|| {
+            let _ = pin(here);
+            // The best of several short runs: a run that was preempted tells of
+            // the scheduler, not of the caches.
+            let start = Instant::now();
+            let mut best = u64::MAX;
+            let mut value = 0;
+            while start.elapsed() < span {
+                let run = Instant::now();
+                let mut rounds = 0;
+                while rounds < 2000 && start.elapsed() < span {
+                    for _ in 0..100 {
+                        line.0.store(value + 1, Ordering::Release);
+                        while line.0.load(Ordering::Acquire) != value + 2 {
+                            if start.elapsed() > span * 4 {
+                                return best;
+                            }
+                            std::hint::spin_loop();
+                        }
+                        value += 2;
+                        rounds += 1;
+                    }
+                }
+                if let Some(mean) = (run.elapsed().as_nanos() as u64).checked_div(rounds) {
+                    best = best.min(mean);
+                }
+            }
+            best
+        });
+        let round_trip = ping.join().unwrap_or(u64::MAX);
+        stop.store(true, Ordering::Relaxed);
+        round_trip
+    });
+    State::of(round_trip, || share_a_core(here, there))
+}
+
+/// Steps of one piece of work: some 100 us.
+const STEPS: u32 = 40_000;
+
+/// Work for as many arithmetic units as a core has: four chains that do not wait
+/// for each other. How long it took.
+fn work() -> Duration {
+    let start = Instant::now();
+    let mut chains = std::hint::black_box([1u64, 2, 3, 4]);
+    for _ in 0..STEPS {
+        for x in &mut chains {
+            *x ^= *x << 13;
+            *x ^= *x >> 7;
+            *x ^= *x << 17;
+        }
+    }
+    std::hint::black_box(chains);
+    start.elapsed()
+}
+
+/// Whether work on one processor takes much longer while the other works too.
+fn share_a_core(here: usize, there: usize) -> bool {
+    let (begin, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let best = || (0..5).map(|_| work()).min().unwrap_or_default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if pin(there).is_err() {
+                return;
+            }
+            while !begin.load(Ordering::Relaxed) {
+                std::thread::park_timeout(Duration::from_micros(50));
+            }
+            while !stop.load(Ordering::Relaxed) {
+                work();
+            }
+        });
+        let judge = scope.spawn(|| {
+            let _ = pin(here);
+            work();
+            let alone = best();
+            begin.store(true, Ordering::Relaxed);
+            // The other is awake by then.
+            std::thread::sleep(Duration::from_millis(1));
+            let together = best();
+            together * 10 > alone * 13
+        });
+        let shared = judge.join().unwrap_or(false);
+        // Wherever the judge came to an end.
+        begin.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
+        shared
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_trip_has_its_state() {
+        let of = |ns, shared| State::of(ns, || shared).as_str();
+        assert_eq!([50, 110, 300, 560].map(|ns| of(ns, true)), ["smt", "near", "mid", "far"]);
+        assert_eq!([50, 110, 300, 560].map(|ns| of(ns, false)), ["near", "near", "mid", "far"]);
+    }
+
+    #[test]
+    fn who_works_has_processor_time() {
+        // A process of its own: here, threads of other tests end.
+        let mut busy = std::process::Command::new("sh");
+        let mut busy = busy.args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let start = Instant::now();
+        let mut time = Duration::ZERO;
+        while time.is_zero() && start.elapsed() < Duration::from_secs(120) {
+            time = time_of(busy.id());
+            std::thread::yield_now();
+        }
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        assert!(!time.is_zero(), "a busy process without time");
+        assert_eq!(time_of(0), Duration::ZERO);
+    }
+
+    /// It ends, and with two processors it has seen how far apart they are.
+    #[test]
+    fn the_probe_ends_and_says_something() {
+        let single = state(Duration::from_millis(20)) == State::Single;
+        assert_eq!(single, processors().len() < 2);
+    }
+}

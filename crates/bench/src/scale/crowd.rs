@@ -1,0 +1,313 @@
+//! Many guests of one process, each a domain with a vif, in one thread.
+
+use super::args::GuestsArgs;
+use crate::turns::send;
+use grantway_command::error::CommandError;
+use grantway_command::toolstack::config::VifConfig;
+use grantway_command::toolstack::device;
+use grantway_command::toolstack::mac::Mac;
+use grantway_command::toolstack::of_host;
+use grantway_embedded::{Domain, Role};
+use grantway_frontend::{QueueStats, Vif, VifStatus, Wishes};
+use grantway_hypervisor::DomId;
+use grantway_ports::RECV_BUFFER;
+use rustix::event::{Timespec, epoll};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long all of them together may take to connect, or to close.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Times that one vif is looked at again in a turn because more had come.
+const LOOKS: usize = 16;
+/// What wakes for something else than a vif.
+const OTHER: u64 = u64::MAX;
+/// A frame of 64 bytes, from one test station to another, of an EtherType for
+/// experiments.
+const FRAME: [u8; 64] = {
+    let mut frame = [0; 64];
+    let header = *b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x88\xb5";
+    let mut at = 0;
+    while at < header.len() {
+        frame[at] = header[at];
+        at += 1;
+    }
+    frame
+};
+
+/// The vif of one guest.
+struct Member {
+    vif: Vif,
+    /// Whether its event channels wake us.
+    watched: bool,
+}
+
+impl Member {
+    /// Whether packets may flow, by the policy that was wished for.
+    fn is_settled(&self) -> bool {
+        self.watched && self.vif.staging().iter().all(|queue| queue.staged == queue.wished)
+    }
+
+    /// Why it will never be.
+    fn refusal(&mut self) -> Option<CommandError> {
+        let failure = self.vif.take_failure().map(CommandError::failed);
+        failure.or_else(|| self.vif.take_staging_refusal().map(CommandError::failed))
+    }
+}
+
+/// All of them.
+pub struct Crowd {
+    dir: PathBuf,
+    members: Vec<Member>,
+    epoll: OwnedFd,
+    buffer: Vec<u8>,
+    /// How long it took to attach all, and to connect them.
+    pub attached_in: Duration,
+    pub connected_in: Duration,
+}
+
+impl Crowd {
+    /// Attaches, and opens all vifs; none is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// The host is not there, or has domains that are run already.
+    pub fn open(args: &GuestsArgs) -> Result<Self, CommandError> {
+        let start = Instant::now();
+        attach(&args.host, args.vifs)?;
+        let attached_in = start.elapsed();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create"))?;
+        let mut crowd = Self {
+            dir: args.host.clone(),
+            members: Vec::with_capacity(args.vifs.into()),
+            epoll,
+            buffer: vec![0; RECV_BUFFER],
+            attached_in,
+            connected_in: Duration::ZERO,
+        };
+        let start = Instant::now();
+        let wishes =
+            Wishes { queues: args.queues, policy: args.policy.wish(), ..Wishes::default() };
+        for domain in 1..=args.vifs {
+            let own = Domain::connect(&args.host, DomId(domain), Role::Guest);
+            let own = own.map_err(CommandError::failed)?;
+            let vif = Vif::open(own, 0, wishes).map_err(CommandError::failed)?;
+            watch(&crowd.epoll, vif.store().descriptor(), crowd.members.len() as u64)?;
+            crowd.members.push(Member { vif, watched: false });
+        }
+        crowd.attend_all()?;
+        crowd.until("connect", Member::is_settled)?;
+        crowd.connected_in = start.elapsed();
+        Ok(crowd)
+    }
+
+    /// Looks at who is woken until all are as wanted.
+    fn until(&mut self, what: &str, wanted: fn(&Member) -> bool) -> Result<(), CommandError> {
+        let start = Instant::now();
+        let mut missing: Vec<usize> = (0..self.members.len()).collect();
+        loop {
+            let members = &self.members;
+            missing.retain(|&at| members.get(at).is_some_and(|member| !wanted(member)));
+            let Some(&first) = missing.first() else { return Ok(()) };
+            if let Some(refusal) = self.members.get_mut(first).and_then(Member::refusal) {
+                return Err(refusal);
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(CommandError::Failed(format!(
+                    "{} of {} vifs did not {what} within {} s, the first of them that of domain \
+                     {}; look at what the backend says of it",
+                    missing.len(),
+                    self.members.len(),
+                    PATIENCE.as_secs(),
+                    first + 1
+                )));
+            }
+            self.look(Some(Duration::from_millis(100)))?;
+        }
+    }
+
+    /// Takes in what came along with an answer of the store, which wakes nobody.
+    fn attend_all(&mut self) -> Result<(), CommandError> {
+        for (number, member) in (0..).zip(&mut self.members) {
+            attend(member, &self.epoll, number, &mut self.buffer)?;
+        }
+        Ok(())
+    }
+
+    /// Has `descriptor` wake [`Crowd::look`], too.
+    ///
+    /// # Errors
+    ///
+    /// The system refused.
+    pub fn wake_by(&self, descriptor: BorrowedFd<'_>) -> Result<(), CommandError> {
+        watch(&self.epoll, descriptor, OTHER)
+    }
+
+    /// Looks at the vifs for which something came, and waits for that so long; for
+    /// ever where no time is given.
+    ///
+    /// # Errors
+    ///
+    /// The host is gone, or a backend broke the protocol.
+    pub fn look(&mut self, timeout: Option<Duration>) -> Result<(), CommandError> {
+        let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; 256];
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let found = match epoll::wait(&self.epoll, &mut room, timeout.as_ref()) {
+            Ok((found, _)) => &*found,
+            Err(rustix::io::Errno::INTR) => &[],
+            Err(e) => return Err(os("epoll_wait")(e)),
+        };
+        for event in found {
+            let number = event.data.u64();
+            if let Some(member) = self.members.get_mut(number as usize) {
+                attend(member, &self.epoll, number, &mut self.buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a frame cross on each queue of each vif.
+    ///
+    /// # Errors
+    ///
+    /// One is not answered.
+    pub fn pass(&mut self) -> Result<(), CommandError> {
+        for member in &mut self.members {
+            for queue in member.vif.queues() {
+                send(queue, &[&FRAME]).map_err(CommandError::failed)?;
+            }
+        }
+        let start = Instant::now();
+        let mut answered = 0;
+        while let Some(member) = self.members.get_mut(answered) {
+            member.vif.reap().map_err(CommandError::failed)?;
+            if member.vif.queues().iter().all(|queue| queue.outstanding() == 0) {
+                answered += 1;
+            } else if start.elapsed() > PATIENCE {
+                let domain = answered + 1;
+                return Err(CommandError::Failed(format!(
+                    "a frame of domain {domain} was not answered; look at what the backend says"
+                )));
+            } else {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what fits from the first so many vifs, by bursts; how many frames.
+    ///
+    /// # Errors
+    ///
+    /// A backend broke the protocol.
+    pub fn load(&mut self, active: usize) -> Result<usize, CommandError> {
+        let frames = [&FRAME[..]; 32];
+        let mut sent = 0;
+        for member in self.members.iter_mut().take(active) {
+            for queue in member.vif.queues() {
+                sent += send(queue, &frames).map_err(CommandError::failed)?;
+            }
+        }
+        Ok(sent)
+    }
+
+    /// The last look at these before [`Crowd::look`] waits; whether something is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Crowd::look`].
+    pub fn arm(&mut self, active: usize) -> Result<bool, CommandError> {
+        let mut there = false;
+        for member in self.members.iter_mut().take(active) {
+            there |= member.vif.arm().map_err(CommandError::failed)?;
+        }
+        Ok(there)
+    }
+
+    /// What all queues carried, and how many of their frames were answered.
+    pub fn carried(&mut self) -> (QueueStats, u64) {
+        let mut sum = QueueStats::default();
+        let mut outstanding = 0;
+        for member in &mut self.members {
+            sum.add(&member.vif.stats());
+            let queues = member.vif.queues().iter();
+            outstanding += queues.map(|queue| u64::from(queue.outstanding())).sum::<u64>();
+        }
+        // A frame is a slot here.
+        (sum, sum.tx_packets.saturating_sub(outstanding))
+    }
+
+    /// Closes and detaches all.
+    ///
+    /// # Errors
+    ///
+    /// The host is gone, or the backend does not let go.
+    pub fn close(mut self) -> Result<(), CommandError> {
+        for member in &mut self.members {
+            member.vif.shutdown().map_err(CommandError::failed)?;
+        }
+        self.attend_all()?;
+        self.until("close", |member| member.vif.status() == VifStatus::Gone)?;
+        let (_host, mut store) = of_host(&self.dir)?;
+        for domain in 1..=self.members.len() {
+            // As many as there were.
+            let vif = device::VifId { domain: DomId(domain as u16), devid: 0 };
+            device::remove(store.as_mut(), vif).map_err(CommandError::failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the domains, each with a vif.
+fn attach(dir: &Path, vifs: u16) -> Result<(), CommandError> {
+    let (host, mut store) = of_host(dir)?;
+    for number in 1..=vifs {
+        let domain = DomId(number);
+        host.create_domain(domain, &format!("guest-{domain}"))?;
+        let [high, low] = number.to_be_bytes();
+        let spare = [0, high, low];
+        let config = VifConfig { mac: Some(Mac::of_xen(spare)), ..VifConfig::default() };
+        device::attach(store.as_mut(), domain, &config, spare).map_err(CommandError::failed)?;
+    }
+    Ok(())
+}
+
+/// Takes in what came for one vif.
+fn attend(
+    member: &mut Member,
+    epoll: &OwnedFd,
+    number: u64,
+    buffer: &mut [u8],
+) -> Result<(), CommandError> {
+    let failed = CommandError::failed;
+    let vif = &mut member.vif;
+    for _ in 0..LOOKS {
+        let connected = vif.store_changed().map_err(failed)? == VifStatus::Connected;
+        if connected && !std::mem::replace(&mut member.watched, connected) {
+            for descriptor in vif.event_descriptors() {
+                watch(epoll, descriptor, number)?;
+            }
+        }
+        vif.take_events().map_err(failed)?;
+        vif.reap().map_err(failed)?;
+        while vif.recv(buffer).map_err(failed)?.is_some() {}
+        vif.repost().map_err(failed)?;
+        if !vif.arm().map_err(failed)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, number: u64) -> Result<(), CommandError> {
+    epoll::add(epoll, fd, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
+        .map_err(os("epoll_ctl"))
+}
+
+fn os(call: &'static str) -> impl Fn(rustix::io::Errno) -> CommandError {
+    move |e| CommandError::Failed(format!("{call}: {e}; raise the limit of open files (ulimit -n)"))
+}

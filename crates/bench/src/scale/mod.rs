@@ -1,0 +1,215 @@
+//! `grantway bench scale`: one backend with many vifs.
+//!
+//! - [`args`]: the command lines; [`rig`]: processes, and what is measured of them.
+//! - [`guests`]: the process that has all guests, by [`crowd`].
+
+pub mod args;
+mod crowd;
+pub mod guests;
+mod rig;
+
+use super::document::{self, Column, Document, Shown};
+use super::probe::{self, State};
+use super::progress::Progress;
+use super::slices::{self, Timing};
+use super::stats::Ratio;
+use args::ScaleArgs;
+use grantway_command::args::BufferPolicy;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::process::Memory;
+use rig::{Plan, Rig, count};
+use serde::Serialize;
+use std::time::Duration;
+
+/// What is measured where nothing is said: vifs, how many send, and the policy.
+const CASES: [(u16, u16, BufferPolicy); 2] =
+    [(300, 300, BufferPolicy::Copy), (1000, 8, BufferPolicy::Staging)];
+
+/// One set-up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Row {
+    /// Guests, each with a vif.
+    vifs: u16,
+    /// How many of them sent.
+    active: u16,
+    /// Queues of each vif.
+    queues: u16,
+    /// The buffer policy.
+    policy: &'static str,
+    /// Event channels of the backend.
+    event_channels: u64,
+    /// From the first guest that looked for its vif to the last that was connected.
+    connect_s: f64,
+    /// What the backend had in memory for each vif, pages shared with guests included.
+    rss_bytes_per_vif: u64,
+    /// The same without these.
+    private_bytes_per_vif: u64,
+    /// What the backend took of a processor while no guest did anything.
+    idle_percent: f64,
+    /// Frames a second of all vifs together.
+    mpps: f64,
+    /// Vifs of the reference, all of them active.
+    reference_vifs: u16,
+    /// The same of the reference.
+    reference_mpps: f64,
+    /// Against the reference; none where no pair of slices was in one state.
+    ratio: Option<Ratio>,
+    /// Where it ran.
+    host: String,
+    /// Where the processors were.
+    state: State,
+    /// Slices that the figures are from.
+    n: usize,
+}
+
+impl document::Row for Row {
+    fn host(&self) -> &str {
+        &self.host
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+}
+
+const COLUMNS: [Column<Row>; 15] = {
+    use Shown::{Always, Varying};
+    [
+        Column::of("vifs#", Always, |r| r.vifs.to_string()),
+        Column::of("active#", Always, |r| r.active.to_string()),
+        Column::of("queues#", Varying, |r| r.queues.to_string()),
+        Column::of("policy", Always, |r| r.policy.into()),
+        Column::of("ports#", Always, |r| r.event_channels.to_string()),
+        Column::of("connect s#", Always, |r| format!("{:.2}", r.connect_s)),
+        Column::of("RSS KiB/vif#", Always, |r| kib(r.rss_bytes_per_vif)),
+        Column::of("private#", Always, |r| kib(r.private_bytes_per_vif)),
+        Column::of("idle %#", Always, |r| format!("{:.2}", r.idle_percent)),
+        Column::of("Mpps#", Always, |r| format!("{:.3}", r.mpps)),
+        Column::of("reference#", Always, |r| r.reference_vifs.to_string()),
+        Column::of("its Mpps#", Always, |r| format!("{:.3}", r.reference_mpps)),
+        Column::of("ratio#", Always, |r| r.ratio.map_or("-".into(), |ratio| ratio.text())),
+        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("n#", Always, |r| r.n.to_string()),
+    ]
+};
+
+fn kib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1024.0)
+}
+
+/// What a set-up cost before it was measured.
+struct Cost {
+    connect: Duration,
+    memory: Memory,
+    idle: f64,
+    host: String,
+}
+
+impl Cost {
+    fn of(rig: &Rig, idle: Duration) -> Result<Self, CommandError> {
+        let idle = rig.idle(idle);
+        let memory = rig.memory();
+        let (guests, backend) = rig.reports()?;
+        Ok(Self {
+            connect: Duration::from_nanos(count(&guests["connected_in_ns"])),
+            memory,
+            idle,
+            host: backend["host"].as_str().unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+/// The set-up that is looked at, and the one that it is compared with.
+fn plans(case: (u16, u16, BufferPolicy), queues: u16) -> [Plan; 2] {
+    let (vifs, active, policy) = case;
+    let alone = if active < vifs { active } else { 1 };
+    [(vifs, active), (alone, alone)].map(|(vifs, active)| Plan {
+        vifs,
+        active,
+        queues,
+        policy,
+        cpus: probe::processors(),
+    })
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// More vifs are to be active than there are, or a part of a set-up failed.
+pub fn run(args: &ScaleArgs) -> Result<(), CommandError> {
+    let timing = Timing::short(args.seconds, args.pairs)?;
+    let cases = match args.vifs {
+        None => CASES.to_vec(),
+        Some(vifs) => {
+            let active = args.active.unwrap_or(vifs);
+            if active > vifs {
+                return Err(CommandError::Usage(format!(
+                    "--active {active}: found more than --vifs {vifs}, expected at most as many"
+                )));
+            }
+            vec![(vifs, active, args.policy)]
+        }
+    };
+    let progress = Progress::new(cases.len(), args.json);
+    let mut rows = Vec::new();
+    for (number, case) in cases.into_iter().enumerate() {
+        let [plan, reference] = plans(case, args.queues);
+        let what = format!("{} vifs, {} active, {}", plan.vifs, plan.active, plan.policy.kind());
+        let mut show = |part| progress.show(number, &what, part);
+        rows.push(row(&plan, &reference, args, timing, &mut show)?);
+    }
+    progress.done();
+    match args.json {
+        true => Document::new("scale", &rows).print(),
+        false => output::line(text(&rows)),
+    }
+}
+
+fn row(
+    plan: &Plan,
+    reference: &Plan,
+    args: &ScaleArgs,
+    timing: Timing,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Row, CommandError> {
+    let rigs = [Rig::start(plan)?, Rig::start(reference)?];
+    let [rig, _] = &rigs;
+    let cost = Cost::of(rig, Duration::from_secs_f64(args.idle))?;
+    let series = slices::in_turns(rigs.len(), timing, progress, |subject| {
+        rigs[subject].slice(timing.slice)
+    })?;
+    let [(rate, state, n), (reference_rate, ..)] = [0, 1].map(|subject| series.typical(subject));
+    let each = |bytes: u64| bytes / u64::from(plan.vifs);
+    Ok(Row {
+        vifs: plan.vifs,
+        active: plan.active,
+        queues: plan.queues,
+        policy: plan.policy.kind().as_str(),
+        event_channels: plan.ports(),
+        connect_s: cost.connect.as_secs_f64(),
+        rss_bytes_per_vif: each(cost.memory.resident),
+        private_bytes_per_vif: each(cost.memory.private),
+        idle_percent: cost.idle * 100.0,
+        mpps: rate / 1e6,
+        reference_vifs: reference.vifs,
+        reference_mpps: reference_rate / 1e6,
+        ratio: Ratio::of(&series.ratios(0, 1, |&rate| rate)),
+        host: cost.host,
+        state,
+        n,
+    })
+}
+
+/// The conditions, and the table under them.
+fn text(rows: &[Row]) -> String {
+    let host = rows.first().map_or("", |row| row.host.as_str());
+    let place = document::processes(host, "host, backend with one worker, all guests");
+    let conditions = document::conditions(rows, &COLUMNS);
+    format!(
+        "{place}\n64 bytes, guest transmit, {conditions}\nratio: to so many vifs (reference) alone, the \
+         median of pairs [95 % interval]; memory and idle are the backend's\n\n{}",
+        document::table(rows, &COLUMNS)
+    )
+}

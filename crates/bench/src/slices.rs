@@ -1,0 +1,250 @@
+//! What is compared is measured in turns, a slice each, and only slices of one
+//! state of the machine are put together.
+
+use super::probe::{self, State};
+use super::stats::median;
+use grantway_command::error::CommandError;
+use std::time::Duration;
+
+/// Longest slice: the machine is to hold still for it.
+const LONGEST: f64 = 0.5;
+/// A slice that is short, and enough of them.
+const SHORT: f64 = 0.1;
+const ENOUGH: f64 = 20.0;
+
+/// How a comparison is cut into slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// Slices of each that is compared.
+    pub rounds: usize,
+    /// How long one is.
+    pub slice: Duration,
+}
+
+impl Timing {
+    /// `seconds` of each that is compared, in so many slices, or in short ones.
+    ///
+    /// # Errors
+    ///
+    /// Slices would be too long.
+    pub fn short(seconds: f64, pairs: Option<u32>) -> Result<Self, CommandError> {
+        let fitting = (seconds / SHORT).round().clamp(1.0, ENOUGH);
+        Self::cut(seconds, pairs, fitting)
+    }
+
+    /// The same, or in as few slices as there may be: where each costs a start of
+    /// processes.
+    ///
+    /// # Errors
+    ///
+    /// Slices would be too long.
+    pub fn long(seconds: f64, pairs: Option<u32>) -> Result<Self, CommandError> {
+        Self::cut(seconds, pairs, 1.0)
+    }
+
+    fn cut(seconds: f64, pairs: Option<u32>, fitting: f64) -> Result<Self, CommandError> {
+        let least = (seconds / LONGEST).ceil();
+        let rounds = pairs.map_or(fitting.max(least), f64::from);
+        if rounds < least {
+            return Err(CommandError::Usage(format!(
+                "--pairs {rounds} with --seconds {seconds}: slices of {:.1} s, expected at most \
+                 {LONGEST} s; use --pairs {least} or more",
+                seconds / rounds
+            )));
+        }
+        Ok(Self { rounds: rounds as usize, slice: Duration::from_secs_f64(seconds / rounds) })
+    }
+
+    /// How long a probe of the machine between two slices is.
+    pub fn probe(&self) -> Duration {
+        self.slice.clamp(Duration::from_millis(20), Duration::from_millis(100))
+    }
+}
+
+/// Who is measured when in a round: forwards and backwards by turns, so that
+/// what drifts drifts for everybody.
+pub fn order(round: usize, subjects: usize) -> Vec<usize> {
+    let forwards = 0..subjects;
+    if round.is_multiple_of(2) { forwards.collect() } else { forwards.rev().collect() }
+}
+
+/// Measures so many subjects in turns, by slices with a probe of the machine before and
+/// after each; `progress` hears how far it is, from 0 to 1.
+///
+/// # Errors
+///
+/// A slice could not be measured.
+pub fn in_turns<T>(
+    subjects: usize,
+    timing: Timing,
+    progress: &mut dyn FnMut(f64),
+    mut slice: impl FnMut(usize) -> Result<T, CommandError>,
+) -> Result<Series<T>, CommandError> {
+    progress(0.0);
+    let mut series = Series::new();
+    let whole = (timing.rounds * subjects + 1) as f64;
+    let mut before = probe::state(timing.probe());
+    let turns = (0..timing.rounds)
+        .flat_map(|round| order(round, subjects).into_iter().map(move |subject| (round, subject)));
+    for (done, (round, subject)) in turns.enumerate() {
+        progress((done + 1) as f64 / whole);
+        let found = slice(subject)?;
+        let after = probe::state(timing.probe());
+        series.add(subject, round, state(before, after), found);
+        before = after;
+    }
+    Ok(series)
+}
+
+/// The state of a slice by the probes around it.
+pub fn state(before: State, after: State) -> State {
+    if before == after { before } else { State::Changed }
+}
+
+#[derive(Debug)]
+struct Slice<T> {
+    subject: usize,
+    round: usize,
+    state: State,
+    found: T,
+}
+
+/// All slices of a comparison.
+#[derive(Debug)]
+pub struct Series<T> {
+    slices: Vec<Slice<T>>,
+}
+
+impl<T> Series<T> {
+    /// None yet.
+    pub fn new() -> Self {
+        Self { slices: Vec::new() }
+    }
+
+    /// Adds a slice.
+    pub fn add(&mut self, subject: usize, round: usize, state: State, found: T) {
+        self.slices.push(Slice { subject, round, state, found });
+    }
+
+    /// The state that most slices were in. That of slices during which it changed
+    /// only where there are no others: then the figures are worth little, and their
+    /// state says so.
+    pub fn state(&self) -> State {
+        let count = |state| self.slices.iter().filter(|slice| slice.state == state).count();
+        let stable = self.slices.iter().map(|slice| slice.state).filter(|&s| s != State::Changed);
+        stable.max_by_key(|&state| (count(state), state)).unwrap_or(State::Changed)
+    }
+
+    /// What was found of a subject in that state, by rounds.
+    pub fn kept(&self, subject: usize) -> impl Iterator<Item = (usize, &T)> {
+        let state = self.state();
+        let kept = move |slice: &&Slice<T>| slice.subject == subject && slice.state == state;
+        self.slices.iter().filter(kept).map(|slice| (slice.round, &slice.found))
+    }
+
+    /// What was found of a subject in all of its slices.
+    pub fn all(&self, subject: usize) -> impl Iterator<Item = &T> {
+        self.slices.iter().filter(move |slice| slice.subject == subject).map(|slice| &slice.found)
+    }
+
+    /// A subject against another, for each round of which both slices were kept.
+    pub fn ratios(&self, subject: usize, reference: usize, rate: impl Fn(&T) -> f64) -> Vec<f64> {
+        let rounds = self.rounds([subject, reference]);
+        let ratios = rounds.iter().map(|[found, other]| rate(found) / rate(other));
+        ratios.filter(|ratio| ratio.is_finite()).collect()
+    }
+
+    /// What was found of several subjects, for each round of which all slices were
+    /// kept.
+    pub fn rounds<const N: usize>(&self, subjects: [usize; N]) -> Vec<[&T; N]> {
+        let &[first, ..] = &subjects[..] else { return Vec::new() };
+        let together = |(round, _): (usize, &T)| {
+            let of = |subject: usize| self.kept(subject).find(|&(other, _)| other == round);
+            let all: Vec<&T> = subjects.iter().filter_map(|&s| of(s)).map(|(_, t)| t).collect();
+            <[&T; N]>::try_from(all).ok()
+        };
+        self.kept(first).filter_map(together).collect()
+    }
+}
+
+impl Series<f64> {
+    /// The median of what was found of a subject, the state that the machine was in, and
+    /// from how many slices that is; of all of them where none is in one state.
+    pub fn typical(&self, subject: usize) -> (f64, State, usize) {
+        let kept: Vec<f64> = self.kept(subject).map(|(_, &found)| found).collect();
+        let (kept, state) = match kept.is_empty() {
+            true => (self.all(subject).copied().collect(), State::Changed),
+            false => (kept, self.state()),
+        };
+        (median(&kept).unwrap_or(0.0), state, kept.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use State::{Changed, Far, Near};
+
+    #[test]
+    fn slices_are_short_enough_and_as_many_as_asked_for() {
+        let cut = |seconds, pairs| {
+            let timing = Timing::short(seconds, pairs).unwrap();
+            (timing.rounds, timing.slice.as_millis())
+        };
+        assert_eq!(cut(2.0, None), (20, 100));
+        assert_eq!(cut(0.3, None), (3, 100));
+        assert_eq!(cut(0.01, None), (1, 10));
+        assert_eq!(cut(20.0, None), (40, 500));
+        assert_eq!(cut(1.0, Some(4)), (4, 250));
+        let refused = Timing::short(4.0, Some(2)).unwrap_err().to_string();
+        assert!(refused.contains("slices of 2.0 s") && refused.contains("--pairs 8"), "{refused}");
+        let long = Timing::long(1.2, None).unwrap();
+        assert_eq!((long.rounds, long.slice.as_millis()), (3, 400));
+        assert_eq!(Timing::long(0.01, None).unwrap().rounds, 1);
+    }
+
+    #[test]
+    fn turns_alternate_abba() {
+        let turns: Vec<usize> = (0..4).flat_map(|round| order(round, 2)).collect();
+        assert_eq!(turns, [0, 1, 1, 0, 0, 1, 1, 0]);
+        assert_eq!(order(1, 4), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn a_slice_whose_state_changed_is_dropped_with_its_pair() {
+        assert_eq!((state(Near, Near), state(Near, Far)), (Near, Changed));
+        let mut series = Series::new();
+        let rounds = [(Near, Near), (Near, Changed), (Far, Far), (Near, Near)];
+        for (round, (first, second)) in rounds.into_iter().enumerate() {
+            series.add(0, round, first, 1.0 + round as f64);
+            series.add(1, round, second, 10.0 * (1.0 + round as f64));
+        }
+        assert_eq!(series.state(), Near);
+        let kept: Vec<_> = series.kept(1).map(|(round, &found)| (round, found)).collect();
+        assert_eq!(kept, [(0, 10.0), (3, 40.0)]);
+        assert_eq!((series.all(0).count(), series.all(1).count()), (4, 4));
+        assert_eq!(series.ratios(1, 0, |&rate| rate), [10.0, 10.0]);
+    }
+
+    #[test]
+    fn slices_that_changed_are_used_only_where_there_are_no_others() {
+        let mut series = Series::new();
+        series.add(0, 0, Changed, 2.0);
+        series.add(1, 0, Changed, 3.0);
+        assert_eq!((series.state(), series.kept(0).count()), (Changed, 1));
+        for round in 1..4 {
+            series.add(0, round, Changed, 2.0);
+        }
+        series.add(0, 4, Far, 5.0);
+        assert_eq!((series.state(), series.kept(0).count()), (Far, 1));
+        assert!(series.ratios(1, 0, |&rate| rate).is_empty());
+    }
+
+    #[test]
+    fn a_rate_of_nothing_makes_no_ratio() {
+        let mut series = Series::new();
+        series.add(0, 0, Near, 0.0);
+        series.add(1, 0, Near, 5.0);
+        assert!(series.ratios(1, 0, |&rate| rate).is_empty());
+    }
+}

@@ -1,0 +1,53 @@
+//! `grantway bench stream` on the command line.
+
+use crate::args::{List, Listed, OutputArgs, named, policies, queues};
+use clap::Args;
+use grantway_backend::policy::PolicyKind;
+use grantway_command::args::Switch;
+
+/// `grantway bench stream`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+For each policy a host, a backend and a guest, and two network namespaces which
+only their vif joins: the backend's TAP in one, the guest's in the other. iperf3
+sends TCP through, a second at a time, policy by policy in turns, first from the
+guest, then to it. All of it is gone when it ends, on Ctrl-C too.
+
+Gbit/s are what arrives of the payload, the median of the slices. Grant operations,
+bytes that they copied, notifications and wake-ups are those of both ends, for each
+packet that the backend moved, acknowledgements counted; with TCP segmentation
+offloads a packet has up to 64 KiB. A single flow keeps to one queue, so several
+queues get eight flows each. Needs root and iperf3.
+
+With `--gso off` the frontend is one that has no large frames, and its kernel cuts
+what it sends; `--merge off,on` then shows what it brings that both ends merge
+segments for who takes large frames.
+
+Example:
+  grantway bench stream --seconds 10
+  grantway bench stream --policy staging --gso off --merge off,on
+  grantway bench stream --policy copy,staging --queues 1,2 --report stream.html")]
+pub struct StreamArgs {
+    /// How the buffers cross, or `all`; the first, with the first of the switches, is
+    /// what the others are compared with.
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
+    pub policy: List<PolicyKind>,
+    /// Queues of the vif.
+    #[arg(long, value_name = "LIST", default_value = "1", value_parser = queues)]
+    pub queues: List<u16>,
+    /// Whether the frontend uses large TCP frames: on, off or both.
+    #[arg(long, value_name = "LIST", default_value = "on", value_parser = switches)]
+    pub gso: List<Switch>,
+    /// Whether both ends merge TCP segments: on, off or both.
+    #[arg(long, value_name = "LIST", default_value = "on", value_parser = switches)]
+    pub merge: List<Switch>,
+    /// How long each row of the table is measured: slices of one second.
+    #[arg(long, value_name = "S", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+fn switches(text: &str) -> Listed<Switch> {
+    named(text, &[Switch::On, Switch::Off], |switch| switch.as_str().to_owned())
+}

@@ -1,0 +1,258 @@
+//! `grantway bench stream`: TCP through the TAPs of a vif, policy against policy.
+//!
+//! - [`args`]: the command line; [`link`]: namespaces, the ends, iperf3;
+//!   [`page`]: the report.
+
+pub mod args;
+pub mod link;
+mod page;
+
+use super::document::{self, Column, Document, Shown};
+use super::probe::{self, State};
+use super::progress::Progress;
+use super::rig::Direction;
+use super::slices::{self, Series};
+use super::stats::Ratio;
+use super::tools::{Watch, check_programs, check_rights};
+use args::StreamArgs;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::report::Destination;
+use link::{Counts, Link, Settings, Transfer};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A probe of the machine between two slices.
+const PROBE: Duration = Duration::from_millis(100);
+
+/// One policy, one way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The buffer policy.
+    pub policy: String,
+    /// Whether the frontend used large TCP frames: on or off.
+    pub gso: String,
+    /// Whether both ends merged TCP segments: on or off.
+    pub merge: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Queues of the vif.
+    pub queues: u16,
+    /// Flows of TCP.
+    pub flows: u16,
+    /// How the backend waits.
+    pub mode: String,
+    /// Gbit/s of payload: the median of the slices, and the interval of it.
+    pub gbps: Ratio,
+    /// What it is compared with: the first row of its direction and queues.
+    pub reference: String,
+    /// Its rate against that one's; none for that one itself, and where no pair of
+    /// slices was in one state.
+    pub ratio: Option<Ratio>,
+    /// Segments sent again, in all slices.
+    pub retransmits: u64,
+    /// Packets that the backend moved, both ways.
+    pub packets: u64,
+    /// Bytes of payload for each of these.
+    pub payload_per_packet: f64,
+    /// Grant copies, maps and unmaps of both ends for each packet.
+    pub grant_ops_per_packet: f64,
+    /// Bytes that grant copies moved for each packet.
+    pub copied_bytes_per_packet: f64,
+    /// Notifications of both ends for each packet.
+    pub notifies_per_packet: f64,
+    /// Sleeps that an event ended, for each packet.
+    pub wakeups_per_packet: f64,
+    /// Where it ran.
+    pub host: String,
+    /// Where the processors were.
+    pub state: State,
+    /// Slices of a second that the figures are from.
+    pub n: usize,
+}
+
+impl document::Row for Row {
+    fn host(&self) -> &str {
+        &self.host
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+}
+
+/// What is shown of a row.
+const COLUMNS: [Column<Row>; 17] = {
+    use Shown::{Always, Filled, Varying};
+    [
+        Column::of("direction", Varying, |r| r.direction.words().into()),
+        Column::of("queues#", Varying, |r| r.queues.to_string()),
+        Column::of("flows#", Varying, |r| r.flows.to_string()),
+        Column::of("mode", Varying, |r| r.mode.clone()),
+        Column::of("policy", Always, |r| r.policy.clone()),
+        Column::of("gso", Varying, |r| r.gso.clone()),
+        Column::of("merge", Varying, |r| r.merge.clone()),
+        Column::of("Gbit/s#", Always, |r| r.gbps.text()),
+        Column::of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
+        Column::of("sent again#", Always, |r| r.retransmits.to_string()),
+        Column::of("B/packet#", Always, |r| format!("{:.0}", r.payload_per_packet)),
+        Column::of("grant ops#", Always, |r| format!("{:.2}", r.grant_ops_per_packet)),
+        Column::of("B copied#", Always, |r| format!("{:.0}", r.copied_bytes_per_packet)),
+        Column::of("notifies#", Always, |r| format!("{:.4}", r.notifies_per_packet)),
+        Column::of("wake-ups#", Always, |r| format!("{:.4}", r.wakeups_per_packet)),
+        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("n#", Always, |r| r.n.to_string()),
+    ]
+};
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// Something is missing on this machine, a part failed, or somebody asked us to
+/// end: nothing of it is left then.
+pub fn run(args: &StreamArgs) -> Result<(), CommandError> {
+    check_rights()?;
+    check_programs(&[("iperf3", "iperf3"), ("ip", "iproute2")])?;
+    let page = args.output.report.as_deref().map(Destination::at).transpose()?;
+    let watch = Watch::start()?;
+    let progress = Progress::new(2 * args.queues.0.len(), args.output.json);
+    let subjects = subjects(args);
+    let mut rows = Vec::new();
+    for &queues in &args.queues.0 {
+        let done = rows.len() / subjects.len();
+        rows.extend(measure(&subjects, args.seconds, queues, done, &progress, &watch)?);
+    }
+    progress.done();
+    if let Some(page) = page {
+        page.write(&page::of(&rows))?;
+    }
+    match args.output.json {
+        true => Document::new("stream", &rows).print(),
+        false => output::line(text(&rows)),
+    }
+}
+
+/// What is compared, the reference first.
+fn subjects(args: &StreamArgs) -> Vec<Settings> {
+    let policies = args.policy.0.iter();
+    let all = policies.flat_map(|&policy| {
+        let all = args.gso.0.iter().flat_map(|&gso| args.merge.0.iter().map(move |&m| (gso, m)));
+        all.map(move |(gso, merge)| Settings { policy, gso, merge })
+    });
+    all.collect()
+}
+
+/// All of them by so many queues, both ways; `done` points come before.
+fn measure(
+    subjects: &[Settings],
+    seconds: u32,
+    queues: u16,
+    done: usize,
+    progress: &Progress,
+    watch: &Watch,
+) -> Result<Vec<Row>, CommandError> {
+    let start = |&settings: &Settings| Link::start(settings, queues, watch);
+    let mut links: Vec<Link> = subjects.iter().map(start).collect::<Result<_, _>>()?;
+    let mut rows = Vec::new();
+    for (number, direction) in [Direction::Tx, Direction::Rx].into_iter().enumerate() {
+        let what = format!("{}, queues: {queues}", direction.words());
+        let mut series = Series::new();
+        let mut before = probe::state(PROBE);
+        for round in 0..seconds as usize {
+            progress.show(done + number, &what, round as f64 / f64::from(seconds));
+            for subject in slices::order(round, links.len()) {
+                let Some(link) = links.get_mut(subject) else { continue };
+                let transfer = link.second(direction, watch)?;
+                let after = probe::state(PROBE);
+                series.add(subject, round, slices::state(before, after), transfer);
+                before = after;
+            }
+        }
+        for (subject, link) in links.iter().enumerate() {
+            let row = row(subjects, subject, direction, queues, link, &series);
+            rows.extend(row);
+        }
+    }
+    Ok(rows)
+}
+
+/// What the slices say of one of them; none where there is no slice.
+fn row(
+    subjects: &[Settings],
+    subject: usize,
+    direction: Direction,
+    queues: u16,
+    link: &Link,
+    series: &Series<Transfer>,
+) -> Option<Row> {
+    let kept: Vec<&Transfer> = series.kept(subject).map(|(_, transfer)| transfer).collect();
+    // Where none was in the state that most were in, all of them.
+    let (state, kept) = match kept.is_empty() {
+        true => (State::Changed, series.all(subject).collect()),
+        false => (series.state(), kept),
+    };
+    let rates: Vec<f64> = kept.iter().map(|transfer| transfer.gbps).collect();
+    let mut counts = Counts::default();
+    kept.iter().for_each(|transfer| counts.add(&transfer.counts));
+    let per = |n: u64| n as f64 / counts.packets.max(1) as f64;
+    // A slice is a second.
+    let payload = rates.iter().sum::<f64>() * 1e9 / 8.0;
+    let ratios = series.ratios(subject, 0, |transfer| transfer.gbps);
+    let (first, settings) = (subjects.first()?, subjects.get(subject)?);
+    Some(Row {
+        policy: settings.policy.as_str().to_owned(),
+        gso: settings.gso.as_str().to_owned(),
+        merge: settings.merge.as_str().to_owned(),
+        direction,
+        queues,
+        flows: link.flows,
+        mode: link.mode.clone(),
+        gbps: Ratio::of(&rates)?,
+        reference: name(first, subjects),
+        ratio: if subject == 0 { None } else { Ratio::of(&ratios) },
+        retransmits: kept.iter().map(|transfer| transfer.retransmits).sum(),
+        packets: counts.packets,
+        payload_per_packet: payload / counts.packets.max(1) as f64,
+        grant_ops_per_packet: per(counts.copies + counts.maps),
+        copied_bytes_per_packet: per(counts.copied_bytes),
+        notifies_per_packet: per(counts.notifies),
+        wakeups_per_packet: per(counts.wakeups),
+        host: link.host.clone(),
+        state,
+        n: kept.len(),
+    })
+}
+
+/// What the others are compared with, in the words in which they differ.
+fn name(first: &Settings, subjects: &[Settings]) -> String {
+    let mut words = vec![first.policy.as_str().to_owned()];
+    if subjects.iter().any(|other| other.gso != first.gso) {
+        words.push(format!("gso {}", first.gso.as_str()));
+    }
+    if subjects.iter().any(|other| other.merge != first.merge) {
+        words.push(format!("merge {}", first.merge.as_str()));
+    }
+    words.join(", ")
+}
+
+/// Where it ran, beside the host's name.
+fn place(host: &str) -> String {
+    format!("{}, iperf3", document::place(host, 1))
+}
+
+/// The conditions, and the table under them.
+fn text(rows: &[Row]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let ratio = match rows.iter().any(|row| row.ratio.is_some()) {
+        true => format!("; ratio: to {}, the median of pairs", first.reference),
+        false => String::new(),
+    };
+    format!(
+        "{}; {}; Gbit/s of TCP payload, 95 % interval{ratio}; grant ops to wake-ups: for each \
+         packet that the backend moved\n{}",
+        place(&first.host),
+        document::conditions(rows, &COLUMNS),
+        document::table(rows, &COLUMNS)
+    )
+}

@@ -1,0 +1,177 @@
+//! `grantway bench tcp`: stacks in user space against the kernel's, over a veth.
+//!
+//! - [`args`]: the command line; [`ways`]: what the streams go over.
+
+pub mod args;
+mod ways;
+
+use super::document::{self, Column, Document, Shown};
+use super::probe::{self, State};
+use super::progress::Progress;
+use super::slices::{self, Series};
+use super::stats::Ratio;
+use super::tools::{Watch, check_programs, check_rights};
+use args::TcpArgs;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use ways::{Guests, Veth, Way};
+
+/// A probe of the machine between two slices.
+const PROBE: Duration = Duration::from_millis(100);
+
+/// One way, by one kind of offloads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What the stream went over: `veth`, or the policy between two guests.
+    pub over: String,
+    /// Whether checksums and segmentation were left to others.
+    pub offloads: bool,
+    /// Gbit/s of payload: the median of the slices, and the interval of it.
+    pub gbps: Ratio,
+    /// Whether somebody listened to the backend.
+    pub traced: bool,
+    /// Its rate against the veth of the same kind, or, where somebody listened, against
+    /// the same while nobody did; none for the veth itself, and where no pair of slices
+    /// was in one state.
+    pub ratio: Option<Ratio>,
+    /// Where it ran.
+    pub host: String,
+    /// Where the processors were.
+    pub state: State,
+    /// Slices of a second that the figures are from.
+    pub n: usize,
+}
+
+impl document::Row for Row {
+    fn host(&self) -> &str {
+        &self.host
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+}
+
+/// What is shown of a row.
+const COLUMNS: [Column<Row>; 7] = {
+    use Shown::{Always, Filled};
+    [
+        Column::of("over", Always, |r| r.over.clone()),
+        Column::of("offloads", Always, |r| if r.offloads { "on" } else { "off" }.into()),
+        Column::of("traced", Filled, |r| if r.traced { "yes" } else { "" }.into()),
+        Column::of("Gbit/s#", Always, |r| r.gbps.text()),
+        Column::of("ratio#", Filled, |r| r.ratio.map(|ratio| ratio.text()).unwrap_or_default()),
+        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("n#", Always, |r| r.n.to_string()),
+    ]
+};
+
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Subject {
+    guests: bool,
+    offloads: bool,
+    traced: bool,
+    /// The number of what it is compared with.
+    beside: Option<usize>,
+}
+
+const SUBJECTS: [Subject; 6] = [
+    Subject { guests: false, offloads: false, traced: false, beside: None },
+    Subject { guests: true, offloads: false, traced: false, beside: Some(0) },
+    Subject { guests: false, offloads: true, traced: false, beside: None },
+    Subject { guests: true, offloads: true, traced: false, beside: Some(2) },
+    Subject { guests: true, offloads: false, traced: true, beside: Some(1) },
+    Subject { guests: true, offloads: true, traced: true, beside: Some(3) },
+];
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// Something is missing on this machine, a part failed, or somebody asked us to end:
+/// nothing of it is left then.
+pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
+    check_rights()?;
+    check_programs(&[("iperf3", "iperf3"), ("ip", "iproute2"), ("ethtool", "ethtool")])?;
+    let watch = Watch::start()?;
+    let progress = Progress::new(1, args.json);
+    let policy = args.policy.kind();
+    let mut host = String::new();
+    let mut ways: Vec<Box<dyn Way>> = Vec::new();
+    let subjects = SUBJECTS.iter().filter(|subject| args.traced || !subject.traced);
+    let subjects: Vec<Subject> = subjects.copied().collect();
+    for &Subject { guests, offloads, traced, .. } in &subjects {
+        ways.push(match guests {
+            true => {
+                let guests = Guests::start(policy, offloads, traced, &watch)?;
+                host.clone_from(&guests.host);
+                Box::new(guests)
+            }
+            false => Box::new(Veth::start(offloads, &watch)?),
+        });
+    }
+    let mut series = Series::new();
+    let mut before = probe::state(PROBE);
+    for round in 0..args.seconds as usize {
+        progress.show(0, "guest to guest, and veth", round as f64 / f64::from(args.seconds));
+        for subject in slices::order(round, ways.len()) {
+            let Some(way) = ways.get_mut(subject) else { continue };
+            let rate = way.second(&watch)?;
+            let after = probe::state(PROBE);
+            series.add(subject, round, slices::state(before, after), rate);
+            before = after;
+        }
+    }
+    progress.done();
+    let rows = subjects.iter().enumerate().filter_map(|(number, subject)| {
+        let over = if subject.guests { policy.as_str() } else { "veth" };
+        row(number, subject, over, &host, &series)
+    });
+    let rows: Vec<Row> = rows.collect();
+    match args.json {
+        true => Document::new("tcp", &rows).print(),
+        false => output::line(text(&rows)),
+    }
+}
+
+/// What the slices say of one way; none where there is no slice.
+fn row(
+    number: usize,
+    subject: &Subject,
+    over: &str,
+    host: &str,
+    series: &Series<f64>,
+) -> Option<Row> {
+    let kept: Vec<f64> = series.kept(number).map(|(_, &rate)| rate).collect();
+    // Where none was in the state that most were in, all of them.
+    let (state, rates) = match kept.is_empty() {
+        true => (State::Changed, series.all(number).copied().collect()),
+        false => (series.state(), kept),
+    };
+    let ratio = |beside| Ratio::of(&series.ratios(number, beside, |&rate| rate));
+    let ratio = subject.beside.and_then(ratio);
+    Some(Row {
+        over: over.to_owned(),
+        offloads: subject.offloads,
+        traced: subject.traced,
+        gbps: Ratio::of(&rates)?,
+        ratio,
+        host: host.to_owned(),
+        state,
+        n: rates.len(),
+    })
+}
+
+/// The conditions, and the table under them.
+fn text(rows: &[Row]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    format!(
+        "{}; one stream of TCP, Gbit/s of payload, 95 % interval; ratio: to the veth of the same \
+         kind, or untraced, the median of pairs\n{}",
+        document::place(&first.host, 2),
+        document::table(rows, &COLUMNS)
+    )
+}

@@ -1,0 +1,455 @@
+//! `grantway bench turns`: both ends in one thread by turns, for whoever counts
+//! instructions (`scripts/instructions`). Nothing here depends on time or on the
+//! scheduler, so that two runs of one binary count the same.
+//!
+//! What is counted is what runs within [`frontend_half`] and [`backend_half`], but
+//! for what the port does ([`Frames`]): a counter is to be toggled by these names.
+
+use super::args::TurnsArgs;
+use super::rig::Direction;
+use arrayvec::ArrayVec;
+use grantway_backend::policy::{PolicyKind, PolicyLimits};
+use grantway_backend::{Backend, BackendConfig, Patience, WaitMode};
+use grantway_command::args::Api;
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::toolstack::config::VifConfig;
+use grantway_command::toolstack::device;
+use grantway_command::toolstack::mac::Mac;
+use grantway_embedded::{Domain, Host, HostGuard, Role};
+use grantway_frontend::{
+    Policy, Queue, SendError, TxFrame, TxMeta, Vif, VifError, VifStatus, Wishes,
+};
+use grantway_hypervisor::{DomId, Platform};
+use grantway_netif::Offload;
+use grantway_ports::{
+    BURST, Counters, FrameMeta, FramePlace, Port, PortError, PortSpec, RECV_BUFFER, SentBurst, wall,
+};
+use grantway_vector::nodes::Checks;
+use grantway_vector::{Graph, Secret, path};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Steps that the ends may take to agree: each waits a little.
+const STEPS: usize = 20_000;
+/// Nobody outside sends anything here.
+const SECRET: Secret = Secret(1, 2);
+/// Packets that cross before the first is counted: every page is seen by then.
+const WARM_UP: usize = 2048;
+
+/// Runs them.
+///
+/// # Errors
+///
+/// An end did not get ready, or a packet was lost.
+pub fn run(args: &TurnsArgs) -> Result<(), CommandError> {
+    let mut turns = Turns::start(args)?;
+    let burst = usize::from(args.burst);
+    let frame = turns.addressed(vec![0; args.size.into()]);
+    let frames = vec![&frame[..]; burst];
+    turns.all(&frames, WARM_UP, false)?;
+    turns.all(&frames, args.packets, true)?;
+    output::line(args.packets.next_multiple_of(burst).to_string())
+}
+
+/// Runs what a frontend does in its turn.
+#[inline(never)]
+fn frontend_half(
+    half: &mut dyn FnMut() -> Result<usize, CommandError>,
+) -> Result<usize, CommandError> {
+    half()
+}
+
+/// Runs what the backend does in its turn.
+#[inline(never)]
+fn backend_half(
+    half: &mut dyn FnMut() -> Result<usize, CommandError>,
+) -> Result<usize, CommandError> {
+    half()
+}
+
+fn uncounted(half: &mut dyn FnMut() -> Result<usize, CommandError>) -> Result<usize, CommandError> {
+    half()
+}
+
+/// One thread's host, backend and guests.
+struct Turns {
+    direction: Direction,
+    api: Api,
+    // In the order in which they are to end.
+    guests: Vec<Vif>,
+    backend: Backend,
+    /// Frames that the backend's port is to give, and those that it was given.
+    given: Arc<Given>,
+    arena: Vec<u8>,
+    _host: HostGuard,
+    _folder: tempfile::TempDir,
+}
+
+impl Turns {
+    fn start(args: &TurnsArgs) -> Result<Self, CommandError> {
+        let failed =
+            |e: std::io::Error| CommandError::Failed(format!("a folder for the host: {e}"));
+        let folder = tempfile::tempdir().map_err(failed)?;
+        let host = Host::spawn(folder.path()).map_err(CommandError::failed)?;
+        let dom0 = Domain::connect(folder.path(), DomId::ZERO, Role::Service)
+            .map_err(CommandError::failed)?;
+        let given = Arc::new(Given::default());
+        let port = (Arc::clone(&given), usize::from(args.size));
+        let bridged = args.direction == Direction::GuestToGuest;
+        let config = BackendConfig {
+            mode: WaitMode::Busy,
+            workers: 0,
+            queues: 1,
+            patience: Patience { drain: Duration::from_secs(10), stall: None },
+            policy: PolicyLimits { most: args.policy, ..PolicyLimits::default() },
+            uplink: None,
+            run_folder: folder.path().to_owned(),
+            hotplug: false,
+            clock: at_once,
+            // Where turns are counted all of them are alike.
+            meter: || Duration::ZERO,
+            graph: graph(args.spoof)?,
+            by_rules: args.spoof,
+            merge: true,
+            on_worker: Arc::new(|| Ok(())),
+        };
+        let platform: Arc<dyn Platform> = Arc::clone(&dom0) as _;
+        let open = Box::new(move |_: &_| match bridged {
+            true => PortSpec::Bridge.open(),
+            false => Ok(Box::new(Frames::new(Arc::clone(&port.0), port.1)) as Box<dyn Port>),
+        });
+        let mut backend = Backend::start(platform, config, open).map_err(CommandError::failed)?;
+        if args.spoof {
+            backend.load(&rules(args.direction.guests()), SECRET).map_err(CommandError::failed)?;
+        }
+        let mut guests = Vec::new();
+        for number in 0..args.direction.guests() {
+            guests.push(guest(folder.path(), &dom0, number, args.policy, &mut backend)?);
+        }
+        let (_host, _folder, arena) = (host, folder, vec![0; BURST * 4096 + RECV_BUFFER]);
+        let (direction, api) = (args.direction, args.api);
+        Ok(Self { direction, api, guests, backend, given, arena, _host, _folder })
+    }
+
+    /// A frame from the last guest to the first.
+    fn addressed(&self, mut frame: Vec<u8>) -> Vec<u8> {
+        let last = self.guests.len().saturating_sub(1);
+        frame[..6].copy_from_slice(&address(0));
+        frame[6..12].copy_from_slice(&address(last));
+        udp(&mut frame, ip(last), ip(0));
+        frame
+    }
+
+    /// So many packets, by the burst.
+    fn all(&mut self, frames: &[&[u8]], packets: usize, count: bool) -> Result<(), CommandError> {
+        if self.direction == Direction::GuestToGuest && !count {
+            // The bridge learns where the receiver is.
+            let mut hello = self.addressed(vec![0; 64]);
+            hello[..6].fill(0xff);
+            hello[6..12].copy_from_slice(&address(0));
+            self.send(0, &[&hello], false)?;
+            self.serve(0, false)?;
+            let last = self.guests.len().saturating_sub(1);
+            self.receive(last, false)?;
+        }
+        let mut arrived = 0;
+        let mut sent = 0;
+        while sent < packets {
+            sent += frames.len();
+            arrived += match self.direction {
+                Direction::Tx => {
+                    self.send(0, frames, count)?;
+                    self.serve(0, count)?
+                }
+                Direction::GuestToGuest => {
+                    self.send(1, frames, count)?;
+                    self.serve(0, count)?;
+                    self.receive(0, count)?
+                }
+                _ => {
+                    self.serve(frames.len(), count)?;
+                    self.receive(0, count)?
+                }
+            };
+        }
+        if arrived != sent {
+            return Err(CommandError::Failed(format!("{arrived} of {sent} packets arrived")));
+        }
+        Ok(())
+    }
+
+    /// A burst goes out.
+    fn send(&mut self, guest: usize, frames: &[&[u8]], count: bool) -> Result<usize, CommandError> {
+        let queue = queue(&mut self.guests, guest)?;
+        let send = match self.api {
+            Api::Copy => send,
+            Api::Lend => make,
+        };
+        let half = &mut || send(queue, frames).map_err(CommandError::failed);
+        if count { frontend_half(half) } else { uncounted(half) }
+    }
+
+    /// A burst comes in.
+    fn receive(&mut self, guest: usize, count: bool) -> Result<usize, CommandError> {
+        let queue = queue(&mut self.guests, guest)?;
+        let arena = &mut self.arena;
+        let receive = match self.api {
+            Api::Copy => receive,
+            Api::Lend => look,
+        };
+        let half = &mut || receive(queue, arena).map_err(CommandError::failed);
+        if count { frontend_half(half) } else { uncounted(half) }
+    }
+
+    /// The backend's turn, with so many frames for the guest; how many it took from
+    /// one.
+    fn serve(&mut self, frames: usize, count: bool) -> Result<usize, CommandError> {
+        let before = self.given.taken.load(Relaxed);
+        self.given.waiting.store(frames, Relaxed);
+        let backend = &mut self.backend;
+        let half = &mut || {
+            backend.serve()?;
+            Ok(0)
+        };
+        let _ = if count { backend_half(half) } else { uncounted(half) }?;
+        Ok(self.given.taken.load(Relaxed) - before)
+    }
+}
+
+/// What an application does to send a burst.
+pub fn send<'a>(queue: &mut Queue, frames: &[&'a [u8]]) -> Result<usize, VifError> {
+    let frame = |&bytes: &&'a [u8]| TxFrame { bytes, offload: Offload::default() };
+    let mut sent = 0;
+    loop {
+        let (taken, why_not) = queue.send_burst(&frames[sent..], frame);
+        sent += taken;
+        match why_not {
+            Some(SendError::Full) if queue.reap()? > 0 => {}
+            _ => break,
+        }
+    }
+    queue.flush()?;
+    Ok(sent)
+}
+
+/// What an application does to write one where it is sent from: two stores each, as
+/// the other takes.
+fn make(queue: &mut Queue, frames: &[&[u8]]) -> Result<usize, VifError> {
+    let len = frames.first().map_or(0, |frame| frame.len());
+    let meta = TxMeta { len, offload: Offload::default() };
+    let head = [0; 60];
+    let mut sent = 0;
+    loop {
+        let (taken, why_not) = queue.lend_burst(
+            &frames[sent..],
+            |_| meta,
+            |_, _, mut room| {
+                // Room for any frame here.
+                let _ = room.write(0, &head);
+            },
+        );
+        sent += taken;
+        match why_not {
+            Some(SendError::Full) if queue.reap()? > 0 => {}
+            _ => break,
+        }
+    }
+    queue.flush()?;
+    Ok(sent)
+}
+
+/// What an application does to look at a burst where it was received.
+fn look(queue: &mut Queue, _: &mut [u8]) -> Result<usize, VifError> {
+    let mut bytes = 0;
+    let received = queue.recv_lent_burst(|frame| bytes += frame.len())?;
+    std::hint::black_box(bytes);
+    queue.repost()?;
+    Ok(received)
+}
+
+/// What an application does to receive one.
+fn receive(queue: &mut Queue, arena: &mut [u8]) -> Result<usize, VifError> {
+    let received = queue.recv_burst(arena, |_, _| {})?;
+    queue.repost()?;
+    Ok(received)
+}
+
+fn queue(guests: &mut [Vif], guest: usize) -> Result<&mut Queue, CommandError> {
+    let queue = guests.get_mut(guest).and_then(|vif| vif.queues().first_mut());
+    queue.ok_or_else(|| CommandError::Failed("the vif is not connected any more".into()))
+}
+
+/// The nodes of the backend.
+fn graph(all: bool) -> Result<Graph, CommandError> {
+    let (secret, clock) = (SECRET, || 0);
+    if !all {
+        return path::bridge(secret, clock).map_err(CommandError::failed);
+    }
+    let (capture, wall, checks) = (None, wall(), Checks::Leave);
+    let settings = path::Settings { secret, clock, capture, wall, checks, merge: false };
+    path::graph(settings).map_err(CommandError::failed)
+}
+
+/// Rules by which each guest has one address.
+fn rules(guests: usize) -> String {
+    let vif = |guest| {
+        let [a, b, c, d, e, f] = address(guest);
+        let mac = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+        let (domain, ip) = (guest + 1, ip(guest).map(|byte| byte.to_string()).join("."));
+        format!("[[vif]]\nname = \"{domain}.0\"\nmac = \"{mac}\"\naddresses = \"{ip}\"\n")
+    };
+    (0..guests).map(vif).collect()
+}
+
+/// Writes headers of UDP over IPv4 into a frame of 60 bytes or more.
+fn udp(frame: &mut [u8], from: [u8; 4], to: [u8; 4]) {
+    // A frame is far below 64 KiB.
+    let [high, low] = (frame.len() as u16 - 14).to_be_bytes();
+    let [udp_high, udp_low] = (frame.len() as u16 - 34).to_be_bytes();
+    let mut header = [8, 0, 0x45, 0, high, low, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    header[14..18].copy_from_slice(&from);
+    header[18..22].copy_from_slice(&to);
+    let words = header[2..].chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1]));
+    let sum: u32 = words.sum();
+    let sum = (sum >> 16) + (sum & 0xffff);
+    // What is left of the carries fits.
+    let sum = !((sum >> 16) + sum) as u16;
+    header[12..14].copy_from_slice(&sum.to_be_bytes());
+    frame[12..34].copy_from_slice(&header);
+    frame[34..42].copy_from_slice(&[0, 9, 0, 9, udp_high, udp_low, 0, 0]);
+}
+
+/// The IPv4 address of a guest.
+fn ip(guest: usize) -> [u8; 4] {
+    // Two guests at most.
+    [10, 0, 0, guest as u8 + 1]
+}
+
+/// The address of a guest's vif.
+fn address(guest: usize) -> [u8; 6] {
+    // Two guests at most.
+    [0x00, 0x16, 0x3e, 0, 0, guest as u8 + 1]
+}
+
+/// A guest whose vif is connected, by this policy.
+fn guest(
+    folder: &Path,
+    dom0: &Arc<Domain>,
+    number: usize,
+    policy: PolicyKind,
+    backend: &mut Backend,
+) -> Result<Vif, CommandError> {
+    // Two guests at most.
+    let domain = DomId(number as u16 + 1);
+    dom0.create_domain(domain, "guest")?;
+    let [.., a, b, c] = address(number);
+    let mac = Mac::of_xen([a, b, c]);
+    let config = VifConfig { mac: Some(mac), ..VifConfig::default() };
+    let mut store = dom0.store()?;
+    device::attach(store.as_mut(), domain, &config, [a, b, c]).map_err(CommandError::failed)?;
+    let own = Domain::connect(folder, domain, Role::Guest).map_err(CommandError::failed)?;
+    let wish = match policy {
+        PolicyKind::Copy | PolicyKind::Map => Policy::Copy,
+        PolicyKind::Persistent => Policy::Persistent,
+        PolicyKind::Staging => Policy::Staging,
+    };
+    let wishes = Wishes { policy: wish, ..Wishes::default() };
+    let mut vif = Vif::open(own, 0, wishes).map_err(CommandError::failed)?;
+    for _ in 0..STEPS {
+        backend.step()?;
+        backend.serve()?;
+        let status = vif.store_changed().map_err(CommandError::failed)?;
+        vif.take_events().map_err(CommandError::failed)?;
+        let settled = vif.staging().iter().all(|queue| queue.staged == queue.wished);
+        if status == VifStatus::Connected && vif.features().policy == wish && settled {
+            return Ok(vif);
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    Err(CommandError::Failed(format!("the vif of domain {domain} did not connect by {policy}")))
+}
+
+/// A clock that stands still.
+fn at_once() -> Instant {
+    static NOW: OnceLock<Instant> = OnceLock::new();
+    *NOW.get_or_init(Instant::now)
+}
+
+/// What the backend's port shares with whoever counts.
+#[derive(Default)]
+struct Given {
+    /// Frames that are to go to the guest.
+    waiting: AtomicUsize,
+    /// Frames that came from it.
+    taken: AtomicUsize,
+}
+
+/// Gives frames whose bytes are whatever lies there, and takes any.
+struct Frames {
+    given: Arc<Given>,
+    size: usize,
+    counters: Counters,
+}
+
+impl Frames {
+    fn new(given: Arc<Given>, size: usize) -> Self {
+        Self { given, size, counters: Counters::default() }
+    }
+}
+
+impl Port for Frames {
+    fn send(&mut self, _: &[u8], _: Offload) -> Result<(), grantway_ports::SendError> {
+        self.given.taken.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn send_burst(&mut self, _: &[u8], frames: &[FramePlace]) -> Result<SentBurst, PortError> {
+        self.given.taken.fetch_add(frames.len(), Relaxed);
+        let bytes = self.size * frames.len();
+        Ok(SentBurst { taken: frames.len(), bytes, ..SentBurst::default() })
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn recv(&mut self, _: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
+        Ok(None)
+    }
+
+    fn recv_burst(
+        &mut self,
+        _: &mut [u8],
+        frames: &mut ArrayVec<FramePlace, BURST>,
+    ) -> Result<(), PortError> {
+        let count = self.given.waiting.swap(0, Relaxed).min(frames.remaining_capacity());
+        let meta = FrameMeta { len: self.size, offload: Offload::default() };
+        let step = self.size.next_multiple_of(64);
+        frames.extend((0..count).map(|n| FramePlace { at: n * step, meta }));
+        Ok(())
+    }
+
+    fn is_short(&self) -> bool {
+        self.size <= 4096
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn always_ready(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> &str {
+        "frames"
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

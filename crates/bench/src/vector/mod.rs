@@ -1,0 +1,193 @@
+//! `grantway bench vector`: the same graph, fed one by one and in lists.
+//!
+//! - [`args`]: the command line; [`case`]: rules and frames; [`measure`](mod@measure): slices;
+//!   [`page`]: the report. [`nftables`]: beside the kernel's rules.
+//! - [`count`]: the graph alone, for counters of instructions.
+
+pub mod args;
+mod case;
+pub mod count;
+mod measure;
+mod nftables;
+mod page;
+
+use super::document::{self, Column, Document, Shown};
+use super::probe::State;
+use super::progress::Progress;
+use super::slices::Timing;
+use super::stats::Ratio;
+use args::VectorArgs;
+use case::{Case, Feed, Load, Traffic};
+use grantway_command::error::CommandError;
+use grantway_command::output;
+use grantway_command::report::Destination;
+use measure::measure;
+use serde::Serialize;
+
+/// One case, by lists of one length.
+#[derive(Debug, Clone, Serialize)]
+struct Row {
+    /// What was measured.
+    case: String,
+    /// Rules, or exact keys; none where it is about something else.
+    rules: Option<usize>,
+    /// Frames at a time.
+    list: usize,
+    /// What a frame took.
+    ns_per_packet: f64,
+    /// Frames a second.
+    mpps: f64,
+    /// Frames a second against lists of one: none where no pair of slices was in one
+    /// state.
+    gain: Option<Ratio>,
+    /// What a frame took against the group's first case, by lists of the same length.
+    cost: Option<Ratio>,
+    /// What the paper gained by lists, in percent.
+    seed_percent: Option<f64>,
+    /// Where it ran.
+    host: &'static str,
+    /// Where the processors were.
+    state: State,
+    /// Slices.
+    n: usize,
+}
+
+impl document::Row for Row {
+    fn host(&self) -> &str {
+        self.host
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+}
+
+const COLUMNS: [Column<Row>; 9] = {
+    use Shown::{Always, Filled};
+    [
+        Column::of("case", Always, |r| r.case.clone()),
+        Column::of("list#", Always, |r| r.list.to_string()),
+        Column::of("ns a packet#", Always, |r| format!("{:.1}", r.ns_per_packet)),
+        Column::of("Mpps#", Always, |r| format!("{:.1}", r.mpps)),
+        Column::of("gain#", Always, |r| ratio(r.gain)),
+        Column::of("cost#", Filled, |r| r.cost.map_or(String::new(), |cost| cost.text())),
+        Column::of("paper#", Filled, |r| {
+            r.seed_percent.map_or(String::new(), |percent| format!("{:.2}", 1.0 + percent / 100.0))
+        }),
+        Column::of("state", Always, |r| r.state.as_str().into()),
+        Column::of("n#", Always, |r| r.n.to_string()),
+    ]
+};
+
+/// Where and with what it was measured.
+const SETTING: &str = "one thread, no guest, UDP of 60 bytes";
+
+fn ratio(ratio: Option<Ratio>) -> String {
+    ratio.map_or("-".to_owned(), |ratio| ratio.text())
+}
+
+/// Cases that are compared with each other.
+struct Group {
+    cases: Vec<Case>,
+    /// Whether what the cases cost is compared.
+    costs: bool,
+}
+
+fn groups(args: &VectorArgs) -> Vec<Group> {
+    let (four, many) = (Traffic::Flows(4), Traffic::Flows(4096));
+    let mut groups = Vec::new();
+    if let Some(rules) = &args.rules {
+        let one = |&n: &usize| Case::new(&format!("{n} rules"), Load::Rules(n), many, None);
+        groups.push(Group { cases: rules.0.iter().map(one).collect(), costs: true });
+    }
+    if let Some(filters) = &args.filters {
+        let one = |&n: &usize| match n {
+            0 => Case::new("32 masks", Load::Masks(32), many, None),
+            n => Case::new(&format!("{n} exact keys"), Load::Keys(n), many, None),
+        };
+        groups.push(Group { cases: filters.0.iter().map(one).collect(), costs: true });
+    }
+    if groups.is_empty() {
+        let cases = vec![
+            Case::new("four streams", Load::Nothing, four, Some(22.5)),
+            Case::new("one firewall rule", Load::OneRule, four, Some(35.1)),
+            Case::new("flower filters", Load::Flower, four, Some(29.7)),
+            Case::new("one stream", Load::Nothing, Traffic::Flows(1), Some(4.0)),
+            Case::new("split at every node", Load::OneRule, Traffic::Split, None),
+        ];
+        groups.extend(cases.into_iter().map(|case| Group { cases: vec![case], costs: false }));
+    }
+    groups
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// The command line asks for what cannot be.
+pub fn run(args: &VectorArgs) -> Result<(), CommandError> {
+    let timing = Timing::short(args.seconds, args.pairs)?;
+    let mut lists = args.list.0.clone();
+    if !lists.contains(&1) {
+        lists.insert(0, 1);
+    }
+    let page = args.output.report.as_deref().map(Destination::at).transpose()?;
+    if args.nftables {
+        return nftables::run(args, &lists, timing, page);
+    }
+    let groups = groups(args);
+    let progress = Progress::new(groups.len(), args.output.json);
+    let mut rows = Vec::new();
+    for (number, group) in groups.iter().enumerate() {
+        let names: Vec<_> = group.cases.iter().map(|case| case.name.as_str()).collect();
+        let what = names.join(", ");
+        rows.extend(self::rows(group, &lists, timing, &mut |part| {
+            progress.show(number, &what, part)
+        })?);
+    }
+    progress.done();
+    if let Some(page) = page {
+        page.write(&page::of(&rows))?;
+    }
+    match args.output.json {
+        true => Document::new("vector", &rows).print(),
+        false => output::line(format!("{SETTING}\n\n{}", document::table(&rows, &COLUMNS))),
+    }
+}
+
+/// Slices of all cases of a group, by all lists, in turns.
+fn rows(
+    group: &Group,
+    lists: &[usize],
+    timing: Timing,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Vec<Row>, CommandError> {
+    let points: Vec<(&Case, usize)> =
+        group.cases.iter().flat_map(|case| lists.iter().map(move |&list| (case, list))).collect();
+    let feed = |&(case, list): &(&Case, usize)| Ok(Box::new(Feed::new(case, list)?) as _);
+    let mut feeds: Vec<_> = points.iter().map(feed).collect::<Result<_, CommandError>>()?;
+    let series = measure(&mut feeds, timing, progress)?;
+    let one = lists.iter().position(|&list| list == 1).unwrap_or(0);
+    let row = |(subject, &(case, list)): (usize, &(&Case, usize))| {
+        let (ns, state, n) = series.typical(subject);
+        let by_one = subject - subject % lists.len() + one;
+        let first = subject % lists.len();
+        Row {
+            case: case.name.clone(),
+            rules: case.load.size(),
+            list,
+            ns_per_packet: ns,
+            mpps: 1e3 / ns,
+            gain: Ratio::of(&series.ratios(subject, by_one, |&ns| 1.0 / ns)),
+            cost: match group.costs {
+                true => Ratio::of(&series.ratios(subject, first, |&ns| ns)),
+                false => None,
+            },
+            seed_percent: case.paper,
+            host: "none",
+            state,
+            n,
+        }
+    };
+    Ok(points.iter().enumerate().map(row).collect())
+}

@@ -1,0 +1,26 @@
+//! How the ends wait when there is nothing to do.
+
+use crate::args::WaitModeArg;
+use grantway_backend::WaitMode;
+use std::time::Duration;
+use tracing::info;
+
+/// How long the adaptive mode looks before it sleeps.
+const BUDGET: Duration = Duration::from_micros(50);
+
+/// The mode that was asked for, or the one that fits the machine; where this
+/// process has one processor, nobody spins. To be asked before a thread is pinned,
+/// since a pinned one has but one processor.
+pub fn wait_mode(asked: Option<WaitModeArg>) -> WaitMode {
+    let fitting = WaitMode::fitting();
+    let Some(asked) = asked else { return fitting };
+    if asked != WaitModeArg::Interrupt && fitting == WaitMode::Interrupt {
+        info!("--mode {}: interrupt instead, since there is one processor only", asked.name());
+        return fitting;
+    }
+    match asked {
+        WaitModeArg::Busy => WaitMode::Busy,
+        WaitModeArg::Adaptive => WaitMode::Adaptive(BUDGET),
+        WaitModeArg::Interrupt => WaitMode::Interrupt,
+    }
+}

@@ -1,0 +1,125 @@
+//! A program of the command line: how it begins and ends, and how it finds another one.
+
+use crate::args::refuse;
+use crate::error::CommandError;
+use crate::{log, panics};
+use clap::Parser;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// The command line of a program.
+pub trait CommandLine: Parser {
+    /// How often `-v` was given.
+    fn verbose(&self) -> u8;
+
+    /// The command that was asked for, for messages.
+    fn name(&self) -> &'static str;
+
+    /// Runs it.
+    ///
+    /// # Errors
+    ///
+    /// It could not be done.
+    fn run(&self) -> Result<(), CommandError>;
+}
+
+/// Runs a program from its command line to its exit status.
+#[must_use]
+pub fn main<C: CommandLine>() -> ExitCode {
+    let line = match C::try_parse() {
+        Ok(line) => line,
+        Err(refused) => return refuse(&refused),
+    };
+    panics::end_the_process();
+    match log::start(line.verbose()).and_then(|()| line.run()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.end(line.name()),
+    }
+}
+
+/// Why another program did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// There is none of its name.
+    #[error(
+        "the program {name} is missing: it is neither in {beside} nor in a folder of PATH; build it: \
+         cargo build --release -p {name}; or install its package"
+    )]
+    Missing {
+        /// Its name, which is that of its package, too.
+        name: String,
+        /// The folder of the program that looked for it.
+        beside: String,
+    },
+    /// The system does not run it.
+    #[error("{path}: {source}; expected a program of this machine")]
+    Refused {
+        /// Where it is.
+        path: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
+}
+
+/// Where the program `name` is: beside this one, or in the first folder of `PATH` that has
+/// it.
+///
+/// # Errors
+///
+/// It is in none of them.
+pub fn find(name: &str) -> Result<PathBuf, ProgramError> {
+    let own = std::env::current_exe().unwrap_or_default();
+    let beside = own.parent().unwrap_or(Path::new(""));
+    find_in(name, beside, &std::env::var_os("PATH").unwrap_or_default())
+}
+
+fn find_in(name: &str, beside: &Path, path: &OsStr) -> Result<PathBuf, ProgramError> {
+    let folders = std::iter::once(beside.to_owned()).chain(std::env::split_paths(path));
+    // An empty name stands for the working folder, where no program is looked for.
+    let folders = folders.filter(|folder| !folder.as_os_str().is_empty());
+    let found = folders.map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.ok_or_else(|| ProgramError::Missing {
+        name: name.to_owned(),
+        beside: beside.display().to_string(),
+    })
+}
+
+/// Becomes the program `name`, with these arguments.
+///
+/// # Errors
+///
+/// There is no such program, or it cannot be run. Without an error this does not return.
+pub fn become_program(
+    name: &str,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<(), ProgramError> {
+    let path = find(name)?;
+    let source = Command::new(&path).args(args).exec();
+    Err(ProgramError::Refused { path: path.display().to_string(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_beside_comes_before_that_of_the_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let [beside, empty, other] = ["beside", "empty", "other"].map(|name| {
+            let folder = folder.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            folder
+        });
+        let path = std::env::join_paths([&empty, &other]).unwrap();
+        let missing = find_in("grantway-bench", &beside, &path).unwrap_err().to_string();
+        assert!(missing.contains(&format!("neither in {} nor", beside.display())), "{missing}");
+        assert!(missing.contains("cargo build --release -p grantway-bench"), "{missing}");
+        for folder in [&other, &beside] {
+            std::fs::write(folder.join("grantway-bench"), "").unwrap();
+            let found = find_in("grantway-bench", &beside, &path).unwrap();
+            assert_eq!(found, folder.join("grantway-bench"));
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! One page that shows what a bench measured: tables and plots in a file of
+//! HTML that needs nothing else, on a screen, a phone or paper.
+//!
+//! - here: what a page is made of; `scale`: axes and their ticks; `plot`: a plot as SVG;
+//!   `html`: the page.
+//!
+//! A page loads nothing. Each plot is drawn twice, wide and narrow, and the page's
+//! style shows the one that fits. Only what can be zoomed into is drawn by a script,
+//! which is in the page ([`Live`]); the benches' pages have none.
+
+mod html;
+mod plot;
+mod scale;
+
+pub use plot::LOOKS;
+pub use scale::number;
+
+use crate::error::CommandError;
+use crate::table::Table;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+/// A page.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// What was measured.
+    pub title: String,
+    /// Under which conditions the figures hold: names and values.
+    pub conditions: Vec<(String, String)>,
+    /// What came of it, in order.
+    pub sections: Vec<Section>,
+    /// What draws in the places of sections; none where nothing does.
+    pub live: Option<Live>,
+}
+
+/// A script of a page, and what it draws.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// Style beside that of every page.
+    pub style: &'static str,
+    /// The script.
+    pub script: &'static str,
+    /// JSON, which the script finds as text of the element `data`.
+    pub data: String,
+}
+
+/// A part of a page.
+#[derive(Debug, Clone, Default)]
+pub struct Section {
+    /// Its heading.
+    pub heading: String,
+    /// What is to be known about its figures; nothing where empty.
+    pub note: String,
+    /// Its figures.
+    pub table: Option<Table>,
+    /// The same, drawn.
+    pub plots: Vec<Plot>,
+    /// The name of a place that the page's script draws in.
+    pub place: Option<String>,
+}
+
+/// A plot.
+#[derive(Debug, Clone)]
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// From left to right.
+    pub x: Axis,
+    /// From bottom to top.
+    pub y: Axis,
+    /// Its lines; all beyond the eighth look like earlier ones.
+    pub series: Vec<Series>,
+}
+
+/// An axis.
+#[derive(Debug, Clone)]
+pub struct Axis {
+    /// What it stands for, with its unit: `frame size (bytes)`.
+    pub label: String,
+    /// How values lie on it.
+    pub scale: Scale,
+}
+
+/// How values lie on an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// Evenly; an axis from bottom to top begins at zero.
+    Linear,
+    /// By their logarithm; what is not above zero is not shown.
+    Log,
+    /// Parts of all samples, 0 to 1, by how few are above, as HdrHistogram's
+    /// plotter has them: 0.9, 0.99 and 0.999 are equally far apart.
+    Percentile,
+}
+
+/// A line of a plot.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// Its points, in order.
+    pub points: Vec<(f64, f64)>,
+    /// Between which values each point's lies, low and high; none where it is not
+    /// known.
+    pub intervals: Vec<(f64, f64)>,
+}
+
+/// The conditions that every page has: which program, called how, and when.
+pub fn of_this_run() -> Vec<(String, String)> {
+    let mut now = String::new();
+    // Writing to a string cannot fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut now));
+    let words = std::env::args().skip(1).map(|word| match word.contains(char::is_whitespace) {
+        true => format!("'{word}'"),
+        false => word,
+    });
+    let words: Vec<_> = words.collect();
+    // 2026-01-31T12:00, without what follows.
+    let minute = now.get(..16).unwrap_or(&now).replace('T', " ");
+    [
+        ("version", format!("grantway {}", env!("CARGO_PKG_VERSION"))),
+        ("command line", format!("grantway {}", words.join(" "))),
+        ("date", format!("{minute} UTC")),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
+}
+
+/// Where a page is to be, known to be writable before anything is measured.
+pub struct Destination(PathBuf);
+
+impl Destination {
+    /// A file there could be. What is made to find out is gone again, so that
+    /// nothing stays where a bench is killed.
+    ///
+    /// # Errors
+    ///
+    /// Its folder is not there or cannot be written to.
+    pub fn at(path: &Path) -> Result<Self, CommandError> {
+        let place = Self(path.to_owned());
+        place.file().map_err(|e| failed(path, &e))?;
+        Ok(place)
+    }
+
+    /// A file beside the one to be, which is never there in part.
+    fn file(&self) -> std::io::Result<NamedTempFile> {
+        let Self(path) = self;
+        if path.file_name().is_none() || path.is_dir() {
+            return Err(std::io::ErrorKind::IsADirectory.into());
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        tempfile::Builder::new()
+            .prefix(".grantway-report-")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(folder.unwrap_or(Path::new(".")))
+    }
+
+    /// Puts the page there, in place of an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn write(self, report: &Report) -> Result<(), CommandError> {
+        let page = html::page(report);
+        let written = self.file().and_then(|mut file| {
+            file.write_all(page.as_bytes())?;
+            file.persist(&self.0)?;
+            Ok(())
+        });
+        written.map_err(|e| failed(&self.0, &e))
+    }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> CommandError {
+    CommandError::Failed(format!(
+        "--report {}: {error}; name a file in a folder that can be written to",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! What holds for the definition of every program's command line, for the unit tests of the
+//! programs.
+
+use clap::{Command, Parser};
+
+/// The definition is sound, and every command teaches with an example, but for those named,
+/// whose help is elsewhere.
+pub fn every_command_teaches<C: Parser>(elsewhere: &[&str]) {
+    fn check(command: &Command) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let name = command.get_name();
+        assert!(help.contains("Example") && help.contains("grantway "), "{name}");
+        command.get_subcommands().for_each(check);
+    }
+    C::command().debug_assert();
+    let all = C::command();
+    all.get_subcommands().filter(|one| !elsewhere.contains(&one.get_name())).for_each(check);
+}
+
+/// Every example is a command line that the program takes.
+pub fn every_example_is_a_command_line<C: Parser>() {
+    fn check<C: Parser>(command: &Command) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = help.lines().filter_map(|line| line.strip_prefix("  grantway "));
+        for part in lines.flat_map(|line| line.split(['|', '&'])) {
+            let words = part.split_whitespace().map(|word| word.trim_matches('\''));
+            let words: Vec<_> = words.skip_while(|word| *word == "grantway").collect();
+            if words.is_empty() || words[0] == "jq" {
+                continue;
+            }
+            let line = [&["grantway"], words.as_slice()].concat();
+            assert!(C::try_parse_from(&line).is_ok(), "{line:?}");
+        }
+        command.get_subcommands().for_each(check::<C>);
+    }
+    check::<C>(&C::command());
+}

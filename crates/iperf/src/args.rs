@@ -1,0 +1,182 @@
+//! `grantway iperf` on the command line.
+
+use clap::{Args, Subcommand};
+use grantway_command::args::seconds;
+use grantway_command::args::within;
+use grantway_command::args::{BufferPolicy, GuestArgs, WaitModeArg};
+use grantway_stack::Address;
+use smoltcp::wire::IpAddress;
+
+/// `grantway iperf`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+TCP and UDP are spoken in user space, over a vif that this command has to itself: no
+kernel's stack is under it, and no TAP at this end. The other end is any iperf 2 (2.1
+was tried), behind the backend's TAP or wherever that leads, or another of these, on
+the same backend's bridge.
+
+Example:
+  grantway iperf server --host /tmp/gw --domain 1 --address 10.0.0.1/24
+  grantway iperf client --host /tmp/gw --domain 2 --address 10.0.0.2/24 -c 10.0.0.1")]
+pub struct IperfArgs {
+    /// Which end.
+    #[command(subcommand)]
+    pub end: IperfEnd,
+}
+
+/// The two ends of a test.
+#[derive(Debug, Subcommand)]
+pub enum IperfEnd {
+    /// Receive what clients send, and say how much came.
+    Server(ServerArgs),
+    /// Send to a server.
+    Client(ClientArgs),
+}
+
+/// What both ends are told: whose vif, and what is on it.
+#[derive(Debug, Args)]
+pub struct EndArgs {
+    /// Whose vif.
+    #[command(flatten)]
+    pub guest: GuestArgs,
+    /// The vif's number in it.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
+    pub devid: u32,
+    /// An address of this end and the length of its network's prefix, IPv4 or IPv6; may
+    /// be given up to eight times.
+    #[arg(long, value_name = "ADDR/BITS", required = true, value_parser = address)]
+    pub address: Vec<Address>,
+    /// Whom packets to other networks go by; may be given for IPv4 and for IPv6.
+    #[arg(long, value_name = "ADDR", value_parser = host)]
+    pub gateway: Vec<IpAddress>,
+    /// UDP in place of TCP.
+    #[arg(short, long)]
+    pub udp: bool,
+    /// The server's port.
+    #[arg(short, long, value_name = "N", default_value_t = 5001, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+    /// Print a line every S seconds; by default only one at the end.
+    #[arg(short, long, value_name = "S", value_parser = seconds)]
+    pub interval: Option<f64>,
+    /// How buffers are to cross; the next best with a backend that does not offer it.
+    #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
+    pub policy: BufferPolicy,
+    /// Take no offload of the backend's: checksums and segments are made here.
+    #[arg(long)]
+    pub no_offloads: bool,
+    /// How to wait, as for `grantway backend`.
+    #[arg(long, value_enum)]
+    pub mode: Option<WaitModeArg>,
+    /// Run on this processor only.
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<usize>,
+    /// Largest IP packet in bytes; the vif's own where missing.
+    #[arg(long, value_name = "N", value_parser = within::<u32>(1280..=65_521))]
+    pub mtu: Option<u32>,
+    /// Print JSON: an object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `grantway iperf server`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Prints `ready` once it listens, and ends on SIGTERM or SIGINT, or after so many tests.
+Up to 16 connections are served at once, and 64 senders of UDP.
+
+Example:
+  grantway iperf server --host /tmp/gw --domain 1 --address 10.0.0.1/24
+  grantway iperf server --host /tmp/gw --domain 1 --address fd00::1/64 -u -i 1")]
+pub struct ServerArgs {
+    /// What both ends are told.
+    #[command(flatten)]
+    pub end: EndArgs,
+    /// End after so many tests.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub tests: Option<u32>,
+}
+
+/// `grantway iperf client`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Numbers are decimal: 10M are 10,000,000. With -u the server's own report is shown
+last, as iperf 2 sends it.
+
+Example:
+  grantway iperf client --host /tmp/gw --domain 1 --address 10.0.0.2/24 -c 10.0.0.1 -t 5 -i 1
+  grantway iperf client --host /tmp/gw --domain 1 --address fd00::2/64 -c fd00::1 -u -b 100M
+  grantway iperf client --address 10.0.0.2/24 -c 10.0.0.1 --policy staging --json")]
+pub struct ClientArgs {
+    /// What both ends are told.
+    #[command(flatten)]
+    pub end: EndArgs,
+    /// The server's address, IPv4 or IPv6.
+    #[arg(short, long, value_name = "ADDR", value_parser = host)]
+    pub client: IpAddress,
+    /// How long to send.
+    #[arg(short, long, value_name = "S", default_value = "10", value_parser = seconds)]
+    pub time: f64,
+    /// How many bytes to send, each stream, in place of a time.
+    #[arg(short, long, value_name = "N[kMG]", conflicts_with = "time", value_parser = bytes)]
+    pub num: Option<u64>,
+    /// Bits a second that UDP sends, each stream.
+    #[arg(short, long, value_name = "N[kMG]", default_value = "1M", value_parser = rate)]
+    pub bandwidth: u64,
+    /// Bytes of a datagram, or of a write of TCP; 1470 or 131072 where missing.
+    #[arg(short, long, value_name = "N", value_parser = within::<u32>(100..=1_048_576))]
+    pub len: Option<u32>,
+    /// Streams at once.
+    #[arg(short = 'P', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub parallel: u8,
+}
+
+fn host(text: &str) -> Result<IpAddress, String> {
+    let address: Result<std::net::IpAddr, _> = text.parse();
+    let address = address.map(IpAddress::from);
+    address.map_err(|_| "expected an address of IPv4 or IPv6, such as 10.0.0.1".to_owned())
+}
+
+fn address(text: &str) -> Result<Address, String> {
+    let expected = || "expected an address and a prefix, such as 10.0.0.1/24".to_owned();
+    let (address, bits) = text.split_once('/').ok_or_else(expected)?;
+    let (address, bits) = (host(address)?, bits.parse::<u8>().map_err(|_| expected())?);
+    let most = if matches!(address, IpAddress::Ipv4(_)) { 32 } else { 128 };
+    match bits <= most && address.is_unicast() {
+        true => Ok(Address::new(address, bits)),
+        false => Err(format!("expected a host's own address, and a prefix of up to {most} bits")),
+    }
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    let number = grantway_ports::number(text).filter(|n| (1_000..=1_000_000_000_000).contains(n));
+    number.ok_or_else(|| "expected bits a second from 1k to 1000G, such as 10M".to_owned())
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let number = grantway_ports::number(text).filter(|n| (1..=1_000_000_000_000).contains(n));
+    number.ok_or_else(|| "expected bytes from 1 to 1000G, such as 10M".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_a_hosts_own() {
+        assert_eq!(address("10.0.0.1/24").map(|a| a.to_string()), Ok("10.0.0.1/24".to_owned()));
+        assert_eq!(address("fd00::1/64").map(|a| a.prefix_len()), Ok(64));
+        for odd in ["", "10.0.0.1", "10.0.0.1/33", "/8", "fd00::1/129", "224.0.0.1/4", "0.0.0.0/0"]
+        {
+            assert!(address(odd).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn rates_have_bounds() {
+        assert_eq!(rate("10M"), Ok(10_000_000));
+        for odd in ["", "0", "999", "2000G", "-1", "1m"] {
+            assert!(rate(odd).is_err(), "{odd}");
+            assert!(odd == "999" || bytes(odd).is_err(), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! The end that sends.
+
+use super::args::ClientArgs;
+use super::guest::{End, Guest, Turn, limit};
+use super::header::{Amount, DATAGRAM_LEN, Datagram, Report, TEST_LEN, Test};
+use super::report::{Kind, Line};
+use grantway_command::error::CommandError;
+use grantway_ports::{Clock, wall};
+use grantway_stack::{Stack, tcp_socket};
+use smoltcp::iface::SocketHandle;
+use smoltcp::socket::{tcp, udp};
+use smoltcp::wire::{IpAddress, IpEndpoint};
+use std::time::Duration;
+
+/// Bytes that all connections together may have out without an acknowledgement: as much
+/// as a backend's bridge keeps for a guest whose ring is full, and does not drop.
+const WINDOW: usize = 1 << 20;
+/// Longest write of TCP, and the usual one.
+const WRITE: u32 = 128 * 1024;
+/// Bytes of a datagram that iperf sends unless it is told.
+const DATAGRAM: u32 = 1470;
+/// How long the report is waited for before the last datagram is sent again.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// Datagrams of a stream that are sent in a turn.
+const DATAGRAMS_A_TURN: u64 = 64;
+/// The first of the ports that streams are sent from.
+const FIRST_PORT: u16 = 49_152;
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// The vif is not to be had, or the server does not answer.
+pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
+    let v6 = matches!(args.client, IpAddress::Ipv6(_));
+    let same =
+        |address: &&grantway_stack::Address| matches!(address.address(), IpAddress::Ipv6(_)) == v6;
+    if args.end.address.iter().find(same).is_none() {
+        return Err(CommandError::Usage(format!(
+            "-c {}: there is no --address of its kind; give one, too",
+            args.client
+        )));
+    }
+    let mut guest = Guest::open(&args.end)?;
+    let most = guest.datagram(v6);
+    if args.end.udp && args.len.is_some_and(|len| len > most) {
+        return Err(CommandError::Usage(format!(
+            "-l {}: expected up to {most} bytes, which fit the MTU: datagrams are not cut",
+            args.len.unwrap_or_default()
+        )));
+    }
+    let len = match (args.len, args.end.udp) {
+        (Some(len), _) => len,
+        (None, true) => DATAGRAM.min(most),
+        (None, false) => WRITE,
+    };
+    let time = Amount::Time(Duration::from_secs_f64(args.time));
+    let amount = args.num.map_or(time, Amount::Bytes);
+    let test = Test { udp: args.end.udp, port: args.end.port, len, amount, rate: args.bandwidth };
+    let server = IpEndpoint::new(args.client, args.end.port);
+    // So that a test is no continuation of the last one.
+    let first = FIRST_PORT + (grantway_ports::uptime().subsec_micros() % 16_000) as u16;
+    let sockets = guest.stack().sockets();
+    let streams = (0..u16::from(args.parallel)).map(|n| Stream {
+        number: u32::from(n) + 1,
+        port: first + n,
+        handle: match args.end.udp {
+            true => sockets.add(udp_socket(len as usize)),
+            false => sockets.add(caller(WINDOW / usize::from(args.parallel))),
+        },
+        sent: 0,
+        told_bytes: 0,
+        state: State::Begin,
+    });
+    let mut client = Client {
+        streams: streams.collect(),
+        test,
+        server,
+        json: args.end.json,
+        interval: args.end.interval.map(Duration::from_secs_f64),
+        connecting: Duration::ZERO,
+        began: Duration::ZERO,
+        told: Duration::ZERO,
+        wall: wall(),
+    };
+    guest.run(&mut client)
+}
+
+/// Bytes that a stream may still send, and how long it may where that has an end.
+fn left(amount: Amount, sent: u64, passed: Duration) -> (u64, Option<Duration>) {
+    match amount {
+        Amount::Time(time) if passed >= time => (0, None),
+        Amount::Time(time) => (u64::MAX, Some(time - passed)),
+        Amount::Bytes(bytes) => (bytes.saturating_sub(sent), None),
+    }
+}
+
+/// Its buffer is filled here, once: whatever it sends is of this.
+fn caller(window: usize) -> tcp::Socket<'static> {
+    let pattern = (b'0'..=b'9').cycle().take(window).collect::<Vec<u8>>();
+    let received = tcp::SocketBuffer::new(vec![0; 4096]);
+    tcp_socket(received, tcp::SocketBuffer::new(pattern), limit().into())
+}
+
+fn udp_socket(len: usize) -> udp::Socket<'static> {
+    let buffer = |datagrams: usize, bytes: usize| {
+        udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY; datagrams], vec![0; bytes])
+    };
+    let datagrams = DATAGRAMS_A_TURN as usize;
+    udp::Socket::new(buffer(16, 16 * 2048), buffer(datagrams, datagrams * len))
+}
+
+struct Client {
+    streams: Vec<Stream>,
+    test: Test,
+    server: IpEndpoint,
+    json: bool,
+    interval: Option<Duration>,
+    /// When the vif was there.
+    connecting: Duration,
+    /// When the first stream had its server: what an address and a handshake took before
+    /// is no part of the test.
+    began: Duration,
+    /// When the last interval ended.
+    told: Duration,
+    wall: Clock,
+}
+
+struct Stream {
+    number: u32,
+    port: u16,
+    handle: SocketHandle,
+    /// Bytes that were written.
+    sent: u64,
+    told_bytes: u64,
+    state: State,
+}
+
+/// How far a stream is.
+enum State {
+    /// Nothing was sent yet.
+    Begin,
+    /// It sends; datagrams are counted.
+    Sending { datagrams: i64 },
+    /// All is sent, and the server is to have it, or to say what it has.
+    Ending { since: Duration, datagrams: i64, asked: u32 },
+    /// It took so long; what the server told of it.
+    Ended { after: Duration, report: Option<Report> },
+}
+
+impl End for Client {
+    fn connected(&mut self, stack: &mut Stack, now: Duration) -> Result<(), CommandError> {
+        self.connecting = now;
+        let failed = |e: &dyn std::fmt::Display| CommandError::Failed(format!("connecting: {e}"));
+        for stream in &self.streams {
+            if self.test.udp {
+                let socket: &mut udp::Socket<'_> = stack.sockets().get_mut(stream.handle);
+                socket.bind(stream.port).map_err(|e| failed(&e))?;
+                continue;
+            }
+            let (sockets, context) = stack.connecting();
+            let socket: &mut tcp::Socket<'_> = sockets.get_mut(stream.handle);
+            socket.connect(context, self.server, stream.port).map_err(|e| failed(&e))?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, stack: &mut Stack, now: Duration) -> Result<Turn, CommandError> {
+        let (mut moved, mut next) = (false, None);
+        if self.streams.iter().all(|stream| matches!(stream.state, State::Begin)) {
+            (self.began, self.told) = (now, now);
+        }
+        let waited = now - self.connecting;
+        for stream in &mut self.streams {
+            let passed = now - self.began;
+            let (did, due) = match self.test.udp {
+                true => {
+                    let socket = stack.sockets().get_mut(stream.handle);
+                    stream.datagrams(
+                        socket,
+                        &self.test,
+                        self.server,
+                        (passed, waited),
+                        &self.wall,
+                    )?
+                }
+                false => {
+                    let socket = stack.sockets().get_mut(stream.handle);
+                    stream.bytes(socket, &self.test, self.server, (passed, waited))?
+                }
+            };
+            moved |= did;
+            next = next.into_iter().chain(due).min();
+        }
+        if self.streams.iter().all(|stream| matches!(stream.state, State::Ended { .. })) {
+            self.tell()?;
+            return Ok(Turn::Done);
+        }
+        let due = self.tell_interval(now)?;
+        match moved {
+            true => Ok(Turn::Moved),
+            false => Ok(Turn::Idle(next.into_iter().chain(due).min())),
+        }
+    }
+
+    fn interrupted(&mut self, now: Duration) -> Result<(), CommandError> {
+        let after = now - self.began;
+        for stream in &mut self.streams {
+            stream.state = State::Ended { after, report: None };
+        }
+        self.tell()
+    }
+}
+
+impl Client {
+    fn line(&self, kind: Kind, stream: u32, to: Duration, bytes: u64) -> Line {
+        let peer = self.server.to_string();
+        let waited = self.began.saturating_sub(self.connecting);
+        let connect = Some(waited).filter(|_| kind == Kind::End && !self.test.udp);
+        Line { kind, stream, peer, from: Duration::ZERO, to, bytes, datagrams: None, connect }
+    }
+
+    /// Tells of an interval that is over; when the next one is.
+    fn tell_interval(&mut self, now: Duration) -> Result<Option<Duration>, CommandError> {
+        let Some(every) = self.interval else { return Ok(None) };
+        if now < self.told + every {
+            return Ok(Some(self.told + every - now));
+        }
+        let from = std::mem::replace(&mut self.told, now) - self.began;
+        for at in 0..self.streams.len() {
+            let Some(stream) = self.streams.get_mut(at) else { break };
+            let bytes = stream.sent - std::mem::replace(&mut stream.told_bytes, stream.sent);
+            let number = stream.number;
+            let line = self.line(Kind::Interval, number, now - self.began, bytes);
+            Line { from, ..line }.print(self.json)?;
+        }
+        Ok(Some(every))
+    }
+
+    /// Tells of the whole.
+    fn tell(&self) -> Result<(), CommandError> {
+        let (mut all, mut longest) = (0, Duration::ZERO);
+        for stream in &self.streams {
+            let State::Ended { after, report } = stream.state else { continue };
+            all += stream.sent;
+            longest = longest.max(after);
+            self.line(Kind::End, stream.number, after, stream.sent).print(self.json)?;
+            if let Some(report) = report {
+                let line = self.line(Kind::Server, stream.number, report.length, report.bytes);
+                Line { datagrams: Some(report), ..line }.print(self.json)?;
+            }
+        }
+        if self.streams.len() > 1 {
+            self.line(Kind::Sum, 0, longest, all).print(self.json)?;
+        }
+        let silent = |stream: &&Stream| matches!(stream.state, State::Ended { report: None, .. });
+        match self.test.udp && self.streams.iter().find(silent).is_some() {
+            true => Err(CommandError::Failed(format!(
+                "{} does not report what came; start a server there: iperf -s -u",
+                self.server
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Stream {
+    /// Writes what there is room for; whether anything was done, and when there is more
+    /// to do. Times are since the first stream has its server, and since the vif is there.
+    fn bytes(
+        &mut self,
+        socket: &mut tcp::Socket<'_>,
+        test: &Test,
+        server: IpEndpoint,
+        (passed, waited): (Duration, Duration),
+    ) -> Result<(bool, Option<Duration>), CommandError> {
+        let failed = |what: &str| {
+            Err(CommandError::Failed(format!("{server}: {what}; start a server there: iperf -s")))
+        };
+        match self.state {
+            State::Ended { .. } => Ok((false, None)),
+            State::Begin => {
+                if !socket.is_open() {
+                    return failed("it does not take connections");
+                }
+                if socket.may_send() {
+                    let header = socket.send_slice(&test.bytes()).unwrap_or(0);
+                    self.sent += header as u64;
+                    self.state = State::Sending { datagrams: 0 };
+                    return Ok((header == TEST_LEN, None));
+                }
+                match waited > limit() {
+                    true => failed("it does not answer"),
+                    false => Ok((false, Some(limit()))),
+                }
+            }
+            State::Sending { .. } => {
+                if !socket.may_send() {
+                    return failed("it closed the connection");
+                }
+                let (most, due) = left(test.amount, self.sent, passed);
+                if most == 0 {
+                    socket.close();
+                    self.state = State::Ending { since: passed, datagrams: 0, asked: 0 };
+                    return Ok((true, None));
+                }
+                // What is in the buffer is good as it is.
+                let most = most.min(test.len.into()) as usize;
+                let wrote = socket.send(|room| (room.len().min(most), room.len().min(most)));
+                self.sent += wrote.unwrap_or(0) as u64;
+                Ok((wrote.is_ok_and(|wrote| wrote > 0), due))
+            }
+            State::Ending { since, .. } => {
+                let acknowledged = match socket.state() {
+                    tcp::State::FinWait2 | tcp::State::TimeWait => true,
+                    tcp::State::Closed => socket.send_queue() == 0,
+                    _ => false,
+                };
+                if acknowledged {
+                    self.state = State::Ended { after: passed, report: None };
+                    return Ok((true, None));
+                }
+                match !socket.is_open() || passed - since > limit() {
+                    true => failed("it did not take all that was sent"),
+                    false => Ok((false, Some(limit()))),
+                }
+            }
+        }
+    }
+
+    /// Sends the datagrams that are due; likewise.
+    fn datagrams(
+        &mut self,
+        socket: &mut udp::Socket<'_>,
+        test: &Test,
+        server: IpEndpoint,
+        (passed, waited): (Duration, Duration),
+        wall: &Clock,
+    ) -> Result<(bool, Option<Duration>), CommandError> {
+        match self.state {
+            State::Ended { .. } => Ok((false, None)),
+            // It waits for the server's address, if that has one.
+            State::Begin if self.sent > 0 => match (socket.send_queue(), waited > limit()) {
+                (0, _) => {
+                    self.state = State::Sending { datagrams: 1 };
+                    Ok((true, None))
+                }
+                (_, true) => Err(CommandError::Failed(format!(
+                    "{server}: nobody says that it has this address; start the server there"
+                ))),
+                (_, false) => Ok((false, Some(limit()))),
+            },
+            State::Begin => Ok((self.put(socket, test, server, 1, wall), None)),
+            State::Sending { mut datagrams } => {
+                // The last one asks for the report.
+                let (most, end) = left(test.amount, self.sent + u64::from(test.len), passed);
+                if most == 0 {
+                    self.state = State::Ending { since: passed, datagrams, asked: 0 };
+                    return Ok((true, None));
+                }
+                let turn = most.div_ceil(test.len.into()).min(DATAGRAMS_A_TURN);
+                let due = |number: i64| {
+                    let bits = number as f64 * f64::from(test.len) * 8.0;
+                    Duration::from_secs_f64(bits / test.rate as f64)
+                };
+                let before = datagrams;
+                for _ in 0..turn {
+                    if due(datagrams) > passed
+                        || !self.put(socket, test, server, datagrams + 1, wall)
+                    {
+                        break;
+                    }
+                    datagrams += 1;
+                }
+                self.state = State::Sending { datagrams };
+                let due = due(datagrams).saturating_sub(passed);
+                Ok((datagrams > before, end.into_iter().chain([due]).min()))
+            }
+            State::Ending { since, datagrams, asked } => {
+                if let Ok((bytes, meta)) = socket.recv() {
+                    if meta.endpoint == server
+                        && let Some(report) = Report::parse(bytes)
+                    {
+                        let report = Some(report);
+                        self.state = State::Ended { after: since, report };
+                    }
+                    return Ok((true, None));
+                }
+                let next = since + ASK_EVERY * asked;
+                if passed < next {
+                    return Ok((false, Some(next - passed)));
+                }
+                if passed - since > limit() {
+                    self.state = State::Ended { after: since, report: None };
+                    return Ok((true, None));
+                }
+                // The same one each time, but for the first.
+                let sent = self.sent;
+                let put = self.put(socket, test, server, -(datagrams + 1), wall);
+                if asked > 0 {
+                    self.sent = sent;
+                }
+                let asked = asked + u32::from(put);
+                self.state = State::Ending { since, datagrams, asked };
+                Ok((put, Some(ASK_EVERY)))
+            }
+        }
+    }
+
+    /// Has the socket send a datagram; false where there is no room.
+    fn put(
+        &mut self,
+        socket: &mut udp::Socket<'_>,
+        test: &Test,
+        server: IpEndpoint,
+        id: i64,
+        wall: &Clock,
+    ) -> bool {
+        let len = test.len as usize;
+        let Ok(room) = socket.send(len, server) else { return false };
+        let head = Datagram { id, sent: wall() }.bytes();
+        let told = test.bytes();
+        for (place, byte) in room.iter_mut().zip(head.iter().chain(&told)) {
+            *place = *byte;
+        }
+        self.sent += len as u64;
+        true
+    }
+}
+
+const _: () = assert!(DATAGRAM_LEN + TEST_LEN <= 100, "the shortest -l has room for both");

@@ -1,0 +1,349 @@
+//! A vif with a stack on it, and the loop in which both are served.
+
+use super::args::EndArgs;
+use grantway_backend::WaitMode;
+use grantway_command::args::GuestArgs;
+use grantway_command::control::{ReportSocket, frontend_socket};
+use grantway_command::control::{nanoseconds, numbers};
+use grantway_command::error::CommandError;
+use grantway_command::footprint::Footprint;
+use grantway_command::mode::wait_mode;
+use grantway_command::patience;
+use grantway_command::place::Place;
+use grantway_command::process::pin;
+use grantway_command::wait::{Signals, readable};
+use grantway_frontend::{Policy, Vif, VifStatus, Wishes};
+use grantway_ports::{parse_address, uptime};
+use grantway_stack::{Stack, StackConfig};
+use serde_json::{Value, json};
+use smoltcp::time::Instant;
+use std::fs::File;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the store and signals are looked at while frames flow.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often they are looked at, at least, before the vif is connected.
+const LOOK_UNCONNECTED: Duration = Duration::from_secs(1);
+/// Turns without a look at anything else.
+const TURNS_UNLOOKED: u32 = 8;
+/// How long the backend gets to close in order.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// How long it gets to take what was sent last.
+const SETTLING: Duration = Duration::from_millis(200);
+
+/// How long an end waits for the other one, or for the backend to connect, before it says so.
+pub fn limit() -> Duration {
+    patience::answer(Duration::from_secs(10))
+}
+
+/// What an end did in a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Something: there may be more.
+    Moved,
+    /// Nothing, and it has nothing to do before so long, if ever.
+    Idle(Option<Duration>),
+    /// All that it was for.
+    Done,
+}
+
+/// What runs on a guest's stack.
+pub trait End {
+    /// Reads and writes sockets, at a time since the machine started.
+    ///
+    /// # Errors
+    ///
+    /// The test failed.
+    fn turn(&mut self, stack: &mut Stack, now: Duration) -> Result<Turn, CommandError>;
+
+    /// The vif is connected, for the first time.
+    ///
+    /// # Errors
+    ///
+    /// As [`End::turn`].
+    fn connected(&mut self, stack: &mut Stack, now: Duration) -> Result<(), CommandError>;
+
+    /// Somebody wants it to end.
+    ///
+    /// # Errors
+    ///
+    /// What there is to tell cannot be told.
+    fn interrupted(&mut self, now: Duration) -> Result<(), CommandError>;
+}
+
+/// A vif with a stack on it.
+pub struct Guest {
+    vif: Vif<Stack>,
+    place: Place,
+    signals: Signals,
+    reports: ReportSocket,
+    mode: WaitMode,
+    wished: Policy,
+    mtu: u32,
+}
+
+/// smoltcp's clock.
+pub fn instant(now: Duration) -> Instant {
+    Instant::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
+}
+
+impl Guest {
+    /// Opens the vif.
+    ///
+    /// # Errors
+    ///
+    /// It is not to be had.
+    pub fn open(args: &EndArgs) -> Result<Self, CommandError> {
+        let signals = Signals::take()?;
+        let mode = wait_mode(args.mode);
+        if let Some(cpu) = args.cpu {
+            pin(cpu)?;
+        }
+        let GuestArgs { domain, .. } = args.guest;
+        let need = Footprint::new(args.policy.kind(), 1, u64::MAX);
+        let place = Place::of_guest(&args.guest, args.devid, need)?;
+        let socket = frontend_socket(&place.run_folder, domain, args.devid);
+        let reports = ReportSocket::bind(&socket)
+            .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
+        let policy = args.policy.wish();
+        let offloads = !args.no_offloads;
+        let wishes = Wishes { policy, gso: offloads, checksum: offloads, ..Wishes::default() };
+        let stack = Stack::new(&config(args)?, instant(uptime()));
+        let platform = Arc::clone(&place.platform);
+        let mut vif =
+            Vif::open_with(platform, args.devid, wishes, stack).map_err(CommandError::failed)?;
+        let mac = vif.mac().map_err(CommandError::failed)?;
+        let mtu = match args.mtu {
+            Some(mtu) => mtu,
+            None => vif.mtu().map_err(CommandError::failed)?,
+        };
+        let station = parse_address(mac.trim());
+        if !station.is_some_and(|station| vif.runner_mut().set_station(station, mtu as usize)) {
+            return Err(CommandError::Failed(format!(
+                "the vif's mac is {mac:?}, expected a station's, such as 00:16:3e:00:00:01; attach \
+                 the vif with one"
+            )));
+        }
+        Ok(Self { vif, place, signals, reports, mode, wished: policy, mtu })
+    }
+
+    /// The stack.
+    pub fn stack(&mut self) -> &mut Stack {
+        self.vif.runner_mut()
+    }
+
+    /// Most bytes of a datagram that fits its MTU.
+    pub fn datagram(&self, v6: bool) -> u32 {
+        self.mtu.saturating_sub(if v6 { 48 } else { 28 })
+    }
+
+    /// Serves vif, stack and end until that is done, or somebody wants it to end.
+    ///
+    /// # Errors
+    ///
+    /// The end's, or the vif is of no more use.
+    pub fn run(&mut self, end: &mut dyn End) -> Result<(), CommandError> {
+        let done = self.rounds(end);
+        self.settle()?;
+        self.close()?;
+        done
+    }
+
+    fn rounds(&mut self, end: &mut dyn End) -> Result<(), CommandError> {
+        let began = uptime();
+        let mut connected = false;
+        let (mut looked, mut unlooked) = (Duration::ZERO, TURNS_UNLOOKED);
+        let mut idle_since = None;
+        loop {
+            let now = uptime();
+            unlooked += 1;
+            if unlooked > TURNS_UNLOOKED && now.saturating_sub(looked) >= LOOK_EVERY {
+                (looked, unlooked) = (now, 0);
+                if self.look()? && !connected {
+                    connected = true;
+                    end.connected(self.vif.runner_mut(), now)?;
+                }
+                if self.signals.came().is_some() {
+                    return end.interrupted(now);
+                }
+            }
+            if !connected {
+                if now.saturating_sub(began) > limit() {
+                    return Err(CommandError::Failed(
+                        "the backend does not connect; start it: grantway backend --help".into(),
+                    ));
+                }
+                self.sleep(Some(LOOK_UNCONNECTED))?;
+                (looked, unlooked) = (Duration::ZERO, TURNS_UNLOOKED);
+                continue;
+            }
+            let (moved, next) = match self.turn(end, now)? {
+                Turn::Done => return Ok(()),
+                Turn::Moved => (true, None),
+                Turn::Idle(next) => (false, next),
+            };
+            if moved {
+                idle_since = None;
+                continue;
+            }
+            if self.spins(*idle_since.get_or_insert(now), now) {
+                // The processor may be what the others wait for.
+                std::thread::yield_now();
+                continue;
+            }
+            if self.nap(next)? {
+                (looked, unlooked) = (Duration::ZERO, TURNS_UNLOOKED);
+            }
+        }
+    }
+
+    /// Frames in, the end's turn, frames out.
+    fn turn(&mut self, end: &mut dyn End, now: Duration) -> Result<Turn, CommandError> {
+        let stack = self.vif.runner_mut();
+        let came = stack.receive(instant(now));
+        let turn = end.turn(stack, now)?;
+        let went = stack.send(instant(now));
+        match came.and_then(|came| Ok(came | went?)) {
+            Ok(true) if turn != Turn::Done => Ok(Turn::Moved),
+            Ok(_) => Ok(turn),
+            Err(fault) => {
+                self.vif.fail(fault).map_err(CommandError::failed)?;
+                Ok(Turn::Moved)
+            }
+        }
+    }
+
+    /// Looks at the store, and at who asks; whether the vif is connected.
+    fn look(&mut self) -> Result<bool, CommandError> {
+        self.place.check()?;
+        self.vif.take_answers().map_err(CommandError::failed)?;
+        let status = self.vif.store_changed().map_err(CommandError::failed)?;
+        self.reports.serve(|| report(&mut self.vif, &self.place, self.mode, self.wished));
+        match status {
+            VifStatus::Connected => Ok(true),
+            VifStatus::Waiting => Ok(false),
+            VifStatus::Held => Err(match self.vif.take_failure() {
+                Some(failure) => CommandError::failed(failure),
+                None => CommandError::Failed("the backend closed the vif; start it again".into()),
+            }),
+            VifStatus::Gone => {
+                Err(CommandError::Failed("the vif was detached; attach it again to go on".into()))
+            }
+            VifStatus::Restored => Err(CommandError::Failed(
+                "the domain was restored, and connections do not outlive that; run it again".into(),
+            )),
+        }
+    }
+
+    /// Whether to look again rather than to sleep.
+    fn spins(&self, idle_since: Duration, now: Duration) -> bool {
+        match self.mode {
+            WaitMode::Busy => true,
+            WaitMode::Interrupt => false,
+            WaitMode::Adaptive(budget) => now.saturating_sub(idle_since) < budget,
+        }
+    }
+
+    /// Sleeps until something comes, or has to be done; false where something is there
+    /// already.
+    fn nap(&mut self, next: Option<Duration>) -> Result<bool, CommandError> {
+        let stack = self.vif.runner_mut();
+        stack.take_events().map_err(CommandError::failed)?;
+        match stack.arm() {
+            Ok(false) => {}
+            Ok(true) => return Ok(false),
+            Err(fault) => {
+                self.vif.fail(fault).map_err(CommandError::failed)?;
+                return Ok(true);
+            }
+        }
+        let delay = stack.poll_delay().map(Duration::from);
+        let timeout = match (delay, next) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        self.sleep(timeout)?;
+        self.vif.runner_mut().take_events().map_err(CommandError::failed)?;
+        Ok(true)
+    }
+
+    fn sleep(&mut self, timeout: Option<Duration>) -> Result<(), CommandError> {
+        if self.vif.has_changes() {
+            return Ok(());
+        }
+        let mut own = vec![
+            self.signals.descriptor(),
+            self.reports.descriptor(),
+            self.vif.store().descriptor(),
+        ];
+        own.extend(self.vif.control().map(|control| control.descriptor()));
+        own.extend(self.vif.runner().descriptor());
+        readable(&own, self.place.lifeline(), timeout)
+    }
+
+    /// Lets the backend take what was sent last: what it has not taken is lost with the
+    /// vif.
+    fn settle(&mut self) -> Result<(), CommandError> {
+        let since = uptime();
+        while uptime().saturating_sub(since) < patience::answer(SETTLING) {
+            let stack = self.vif.runner_mut();
+            // Whatever is wrong by now, the vif is closed next.
+            if stack.send(instant(uptime())).is_err() || stack.is_settled().unwrap_or(true) {
+                break;
+            }
+            self.sleep(Some(SETTLING / 100))?;
+        }
+        Ok(())
+    }
+
+    /// Closes the vif in order, as far as the backend takes part.
+    fn close(&mut self) -> Result<(), CommandError> {
+        self.vif.shutdown().map_err(CommandError::failed)?;
+        let since = uptime();
+        while uptime().saturating_sub(since) < patience::farewell(FAREWELL) {
+            let status = self.vif.store_changed().map_err(CommandError::failed)?;
+            if matches!(status, VifStatus::Gone | VifStatus::Held | VifStatus::Restored) {
+                break;
+            }
+            if !self.vif.has_changes() {
+                let store = self.vif.store().descriptor();
+                readable(&[store], self.place.lifeline(), Some(FAREWELL / 60))?;
+                self.place.check()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the stack is to be.
+fn config(args: &EndArgs) -> Result<StackConfig, CommandError> {
+    let mut seed = [0; 8];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed));
+    read.map_err(|e| CommandError::Failed(format!("/dev/urandom: {e}")))?;
+    Ok(StackConfig {
+        addresses: args.address.clone(),
+        gateways: args.gateway.clone(),
+        seed: u64::from_ne_bytes(seed),
+    })
+}
+
+/// How it stands, as a frontend tells it.
+fn report(vif: &mut Vif<Stack>, place: &Place, mode: WaitMode, wished: Policy) -> Value {
+    let mut stats = vif.past_stats();
+    let connected = vif.runner_mut().queue().map(|queue| stats.add(queue.stats())).is_some();
+    json!({
+        "host": place.platform.host(),
+        "mode": mode.as_str(),
+        "at_ns": nanoseconds(uptime()),
+        "connected": connected,
+        "wished": wished.as_str(),
+        "policy": vif.features().policy.as_str(),
+        "staged": vif.staging().iter().map(|state| state.staged).sum::<usize>(),
+        "trusted": vif.trusts_backend(),
+        "stats": numbers(stats.fields()),
+        "stack": numbers(vif.runner().stats().fields()),
+        "platform": numbers(place.platform.counters().fields()),
+    })
+}

@@ -1,0 +1,23 @@
+//! The program that `grantway iperf` runs: iperf 2's protocol, over TCP and UDP in user
+//! space.
+//!
+//! - [`cli`], [`args`]: the command line; [`header`]: what is written into what is sent.
+//! - [`guest`]: the vif, its stack, and the loop that both ends run in.
+//! - [`server`], [`client`]: the two ends; [`datagrams`]: what came of UDP, as a server
+//!   counts it; [`report`]: what is printed.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cli;
+mod client;
+mod datagrams;
+mod guest;
+mod header;
+mod report;
+mod server;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    grantway_command::program::main::<cli::Cli>()
+}
