@@ -2,6 +2,8 @@
 
 BUILD := $(or $(CARGO_TARGET_DIR),target)
 GRANTWAY := $(BUILD)/release/grantway
+# The command, and what it runs for `bench`, `demo` and `iperf`.
+PROGRAMS := -p grantway -p grantway-bench -p grantway-iperf
 # What a guest without std links.
 NO_STD := -p grantway-netif -p grantway-ring -p grantway-hypervisor -p grantway-frontend
 BARE := x86_64-unknown-none
@@ -14,7 +16,7 @@ help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## the whole path at work on this machine: neither Xen nor root needed
-	cargo build --release -p grantway
+	cargo build --release $(PROGRAMS)
 	$(GRANTWAY) demo
 
 # WITH="metrics peers" installs the larger ones, too (scripts/packages).
@@ -32,7 +34,7 @@ soak: ## the tests again and again under adversity; takes hours, as root
 
 # BARS="fairness tcp" measures those only (scripts/measure --list), SECONDS is the time for all.
 measure: ## rates, shares and times against their bars: holds, falls short, or not judged
-	cargo build --release -p grantway
+	cargo build --release $(PROGRAMS)
 	scripts/measure $(GRANTWAY) --seconds $(or $(SECONDS),300) $(if $(JSON),--json) $(BARS)
 
 
@@ -52,23 +54,23 @@ proof-keep: ## writes down in proof/README.md what each step is for
 	@scripts/proof $(BUILD) --keep
 
 bench: ## packets a second, to, from and between guests, three sizes, every policy
-	cargo build --release -p grantway
+	cargo build --release $(PROGRAMS)
 	$(GRANTWAY) bench packets --direction all --size 64,512,1496 --seconds 1
 
 # PEERS="--size 64 --pairs 40" says what is measured, and how often.
 bench-peers: ## staging against DPDK's memif and vhost-user, and the kernel; needs root for the kernel's
 	@scripts/packages --need peers
-	cargo build --release -p grantway
+	cargo build --release $(PROGRAMS)
 	$(GRANTWAY) bench peers --report $(BUILD)/peers.html $(PEERS)
 
 instructions: ## counts the instructions of a packet; fails where they became more
 	@scripts/packages --need instructions
-	cargo build --release -p grantway
-	scripts/instructions $(GRANTWAY)
+	cargo build --release -p grantway-bench
+	scripts/instructions $(GRANTWAY)-bench
 
 instructions-keep: ## writes them down where they became less; WHY is the reason
-	cargo build --release -p grantway
-	scripts/instructions $(GRANTWAY) --keep "$(WHY)"
+	cargo build --release -p grantway-bench
+	scripts/instructions $(GRANTWAY)-bench --keep "$(WHY)"
 
 check: instructions avx2 ## format, lints, imports, documentation, licences, instructions a packet
 	scripts/floors
