@@ -23,16 +23,19 @@ SCRIPTDIR ?= /etc/xen/scripts
 # as these flags would have everything else built anew.
 BASELINE := $(BUILD)/baseline
 BASELINE_BIN := $(BASELINE)/release/grantway
+# What the command runs for `bench`, `demo` and `iperf`, beside it.
+BESIDE := grantway-bench grantway-iperf
 BASELINE_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-C target-cpu=x86-64)
 
 .PHONY: install uninstall deb baseline
 
 baseline:
-	RUSTFLAGS="$(BASELINE_FLAGS)" cargo build --release --locked -p grantway --target-dir $(BASELINE)
+	RUSTFLAGS="$(BASELINE_FLAGS)" cargo build --release --locked $(PROGRAMS) --target-dir $(BASELINE)
 
 # `make install` as root must not build as root: what is built is taken.
-install: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command, its manual, units and modprobe.d, below DESTDIR and PREFIX
+install: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command and its programs, their manual, units and modprobe.d, below DESTDIR and PREFIX
 	install -D -m 755 $(BASELINE_BIN) $(DESTDIR)$(BINDIR)/grantway
+	install -D -m 755 -t $(DESTDIR)$(BINDIR) $(addprefix $(dir $(BASELINE_BIN)),$(BESIDE))
 	made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && \
 	$(BASELINE_BIN) generate "$$made" && gzip -9n "$$made"/man1/* && \
 	install -D -m 644 -t $(DESTDIR)$(MANDIR)/man1 "$$made"/man1/* && \
@@ -53,7 +56,7 @@ install: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command, its manual,
 	  || install -D -m 644 packaging/default/grantway $(DESTDIR)$(DEFAULTDIR)/grantway
 
 uninstall: ## what `make install` put there, but for /etc/default/grantway
-	rm -f $(DESTDIR)$(BINDIR)/grantway
+	rm -f $(DESTDIR)$(BINDIR)/grantway $(addprefix $(DESTDIR)$(BINDIR)/,$(BESIDE))
 	rm -f $(DESTDIR)$(MANDIR)/man1/grantway.1.gz $(DESTDIR)$(MANDIR)/man1/grantway-*.1.gz
 	rm -f $(DESTDIR)$(BASHDIR)/grantway $(DESTDIR)$(FISHDIR)/grantway.fish $(DESTDIR)$(ZSHDIR)/_grantway
 	rm -f $(DESTDIR)$(UNITDIR)/grantway-backend.service $(DESTDIR)$(UNITDIR)/grantway-backend-domU.service
