@@ -36,6 +36,7 @@ use grantway_vector::nodes::Checks;
 use grantway_vector::{Graph, Secret, path};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,6 +51,62 @@ const FAREWELL: Duration = Duration::from_secs(3);
 ///
 /// The host is not there, a port cannot be had at all, or the host went away.
 pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
+    let spec = port_spec(args)?;
+    // `systemctl reload` sends SIGHUP, which ends a process that does not take it.
+    let signals = Signals::take()?.and_reload()?;
+    let secret = secret()?;
+    let mut rules = args.rules.as_deref().map(|path| LiveRules::new(path, secret));
+    raise_descriptor_limit();
+    if let Some(cpu) = args.cpu {
+        pin(cpu)?;
+    }
+    let place = match &args.host {
+        Some(dir) => Place::embedded(dir, args.domain.unwrap_or(0), Role::Service)?,
+        None => Place::xen(&args.run_dir, Role::Service)?,
+    };
+    let _claim = Claim::take(&place.claim())?;
+    let (reports, traces) = sockets(&place)?;
+    let refusal = Refusal::default();
+    let manager = ServiceManager::find();
+    let listener = args.metrics.and_then(|address| unless_failed(Metrics::listen(address)));
+    let (memory, descriptors) = (OwnMemory::open(), Descriptors::open());
+    let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
+    let graph = graph(args, secret)?;
+    // What is opened from here on is opened with the rights that are left.
+    let mut sandbox = (!args.no_sandbox).then(|| confine::process(&place));
+    let on_worker = match &sandbox {
+        Some(sandbox) => confined(sandbox.worker()),
+        None => Arc::new(|| Ok(())),
+    };
+    let config = config(args, &place, (graph, uplink), on_worker);
+    let mut backend =
+        Backend::start(Arc::clone(&place.platform), config, opener(spec.clone(), &refusal))
+            .map_err(CommandError::failed)?;
+    match &mut sandbox {
+        Some(sandbox) => {
+            confine::control(sandbox, args, &spec, &place);
+            confine::tell(sandbox);
+        }
+        None => warn!("--no-sandbox: all threads keep all rights"),
+    }
+    let metrics = listener.and_then(|listener| unless_failed(Metrics::start(listener)));
+    if let Some(rules) = &mut rules {
+        rules.load(&mut backend)?;
+    }
+    output::line("ready")?;
+    manager.ready();
+    info!("serving the vifs of domain {}", place.platform.domain());
+    let (mode, ending) = (wait_mode(args.mode), None);
+    let listeners = Listeners { reports, traces, metrics };
+    let own = (memory, descriptors);
+    let mut serving =
+        Serving { backend, place, mode, rules, refusal, listeners, signals, own, ending };
+    while serving.step()?.is_continue() {}
+    Ok(())
+}
+
+/// The port of each vif, once the options that depend on it are checked.
+fn port_spec(args: &BackendArgs) -> Result<PortSpec, CommandError> {
     let spec: PortSpec = args.port.parse().map_err(CommandError::usage)?;
     if args.uplink.is_some() && spec != PortSpec::Bridge {
         return Err(CommandError::Usage("--uplink is of the bridge: add --port bridge".into()));
@@ -59,39 +116,30 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         let words = "--rules: one worker moves all packets by rules: leave --workers out";
         return Err(CommandError::Usage(words.into()));
     }
-    // `systemctl reload` sends SIGHUP, which ends a process that does not take it.
-    let signals = Signals::take()?.and_reload()?;
-    let secret = secret()?;
-    let mut rules = args.rules.as_deref().map(|path| LiveRules::new(path, secret));
-    raise_descriptor_limit();
-    let mode = wait_mode(args.mode);
-    if let Some(cpu) = args.cpu {
-        pin(cpu)?;
-    }
-    let place = match &args.host {
-        Some(dir) => Place::embedded(dir, args.domain.unwrap_or(0), Role::Service)?,
-        None => Place::xen(&args.run_dir, Role::Service)?,
-    };
-    let platform = Arc::clone(&place.platform);
-    let _claim = Claim::take(&place.claim())?;
-    let socket = backend_socket(&place.run_folder, platform.domain().0);
-    let reports = ReportSocket::bind(&socket)
-        .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
-    let socket = socket.with_extension(TRACE);
-    let traces = TraceSocket::bind(&socket)
-        .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
-    let refusal = Refusal::default();
-    let manager = ServiceManager::find();
-    let listener = args.metrics.and_then(|address| unless_failed(Metrics::listen(address)));
-    let own = OwnMemory::open();
-    let descriptors = Descriptors::open();
-    let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
-    let graph = graph(args, secret)?;
-    // What is opened from here on is opened with the rights that are left.
-    let mut sandbox = (!args.no_sandbox).then(|| confine::process(&place));
-    let config = BackendConfig {
+    Ok(spec)
+}
+
+/// The sockets of reports and of traces.
+fn sockets(place: &Place) -> Result<(ReportSocket, TraceSocket), CommandError> {
+    let path = backend_socket(&place.run_folder, place.platform.domain().0);
+    let reports = ReportSocket::bind(&path)
+        .map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))?;
+    let path = path.with_extension(TRACE);
+    let traces = TraceSocket::bind(&path)
+        .map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))?;
+    Ok((reports, traces))
+}
+
+/// The backend's settings, by the command line.
+fn config(
+    args: &BackendArgs,
+    place: &Place,
+    (graph, uplink): (Graph, Option<Box<dyn Port>>),
+    on_worker: OnWorker,
+) -> BackendConfig {
+    BackendConfig {
         uplink,
-        mode,
+        mode: wait_mode(args.mode),
         workers: match (&args.rules, args.workers) {
             (Some(_), _) => 1,
             (None, workers) => workers.map_or_else(fitting_workers, usize::from),
@@ -112,76 +160,94 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         clock: clock(),
         meter: grantway_backend::processor_time,
         graph,
-        by_rules: rules.is_some(),
+        by_rules: args.rules.is_some(),
         merge: args.merge.is_on(),
-        on_worker: match &sandbox {
-            Some(sandbox) => confined(sandbox.worker()),
-            None => Arc::new(|| Ok(())),
-        },
-    };
-    let open = opener(spec.clone(), &refusal);
-    let mut backend =
-        Backend::start(Arc::clone(&platform), config, open).map_err(CommandError::failed)?;
-    match &mut sandbox {
-        Some(sandbox) => {
-            confine::control(sandbox, args, &spec, &place);
-            confine::tell(sandbox);
-        }
-        None => warn!("--no-sandbox: all threads keep all rights"),
+        on_worker,
     }
-    let metrics = listener.and_then(|listener| unless_failed(Metrics::start(listener)));
-    if let Some(rules) = &mut rules {
-        rules.load(&mut backend)?;
-    }
-    output::line("ready")?;
-    manager.ready();
-    info!("serving the vifs of domain {}", platform.domain());
-    let mut ending: Option<Instant> = None;
-    loop {
-        backend.step().map_err(CommandError::failed)?;
-        if let Some(refusal) = refusal.borrow_mut().take() {
+}
+
+/// Who is told how the backend stands.
+struct Listeners {
+    reports: ReportSocket,
+    traces: TraceSocket,
+    metrics: Option<Metrics>,
+}
+
+/// A backend that serves, and what it is asked and told meanwhile.
+struct Serving {
+    backend: Backend,
+    place: Place,
+    mode: WaitMode,
+    rules: Option<LiveRules>,
+    refusal: Refusal,
+    listeners: Listeners,
+    signals: Signals,
+    own: (OwnMemory, Descriptors),
+    /// Since when it closes its vifs.
+    ending: Option<Instant>,
+}
+
+impl Serving {
+    /// Does all that there is to do, and waits for more. Breaks when the backend has ended.
+    fn step(&mut self) -> Result<ControlFlow<()>, CommandError> {
+        self.backend.step().map_err(CommandError::failed)?;
+        if let Some(refusal) = self.refusal.borrow_mut().take() {
             return Err(CommandError::Failed(refusal));
         }
-        let told = || {
-            let own = (own.read(), &descriptors);
-            report(&backend, platform.as_ref(), mode, rules.as_ref(), own)
-        };
-        reports.serve(told);
-        if let Some(metrics) = &metrics {
-            metrics.serve(told);
-        }
-        traces.serve(|| backend.listen());
-        match signals.came() {
+        self.tell();
+        match self.signals.came() {
             // A successor takes over by the journals, and no guest notices.
-            Some(Told::Leave) => return Ok(()),
+            Some(Told::Leave) => return Ok(ControlFlow::Break(())),
             Some(Told::Reload) => {
-                match rules.as_mut().map(|rules| rules.load(&mut backend)) {
-                    Some(Ok(())) => info!("the rules were loaded again"),
-                    Some(Err(e)) => warn!("the rules of before stay: {e}"),
-                    None => info!("there are no rules to load again"),
-                }
-                continue;
+                self.reload();
+                return Ok(ControlFlow::Continue(()));
             }
-            Some(Told::Close) if ending.is_none() => {
-                ending = Some(Instant::now());
-                backend.shutdown().map_err(CommandError::failed)?;
-                continue;
+            Some(Told::Close) if self.ending.is_none() => {
+                self.ending = Some(Instant::now());
+                self.backend.shutdown().map_err(CommandError::failed)?;
+                return Ok(ControlFlow::Continue(()));
             }
             _ => {}
         }
-        let timeout = match ending {
-            Some(since) if backend.is_empty() || since.elapsed() > patience::farewell(FAREWELL) => {
-                return Ok(());
+        let timeout = match self.ending {
+            Some(since)
+                if self.backend.is_empty() || since.elapsed() > patience::farewell(FAREWELL) =>
+            {
+                return Ok(ControlFlow::Break(()));
             }
             Some(_) => Some(Duration::from_millis(50)),
             None => None,
         };
-        place.check()?;
-        let [store, bell] = backend.descriptors();
+        self.place.check()?;
+        let Listeners { reports, traces, metrics } = &self.listeners;
+        let [store, bell] = self.backend.descriptors();
         let mut own =
-            vec![store, bell, reports.descriptor(), traces.descriptor(), signals.descriptor()];
+            vec![store, bell, reports.descriptor(), traces.descriptor(), self.signals.descriptor()];
         own.extend(metrics.as_ref().map(Metrics::descriptor));
-        readable(&own, place.lifeline(), timeout)?;
+        readable(&own, self.place.lifeline(), timeout)?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Answers whoever asks how the backend stands.
+    fn tell(&mut self) {
+        let Self { backend, place, mode, rules, listeners, own, .. } = self;
+        let told = || {
+            let own = (own.0.read(), &own.1);
+            report(backend, place.platform.as_ref(), *mode, rules.as_ref(), own)
+        };
+        listeners.reports.serve(told);
+        if let Some(metrics) = &listeners.metrics {
+            metrics.serve(told);
+        }
+        listeners.traces.serve(|| backend.listen());
+    }
+
+    fn reload(&mut self) {
+        match self.rules.as_mut().map(|rules| rules.load(&mut self.backend)) {
+            Some(Ok(())) => info!("the rules were loaded again"),
+            Some(Err(e)) => warn!("the previous rules stay loaded: {e}"),
+            None => info!("there are no rules to load again"),
+        }
     }
 }
 
