@@ -2,7 +2,7 @@
 
 use super::rig::Direction;
 use clap::{Args, Subcommand, ValueEnum};
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::{Api, QUEUES_MAX, WaitModeArg, seconds};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -73,7 +73,7 @@ Example:
 pub struct TurnsArgs {
     /// How the buffers cross.
     #[arg(long, value_name = "POLICY", value_parser = policy)]
-    pub policy: PolicyKind,
+    pub policy: Policy,
     /// Which way.
     #[arg(long, value_enum)]
     pub direction: Direction,
@@ -139,7 +139,7 @@ pub struct PacketsArgs {
     /// How the buffers cross, or `all`; the first is what the others are compared
     /// with.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
-    pub policy: List<PolicyKind>,
+    pub policy: List<Policy>,
     /// What the ends do when nothing is there: busy, adaptive, interrupt, or `all`.
     #[arg(long, value_name = "LIST", default_value = "adaptive", value_parser = modes)]
     pub mode: List<WaitModeArg>,
@@ -238,7 +238,7 @@ Example:
 pub struct LatencyArgs {
     /// How the buffers cross, or `all`.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
-    pub policy: List<PolicyKind>,
+    pub policy: List<Policy>,
     /// What the ends do when nothing is there: busy, adaptive, interrupt, or `all`.
     #[arg(long, value_name = "LIST", default_value = "adaptive", value_parser = modes)]
     pub mode: List<WaitModeArg>,
@@ -331,12 +331,12 @@ pub fn numbers(text: &str, least: u64, most: u64, what: &str) -> Listed<u64> {
 }
 
 /// A list of policies, or `all`.
-pub fn policies(text: &str) -> Listed<PolicyKind> {
-    named(text, &PolicyKind::ALL, |policy| policy.as_str().to_owned())
+pub fn policies(text: &str) -> Listed<Policy> {
+    named(text, &Policy::ALL, |policy| policy.as_str().to_owned())
 }
 
-fn policy(text: &str) -> Result<PolicyKind, String> {
-    let found = PolicyKind::ALL.into_iter().find(|policy| policy.as_str() == text);
+fn policy(text: &str) -> Result<Policy, String> {
+    let found = Policy::ALL.into_iter().find(|policy| policy.as_str() == text);
     found.ok_or_else(|| "expected copy, map, persistent or staging".to_owned())
 }
 
@@ -394,9 +394,9 @@ mod tests {
 
     #[test]
     fn lists_take_names_and_numbers_with_units() {
-        assert_eq!(policies("all").unwrap().0, PolicyKind::ALL);
+        assert_eq!(policies("all").unwrap().0, Policy::ALL);
         let two = policies("staging,copy").unwrap().0;
-        assert_eq!(two, [PolicyKind::Staging, PolicyKind::Copy], "in the order given");
+        assert_eq!(two, [Policy::Staging, Policy::Copy], "in the order given");
         assert_eq!(rates("1k,2M").unwrap().0, [1000, 2_000_000]);
         assert_eq!(sizes("60,65535").unwrap().0, [60, 65_535]);
     }

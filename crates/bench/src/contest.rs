@@ -4,7 +4,7 @@ use super::probe::{self, State};
 use super::rig::{Direction, PATIENCE, Plan, Rig, Sample};
 use super::slices::{self, Series, Timing};
 use super::tally::Tally;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::{Api, WaitModeArg};
 use grantway_command::error::CommandError;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ impl Point {
         format!("{direction}, {} bytes, {mode}{rate}", self.size)
     }
 
-    fn plan(&self, policy: PolicyKind) -> Plan {
+    fn plan(&self, policy: Policy) -> Plan {
         let mut generator = format!("generator:size={},burst={}", self.size, self.burst);
         if let Some(rate) = self.rate {
             generator += &format!(",rate={}", rate.div_ceil(self.queues.into()));
@@ -93,7 +93,7 @@ enum Rigs {
 }
 
 impl Rigs {
-    fn of(point: &Point, policies: &[PolicyKind]) -> Result<Self, CommandError> {
+    fn of(point: &Point, policies: &[Policy]) -> Result<Self, CommandError> {
         let plans = policies.iter().map(|&policy| point.plan(policy));
         if point.rate.is_some() {
             return Ok(Self::Fresh(plans.collect()));
@@ -160,7 +160,7 @@ fn around(
 /// A part of a rig failed, or no packet came through.
 pub fn run(
     point: &Point,
-    policies: &[PolicyKind],
+    policies: &[Policy],
     timing: Timing,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Outcome, CommandError> {
@@ -198,7 +198,7 @@ impl Outcome {
     }
 
     /// A figure of nothing would be no figure.
-    fn check(&self, point: &Point, policies: &[PolicyKind]) -> Result<(), CommandError> {
+    fn check(&self, point: &Point, policies: &[Policy]) -> Result<(), CommandError> {
         let silent = |&(subject, _): &_| !self.total(subject).tally.is_any();
         let Some((_, policy)) = policies.iter().enumerate().find(silent) else { return Ok(()) };
         Err(CommandError::Failed(format!(

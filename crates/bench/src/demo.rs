@@ -5,7 +5,7 @@ use crate::document::Document;
 use crate::packets;
 use crate::rig::Direction;
 use crate::slices::Timing;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::seconds;
 use grantway_command::args::{Api, WaitModeArg};
 use grantway_command::error::CommandError;
@@ -56,7 +56,7 @@ pub fn run(args: &DemoArgs) -> Result<(), CommandError> {
         );
     }
     let timing = Timing::short(args.seconds, None)?;
-    let rows = packets::measure(&points, &PolicyKind::ALL, timing, args.json)?;
+    let rows = packets::measure(&points, &Policy::ALL, timing, args.json)?;
     if args.json {
         return Document::new("demo", &rows).print();
     }

@@ -1,7 +1,7 @@
 //! What the papers measured that Grantway grew from, on Xen and on their hardware.
 
 use super::rig::Direction::{self, GuestToGuest, Rx, Tx};
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use serde::{Deserialize, Serialize};
 
 /// What a figure counts.
@@ -44,7 +44,7 @@ pub struct Entry {
     /// Packets and slots per interrupt, both before and after, where it has them.
     pub ppi_spi: Option<[[f64; 2]; 2]>,
     /// The policies that are ours of the two.
-    pub policies: [PolicyKind; 2],
+    pub policies: [Policy; 2],
 }
 
 impl Entry {
@@ -126,14 +126,14 @@ const STAGING_PACKETS: [Line; 6] = [
 /// Every row of these papers, in their order.
 pub fn entries(seeds: &[&str]) -> Vec<Entry> {
     use Unit::{Gbps, Mpps};
-    let persistent = PolicyKind::Persistent;
+    let persistent = Policy::Persistent;
     let mut all = Vec::new();
     all.extend(rows("000", PKTGEN, Mpps, &PERSISTENT_PACKETS, persistent));
     all.extend(rows("000", BULK_A, Gbps, &PERSISTENT_BULK_A, persistent));
     all.extend(rows("000", BULK_B, Gbps, &PERSISTENT_BULK_B, persistent));
     all.extend(mapped());
-    all.extend(rows("004", STAGED_BULK, Gbps, &STAGING_BULK, PolicyKind::Staging));
-    all.extend(rows("004", STAGED_UDP, Mpps, &STAGING_PACKETS, PolicyKind::Staging));
+    all.extend(rows("004", STAGED_BULK, Gbps, &STAGING_BULK, Policy::Staging));
+    all.extend(rows("004", STAGED_UDP, Mpps, &STAGING_PACKETS, Policy::Staging));
     all.retain(|entry| seeds.contains(&entry.seed));
     all
 }
@@ -143,7 +143,7 @@ fn rows(
     conditions: &'static str,
     unit: Unit,
     lines: &[Line],
-    after: PolicyKind,
+    after: Policy,
 ) -> impl Iterator<Item = Entry> {
     lines.iter().map(move |&(direction, size, queues, before, proposed)| Entry {
         seed,
@@ -162,7 +162,7 @@ fn rows(
 /// persistent here; where there is a policy that maps each packet's pages, it
 /// stands beside that.
 fn mapped() -> Vec<Entry> {
-    let persistent = std::iter::once(PolicyKind::Persistent);
+    let persistent = std::iter::once(Policy::Persistent);
     let afters: Vec<_> = map().into_iter().chain(persistent).collect();
     let figures = [
         (IPERF, [6.5, 14.0], [[2.90, 1.07], [37.75, 13.69]]),
@@ -178,23 +178,23 @@ fn mapped() -> Vec<Entry> {
             unit: Unit::Gbps,
             figures,
             ppi_spi: Some(ppi_spi),
-            policies: [PolicyKind::Copy, after],
+            policies: [Policy::Copy, after],
         })
     };
     figures.into_iter().flat_map(of).collect()
 }
 
 /// The policy that maps the pages of each packet, where there is one.
-fn map() -> Option<PolicyKind> {
-    PolicyKind::ALL.into_iter().find(|policy| policy.as_str() == "map")
+fn map() -> Option<Policy> {
+    Policy::ALL.into_iter().find(|policy| policy.as_str() == "map")
 }
 
 /// What Linux's netback did when those papers were written: it mapped what guests
 /// sent and copied what they received.
-fn stock(direction: Direction) -> PolicyKind {
+fn stock(direction: Direction) -> Policy {
     match direction {
-        Rx => PolicyKind::Copy,
-        _ => map().unwrap_or(PolicyKind::Copy),
+        Rx => Policy::Copy,
+        _ => map().unwrap_or(Policy::Copy),
     }
 }
 
@@ -235,6 +235,6 @@ mod tests {
         assert_eq!(count("001"), if map().is_some() { 4 } else { 2 });
         let first = entries(&["004"])[0];
         assert!((first.factor() - 2.21).abs() < 0.01);
-        assert_eq!(first.policies[1], PolicyKind::Staging);
+        assert_eq!(first.policies[1], Policy::Staging);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::probe::time_of;
 use clap::ValueEnum;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::{Api, WaitModeArg};
 use grantway_command::control::{backend_socket, fetch_within, frontend_socket};
 use grantway_command::error::CommandError;
@@ -175,7 +175,7 @@ pub struct Plan {
     /// Which way.
     pub direction: Direction,
     /// How the buffers cross.
-    pub policy: PolicyKind,
+    pub policy: Policy,
     /// How the ends wait.
     pub mode: WaitModeArg,
     /// How frames cross from and to a frontend's buffers.
@@ -196,8 +196,8 @@ impl Plan {
     /// copy.
     pub fn wish(&self) -> &'static str {
         match self.policy {
-            PolicyKind::Persistent | PolicyKind::Staging => self.policy.as_str(),
-            _ => PolicyKind::Copy.as_str(),
+            Policy::Persistent | Policy::Staging => self.policy.as_str(),
+            _ => Policy::Copy.as_str(),
         }
     }
 

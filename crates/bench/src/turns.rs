@@ -8,7 +8,7 @@
 use super::args::TurnsArgs;
 use super::rig::Direction;
 use arrayvec::ArrayVec;
-use grantway_backend::policy::{PolicyKind, PolicyLimits};
+use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{Backend, BackendConfig, Patience, WaitMode};
 use grantway_command::args::Api;
 use grantway_command::error::CommandError;
@@ -340,7 +340,7 @@ fn guest(
     folder: &Path,
     dom0: &Arc<Domain>,
     number: usize,
-    policy: PolicyKind,
+    policy: Policy,
     backend: &mut Backend,
 ) -> Result<Vif, CommandError> {
     // Two guests at most.
@@ -353,9 +353,9 @@ fn guest(
     device::attach(store.as_mut(), domain, &config, [a, b, c]).map_err(CommandError::failed)?;
     let own = Domain::connect(folder, domain, Role::Guest).map_err(CommandError::failed)?;
     let wish = match policy {
-        PolicyKind::Copy | PolicyKind::Map => Policy::Copy,
-        PolicyKind::Persistent => Policy::Persistent,
-        PolicyKind::Staging => Policy::Staging,
+        Policy::Copy | Policy::Map => Policy::Copy,
+        Policy::Persistent => Policy::Persistent,
+        Policy::Staging => Policy::Staging,
     };
     let wishes = Wishes { policy: wish, ..Wishes::default() };
     let mut vif = Vif::open(own, 0, wishes).map_err(CommandError::failed)?;

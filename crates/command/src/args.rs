@@ -2,8 +2,7 @@
 
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
-use grantway_backend::policy::PolicyKind;
-use grantway_frontend::Policy;
+use grantway_netif::Policy;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -112,18 +111,9 @@ pub enum BufferPolicy {
 }
 
 impl BufferPolicy {
-    /// As the backend has it.
-    pub fn kind(self) -> PolicyKind {
-        match self {
-            Self::Copy => PolicyKind::Copy,
-            Self::Persistent => PolicyKind::Persistent,
-            Self::Staging => PolicyKind::Staging,
-        }
-    }
-
-    /// As a frontend asks for it.
+    /// As the ends have it.
     #[must_use]
-    pub fn wish(self) -> Policy {
+    pub fn kind(self) -> Policy {
         match self {
             Self::Copy => Policy::Copy,
             Self::Persistent => Policy::Persistent,

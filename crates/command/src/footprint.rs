@@ -2,7 +2,7 @@
 //! it. The guest's side is that of our own frontend; a stock one grants no more
 //! by grant copy.
 
-use grantway_backend::policy::{PolicyKind, QUEUE_AREAS};
+use grantway_backend::policy::{Policy, QUEUE_AREAS};
 use grantway_backend::{JOURNAL_PAGES, QUEUE_MEMORY_MAX, QUEUE_PAGES};
 use grantway_frontend::{Control, Queue};
 use grantway_netif::tx::TX_RING_ENTRIES;
@@ -23,28 +23,28 @@ const STAGED_AREAS: u64 = 3;
 const GRANTED: u64 = Queue::BUFFER_PAGES as u64;
 
 /// Pages of buffers that are mapped for a queue at once, at most.
-fn mapped(policy: PolicyKind) -> u64 {
+fn mapped(policy: Policy) -> u64 {
     match policy {
-        PolicyKind::Copy => 0,
-        PolicyKind::Map => TX_RING_ENTRIES as u64,
-        PolicyKind::Persistent | PolicyKind::Staging => GRANTED.min(QUEUE_PAGES as u64),
+        Policy::Copy => 0,
+        Policy::Map => TX_RING_ENTRIES as u64,
+        Policy::Persistent | Policy::Staging => GRANTED.min(QUEUE_PAGES as u64),
     }
 }
 
 /// Areas of memory that these are in, at most.
-fn areas(policy: PolicyKind) -> u64 {
+fn areas(policy: Policy) -> u64 {
     match policy {
         // At worst a page was mapped at a time.
-        PolicyKind::Copy | PolicyKind::Map => mapped(policy),
-        PolicyKind::Persistent => QUEUE_AREAS as u64,
-        PolicyKind::Staging => STAGED_AREAS,
+        Policy::Copy | Policy::Map => mapped(policy),
+        Policy::Persistent => QUEUE_AREAS as u64,
+        Policy::Staging => STAGED_AREAS,
     }
 }
 
 /// What one vif takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
-    policy: PolicyKind,
+    policy: Policy,
     queues: u64,
     /// Most pages of buffers that the backend keeps mapped for a vif.
     quota: u64,
@@ -53,7 +53,7 @@ pub struct Footprint {
 impl Footprint {
     /// Of a vif with so many queues, whose backend keeps at most `quota` pages of
     /// buffers mapped for it.
-    pub fn new(policy: PolicyKind, queues: u64, quota: u64) -> Self {
+    pub fn new(policy: Policy, queues: u64, quota: u64) -> Self {
         Self { policy, queues, quota }
     }
 
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     /// Rings, control, buffers; mapped; areas; ports; nodes of the guest.
-    fn figures(policy: PolicyKind, queues: u64) -> [u64; 7] {
+    fn figures(policy: Policy, queues: u64) -> [u64; 7] {
         let vif = Footprint::new(policy, queues, 4096);
         let [rings, control, buffers] = [vif.rings(), vif.control(), vif.buffers()];
         [rings, control, buffers, vif.mapped(), vif.areas(), vif.ports(), vif.guest_nodes()]
@@ -167,27 +167,27 @@ mod tests {
     #[test]
     fn one_queue_by_hand() {
         // 2 * 256 pages, and 256 / 16 more of small buffers.
-        assert_eq!(figures(PolicyKind::Copy, 1), [2, 3, 528, 3, 4, 3, 21]);
-        assert_eq!(figures(PolicyKind::Map, 1), [2, 3, 528, 3 + 256, 4 + 256, 3, 21]);
-        assert_eq!(figures(PolicyKind::Persistent, 1), [2, 3, 528, 3 + 528, 4 + 16, 3, 21]);
-        assert_eq!(figures(PolicyKind::Staging, 1), [2, 3, 528, 3 + 528, 4 + 3, 3, 21]);
-        assert_eq!(Footprint::new(PolicyKind::Copy, 1, 4096).grants(), 533);
-        assert_eq!(Footprint::new(PolicyKind::Staging, 1, 4096).grants(), 533);
+        assert_eq!(figures(Policy::Copy, 1), [2, 3, 528, 3, 4, 3, 21]);
+        assert_eq!(figures(Policy::Map, 1), [2, 3, 528, 3 + 256, 4 + 256, 3, 21]);
+        assert_eq!(figures(Policy::Persistent, 1), [2, 3, 528, 3 + 528, 4 + 16, 3, 21]);
+        assert_eq!(figures(Policy::Staging, 1), [2, 3, 528, 3 + 528, 4 + 3, 3, 21]);
+        assert_eq!(Footprint::new(Policy::Copy, 1, 4096).grants(), 533);
+        assert_eq!(Footprint::new(Policy::Staging, 1, 4096).grants(), 533);
         assert_eq!(Footprint::largest_queue(), 530);
     }
 
     #[test]
     fn several_queues_by_hand() {
-        assert_eq!(figures(PolicyKind::Copy, 2), [4, 3, 1056, 5, 6, 5, 28]);
-        assert_eq!(figures(PolicyKind::Staging, 4), [8, 3, 2112, 9 + 2112, 10 + 12, 9, 38]);
+        assert_eq!(figures(Policy::Copy, 2), [4, 3, 1056, 5, 6, 5, 28]);
+        assert_eq!(figures(Policy::Staging, 4), [8, 3, 2112, 9 + 2112, 10 + 12, 9, 38]);
         // Eight queues would have 4224 pages mapped, and a vif may have 4096.
-        assert_eq!(figures(PolicyKind::Staging, 8), [16, 3, 4224, 17 + 4096, 18 + 24, 17, 58]);
-        assert_eq!(figures(PolicyKind::Persistent, 8)[3..5], [17 + 4096, 18 + 8 * 16]);
+        assert_eq!(figures(Policy::Staging, 8), [16, 3, 4224, 17 + 4096, 18 + 24, 17, 58]);
+        assert_eq!(figures(Policy::Persistent, 8)[3..5], [17 + 4096, 18 + 8 * 16]);
     }
 
     #[test]
     fn what_the_backend_keeps_to_itself() {
-        let vif = Footprint::new(PolicyKind::Copy, 4, 4096);
+        let vif = Footprint::new(Policy::Copy, 4, 4096);
         // 16 queues, a page each and two for what is staged: 48 pages.
         assert_eq!(vif.journal(), 196_608);
         // Frames for it: 2 MiB, and of other queues 1 MiB and 1024 heads of 32 bytes.

@@ -64,7 +64,7 @@ pub fn check(root: &Path, devid: u32, need: Footprint) -> Result<(), Obstacle> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use grantway_backend::policy::PolicyKind;
+    use grantway_backend::policy::Policy;
     use std::fs::{create_dir_all, write};
     use std::os::unix::fs::symlink;
 
@@ -79,7 +79,7 @@ mod tests {
             system
         }
 
-        fn check(&self, devid: u32, policy: PolicyKind, queues: u64) -> Result<(), Obstacle> {
+        fn check(&self, devid: u32, policy: Policy, queues: u64) -> Result<(), Obstacle> {
             let need = Footprint::new(policy, queues, u64::MAX);
             check(self.0.path(), devid, need)
         }
@@ -93,8 +93,8 @@ mod tests {
             create_dir_all(devices.join(format!("vif-{devid}"))).unwrap();
         }
         symlink("../../../bus/xen/drivers/vif", devices.join("vif-1/driver")).unwrap();
-        assert_eq!(system.check(0, PolicyKind::Copy, 1), Ok(()));
-        let text = system.check(1, PolicyKind::Copy, 1).unwrap_err().to_string();
+        assert_eq!(system.check(0, Policy::Copy, 1), Ok(()));
+        let text = system.check(1, Policy::Copy, 1).unwrap_err().to_string();
         assert!(text.starts_with("vif 1 is held by the kernel's driver \"vif\""), "{text}");
         assert!(text.contains("echo vif-1 > /sys/bus/xen/drivers/vif/unbind"), "{text}");
         assert!(text.contains(r"'blacklist xen-netfront\ninstall xen-netfront /bin/false\n'"));
@@ -104,18 +104,18 @@ mod tests {
     #[test]
     fn pages_that_gntalloc_does_not_give_are_asked_for_beforehand() {
         let system = System::with_limit("1024\n");
-        assert_eq!(system.check(0, PolicyKind::Staging, 1), Ok(()));
-        let refused = system.check(0, PolicyKind::Copy, 2).unwrap_err();
+        assert_eq!(system.check(0, Policy::Staging, 1), Ok(()));
+        let refused = system.check(0, Policy::Copy, 2).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "xen-gntalloc gives 1024 pages to all of this domain, and 2 queues by this policy take \
              1063; raise it: echo 2048 > /sys/module/xen_gntalloc/parameters/limit; or use fewer \
              --queues"
         );
-        let one = System::with_limit("512").check(0, PolicyKind::Copy, 1).unwrap_err();
+        let one = System::with_limit("512").check(0, Policy::Copy, 1).unwrap_err();
         assert!(one.to_string().contains("1 queue by this policy takes 533"), "{one}");
-        assert_eq!(System::with_limit("4096").check(0, PolicyKind::Staging, 4), Ok(()));
+        assert_eq!(System::with_limit("4096").check(0, Policy::Staging, 4), Ok(()));
         // One that is built in, or of another kernel, says so when it is full.
-        assert_eq!(System::with_limit("").check(0, PolicyKind::Staging, 4), Ok(()));
+        assert_eq!(System::with_limit("").check(0, Policy::Staging, 4), Ok(()));
     }
 }

@@ -27,7 +27,6 @@ mod frame;
 mod lent;
 mod negotiate;
 mod nodes;
-mod policy;
 mod pool;
 mod queue;
 mod receive;
@@ -43,8 +42,8 @@ pub use control::{
 };
 pub use error::{PeerError, SendError, VifError};
 pub use frame::{LentFrame, RxFrame};
+pub use grantway_netif::Policy;
 pub use negotiate::{BackendFeatures, Wishes};
-pub use policy::Policy;
 pub use queue::Queue;
 pub use receive::Received;
 pub use runner::{Here, Runner};

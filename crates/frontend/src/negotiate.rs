@@ -1,7 +1,6 @@
 //! What the two ends tell each other through the store.
 
 use crate::control::CtrlRefs;
-use crate::policy::Policy;
 use crate::queue::QueueRefs;
 use crate::{SendError, VifError};
 use alloc::format;
@@ -11,6 +10,7 @@ use grantway_hypervisor::{Error as PlatformError, Store, StoreErrno, transaction
 use grantway_netif::headers::{Payload, payload};
 use grantway_netif::keys::{self, QUEUE_PREFIX, QueueKey, queue_path};
 use grantway_netif::{GsoKind, Offload};
+use grantway_netif::{Policy, PolicyFeatures};
 
 /// What the guest would like; what it gets depends on the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,9 @@ impl BackendFeatures {
             checksum_ipv4: wishes.checksum && !flag(keys::FEATURE_NO_CSUM_OFFLOAD)?,
             checksum_ipv6: wishes.checksum && flag(keys::FEATURE_IPV6_CSUM_OFFLOAD)?,
             split_events: wishes.split_events && flag(keys::FEATURE_SPLIT_EVENT_CHANNELS)?,
-            policy: wishes.policy.agreed(flag(keys::FEATURE_PERSISTENT)?, staging),
+            policy: wishes
+                .policy
+                .agreed(PolicyFeatures { persistent: flag(keys::FEATURE_PERSISTENT)?, staging }),
             trusted,
             control,
             queues: wishes.queues.min(u32::min(most, u16::MAX.into()) as u16).max(1),

@@ -4,7 +4,6 @@ use crate::VifError;
 use crate::control::{Control, HashState, HashWish, StagingRefusal, StagingState};
 use crate::negotiate::{BackendFeatures, Wishes, publish};
 use crate::nodes::{Change, Nodes};
-use crate::policy::Policy;
 use crate::queue::{Queue, QueueRefs};
 use crate::runner::{Here, Runner};
 use crate::stats::QueueStats;
@@ -12,6 +11,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use grantway_hypervisor::{Error, Platform, Store};
+use grantway_netif::Policy;
 use grantway_netif::xenbus::frontend::{
     FrontendAction, FrontendActions, FrontendEvent, FrontendMachine,
 };

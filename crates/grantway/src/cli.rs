@@ -7,7 +7,7 @@ use crate::{
     rules, top,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::{
     Api, BufferPolicy, DOMAIN_MAX, GuestArgs, QUEUES_MAX, Switch, WaitModeArg,
 };
@@ -417,12 +417,12 @@ pub enum PolicyBound {
 
 impl PolicyBound {
     /// As the backend has it.
-    pub fn kind(self) -> PolicyKind {
+    pub fn kind(self) -> Policy {
         match self {
-            Self::Copy => PolicyKind::Copy,
-            Self::Map => PolicyKind::Map,
-            Self::Persistent => PolicyKind::Persistent,
-            Self::Staging => PolicyKind::Staging,
+            Self::Copy => Policy::Copy,
+            Self::Map => Policy::Map,
+            Self::Persistent => Policy::Persistent,
+            Self::Staging => Policy::Staging,
         }
     }
 }

@@ -13,7 +13,7 @@ use common::part::Part;
 use common::site::Site;
 use common::stream::Stream;
 use common::{PROMPT, alone, grantway_with, say, succeed};
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -27,9 +27,9 @@ const PAGES: u64 = 528;
 
 /// What a frontend is told, so that it gets this policy of a backend that is told
 /// it, too.
-fn wish(kind: PolicyKind) -> &'static str {
+fn wish(kind: Policy) -> &'static str {
     match kind {
-        PolicyKind::Persistent | PolicyKind::Staging => kind.as_str(),
+        Policy::Persistent | Policy::Staging => kind.as_str(),
         // It is the backend's alone.
         _ => "copy",
     }
@@ -75,11 +75,11 @@ fn iperf3_crosses_under_each_policy() {
     if !available(&PROGRAMS) {
         return;
     }
-    for kind in PolicyKind::ALL {
+    for kind in Policy::ALL {
         let name = kind.as_str();
         let backend = ["--workers", "2", "--policy", name];
         let mut link = Link::start_with(1500, &backend, &["--queues", "2", "--policy", wish(kind)]);
-        let staged = if kind == PolicyKind::Staging { 2 * PAGES } else { 0 };
+        let staged = if kind == Policy::Staging { 2 * PAGES } else { 0 };
         wait_policy(&link.site, name, staged);
         let mut told = String::new();
         for (what, args) in [
@@ -97,9 +97,9 @@ fn iperf3_crosses_under_each_policy() {
         assert_eq!(vif["policy"], name);
         assert!(mapped <= 4096, "{name}: {mapped} pages");
         match kind {
-            PolicyKind::Copy => assert_eq!(stats["mapped_hits"], 0, "{name}: {vif:#}"),
-            PolicyKind::Persistent => assert!(stats["mapped_hits"].as_u64() > Some(1000)),
-            PolicyKind::Staging => {
+            Policy::Copy => assert_eq!(stats["mapped_hits"], 0, "{name}: {vif:#}"),
+            Policy::Persistent => assert!(stats["mapped_hits"].as_u64() > Some(1000)),
+            Policy::Staging => {
                 assert!(stats["mapped_hits"].as_u64() > Some(1000));
                 assert_eq!(mapped, 2 * PAGES);
             }

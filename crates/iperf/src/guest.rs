@@ -107,7 +107,7 @@ impl Guest {
         let socket = frontend_socket(&place.run_folder, domain, args.devid);
         let reports = ReportSocket::bind(&socket)
             .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
-        let policy = args.policy.wish();
+        let policy = args.policy.kind();
         let offloads = !args.no_offloads;
         let wishes = Wishes { policy, gso: offloads, checksum: offloads, ..Wishes::default() };
         let stack = Stack::new(&config(args)?, instant(uptime()));

@@ -36,6 +36,7 @@ pub mod hashing;
 pub mod headers;
 pub mod keys;
 pub mod offload;
+mod policy;
 pub mod rx;
 pub mod slots;
 pub mod state;
@@ -46,6 +47,7 @@ pub mod xenbus;
 pub use colour::colour;
 pub use extra::{Extra, Hash};
 pub use offload::{Checksum, Gso, GsoKind, Offload};
+pub use policy::{Policy, PolicyFeatures};
 pub use state::XenbusState;
 
 /// Bytes of a page on the wire, whatever the machine's own page size is.

@@ -13,7 +13,7 @@ use crate::control::vif::{Vif, remove_remains, write_error};
 use crate::error::{StartError, VifError};
 use crate::ids::MAX_QUEUES;
 use crate::ids::VifId;
-use crate::policy::{Budget, PolicyKind, PolicyLimits};
+use crate::policy::{Budget, Policy, PolicyLimits};
 use crate::state::guest::Patience;
 use crate::state::shared::{Clock, Meter, OnWorker};
 use crate::state::stats::VifStatsSnapshot;
@@ -86,7 +86,7 @@ pub struct VifReport {
     /// Whether packets may flow.
     pub connected: bool,
     /// The buffer policy.
-    pub policy: PolicyKind,
+    pub policy: Policy,
     /// The guest's pages that are mapped now under that policy, on all queues.
     pub mapped: usize,
     /// Its counters.

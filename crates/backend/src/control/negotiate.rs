@@ -4,7 +4,7 @@
 use crate::VifError;
 use crate::ids::CtrlRefs;
 use crate::ids::QueueRefs;
-use crate::policy::PolicyKind;
+use crate::policy::Policy;
 use grantway_hypervisor::{Error as PlatformError, GrantRef, Port, Store, transaction};
 use grantway_netif::keys::{self, QueueKey, queue_path};
 use grantway_ports::TapOffloads;
@@ -15,7 +15,7 @@ pub(crate) fn advertise(
     store: &mut dyn Store,
     backend: &str,
     queues: u32,
-    policy: PolicyKind,
+    policy: Policy,
 ) -> Result<(), PlatformError> {
     let offers = [
         (keys::FEATURE_SG, 1),
@@ -29,8 +29,8 @@ pub(crate) fn advertise(
         (keys::FEATURE_MULTICAST_CONTROL, 1),
         (keys::FEATURE_DYNAMIC_MULTICAST_CONTROL, 1),
         (keys::FEATURE_CTRL_RING, 1),
-        (keys::FEATURE_PERSISTENT, (policy >= PolicyKind::Persistent).into()),
-        (keys::FEATURE_STAGING, (policy >= PolicyKind::Staging).into()),
+        (keys::FEATURE_PERSISTENT, policy.offered().persistent.into()),
+        (keys::FEATURE_STAGING, policy.offered().staging.into()),
         (keys::MULTI_QUEUE_MAX_QUEUES, queues),
         (keys::CARRIER, 1),
     ];

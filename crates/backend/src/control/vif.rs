@@ -15,7 +15,7 @@ use crate::control::surroundings::{PortRequest, Surroundings};
 use crate::control::voice::Voice;
 use crate::ids::MAX_QUEUES;
 use crate::ids::VifId;
-use crate::policy::{PolicyKind, Quota, Staged};
+use crate::policy::{Policy, Quota, Staged};
 use crate::state::credit::Rate;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
@@ -63,7 +63,7 @@ pub(crate) struct Vif {
     /// What the ports of further queues passed that are closed again.
     past: Option<PortReport>,
     shared: Arc<Shared>,
-    policy: PolicyKind,
+    policy: Policy,
     /// How many of its pages are mapped, over all connections.
     quota: Arc<Quota>,
     /// What it has staged, while it is connected and may.
@@ -149,7 +149,7 @@ impl Vif {
             control: None,
             past: None,
             shared: Arc::new(Shared::new(around.clock, Tap::new(Arc::clone(around.trace), id))),
-            policy: PolicyKind::Copy,
+            policy: Policy::Copy,
             quota: Quota::within(around.budget, around.policy.pages),
             staged: None,
             apart: None,

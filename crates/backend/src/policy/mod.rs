@@ -6,8 +6,8 @@
 //! policy is grant copy here: what it maps is the affair of the way to a port ([`Map`]).
 
 mod buffers;
-mod choice;
 mod copies;
+mod limits;
 mod map;
 mod near;
 mod persistent;
@@ -17,8 +17,9 @@ mod table;
 
 pub use buffers::Buffers;
 pub(crate) use buffers::Moving;
-pub use choice::{PolicyKind, PolicyLimits};
 pub(crate) use copies::Way;
+pub use grantway_netif::Policy;
+pub use limits::PolicyLimits;
 pub use map::{Map, Stretch};
 pub use quota::{Budget, Mapped, QUEUE_AREAS, Quota, Reserved};
 pub(crate) use staging::{LastingTable, StagedTable};

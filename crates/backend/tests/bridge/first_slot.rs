@@ -7,7 +7,7 @@ use crate::rules::by_rules;
 use crate::support::port::UPLINK;
 use crate::support::rings::{page, slot};
 use crate::support::world::World;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_netif::Offload;
 use grantway_netif::tx::{TxFlags, status};
 
@@ -49,10 +49,10 @@ fn carries(a: &mut Guest, b: &mut Guest, c: &mut Guest) {
 #[test]
 fn xsa_522_no_packet_of_another_guest_begins_with_a_shorter_slot() {
     for (most, staged) in [
-        (PolicyKind::Copy, false),
-        (PolicyKind::Map, false),
-        (PolicyKind::Staging, false),
-        (PolicyKind::Staging, true),
+        (Policy::Copy, false),
+        (Policy::Map, false),
+        (Policy::Staging, false),
+        (Policy::Staging, true),
     ] {
         let mut world = World::bridged();
         world.setup.policy.most = most;

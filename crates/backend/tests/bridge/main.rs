@@ -11,7 +11,7 @@ mod merge;
 mod rules;
 
 use grantway_backend::WaitMode;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_hypervisor::GrantRef;
 use grantway_netif::extra::Extra;
 use grantway_netif::tx::{TxFlags, status};
@@ -90,7 +90,7 @@ fn between_guests_that_staged_their_pages_nothing_is_asked_of_the_hypervisor() {
 #[test]
 fn what_crosses_to_a_guest_is_copied_where_packets_for_a_port_are_mapped() {
     let mut world = World::bridged();
-    world.setup.policy.most = PolicyKind::Map;
+    world.setup.policy.most = Policy::Map;
     world.restart();
     let [mut a, mut b, mut c] = three(&mut world);
     let before = world.control().counters();

@@ -147,7 +147,7 @@ fn between_a_guest_and_its_port_the_same_rules_hold() {
     for map in [false, true] {
         let mut world = World::of_workers(1, grantway_backend::WaitMode::Interrupt, false);
         if map {
-            world.setup.policy.most = grantway_backend::policy::PolicyKind::Map;
+            world.setup.policy.most = grantway_backend::policy::Policy::Map;
         }
         let rules = "[firewall]\ndefault = \"accept\"\n[[rule]]\nname = \"tcp\"\naction = \"drop\"\n\
                      network = \"ipv4\"\nprotocol = \"tcp\"\n";

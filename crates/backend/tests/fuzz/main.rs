@@ -21,7 +21,7 @@ mod table;
 mod witness;
 
 use collusion::Mail;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_backend::{VifId, WaitMode};
 use grantway_embedded::DomainTable;
 use grantway_hypervisor::{Access, DomId, Granted, Platform, StoreErrno};
@@ -318,7 +318,7 @@ impl Fuzz {
         let mode = numbers.one_of(&[WaitMode::Interrupt, WaitMode::fitting()]);
         let mut world = World::of_workers(1 + numbers.below(2), mode, bridged);
         if numbers.once_in(2) {
-            world.setup.policy.most = PolicyKind::Map;
+            world.setup.policy.most = Policy::Map;
             world.setup.policy.pages = numbers.one_of(&[30, 4096]);
         }
         world.setup.by_rules = by_rules;

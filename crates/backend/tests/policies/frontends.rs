@@ -6,8 +6,8 @@ use crate::support::eventually;
 use crate::support::honest::Honest;
 use crate::support::world::{GUEST, World};
 use grantway_backend::VifId;
-use grantway_backend::policy::PolicyKind;
-use grantway_frontend::{Policy, Wishes};
+use grantway_backend::policy::Policy;
+use grantway_frontend::Wishes;
 use grantway_hypervisor::DomId;
 
 /// What a queue of the real frontend has to be staged.
@@ -59,7 +59,7 @@ fn persistent_asks_nothing_of_the_hypervisor_once_it_is_warm() {
         guest.carries(1000);
         let spent = world.control().counters().since(&before);
         let report = world.control().report_of(GUEST).unwrap();
-        assert_eq!(report.policy, PolicyKind::Persistent);
+        assert_eq!(report.policy, Policy::Persistent);
         assert!((257..=530).contains(&report.mapped), "{} pages mapped", report.mapped);
         assert_eq!(spent.copies, spent.maps - spent.unmaps, "{spent:?}");
         assert_eq!(report.stats.mapped_evicted, 0);
@@ -78,7 +78,7 @@ fn persistent_with_few_mappings_takes_grant_copy_for_the_rest() {
     let guest = guest(&mut world, Policy::Persistent);
     guest.carries(600);
     let report = world.control().report_of(GUEST).unwrap();
-    assert_eq!((report.policy, report.mapped), (PolicyKind::Persistent, 40));
+    assert_eq!((report.policy, report.mapped), (Policy::Persistent, 40));
     assert!(report.stats.mapped_hits > 0 && report.stats.mapped_misses > 0);
     guest.lost_nothing();
     world.toolstack.ask_to_close(GUEST);
@@ -90,12 +90,12 @@ fn persistent_with_few_mappings_takes_grant_copy_for_the_rest() {
 #[test]
 fn a_backend_that_offers_less_is_taken_at_its_word() {
     for (most, wished, expected) in [
-        (PolicyKind::Copy, Policy::Staging, PolicyKind::Copy),
-        (PolicyKind::Copy, Policy::Persistent, PolicyKind::Copy),
-        (PolicyKind::Persistent, Policy::Staging, PolicyKind::Persistent),
-        (PolicyKind::Map, Policy::Persistent, PolicyKind::Map),
-        (PolicyKind::Staging, Policy::Persistent, PolicyKind::Persistent),
-        (PolicyKind::Staging, Policy::Copy, PolicyKind::Copy),
+        (Policy::Copy, Policy::Staging, Policy::Copy),
+        (Policy::Copy, Policy::Persistent, Policy::Copy),
+        (Policy::Persistent, Policy::Staging, Policy::Persistent),
+        (Policy::Map, Policy::Persistent, Policy::Map),
+        (Policy::Staging, Policy::Persistent, Policy::Persistent),
+        (Policy::Staging, Policy::Copy, Policy::Copy),
     ] {
         let mut world = World::new();
         world.setup.policy.most = most;
@@ -126,7 +126,7 @@ fn staging_is_asked_for_by_the_frontend_and_costs_nothing_a_packet() {
         assert_eq!(spent.grant_ops(), 0, "{queues} queues: {spent:?}");
         let report = world.control().report_of(GUEST).unwrap();
         let pages = usize::from(queues) * PAGES;
-        assert_eq!((report.policy, report.mapped), (PolicyKind::Staging, pages));
+        assert_eq!((report.policy, report.mapped), (Policy::Staging, pages));
         ends(world, guest);
     }
 }
@@ -188,7 +188,7 @@ fn two_vifs_of_one_backend_by_two_policies() {
         (world.control().counters().since(&before).grant_ops() == 0).then_some(())
     });
     let policy = |vif| world.control().report_of(vif).unwrap().policy;
-    assert_eq!((policy(GUEST), policy(other)), (PolicyKind::Staging, PolicyKind::Persistent));
+    assert_eq!((policy(GUEST), policy(other)), (Policy::Staging, Policy::Persistent));
     persistent.lost_nothing();
     world.toolstack.ask_to_close(other);
     world.toolstack.await_closed(other);
@@ -221,7 +221,7 @@ fn staging_beyond_the_quota_stages_what_there_is_room_for() {
 fn a_backend_that_stages_nothing_is_copied_to() {
     // It has a control ring all the same, for the hash, and says what that is not for.
     let mut world = World::new();
-    world.setup.policy.most = PolicyKind::Copy;
+    world.setup.policy.most = Policy::Copy;
     world.restart();
     let guest = guest(&mut world, Policy::Staging);
     guest.carries(200);
@@ -229,7 +229,7 @@ fn a_backend_that_stages_nothing_is_copied_to() {
     let said = world.toolstack.backend_key(GUEST, "feature-staging");
     assert_eq!(said.as_deref(), Some("0"));
     let report = world.control().report_of(GUEST).unwrap();
-    assert_eq!((report.policy, report.stats.ctrl_requests), (PolicyKind::Copy, 0));
+    assert_eq!((report.policy, report.stats.ctrl_requests), (Policy::Copy, 0));
     guest.lost_nothing();
     world.toolstack.ask_to_close(GUEST);
     world.toolstack.await_closed(GUEST);

@@ -8,7 +8,7 @@ use crate::support::port::Call;
 use crate::support::rings::{Rings, SLOTS, slot};
 use crate::support::world::{GUEST, World};
 use crate::support::{Ends, panics};
-use grantway_backend::policy::{Map, PolicyKind, Quota, Stretch};
+use grantway_backend::policy::{Map, Policy, Quota, Stretch};
 use grantway_backend::{VifStatsSnapshot, WaitMode};
 use grantway_frontend::Wishes;
 use grantway_hypervisor::{Access, DomId, GrantRef, Granted, Granter, Revoke};
@@ -93,7 +93,7 @@ fn world() -> World {
 fn world_with(pages: usize) -> World {
     // The honest vif begins behind the restart, which may cost it a frame.
     let mut world = World::of_workers(1, WaitMode::Interrupt, false);
-    world.setup.policy.most = PolicyKind::Map;
+    world.setup.policy.most = Policy::Map;
     world.setup.policy.pages = pages;
     world.restart();
     world.begins_beside();
@@ -172,7 +172,7 @@ fn frames_of_every_length_and_cut_arrive_whole_and_are_free_when_answered() {
         }
     }
     let report = world.control().report_of(GUEST).unwrap();
-    assert_eq!((report.policy, report.mapped), (PolicyKind::Map, 0));
+    assert_eq!((report.policy, report.mapped), (Policy::Map, 0));
     assert_eq!((report.stats.mapped_pages, report.stats.mapped_misses), (mapped, 0));
     assert_eq!(world.control().counters().mapped, held, "more than the rings");
     // What guests receive is copied, as by stock netback.
@@ -397,7 +397,7 @@ fn a_kill_answers_each_slot_once_whether_its_pages_were_mapped_or_only_waited() 
     let mut world = world();
     let mut guest = world.guest();
     // In the first turn, and in the second, while the answers of the first wait.
-    for (kill, policy) in [(3, PolicyKind::Map), (70, PolicyKind::Map), (70, PolicyKind::Copy)] {
+    for (kill, policy) in [(3, Policy::Map), (70, Policy::Map), (70, Policy::Copy)] {
         let mut rings = guest.connect();
         taken(&world);
         dies_at_send(&world, kill);
@@ -482,7 +482,7 @@ fn the_real_frontend_notices_nothing() {
             let guest = Honest::start_with(Arc::clone(&domain), world.ports.of(GUEST), wishes);
             guest.carries(600);
             let report = world.control().report_of(GUEST).unwrap();
-            assert_eq!(report.policy, PolicyKind::Map);
+            assert_eq!(report.policy, Policy::Map);
             assert!(report.stats.mapped_hits >= 600 && report.stats.mapped_misses == 0);
             guest.lost_nothing();
             // They are unmapped behind what arrived, in batches.

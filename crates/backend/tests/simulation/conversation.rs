@@ -10,8 +10,8 @@ use super::told::Told;
 use super::toolstack::Toolstack;
 use super::xen::Xen;
 use grantway_backend::VifId;
-use grantway_backend::policy::{PolicyKind, PolicyLimits};
-use grantway_frontend::{Policy, Wishes};
+use grantway_backend::policy::{Policy, PolicyLimits};
+use grantway_frontend::Wishes;
 use grantway_hypervisor::{DomId, Platform};
 use grantway_netif::XenbusState;
 use grantway_ports::Checker;
@@ -95,7 +95,7 @@ impl Conversation {
         let queues = numbers.one_of(&[1, 1, 2]);
         let mut policy = PolicyLimits::default();
         if numbers.once_in(4) {
-            policy.most = PolicyKind::Map;
+            policy.most = Policy::Map;
             policy.pages = numbers.one_of(&[20, 4096]);
         }
         let xen = Xen::new();
@@ -484,7 +484,7 @@ impl Conversation {
     fn look_at_mappings(&mut self) {
         for guest in &self.guests {
             let report = self.server.report_of(guest.id).expect("it is served");
-            if report.policy == PolicyKind::Map {
+            if report.policy == Policy::Map {
                 if report.mapped != 0 {
                     panic!("{} are mapped for no packet\n{}", report.mapped, self.stand());
                 }

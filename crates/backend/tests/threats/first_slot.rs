@@ -11,13 +11,13 @@ use crate::support::rings::{Rings, SLOTS};
 use crate::support::tcp::Tcp;
 use crate::support::world::{GUEST, World};
 use grantway_backend::WaitMode;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_hypervisor::GrantRef;
 use grantway_netif::Offload;
 use grantway_netif::ctrl::{GrefEntry, GrefFlags};
 
 /// A world whose backend offers no more than this, and whose honest vif rests.
-fn world(most: PolicyKind) -> World {
+fn world(most: Policy) -> World {
     let mut world = World::of_workers(1, WaitMode::Interrupt, false);
     world.setup.policy.most = most;
     world.restart();
@@ -26,9 +26,9 @@ fn world(most: PolicyKind) -> World {
 }
 
 /// A guest whose buffers cross by this policy, and its pages, none of them posted.
-fn guest_by(world: &mut World, policy: PolicyKind) -> (Hostile, Rings, Inbox) {
+fn guest_by(world: &mut World, policy: Policy) -> (Hostile, Rings, Inbox) {
     let mut guest = world.guest();
-    let staging = policy == PolicyKind::Staging;
+    let staging = policy == Policy::Staging;
     let (rings, inbox) = if staging {
         let (mut lists, rings) = Lists::connect(&mut guest);
         let inbox = Inbox::new(&guest, &rings);
@@ -39,7 +39,7 @@ fn guest_by(world: &mut World, policy: PolicyKind) -> (Hostile, Rings, Inbox) {
         assert_eq!(lists.add(&mut guest, &list), Ok(0));
         (rings, inbox)
     } else {
-        let persistent = policy == PolicyKind::Persistent;
+        let persistent = policy == Policy::Persistent;
         let keys = [("feature-persistent", "1")];
         let rings = guest.connect_as(if persistent { &keys } else { &[] });
         let inbox = Inbox::new(&guest, &rings);
@@ -87,7 +87,7 @@ fn carries(world: &World, guest: &mut Hostile, rings: &mut Rings, inbox: &mut In
 
 #[test]
 fn xsa_522_no_first_slot_is_shorter_than_an_ethernet_header_by_any_policy() {
-    for policy in PolicyKind::ALL {
+    for policy in Policy::ALL {
         let mut world = world(policy);
         let (mut guest, mut rings, mut inbox) = guest_by(&mut world, policy);
         // Pages are posted later than frames come, and are known to the policy the
@@ -111,9 +111,9 @@ fn xsa_522_no_first_slot_is_shorter_than_an_ethernet_header_by_any_policy() {
 fn xsa_522_short_frames_of_a_port_that_promises_whole_ones_reach_no_guest() {
     // The way of a burst in which each frame takes one page, and what is not as the
     // port said.
-    let mut world = world(PolicyKind::Copy);
+    let mut world = world(Policy::Copy);
     world.behind(GUEST).look().short = true;
-    let (mut guest, mut rings, mut inbox) = guest_by(&mut world, PolicyKind::Copy);
+    let (mut guest, mut rings, mut inbox) = guest_by(&mut world, Policy::Copy);
     for round in 0..130 {
         inbox.post(&mut guest, &mut rings, SLOTS);
         // Each place of a page in turn, and in every second round nothing odd.
@@ -136,7 +136,7 @@ fn xsa_522_short_frames_of_a_port_that_promises_whole_ones_reach_no_guest() {
 #[test]
 fn xsa_522_segments_begin_with_their_headers_however_short_they_are() {
     // Cut for a guest that takes no large frames: some find pages, others wait.
-    for policy in [PolicyKind::Copy, PolicyKind::Staging] {
+    for policy in [Policy::Copy, Policy::Staging] {
         let mut world = world(policy);
         let (mut guest, mut rings, mut inbox) = guest_by(&mut world, policy);
         for tcp in Tcp::BOTH {

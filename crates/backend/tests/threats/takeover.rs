@@ -12,7 +12,7 @@ use crate::support::port::Call;
 use crate::support::rings::{Rings, slot};
 use crate::support::world::{GUEST, World};
 use grantway_backend::WaitMode;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, GrantStatus, Port};
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Status};
 use grantway_netif::tx::{TxFlags, status};
@@ -182,7 +182,7 @@ fn takeover_is_of_the_rings_that_the_journal_names() {
 /// of a later one's.
 #[test]
 fn staged_pages_are_forgotten_by_a_backend_that_stages_nothing() {
-    for between in [PolicyKind::Copy, PolicyKind::Map, PolicyKind::Persistent] {
+    for between in [Policy::Copy, Policy::Map, Policy::Persistent] {
         let mut world = World::with(DomId(0), WaitMode::Interrupt, false);
         let mut guest = world.guest();
         let (mut lists, mut rings) = Lists::connect(&mut guest);
@@ -195,7 +195,7 @@ fn staged_pages_are_forgotten_by_a_backend_that_stages_nothing() {
         assert_eq!(lists.del(&mut guest, &list), Err(Status::NotSupported));
         guest.is_served(&mut rings);
         world.stop();
-        world.setup.policy.most = PolicyKind::Staging;
+        world.setup.policy.most = Policy::Staging;
         world.start();
         // The guest has them for what it likes: to receive, here.
         guest.post(&mut rings, &pages.grefs);

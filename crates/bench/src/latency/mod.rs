@@ -12,7 +12,7 @@ use super::probe::State;
 use super::progress::Progress;
 use super::rig::Direction;
 use super::slices::Timing;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::Api;
 use grantway_command::error::CommandError;
 use grantway_command::output;
@@ -76,7 +76,7 @@ impl document::Row for Row {
 impl Row {
     fn of(
         point: &Point,
-        (subject, policy): (usize, PolicyKind),
+        (subject, policy): (usize, Policy),
         outcome: &Outcome,
     ) -> Result<Self, CommandError> {
         let total = outcome.total(subject);

@@ -14,7 +14,7 @@ use super::rig::Direction;
 use super::slices::Timing;
 use super::stats::Ratio;
 use super::tally::Tally;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::Api;
 use grantway_command::error::CommandError;
 use grantway_command::output;
@@ -107,7 +107,7 @@ impl document::Row for Row {
 
 impl Row {
     /// What an outcome says of one policy, the first being the reference.
-    pub fn of(point: &Point, policies: &[PolicyKind], subject: usize, outcome: &Outcome) -> Self {
+    pub fn of(point: &Point, policies: &[Policy], subject: usize, outcome: &Outcome) -> Self {
         let total = outcome.total(subject);
         let tally = &total.tally;
         let ratios = outcome.series.ratios(subject, 0, Tally::rate);
@@ -211,7 +211,7 @@ pub fn text(rows: &[Row]) -> String {
 /// A part of a rig failed.
 pub fn measure(
     points: &[Point],
-    policies: &[PolicyKind],
+    policies: &[Policy],
     timing: Timing,
     quiet: bool,
 ) -> Result<Vec<Row>, CommandError> {

@@ -7,7 +7,7 @@ use crate::slices::{self, Series, Timing};
 use crate::stats::median;
 use crate::tally::Tally;
 use crate::tools::Watch;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::{Api, WaitModeArg};
 use grantway_command::error::CommandError;
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ impl Point {
         }
         Plan {
             direction: self.direction,
-            policy: PolicyKind::Staging,
+            policy: Policy::Staging,
             mode: self.mode,
             generator,
             sink: "null",

@@ -88,7 +88,7 @@ impl Crowd {
         };
         let start = Instant::now();
         let wishes =
-            Wishes { queues: args.queues, policy: args.policy.wish(), ..Wishes::default() };
+            Wishes { queues: args.queues, policy: args.policy.kind(), ..Wishes::default() };
         for domain in 1..=args.vifs {
             let own = Domain::connect(&args.host, DomId(domain), Role::Guest);
             let own = own.map_err(CommandError::failed)?;

@@ -14,7 +14,7 @@ use super::progress::Progress;
 use super::rig::Direction;
 use super::slices::Timing;
 use super::stats::Ratio;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::{Api, WaitModeArg};
 use grantway_command::error::CommandError;
 use grantway_command::output;
@@ -231,7 +231,7 @@ fn wire() -> Table {
 }
 
 /// What has to be measured for a row.
-type Key = (Direction, usize, u16, [PolicyKind; 2]);
+type Key = (Direction, usize, u16, [Policy; 2]);
 
 fn key(entry: &Entry) -> Key {
     (entry.direction, entry.size, entry.queues, entry.policies)

@@ -2,7 +2,7 @@
 
 use crate::args::{List, Listed, OutputArgs, named, policies, queues};
 use clap::Args;
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::Switch;
 
 /// `grantway bench stream`.
@@ -31,7 +31,7 @@ pub struct StreamArgs {
     /// How the buffers cross, or `all`; the first, with the first of the switches, is
     /// what the others are compared with.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
-    pub policy: List<PolicyKind>,
+    pub policy: List<Policy>,
     /// Queues of the vif.
     #[arg(long, value_name = "LIST", default_value = "1", value_parser = queues)]
     pub queues: List<u16>,

@@ -3,7 +3,7 @@
 use crate::namespace::Namespace;
 use crate::rig::{Direction, PATIENCE};
 use crate::tools::{PROMPT, Process, Watch, run};
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::Switch;
 use grantway_command::control::{backend_socket, fetch_within, frontend_socket};
 use grantway_command::error::CommandError;
@@ -112,7 +112,7 @@ impl Transfer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// How the buffers cross.
-    pub policy: PolicyKind,
+    pub policy: Policy,
     /// Whether the frontend uses large TCP frames.
     pub gso: Switch,
     /// Whether both ends merge TCP segments.
@@ -204,14 +204,13 @@ impl Link {
         Ok(link)
     }
 
-    fn wait_ready(&mut self, policy: PolicyKind, watch: &Watch) -> Result<(), CommandError> {
+    fn wait_ready(&mut self, policy: Policy, watch: &Watch) -> Result<(), CommandError> {
         let backend = watch.wait("connecting", PROMPT, || {
             self.check()?;
             // The sockets may not be there yet.
             let Ok((backend, frontend)) = self.reports() else { return Ok(None) };
             let both = backend["vifs"][0]["connected"] == true && frontend["connected"] == true;
-            let staged =
-                frontend["policy"] != PolicyKind::Staging.as_str() || frontend["staged"] != 0;
+            let staged = frontend["policy"] != Policy::Staging.as_str() || frontend["staged"] != 0;
             Ok((both && staged).then_some(backend))
         })?;
         let agreed = &backend["vifs"][0]["policy"];
@@ -298,10 +297,10 @@ pub fn is_ending_its_last_run(why: &str) -> bool {
 }
 
 /// What a frontend is to wish for: what is not for it to agree to, it calls copy.
-fn wish(policy: PolicyKind) -> &'static str {
+fn wish(policy: Policy) -> &'static str {
     match policy {
-        PolicyKind::Persistent | PolicyKind::Staging => policy.as_str(),
-        _ => PolicyKind::Copy.as_str(),
+        Policy::Persistent | Policy::Staging => policy.as_str(),
+        _ => Policy::Copy.as_str(),
     }
 }
 

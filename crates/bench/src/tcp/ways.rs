@@ -3,7 +3,7 @@
 use crate::namespace::Namespace;
 use crate::stream::link::{Transfer, is_ending_its_last_run};
 use crate::tools::{PROMPT, Process, Watch, run};
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::control::{backend_socket, fetch};
 use grantway_command::error::CommandError;
 use grantway_command::program::find;
@@ -97,7 +97,7 @@ pub struct Guests {
     backend: Process,
     _host: Process,
     dir: TempDir,
-    policy: PolicyKind,
+    policy: Policy,
     offloads: bool,
     /// Where it runs.
     pub host: String,
@@ -111,7 +111,7 @@ impl Guests {
     ///
     /// A part did not start.
     pub fn start(
-        policy: PolicyKind,
+        policy: Policy,
         offloads: bool,
         traced: bool,
         watch: &Watch,
@@ -154,7 +154,7 @@ fn end(
     what: &str,
     domain: &str,
     path: &str,
-    policy: PolicyKind,
+    policy: Policy,
     offloads: bool,
 ) -> Result<Command, CommandError> {
     let mut command = Command::new(find("grantway")?);

@@ -57,7 +57,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let reports = ReportSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
     let socket = ctl_socket(folder, domain, args.devid);
     let ctl = CtlSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
-    let policy = args.policy.wish();
+    let policy = args.policy.kind();
     let (queues, gso) = (args.queues.into(), args.gso.is_on());
     let wishes = Wishes { queues, policy, gso, ..Wishes::default() };
     let workers = Workers::new(mode, args.api, args.merge.is_on())?;

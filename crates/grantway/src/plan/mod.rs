@@ -15,7 +15,7 @@ mod need;
 
 use crate::doctor::roots::Roots;
 use args::{DomainKind, PlanArgs};
-use grantway_backend::policy::PolicyKind;
+use grantway_backend::policy::Policy;
 use grantway_command::args::DOMAIN_MAX;
 use grantway_command::error::CommandError;
 use grantway_command::footprint::Footprint;
@@ -32,7 +32,7 @@ struct Plan {
     vifs: u64,
     queues: u64,
     #[serde(serialize_with = "name")]
-    policy: PolicyKind,
+    policy: Policy,
     /// Vifs of one guest.
     per_guest: u64,
     guests: u64,
@@ -44,7 +44,7 @@ struct Plan {
     mapped_pages: u64,
 }
 
-fn name<S: Serializer>(policy: &PolicyKind, serializer: S) -> Result<S::Ok, S::Error> {
+fn name<S: Serializer>(policy: &Policy, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(policy.as_str())
 }
 

@@ -12,7 +12,7 @@ use crate::error::Passing;
 use crate::ids::MAX_QUEUES;
 use crate::journal::{Journal, StagedJournal};
 use crate::policy::StagedTable;
-use crate::policy::{Buffers, LastingTable, Map, PolicyKind, Staged};
+use crate::policy::{Buffers, LastingTable, Map, Policy, Staged};
 use crate::state::guest::Guest;
 use crate::state::steer::lanes;
 use crate::turn::queue::{Afterwards, QueueSpec};
@@ -145,8 +145,9 @@ impl Vif {
 
     /// The policy of a new connection.
     fn choose_policy(&mut self, keys: &FrontendKeys, around: &Surroundings<'_>) {
-        self.policy = around.policy.most.choose(keys.persistent, keys.ctrl.is_some());
-        self.staged = (self.policy == PolicyKind::Staging).then(|| {
+        let chosen = Policy::chosen(keys.persistent, keys.ctrl.is_some());
+        self.policy = chosen.within(around.policy.most);
+        self.staged = (self.policy == Policy::Staging).then(|| {
             // No more than MAX_QUEUES.
             let (mapper, queues) = (Arc::clone(around.platform), keys.queues.len() as u16);
             let (quota, lease) = (Arc::clone(&self.quota), around.policy.lease);
@@ -174,8 +175,8 @@ impl Vif {
         let (platform, guest) = (Arc::clone(around.platform), self.id.domain);
         let staged = self.staged.as_ref().and_then(|staged| staged.queue(number.into()));
         match (self.policy, staged) {
-            (PolicyKind::Staging, Some(queue)) => Buffers::staging(platform, guest, &queue),
-            (PolicyKind::Persistent, _) => {
+            (Policy::Staging, Some(queue)) => Buffers::staging(platform, guest, &queue),
+            (Policy::Persistent, _) => {
                 Buffers::persistent(platform, guest, Arc::clone(&self.quota))
             }
             _ => Buffers::copy(platform, guest),
@@ -185,14 +186,14 @@ impl Vif {
     /// What maps pages for the port of one of its queues, under the map policy.
     fn map_of(&self, around: &Surroundings<'_>) -> Option<Map> {
         let (platform, quota) = (Arc::clone(around.platform), Arc::clone(&self.quota));
-        (self.policy == PolicyKind::Map).then(|| Map::new(platform, self.id.domain, quota))
+        (self.policy == Policy::Map).then(|| Map::new(platform, self.id.domain, quota))
     }
 
     /// How its buffers cross, in this connection or the last: by grant copy as long
     /// as it may stage pages, but has staged none.
-    pub fn policy(&self) -> PolicyKind {
+    pub fn policy(&self) -> Policy {
         match self.policy {
-            PolicyKind::Staging if self.mapped() == 0 => PolicyKind::Copy,
+            Policy::Staging if self.mapped() == 0 => Policy::Copy,
             policy => policy,
         }
     }

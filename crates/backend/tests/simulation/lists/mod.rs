@@ -14,7 +14,7 @@ use super::port::Lines;
 use super::toolstack::Toolstack;
 use super::xen::Xen;
 use grantway_backend::VifId;
-use grantway_backend::policy::{PolicyKind, PolicyLimits};
+use grantway_backend::policy::{Policy, PolicyLimits};
 use grantway_hypervisor::{DomId, Platform};
 use grantway_netif::XenbusState;
 use grantway_testkit::Numbers;
@@ -39,7 +39,7 @@ pub struct Conversation {
     lines: Arc<Lines>,
     guest: Guest,
     model: Model,
-    most: PolicyKind,
+    most: Policy,
     queues: usize,
     persistent: bool,
     /// Whether the backend is killed at times, the guest begins anew, and so on.
@@ -55,8 +55,8 @@ impl Conversation {
         let mut numbers = Numbers::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         // Mostly about staging.
         let most = match numbers.once_in(4) {
-            true => numbers.one_of(&PolicyKind::ALL),
-            false => PolicyKind::Staging,
+            true => numbers.one_of(&Policy::ALL),
+            false => Policy::Staging,
         };
         let pages = if numbers.once_in(6) { 1 } else { 8 } + numbers.below(32);
         let queues = 1 + numbers.below(2);
@@ -282,8 +282,8 @@ impl Conversation {
         self.guest.publish(queues, self.persistent);
         self.shows(XenbusState::Connected);
         self.until_shown(&[XenbusState::Connected]);
-        let kind = self.most.choose(self.persistent, true);
-        (self.model.stages, self.model.queues) = (kind == PolicyKind::Staging, queues as u32);
+        let kind = Policy::chosen(self.persistent, true).within(self.most);
+        (self.model.stages, self.model.queues) = (kind == Policy::Staging, queues as u32);
         self.told.connections += 1;
         self.tell(format_args!("connected by {kind}, {queues} queues"));
     }
@@ -304,17 +304,17 @@ impl Conversation {
         let pages: usize = mapped.values().map(|&count| count as usize).sum();
         assert!(pages <= self.model.quota, "{pages} pages mapped");
         assert_eq!(pages, report.mapped, "as it says");
-        let kind = self.most.choose(self.persistent, true);
+        let kind = Policy::chosen(self.persistent, true).within(self.most);
         // Who stages nothing yet is shown as copied to.
-        let shown = if pages == 0 && kind == PolicyKind::Staging { PolicyKind::Copy } else { kind };
+        let shown = if pages == 0 && kind == Policy::Staging { Policy::Copy } else { kind };
         assert_eq!(report.policy, shown);
         match kind {
-            PolicyKind::Staging => {
+            Policy::Staging => {
                 let staged: BTreeMap<u32, u32> =
                     self.model.staged.keys().map(|&gref| (gref, 1)).collect();
                 assert_eq!(mapped, staged, "what is mapped, and what was answered");
             }
-            PolicyKind::Copy => assert_eq!(pages, 0),
+            Policy::Copy => assert_eq!(pages, 0),
             _ => assert!(mapped.keys().all(|&gref| self.guest.knows(gref)), "{mapped:?}"),
         }
     }
