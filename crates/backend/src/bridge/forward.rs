@@ -36,13 +36,13 @@ pub(crate) trait Others {
     fn broken(&mut self, key: Key, error: VifError);
 }
 
-/// Where the packets of one turn go when their vif is on the bridge.
+/// The sink of a vif that is on the bridge, for one turn.
 pub(crate) struct Forward<'a, O> {
     pub bridge: &'a mut Bridge,
     pub hub: &'a mut Hub,
     pub others: O,
     pub events: &'a mut dyn EventChannels,
-    /// What merges the sender's segments, if they are to be.
+    /// Merges the sender's segments, if they are to be merged.
     pub merger: Option<&'a mut Merger>,
     /// The sender's number in lists.
     pub from: PortId,

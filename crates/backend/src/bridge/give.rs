@@ -1,4 +1,4 @@
-//! What each receiver of a turn is given, once it is known what that is.
+//! Gives each receiver of a turn its frames, after all frames of the turn were aimed.
 
 use super::forward::{Forward, Others};
 use super::hub::{Hub, Target};
@@ -20,7 +20,7 @@ pub(super) struct Sender<'a> {
     pub batch: &'a mut TxBatch,
     pub buffers: &'a mut Buffers,
     pub tally: Tally<'a>,
-    /// Why nothing more can be read.
+    /// The error because of which nothing more can be read.
     pub gone: Option<VifError>,
 }
 

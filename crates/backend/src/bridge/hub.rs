@@ -1,4 +1,4 @@
-//! What is under way to the receivers of one turn on the bridge.
+//! Frames on their way to the receivers of one turn on the bridge.
 
 use super::parcels::Parcels;
 use crate::ids::Key;
@@ -13,19 +13,19 @@ pub(super) struct Target {
     pub key: Key,
     /// Its frames, in their order: each in private memory, or its first bytes.
     pub burst: ArrayVec<FramePlace, BURST>,
-    /// Which of them others are given, too: a bit each.
+    /// Frames of the burst that other guests get, too: a bit each.
     pub flooded: u64,
-    /// Which of them have their rest in the sender's pages: a bit each, and the number of the
-    /// packet that each is.
+    /// Frames of the burst whose rest is in the sender's pages: a bit each. `packets` has the
+    /// number of the packet that each of them is.
     pub split: u64,
     pub packets: [u8; BURST],
-    /// What it took so far.
+    /// Frames that the receiver took so far.
     pub delivery: Delivery,
 }
 
 /// Lists of a turn that keep their room from turn to turn.
 pub(crate) struct Hub {
-    /// Whom the turn's packets go to, and what: the first `used` are in use.
+    /// Receivers of the turn's packets, each with its frames: the first `used` are in use.
     pub(super) targets: Vec<Target>,
     pub(super) used: usize,
     /// Frames for the uplink.

@@ -31,20 +31,20 @@ use std::collections::BTreeMap;
 struct Member {
     /// Its number in lists and rules.
     id: PortId,
-    /// How many queues it has.
+    /// Number of its queues.
     queues: u16,
 }
 
-/// Who is on the bridge.
+/// The bridge and its members.
 pub(crate) struct Bridge {
-    /// What says where frames go.
+    /// The graph that decides where frames go.
     pub lists: Lists,
     members: BTreeMap<VifId, Member>,
     /// The members, by their numbers.
     by_id: BTreeMap<PortId, VifId>,
     /// A port beside the guests.
     pub uplink: Option<Box<dyn Port>>,
-    /// Why there is no uplink any more, until the worker tells.
+    /// The error that ended the uplink, until the worker reports it.
     failure: Option<PortError>,
 }
 
@@ -61,7 +61,7 @@ impl Bridge {
         self.failure = Some(error);
     }
 
-    /// Why the uplink went, once.
+    /// Takes the error that ended the uplink, once.
     #[inline]
     pub fn take_failure(&mut self) -> Option<PortError> {
         self.failure.take()

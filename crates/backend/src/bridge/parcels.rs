@@ -17,7 +17,7 @@ use grantway_vector::Verdict;
 /// One frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parcel {
-    /// Where it lies, or its first bytes, and how long all of it is.
+    /// Place of the frame, or of its first bytes, with the length of the whole frame.
     pub place: FramePlace,
     /// Its packet, if its rest is in the sender's pages.
     pub rest: Option<u8>,

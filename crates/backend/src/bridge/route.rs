@@ -1,4 +1,4 @@
-//! Whom a frame is for: by the verdict of the graph, and by flow among a guest's queues.
+//! Finds the receivers of a frame: by the verdict of the graph, and by flow among a guest's queues.
 
 use super::forward::{Forward, Others};
 use crate::ids::Key;
@@ -120,6 +120,6 @@ struct Aimed<'a> {
     first: u8,
     places: &'a [FramePlace],
     rest: Option<u8>,
-    /// Whether they go to others, too.
+    /// True if the frames go to other guests, too.
     flooded: bool,
 }

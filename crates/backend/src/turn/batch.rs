@@ -22,17 +22,17 @@ use grantway_netif::tx::status;
 use grantway_ports::{FrameMeta, FramePlace};
 use std::time::Instant;
 
-/// What a turn took off the ring, and what is done with it in the same order whatever its
-/// packets are. Two kinds of lists do that: [`TxBatch`], and one of packets of a slot each,
-/// with nothing said beside ([`TxPlain`](crate::turn::plain::TxPlain)).
+/// The packets that a turn took off the ring. A turn does the same steps in the same order for any
+/// packets. Two types implement the steps: [`TxBatch`] for packets of any kind, and
+/// [`TxPlain`](crate::turn::plain::TxPlain) for packets of one slot without an extra.
 pub(crate) trait Batch {
-    /// How many packets there are.
+    /// Returns the number of packets.
     fn packets(&self) -> usize;
 
-    /// How many slots they take.
+    /// Returns the number of slots that the packets take.
     fn slots(&self) -> usize;
 
-    /// What a packet costs for each receiver, and its first bytes.
+    /// Returns the price of a packet for each receiver, and the packet's first bytes.
     fn price<'a>(&self, number: usize, arena: &'a [u8]) -> (u32, &'a [u8]);
 
     /// Leaves all packets but the first so many on the ring. Returns their bytes, as far as a
@@ -58,7 +58,7 @@ pub(crate) trait Batch {
     fn answers(&mut self) -> &[[u32; 3]];
 }
 
-/// What a packet's slots say.
+/// Meaning of a packet's slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Packet,
@@ -75,18 +75,18 @@ pub(crate) struct Taken {
     slots: (u16, u16),
     /// Its fragments, likewise.
     fragments: (u16, u16),
-    /// What is brought into private memory of it, likewise.
+    /// Its pieces that are brought into private memory: the first, and one past the last.
     pieces: (u16, u16),
-    /// Where its private bytes lie in the arena.
+    /// Start of its private bytes in the arena.
     at: u32,
-    /// Where the arena has room for all of it.
+    /// Start of the arena's room for the whole packet.
     whole_at: u32,
     /// Its length in bytes; 0 if it is refused.
     len: u16,
     offload: Offload,
-    /// What it costs for each receiver, if that is asked for.
+    /// Price of the packet for each receiver; 0 if the sink asks for no prices.
     price: u16,
-    /// What its slots are answered with, if it goes no further.
+    /// Status that answers its slots, if it goes no further.
     ended: Option<i16>,
 }
 
@@ -96,12 +96,12 @@ impl Taken {
         self.len.into()
     }
 
-    /// Where its private bytes lie in the arena.
+    /// Returns the start of its private bytes in the arena.
     pub fn at(&self) -> usize {
         self.at as usize
     }
 
-    /// Where the arena has room for all of it.
+    /// Returns the start of the arena's room for the whole packet.
     pub fn whole_at(&self) -> usize {
         self.whole_at as usize
     }
@@ -110,12 +110,12 @@ impl Taken {
         self.offload
     }
 
-    /// Whether it is on its way to where the turn's packets go.
+    /// Returns true if the packet is still on its way to the sink.
     pub fn goes_on(&self) -> bool {
         self.ended.is_none()
     }
 
-    /// It goes no further, and its slots are answered with this status.
+    /// Ends the packet: it goes no further, and `status` answers its slots.
     pub fn end(&mut self, status: i16) {
         self.ended = Some(status);
     }
@@ -138,13 +138,13 @@ pub(crate) struct TxBatch {
     pub slots: Box<[[u32; 3]; RING_SLOTS]>,
     /// The packets, in the order of the ring.
     pub packets: Vec<Taken>,
-    /// What is brought into private memory.
+    /// Pieces that are brought into private memory.
     pub pieces: Vec<Piece>,
     /// The fragments of all packets, without empty ones.
     fragments: Vec<TxFragment>,
     /// The slots, as far as an answer needs them.
     owed: Vec<TxOwed>,
-    /// The same, as the journal has them.
+    /// The slots of `owed` in the journal's format.
     owed_bytes: Vec<TxOwedBytes>,
     answers: Vec<[u32; 3]>,
 }
@@ -384,7 +384,7 @@ impl Taken {
         end.next_multiple_of(64)
     }
 
-    /// Whether all that was to be private of it was fetched.
+    /// Returns true if all pieces of the packet were fetched.
     fn is_here(&self, pieces: &[Piece]) -> bool {
         let (first, end) = self.pieces;
         let own = pieces.get(first.into()..end.into()).unwrap_or(&[]);

@@ -1,5 +1,5 @@
-//! What is under way to one guest in a turn: the stretches that are to be stored in
-//! its pages, and the answers that depend on them.
+//! Frames on their way to one guest in a turn: the pieces to be stored in its pages, and the
+//! answers that depend on them.
 
 use crate::layout::{BURST, RING_SLOTS};
 use crate::policy::{Cross, Piece};
@@ -7,11 +7,11 @@ use grantway_netif::rx::RxRequest;
 
 /// Lists that keep their room from turn to turn.
 pub(crate) struct Delivery {
-    /// What is to be stored.
+    /// Pieces to be stored.
     pub pieces: Vec<Piece>,
-    /// What is to cross from another guest's pages.
+    /// Crosses: stretches of bytes to be copied from another guest's pages.
     pub crosses: Vec<Cross>,
-    /// What of it was consumed from the ring, and is not in the journal yet.
+    /// Requests that were consumed from the ring, and are not in the journal yet.
     pub consumed: Vec<RxRequest>,
     /// The frames, in the order of the ring.
     pub frames: Vec<Given>,
@@ -21,7 +21,7 @@ pub(crate) struct Delivery {
 
 /// One frame given to the guest in this turn.
 pub(crate) struct Given {
-    /// Where its first bytes are in the arena: all of them, or those that are private.
+    /// Start in the arena of its bytes, or of its private bytes.
     pub at: usize,
     /// Its length in bytes.
     pub len: usize,
@@ -38,15 +38,15 @@ pub(crate) struct Answer {
     pub crosses: (u16, u16),
 }
 
-/// What became of a frame.
+/// Fate of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accepted {
-    /// It is laid out on the guest's pages.
+    /// The frame is laid out on the guest's pages.
     Laid,
     /// There are too few pages: it waits, or, where it is not in private memory,
     /// has to be brought there to wait.
     Short,
-    /// It is dropped, and counted.
+    /// The frame is dropped, and counted.
     Dropped,
 }
 
@@ -70,13 +70,13 @@ impl Delivery {
         self.answers.push(Answer { words, pieces, crosses });
     }
 
-    /// Whether all of it was done.
+    /// Returns true if all pieces and crosses were moved.
     pub fn is_all_whole(&self) -> bool {
         self.pieces.iter().all(|piece| piece.status.is_okay())
             && self.crosses.iter().all(|cross| cross.status.is_okay())
     }
 
-    /// Whether all that an answer depends on was done.
+    /// Returns true if all pieces and crosses that an answer depends on were moved.
     #[inline]
     pub fn is_whole(&self, answer: &Answer) -> bool {
         let range = |(first, end): (u16, u16)| usize::from(first)..usize::from(end);

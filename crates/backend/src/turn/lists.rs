@@ -13,24 +13,25 @@ use std::time::Instant;
 
 /// The port beside the vifs: the bridge's uplink, or what is behind a vif's own port.
 pub(crate) const UPLINK: PortId = PortId(0);
-/// What rules call it.
+/// Name of the port beside the vifs in rules.
 pub(crate) const UPLINK_NAME: &str = "uplink";
 
 /// Stations behind the uplink that are remembered, where the rules say nothing of it:
 /// there are whole networks.
 const UPLINK_STATIONS: u32 = 4096;
 
-/// Where the frames of a list come from, and where they go, where that is no question.
+/// The port that the frames of a list come from, and the port that they go to if it is known before
+/// the graph runs.
 pub(crate) type Way = (PortId, Option<PortId>);
 
-/// What went through the graph, and what its nodes know.
+/// Counters of a graph, and the state of its nodes.
 #[derive(Debug, Clone)]
 pub struct GraphReport {
     /// Its nodes, in the order in which lists go through them.
     pub nodes: Vec<NodeCounters>,
     /// Frames dropped, by reason.
     pub drops: Drops,
-    /// What the nodes know.
+    /// State of the nodes.
     pub known: Report,
 }
 
@@ -54,11 +55,11 @@ pub(crate) struct Lists {
     graph: Graph,
     batch: Batch,
     rules: Arc<Rules>,
-    /// Whether the rules ask for anything where there is no bridge.
+    /// True if the rules judge packets without a bridge, too.
     is_asked: bool,
     /// The frame of each packet of the turn, where it is one.
     frames: [Option<u8>; BURST],
-    /// What times are counted from.
+    /// The time that the graph's clock counts from.
     began: Instant,
 }
 
@@ -87,17 +88,17 @@ impl Lists {
         self.graph.load(&self.rules);
     }
 
-    /// Whether the rules ask for anything of what goes between a guest and its port.
+    /// Returns true if the rules judge packets between a guest and its own port.
     pub fn are_asked(&self) -> bool {
         self.is_asked
     }
 
-    /// Whether what is flooded by one reaches another.
+    /// Returns true if a frame that `from` floods reaches `to`.
     pub fn may_pass(&self, from: PortId, to: PortId) -> bool {
         self.rules.may_pass(from, to)
     }
 
-    /// Whether a frame that begins like this may be flooded. Nothing is learnt by asking.
+    /// Returns true if a frame that begins with `head` may be flooded. Learns nothing.
     pub fn may_flood(&self, head: &[u8], now: Instant) -> bool {
         let now = now.saturating_duration_since(self.began);
         self.graph.may_flood(head, now.as_nanos() as u64)
@@ -141,7 +142,7 @@ impl Lists {
         merger.link(&mut self.batch, arena)
     }
 
-    /// Whether others were merged into a frame.
+    /// Returns true if other frames were merged into `frame`.
     pub fn is_merged(&self, frame: u8) -> bool {
         self.batch.link(frame).is_some()
     }
@@ -152,7 +153,7 @@ impl Lists {
         self.batch.pieces(frame)
     }
 
-    /// How many frames there are.
+    /// Returns the number of frames in the list.
     pub fn len(&self) -> usize {
         self.batch.len()
     }
@@ -202,13 +203,14 @@ impl Lists {
         self.graph.run(&mut self.batch, arena, now.as_nanos() as u64);
     }
 
-    /// What is to become of a frame.
+    /// Returns the verdict on a frame.
     #[inline]
     pub fn verdict(&self, frame: u8) -> Verdict {
         self.batch.verdict(frame)
     }
 
-    /// How many of so many frames go the same way, from the first on: one at least.
+    /// Counts the frames from `first` on that have the same verdict and the same queue, within the
+    /// first `frames` of the list. Returns 1 or more.
     pub fn alike(&self, first: usize, frames: usize) -> usize {
         let way = |number: usize| {
             // A batch has no more than that.
@@ -226,7 +228,7 @@ impl Lists {
         self.batch.queue(frame)
     }
 
-    /// What went through its graph, and a merger's behind it.
+    /// Returns the counters and the state of the graph, with the merger behind it.
     pub fn report(&self, merger: Option<&Merger>) -> GraphReport {
         let mut report = GraphReport {
             nodes: self.graph.counters().collect(),

@@ -21,7 +21,7 @@ pub(crate) mod work;
 
 use std::time::Instant;
 
-/// What a turn of one direction did.
+/// Result of a turn in one direction.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moved {
     /// Packets taken from one side, delivered or dropped.

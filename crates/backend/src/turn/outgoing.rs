@@ -18,7 +18,7 @@ pub(crate) struct Outgoing<'a> {
     fragments: &'a [TxFragment],
     /// Its number in the turn.
     number: usize,
-    /// How many of its bytes are private.
+    /// Number of its bytes that are private.
     private: usize,
 }
 
@@ -42,17 +42,17 @@ impl<'a> Outgoing<'a> {
         self.taken.len()
     }
 
-    /// How many of its bytes are private.
+    /// Returns the number of its bytes that are private.
     pub fn private(&self) -> usize {
         self.private
     }
 
-    /// Where its private bytes lie in the arena.
+    /// Returns the start of its private bytes in the arena.
     pub fn at(&self) -> usize {
         self.taken.at()
     }
 
-    /// Where the arena has room for all of it.
+    /// Returns the start of the arena's room for the whole packet.
     pub fn whole_at(&self) -> usize {
         self.taken.whole_at()
     }
@@ -66,12 +66,12 @@ impl<'a> Outgoing<'a> {
         &arena[self.at()..self.at() + self.private]
     }
 
-    /// As [`lead`].
+    /// Returns the bytes before the first fragment that fills a page; see [`lead`].
     pub fn lead(&self) -> Option<usize> {
         lead(self.fragments)
     }
 
-    /// What is still in the guest's pages.
+    /// Returns the bytes that are still in the guest's pages.
     pub fn rest(&self) -> Rest<'a> {
         Rest::behind(self.fragments, self.private)
     }
@@ -92,13 +92,13 @@ pub(super) fn lead(fragments: &[TxFragment]) -> Option<usize> {
 
 /// The part of a packet that is still in its guest's pages, fragment by fragment.
 pub(crate) struct Rest<'a> {
-    /// What is left of the fragment that is being taken.
+    /// Remainder of the fragment that is being taken.
     fragment: Option<TxFragment>,
     later: slice::Iter<'a, TxFragment>,
 }
 
 impl<'a> Rest<'a> {
-    /// What comes behind so many bytes.
+    /// Skips the first `private` bytes. Returns the bytes behind them.
     fn behind(fragments: &'a [TxFragment], mut private: usize) -> Self {
         let mut rest = Self { fragment: None, later: fragments.iter() };
         while private > 0
@@ -130,7 +130,7 @@ impl<'a> Rest<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     pieces: Vec<Piece>,
-    /// Whose each piece is, by the caller's numbers.
+    /// Owner of each piece, by the caller's numbers.
     of: Vec<usize>,
 }
 

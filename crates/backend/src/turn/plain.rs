@@ -23,7 +23,7 @@ use grantway_ring::PAGE_SIZE;
 
 /// The packets of a turn in which each is of one slot, with nothing said beside.
 pub struct TxPlain {
-    /// How many there are.
+    /// Number of packets.
     count: usize,
     frames: [FramePlace; BURST],
     owed: [TxOwedBytes; BURST],
@@ -279,7 +279,7 @@ impl RxPlain {
     }
 }
 
-/// Whether a frame fits a page and leaves nothing to be done.
+/// Returns true if a frame fits a page and needs no finishing.
 #[inline]
 pub(crate) fn is_short(place: &FramePlace) -> bool {
     let offload = place.meta.offload;

@@ -32,33 +32,33 @@ use std::time::Instant;
 
 /// All that a worker needs to serve a queue.
 pub(crate) struct QueueSpec {
-    /// Which vif.
+    /// The vif.
     pub vif: VifId,
-    /// Which of its connections: no two of a process are the same.
+    /// Number of the vif's connection, unique in the process.
     pub connection: u64,
-    /// Which of its queues.
+    /// Number of the queue in its vif.
     pub number: u16,
-    /// Where its rings and event channels are.
+    /// Grants of its rings, and its event channels.
     pub refs: QueueRefs,
-    /// What the guest takes.
+    /// Features that the guest accepts.
     pub guest: Guest,
-    /// How buffers cross.
+    /// The buffers, by which bytes cross.
     pub buffers: Buffers,
-    /// What maps pages for the port, under the map policy.
+    /// Maps pages for the port, under the map policy.
     pub map: Option<Map>,
     /// A page that outlives this process, where the platform has such.
     pub journal: Option<SharedPage>,
-    /// Whether to go on where a killed process left off, by that page.
+    /// True if the queue goes on where a killed process left off, by the journal.
     pub resume: bool,
-    /// What the vif's frames go to and come from.
+    /// The port that the vif's frames go to and come from.
     pub port: Box<dyn Port>,
-    /// What the vif's queues share.
+    /// State that the vif's queues share.
     pub shared: Arc<Shared>,
     /// The way to and from the vif's other queues, where it has such.
     pub lane: Option<LaneEnd>,
 }
 
-/// What one turn of a queue did.
+/// Result of one turn of a queue.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
     /// Packets moved, both directions.
@@ -70,11 +70,11 @@ pub(crate) struct Turn {
 /// One queue in service, as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueReport {
-    /// Which of its vif's.
+    /// Number of the queue in its vif.
     pub number: u16,
-    /// Which worker serves it, from 0.
+    /// Number of the worker that serves it, from 0.
     pub worker: usize,
-    /// What it did since it was connected.
+    /// Counts since the queue was connected.
     pub counts: QueueCounts,
     /// Requests that the guest has shown and nobody took, at this moment.
     pub tx_waiting: u32,
@@ -83,12 +83,12 @@ pub struct QueueReport {
     /// Bytes that frames take which wait for such pages, at most
     /// [`WAITING_MAX`](crate::WAITING_MAX).
     pub waiting_bytes: usize,
-    /// What its queue of the port has passed so far.
+    /// Counters of its queue of the port.
     pub port: PortReport,
 }
 
-/// What a queue did since it was connected. The vif's own counters tell more, of all
-/// of its queues; these are the worker's alone, and cost it an addition a turn.
+/// Counts of one queue since it was connected. Only its worker writes them, so counting costs one
+/// addition per turn. The vif's own counters have more detail, summed over its queues.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Packets taken from the guest, delivered or dropped.
@@ -113,9 +113,9 @@ pub(crate) struct Queue {
     tx_event: EventPort,
     rx_event: EventPort,
     journal: Option<Journal>,
-    /// What is mapped for a turn's packets, where the policy maps any.
+    /// Mapped stretches of a turn's packets, if the policy maps any.
     stretches: Option<Stretches>,
-    /// Whether the port wants segments merged.
+    /// True if the port wants merged segments.
     merges: bool,
     counts: QueueCounts,
 }
@@ -320,7 +320,7 @@ impl Queue {
         self.receive.takes()
     }
 
-    /// Whether its frames go by the bridge.
+    /// Returns true if its frames go to the bridge.
     pub(crate) fn is_bridged(&self) -> bool {
         self.port.is_bridged()
     }
@@ -336,7 +336,7 @@ impl Queue {
         self.receive.wake_by(bell, key);
     }
 
-    /// Whether a frame came from another queue of its vif.
+    /// Returns true if another queue of the vif passed a frame to this queue.
     pub(crate) fn is_passed_to(&self) -> bool {
         self.receive.is_passed_to()
     }
@@ -416,7 +416,7 @@ impl Queue {
         self.port.fd()
     }
 
-    /// How it stands, with this number and worker.
+    /// Reports the queue's state. `number` and `worker` go into the report.
     pub(crate) fn report(&self, number: u16, worker: usize) -> QueueReport {
         QueueReport {
             number,
@@ -429,7 +429,7 @@ impl Queue {
         }
     }
 
-    /// Whether the port's descriptor is to wake the worker.
+    /// Returns true if the port's descriptor shall wake the worker.
     pub(crate) fn wants_frames(&self) -> bool {
         self.receive.wants_frames()
     }
@@ -466,12 +466,12 @@ impl Queue {
     }
 }
 
-/// What becomes of a connection whose queue is taken out of service.
+/// Fate of a connection whose queue is taken out of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Afterwards {
-    /// It is over: nobody takes it up again by its journal.
+    /// The connection is over. No successor takes it up by its journal.
     Over,
-    /// It goes on by its journal, as after a kill.
+    /// The connection goes on by its journal, as after a kill.
     Resumed,
 }
 

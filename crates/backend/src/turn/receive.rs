@@ -54,7 +54,7 @@ pub(crate) struct Receive<M = RingPage<2>, J = SharedPage> {
     /// pages are as good as any, and come before what the ring holds.
     carried: VecDeque<RxRequest>,
     journal: Option<Journal<J>>,
-    /// Where the guest wants its frames.
+    /// Chooses the vif's queue for a frame, as the guest set it.
     steers: Steers,
     /// The way to and from the vif's other queues, where it has such.
     lane: Option<LaneEnd>,
@@ -114,14 +114,14 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
     }
 
-    /// Whether another queue of the vif has passed a frame on, and it can be
-    /// taken: not while one waits for pages.
+    /// Returns true if another queue of the vif passed a frame to this one, and no frame waits for
+    /// pages.
     pub(crate) fn is_passed_to(&self) -> bool {
         self.waiting.is_empty() && self.lane.as_ref().is_some_and(LaneEnd::is_pending)
     }
 
-    /// Whether frames are to be read from the port: not while one waits for
-    /// pages, so that the port's own bounded queue fills instead of ours.
+    /// Returns true if frames may be read from the port. While a frame waits for pages this is
+    /// false, so that the port's own bounded queue fills, and not the backend's.
     pub(crate) fn wants_frames(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -148,9 +148,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         self.turn_listed(scratch, buffers, port, rules, shared)
     }
 
-    /// Whether nothing is to be asked about a frame from the port but whether it fits
-    /// a page: the guest set no hash and no filter, no frame waits, no other queue has
-    /// passed any on, and there are no pages of a killed process.
+    /// Returns true if a frame from the port only has to fit a page. That holds if the guest set no
+    /// hash and no filter, no frame waits, no other queue passed a frame on, and a killed process
+    /// left no pages.
     fn is_plain(&mut self, shared: &Shared) -> bool {
         self.waiting.is_empty()
             && !self.lane.as_ref().is_some_and(LaneEnd::is_pending)
@@ -278,8 +278,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(Accepted::Laid)
     }
 
-    /// How a frame would lie on pages; none where the guest cannot take it, or
-    /// does not want it, which is counted.
+    /// Lays a frame out on slots. Returns none, and counts it, if the guest cannot take the frame
+    /// or does not want it.
     #[inline]
     fn layout(
         &mut self,
@@ -291,7 +291,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         self.layout_at(colour(self.ring.req_cons(), len), head, len, offload, shared)
     }
 
-    /// The same, from this offset of the first page on.
+    /// Lays a frame out as [`Receive::layout`], from `offset` in the first page on.
     #[inline]
     fn layout_at(
         &mut self,
@@ -354,8 +354,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(carried + self.ring.available().map_err(|e| self.ring_error(e))?)
     }
 
-    /// Whether the guest has posted so many pages; looks at its index only where
-    /// fewer are known.
+    /// Returns true if the guest has posted `pages` pages. Reads the guest's index only if fewer
+    /// are known.
     #[inline]
     fn has_posted(&mut self, pages: usize) -> Result<bool, VifError> {
         // At most 20 for a frame.
@@ -363,7 +363,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         self.ring.has(more).map_err(|e| self.ring_error(e))
     }
 
-    /// Whether this guest can take such a frame at all.
+    /// Returns true if the guest can take a frame of `len` bytes.
     fn fits(&self, len: usize, stats: &VifStats) -> bool {
         let longest = if self.guest.scatter_gather { LONGEST } else { PAGE_SIZE };
         if len > longest {
@@ -490,8 +490,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 }
 
-/// Where another guest's packet is to begin in its first page, so that its pages
-/// fill one of the receiver's each, and cross in one operation.
+/// Returns the offset in the receiver's first page where another guest's packet begins. With it
+/// each of the packet's pages fills one page of the receiver, and crosses in one operation.
 fn meeting(packet: &Outgoing<'_>) -> u16 {
     match packet.lead().map(|lead| lead % PAGE_SIZE) {
         // Below a page.

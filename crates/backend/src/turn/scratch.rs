@@ -51,12 +51,12 @@ pub(crate) struct Scratch {
     pub tx_plain: Box<TxPlain>,
     /// The frames of a turn to the guest in which each takes one page.
     pub rx_plain: Box<RxPlain>,
-    /// What this turn's guest receive gives.
+    /// Frames and answers of this turn's guest receive.
     pub delivery: Delivery,
-    /// Which guests' queues the frames came from that had waited, one a frame, and the most
-    /// time that giving it takes.
+    /// The sending queue of each frame that had waited, and the most time that giving the frame
+    /// takes.
     pub waited_from: Vec<(Key, Duration)>,
-    /// Whether the queue that has its turn has the worker for itself.
+    /// True if the queue that has its turn has the worker for itself.
     pub alone: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where the packets of a guest go: a port here, a port that reads the guest's pages
+//! Sinks take a guest's packets: a port, a port that reads the guest's pages
 //! (`turn::transmit::mapped`), or the bridge (`bridge::forward`).
 
 use crate::VifError;
@@ -13,7 +13,7 @@ use grantway_ring::PAGE_SIZE;
 use grantway_vector::Merger;
 use std::ops::Deref;
 
-/// What a sink asks of a turn's packets.
+/// Demands of a sink on the packets of a turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Bytes of a packet that are copied into private memory before it is sent.
@@ -23,17 +23,17 @@ pub(crate) struct Limits {
     pub whole: usize,
     /// A turn that has as many slots takes no further packet.
     pub slots: usize,
-    /// How many receivers a packet may go to; 0 if their number makes no difference.
+    /// Number of receivers that a packet may go to; 0 if their number makes no difference.
     pub reach: u32,
 }
 
-/// Where the packets of one turn go. What becomes of a packet behind the vif is no news for its
-/// guest.
+/// Takes the packets of one turn. The guest does not learn what happens to a packet behind the
+/// sink.
 pub(crate) trait Sink {
-    /// What it asks of a turn's packets.
+    /// Returns the sink's demands on the packets of a turn.
     fn limits(&self) -> Limits;
 
-    /// Whether a packet that begins like this may go to all receivers.
+    /// Returns true if a packet that begins with `head` may go to all receivers.
     fn may_flood(&self, head: &[u8]) -> bool {
         let _ = head;
         false
@@ -65,7 +65,7 @@ pub(crate) trait Sink {
         stats: &VifStats,
     ) -> Result<(), VifError>;
 
-    /// What it maps for packets: while any page is mapped, answers wait there.
+    /// Returns the stretches that the sink maps. Answers wait while any page is mapped.
     fn stretches(&mut self) -> Option<&mut Stretches> {
         None
     }
@@ -74,7 +74,7 @@ pub(crate) trait Sink {
 /// A port that takes frames from private memory, merged where it wants that.
 pub(crate) struct ToPort<'a> {
     pub port: &'a mut dyn Port,
-    /// What merges TCP segments for it.
+    /// Merges TCP segments for the port.
     pub merger: Option<&'a mut Merger>,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Tally<'a> {
         self.bytes += len as u64;
     }
 
-    /// What a port said of a packet of so many bytes.
+    /// Counts the port's result for a packet of `len` bytes.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What packets go through between a vif and where its packets go.
+//! Stages of a turn between a vif and its sink or port.
 
 use crate::layout::BURST;
 use crate::policy::Buffers;
@@ -12,7 +12,7 @@ use grantway_ports::FramePlace;
 use grantway_vector::{PortId, Verdict};
 use std::time::Instant;
 
-/// What a turn's packets go through on their way from the guest.
+/// The stages that a turn's packets pass on their way from the guest.
 pub(crate) struct Stages<'a, 'b, S> {
     /// Bring bytes into private memory.
     pub buffers: &'a mut Buffers,
@@ -20,7 +20,7 @@ pub(crate) struct Stages<'a, 'b, S> {
     pub rules: Option<&'a mut Filter<'b>>,
     /// Takes the packets.
     pub sink: &'a mut S,
-    /// What the vif's queues share.
+    /// State that the vif's queues share.
     pub shared: &'a Shared,
 }
 
@@ -39,7 +39,7 @@ impl Filter<'_> {
         self.lists.run_whole(arena, frames, way, self.now);
     }
 
-    /// Whether such a frame reaches the guest.
+    /// Returns true if the frame of this number reaches the guest.
     pub fn reaches_guest(&self, frame: u8) -> bool {
         self.lists.verdict(frame) == Verdict::To(self.id)
     }

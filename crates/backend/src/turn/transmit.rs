@@ -33,9 +33,9 @@ pub(crate) struct Transmit<M = RingPage<3>, J = SharedPage> {
     journal: Option<Journal<J>>,
     /// When the guest may send again: what it has published waits until then.
     held_until: Option<Instant>,
-    /// Whether all packets of the last turn were of one slot.
+    /// True if all packets of the last turn had one slot.
     plain: bool,
-    /// Whether the ring was full when that was last told to who listens.
+    /// True if the last report to the trace's reader said that the ring is full.
     full: bool,
 }
 
@@ -239,7 +239,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     }
 }
 
-/// Whether all packets of these slots are of one slot each, as far as their flags tell.
+/// Returns true if all packets have one slot each, by the flags of these slots.
 fn are_plain(slots: &[[u32; 3]]) -> bool {
     slots.iter().all(|&words| {
         let flags = TxRequest::from_words(words).flags;
@@ -247,7 +247,7 @@ fn are_plain(slots: &[[u32; 3]]) -> bool {
     })
 }
 
-/// Whether no packet of these is longer, were each of one slot.
+/// Returns true if none of these slots names more than `most` bytes. Each packet has one slot.
 #[inline]
 fn are_within(slots: &[[u32; 3]], most: usize) -> bool {
     most >= PAGE_SIZE

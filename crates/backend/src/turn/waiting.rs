@@ -9,7 +9,7 @@ use grantway_ports::FrameMeta;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// What a frame that waits takes beside its bytes.
+/// Bytes that a waiting frame takes beside its own.
 const EACH: usize = size_of::<Waiter>();
 
 /// Bytes that may wait for one queue, what each frame takes beside its own included:
@@ -22,18 +22,18 @@ pub(crate) const ALLOCATED_MAX: usize = 2 * WAITING_MAX;
 /// Memory that is kept while none waits.
 const KEPT: usize = WAITING_MAX / 16;
 
-/// How much of it may be of frames that were flooded: those that are for this guest
-/// alone are not to be crowded out by what one guest sends to all. One of any size fits.
+/// Most memory of flooded frames. A guest that sends to all cannot crowd out frames that are for
+/// this guest alone. One flooded frame of any size fits.
 const FLOODED_MAX: usize = WAITING_MAX / 16 + EACH;
 
 /// A frame that waits, but for its bytes.
 pub(crate) struct Waiter {
     pub meta: FrameMeta,
-    /// How it will lie on the pages.
+    /// Layout on the guest's pages.
     pub layout: RxLayout,
     /// The guest's queue that it came from, where it came by the bridge.
     pub from: Option<Key>,
-    /// Whether others got it too.
+    /// True if other guests got the frame, too.
     pub flooded: bool,
 }
 
@@ -44,23 +44,23 @@ impl Waiter {
     }
 }
 
-/// How the guest behaves.
+/// Behaviour of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
-    /// It posts pages.
+    /// The guest posts pages.
     Posting,
-    /// It has not for too long: frames for it are dropped.
+    /// The guest has posted none for too long: frames for it are dropped.
     Draining,
-    /// It has not for much too long: there is no carrier either.
+    /// The guest has posted none for much too long: the carrier is off, too.
     Stalled,
 }
 
 /// The frames of one queue that wait.
 pub(crate) struct Waiting {
     frames: VecDeque<Waiter>,
-    /// Theirs, one behind the other, in private memory.
+    /// Bytes of the waiting frames, one behind the other, in private memory.
     bytes: VecDeque<u8>,
-    /// What those that were flooded take.
+    /// Bytes that flooded frames take.
     flooded: usize,
     patience: Patience,
     mood: Mood,
@@ -71,12 +71,12 @@ pub(crate) struct Waiting {
     since: Instant,
 }
 
-/// What became of the frames that waited.
+/// Result of a look at the waiting frames.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// Frames dropped.
     pub dropped: u64,
-    /// Whether the carrier comes or goes.
+    /// New state of the carrier, if it changes.
     pub carrier: Option<bool>,
 }
 
@@ -86,7 +86,7 @@ impl Waiting {
         Self { frames, bytes, flooded: 0, patience, mood, wanted: 0, since: now }
     }
 
-    /// Whether none waits.
+    /// Returns true if no frame waits.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
@@ -96,7 +96,7 @@ impl Waiting {
         self.frames.front()
     }
 
-    /// What those that wait take.
+    /// Returns the bytes that the waiting frames take.
     pub fn bytes(&self) -> usize {
         self.bytes.len() + self.frames.len() * EACH
     }
@@ -117,12 +117,12 @@ impl Waiting {
         self.wanted
     }
 
-    /// Whether frames are dropped because nobody takes them.
+    /// Returns true if frames are dropped because the guest posts no pages.
     pub fn is_draining(&self) -> bool {
         self.mood != Mood::Posting
     }
 
-    /// Whether a frame of this length may wait too.
+    /// Returns true if a frame of `len` bytes may wait, too.
     pub fn has_room_for(&self, len: usize, flooded: bool) -> bool {
         !self.is_draining()
             && self.bytes() + len + EACH <= WAITING_MAX
@@ -236,7 +236,7 @@ mod tests {
         room
     }
 
-    /// How long the first frame is, where that many pages are posted.
+    /// Takes the first frame if `posted` pages suffice. Returns its length.
     fn pop(waiting: &mut Waiting, posted: u32, now: Instant) -> Option<usize> {
         let mut room = vec![0; 65_536];
         let len = waiting.pop(posted, &mut room, || now)?.meta.len;

@@ -1,6 +1,6 @@
-//! What packets cost, counted: a turn takes no more packets than its work allows, whatever
-//! its guest sends. A packet may go to all guests of a bridge, and may be cut into thousands of
-//! segments for each of them that takes no large frames.
+//! Prices of packets. A turn takes no more packets than its work allows, so a guest cannot make a
+//! turn long. On the bridge a packet may go to all guests, and it may be cut into thousands of
+//! segments for each guest that accepts no large frames.
 //!
 //! The price of a packet is the most that it can come to, by what its slots say. So what a
 //! turn leaves is still on the ring: nobody has looked at it, and nothing is lost or
@@ -27,12 +27,12 @@ const PAGE: u32 = 6;
 /// A segment that is built, and waits.
 const SEGMENT: u32 = 2;
 
-/// What a packet of at most [`SHORT`] bytes costs for each receiver.
+/// Price of a packet of at most [`SHORT`] bytes for each receiver.
 pub(crate) const SHORT_PRICE: u32 = VISIT + PAGE / 2;
 /// Bytes of such a packet.
 pub(crate) const SHORT: usize = 512;
 
-/// What a packet costs for each receiver, at most.
+/// Returns the most that a packet costs for each receiver.
 #[inline]
 pub(crate) fn price(len: usize, gso: Option<Gso>) -> u16 {
     let segments = gso.map_or(0, |gso| len / usize::from(gso.size.max(1)));
@@ -58,8 +58,8 @@ pub(crate) fn segments_for_each(receivers: u32) -> u16 {
     (2 * TURN / SEGMENT_GIVEN / receivers.max(1)).min(u16::MAX.into()) as u16
 }
 
-/// How many packets of a turn are within its work: one at least. Each may go to all receivers of
-/// the sink, or to one.
+/// Returns the number of packets that are within a turn's work: 1 or more. Each packet may go to
+/// all receivers of the sink, or to one.
 #[inline(always)]
 pub(crate) fn within<S: Sink>(batch: &impl Batch, arena: &[u8], sink: &S) -> usize {
     let (packets, reach) = (batch.packets(), sink.limits().reach);
@@ -73,7 +73,8 @@ pub(crate) fn within<S: Sink>(batch: &impl Batch, arena: &[u8], sink: &S) -> usi
     }
 }
 
-/// The same, by where each packet may go.
+/// Returns the same number as [`within`]. Asks the sink for each packet if it may go to all
+/// receivers.
 #[inline(never)]
 fn within_by_way(batch: &impl Batch, arena: &[u8], sink: &impl Sink) -> usize {
     let reach = sink.limits().reach;
@@ -84,7 +85,7 @@ fn within_by_way(batch: &impl Batch, arena: &[u8], sink: &impl Sink) -> usize {
     at_least_one(prices)
 }
 
-/// How many packets are within a turn's work, by the price of each: one at least.
+/// Returns the number of packets that are within a turn's work, by the price of each: 1 or more.
 fn at_least_one(prices: impl Iterator<Item = u32>) -> usize {
     let mut left = TURN;
     let fits = |price: &u32| {

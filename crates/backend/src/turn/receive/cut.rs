@@ -12,7 +12,7 @@ use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
 use grantway_ring::RingMemory;
 
 impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
-    /// Whether a frame is to be segmented, which the guest leaves to others.
+    /// Returns true if a frame is to be segmented, and the guest does not do so.
     #[inline]
     pub(super) fn is_to_be_cut(&self, frame: &Incoming, arena: &[u8]) -> bool {
         frame.offload.gso.is_some() && !self.guest.takes(frame.bytes(arena), frame.offload)
@@ -155,8 +155,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 }
 
-/// Where one segment finds no room, those behind it find none either: they are not built,
-/// as that would be work for whoever cut a frame into thousands.
+/// Counts the segments that are left as dropped. If one segment finds no room, the later ones find
+/// none either. They are not built, so a guest that cuts a frame into thousands causes no work.
 fn drop_rest(segments: &Segments<'_>, shared: &Shared) {
     VifStats::add(&shared.stats.rx_dropped_drained, segments.left() as u64);
 }

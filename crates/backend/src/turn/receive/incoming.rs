@@ -14,7 +14,7 @@ pub(crate) struct Incoming {
     pub origin: Origin,
 }
 
-/// Where a frame for the guest came from.
+/// Origin of a frame for the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The queue's own port.

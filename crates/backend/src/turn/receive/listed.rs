@@ -30,12 +30,12 @@ struct List {
     frames: ArrayVec<FramePlace, BURST>,
     /// The last frame, where another queue of the vif passed it on.
     passed: Option<Incoming>,
-    /// Where the arena is free.
+    /// Start of the arena's free room.
     at: usize,
 }
 
 impl List {
-    /// So many bytes more are in use.
+    /// Marks `len` more bytes as used.
     fn fill(&mut self, len: usize) {
         self.at = place((self.at + len).next_multiple_of(64), 0, len);
     }

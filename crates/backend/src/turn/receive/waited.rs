@@ -105,7 +105,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
     }
 
-    /// Whoever waited goes on at once.
+    /// Tells the trace that the ring has room again, and that the port's reader goes on at once.
     fn tell_drained(&self, shared: &Shared) {
         if shared.tap.is_on() {
             for kind in [TraceKind::RingDrained, TraceKind::Woken] {

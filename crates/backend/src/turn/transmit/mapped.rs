@@ -28,18 +28,18 @@ const SLOTS_BESIDE: usize = 32;
 /// Slots that wait to be answered before pages are unmapped for it: half a ring,
 /// so that the guest has the other half to fill.
 const UNANSWERED_MOST: usize = RING_SLOTS / 2;
-/// How long the first of them waits while packets keep coming.
+/// Longest time that the first waiting answer waits while packets keep coming.
 const UNANSWERED_LONGEST: Duration = Duration::from_micros(100);
 /// Slots that the guest is to have free: a guest stops to send when it has fewer
 /// than its longest packet takes, and one more packet is to go meanwhile.
 const FREE_LEAST: usize = 2 * (SLOTS_SENT + 2);
 
-/// What a queue maps for its port, and the answers that wait for it to be unmapped.
+/// Pages that a queue maps for its port, and the answers that wait for the unmapping.
 pub(crate) struct Stretches {
     map: Map,
     all: Vec<Stretch>,
-    /// Those of each packet of the turn, first and one past the last: none if all of it is
-    /// copied.
+    /// Stretches of each packet of the turn: the first, and one past the last. The range is empty
+    /// if the packet is copied.
     of: Vec<(usize, usize)>,
     /// Packets that are copied, as they are brought into private memory.
     copied: Gather,
@@ -61,7 +61,7 @@ impl Stretches {
         self.map.mapped()
     }
 
-    /// As [`Map::end_turn`].
+    /// Ends a turn; see [`Map::end_turn`].
     pub fn end_turn(&mut self, idle: bool) {
         self.map.end_turn(idle);
     }
@@ -71,13 +71,13 @@ impl Stretches {
         self.answers.len()
     }
 
-    /// Whether answers wait.
+    /// Returns true if answers wait.
     pub fn owe(&self) -> bool {
         !self.answers.is_empty()
     }
 
-    /// Whether the answers of a turn are to wait: pages are mapped for its packets, or for
-    /// others before them.
+    /// Returns true if the answers of a turn have to wait: pages are mapped for its packets, or for
+    /// packets before them.
     pub fn are_used(&self) -> bool {
         self.map.mapped() > 0 || self.owe()
     }
@@ -87,8 +87,8 @@ impl Stretches {
         self.answers.extend_from_slice(answers);
     }
 
-    /// Whether those that wait are to be given now, while the guest has shown so many requests
-    /// more.
+    /// Returns true if the waiting answers are to be given now. `shown` is the number of further
+    /// requests that the guest has shown.
     pub fn are_due(&mut self, shown: usize, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         let slots = self.answers.len();
@@ -148,7 +148,7 @@ impl Stretches {
 pub(crate) struct Mapped<'a> {
     pub port: &'a mut dyn Port,
     pub stretches: &'a mut Stretches,
-    /// Whether its worker has nobody else to serve.
+    /// True if the worker has no other queue to serve.
     pub alone: bool,
 }
 
