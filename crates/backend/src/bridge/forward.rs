@@ -28,11 +28,11 @@ const WHOLE: usize = work::SHORT;
 
 /// The queues beside the sender's own.
 pub(crate) trait Others {
-    /// A queue in service.
+    /// Returns the queue of this key, if it is in service.
     fn queue(&mut self, key: Key) -> Option<&mut Queue>;
-    /// A queue has something to do.
+    /// Tells the worker that a queue has something to do.
     fn wake(&mut self, key: Key);
-    /// A queue is broken, which is not the sender's affair.
+    /// Tells the worker that a receiver's queue is broken. The sender goes on.
     fn broken(&mut self, key: Key, error: VifError);
 }
 
@@ -134,7 +134,7 @@ impl<O: Others> Forward<'_, O> {
         }
     }
 
-    /// Moves at most a burst from the uplink to the guests; whether there may be more.
+    /// Moves at most a burst from the uplink to the guests. Returns true if there may be more.
     pub fn burst_from_uplink(&mut self, arena: &mut [u8]) -> bool {
         let (mut at, mut more) = (0, true);
         let mut frames: ArrayVec<FramePlace, BURST> = ArrayVec::new();

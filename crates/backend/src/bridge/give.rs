@@ -73,8 +73,8 @@ impl<O: Others> Forward<'_, O> {
         sender?.gone
     }
 
-    /// Gives a receiver its frames, as one burst if it takes that so. Returns whether some wait
-    /// for pages.
+    /// Gives a receiver its frames, as one burst if all are plain. Returns true if some wait for
+    /// pages.
     ///
     /// # Errors
     ///

@@ -1,13 +1,11 @@
 //! The backend's own bridge: frames from guest to guest without leaving the process.
 //!
-//! Where the packets of a turn go is said by the nodes of the graph, for all of them
-//! at once ([`Lists`]), by their first bytes ([`HEAD`]), which are copied into private
-//! memory before. Short packets are copied whole, and their receivers are given
-//! bursts. Of others the first bytes go to the receiver from private memory; the rest
-//! crosses in one copy, from the sender's page to the receiver's, and only where the
-//! receiver has pages posted; where it has not, or where there are several receivers
-//! or the uplink, the whole packet is copied into private memory once, and from there
-//! on it is a frame like any other.
+//! A turn's packets are one list ([`Lists`]), and the nodes of the graph judge them by their first
+//! bytes ([`HEAD`]), which are private. Short packets are copied whole, and receivers get them as
+//! bursts. Of a longer packet the head goes to the receiver from private memory, and the rest
+//! crosses in one copy, from the sender's page to the receiver's. If the receiver has no pages
+//! posted, or there are several receivers or the uplink, the whole packet is copied into private
+//! memory once, and is a frame like any other from then on.
 //!
 //! All of one bridge's queues belong to one worker, so nothing here is locked.
 
@@ -54,7 +52,7 @@ impl Bridge {
         Self { lists, members, by_id, uplink, failure: None }
     }
 
-    /// The uplink is of no more use. The guests go on without it.
+    /// Drops the uplink, which failed. The guests go on without it.
     #[cold]
     fn fail(&mut self, error: PortError) {
         self.uplink = None;
@@ -67,13 +65,13 @@ impl Bridge {
         self.failure.take()
     }
 
-    /// A queue of a guest joins, whose number this is.
+    /// Adds a queue of a guest. `id` is the guest's number in lists and rules.
     pub fn join(&mut self, vif: VifId, id: PortId) {
         self.members.entry(vif).or_insert(Member { id, queues: 0 }).queues += 1;
         self.by_id.insert(id, vif);
     }
 
-    /// A queue of a guest leaves; with the last its addresses are forgotten.
+    /// Removes a queue of a guest. The graph forgets the guest's addresses with its last queue.
     pub fn leave(&mut self, vif: VifId) {
         let Some(member) = self.members.get_mut(&vif) else { return };
         member.queues -= 1;

@@ -38,7 +38,7 @@ impl<O: Others> Forward<'_, O> {
     ///
     /// # Errors
     ///
-    /// They reach nobody: the verdict on them.
+    /// The verdict on the frames, if they reach no receiver.
     pub(super) fn aim(
         &mut self,
         first: u8,
@@ -88,9 +88,9 @@ impl<O: Others> Forward<'_, O> {
         true
     }
 
-    /// The queue of a port's guest that takes a frame which begins like this: the one
-    /// that a filter chose, or that the guest has set, or that goes with the sender's,
-    /// since flows keep to one queue. Whether it takes others, too, that are alike.
+    /// Returns the queue of a port's guest that takes a frame which begins with `head`. A filter
+    /// chooses it, or the guest's hash, or the number of the sender's queue, since flows keep to
+    /// one queue. Returns true beside it if frames of the same verdict go there, too.
     fn queue_for(&mut self, port: PortId, frame: u8, head: &[u8]) -> Option<(Key, bool)> {
         let (vif, member) = self.bridge.member(port)?;
         let queues = member.queues.max(1);

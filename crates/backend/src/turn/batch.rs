@@ -35,8 +35,8 @@ pub(crate) trait Batch {
     /// Returns the price of a packet for each receiver, and the packet's first bytes.
     fn price<'a>(&self, number: usize, arena: &'a [u8]) -> (u32, &'a [u8]);
 
-    /// Leaves all packets but the first so many on the ring. Returns their bytes, as far as a
-    /// limit was asked for them.
+    /// Leaves all packets but the first `within` on the ring. Returns the bytes of those left, as
+    /// far as they were charged to the rate.
     fn leave(&mut self, within: usize) -> u64;
 
     /// The slots, as the journal is to have them.
@@ -73,7 +73,7 @@ pub(crate) struct Taken {
     what: What,
     /// Its slots among the turn's: the first, and one past the last.
     slots: (u16, u16),
-    /// Its fragments, likewise.
+    /// Its fragments: the first, and one past the last.
     fragments: (u16, u16),
     /// Its pieces that are brought into private memory: the first, and one past the last.
     pieces: (u16, u16),
@@ -120,7 +120,7 @@ impl Taken {
         self.ended = Some(status);
     }
 
-    /// There is room for all of it here.
+    /// Notes where the arena has room for the whole packet.
     pub fn place_whole(&mut self, at: usize) {
         // Within the arena.
         self.whole_at = at as u32;
@@ -251,7 +251,7 @@ impl TxBatch {
         Some(Outgoing::new((number, taken), fragments, private))
     }
 
-    /// Its packets that go on, likewise.
+    /// Iterates over the packets that go on, as [`TxBatch::outgoing`] returns them.
     pub fn all_outgoing(&self, private: usize) -> impl Iterator<Item = Outgoing<'_>> {
         (0..self.packets.len()).filter_map(move |number| self.outgoing(number, private))
     }

@@ -34,7 +34,7 @@ pub(crate) struct Answer {
     pub words: [u32; 2],
     /// Its pieces: first and one past the last.
     pub pieces: (u16, u16),
-    /// Its crosses, likewise.
+    /// Its crosses: first and one past the last.
     pub crosses: (u16, u16),
 }
 
@@ -43,8 +43,7 @@ pub(crate) struct Answer {
 pub(crate) enum Accepted {
     /// The frame is laid out on the guest's pages.
     Laid,
-    /// There are too few pages: it waits, or, where it is not in private memory,
-    /// has to be brought there to wait.
+    /// There are too few pages. The frame waits, or has to be brought into private memory to wait.
     Short,
     /// The frame is dropped, and counted.
     Dropped,

@@ -77,7 +77,7 @@ impl Lists {
         lists
     }
 
-    /// Goes by other rules from the next list on.
+    /// Loads other rules, which judge from the next list on.
     pub fn load(&mut self, mut rules: Rules) {
         self.is_asked = !rules.is_empty();
         let most = rules.learning.stations.max(UPLINK_STATIONS);
@@ -104,7 +104,7 @@ impl Lists {
         self.graph.may_flood(head, now.as_nanos() as u64)
     }
 
-    /// A port is no more.
+    /// Forgets a port that is gone.
     pub fn forget(&mut self, port: PortId) {
         self.graph.forget(port);
     }

@@ -28,6 +28,6 @@ pub(crate) struct Moved {
     pub packets: usize,
     /// The peer asked to be signalled.
     pub notify: bool,
-    /// When the next packet may go that may not go now.
+    /// Time at which the next packet may go, if the rate holds it.
     pub call_at: Option<Instant>,
 }

@@ -41,9 +41,8 @@ impl TxPlain {
         Self { count: 0, frames, owed, answers: [[0; 3]; BURST], missed: 0 }
     }
 
-    /// Lists the packets of these slots, a burst at most, and brings each to its place in the
-    /// arena as it is. False where one of them is of another kind: what was brought then does
-    /// not count.
+    /// Lists the packets of these slots, a burst at most, and fetches each at once. Returns false
+    /// if one of them is not plain. The bytes fetched so far are then ignored.
     #[inline(never)]
     pub(crate) fn fetch(
         &mut self,
@@ -69,7 +68,8 @@ impl TxPlain {
         Ok(listed)
     }
 
-    /// Lists the packets, and has those moved that `moves` does; a bit is left for each other.
+    /// Lists the packets, and calls `moves` for each. Leaves a bit for each packet that `moves` did
+    /// not move.
     #[inline(always)]
     fn list(&mut self, slots: &[[u32; 3]], mut moves: impl FnMut(usize, Piece) -> bool) -> bool {
         let Self { frames, owed, answers, missed, .. } = self;
@@ -203,8 +203,8 @@ impl RxPlain {
         }
     }
 
-    /// Lists what becomes of the frames and the requests, and brings each frame to its page as
-    /// it is. False where one is of another kind: what was brought then does not count.
+    /// Lists the frames' requests and answers, and stores each frame at once. Returns false if a
+    /// frame is not plain. The bytes stored so far are then ignored.
     #[inline(never)]
     pub(crate) fn store(
         &mut self,
@@ -230,8 +230,8 @@ impl RxPlain {
         Ok(listed)
     }
 
-    /// Lists what becomes of the frames and the requests, and has those moved that `moves`
-    /// does; a bit is left for each other.
+    /// Lists the frames' requests and answers, and calls `moves` for each frame. Leaves a bit for
+    /// each frame that `moves` did not move.
     #[inline(always)]
     fn list(&mut self, mut moves: impl FnMut(usize, Piece) -> bool) -> bool {
         let Self { frames, first, slots, owed, answers, bytes, missed } = self;
@@ -262,7 +262,7 @@ impl RxPlain {
         true
     }
 
-    /// Changes the answers to frames that could not be stored: how many, and their
+    /// Changes the answers to frames that could not be stored. Returns their number and their
     /// bytes.
     #[cold]
     pub(crate) fn drop_missed(&mut self) -> (u64, u64) {

@@ -30,7 +30,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// All that a worker needs to serve a queue.
+/// Everything that a worker needs to serve a queue.
 pub(crate) struct QueueSpec {
     /// The vif.
     pub vif: VifId,
@@ -63,7 +63,7 @@ pub(crate) struct QueueSpec {
 pub(crate) struct Turn {
     /// Packets moved, both directions.
     pub packets: usize,
-    /// When there may be something to do that nobody will signal.
+    /// Time of the next work for which no signal comes.
     pub call_at: Option<Instant>,
 }
 
@@ -303,8 +303,7 @@ impl Queue {
         Ok(Turn { packets, call_at })
     }
 
-    /// Lets nothing wait while the queue itself waits: gives the answers that do.
-    /// Whether there were any.
+    /// Gives the answers that wait, before the queue itself waits. Returns true if there were any.
     pub(crate) fn settle(&mut self, events: &mut dyn EventChannels) -> Result<bool, VifError> {
         if !self.stretches.as_ref().is_some_and(Stretches::owe) {
             return Ok(false);
@@ -325,13 +324,13 @@ impl Queue {
         self.port.is_bridged()
     }
 
-    /// The queue of its vif that a frame belongs to, by its first bytes, where the
-    /// guest has set so.
+    /// Returns the vif's queue that a frame belongs to, by the frame's first bytes. Returns none if
+    /// the guest set no hash.
     pub(crate) fn steers(&mut self, frame: &[u8]) -> Option<u16> {
         self.receive.steers(frame, &self.shared)
     }
 
-    /// Has this rung when a frame comes from another queue of its vif.
+    /// Sets the bell that rings when a frame comes from another queue of the vif.
     pub(crate) fn wake_by(&self, bell: &Arc<Bell>, key: Key) {
         self.receive.wake_by(bell, key);
     }
@@ -351,8 +350,8 @@ impl Queue {
         self.receive.accept(frame, arena, delivery, &self.shared)
     }
 
-    /// Takes frames for its guest, by the bridge, as one burst and at once: the first
-    /// so many of them, and others have to be taken one by one.
+    /// Takes frames from the bridge for its guest, as one burst. Returns the number of frames
+    /// taken, from the first on. The others have to be taken one by one.
     pub(crate) fn take_burst(
         &mut self,
         frames: &[FramePlace],
@@ -403,8 +402,7 @@ impl Queue {
         Ok(events.notify(port)?)
     }
 
-    /// Asks to be signalled for whatever may come next; true when something is
-    /// there already.
+    /// Asks for signals for all work that may come. Returns true if there is work already.
     pub(crate) fn arm(&mut self) -> Result<bool, VifError> {
         let transmit = self.transmit.arm()?;
         let receive = self.receive.arm(self.port.always_ready())?;

@@ -81,7 +81,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Self { lane, ..self }
     }
 
-    /// The queue that a frame belongs to, where the guest has set so.
+    /// Returns the vif's queue that a frame belongs to, or none if the guest set no hash.
     pub(crate) fn steers(&mut self, frame: &[u8], shared: &Shared) -> Option<u16> {
         self.steers.queue(&shared.steering, frame)
     }
@@ -107,7 +107,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         self.waiting.bytes()
     }
 
-    /// Has this rung when another queue of the vif passes a frame on.
+    /// Sets the bell that rings when another queue of the vif passes a frame on.
     pub(crate) fn wake_by(&self, bell: &Arc<Bell>, key: Key) {
         if let Some(lane) = &self.lane {
             lane.wake_by(bell, key);
@@ -179,9 +179,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(meta.map(|meta| Incoming::new(FramePlace { at, meta }, Origin::Port)))
     }
 
-    /// Passes a frame on where it belongs to another queue of the vif; whether it
-    /// is done with here. One that was passed on already stays: the settings may
-    /// change under way.
+    /// Passes a frame on if it belongs to another queue of the vif. Returns true if the frame needs
+    /// nothing further here. A frame that was passed on before stays, since the settings may change
+    /// under way.
     fn pass_on(&mut self, frame: Incoming, arena: &[u8], shared: &Shared) -> bool {
         let Some(lane) = self.lane.as_ref().filter(|_| frame.origin != Origin::Lane) else {
             return false;
@@ -197,8 +197,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
     }
 
-    /// Drops what waited too long, and tells the port whether there is a carrier. The
-    /// time, where anything depends on it.
+    /// Drops frames that waited too long, and tells the port if there is a carrier. Returns the
+    /// time if any frame waits.
     #[inline(always)]
     fn look_at_the_time(
         &mut self,
@@ -313,8 +313,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         layout.map(Some).map_err(|_| VifError::Internal("a frame beyond the checked bounds"))
     }
 
-    /// Stores what was laid out, answers, and publishes; whether the guest asked
-    /// to be signalled.
+    /// Stores the frames that are laid out, answers their requests, and publishes the answers.
+    /// Returns true if the guest asked for a signal.
     pub(crate) fn finish(
         &mut self,
         delivery: &mut Delivery,
@@ -471,8 +471,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(())
     }
 
-    /// Asks for a signal when the pages that are waited for are posted, or, for a
-    /// port that is always ready, when any page is; true when they are already.
+    /// Asks for a signal when the pages that a frame waits for are posted. For a port that is
+    /// always ready, any posted page suffices. Returns true if the pages are posted already.
     pub(crate) fn arm(&mut self, always_ready: bool) -> Result<bool, VifError> {
         // At most a ring of them.
         let carried = self.carried.len() as u32;

@@ -136,7 +136,7 @@ impl<'a> Tally<'a> {
         Self { stats, packets: 0, bytes: 0 }
     }
 
-    /// A packet from the guest was taken.
+    /// Counts a packet of `len` bytes from the guest as taken.
     #[inline]
     pub fn sent(&mut self, len: usize) {
         self.packets += 1;

@@ -31,7 +31,7 @@ pub(crate) struct Transmit<M = RingPage<3>, J = SharedPage> {
     ring: Back<M, 3>,
     queue: u16,
     journal: Option<Journal<J>>,
-    /// When the guest may send again: what it has published waits until then.
+    /// Time at which the guest may send again. Requests that it has published wait until then.
     held_until: Option<Instant>,
     /// True if all packets of the last turn had one slot.
     plain: bool,
@@ -225,8 +225,8 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         self.ring.shown()
     }
 
-    /// Asks for a signal at the next request; true when one is there already.
-    /// None is of any use while the guest may not send.
+    /// Asks for a signal at the next request. Returns true if a request is there already. Asks for
+    /// none while the guest may not send.
     pub(crate) fn arm(&mut self) -> Result<bool, VifError> {
         if self.held_until.is_some() {
             return Ok(false);

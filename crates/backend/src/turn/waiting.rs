@@ -129,7 +129,7 @@ impl Waiting {
             && (!flooded || self.flooded + len + EACH <= FLOODED_MAX)
     }
 
-    /// Lets a frame, for which there is room, wait behind the others.
+    /// Adds a frame behind the others. The caller has asked for room.
     pub fn push(&mut self, frame: Waiter, bytes: &[u8], now: impl FnOnce() -> Instant) {
         if self.frames.is_empty() {
             self.since = now();
@@ -198,7 +198,7 @@ impl Waiting {
         verdict
     }
 
-    /// When to look again, where nobody may signal before.
+    /// Returns the time of the next look, for a guest that does not signal before.
     pub fn call_at(&self) -> Option<Instant> {
         match self.mood {
             _ if self.wanted == 0 => None,

@@ -51,9 +51,9 @@ pub(crate) fn time_to_give(len: usize) -> Duration {
 /// A segment that is built and copied into a page.
 const SEGMENT_GIVEN: u32 = 4;
 
-/// Into how many segments a frame that goes to so many receivers is cut, at most, for each of
-/// them that takes no large frames: all of them together are two turns' work. TCP sends what
-/// was lost again in one segment.
+/// Returns the most segments into which a frame to `receivers` receivers is cut for each receiver
+/// that accepts no large frames. All segments together are two turns' work. TCP sends lost bytes
+/// again in one segment.
 pub(crate) fn segments_for_each(receivers: u32) -> u16 {
     (2 * TURN / SEGMENT_GIVEN / receivers.max(1)).min(u16::MAX.into()) as u16
 }

@@ -39,7 +39,7 @@ impl Origin {
         }
     }
 
-    /// Into how many segments it may be cut, if it goes to other guests, too.
+    /// Returns the most segments that it may be cut into, if it goes to other guests, too.
     pub fn flooded(self) -> Option<u16> {
         match self {
             Self::Bridge { flooded, .. } => flooded,

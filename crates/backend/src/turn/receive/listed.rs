@@ -104,8 +104,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok((self.posted()? / each).max(1) as usize)
     }
 
-    /// Takes so many frames at most; how many. One that is to be cut takes more pages than
-    /// others, and room behind it: it is the last, as is one that was passed on.
+    /// Takes at most `most` frames. Returns their number. A frame that is to be cut is the last,
+    /// since it takes more pages than others, and room behind it. A frame that another queue passed
+    /// on is the last, too.
     fn take_list(
         &mut self,
         list: &mut List,

@@ -45,8 +45,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(Moved { packets: count, notify, call_at: self.waiting.call_at() })
     }
 
-    /// Takes frames that came by the bridge, where no more is to be asked about them:
-    /// as many as pages are posted for. How many, and whether to signal the guest.
+    /// Takes plain frames from the bridge, as many as pages are posted. Returns the number of
+    /// frames taken, and true if the guest is to be signalled.
     pub(crate) fn take_short(
         &mut self,
         frames: &[FramePlace],
@@ -75,9 +75,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         }
     }
 
-    /// Stores the listed frames, for each of which a page is posted, and answers;
-    /// whether to signal the guest. None where one is of another kind: then nothing
-    /// has been said of any.
+    /// Stores the listed frames, for each of which a page is posted, and answers their requests.
+    /// Returns true if the guest is to be signalled. Returns none, and has answered nothing, if a
+    /// frame is not plain.
     #[inline(always)]
     pub(super) fn store_short(
         &mut self,

@@ -60,8 +60,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         Ok(waiter)
     }
 
-    /// Gives those that waited first, as far as each fits a page and finds one, as one
-    /// burst; none where there is no such frame.
+    /// Gives the first waiting frames as one burst, as long as each fits one page and a page is
+    /// posted. Returns none if there is no such frame.
     #[inline(never)]
     pub(super) fn turn_waited(
         &mut self,

@@ -82,7 +82,7 @@ impl Stretches {
         self.map.mapped() > 0 || self.owe()
     }
 
-    /// Has these answers wait, too.
+    /// Adds answers that wait.
     pub fn wait(&mut self, answers: &[[u32; 3]]) {
         self.answers.extend_from_slice(answers);
     }
@@ -103,13 +103,13 @@ impl Stretches {
         &self.answers
     }
 
-    /// The answers that waited are given.
+    /// Forgets the answers, which were given.
     pub fn clear(&mut self) {
         self.answers.clear();
         self.since = None;
     }
 
-    /// A turn of so many packets begins, for none of which a page is mapped yet.
+    /// Begins a turn of `packets` packets. No page is mapped for them yet.
     fn begin(&mut self, packets: usize) {
         self.all.clear();
         self.of.clear();
