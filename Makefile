@@ -72,8 +72,9 @@ instructions-keep: ## writes them down where they became less; WHY is the reason
 	cargo build --release -p grantway-bench
 	scripts/instructions $(GRANTWAY)-bench --keep "$(WHY)"
 
-check: instructions avx2 ## format, lints, imports, documentation, licences, instructions a packet
+check: instructions avx2 ## format, lints, imports, comments, documentation, licences, instructions a packet
 	scripts/floors
+	scripts/check-words
 	cargo fmt --all --check
 	cargo fmt --manifest-path tests/no_std/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
