@@ -1,5 +1,5 @@
-//! What was asked of the hypervisor, counted at the platform line, so that the
-//! figures mean the same on every host.
+//! Counters of requests to the hypervisor, counted at the platform's traits, so that the figures
+//! mean the same on every host.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -22,7 +22,7 @@ macro_rules! counters {
         }
 
         impl CounterSnapshot {
-            /// What was added since `earlier`.
+            /// Returns the counts that were added since `earlier`.
             #[must_use]
             pub fn since(&self, earlier: &Self) -> Self {
                 Self { $($name: self.$name.saturating_sub(earlier.$name),)* }

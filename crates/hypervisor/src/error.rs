@@ -1,4 +1,4 @@
-//! What can go wrong between a domain and its hypervisor.
+//! Errors between a domain and its hypervisor.
 
 use crate::{DomId, GrantRef, GrantStatus, Port};
 use alloc::string::String;
@@ -11,9 +11,9 @@ pub enum StoreErrno {
     Einval,
     /// Not permitted.
     Eacces,
-    /// It is there already.
+    /// The node exists already.
     Eexist,
-    /// It is a directory.
+    /// The node is a directory.
     Eisdir,
     /// No such node.
     Enoent,
@@ -99,7 +99,7 @@ impl fmt::Display for StoreErrno {
     }
 }
 
-/// What a platform refuses, and why.
+/// An operation that a platform refused, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A grant could not be used.
@@ -109,17 +109,17 @@ pub enum Error {
         domain: DomId,
         /// The first reference that failed.
         gref: GrantRef,
-        /// Why.
+        /// Reason of the refusal.
         status: GrantStatus,
     },
     /// An event channel could not be used.
     #[error("event channel {port} of domain {domain}: {why}")]
     Event {
-        /// Whose port.
+        /// Owner of the port.
         domain: DomId,
-        /// Which port.
+        /// The port.
         port: Port,
-        /// What was found, and what was expected.
+        /// The state that was found, and the state that was expected.
         why: &'static str,
     },
     /// The store refused.
@@ -129,31 +129,31 @@ pub enum Error {
         what: &'static str,
         /// On which path.
         path: String,
-        /// Why.
+        /// Reason of the refusal.
         errno: StoreErrno,
     },
     /// A table or a quota is full.
     #[error("{what} is full at {limit}; {remedy}")]
     Exhausted {
-        /// Which table.
+        /// Name of the table.
         what: &'static str,
-        /// How many entries it has.
+        /// Number of entries that the table has.
         limit: u64,
-        /// What to raise or close.
+        /// The limit to raise, or the resource to close.
         remedy: &'static str,
     },
     /// No such domain.
     #[error("domain {domain} is not there; {remedy}")]
     NoDomain {
-        /// Which.
+        /// The domain.
         domain: DomId,
-        /// What to do.
+        /// Remedy for the operator.
         remedy: &'static str,
     },
     /// The hypervisor, its host process or the store went away.
     #[error("{what} is gone; start it again, then this command")]
     Gone {
-        /// Which of them.
+        /// The missing resource.
         what: String,
     },
     /// The operating system refused.
@@ -163,17 +163,17 @@ pub enum Error {
         call: String,
         /// The system's words.
         reason: String,
-        /// What to do.
+        /// Remedy for the operator.
         remedy: &'static str,
     },
     /// Somebody broke the protocol between us and the platform.
     #[error("{what}: found {found}, expected {expected}")]
     Protocol {
-        /// Where.
+        /// Place of the value.
         what: &'static str,
-        /// What was found.
+        /// The value that was found.
         found: String,
-        /// What was expected.
+        /// The value that was expected.
         expected: &'static str,
     },
 }

@@ -41,7 +41,7 @@ impl fmt::Display for GrantRef {
     }
 }
 
-/// What the peer may do with a granted page.
+/// Rights of the peer on a granted page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Read it.
@@ -77,7 +77,7 @@ impl GrantStatus {
     /// Try again (the page is paged out).
     pub const EAGAIN: Self = Self(-12);
 
-    /// Whether the operation was done.
+    /// Returns true if the operation was done.
     #[must_use]
     pub fn is_okay(self) -> bool {
         self == Self::OKAY
@@ -107,7 +107,7 @@ impl fmt::Display for GrantStatus {
     }
 }
 
-/// What became of an attempt to take a grant back.
+/// Result of an attempt to take a grant back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revoke {
     /// The peer can no longer reach the page (compare-exchange to 0 while
@@ -126,7 +126,7 @@ pub struct Granted {
     pub run: SharedRun,
     /// Their grant references, in the order of the pages.
     pub grefs: Vec<GrantRef>,
-    /// Who may reach them.
+    /// The domain that may reach the pages.
     pub peer: DomId,
 }
 
@@ -138,7 +138,7 @@ impl Granted {
     }
 }
 
-/// How many pages of a released run came back.
+/// Number of pages of a released run that came back.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Released {
     /// Pages whose grant is revoked; they are free again.
@@ -184,9 +184,9 @@ pub enum CopySide {
     },
     /// A page that `domain` granted to us.
     Foreign {
-        /// Whose page.
+        /// Owner of the page.
         domain: DomId,
-        /// Which page.
+        /// Reference of the page.
         gref: GrantRef,
         /// Offset in the page, in bytes.
         offset: u16,
@@ -197,13 +197,13 @@ pub enum CopySide {
 /// side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyOp {
-    /// Where from.
+    /// Source of the bytes.
     pub source: CopySide,
-    /// Where to.
+    /// Destination of the bytes.
     pub dest: CopySide,
     /// Bytes, 1 to 4096.
     pub len: u16,
-    /// What became of it; set by [`Mapper::copy`].
+    /// Result of the operation; set by [`Mapper::copy`].
     pub status: GrantStatus,
 }
 

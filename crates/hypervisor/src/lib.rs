@@ -1,4 +1,4 @@
-//! What a domain may ask of Xen, as traits and types, and nothing of the
+//! Traits and types for the operations that a domain may ask of Xen. Nothing here knows the
 //! network.
 //!
 //! Two platforms keep these promises: `embedded` (any Linux machine) and `xen`
@@ -51,7 +51,7 @@ pub trait Platform: Granter + Mapper {
     /// The domain we are.
     fn domain(&self) -> DomId;
 
-    /// Where we run, for tables: `embedded` or `xen`.
+    /// Returns the name of the host for tables: `embedded` or `xen`.
     fn host(&self) -> &'static str;
 
     /// A new set of event channels with a descriptor of its own: one a worker.
@@ -68,6 +68,6 @@ pub trait Platform: Granter + Mapper {
     /// [`Error::Os`] or [`Error::Gone`].
     fn store(&self) -> Result<Box<dyn Store>, Error>;
 
-    /// What was asked of the hypervisor so far by this process.
+    /// Returns the counts of this process's requests to the hypervisor.
     fn counters(&self) -> CounterSnapshot;
 }

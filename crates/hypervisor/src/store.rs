@@ -13,7 +13,7 @@ pub struct WatchEvent {
     pub token: String,
 }
 
-/// What a domain may do with a node.
+/// Rights of a domain on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rights {
     /// Nothing (`n`).
@@ -30,9 +30,9 @@ pub enum Rights {
 /// rights are those of every domain that no other entry names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission {
-    /// Whom it is about.
+    /// The domain that has the rights.
     pub domain: DomId,
-    /// What that domain may do.
+    /// Rights of that domain.
     pub rights: Rights,
 }
 
