@@ -1,4 +1,4 @@
-//! What a test needs of the machine, and how a test says that it was skipped.
+//! Needs of a test on the machine, and the report of a skipped test.
 //!
 //! A test harness of Rust has no way to skip a test while it runs. So a test that
 //! cannot run here prints one line, `skipped TEST: REASON`, on standard error, past the
@@ -22,7 +22,7 @@ pub enum Need<'a> {
 }
 
 impl Need<'_> {
-    /// What is missing and the remedy, or nothing if it is there.
+    /// Returns the missing part and the remedy, or nothing if the need is met.
     fn missing(self) -> Option<String> {
         match self {
             Self::Root => (!rustix::process::geteuid().is_root()).then(|| "needs root".to_owned()),
@@ -36,14 +36,14 @@ impl Need<'_> {
     }
 }
 
-/// Whether a program is in `PATH`.
+/// Returns true if a program is in `PATH`.
 pub fn has_program(name: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()))
 }
 
-/// Whether the machine has everything that the calling test needs. If not, says that
-/// the test is skipped, and why; the test then returns.
+/// Returns true if the machine has everything that the calling test needs. If not, prints that the
+/// test is skipped, and why; the test then returns.
 #[must_use = "a test that is not able to run returns"]
 pub fn met(needs: &[Need<'_>]) -> bool {
     match needs.iter().find_map(|need| need.missing()) {
