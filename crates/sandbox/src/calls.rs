@@ -5,8 +5,8 @@
 
 use libc::{c_long, *};
 
-/// What no thread does: run programs, act on other processes, change what is mounted or
-/// which namespace it is in, put code into the kernel, or go round the filters (`io_uring`).
+/// Calls that no thread makes: run programs, act on other processes, change mounts or namespaces,
+/// put code into the kernel, or bypass the filters (`io_uring`).
 pub const FORBIDDEN: &[c_long] = &[
     SYS_execve,
     SYS_execveat,
@@ -52,18 +52,18 @@ pub const FORBIDDEN: &[c_long] = &[
     SYS_acct,
 ];
 
-/// What no thread does of what only some processors have.
+/// Calls that no thread makes, and that only some processors have.
 #[cfg(target_arch = "x86_64")]
 pub const FORBIDDEN_HERE: &[c_long] = &[SYS_iopl, SYS_ioperm, SYS_modify_ldt, SYS_kexec_file_load];
-/// What no thread does of what only some processors have.
+/// Calls that no thread makes, and that only some processors have.
 #[cfg(not(target_arch = "x86_64"))]
 pub const FORBIDDEN_HERE: &[c_long] = &[];
 
 /// Calls that reach into the memory of other processes.
 pub const REACHING: &[c_long] = &[SYS_process_vm_readv, SYS_process_vm_writev];
 
-/// What a worker has no reason for, beside [`FORBIDDEN`]: to open, to connect, to start
-/// something, to act on files by name.
+/// Calls that a worker has no reason for, beside [`FORBIDDEN`]: open, connect, start something, act
+/// on files by name.
 pub const STOPPED: &[c_long] = &[
     SYS_openat2,
     SYS_socket,
@@ -102,7 +102,7 @@ pub const STOPPED: &[c_long] = &[
     SYS_pidfd_send_signal,
 ];
 
-/// What a worker has no reason for, of what only some processors have.
+/// Calls that a worker has no reason for, and that only some processors have.
 #[cfg(target_arch = "x86_64")]
 pub const STOPPED_HERE: &[c_long] = &[
     SYS_creat,
@@ -119,18 +119,19 @@ pub const STOPPED_HERE: &[c_long] = &[
     SYS_chown,
     SYS_lchown,
 ];
-/// What a worker has no reason for, of what only some processors have.
+/// Calls that a worker has no reason for, and that only some processors have.
 #[cfg(not(target_arch = "x86_64"))]
 pub const STOPPED_HERE: &[c_long] = &[];
 
-/// What opens a file by name. For writing it ends the process, for reading it fails.
+/// Calls that open a file by name, with the argument that has the flags. Opening for writing ends
+/// the process; opening for reading fails.
 #[cfg(target_arch = "x86_64")]
 pub const OPENING: &[(c_long, u8)] = &[(SYS_open, 1), (SYS_openat, 2)];
-/// What opens a file by name, and which argument has the flags.
+/// Calls that open a file by name, with the argument that has the flags.
 #[cfg(not(target_arch = "x86_64"))]
 pub const OPENING: &[(c_long, u8)] = &[(SYS_openat, 2)];
 
-/// What a worker does with the descriptors and the memory that it has.
+/// Calls of a worker on its own descriptors and memory.
 pub const ALLOWED: &[c_long] = &[
     // Frames, events and the log.
     SYS_read,
@@ -179,15 +180,15 @@ pub const ALLOWED: &[c_long] = &[
     SYS_exit_group,
 ];
 
-/// What a worker does, of what only some processors have.
+/// Calls of a worker that only some processors have.
 #[cfg(target_arch = "x86_64")]
 pub const ALLOWED_HERE: &[c_long] = &[SYS_epoll_wait, SYS_poll, SYS_time];
-/// What a worker does, of what only some processors have.
+/// Calls of a worker that only some processors have.
 #[cfg(not(target_arch = "x86_64"))]
 pub const ALLOWED_HERE: &[c_long] = &[];
 
-/// What a worker of the embedded host does beside: it asks the host for leases, over a
-/// socket that it has.
+/// Further calls of a worker on the embedded host: it asks the host for leases, over a socket that
+/// it has.
 pub const ALLOWED_EMBEDDED: &[c_long] = &[SYS_sendmsg, SYS_recvmsg];
 
 /// The bit of a call's number by which x86-64 kernels with the x32 ABI have a second table.
@@ -206,9 +207,9 @@ pub const TYPING: &[u64] = &[0x5412, 0x541c];
 /// A group of `ioctl` requests: those whose bits under `mask` are `value`.
 #[derive(Debug, Clone, Copy)]
 pub struct Requests {
-    /// Which bits.
+    /// The bits that are compared.
     pub mask: u64,
-    /// What they are.
+    /// The value that these bits must have.
     pub value: u64,
 }
 
@@ -222,5 +223,5 @@ pub const REQUESTS: &[Requests] = &[
     Requests { mask: 0xffff_ff00, value: 0x8004_5400 },
 ];
 
-/// What a worker asks of a descriptor by `fcntl`.
+/// Commands of `fcntl` that a worker uses.
 pub const CONTROLS: &[c_int] = &[F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC, F_GET_SEALS];

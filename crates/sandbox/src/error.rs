@@ -1,6 +1,6 @@
-//! Why a part of the sandbox could not be had.
+//! Errors of the sandbox's parts.
 
-/// Why a part of the sandbox could not be had.
+/// Reason why a part of the sandbox is missing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SandboxError {

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 /// seen enforced. An older kernel enforces what it has.
 const HANDLED: ABI = ABI::V6;
 
-/// What a listed file or folder may be opened for. A folder stands for all that is below it.
+/// Purpose for which a listed file or folder may be opened. A folder stands for everything below
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// Reading.

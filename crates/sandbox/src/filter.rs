@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Which filters a thread gets, in the order in which they are installed: the last one may
-/// forbid to install more. Of what several filters say of a call the hardest counts.
+/// Filters of a thread, in the order in which they are installed: the last one may forbid to
+/// install more. If several filters judge a call, the strictest verdict counts.
 pub(crate) type Programs = Vec<BpfProgram>;
 
 /// For all threads. `reaches` where copies reach into other processes.
@@ -79,7 +79,7 @@ fn allowed(reaches: bool, process_id: u32) -> Result<Rules, SandboxError> {
     Ok(rules)
 }
 
-/// Whether the flags of an `open` ask for more than reading.
+/// Returns rules that match if the flags of an `open` ask for more than reading.
 fn writing(flags: u8) -> Result<Vec<SeccompRule>, SandboxError> {
     let asks = |mask: i32, value: i32| when(flags, Len::Dword, masked(mask), value as u64);
     Ok(vec![
@@ -99,7 +99,7 @@ fn when(argument: u8, len: Len, op: Op, value: u64) -> Result<SeccompRule, Backe
     SeccompRule::new(vec![SeccompCondition::new(argument, len, op, value)?])
 }
 
-/// Whatever the arguments, and by whichever table of the processor.
+/// Forbids calls with any arguments, in every call table of the processor.
 fn forbid(rules: &mut Rules, calls: &[c_long]) {
     rules.extend(calls.iter().map(|&call| (call, Vec::new())));
     #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,4 @@
-//! What the threads of a backend may still ask of the kernel, once they parse what
-//! guests wrote.
+//! Limits on what the threads of a backend may ask of the kernel, once they parse bytes of guests.
 //!
 //! [`Sandbox::enter`] confines the process, [`Worker::confine`] a worker thread,
 //! and [`Sandbox::close`] the control thread. The parts ([`Part`]):

@@ -1,26 +1,26 @@
-//! What the running kernel offers.
+//! Parts of the sandbox that the running kernel offers.
 
 use landlock::{LandlockStatus, RestrictSelf};
 use std::path::Path;
 
-/// Whether landlock can be had, and which version.
+/// State of landlock in the kernel, with its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Landlock {
-    /// This version of its interface: 1 is Linux 5.13, 4 (TCP) Linux 6.7, 6 (abstract sockets
-    /// and signals) Linux 6.12.
+    /// Version of its interface: 1 is Linux 5.13, 4 (TCP) Linux 6.7, 6 (abstract sockets and
+    /// signals) Linux 6.12.
     Version(u32),
-    /// It is in the kernel, and not in its list of security modules.
+    /// The kernel has landlock, but not in its list of security modules.
     Off,
-    /// It is not in the kernel.
+    /// The kernel has no landlock.
     Missing,
 }
 
 /// The parts that not every kernel has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
-    /// Whether filters of system calls can end a process.
+    /// True if filters of system calls can end a process.
     pub seccomp: bool,
-    /// Whether files can be listed.
+    /// State of landlock, which lists files.
     pub landlock: Landlock,
 }
 

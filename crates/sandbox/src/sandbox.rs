@@ -10,7 +10,7 @@ use seccompiler::{BpfProgram, apply_filter, apply_filter_all_threads};
 use std::fmt;
 use std::sync::Arc;
 
-/// What the backend runs on.
+/// The platform that the backend runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Host {
     /// Real Xen: a copy is a request to a device.
@@ -24,7 +24,7 @@ impl Host {
         self == Self::Embedded
     }
 
-    /// What the process keeps.
+    /// Returns the capabilities that the process keeps.
     fn process_keeps(self) -> CapabilitySet {
         let makes_taps = CapabilitySet::NET_ADMIN;
         match self {
@@ -33,7 +33,7 @@ impl Host {
         }
     }
 
-    /// What a worker keeps.
+    /// Returns the capabilities that a worker keeps.
     fn worker_keeps(self) -> CapabilitySet {
         match self {
             Self::Xen => CapabilitySet::empty(),
@@ -60,7 +60,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// What is so where the part holds.
+    /// Describes the protection while the part holds.
     #[must_use]
     pub fn held(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Part {
         }
     }
 
-    /// What may happen where it is missing.
+    /// Describes the risk if the part is missing.
     #[must_use]
     pub fn lost(self) -> &'static str {
         match self {
@@ -88,9 +88,9 @@ impl Part {
 /// A part that could not be had.
 #[derive(Debug)]
 pub struct Missing {
-    /// Which.
+    /// The part.
     pub part: Part,
-    /// Why.
+    /// Reason why the part is missing.
     pub why: SandboxError,
 }
 
@@ -136,7 +136,7 @@ impl Sandbox {
         sandbox
     }
 
-    /// What confines a worker.
+    /// Returns the confinement of a worker.
     #[must_use]
     pub fn worker(&self) -> Worker {
         self.worker.clone()
@@ -166,7 +166,7 @@ impl Sandbox {
         &self.missing
     }
 
-    /// Which version of landlock lists the files of the thread that called
+    /// Returns the version of landlock that lists the files of the thread that called
     /// [`Sandbox::close`].
     #[must_use]
     pub fn landlock(&self) -> Option<Landlock> {
@@ -181,7 +181,7 @@ impl Sandbox {
     }
 }
 
-/// What confines a worker of a process that is confined.
+/// Confinement of a worker of a confined process.
 #[derive(Debug, Clone)]
 pub struct Worker {
     host: Host,

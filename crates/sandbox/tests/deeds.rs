@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::channel;
 
-/// Which deed a process of this program is to do, and a folder for it.
+/// Variable that names the deed which a process of this program is to do, and a folder for it.
 const DEED: &str = "GRANTWAY_DEED";
 const FOLDER: &str = "GRANTWAY_DEED_FOLDER";
 
@@ -25,7 +25,7 @@ fn seccomp() -> bool {
     met(&[Need::File("/proc/sys/kernel/seccomp/actions_avail", "a kernel with seccomp")])
 }
 
-/// Whether the kernel has landlock, of this version at least.
+/// Returns true if the kernel has landlock of `version` or later.
 fn landlock(version: u32) -> bool {
     let found = Offer::of_kernel(Path::new("/")).landlock;
     let has = matches!(found, Landlock::Version(found) if found >= version);
@@ -195,7 +195,7 @@ fn say(word: &str) {
     let _ = writeln!(std::io::stderr(), "{word}");
 }
 
-/// What this process does, in the process itself.
+/// Performs a deed in this process.
 fn perform(deed: &str, folder: &Path) {
     let file = folder.join("file");
     match deed {
@@ -334,7 +334,7 @@ fn connect_from(host: Host) {
     });
 }
 
-/// What a worker does all the time, and what libraries do in its name.
+/// Does the usual work of a worker, and what libraries do in its name.
 fn work(host: Host) {
     use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
     let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();

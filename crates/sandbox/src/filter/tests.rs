@@ -18,7 +18,8 @@ const ARCHITECTURE: u32 = 0xc000_00b7;
 #[cfg(target_arch = "riscv64")]
 const ARCHITECTURE: u32 = 0xc000_00f3;
 
-/// What a program says of a call with these arguments. Words are those of `seccomp_data`.
+/// Runs a program on a call with these arguments, and returns the verdict. Words are those of
+/// `seccomp_data`.
 fn run(program: &BpfProgram, architecture: u32, call: i64, arguments: &[u64]) -> u32 {
     let word = |at: u32| match at {
         0 => call as u32,
@@ -60,7 +61,7 @@ fn run(program: &BpfProgram, architecture: u32, call: i64, arguments: &[u64]) ->
     }
 }
 
-/// How hard an answer is: the kernel takes the hardest, and of two errors the last filter's.
+/// Ranks a verdict: the kernel takes the strictest, and of two errors that of the last filter.
 fn rank(answer: u32) -> u32 {
     match answer & libc::SECCOMP_RET_ACTION_FULL {
         KILL => 0,
@@ -69,7 +70,7 @@ fn rank(answer: u32) -> u32 {
     }
 }
 
-/// What a worker's filters and its process's say together.
+/// Returns the verdict of a worker's filters together with its process's.
 fn worker_gets(host_reaches: bool, call: i64, arguments: &[u64]) -> u32 {
     let mut filters = vec![process(host_reaches).unwrap()];
     filters.extend(worker(host_reaches, OWN as u32).unwrap());
