@@ -12,10 +12,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Where xenstored listens.
+/// Path of xenstored's socket.
 pub const DEFAULT_SOCKET: &str = "/run/xenstored/socket";
 
-/// How often a list in parts is begun again because it changed meanwhile.
+/// Number of attempts to read a list in parts that changes meanwhile.
 const LIST_TRIES: usize = 100;
 
 /// A store over any transport: a Unix socket, or the file `/dev/xen/xenbus`.
@@ -88,7 +88,7 @@ impl<T: Read + Write + AsFd> Client<T> {
         }
     }
 
-    /// The same client under a name that operators know, for [`Error::Gone`].
+    /// Names the client for [`Error::Gone`], by a name that operators know.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -128,7 +128,7 @@ impl<T: Read + Write + AsFd> Client<T> {
         Ok(text(answer.strip_suffix(&[0]).unwrap_or(&answer)))
     }
 
-    /// Whether the store knows the domain.
+    /// Returns true if the store knows the domain.
     ///
     /// # Errors
     ///
@@ -320,7 +320,8 @@ impl<T: Read + Write + AsFd> Client<T> {
         Ok(())
     }
 
-    /// Whether the transport is ready, or hung up (then a read tells).
+    /// Waits for the transport. Returns true if it is ready, or hung up; a read then reports the
+    /// latter.
     fn wait(&mut self, flags: PollFlags, block: bool) -> Result<bool, Error> {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         loop {

@@ -8,7 +8,7 @@ pub const ABSOLUTE_MAX: usize = 3072;
 /// The longest relative path, in bytes (`XENSTORE_REL_PATH_MAX`).
 pub const RELATIVE_MAX: usize = 2048;
 
-/// What a path begins at.
+/// Start of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// At the root: `/local/domain/0/name`.
@@ -19,13 +19,13 @@ pub enum Kind {
     Special,
 }
 
-/// Why a path is none.
+/// Reason why a text is no valid path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// It is empty.
+    /// The path is empty.
     #[error("xenstore path: found an empty one")]
     Empty,
-    /// It is too long.
+    /// The path is too long.
     #[error("xenstore path: found {found} bytes, expected at most {limit}")]
     TooLong {
         /// Its length, in bytes.
@@ -33,7 +33,7 @@ pub enum PathError {
         /// The longest one of its kind.
         limit: usize,
     },
-    /// It has a byte that no path has.
+    /// The path has a byte that is not allowed.
     #[error("xenstore path: found byte {byte:#04x} at {at}, expected A-Z a-z 0-9 - _ @ /")]
     Byte {
         /// The byte.

@@ -13,7 +13,7 @@ pub const PAYLOAD_MAX: usize = 4096;
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 16;
 
-/// What a message is (`enum xsd_sockmsg_type`).
+/// Type of a message (`enum xsd_sockmsg_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum MessageType {
@@ -51,7 +51,7 @@ pub enum MessageType {
     WatchEvent = 15,
     /// The answer to a request that failed: the name of an errno.
     Error = 16,
-    /// Whether the store knows a domain.
+    /// Asks if the store knows a domain.
     IsDomainIntroduced = 17,
     /// Lets a domain's shutdown be told again.
     Resume = 18,
