@@ -1,4 +1,4 @@
-//! What a ring asks of the memory it lives in, and the fences between its ends.
+//! Demands of a ring on the memory it lives in, and the fences between its ends.
 //!
 //! # Why relaxed accesses and explicit fences
 //!

@@ -116,9 +116,8 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         self.mem.load(Index::ReqProd).wrapping_sub(self.req_cons).min(self.mem.slots())
     }
 
-    /// Whether at least `count` requests are waiting; looks at the frontend's
-    /// index only when fewer are known. For a receive ring, on which a packet
-    /// needs so many posted slots or has to wait.
+    /// Returns true if at least `count` requests are waiting. Reads the frontend's index only if
+    /// fewer are known. A receive ring needs this: a packet waits until `count` slots are posted.
     ///
     /// # Errors
     ///
@@ -201,7 +200,8 @@ impl<M: RingMemory<W>, const W: usize> Back<M, W> {
         Ok(index)
     }
 
-    /// The same for responses in order; either all of them are written or none.
+    /// Writes several responses, in order: all of them or none. See
+    /// [`push_response`](Self::push_response).
     ///
     /// # Errors
     ///

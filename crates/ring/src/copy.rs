@@ -167,13 +167,13 @@ mod widest {
     const BEST: u8 = 3;
     static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-    /// Whether they are known to be there: one comparison.
+    /// Returns true if the instructions are known to be there: one comparison.
     #[inline(always)]
     pub(super) fn is_known() -> bool {
         FOUND.load(Ordering::Relaxed) >= THERE
     }
 
-    /// Whether they are there.
+    /// Returns true if the instructions are there.
     #[inline]
     pub(super) fn is_there() -> bool {
         match FOUND.load(Ordering::Relaxed) {
@@ -182,7 +182,7 @@ mod widest {
         }
     }
 
-    /// Whether they are known to be there, and to beat string copies.
+    /// Returns true if the instructions are known to be there, and faster than string copies.
     #[inline]
     pub(super) fn beat_strings() -> bool {
         FOUND.load(Ordering::Relaxed) == BEST

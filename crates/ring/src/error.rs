@@ -1,4 +1,4 @@
-//! What can go wrong on a ring: by the peer's doing, or by ours.
+//! Errors on a ring: faults of the peer, and our own.
 
 /// The peer's producer index cannot be true: the peer is broken or hostile,
 /// and the vif is to be disabled.

@@ -16,7 +16,7 @@ use crate::copy::copy;
 /// Bytes in a page, and the most that one grant covers.
 pub const PAGE_SIZE: usize = 4096;
 
-/// Whoever keeps a run of pages mapped; dropping it unmaps the run whole.
+/// Owner of a mapped run of pages; dropping it unmaps the whole run.
 pub trait Keep: Send + Sync {}
 
 impl<T: Send + Sync> Keep for T {}

@@ -13,7 +13,7 @@ pub struct VolatileSlice<'a> {
 }
 
 impl<'a> VolatileSlice<'a> {
-    /// So many bytes of a page, from an offset on.
+    /// Makes a slice of `len` bytes of a page, from `offset` on.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl<'a> VolatileSlice<'a> {
         self.len.into()
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if the slice has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -61,7 +61,7 @@ impl<'a> VolatileSlice<'a> {
 pub struct VolatileSliceMut<'a>(VolatileSlice<'a>);
 
 impl<'a> VolatileSliceMut<'a> {
-    /// As [`VolatileSlice::new`].
+    /// Makes a slice of `len` bytes of a page, from `offset` on; see [`VolatileSlice::new`].
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl<'a> VolatileSliceMut<'a> {
         self.0.len()
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if the slice has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -109,7 +109,7 @@ impl<'a> VolatileSliceMut<'a> {
     }
 }
 
-/// Whether so many bytes lie within as many.
+/// Checks that `len` bytes from `at` on lie within `of` bytes.
 #[inline]
 fn within(at: usize, len: usize, of: usize) -> Result<(), OutOfPage> {
     match at.checked_add(len).is_some_and(|end| end <= of) {

@@ -132,7 +132,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What must hold of each end whatever is in the page.
+/// Checks what must hold of each end for any content of the page.
 fn sane(front: &Front<Small, W>, back: &Back<Small, W>) {
     assert!(front.free() <= SLOTS);
     assert!(front.outstanding() <= SLOTS);

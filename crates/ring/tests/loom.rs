@@ -139,7 +139,7 @@ fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// How a model with a fence too few is to fail.
+/// Failure that a model with one fence too few must show.
 enum Failure {
     Torn,
     Asleep,

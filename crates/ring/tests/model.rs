@@ -61,7 +61,7 @@ fn response(index: u32) -> [u32; W] {
     [index ^ 0xaaaa_aaaa, index]
 }
 
-/// What should be where: entries are known by their index.
+/// Expected places of entries, which are known by their index.
 struct Model {
     slots: u32,
     next: u32,

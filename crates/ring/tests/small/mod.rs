@@ -8,7 +8,7 @@ use grantway_ring::{Index, RingMemory};
 /// Words in a slot.
 pub const W: usize = 2;
 
-/// What a ring page holds, with as many slots as a test likes.
+/// Content of a ring page, with as many slots as a test likes.
 #[derive(Debug, Clone)]
 pub struct Small {
     pub indices: Rc<[Cell<u32>; 4]>,
