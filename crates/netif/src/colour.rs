@@ -1,4 +1,4 @@
-//! Where in its page a short frame best begins.
+//! The best offset for a short frame in its page.
 //!
 //! Buffers that all begin at the same offset of their pages meet in the same few
 //! sets of the first-level cache, and push each other out of it. Neither end has

@@ -32,9 +32,9 @@ const _: () = assert!(GREF_LIST_ENTRIES == 512);
 pub mod kind {
     /// Never a message.
     pub const INVALID: u16 = 0;
-    /// Which hash types the backend can calculate.
+    /// Asks for the hash types that the backend can calculate.
     pub const GET_HASH_FLAGS: u16 = 1;
-    /// Which hash types the backend is to calculate.
+    /// Sets the hash types that the backend is to calculate.
     pub const SET_HASH_FLAGS: u16 = 2;
     /// The key of the hash.
     pub const SET_HASH_KEY: u16 = 3;
@@ -46,7 +46,7 @@ pub mod kind {
     pub const SET_HASH_MAPPING: u16 = 6;
     /// The algorithm of the hash.
     pub const SET_HASH_ALGORITHM: u16 = 7;
-    /// How many static grants a queue can hold.
+    /// Asks for the number of static grants that a queue can hold.
     pub const GET_GREF_MAPPING_SIZE: u16 = 8;
     /// Map a list of grants and keep them mapped.
     pub const ADD_GREF_MAPPING: u16 = 9;
@@ -63,8 +63,8 @@ pub mod algorithm {
 }
 
 bitflags! {
-    /// What is hashed (`XEN_NETIF_CTRL_HASH_TYPE_*`). The most specific type
-    /// that is enabled and fits the packet wins.
+    /// Hash types (`XEN_NETIF_CTRL_HASH_TYPE_*`). The most specific type that is enabled and fits
+    /// the packet wins.
     #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct HashTypes: u32 {
         /// IPv4 source and destination address: 8 bytes.
@@ -87,7 +87,7 @@ bitflags! {
     }
 }
 
-/// How a control request ended (`XEN_NETIF_CTRL_STATUS_*`).
+/// Result of a control request (`XEN_NETIF_CTRL_STATUS_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Status {
@@ -131,7 +131,7 @@ pub struct CtrlRequest {
     pub id: u16,
     /// One of [`kind`].
     pub kind: u16,
-    /// What the message needs; see [`Message`].
+    /// Arguments of the message; see [`Message`].
     pub data: [u32; 3],
 }
 
@@ -156,8 +156,8 @@ impl CtrlRequest {
         CtrlResponse { id: self.id, kind: self.kind, status: status.to_u32(), data }
     }
 
-    /// What the request asks for. Words of `data` that the message does not
-    /// use are not looked at, as in stock netback.
+    /// Returns the message of the request. Words of `data` that the message does not use are not
+    /// looked at, as in stock netback.
     pub const fn message(self) -> Result<Message, UnknownMessage> {
         let [first, second, third] = self.data;
         Ok(match self.kind {
@@ -202,7 +202,7 @@ pub struct CtrlResponse {
     pub kind: u16,
     /// A [`Status`], unless the peer is broken.
     pub status: u32,
-    /// What was asked for; 0 where nothing was.
+    /// The value that was asked for; 0 if the message asks for none.
     pub data: u32,
 }
 
@@ -229,7 +229,7 @@ impl CtrlResponse {
     }
 }
 
-/// What a control request asks for. All numbers are the peer's and unchecked.
+/// Message of a control request. All numbers are the peer's and unchecked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Message {
     /// Answered with the [`HashTypes`] that can be calculated.
@@ -295,7 +295,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// Whether it is about staged grants: one of the messages 8 to 10.
+    /// Returns true if the message is about staged grants: one of the messages 8 to 10.
     pub const fn is_staging(self) -> bool {
         matches!(
             self,
@@ -385,7 +385,7 @@ pub fn gref_list_entries(queue: u32, queues: u32, entries: u32) -> Result<usize,
     }
 }
 
-/// What is wrong with a list that is to be added, as far as the list alone tells.
+/// Fault of a list that is to be added, as far as the list alone shows.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BadList {
     /// No entry, or more than a page of them.

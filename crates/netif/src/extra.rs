@@ -32,11 +32,10 @@ pub const GSO_TCPV6: u8 = 2;
 /// A hash that travels with a packet.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hash {
-    /// What was hashed, as the number of a bit of
-    /// [`HashTypes`](crate::ctrl::HashTypes): 0 IPv4, 1 IPv4 TCP, 2 IPv6,
-    /// 3 IPv6 TCP. Not checked here: another number means an unknown type.
+    /// The hashed fields, as the number of a bit of [`HashTypes`](crate::ctrl::HashTypes): 0 IPv4,
+    /// 1 IPv4 TCP, 2 IPv6, 3 IPv6 TCP. Not checked here: another number means an unknown type.
     pub kind: u8,
-    /// How, as in [`algorithm`](crate::ctrl::algorithm); not checked here.
+    /// Algorithm of the hash, as in [`algorithm`](crate::ctrl::algorithm); not checked here.
     pub algorithm: u8,
     /// The hash; its least significant byte comes first on the wire.
     pub value: u32,
@@ -82,8 +81,8 @@ pub enum ExtraError {
     },
 }
 
-/// Whether another extra follows this one, however odd this one is. Bits of
-/// the flags byte without a name are not looked at.
+/// Returns true if another extra follows this one, however odd this one is. Bits of the flags byte
+/// without a name are not looked at.
 #[inline]
 pub const fn has_more(words: [u32; 2]) -> bool {
     (words[0] >> 8) as u8 & FLAG_MORE != 0

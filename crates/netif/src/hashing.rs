@@ -1,4 +1,4 @@
-//! What a frontend set of the hash, and where frames go by it.
+//! Hash settings of a frontend, and the queues that they send frames to.
 //!
 //! The backend's side of control messages 1 to 7, without their pages: whoever
 //! serves the ring copies a page once and hands over the copy. A refused message
@@ -13,7 +13,7 @@ use core::ops::Range;
 /// Entries of the largest table from hash to queue, as in stock netback.
 pub const MAPPING_MAX: usize = 128;
 
-/// What is set, of a vif whose queues are numbered from 0.
+/// Hash settings of a vif whose queues are numbered from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hashing {
     queues: u16,
@@ -74,7 +74,7 @@ impl Hashing {
         Ok(())
     }
 
-    /// Whether a key of this length can be set: to be asked before it is copied.
+    /// Checks the length of a key before the key is copied. Returns the length in bytes.
     ///
     /// # Errors
     ///
@@ -167,8 +167,8 @@ impl Hashing {
         &self.mapping
     }
 
-    /// How frames are steered by this; none where the frontend leaves it to the
-    /// backend.
+    /// Returns the steering of frames by these settings. Returns none if the frontend leaves it to
+    /// the backend.
     #[must_use]
     pub fn steering(&self) -> Option<Steering> {
         if !self.toeplitz || self.types.is_empty() {
@@ -183,7 +183,7 @@ impl Hashing {
     }
 }
 
-/// Where frames go.
+/// Settings that choose a frame's queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Steering {
     toeplitz: Toeplitz,

@@ -131,7 +131,7 @@ impl QueueKey {
     }
 }
 
-/// How the name of each queue's directory begins.
+/// Beginning of the name of each queue's directory.
 pub const QUEUE_PREFIX: &str = "queue-";
 
 /// Longest result of [`queue_key`], in bytes.

@@ -70,7 +70,7 @@ pub const fn ring_entries(slot_bytes: usize) -> usize {
     if fit == 0 { 0 } else { 1 << fit.ilog2() }
 }
 
-/// Whether `[offset, offset + size)` lies inside one page.
+/// Returns true if `[offset, offset + size)` lies inside one page.
 pub(crate) const fn in_page(offset: u16, size: u16) -> bool {
     offset as usize + size as usize <= PAGE_BYTES
 }

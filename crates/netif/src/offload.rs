@@ -1,7 +1,6 @@
-//! What travels beside a frame's bytes: the state of its checksum and how it
-//! is to be segmented.
+//! Offloads travel beside a frame's bytes: the state of its checksum, and its segmentation.
 
-/// What is known of a frame's transport checksum.
+/// State of a frame's transport checksum.
 ///
 /// The three states are never folded into two: a frame from another guest may
 /// be trustworthy and yet carry no checksum at all.
@@ -38,7 +37,7 @@ pub struct Gso {
     pub size: u16,
 }
 
-/// What travels beside a frame's bytes.
+/// Offloads of a frame, which travel beside its bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Offload {
     /// State of the transport checksum. `Partial` wherever `gso` is set.

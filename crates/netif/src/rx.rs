@@ -64,8 +64,8 @@ pub struct RxResponse {
     pub id: u16,
     /// First byte inside the page; need not be 0 (QEMU writes at 2).
     pub offset: u16,
-    /// What is said of the packet, and whether slots follow. Bits without a
-    /// name are kept as found and mean nothing.
+    /// Flags of the packet, one of which says that slots follow. Bits without a name are kept as
+    /// found and mean nothing.
     pub flags: RxFlags,
     /// Bytes of this piece, 0 to 4096, or one of the negative values of
     /// [`status`](crate::tx::status).

@@ -72,7 +72,7 @@ impl XenbusState {
         Self::ALL.get(number).copied().ok_or(error)
     }
 
-    /// What a `state` node holds for this state.
+    /// Returns the text that a `state` node holds for this state.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "0",

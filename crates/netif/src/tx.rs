@@ -11,8 +11,7 @@ pub const TX_RING_ENTRIES: usize = 256;
 
 const _: () = assert!(TX_SLOT_BYTES == size_of::<[u32; 3]>());
 
-/// What a response says of its request (`NETIF_RSP_*`). The receive ring uses
-/// the negative ones.
+/// Status of a response (`NETIF_RSP_*`). The receive ring uses the negative ones.
 pub mod status {
     /// The request was served.
     pub const OKAY: i16 = 0;
@@ -48,8 +47,8 @@ pub struct TxRequest {
     pub gref: u32,
     /// First byte inside the page.
     pub offset: u16,
-    /// What is said of the packet, and whether slots follow. Bits without a
-    /// name are kept as found and mean nothing, as in stock drivers.
+    /// Flags of the packet, one of which says that slots follow. Bits without a name are kept as
+    /// found and mean nothing, as in stock drivers.
     pub flags: TxFlags,
     /// Chosen by the frontend, given back in the response.
     pub id: u16,

@@ -1,4 +1,4 @@
-//! Which frames share a queue, and that any bytes do no harm.
+//! Tests which frames share a queue, and that any bytes do no harm.
 
 use grantway_netif::flow::{flow_hash, queue_of};
 use grantway_netif::headers::{Payload, payload};

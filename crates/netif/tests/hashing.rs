@@ -1,4 +1,4 @@
-//! What a frontend may set of the hash, against a model that is plain lists.
+//! Hash settings of a frontend, against a model that is plain lists.
 
 use grantway_netif::Hash;
 use grantway_netif::ctrl::{BadList, GrefEntry, GrefFlags, HashTypes, Status, check_added};

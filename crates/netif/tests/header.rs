@@ -147,7 +147,8 @@ impl Drop for Scratch {
     }
 }
 
-/// What the C compiler makes of the header, by name; None without the header.
+/// Returns the values that the C compiler computes from the header, by name; None without the
+/// header.
 fn compiled() -> Option<BTreeMap<String, String>> {
     if !met(&[Need::File(HEADER, "package libxen-dev"), Need::Program("cc", "gcc")]) {
         return None;

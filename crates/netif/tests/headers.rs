@@ -258,9 +258,8 @@ fn the_layers_say_what_the_wire_holds() {
     assert_eq!((udp.ports(), udp.datagram_len()), ([3, 0xe8, 7, 0xd0], 8 + PAYLOAD.len()));
 }
 
-/// What etherparse makes of a frame: IP version, protocol, start of the transport header
-/// and start of its payload. `None` if etherparse refuses the frame, or finds neither TCP
-/// nor UDP.
+/// Returns etherparse's view of a frame: IP version, protocol, start of the transport header and
+/// start of its payload. `None` if etherparse refuses the frame, or finds neither TCP nor UDP.
 fn etherparse(frame: &[u8]) -> Option<(Family, Protocol, usize, usize)> {
     let sliced = SlicedPacket::from_ethernet(frame).ok()?;
     let family = match sliced.net? {

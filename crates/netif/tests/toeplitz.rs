@@ -109,7 +109,7 @@ fn the_most_specific_enabled_type_wins() {
     assert_eq!(toeplitz.hash_frame(&arp, HashTypes::all()), None);
 }
 
-/// As the definition reads: bit by bit.
+/// Calculates the hash as the definition reads: bit by bit.
 fn by_bits(key: &[u8], input: &[u8]) -> u32 {
     let bit = |bytes: &[u8], at: usize| {
         bytes.get(at / 8).is_some_and(|byte| byte & (0x80 >> (at % 8)) != 0)

@@ -386,8 +386,8 @@ proptest! {
         prop_assert_eq!(packet.offload, offload);
     }
 
-    /// Whatever a guest writes: no panic, and each consumed slot is answered
-    /// exactly once, extras with NULL.
+    /// Checks any slots: no panic, and each consumed slot is answered exactly once, extras with
+    /// NULL.
     #[test]
     fn any_slots_are_answered_once(
         // Small numbers, so that chains and extras happen.

@@ -1,4 +1,4 @@
-//! What the tests of several crates share: repeatable numbers.
+//! Support that the tests of several crates share: repeatable numbers.
 //!
 //! Only tests and the fuzz engine call this crate. It calls nothing of the workspace.
 #![forbid(unsafe_code)]

@@ -104,7 +104,7 @@ impl Extensions {
 pub struct Extension {
     /// Its number, one of [`protocol`].
     pub kind: u8,
-    /// Where it starts, in bytes from the start of the frame.
+    /// Start of the header, in bytes from the start of the frame.
     pub at: usize,
     /// Its bytes: 8 to 2048.
     pub len: usize,

@@ -1,11 +1,11 @@
-//! What an Ethernet frame carries behind its header and its VLAN tags.
+//! Ethernet headers, VLAN tags, and the type of what they carry.
 
 use super::{Why, chunk, ethertype};
 
 /// Most VLAN tags that are passed over.
 pub const MAX_VLAN_TAGS: usize = 2;
 
-/// Where the type field is, in bytes from the start of the frame.
+/// Start of the type field, in bytes from the start of the frame.
 const TYPE_AT: usize = 12;
 /// Bytes of a VLAN tag.
 const TAG_BYTES: usize = 4;
@@ -44,7 +44,7 @@ impl Link {
     }
 }
 
-/// What a frame carries, by its type field. Its headers are not looked at.
+/// Payload of a frame, by its type field. Its headers are not looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Payload {
     /// An IPv4 packet, from this byte of the frame on.

@@ -73,7 +73,7 @@ pub mod tcp_flags {
     pub const CWR: u8 = 0x80;
 }
 
-/// Why a frame's headers were not read.
+/// Reason why a frame's headers were not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Why {
     /// The frame is shorter than an Ethernet header.
@@ -144,12 +144,12 @@ impl Protocol {
     }
 }
 
-/// Which part of an IP packet a fragment carries.
+/// Part of an IP packet that a fragment carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Where its bytes belong in the packet, in bytes: a multiple of 8.
+    /// Offset of its bytes in the packet, in bytes: a multiple of 8.
     pub at: u16,
-    /// Whether more fragments follow.
+    /// True if more fragments follow.
     pub more: bool,
 }
 
@@ -163,7 +163,7 @@ impl Part {
     }
 }
 
-/// Where the headers of a TCP or UDP packet are, in bytes from the start of the frame.
+/// Places of the headers of a TCP or UDP packet, in bytes from the start of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Headers {
     /// The IP version.
@@ -181,12 +181,11 @@ pub struct Headers {
     /// End of the IP packet: the end of the frame, or earlier if the frame is
     /// padded.
     pub end: usize,
-    /// Whether TCP's CWR flag is set, which only the first of several segments
-    /// repeats.
+    /// True if TCP's CWR flag is set, which only the first of several segments repeats.
     pub cwr: bool,
-    /// Whether the destination in the IP header may not be the last one, whose
-    /// address a checksum covers: there is an IPv6 routing header with segments
-    /// left, or an IPv4 option, which may be a source route.
+    /// True if the destination in the IP header may not be the last one, whose address a checksum
+    /// covers: there is an IPv6 routing header with segments left, or an IPv4 option, which may be
+    /// a source route.
     pub routed: bool,
 }
 

@@ -32,7 +32,7 @@ pub const fn rx_slots_needed(len: usize, room: usize, offload: Offload, hash: bo
     data_slots(len, room) + offload.gso.is_some() as usize + hash as usize
 }
 
-/// Why a frame cannot be written.
+/// Reason why a frame cannot be written.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RxWriteError {
     /// Shorter than an Ethernet header.
@@ -69,12 +69,12 @@ pub enum RxWriteError {
     ZeroGsoSize,
 }
 
-/// What goes into one of the requests that a frame consumes.
+/// Content of one of the requests that a frame consumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RxSlot {
     /// A part of the frame.
     Data {
-        /// Where it begins in its page, in bytes.
+        /// Start in its page, in bytes.
         offset: u16,
         /// First byte, counted from the frame's start.
         start: usize,
@@ -87,9 +87,9 @@ pub enum RxSlot {
     Extra([u32; 2]),
 }
 
-/// How a frame is laid over posted requests: the first part, the extras, the
-/// other parts. Each takes one request, and its response goes to the ring
-/// index of that very request: stock netfront finds the page by the index.
+/// Layout of a frame over posted requests: the first part, the extras, the other parts. Each takes
+/// one request, and its response goes to the ring index of that very request: stock netfront finds
+/// the page by the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RxLayout {
     len: usize,
@@ -155,8 +155,7 @@ impl RxLayout {
         self.data + self.extras.len()
     }
 
-    /// What goes into the request consumed as number `slot`, from 0; None past
-    /// the last.
+    /// Returns the content of the request consumed as number `slot`, from 0; None past the last.
     #[inline]
     pub fn slot(&self, slot: usize) -> Option<RxSlot> {
         let part = match slot.checked_sub(1) {
@@ -208,7 +207,7 @@ pub struct RxFragment {
     pub offset: u16,
     /// Bytes; `offset + len` is at most 4096. 0 is legal.
     pub len: u16,
-    /// Which of the slots given to [`parse_rx`] this is.
+    /// Number of the slot among those given to [`parse_rx`].
     pub slot: usize,
 }
 
@@ -270,14 +269,14 @@ impl Iterator for RxFragments<'_> {
 
 impl ExactSizeIterator for RxFragments<'_> {}
 
-/// Why a frame is dropped, while the vif goes on. All its pages are posted
-/// again. Slots are counted from 0, the frame's first.
+/// Reason why a frame is dropped, while the vif goes on. All its pages are posted again. Slots are
+/// counted from 0, the frame's first.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RxRefusal {
     /// The backend answered with an error.
     #[error("slot {slot}: error status {status}, expected a length")]
     Status {
-        /// Which slot of the frame.
+        /// Number of the slot in the frame.
         slot: usize,
         /// The status, below 0.
         status: i16,
@@ -287,7 +286,7 @@ pub enum RxRefusal {
         "slot {slot}: bytes {offset} to {offset} + {len}, expected an end at or below {PAGE_BYTES}"
     )]
     CrossesPage {
-        /// Which slot of the frame.
+        /// Number of the slot in the frame.
         slot: usize,
         /// First byte inside the page.
         offset: u16,
@@ -297,15 +296,15 @@ pub enum RxRefusal {
     /// An extra that no rule explains.
     #[error("slot {slot}: {reason}")]
     BadExtra {
-        /// Which slot of the frame.
+        /// Number of the slot in the frame.
         slot: usize,
-        /// What is wrong with it.
+        /// Fault of the extra.
         reason: ExtraError,
     },
     /// The deprecated prefix, which no frontend of ours asks for.
     #[error("slot {slot}: segmentation prefix, expected a segmentation extra")]
     GsoPrefix {
-        /// Which slot of the frame.
+        /// Number of the slot in the frame.
         slot: usize,
     },
     /// More data slots than the protocol lets a backend use.
@@ -322,7 +321,7 @@ pub enum RxRefusal {
     },
 }
 
-/// What keeps a frontend from reading on.
+/// Error that keeps a frontend from reading on.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RxFatal {
     /// The frame goes on past what was published. Stock backends publish whole
@@ -343,7 +342,7 @@ pub enum RxFatal {
     },
 }
 
-/// What became of a chain of responses.
+/// Result for a chain of responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RxOutcome<'a> {
     /// A frame.
@@ -357,7 +356,7 @@ pub enum RxOutcome<'a> {
 pub struct RxParsed<'a> {
     /// Slots consumed, extras included. Each gave a page back.
     pub slots: usize,
-    /// What they were.
+    /// Result for these responses.
     pub outcome: RxOutcome<'a>,
 }
 
@@ -404,7 +403,7 @@ pub fn parse_one(words: [u32; 2]) -> Option<(RxResponse, Checksum)> {
     sound.then(|| (response, checksum(response.flags)))
 }
 
-/// What is not a frame of one slot, with nothing to say of it.
+/// Parses responses that are not one plain frame of one slot.
 fn parse_chain(slots: &[[u32; 2]]) -> Result<RxParsed<'_>, RxFatal> {
     let mut reader =
         Reader { slots: slots.get(..RX_RING_ENTRIES).unwrap_or(slots), next: 0, refusal: None };

@@ -46,8 +46,8 @@ pub struct TxFragment {
 }
 
 impl TxFragment {
-    /// Whether there is nothing to fetch: no grant operation may be made for
-    /// such a fragment (XSA-448). It is answered with the others.
+    /// Returns true if there is nothing to fetch: no grant operation may be made for an empty
+    /// fragment (XSA-448). It is answered with the others.
     pub const fn is_empty(&self) -> bool {
         self.size == 0
     }
@@ -152,7 +152,7 @@ pub struct Refused<'a> {
     slots: &'a [[u32; 3]],
     /// Ring slots taken by extras; they come after the first data slot's.
     pub extras: u8,
-    /// Why.
+    /// Reason of the refusal.
     pub reason: TxRefusal,
 }
 
@@ -163,7 +163,7 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// Why a packet is refused. Odd, but buggy frontends do it.
+/// Reason why a packet is refused. Odd, but buggy frontends do it.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TxRefusal {
     /// More slots than the protocol lets a frontend use.
@@ -189,8 +189,8 @@ pub enum TxRefusal {
     },
 }
 
-/// What disables the vif: no working frontend does it. Slots are counted from
-/// 0, the packet's first.
+/// Fault that disables the vif: no working frontend does it. Slots are counted from 0, the packet's
+/// first.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TxFatal {
     /// The chain goes on past what was published. Frontends publish whole
@@ -217,7 +217,7 @@ pub enum TxFatal {
         "slot {slot}: bytes {offset} to {offset} + {size}, expected an end at or below {PAGE_BYTES}"
     )]
     CrossesPage {
-        /// Which slot of the packet.
+        /// Number of the slot in the packet.
         slot: usize,
         /// First byte inside the page.
         offset: u16,
@@ -227,14 +227,14 @@ pub enum TxFatal {
     /// An extra that no rule explains.
     #[error("slot {slot}: {reason}")]
     BadExtra {
-        /// Which slot of the packet.
+        /// Number of the slot in the packet.
         slot: usize,
-        /// What is wrong with it.
+        /// Fault of the extra.
         reason: ExtraError,
     },
 }
 
-/// What became of a chain of slots.
+/// Result for a chain of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'a> {
     /// A packet, or a change of the multicast filter.
@@ -248,7 +248,7 @@ pub enum Outcome<'a> {
 pub struct Parsed<'a> {
     /// Ring slots consumed, extras included; each wants one answer.
     pub slots: usize,
-    /// What they were.
+    /// Result for these slots.
     pub outcome: Outcome<'a>,
 }
 
@@ -298,8 +298,7 @@ impl Iterator for TxResponses<'_> {
 
 impl ExactSizeIterator for TxResponses<'_> {}
 
-/// What the extras of a packet say. Of two of a kind the later one counts, as
-/// in stock netback.
+/// Values of a packet's extras. Of two extras of a kind the later one counts, as in stock netback.
 #[derive(Default)]
 struct Extras {
     count: u8,
@@ -335,7 +334,8 @@ impl Extras {
         }
     }
 
-    /// Where both are there, stock netback takes the address to add.
+    /// Returns the change of the multicast filter. If a packet both adds and removes, the addition
+    /// counts, as in stock netback.
     fn multicast(&self) -> Option<Multicast> {
         self.add.map(Multicast::Add).or(self.remove.map(Multicast::Remove))
     }
@@ -408,7 +408,7 @@ pub fn parse_one(words: [u32; 3]) -> Option<(TxFragment, Checksum)> {
     sound.then(|| (TxFragment { gref, offset, size, id }, checksum(flags, false)))
 }
 
-/// What is not a packet of one slot, with nothing to say of it.
+/// Parses slots that are not one plain packet of one slot.
 fn parse_chain(slots: &[[u32; 3]], first: TxRequest) -> Result<Parsed<'_>, TxFatal> {
     let extras = if first.flags.contains(TxFlags::EXTRA_INFO) {
         Extras::read(slots)?

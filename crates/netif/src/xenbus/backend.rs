@@ -3,7 +3,7 @@
 use crate::state::XenbusState;
 use arrayvec::ArrayVec;
 
-/// What happened, as the backend sees it.
+/// Event that the backend sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BackendEvent {
     /// The frontend's `state` node was read; None where it is missing. A node
@@ -26,12 +26,12 @@ pub enum BackendEvent {
     KeysChanged,
     /// The frontend broke a rule for which its vif is disabled.
     Fatal,
-    /// This process wants to give the vif up for good. A process that means to
-    /// be followed by another one, which takes over, simply goes.
+    /// The process gives the vif up for good. A process that is to be followed by a successor
+    /// simply exits.
     Shutdown,
 }
 
-/// What the caller is to do.
+/// Action that the caller is to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BackendAction {
     /// Write the features that this backend offers. Comes before InitWait.
@@ -78,7 +78,7 @@ enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BackendMachine {
     phase: Phase,
-    /// What our `state` node holds.
+    /// Content of our `state` node.
     shown: Option<XenbusState>,
     peer: Option<XenbusState>,
     online: bool,
@@ -184,22 +184,22 @@ impl BackendMachine {
         out
     }
 
-    /// What the backend's `state` node holds, as far as is known.
+    /// Returns the content of the backend's `state` node, as far as is known.
     pub fn shown(&self) -> Option<XenbusState> {
         self.shown
     }
 
-    /// Whether both ends are connected, so that packets may flow.
+    /// Returns true if both ends are connected, so that packets may flow.
     pub fn is_connected(&self) -> bool {
         self.phase == Phase::Connected
     }
 
-    /// Whether the vif is gone; the machine does nothing more.
+    /// Returns true if the vif is gone; the machine does nothing more.
     pub fn is_gone(&self) -> bool {
         self.phase == Phase::Gone
     }
 
-    /// Whether something of the frontend's may be held.
+    /// Returns true if resources of the frontend may be held.
     fn is_active(&self) -> bool {
         matches!(
             self.phase,

@@ -3,7 +3,7 @@
 use crate::state::XenbusState;
 use arrayvec::ArrayVec;
 
-/// What happened, as the frontend sees it.
+/// Event that the frontend sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FrontendEvent {
     /// The backend's `state` node was read; None where it is missing. A node
@@ -26,7 +26,7 @@ pub enum FrontendEvent {
     Shutdown,
 }
 
-/// What the caller is to do.
+/// Action that the caller is to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FrontendAction {
     /// Write the frontend's `state` node.
@@ -71,7 +71,7 @@ enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FrontendMachine {
     phase: Phase,
-    /// What our `state` node holds.
+    /// Content of our `state` node.
     shown: Option<XenbusState>,
     peer: Option<XenbusState>,
     /// The backend was seen Connected since our `Connect`.
@@ -145,22 +145,22 @@ impl FrontendMachine {
         out
     }
 
-    /// What the frontend's `state` node holds, as far as is known.
+    /// Returns the content of the frontend's `state` node, as far as is known.
     pub fn shown(&self) -> Option<XenbusState> {
         self.shown
     }
 
-    /// Whether both ends are connected.
+    /// Returns true if both ends are connected.
     pub fn is_connected(&self) -> bool {
         self.phase == Phase::Connected && self.ready
     }
 
-    /// Whether a failure waits for [`FrontendEvent::Restart`].
+    /// Returns true if a failure waits for [`FrontendEvent::Restart`].
     pub fn is_held(&self) -> bool {
         self.held
     }
 
-    /// Whether the device is gone; the machine does nothing more.
+    /// Returns true if the device is gone; the machine does nothing more.
     pub fn is_gone(&self) -> bool {
         self.phase == Phase::Gone
     }
@@ -169,7 +169,7 @@ impl FrontendMachine {
         self.held || self.stopping
     }
 
-    /// Whether there are rings.
+    /// Returns true if there are rings.
     fn is_active(&self) -> bool {
         matches!(self.phase, Phase::Connecting | Phase::Connected)
     }

@@ -15,11 +15,10 @@ fn world(front: Front, back: Back) -> World {
     World::new(front, back)
 }
 
-/// Where the store may hold what no pair of ends leaves there, or a toolstack
-/// writes into it, the two ends can chase each other as long as their single
-/// writes fall between each other's in lockstep: the store knows no
-/// compare-and-set of two nodes. They stop as soon as one end gets through all
-/// its actions at a time, and can stop from anywhere.
+/// Explores the states that two ends reach from any start. If the store holds what no pair of ends
+/// leaves there, the two ends can chase each other while their single writes alternate in lockstep:
+/// the store has no compare-and-set of two nodes. They stop as soon as one end completes all its
+/// actions at a time, and can stop from anywhere.
 fn both_ways(start: World, events: &[Event]) -> Graph {
     let mut whole = start.clone();
     whole.whole = true;
@@ -33,9 +32,8 @@ fn ours() -> World {
     world(Front::Dead, Back::Dead)
 }
 
-/// Of two live ends of ours that the toolstack wants: nothing is left to do
-/// only where both are connected over the same rings, or where a failure holds
-/// the frontend.
+/// Checks two live ends of ours that the toolstack wants: nothing is left to do only if both are
+/// connected over the same rings, or if a failure holds the frontend.
 fn check_ours(world: &World) {
     let (Front::Ours(front), Back::Ours(back)) = (&world.front, &world.back) else {
         return;

@@ -1,4 +1,4 @@
-//! What stock Linux netfront and netback do with each other's states.
+//! Stock Linux netfront and netback, as they react to each other's states.
 
 use crate::world::{Back, Front, World};
 use grantway_netif::XenbusState as S;

@@ -11,7 +11,7 @@ use grantway_netif::xenbus::{
 pub struct OurFront {
     pub machine: FrontendMachine,
     pub queue: Vec<FrontendAction>,
-    /// Which rings are in use; 0 for none.
+    /// Rings in use; 0 for none.
     pub rings: u8,
     fails_next: bool,
 }
@@ -21,7 +21,7 @@ pub struct OurFront {
 pub struct OurBack {
     pub machine: BackendMachine,
     pub queue: Vec<BackendAction>,
-    /// Which rings are mapped; 0 for none.
+    /// Rings that are mapped; 0 for none.
     pub rings: u8,
     hotplug: bool,
     fails_next: bool,
@@ -41,7 +41,7 @@ pub enum Back {
     Stock(StockBack),
 }
 
-/// What happens from outside.
+/// Event from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     StartFront,
@@ -127,7 +127,7 @@ impl OurBack {
 }
 
 impl World {
-    /// As a toolstack makes it: both nodes in Initialising, and online.
+    /// Makes a vif as a toolstack does: both nodes in Initialising, and online.
     pub fn new(front: Front, back: Back) -> Self {
         Self {
             fs: Some(XenbusState::Initialising),

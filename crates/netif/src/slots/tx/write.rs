@@ -8,7 +8,7 @@ use crate::{ETH_HEADER_BYTES, PAGE_BYTES, in_page};
 use arrayvec::ArrayVec;
 use thiserror::Error;
 
-/// Why a packet cannot be written.
+/// Reason why a packet cannot be written.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TxWriteError {
     /// Not between 1 and [`SLOTS_SENT`] fragments.
@@ -30,7 +30,7 @@ pub enum TxWriteError {
         "fragment {fragment}: bytes {offset} to {offset} + {size}, expected an end at or below {PAGE_BYTES}"
     )]
     CrossesPage {
-        /// Which fragment.
+        /// Number of the fragment.
         fragment: usize,
         /// First byte inside the page.
         offset: u16,
@@ -41,7 +41,7 @@ pub enum TxWriteError {
     /// XSA-448 crashes on it.
     #[error("fragment {fragment} is empty, expected at least 1 byte")]
     EmptyFragment {
-        /// Which fragment.
+        /// Number of the fragment.
         fragment: usize,
     },
     /// The first fragment is shorter than an Ethernet header: stock netback
@@ -143,8 +143,8 @@ pub fn write_one(fragment: TxFragment, checksum: Checksum) -> [u32; 3] {
     TxRequest { gref, offset, flags: described(checksum), id, size }.to_words()
 }
 
-/// What [`write_one`] wrote for a piece of no bytes and an unknown checksum, for the
-/// same place with so many bytes: buffers are used again and again.
+/// Changes words that [`write_one`] wrote for a piece of no bytes and an unknown checksum: now they
+/// name `size` bytes at the same place. Buffers are used again and again.
 #[inline]
 #[must_use]
 pub fn write_again(words: [u32; 3], size: u16, checksum: Checksum) -> [u32; 3] {
