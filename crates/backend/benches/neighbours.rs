@@ -98,8 +98,7 @@ impl Scene {
     }
 }
 
-/// Guests that a flood reaches, none of which takes large frames of IPv6; and those that
-/// flood.
+/// Number of guests that a flood reaches. None of them accepts large frames of IPv6.
 const RECEIVERS: u16 = 16;
 const FLOODING: u16 = 2;
 /// Backends that are measured, and for how long each.

@@ -31,8 +31,8 @@ pub enum VifStatus {
     Held,
     /// The device was taken away.
     Gone,
-    /// The domain was saved and restored, as its store tells: nothing of before
-    /// holds, and nothing goes on before [`Vif::resume`].
+    /// The domain was saved and restored, as its store shows. Earlier grants and ports are void,
+    /// and nothing goes on before [`Vif::resume`].
     Restored,
 }
 

@@ -366,7 +366,7 @@ pub struct FrontendArgs {
     /// offers that; off is for tests, and for comparing.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub gso: Switch,
-    /// Whether TCP segments from the vif are merged for a port that takes large frames.
+    /// Merge TCP segments from the vif for a port that accepts large frames.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub merge: Switch,
     /// How to wait, as for `grantway backend`.
@@ -401,7 +401,7 @@ pub struct ReportArgs {
     pub run_dir: PathBuf,
 }
 
-/// How buffers may cross with any frontend.
+/// Best buffer policy that a backend agrees to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PolicyBound {
     /// A grant copy for each slot.

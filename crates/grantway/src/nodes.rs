@@ -18,9 +18,9 @@ const FLOWS: usize = 10;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each node takes its step for a whole list of frames (a vector) before the next
-begins. A node that has nothing to do is gone past, and counts nothing. One list in
-64 is timed. Without --rules a backend has its bridge, and what merges TCP segments
-for who takes large frames: `segments` reads them, `gro` merges.
+begins. A node that has nothing to do is skipped, and counts nothing. One list in
+64 is timed. Without --rules a backend has its bridge, and two nodes that merge TCP
+segments for receivers that accept large frames: `segments` reads them, `gro` merges.
 
 Example:
   grantway graph

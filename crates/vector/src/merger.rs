@@ -1,4 +1,4 @@
-//! TCP segments of a burst, merged for who takes large frames.
+//! Merges TCP segments of a burst for receivers that accept large frames.
 
 use crate::batch::{Batch, Frame, Nanos, PortId, Verdict};
 use crate::graph::{Graph, NodeCounters};

@@ -48,7 +48,7 @@ pub struct BackendConfig {
     pub queues: u32,
     /// What is borne of guests that post no pages.
     pub patience: Patience,
-    /// How buffers may cross.
+    /// Limits on how buffers cross.
     pub policy: PolicyLimits,
     /// A port beside the guests on the backend's own bridge.
     pub uplink: Option<Box<dyn Port>>,
@@ -57,8 +57,8 @@ pub struct BackendConfig {
     /// Whether packets go by rules, once any are loaded ([`Backend::load`]). All queues
     /// belong to one worker then: a rate or a connection is known in one place.
     pub by_rules: bool,
-    /// Whether TCP segments of guests are merged for who takes large frames, and ports
-    /// that gain by that give such for guests that take none, to be cut.
+    /// True if TCP segments from guests are merged for receivers that accept large frames, and
+    /// large frames from ports are cut for guests that do not.
     pub merge: bool,
     /// Where the journals lie, by which a successor takes over.
     pub run_folder: PathBuf,
@@ -433,12 +433,12 @@ impl Backend {
         self.vifs.is_empty()
     }
 
-    /// Has packets go by these rules from the next list on: no packet is lost by it, and
-    /// what is known of stations, connections and rates stays.
+    /// Loads rules, which judge packets from the next list on. No packet is lost, and nodes keep
+    /// their stations, connections and rates.
     ///
     /// # Errors
     ///
-    /// What is wrong with them, and where: then those of before stay.
+    /// The fault of an invalid file, with its place. The previous rules stay loaded.
     pub fn load(&mut self, rules: &str, secret: Secret) -> Result<(), RulesError> {
         self.workers.load(rules, secret)
     }

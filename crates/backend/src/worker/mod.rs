@@ -69,11 +69,11 @@ impl Workers {
         Ok(Self { all, connections: Cell::new(0), by_rules, names: RefCell::new(names) })
     }
 
-    /// Has packets go by these rules, from the next list on.
+    /// Loads rules, which judge packets from the next list on.
     ///
     /// # Errors
     ///
-    /// What is wrong with them, and where: then those of before stay.
+    /// The fault of an invalid file, with its place. The previous rules stay loaded.
     pub fn load(&self, text: &str, secret: Secret) -> Result<(), RulesError> {
         let mut names = self.names.borrow().for_other_rules();
         let rules = parse(text, &mut names, secret)?;

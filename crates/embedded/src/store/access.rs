@@ -11,8 +11,8 @@ pub(super) enum Want {
     Own,
 }
 
-/// Whether `domain` may do that. Domain 0 may do all, the owner all with its
-/// node; the first entry's rights are those of whom no later entry names.
+/// Returns true if `domain` may do that. Domain 0 may do everything, and an owner everything with
+/// its node. The first entry has the rights of all domains that no later entry names.
 pub(super) fn may(domain: DomId, permissions: &[Permission], want: Want) -> bool {
     let Some((first, others)) = permissions.split_first() else {
         return domain == DomId::ZERO;

@@ -43,7 +43,7 @@ impl LiveRules {
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is not in order: then the rules of before stay.
+    /// The file cannot be read, or is invalid. The previous rules stay loaded.
     pub fn load(&mut self, backend: &mut Backend) -> Result<(), CommandError> {
         let loaded = read(&self.path).and_then(|text| {
             let loaded = backend.load(&text, self.secret);

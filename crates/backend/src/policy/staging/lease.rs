@@ -39,8 +39,7 @@ impl Lender {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a turn. A second borrower, of whom there is none, would find nothing
-    /// staged.
+    /// Lends the table for a turn. A second borrower would find an empty table; there is none.
     pub fn lend(&self) -> Box<GrefTable> {
         self.lock().table.take().unwrap_or_else(|| Box::new(GrefTable::new(0, 0)))
     }
