@@ -167,13 +167,13 @@ mod widest {
     const BEST: u8 = 3;
     static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-    /// Returns true if the instructions are known to be there: one comparison.
+    /// Returns true if such registers are known to be there: one comparison.
     #[inline(always)]
     pub(super) fn is_known() -> bool {
         FOUND.load(Ordering::Relaxed) >= THERE
     }
 
-    /// Returns true if the instructions are there.
+    /// Returns true if such registers are there.
     #[inline]
     pub(super) fn is_there() -> bool {
         match FOUND.load(Ordering::Relaxed) {
@@ -182,7 +182,7 @@ mod widest {
         }
     }
 
-    /// Returns true if the instructions are known to be there, and faster than string copies.
+    /// Returns true if such registers are known to be there, and faster than string copies.
     #[inline]
     pub(super) fn beat_strings() -> bool {
         FOUND.load(Ordering::Relaxed) == BEST
