@@ -1,4 +1,4 @@
-//! How buffers cross, as the two ends agree.
+//! The buffer policy of a vif, and the agreement of both ends on it.
 
 use core::fmt;
 
@@ -20,7 +20,7 @@ pub enum Policy {
     Staging,
 }
 
-/// What one end says of the policies beyond grant copy.
+/// Policies beyond grant copy that one end shows.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct PolicyFeatures {
     /// Pages may stay mapped once they were seen.
@@ -44,14 +44,14 @@ impl Policy {
         }
     }
 
-    /// What a backend shows whose bound this is.
+    /// Returns the policies that a backend shows if `self` is its bound.
     #[must_use]
     pub fn offered(self) -> PolicyFeatures {
         PolicyFeatures { persistent: self >= Self::Persistent, staging: self >= Self::Staging }
     }
 
-    /// What a frontend that wishes this gets of a backend that offers as much: the best that
-    /// both have. Both ends use it, and so agree.
+    /// Returns the policy that a frontend with this wish gets of a backend that offers `offered`:
+    /// the best that both have. Both ends use it, and so agree.
     #[must_use]
     pub fn agreed(self, offered: PolicyFeatures) -> Self {
         match self {
@@ -61,8 +61,8 @@ impl Policy {
         }
     }
 
-    /// What a backend does for a frontend that chose this, if `most` is the backend's bound: what
-    /// was chosen, or grant copy if that is beyond the bound.
+    /// Returns the policy of a backend for a frontend that chose `self`, if `most` is the backend's
+    /// bound: the chosen one, or grant copy if that is beyond the bound.
     #[must_use]
     pub fn within(self, most: Self) -> Self {
         match most {
@@ -72,9 +72,9 @@ impl Policy {
         }
     }
 
-    /// What a frontend chose, by what it shows: persistent pages, or else, by a control ring,
-    /// staged ones. One that has the ring for other messages stages nothing, and nothing is
-    /// mapped.
+    /// Returns the policy that a frontend chose, by its nodes: persistent pages, or else, by a
+    /// control ring, staged ones. A frontend that has the ring for other messages stages nothing,
+    /// and nothing is mapped.
     #[must_use]
     pub fn chosen(persistent: bool, control_ring: bool) -> Self {
         match (persistent, control_ring) {
