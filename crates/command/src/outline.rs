@@ -1,7 +1,8 @@
 //! A command line's definition as JSON, so that `grantway generate` writes the manual and
 //! the completions of commands that other programs run.
 //!
-//! It has what a reader of help sees, and nothing by which arguments are judged.
+//! It has what a reader of help sees, and nothing by which arguments are judged. Which
+//! options all commands have is for the whole command line to say.
 
 use crate::error::CommandError;
 use crate::output;
@@ -132,17 +133,16 @@ impl Opt {
             action if action.takes_values() => Action::Set,
             _ => Action::Flag,
         };
-        let possible = match action {
-            Action::Set | Action::Append => arg.get_possible_values(),
-            Action::Flag | Action::Count => Vec::new(),
-        };
+        // A flag has a name for a value, which nobody sees.
+        let takes_value = matches!(action, Action::Set | Action::Append);
+        let possible = if takes_value { arg.get_possible_values() } else { Vec::new() };
         let possible = possible.iter().map(|value| Possible {
             name: value.get_name().to_owned(),
             help: text(value.get_help()),
             hidden: value.is_hide_set(),
         });
-        let names = arg.get_value_names().unwrap_or_default().iter();
-        let default = arg.get_default_values().iter();
+        let names = arg.get_value_names().filter(|_| takes_value).unwrap_or_default().iter();
+        let default = arg.get_default_values().iter().filter(|_| takes_value);
         let conflicts = command.get_arg_conflicts_with(arg).into_iter();
         Self {
             id: arg.get_id().to_string(),
@@ -186,21 +186,18 @@ impl Opt {
         if let Some(help) = self.long_help {
             arg = arg.long_help(help);
         }
-        // A flag would take a value by these, even where there are none.
-        if matches!(self.action, Action::Set | Action::Append) {
-            if !self.value_names.is_empty() {
-                arg = arg.value_names(self.value_names);
-            }
-            if self.path {
-                arg = arg.value_hint(ValueHint::AnyPath);
-            }
-            if !self.default.is_empty() {
-                arg = arg.default_values(self.default);
-            }
-            if !self.possible.is_empty() {
-                let values = self.possible.into_iter().map(Possible::value);
-                arg = arg.value_parser(PossibleValuesParser::new(values));
-            }
+        if !self.value_names.is_empty() {
+            arg = arg.value_names(self.value_names);
+        }
+        if self.path {
+            arg = arg.value_hint(ValueHint::AnyPath);
+        }
+        if !self.default.is_empty() {
+            arg = arg.default_values(self.default);
+        }
+        if !self.possible.is_empty() {
+            let values = self.possible.into_iter().map(Possible::value);
+            arg = arg.value_parser(PossibleValuesParser::new(values));
         }
         arg
     }
@@ -227,7 +224,7 @@ mod tests {
     #[command(name = "sample", after_help = "An afterword.")]
     struct Sample {
         /// More words.
-        #[arg(short, long, global = true, action = ArgAction::Count)]
+        #[arg(short, long, action = ArgAction::Count)]
         _verbose: u8,
         #[command(subcommand)]
         _what: What,
