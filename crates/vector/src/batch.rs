@@ -213,6 +213,19 @@ impl Batch {
         self.queues[usize::from(frame)] = Some(queue);
     }
 
+    /// Counts the frames from `first` on, below number `end`, that have the same verdict and the
+    /// same queue as `first`. Returns 1 or more.
+    #[inline]
+    #[must_use]
+    pub fn alike(&self, first: usize, end: usize) -> usize {
+        let verdicts = self.verdicts.get(first..end).unwrap_or(&[]);
+        let queues = self.queues.get(first..end).unwrap_or(&[]);
+        let (Some(verdict), Some(queue)) = (verdicts.first(), queues.first()) else { return 1 };
+        let (verdict, queue) = (*verdict, *queue);
+        let ways = verdicts.iter().zip(queues);
+        ways.take_while(|&(other, chosen)| *other == verdict && *chosen == queue).count()
+    }
+
     /// The frame whose payload follows this one's.
     #[inline]
     #[must_use]

@@ -212,14 +212,7 @@ impl Lists {
     /// Counts the frames from `first` on that have the same verdict and the same queue, within the
     /// first `frames` of the list. Returns 1 or more.
     pub fn alike(&self, first: usize, frames: usize) -> usize {
-        let way = |number: usize| {
-            // A batch has no more than that.
-            let number = number as u8;
-            (self.batch.verdict(number), self.batch.queue(number))
-        };
-        let way_of_first = way(first);
-        let others = (first + 1..frames).take_while(|&number| way(number) == way_of_first);
-        1 + others.count()
+        self.batch.alike(first, frames)
     }
 
     /// The receiver's queue that a filter chose.
