@@ -68,7 +68,8 @@ pub fn with_programs(cli: Command) -> Result<Command, CommandError> {
     }
     let defined = |command: Command| {
         let found = defined.iter().find(|one| one.get_name() == command.get_name());
-        found.cloned().unwrap_or(command)
+        let order = command.get_display_order();
+        found.map_or(command, |one| one.clone().display_order(order))
     };
     Ok(cli.mut_subcommands(defined))
 }
