@@ -57,6 +57,8 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let secret = secret()?;
     let mut rules = args.rules.as_deref().map(|path| LiveRules::new(path, secret));
     raise_descriptor_limit();
+    // A pinned thread would find one processor.
+    let mode = wait_mode(args.mode);
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
     }
@@ -78,7 +80,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         Some(sandbox) => confined(sandbox.worker()),
         None => Arc::new(|| Ok(())),
     };
-    let config = config(args, &place, (graph, uplink), on_worker);
+    let config = config(args, &place, mode, (graph, uplink), on_worker);
     let mut backend =
         Backend::start(Arc::clone(&place.platform), config, opener(spec.clone(), &refusal))
             .map_err(CommandError::failed)?;
@@ -96,7 +98,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     output::line("ready")?;
     manager.ready();
     info!("serving the vifs of domain {}", place.platform.domain());
-    let (mode, ending) = (wait_mode(args.mode), None);
+    let ending = None;
     let listeners = Listeners { reports, traces, metrics };
     let own = (memory, descriptors);
     let mut serving =
@@ -134,12 +136,13 @@ fn sockets(place: &Place) -> Result<(ReportSocket, TraceSocket), CommandError> {
 fn config(
     args: &BackendArgs,
     place: &Place,
+    mode: WaitMode,
     (graph, uplink): (Graph, Option<Box<dyn Port>>),
     on_worker: OnWorker,
 ) -> BackendConfig {
     BackendConfig {
         uplink,
-        mode: wait_mode(args.mode),
+        mode,
         workers: match (&args.rules, args.workers) {
             (Some(_), _) => 1,
             (None, workers) => workers.map_or_else(fitting_workers, usize::from),
