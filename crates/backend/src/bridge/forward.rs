@@ -4,13 +4,13 @@
 use super::Bridge;
 use super::give::Sender;
 use super::hub::Hub;
+use super::route::count_unreached;
 use crate::VifError;
 use crate::ids::Key;
 use crate::layout::{BURST, HEAD, RING_SLOTS, place};
 use crate::policy::Buffers;
 use crate::state::stats::VifStats;
 use crate::turn::batch::TxBatch;
-use crate::turn::lists::count_dropped;
 use crate::turn::queue::{Queue, Turn};
 use crate::turn::scratch::Scratch;
 use crate::turn::sink::{Limits, Sink, Tally};
@@ -87,7 +87,8 @@ impl<O: Others> Sink for Forward<'_, O> {
         if let Some(merger) = &mut self.merger {
             lists.merge(merger, arena);
         }
-        self.hub.parcels.fill(lists, batch, arena, buffers)?;
+        let has_uplink = self.bridge.uplink.is_some();
+        self.hub.parcels.fill((lists, has_uplink), batch, arena, buffers)?;
         let mut tally = Tally::new(stats);
         // A list has no more than a burst.
         for frame in 0..self.bridge.lists.len() as u8 {
@@ -123,7 +124,7 @@ impl<O: Others> Forward<'_, O> {
                     VifStats::add(&tally.tx_dropped_grant, 1);
                     taken.end(status::ERROR);
                 }
-                Some(Err(verdict)) => count_dropped(tally, verdict, 1),
+                Some(Err(verdict)) => count_unreached(tally, verdict, 1),
                 // It counts when its receiver takes it.
                 Some(Ok(())) if parcel.is_some_and(|parcel| parcel.rest.is_some()) => {}
                 Some(Ok(())) => {

@@ -64,7 +64,9 @@ impl<O: Others> Forward<'_, O> {
                 Ok(false) => {}
                 Err(error) => {
                     // What was laid out for it is nobody's any more.
-                    self.hub.targets[at].delivery.clear();
+                    let target = &mut self.hub.targets[at];
+                    target.delivery.clear();
+                    count_gone(target, sender.as_ref());
                     self.others.broken(key, error);
                 }
             }
@@ -73,8 +75,8 @@ impl<O: Others> Forward<'_, O> {
         sender?.gone
     }
 
-    /// Gives a receiver its frames, as one burst if all are plain. Returns true if some wait for
-    /// pages.
+    /// Gives a receiver its frames: as many as it can take at once as one burst, if all are private,
+    /// and the others one by one. Returns true if some wait for pages.
     ///
     /// # Errors
     ///
@@ -87,13 +89,12 @@ impl<O: Others> Forward<'_, O> {
         mut sender: Option<&mut Sender<'_>>,
     ) -> Result<bool, VifError> {
         let Hub { targets, plain, parcels, .. } = &mut *self.hub;
-        let Target { key, burst, flooded, split, packets, delivery } = &mut targets[at];
-        let Some(queue) = self.others.queue(*key) else {
-            if let Some(sender) = sender {
-                VifStats::add(&sender.tally.tx_dropped_port, split.count_ones().into());
-            }
+        let target = &mut targets[at];
+        let Some(queue) = self.others.queue(target.key) else {
+            count_gone(target, sender.as_deref());
             return Ok(false);
         };
+        let Target { burst, flooded, split, packets, delivery, .. } = target;
         let taken = match *split {
             0 => queue.take_burst(burst, plain, arena, self.events)?,
             _ => 0,
@@ -108,7 +109,10 @@ impl<O: Others> Forward<'_, O> {
                 let Some(sender) = &mut sender else { continue };
                 let packet = packets[number].into();
                 let Some(outgoing) = sender.batch.outgoing(packet, HEAD) else { continue };
-                if queue.accept_split(&outgoing, arena, delivery)? != Accepted::Short {
+                let accepted = queue.accept_split(&outgoing, arena, delivery)?;
+                // From here on it is counted.
+                *split &= !(1 << number);
+                if accepted != Accepted::Short {
                     sender.tally.sent(place.meta.len);
                     continue;
                 }
@@ -147,5 +151,13 @@ impl<O: Others> Forward<'_, O> {
                 }
             }
         }
+    }
+}
+
+/// Counts the frames of a receiver that is gone or broken, and that are not counted yet: those
+/// whose rest is in the sender's pages. A private frame counted when it was aimed.
+fn count_gone(target: &Target, sender: Option<&Sender<'_>>) {
+    if let Some(sender) = sender {
+        VifStats::add(&sender.tally.tx_dropped_port, target.split.count_ones().into());
     }
 }

@@ -81,6 +81,7 @@ impl Target {
     /// only.
     #[inline]
     pub fn push(&mut self, places: &[FramePlace], rest: Option<u8>, flooded: bool) {
+        debug_assert!(rest.is_none() || places.len() == 1, "one packet has a rest");
         let first = self.burst.len();
         // A turn has no more frames than there is room for.
         if self.burst.try_extend_from_slice(places).is_err() {

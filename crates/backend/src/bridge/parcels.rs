@@ -47,7 +47,7 @@ impl Parcels {
     /// The platform is gone.
     pub fn fill(
         &mut self,
-        lists: &Lists,
+        (lists, has_uplink): (&Lists, bool),
         batch: &mut TxBatch,
         arena: &mut [u8],
         buffers: &mut Buffers,
@@ -56,7 +56,7 @@ impl Parcels {
         let mut at = HEADS;
         for frame in 0..lists.len() {
             // A list has no more than a burst, and all of it fits behind the heads.
-            let parcel = self.place(frame as u8, lists, batch, at, arena);
+            let parcel = self.place(frame as u8, lists, batch, (at, has_uplink), arena);
             let len = parcel.map_or(0, |parcel| parcel.place.meta.len);
             at = (at + len).next_multiple_of(64);
             self.all.push(parcel);
@@ -71,7 +71,7 @@ impl Parcels {
         frame: u8,
         lists: &Lists,
         batch: &mut TxBatch,
-        at: usize,
+        (at, has_uplink): (usize, bool),
         arena: &mut [u8],
     ) -> Option<Parcel> {
         let (verdict, is_merged) = (lists.verdict(frame), lists.is_merged(frame));
@@ -86,7 +86,8 @@ impl Parcels {
         if is_merged {
             let mut end = at;
             for (part, skip) in lists.pieces(frame) {
-                let packet = batch.outgoing(part.token as usize, HEAD)?;
+                // Each frame of the list is a packet that goes on.
+                let Some(packet) = batch.outgoing(part.token as usize, HEAD) else { continue };
                 let bytes = skip as usize..part.len as usize;
                 end = self.gather.add(frame.into(), &packet, bytes, end, arena);
             }
@@ -96,7 +97,7 @@ impl Parcels {
         if is_private {
             return Some(Parcel { place: place(packet.at(), len, offload), rest: None });
         }
-        if matches!(verdict, Verdict::Flood | Verdict::To(UPLINK)) {
+        if verdict == Verdict::Flood || (verdict == Verdict::To(UPLINK) && has_uplink) {
             self.gather.add(frame.into(), &packet, 0..len, at, arena);
             return Some(Parcel { place: place(at, len, offload), rest: None });
         }

@@ -25,7 +25,7 @@ impl<O: Others> Forward<'_, O> {
                     packets += places.len() as u64;
                     bytes += places.iter().map(|place| place.meta.len as u64).sum::<u64>();
                 }
-                Err(verdict) => count_dropped(stats, verdict, places.len() as u64),
+                Err(verdict) => count_unreached(stats, verdict, places.len() as u64),
             }
         }
         VifStats::add(&stats.tx_packets, packets);
@@ -122,4 +122,13 @@ struct Aimed<'a> {
     rest: Option<u8>,
     /// True if the frames go to other guests, too.
     flooded: bool,
+}
+
+/// Counts packets that reach nobody, by the verdict on them.
+pub(super) fn count_unreached(stats: &VifStats, verdict: Verdict, packets: u64) {
+    match verdict {
+        // Whom they were for is gone.
+        Verdict::To(_) => VifStats::add(&stats.tx_dropped_port, packets),
+        verdict => count_dropped(stats, verdict, packets),
+    }
 }

@@ -7,7 +7,7 @@ use grantway_ports::FramePlace;
 use grantway_vector::graph::NodeCounters;
 use grantway_vector::reason::Drops;
 use grantway_vector::report::Report;
-use grantway_vector::{Batch, Frame, Graph, Merger, PortId, Reason, Rules, Verdict};
+use grantway_vector::{BATCH_MAX, Batch, Frame, Graph, Merger, PortId, Reason, Rules, Verdict};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -49,6 +49,9 @@ impl GraphReport {
         self.known.merged += other.known.merged;
     }
 }
+
+// Each packet of a turn finds a place in the list: rules see all of them.
+const _: () = assert!(BURST <= BATCH_MAX);
 
 /// A graph, and the list that goes through it.
 pub(crate) struct Lists {
@@ -236,12 +239,10 @@ impl Lists {
     }
 }
 
-/// Counts packets that a guest sent and that reach nobody, by the verdict on them.
+/// Counts packets that a guest sent and that the graph ended, by the verdict on them.
 pub(crate) fn count_dropped(stats: &VifStats, verdict: Verdict, packets: u64) {
     let counter = match verdict {
         Verdict::Drop(Reason::Hairpin) => &stats.tx_dropped_back,
-        // Whom it was for is gone.
-        Verdict::To(_) => &stats.tx_dropped_port,
         _ => &stats.tx_dropped_rules,
     };
     VifStats::add(counter, packets);

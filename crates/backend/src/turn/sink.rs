@@ -21,7 +21,7 @@ pub(crate) struct Limits {
     /// Bytes of the longest packet that is taken as a frame in private memory, of which no
     /// more is asked; 0 if none is.
     pub whole: usize,
-    /// A turn that has as many slots takes no further packet.
+    /// A turn that has as many slots takes no further packet. The last packet may exceed it.
     pub slots: usize,
     /// Number of receivers that a packet may go to; 0 if their number makes no difference.
     pub reach: u32,

@@ -76,9 +76,12 @@ impl Filter<'_> {
     ) {
         let Self { lists, id, now } = self;
         lists.run_heads(batch, private, arena, (*id, Some(UPLINK)), *now);
-        for (number, taken) in batch.packets.iter_mut().enumerate() {
-            let verdict = lists.frame_of(number).map(|frame| lists.verdict(frame));
-            if let Some(verdict) = verdict.filter(|verdict| *verdict != Verdict::To(UPLINK)) {
+        let going = batch.packets.iter_mut().enumerate().filter(|(_, taken)| taken.goes_on());
+        for (number, taken) in going {
+            // A packet that is in no list goes nowhere.
+            let frame = lists.frame_of(number);
+            let verdict = frame.map_or(Verdict::Open, |frame| lists.verdict(frame));
+            if verdict != Verdict::To(UPLINK) {
                 count_dropped(stats, verdict, 1);
                 taken.end(status::OKAY);
             }

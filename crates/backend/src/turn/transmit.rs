@@ -33,7 +33,8 @@ pub(crate) struct Transmit<M = RingPage<3>, J = SharedPage> {
     journal: Option<Journal<J>>,
     /// Time at which the guest may send again. Requests that it has published wait until then.
     held_until: Option<Instant>,
-    /// True if all packets of the last turn had one slot.
+    /// True if the last turn that could be one of packets of a slot each was so: the next one is
+    /// likely to be.
     plain: bool,
     /// True if the last report to the trace's reader said that the ring is full.
     full: bool,

@@ -256,6 +256,29 @@ fn a_sender_that_breaks_its_receiver_and_itself_in_one_turn_costs_nobody_else() 
 }
 
 #[test]
+fn each_packet_to_a_receiver_that_breaks_is_counted() {
+    let mut world = World::of_workers(1, WaitMode::Busy, true);
+    let [mut b, mut a] = [1, 2].map(|number| Guest::boot_as(&mut world, number, &[]));
+    // The bridge learns where the receiver is.
+    b.sends(&frame(NOBODY, b.address, 60));
+    b.rings.rx.store(Index::ReqProd, b.rings.rx_prod.wrapping_add(10_000));
+    // Long packets, whose rest would cross from page to page, and a short one among them.
+    let long = a.slots(&frame(b.address, a.address, 1000), &mut || 4096, 1);
+    let short = a.slots(&frame(b.address, a.address, 60), &mut || 4096, 2);
+    let slots: Vec<_> =
+        [&long, &long, &short, &long, &long].into_iter().flatten().copied().collect();
+    a.rings.put_tx(&slots);
+    a.hostile.kick(a.rings.tx_event);
+    b.hostile.await_disabled();
+    let answers = a.hostile.tx_answers(&mut a.rings, 5);
+    assert!(answers.iter().all(|answer| answer.status == status::OKAY), "{answers:?}");
+    let stats = rules::stats(&world, &a);
+    assert_eq!(stats.tx_packets + stats.tx_dropped_port, 5, "{stats:?}");
+    drop((a, b));
+    world.bridge_stands();
+}
+
+#[test]
 fn pages_that_cannot_be_read_or_written_give_errors_to_both_and_stale_bytes_to_none() {
     let mut world = World::bridged();
     let [mut a, mut b, c] = three(&mut world);

@@ -156,8 +156,14 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         self.forget(request);
         let before = self.hashing.clone();
         let done = match request.message() {
-            Ok(message) => carry_out(index, message, &mut self.hashing, &mut self.tables, pages),
-            Err(_) => Err(Status::NotSupported.into()),
+            Ok(message) => {
+                match carry_out(index, message, &mut self.hashing, &mut self.tables, pages) {
+                    Ok(data) => Ok(data),
+                    Err(Refused::With(status)) => Err(status),
+                    Err(Refused::Gone(error)) => return Err(error.into()),
+                }
+            }
+            Err(_) => Err(Status::NotSupported),
         };
         if self.hashing != before {
             if let Some(journal) = &self.journal {
@@ -167,11 +173,10 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         }
         VifStats::add(&shared.stats.ctrl_requests, 1);
         VifStats::add(&shared.stats.ctrl_refused, u64::from(done.is_err()));
-        match done {
-            Ok(data) => Ok(request.answer(Status::Success, data)),
-            Err(Refused::With(status)) => Ok(request.answer(status, 0)),
-            Err(Refused::Gone(error)) => Err(error.into()),
-        }
+        Ok(match done {
+            Ok(data) => request.answer(Status::Success, data),
+            Err(status) => request.answer(status, 0),
+        })
     }
 
     /// Forgets what a killed process had staged, before a guest that asks about it hears that

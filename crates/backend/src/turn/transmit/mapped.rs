@@ -39,7 +39,7 @@ pub(crate) struct Stretches {
     map: Map,
     all: Vec<Stretch>,
     /// Stretches of each packet of the turn: the first, and one past the last. The range is empty
-    /// if the packet is copied.
+    /// if no page is mapped for the packet.
     of: Vec<(usize, usize)>,
     /// Packets that are copied, as they are brought into private memory.
     copied: Gather,
@@ -99,6 +99,8 @@ impl Stretches {
 
     /// Unmaps all pages. Returns the answers that may be given from here on.
     pub fn unmap(&mut self) -> &[[u32; 3]] {
+        // A turn that failed leaves pages named here.
+        self.all.clear();
         self.map.unmap();
         &self.answers
     }
