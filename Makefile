@@ -74,6 +74,7 @@ instructions-keep: ## writes them down where they became less; WHY is the reason
 
 check: instructions avx2 ## format, lints, imports, comments, documentation, licences, instructions a packet
 	scripts/floors
+	scripts/circles
 	scripts/check-words
 	cargo fmt --all --check
 	cargo fmt --manifest-path tests/no_std/Cargo.toml --check

@@ -22,7 +22,8 @@ use crate::turn::receive::Receive;
 use crate::turn::scratch::Scratch;
 use crate::turn::sink::ToPort;
 use crate::turn::stages::Stages;
-use crate::turn::transmit::{Mapped, Stretches, Transmit};
+use crate::turn::stretches::Stretches;
+use crate::turn::transmit::{Mapped, Transmit};
 use grantway_hypervisor::{
     Access, CopyOp, CopySide, DomId, Error, GrantRef, GrantStatus, Mapper, Port as EventPort,
 };

@@ -14,6 +14,7 @@ mod give;
 mod hub;
 mod parcels;
 mod route;
+mod send;
 
 pub(crate) use forward::{Forward, Others};
 pub(crate) use hub::Hub;

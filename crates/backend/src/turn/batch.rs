@@ -2,25 +2,30 @@
 //! slots. What its slots say, where its bytes lie and what becomes of it are kept here until
 //! its slots are answered.
 
-use crate::VifError;
 use crate::journal::{TxOwed, TxOwedBytes};
-use crate::layout::HEAD;
-use crate::layout::{BURST, HEADS, RING_SLOTS, place};
+use crate::layout::{BURST, HEAD, HEADS, RING_SLOTS};
 use crate::policy::Piece;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
-use crate::state::trace::TraceRing;
-use crate::turn::outgoing::{Outgoing, lead};
-use crate::turn::sink::{Limits, Sink};
-use crate::turn::stages::Stages;
-use crate::turn::work;
-use grantway_netif::Offload;
-use grantway_netif::slots::tx::{
-    Multicast, Outcome, TxFatal, TxFragment, TxPacket, TxRefusal, parse_tx,
-};
+use crate::turn::outgoing::Outgoing;
+use crate::turn::taken::{Taken, What};
+use grantway_netif::slots::tx::{Outcome, TxFatal, TxFragment, TxRefusal, parse_tx};
 use grantway_netif::tx::status;
-use grantway_ports::{FrameMeta, FramePlace};
 use std::time::Instant;
+
+/// Demands of a sink on the packets of a turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bytes of a packet that are copied into private memory before it is sent.
+    pub private: usize,
+    /// Bytes of the longest packet that is taken as a frame in private memory, of which no
+    /// more is asked; 0 if none is.
+    pub whole: usize,
+    /// A turn that has as many slots takes no further packet. The last packet may exceed it.
+    pub slots: usize,
+    /// Number of receivers that a packet may go to; 0 if their number makes no difference.
+    pub reach: u32,
+}
 
 /// The packets that a turn took off the ring. A turn does the same steps in the same order for any
 /// packets. Two types implement the steps: [`TxBatch`] for packets of any kind, and
@@ -42,94 +47,8 @@ pub(crate) trait Batch {
     /// The slots, as the journal is to have them.
     fn owed(&mut self) -> &[TxOwedBytes];
 
-    /// Hands the packets that are to be sent to rules and sink, and shows them to who listens.
-    ///
-    /// # Errors
-    ///
-    /// The vif cannot go on.
-    fn hand_over<S: Sink>(
-        &mut self,
-        queue: u16,
-        arena: &mut [u8],
-        stages: &mut Stages<'_, '_, S>,
-    ) -> Result<(), VifError>;
-
     /// The answers to the slots, in the order of the ring.
     fn answers(&mut self) -> &[[u32; 3]];
-}
-
-/// Meaning of a packet's slots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
-    Packet,
-    /// A change of the guest's own multicast filter.
-    Change(Multicast),
-    Refused(TxRefusal),
-}
-
-/// One packet of a turn.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    what: What,
-    /// Its slots among the turn's: the first, and one past the last.
-    slots: (u16, u16),
-    /// Its fragments: the first, and one past the last.
-    fragments: (u16, u16),
-    /// Its pieces that are brought into private memory: the first, and one past the last.
-    pieces: (u16, u16),
-    /// Start of its private bytes in the arena.
-    at: u32,
-    /// Start of the arena's room for the whole packet.
-    whole_at: u32,
-    /// Its length in bytes; 0 if it is refused.
-    len: u16,
-    offload: Offload,
-    /// Price of the packet for each receiver; 0 if the sink asks for no prices.
-    price: u16,
-    /// Status that answers its slots, if it goes no further.
-    ended: Option<i16>,
-}
-
-impl Taken {
-    /// Its length in bytes; 0 if it is refused.
-    pub fn len(&self) -> usize {
-        self.len.into()
-    }
-
-    /// Returns the start of its private bytes in the arena.
-    pub fn at(&self) -> usize {
-        self.at as usize
-    }
-
-    /// Returns the start of the arena's room for the whole packet.
-    pub fn whole_at(&self) -> usize {
-        self.whole_at as usize
-    }
-
-    pub fn offload(&self) -> Offload {
-        self.offload
-    }
-
-    /// Returns true if the packet is still on its way to the sink.
-    pub fn goes_on(&self) -> bool {
-        self.ended.is_none()
-    }
-
-    /// Ends the packet: it goes no further, and `status` answers its slots.
-    pub fn end(&mut self, status: i16) {
-        self.ended = Some(status);
-    }
-
-    /// Notes where the arena has room for the whole packet.
-    pub fn place_whole(&mut self, at: usize) {
-        // Within the arena.
-        self.whole_at = at as u32;
-    }
-
-    /// The frame that it is, if all of it is private.
-    pub fn place(&self) -> FramePlace {
-        FramePlace { at: self.at(), meta: FrameMeta { len: self.len(), offload: self.offload } }
-    }
 }
 
 /// The packets of one turn.
@@ -196,7 +115,7 @@ impl TxBatch {
                     if let Err(later) = admit(packet.len.into()) {
                         return Ok(Some(later));
                     }
-                    taken.describe(&packet, limits, fragments);
+                    taken.describe(&packet, limits.reach > 0, fragments);
                     at = taken.list(at, limits.private, fragments, pieces);
                 }
                 Outcome::Refused(refused) => taken.what = What::Refused(refused.reason),
@@ -290,25 +209,6 @@ impl Batch for TxBatch {
         &self.owed_bytes
     }
 
-    fn hand_over<S: Sink>(
-        &mut self,
-        queue: u16,
-        arena: &mut [u8],
-        stages: &mut Stages<'_, '_, S>,
-    ) -> Result<(), VifError> {
-        let Stages { buffers, rules, sink, shared } = stages;
-        self.judge(shared);
-        if shared.tap.is_on() {
-            let on_their_way = self.packets.iter().filter(|taken| taken.goes_on());
-            let heads = on_their_way.map(|taken| (taken.at(), taken.len()));
-            shared.tap.heads(queue, TraceRing::Transmit, arena, heads);
-        }
-        if let Some(rules) = rules {
-            rules.judge(self, sink.limits().private, arena, &shared.stats);
-        }
-        sink.send(self, arena, buffers, &shared.stats)
-    }
-
     fn answers(&mut self) -> &[[u32; 3]] {
         let mut owed = self.owed.iter();
         self.answers.clear();
@@ -318,76 +218,5 @@ impl Batch for TxBatch {
             self.answers.extend(own.map(|owed| owed.response(status).to_words()));
         }
         &self.answers
-    }
-}
-
-impl Taken {
-    fn at_slots(first: usize, end: usize) -> Self {
-        Self {
-            what: What::Packet,
-            // A ring's.
-            slots: (first as u16, end as u16),
-            fragments: (0, 0),
-            pieces: (0, 0),
-            at: 0,
-            whole_at: 0,
-            len: 0,
-            offload: Offload::default(),
-            price: 0,
-            ended: None,
-        }
-    }
-
-    /// Notes what the packet's slots say, and adds its fragments to the list.
-    fn describe(&mut self, packet: &TxPacket<'_>, limits: Limits, fragments: &mut Vec<TxFragment>) {
-        self.what = packet.multicast.map_or(What::Packet, What::Change);
-        (self.len, self.offload) = (packet.len, packet.offload);
-        if limits.reach > 0 {
-            self.price = work::price(self.len(), packet.offload.gso);
-        }
-        // A ring's at most.
-        let first = fragments.len() as u16;
-        for fragment in packet.fragments() {
-            if !fragment.is_empty() {
-                fragments.push(fragment);
-            }
-        }
-        self.fragments = (first, fragments.len() as u16);
-    }
-
-    /// Finds a place in the arena, from `at` on, for the packet's first `private` bytes, and
-    /// lists them to be fetched. Returns where the arena is free behind them.
-    fn list(
-        &mut self,
-        at: usize,
-        private: usize,
-        fragments: &[TxFragment],
-        pieces: &mut Vec<Piece>,
-    ) -> usize {
-        let own = fragments.get(usize::from(self.fragments.0)..).unwrap_or(&[]);
-        let private = self.len().min(private);
-        // Heads have the same place whatever comes behind them.
-        let lead = if private > HEAD { lead(own).unwrap_or(0).min(private) } else { 0 };
-        let at = place(at, lead, private);
-        let (first, mut end) = (pieces.len(), at);
-        for &TxFragment { gref, offset, size, .. } in own {
-            // At most a page.
-            let size = usize::from(size).min(at + private - end) as u16;
-            if size == 0 {
-                break;
-            }
-            pieces.push(Piece::new(gref, offset, size, end));
-            end += usize::from(size);
-        }
-        // Pieces are a ring's at most, and the arena is small.
-        (self.pieces, self.at) = ((first as u16, pieces.len() as u16), at as u32);
-        end.next_multiple_of(64)
-    }
-
-    /// Returns true if all pieces of the packet were fetched.
-    fn is_here(&self, pieces: &[Piece]) -> bool {
-        let (first, end) = self.pieces;
-        let own = pieces.get(first.into()..end.into()).unwrap_or(&[]);
-        own.iter().all(|piece| piece.status.is_okay())
     }
 }

@@ -15,6 +15,8 @@ pub(crate) mod receive;
 pub(crate) mod scratch;
 pub(crate) mod sink;
 pub(crate) mod stages;
+pub(crate) mod stretches;
+pub(crate) mod taken;
 pub(crate) mod transmit;
 pub(crate) mod waiting;
 pub(crate) mod work;

@@ -3,10 +3,9 @@
 
 use crate::VifError;
 use crate::policy::{Buffers, Piece};
-use crate::turn::batch::Taken;
+use crate::turn::taken::{Taken, lead};
 use grantway_netif::Offload;
 use grantway_netif::slots::tx::TxFragment;
-use grantway_ring::PAGE_SIZE;
 use std::ops::Range;
 use std::slice;
 
@@ -75,19 +74,6 @@ impl<'a> Outgoing<'a> {
     pub fn rest(&self) -> Rest<'a> {
         Rest::behind(self.fragments, self.private)
     }
-}
-
-/// Bytes of a packet before the first fragment that fills a page of the guest; none if none
-/// does.
-pub(super) fn lead(fragments: &[TxFragment]) -> Option<usize> {
-    let mut before = 0;
-    for fragment in fragments {
-        if usize::from(fragment.size) == PAGE_SIZE {
-            return Some(before);
-        }
-        before += usize::from(fragment.size);
-    }
-    None
 }
 
 /// The part of a packet that is still in its guest's pages, fragment by fragment.

@@ -6,11 +6,7 @@ use crate::VifError;
 use crate::journal::{RxOwedBytes, TxOwed, TxOwedBytes, rx_owed_bytes};
 use crate::layout::{BURST, place};
 use crate::policy::{Buffers, Moving, Piece, Way};
-use crate::state::stats::VifStats;
-use crate::state::trace::TraceRing;
 use crate::turn::batch::Batch;
-use crate::turn::sink::Sink;
-use crate::turn::stages::Stages;
 use crate::turn::work;
 use arrayvec::ArrayVec;
 use grantway_hypervisor::{GrantRef, GrantStatus};
@@ -97,6 +93,14 @@ impl TxPlain {
         true
     }
 
+    /// Returns the frames that were fetched, and how many could not be: those are answered as
+    /// errors.
+    #[inline]
+    pub(super) fn fetched(&mut self) -> (&[FramePlace], usize) {
+        let fetched = if self.missed == 0 { self.count } else { self.drop_missed() };
+        (self.frames.get(..fetched).unwrap_or(&[]), self.count - fetched)
+    }
+
     /// Moves the frames that were fetched to the front, and changes the answers to the others.
     /// Returns how many were fetched.
     #[cold]
@@ -141,32 +145,6 @@ impl Batch for TxPlain {
     #[inline]
     fn owed(&mut self) -> &[TxOwedBytes] {
         self.owed.get(..self.count).unwrap_or(&[])
-    }
-
-    #[inline]
-    fn hand_over<S: Sink>(
-        &mut self,
-        queue: u16,
-        arena: &mut [u8],
-        stages: &mut Stages<'_, '_, S>,
-    ) -> Result<(), VifError> {
-        let Stages { rules, sink, shared, .. } = stages;
-        let mut fetched = self.count;
-        if self.missed != 0 {
-            fetched = self.drop_missed();
-            VifStats::add(&shared.stats.tx_dropped_grant, (self.count - fetched) as u64);
-        }
-        let frames = self.frames.get(..fetched).unwrap_or(&[]);
-        if shared.tap.is_on() {
-            shared.tap.packets(queue, TraceRing::Transmit, arena, frames);
-        }
-        match rules {
-            None => sink.send_frames(arena, frames, &shared.stats),
-            Some(rules) => {
-                let kept = rules.run_to_port(arena, frames, &shared.stats);
-                sink.send_frames(arena, &kept, &shared.stats)
-            }
-        }
     }
 
     #[inline]

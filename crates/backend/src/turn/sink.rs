@@ -5,27 +5,13 @@ use crate::VifError;
 use crate::layout::{BURST, RING_SLOTS};
 use crate::policy::Buffers;
 use crate::state::stats::VifStats;
-use crate::turn::batch::TxBatch;
-use crate::turn::transmit::Stretches;
+use crate::turn::batch::{Limits, TxBatch};
+use crate::turn::stretches::Stretches;
 use arrayvec::ArrayVec;
 use grantway_ports::{FramePlace, Port, SendError, SentBurst};
 use grantway_ring::PAGE_SIZE;
 use grantway_vector::Merger;
 use std::ops::Deref;
-
-/// Demands of a sink on the packets of a turn.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// Bytes of a packet that are copied into private memory before it is sent.
-    pub private: usize,
-    /// Bytes of the longest packet that is taken as a frame in private memory, of which no
-    /// more is asked; 0 if none is.
-    pub whole: usize,
-    /// A turn that has as many slots takes no further packet. The last packet may exceed it.
-    pub slots: usize,
-    /// Number of receivers that a packet may go to; 0 if their number makes no difference.
-    pub reach: u32,
-}
 
 /// Takes the packets of one turn. The guest does not learn what happens to a packet behind the
 /// sink.

@@ -1,8 +1,11 @@
 //! Guest transmit: slots off the ring, packets to a sink, every slot answered once.
 
+mod hand_over;
 mod mapped;
 
-pub(crate) use mapped::{Mapped, Stretches};
+pub(crate) use mapped::Mapped;
+
+use hand_over::{HandOver, within};
 
 use crate::VifError;
 use crate::journal::{Journal, JournalMemory, TxOwed};
@@ -11,12 +14,11 @@ use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::state::trace::{TraceKind, TraceRing};
 use crate::turn::Moved;
-use crate::turn::batch::Batch;
 use crate::turn::plain::TxPlain;
 use crate::turn::scratch::Scratch;
 use crate::turn::sink::Sink;
 use crate::turn::stages::Stages;
-use crate::turn::work;
+use crate::turn::stretches::Stretches;
 use grantway_netif::slots::tx::{SLOTS_SENT, TxFatal, parse_one};
 use grantway_netif::tx::{TxFlags, TxRequest, status};
 use grantway_ring::{Back, PAGE_SIZE, RingMemory, RingPage, SharedPage};
@@ -154,7 +156,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
     /// Has packets whose first bytes are private sent, as many as are within a turn's work, and
     /// answers their slots. `fatal` is what comes behind the last of them.
     #[inline(always)]
-    fn carry_out<B: Batch, S: Sink>(
+    fn carry_out<B: HandOver, S: Sink>(
         &mut self,
         batch: &mut B,
         mut fatal: Option<TxFatal>,
@@ -162,7 +164,7 @@ impl<M: RingMemory<3>, J: JournalMemory> Transmit<M, J> {
         stages: &mut Stages<'_, '_, S>,
     ) -> Result<Moved, VifError> {
         let shared = stages.shared;
-        let within = work::within(batch, arena, stages.sink);
+        let within = within(batch, arena, stages.sink);
         if within < batch.packets() {
             shared.credit.give_back(batch.leave(within));
             (self.held_until, fatal) = (None, None);

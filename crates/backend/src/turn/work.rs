@@ -6,8 +6,6 @@
 //! turn leaves is still on the ring: nobody has looked at it, and nothing is lost or
 //! overtaken.
 
-use crate::turn::batch::Batch;
-use crate::turn::sink::Sink;
 use grantway_netif::Gso;
 use grantway_ports::finish::MAX_SEGMENTS;
 use grantway_ring::PAGE_SIZE;
@@ -58,35 +56,8 @@ pub(crate) fn segments_for_each(receivers: u32) -> u16 {
     (2 * TURN / SEGMENT_GIVEN / receivers.max(1)).min(u16::MAX.into()) as u16
 }
 
-/// Returns the number of packets that are within a turn's work: 1 or more. Each packet may go to
-/// all receivers of the sink, or to one.
-#[inline(always)]
-pub(crate) fn within<S: Sink>(batch: &impl Batch, arena: &[u8], sink: &S) -> usize {
-    let (packets, reach) = (batch.packets(), sink.limits().reach);
-    if reach == 0 {
-        return packets;
-    }
-    let all: u32 = (0..packets).map(|number| batch.price(number, arena).0).sum();
-    match all.saturating_mul(reach) <= TURN {
-        true => packets,
-        false => within_by_way(batch, arena, sink),
-    }
-}
-
-/// Returns the same number as [`within`]. Asks the sink for each packet if it may go to all
-/// receivers.
-#[inline(never)]
-fn within_by_way(batch: &impl Batch, arena: &[u8], sink: &impl Sink) -> usize {
-    let reach = sink.limits().reach;
-    let prices = (0..batch.packets()).map(|number| {
-        let (price, head) = batch.price(number, arena);
-        price.saturating_mul(if sink.may_flood(head) { reach } else { 1 })
-    });
-    at_least_one(prices)
-}
-
 /// Returns the number of packets that are within a turn's work, by the price of each: 1 or more.
-fn at_least_one(prices: impl Iterator<Item = u32>) -> usize {
+pub(crate) fn at_least_one(prices: impl Iterator<Item = u32>) -> usize {
     let mut left = TURN;
     let fits = |price: &u32| {
         let rest = left.checked_sub(*price);
