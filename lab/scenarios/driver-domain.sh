@@ -3,7 +3,7 @@
 # boot: pv
 # timeout: 240
 # needs: grantway-xen
-guest_start drv memory=256 modules=tun,bridge extra=driver_domain=1
+guest_start drv memory=320 modules=tun,bridge extra=driver_domain=1
 in_driver() { guest_run -t 60 drv ". /lab/dom0/lib.sh; $*"; }
 # What xl says there of processors is nothing to it.
 in_driver 'xl devd 2>/dev/null && bridge_up && start_backend' || fail "the driver domain does not come up"

@@ -4,14 +4,14 @@
 
 # guest_config NAME [OPTION=VALUE...]: writes its xl configuration. Options:
 #   type=pv|pvh          pv
-#   memory=MIB           192
+#   memory=MIB           256
 #   vcpus=N              1
 #   vif=SPEC             as xl takes it; may be repeated; none: no network
 #   modules=A,B          loaded at the start; xen-netfront
 #   on_reboot=ACTION     restart
 #   extra=TEXT           more for xl's file, such as driver_domain=1
 guest_config() {
-    _name=$1 _type=pv _memory=192 _vcpus=1 _vifs= _modules=xen-netfront _reboot=restart _extra=
+    _name=$1 _type=pv _memory=256 _vcpus=1 _vifs= _modules=xen-netfront _reboot=restart _extra=
     shift
     for _option in "$@"; do
         case $_option in
