@@ -104,9 +104,11 @@ impl Sink for ToPort<'_> {
 fn count(sent: SentBurst, stats: &VifStats) {
     VifStats::add(&stats.tx_packets, sent.taken as u64);
     VifStats::add(&stats.tx_bytes, sent.bytes as u64);
-    VifStats::add(&stats.tx_merged, sent.merged as u64);
-    VifStats::add(&stats.tx_dropped_port, sent.dropped as u64);
-    VifStats::add(&stats.tx_dropped_busy, sent.busy as u64);
+    if sent.merged + sent.dropped + sent.busy > 0 {
+        VifStats::add(&stats.tx_merged, sent.merged as u64);
+        VifStats::add(&stats.tx_dropped_port, sent.dropped as u64);
+        VifStats::add(&stats.tx_dropped_busy, sent.busy as u64);
+    }
 }
 
 /// Counts the packets of one turn that were taken, and adds them to the vif's
