@@ -1,5 +1,5 @@
-//! What is mapped for packets on their way to a port, and the answers that wait for it to be
-//! unmapped.
+//! Pages that are mapped for packets on their way to a port, and the answers that wait for the
+//! unmapping.
 //!
 //! Unmapping is done for many pages at once: when [`UNANSWERED_MOST`] slots wait, when the guest is
 //! about to run out of slots, when it sent nothing in a turn, when the queue is to wait for others,

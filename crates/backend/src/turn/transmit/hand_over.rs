@@ -1,4 +1,4 @@
-//! How the packets of a turn go through rules and to the sink, for both kinds of batch.
+//! The step of a turn from private bytes to rules and sink, for both kinds of batch.
 
 use crate::VifError;
 use crate::state::stats::VifStats;
