@@ -32,13 +32,13 @@ impl Sender<'_> {
         gather: &mut Gather,
         arena: &mut [u8],
     ) -> Option<FramePlace> {
-        let packet = self.batch.outgoing(number, HEAD).filter(|_| self.gone.is_none())?;
+        let packet = self.batch.outgoing(number, HEAD)?;
         let (len, at) = (packet.len(), packet.whole_at());
         let place = FramePlace { at, meta: FrameMeta { len, offload: packet.offload() } };
-        gather.add(number, &packet, 0..len, at, arena);
         let mut is_missed = false;
-        if let Err(error) = gather.fetch(self.buffers, arena, |_| is_missed = true) {
-            self.gone = Some(error);
+        if self.gone.is_none() {
+            gather.add(number, &packet, 0..len, at, arena);
+            self.gone = gather.fetch(self.buffers, arena, |_| is_missed = true).err();
         }
         if is_missed || self.gone.is_some() {
             VifStats::add(&self.tally.tx_dropped_grant, 1);

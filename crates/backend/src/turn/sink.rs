@@ -1,5 +1,5 @@
 //! Sinks take a guest's packets: a port, a port that reads the guest's pages
-//! (`turn::transmit::mapped`), or the bridge (`bridge::forward`).
+//! (`turn::transmit::mapped`), or the bridge (`bridge::send`).
 
 use crate::VifError;
 use crate::layout::{BURST, RING_SLOTS};

@@ -26,14 +26,14 @@ pub(crate) struct Taken {
     /// Its fragments: the first, and one past the last.
     pub(super) fragments: (u16, u16),
     /// Its pieces that are brought into private memory: the first, and one past the last.
-    pub(super) pieces: (u16, u16),
+    pieces: (u16, u16),
     /// Start of its private bytes in the arena.
     at: u32,
     /// Start of the arena's room for the whole packet.
     whole_at: u32,
     /// Its length in bytes; 0 if it is refused.
     pub(super) len: u16,
-    pub(super) offload: Offload,
+    offload: Offload,
     /// Price of the packet for each receiver; 0 if the sink asks for no prices.
     pub(super) price: u16,
     /// Status that answers its slots, if it goes no further.
