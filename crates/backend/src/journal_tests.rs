@@ -32,10 +32,12 @@ use grantway_netif::slots::rx::{RxOutcome, parse_rx};
 use grantway_netif::slots::tx::{TxFragment, write_tx};
 use grantway_netif::tx::{TxResponse, status};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
-use grantway_ports::{Counters, FrameMeta, Port, PortError, SendError, TapOffloads};
+use grantway_ports::{
+    Counters, FrameMeta, Port, PortCaps, PortControl, PortError, PortReport, Probe, Readiness,
+    SendError, TapOffloads,
+};
 use grantway_ring::{Back, Front, Index, PAGE_SIZE, RingMemory, SharedRun};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -280,34 +282,33 @@ impl Port for Wire {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         let Some(frame) = self.frames.pop_front() else { return Ok(None) };
         buf[..frame.len()].copy_from_slice(&frame);
         Ok(Some(FrameMeta { len: frame.len(), offload: Offload::default() }))
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn readiness(&self) -> Readiness<'_> {
+        match self.frames.is_empty() {
+            true => Readiness::Idle,
+            false => Readiness::Now,
+        }
     }
 
-    fn is_short(&self) -> bool {
-        self.short
+    fn caps(&self) -> PortCaps {
+        PortCaps { short: self.short, ..PortCaps::default() }
     }
+}
 
-    fn always_ready(&self) -> bool {
-        !self.frames.is_empty()
-    }
+impl PortControl for Wire {}
 
+impl Probe for Wire {
     fn name(&self) -> &str {
         "wire"
     }
 
-    fn counters(&self) -> &Counters {
-        &self.counters
+    fn report(&self) -> PortReport {
+        PortReport::new(self.name(), &self.counters)
     }
 }
 

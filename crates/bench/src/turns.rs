@@ -23,11 +23,11 @@ use grantway_frontend::{
 use grantway_hypervisor::{DomId, Platform};
 use grantway_netif::Offload;
 use grantway_ports::{
-    BURST, Counters, FrameMeta, FramePlace, Port, PortError, PortSpec, RECV_BUFFER, SentBurst, wall,
+    BURST, Counters, FrameMeta, FramePlace, Port, PortCaps, PortControl, PortError, PortReport,
+    PortSpec, Probe, RECV_BUFFER, Readiness, SentBurst, wall,
 };
 use grantway_vector::nodes::Checks;
 use grantway_vector::{Graph, Secret, path};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -413,10 +413,6 @@ impl Port for Frames {
         Ok(SentBurst { taken: frames.len(), bytes, ..SentBurst::default() })
     }
 
-    fn flush(&mut self) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn recv(&mut self, _: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         Ok(None)
     }
@@ -433,23 +429,23 @@ impl Port for Frames {
         Ok(())
     }
 
-    fn is_short(&self) -> bool {
-        self.size <= 4096
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Now
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn caps(&self) -> PortCaps {
+        PortCaps { short: self.size <= 4096, ..PortCaps::default() }
     }
+}
 
-    fn always_ready(&self) -> bool {
-        true
-    }
+impl PortControl for Frames {}
 
+impl Probe for Frames {
     fn name(&self) -> &str {
         "frames"
     }
 
-    fn counters(&self) -> &Counters {
-        &self.counters
+    fn report(&self) -> PortReport {
+        PortReport::new(self.name(), &self.counters)
     }
 }

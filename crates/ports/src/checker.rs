@@ -1,13 +1,14 @@
 //! The sink that knows the generator's frames and finds what is missing.
 
-use std::os::fd::BorrowedFd;
-
 use grantway_netif::Offload;
 
 use crate::{
     address::Presence,
     clock::Clock,
-    port::{CheckReport, Counters, FrameMeta, FramePlace, Port, PortError, SendError, SentBurst},
+    port::{
+        CheckReport, Counters, FrameMeta, FramePlace, Port, PortCaps, PortControl, PortError,
+        PortReport, Probe, Readiness, SendError, SentBurst,
+    },
     testframe::{SEQUENCE_IN_TAG, TAG_LEN, Tag, TaggedAt},
     timing::{TIME_LEN, Timing},
 };
@@ -495,10 +496,6 @@ impl Port for CheckPort {
         Ok(SentBurst { taken: frames.len(), bytes, ..SentBurst::default() })
     }
 
-    fn flush(&mut self) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         let Some(len) = self.presence.as_mut().and_then(|presence| presence.tell(buf)) else {
             return Ok(None);
@@ -507,14 +504,19 @@ impl Port for CheckPort {
         Ok(Some(FrameMeta { len, offload: Offload::default() }))
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn readiness(&self) -> Readiness<'_> {
+        match &self.presence {
+            Some(presence) if !presence.is_told() => Readiness::Now,
+            _ => Readiness::Idle,
+        }
     }
 
-    fn always_ready(&self) -> bool {
-        self.presence.as_ref().is_some_and(|presence| !presence.is_told())
+    fn caps(&self) -> PortCaps {
+        PortCaps { max_queues: u32::MAX, ..PortCaps::default() }
     }
+}
 
+impl PortControl for CheckPort {
     fn set_link(&mut self, up: bool) -> Result<(), PortError> {
         if let Some(presence) = self.presence.as_mut().filter(|_| up) {
             presence.again();
@@ -522,34 +524,24 @@ impl Port for CheckPort {
         Ok(())
     }
 
-    fn name(&self) -> &str {
-        "check"
-    }
-
-    fn checked(&self) -> Option<CheckReport> {
-        Some(self.checker.report())
-    }
-
-    fn as_checker(&mut self) -> Option<&mut CheckPort> {
-        Some(self)
-    }
-
-    fn latency(&self) -> Vec<(u64, u64)> {
-        self.checker.latency()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn max_queues(&self) -> u32 {
-        u32::MAX
-    }
-
     /// Judges by itself, so a flow is to keep to one queue. The first alone
     /// tells of an address.
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
         Ok(Box::new(Self::new(self.checker.another())))
+    }
+}
+
+impl Probe for CheckPort {
+    fn name(&self) -> &str {
+        "check"
+    }
+
+    fn report(&self) -> PortReport {
+        PortReport {
+            checked: Some(self.checker.report()),
+            latency: self.checker.latency(),
+            ..PortReport::new(self.name(), &self.counters)
+        }
     }
 }
 

@@ -1,11 +1,14 @@
 //! The port that gives back what it was sent.
 
-use std::{collections::VecDeque, os::fd::BorrowedFd};
+use std::collections::VecDeque;
 
 use grantway_netif::{Checksum, Offload};
 use grantway_ring::PAGE_SIZE;
 
-use crate::port::{Counters, DropReason, FrameMeta, Port, PortError, SendError};
+use crate::port::{
+    Counters, DropReason, FrameMeta, Port, PortCaps, PortControl, PortError, PortReport, Probe,
+    Readiness, SendError,
+};
 
 /// Bytes that wait to go back; beyond them the port is busy.
 const WAITING: usize = 1 << 20;
@@ -51,10 +54,6 @@ impl Port for Echo {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         while let Some((frame, offload)) = self.waiting.pop_front() {
             let len = frame.len();
@@ -72,32 +71,32 @@ impl Port for Echo {
         Ok(None)
     }
 
-    fn is_short(&self) -> bool {
-        self.unfinished == 0
+    fn readiness(&self) -> Readiness<'_> {
+        match self.waiting.is_empty() {
+            true => Readiness::Idle,
+            false => Readiness::Now,
+        }
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn caps(&self) -> PortCaps {
+        let short = self.unfinished == 0;
+        PortCaps { max_queues: u32::MAX, short, ..PortCaps::default() }
     }
+}
 
-    fn always_ready(&self) -> bool {
-        !self.waiting.is_empty()
+impl PortControl for Echo {
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Self::new()))
     }
+}
 
+impl Probe for Echo {
     fn name(&self) -> &str {
         "echo"
     }
 
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn max_queues(&self) -> u32 {
-        u32::MAX
-    }
-
-    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
-        Ok(Box::new(Self::new()))
+    fn report(&self) -> PortReport {
+        PortReport::new(self.name(), &self.counters)
     }
 }
 
@@ -109,18 +108,18 @@ mod tests {
     #[test]
     fn frames_come_back_in_order_and_as_they_were() {
         let (mut echo, mut buf) = (Echo::new(), vec![0; RECV_BUFFER]);
-        assert!(!echo.always_ready());
+        assert!(!echo.readiness().is_now());
         let offload = Offload::default();
         for byte in 0..3u8 {
             echo.send(&vec![byte; 60 + usize::from(byte)], offload).unwrap();
         }
-        assert!(echo.always_ready());
+        assert!(echo.readiness().is_now());
         for byte in 0..3u8 {
             let len = echo.recv(&mut buf).unwrap().unwrap().len;
             assert_eq!(buf[..len], vec![byte; 60 + usize::from(byte)]);
         }
-        assert!(echo.recv(&mut buf).unwrap().is_none() && !echo.always_ready());
-        assert_eq!((echo.counters().sent, echo.counters().received), (3, 3));
+        assert!(echo.recv(&mut buf).unwrap().is_none() && !echo.readiness().is_now());
+        assert_eq!((echo.report().counters.sent, echo.report().counters.received), (3, 3));
     }
 
     #[test]
@@ -128,12 +127,12 @@ mod tests {
         let (mut echo, mut buf) = (Echo::new(), vec![0; RECV_BUFFER]);
         let blank = Offload { checksum: Checksum::Partial, ..Offload::default() };
         echo.send(&[1; 4096], Offload::default()).unwrap();
-        assert!(echo.is_short());
+        assert!(echo.caps().short);
         echo.send(&[1; 4097], Offload::default()).unwrap();
         echo.send(&[1; 60], blank).unwrap();
         for short in [false, false, true] {
             echo.recv(&mut buf).unwrap().unwrap();
-            assert_eq!(echo.is_short(), short);
+            assert_eq!(echo.caps().short, short);
         }
     }
 
@@ -142,9 +141,9 @@ mod tests {
         let mut echo = Echo::new();
         let (frame, offload) = (vec![1; 65_535], Offload::default());
         let taken = (0..100).take_while(|_| echo.send(&frame, offload).is_ok()).count();
-        assert_eq!((taken, echo.counters().busy), (WAITING / 65_535, 1));
+        assert_eq!((taken, echo.report().counters.busy), (WAITING / 65_535, 1));
         assert!(echo.recv(&mut [0; 100]).unwrap().is_none());
-        assert_eq!(echo.counters().dropped(DropReason::TooLong), taken as u64);
+        assert_eq!(echo.report().counters.dropped(DropReason::TooLong), taken as u64);
         assert!(echo.send(&frame, offload).is_ok(), "there is room again");
     }
 }

@@ -6,7 +6,6 @@
 use std::{
     collections::BTreeMap,
     mem,
-    os::fd::BorrowedFd,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -20,8 +19,8 @@ use crate::{
     checker::Checker,
     clock::Clock,
     port::{
-        BURST, CheckReport, Counters, ETHERNET_HEADER, FrameMeta, FramePlace, Port, PortError,
-        SendError,
+        BURST, Counters, ETHERNET_HEADER, FrameMeta, FramePlace, Port, PortCaps, PortControl,
+        PortError, PortReport, Probe, Readiness, SendError,
     },
     testframe::{EXPERIMENTAL, MAGIC_TIMED, SEQUENCE_IN_TAG, TAG_LEN, Tag, TaggedAt, UDP_HEADERS},
     timing::{self, TIME_LEN},
@@ -492,10 +491,6 @@ impl Port for Generator {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         if self.finished() || !self.due() {
             return Ok(None);
@@ -532,42 +527,20 @@ impl Port for Generator {
         Ok(())
     }
 
-    fn is_short(&self) -> bool {
-        self.config.size <= PAGE_SIZE
+    fn readiness(&self) -> Readiness<'_> {
+        match self.finished() {
+            true => Readiness::Idle,
+            false => Readiness::Now,
+        }
     }
 
-    fn as_generator(&mut self) -> Option<&mut Generator> {
-        Some(self)
+    fn caps(&self) -> PortCaps {
+        let (max_queues, short) = (MAX_FLOWS / self.config.flows, self.config.size <= PAGE_SIZE);
+        PortCaps { max_queues, short, ..PortCaps::default() }
     }
+}
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn always_ready(&self) -> bool {
-        !self.finished()
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn checked(&self) -> Option<CheckReport> {
-        self.returned.as_ref().map(Checker::report)
-    }
-
-    fn latency(&self) -> Vec<(u64, u64)> {
-        self.returned.as_ref().map(Checker::latency).unwrap_or_default()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn max_queues(&self) -> u32 {
-        MAX_FLOWS / self.config.flows
-    }
-
+impl PortControl for Generator {
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
         let mut siblings = self.siblings.lock().unwrap_or_else(PoisonError::into_inner);
         let left = siblings.left.pop_first().map(|(_, stream)| stream);
@@ -581,6 +554,20 @@ impl Port for Generator {
         let stream = stream.ok_or_else(|| PortError::NoMoreQueues { port: self.name.clone() })?;
         let (clock, siblings) = (Arc::clone(&self.clock), Arc::clone(&self.siblings));
         Ok(Box::new(Self::with(self.config.clone(), clock, stream, siblings)))
+    }
+}
+
+impl Probe for Generator {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn report(&self) -> PortReport {
+        PortReport {
+            checked: self.returned.as_ref().map(Checker::report),
+            latency: self.returned.as_ref().map(Checker::latency).unwrap_or_default(),
+            ..PortReport::new(&self.name, &self.counters)
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! A seat at the backend's own bridge.
 
-use std::os::fd::BorrowedFd;
-
 use grantway_netif::Offload;
 
-use crate::port::{Counters, DropReason, FrameMeta, Port, PortError, SendError};
+use crate::port::{
+    Counters, DropReason, FrameMeta, Port, PortCaps, PortControl, PortError, PortReport, Probe,
+    Readiness, SendError,
+};
 
 /// Says that the vif is on the backend's own bridge, which passes frames from
 /// guest to guest by itself: this port has none to give, and takes none.
@@ -26,39 +27,31 @@ impl Port for Member {
         Err(self.counters.refuse(DropReason::Rejected))
     }
 
-    fn flush(&mut self) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn recv(&mut self, _: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         Ok(None)
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Idle
     }
 
-    fn always_ready(&self) -> bool {
-        false
+    fn caps(&self) -> PortCaps {
+        PortCaps { max_queues: u32::MAX, bridged: true, ..PortCaps::default() }
     }
+}
 
+impl PortControl for Member {
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Self::new()))
+    }
+}
+
+impl Probe for Member {
     fn name(&self) -> &str {
         "bridge"
     }
 
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn max_queues(&self) -> u32 {
-        u32::MAX
-    }
-
-    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
-        Ok(Box::new(Self::new()))
-    }
-
-    fn is_bridged(&self) -> bool {
-        true
+    fn report(&self) -> PortReport {
+        PortReport::new(self.name(), &self.counters)
     }
 }

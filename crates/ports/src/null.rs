@@ -1,10 +1,11 @@
 //! The sink that counts.
 
-use std::os::fd::BorrowedFd;
-
 use grantway_netif::Offload;
 
-use crate::port::{Counters, FrameMeta, Port, PortError, SendError};
+use crate::port::{
+    Counters, FrameMeta, Port, PortCaps, PortControl, PortError, PortReport, Probe, Readiness,
+    SendError,
+};
 use crate::split::SplitFrame;
 
 /// Takes every frame, counts it and forgets it; never has one to give.
@@ -37,35 +38,31 @@ impl Port for Null {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn recv(&mut self, _: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         Ok(None)
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Idle
     }
 
-    fn always_ready(&self) -> bool {
-        false
+    fn caps(&self) -> PortCaps {
+        PortCaps { max_queues: u32::MAX, ..PortCaps::default() }
     }
+}
 
+impl PortControl for Null {
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Self::new()))
+    }
+}
+
+impl Probe for Null {
     fn name(&self) -> &str {
         "null"
     }
 
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn max_queues(&self) -> u32 {
-        u32::MAX
-    }
-
-    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
-        Ok(Box::new(Self::new()))
+    fn report(&self) -> PortReport {
+        PortReport::new(self.name(), &self.counters)
     }
 }

@@ -15,7 +15,7 @@ mod writer;
 use std::{fmt, io, path::PathBuf};
 
 pub use heads::{Head, HeadsWriter};
-pub use port::{PcapInput, PcapOutput, PcapPort};
+pub use port::PcapPort;
 pub use reader::CaptureReader;
 pub use record::Record;
 pub use writer::{CaptureWriter, Direction};

@@ -1,20 +1,21 @@
-//! The seam: one frame at a time, all of it or nothing.
+//! The seam between a vif and the network behind it.
 
+mod error;
+mod report;
+mod whole;
+
+pub use error::{DropReason, PortError, SendError};
+pub use report::{CheckReport, Counters, PortReport};
+pub(crate) use whole::{send_gathered, send_joined};
+
+use crate::offloads::TapOffloads;
+use crate::split::SplitFrame;
+use arrayvec::ArrayVec;
+use grantway_netif::Offload;
+use std::any::Any;
 use std::os::fd::BorrowedFd;
 
-use arrayvec::ArrayVec;
-use grantway_netif::{Offload, headers::Why};
-
-use crate::generator::Generator;
-use crate::split::{SplitFrame, send_gathered, send_joined};
-use crate::{
-    TapError,
-    checker::{CheckPort, FlowReport},
-    pcap::CaptureError,
-    tap::TapOffloads,
-};
-
-/// Smallest buffer, in bytes, that [`Port::recv`] is to be given.
+/// Smallest buffer for [`Port::recv`], in bytes.
 ///
 /// A GSO frame holds an IP packet of up to 65,535 bytes behind an Ethernet
 /// header and up to two VLAN tags, which is 65,557; the rest is slack.
@@ -23,7 +24,7 @@ pub const RECV_BUFFER: usize = 65_536 + 128;
 /// Length of an Ethernet header without tags, in bytes; no port takes less.
 pub const ETHERNET_HEADER: usize = 14;
 
-/// A frame in private memory and what travels beside it.
+/// Length and unfinished work of a frame in private memory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct FrameMeta {
     /// Length of the frame at the start of the buffer, in bytes, without FCS.
@@ -35,18 +36,18 @@ pub struct FrameMeta {
 /// Most frames that [`Port::recv_burst`] receives.
 pub const BURST: usize = 64;
 
-/// A frame of a burst: it begins at this offset of the arena, in bytes.
+/// Place of a frame in the arena of a burst.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct FramePlace {
     /// Offset in the arena, in bytes.
     pub at: usize,
-    /// The frame.
+    /// Length and unfinished work of the frame.
     pub meta: FrameMeta,
 }
 
 impl FramePlace {
-    /// Its bytes; none of a place beyond the arena, which no port takes for a
-    /// frame.
+    /// Returns the bytes of the frame. Returns none for a place beyond the arena; no port
+    /// takes an empty frame.
     #[inline]
     #[must_use]
     pub fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
@@ -54,34 +55,34 @@ impl FramePlace {
     }
 }
 
-/// What became of the frames of a burst.
+/// Numbers of frames of a burst that were sent, and that were not.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct SentBurst {
     /// Frames that the port took.
     pub taken: usize,
-    /// Their bytes.
+    /// Bytes of the frames that the port took.
     pub bytes: usize,
-    /// As [`SendError::Busy`].
+    /// Frames that were refused with [`SendError::Busy`].
     pub busy: usize,
-    /// As [`SendError::Dropped`].
+    /// Frames that were refused with [`SendError::Dropped`].
     pub dropped: usize,
-    /// Frames of these that were sent as part of a merged one.
+    /// Frames of `taken` that were sent as part of a merged frame.
     pub merged: usize,
 }
 
 impl SentBurst {
-    /// Counts what a port said of so many frames, of so many bytes together.
+    /// Counts the port's answer for `frames` frames of `bytes` bytes together.
     ///
     /// # Errors
-    /// The port is of no more use.
+    /// [`SendError::Failed`]: the port is of no more use.
     #[inline]
     pub fn count(
         &mut self,
-        said: Result<(), SendError>,
+        answer: Result<(), SendError>,
         frames: usize,
         bytes: usize,
     ) -> Result<(), PortError> {
-        match said {
+        match answer {
             Ok(()) => {
                 self.taken += frames;
                 self.bytes += bytes;
@@ -94,23 +95,79 @@ impl SentBurst {
     }
 }
 
-/// Where frames go to and come from, beyond the vif.
+/// Capabilities of a port.
 ///
-/// A port never blocks and is driven by one thread. Two kinds of trouble are
-/// kept apart: [`SendError::Dropped`] costs one frame, is counted by the port
-/// and never repeats by itself; [`PortError`] ends the port.
-pub trait Port: Send {
+/// All but [`short`](PortCaps::short) stay as they are while the port is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortCaps {
+    /// Most queues: handles that send and receive frames side by side, each driven by a
+    /// thread of its own.
+    pub max_queues: u32,
+    /// True if a large TCP frame costs the port less than its segments do. TCP segments
+    /// are merged for it, and it may give large frames to a receiver that has to cut them.
+    pub wants_merged: bool,
+    /// True if each frame that [`Port::recv`] gives now fits a page and has no unfinished
+    /// checksum or segmentation.
+    pub short: bool,
+    /// True if the vif belongs to the backend's own bridge. Its frames go from guest to
+    /// guest; nothing is sent to the port.
+    pub bridged: bool,
+}
+
+impl Default for PortCaps {
+    /// One queue, and nothing else.
+    fn default() -> Self {
+        Self { max_queues: 1, wants_merged: false, short: false, bridged: false }
+    }
+}
+
+/// Event that says that [`Port::recv`] has a frame.
+#[derive(Debug, Clone, Copy)]
+pub enum Readiness<'a> {
+    /// There is a frame now, or there may be: poll the port.
+    Now,
+    /// There is a frame while this descriptor is readable.
+    Readable(BorrowedFd<'a>),
+    /// There is no frame, and only a call of the port's owner can change that.
+    Idle,
+}
+
+impl<'a> Readiness<'a> {
+    /// Returns true if the port is to be polled.
+    #[must_use]
+    pub fn is_now(self) -> bool {
+        matches!(self, Self::Now)
+    }
+
+    /// Returns the descriptor to wait for.
+    #[must_use]
+    pub fn descriptor(self) -> Option<BorrowedFd<'a>> {
+        match self {
+            Self::Readable(descriptor) => Some(descriptor),
+            Self::Now | Self::Idle => None,
+        }
+    }
+}
+
+/// Frames to the network behind a vif, and from it: the data path of a port.
+///
+/// A port never blocks and is driven by one thread. [`SendError::Dropped`] costs one
+/// frame, which the port counts. [`PortError`] ends the port.
+///
+/// [`PortControl`] has what changes a port, [`Probe`] what operators read of it. A port
+/// needs [`send`](Port::send), [`recv`](Port::recv), [`readiness`](Port::readiness),
+/// [`Probe`], and an empty `impl PortControl`; everything else has a default.
+pub trait Port: PortControl + Any + Send {
     /// Sends one frame, all of it or nothing.
     ///
     /// # Errors
-    /// [`SendError::Busy`]: nothing was taken, try again when the descriptor
-    /// is writable or after a pause. [`SendError::Dropped`]: the frame cannot
-    /// be sent by this port and was counted. [`SendError::Failed`]: the port
-    /// is of no more use.
+    /// - [`SendError::Busy`]: nothing was taken. Try again when the descriptor is writable,
+    ///   or after a pause.
+    /// - [`SendError::Dropped`]: this port cannot send the frame, and counted it.
+    /// - [`SendError::Failed`]: the port is of no more use.
     fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError>;
 
-    /// Sends the frames at these places of `arena`, in order, each as
-    /// [`Port::send`] does.
+    /// Sends the frames at these places of `arena`, in order, each as [`Port::send`] does.
     ///
     /// # Errors
     /// The port is of no more use.
@@ -123,10 +180,11 @@ pub trait Port: Send {
         Ok(sent)
     }
 
-    /// Sends one frame whose rest is not private. When this returns, whatever it
-    /// says, nothing of the rest is looked at any more. Ports that look at
-    /// payloads, or keep them, are given a copy, which is made in `room`: at
-    /// least as long as the frame.
+    /// Sends one frame whose rest lies in pages that its sender can still write. The port
+    /// does not read the rest after this returns, whatever it returns.
+    ///
+    /// The default sends a copy, for ports that look at payloads or keep them. The copy is
+    /// made in `room`, which is at least as long as the frame.
     ///
     /// # Errors
     /// As [`Port::send`].
@@ -139,16 +197,12 @@ pub trait Port: Send {
         send_gathered(self, frame, offload, room)
     }
 
-    /// Whether a large TCP frame costs it less than its segments do, so that those are
-    /// to come merged, and it may give such frames to who has to cut them.
-    fn wants_merged(&self) -> bool {
-        false
-    }
-
-    /// Sends one large frame that was merged of as many segments as it has pieces: one
-    /// lies behind the other, and all headers are in the first. Where the port counts
-    /// frames it counts the segments. Ports that cannot take it so are given a copy,
-    /// which is made in `room`: at least as long as the frame.
+    /// Sends one large frame that was merged from as many segments as there are pieces.
+    /// The frame is the pieces one behind the other; the first holds all headers. A port
+    /// that counts frames counts the segments.
+    ///
+    /// The default sends a copy. The copy is made in `room`, which is at least as long as
+    /// the frame.
     ///
     /// # Errors
     /// As [`Port::send`].
@@ -161,28 +215,30 @@ pub trait Port: Send {
         send_joined(self, pieces, offload, room)
     }
 
-    /// Ends a burst: ports that buffer write out here.
+    /// Ends a burst: a port that buffers writes out here. The default does nothing.
     ///
     /// # Errors
-    /// What was buffered could not be written; the port is of no more use.
-    fn flush(&mut self) -> Result<(), PortError>;
+    /// The buffered frames could not be written; the port is of no more use.
+    fn flush(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
 
-    /// Receives one frame into `buf`, or `Ok(None)` when there is none now.
+    /// Receives one frame into `buf`. Returns `Ok(None)` if there is none now.
     ///
-    /// `buf` is to hold [`RECV_BUFFER`] bytes. A frame that does not fit, or
-    /// whose offload the network side has not agreed to, is dropped and
-    /// counted, and the next one is tried.
+    /// `buf` holds [`RECV_BUFFER`] bytes. A frame that does not fit, or whose unfinished
+    /// work was not agreed by [`PortControl::set_offloads`], is dropped and counted, and
+    /// the next one is tried.
     ///
     /// # Errors
     /// The port is of no more use.
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError>;
 
-    /// Receives frames into `arena` until there are none, or `frames` is full, or
-    /// what is left of the arena could not hold any frame; each begins at a
-    /// multiple of 64 bytes, and its place is added to `frames`.
+    /// Receives frames into `arena` until there are none, `frames` is full, or the rest of
+    /// the arena could not hold any frame. Each frame begins at a multiple of 64 bytes;
+    /// its place is added to `frames`.
     ///
     /// # Errors
-    /// As [`Port::recv`]; what was received before stays listed.
+    /// As [`Port::recv`]. Frames that were received before the error stay listed.
     fn recv_burst(
         &mut self,
         arena: &mut [u8],
@@ -199,51 +255,28 @@ pub trait Port: Send {
         Ok(())
     }
 
-    /// The generator that it is, for who has its frames made where they are sent from.
-    fn as_generator(&mut self) -> Option<&mut Generator> {
-        None
+    /// Returns the event that says that [`Port::recv`] has a frame.
+    fn readiness(&self) -> Readiness<'_>;
+
+    /// Returns the capabilities of the port.
+    fn caps(&self) -> PortCaps {
+        PortCaps::default()
     }
+}
 
-    /// The checker that it is, for who has frames judged where they were received.
-    fn as_checker(&mut self) -> Option<&mut CheckPort> {
-        None
-    }
-
-    /// Whether each frame that is received fits a page and leaves nothing to be
-    /// done, so that whoever has room for a burst of pages may ask for a burst.
-    fn is_short(&self) -> bool {
-        false
-    }
-
-    /// The descriptor that is readable while `recv` has something.
-    ///
-    /// `None` for a port that has none, which is to be polled if
-    /// [`always_ready`](Port::always_ready) and never asked otherwise.
-    fn fd(&self) -> Option<BorrowedFd<'_>>;
-
-    /// Whether `recv` may have something that no descriptor announces
-    /// (a generator, a capture file not yet at its end).
-    fn always_ready(&self) -> bool;
-
-    /// The name that operators see.
-    fn name(&self) -> &str;
-
-    /// What has passed so far.
-    fn counters(&self) -> &Counters;
-
-    /// Says which unfinished frames `recv` may hand over from now on: what the
-    /// frontend at the other end can take. It may change while the port is
-    /// open. Ports that only have finished frames ignore it.
+/// Changes to a port. Defaults do nothing: most ports have nothing to change.
+pub trait PortControl: Probe {
+    /// Sets the unfinished frames that [`Port::recv`] may give from now on: those that the
+    /// frontend at the other end accepts. The setting may change while the port is open.
     ///
     /// # Errors
-    /// The platform refused the change; the earlier setting still stands.
+    /// The platform refused the change; the earlier setting still holds.
     fn set_offloads(&mut self, offloads: TapOffloads) -> Result<(), PortError> {
         let _ = offloads;
         Ok(())
     }
 
-    /// Says whether frames can cross the vif behind the port now: an interface
-    /// shows it as its carrier. Ports without a link ignore it.
+    /// Sets if frames can cross the vif now: an interface shows it as its carrier.
     ///
     /// # Errors
     /// The platform refused the change.
@@ -252,8 +285,8 @@ pub trait Port: Send {
         Ok(())
     }
 
-    /// Says that the vif is gone for good: what would outlive this process (a
-    /// persistent interface) goes with the port.
+    /// Removes what would outlive this process, such as a persistent interface: the vif is
+    /// gone for good.
     ///
     /// # Errors
     /// The platform refused.
@@ -261,319 +294,27 @@ pub trait Port: Send {
         Ok(())
     }
 
-    /// The index of the network interface behind the port, where there is one:
-    /// it stays when the interface is renamed.
+    /// Returns the index of the network interface behind the port, if there is one. The
+    /// index stays when the interface is renamed.
     fn interface(&self) -> Option<u32> {
         None
     }
 
-    /// How many queues the port can have: handles that frames are sent to and
-    /// received from side by side, each by a thread of its own.
-    fn max_queues(&self) -> u32 {
-        1
-    }
-
-    /// One more queue of the same port. What a flow's frames come in on, and
-    /// whether flows keep to one queue, is the port's affair.
+    /// Opens one more queue of the same port, up to [`PortCaps::max_queues`]. The port
+    /// chooses the queue of each flow that it gives.
     ///
     /// # Errors
-    /// The platform refused, or the port has as many as it can have.
+    /// The platform refused, or the port has as many queues as it can have.
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
         Err(PortError::NoMoreQueues { port: self.name().to_owned() })
     }
-
-    /// Whether the vif is on the backend's own bridge: then its frames go from
-    /// guest to guest without a port, and this one is never sent to.
-    fn is_bridged(&self) -> bool {
-        false
-    }
-
-    /// What became of numbered test frames, for a port that judges them.
-    fn checked(&self) -> Option<CheckReport> {
-        None
-    }
-
-    /// How long test frames were under way that carried a time, for a port that
-    /// judges them: nanoseconds, and how many took so long.
-    fn latency(&self) -> Vec<(u64, u64)> {
-        Vec::new()
-    }
 }
 
-/// What became of the numbered test frames sent to a port.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct CheckReport {
-    /// All flows together.
-    pub total: FlowReport,
-    /// Frames that were damaged.
-    pub corrupt: u64,
-    /// Frames that were not the generator's.
-    pub foreign: u64,
-}
+/// Names and counters of a port, for operators.
+pub trait Probe {
+    /// Returns the name that operators see.
+    fn name(&self) -> &str;
 
-impl CheckReport {
-    /// Two queues together, where each flow kept to one of them.
-    fn plus(self, other: Self) -> Self {
-        Self {
-            total: self.total.plus(other.total),
-            corrupt: self.corrupt + other.corrupt,
-            foreign: self.foreign + other.foreign,
-        }
-    }
-}
-
-/// A port's name and counters at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortReport {
-    /// The name that operators see.
-    pub name: String,
-    /// What has passed and what was dropped.
-    pub counters: Counters,
-    /// What became of numbered test frames, where the port judges them.
-    pub checked: Option<CheckReport>,
-    /// As [`Port::latency`].
-    pub latency: Vec<(u64, u64)>,
-}
-
-impl PortReport {
-    /// Reads a port.
-    #[must_use]
-    pub fn of(port: &dyn Port) -> Self {
-        Self {
-            name: port.name().to_owned(),
-            counters: port.counters().clone(),
-            checked: port.checked(),
-            latency: port.latency(),
-        }
-    }
-
-    /// All queues of one port together; `None` where there are none. Latencies
-    /// stand one queue after the other.
-    #[must_use]
-    pub fn sum(queues: impl IntoIterator<Item = Self>) -> Option<Self> {
-        queues.into_iter().reduce(|mut sum, queue| {
-            sum.counters.add(&queue.counters);
-            sum.checked = match (sum.checked, queue.checked) {
-                (Some(a), Some(b)) => Some(a.plus(b)),
-                (a, b) => a.or(b),
-            };
-            sum.latency.extend(queue.latency);
-            sum
-        })
-    }
-}
-
-/// Why a frame was not sent.
-#[derive(Debug, thiserror::Error)]
-pub enum SendError {
-    /// The port would have to wait; nothing was taken and nothing counted as
-    /// dropped.
-    #[error("the port is busy; send again later")]
-    Busy,
-    /// This frame was dropped, and counted under its reason.
-    #[error("frame dropped: {0}")]
-    Dropped(DropReason),
-    /// The port is of no more use.
-    #[error(transparent)]
-    Failed(#[from] PortError),
-}
-
-/// Why a port is of no more use.
-#[derive(Debug, thiserror::Error)]
-pub enum PortError {
-    /// A system call failed in a way that no later frame can mend.
-    #[error("{port}: {operation} failed: {source}")]
-    Io {
-        /// The port's name.
-        port: String,
-        /// What was being done.
-        operation: &'static str,
-        /// The system's answer.
-        source: std::io::Error,
-    },
-    /// The interface behind the port was deleted.
-    #[error("{port}: the interface is gone (deleted by another program?); open the port again")]
-    Gone {
-        /// The name it was last known by.
-        port: String,
-    },
-    /// The port has as many queues as it can have.
-    #[error("{port}: one more queue was asked for, and this port has no more; use fewer queues")]
-    NoMoreQueues {
-        /// The port's name.
-        port: String,
-    },
-    /// A TAP could not be set up or changed.
-    #[error(transparent)]
-    Tap(#[from] TapError),
-    /// A capture file could not be read or written.
-    #[error(transparent)]
-    Capture(#[from] CaptureError),
-}
-
-macro_rules! drop_reasons {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why one frame was dropped; each reason is a counter.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum DropReason { $($(#[$doc])* $name,)* }
-
-        impl DropReason {
-            /// Every reason, in the order of the counters.
-            pub const ALL: &'static [DropReason] = &[$(DropReason::$name,)*];
-
-            /// The counter's name: lower case, words joined by `-`.
-            #[must_use]
-            pub fn as_str(self) -> &'static str {
-                match self { $(DropReason::$name => $text,)* }
-            }
-        }
-    };
-}
-
-drop_reasons! {
-    /// The interface is administratively down.
-    InterfaceDown = "interface-down",
-    /// Shorter than an Ethernet header.
-    TooShort = "too-short",
-    /// Longer than the port or the buffer holds.
-    TooLong = "too-long",
-    /// An unfinished checksum on a frame that is neither IPv4 nor IPv6.
-    NotIp = "not-ip",
-    /// An unfinished checksum, and the frame ends within its headers, or
-    /// before the length that its IP header claims.
-    Truncated = "truncated-headers",
-    /// An unfinished checksum, and an IP or TCP header contradicts itself
-    /// (version, IHL or data offset).
-    BadHeader = "bad-header",
-    /// An unfinished checksum on a fragment, which has none of its own.
-    Fragment = "fragment",
-    /// More IPv6 extension headers than any real packet carries.
-    ExtensionChain = "extension-chain",
-    /// An unfinished checksum on something other than TCP or UDP.
-    OtherTransport = "other-transport",
-    /// Segmentation asked of a frame that is not TCP.
-    GsoNotTcp = "gso-not-tcp",
-    /// Segmentation asked for the other IP version than the frame has.
-    GsoWrongFamily = "gso-wrong-family",
-    /// Segmentation asked with a segment size of 0.
-    GsoZeroSize = "gso-zero-size",
-    /// Segmentation asked into more segments than are cut here.
-    GsoTooMany = "gso-too-many",
-    /// Segmentation asked of a frame whose checksum is not unfinished.
-    GsoNotPartial = "gso-not-partial",
-    /// Received with a kind of segmentation that netif does not have.
-    GsoUnknown = "gso-unknown",
-    /// Received with segmentation that is switched off (a frame that was
-    /// queued before [`Port::set_offloads`]).
-    GsoNotWanted = "gso-not-wanted",
-    /// The kernel refused the frame, as malformed or for a reason not known here.
-    Rejected = "rejected",
-    /// The kernel had no memory for the frame.
-    NoMemory = "no-memory",
-    /// This port only receives.
-    ReceiveOnly = "receive-only",
-}
-
-impl From<Why> for DropReason {
-    fn from(why: Why) -> Self {
-        match why {
-            Why::TooShort => Self::TooShort,
-            Why::NotIp => Self::NotIp,
-            Why::Truncated => Self::Truncated,
-            Why::Version | Why::HeaderLength | Why::TotalLength => Self::BadHeader,
-            Why::Fragment => Self::Fragment,
-            Why::Extensions => Self::ExtensionChain,
-            Why::OtherTransport => Self::OtherTransport,
-        }
-    }
-}
-
-impl std::fmt::Display for DropReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// What a port has passed and dropped.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Counters {
-    /// Frames sent; of a merged one, the segments that it is of.
-    pub sent: u64,
-    /// Bytes sent, without FCS.
-    pub sent_bytes: u64,
-    /// Frames received.
-    pub received: u64,
-    /// Bytes received, without FCS.
-    pub received_bytes: u64,
-    /// Sends answered with [`SendError::Busy`].
-    pub busy: u64,
-    /// Unfinished checksums that the port finished in software.
-    pub checksummed: u64,
-    dropped: [u64; DropReason::ALL.len()],
-}
-
-impl Counters {
-    /// Frames dropped for `reason`, in both directions.
-    #[must_use]
-    pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.dropped[reason as usize]
-    }
-
-    /// Frames dropped for any reason, in both directions.
-    #[must_use]
-    pub fn dropped_total(&self) -> u64 {
-        self.dropped.iter().sum()
-    }
-
-    /// The reasons that occurred, with their counts.
-    pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        let all = DropReason::ALL.iter().map(|&r| (r, self.dropped(r)));
-        all.filter(|&(_, n)| n > 0)
-    }
-
-    /// Adds those of another queue.
-    fn add(&mut self, other: &Self) {
-        self.sent += other.sent;
-        self.sent_bytes += other.sent_bytes;
-        self.received += other.received;
-        self.received_bytes += other.received_bytes;
-        self.busy += other.busy;
-        self.checksummed += other.checksummed;
-        for (sum, n) in self.dropped.iter_mut().zip(other.dropped) {
-            *sum += n;
-        }
-    }
-
-    pub(crate) fn count_sent(&mut self, len: usize) {
-        self.sent += 1;
-        self.sent_bytes += len as u64;
-    }
-
-    /// So many frames were sent, of so many bytes together.
-    pub(crate) fn count_sent_burst(&mut self, frames: usize, bytes: usize) {
-        self.sent += frames as u64;
-        self.sent_bytes += bytes as u64;
-    }
-
-    pub(crate) fn count_received(&mut self, len: usize) {
-        self.received += 1;
-        self.received_bytes += len as u64;
-    }
-
-    /// So many frames of one length were received.
-    pub(crate) fn count_burst(&mut self, frames: usize, len: usize) {
-        self.received += frames as u64;
-        self.received_bytes += (frames * len) as u64;
-    }
-
-    pub(crate) fn drop_one(&mut self, reason: DropReason) {
-        self.dropped[reason as usize] += 1;
-    }
-
-    /// Counts a drop and makes the error of it.
-    pub(crate) fn refuse(&mut self, reason: DropReason) -> SendError {
-        self.drop_one(reason);
-        SendError::Dropped(reason)
-    }
+    /// Returns the counters now; and, of a port that checks test frames, its findings.
+    fn report(&self) -> PortReport;
 }

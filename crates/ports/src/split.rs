@@ -1,9 +1,6 @@
 //! A frame that lies partly in pages that its sender can still write.
 
-use grantway_netif::Offload;
 use grantway_ring::VolatileSlice;
-
-use crate::port::{DropReason, Port, SendError};
 
 /// A frame whose first bytes are private, and whose rest lies in its sender's
 /// pages, mapped.
@@ -65,41 +62,12 @@ impl<'a> SplitFrame<'a> {
     }
 }
 
-/// Sends a copy of the frame, for ports that look at all of it.
-pub(crate) fn send_gathered(
-    port: &mut (impl Port + ?Sized),
-    frame: &SplitFrame<'_>,
-    offload: Offload,
-    room: &mut [u8],
-) -> Result<(), SendError> {
-    match frame.gather(room) {
-        Some(whole) => port.send(whole, offload),
-        None => Err(SendError::Dropped(DropReason::TooLong)),
-    }
-}
-
-/// Sends a copy of a frame that lies in pieces, for ports that want it in one.
-pub(crate) fn send_joined(
-    port: &mut (impl Port + ?Sized),
-    pieces: &[&[u8]],
-    offload: Offload,
-    room: &mut [u8],
-) -> Result<(), SendError> {
-    let mut len = 0;
-    for piece in pieces {
-        let Some(part) = room.get_mut(len..len + piece.len()) else {
-            return Err(SendError::Dropped(DropReason::TooLong));
-        };
-        part.copy_from_slice(piece);
-        len += piece.len();
-    }
-    port.send(&room[..len], offload)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CheckPort, Null};
+    use crate::port::send_joined;
+    use crate::{CheckPort, Null, Port, Probe};
+    use grantway_netif::Offload;
     use grantway_ring::SharedRun;
 
     #[test]
@@ -120,10 +88,10 @@ mod tests {
         let offload = Offload::default();
         assert!(port.send_split(&frame, offload, &mut [0; 9]).is_err());
         port.send_split(&frame, offload, &mut [0; 10]).unwrap();
-        assert_eq!((port.counters().sent, port.counters().sent_bytes), (1, 10));
+        assert_eq!((port.report().counters.sent, port.report().counters.sent_bytes), (1, 10));
         let mut port = Null::new();
         port.send_split(&frame, offload, &mut []).unwrap();
-        assert_eq!((port.counters().sent, port.counters().sent_bytes), (1, 10));
+        assert_eq!((port.report().counters.sent, port.report().counters.sent_bytes), (1, 10));
     }
 
     #[test]
@@ -135,6 +103,6 @@ mod tests {
         let mut room = [0; 7];
         send_joined(&mut port, &pieces, offload, &mut room).unwrap();
         assert_eq!(room, [1, 2, 3, 4, 5, 6, 0]);
-        assert_eq!((port.counters().sent, port.counters().sent_bytes), (1, 6));
+        assert_eq!((port.report().counters.sent, port.report().counters.sent_bytes), (1, 6));
     }
 }

@@ -26,46 +26,19 @@ use rustix::{
 pub use error::TapError;
 pub use name::{MAX_NAME, check_name};
 
+use crate::offloads::TapOffloads;
 use crate::port::{
-    BURST, Counters, DropReason, ETHERNET_HEADER, FrameMeta, Port, PortError, RECV_BUFFER,
-    SendError,
+    BURST, Counters, DropReason, ETHERNET_HEADER, FrameMeta, Port, PortCaps, PortControl,
+    PortError, PortReport, Probe, RECV_BUFFER, Readiness, SendError,
 };
-use crate::split::{SplitFrame, send_gathered, send_joined};
+use crate::port::{send_gathered, send_joined};
+use crate::split::SplitFrame;
 use claim::Claim;
 pub use claim::folder as claims_folder;
 use vnet::VnetHeader;
 
 /// Frames that one [`Port::recv`] may drop before it says that there is none.
 const RECV_ATTEMPTS: usize = 64;
-
-/// Which unfinished frames the reading side of a TAP can take.
-///
-/// The kernel finishes what is switched off. Segmentation needs the checksum:
-/// without `checksum`, `tso4` and `tso6` count as off.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TapOffloads {
-    /// Frames whose transport checksum is unfinished.
-    pub checksum: bool,
-    /// TCP over IPv4 frames larger than the MTU.
-    pub tso4: bool,
-    /// TCP over IPv6 frames larger than the MTU.
-    pub tso6: bool,
-}
-
-impl TapOffloads {
-    /// Only finished frames.
-    pub const NONE: TapOffloads = TapOffloads { checksum: false, tso4: false, tso6: false };
-    /// Everything that netif can carry.
-    pub const ALL: TapOffloads = TapOffloads { checksum: true, tso4: true, tso6: true };
-
-    const fn effective(self) -> TapOffloads {
-        TapOffloads {
-            checksum: self.checksum,
-            tso4: self.checksum && self.tso4,
-            tso6: self.checksum && self.tso6,
-        }
-    }
-}
 
 /// How to open a TAP.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -323,10 +296,6 @@ impl Port for Tap {
         self.write(len, |fd| sys::write_split(fd, &header, frame, len))
     }
 
-    fn wants_merged(&self) -> bool {
-        true
-    }
-
     fn send_pieces(
         &mut self,
         pieces: &[&[u8]],
@@ -348,10 +317,6 @@ impl Port for Tap {
         let parts = &parts[..=pieces.len()];
         self.write(len, |fd| rustix::io::writev(fd, parts))?;
         self.counters.sent += pieces.len() as u64 - 1;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), PortError> {
         Ok(())
     }
 
@@ -379,22 +344,17 @@ impl Port for Tap {
         Ok(None)
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.fd.as_fd())
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Readable(self.fd.as_fd())
     }
 
-    fn always_ready(&self) -> bool {
-        false
+    fn caps(&self) -> PortCaps {
+        let max_queues = if self.multi_queue { MAX_QUEUES } else { 1 };
+        PortCaps { max_queues, wants_merged: true, ..PortCaps::default() }
     }
+}
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
+impl PortControl for Tap {
     fn set_offloads(&mut self, offloads: TapOffloads) -> Result<(), PortError> {
         Ok(self.change_offloads(offloads)?)
     }
@@ -411,10 +371,6 @@ impl Port for Tap {
         name_to_index(&self.control, &self.name).ok()
     }
 
-    fn max_queues(&self) -> u32 {
-        if self.multi_queue { MAX_QUEUES } else { 1 }
-    }
-
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
         if !self.multi_queue {
             return Err(PortError::NoMoreQueues { port: self.name.clone() });
@@ -424,6 +380,16 @@ impl Port for Tap {
         queue.claim.clone_from(&self.claim);
         queue.change_offloads(offloads)?;
         Ok(Box::new(queue))
+    }
+}
+
+impl Probe for Tap {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn report(&self) -> PortReport {
+        PortReport::new(&self.name, &self.counters)
     }
 }
 

@@ -5,12 +5,14 @@ mod common;
 use common::{Bench, Kind, Packet, mac};
 use grantway_netif::{Checksum, Offload};
 use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
-use grantway_ports::{Counters, FrameMeta, FramePlace, Port, PortError, SendError, SentBurst};
+use grantway_ports::{
+    Counters, FrameMeta, FramePlace, Port, PortControl, PortError, PortReport, Probe, Readiness,
+    SendError, SentBurst,
+};
 use grantway_vector::nodes::Checks;
 use grantway_vector::receivers::Takes;
 use grantway_vector::{Merger, PortId};
 use proptest::prelude::*;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 const DONE: Offload = Offload { checksum: Checksum::Complete, gso: None };
@@ -147,28 +149,24 @@ impl Port for Large {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), PortError> {
-        Ok(())
-    }
-
     fn recv(&mut self, _: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         Ok(None)
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Idle
     }
+}
 
-    fn always_ready(&self) -> bool {
-        false
-    }
+impl PortControl for Large {}
 
+impl Probe for Large {
     fn name(&self) -> &str {
         "large"
     }
 
-    fn counters(&self) -> &Counters {
-        &self.counters
+    fn report(&self) -> PortReport {
+        PortReport::new(self.name(), &self.counters)
     }
 }
 

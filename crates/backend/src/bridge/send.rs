@@ -116,7 +116,7 @@ impl<O: Others> Forward<'_, O> {
             let meta = match uplink.recv(&mut arena[at..at + RECV_BUFFER]) {
                 Ok(Some(meta)) => meta,
                 Ok(None) => {
-                    more = uplink.always_ready();
+                    more = uplink.readiness().is_now();
                     break;
                 }
                 // What it gave before goes on.

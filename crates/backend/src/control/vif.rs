@@ -102,7 +102,7 @@ impl Vif {
         }
         let port = (around.open_port)(&request)?;
         around.journals.opened(id, port.interface());
-        vif.queues = port.max_queues().min(around.queues);
+        vif.queues = port.caps().max_queues.min(around.queues);
         vif.port = Some(port);
         match vif.prepare(takeover, around) {
             Ok(()) => {
@@ -421,7 +421,7 @@ impl Vif {
 
     /// How its queues stand, and what its port has passed so far, all of them together.
     pub fn inspect(&self, workers: &Workers) -> (Vec<QueueReport>, Option<PortReport>) {
-        let here = self.port.iter().map(|port| PortReport::of(port.as_ref()));
+        let here = self.port.iter().map(|port| port.report());
         let (queues, failed) = workers.inspect(self.id);
         let busy = queues.iter().map(|queue| queue.port.clone());
         // The name is that of the first.

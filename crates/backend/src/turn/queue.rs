@@ -135,7 +135,7 @@ impl Queue {
                 let receive = receive.with_lane(lane);
                 let journal = journal.map(Journal::new);
                 let stretches = map.map(Stretches::new);
-                let merges = port.wants_merged();
+                let merges = port.caps().wants_merged;
                 Ok(Self {
                     transmit,
                     receive,
@@ -322,7 +322,7 @@ impl Queue {
 
     /// Returns true if its frames go to the bridge.
     pub(crate) fn is_bridged(&self) -> bool {
-        self.port.is_bridged()
+        self.port.caps().bridged
     }
 
     /// Returns the vif's queue that a frame belongs to, by the frame's first bytes. Returns none if
@@ -406,13 +406,13 @@ impl Queue {
     /// Asks for signals for all work that may come. Returns true if there is work already.
     pub(crate) fn arm(&mut self) -> Result<bool, VifError> {
         let transmit = self.transmit.arm()?;
-        let receive = self.receive.arm(self.port.always_ready())?;
+        let receive = self.receive.arm(self.port.readiness().is_now())?;
         Ok(transmit || receive || self.receive.is_passed_to())
     }
 
     /// The port's descriptor, where it has one.
     pub(crate) fn port_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.port.fd()
+        self.port.readiness().descriptor()
     }
 
     /// Reports the queue's state. `number` and `worker` go into the report.
@@ -424,7 +424,7 @@ impl Queue {
             tx_waiting: self.transmit.waiting(),
             rx_posted: self.receive.shown(),
             waiting_bytes: self.receive.waiting_bytes(),
-            port: PortReport::of(self.port.as_ref()),
+            port: self.port.report(),
         }
     }
 

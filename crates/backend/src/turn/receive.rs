@@ -142,7 +142,11 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         {
             return Ok(moved);
         }
-        if rules.is_none() && port.is_short() && self.is_plain(shared) && self.has_posted(BURST)? {
+        if rules.is_none()
+            && port.caps().short
+            && self.is_plain(shared)
+            && self.has_posted(BURST)?
+        {
             return self.turn_plain(scratch, buffers, port, shared);
         }
         self.turn_listed(scratch, buffers, port, rules, shared)

@@ -116,7 +116,7 @@ impl Workers {
     ///
     /// Why it could not be, and its port back where there still is one.
     pub fn attach(&self, spec: QueueSpec) -> Result<(), (VifError, Option<Box<dyn Port>>)> {
-        let chosen = match self.by_rules || spec.port.is_bridged() {
+        let chosen = match self.by_rules || spec.port.caps().bridged {
             true => self.all.first(),
             false => self.all.iter().min_by_key(|worker| worker.load()),
         };

@@ -90,7 +90,7 @@ impl Worker {
         let Beside { graph, uplink, .. } = beside.unwrap_or_else(Beside::nothing);
         let mut merger = service.merge.then(|| Merger::new(|| uptime().as_nanos() as u64));
         if let (Some(merger), Some(port)) = (&mut merger, &uplink)
-            && !port.wants_merged()
+            && !port.caps().wants_merged
         {
             merger.set_receiver(UPLINK, Takes::default());
         }
@@ -129,7 +129,7 @@ impl Worker {
         if let Some(timer) = self.spin.descriptor() {
             self.watch.add(timer, Woke::Timer)?;
         }
-        match self.bridge.uplink.as_ref().and_then(|uplink| uplink.fd()) {
+        match self.bridge.uplink.as_ref().and_then(|uplink| uplink.readiness().descriptor()) {
             Some(fd) => self.watch.add(fd, Woke::Uplink),
             None => Ok(()),
         }

@@ -7,10 +7,11 @@ use super::xen::Domain;
 use grantway_backend::VifId;
 use grantway_netif::Offload;
 use grantway_ports::{
-    Checker, Counters, FrameMeta, Generator, Port, PortError, SendError, TapOffloads,
+    Checker, Counters, FrameMeta, Generator, Port, PortCaps, PortControl, PortError, PortReport,
+    Probe, Readiness, SendError, TapOffloads,
 };
 use rustix::event::EventfdFlags;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -115,14 +116,6 @@ impl Port for Handle {
         Ok(())
     }
 
-    fn max_queues(&self) -> u32 {
-        u32::MAX
-    }
-
-    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
-        Ok(Box::new(Self::new(Arc::clone(&self.behind), Arc::clone(&self.process))))
-    }
-
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         self.process.acts();
         let mut line = self.behind.look();
@@ -135,20 +128,18 @@ impl Port for Handle {
         Ok(Some(FrameMeta { len, offload: Offload::default() }))
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell.as_fd())
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Readable(self.bell.as_fd())
     }
 
-    fn always_ready(&self) -> bool {
-        false
+    fn caps(&self) -> PortCaps {
+        PortCaps { max_queues: u32::MAX, ..PortCaps::default() }
     }
+}
 
-    fn name(&self) -> &str {
-        "line"
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
+impl PortControl for Handle {
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Self::new(Arc::clone(&self.behind), Arc::clone(&self.process))))
     }
 
     fn set_offloads(&mut self, _: TapOffloads) -> Result<(), PortError> {
@@ -165,5 +156,15 @@ impl Port for Handle {
         self.process.acts();
         self.behind.look().there = false;
         Ok(())
+    }
+}
+
+impl Probe for Handle {
+    fn name(&self) -> &str {
+        "line"
+    }
+
+    fn report(&self) -> PortReport {
+        PortReport::new(self.name(), &self.counters)
     }
 }

@@ -5,11 +5,12 @@
 use grantway_backend::{PortRequest, VifId};
 use grantway_netif::Offload;
 use grantway_ports::{
-    Checker, CheckerConfig, Counters, FrameMeta, Generator, GeneratorConfig, Port, PortError,
-    RECV_BUFFER, SendError, SplitFrame, TapOffloads, monotonic,
+    Checker, CheckerConfig, Counters, FrameMeta, Generator, GeneratorConfig, Port, PortCaps,
+    PortControl, PortError, PortReport, Probe, RECV_BUFFER, Readiness, SendError, SplitFrame,
+    TapOffloads, monotonic,
 };
 use rustix::event::EventfdFlags;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -298,31 +299,6 @@ impl Port for TestPort {
         self.takes(frame.gather(room).expect("room for the frame"), offload)
     }
 
-    fn wants_merged(&self) -> bool {
-        self.behind.look().merges
-    }
-
-    fn is_short(&self) -> bool {
-        self.behind.look().short
-    }
-
-    fn flush(&mut self) -> Result<(), PortError> {
-        Ok(())
-    }
-
-    fn max_queues(&self) -> u32 {
-        u32::MAX
-    }
-
-    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
-        self.behind.look().handles += 1;
-        Ok(Box::new(Self::new(Arc::clone(&self.behind))))
-    }
-
-    fn interface(&self) -> Option<u32> {
-        Some(interface(self.behind.vif))
-    }
-
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         assert!(buf.len() >= RECV_BUFFER, "a buffer of {} bytes", buf.len());
         self.behind.call(Call::Recv);
@@ -345,20 +321,25 @@ impl Port for TestPort {
         Ok(meta)
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell.as_fd())
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Readable(self.bell.as_fd())
     }
 
-    fn always_ready(&self) -> bool {
-        false
+    fn caps(&self) -> PortCaps {
+        let inner = self.behind.look();
+        let (wants_merged, short) = (inner.merges, inner.short);
+        PortCaps { max_queues: u32::MAX, wants_merged, short, bridged: false }
+    }
+}
+
+impl PortControl for TestPort {
+    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
+        self.behind.look().handles += 1;
+        Ok(Box::new(Self::new(Arc::clone(&self.behind))))
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
+    fn interface(&self) -> Option<u32> {
+        Some(interface(self.behind.vif))
     }
 
     fn set_offloads(&mut self, offloads: TapOffloads) -> Result<(), PortError> {
@@ -382,6 +363,16 @@ impl Port for TestPort {
         }
         inner.removed = true;
         Ok(())
+    }
+}
+
+impl Probe for TestPort {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn report(&self) -> PortReport {
+        PortReport::new(self.name(), &self.counters)
     }
 }
 

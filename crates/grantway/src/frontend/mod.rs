@@ -8,8 +8,8 @@
 mod bridge;
 mod workers;
 
+use crate::args::FrontendArgs;
 use crate::backend::port_report;
-use crate::cli::FrontendArgs;
 use crate::ctl::socket::CtlSocket;
 use bridge::Trouble;
 use grantway_command::control::{ReportSocket, ctl_socket, frontend_socket, nanoseconds, numbers};
@@ -109,7 +109,7 @@ fn open_port(
         }
         _ => spec.open().map_err(CommandError::failed)?,
     };
-    let (most, name) = (port.max_queues(), port.name());
+    let (most, name) = (port.caps().max_queues, port.name());
     if most >= args.queues.into() {
         return Ok(port);
     }

@@ -54,11 +54,11 @@ pub struct QueueReport {
 impl QueueReport {
     fn of(bridge: &Bridge) -> Self {
         Self {
-            number: bridge.queue.number(),
-            stats: *bridge.queue.stats(),
-            drops: bridge.drops,
-            merged: bridge.merged,
-            port: PortReport::of(bridge.port.as_ref()),
+            number: bridge.ends.queue.number(),
+            stats: *bridge.ends.queue.stats(),
+            drops: bridge.ends.drops,
+            merged: bridge.ends.merged,
+            port: bridge.ends.port.report(),
             at: uptime(),
         }
     }
@@ -184,7 +184,7 @@ impl Workers {
 
     /// What the port has passed, all of its queues together.
     pub fn port_report(&self, now: &[QueueReport]) -> Option<PortReport> {
-        let idle = self.ports.iter().map(|port| PortReport::of(port.as_ref()));
+        let idle = self.ports.iter().map(|port| port.report());
         let busy = now.iter().map(|queue| queue.port.clone());
         // The name is that of the first.
         PortReport::sum(idle.chain(busy).chain(self.past_ports.clone()))
@@ -193,7 +193,7 @@ impl Workers {
     fn try_start(&mut self, features: BackendFeatures) -> Result<(), Trouble> {
         while self.ports.len() > self.idle.len() {
             // A queue that nobody reads would swallow its flows.
-            let surplus = self.ports.pop().map(|port| PortReport::of(port.as_ref()));
+            let surplus = self.ports.pop().map(|port| port.report());
             self.past_ports = PortReport::sum(self.past_ports.take().into_iter().chain(surplus));
         }
         while self.ports.len() < self.idle.len() {
@@ -222,7 +222,7 @@ impl Workers {
         let wake = Bell::new().map_err(|e| failed(e.to_string()))?;
         let (commands, inbox) = channel();
         let worker = Worker {
-            name: format!("queue {}", bridge.queue.number()),
+            name: format!("queue {}", bridge.ends.queue.number()),
             bridge,
             mode: self.mode,
             linked: false,
@@ -255,9 +255,9 @@ impl Runner for Workers {
         for thread in self.threads.drain(..) {
             // A panic has ended the process.
             let bridge = thread.handle.join().unwrap_or_else(|panic| resume_unwind(panic));
-            self.past_drops.add(&bridge.drops);
-            self.ports.push(bridge.port);
-            queues.push(bridge.queue);
+            self.past_drops.add(&bridge.ends.drops);
+            self.ports.push(bridge.ends.port);
+            queues.push(bridge.ends.queue);
         }
         // What the threads told is over with them.
         (self.teller, self.troubles) = channel();
@@ -336,13 +336,13 @@ impl Worker {
                     return Ok(());
                 }
             }
-            self.bridge.queue.take_events()?;
+            self.bridge.ends.queue.take_events()?;
             if hurry || (self.linked && self.bridge.arm()?) {
                 continue;
             }
             self.sleep()?;
-            if self.bridge.queue.take_events()? {
-                self.bridge.queue.events().woken();
+            if self.bridge.ends.queue.take_events()? {
+                self.bridge.ends.queue.events().woken();
             }
         }
     }
@@ -353,8 +353,8 @@ impl Worker {
                 if !up {
                     self.bridge.forget_waiting();
                 }
-                if self.bridge.queue.number() == 0 {
-                    self.bridge.port.set_link(up)?;
+                if self.bridge.ends.queue.number() == 0 {
+                    self.bridge.ends.port.set_link(up)?;
                 }
                 self.linked = up;
             }
@@ -382,9 +382,9 @@ impl Worker {
     }
 
     fn sleep(&self) -> Result<(), Trouble> {
-        let mut descriptors = vec![self.wake.descriptor(), self.bridge.queue.descriptor()];
+        let mut descriptors = vec![self.wake.descriptor(), self.bridge.ends.queue.descriptor()];
         if self.linked && self.bridge.wants_frames() {
-            descriptors.extend(self.bridge.port.fd());
+            descriptors.extend(self.bridge.ends.port.readiness().descriptor());
         }
         readable(&descriptors, None, None).map_err(|e| Trouble::Thread(e.to_string()))
     }

@@ -129,7 +129,7 @@ fn the_port_judges_what_is_sent() {
     port.send(&[0; 60], Offload::default()).unwrap();
     assert_eq!(port.checker().total().received, 3);
     assert_eq!(port.checker().foreign(), 1);
-    assert_eq!(port.counters().sent, 4);
+    assert_eq!(port.report().counters.sent, 4);
 }
 
 /// The same verdicts from a set of everything that was ever seen.
@@ -241,8 +241,8 @@ proptest! {
                 break;
             }
         }
-        prop_assert_eq!(one.checked(), burst.checked());
-        prop_assert_eq!(one.counters(), burst.counters());
+        prop_assert_eq!(one.report().checked, burst.report().checked);
+        prop_assert_eq!(one.report().counters, burst.report().counters);
         for flow in 0..2 {
             let (one, burst) = (one.checker(), burst.checker());
             prop_assert_eq!(one.flow_report(flow), burst.flow_report(flow));
@@ -292,8 +292,8 @@ fn frames_are_judged_in_place_as_they_are_judged_elsewhere() {
             });
             there.send(&frame, Offload::default()).unwrap();
         }
-        assert_eq!(here.checked(), there.checked(), "{size}");
-        assert!(here.checked().unwrap().total.lost > 0);
-        assert_eq!(here.counters(), there.counters());
+        assert_eq!(here.report().checked, there.report().checked, "{size}");
+        assert!(here.report().checked.unwrap().total.lost > 0);
+        assert_eq!(here.report().counters, there.report().counters);
     }
 }

@@ -77,14 +77,14 @@ fn a_patched_template_is_the_next_frame() {
 fn the_count_is_the_end() {
     let mut generator = generator(64, 2, Some(3));
     let mut buf = [0; 64];
-    assert!(generator.always_ready());
+    assert!(generator.readiness().is_now());
     for _ in 0..3 {
         assert!(generator.recv(&mut buf).unwrap().is_some());
     }
     assert_eq!(generator.recv(&mut buf).unwrap(), None);
     assert_eq!(generator.next_into(&mut buf), 0);
     assert_eq!(generator.advance(), None);
-    assert!(generator.finished() && !generator.always_ready());
+    assert!(generator.finished() && !generator.readiness().is_now());
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_burst_has_the_frames_that_come_one_by_one() {
                 got += 1;
             }
         }
-        assert_eq!((got, burst.made(), burst.counters().received), (count, count, count));
+        assert_eq!((got, burst.made(), burst.report().counters.received), (count, count, count));
     }
 }
 
@@ -175,14 +175,14 @@ fn bounds_are_refused() {
 #[test]
 fn further_queues_have_flows_of_their_own() {
     let mut first = generator(64, 3, Some(9));
-    assert_eq!(first.max_queues(), 65_536 / 3);
+    assert_eq!(first.caps().max_queues, 65_536 / 3);
     let mut queues = vec![first.another_queue().unwrap(), first.another_queue().unwrap()];
     let mut seen = Vec::new();
     let mut checker = crate::Checker::default();
     let mut drain = |queue: &mut dyn Port| {
         let mut buf = [0; 64];
         let mut flows = std::collections::BTreeSet::new();
-        while queue.always_ready() {
+        while queue.readiness().is_now() {
             if queue.recv(&mut buf).unwrap().is_some() {
                 let (_, tag) = crate::testframe::Tag::find(&buf).unwrap();
                 // The port of the sender, too: a flow to whoever looks at it.
@@ -222,7 +222,7 @@ fn a_queue_that_is_opened_again_goes_on_where_it_left_off() {
 #[test]
 fn no_more_queues_than_there_are_flows_for() {
     let mut first = generator(64, 30_000, None);
-    assert_eq!(first.max_queues(), 2);
+    assert_eq!(first.caps().max_queues, 2);
     let second = first.another_queue().unwrap();
     assert!(first.another_queue().is_err());
     drop(second);
@@ -255,8 +255,8 @@ fn every_third_frame_carries_the_time_at_which_it_was_due() {
     let told: Vec<_> = checker.latency().iter().map(|&(ns, n)| (ns / 100, n)).collect();
     assert_eq!(told, [(0, 1), (40, 1), (80, 1)]);
     // What came back is judged by the generator itself.
-    assert_eq!(generator.latency(), checker.latency()[1..]);
-    assert_eq!(generator.checked().map(|report| report.total.received), Some(6));
+    assert_eq!(generator.report().latency, checker.latency()[1..]);
+    assert_eq!(generator.report().checked.map(|report| report.total.received), Some(6));
 }
 
 #[test]
@@ -287,8 +287,8 @@ fn frames_made_in_place_are_those_that_are_received() {
             }
             placing.made_in_place(made);
         }
-        assert_eq!((frames, placing.made(), placing.counters().received), (700, 700, 700));
-        assert!(placing.finished() && !placing.always_ready());
+        assert_eq!((frames, placing.made(), placing.report().counters.received), (700, 700, 700));
+        assert!(placing.finished() && !placing.readiness().is_now());
     }
 }
 

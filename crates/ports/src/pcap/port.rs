@@ -1,28 +1,20 @@
 //! Capture files as ports.
 
-use std::{os::fd::BorrowedFd, path::Path};
+use std::path::Path;
 
 use grantway_netif::Offload;
 
 use super::{CaptureError, CaptureReader, CaptureWriter};
 use crate::{
     clock::Clock,
-    port::{Counters, DropReason, FrameMeta, Port, PortError, SendError},
+    port::{
+        Counters, DropReason, FrameMeta, Port, PortControl, PortError, PortReport, Probe,
+        Readiness, SendError,
+    },
 };
 
-/// Plays a capture file, as fast as it is asked; takes no frames.
-#[derive(Debug)]
-pub struct PcapInput {
-    inner: PcapPort,
-}
-
-/// Writes every frame to a capture file; has none to give.
-#[derive(Debug)]
-pub struct PcapOutput {
-    inner: PcapPort,
-}
-
-/// Plays one capture file and writes another, either of which may be absent.
+/// A capture file that is played, as fast as it is read, and one that is written. Either
+/// may be absent.
 pub struct PcapPort {
     name: String,
     input: Option<CaptureReader>,
@@ -30,45 +22,14 @@ pub struct PcapPort {
     counters: Counters,
 }
 
-impl PcapInput {
-    /// Opens a capture; its first bytes say which format it is.
-    ///
-    /// # Errors
-    /// The file is no capture of Ethernet frames, or cannot be read.
-    pub fn open(path: &Path) -> Result<Self, CaptureError> {
-        let name = format!("pcap:in={}", path.display());
-        let input = Some(CaptureReader::open(path)?);
-        let inner = PcapPort { name, input, output: None, counters: Counters::default() };
-        Ok(PcapInput { inner })
-    }
-
-    /// Whether the file was played to its end.
-    #[must_use]
-    pub fn finished(&self) -> bool {
-        !self.inner.always_ready()
-    }
-}
-
-impl PcapOutput {
-    /// Creates a capture in the format of its extension; `clock` gives the
-    /// time of each frame since 1970.
-    ///
-    /// # Errors
-    /// The extension is neither `.pcap` nor `.pcapng`, or the file cannot be
-    /// written.
-    pub fn create(path: &Path, clock: Clock) -> Result<Self, CaptureError> {
-        let name = format!("pcap:out={}", path.display());
-        let output = Some((CaptureWriter::create(path)?, clock));
-        let inner = PcapPort { name, input: None, output, counters: Counters::default() };
-        Ok(PcapOutput { inner })
-    }
-}
-
 impl PcapPort {
-    /// Plays `input` and writes `output`.
+    /// Opens the capture `input`, whose first bytes say which format it has, and creates
+    /// the capture `output` in the format of its extension. `clock` gives the time of each
+    /// written frame since 1970.
     ///
     /// # Errors
-    /// As [`PcapInput::open`] and [`PcapOutput::create`].
+    /// - The input is no capture of Ethernet frames, or cannot be read.
+    /// - The output's extension is neither `.pcap` nor `.pcapng`, or it cannot be written.
     pub fn open(
         input: Option<&Path>,
         output: Option<&Path>,
@@ -130,56 +91,22 @@ impl Port for PcapPort {
         Ok(None)
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn readiness(&self) -> Readiness<'_> {
+        match self.input {
+            Some(_) => Readiness::Now,
+            None => Readiness::Idle,
+        }
     }
+}
 
-    fn always_ready(&self) -> bool {
-        self.input.is_some()
-    }
+impl PortControl for PcapPort {}
 
+impl Probe for PcapPort {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn counters(&self) -> &Counters {
-        &self.counters
+    fn report(&self) -> PortReport {
+        PortReport::new(self.name(), &self.counters)
     }
 }
-
-macro_rules! delegate {
-    ($port:ty) => {
-        impl Port for $port {
-            fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
-                self.inner.send(frame, offload)
-            }
-
-            fn flush(&mut self) -> Result<(), PortError> {
-                self.inner.flush()
-            }
-
-            fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
-                self.inner.recv(buf)
-            }
-
-            fn fd(&self) -> Option<BorrowedFd<'_>> {
-                self.inner.fd()
-            }
-
-            fn always_ready(&self) -> bool {
-                self.inner.always_ready()
-            }
-
-            fn name(&self) -> &str {
-                self.inner.name()
-            }
-
-            fn counters(&self) -> &Counters {
-                self.inner.counters()
-            }
-        }
-    };
-}
-
-delegate!(PcapInput);
-delegate!(PcapOutput);

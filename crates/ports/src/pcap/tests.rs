@@ -19,10 +19,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Mirror, Null,
     clock::Clock,
     finish::tests::frames::Shape,
-    port::{DropReason, Port, RECV_BUFFER, SendError},
+    port::{DropReason, Port, Probe, RECV_BUFFER, SendError},
 };
 
 const FORMATS: [CaptureFormat; 2] = [CaptureFormat::Pcap, CaptureFormat::PcapNg];
@@ -147,7 +146,7 @@ fn files_as_ports() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.pcap", "a.PCAPNG"] {
         let file = folder.path().join(name);
-        let mut output = PcapOutput::create(&file, ticking()).unwrap();
+        let mut output = PcapPort::open(None, Some(&file), ticking()).unwrap();
         for frame in sample() {
             output.send(&frame, Offload::default()).unwrap();
         }
@@ -155,21 +154,21 @@ fn files_as_ports() {
         output.flush().unwrap();
         // As if killed: nothing that flush has not written is there.
         std::mem::forget(output);
-        let mut input = PcapInput::open(&file).unwrap();
+        let mut input = PcapPort::open(Some(&file), None, ticking()).unwrap();
         let mut buf = vec![0; RECV_BUFFER];
         for frame in sample() {
-            assert!(input.always_ready() && !input.finished());
+            assert!(input.readiness().is_now());
             let meta = input.recv(&mut buf).unwrap().unwrap();
             assert_eq!(buf[..meta.len], frame);
             assert_eq!(meta.offload, Offload::default());
         }
         assert_eq!(input.recv(&mut buf).unwrap(), None);
-        assert!(input.finished());
-        assert_eq!(input.counters().received, sample().len() as u64);
+        assert!(!input.readiness().is_now());
+        assert_eq!(input.report().counters.received, sample().len() as u64);
         let refused = input.send(&sample()[5], Offload::default());
         let reason = DropReason::ReceiveOnly;
         assert!(matches!(refused, Err(SendError::Dropped(r)) if r == reason));
-        assert_eq!(input.counters().dropped(reason), 1);
+        assert_eq!(input.report().counters.dropped(reason), 1);
     }
 }
 
@@ -177,7 +176,7 @@ fn files_as_ports() {
 fn a_dropped_output_is_whole() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.pcap");
-    let mut output = PcapOutput::create(&file, ticking()).unwrap();
+    let mut output = PcapPort::open(None, Some(&file), ticking()).unwrap();
     output.send(&[7; 60], Offload::default()).unwrap();
     drop(output);
     assert_eq!(read(&std::fs::read(&file).unwrap()).unwrap(), [vec![7; 60]]);
@@ -198,14 +197,14 @@ fn frames_too_long_for_the_buffer_are_counted_and_passed_over() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.pcap");
     std::fs::write(&file, written(CaptureFormat::Pcap, &sample())).unwrap();
-    let mut input = PcapInput::open(&file).unwrap();
+    let mut input = PcapPort::open(Some(&file), None, ticking()).unwrap();
     let mut buf = [0; 60];
     let mut got = 0;
     while input.recv(&mut buf).unwrap().is_some() {
         got += 1;
     }
     assert_eq!(got, 5);
-    assert_eq!(input.counters().dropped(DropReason::TooLong), 4);
+    assert_eq!(input.report().counters.dropped(DropReason::TooLong), 4);
 }
 
 #[test]
@@ -260,21 +259,10 @@ fn tcpdump_reads_what_is_written() {
     let offload = Offload { checksum: Checksum::Partial, gso: None };
     for name in ["a.pcap", "a.pcapng"] {
         let file = folder.path().join(name);
-        let mut output = PcapOutput::create(&file, ticking()).unwrap();
+        let mut output = PcapPort::open(None, Some(&file), ticking()).unwrap();
         output.send(&unfinished(&udp(b"12345")), offload).unwrap();
         output.send(&udp(b"1234"), Offload::default()).unwrap();
         drop(output);
-        let mut mirrored = Mirror::new(Null::new(), &file, ticking()).unwrap();
-        if name.ends_with("ng") {
-            mirrored.send(&udp(b"12345"), Offload::default()).unwrap();
-            mirrored.send(&udp(b"1234"), Offload::default()).unwrap();
-            mirrored.flush().unwrap();
-        } else {
-            drop(mirrored);
-            let mut output = PcapOutput::create(&file, ticking()).unwrap();
-            output.send(&unfinished(&udp(b"12345")), offload).unwrap();
-            output.send(&udp(b"1234"), Offload::default()).unwrap();
-        }
         let arguments = ["-nn", "-vv", "-tt", "--nano", "-r"];
         let run = Command::new("tcpdump").args(arguments).arg(&file).output();
         let text = String::from_utf8(run.unwrap().stdout).unwrap();
@@ -286,23 +274,6 @@ fn tcpdump_reads_what_is_written() {
 }
 
 #[test]
-fn the_mirror_keeps_both_directions_and_passes_everything() {
-    let folder = tempfile::tempdir().unwrap();
-    let (inside, copy) = (folder.path().join("in.pcap"), folder.path().join("copy.pcapng"));
-    std::fs::write(&inside, written(CaptureFormat::Pcap, &[vec![1; 60]])).unwrap();
-    let inner = PcapPort::open(Some(&inside), None, ticking()).unwrap();
-    let mut mirror = Mirror::new(inner, &copy, ticking()).unwrap();
-    let mut buf = vec![0; RECV_BUFFER];
-    assert_eq!(mirror.recv(&mut buf).unwrap().unwrap().len, 60);
-    // Not taken by the port inside, so not in the copy.
-    assert!(mirror.send(&[2; 60], Offload::default()).is_err());
-    mirror.flush().unwrap();
-    assert!(mirror.capture_error().is_none());
-    assert!(mirror.name().starts_with("pcap:in="));
-    assert_eq!(read(&std::fs::read(&copy).unwrap()).unwrap(), [vec![1; 60]]);
-}
-
-#[test]
 fn a_full_disk_is_an_error_that_names_the_file() {
     if !met(&[Need::File("/dev/full", "the kernel")]) {
         return;
@@ -310,7 +281,7 @@ fn a_full_disk_is_an_error_that_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let full = folder.path().join("full.pcap");
     std::os::unix::fs::symlink("/dev/full", &full).unwrap();
-    let refused = PcapOutput::create(&full, ticking()).unwrap_err();
+    let refused = PcapPort::open(None, Some(&full), ticking()).unwrap_err();
     assert!(refused.to_string().contains("full.pcap: writing it failed"), "{refused}");
 }
 
@@ -479,7 +450,7 @@ fn errors_name_file_offset_and_remedy() {
     long[28] = 6;
     says(&long, &["offset 28", "4294967292 bytes", "at most 1048576"]);
 
-    let extension = PcapOutput::create(Path::new("x.cap"), ticking()).unwrap_err();
+    let extension = PcapPort::open(None, Some(Path::new("x.cap")), ticking()).unwrap_err();
     assert!(extension.to_string().contains(".pcapng"), "{extension}");
 }
 

@@ -84,11 +84,11 @@ fn errors_say_what_was_found_and_expected() {
 #[test]
 fn specs_open() {
     let mut port = "generator:count=1".parse::<PortSpec>().unwrap().open().unwrap();
-    assert!(port.always_ready());
+    assert!(port.readiness().is_now());
     let mut buf = vec![0; crate::RECV_BUFFER];
     assert_eq!(port.recv(&mut buf).unwrap().unwrap().len, 64);
     assert_eq!(port.recv(&mut buf).unwrap(), None);
-    assert!(!port.always_ready());
+    assert!(!port.readiness().is_now());
     assert_eq!(PortSpec::Null.open().unwrap().name(), "null");
     let missing = "pcap:in=/nonexistent.pcap".parse::<PortSpec>().unwrap();
     let message = missing.open().map(drop).unwrap_err().to_string();

@@ -16,7 +16,8 @@ use rustix::{
     ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl, opcode},
 };
 
-use super::{TapOffloads, name::MAX_NAME};
+use super::name::MAX_NAME;
+use crate::offloads::TapOffloads;
 use crate::split::SplitFrame;
 
 const TUNSETIFF: Opcode = opcode::write::<c_int>(b'T', 202);

@@ -107,11 +107,12 @@ fn receive_into<T>(
             }
         }
         let event = rustix::event::PollFlags::IN;
-        let mut fds = [rustix::event::PollFd::from_borrowed_fd(tap.fd().unwrap(), event)];
+        let mut fds =
+            [rustix::event::PollFd::from_borrowed_fd(tap.readiness().descriptor().unwrap(), event)];
         let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
         rustix::event::poll(&mut fds, Some(&wait)).unwrap();
     }
-    panic!("no such frame within {GUARD:?}; {:?}", tap.counters());
+    panic!("no such frame within {GUARD:?}; {:?}", tap.report().counters);
 }
 
 fn open(name: &str) -> Tap {
@@ -232,7 +233,7 @@ tap_test! {
     fn several_queues_have_one_owner_and_one_name() {
         let config = TapConfig { multi_queue: true, up: true, ..TapConfig::named("gw0") };
         let mut first = Tap::open(&config).unwrap();
-        assert!(first.max_queues() > 1);
+        assert!(first.caps().max_queues > 1);
         let mut second = first.another_queue().unwrap();
         for multi_queue in [true, false] {
             let error = Tap::open(&TapConfig { multi_queue, ..config.clone() }).unwrap_err();
@@ -317,7 +318,7 @@ tap_test! {
         let sent = tap.send(&[0xff; 60], Offload::default());
         let down = DropReason::InterfaceDown;
         assert!(matches!(sent, Err(SendError::Dropped(r)) if r == down));
-        assert_eq!(tap.counters().dropped(down), 1);
+        assert_eq!(tap.report().counters.dropped(down), 1);
         tap.set_up(true).unwrap();
         tap.send(&[0xff; 60], Offload::default()).unwrap();
         ip("link del gw0");
@@ -354,11 +355,11 @@ tap_test! {
         ] {
             let sent = tap.send(&frame, offload);
             assert!(matches!(sent, Err(SendError::Dropped(r)) if r == reason), "{sent:?}");
-            assert_eq!(tap.counters().dropped(reason), 1);
+            assert_eq!(tap.report().counters.dropped(reason), 1);
         }
-        assert_eq!(tap.counters().dropped_total(), 3);
-        assert_eq!(tap.counters().drops().count(), 3);
-        assert_eq!(tap.counters().sent, 0);
+        assert_eq!(tap.report().counters.dropped_total(), 3);
+        assert_eq!(tap.report().counters.drops().count(), 3);
+        assert_eq!(tap.report().counters.sent, 0);
     }
 }
 
@@ -379,6 +380,6 @@ tap_test! {
             (lengths.last() == Some(&142)).then_some(())
         });
         assert_eq!(lengths, [542, 142]);
-        assert_eq!(tap.counters().dropped(DropReason::TooLong), 1);
+        assert_eq!(tap.report().counters.dropped(DropReason::TooLong), 1);
     }
 }

@@ -3,7 +3,7 @@
 
 use grantway_netif::{Checksum, Gso, GsoKind, Offload, headers};
 
-use super::TapOffloads;
+use crate::offloads::TapOffloads;
 use crate::{
     finish::{check_gso, finish_at},
     port::DropReason,

@@ -62,7 +62,7 @@ impl Vif {
     /// some may be.
     fn connect(&mut self, resume: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         // What is resumed keeps the queues that it has, where the port can have them.
-        let port = self.port.as_ref().map_or(1, |port| port.max_queues());
+        let port = self.port.as_ref().map_or(1, |port| port.caps().max_queues);
         let most = if resume { port.min(MAX_QUEUES) } else { self.queues };
         let keys = FrontendKeys::read(around.store, &self.frontend, most)?;
         self.shared.begin();
@@ -246,7 +246,7 @@ impl Vif {
         merge: bool,
     ) -> Result<Vec<Box<dyn Port>>, VifError> {
         let mut first = self.port.take().ok_or(VifError::Internal("the port is in use"))?;
-        let offloads = match merge && first.wants_merged() {
+        let offloads = match merge && first.caps().wants_merged {
             true => keys.offloads_with_cutting(),
             false => keys.offloads,
         };
@@ -271,7 +271,7 @@ impl Vif {
             if self.port.is_none() {
                 self.port = Some(port);
             } else {
-                let more = PortReport::of(port.as_ref());
+                let more = port.report();
                 self.past = PortReport::sum(self.past.take().into_iter().chain([more]));
             }
         }

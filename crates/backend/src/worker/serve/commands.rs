@@ -9,7 +9,7 @@ use crate::worker::pace::Idle;
 use crate::worker::share::Account;
 use crate::worker::slot::{Place, Slot};
 use crate::worker::watch::Woke;
-use grantway_ports::{Port, PortReport};
+use grantway_ports::Port;
 use grantway_vector::PortId;
 
 impl Worker {
@@ -39,7 +39,7 @@ impl Worker {
                 let queues = self.queues.of(vif);
                 let failed = self.failed.iter().filter(|((v, _), _)| *v == vif);
                 let queues = queues.map(|slot| slot.queue.report(slot.key.1, self.number));
-                let failed = failed.map(|(_, port)| PortReport::of(port.as_ref()));
+                let failed = failed.map(|(_, port)| port.report());
                 let _ = reply.send((queues.collect(), failed.collect()));
             }
             Command::Account(reply) => {

@@ -18,7 +18,7 @@ use grantway_ring::{SharedPage, SharedRun, VolatileSlice};
 
 use super::{GUARD, ip, open, receive, tap_test, until};
 use crate::{
-    port::{DropReason, Port, RECV_BUFFER, SendError},
+    port::{DropReason, Port, PortControl, Probe, RECV_BUFFER, SendError},
     split::SplitFrame,
     tap::{Tap, TapOffloads},
 };
@@ -133,8 +133,8 @@ tap_test! {
             let echo = frame[12..14] == [8, 0] && frame[23] == 1 && frame[34] == 0;
             (echo && frame.ends_with(b"is anyone there")).then_some(())
         });
-        assert_eq!(wire.tap.counters().sent, 2);
-        assert!(wire.tap.counters().received >= 2);
+        assert_eq!(wire.tap.report().counters.sent, 2);
+        assert!(wire.tap.report().counters.received >= 2);
     }
 }
 
@@ -196,11 +196,14 @@ fn offloads_can_change(v6: bool) {
     while wire.tap.recv(&mut vec![0; RECV_BUFFER]).unwrap().is_some() {}
     socket.send_to(b"from the kernel", &peer).unwrap();
     let event = rustix::event::PollFlags::IN;
-    let mut fds = [rustix::event::PollFd::from_borrowed_fd(wire.tap.fd().unwrap(), event)];
+    let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+        wire.tap.readiness().descriptor().unwrap(),
+        event,
+    )];
     let guard = rustix::event::Timespec { tv_sec: GUARD.as_secs() as i64, tv_nsec: 0 };
     assert_eq!(rustix::event::poll(&mut fds, Some(&guard)), Ok(1), "no frame within {GUARD:?}");
     round(&mut wire.tap, TapOffloads::NONE, Checksum::Complete);
-    assert!(wire.tap.counters().checksummed >= 1);
+    assert!(wire.tap.report().counters.checksummed >= 1);
 }
 
 tap_test! { fn offloads_can_change_with_ipv4() { offloads_can_change(false) } }

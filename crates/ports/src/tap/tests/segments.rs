@@ -9,7 +9,7 @@ use crate::{
         SegmentChecksum, Segments,
         tests::frames::{DONT_FRAGMENT, Shape},
     },
-    port::Port,
+    port::{Port, PortControl},
     tap::{Tap, TapOffloads},
 };
 

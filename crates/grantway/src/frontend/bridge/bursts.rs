@@ -1,0 +1,119 @@
+//! Frames that cross in bursts through private memory.
+
+use super::{Carry, Ends, Trouble};
+use arrayvec::ArrayVec;
+use grantway_command::control::nanoseconds;
+use grantway_frontend::{SendError, TxFrame};
+use grantway_ports::{BURST, FrameMeta, FramePlace, RECV_BUFFER, uptime};
+use grantway_vector::Merger;
+
+/// Bytes of frames that one burst may fill in either direction, without the room of the
+/// last frame.
+const FILL: usize = 256 * 1024;
+
+/// One burst each way, copied through an arena.
+pub(super) struct Bursts {
+    /// Arena of the frames that were read from the port.
+    outgoing: Vec<u8>,
+    burst: ArrayVec<FramePlace, BURST>,
+    /// First frame of `burst` that waits for room on the ring.
+    next: usize,
+    /// Arena of the frames from the vif.
+    incoming: Vec<u8>,
+    arrived: Vec<FramePlace>,
+    /// Merges TCP segments from the vif, if the port wants large frames.
+    merger: Option<Merger>,
+}
+
+impl Bursts {
+    /// Allocates both arenas.
+    pub(super) fn new(merge: bool) -> Self {
+        Self {
+            outgoing: vec![0; FILL + RECV_BUFFER],
+            burst: ArrayVec::new(),
+            next: 0,
+            incoming: vec![0; FILL + RECV_BUFFER],
+            arrived: Vec::with_capacity(BURST),
+            merger: merge.then(|| Merger::new(|| nanoseconds(uptime()))),
+        }
+    }
+}
+
+impl Carry for Bursts {
+    fn transmit(&mut self, ends: &mut Ends) -> Result<bool, Trouble> {
+        // The whole burst is read before its first frame is sent: writes to private memory
+        // do not delay the writes to memory that the backend reads.
+        if self.next == self.burst.len() {
+            self.burst.clear();
+            self.next = 0;
+            ends.port.recv_burst(&mut self.outgoing, &mut self.burst)?;
+            if self.burst.is_empty() {
+                return Ok(false);
+            }
+        }
+        let mut moved = 0;
+        while let Some(left) = self.burst.get(self.next..).filter(|left| !left.is_empty()) {
+            let frame = |place: &FramePlace| TxFrame {
+                bytes: place.bytes(&self.outgoing),
+                offload: place.meta.offload,
+            };
+            let (sent, why_not) = ends.queue.send_burst(left, frame);
+            moved += sent;
+            self.next += sent;
+            match why_not {
+                None => {}
+                // The rest waits if no slot came back.
+                Some(SendError::Full) => {
+                    ends.queue.flush()?;
+                    if ends.queue.reap()? == 0 {
+                        break;
+                    }
+                }
+                Some(SendError::Length { .. }) => {
+                    ends.drops.tx_length += 1;
+                    self.next += 1;
+                }
+                Some(SendError::NotOffered { .. }) => {
+                    ends.drops.tx_not_offered += 1;
+                    self.next += 1;
+                }
+            }
+        }
+        if moved > 0 {
+            ends.queue.count_turn();
+            ends.queue.flush()?;
+        }
+        Ok(moved > 0)
+    }
+
+    fn receive(&mut self, ends: &mut Ends) -> Result<bool, Trouble> {
+        self.arrived.clear();
+        let moved = ends.queue.recv_burst(&mut self.incoming, |at, frame| {
+            let meta = FrameMeta { len: frame.len, offload: frame.offload };
+            self.arrived.push(FramePlace { at, meta });
+        })?;
+        if moved == 0 {
+            return Ok(false);
+        }
+        let (port, arrived) = (ends.port.as_mut(), &self.arrived);
+        let sent = match &mut self.merger {
+            Some(merger) => merger.send_burst(port, &mut self.incoming, arrived)?,
+            None => port.send_burst(&self.incoming, arrived)?,
+        };
+        ends.merged += sent.merged as u64;
+        ends.drops.rx_busy += sent.busy as u64;
+        ends.drops.rx_port += sent.dropped as u64;
+        ends.port.flush()?;
+        ends.queue.count_turn();
+        ends.queue.repost()?;
+        Ok(true)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.next < self.burst.len()
+    }
+
+    fn forget_waiting(&mut self) {
+        self.next = self.burst.len();
+    }
+}

@@ -1,0 +1,136 @@
+//! Errors of a port, and the reasons for which a frame is dropped.
+
+use crate::{TapError, pcap::CaptureError};
+use grantway_netif::headers::Why;
+
+/// Why a frame was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The port would have to wait; nothing was taken and nothing counted as
+    /// dropped.
+    #[error("the port is busy; send again later")]
+    Busy,
+    /// This frame was dropped, and counted under its reason.
+    #[error("frame dropped: {0}")]
+    Dropped(DropReason),
+    /// The port is of no more use.
+    #[error(transparent)]
+    Failed(#[from] PortError),
+}
+
+/// Why a port is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// A system call failed in a way that no later frame can mend.
+    #[error("{port}: {operation} failed: {source}")]
+    Io {
+        /// The port's name.
+        port: String,
+        /// What was being done.
+        operation: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The interface behind the port was deleted.
+    #[error("{port}: the interface is gone (deleted by another program?); open the port again")]
+    Gone {
+        /// The name it was last known by.
+        port: String,
+    },
+    /// The port has as many queues as it can have.
+    #[error("{port}: one more queue was asked for, and this port has no more; use fewer queues")]
+    NoMoreQueues {
+        /// The port's name.
+        port: String,
+    },
+    /// A TAP could not be set up or changed.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// A capture file could not be read or written.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+}
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Why one frame was dropped; each reason is a counter.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum DropReason { $($(#[$doc])* $name,)* }
+
+        impl DropReason {
+            /// Every reason, in the order of the counters.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$name,)*];
+
+            /// The counter's name: lower case, words joined by `-`.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(DropReason::$name => $text,)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// The interface is administratively down.
+    InterfaceDown = "interface-down",
+    /// Shorter than an Ethernet header.
+    TooShort = "too-short",
+    /// Longer than the port or the buffer holds.
+    TooLong = "too-long",
+    /// An unfinished checksum on a frame that is neither IPv4 nor IPv6.
+    NotIp = "not-ip",
+    /// An unfinished checksum, and the frame ends within its headers, or
+    /// before the length that its IP header claims.
+    Truncated = "truncated-headers",
+    /// An unfinished checksum, and an IP or TCP header contradicts itself
+    /// (version, IHL or data offset).
+    BadHeader = "bad-header",
+    /// An unfinished checksum on a fragment, which has none of its own.
+    Fragment = "fragment",
+    /// More IPv6 extension headers than any real packet carries.
+    ExtensionChain = "extension-chain",
+    /// An unfinished checksum on something other than TCP or UDP.
+    OtherTransport = "other-transport",
+    /// Segmentation asked of a frame that is not TCP.
+    GsoNotTcp = "gso-not-tcp",
+    /// Segmentation asked for the other IP version than the frame has.
+    GsoWrongFamily = "gso-wrong-family",
+    /// Segmentation asked with a segment size of 0.
+    GsoZeroSize = "gso-zero-size",
+    /// Segmentation asked into more segments than are cut here.
+    GsoTooMany = "gso-too-many",
+    /// Segmentation asked of a frame whose checksum is not unfinished.
+    GsoNotPartial = "gso-not-partial",
+    /// Received with a kind of segmentation that netif does not have.
+    GsoUnknown = "gso-unknown",
+    /// Received with segmentation that is switched off (a frame that was
+    /// queued before [`Port::set_offloads`]).
+    GsoNotWanted = "gso-not-wanted",
+    /// The kernel refused the frame, as malformed or for a reason not known here.
+    Rejected = "rejected",
+    /// The kernel had no memory for the frame.
+    NoMemory = "no-memory",
+    /// This port only receives.
+    ReceiveOnly = "receive-only",
+}
+
+impl From<Why> for DropReason {
+    fn from(why: Why) -> Self {
+        match why {
+            Why::TooShort => Self::TooShort,
+            Why::NotIp => Self::NotIp,
+            Why::Truncated => Self::Truncated,
+            Why::Version | Why::HeaderLength | Why::TotalLength => Self::BadHeader,
+            Why::Fragment => Self::Fragment,
+            Why::Extensions => Self::ExtensionChain,
+            Why::OtherTransport => Self::OtherTransport,
+        }
+    }
+}
+
+impl std::fmt::Display for DropReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
