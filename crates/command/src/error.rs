@@ -1,6 +1,6 @@
 //! How a command ends when it does not end well.
 
-use crate::program::ProgramError;
+use crate::program::error::ProgramError;
 use std::fmt::Display;
 use std::process::ExitCode;
 

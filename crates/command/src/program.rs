@@ -1,5 +1,9 @@
 //! A program of the command line: how it begins and ends, and how it finds another one.
 
+pub(crate) mod error;
+
+pub use error::ProgramError;
+
 use crate::args::refuse;
 use crate::error::CommandError;
 use crate::{log, panics};
@@ -37,30 +41,6 @@ pub fn main<C: CommandLine>() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.end(line.name()),
     }
-}
-
-/// Why another program did not run.
-#[derive(Debug, thiserror::Error)]
-pub enum ProgramError {
-    /// There is none of its name.
-    #[error(
-        "the program {name} is missing: it is neither in {beside} nor in a folder of PATH; build it: \
-         cargo build --release -p {name}; or install its package"
-    )]
-    Missing {
-        /// Its name, which is that of its package, too.
-        name: String,
-        /// The folder of the program that looked for it.
-        beside: String,
-    },
-    /// The system does not run it.
-    #[error("{path}: {source}; expected a program of this machine")]
-    Refused {
-        /// Where it is.
-        path: String,
-        /// The system's words.
-        source: std::io::Error,
-    },
 }
 
 /// Where the program `name` is: beside this one, or in the first folder of `PATH` that has

@@ -1,7 +1,7 @@
 //! A flow: both directions, and when neither moved.
 
 use crate::direction::{Data, Direction};
-use crate::flows::Limits;
+use crate::limits::Limits;
 use crate::rings::{Ring, Rings, Spent};
 use crate::segment::{Endpoint, Flags, Segment};
 use crate::series::Budget;

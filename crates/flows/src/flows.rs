@@ -1,6 +1,8 @@
 //! All flows.
 
+use crate::count::{Count, Skipped};
 use crate::flow::{Context, Flow};
+use crate::limits::Limits;
 use crate::report::Report;
 use crate::rings::{Event, Ring, Rings};
 use crate::segment::{Endpoint, Segment};
@@ -17,26 +19,6 @@ const RECENT: usize = 16;
 /// Points below this number may have a name.
 pub const NAMES_MAX: usize = 4096;
 
-/// How much is kept. With the defaults it is less than 160 MiB, whatever comes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Most flows at a time. Where there are more, the smallest go that have ended or
-    /// were quiet for a minute; if none has, new ones are counted and not followed.
-    pub flows: usize,
-    /// Points that the series of all flows share, beyond 32 that each has.
-    pub points: usize,
-    /// Most stalls of a flow that are listed, the longest.
-    pub stalls: usize,
-    /// The shortest stall, in nanoseconds.
-    pub stall: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { flows: 2048, points: 1 << 20, stalls: 64, stall: 100_000_000 }
-    }
-}
-
 /// A packet, as it was captured or as a node has it.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
@@ -52,37 +34,6 @@ pub struct Packet<'a> {
     pub point: u32,
     /// The ring that it crosses.
     pub ring: Ring,
-}
-
-/// Packets and their bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-pub struct Count {
-    /// Packets.
-    pub packets: u64,
-    /// Their bytes, headers included.
-    pub bytes: u64,
-}
-
-impl Count {
-    fn add(&mut self, packets: u64, bytes: u64) {
-        self.packets += packets;
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-}
-
-/// What no flow tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-pub struct Skipped {
-    /// Not of TCP.
-    pub other: Count,
-    /// TCP that cannot be read: fragments, or headers that are cut or damaged.
-    pub unread: Count,
-    /// Of flows that were not followed, or were forgotten for larger ones.
-    pub forgotten: Count,
-    /// How many flows were forgotten.
-    pub forgotten_flows: u64,
-    /// Packets that were lost before they came here.
-    pub lost: u64,
 }
 
 /// The ends of a flow, whoever sent, and where it was seen.

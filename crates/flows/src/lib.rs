@@ -40,10 +40,12 @@
 //! been sent.
 #![forbid(unsafe_code)]
 
+pub mod count;
 mod direction;
 mod flow;
 pub mod flows;
 mod holes;
+mod limits;
 pub mod report;
 pub mod rings;
 pub mod segment;
@@ -51,7 +53,8 @@ pub mod series;
 pub mod stall;
 mod unacked;
 
-pub use flows::{Flows, Limits, NAMES_MAX, Packet};
+pub use flows::{Flows, NAMES_MAX, Packet};
+pub use limits::Limits;
 pub use report::{FlowReport, Report};
 pub use rings::{Event, Ring, Way};
 pub use stall::{Cause, Stall};

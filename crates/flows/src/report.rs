@@ -1,8 +1,8 @@
 //! What there is to say of flows, as JSON has it: the fields name their units.
 
+use crate::count::{Count, Skipped};
 use crate::direction::Direction;
 use crate::flow::Flow;
-use crate::flows::{Count, Skipped};
 use crate::series::{Bins, Point, Series};
 use crate::stall::{Cause, Stall, Stalls};
 use serde::Serialize;

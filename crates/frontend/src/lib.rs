@@ -30,6 +30,7 @@ mod nodes;
 mod pool;
 mod queue;
 mod receive;
+mod refs;
 mod runner;
 mod staging;
 mod stats;

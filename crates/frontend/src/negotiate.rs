@@ -1,7 +1,6 @@
 //! What the two ends tell each other through the store.
 
-use crate::control::CtrlRefs;
-use crate::queue::QueueRefs;
+use crate::refs::{CtrlRefs, QueueRefs};
 use crate::{SendError, VifError};
 use alloc::format;
 use alloc::string::{String, ToString};

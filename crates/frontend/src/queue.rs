@@ -6,6 +6,7 @@ use crate::lent::{Channels, Lent};
 use crate::negotiate::BackendFeatures;
 use crate::pool::Pool;
 use crate::receive::{Receive, Received};
+use crate::refs::QueueRefs;
 use crate::staging::{QueueStaging, StagingPage};
 use crate::stats::QueueStats;
 use crate::transmit::{BURST, LONGEST, Transmit, TxFrame, TxMeta};
@@ -13,7 +14,7 @@ use crate::{PeerError, SendError, VifError};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use grantway_hypervisor::{
-    Access, DomId, Error as PlatformError, EventChannels, GrantRef, Platform, Port,
+    Access, DomId, Error as PlatformError, EventChannels, GrantRef, Platform,
 };
 use grantway_netif::Offload;
 use grantway_ring::{Front, RingPage, SharedPage, VolatileSliceMut};
@@ -41,15 +42,6 @@ pub struct Queue {
     stats: QueueStats,
     // Behind the halves, which have handles of these pages.
     rings: [Lent; 2],
-}
-
-/// What a backend is told of a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QueueRefs {
-    pub tx_ring: GrantRef,
-    pub rx_ring: GrantRef,
-    pub tx_event: Port,
-    pub rx_event: Port,
 }
 
 impl Queue {

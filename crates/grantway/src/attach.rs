@@ -1,6 +1,6 @@
 //! `grantway attach` and `grantway detach`.
 
-use crate::cli::{AttachArgs, DetachArgs};
+use crate::args::{AttachArgs, DetachArgs};
 use grantway_command::error::CommandError;
 use grantway_command::output;
 use grantway_command::patience;

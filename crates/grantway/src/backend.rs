@@ -1,7 +1,7 @@
 //! `grantway backend`: serves every vif of a domain.
 
+use crate::args::BackendArgs;
 use crate::claim::Claim;
-use crate::cli::BackendArgs;
 use crate::clock::clock;
 use crate::confine;
 use crate::doctor::facts::platform::PlatformFacts;

@@ -1,6 +1,6 @@
 //! The sandbox of `grantway backend`: which files it lists, and what the log says of it.
 
-use crate::cli::BackendArgs;
+use crate::args::BackendArgs;
 use grantway_command::place::Place;
 use grantway_ports::{PortSpec, claims_folder};
 use grantway_sandbox::{Files, Host, Landlock, Part, Sandbox, Use};

@@ -1,9 +1,8 @@
 //! `grantway generate`: man pages and shells' completions, of the command line as it is
 //! defined. `make install` puts them where they belong.
 
-use crate::cli::Cli;
 use crate::programs::with_programs;
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use grantway_command::error::CommandError;
 use std::path::{Path, PathBuf};
@@ -21,13 +20,13 @@ pub struct GenerateArgs {
     pub dir: PathBuf,
 }
 
-/// Writes them.
+/// Writes the pages and completions of the command line `cli`.
 ///
 /// # Errors
 ///
 /// The folder cannot be written, or a program is missing that has a part of the commands.
-pub fn run(args: &GenerateArgs) -> Result<(), CommandError> {
-    let cli = with_programs(Cli::command())?;
+pub fn run(args: &GenerateArgs, cli: Command) -> Result<(), CommandError> {
+    let cli = with_programs(cli)?;
     write(&args.dir, cli).map_err(|e| CommandError::Failed(format!("{}: {e}", args.dir.display())))
 }
 
@@ -48,6 +47,8 @@ fn write(dir: &Path, cli: Command) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory;
     use std::process;
 
     fn generated() -> tempfile::TempDir {

@@ -1,6 +1,6 @@
 //! `grantway host`: the embedded host as a process of its own.
 
-use crate::cli::{HostArgs, PortsArg};
+use crate::args::{HostArgs, PortsArg};
 use grantway_command::error::CommandError;
 use grantway_command::output;
 use grantway_command::wait::Signals;

@@ -1,6 +1,6 @@
 //! `grantway list`: the vifs of a host, and what the host holds.
 
-use crate::cli::ListArgs;
+use crate::args::ListArgs;
 use grantway_command::control::{backend_socket, fetch};
 use grantway_command::error::CommandError;
 use grantway_command::output;

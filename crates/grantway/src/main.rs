@@ -1,7 +1,7 @@
 //! The command `grantway`: an embedded host, both ends of a vif, and what shows
 //! and measures them.
 //!
-//! - [`cli`]: the command line; [`programs`]: what of it programs of their own run: `bench`,
+//! - [`cli`]: the command line, with the arguments in [`args`]; [`programs`]: what of it programs of their own run: `bench`,
 //!   `demo` and `iperf`. What all of them share is in [`grantway_command`].
 //! - [`generate`]: man pages and completions, of the command line as it is.
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
@@ -17,6 +17,7 @@
 //!   fit, by what each takes and what is allowed.
 #![forbid(unsafe_code)]
 
+mod args;
 mod attach;
 mod backend;
 mod claim;

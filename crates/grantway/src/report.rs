@@ -1,6 +1,6 @@
 //! `grantway report`: what the parts that run in a folder say of themselves.
 
-use crate::cli::ReportArgs;
+use crate::args::ReportArgs;
 use grantway_command::control::fetch;
 use grantway_command::error::CommandError;
 use grantway_command::output;

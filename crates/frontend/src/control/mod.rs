@@ -14,12 +14,13 @@ pub use hash::{HashRefusal, HashState, HashWish};
 pub use staging::{StagingRefusal, StagingState};
 
 use crate::lent::{Channels, Lent};
+use crate::refs::CtrlRefs;
 use crate::staging::QueueStaging;
 use crate::{PeerError, VifError};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use grantway_hypervisor::{Access, DomId, Error as PlatformError, GrantRef, Platform, Port};
+use grantway_hypervisor::{Access, DomId, Error as PlatformError, GrantRef, Platform};
 use grantway_netif::ctrl::{CTRL_RING_ENTRIES, CtrlResponse, Message, Status};
 use grantway_ring::{Front, RingPage, SharedPage};
 use hash::HashChange;
@@ -47,13 +48,6 @@ pub enum SubmitError {
     /// slots: take answers first.
     #[error("{CTRL_RING_ENTRIES} control requests are out or answered; take answers first")]
     Full,
-}
-
-/// What a backend is told of a control ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CtrlRefs {
-    pub ring: GrantRef,
-    pub event: Port,
 }
 
 /// A request that is out.

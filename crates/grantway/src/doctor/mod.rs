@@ -16,7 +16,7 @@ mod finding;
 mod hints;
 pub mod roots;
 
-use crate::cli::DoctorArgs;
+use crate::args::DoctorArgs;
 use facts::backend::BackendFact;
 use facts::frontends::FrontendFact;
 use facts::limits::Limits;

@@ -1,6 +1,6 @@
 //! `grantway plan` on the command line.
 
-use crate::cli::PolicyBound;
+use crate::args::PolicyBound;
 use clap::{Args, ValueEnum};
 use grantway_command::args::QUEUES_MAX;
 

@@ -3,7 +3,7 @@
 
 use super::Plan;
 use super::machine::Machine;
-use crate::cli::QUEUES_OFFERED;
+use crate::args::QUEUES_OFFERED;
 use grantway_backend::policy::PolicyLimits;
 use grantway_command::limits::{
     DESCRIPTORS, GNTALLOC_PAGES, GNTDEV_GRANTS, GRANT_FRAMES, GRANTS_IN_FRAME, HANDLES_IN_FRAME,

@@ -13,10 +13,12 @@ pub use names::{NAMES_MAX, Names};
 
 use crate::batch::PortId;
 use crate::bucket::Rate;
-use crate::nodes::bridge::Learning;
-use crate::nodes::classifier::{Filter, FilterError, Table};
-use crate::nodes::firewall::{Action, Matcher, MatcherError, Rule};
-use crate::nodes::spoof::Allowed;
+use crate::nodes::bridge::table::Learning;
+use crate::nodes::classifier::filter::Filter;
+use crate::nodes::classifier::table::{FilterError, Table};
+use crate::nodes::firewall::matcher::{Matcher, MatcherError};
+use crate::nodes::firewall::rule::{Action, Rule};
+use crate::nodes::spoof::allowed::Allowed;
 use crate::secret::Secret;
 
 /// What is said of one vif, or of a port beside the vifs.

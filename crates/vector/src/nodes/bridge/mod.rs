@@ -1,6 +1,6 @@
 //! A learning bridge.
 
-mod table;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 

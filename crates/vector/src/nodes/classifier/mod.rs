@@ -1,48 +1,22 @@
 //! The classifier: filters by exact and masked keys, as tc's flower has them.
 
-mod key;
-mod table;
+pub(crate) mod filter;
+pub(crate) mod key;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
+pub use filter::{Filter, Treatment};
 pub use key::{Key, Pattern};
 pub use table::{FILTERS_MAX, FilterError, MASKS_MAX, Table};
 
-use crate::batch::{PortId, Verdict};
-use crate::bucket::{Bucket, Rate};
+use crate::batch::Verdict;
+use crate::bucket::Bucket;
 use crate::node::{Context, Edge, Single, Step};
 use crate::reason::Reason;
 use crate::report::{Count, Report, carried};
 use crate::rules::Rules;
 use std::sync::Arc;
-
-/// What is done with a frame that a filter fits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Treatment {
-    /// It goes on.
-    Pass,
-    /// It is dropped.
-    Drop,
-    /// It goes by this queue of its receiver.
-    Queue(u16),
-    /// It is copied to the capture, and goes on.
-    Mirror,
-    /// It is dropped beyond a rate.
-    Police(Rate),
-    /// It goes there, whatever its destination.
-    Redirect(PortId),
-}
-
-/// A filter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Filter {
-    /// Its name in reports.
-    pub name: String,
-    /// What a frame has to be like.
-    pub pattern: Pattern,
-    /// What is done with it then.
-    pub treatment: Treatment,
-}
 
 /// Treats frames as the first filter that fits says.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Filters, by what they look at: one look-up for each different mask.
 
-use super::Filter;
+use super::filter::Filter;
 use super::key::{Key, WORDS};
 use crate::secret::Secret;
 use arrayvec::ArrayVec;

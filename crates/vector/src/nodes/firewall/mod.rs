@@ -3,8 +3,8 @@
 mod cache;
 mod connections;
 mod field;
-mod matcher;
-mod rule;
+pub(crate) mod matcher;
+pub(crate) mod rule;
 #[cfg(test)]
 mod tests;
 

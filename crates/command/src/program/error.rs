@@ -1,0 +1,25 @@
+//! Errors of finding and running another program.
+
+/// Reason for which another program did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// There is none of its name.
+    #[error(
+        "the program {name} is missing: it is neither in {beside} nor in a folder of PATH; build it: \
+         cargo build --release -p {name}; or install its package"
+    )]
+    Missing {
+        /// Its name, which is that of its package, too.
+        name: String,
+        /// The folder of the program that looked for it.
+        beside: String,
+    },
+    /// The system does not run it.
+    #[error("{path}: {source}; expected a program of this machine")]
+    Refused {
+        /// Where it is.
+        path: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
+}

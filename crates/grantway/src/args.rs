@@ -1,0 +1,338 @@
+//! Arguments of the commands that have no folder of their own. The help text of an option
+//! says what it means.
+
+use clap::{Args, ValueEnum};
+use grantway_backend::policy::Policy;
+use grantway_command::args::{
+    Api, BufferPolicy, DOMAIN_MAX, GuestArgs, QUEUES_MAX, Switch, WaitModeArg,
+};
+use std::path::PathBuf;
+
+/// `grantway host`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Prints `ready` once it serves, and serves until SIGTERM or SIGINT.
+The store speaks Xen's own wire protocol, so Xen's tools work against it.
+
+Example:
+  grantway host --dir /tmp/gw &
+  XENSTORED_PATH=/tmp/gw/xenstored/socket xenstore-ls -f")]
+pub struct HostArgs {
+    /// Folder of the host's sockets; made where it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Event channels that a domain has.
+    #[arg(long, value_enum, default_value_t = PortsArg::TwoLevel)]
+    pub ports: PortsArg,
+}
+
+/// How many event channels a domain has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PortsArg {
+    /// As Xen's two-level tables have.
+    #[value(name = "4096")]
+    TwoLevel,
+    /// As Xen's FIFO tables have.
+    #[value(name = "131072")]
+    Fifo,
+}
+
+/// `grantway attach`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The keys, all optional, with commas between (xl-network-configuration(5)):
+  mac      address of the guest; a random one of Xen's prefix where missing
+  vifname  name of the backend's network device; vifDOMAIN.DEVID where missing
+  bridge   bridge that the device is to join
+  script   hotplug script
+  rate     limit on what the guest transmits: 10Mb/s, 1MB/s@20ms
+  mtu      largest IP packet in bytes, 68 to 65535
+  devid    the vif's number; the lowest free one where missing
+  backend  domain of the backend; 0 where missing
+And, without a value:
+  trusted, untrusted  whether the guest is to trust its backend; it is where missing
+
+Example:
+  grantway attach --host /tmp/gw --domain 1 'mac=00:16:3e:00:00:01,vifname=gwb1'")]
+pub struct AttachArgs {
+    /// Folder of the embedded host.
+    #[arg(long, value_name = "DIR")]
+    pub host: PathBuf,
+    /// The domain, 1 to 32751; made where it is not there.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=DOMAIN_MAX))]
+    pub domain: u16,
+    /// The vif, as xl writes it.
+    #[arg(value_name = "VIF", default_value = "")]
+    pub vif: String,
+}
+
+/// `grantway detach`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Asks the backend to close, waits up to 10 s for it, and removes the vif.
+
+Example:
+  grantway detach --host /tmp/gw --domain 1 --devid 0")]
+pub struct DetachArgs {
+    /// Folder of the embedded host.
+    #[arg(long, value_name = "DIR")]
+    pub host: PathBuf,
+    /// The domain.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=DOMAIN_MAX))]
+    pub domain: u16,
+    /// The vif's number in it.
+    #[arg(long, value_name = "N")]
+    pub devid: u16,
+    /// Remove it at once, without asking the backend.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `grantway list`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A dash stands for what is not there.
+
+Example:
+  grantway list --host /tmp/gw --tables
+  grantway list --host /tmp/gw --json | jq '.vifs[].backend_state'")]
+pub struct ListArgs {
+    /// Folder of the embedded host.
+    #[arg(long, value_name = "DIR")]
+    pub host: PathBuf,
+    /// Also show what the host holds: ports, grants, who reaches them.
+    #[arg(long)]
+    pub tables: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `grantway backend`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without --host it runs on Xen, in dom0 or in a driver domain, in place of the
+kernel's xen-netback; each vif gets a TAP that the hotplug script sets up.
+
+Ports: tap[:NAME], bridge, null, echo, check[:from=MAC], pcap:in=FILE,out=FILE,
+generator[:size=N,rate=N,burst=N,flows=N,count=N,window=N,timed=N,to=MAC,from=MAC].
+A TAP without a name is named as its vif asks.
+Prints `ready` once it serves. SIGTERM leaves the vifs to a successor, which
+takes over without any guest noticing, as it does after a kill; SIGINT closes
+them.
+
+With --rules one thread moves all frames, so that a connection or a rate is known in
+one place; to rules, what is behind a vif's own port is \"uplink\". SIGHUP loads the
+file again, between two lists of frames: none is lost. `grantway rules show` and
+`grantway graph` say what became of them.
+
+Once it serves it has only the rights that it needs: no thread runs a program, threads that
+move frames open and connect nothing, and the control thread opens only the devices, the
+run folder and the files named here. The log says which parts of this the kernel lacks.
+
+Example:
+  grantway backend
+  grantway backend --port bridge --uplink tap --rules rules.toml
+  grantway backend --merge off
+  grantway backend --host /tmp/gw --port null --mode busy --cpu 0")]
+pub struct BackendArgs {
+    /// Folder of the embedded host; on Xen where missing.
+    #[arg(long, value_name = "DIR")]
+    pub host: Option<PathBuf>,
+    /// Folder of sockets and journals on Xen.
+    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
+    pub run_dir: PathBuf,
+    /// What each vif is bridged to.
+    #[arg(long, value_name = "SPEC", default_value = "tap")]
+    pub port: String,
+    /// How to wait; adaptive where missing. With one processor only nobody spins,
+    /// and all modes are interrupt.
+    #[arg(long, value_enum)]
+    pub mode: Option<WaitModeArg>,
+    /// The best buffer policy to offer. Each vif gets the best that both ends
+    /// support; copy and map hold for all vifs.
+    #[arg(long, value_enum, default_value_t = PolicyBound::Staging)]
+    pub policy: PolicyBound,
+    /// Most pages of a vif's guest that are mapped at once, its rings not counted;
+    /// what exceeds it is copied.
+    #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
+    pub mapped_pages: u32,
+    /// Most pages of all guests that are mapped at once, rings not counted; no vif may
+    /// have more than it leaves free. Three quarters of what Xen allows by default where
+    /// missing.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub mapped_total: Option<u64>,
+    /// A port beside the guests on the bridge, with --port bridge.
+    #[arg(long, value_name = "SPEC")]
+    pub uplink: Option<String>,
+    /// Rules for the packets of every vif: a file, as `grantway rules check --help`
+    /// shows. SIGHUP loads it again; one that is not in order is refused.
+    #[arg(long, value_name = "FILE")]
+    pub rules: Option<PathBuf>,
+    /// A capture of what a filter mirrors, with --rules.
+    #[arg(long, value_name = "FILE.pcap", requires = "rules")]
+    pub mirror: Option<PathBuf>,
+    /// Merge TCP segments of guests for receivers that take large frames, and cut
+    /// large frames from a TAP for guests that take none.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub merge: Switch,
+    /// Most queues that a vif may have; its frontend takes what it wants of them.
+    #[arg(long, value_name = "N", default_value_t = QUEUES_OFFERED, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
+    pub queues: u8,
+    /// Threads that move frames, each for its share of the queues; one for every
+    /// second processor where missing, at most 4.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub workers: Option<u8>,
+    /// How long a frame waits for a guest that posts no pages before it is dropped.
+    #[arg(long, value_name = "MS", default_value_t = 10_000, hide_short_help = true)]
+    pub drain_timeout: u64,
+    /// After how long the carrier of such a guest's interface goes.
+    #[arg(long, value_name = "MS", default_value_t = 60_000, hide_short_help = true)]
+    pub stall_timeout: u64,
+    /// Run on this processor only.
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<usize>,
+    /// Serve metrics for Prometheus at http://ADDR/metrics, such as 127.0.0.1:9633.
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<std::net::SocketAddr>,
+    /// Keep all rights. Without the sandbox, a worker that a guest takes over can open files,
+    /// run programs and make connections with the rights of this user, and the control thread
+    /// can open every file. Use it to debug: the sandbox also hides symbols from backtraces.
+    #[arg(long)]
+    pub no_sandbox: bool,
+    /// The domain of the embedded host that serves; 0 where missing.
+    #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
+    pub domain: Option<u16>,
+}
+
+/// `grantway frontend`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without --host it runs a vif of the Xen domain that this machine is, in place of
+the kernel's xen-netfront, which must not hold it. It needs /dev/xen/gntalloc
+and /dev/xen/evtchn, and goes on where the domain was saved and restored.
+
+Ports are written as for `grantway backend`. Prints `ready` once the vif is
+found and the port is open, and runs until SIGTERM or SIGINT.
+
+With --queues above 1 the TAP has as many, and the kernel spreads flows over
+them; a generator makes flows of their own for each.
+
+Example:
+  grantway frontend --tap gw0 --policy staging
+  grantway frontend --host /tmp/gw --domain 1 --devid 0 --tap gwf1
+  grantway frontend --host /tmp/gw --domain 1 --tap gwf1 --queues 2 --gso off")]
+pub struct FrontendArgs {
+    /// Whose vif.
+    #[command(flatten)]
+    pub guest: GuestArgs,
+    /// The vif's number in it.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
+    pub devid: u32,
+    /// Bridge the vif to a TAP of this name.
+    #[arg(long, value_name = "NAME", conflicts_with = "port", required_unless_present = "port")]
+    pub tap: Option<String>,
+    /// Bridge the vif to another port.
+    #[arg(long, value_name = "SPEC")]
+    pub port: Option<String>,
+    /// Queues to ask for, each with a thread and a queue of the port to itself; a
+    /// backend that offers fewer is taken at its word.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
+    pub queues: u8,
+    /// How buffers are to cross; the next best with a backend that does not offer
+    /// it.
+    #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
+    pub policy: BufferPolicy,
+    /// Whether to use large TCP frames that the other end segments, where the backend
+    /// offers that; off is for tests, and for comparing.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub gso: Switch,
+    /// Merge TCP segments from the vif for a port that accepts large frames.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub merge: Switch,
+    /// How to wait, as for `grantway backend`.
+    #[arg(long, value_enum)]
+    pub mode: Option<WaitModeArg>,
+    /// How a generator's frames and a checker's cross from and to the vif's buffers.
+    #[arg(long, value_enum, default_value_t = Api::Copy, hide = true)]
+    pub api: Api,
+    /// Run on this processor only.
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<usize>,
+    /// Largest IP packet of the TAP in bytes; the vif's own where missing.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535))]
+    pub mtu: Option<u32>,
+}
+
+/// `grantway report`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+One object, with a report for each socket in the folder: counters of vifs, queues
+and ports, and what was asked of the hypervisor.
+
+Example:
+  grantway report | jq '.\"backend-0\".platform.copies'
+  grantway report --host /tmp/gw")]
+pub struct ReportArgs {
+    /// Folder of the embedded host; Xen where missing.
+    #[arg(long, value_name = "DIR")]
+    pub host: Option<PathBuf>,
+    /// Folder of the sockets on Xen.
+    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
+    pub run_dir: PathBuf,
+}
+
+/// Best buffer policy that a backend agrees to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PolicyBound {
+    /// A grant copy for each slot.
+    Copy,
+    /// What guests send is mapped for as long as it is on its way, but for
+    /// headers; what they receive is grant-copied. For large packets of any guest.
+    Map,
+    /// Pages stay mapped once they were seen (feature-persistent).
+    Persistent,
+    /// Pages are mapped that the frontend lists over the control ring.
+    Staging,
+}
+
+impl PolicyBound {
+    /// As the backend has it.
+    pub fn kind(self) -> Policy {
+        match self {
+            Self::Copy => Policy::Copy,
+            Self::Map => Policy::Map,
+            Self::Persistent => Policy::Persistent,
+            Self::Staging => Policy::Staging,
+        }
+    }
+}
+
+/// `grantway doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without --host it looks at Xen: devices, the kernel's xen-netback, limits, the
+store's vifs and their interfaces. One finding a line: ok, warn or FAIL, what
+was found, and after an arrow what to do. It changes nothing, and waits for
+nothing longer than 2 s. Run it as root, as the backend runs.
+
+Exit status: 0 where nothing is a FAIL, 1 otherwise.
+
+Example:
+  grantway doctor
+  grantway doctor --json | jq '.findings[].remedy'
+  grantway doctor --host /tmp/gw")]
+pub struct DoctorArgs {
+    /// Folder of the embedded host; Xen where missing.
+    #[arg(long, value_name = "DIR")]
+    pub host: Option<PathBuf>,
+    /// Folder of the backend's socket on Xen.
+    #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
+    pub run_dir: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Queues that a backend offers unless it is told.
+pub const QUEUES_OFFERED: u8 = 4;
