@@ -121,12 +121,16 @@ impl Transmit {
         sent
     }
 
-    /// Has a frame written to whole pages and puts its slots on the ring. `write` is
-    /// called with each stretch, in order: where in the frame it begins, and the room.
+    /// Has a frame written to whole pages and puts its slots on the ring. `write` is called
+    /// for each page, in order, with the offset in the frame and the room in the page.
+    ///
+    /// # Errors
+    /// The frame has a length that the backend does not accept, asks for work that the
+    /// backend does not offer, or finds no room. Nothing is sent then.
     pub fn send(
         &mut self,
         meta: TxMeta,
-        mut write: impl FnMut(usize, VolatileSliceMut<'_>),
+        write: impl FnMut(usize, VolatileSliceMut<'_>),
         stats: &mut QueueStats,
     ) -> Result<(), SendError> {
         let TxMeta { len, offload } = meta;
@@ -142,25 +146,7 @@ impl Transmit {
             return Err(SendError::Full);
         }
         let mut fragments = ArrayVec::<TxFragment, SLOTS_SENT>::new();
-        let mut refusal = None;
-        for at in (0..len).step_by(PAGE_SIZE) {
-            // At most a page.
-            let size = (len - at).min(PAGE_SIZE) as u16;
-            // Free pages and slots were counted above, and each stretch fits its
-            // buffer: none of these can fail.
-            let Some(id) = self.buffers.take_page() else { break };
-            let Some(buffer) = self.buffers.page(id, size.into()) else { break };
-            let Buffer { page, gref, offset } = buffer;
-            let Ok(room) = VolatileSliceMut::new(page, offset, size) else { break };
-            write(at, room);
-            if at == 0 && offload.checksum == Checksum::Partial {
-                refusal = self.admit_blank(page, offset, size.into()).err();
-            }
-            fragments.push(TxFragment { gref: gref.0, offset, size, id });
-            if refusal.is_some() {
-                break;
-            }
-        }
+        let mut outcome = self.write_pages(meta, write, &mut fragments);
         let mut slots = ArrayVec::<[u32; 3], SLOTS_WRITTEN>::new();
         // At most LONGEST, which fits 16 bits.
         let len16 = len as u16;
@@ -171,11 +157,12 @@ impl Transmit {
             }
             _ => write_tx(&fragments, len16, offload, None, None, &mut slots),
         };
-        if refusal.is_some() || written.is_err() || fragments.len() != pages {
-            for fragment in &fragments {
-                self.buffers.give_page(fragment.id);
-            }
-            return Err(refusal.unwrap_or(SendError::Length { found: len, longest }));
+        if written.is_err() || fragments.len() != pages {
+            outcome = outcome.and(Err(SendError::Length { found: len, longest }));
+        }
+        if let Err(refusal) = outcome {
+            fragments.iter().for_each(|fragment| self.buffers.give_page(fragment.id));
+            return Err(refusal);
         }
         self.ring.push_batch(&slots);
         for fragment in &fragments {
@@ -183,11 +170,40 @@ impl Transmit {
                 *out = true;
             }
         }
-        // At most a few: one a packet, and the ring has 256 slots.
+        // At most a few for each packet, and the ring has 256 slots.
         self.extras_out += (slots.len() - pages) as u32;
         stats.tx_packets += 1;
         stats.tx_bytes += len as u64;
         stats.tx_slots += slots.len() as u64;
+        Ok(())
+    }
+
+    /// Has a frame written to free pages, and adds a fragment for each. The caller has
+    /// counted free pages. Ends early with a refusal if the checksum is blank and the first
+    /// page shows that the backend does not offer to fill it in.
+    #[inline]
+    fn write_pages(
+        &mut self,
+        TxMeta { len, offload }: TxMeta,
+        mut write: impl FnMut(usize, VolatileSliceMut<'_>),
+        fragments: &mut ArrayVec<TxFragment, SLOTS_SENT>,
+    ) -> Result<(), SendError> {
+        for at in (0..len).step_by(PAGE_SIZE) {
+            // At most a page.
+            let size = (len - at).min(PAGE_SIZE) as u16;
+            // There are free pages, and each piece fits its page: none of these fails.
+            let Some(id) = self.buffers.take_page() else { break };
+            let Some(buffer) = self.buffers.page(id, size.into()) else { break };
+            let Buffer { page, gref, offset } = buffer;
+            let Ok(room) = VolatileSliceMut::new(page, offset, size) else { break };
+            write(at, room);
+            let refusal = match at == 0 && offload.checksum == Checksum::Partial {
+                true => self.admit_blank(page, offset, size.into()),
+                false => Ok(()),
+            };
+            fragments.push(TxFragment { gref: gref.0, offset, size, id });
+            refusal?;
+        }
         Ok(())
     }
 
