@@ -1,13 +1,13 @@
-//! What a wake-up costs: how long it takes from the signal until a worker that slept
-//! runs. Looking for longer than that before it sleeps costs more than the sleep.
+//! The cost of a wake-up: the time from the signal until a worker that slept runs. A worker that
+//! looks for longer than that before it sleeps pays more than for the sleep.
 
 use std::time::Duration;
 
-/// How much one measurement counts for: many, since one that was disturbed tells of
-/// whoever disturbed it.
+/// Part of the estimate that one measurement counts for, as a divisor. The part is small, since a
+/// measurement that was disturbed tells of the disturbance.
 const PART: u32 = 8;
-/// How far what is learnt may be from what was believed at first, either way: a worker
-/// never looks for long, whatever it measured.
+/// Bounds of the estimate: at least the first one divided by `LEAST`, and at most `MOST` times as
+/// much. So a worker never looks for long, whatever it measured.
 const LEAST: u32 = 8;
 const MOST: u32 = 4;
 
@@ -19,18 +19,18 @@ pub(super) struct WakeCost {
 }
 
 impl WakeCost {
-    /// Nothing is known but this.
+    /// Begins with an estimate.
     pub fn new(first: Duration) -> Self {
         Self { first, mean: first }
     }
 
-    /// A wake-up took so long.
+    /// Takes in that a wake-up took this long.
     pub fn learn(&mut self, took: Duration) {
         let took = took.clamp(self.first / LEAST, self.first * MOST);
         self.mean = self.mean - self.mean / PART + took / PART;
     }
 
-    /// What the next is taken to cost.
+    /// Returns the estimated cost of the next wake-up.
     pub fn mean(&self) -> Duration {
         self.mean
     }

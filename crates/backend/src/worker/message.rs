@@ -1,4 +1,4 @@
-//! What workers are given, told and asked, and what they tell.
+//! Messages between the control thread and its workers.
 
 use super::mode::WaitMode;
 use crate::VifError;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-/// How an attach went: where it failed, the port comes back.
+/// Result of an attach. On failure the port comes back.
 pub(super) type Attached = Result<(), (VifError, Box<dyn Port>)>;
 
-/// What a worker is told.
+/// A command to a worker.
 pub(super) enum Command {
     /// A queue of the vif that has this number in lists.
     Attach(Box<QueueSpec>, PortId, Sender<Attached>),
@@ -27,54 +27,54 @@ pub(super) enum Command {
     Account(Sender<WorkerReport>),
     Load(Box<Rules>),
     Graph(Sender<GraphReport>),
-    /// Tells that it takes no turn, and takes none until the other end is dropped.
+    /// Tells that the worker takes no turn, and takes none until the other end is dropped.
     Hold(Sender<()>, Receiver<()>),
     Stop,
 }
 
-/// How a vif's queues stand, and the ports of those that failed.
+/// Reports of a vif's queues, and of the ports of those that failed.
 pub(crate) type Inspected = (Vec<QueueReport>, Vec<PortReport>);
 
-/// How a worker stands.
+/// Report of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerReport {
-    /// Which, from 0.
+    /// Number of the worker, from 0.
     pub number: usize,
-    /// What it used of its processor so far, spinning included; nothing where it has
-    /// no thread.
+    /// Processor time that the worker's thread used so far, spinning included. Without a thread of
+    /// its own: time of the control thread.
     pub used: Duration,
     /// Queues that it serves.
     pub queues: usize,
-    /// How long it looks again before it sleeps, by what it found that a wake-up takes;
-    /// for ever where there is none.
+    /// Time for which the worker looks again before it sleeps, as long as a wake-up takes by its
+    /// measurements. None if it looks for ever.
     pub spin: Option<Duration>,
-    /// The longest of its rounds so far, in time of its processor: how long a signal, or
-    /// what the control thread asks, may wait. It is to stay below [`ROUND_MAX`](crate::ROUND_MAX).
+    /// Longest round so far, in processor time of the worker. A signal, or a question of the
+    /// control thread, may wait so long. The bound is [`ROUND_MAX`](crate::ROUND_MAX).
     pub longest_round: Duration,
 }
 
 /// A queue's number, and the port that was behind it.
 pub(super) type Detached = (u16, Box<dyn Port>);
 
-/// What a worker tells.
+/// A worker's message to the control thread.
 pub(crate) enum Notice {
-    /// A queue failed and is out of service; the vif is to be disabled. Its port
-    /// comes back when the vif is detached, as those of other queues do.
+    /// A queue failed and is out of service, and the vif is to be disabled. Its port comes back
+    /// when the vif is detached, as the ports of other queues do.
     Failed {
-        /// Which vif.
+        /// The vif.
         vif: VifId,
-        /// Which of its connections.
+        /// Number of the vif's connection.
         connection: u64,
-        /// Why.
+        /// The reason.
         error: VifError,
     },
-    /// The uplink is of no more use, and was let go of.
+    /// The uplink failed, and was dropped.
     NoUplink(PortError),
     /// The platform is gone, and the worker with it.
     Gone(PlatformError),
 }
 
-/// How workers tell: a notice, and a ring of the bell (an eventfd) for each.
+/// The way by which workers tell: a notice, and a ring of the bell (an eventfd) for each.
 #[derive(Clone)]
 pub(crate) struct Teller {
     pub notices: Sender<Notice>,
@@ -89,7 +89,7 @@ impl Teller {
     }
 }
 
-/// What every worker is given.
+/// Everything that every worker is given.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub platform: Arc<dyn Platform>,
@@ -97,25 +97,25 @@ pub(crate) struct Service {
     pub clock: Clock,
     pub meter: Meter,
     pub teller: Teller,
-    /// Whether segments are merged, as [`crate::BackendConfig::merge`].
+    /// True if segments are merged, by [`crate::BackendConfig::merge`].
     pub merge: bool,
-    /// As [`crate::BackendConfig::on_worker`].
+    /// First call of each worker thread, by [`crate::BackendConfig::on_worker`].
     pub on_worker: OnWorker,
 }
 
-/// What packets go through beside the vifs' queues: the first worker's.
+/// Parts beside the vifs' queues that packets go through. The first worker has them.
 pub(crate) struct Beside {
     /// The nodes.
     pub graph: Graph,
-    /// Whether all packets go by rules, and not those on the bridge only: then all
-    /// queues belong to this worker.
+    /// True if all packets go by rules, and not only those on the bridge. Then all queues belong to
+    /// this worker.
     pub by_rules: bool,
     /// A port beside the guests on the bridge.
     pub uplink: Option<Box<dyn Port>>,
 }
 
 impl Beside {
-    /// That of all other workers.
+    /// Returns the parts of all other workers: none.
     pub(super) fn nothing() -> Self {
         Self { graph: Graph::new(|| 0), by_rules: false, uplink: None }
     }

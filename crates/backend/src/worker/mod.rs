@@ -1,9 +1,8 @@
 //! Workers: threads that own queues, each with one set of event channels.
 //!
-//! A queue belongs to one worker for as long as it is connected, so nothing that
-//! it holds is ever locked; the queues of one vif may belong to several. A worker
-//! may also have no thread: then the control thread serves its queues between two
-//! steps, as a simulation does.
+//! A queue belongs to one worker for as long as it is connected, so none of its state is ever
+//! locked. The queues of one vif may belong to several workers. A worker may also have no thread:
+//! then the control thread serves its queues between two steps, as a simulation does.
 
 mod cost;
 mod message;
@@ -46,25 +45,24 @@ pub(crate) struct Workers {
     all: Vec<Handle>,
     connections: Cell<u64>,
     by_rules: bool,
-    /// The names and numbers of the vifs that are in service, and of those that rules
-    /// speak of.
+    /// Names and numbers of the vifs that are in service, and of the vifs that rules name.
     names: RefCell<Names>,
 }
 
 impl Workers {
-    /// Starts `count` of them, or one without a thread; the first serves the
-    /// bridge, and all that goes by rules.
+    /// Starts `count` workers, or one without a thread if `count` is 0. The first worker serves the
+    /// bridge, and all packets that go by rules.
     ///
     /// # Errors
     ///
-    /// The platform or the system would not give what a worker needs.
+    /// The platform or the system refused something that a worker needs.
     pub fn start(count: usize, service: &Service, beside: Beside) -> Result<Self, PlatformError> {
         let by_rules = beside.by_rules;
         let mut beside = Some(beside);
         let mut one = |number| Handle::start(number, service.clone(), beside.take(), count > 0);
         let all = (0..count.max(1)).map(&mut one).collect::<Result<_, _>>()?;
         let mut names = Names::default();
-        // The first of them, which is `UPLINK`.
+        // The first name to join gets the number `UPLINK`.
         names.join(UPLINK_NAME);
         Ok(Self { all, connections: Cell::new(0), by_rules, names: RefCell::new(names) })
     }
@@ -79,13 +77,14 @@ impl Workers {
         let rules = parse(text, &mut names, secret)?;
         self.names.replace(names);
         if let Some(first) = self.all.first() {
-            // One that has ended tells by itself.
+            // A worker that has ended has already told the control thread.
             let _ = first.send(Command::Load(Box::new(rules)));
         }
         Ok(())
     }
 
-    /// What went through the graph.
+    /// Returns counts of what went through the graphs of all workers. Returns none if all workers
+    /// have ended.
     pub fn graph(&self) -> Option<GraphReport> {
         let mut reports = self.all.iter().filter_map(|worker| worker.ask(Command::Graph));
         let mut first = reports.next()?;
@@ -93,13 +92,13 @@ impl Workers {
         Some(first)
     }
 
-    /// A number for a connection, given once.
+    /// Returns a number for a connection. Each number is given once.
     pub fn next_connection(&self) -> u64 {
         self.connections.update(|number| number + 1);
         self.connections.get()
     }
 
-    /// A round of the worker that has no thread; whether it has more to do.
+    /// Serves a round of the worker that has no thread. Returns true if it has more to do.
     ///
     /// # Errors
     ///
@@ -109,12 +108,12 @@ impl Workers {
         self.all.iter().try_fold(false, |more, worker| Ok(worker.serve()? || more))
     }
 
-    /// Puts a queue into service, with the worker that has the fewest, or with
-    /// the bridge's.
+    /// Puts a queue into service with the worker that has the fewest queues, or with the first
+    /// worker if the queue goes by rules or to the bridge.
     ///
     /// # Errors
     ///
-    /// Why it could not be, and its port back where there still is one.
+    /// The reason why the queue could not be put into service, with its port if there still is one.
     pub fn attach(&self, spec: QueueSpec) -> Result<(), (VifError, Option<Box<dyn Port>>)> {
         let chosen = match self.by_rules || spec.port.caps().bridged {
             true => self.all.first(),
@@ -132,16 +131,15 @@ impl Workers {
         attached
     }
 
-    /// The number of a vif that has no queue in service may be another's.
+    /// Frees the number of a vif that has no queue in service, so that another vif may get it.
     fn let_go(&self, vif: VifId) {
         if !self.all.iter().any(|worker| worker.has(vif)) {
             self.names.borrow_mut().leave(&name(vif));
         }
     }
 
-    /// Takes all queues of a vif out of service and gives their ports back, in
-    /// the order of the queues. What the guest had published and was not yet
-    /// taken stays on the rings.
+    /// Takes all queues of a vif out of service and returns their ports, in the order of the
+    /// queues. Requests that the guest published and no worker took stay on the rings.
     pub fn detach(&self, vif: VifId, after: Afterwards) -> Vec<Box<dyn Port>> {
         let found = self.all.iter().flat_map(|worker| worker.detach(vif, after));
         let mut found: Vec<Detached> = found.collect();
@@ -150,7 +148,7 @@ impl Workers {
         found.into_iter().map(|(_, port)| port).collect()
     }
 
-    /// How a vif's queues stand, in their order.
+    /// Returns reports of a vif's queues, in their order.
     pub fn inspect(&self, vif: VifId) -> Inspected {
         let (mut queues, mut failed) = Inspected::default();
         for (further, ports) in self.all.iter().filter_map(|worker| worker.inspect(vif)) {
@@ -161,10 +159,10 @@ impl Workers {
         (queues, failed)
     }
 
-    /// Reads something while no worker is in a turn: what a turn did is then in all
-    /// counters or in none. It is to be short, as no packet moves meanwhile.
+    /// Calls `read` while no worker is in a turn: the work of a turn is then in all counters or in
+    /// none. `read` has to be short, since no packet moves meanwhile.
     pub fn between_turns<T>(&self, read: impl FnOnce() -> T) -> T {
-        // All are told before the first is waited for. One that has ended answers by that.
+        // All workers are told before the first is waited for. If one has ended, `recv` fails.
         let told: Vec<_> = self.all.iter().filter_map(Handle::hold).collect();
         for (held, _) in &told {
             let _ = held.recv();
@@ -172,26 +170,26 @@ impl Workers {
         read()
     }
 
-    /// How each of them stands.
+    /// Returns a report of each worker.
     pub fn account(&self) -> Vec<WorkerReport> {
         self.all.iter().filter_map(|worker| worker.ask(Command::Account)).collect()
     }
 }
 
-/// What rules call a vif.
+/// Returns the name of a vif in rules.
 fn name(VifId { domain, devid }: VifId) -> String {
     format!("{domain}.{devid}")
 }
 
-/// Where a worker works.
+/// The place where a worker runs.
 enum Seat {
     Thread(Option<JoinHandle<()>>),
-    /// On the control thread, between its steps.
+    /// The control thread, between its steps.
     Here(Box<RefCell<Worker>>),
 }
 
-/// Tells the control thread that its worker's thread unwinds: none of its queues is
-/// served any more, so the whole backend ends, and its successor goes on.
+/// A guard of a worker's thread, which tells the control thread if the thread unwinds. None of the
+/// worker's queues is served any more, so the whole backend ends, and its successor goes on.
 struct Fall(Teller);
 
 impl Drop for Fall {
@@ -211,7 +209,7 @@ struct Handle {
     commands: Sender<Command>,
     wake: Arc<Bell>,
     seat: Seat,
-    /// How many queues of each vif it was given.
+    /// Number of queues of each vif that the worker was given.
     queues: RefCell<BTreeMap<VifId, usize>>,
 }
 
@@ -233,6 +231,7 @@ impl Handle {
         if !threaded {
             return Ok(handle(Seat::Here(Box::new(RefCell::new(worker)))));
         }
+        // The thread prepares itself, tells how that went, and serves only if it went well.
         let (ready, begun) = channel();
         let thread = std::thread::Builder::new()
             .name("worker".into())
@@ -257,7 +256,7 @@ impl Handle {
                 reason: e.to_string(),
                 remedy: "look at the kernel's log (dmesg)",
             }),
-            // It panicked, and its message is in the log.
+            // The thread panicked, and its message is in the log.
             Err(_) => Err(PlatformError::Gone { what: "a worker that had just started".into() }),
         }
     }
@@ -265,7 +264,7 @@ impl Handle {
     fn serve(&self) -> Result<bool, PlatformError> {
         let Seat::Here(worker) = &self.seat else { return Ok(false) };
         let mut worker = worker.borrow_mut();
-        // Only its end, which is not here, is told by what this gives.
+        // The flow says only whether the worker's thread ends, and there is none.
         let _ = worker.round(Some(Duration::ZERO))?;
         Ok(!worker.is_idle())
     }
@@ -314,8 +313,9 @@ impl Handle {
         self.has(vif).then(|| self.ask(|reply| Command::Inspect(vif, reply))).flatten()
     }
 
-    /// Has its thread take no turn until the second of these is dropped; the first tells
-    /// from when on. One without a thread takes none while we are here.
+    /// Makes the worker's thread take no turn until the returned sender is dropped. The receiver
+    /// gets a message when that begins. Returns none for a worker without a thread, which takes no
+    /// turn during this call anyhow.
     fn hold(&self) -> Option<(Receiver<()>, Sender<()>)> {
         let Seat::Thread(_) = &self.seat else { return None };
         let ((reply, held), (go, until)) = (channel(), channel());

@@ -1,4 +1,4 @@
-//! What a turn on the bridge does to other queues of its worker.
+//! The effects that a turn on the bridge has on other queues of its worker.
 
 use super::slot::Queues;
 use crate::VifError;
@@ -6,8 +6,8 @@ use crate::bridge::Others;
 use crate::ids::Key;
 use crate::turn::queue::Queue;
 
-/// The queues beside one that has its turn on the bridge, and what is to be done
-/// with them afterwards.
+/// The queues beside the one that has its turn on the bridge, and the keys of those that are to be
+/// woken or to fail after the turn.
 pub(super) struct Neighbours<'a> {
     queues: &'a mut Queues,
     pub woken: Vec<Key>,

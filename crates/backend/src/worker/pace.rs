@@ -1,24 +1,24 @@
-//! How often a worker whose queues are busy looks at what else woke, and at how long
-//! one of them has been idle; and how often it lets others have the processor.
+//! The pace at which a busy worker looks at what else woke and at how long a queue has been idle,
+//! and at which it lets others have the processor.
 
 use std::time::{Duration, Instant};
 
-/// How often it looks.
+/// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_micros(20);
-/// Rounds that it goes on for, at most, before it asks what time it is.
+/// Most rounds before the worker asks the clock.
 const ROUNDS: u32 = 8;
 /// Packets to or from a port that count as one more round.
 const PACKETS: u32 = 4;
 
-/// When to look next, whatever frames flow. The clock is not asked each round: that
-/// costs as much as some frames, and one packet alone waits for it, too.
+/// The time of the next look, whatever frames flow. The clock is not asked each round: that costs
+/// as much as some frames, and a single packet waits for it, too.
 pub(super) struct Pace {
     look_at: Instant,
-    /// When the clock was asked last, how many rounds there were since (those that moved
-    /// much count for several), and after how many it is asked again: more, for as long as
-    /// rounds are short.
+    /// Time at which the clock was asked last.
     asked_at: Instant,
+    /// Rounds since then. Rounds that moved much count for several.
     rounds: u32,
+    /// Rounds after which the clock is asked again: more, for as long as rounds are short.
     ask_after: u32,
 }
 
@@ -27,19 +27,19 @@ impl Pace {
         Self { look_at: now, asked_at: now, rounds: 0, ask_after: 1 }
     }
 
-    /// A turn moved this many packets, to or from a port.
+    /// Counts the packets that a turn moved to or from a port.
     #[inline]
     pub fn moved(&mut self, packets: usize) {
         self.rounds = self.rounds.saturating_add(packets as u32 / PACKETS);
     }
 
-    /// Something was done that may have taken long: the clock is asked behind this round.
+    /// Notes work that may have taken long: the clock is asked after this round.
     #[inline]
     pub fn worked(&mut self) {
         self.rounds = self.rounds.max(ROUNDS);
     }
 
-    /// A round took this long. The clock is asked behind it if that is longer than may pass
+    /// Takes in the time of a round. The clock is asked after it if that is at least the time
     /// between two looks.
     #[inline]
     pub fn took(&mut self, round: Duration) {
@@ -48,7 +48,7 @@ impl Pace {
         }
     }
 
-    /// Whether it is time to look, behind another round.
+    /// Returns true if it is time to look, after another round.
     #[inline]
     pub fn is_time(&mut self, clock: impl FnOnce() -> Instant) -> bool {
         self.rounds = self.rounds.saturating_add(1);
@@ -67,8 +67,8 @@ impl Pace {
     }
 }
 
-/// How long a queue has found nothing to do, as far as the clock was asked: every eighth
-/// turn, so that a packet that comes meanwhile does not wait for that.
+/// The time for which a queue has found nothing to do. The clock is asked only every eighth turn,
+/// so that a packet that comes meanwhile does not wait for that.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
     since: Option<Instant>,
@@ -76,7 +76,7 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Whether it is to look again, behind another turn that found nothing.
+    /// Returns true if the queue is to look again, after another turn that found nothing.
     pub fn spins(&mut self, budget: Duration, clock: impl FnOnce() -> Instant) -> bool {
         if budget.is_zero() {
             return false;
@@ -90,13 +90,13 @@ impl Idle {
     }
 }
 
-/// How many rounds in a row moved no frame. What is looked for may be what somebody is to
-/// do who waits for this processor, so every eighth of them gives it away.
+/// Number of rounds in a row that moved no frame. Some other thread may have to do what the worker
+/// looks for, and may wait for this processor. So every eighth of these rounds gives it away.
 #[derive(Debug, Default)]
 pub(super) struct Still(u32);
 
 impl Still {
-    /// Whether to give it away, behind another round.
+    /// Returns true if the processor is to be given away, after another round.
     #[inline]
     pub fn gives_way(&mut self) -> bool {
         self.0 = self.0.wrapping_add(1);
@@ -108,8 +108,8 @@ impl Still {
 mod tests {
     use super::*;
 
-    /// The longest time between two looks, and how often the clock was asked, over so
-    /// many rounds of as many nanoseconds.
+    /// Returns the longest time between two looks, and the number of times that the clock was
+    /// asked, over `rounds` rounds of `each` nanoseconds.
     fn looks(rounds: u32, each: u64) -> (Duration, u32) {
         let start = Instant::now();
         let mut pace = Pace::new(start);
@@ -132,7 +132,7 @@ mod tests {
         let mut still = Still::default();
         let given = (1..=64).filter(|_| still.gives_way()).count();
         assert_eq!(given, 8);
-        // One that moved something begins anew.
+        // A round that moved something begins anew.
         still = Still::default();
         assert!((1..8).all(|_| !still.gives_way()) && still.gives_way());
     }
@@ -142,10 +142,10 @@ mod tests {
         let (longest, asked) = looks(10_000, 200);
         assert!(longest <= LOOK_EVERY + Duration::from_nanos(200 * 8), "{longest:?}");
         assert!(asked <= 10_000 / 8 + 8, "{asked}");
-        // What is long by itself is asked about each time.
+        // A round that is long by itself makes the clock be asked each time.
         let (longest, asked) = looks(100, 100_000);
         assert!(longest <= Duration::from_micros(200) && asked >= 99, "{longest:?}, {asked}");
-        // So is what moves much, however short the rounds before were.
+        // So does a round that moves much, however short the rounds before were.
         let mut pace = Pace::new(Instant::now());
         let mut asks = |note: fn(&mut Pace)| {
             note(&mut pace);
@@ -170,7 +170,7 @@ mod tests {
         ];
         let rounds = notes.map(|note| (1..).find(|_| asks(note)));
         assert_eq!(rounds, [1, 1, 1, 1, 3, 8, 8, 8].map(Some));
-        // A few microseconds: in between.
+        // Rounds of a few microseconds lie in between.
         let (longest, asked) = looks(1000, 4000);
         assert!(longest <= LOOK_EVERY + Duration::from_nanos(4000 * 2), "{longest:?}");
         assert!((500..1000).contains(&asked), "{asked}");

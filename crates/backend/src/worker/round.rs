@@ -1,35 +1,34 @@
-//! How long the rounds of a worker take. What else it has to do waits for the end of a round:
-//! what woke, what the control thread tells it, times. So a round ends when it took long
-//! enough, and the queues that had no turn have theirs in the next one.
+//! The length of a worker's rounds. All other work of the worker waits for the end of a round:
+//! readable descriptors, commands of the control thread, and timers. So a round ends when it took
+//! long enough, and the queues that had no turn get theirs in the next round.
 
 use std::time::Duration;
 
-/// What a round may take, whatever guests send.
+/// Longest time that a round may take, whatever guests send.
 pub const ROUND_MAX: Duration = Duration::from_millis(5);
 
-/// After so long no queue begins its turn in a round. A turn has an end of its own
-/// ([`work`](crate::turn::work)), and so have the uplink's and a look at what woke.
+/// Time after which no queue begins its turn in a round. A turn has a bound of its own
+/// ([`work`](crate::turn::work)), and so have the uplink's burst and the look at what woke.
 const ENOUGH: Duration = Duration::from_millis(1);
 
-/// A worker's rounds. Times are in nanoseconds: they are compared in every round, and these are
-/// numbers.
+/// A worker's rounds. Times are numbers of nanoseconds, which are cheap to compare in every round.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    /// What the worker had used when this one began.
+    /// Processor time that the worker had used when this round began.
     since: u64,
     longest: u64,
-    /// The first of the active queues that had no turn in the last one, if it ended early.
+    /// The first of the active queues that had no turn in the last round, if that ended early.
     next: usize,
 }
 
 impl Rounds {
-    /// One begins, behind something that belongs to none.
+    /// Begins a round after work that belongs to no round.
     #[inline]
     pub fn begin(&mut self, used: Duration) {
         self.since = nanos(used);
     }
 
-    /// One ends, and the next begins.
+    /// Ends a round and begins the next one.
     #[inline]
     pub fn end(&mut self, used: Duration) {
         let used = nanos(used);
@@ -37,12 +36,12 @@ impl Rounds {
         self.since = used;
     }
 
-    /// The longest so far.
+    /// Returns the time of the longest round so far.
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest)
     }
 
-    /// Which of so many active queues has the first turn.
+    /// Returns the index of the active queue that has the first turn, of `active` queues.
     #[inline]
     pub fn first(&mut self, active: usize) -> usize {
         match std::mem::take(&mut self.next) {
@@ -51,19 +50,19 @@ impl Rounds {
         }
     }
 
-    /// Whether a round is to end whose turns took this long.
+    /// Returns true if a round whose turns took this long is to end.
     #[inline]
     pub fn is_enough(&self, took: Duration) -> bool {
         took >= ENOUGH
     }
 
-    /// A round ends early: the next one begins with this queue.
+    /// Notes that a round ends early, so that the next one begins with this queue.
     pub fn goes_on_with(&mut self, next: usize) {
         self.next = next;
     }
 }
 
-/// Enough for centuries.
+/// Returns a time in nanoseconds, which fit for centuries.
 fn nanos(time: Duration) -> u64 {
     time.as_secs().wrapping_mul(1_000_000_000).wrapping_add(u64::from(time.subsec_nanos()))
 }
@@ -94,7 +93,7 @@ mod tests {
         assert!(rounds.is_enough(ENOUGH));
         rounds.goes_on_with(2);
         assert_eq!((rounds.first(3), rounds.first(3)), (2, 0));
-        // Others may have gone meanwhile.
+        // Other queues may have gone meanwhile.
         rounds.goes_on_with(2);
         assert_eq!((rounds.first(2), rounds.first(2)), (0, 0));
         rounds.goes_on_with(2);

@@ -1,12 +1,11 @@
 //! A worker's rounds.
 //!
-//! A queue is either *active*, and gets a bounded turn each round unless it had more
-//! of the worker's time than another that is active too (`share`), or *armed*,
-//! and costs nothing until its guest signals, its port becomes readable, or a
-//! time comes that it asked to be called at. A queue that found nothing to do
-//! stays active for the spin budget, since a blocked wake-up costs far more than
-//! a look; then it is armed, which looks again, so that nothing which came in
-//! between is lost.
+//! A queue is either *active* or *armed*. An active queue gets a bounded turn each round, unless it
+//! had more of the worker's time than another active queue (`share`). An armed queue costs nothing
+//! until its guest signals, its port becomes readable, or the time comes at which it asked to be
+//! called. A queue that found nothing to do stays active for the spin budget, since a blocked
+//! wake-up costs far more than a look. Then it is armed. Arming looks again, so that nothing that
+//! came in between is lost.
 
 mod commands;
 
@@ -37,15 +36,15 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// Queues that others found broken, and that are taken out of service in one round: each is
-/// unmapped, which takes some system calls.
+/// Most broken queues that are taken out of service in one round. Each of them is unmapped,
+/// which takes some system calls.
 const FAILED_IN_ROUND: usize = 4;
 
 pub(super) struct Worker {
     number: usize,
     service: Service,
     spin: Spin,
-    /// Whether there was anything to do since it last slept.
+    /// True if there was anything to do since the worker last slept.
     worked: bool,
     events: Box<dyn EventChannels>,
     watch: Watch,
@@ -54,8 +53,8 @@ pub(super) struct Worker {
     queues: Queues,
     by_event: HashMap<EventPort, Place>,
     active: Vec<Place>,
-    /// Queues that a turn of another one found broken. They fail behind the walk of the
-    /// active ones, which nothing else removes from.
+    /// Queues that a turn of another queue found broken. They fail after the walk of `active`,
+    /// since only the walk itself may remove from it.
     broken: Vec<(Key, VifError)>,
     shares: Shares,
     /// Ports of queues that failed, until their vif is detached.
@@ -65,15 +64,15 @@ pub(super) struct Worker {
     rounds: Rounds,
     still: Still,
     scratch: Scratch,
-    /// Where segments are to be merged.
+    /// Merges segments, if the backend is to merge any.
     merger: Option<Merger>,
     bridge: Bridge,
     hub: Hub,
-    /// Whether the uplink may have frames.
+    /// True if the uplink may have frames.
     uplink_active: bool,
 }
 
-/// Whether the worker goes on.
+/// The decision whether the worker goes on.
 type Flow = std::ops::ControlFlow<()>;
 
 impl Worker {
@@ -150,11 +149,11 @@ impl Worker {
         }
     }
 
-    /// A turn for each active queue, then a look at what else woke; blocks for
-    /// `longest`, or for as long as it takes.
+    /// Gives each active queue a turn, then looks at what else woke. An idle worker blocks for at
+    /// most `longest`, or for as long as it takes.
     pub fn round(&mut self, longest: Option<Duration>) -> Result<Flow, PlatformError> {
         if longest.is_some() {
-            // What its thread did since the last one was no round.
+            // The time that the thread spent since the last round belongs to no round.
             self.rounds.begin((self.service.meter)());
         }
         self.serve_active();
@@ -163,8 +162,8 @@ impl Worker {
         } else if self.spin.budget().is_some() && self.still.gives_way() {
             std::thread::yield_now();
         }
-        // What else woke waits for a little while frames flow: asking costs as
-        // much as some frames. Whoever gives a bound wants to know at once.
+        // While frames flow, what else woke waits a little: asking costs as much as some frames. A
+        // caller that gives a bound wants to know at once.
         if longest.is_none() && !self.is_idle() && !self.pace.is_time(self.service.clock) {
             return Ok(Flow::Continue(()));
         }
@@ -185,7 +184,7 @@ impl Worker {
         Ok(flow)
     }
 
-    /// Whether nothing is to be done until something wakes it.
+    /// Returns true if there is nothing to do until something wakes the worker.
     pub fn is_idle(&self) -> bool {
         self.active.is_empty() && !self.uplink_active
     }
@@ -206,16 +205,17 @@ impl Worker {
     }
 
     fn serve_active(&mut self) {
-        // Alone, a queue has nobody to share with, and the clock costs a system call.
+        // A queue that is alone shares with no other, and the clock costs a system call.
         self.scratch.alone = true;
         let (mut since, mut start) = (None, Duration::ZERO);
         let mut at = self.rounds.first(self.active.len());
         while let Some(&place) = self.active.get(at) {
-            // A turn may wake others, which have theirs in the same round.
+            // A turn may wake other queues, which get their turns in the same round.
             if since.is_none() && self.active.len() > 1 {
                 start = self.share();
                 since = Some(start);
             }
+            // A queue that had more time than another only gives the answers that it owes.
             let shares = since.and_then(|_| self.queues.get(place));
             let served = match shares.is_some_and(|slot| self.shares.is_ahead(slot.account)) {
                 true => self.settle_queue(place, since.as_mut()),
@@ -229,7 +229,7 @@ impl Worker {
                 Err(error) => {
                     self.active.swap_remove(at);
                     self.fail(place, error);
-                    // What its last turn and its end took is on nobody's account.
+                    // The time of the failed turn and of the removal is on no account.
                     since = since.map(|_| (self.service.meter)());
                     self.rounds.goes_on_with(at);
                     self.pace.worked();
@@ -258,7 +258,7 @@ impl Worker {
         }
     }
 
-    /// From here on the active queues share its time: what it has used up to now.
+    /// Begins to share time among the active queues. Returns the processor time used up to now.
     fn share(&mut self) -> Duration {
         self.scratch.alone = false;
         let now = (self.service.meter)();
@@ -271,14 +271,14 @@ impl Worker {
         now
     }
 
-    /// Charges the time since `since` for a turn that moved this many packets, and resets
-    /// `since`. Frames that had waited for pages are charged to their senders, but for no
-    /// more than such frames are known to cost: the rest is what the queue itself did.
+    /// Charges the time since `since` for a turn that moved `packets` packets, and resets `since`.
+    /// Frames that had waited for pages are charged to their senders, but for no more than such
+    /// frames are known to cost. The queue itself is charged for the rest.
     fn charge(&mut self, place: Place, packets: usize, since: &mut Duration) {
         let now = (self.service.meter)();
         let mut time = now.saturating_sub(*since);
         *since = now;
-        // At most a burst each way.
+        // A turn moves at most a burst each way, so the count fits.
         let each = time / packets.max(1) as u32;
         for &(sender, most) in &self.scratch.waited_from {
             if let Some(slot) = self.queues.find(sender) {
@@ -292,7 +292,8 @@ impl Worker {
         }
     }
 
-    /// It has to wait for others, so nothing of it is to; which takes its own time.
+    /// Gives the answers that a queue owes before it waits for other queues. The time is charged to
+    /// the queue.
     fn settle_queue(
         &mut self,
         place: Place,
@@ -310,6 +311,7 @@ impl Worker {
 
     fn serve(&mut self, place: Place, since: Option<&mut Duration>) -> Result<Served, VifError> {
         let Some(mut slot) = self.queues.get_mut(place) else { return Ok(Served::Armed) };
+        // A bridged queue reaches other queues in its turn. Any other needs its own slot only.
         let merger = self.merger.as_mut();
         let bridged = slot.queue.is_bridged();
         let turn = match bridged {
@@ -328,6 +330,8 @@ impl Worker {
                 turn
             }
         };
+        // Frames that had waited are their senders' doing, and do not make the queue one that
+        // moves.
         let own = turn.packets.saturating_sub(self.scratch.waited_from.len());
         self.shares.took_turn(&mut slot.account, own > 0);
         if turn.packets > 0 {
@@ -348,8 +352,8 @@ impl Worker {
         }
     }
 
-    /// What becomes of a queue that found nothing to do: it stays active for the spin
-    /// budget, and is armed then.
+    /// Decides about a queue that found nothing to do: it stays active for the spin budget, and is
+    /// armed then.
     fn rest(&mut self, place: Place, call_at: Option<Instant>) -> Result<Served, VifError> {
         let Some(slot) = self.queues.get_mut(place) else { return Ok(Served::Armed) };
         let Some(budget) = self.spin.budget() else { return Ok(Served::Active) };
@@ -373,7 +377,7 @@ impl Worker {
     }
 
     fn turn_bridged(&mut self, place: Place) -> Result<Turn, VifError> {
-        // It stands aside while it reaches for the others.
+        // The queue is taken out of its place while its turn reaches the other queues.
         let Some(mut own) = self.queues.take(place) else { return Ok(Turn::default()) };
         let mut beside = Neighbours::new(&mut self.queues);
         let forward = Forward {
@@ -393,13 +397,13 @@ impl Worker {
         turn
     }
 
-    /// What a turn on the bridge did to other queues.
+    /// Does to other queues what a turn on the bridge asked for, and reports a failed uplink.
     fn settle(&mut self, woken: Vec<Key>, broken: Vec<(Key, VifError)>) {
         for key in woken {
             self.wake_queue(key);
         }
         for (key, error) in broken {
-            // Until it fails, other turns find it broken, too.
+            // Until the queue fails, other turns find it broken, too.
             if self.broken.iter().all(|(known, _)| *known != key) {
                 self.broken.push((key, error));
             }
@@ -410,8 +414,8 @@ impl Worker {
         }
     }
 
-    /// Takes out of service what turns of others found broken: a few in a round, as each takes
-    /// its time.
+    /// Takes queues out of service that the turns of others found broken: only a few per round, as
+    /// each takes its time.
     #[cold]
     fn fail_broken(&mut self) {
         let now = self.broken.len().min(FAILED_IN_ROUND);
@@ -423,7 +427,7 @@ impl Worker {
         self.pace.worked();
         self.broken.retain(|(key, _)| self.queues.place(*key).is_some());
         if let Some(&(key, _)) = self.broken.first() {
-            // Active, it keeps the worker from resting before the others' turn has come.
+            // An active queue keeps the worker from sleeping before the other broken queues fail.
             self.wake_queue(key);
         }
     }
@@ -456,7 +460,7 @@ impl Worker {
         self.uplink_active = more;
     }
 
-    /// Makes epoll's interest in the port's descriptor what the queue wants.
+    /// Watches the port's descriptor if the queue wants frames, and stops watching it if not.
     fn watch_port(&mut self, place: Place) {
         let Some(slot) = self.queues.get_mut(place) else { return };
         let wanted = slot.queue.wants_frames();
@@ -487,8 +491,8 @@ impl Worker {
         }
     }
 
-    /// Takes in events, commands and readable ports; blocks for `timeout`, or for
-    /// as long as it takes.
+    /// Takes in events, commands and readable ports. Blocks for `timeout`, or for as long as it
+    /// takes if there is none.
     fn look(&mut self, timeout: Option<Duration>) -> Result<Flow, PlatformError> {
         let sleeps = timeout != Some(Duration::ZERO);
         if sleeps {

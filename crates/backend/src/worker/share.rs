@@ -1,38 +1,36 @@
-//! How the queues of one worker share its time.
+//! The sharing of a worker's time among its queues.
 //!
-//! A turn is bounded in packets, but a packet may be 64 bytes in one slot or
-//! 64 KiB in eighteen, and may go to one guest or to all of a bridge. So it is
-//! time that is shared: each queue has an account of what its turns took, and
-//! waits while another that moves packets too had less. One that only looks, or
-//! is only woken, makes nobody wait. What a round costs beside its turns (a look at
-//! what woke, the clock) is on the accounts of those that had one: short turns make
-//! many rounds.
+//! A turn is bounded in packets, but a packet may be 64 bytes in one slot or 64 KiB in eighteen,
+//! and may go to one guest or to all of a bridge. So time is shared. Each queue has an account of
+//! the time that its turns took, and waits while another queue that moves packets had less. A queue
+//! that only looks, or is only woken, makes no other wait. A round costs something beside its
+//! turns: a look at what woke, and the clock. That goes on the accounts of the queues that had a
+//! turn, since short turns make many rounds.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// How far a queue may be ahead of another before it waits: a few turns, so that
-/// queues of a kind go round together and the worker looks at its descriptors
-/// once for all of them.
+/// Time that a queue may be ahead of another before it waits. It is a few turns, so that queues of
+/// a kind go round together and the worker looks at its descriptors once for all of them.
 const AHEAD_MAX: Duration = Duration::from_micros(100);
 
-/// The most that a queue is charged for what came between two rounds: a look at what woke,
-/// and the clock.
+/// Most time that a queue is charged for what came between two rounds: a look at what woke, and the
+/// clock.
 const BETWEEN_MAX: Duration = Duration::from_micros(10);
 
-/// What a queue had of its worker.
+/// The time that a queue had of its worker.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Account {
     /// The time that its turns took.
     had: Duration,
-    /// Whether its last turn moved something.
+    /// True if the queue's last turn moved something.
     moves: bool,
-    /// Whether it had a turn in the last round, and was active since.
+    /// True if the queue had a turn in the last round, and was active since.
     had_turn: bool,
 }
 
 impl Account {
-    /// A turn took so long.
+    /// Adds the time that a turn took.
     pub fn charge(&mut self, time: Duration) {
         self.had += time;
     }
@@ -41,30 +39,30 @@ impl Account {
 /// The accounts of a worker's queues, seen together.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// What had least of those that move packets, where any does.
+    /// Least time that any active queue that moves packets had. None if no queue moves any.
     least: Option<Duration>,
-    /// The most that this ever was, before this round.
+    /// Highest value that `least` had before this round.
     floor: Duration,
     /// Turns of this round, or of the last one until the next begins.
     turns: u32,
-    /// Until when all time is on an account, or on none for good; none after a round of one
+    /// Time up to which all time is on an account, or on none for good. None after a round of one
     /// queue alone.
     until: Option<Duration>,
-    /// What each of them owes for what came between the last round's turns and this one's.
+    /// Time that each queue owes for what came between the last round's turns and this one's.
     each: Duration,
 }
 
 impl Shares {
-    /// A round begins at this time. Each active queue's account is seen then.
+    /// Begins a round at this time. Each active queue's account has to be seen next.
     pub fn begin(&mut self, now: Duration) {
         self.floor = self.floor.max(self.least.take().unwrap_or_default());
         let between = self.until.take().map_or(Duration::ZERO, |until| now.saturating_sub(until));
-        // Commands may have taken long, which is no queue's doing.
+        // Commands may have taken long, and no queue caused that.
         self.each = (between / self.turns.max(1)).min(BETWEEN_MAX);
         self.turns = 0;
     }
 
-    /// The account of an active queue.
+    /// Takes the account of an active queue into the round.
     pub fn see(&mut self, account: &mut Account) {
         if std::mem::take(&mut account.had_turn) {
             account.had += self.each;
@@ -74,43 +72,43 @@ impl Shares {
         }
     }
 
-    /// All turns of the round are over, and charged up to this time.
+    /// Notes that all turns of the round are over, and charged up to this time.
     pub fn end(&mut self, until: Duration) {
         self.until = Some(until);
     }
 
-    /// A queue that is alone had a turn, which is on no account.
+    /// Notes that a queue alone had a turn, which is on no account.
     #[inline]
     pub fn pause(&mut self) {
         (self.until, self.turns) = (None, 0);
     }
 
-    /// Whether what comes now is to be charged to queues that had turns.
+    /// Returns true if the time from now on is to be charged to queues that had turns.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.until.is_some()
     }
 
-    /// Something took this long that is on no queue's account.
+    /// Leaves out time that is on no queue's account.
     pub fn leave_out(&mut self, time: Duration) {
         self.until = self.until.map(|until| until + time);
     }
 
-    /// A queue is active no more: of what comes from here on it owes nothing.
+    /// Notes that a queue is not active any more. It owes nothing for what comes from now on.
     #[inline]
     pub fn rests(&mut self, account: &mut Account) {
         self.turns = self.turns.saturating_sub(std::mem::take(&mut account.had_turn).into());
     }
 
-    /// Whether a queue is to wait for another. One at least is not.
+    /// Returns true if a queue is to wait for another. At least one queue does not wait.
     pub fn is_ahead(&self, account: Account) -> bool {
         self.least.is_some_and(|least| account.had > least + AHEAD_MAX)
     }
 
-    /// A turn moved something, or did not.
+    /// Notes that a queue had a turn. `moved` is true if the turn moved something.
     pub fn took_turn(&mut self, account: &mut Account, moved: bool) {
         if moved && !account.moves {
-            // What it did not use while it had nothing to do is lost.
+            // The time that the queue did not use while it had nothing to do is lost.
             account.had = account.had.max(self.floor).max(self.least.unwrap_or_default());
         }
         account.moves = moved;
@@ -119,12 +117,12 @@ impl Shares {
     }
 }
 
-/// What the calling thread has used of its processor. What other threads and processes
-/// use is no queue's doing.
+/// Returns the time that the calling thread has used of its processor. The time of other threads
+/// and processes is not any queue's doing.
 #[must_use]
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    // Neither is ever negative.
+    // Neither part is ever negative.
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
@@ -134,7 +132,7 @@ mod tests {
 
     const US: Duration = Duration::from_micros(1);
 
-    /// A round begins, of which nothing comes beside turns.
+    /// Begins a round. Nothing comes beside its turns.
     fn begin<'a>(shares: &mut Shares, accounts: impl IntoIterator<Item = &'a mut Account>) {
         shares.begin(Duration::ZERO);
         accounts.into_iter().for_each(|account| shares.see(account));
@@ -171,7 +169,7 @@ mod tests {
     fn what_comes_between_rounds_is_on_who_made_them() {
         let fair = Duration::from_millis(50);
         let (mut shares, mut now) = (Shares::default(), Duration::ZERO);
-        // One has long turns, the other short ones, and a round costs something beside.
+        // One queue has long turns, the other short ones, and a round costs something beside.
         let (costs, mut accounts) = ([200, 10], [Account::default(); 2]);
         let (mut had, mut turns) = ([Duration::ZERO; 2], [0; 2]);
         while now < 2 * fair {
@@ -196,8 +194,8 @@ mod tests {
 
     #[test]
     fn nobody_is_charged_for_what_no_queue_did() {
-        // What each of two queues is charged for a time between two rounds in which each has a
-        // turn of 1 us, if this happens then.
+        // Returns the charges of two queues for a time between two rounds in which each has a turn
+        // of 1 us, if `then` happens in that time.
         let charged = |between: Duration, then: fn(&mut Shares, &mut [Account; 2])| {
             let (mut shares, mut accounts) = (Shares::default(), [Account::default(); 2]);
             shares.begin(Duration::ZERO);
@@ -235,7 +233,7 @@ mod tests {
     fn each_round_serves_somebody() {
         let mut shares = Shares::default();
         let mut accounts = [Account::default(); 3];
-        // Who is there, whom there is something to do for, and how much.
+        // Random draws: the active queues, their time, and if they move anything.
         let mut number = 12_345_u32;
         let mut draw = |most: u32| {
             number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -266,7 +264,7 @@ mod tests {
         turn(&mut shares, &mut sleeper, US * 10, true);
         begin(&mut shares, [&mut busy, &mut sleeper]);
         assert!(!shares.is_ahead(busy) && !shares.is_ahead(sleeper));
-        // A nap does not forgive what was had too much.
+        // A short rest does not forgive the time that a queue had too much.
         turn(&mut shares, &mut busy, US * 500, true);
         turn(&mut shares, &mut busy, US, false);
         begin(&mut shares, [&mut busy, &mut sleeper]);

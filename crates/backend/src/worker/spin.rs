@@ -1,9 +1,9 @@
-//! How long a worker looks again before it sleeps.
+//! The time for which a worker looks again before it sleeps.
 //!
-//! What a wake-up costs depends on the machine and on its neighbours, and changes. So a
-//! worker that waits adaptively measures it, now and then, where it was about to sleep
-//! anyhow: it has a timer wake it soon, and looks how late it runs. One that is idle
-//! does so once, and then sleeps for as long as nothing comes.
+//! The cost of a wake-up depends on the machine and on its neighbours, and changes. So a worker
+//! that waits adaptively measures it now and then, when it was about to sleep anyhow: it sets a
+//! timer that wakes it soon, and looks how late it runs. An idle worker does so once, and then
+//! sleeps for as long as nothing comes.
 
 use super::cost::WakeCost;
 use super::mode::WaitMode;
@@ -16,21 +16,22 @@ use rustix::time::{
 };
 use std::time::Duration;
 
-/// How long a measured sleep is: so long that the worker sleeps indeed.
+/// Length of a measured sleep: long enough that the worker really sleeps.
 const SLEEP: Duration = Duration::from_micros(500);
-/// Time between two measurements, at least: a signal that comes at once behind one would
-/// find the worker awake.
+/// Least time between two measurements. A signal that comes right after a measurement finds the
+/// worker awake.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How long a worker that found nothing to do looks again.
+/// The time for which a worker that found nothing to do looks again.
 pub(super) struct Spin {
     budget: Option<Duration>,
-    /// Where what a wake-up costs is measured.
+    /// Measures the cost of wake-ups, if it is to be measured.
     meter: Option<Meter>,
 }
 
 impl Spin {
-    /// As a mode says; where wake-ups are measured, `measures`.
+    /// Begins with the budget of a mode. Wake-ups are measured if `measures` is set and the mode is
+    /// adaptive.
     ///
     /// # Errors
     ///
@@ -48,26 +49,26 @@ impl Spin {
         Ok(Self { budget, meter })
     }
 
-    /// For how long; for ever where there is none.
+    /// Returns the time for which to look again. None means for ever.
     #[inline]
     pub fn budget(&self) -> Option<Duration> {
         self.budget
     }
 
-    /// Readable when [`Spin::measure`] is to be called.
+    /// Returns the descriptor that is readable when [`Spin::measure`] is to be called.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.meter.as_ref().map(|meter| meter.timer.as_fd())
     }
 
-    /// The worker is about to sleep; `worked` where it had something to do since the
-    /// last time.
+    /// Notes that the worker is about to sleep. `worked` is true if it had something to do since
+    /// the last time.
     pub fn sleeps(&mut self, worked: bool) {
         if let Some(meter) = &mut self.meter {
             meter.sleeps(worked, monotonic());
         }
     }
 
-    /// The timer has run out; `slept` where that is what the worker slept for.
+    /// Takes in that the timer has run out. `slept` is true if the worker slept until then.
     pub fn measure(&mut self, slept: bool) {
         let Some(meter) = &mut self.meter else { return };
         meter.ran_out(slept, monotonic());
@@ -75,13 +76,13 @@ impl Spin {
     }
 }
 
-/// Measures what wake-ups cost.
+/// Measures the cost of wake-ups.
 struct Meter {
     cost: WakeCost,
     timer: OwnedFd,
-    /// When the timer runs out, or ran out that nobody looked at since.
+    /// Time at which the timer runs out, or ran out and was not looked at since.
     due: Option<Duration>,
-    /// Not before then.
+    /// Earliest time of the next measurement.
     next: Duration,
 }
 
@@ -95,12 +96,12 @@ impl Meter {
 
     fn sleeps(&mut self, worked: bool, now: Duration) {
         if self.due.is_some_and(|due| due <= now) {
-            // It ran out while there was something to do: nobody slept for it.
+            // The timer ran out while there was something to do: no sleep was measured.
             self.ran_out(false, now);
         }
         if worked && self.due.is_none() && now >= self.next {
             let due = now + SLEEP;
-            // Without the timer it is simply not measured.
+            // Without the timer the wake-up is simply not measured.
             self.due = set(&self.timer, due).then_some(due);
             self.next = now + EVERY;
         }
@@ -119,9 +120,9 @@ fn set(timer: &OwnedFd, due: Duration) -> bool {
     timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).is_ok()
 }
 
-/// The time by the timer's clock.
+/// Returns the time by the timer's clock.
 fn monotonic() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
-    // Neither is ever negative.
+    // Neither part is ever negative.
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,4 +1,4 @@
-//! What wakes a worker: the descriptors that it watches, by one epoll.
+//! The descriptors that wake a worker, watched by one epoll.
 
 use super::slot::Place;
 use crate::bell::{os, timespec};
@@ -11,13 +11,13 @@ use std::time::Duration;
 /// Descriptors that one look reports at most; the next look reports the others.
 pub(super) const REPORTED: usize = 64;
 
-/// Room for what one look reports.
+/// Room for the events that one look reports.
 pub(super) type Room = [MaybeUninit<epoll::Event>; REPORTED];
 
 /// Longest time that the worker sleeps at once.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Whose descriptor is readable.
+/// The owner of a descriptor that is readable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Woke {
     /// Event channels have fired.
@@ -62,7 +62,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Watches nothing yet.
+    /// Creates an epoll that watches nothing yet.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Watch {
         epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN).map_err(|e| os("epoll_ctl", e))
     }
 
-    /// Reports a watched descriptor from now on, or does not.
+    /// Makes a watched descriptor reported from now on, or not reported.
     pub fn set(&self, fd: BorrowedFd<'_>, whose: Woke, wanted: bool) {
         let data = epoll::EventData::new_u64(whose.token());
         let flags = if wanted { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
@@ -90,13 +90,13 @@ impl Watch {
         let _ = epoll::modify(&self.epoll, fd, data, flags);
     }
 
-    /// Watches a descriptor no longer.
+    /// Stops watching a descriptor.
     pub fn remove(&self, fd: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Waits until a descriptor is readable, for `timeout` at most, or as long as it takes.
-    /// Returns whose are, by way of `room`.
+    /// Waits until a descriptor is readable, for `timeout` at most, or as long as it takes. Returns
+    /// the owners of the readable descriptors, by way of `room`.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What the control thread tells a worker: queues come and go, and how things stand is asked.
+//! Commands of the control thread to a worker: queues come and go, and reports are asked for.
 
 use super::{Flow, Worker};
 use crate::VifError;
@@ -13,7 +13,7 @@ use grantway_ports::Port;
 use grantway_vector::PortId;
 
 impl Worker {
-    /// Does what it is told to.
+    /// Carries out all commands in the inbox. Returns a break if the worker is to end.
     pub fn take_commands(&mut self) -> Flow {
         while let Ok(command) = self.inbox.try_recv() {
             self.obey(command)?;
@@ -54,7 +54,7 @@ impl Worker {
             }
             Command::Hold(held, until) => {
                 let _ = held.send(());
-                // Nothing is ever sent: it ends when the other end is dropped.
+                // Nothing is ever sent: the wait ends when the other end is dropped.
                 let _ = until.recv();
             }
             Command::Stop => return Flow::Break(()),
@@ -72,6 +72,7 @@ impl Worker {
         let woke = Woke::Port(self.queues.next());
         queue.wake_by(&self.wake, key);
         let (tx, rx) = queue.events();
+        // The port's descriptor is watched from now on. Without it no frame would wake the worker.
         let watched = match queue.port_descriptor() {
             Some(fd) => self.watch.add(fd, woke).map(|()| true),
             None => Ok(false),
@@ -97,7 +98,7 @@ impl Worker {
             call_at: None,
             account: Account::default(),
         };
-        // What was broken was another connection's.
+        // A broken queue of this key belonged to an earlier connection.
         self.broken.retain(|(broken, _)| *broken != key);
         let place = self.queues.insert(Box::new(slot));
         self.by_event.insert(tx, place);
@@ -106,7 +107,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The connection that a queue belonged to, and its port.
+    /// Takes a queue out of service. Returns its connection and its port.
     fn remove(&mut self, key: Key, after: Afterwards) -> Option<(u64, Box<dyn Port>)> {
         let (place, slot) = self.queues.remove(key)?;
         if slot.queue.is_bridged() {
@@ -125,7 +126,7 @@ impl Worker {
         Some((slot.connection, slot.queue.disconnect(after, self.events.as_mut())))
     }
 
-    /// Takes a queue out of service that is broken, and tells the control thread.
+    /// Takes a broken queue out of service, and tells the control thread.
     pub(super) fn fail(&mut self, place: Place, error: VifError) {
         let Some(key) = self.queues.get(place).map(|slot| slot.key) else { return };
         if let Some((connection, port)) = self.remove(key, Afterwards::Over) {
