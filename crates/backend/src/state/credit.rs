@@ -1,11 +1,11 @@
-//! The limit of what a guest may send: so many bytes in so many microseconds.
+//! The limit of what a guest may send: a number of bytes per period.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What may always be saved up, in bytes: the largest packet and more, or a
-/// large one would never go (Linux's netback allows as much).
+/// Bytes that may always be saved up: the largest packet and more, or a large one would never go.
+/// Linux's netback allows as much.
 const BURST_MIN: u64 = 131_072;
 
 /// A limit as the toolstack writes it, `BYTES,MICROSECONDS`.
@@ -16,18 +16,18 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Reads the node's text; `Ok(None)` where it sets no limit.
+    /// Reads the node's text. Returns `Ok(None)` if it sets no limit.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// A text that says what was expected.
     pub fn parse(text: &str) -> Result<Option<Self>, &'static str> {
         const EXPECTED: &str = "BYTES,MICROSECONDS as whole numbers, such as 1250000,50000";
         let (bytes, micros) = text.trim().split_once(',').ok_or(EXPECTED)?;
         let number = |text: &str| text.trim().parse::<u64>().map_err(|_| EXPECTED);
         let (bytes, micros) = (number(bytes)?, number(micros)?);
         match (bytes, micros) {
-            // As Linux reads them: no limit.
+            // Linux reads these as no limit.
             (_, 0) | (u64::MAX, _) => Ok(None),
             (0, _) => Err("more than 0 bytes, or nobody could send anything"),
             (bytes, micros) => Ok(Some(Self { bytes, period: Duration::from_micros(micros) })),
@@ -35,10 +35,10 @@ impl Rate {
     }
 }
 
-/// What is left of a limit, shared by the queues of a vif.
+/// The rest of a limit, shared by the queues of a vif.
 #[derive(Debug, Default)]
 pub(crate) struct Credit {
-    /// Whether there is a limit: most vifs have none, and pay no lock for it.
+    /// True if there is a limit. Most vifs have none, and need no lock for it.
     limited: AtomicBool,
     account: Mutex<Option<Account>>,
 }
@@ -47,13 +47,13 @@ pub(crate) struct Credit {
 struct Account {
     rate: Rate,
     left: u64,
-    /// When the current period began.
+    /// Time at which the current period began.
     since: Instant,
 }
 
 impl Credit {
-    /// Sets a limit from `now` on, with a full period's worth, or none. One that
-    /// stays as it is keeps what is left.
+    /// Sets a limit from `now` on, with the bytes of a full period, or no limit. A limit that does
+    /// not change keeps its rest.
     pub fn set(&self, rate: Option<Rate>, now: Instant) {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         if account.as_ref().map(|account| account.rate) != rate {
@@ -62,13 +62,13 @@ impl Credit {
         self.limited.store(rate.is_some(), Relaxed);
     }
 
-    /// Whether there is a limit.
+    /// Returns true if there is a limit.
     #[inline]
     pub fn is_limited(&self) -> bool {
         self.limited.load(Relaxed)
     }
 
-    /// Gives back what was taken for packets that do not go yet.
+    /// Gives back bytes that were taken for packets that do not go yet.
     pub fn give_back(&self, bytes: u64) {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(account) = account.as_mut() {
@@ -77,11 +77,11 @@ impl Credit {
         }
     }
 
-    /// Takes `bytes` off.
+    /// Takes `bytes` from the rest.
     ///
     /// # Errors
     ///
-    /// They are not there: when there will be more.
+    /// The time at which the rest grows again, if it is too small.
     pub fn take(&self, bytes: u64, now: Instant) -> Result<(), Instant> {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         account.as_mut().map_or(Ok(()), |account| account.take(bytes, now))
@@ -96,8 +96,7 @@ impl Account {
         if periods > 0 {
             let earned = (u128::from(self.rate.bytes) * periods).min(u128::from(most)) as u64;
             self.left = (self.left + earned).min(most);
-            // Periods follow each other without a gap, however late we look:
-            // the mean comes out right.
+            // Periods follow each other without a gap, however late we look, so the mean is right.
             let begun = self.rate.period.as_nanos() * periods;
             self.since += Duration::from_nanos(begun.min(u128::from(u64::MAX)) as u64);
         }
@@ -137,7 +136,8 @@ mod tests {
         }
     }
 
-    /// Sends frames of `size` bytes as fast as they go, looking every `step`.
+    /// Sends frames of `size` bytes as fast as they go, looking every `step`. Returns the bytes
+    /// sent.
     fn sent(text: &str, size: u64, step: Duration, over: Duration) -> u64 {
         let begin = Instant::now();
         let credit = credit(text, begin);
@@ -195,10 +195,10 @@ mod tests {
         credit.give_back(400);
         assert!(credit.take(401, begin).is_err());
         assert_eq!(credit.take(400, begin), Ok(()));
-        // No more than may be saved up.
+        // No more is given back than may be saved up.
         credit.give_back(u64::MAX / 2);
         assert!(credit.take(BURST_MIN + 1, begin).is_err());
-        // Where there is no limit any more, it is nobody's.
+        // Without a limit there is nothing to give back to.
         credit.set(None, begin);
         credit.give_back(1);
     }

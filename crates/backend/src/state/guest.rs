@@ -1,21 +1,21 @@
-//! What a guest takes of frames that are not finished.
+//! The kinds of unfinished frames that a guest accepts, and the patience with it.
 
 use grantway_netif::headers::{Payload, payload};
 use grantway_netif::{Checksum, GsoKind, Offload};
 use grantway_ports::TapOffloads;
 use std::time::Duration;
 
-/// How long a frame may wait where the guest does not signal that it posted pages
-/// (no `feature-rx-notify`), as in Linux's netback.
+/// Time that a frame may wait if the guest does not signal that it posted pages (no
+/// `feature-rx-notify`), as in Linux's netback.
 const WITHOUT_NOTIFY: Duration = Duration::from_millis(30);
 
-/// How much is borne of a guest that posts no pages.
+/// The patience with a guest that posts no pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// How long a frame waits before it is dropped, and all that come after it.
+    /// Time that a frame waits before it is dropped, and all frames that come after it.
     pub drain: Duration,
-    /// After how long the vif's carrier goes; none where the guest does not
-    /// signal that it posted pages, for then nobody could tell that it is back.
+    /// Time after which the vif's carrier goes. None if the guest does not signal that it posted
+    /// pages, since then nothing would tell that it is back.
     pub stall: Option<Duration>,
 }
 
@@ -26,32 +26,32 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// That of Linux's netback: 10 s and 60 s.
+    /// Patience of Linux's netback: 10 s and 60 s.
     pub const LINUX: Self =
         Self { drain: Duration::from_secs(10), stall: Some(Duration::from_secs(60)) };
 
-    /// With a guest that does not signal that it posted pages.
+    /// Returns the patience with a guest that does not signal that it posted pages.
     pub(crate) fn without_notify(self) -> Self {
         Self { drain: self.drain.min(WITHOUT_NOTIFY), stall: None }
     }
 }
 
-/// What the guest takes, as its frontend said.
+/// The frames that the guest accepts, as its frontend said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Guest {
     /// Frames over several pages (`feature-sg`).
     pub scatter_gather: bool,
     /// Blank checksums over IPv6 (`feature-ipv6-csum-offload`).
     pub checksum_ipv6: bool,
-    /// Frames that are not finished; of blank checksums, those over IPv4 and all
-    /// that are not over IPv6.
+    /// Unfinished frames. `checksum` is about blank checksums over IPv4, and over all else that is
+    /// not IPv6.
     pub offloads: TapOffloads,
-    /// What is borne of it when it posts no pages.
+    /// Patience with the guest when it posts no pages.
     pub patience: Patience,
 }
 
 impl Guest {
-    /// Whether it takes a frame that begins so, in this state.
+    /// Returns true if the guest accepts a frame that begins with `head`, in this state.
     pub fn takes(&self, head: &[u8], offload: Offload) -> bool {
         match offload.gso.map(|gso| gso.kind) {
             Some(GsoKind::Tcpv4) => self.offloads.tso4,
@@ -60,7 +60,7 @@ impl Guest {
         }
     }
 
-    /// Whether it takes such a frame without its checksum.
+    /// Returns true if the guest accepts a frame that begins with `head` with a blank checksum.
     pub fn takes_blank(&self, head: &[u8]) -> bool {
         match payload(head) {
             Payload::Ipv6(_) => self.checksum_ipv6,

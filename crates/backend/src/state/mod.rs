@@ -1,4 +1,4 @@
-//! What the queues of one vif share, whichever workers they belong to.
+//! State that the queues of one vif share, whichever workers they belong to.
 
 pub(crate) mod credit;
 pub(crate) mod guest;

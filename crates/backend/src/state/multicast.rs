@@ -1,6 +1,5 @@
-//! Which multicast frames a guest wants, where it says so
-//! (`request-multicast-control`): those that it listed by extras on its transmit
-//! ring.
+//! The filter of multicast frames for a guest that asks for one (`request-multicast-control`): the
+//! guest lists addresses by extras on its transmit ring.
 
 use crate::ids::LISTED_MAX;
 use crate::journal::Journal;
@@ -13,7 +12,7 @@ type Address = [u8; 6];
 /// The filter of one vif, shared by its queues.
 #[derive(Default)]
 pub(crate) struct MulticastFilter {
-    /// Whether the guest asked for it.
+    /// True if the guest asked for the filter.
     wanted: AtomicBool,
     listed: Mutex<Listed>,
 }
@@ -34,12 +33,11 @@ impl Listed {
 
 impl MulticastFilter {
     fn listed(&self) -> MutexGuard<'_, Listed> {
-        // A list stays a list whoever panicked.
+        // The list stays valid even if a thread panicked with the lock held.
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a connection: with an empty list, or with the one that a killed
-    /// process wrote down.
+    /// Begins a connection with an empty list, or with the one that a killed process wrote down.
     pub fn begin(&self, journal: Option<Journal>, resume: bool) {
         let mut listed = self.listed();
         let left = journal.as_ref().filter(|_| resume).map(Journal::multicast);
@@ -47,18 +45,18 @@ impl MulticastFilter {
         listed.write_down();
     }
 
-    /// Whether the guest wants listed addresses only.
+    /// Sets whether the guest wants listed addresses only.
     pub fn set_wanted(&self, wanted: bool) {
         self.wanted.store(wanted, Relaxed);
     }
 
-    /// Whether the guest wants listed addresses only.
+    /// Returns true if the guest wants listed addresses only.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.wanted.load(Relaxed)
     }
 
-    /// Makes a change that the guest asked for; false where that cannot be.
+    /// Makes a change that the guest asked for. Returns false if it cannot be made.
     pub fn change(&self, change: Multicast) -> bool {
         match change {
             Multicast::Add(address) => self.add(address),
@@ -69,7 +67,7 @@ impl MulticastFilter {
         }
     }
 
-    /// Lists an address; false where the list is full or it is none of a group.
+    /// Lists an address. Returns false if the list is full or the address is no group's.
     fn add(&self, address: Address) -> bool {
         let mut listed = self.listed();
         if listed.addresses.contains(&address) {
@@ -83,7 +81,7 @@ impl MulticastFilter {
         fits
     }
 
-    /// Takes an address off; one that is not listed is off already.
+    /// Takes an address off the list, if it is listed.
     fn remove(&self, address: Address) {
         let mut listed = self.listed();
         if let Some(at) = listed.addresses.iter().position(|a| *a == address) {
@@ -92,7 +90,7 @@ impl MulticastFilter {
         }
     }
 
-    /// Whether a frame for the guest passes. Broadcast always does.
+    /// Returns true if a frame for the guest passes. A broadcast always does.
     #[inline]
     pub fn passes(&self, frame: &[u8]) -> bool {
         if !self.is_wanted() {

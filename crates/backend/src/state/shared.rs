@@ -1,4 +1,4 @@
-//! What the queues of one vif share.
+//! State that the queues of one vif share.
 
 use crate::state::credit::Credit;
 use crate::state::multicast::MulticastFilter;
@@ -8,30 +8,30 @@ use crate::state::trace::Tap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Tells the time: [`Instant::now`], but in a simulation.
+/// A clock: [`Instant::now`], except in a simulation.
 pub type Clock = fn() -> Instant;
 
-/// Tells what the calling thread has used of its processor.
+/// A meter: returns the time that the calling thread has used of its processor.
 pub type Meter = fn() -> Duration;
 
-/// What a worker thread does first. The error says why it must not serve.
+/// The first call of a worker thread. The error says why the thread must not serve.
 pub type OnWorker = Arc<dyn Fn() -> std::io::Result<()> + Send + Sync>;
 
-/// What the queues of one vif share, whichever workers they belong to.
+/// State that the queues of one vif share, whichever workers they belong to.
 pub(crate) struct Shared {
     clock: Clock,
-    /// What it carried and dropped.
+    /// Counters of what the vif carried and dropped.
     pub stats: VifStats,
-    /// What the guest may send.
+    /// The limit of what the guest may send.
     pub credit: Credit,
-    /// Which multicast frames the guest wants.
+    /// The filter of multicast frames for the guest.
     pub multicast: MulticastFilter,
-    /// Where the guest wants its frames.
+    /// The queues that the guest wants its frames in.
     pub steering: SteeringCell,
-    /// Where its queues say what they do, for who listens.
+    /// The trace to which its queues write, for a reader.
     pub tap: Tap,
-    /// Queues whose guest has posted nothing for much too long. Held while the carrier
-    /// is made what follows from it.
+    /// Queues whose guest has posted nothing for much too long. The lock is held while the carrier
+    /// is set by their number.
     stalled: Mutex<u32>,
 }
 
@@ -47,18 +47,18 @@ impl Shared {
         (self.clock)()
     }
 
-    /// Nothing is stalled: a connection begins.
+    /// Begins a connection, in which nothing is stalled.
     pub fn begin(&self) {
         *self.stalled.lock().unwrap_or_else(PoisonError::into_inner) = 0;
     }
 
-    /// A queue stalled, or no longer is. The vif's carrier is there while no queue is
-    /// stalled: where that changes, `set_link` makes it so before the worker of another
-    /// queue can change it again.
+    /// Notes that a queue stalled, or no longer is stalled. The vif's carrier is up while no queue
+    /// is stalled. If that changes, `set_link` sets the carrier before the worker of another queue
+    /// can change it again.
     ///
     /// # Errors
     ///
-    /// What `set_link` says.
+    /// The error of `set_link`.
     pub fn stalled_queue<E>(
         &self,
         stalled: bool,
@@ -89,7 +89,7 @@ mod tests {
         let shared = Shared::new(Instant::now, Tap::new(Arc::default(), vif));
         let carrier = AtomicBool::new(true);
         let set_link = |up| {
-            // Two workers at once: no change overtakes another.
+            // Two workers change it at once: no change overtakes another.
             assert_ne!(carrier.swap(up, SeqCst), up);
             Ok::<(), ()>(())
         };

@@ -1,7 +1,7 @@
-//! What a vif carried and what it dropped, one counter a reason.
+//! Counters of a vif: what it carried, and what it dropped, one counter per reason.
 //!
-//! A worker writes, anybody reads: each counter is right by itself, and no
-//! two are read at one moment.
+//! Workers write and any thread reads. Each counter is right by itself, but they are not all read
+//! at one moment.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,7 +16,7 @@ macro_rules! stats {
         pub struct VifStatsSnapshot { $($(#[$doc])* pub $name: u64,)* }
 
         impl VifStats {
-            /// Reads them all, each by itself.
+            /// Reads all counters, each by itself.
             #[must_use]
             pub fn snapshot(&self) -> VifStatsSnapshot {
                 VifStatsSnapshot { $($name: self.$name.load(Relaxed),)* }
@@ -24,7 +24,7 @@ macro_rules! stats {
         }
 
         impl VifStatsSnapshot {
-            /// Names and values, for tables and for machines.
+            /// Returns names and values, for tables and for machines.
             pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -35,20 +35,20 @@ macro_rules! stats {
 stats! {
     /// Packets that the guest sent and the port took.
     tx_packets,
-    /// Their bytes.
+    /// Bytes of these packets.
     tx_bytes,
     /// Slots that the guest's packets took on the ring, extras included.
     tx_slots,
-    /// Packets of these that were TCP segments, and went on merged with others to one
-    /// large frame.
+    /// Packets of these that were TCP segments, and went on merged with others into one large
+    /// frame.
     tx_merged,
     /// Packets given to the guest.
     rx_packets,
-    /// Their bytes.
+    /// Bytes of these packets.
     rx_bytes,
-    /// Slots that they took on the ring, extras included.
+    /// Slots that these packets took on the ring, extras included.
     rx_slots,
-    /// Segments that large frames for the guest were cut into, as it takes none.
+    /// Segments that large frames for the guest were cut into, since it accepts no large frames.
     rx_cut,
     /// Signals from the guest that woke this vif's queues.
     interrupts,
@@ -62,55 +62,54 @@ stats! {
     tx_dropped_slots,
     /// Guest's packets answered with an error: a grant could not be read.
     tx_dropped_grant,
-    /// Guest's packets that the port would not take; the port's own counters
-    /// tell why.
+    /// Guest's packets that the port did not take. The port's own counters tell why.
     tx_dropped_port,
     /// Guest's packets that found the port busy.
     tx_dropped_busy,
-    /// Guest's packets that were for the guest itself, as the bridge knows.
+    /// Guest's packets that were for the guest itself, by the addresses that the bridge knows.
     tx_dropped_back,
-    /// Guest's packets that ended between the vif and where they were for: by a rule,
-    /// or with headers that no rule can be applied to. The graph's counters tell why.
+    /// Guest's packets that ended before their destination: by a rule, or because of headers that
+    /// no rule can be applied to. The graph's counters tell why.
     tx_dropped_rules,
-    /// Changes of the multicast filter that were refused: a full list, or no
-    /// group's address.
+    /// Changes of the multicast filter that were refused: the list was full, or the address was no
+    /// group's.
     tx_dropped_multicast,
     /// Frames for the guest dropped: its posted page could not be written.
     rx_dropped_grant,
-    /// Frames for the guest dropped: longer than one page without
-    /// scatter-gather, or than the protocol's 65,535 bytes.
+    /// Frames for the guest dropped: longer than one page without scatter-gather, or longer than
+    /// the protocol's 65,535 bytes.
     rx_dropped_too_large,
     /// Frames for the guest dropped: shorter than an Ethernet header.
     rx_dropped_too_short,
-    /// Frames for the guest dropped: unfinished, as it does not take them, and
-    /// with headers that nobody could finish.
+    /// Frames for the guest dropped: unfinished, which the guest does not accept, and with headers
+    /// that we could not finish.
     rx_dropped_offload,
     /// Frames for the guest dropped: it posted no pages for too long.
     rx_dropped_drained,
-    /// Frames from the port dropped: as `tx_dropped_rules`.
+    /// Frames from the port dropped for the reasons of `tx_dropped_rules`.
     rx_dropped_rules,
-    /// Multicast frames for the guest that it had not listed.
+    /// Multicast frames for the guest to addresses that it had not listed.
     rx_filtered_multicast,
-    /// Frames for the guest dropped: too many were on their way to the queue that
-    /// its hash settings name.
+    /// Frames for the guest dropped: too many were on their way to the queue that its hash settings
+    /// name.
     rx_dropped_steered,
-    /// Frames that came by another queue than the one that the guest's hash
-    /// settings name, and were handed over.
+    /// Frames that came by another queue than the one that the guest's hash settings name, and were
+    /// handed over to that one.
     rx_steered,
     /// Control requests that were answered.
     ctrl_requests,
     /// Control requests that were answered with an error.
     ctrl_refused,
-    /// Times the guest had too few pages posted for the next frame.
+    /// Times that the guest had too few pages posted for the next frame.
     rx_stalls,
-    /// Stretches of pages that were found mapped: no grant operation. Under map,
-    /// those that a port read in place.
+    /// Stretches of pages that were found mapped, so that no grant operation was needed. Under map:
+    /// stretches that a port read in place.
     mapped_hits,
-    /// Stretches of pages that were not, under a policy that maps: grant copy.
+    /// Stretches of pages that were not mapped, under a policy that maps, and took a grant copy.
     mapped_misses,
-    /// Pages that the persistent policy mapped, or that map did.
+    /// Pages that the policy persistent or map mapped.
     mapped_pages,
-    /// Pages that persistent unmapped again, since nobody asked for them.
+    /// Pages that the policy persistent unmapped again, since they were not used any more.
     mapped_evicted,
 }
 

@@ -1,9 +1,9 @@
-//! Where a vif's frames go by the hash settings of its guest, and the way from
-//! the queue that a frame came by to the queue that it belongs to.
+//! Steering: the queue for each of a vif's frames by the hash settings of its guest, and the way to
+//! it from the queue that a frame came by.
 //!
-//! Settings change seldom: they are behind a lock that a queue takes only where
-//! their version moved. Frames that belong to another queue, which another
-//! worker may have, go through that queue's lane, which is bounded in bytes.
+//! Settings change seldom. They are behind a lock that a queue takes only if their version moved. A
+//! frame may belong to another queue, and that queue to another worker. So such frames go through
+//! that queue's lane, which is bounded in bytes.
 
 use crate::bell::Bell;
 use crate::ids::Key;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Frames and bytes that may be on their way to one queue.
+/// Bounds of the frames and bytes that may be on their way to one queue.
 const LANE_FRAMES: usize = 1024;
 const LANE_BYTES: usize = 1024 * 1024;
 
@@ -23,18 +23,19 @@ pub(crate) const ALLOCATED_MAX: usize = LANE_BYTES + LANE_FRAMES * size_of::<Pas
 
 /// The settings of one vif, as its control ring hands them to its queues.
 ///
-/// Every queue reads the version with each frame, so nobody else's counters share
-/// its cache line.
+/// Every queue reads the version with each frame, so no counters of other code share its cache
+/// line.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct SteeringCell {
-    /// Moves after each change.
+    /// The version, which moves after each change.
     version: AtomicU64,
     current: Mutex<Option<Arc<Steering>>>,
 }
 
 impl SteeringCell {
-    /// From now on frames go by this; without it, as the backend likes.
+    /// Sets the settings by which frames go from now on. Without any, frames go as the backend
+    /// likes.
     pub fn set(&self, steering: Option<Steering>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         *current = steering.map(Arc::new);
@@ -42,7 +43,7 @@ impl SteeringCell {
     }
 }
 
-/// What one queue knows of the settings.
+/// The settings as one queue knows them.
 #[derive(Default)]
 pub(crate) struct Steers {
     version: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Steers {
 }
 
 impl Steers {
-    /// The settings as they are now.
+    /// Returns the settings as they are now.
     #[inline]
     fn look(&mut self, cell: &SteeringCell) -> Option<&Steering> {
         let version = cell.version.load(Ordering::Acquire);
@@ -67,21 +68,21 @@ impl Steers {
         self.held.clone_from(&current);
     }
 
-    /// Whether the guest set anything.
+    /// Returns true if the guest set anything.
     #[inline]
     pub fn are_set(&mut self, cell: &SteeringCell) -> bool {
         self.look(cell).is_some()
     }
 
-    /// The hash that goes with a frame, by its first bytes; none where the guest
-    /// asked for none.
+    /// Returns the hash that goes with a frame, by its first bytes. Returns none if the guest asked
+    /// for none.
     #[inline]
     pub fn hash(&mut self, cell: &SteeringCell, frame: &[u8]) -> Option<Hash> {
         self.look(cell)?.hash(head(frame))
     }
 
-    /// The queue that a frame belongs to, by its first bytes; none where the
-    /// guest leaves it to us.
+    /// Returns the queue that a frame belongs to, by its first bytes. Returns none if the guest
+    /// leaves that to us.
     #[inline]
     pub fn queue(&mut self, cell: &SteeringCell, frame: &[u8]) -> Option<u16> {
         let steering = self.look(cell)?;
@@ -89,7 +90,7 @@ impl Steers {
     }
 }
 
-/// As much of a frame as is private wherever it is looked at: on the bridge no
+/// Returns the part of a frame that is private wherever the frame is looked at. On the bridge no
 /// more is, and a flow must not change its queue by that.
 fn head(frame: &[u8]) -> &[u8] {
     frame.get(..HEAD).unwrap_or(frame)
@@ -101,14 +102,13 @@ struct Passing {
     offload: Offload,
 }
 
-/// The way to one queue. Nothing is on it where the guest set no hash, and then it
-/// takes no memory.
+/// The way to one queue. It is empty, and takes no memory, if the guest set no hash.
 #[derive(Default)]
 struct Lane {
     frames: Mutex<VecDeque<Passing>>,
     /// Bytes on their way.
     bytes: AtomicUsize,
-    /// Something is on its way that the queue has not looked for yet.
+    /// True if something is on its way that the queue has not looked for yet.
     pending: AtomicBool,
     /// Wakes the worker that has the queue.
     bell: OnceLock<(Arc<Bell>, Key)>,
@@ -119,7 +119,7 @@ impl Lane {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a frame, where there is room for another.
+    /// Takes a frame if there is room for another. Returns true if there was.
     fn push(&self, frame: &[u8], offload: Offload) -> bool {
         let mut frames = self.frames();
         let fits = frames.len() < LANE_FRAMES;
@@ -136,7 +136,7 @@ pub(crate) struct LaneEnd {
     own: usize,
 }
 
-/// The lanes of a connection, one for each queue.
+/// Returns the ends of a connection's lanes, one for each queue.
 pub(crate) fn lanes(queues: usize) -> Vec<LaneEnd> {
     let lanes: Arc<[Lane]> = (0..queues).map(|_| Lane::default()).collect();
     (0..queues).map(|own| LaneEnd { lanes: Arc::clone(&lanes), own }).collect()
@@ -147,15 +147,15 @@ impl LaneEnd {
         self.lanes.get(self.own)
     }
 
-    /// Has this rung, for the queue of this key, when a frame comes.
+    /// Makes the bell ring for the queue of this key when a frame comes.
     pub fn wake_by(&self, bell: &Arc<Bell>, key: Key) {
         if let Some(lane) = self.own() {
             let _ = lane.bell.set((Arc::clone(bell), key));
         }
     }
 
-    /// Sends a frame to the queue that it belongs to; false where it cannot be
-    /// taken, and is dropped.
+    /// Sends a frame to the queue that it belongs to. Returns false if the frame cannot be taken,
+    /// and is dropped.
     pub fn pass(&self, queue: u16, frame: &[u8], offload: Offload) -> bool {
         let Some(lane) = self.lanes.get(usize::from(queue)) else { return false };
         let len = frame.len();
@@ -165,7 +165,7 @@ impl LaneEnd {
             lane.bytes.fetch_sub(len, Ordering::Relaxed);
             return false;
         }
-        // Behind the frame, so that whoever sees it finds the frame.
+        // Set after the frame is in the lane, so that whoever sees the flag finds the frame.
         if !lane.pending.swap(true, Ordering::AcqRel)
             && let Some((bell, key)) = lane.bell.get()
         {
@@ -174,16 +174,16 @@ impl LaneEnd {
         true
     }
 
-    /// Whether a frame came that was not looked for yet.
+    /// Returns true if a frame may have come that was not looked for yet.
     #[inline]
     pub fn is_pending(&self) -> bool {
         self.own().is_some_and(|lane| lane.pending.load(Ordering::Acquire))
     }
 
-    /// The next frame that came, at the start of `room`: its length and offload.
+    /// Moves the next frame that came to the start of `room`. Returns its length and offload.
     pub fn take(&self, room: &mut [u8]) -> Option<(usize, Offload)> {
         let lane = self.own()?;
-        // Before the look: what comes after it is pending again.
+        // Cleared before the look: a frame that comes after it sets the flag again.
         if !lane.pending.load(Ordering::Relaxed) || !lane.pending.swap(false, Ordering::AcqRel) {
             return None;
         }

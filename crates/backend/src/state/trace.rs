@@ -1,10 +1,9 @@
-//! What passes, for who wants to see it: the head of each packet that crosses a ring,
-//! and when a ring was full.
+//! The trace: the head of each packet that crosses a ring, and the times at which a ring was full.
 //!
-//! Nobody listens most of the time; then it costs a load a turn. While somebody does,
-//! all queues write to one bounded list under a lock, a burst at a time, so that what
-//! is in it is in the order in which it happened. What finds no room is counted, and
-//! nothing waits for who reads.
+//! Most of the time nothing listens. Then the trace costs one load per turn. While there is a
+//! reader, all queues write to one bounded list under a lock, a burst at a time, so that its
+//! records are in the order in which things happened. Records that find no room are counted, and
+//! nothing waits for the reader.
 
 use crate::ids::VifId;
 use grantway_ports::FramePlace;
@@ -16,10 +15,10 @@ use std::time::{Duration, SystemTime};
 pub const TRACE_HEAD: usize = 128;
 /// Most records that wait to be read: less than 3 MiB.
 const RECORDS_MAX: usize = 16_384;
-/// Records that are worth waking who reads.
+/// Records that are worth waking the reader.
 const RECORDS_WORTH: usize = 1024;
 
-/// Which ring, as the guest names it.
+/// A ring, as the guest names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TraceRing {
     /// From the guest.
@@ -28,7 +27,7 @@ pub enum TraceRing {
     Receive,
 }
 
-/// What was seen.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceKind {
     /// A packet crossed.
@@ -36,46 +35,46 @@ pub enum TraceKind {
     /// The ring is full: the guest cannot send its longest packet, its rate holds the next
     /// one, or a packet for the guest finds no posted page.
     RingFull,
-    /// It has room again, and who waited for it was told.
+    /// The ring has room again, and the waiter was told.
     RingDrained,
-    /// Who waited for it goes on.
+    /// The waiter goes on.
     Woken,
 }
 
-/// One thing that was seen.
+/// A record of one packet or event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceRecord {
-    /// When, since 1970.
+    /// Time since 1970.
     pub time: Duration,
-    /// On which vif.
+    /// The vif.
     pub vif: VifId,
-    /// Which of its queues.
+    /// The number of the vif's queue.
     pub queue: u16,
-    /// Which of its rings.
+    /// The queue's ring.
     pub ring: TraceRing,
-    /// What it is.
+    /// The kind of the record.
     pub kind: TraceKind,
     /// Bytes of the packet, without FCS.
     pub len: u32,
     head: [u8; TRACE_HEAD],
-    /// At most `TRACE_HEAD`.
+    /// Number of bytes in `head`, at most `TRACE_HEAD`.
     kept: u8,
 }
 
 impl TraceRecord {
-    /// The first bytes of the packet.
+    /// Returns the first bytes of the packet.
     #[must_use]
     pub fn head(&self) -> &[u8] {
         self.head.get(..self.kept.into()).unwrap_or(&[])
     }
 }
 
-/// What was read at once.
+/// The records that one read returns.
 #[derive(Debug, Default)]
 pub struct TraceBatch {
-    /// In the order of what happened.
+    /// The records, in the order of what happened.
     pub records: Vec<TraceRecord>,
-    /// How many came after these and found no room.
+    /// Number of records that came after these and found no room.
     pub lost: u64,
 }
 
@@ -93,19 +92,19 @@ impl Trace {
     }
 }
 
-/// The end that reads. While it is there, it is the only one.
+/// The end that reads. There is at most one.
 #[derive(Debug)]
 pub struct TraceReader(Arc<Trace>);
 
 impl TraceReader {
-    /// Listens, unless somebody does.
+    /// Begins to listen. Returns none if there is a reader already.
     pub(crate) fn new(trace: &Arc<Trace>) -> Option<Self> {
         let was_on = trace.on.swap(true, Relaxed);
         (!was_on).then(|| Self(Arc::clone(trace)))
     }
 
-    /// What was seen since the last time. Waits until it is worth the while, and no
-    /// longer than that.
+    /// Returns the records since the last read. Waits until there are enough of them, but no longer
+    /// than `longest`.
     #[must_use]
     pub fn read(&self, longest: Duration) -> TraceBatch {
         let few = |list: &mut TraceBatch| list.records.len() < RECORDS_WORTH;
@@ -123,7 +122,7 @@ impl Drop for TraceReader {
     }
 }
 
-/// Where the queues of one vif say what they do.
+/// The end by which the queues of one vif write records.
 #[derive(Debug)]
 pub(crate) struct Tap {
     trace: Arc<Trace>,
@@ -135,27 +134,28 @@ impl Tap {
         Self { trace, vif }
     }
 
-    /// One that nobody listens to.
+    /// Returns a tap that nothing listens to.
     #[cfg(test)]
     pub fn nowhere() -> Self {
         let domain = grantway_hypervisor::DomId(0);
         Self::new(Arc::default(), VifId { domain, devid: 0 })
     }
 
-    /// Whether somebody listens.
+    /// Returns true if there is a reader.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.trace.on.load(Relaxed)
     }
 
-    /// Packets cross a ring, whose first bytes lie here.
+    /// Records packets that cross a ring, whose first bytes lie in `arena`.
     #[cold]
     #[inline(never)]
     pub fn packets(&self, queue: u16, ring: TraceRing, arena: &[u8], frames: &[FramePlace]) {
         self.heads(queue, ring, arena, frames.iter().map(|frame| (frame.at, frame.meta.len)));
     }
 
-    /// The same, of each where it lies and how long it is; all of it, or 128 bytes.
+    /// Records packets that cross a ring, each by its place in `arena` and its length. A record
+    /// keeps the whole packet or its first 128 bytes.
     #[cold]
     pub fn heads(
         &self,
@@ -168,7 +168,7 @@ impl Tap {
         self.add(packets.map(|(at, len)| {
             let kept = len.min(TRACE_HEAD);
             let mut record = blank;
-            // A frame's length, and at most 128.
+            // A frame's length fits 32 bits, and `kept` is at most 128.
             (record.len, record.kept) = (len as u32, kept as u8);
             if let (Some(to), Some(from)) = (record.head.get_mut(..kept), arena.get(at..at + kept))
             {
@@ -178,7 +178,7 @@ impl Tap {
         }));
     }
 
-    /// Something became of a ring.
+    /// Records an event of a ring.
     #[cold]
     pub fn event(&self, queue: u16, ring: TraceRing, kind: TraceKind) {
         self.add(std::iter::once(self.record(queue, ring, kind)));
@@ -200,13 +200,13 @@ impl Tap {
 
     fn add(&self, records: impl Iterator<Item = TraceRecord>) {
         let mut list = self.trace.list();
-        // Asked again under the lock: who listened may have gone.
+        // Looked at again under the lock: the reader may have gone.
         if !self.is_on() {
             return;
         }
         let before = list.records.len();
         for record in records {
-            // What comes behind a gap waits for it to be read.
+            // Records behind a gap are lost, too, until the list is read.
             match list.lost == 0 && list.records.len() < RECORDS_MAX {
                 true => list.records.push(record),
                 false => list.lost += 1,
@@ -272,8 +272,8 @@ mod tests {
         assert_eq!((batch.records.len(), batch.lost), (1, 0));
     }
 
-    /// A signal that is lost would leave a reader waiting for a day; some of many wait
-    /// already when there is enough.
+    /// A lost signal would leave a reader waiting for a day. Some of the many readers wait already
+    /// when there are enough records.
     #[test]
     fn who_waits_is_woken_when_there_is_enough() {
         for _ in 0..100 {
