@@ -1,14 +1,14 @@
-//! How the pages of a vif's journal are laid out, written into the first of them, so that
-//! a build which knows another layout tells so and touches nothing.
+//! The layout of the pages of a vif's journal. It is written into the first of them, so that a
+//! build that knows another layout reports that and touches nothing.
 
 use crate::ids::MAX_QUEUES;
 use crate::ids::STAGED_PAGES;
 use std::path::PathBuf;
 
-/// A run of the machine, by the number that Linux gives each; zeros where it is not known.
+/// A run of the machine, by the number that Linux gives each run. Zeros if it is not known.
 pub(crate) type Boot = [u8; 16];
 
-/// The layout that this build writes. It reads all up to this one.
+/// The layout that this build writes. This build reads all layouts up to this one.
 const VERSION: u32 = 2;
 
 /// Bytes of a layout: seven words.
@@ -17,23 +17,23 @@ pub(super) const LAYOUT_BYTES: usize = 28;
 /// A layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Its number. The first one was not written down: all is 0 then.
+    /// Number of the layout. The first layout was not written down: all its fields are 0.
     pub version: u32,
-    /// Queues that there are pages for.
+    /// Queues that have pages.
     pub queues: u32,
-    /// Pages of each for what it has staged.
+    /// Pages per queue for what the queue has staged.
     pub staged: u32,
-    /// Who wrote it.
+    /// The run of the machine in which it was written.
     pub boot: Boot,
 }
 
 impl Layout {
-    /// That of this build.
+    /// Returns the layout of this build.
     pub fn ours(boot: Boot) -> Self {
         Self { version: VERSION, queues: MAX_QUEUES, staged: STAGED_PAGES as u32, boot }
     }
 
-    /// As it was read.
+    /// Makes a layout of the words that were read.
     pub fn of([version, queues, staged, a, b, c, d]: [u32; 7]) -> Self {
         let mut boot = [0; 16];
         for (part, word) in boot.chunks_exact_mut(4).zip([a, b, c, d]) {
@@ -42,7 +42,7 @@ impl Layout {
         Self { version, queues, staged, boot }
     }
 
-    /// As it is written.
+    /// Returns the words to be written.
     pub fn words(self) -> [u32; 7] {
         let part = |n: usize| {
             let bytes = std::array::from_fn(|at| self.boot[4 * n + at]);
@@ -51,7 +51,7 @@ impl Layout {
         [self.version, self.queues, self.staged, part(0), part(1), part(2), part(3)]
     }
 
-    /// Whether this build reads it.
+    /// Returns true if this build reads the layout.
     pub fn is_read(self) -> bool {
         let ours = Self::ours(self.boot);
         match self.version {
@@ -61,14 +61,14 @@ impl Layout {
         }
     }
 
-    /// Whether it was written since the machine was started; one that does not say may
-    /// have been.
+    /// Returns true if the layout was written since the machine was started, or if that is not
+    /// known.
     pub fn is_of(self, boot: Boot) -> bool {
         self.boot == boot || [self.boot, boot].contains(&[0; 16])
     }
 }
 
-/// A journal that another build wrote, in a way that this one does not know.
+/// A journal that another build wrote, in a layout that this build does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}: a journal of layout {} (pages for {} queues, {} each for what is staged), expected up to \
@@ -77,10 +77,10 @@ impl Layout {
     path.display(), found.0, found.1, found.2, expected.0, expected.1, expected.2
 )]
 pub struct JournalError {
-    /// Its file.
+    /// File of the journal.
     pub path: PathBuf,
-    /// Its layout, queues, and pages of each.
+    /// Number of its layout, its queues, and pages for staging of each queue.
     pub found: (u32, u32, u32),
-    /// Those of this build.
+    /// Layout, queues and pages of this build.
     pub expected: (u32, u32, u32),
 }

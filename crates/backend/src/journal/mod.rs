@@ -1,16 +1,15 @@
-//! What a successor must know of a queue when this process is killed: one page
-//! that outlives it, written before the ring is. The first queue's page also holds
-//! what belongs to the vif.
+//! The journal: what a successor must know of a queue when this process is killed. It is one page
+//! per queue that outlives the process, and is written before the ring is. The first queue's page
+//! also holds the state of the vif.
 //!
-//! The ring alone does not say enough: it holds how far responses were
-//! published, not how far requests were consumed, and a response overwrites the
-//! request that it answers. So before a request is acted on, the journal holds
-//! what is needed to answer it, and that it was consumed; and before responses
-//! are published, how far they will be.
+//! The ring alone does not say enough. It holds the number of responses that were published, not
+//! the number of requests that were consumed, and a response overwrites the request that it
+//! answers. So before a request is acted on, the journal gets what is needed to answer it, and that
+//! it was consumed. Before responses are published, the journal gets the index up to which they
+//! will be.
 //!
-//! A process is killed between two instructions, and what it wrote before that
-//! point is in memory: the order of writes in the program is all that counts
-//! here, and the copies of [`SharedPage`] keep it.
+//! A process is killed between two instructions, and all that it wrote before is in memory. So only
+//! the order of writes in the program counts here, and the copies of [`SharedPage`] keep it.
 
 mod layout;
 mod staged;
@@ -56,18 +55,17 @@ const _: () = assert!(AT_LAYOUT + LAYOUT_BYTES <= AT_TX_SLOTS);
 const _: () = assert!(AT_TX_SLOTS + SLOTS * 4 <= AT_RX_SLOTS);
 const _: () = assert!(AT_RX_SLOTS + SLOTS * 8 <= PAGE_SIZE);
 
-/// In a guest transmit slot of the journal: an extra, which is answered without
-/// an id.
+/// Mark of an extra in a transmit slot of the journal. An extra is answered without an id.
 const EXTRA: u32 = 1 << 16;
-/// Likewise, beside the id: the request is a change of the multicast list.
+/// Mark in a transmit slot, beside the id, of a request that changes the multicast list.
 const CHANGE: u32 = 1 << 17;
-/// In place of an event channel that there is none of.
+/// Number in place of an event channel that does not exist.
 const NONE: u32 = u32::MAX;
 
-/// Where a journal lies. Generic so that tests can cut a run after any write.
+/// The memory of a journal. It is a trait so that tests can cut a run after any write.
 pub(crate) trait JournalMemory: Send {
-    /// Writes bytes at an offset of the page, in any steps: what they say must not count
-    /// before a word says so.
+    /// Writes bytes at an offset of the page, in any steps. They must not count before a word says
+    /// so.
     fn put(&self, offset: usize, bytes: &[u8]);
     /// Writes a word at an offset of the page that is a multiple of 4, in one step.
     fn put_word(&self, offset: usize, word: u32);
@@ -92,7 +90,7 @@ impl JournalMemory for SharedPage {
     }
 }
 
-/// Whose journal it is, as words: what the frontend published for the queue.
+/// Returns the words that identify a journal: the refs that the frontend published for the queue.
 fn identity_words(refs: QueueRefs) -> [u32; 4] {
     let rx_event = refs.rx_event.map_or(NONE, |port| port.0);
     [refs.tx_ring.0, refs.rx_ring.0, refs.tx_event.0, rx_event]
@@ -112,26 +110,26 @@ fn identity_of([tx_ring, rx_ring, tx_event, rx_event]: [u32; 4]) -> QueueRefs {
 pub(crate) enum TxOwed {
     /// A request, by its id.
     Request(u16),
-    /// One that changes the multicast list.
+    /// A request that changes the multicast list, by its id.
     Change(u16),
     /// An extra.
     Extra,
 }
 
-/// Its bytes in the journal.
+/// Bytes of a consumed guest transmit slot.
 pub(crate) type TxOwedBytes = [u8; 4];
 
 /// Bytes of a consumed guest receive request.
 pub(crate) type RxOwedBytes = [[u8; 4]; 2];
 
-/// A consumed guest receive request as the journal has it.
+/// Returns a consumed guest receive request as the journal has it.
 #[inline]
 pub(crate) fn rx_owed_bytes(request: RxRequest) -> RxOwedBytes {
     [u32::from(request.id).to_ne_bytes(), request.gref.to_ne_bytes()]
 }
 
 impl TxOwed {
-    /// The same of a request that changes the multicast list.
+    /// Marks a request as one that changes the multicast list. Returns an extra as it is.
     pub fn changing(self) -> Self {
         match self {
             Self::Request(id) => Self::Change(id),
@@ -139,7 +137,7 @@ impl TxOwed {
         }
     }
 
-    /// As the journal has it.
+    /// Returns the slot as the journal has it.
     #[inline]
     pub fn to_bytes(self) -> TxOwedBytes {
         match self {
@@ -150,7 +148,7 @@ impl TxOwed {
         .to_ne_bytes()
     }
 
-    /// What answers it.
+    /// Returns the response that answers the slot.
     #[inline]
     pub fn response(self, status: i16) -> TxResponse {
         match self {
@@ -170,18 +168,18 @@ impl From<TxResponse> for TxOwed {
     }
 }
 
-/// How far one ring was when its process was killed.
+/// Indices of one ring at the time when its process was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Indices {
     /// Requests consumed.
     consumed: u32,
-    /// Responses published before the last publication, and after it. The ring
-    /// shows one of the two, or it was tampered with.
+    /// Responses published before the last publication, and after it. The ring shows one of the
+    /// two, or it was tampered with.
     published: [u32; 2],
 }
 
-/// Where a successor takes a ring up: requests consumed, responses published,
-/// and what is owed in between.
+/// The state from which a successor takes a ring up: requests consumed, responses published, and
+/// the answers owed in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Resume<T> {
     /// Requests consumed.
@@ -192,12 +190,12 @@ pub(crate) struct Resume<T> {
     pub owed: Vec<T>,
 }
 
-/// Where a successor takes the control ring up.
+/// The state from which a successor takes the control ring up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CtrlResume {
     /// Requests that were answered.
     pub answered: u32,
-    /// The words of the last answer, where the ring does not show it yet.
+    /// The words of the last answer, if the ring does not show it yet.
     pub owed: Option<[u32; 3]>,
 }
 
@@ -208,9 +206,9 @@ pub(crate) struct CtrlResume {
     allowed[0], allowed[1]
 )]
 pub struct Tampered {
-    /// What the ring shows.
+    /// Responses published, as the ring shows.
     pub found: u32,
-    /// What it showed before and after our last publication.
+    /// Responses published before and after our last publication.
     pub allowed: [u32; 2],
 }
 
@@ -220,7 +218,7 @@ pub(crate) struct Journal<J = SharedPage> {
 }
 
 impl<J: JournalMemory> Journal<J> {
-    /// A journal in this page, whatever the page holds.
+    /// Makes a journal in this page, whatever the page holds.
     pub fn new(memory: J) -> Self {
         Self { memory }
     }
@@ -235,8 +233,8 @@ impl<J: JournalMemory> Journal<J> {
         self.memory.put_word(at, value);
     }
 
-    /// The vif has this interface behind it, by its index; 0 for none. That holds
-    /// whether or not it is connected, and as long as the machine runs.
+    /// Notes that the vif has this interface behind it, by its index, or 0 for none. That holds
+    /// whether or not the vif is connected, and as long as the machine runs.
     pub fn opened(&self, interface: u32, boot: Boot) {
         self.claim();
         for (at, word) in Layout::ours(boot).words().into_iter().enumerate() {
@@ -245,22 +243,23 @@ impl<J: JournalMemory> Journal<J> {
         self.set_word(AT_INTERFACE, interface);
     }
 
-    /// How the vif's pages are laid out; none where this is no journal.
+    /// Returns the layout of the vif's pages. Returns none if this page is no journal.
     pub fn layout(&self) -> Option<Layout> {
         let word = |at| self.word(AT_LAYOUT + 4 * at);
         (self.word(0) == MAGIC).then(|| Layout::of(std::array::from_fn(word)))
     }
 
-    /// The interface behind the vif, whatever its name is by now; 0 for none.
+    /// Returns the index of the interface behind the vif, whatever its name is by now, or 0 for
+    /// none.
     pub fn interface(&self) -> u32 {
         if self.word(0) == MAGIC { self.word(AT_INTERFACE) } else { 0 }
     }
 
-    /// The vif's guest listed these multicast addresses, at most [`LISTED_MAX`].
+    /// Notes the multicast addresses that the vif's guest listed, at most [`LISTED_MAX`].
     pub fn set_multicast(&self, addresses: &[[u8; 6]]) {
-        // Cut short, nothing is lost that was listed before and is listed now: one that
-        // comes is written before it counts, and where one went the last one is written,
-        // which counts in its old place until then.
+        // A cut loses no address that was listed before and is listed now. A new address is written
+        // before it counts. For a removed one, the last address is written in its place, and counts
+        // in its old place, too, until the count is written.
         for (n, &[a, b, c, d, e, f]) in addresses.iter().take(LISTED_MAX).enumerate() {
             let words = [[a, b, c, d], [e, f, 0, 0]].map(u32::from_ne_bytes);
             for (at, word) in (AT_MULTICAST + 4 + 8 * n..).step_by(4).zip(words) {
@@ -272,7 +271,7 @@ impl<J: JournalMemory> Journal<J> {
         self.set_word(AT_MULTICAST, addresses.len().min(LISTED_MAX) as u32);
     }
 
-    /// The multicast addresses that the vif's guest listed.
+    /// Returns the multicast addresses that the vif's guest listed.
     pub fn multicast(&self) -> Vec<[u8; 6]> {
         let count = (self.word(AT_MULTICAST) as usize).min(LISTED_MAX);
         let address = |n| {
@@ -283,8 +282,8 @@ impl<J: JournalMemory> Journal<J> {
         (0..count).map(address).collect()
     }
 
-    /// The connection that begins has this control ring, whose answers stand at
-    /// this index, or none. To be told before [`Journal::begin`].
+    /// Begins a connection with this control ring and the index of its answers, or with none. To be
+    /// called before [`Journal::begin`].
     pub fn begin_ctrl(&self, ctrl: Option<(CtrlRefs, u32)>) {
         self.set_word(AT_CTRL, 0);
         if let Some((refs, answered)) = ctrl {
@@ -295,14 +294,14 @@ impl<J: JournalMemory> Journal<J> {
         }
     }
 
-    /// The control ring of the connection, where it has one.
+    /// Returns the control ring of the connection, if it has one.
     pub fn ctrl(&self) -> Option<CtrlRefs> {
         let (ring, event) = (self.word(AT_CTRL + 4), self.word(AT_CTRL + 8));
         (self.word(AT_CTRL) == 1).then_some(CtrlRefs { ring: GrantRef(ring), event: Port(event) })
     }
 
-    /// The request before this index is answered by these words. One answer at a
-    /// time: the one before is published by now.
+    /// Notes that the request before this index is answered by these words. There is one answer at
+    /// a time: the one before is published by now.
     pub fn ctrl_answered(&self, index: u32, words: [u32; 3]) {
         for (at, word) in words.into_iter().enumerate() {
             self.set_word(AT_CTRL_ANSWER + 4 * at, word);
@@ -310,16 +309,16 @@ impl<J: JournalMemory> Journal<J> {
         self.set_word(AT_CTRL_ANSWERED, index);
     }
 
-    /// How many control requests were answered.
+    /// Returns the number of control requests that were answered.
     pub fn ctrl_index(&self) -> u32 {
         self.word(AT_CTRL_ANSWERED)
     }
 
-    /// Where to take the control ring up, which shows `published`.
+    /// Returns the state from which to take the control ring up, if the ring shows `published`.
     ///
     /// # Errors
     ///
-    /// [`Tampered`].
+    /// [`Tampered`], if the ring shows another index than the journal allows.
     pub fn resume_ctrl(&self, published: u32) -> Result<CtrlResume, Tampered> {
         let answered = self.ctrl_index();
         let answer = || std::array::from_fn(|at| self.word(AT_CTRL_ANSWER + 4 * at));
@@ -330,23 +329,22 @@ impl<J: JournalMemory> Journal<J> {
         }
     }
 
-    /// The vif's guest set this of the hash. Where this is cut short each entry is
-    /// the one before or the one after, and the request that is not answered yet
-    /// is served again.
+    /// Notes the hash settings of the vif's guest. After a cut each entry is the old or the new
+    /// one, and the request that is not answered yet is served again.
     pub fn set_hashing(&self, hashing: &Hashing) {
         let mut mapping = [0; MAPPING_MAX];
         for (entry, &queue) in mapping.iter_mut().zip(hashing.mapping()) {
-            // No vif has that many queues.
+            // A queue's number fits a byte: no vif has so many queues.
             *entry = queue as u8;
         }
-        // Each fits a byte: four types, at most 128 entries.
+        // Each of the two fits a byte: four types, at most 128 entries.
         let (types, size) = (hashing.types().bits() as u8, hashing.mapping().len() as u8);
         self.memory.put(AT_HASH_KEY, hashing.key());
         self.memory.put(AT_HASH_MAPPING, &mapping);
         self.set_word(AT_HASHING, u32::from_ne_bytes([hashing.algorithm(), types, size, 0]));
     }
 
-    /// What the guest of a vif with so many queues set of the hash.
+    /// Returns the hash settings of the guest of a vif with `queues` queues.
     pub fn hashing(&self, queues: u16) -> Hashing {
         let (mut head, mut key, mut mapping) = ([0; 4], [0; KEY_BYTES], [0; MAPPING_MAX]);
         self.memory.get(AT_HASHING, &mut head);
@@ -355,8 +353,8 @@ impl<J: JournalMemory> Journal<J> {
         let [algorithm, types, size, _] = head;
         let mut hashing = Hashing::new(queues);
         let part: Vec<u32> = mapping.iter().take(size.into()).map(|&q| q.into()).collect();
-        // What cannot be set is not: the guest is none the worse for it than for
-        // settings that it had not made yet. Types come before the algorithm goes.
+        // A setting that is refused stays unset, as if the guest had not made it yet. The types are
+        // set before the algorithm goes.
         let _ = hashing.set_algorithm(1);
         let _ = hashing.set_types(HashTypes::from_bits_retain(types.into()));
         let _ = hashing.set_algorithm(algorithm.into());
@@ -366,7 +364,7 @@ impl<J: JournalMemory> Journal<J> {
         hashing
     }
 
-    /// Makes the page a journal, if it is none.
+    /// Makes the page a journal, if it is not one yet.
     fn claim(&self) {
         if self.word(0) != MAGIC {
             self.set_word(AT_IN_SERVICE, 0);
@@ -390,28 +388,28 @@ impl<J: JournalMemory> Journal<J> {
         self.set_word(AT_IN_SERVICE, 1);
     }
 
-    /// Ends a connection: nobody may take it up any more.
+    /// Ends a connection: no successor may take it up any more.
     pub fn end(&self) {
         self.set_word(AT_IN_SERVICE, 0);
     }
 
-    /// Whose journal it is, if a connection was in service.
+    /// Returns the refs that identify the journal's queue, if a connection was in service.
     pub fn identity(&self) -> Option<QueueRefs> {
         let in_service = self.word(0) == MAGIC && self.word(AT_IN_SERVICE) == 1;
         let words = std::array::from_fn(|at| self.word(AT_IDENTITY + 4 * at));
         in_service.then(|| identity_of(words))
     }
 
-    /// Guest transmit: these slots, from index `first` on, at most a ring of them,
-    /// are consumed.
+    /// Notes that these guest transmit slots are consumed, from index `first` on, at most a ring of
+    /// them.
     #[inline]
     pub fn tx_consumed(&self, first: u32, slots: &[TxOwedBytes]) {
         self.put_slots(AT_TX_SLOTS, size_of::<TxOwedBytes>(), first, slots.as_flattened());
         self.set_word(AT_TRANSMIT, first.wrapping_add(slots.len() as u32));
     }
 
-    /// Guest receive: these requests, from index `first` on, at most a ring of them,
-    /// are consumed.
+    /// Notes that these guest receive requests are consumed, from index `first` on, at most a ring
+    /// of them.
     #[inline]
     pub fn rx_consumed(&self, first: u32, requests: &[RxOwedBytes]) {
         self.put_slots(
@@ -423,7 +421,7 @@ impl<J: JournalMemory> Journal<J> {
         self.set_word(AT_RECEIVE, first.wrapping_add(requests.len() as u32));
     }
 
-    /// Writes what is kept of slots, in two stretches where they go past the end.
+    /// Writes the bytes of slots, in two stretches if they go past the end of the ring.
     #[inline(always)]
     fn put_slots(&self, base: usize, size: usize, first: u32, bytes: &[u8]) {
         let at = first as usize % SLOTS;
@@ -434,18 +432,18 @@ impl<J: JournalMemory> Journal<J> {
         }
     }
 
-    /// Guest transmit: responses are about to be published up to `to`.
+    /// Notes that guest transmit responses are about to be published up to `to`.
     pub fn tx_publishing(&self, from: u32, to: u32) {
         self.publishing(AT_TRANSMIT, from, to);
     }
 
-    /// Guest receive: responses are about to be published up to `to`.
+    /// Notes that guest receive responses are about to be published up to `to`.
     pub fn rx_publishing(&self, from: u32, to: u32) {
         self.publishing(AT_RECEIVE, from, to);
     }
 
     fn publishing(&self, base: usize, from: u32, to: u32) {
-        // The ring is at the former until the latter is there, too.
+        // The ring shows `from` until both words are written.
         self.set_word(base + 4, from);
         self.set_word(base + 8, to);
     }
@@ -454,11 +452,12 @@ impl<J: JournalMemory> Journal<J> {
         Indices { consumed: self.word(base), published: [self.word(base + 4), self.word(base + 8)] }
     }
 
-    /// Where to take the guest transmit ring up, which shows `published`.
+    /// Returns the state from which to take the guest transmit ring up, if the ring shows
+    /// `published`.
     ///
     /// # Errors
     ///
-    /// [`Tampered`].
+    /// [`Tampered`], if the ring shows another index than the journal allows.
     pub fn resume_transmit(&self, published: u32) -> Result<Resume<TxOwed>, Tampered> {
         self.resume(AT_TRANSMIT, published, |index| {
             match self.word(AT_TX_SLOTS + 4 * (index as usize % SLOTS)) {
@@ -469,11 +468,12 @@ impl<J: JournalMemory> Journal<J> {
         })
     }
 
-    /// Where to take the guest receive ring up, which shows `published`.
+    /// Returns the state from which to take the guest receive ring up, if the ring shows
+    /// `published`.
     ///
     /// # Errors
     ///
-    /// [`Tampered`].
+    /// [`Tampered`], if the ring shows another index than the journal allows.
     pub fn resume_receive(&self, published: u32) -> Result<Resume<RxRequest>, Tampered> {
         self.resume(AT_RECEIVE, published, |index| {
             let at = AT_RX_SLOTS + 8 * (index as usize % SLOTS);
