@@ -1,12 +1,11 @@
-//! A kill after each single write - to the journal, to a slot, to an index -
-//! and a successor that takes over from what is in memory then.
+//! A kill after each single write - to the journal, to a slot, to an index - and a successor that
+//! takes over from the memory at that moment.
 //!
-//! A turn runs against memory that logs its writes. For every prefix of the
-//! log, the memory as it was after that prefix is rebuilt, a successor takes
-//! over, and both ends go on: every request must be answered exactly once, by
-//! its own id, no packet may be sent twice, and no bytes may be taken from
-//! anything but a request. Here turns have packets of several slots; `plain` has
-//! those of one slot each, which take a shorter way.
+//! A turn runs against memory that logs its writes. For every prefix of the log, the memory after
+//! that prefix is rebuilt, a successor takes over, and both ends go on. Every request must be
+//! answered exactly once, by its own id. No packet may be sent twice, and no bytes may be taken
+//! from anything but a request. Here turns have packets of several slots. The tests of `plain` have
+//! packets of one slot each, which take a shorter way.
 
 mod multicast;
 mod plain;
@@ -48,7 +47,7 @@ struct Memory {
     indices: [u32; 4],
     slots: Vec<[u32; 3]>,
     journal: Vec<u8>,
-    /// What a guest's pages were given, by grant.
+    /// Bytes that a guest's pages were given, by grant.
     pages: BTreeMap<u32, Vec<u8>>,
 }
 
@@ -59,9 +58,9 @@ enum Write {
     Journal(usize, Vec<u8>),
     /// A guest's page, by its grant.
     Page(u32, Vec<u8>),
-    /// Not memory, but order: a frame left through the port.
+    /// No memory, but a point in the order: a frame left through the port.
     Sent(Vec<u8>),
-    /// Likewise: what was mapped for packets on their way is unmapped.
+    /// No memory, but a point in the order: the pages mapped for packets on their way are unmapped.
     Unmapped,
 }
 
@@ -71,13 +70,13 @@ impl Memory {
         Self { indices: [0; 4], slots, journal: vec![0; PAGE_SIZE], pages: BTreeMap::new() }
     }
 
-    /// With a ring that stands at this index, and has no request.
+    /// Memory with a ring that stands at this index, and has no request.
     fn at(start: u32) -> Self {
         let next = start.wrapping_add(1);
         Self { indices: [start, next, start, next], ..Self::new() }
     }
 
-    /// As it was after these writes.
+    /// Returns the memory after these writes.
     fn after(&self, writes: &[Write]) -> Self {
         let mut memory = self.clone();
         writes.iter().for_each(|write| memory.apply(write));
@@ -97,7 +96,7 @@ impl Memory {
     }
 }
 
-/// Memory and the log of what was written to it, shared by all who look.
+/// Memory and the log of writes to it, shared by all its users.
 #[derive(Clone)]
 struct Logged(Arc<Mutex<(Memory, Vec<Write>)>>);
 
@@ -179,7 +178,7 @@ impl JournalMemory for Logged {
 /// byte.
 struct Granted {
     granted: BTreeSet<u32>,
-    /// Those of them that cannot be reached.
+    /// Granted pages that cannot be reached.
     holes: BTreeSet<u32>,
     /// Frames that were stored, or would have been.
     stored: Mutex<usize>,
@@ -187,7 +186,7 @@ struct Granted {
 }
 
 impl Granted {
-    /// What a grant copy of this page comes to.
+    /// Returns the result of a grant copy of this page.
     fn status(&self, gref: GrantRef) -> GrantStatus {
         assert!(self.granted.contains(&gref.0), "{gref} is of no request");
         let hole = self.holes.contains(&gref.0);
@@ -240,7 +239,7 @@ impl Mapper for Granted {
     }
 }
 
-/// How a queue reaches such pages: by grant copy, and what it maps, if it does.
+/// The ways in which a queue reaches the guest's pages: by grant copy, and by mappings, if it maps.
 struct Pages {
     guest: Arc<Granted>,
     buffers: Buffers,
@@ -255,13 +254,13 @@ impl Pages {
         Self { guest, buffers, mapped: None }
     }
 
-    /// Maps what goes to the port, but not all of a turn's.
+    /// Maps pages for the port, but not all pages of a turn.
     fn mapping(self) -> Self {
         let map = Map::new(Arc::clone(&self.guest) as _, DomId(9), Quota::new(20));
         Self { mapped: Some(Stretches::new(map)), ..self }
     }
 
-    /// Pages that are mapped.
+    /// Returns the number of pages that are mapped.
     fn mapped(&self) -> usize {
         self.mapped.as_ref().map_or(0, Stretches::mapped)
     }
@@ -271,7 +270,7 @@ impl Pages {
 struct Wire {
     log: Logged,
     frames: VecDeque<Vec<u8>>,
-    /// Whether it says that each of them fits a page.
+    /// True if the port says that each of its frames fits a page.
     short: bool,
     counters: Counters,
 }
@@ -328,7 +327,7 @@ fn identity() -> QueueRefs {
     QueueRefs { tx_ring: GrantRef(8), rx_ring: GrantRef(9), tx_event: EventPort(1), rx_event: None }
 }
 
-/// Packets of 1, 2 and 3 slots, some with an extra, whose pages are `ids`.
+/// Pushes packets of 1, 2 and 3 slots, some with an extra, whose pages are `ids`.
 fn transmit_requests(front: &mut Front<Logged, 3>, ids: std::ops::Range<u16>) {
     let mut ids = ids.peekable();
     let mut pages = 1;
@@ -348,13 +347,13 @@ fn transmit_requests(front: &mut Front<Logged, 3>, ids: std::ops::Range<u16>) {
     }
 }
 
-/// A moment at which all of a test happens.
+/// Returns the moment at which all of a test happens.
 fn moment() -> Instant {
     static NOW: OnceLock<Instant> = OnceLock::new();
     *NOW.get_or_init(Instant::now)
 }
 
-/// One turn of guest transmit, by mappings where there are to be any.
+/// Serves one turn of guest transmit, by mappings if `pages` maps.
 fn turn(
     transmit: &mut Transmit<Logged, Logged>,
     scratch: &mut Scratch,
@@ -403,7 +402,7 @@ fn transmit_taken_over(maps: bool) {
     };
     let (mut scratch, mut policy) = (Scratch::new(None), pages(&logged));
     let mut port = wire(&logged, Vec::new());
-    // One burst that goes well, so that the journal is not fresh.
+    // One burst goes well first, so that the journal is not fresh.
     transmit_requests(&mut front, 0..FIRST);
     let _ = front.publish();
     turn(&mut transmit, &mut scratch, &mut policy, &mut port);
@@ -415,7 +414,7 @@ fn transmit_taken_over(maps: bool) {
     turn(&mut transmit, &mut scratch, &mut policy, &mut port);
     let published = RingMemory::<3>::load(&logged, Index::RspProd);
     assert_eq!((policy.mapped() > 0, published == before.indices[2]), (maps, maps));
-    // Nothing more came: whatever waited is answered.
+    // No request came since: all answers that waited are given.
     turn(&mut transmit, &mut scratch, &mut policy, &mut port);
     assert_eq!(policy.mapped(), 0);
     let log = logged.take_log();
@@ -426,6 +425,7 @@ fn transmit_taken_over(maps: bool) {
 
     let front_at = (front.req_prod_published(), START);
     let packets = sent(&log).len();
+    // A successor of each cut serves the rest.
     for cut in 0..=log.len() {
         let then = Logged::over(before.after(&log[..cut]));
         let journal = Journal::new(then.clone());
@@ -441,6 +441,7 @@ fn transmit_taken_over(maps: bool) {
         turn(&mut successor, &mut scratch, &mut policy, &mut port);
         assert_eq!(policy.mapped(), 0);
 
+        // The guest sees each request answered once, and no frame went out twice.
         let mut front = Front::<_, 3>::attach(then.clone(), front_at.0, front_at.1).unwrap();
         let mut answered = Vec::new();
         let mut extras = 0;
@@ -472,7 +473,7 @@ fn sent(log: &[Write]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Frames of 1, 2 and 3 pages, each byte its frame's number.
+/// Returns frames of 1, 2 and 3 pages. Each byte is the frame's number.
 fn frames(numbers: std::ops::Range<u8>) -> Vec<Vec<u8>> {
     numbers.map(|n| vec![n; 100 + PAGE_SIZE * (usize::from(n) % 3)]).collect()
 }
@@ -483,6 +484,7 @@ fn receive_taken_over_after_any_write() {
     const POSTED: u16 = 120;
     let logged = Logged::over(Memory::at(START));
     Journal::new(logged.clone()).begin(identity(), 0, START);
+    // A first turn fills the journal, and the second turn is the one that is cut.
     let mut front = Front::<_, 2>::attach(logged.clone(), START, START).unwrap();
     for id in 0..POSTED {
         front.push(RxRequest { id, gref: 1000 + u32::from(id) }.to_words()).unwrap();
@@ -506,6 +508,7 @@ fn receive_taken_over_after_any_write() {
     assert!(log.len() > 25, "the turn wrote {} times", log.len());
 
     for cut in 0..=log.len() {
+        // A successor of each cut serves a third turn.
         let then = Logged::over(before.after(&log[..cut]));
         let journal = Journal::new(then.clone());
         let published = RingMemory::<2>::load(&then, Index::RspProd);
@@ -518,8 +521,8 @@ fn receive_taken_over_after_any_write() {
             .turn(&mut scratch, &mut later.buffers, &mut wire(&then, frames(21..40)), None, &shared)
             .unwrap();
 
-        // The guest sees whole frames, each in pages that it posted, each page
-        // at the index where it was posted.
+        // The guest sees whole frames, in pages that it posted, each page at the index where it was
+        // posted.
         let prod = RingMemory::<2>::load(&then, Index::ReqProd);
         let mut front = Front::<_, 2>::attach(then.clone(), prod, START).unwrap();
         let mut words = [[0; 2]; SLOTS as usize];

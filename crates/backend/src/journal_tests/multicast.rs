@@ -3,7 +3,7 @@
 use super::{Logged, Memory};
 use crate::journal::Journal;
 
-/// Whatever the moment, who stays on the list of multicast addresses is on it.
+/// Checks that an address that stays on the list is on it after any cut.
 #[test]
 fn multicast_taken_over_after_any_write() {
     let address = |n: u8| [0x33, 0x33, n, 1, 2, n];
@@ -13,7 +13,7 @@ fn multicast_taken_over_after_any_write() {
     for step in 0..60_u8 {
         let (before, memory) = (list.clone(), log.memory());
         log.take_log();
-        // They come, and some go from anywhere: the last takes the place.
+        // Addresses come, and some go from anywhere: the last one takes the place.
         match step % 3 {
             2 => drop(list.swap_remove(usize::from(step) * 7 % list.len())),
             _ => list.push(address(step)),

@@ -1,6 +1,6 @@
-//! The short way: packets of one slot each and frames of one page each, which are
-//! nearly all that there are. A turn of them is cut after each write, the turns of
-//! its successor are cut again, and a third one goes on to the end.
+//! The short way: packets of one slot each and frames of one page each, which are nearly all
+//! packets in practice. A turn of them is cut after each write, the turns of its successor are cut
+//! again, and a third process goes on to the end.
 
 use super::{GUEST, Logged, Memory, Pages, Wire, identity, moment, sent, wire};
 use crate::journal::{Journal, TxOwed};
@@ -18,13 +18,13 @@ use grantway_ring::{Back, Front, Index, RingMemory};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// The grant of the page that a request with this id names.
+/// The grant of the page of the request with id 0.
 const FIRST_GREF: u32 = 1000;
 /// Slots of a ring.
 const RING: u16 = 256;
 
-/// What happens: where the ring stands, so that a burst goes past its end at some slot or
-/// ends with it, packets of a burst, and every which page cannot be reached.
+/// A case: the ring's start, packets of a burst, and the spacing of pages that cannot be reached.
+/// By its start a burst goes past the ring's end at some slot, or ends with it.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     start: u32,
@@ -43,7 +43,7 @@ impl Case {
         self.holes > 0 && id % self.holes == self.holes / 2
     }
 
-    /// The ids of the burst of this number.
+    /// Returns the ids of the burst of this number.
     fn ids(self, number: u16) -> Range<u16> {
         number * self.burst..(number + 1) * self.burst
     }
@@ -57,14 +57,14 @@ const LARGE: [Case; 5] = [
     Case { start: 255 - 17, burst: 17, holes: 4 },
     Case { start: 7, burst: 1, holes: 0 },
 ];
-/// Those in which they are.
+/// Cases in which the turns of one successor are cut again.
 const SMALL: [Case; 3] = [
     Case { start: u32::MAX - 6, burst: 5, holes: 3 },
     Case { start: 256 - 5, burst: 3, holes: 0 },
     Case { start: 20, burst: 1, holes: 0 },
 ];
 
-/// Guest transmit by one process, and what it does as the next one.
+/// Guest transmit by one process, or by its successor.
 struct Sender {
     transmit: Transmit<Logged, Logged>,
     log: Logged,
@@ -72,7 +72,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Takes over from what is in memory; and what was owed there.
+    /// Takes over from the memory. Returns the ids that were owed there, too.
     fn takes_over(case: Case, log: &Logged) -> (Self, Vec<u16>) {
         let journal = Journal::new(log.clone());
         assert_eq!(journal.identity(), Some(identity()));
@@ -88,12 +88,12 @@ impl Sender {
         (Self { transmit, log: log.clone(), case }, resume.owed.iter().map(id).collect())
     }
 
-    /// Turns until nothing is left, each of them by the short way.
+    /// Serves turns until nothing is left, each of them by the short way.
     fn turns(&mut self, scratch: &mut Scratch) {
         let shared = Shared::new(moment, Tap::nowhere());
         let (mut pages, mut port) = (self.case.pages(&self.log), wire(&self.log, Vec::new()));
         loop {
-            // The other way lists them there.
+            // The long way lists packets there.
             scratch.tx.packets.clear();
             let (buffers, sink) =
                 (&mut pages.buffers, &mut ToPort { port: &mut port, merger: None });
@@ -107,10 +107,10 @@ impl Sender {
     }
 }
 
-/// The guest sends a burst, whoever serves it or does not.
+/// Sends a burst as the guest, whether or not a backend serves it.
 fn sends(log: &Logged, case: Case, number: u16) {
     let prod = RingMemory::<3>::load(log, Index::ReqProd);
-    // What it has taken does not matter here.
+    // The number of answers that the guest has taken does not matter here.
     let taken = prod.wrapping_sub(u32::from(number * case.burst));
     let mut front = Front::<_, 3>::attach(log.clone(), prod, taken).unwrap();
     for id in case.ids(number) {
@@ -122,8 +122,8 @@ fn sends(log: &Logged, case: Case, number: u16) {
     log.take_log();
 }
 
-/// What the guest finds in the end: each request answered once and in its place; and
-/// each packet sent once, but for those that a killed process owed.
+/// Checks the guest's view in the end. Each request is answered once and in its place, and each
+/// packet is sent once, except those that a killed process owed.
 fn judge_sent(log: &Logged, case: Case, bursts: u16, frames: &[Vec<u8>], owed: &BTreeSet<u16>) {
     let prod = RingMemory::<3>::load(log, Index::ReqProd);
     let mut front = Front::<_, 3>::attach(log.clone(), prod, case.start).unwrap();
@@ -157,6 +157,7 @@ fn judge_sent(log: &Logged, case: Case, bursts: u16, frames: &[Vec<u8>], owed: &
 fn plain_transmit_taken_over_after_any_write() {
     let mut scratch = Scratch::new(None);
     for (case, twice) in cases() {
+        // The turn that is cut is the second, so that the journal is not fresh.
         let logged = Logged::over(Memory::at(case.start));
         Journal::new(logged.clone()).begin(identity(), case.start, 0);
         let (mut first, _) = Sender::takes_over(case, &logged);
@@ -169,6 +170,7 @@ fn plain_transmit_taken_over_after_any_write() {
         let log = logged.take_log();
         assert!(log.len() > 4 * usize::from(case.burst), "the turn wrote {} times", log.len());
         for cut in 0..=log.len() {
+            // A second process takes over from each cut, and a third from the cuts of the second.
             let then = Logged::over(before.after(&log[..cut]));
             sends(&then, case, 2);
             let between = then.memory();
@@ -199,7 +201,7 @@ fn cases() -> impl Iterator<Item = (Case, bool)> {
     LARGE.map(|case| (case, false)).into_iter().chain(SMALL.map(|case| (case, true)))
 }
 
-/// Says at which cuts it failed.
+/// Runs a check. On a panic says at which cuts it failed.
 fn told_where(case: Case, cut: usize, again: usize, judge: impl FnOnce() + std::panic::UnwindSafe) {
     if let Err(panic) = std::panic::catch_unwind(judge) {
         eprintln!("{case:?}, cut at {cut}, and the successor at {again}");
@@ -207,7 +209,7 @@ fn told_where(case: Case, cut: usize, again: usize, judge: impl FnOnce() + std::
     }
 }
 
-/// A frame, by its number: as long as that says.
+/// Returns the frame of a number, by which its length goes, too.
 fn frame(number: u16) -> Vec<u8> {
     vec![number as u8; 60 + usize::from(number)]
 }
@@ -230,13 +232,13 @@ impl Receiver {
         Self { receive, log: log.clone(), case }
     }
 
-    /// A turn that gives a burst; whether by the short way.
+    /// Serves a turn that gives a burst. Returns true if it went by the short way.
     fn gives(&mut self, scratch: &mut Scratch, number: u16) -> bool {
         let shared = Shared::new(moment, Tap::nowhere());
         let mut pages = self.case.pages(&self.log);
         let frames = self.case.ids(number).map(frame).collect();
         let mut port = Wire { short: true, ..wire(&self.log, frames) };
-        // The other way lists them there.
+        // The long way lists frames there.
         scratch.delivery.clear();
         let buffers = &mut pages.buffers;
         let moved = self.receive.turn(scratch, buffers, &mut port, None, &shared).unwrap();
@@ -245,8 +247,8 @@ impl Receiver {
     }
 }
 
-/// The frames that the guest was shown, which are whole and in their places: each in the
-/// page that was posted there, and an error where that cannot be reached.
+/// Returns the frames that the guest was shown. Checks that they are whole, each in the page that
+/// was posted at its place, with an error if that page cannot be reached.
 fn seen(log: &Logged, case: Case) -> Vec<Option<Vec<u8>>> {
     let prod = RingMemory::<2>::load(log, Index::ReqProd);
     let mut front = Front::<_, 2>::attach(log.clone(), prod, case.start).unwrap();
@@ -275,6 +277,7 @@ fn seen(log: &Logged, case: Case) -> Vec<Option<Vec<u8>>> {
 fn plain_receive_taken_over_after_any_write() {
     let mut scratch = Scratch::new(None);
     for (case, twice) in cases() {
+        // The guest posts all pages, and the turn that is cut is the second.
         let logged = Logged::over(Memory::at(case.start));
         Journal::new(logged.clone()).begin(identity(), 0, case.start);
         let mut front = Front::<_, 2>::attach(logged.clone(), case.start, case.start).unwrap();
@@ -293,7 +296,7 @@ fn plain_receive_taken_over_after_any_write() {
             let between = before.after(&log[..cut]);
             let then = Logged::over(between.clone());
             let mut second = Receiver::takes_over(case, &then);
-            // At first there may be pages of the killed one, by which it goes another way.
+            // A page of the killed process may be owed at first, so the turn may take the long way.
             let shown = seen(&then, case).len();
             second.gives(&mut scratch, 2);
             let first_turn = then.take_log();
@@ -309,7 +312,7 @@ fn plain_receive_taken_over_after_any_write() {
                     third.gives(&mut scratch, 4);
                     rest.push(4);
                 }
-                // Of a turn all was shown, or nothing.
+                // A turn was shown to the guest as a whole, or not at all.
                 let burst = usize::from(case.burst);
                 let mut bursts = vec![0];
                 bursts.extend((shown == 2 * burst).then_some(1));
