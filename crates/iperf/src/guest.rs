@@ -1,7 +1,7 @@
 //! A vif with a stack on it, and the loop in which both are served.
 
 use super::args::EndArgs;
-use grantway_backend::WaitMode;
+use grantway_backend::{Idle, WaitMode};
 use grantway_command::args::GuestArgs;
 use grantway_command::control::{ReportSocket, frontend_socket};
 use grantway_command::control::{nanoseconds, numbers};
@@ -155,7 +155,7 @@ impl Guest {
         let began = uptime();
         let mut connected = false;
         let (mut looked, mut unlooked) = (Duration::ZERO, TURNS_UNLOOKED);
-        let mut idle_since = None;
+        let mut idle = Idle::default();
         loop {
             let now = uptime();
             unlooked += 1;
@@ -185,10 +185,10 @@ impl Guest {
                 Turn::Idle(next) => (false, next),
             };
             if moved {
-                idle_since = None;
+                idle = Idle::default();
                 continue;
             }
-            if self.spins(*idle_since.get_or_insert(now), now) {
+            if idle.looks_again(self.mode, std::time::Instant::now) {
                 // The processor may be what the others wait for.
                 std::thread::yield_now();
                 continue;
@@ -234,15 +234,6 @@ impl Guest {
             VifStatus::Restored => Err(CommandError::Failed(
                 "the domain was restored, and connections do not outlive that; run it again".into(),
             )),
-        }
-    }
-
-    /// Whether to look again rather than to sleep.
-    fn spins(&self, idle_since: Duration, now: Duration) -> bool {
-        match self.mode {
-            WaitMode::Busy => true,
-            WaitMode::Interrupt => false,
-            WaitMode::Adaptive(budget) => now.saturating_sub(idle_since) < budget,
         }
     }
 

@@ -29,6 +29,7 @@ pub use message::WorkerReport;
 pub(crate) use message::{Beside, Inspected, Notice, Service, Teller};
 use message::{Command, Detached};
 pub use mode::WaitMode;
+pub use pace::{Idle, Pace, Still};
 pub use round::ROUND_MAX;
 use serve::Worker;
 pub use share::processor_time;

@@ -27,6 +27,17 @@ impl WaitMode {
         }
     }
 
+    /// Returns the time for which a thread that found nothing looks again, at first; `None` for
+    /// ever.
+    #[must_use]
+    pub fn budget(self) -> Option<Duration> {
+        match self {
+            Self::Busy => None,
+            Self::Adaptive(first) => Some(first),
+            Self::Interrupt => Some(Duration::ZERO),
+        }
+    }
+
     /// Returns the mode's name in options, tables and figures.
     #[must_use]
     pub fn as_str(self) -> &'static str {

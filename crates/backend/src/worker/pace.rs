@@ -1,10 +1,9 @@
-//! The pace at which a busy worker looks at what else woke and at how long a queue has been idle,
-//! and at which it lets others have the processor.
+//! The waiter of every loop that moves frames: the pace at which a busy thread looks at what else
+//! woke, the time for which it spins, and the rounds after which it lets others have the processor.
 
+use super::mode::WaitMode;
 use std::time::{Duration, Instant};
 
-/// Time between two looks.
-const LOOK_EVERY: Duration = Duration::from_micros(20);
 /// Most rounds before the worker asks the clock.
 const ROUNDS: u32 = 8;
 /// Packets to or from a port that count as one more round.
@@ -12,7 +11,9 @@ const PACKETS: u32 = 4;
 
 /// The time of the next look, whatever frames flow. The clock is not asked each round: that costs
 /// as much as some frames, and a single packet waits for it, too.
-pub(super) struct Pace {
+#[derive(Debug)]
+pub struct Pace {
+    every: Duration,
     look_at: Instant,
     /// Time at which the clock was asked last.
     asked_at: Instant,
@@ -23,8 +24,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub fn new(now: Instant) -> Self {
-        Self { look_at: now, asked_at: now, rounds: 0, ask_after: 1 }
+    /// Looks every `every`, at once for the first time.
+    #[must_use]
+    pub fn new(now: Instant, every: Duration) -> Self {
+        Self { every, look_at: now, asked_at: now, rounds: 0, ask_after: 1 }
     }
 
     /// Counts the packets that a turn moved to or from a port.
@@ -43,7 +46,7 @@ impl Pace {
     /// between two looks.
     #[inline]
     pub fn took(&mut self, round: Duration) {
-        if round >= LOOK_EVERY {
+        if round >= self.every {
             self.worked();
         }
     }
@@ -56,12 +59,12 @@ impl Pace {
     }
 
     fn ask(&mut self, now: Instant) -> bool {
-        let short = now.saturating_duration_since(self.asked_at) < LOOK_EVERY / 4;
+        let short = now.saturating_duration_since(self.asked_at) < self.every / 4;
         self.ask_after = if short { (self.ask_after * 2).min(ROUNDS) } else { 1 };
         (self.asked_at, self.rounds) = (now, 0);
         let is_time = now >= self.look_at;
         if is_time {
-            self.look_at = now + LOOK_EVERY;
+            self.look_at = now + self.every;
         }
         is_time
     }
@@ -70,7 +73,7 @@ impl Pace {
 /// The time for which a queue has found nothing to do. The clock is asked only every eighth turn,
 /// so that a packet that comes meanwhile does not wait for that.
 #[derive(Debug, Default)]
-pub(super) struct Idle {
+pub struct Idle {
     since: Option<Instant>,
     turns: u32,
 }
@@ -88,12 +91,18 @@ impl Idle {
         let now = clock();
         now.duration_since(*self.since.get_or_insert(now)) < budget
     }
+
+    /// Returns true if a thread that waits in this mode is to look again, after another turn that
+    /// found nothing.
+    pub fn looks_again(&mut self, mode: WaitMode, clock: impl FnOnce() -> Instant) -> bool {
+        mode.budget().is_none_or(|budget| self.spins(budget, clock))
+    }
 }
 
 /// Number of rounds in a row that moved no frame. Some other thread may have to do what the worker
 /// looks for, and may wait for this processor. So every eighth of these rounds gives it away.
 #[derive(Debug, Default)]
-pub(super) struct Still(u32);
+pub struct Still(u32);
 
 impl Still {
     /// Returns true if the processor is to be given away, after another round.
@@ -108,11 +117,13 @@ impl Still {
 mod tests {
     use super::*;
 
+    const LOOK_EVERY: Duration = Duration::from_micros(20);
+
     /// Returns the longest time between two looks, and the number of times that the clock was
     /// asked, over `rounds` rounds of `each` nanoseconds.
     fn looks(rounds: u32, each: u64) -> (Duration, u32) {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
+        let mut pace = Pace::new(start, LOOK_EVERY);
         let (mut asked, mut last, mut longest) = (0, start, Duration::ZERO);
         for round in 0..rounds {
             let now = start + Duration::from_nanos(each * u64::from(round));
@@ -146,7 +157,7 @@ mod tests {
         let (longest, asked) = looks(100, 100_000);
         assert!(longest <= Duration::from_micros(200) && asked >= 99, "{longest:?}, {asked}");
         // So does a round that moves much, however short the rounds before were.
-        let mut pace = Pace::new(Instant::now());
+        let mut pace = Pace::new(Instant::now(), LOOK_EVERY);
         let mut asks = |note: fn(&mut Pace)| {
             note(&mut pace);
             let (now, mut asked) = (pace.asked_at, false);

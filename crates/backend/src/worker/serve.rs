@@ -36,6 +36,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+/// Time between two looks at what else woke, while frames flow.
+const LOOK_EVERY: Duration = Duration::from_micros(20);
 /// Most broken queues that are taken out of service in one round. Each of them is unmapped,
 /// which takes some system calls.
 const FAILED_IN_ROUND: usize = 4;
@@ -111,7 +113,7 @@ impl Worker {
             shares: Shares::default(),
             failed: Vec::new(),
             timers: BTreeSet::new(),
-            pace: Pace::new(now),
+            pace: Pace::new(now, LOOK_EVERY),
             rounds: Rounds::default(),
             still: Still::default(),
             uplink_active: uplink.is_some(),

@@ -41,12 +41,7 @@ impl Spin {
             WaitMode::Adaptive(first) if measures => Some(Meter::new(first)?),
             _ => None,
         };
-        let budget = match mode {
-            WaitMode::Busy => None,
-            WaitMode::Adaptive(first) => Some(first),
-            WaitMode::Interrupt => Some(Duration::ZERO),
-        };
-        Ok(Self { budget, meter })
+        Ok(Self { budget: mode.budget(), meter })
     }
 
     /// Returns the time for which to look again. None means for ever.

@@ -1,7 +1,7 @@
 //! A thread for each queue of the vif, with a queue of the port to itself.
 
 use super::bridge::{Bridge, Drops, Trouble};
-use grantway_backend::WaitMode;
+use grantway_backend::{Idle, Pace, Still, WaitMode};
 use grantway_command::args::Api;
 use grantway_command::error::CommandError;
 use grantway_command::wait::{Bell, readable};
@@ -14,18 +14,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a thread hears what it is told while there is something to do.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Turns without a look at the clock, while frames move, or while it spins: reading it
-/// costs as much as some frames, and one alone that comes meanwhile waits for it.
-const TURNS_UNLOOKED: u32 = 8;
-/// Turns that find nothing, one after the other, before a thread that spins lets others
-/// run that its processor has: who fills what it waits for may be one of them. Where
-/// there are none this is a short system call.
-const TURNS_KEPT: u32 = 64;
-/// How long a thread that moves frames keeps its processor: who takes them further may
-/// wait for it, and what nobody takes is lost.
+/// Time for which a thread that finds work keeps its processor: the thread that takes its frames
+/// further may wait for it, and frames that nothing takes are lost.
 const KEPT: Duration = Duration::from_micros(50);
+/// Time between two looks at commands and events while there is work.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What a thread is told.
 enum Command {
@@ -297,39 +290,30 @@ impl Worker {
     }
 
     fn rounds(&mut self) -> Result<(), Trouble> {
-        let mut looked = Instant::now();
-        let mut kept_since = looked;
-        let mut idle_since: Option<Instant> = None;
-        let (mut unlooked, mut idle) = (0, 0);
+        let start = Instant::now();
+        let (mut kept, mut looks) = (Pace::new(start, KEPT), Pace::new(start, LOOK_EVERY));
+        let (mut idle, mut still) = (Idle::default(), Still::default());
         loop {
             let moved = self.linked && self.bridge.turn()?;
             if moved {
-                idle_since = None;
-                idle = 0;
-            }
-            // Whether it spins is decided when it first finds nothing.
-            if self.linked && (moved || idle_since.is_some()) {
-                unlooked += 1;
-                if unlooked < TURNS_UNLOOKED {
-                    continue;
-                }
-            }
-            unlooked = 0;
-            if idle_since.is_some() {
-                idle += TURNS_UNLOOKED;
-            }
-            let now = Instant::now();
-            if idle >= TURNS_KEPT || (moved && now.duration_since(kept_since) >= KEPT) {
-                (idle, kept_since) = (0, now);
+                (idle, still) = (Idle::default(), Still::default());
+            } else if still.gives_way() {
                 std::thread::yield_now();
             }
-            let hurry = moved || (self.linked && self.spins(&mut idle_since, now));
-            let recent = now.duration_since(looked) < LOOK_EVERY;
-            // A port that has more, though not at once, is no reason for system calls.
-            if recent && (hurry || (self.linked && self.bridge.arm()?)) {
+            let hurry = moved || (self.linked && idle.looks_again(self.mode, Instant::now));
+            // A port that has frames later, such as a generator with a rate, is no reason for
+            // system calls.
+            let there = hurry || (self.linked && self.bridge.arm()?);
+            if there && !kept.is_time(Instant::now) {
                 continue;
             }
-            looked = now;
+            if moved {
+                std::thread::yield_now();
+            }
+            if there && !looks.is_time(Instant::now) {
+                continue;
+            }
+            // The bell is hushed first: a command that comes later rings it again.
             self.wake.hush();
             while let Ok(command) = self.inbox.try_recv() {
                 if self.obey(command)?.is_break() {
@@ -364,21 +348,6 @@ impl Worker {
             Command::Stop => return Ok(ControlFlow::Break(())),
         }
         Ok(ControlFlow::Continue(()))
-    }
-
-    /// Whether to look again rather than to sleep.
-    fn spins(&self, idle_since: &mut Option<Instant>, now: Instant) -> bool {
-        match self.mode {
-            WaitMode::Busy => {
-                *idle_since = Some(now);
-                true
-            }
-            WaitMode::Interrupt => false,
-            WaitMode::Adaptive(budget) => {
-                let since = *idle_since.get_or_insert(now);
-                now.duration_since(since) < budget
-            }
-        }
     }
 
     fn sleep(&self) -> Result<(), Trouble> {
