@@ -1,57 +1,33 @@
-//! The part of the command line that this program runs: it is given all of it, as
-//! `grantway` was.
+//! The commands that this program runs.
 
 use crate::args::{BenchArgs, BenchWhat};
 use crate::demo::DemoArgs;
 use crate::{demo, latency, packets, peers, scale, seeds, stream, tcp, turns, vector};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::Subcommand;
 use grantway_command::error::CommandError;
-use grantway_command::outline::Outline;
-use grantway_command::program::CommandLine;
-
-/// The benches of Grantway, which `grantway` runs.
-#[derive(Debug, Parser)]
-#[command(name = "grantway", version, arg_required_else_help = true)]
-#[command(bin_name = "grantway")]
-pub struct Cli {
-    /// Log more: once for debug, twice for trace. RUST_LOG wins.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    verbose: u8,
-    /// What to do.
-    #[command(subcommand)]
-    command: Command,
-}
+use grantway_command::program::Commands;
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub enum Command {
     /// Show the whole path at work on this machine, within seconds.
     Demo(DemoArgs),
     /// Measure.
     Bench(Box<BenchArgs>),
-    /// Print what this command line looks like, for `grantway generate`.
-    #[command(hide = true)]
-    Outline,
 }
 
-impl CommandLine for Cli {
-    fn verbose(&self) -> u8 {
-        self.verbose
-    }
-
+impl Commands for Command {
     fn name(&self) -> &'static str {
-        match self.command {
-            Command::Demo(_) => "demo",
-            Command::Bench(_) => "bench",
-            Command::Outline => "outline",
+        match self {
+            Self::Demo(_) => "demo",
+            Self::Bench(_) => "bench",
         }
     }
 
     fn run(&self) -> Result<(), CommandError> {
-        match &self.command {
-            Command::Demo(args) => demo::run(args),
-            Command::Bench(args) => bench(args),
-            Command::Outline => Outline::of(&Self::command()).print(),
+        match self {
+            Self::Demo(args) => demo::run(args),
+            Self::Bench(args) => bench(args),
         }
     }
 }
@@ -80,14 +56,15 @@ mod examples;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use grantway_command::program::Part;
 
     #[test]
     fn every_command_teaches_with_an_example() {
-        examples::every_command_teaches::<Cli>(&["outline"]);
+        examples::every_command_teaches::<Part<Command>>(&["outline"]);
     }
 
     #[test]
     fn every_example_is_a_command_line() {
-        examples::every_example_is_a_command_line::<Cli>();
+        examples::every_example_is_a_command_line::<Part<Command>>();
     }
 }

@@ -37,8 +37,9 @@ mod tools;
 mod turns;
 mod vector;
 
+use grantway_command::program::{Part, main as run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    grantway_command::program::main::<cli::Cli>()
+    run::<Part<cli::Command>>()
 }

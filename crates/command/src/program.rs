@@ -1,8 +1,10 @@
 //! A program of the command line: how it begins and ends, and how it finds another one.
 
 pub(crate) mod error;
+mod part;
 
 pub use error::ProgramError;
+pub use part::{Commands, Part};
 
 use crate::args::refuse;
 use crate::error::CommandError;

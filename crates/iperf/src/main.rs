@@ -16,8 +16,9 @@ mod header;
 mod report;
 mod server;
 
+use grantway_command::program::{Part, main as run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    grantway_command::program::main::<cli::Cli>()
+    run::<Part<cli::Command>>()
 }
