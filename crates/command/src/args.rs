@@ -1,4 +1,4 @@
-//! Options that more than one program has, and what a wrong command line ends with.
+//! Options of more than one program, and the end of a wrong command line.
 
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
@@ -10,10 +10,10 @@ use std::process::ExitCode;
 
 /// Most queues that a vif may have.
 pub const QUEUES_MAX: i64 = grantway_backend::MAX_QUEUES as i64;
-/// The largest number of a domain.
+/// Largest number of a domain.
 pub const DOMAIN_MAX: i64 = grantway_hypervisor::DomId::FIRST_RESERVED as i64 - 1;
 
-/// How to wait when there is nothing to do.
+/// The way to wait when there is nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WaitModeArg {
     /// Never sleep: a processor for the shortest latency.
@@ -25,10 +25,10 @@ pub enum WaitModeArg {
 }
 
 impl WaitModeArg {
-    /// All of them, the one that never sleeps first.
+    /// All modes, from the one that never sleeps on.
     pub const ALL: [Self; 3] = [Self::Busy, Self::Adaptive, Self::Interrupt];
 
-    /// Its name, as on the command line.
+    /// Returns the mode's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,19 +39,19 @@ impl WaitModeArg {
     }
 }
 
-/// How frames get into the buffers that they are sent from, and out of those that
-/// they were received in.
+/// The way in which frames get into the buffers that they are sent from, and out of the buffers
+/// that they were received in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Api {
-    /// They are copied.
+    /// Frames are copied.
     Copy,
-    /// A generator makes them there, and a checker judges them there.
+    /// A generator makes frames in the buffers, and a checker judges them there.
     Lend,
 }
 
 impl Api {
-    /// Its name, as on the command line.
+    /// Returns the API's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Api {
     }
 }
 
-/// Something that is used, or not.
+/// A switch for something that is used or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
     /// Used.
@@ -71,13 +71,13 @@ pub enum Switch {
 }
 
 impl Switch {
-    /// Whether it is on.
+    /// Returns true if the switch is on.
     #[must_use]
     pub fn is_on(self) -> bool {
         self == Self::On
     }
 
-    /// As on the command line.
+    /// Returns the switch's value on the command line.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         if self.is_on() { "on" } else { "off" }
@@ -87,8 +87,7 @@ impl Switch {
 /// The guest that a frontend runs in.
 #[derive(Debug, Args)]
 pub struct GuestArgs {
-    /// Folder of the embedded host; the Xen domain that this machine is where
-    /// missing.
+    /// Folder of the embedded host. Without it: the Xen domain that this machine is.
     #[arg(long, value_name = "DIR", requires = "domain")]
     pub host: Option<PathBuf>,
     /// The domain of the embedded host.
@@ -99,7 +98,7 @@ pub struct GuestArgs {
     pub run_dir: PathBuf,
 }
 
-/// How the two ends of a vif agree that buffers cross.
+/// The way in which both ends of a vif agree that buffers cross.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BufferPolicy {
     /// A grant copy for each slot, as with any backend and any frontend.
@@ -111,7 +110,7 @@ pub enum BufferPolicy {
 }
 
 impl BufferPolicy {
-    /// As the ends have it.
+    /// Returns the policy as the ends have it.
     #[must_use]
     pub fn kind(self) -> Policy {
         match self {
@@ -122,7 +121,7 @@ impl BufferPolicy {
     }
 }
 
-/// Reads a whole number within bounds; what is none is told them, too.
+/// Returns a reader of whole numbers within bounds. The reader's error names the bounds.
 pub fn within<T: TryFrom<i64> + Clone + Send + Sync + 'static>(
     bounds: RangeInclusive<i64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
@@ -135,16 +134,17 @@ pub fn within<T: TryFrom<i64> + Clone + Send + Sync + 'static>(
     }
 }
 
-/// Seconds: at least a hundredth, at most a day.
+/// Reads a number of seconds: at least a hundredth, at most a day.
 pub fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|s| (0.01..=86_400.0).contains(s));
     number.ok_or_else(|| "expected seconds from 0.01 to 86400, such as 2 or 0.5".to_owned())
 }
 
-/// Help and version as they are; anything else in one line, with status 2.
+/// Prints help and version as they are, and any error in one line. Returns the exit status, which
+/// is 2 for an error.
 pub fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Nobody is there to be told that it cannot be printed.
+        // If printing fails, there is no reader to be told.
         let _ = error.print();
         return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
     }

@@ -1,8 +1,7 @@
-//! A running part tells how it stands: one connection, one JSON report.
+//! Reports of running parts: one connection, one JSON report.
 //!
-//! The socket lies in the run folder. Whoever connects reads one report and
-//! the end of the stream; nothing is ever read from it, so a slow or silent
-//! client can hold nothing up.
+//! The socket lies in the run folder. A client that connects reads one report and the end of the
+//! stream. Nothing is ever read from the client, so a slow or silent one can hold nothing up.
 
 use crate::patience;
 use serde_json::Value;
@@ -13,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The listening end; its file goes with it.
+/// The listening end. Its file is removed with it.
 pub struct ReportSocket {
     listener: UnixListener,
     path: PathBuf,
@@ -21,9 +20,10 @@ pub struct ReportSocket {
     writers: Arc<()>,
 }
 
-/// Reports that may be written at one time by threads of their own, and how long each
-/// waits for its client.
+/// Most references to `writers` when a thread is added: the socket's own, and one per thread. So at
+/// most three threads write reports at a time.
 const WRITERS_MAX: usize = 4;
+/// Time that each of these threads waits for its client, and a client for its report.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl ReportSocket {
@@ -31,24 +31,23 @@ impl ReportSocket {
     ///
     /// # Errors
     ///
-    /// A living process listens there (`AddrInUse`), or the folder cannot be
-    /// written.
+    /// A living process listens there (`AddrInUse`), or the folder cannot be written.
     pub fn bind(path: &Path) -> std::io::Result<Self> {
         Ok(Self { listener: take_place(path)?, path: path.to_owned(), writers: Arc::default() })
     }
 
-    /// Readable when somebody asks.
+    /// Returns the descriptor, which is readable when a client asks.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Answers everybody who asks, without blocking.
+    /// Answers every client that asks, without blocking.
     pub fn serve(&self, mut report: impl FnMut() -> Value) {
         while let Ok((mut client, _)) = self.listener.accept() {
             if client.set_nonblocking(true).is_err() {
                 continue;
             }
-            // Most reports are far below a socket's buffer.
+            // Most reports are much shorter than a socket's buffer.
             let text = report().to_string();
             let written = client.write(text.as_bytes()).unwrap_or(0);
             if written < text.len() {
@@ -57,8 +56,8 @@ impl ReportSocket {
         }
     }
 
-    /// Has a thread write the rest of a report; nobody where many are at it, and the
-    /// client gets a part.
+    /// Starts a thread that writes the rest of a report. If many threads write already it starts
+    /// none, and the client gets only a part.
     fn write_aside(&self, mut client: UnixStream, text: String, written: usize) {
         let writer = Arc::clone(&self.writers);
         if Arc::strong_count(&writer) > WRITERS_MAX {
@@ -86,8 +85,7 @@ impl Drop for ReportSocket {
 ///
 /// # Errors
 ///
-/// A living process listens there (`AddrInUse`), or the folder cannot be
-/// written.
+/// A living process listens there (`AddrInUse`), or the folder cannot be written.
 pub fn take_place(path: &Path) -> std::io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
         return Err(std::io::Error::new(
@@ -104,18 +102,19 @@ pub fn take_place(path: &Path) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Where the backend of a domain reports, in the run folder.
+/// Returns the socket of the backend of a domain, in the run folder.
 pub fn backend_socket(dir: &Path, domain: u16) -> PathBuf {
     dir.join(format!("backend-{domain}.sock"))
 }
 
-/// Where a frontend reports, in the run folder. A domain of Xen has its folder to
-/// itself, and another number once it was restored: there no `domain` is named.
+/// Returns the socket of a frontend, in the run folder. A domain of Xen has its folder to itself,
+/// and has another number once it was restored. So no `domain` is named there.
 pub fn frontend_socket(dir: &Path, domain: Option<u16>, devid: u32) -> PathBuf {
     dir.join(format!("{}.sock", frontend_name(domain, devid)))
 }
 
-/// Where a frontend is asked to use its control ring, likewise.
+/// Returns the socket at which a frontend is asked to use its control ring. `domain` is named as
+/// for [`frontend_socket`].
 pub fn ctl_socket(dir: &Path, domain: Option<u16>, devid: u32) -> PathBuf {
     dir.join(format!("{}.ctl", frontend_name(domain, devid)))
 }
@@ -131,16 +130,16 @@ fn frontend_name(domain: Option<u16>, devid: u32) -> String {
 ///
 /// # Errors
 ///
-/// Nobody listens, or what came is no report.
+/// No process listens, or the bytes that came are no report.
 pub fn fetch(path: &Path) -> std::io::Result<Value> {
     fetch_within(path, patience::answer(PATIENCE))
 }
 
-/// The same, from a part that may take so long to answer.
+/// Fetches one report from a part that may take `patience` to answer.
 ///
 /// # Errors
 ///
-/// As [`fetch`].
+/// The errors of [`fetch`].
 pub fn fetch_within(path: &Path, patience: Duration) -> std::io::Result<Value> {
     let mut client = UnixStream::connect(path)?;
     client.set_read_timeout(Some(patience))?;
@@ -149,12 +148,12 @@ pub fn fetch_within(path: &Path, patience: Duration) -> std::io::Result<Value> {
     serde_json::from_slice(&text).map_err(std::io::Error::other)
 }
 
-/// A moment for machines, in nanoseconds of the clock that all processes share.
+/// Returns a moment in nanoseconds of the clock that all processes share.
 pub fn nanoseconds(at: Duration) -> u64 {
     u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Named counters as JSON, for a report.
+/// Returns named counters as JSON, for a report.
 pub fn numbers(fields: impl Iterator<Item = (&'static str, u64)>) -> Value {
     Value::Object(fields.map(|(name, n)| (name.to_string(), n.into())).collect())
 }

@@ -1,36 +1,36 @@
-//! How a command ends when it does not end well.
+//! The end of a command that fails.
 
 use crate::program::error::ProgramError;
 use std::fmt::Display;
 use std::process::ExitCode;
 
-/// Why a command failed. The message says what was found, what was expected
-/// and what to do, in one line.
+/// The reason why a command failed. The message says what was found, what was expected and what to
+/// do, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The command line asks for something that cannot be: exit status 2.
     #[error("{0}")]
     Usage(String),
-    /// The command line was in order, and it could not be done: exit status 1.
+    /// The command line was right, but the command could not be done: exit status 1.
     #[error("{0}")]
     Failed(String),
-    /// What is wrong stands on standard output already: exit status 1.
+    /// The fault stands on standard output already: exit status 1.
     #[error("reported")]
     Reported,
 }
 
 impl CommandError {
-    /// A failure, by the words of what failed.
+    /// Makes a failure of any error's text.
     pub fn failed(error: impl Display) -> Self {
         Self::Failed(error.to_string())
     }
 
-    /// A command line that cannot be followed, by the words of what is wrong.
+    /// Makes an error about the command line of any error's text.
     pub fn usage(error: impl Display) -> Self {
         Self::Usage(error.to_string())
     }
 
-    /// What the process exits with.
+    /// Returns the exit status of the process.
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
@@ -38,8 +38,8 @@ impl CommandError {
         }
     }
 
-    /// Says on standard error why `command` failed, unless that was said; gives what the
-    /// process exits with.
+    /// Says on standard error why `command` failed, unless it was reported already. Returns the
+    /// exit status of the process.
     #[must_use]
     pub fn end(&self, command: &str) -> ExitCode {
         if !matches!(self, Self::Reported) {
@@ -48,7 +48,7 @@ impl CommandError {
         self.exit_code()
     }
 
-    /// The one line that is shown.
+    /// Returns the one line that is shown.
     fn line(&self, command: &str) -> String {
         let text = self.to_string();
         let words: Vec<_> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();

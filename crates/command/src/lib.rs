@@ -1,16 +1,15 @@
-//! What the programs of the command line have in common: `grantway`, and `grantway-bench`
-//! and `grantway-iperf`, which it runs for its commands of these names.
+//! The parts that the programs of the command line share: `grantway`, and `grantway-bench` and
+//! `grantway-iperf`, which it runs for its commands of these names.
 //!
-//! - [`program`]: how a program begins and ends, and finds another; [`outline`]: what its
-//!   command line looks like, for who writes its manual. [`args`]: options of several
-//!   programs; [`error`], [`log`] and [`output`]: how a command ends, and what it says on
-//!   the way; [`panics`]: how it ends where it is wrong; [`table`] and [`report`]: figures as
-//!   text, and as a page.
-//! - [`place`]: where a command runs, and the [`obstacle`]s there; [`process`]: what a process
-//!   has of the machine; [`mode`] and [`wait`]: what it waits on, and [`patience`]: how long;
-//!   [`control`]: how running ends report.
-//! - [`toolstack`]: vifs in the store; [`footprint`]: what one vif takes; [`limits`]: what is
-//!   allowed.
+//! - [`program`]: start and end of a program, and the search for another. [`outline`]: a command
+//!   line's definition, for the manual. [`args`]: options of several programs. [`error`], [`log`]
+//!   and [`output`]: the end of a command, and its messages. [`panics`]: the end of a command that
+//!   has a bug. [`table`] and [`report`]: figures as text, and as a page.
+//! - [`place`]: the place in which a command runs. [`obstacle`]: things that keep a frontend from
+//!   its vif. [`process`]: the processor and memory of a process. [`mode`], [`wait`] and
+//!   [`patience`]: the ways to wait, and for how long. [`control`]: reports of running ends.
+//! - [`toolstack`]: vifs in the store. [`footprint`]: the resources that one vif takes. [`limits`]:
+//!   the limits of these resources.
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -1,4 +1,4 @@
-//! The log: to standard error, one line an event.
+//! The log: to standard error, one line per event.
 
 use crate::error::CommandError;
 use std::io::IsTerminal;

@@ -1,16 +1,16 @@
-//! How the ends wait when there is nothing to do.
+//! The way in which both ends wait when there is nothing to do.
 
 use crate::args::WaitModeArg;
 use grantway_backend::WaitMode;
 use std::time::Duration;
 use tracing::info;
 
-/// How long the adaptive mode looks before it sleeps.
+/// Time that the adaptive mode looks before it sleeps.
 const BUDGET: Duration = Duration::from_micros(50);
 
-/// The mode that was asked for, or the one that fits the machine; where this
-/// process has one processor, nobody spins. To be asked before a thread is pinned,
-/// since a pinned one has but one processor.
+/// Returns the mode that was asked for, or the one that fits the machine. If this process has one
+/// processor, it never spins. To be called before a thread is pinned, since a pinned thread has
+/// only one processor.
 pub fn wait_mode(asked: Option<WaitModeArg>) -> WaitMode {
     let fitting = WaitMode::fitting();
     let Some(asked) = asked else { return fitting };

@@ -1,10 +1,10 @@
-//! What keeps a frontend from its vif, in the Xen domain that this machine is.
+//! Obstacles between a frontend and its vif, in the Xen domain that this machine is.
 
 use crate::footprint::Footprint;
 use crate::limits::{raise_gntalloc, roomy};
 use std::path::Path;
 
-/// Why a vif is not to be had, and what to type.
+/// The reason why a vif cannot be used, and the command that helps.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     /// A driver of the kernel has the vif.
@@ -17,31 +17,30 @@ pub enum Obstacle {
     Held {
         /// The vif's number.
         devid: u32,
-        /// The driver's name in sysfs: `vif` is that of xen-netfront.
+        /// The driver's name in sysfs. xen-netfront has the name `vif`.
         driver: String,
     },
-    /// gntalloc gives fewer pages than were asked for.
+    /// gntalloc gives fewer pages than are needed.
     #[error(
         "xen-gntalloc gives {limit} pages to all of this domain, and {queues} \
          {needed}; raise it: {}; or use fewer --queues",
         raise_gntalloc(roomy(*.needed))
     )]
     FewPages {
-        /// What it gives.
+        /// Pages that it gives.
         limit: u64,
-        /// What is needed.
+        /// Pages that are needed.
         needed: u64,
-        /// For what: `2 queues by this policy take`.
+        /// Words for the need: `2 queues by this policy take`.
         queues: String,
     },
 }
 
-/// Looks whether vif `devid` of the system below `root` can be run, by a frontend that
-/// takes `need`.
+/// Checks that vif `devid` of the system below `root` can be run, by a frontend that takes `need`.
 ///
 /// # Errors
 ///
-/// What is in the way.
+/// The obstacle.
 pub fn check(root: &Path, devid: u32, need: Footprint) -> Result<(), Obstacle> {
     let driver = root.join(format!("sys/bus/xen/devices/vif-{devid}/driver"));
     if let Some(driver) = driver.read_link().ok().as_deref().and_then(Path::file_name) {
@@ -115,7 +114,7 @@ mod tests {
         let one = System::with_limit("512").check(0, Policy::Copy, 1).unwrap_err();
         assert!(one.to_string().contains("1 queue by this policy takes 533"), "{one}");
         assert_eq!(System::with_limit("4096").check(0, Policy::Staging, 4), Ok(()));
-        // One that is built in, or of another kernel, says so when it is full.
+        // A gntalloc that is built in, or of another kernel, says so when it is full.
         assert_eq!(System::with_limit("").check(0, Policy::Staging, 4), Ok(()));
     }
 }

@@ -1,8 +1,8 @@
 //! A command line's definition as JSON, so that `grantway generate` writes the manual and
 //! the completions of commands that other programs run.
 //!
-//! It has what a reader of help sees, and nothing by which arguments are judged. Which
-//! options all commands have is for the whole command line to say.
+//! The outline has what a reader of help sees, and nothing by which arguments are judged. The
+//! options that all commands have are left to the whole command line.
 
 use crate::error::CommandError;
 use crate::output;
@@ -18,7 +18,7 @@ pub struct Outline {
     long_about: Option<String>,
     after_help: Option<String>,
     hidden: bool,
-    /// Whether a subcommand has to be named.
+    /// True if a subcommand has to be named.
     split: bool,
     options: Vec<Opt>,
     commands: Vec<Outline>,
@@ -36,17 +36,17 @@ struct Opt {
     value_names: Vec<String>,
     default: Vec<String>,
     possible: Vec<Possible>,
-    /// Whether it is a path, which shells complete.
+    /// True if it is a path, which shells complete.
     path: bool,
     /// Options that it cannot be given with.
     conflicts: Vec<String>,
     required: bool,
     hidden: bool,
-    /// Whether it is shown by `--help` and not by `-h`.
+    /// True if it is shown by `--help` and not by `-h`.
     hidden_short: bool,
 }
 
-/// What giving an option does.
+/// The effect of an option that is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Action {
     Set,
@@ -68,7 +68,7 @@ fn text(words: Option<&clap::builder::StyledStr>) -> Option<String> {
 }
 
 impl Outline {
-    /// Of a command as it is defined, before clap adds what all commands have.
+    /// Returns the outline of a command as it is defined, before clap adds what all commands have.
     #[must_use]
     pub fn of(command: &Command) -> Self {
         Self {
@@ -92,19 +92,19 @@ impl Outline {
         output::line(serde_json::to_string(self).map_err(CommandError::failed)?)
     }
 
-    /// The commands of a command.
+    /// Returns the subcommands.
     #[must_use]
     pub fn into_commands(self) -> Vec<Self> {
         self.commands
     }
 
-    /// Its name.
+    /// Returns the command's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A command of this outline.
+    /// Builds a command of this outline.
     #[must_use]
     pub fn command(self) -> Command {
         let mut command = Command::new(self.name)
@@ -133,7 +133,7 @@ impl Opt {
             action if action.takes_values() => Action::Set,
             _ => Action::Flag,
         };
-        // A flag has a name for a value, which nobody sees.
+        // clap gives a flag a value name, which no reader sees.
         let takes_value = matches!(action, Action::Set | Action::Append);
         let possible = if takes_value { arg.get_possible_values() } else { Vec::new() };
         let possible = possible.iter().map(|value| Possible {
@@ -144,6 +144,7 @@ impl Opt {
         let names = arg.get_value_names().filter(|_| takes_value).unwrap_or_default().iter();
         let default = arg.get_default_values().iter().filter(|_| takes_value);
         let conflicts = command.get_arg_conflicts_with(arg).into_iter();
+        // The rest is copied as clap has it.
         Self {
             id: arg.get_id().to_string(),
             short: arg.get_short(),

@@ -4,8 +4,8 @@ use crate::error::CommandError;
 use rustix::termios::{isatty, tcgetwinsize};
 use std::io::{ErrorKind, Write};
 
-/// Writes a text and a newline, and flushes. A reader that has gone (`| head`)
-/// has seen what it wanted, and is no failure.
+/// Writes a text and a newline, and flushes. A reader that has gone (`| head`) is no failure, since
+/// it has seen enough.
 ///
 /// # Errors
 ///
@@ -22,18 +22,18 @@ pub fn line(text: impl AsRef<str>) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a text in place of what a terminal shows, as far as it goes there; all of it
-/// where standard output is none.
+/// Writes a text in place of the contents of a terminal, as many lines as fit. Writes all of it if
+/// standard output is no terminal.
 ///
 /// # Errors
 ///
-/// As [`line()`].
+/// The errors of [`line()`].
 pub fn screen(text: &str) -> Result<(), CommandError> {
     let out = std::io::stdout();
     if !isatty(&out) {
         return line(format!("{text}\n"));
     }
-    // A terminal that does not say how large it is says 0.
+    // A terminal that does not know its size says 0.
     let rows = tcgetwinsize(&out).map_or(0, |size| usize::from(size.ws_row));
     let rows = if rows < 2 { 24 } else { rows };
     let shown: Vec<_> = text.lines().take(rows - 1).collect();

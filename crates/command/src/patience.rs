@@ -1,17 +1,17 @@
-//! How long this process waits for others of the same machine, which may be as slow as an
-//! emulator's: the environment may say that it is to wait longer, in seconds.
+//! The time that this process waits for other processes of the machine. Some machines are as slow
+//! as an emulator, so the environment may set a longer time, in seconds.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// For an answer: this long, or `GRANTWAY_PATIENCE` if that is longer.
+/// Returns the time to wait for an answer: `limit`, or `GRANTWAY_PATIENCE` if that is longer.
 pub fn answer(limit: Duration) -> Duration {
     static SET: OnceLock<Duration> = OnceLock::new();
     limit.max(*SET.get_or_init(|| seconds("GRANTWAY_PATIENCE")))
 }
 
-/// For the other end to close in order where this one is told to end: this long, or
-/// `GRANTWAY_FAREWELL` if that is longer.
+/// Returns the time to wait for the other end to close in order when this end is told to end:
+/// `limit`, or `GRANTWAY_FAREWELL` if that is longer.
 pub fn farewell(limit: Duration) -> Duration {
     static SET: OnceLock<Duration> = OnceLock::new();
     limit.max(*SET.get_or_init(|| seconds("GRANTWAY_FAREWELL")))

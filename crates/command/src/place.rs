@@ -1,4 +1,4 @@
-//! Where a command runs: on an embedded host, or on Xen.
+//! The place in which a command runs: an embedded host, or Xen.
 
 use crate::args::GuestArgs;
 use crate::error::CommandError;
@@ -12,14 +12,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where running parts keep sockets and journals on Xen.
+/// Folder of sockets and journals of running parts on Xen.
 pub const RUN_FOLDER: &str = "/run/grantway";
 
-/// Makes a folder that is its owner's alone, where it is missing.
+/// Makes a folder that only its owner can use, if it is missing.
 ///
 /// # Errors
 ///
-/// It cannot be made.
+/// The folder cannot be made.
 pub fn make_folder(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -28,7 +28,7 @@ pub fn make_folder(path: &Path) -> std::io::Result<()> {
 pub struct Place {
     /// The platform.
     pub platform: Arc<dyn Platform>,
-    /// Where running parts keep sockets and journals.
+    /// Folder of sockets and journals of running parts.
     pub run_folder: PathBuf,
     host: Host,
 }
@@ -39,11 +39,11 @@ enum Host {
 }
 
 impl Place {
-    /// Where a frontend that takes `need` is to run, with nothing in its way.
+    /// Returns the place in which a frontend that takes `need` is to run, with nothing in its way.
     ///
     /// # Errors
     ///
-    /// There is no such place, or the vif is not to be had there.
+    /// There is no such place, or something keeps the vif from the frontend.
     pub fn of_guest(guest: &GuestArgs, devid: u32, need: Footprint) -> Result<Self, CommandError> {
         let GuestArgs { host, domain, run_dir } = guest;
         if let (Some(dir), Some(domain)) = (host, domain) {
@@ -65,14 +65,14 @@ impl Place {
         Ok(Self { platform, run_folder: dir.to_owned(), host: Host::Embedded(domain) })
     }
 
-    /// The Xen domain that this machine is.
+    /// Opens the Xen domain that this machine is.
     ///
     /// # Errors
     ///
-    /// This is no Xen domain, or a device or the run folder is not to be had.
+    /// This is no Xen domain, or a device or the run folder cannot be used.
     pub fn xen(run_folder: &Path, role: Role) -> Result<Self, CommandError> {
         let platform = Xen::open().map_err(CommandError::failed)?;
-        // Now, and not with the first vif.
+        // A missing device is an error now, and not with the first vif.
         match role {
             Role::Service => platform.require_gntdev(),
             Role::Guest => platform.require_gntalloc(),
@@ -92,7 +92,7 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// Its store does not say which domain it is.
+    /// The domain's store does not say which domain it is.
     pub fn restore(&mut self) -> Result<(), CommandError> {
         if let Host::Xen(xen) = &self.host {
             let restored = xen.restored().map_err(CommandError::failed)?;
@@ -102,12 +102,12 @@ impl Place {
         Ok(())
     }
 
-    /// Whether this is real Xen.
+    /// Returns true if this is real Xen.
     pub fn is_xen(&self) -> bool {
         matches!(self.host, Host::Xen(_))
     }
 
-    /// The file by whose lock a process is the domain's only backend. It does not depend on
+    /// Returns the file whose lock makes a process the domain's only backend. It does not depend on
     /// the run folder: on Xen a machine is one domain, whatever its number is now.
     pub fn claim(&self) -> PathBuf {
         match &self.host {
@@ -118,8 +118,7 @@ impl Place {
         }
     }
 
-    /// A descriptor that is hung up when the place ends under us, where that
-    /// can be.
+    /// Returns a descriptor that is hung up when the place ends, if it can end under us.
     pub fn lifeline(&self) -> Option<BorrowedFd<'_>> {
         match &self.host {
             Host::Embedded(domain) => Some(domain.host_descriptor()),
@@ -127,11 +126,11 @@ impl Place {
         }
     }
 
-    /// Whether the place is still there.
+    /// Checks that the place is still there.
     ///
     /// # Errors
     ///
-    /// It is not; the line says which host ended.
+    /// The place is gone. The error says which host ended.
     pub fn check(&self) -> Result<(), CommandError> {
         match &self.host {
             Host::Embedded(domain) if !domain.host_is_alive() => {

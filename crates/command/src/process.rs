@@ -1,4 +1,4 @@
-//! Which processor a process runs on, and what it has in memory.
+//! The processor that a process runs on, and the memory that it has.
 
 use crate::error::CommandError;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 ///
 /// # Errors
 ///
-/// There is no such processor, or it is not ours to use.
+/// There is no such processor, or this process may not use it.
 pub fn pin(cpu: usize) -> Result<(), CommandError> {
     let failed = |why: String| {
         CommandError::Failed(format!("--cpu {cpu}: {why}, expected a processor of `taskset -p $$`"))
@@ -22,17 +22,17 @@ pub fn pin(cpu: usize) -> Result<(), CommandError> {
     sched_setaffinity(None, &set).map_err(|e| failed(e.to_string()))
 }
 
-/// What a process has in memory, in bytes.
+/// Memory of a process, in bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// Pages that are there, those that it shares with others included.
+    /// Pages in memory, including those that are shared with other processes.
     pub resident: u64,
-    /// Those that are its own.
+    /// Pages in memory that are the process's own.
     pub private: u64,
 }
 
 impl Memory {
-    /// Of a process; nothing of one that is not there.
+    /// Returns the memory of a process. All is 0 if there is no such process.
     pub fn of(process: u32) -> Self {
         let status = std::fs::read_to_string(format!("/proc/{process}/status"));
         Self::parse(&status.unwrap_or_default())
@@ -47,7 +47,7 @@ impl Memory {
         Self { resident: bytes("VmRSS:"), private: bytes("RssAnon:") }
     }
 
-    /// What came to it.
+    /// Returns the growth since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             resident: self.resident.saturating_sub(before.resident),
@@ -56,17 +56,16 @@ impl Memory {
     }
 }
 
-/// What this process has in memory: a file that stays open, as a confined process may open
-/// none.
+/// The memory of this process: a file that stays open, since a confined process may open none.
 pub struct OwnMemory(Option<File>);
 
 impl OwnMemory {
-    /// Opens it.
+    /// Opens the file.
     pub fn open() -> Self {
         Self(File::open("/proc/self/status").ok())
     }
 
-    /// Reads it as it is now; nothing where there is no `/proc`.
+    /// Reads the memory of this process as it is now. All is 0 if there is no `/proc`.
     pub fn read(&self) -> Memory {
         let mut text = [0; 8192];
         let read = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());

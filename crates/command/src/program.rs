@@ -1,4 +1,4 @@
-//! A program of the command line: how it begins and ends, and how it finds another one.
+//! A program of the command line: its start and end, and the search for another program.
 
 pub(crate) mod error;
 mod part;
@@ -17,17 +17,17 @@ use std::process::{Command, ExitCode};
 
 /// The command line of a program.
 pub trait CommandLine: Parser {
-    /// How often `-v` was given.
+    /// Returns the number of times that `-v` was given.
     fn verbose(&self) -> u8;
 
-    /// The command that was asked for, for messages.
+    /// Returns the command that was asked for, for messages.
     fn name(&self) -> &'static str;
 
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     ///
-    /// It could not be done.
+    /// The command could not be done.
     fn run(&self) -> Result<(), CommandError>;
 }
 
@@ -45,12 +45,12 @@ pub fn main<C: CommandLine>() -> ExitCode {
     }
 }
 
-/// Where the program `name` is: beside this one, or in the first folder of `PATH` that has
-/// it.
+/// Returns the path of the program `name`: beside this program, or in the first folder of `PATH`
+/// that has it.
 ///
 /// # Errors
 ///
-/// It is in none of them.
+/// No folder has the program.
 pub fn find(name: &str) -> Result<PathBuf, ProgramError> {
     let own = std::env::current_exe().unwrap_or_default();
     let beside = own.parent().unwrap_or(Path::new(""));
@@ -72,7 +72,7 @@ fn find_in(name: &str, beside: &Path, path: &OsStr) -> Result<PathBuf, ProgramEr
 ///
 /// # Errors
 ///
-/// There is no such program, or it cannot be run. Without an error this does not return.
+/// There is no such program, or it cannot be run. Without an error this function does not return.
 pub fn become_program(
     name: &str,
     args: impl IntoIterator<Item = OsString>,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Where a column's cells stand.
+/// Alignment of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Align {
     Left,
@@ -17,8 +17,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of these columns: a heading that ends in `#` is one of numbers,
-    /// which stand at the right, and the `#` is not shown.
+    /// Makes a table with these columns. A heading that ends in `#` is one of numbers, which are
+    /// aligned right. The `#` is not shown.
     #[must_use]
     pub fn new(headings: &[&str]) -> Self {
         let column = |heading: &&str| match heading.strip_suffix('#') {
@@ -28,12 +28,12 @@ impl Table {
         Self { columns: headings.iter().map(column).collect(), rows: Vec::new() }
     }
 
-    /// The headings, and which are of numbers.
+    /// Returns the headings. The flag is true for a column of numbers.
     pub fn headings(&self) -> impl Iterator<Item = (&str, bool)> {
         self.columns.iter().map(|(heading, align)| (heading.as_str(), *align == Align::Right))
     }
 
-    /// The rows, their cells as they were given.
+    /// Returns the rows, with the cells as they were given.
     pub fn rows(&self) -> &[Vec<String>] {
         &self.rows
     }
@@ -45,8 +45,7 @@ impl Table {
     }
 }
 
-/// Two blanks between columns, none at the end of a line, a newline after each
-/// line.
+/// Puts two blanks between columns, none at the end of a line, and a newline after each line.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headings: Vec<_> = self.columns.iter().map(|(heading, _)| heading.clone()).collect();

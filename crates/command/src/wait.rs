@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Waits until one of the descriptors is readable, or `lifeline` is hung up, or
-/// the timeout (none: for ever) is over.
+/// Waits until a descriptor is readable, `lifeline` is hung up, or the timeout is over. Without a
+/// timeout, waits for ever.
 ///
 /// # Errors
 ///
@@ -33,19 +33,18 @@ pub fn readable(
     }
 }
 
-/// What a command is told by a signal.
+/// The meaning of a signal for a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// SIGTERM, as a service manager sends it: go, and leave what a successor
-    /// takes over.
+    /// SIGTERM, as a service manager sends it: end, and leave everything to a successor.
     Leave,
     /// SIGINT, as a person sends it: close what is open.
     Close,
-    /// SIGHUP: read again what was read at the start.
+    /// SIGHUP: read the files of the start again.
     Reload,
 }
 
-/// SIGINT and SIGTERM, and SIGHUP where it is asked for, as a descriptor.
+/// SIGINT and SIGTERM, and SIGHUP if it is asked for, as a descriptor.
 pub struct Signals {
     read: UnixStream,
     write: UnixStream,
@@ -76,7 +75,7 @@ impl Signals {
 
     fn and(mut self, signal: i32, told: Told) -> Result<Self, CommandError> {
         let came = Arc::new(AtomicBool::new(false));
-        // Before the descriptor, so that who is woken by it sees the flag.
+        // Registered before the descriptor, so that a reader that it wakes sees the flag.
         signal_hook::flag::register(signal, Arc::clone(&came)).map_err(failed)?;
         let write = self.write.try_clone().map_err(failed)?;
         signal_hook::low_level::pipe::register(signal, write).map_err(failed)?;
@@ -84,12 +83,13 @@ impl Signals {
         Ok(self)
     }
 
-    /// Readable once a signal came.
+    /// Returns the descriptor, which is readable once a signal came.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.read.as_fd()
     }
 
-    /// Which came since the last call, if any: of several the first of [`Told`].
+    /// Returns the signal that came since the last call, if any. Of several signals, returns the
+    /// first in the order of [`Told`].
     pub fn came(&self) -> Option<Told> {
         let mut buffer = [0; 16];
         while rustix::io::read(&self.read, &mut buffer).is_ok_and(|n| n > 0) {}
@@ -107,7 +107,7 @@ fn failed(e: std::io::Error) -> CommandError {
 pub struct Bell(Arc<OwnedFd>);
 
 impl Bell {
-    /// One that was not rung yet.
+    /// Makes a bell that was not rung yet.
     ///
     /// # Errors
     ///
@@ -122,18 +122,18 @@ impl Bell {
         }
     }
 
-    /// Rings it: its descriptor is readable from now on.
+    /// Rings the bell: its descriptor is readable from now on.
     pub fn ring(&self) {
         // A full counter is as good as a rung bell.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Makes it quiet again.
+    /// Makes the bell quiet again.
     pub fn hush(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 
-    /// Readable once it was rung.
+    /// Returns the descriptor, which is readable once the bell was rung.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

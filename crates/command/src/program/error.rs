@@ -3,13 +3,13 @@
 /// Reason for which another program did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// There is none of its name.
+    /// There is no program of this name.
     #[error(
         "the program {name} is missing: it is neither in {beside} nor in a folder of PATH; build it: \
          cargo build --release -p {name}; or install its package"
     )]
     Missing {
-        /// Its name, which is that of its package, too.
+        /// Its name. Its package has that name, too.
         name: String,
         /// The folder of the program that looked for it.
         beside: String,
@@ -17,9 +17,9 @@ pub enum ProgramError {
     /// The system does not run it.
     #[error("{path}: {source}; expected a program of this machine")]
     Refused {
-        /// Where it is.
+        /// Its path.
         path: String,
-        /// The system's words.
+        /// The system's error.
         source: std::io::Error,
     },
 }

@@ -5,13 +5,13 @@ use super::{Plot, Report, Section};
 use crate::table::Table;
 use std::fmt::Write;
 
-/// Colours, sizes, and what differs on a phone and on paper.
+/// Colours and sizes, and their differences on a phone and on paper.
 const STYLE: &str = include_str!("style.css");
 
 /// A condition of more characters than this has a line to itself.
 const LONG: usize = 32;
 
-/// The whole page.
+/// Returns the whole page.
 pub fn page(report: &Report) -> String {
     let title = escape(&report.title);
     let (scripts, style) = match &report.live {
@@ -46,7 +46,7 @@ pub fn page(report: &Report) -> String {
     out
 }
 
-/// How lines look: those of one name alike in all plots of a page.
+/// The looks of lines: all lines of one name look alike in all plots of a page.
 pub struct Looks<'a>(Vec<&'a str>);
 
 impl<'a> Looks<'a> {
@@ -54,7 +54,7 @@ impl<'a> Looks<'a> {
         Self::of_plots(report.sections.iter().flat_map(|section| &section.plots))
     }
 
-    /// Those of some plots, in order of their lines.
+    /// Returns the looks of some plots, in the order of their lines.
     pub fn of_plots(plots: impl IntoIterator<Item = &'a Plot>) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for series in plots.into_iter().flat_map(|plot| &plot.series) {
@@ -65,7 +65,7 @@ impl<'a> Looks<'a> {
         Self(names)
     }
 
-    /// The number of a name's look.
+    /// Returns the number of the look that a name has.
     pub fn find(&self, name: &str) -> usize {
         self.0.iter().position(|known| *known == name).unwrap_or(0) % LOOKS
     }
@@ -89,7 +89,7 @@ fn section(out: &mut String, section: &Section, looks: &Looks<'_>) {
     out.push_str("</section>\n");
 }
 
-/// A plot with its title and its legend.
+/// Writes a plot with its title and its legend.
 fn figure(out: &mut String, plot: &Plot, looks: &Looks<'_>) {
     let _ = writeln!(out, "<figure>\n<figcaption>{}</figcaption>", escape(&plot.title));
     let drawn = [Width::Wide, Width::Narrow].map(|width| svg(plot, width, looks));
@@ -116,9 +116,9 @@ fn figure(out: &mut String, plot: &Plot, looks: &Looks<'_>) {
     out.push_str("</figure>\n");
 }
 
-/// A table in a box of its own, within which it scrolls.
+/// Writes a table in a box of its own, within which it scrolls.
 fn table(out: &mut String, table: &Table) {
-    // A box that scrolls is to be reached by keys, too.
+    // Keys have to reach a box that scrolls, too.
     out.push_str("<div class=\"box\" tabindex=\"0\">\n<table>\n<thead><tr>");
     let class = |number| if number { " class=\"n\"" } else { "" };
     for (heading, number) in table.headings() {
@@ -138,7 +138,7 @@ fn table(out: &mut String, table: &Table) {
     out.push_str("</tbody>\n</table>\n</div>\n");
 }
 
-/// Text that no browser takes for anything else.
+/// Returns a text that no browser takes for markup.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,12 +1,12 @@
-//! One page that shows what a bench measured: tables and plots in a file of
-//! HTML that needs nothing else, on a screen, a phone or paper.
+//! One page that shows what a bench measured: tables and plots in a file of HTML that needs nothing
+//! else, on a screen, a phone or paper.
 //!
-//! - here: what a page is made of; `scale`: axes and their ticks; `plot`: a plot as SVG;
+//! - this module: the parts of a page. `scale`: axes and their ticks. `plot`: a plot as SVG.
 //!   `html`: the page.
 //!
-//! A page loads nothing. Each plot is drawn twice, wide and narrow, and the page's
-//! style shows the one that fits. Only what can be zoomed into is drawn by a script,
-//! which is in the page ([`Live`]); the benches' pages have none.
+//! A page loads nothing. Each plot is drawn twice, wide and narrow, and the page's style shows the
+//! one that fits. Only a plot that can be zoomed into is drawn by a script, which is in the page
+//! ([`Live`]). The benches' pages have none.
 
 mod html;
 mod plot;
@@ -28,17 +28,17 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 /// A page.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// What was measured.
+    /// Subject of the measurement.
     pub title: String,
-    /// Under which conditions the figures hold: names and values.
+    /// Conditions under which the figures hold: names and values.
     pub conditions: Vec<(String, String)>,
-    /// What came of it, in order.
+    /// The results, in order.
     pub sections: Vec<Section>,
-    /// What draws in the places of sections; none where nothing does.
+    /// The script that draws in the places of sections, if there are such places.
     pub live: Option<Live>,
 }
 
-/// A script of a page, and what it draws.
+/// A script of a page, and the data that it draws.
 #[derive(Debug, Clone)]
 pub struct Live {
     /// Style beside that of every page.
@@ -54,11 +54,11 @@ pub struct Live {
 pub struct Section {
     /// Its heading.
     pub heading: String,
-    /// What is to be known about its figures; nothing where empty.
+    /// Words on its figures; may be empty.
     pub note: String,
     /// Its figures.
     pub table: Option<Table>,
-    /// The same, drawn.
+    /// Plots of the figures.
     pub plots: Vec<Plot>,
     /// The name of a place that the page's script draws in.
     pub place: Option<String>,
@@ -67,34 +67,34 @@ pub struct Section {
 /// A plot.
 #[derive(Debug, Clone)]
 pub struct Plot {
-    /// What it shows.
+    /// The plot's subject.
     pub title: String,
-    /// From left to right.
+    /// The axis from left to right.
     pub x: Axis,
-    /// From bottom to top.
+    /// The axis from bottom to top.
     pub y: Axis,
-    /// Its lines; all beyond the eighth look like earlier ones.
+    /// Its lines. Each line beyond the eighth looks like an earlier one.
     pub series: Vec<Series>,
 }
 
 /// An axis.
 #[derive(Debug, Clone)]
 pub struct Axis {
-    /// What it stands for, with its unit: `frame size (bytes)`.
+    /// Its quantity with the unit: `frame size (bytes)`.
     pub label: String,
-    /// How values lie on it.
+    /// The places of values on it.
     pub scale: Scale,
 }
 
-/// How values lie on an axis.
+/// The places of values on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// Evenly; an axis from bottom to top begins at zero.
     Linear,
-    /// By their logarithm; what is not above zero is not shown.
+    /// By their logarithm. A value that is not above zero is not shown.
     Log,
-    /// Parts of all samples, 0 to 1, by how few are above, as HdrHistogram's
-    /// plotter has them: 0.9, 0.99 and 0.999 are equally far apart.
+    /// Parts of all samples, 0 to 1, by the logarithm of the part above, as in HdrHistogram's
+    /// plotter: 0.9, 0.99 and 0.999 are equally far apart.
     Percentile,
 }
 
@@ -105,12 +105,11 @@ pub struct Series {
     pub name: String,
     /// Its points, in order.
     pub points: Vec<(f64, f64)>,
-    /// Between which values each point's lies, low and high; none where it is not
-    /// known.
+    /// Interval of each point's value, low and high. Empty if the intervals are not known.
     pub intervals: Vec<(f64, f64)>,
 }
 
-/// The conditions that every page has: which program, called how, and when.
+/// Returns the conditions that every page has: the program, its command line, and the time.
 pub fn of_this_run() -> Vec<(String, String)> {
     let mut now = String::new();
     // Writing to a string cannot fail.
@@ -120,7 +119,7 @@ pub fn of_this_run() -> Vec<(String, String)> {
         false => word,
     });
     let words: Vec<_> = words.collect();
-    // 2026-01-31T12:00, without what follows.
+    // Keeps 2026-01-31T12:00, without the rest.
     let minute = now.get(..16).unwrap_or(&now).replace('T', " ");
     [
         ("version", format!("grantway {}", env!("CARGO_PKG_VERSION"))),
@@ -131,23 +130,23 @@ pub fn of_this_run() -> Vec<(String, String)> {
     .to_vec()
 }
 
-/// Where a page is to be, known to be writable before anything is measured.
+/// The path of a page, which is known to be writable before anything is measured.
 pub struct Destination(PathBuf);
 
 impl Destination {
-    /// A file there could be. What is made to find out is gone again, so that
-    /// nothing stays where a bench is killed.
+    /// Checks that a file can be made at `path`. The file that is made for the check is removed, so
+    /// that nothing stays if a bench is killed.
     ///
     /// # Errors
     ///
-    /// Its folder is not there or cannot be written to.
+    /// The folder is missing or cannot be written to.
     pub fn at(path: &Path) -> Result<Self, CommandError> {
         let place = Self(path.to_owned());
         place.file().map_err(|e| failed(path, &e))?;
         Ok(place)
     }
 
-    /// A file beside the one to be, which is never there in part.
+    /// Makes a file beside the page's path, so that the page is never there in part.
     fn file(&self) -> std::io::Result<NamedTempFile> {
         let Self(path) = self;
         if path.file_name().is_none() || path.is_dir() {
@@ -160,7 +159,7 @@ impl Destination {
             .tempfile_in(folder.unwrap_or(Path::new(".")))
     }
 
-    /// Puts the page there, in place of an earlier one.
+    /// Puts the page at its path, in place of an earlier one.
     ///
     /// # Errors
     ///

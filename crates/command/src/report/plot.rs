@@ -1,25 +1,24 @@
-//! A plot as SVG. What is drawn in which colour is the page's to say: shapes have
-//! classes, and no colour of their own.
+//! A plot as SVG. The page decides about colours: shapes have classes, and no colour of their own.
 
 use super::html::{Looks, escape};
 use super::scale::{Ruler, Tick};
 use super::{Plot, Series};
 use std::fmt::Write;
 
-/// Looks of lines: colour and dash are the style's, by number; the marker's shape
-/// is drawn here.
+/// Number of looks of lines. The style has the colour and dash of each look, by its number. The
+/// shape of the marker is drawn here.
 pub const LOOKS: usize = 8;
-/// More points than this have a marker on some of them only.
+/// Most points that all have a marker. Of more points only some have one.
 const MARKED: usize = 16;
 /// Height of a line of text.
 const LINE: f64 = 15.0;
-/// Width of a character, about, and of one of a name, which is bold.
+/// Rough width of a character, and below it of a character of a name, which is bold.
 const CHARACTER: f64 = 6.9;
 const BOLD: f64 = 7.9;
 /// The longest name beside a line, in characters.
 const NAME_MAX: usize = 24;
 
-/// Where a plot is to be shown.
+/// The medium that a plot is shown on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
     /// A screen or paper: 760 units, names beside the lines.
@@ -45,7 +44,7 @@ struct Area {
     bottom: f64,
 }
 
-/// The plot; none where there is nothing to be drawn.
+/// Returns the plot. Returns none if there is nothing to draw.
 pub fn svg(plot: &Plot, width: Width, looks: &Looks<'_>) -> Option<String> {
     let (w, h) = width.size();
     let points = || plot.series.iter().flat_map(|series| &series.points);
@@ -54,6 +53,7 @@ pub fn svg(plot: &Plot, width: Width, looks: &Looks<'_>) -> Option<String> {
     let ys: Vec<f64> = points().map(|(_, y)| *y).chain(highs).collect();
     let (top, bottom) = (34.0, h - 46.0);
     let y = Ruler::upwards(plot.y.scale, &ys, (bottom, top))?;
+    // The labels of the ticks need room at the left, and names at the right.
     let y_ticks = y.ticks(if width == Width::Wide { 6.0 } else { 5.0 });
     let widest = y_ticks.iter().map(|tick| tick.label.chars().count()).max().unwrap_or(0);
     let names = plot.series.iter().map(|series| shown(&series.name).chars().count()).max();
@@ -62,6 +62,7 @@ pub fn svg(plot: &Plot, width: Width, looks: &Looks<'_>) -> Option<String> {
         Width::Narrow => 14.0,
     };
     let area = Area { left: 16.0 + widest as f64 * CHARACTER, right: w - beside, top, bottom };
+    // The width is known now, and the number of ticks depends on it.
     let x = Ruler::across(plot.x.scale, &xs, (area.left + 12.0, area.right - 8.0))?;
     let wanted = (area.right - area.left) / 80.0;
     let mut out = format!(
@@ -80,7 +81,7 @@ pub fn svg(plot: &Plot, width: Width, looks: &Looks<'_>) -> Option<String> {
     Some(out)
 }
 
-/// Grid, ticks and what the axes stand for.
+/// Writes the grid, the ticks and the labels of the axes.
 fn axes(out: &mut String, plot: &Plot, area: &Area, x_ticks: &[Tick], y_ticks: &[Tick]) {
     let Area { left, right, top, bottom } = *area;
     let mut add = |text: std::fmt::Arguments<'_>| {
@@ -108,6 +109,7 @@ fn axes(out: &mut String, plot: &Plot, area: &Area, x_ticks: &[Tick], y_ticks: &
             ));
         }
     }
+    // The axes themselves and their labels.
     add(format_args!("<path class=\"axis\" d=\"M{left:.1} {top:.1}V{bottom:.1}H{right:.1}\"/>"));
     add(format_args!("<text class=\"label\" x=\"4\" y=\"16\">{}</text>", escape(&plot.y.label)));
     add(format_args!(
@@ -118,8 +120,8 @@ fn axes(out: &mut String, plot: &Plot, area: &Area, x_ticks: &[Tick], y_ticks: &
     ));
 }
 
-/// Which ticks have room for their names: the first and the last, and those
-/// between that do not touch.
+/// Returns a flag for each tick: true if there is room for its name. The first and the last have a
+/// name, and each tick between whose name touches no other.
 fn apart(ticks: &[Tick]) -> Vec<bool> {
     let half = |tick: &Tick| tick.label.chars().count() as f64 * CHARACTER / 2.0 + 5.0;
     let last = ticks.len().saturating_sub(1);
@@ -137,7 +139,7 @@ fn apart(ticks: &[Tick]) -> Vec<bool> {
     named
 }
 
-/// A line, its markers, and the intervals of its points.
+/// Writes a line, its markers, and the intervals of its points.
 fn line(out: &mut String, look: usize, series: &Series, x: &Ruler, y: &Ruler) {
     let place = |&(px, py): &(f64, f64)| Some((x.at(px)?, y.at(py)?));
     let places: Vec<Option<(f64, f64)>> = series.points.iter().map(place).collect();
@@ -152,7 +154,7 @@ fn line(out: &mut String, look: usize, series: &Series, x: &Ruler, y: &Ruler) {
         drawing = at.is_some();
     }
     let _ = writeln!(out, "<path class=\"line\" d=\"{path}\"/>");
-    // A little beside the point, so that lines which meet can be told apart.
+    // Intervals lie a little beside the point, so that lines that meet can be told apart.
     let aside = ((look % 4) as f64 - 1.5) * 2.5;
     for (at, &(low, high)) in places.iter().zip(&series.intervals) {
         let (Some((px, _)), Some(low), Some(high)) = (at, y.at(low), y.at(high)) else { continue };
@@ -164,7 +166,7 @@ fn line(out: &mut String, look: usize, series: &Series, x: &Ruler, y: &Ruler) {
         );
     }
     let every = places.len().div_ceil(MARKED).max(1);
-    // Those of several lines are not to lie upon each other.
+    // Markers of several lines must not lie upon each other.
     let marked = places.iter().skip(if every > 1 { look % every } else { 0 }).step_by(every);
     for (px, py) in marked.flatten() {
         let _ = writeln!(out, "{}", marker(look, *px, *py));
@@ -172,7 +174,7 @@ fn line(out: &mut String, look: usize, series: &Series, x: &Ruler, y: &Ruler) {
     out.push_str("</g>\n");
 }
 
-/// The marker of a look, as a shape.
+/// Returns the marker of a look, as a shape.
 pub fn marker(look: usize, x: f64, y: f64) -> String {
     let shape = match look % LOOKS {
         0 => return format!("<circle class=\"mark\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>"),
@@ -187,7 +189,7 @@ pub fn marker(look: usize, x: f64, y: f64) -> String {
     format!("<path class=\"mark\" d=\"M{x:.1} {y:.1}{shape}\"/>")
 }
 
-/// Each line's name, where the line ends.
+/// Writes each line's name, at the height at which the line ends.
 fn names_beside(
     out: &mut String,
     plot: &Plot,
@@ -217,7 +219,7 @@ fn names_beside(
     }
 }
 
-/// Heights as near as may be to those that are wanted, in order, a line of text
+/// Returns heights that are as near as possible to the wanted ones, in order, and a line of text
 /// apart.
 fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut heights = Vec::new();
@@ -226,7 +228,7 @@ fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
         heights.push(at.max(least));
         least = at.max(least) + LINE;
     }
-    // What was pushed below the end goes up again, and others before it.
+    // A name that was pushed below the end goes up again, and moves others before it.
     let mut most = bottom;
     for at in heights.iter_mut().rev() {
         *at = at.min(most);
@@ -235,7 +237,7 @@ fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     heights
 }
 
-/// A name that fits beside a line.
+/// Returns a name, cut so that it fits beside a line.
 fn shown(name: &str) -> String {
     match name.char_indices().nth(NAME_MAX) {
         None => name.to_owned(),

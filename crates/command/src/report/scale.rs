@@ -1,19 +1,19 @@
-//! Axes: where a value lies, and where ticks with sensible numbers do.
+//! Axes: the places of values, and ticks at sensible numbers.
 
 use super::Scale;
 
-/// Up to so many different values are ticks themselves: sizes, bursts, queues.
+/// Most different values that are ticks themselves: sizes, bursts, queues.
 const OWN_TICKS: usize = 12;
-/// The share of samples beyond which no percentile axis goes.
+/// Smallest share of samples that a percentile axis shows.
 const RAREST: f64 = 1e-9;
 
-/// An axis on its way across a plot.
+/// An axis with its place in a plot.
 #[derive(Debug, Clone)]
 pub struct Ruler {
     scale: Scale,
-    /// The ends of the axis, as they lie on it.
+    /// The ends of the axis, as places on it.
     ends: (f64, f64),
-    /// Where these are in the plot.
+    /// The ends of the axis, as places in the plot.
     pixels: (f64, f64),
     /// Values that are to be ticks.
     own: Vec<f64>,
@@ -22,15 +22,14 @@ pub struct Ruler {
 /// A value with a name on an axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tick {
-    /// Where in the plot.
+    /// Place in the plot.
     pub at: f64,
     /// The value as it is written.
     pub label: String,
 }
 
 impl Ruler {
-    /// An axis from left to right that these values fit on; none where no value
-    /// does.
+    /// Makes an axis from left to right for these values. Returns none if no value can be shown.
     pub fn across(scale: Scale, values: &[f64], pixels: (f64, f64)) -> Option<Self> {
         let (low, high) = span(scale, values)?;
         let mut own: Vec<f64> = values.iter().copied().filter(|v| lies(scale, *v)).collect();
@@ -48,7 +47,8 @@ impl Ruler {
         Some(Self { scale, ends, pixels, own })
     }
 
-    /// An axis from bottom to top with room for these values.
+    /// Makes an axis from bottom to top with room for these values. Returns none if no value can be
+    /// shown.
     pub fn upwards(scale: Scale, values: &[f64], pixels: (f64, f64)) -> Option<Self> {
         let (low, high) = span(scale, values)?;
         let ends = match scale {
@@ -64,7 +64,7 @@ impl Ruler {
         Some(Self { scale, ends, pixels, own: Vec::new() })
     }
 
-    /// Where a value lies in the plot; none where it is not on the axis.
+    /// Returns the place of a value in the plot. Returns none if the axis cannot show it.
     pub fn at(&self, value: f64) -> Option<f64> {
         if !lies(self.scale, value) {
             return None;
@@ -75,7 +75,7 @@ impl Ruler {
         Some(start + share.clamp(0.0, 1.0) * (end - start))
     }
 
-    /// Ticks from one end to the other, about `wanted` of them.
+    /// Returns ticks from one end to the other, about `wanted` of them.
     pub fn ticks(&self, wanted: f64) -> Vec<Tick> {
         let values = match self.scale {
             _ if !self.own.is_empty() => self.own.clone(),
@@ -87,7 +87,7 @@ impl Ruler {
         let named = values.into_iter().filter_map(|value| {
             let label = match self.scale {
                 Scale::Percentile => percent(value),
-                // Numbers that are evenly apart have one unit.
+                // Evenly spaced numbers have one unit.
                 Scale::Linear => in_unit(value, prefix(largest)),
                 Scale::Log => number(value),
             };
@@ -100,7 +100,7 @@ impl Ruler {
         let (low, high) = self.ends;
         let step = nice((high - low) / wanted.max(1.0));
         let (first, last) = ((low / step).ceil(), (high / step + 1e-9).floor());
-        // A step is a fair part of the axis, so that these are few.
+        // A step is a fair part of the axis, so that there are few ticks.
         (0..=((last - first).clamp(0.0, 100.0) as u32))
             .map(|n| (first + f64::from(n)) * step)
             .collect()
@@ -126,14 +126,14 @@ impl Ruler {
         })
     }
 
-    /// 0, 0.9, 0.99 ... and 1 at the end.
+    /// Returns 0, 0.9, 0.99 and so on, and 1 at the end.
     fn nines(&self) -> Vec<f64> {
         let last = self.ends.1.round().clamp(1.0, 12.0) as i32;
         (0..last).map(|nines| 1.0 - 10_f64.powi(-nines)).chain([1.0]).collect()
     }
 }
 
-/// Whether a value can be shown at all.
+/// Returns true if a value can be shown at all.
 fn lies(scale: Scale, value: f64) -> bool {
     match scale {
         Scale::Linear => value.is_finite(),
@@ -142,7 +142,7 @@ fn lies(scale: Scale, value: f64) -> bool {
     }
 }
 
-/// Where a value lies on its axis.
+/// Returns the place of a value on its axis.
 fn place(scale: Scale, value: f64) -> f64 {
     match scale {
         Scale::Linear => value,
@@ -153,7 +153,7 @@ fn place(scale: Scale, value: f64) -> f64 {
     }
 }
 
-/// The lowest and the highest place of those that can be shown.
+/// Returns the lowest and the highest place of the values that can be shown.
 fn span(scale: Scale, values: &[f64]) -> Option<(f64, f64)> {
     let shown = values.iter().filter(|v| lies(scale, **v));
     let places = shown.map(|v| place(scale, *v)).filter(|place| *place < f64::MAX);
@@ -163,14 +163,14 @@ fn span(scale: Scale, values: &[f64]) -> Option<(f64, f64)> {
     })
 }
 
-/// The next of 1, 2 and 5 by a power of ten.
+/// Returns the next step that is 1, 2 or 5 times a power of ten.
 fn nice(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|s| s * power);
     steps.into_iter().find(|s| step <= s * 1.0001).unwrap_or(10.0 * power)
 }
 
-/// The logarithm of the next number of that kind above, and below.
+/// Returns the logarithm of the next such step above.
 fn round_up(place: f64) -> f64 {
     nice(10_f64.powf(place)).log10()
 }
@@ -179,7 +179,7 @@ fn round_down(place: f64) -> f64 {
     -round_up(-place)
 }
 
-/// A thousand, a million and so on, where a number has too many digits.
+/// A prefix such as kilo or mega, for numbers that have too many digits.
 type Prefix = (f64, &'static str);
 
 fn prefix(size: f64) -> Prefix {
@@ -191,7 +191,7 @@ fn prefix(size: f64) -> Prefix {
     }
 }
 
-/// A number as people write it, in a few digits.
+/// Returns a number as people write it, in a few digits.
 pub fn number(value: f64) -> String {
     in_unit(value, prefix(value.abs()))
 }
@@ -217,7 +217,7 @@ fn percent(part: f64) -> String {
     match part {
         1.0.. => "max".to_owned(),
         _ => {
-            // 99.9 and no more: the digits are as many as there are nines.
+            // 99.9 has no more digits: the number of digits is the number of nines.
             let nines = (-(1.0 - part).max(RAREST).log10()).round() as usize;
             format!("{:.*}%", nines.saturating_sub(2), part * 100.0)
         }

@@ -132,7 +132,7 @@ fn svg(plot: &Plot, width: Width) -> Option<String> {
     plot::svg(plot, width, &Looks::of_plots([plot]))
 }
 
-/// `GRANTWAY_SAMPLE_REPORT=FILE` keeps the page, to look at.
+/// Draws every plot. `GRANTWAY_SAMPLE_REPORT=FILE` keeps the page for a look.
 #[test]
 fn a_page_of_every_plot() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,16 +150,16 @@ fn a_page_of_every_plot() {
     for present in ["viewport", "prefers-color-scheme: dark", "@media print", "near (one cache)"] {
         assert!(page.contains(present), "{present}");
     }
-    // What was measured is text, never markup.
+    // Names of measurements are text, never markup.
     assert!(page.contains("interrupt &lt;&amp;&gt; &quot;sleeping&quot;"));
     assert!(!page.contains("<the page>"));
-    // Beside the page there is nothing.
+    // No other file stays beside the page.
     let left = std::fs::read_dir(path.parent().unwrap()).unwrap().flatten();
     let left = left.filter(|f| f.file_name().to_string_lossy().contains("grantway-report-"));
     assert_eq!(left.count(), 0);
 }
 
-/// The numbers behind ` x="` or ` y="` of texts.
+/// Returns the numbers behind ` x="` or ` y="` of texts.
 fn texts(svg: &str, key: &str) -> Vec<f64> {
     let words = svg.split("<text").skip(1);
     let find = |text: &str| text.split_once(key)?.1.split('"').next()?.parse().ok();
@@ -200,7 +200,7 @@ fn names_beside_lines_do_not_touch() {
 #[test]
 fn a_name_looks_alike_in_every_plot() {
     let page = page(&sample());
-    // The first plot names it first, the second last.
+    // The first plot has this line first, the second has it last.
     let look = "<g class=\"s0\"><path class=\"lead\"";
     let names = page.split(look).skip(1).map(|part| part.split("</text>").next().unwrap());
     let names: Vec<_> = names.filter_map(|part| part.rsplit('>').next()).collect();
@@ -298,7 +298,7 @@ fn a_place_that_cannot_be_written_is_known_at_once() {
         let error = Destination::at(&path).err().unwrap().to_string();
         assert!(error.starts_with("--report ") && error.contains("name a file"), "{error}");
     }
-    // Nothing stays where a bench fails.
+    // Nothing stays if a bench fails.
     drop(Destination::at(&folder.path().join("x.html")).unwrap());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -1,9 +1,9 @@
 //! xl's vif string: `mac=00:16:3e:00:00:01,bridge=xenbr0`.
 //!
-//! The rules are those of xl-network-configuration(5): pairs of a key and a
-//! value with commas between, blanks in front of a key ignored, every key
-//! optional, the empty string legal. Stricter than xl in two points: a key
-//! given twice is refused, and so is a zero or multicast address.
+//! The rules are those of xl-network-configuration(5). Pairs of a key and a value have commas
+//! between them, blanks before a key are ignored, every key is optional, and the empty string is
+//! legal. This reader is stricter than xl in two points: it refuses a key that is given twice, and
+//! a zero or multicast address.
 
 use super::mac::{Mac, MacError};
 use super::rate::{Rate, RateError};
@@ -16,13 +16,13 @@ use std::str::FromStr;
 const KEYS: &str = "mac, vifname, bridge, script, rate, mtu, devid, backend, type, \
      trusted, untrusted";
 
-/// Smallest MTU: what IPv4 asks of every link (RFC 791).
+/// Smallest MTU: every link has to support it for IPv4 (RFC 791).
 const MTU_MIN: u16 = 68;
 
-/// Where a script is looked for that is named without a folder.
+/// Folder of a script that is named without a folder.
 const SCRIPTS: &str = "/etc/xen/scripts";
 
-/// A vif, as its operator wants it. What is `None` is for others to choose.
+/// A vif, as its operator wants it. A field that is `None` is left to others.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct VifConfig {
     /// The guest's address.
@@ -41,23 +41,23 @@ pub struct VifConfig {
     pub devid: Option<u16>,
     /// The domain of the backend.
     pub backend: Option<DomId>,
-    /// Whether the guest is to trust its backend.
+    /// True if the guest is to trust its backend.
     pub trusted: Option<bool>,
 }
 
-/// Why a vif string is none.
+/// The reason why a text is not a vif string.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Something that is no `KEY=VALUE`, and no word that stands alone.
+    /// A part that is no `KEY=VALUE`, and no word that stands alone.
     #[error("vif {found:?}: expected KEY=VALUE, or a word, of {KEYS}")]
     Pair {
-        /// What was found.
+        /// The part.
         found: String,
     },
-    /// A key that nobody knows.
+    /// An unknown key.
     #[error("vif key {found:?} is not known; expected one of {KEYS}")]
     Key {
-        /// What was found.
+        /// The key.
         found: String,
     },
     /// A key that xl knows and that has no meaning here.
@@ -65,7 +65,7 @@ pub enum ConfigError {
     Unsupported {
         /// The key or the pair.
         found: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// A key given twice.
@@ -74,16 +74,16 @@ pub enum ConfigError {
         /// The key.
         found: &'static str,
     },
-    /// A value that is no number, or one that is out of bounds.
+    /// A value that is no number, or a number out of bounds.
     #[error("{key}={found:?}: expected a whole number from {least} to {most}")]
     Number {
         /// The key.
         key: &'static str,
-        /// What was found.
+        /// The value.
         found: String,
-        /// The smallest.
+        /// Smallest number.
         least: u16,
-        /// The largest.
+        /// Largest number.
         most: u16,
     },
     /// A name that no network device can have.
@@ -91,19 +91,19 @@ pub enum ConfigError {
     Name {
         /// The key.
         key: &'static str,
-        /// What was found.
+        /// The fault of the name.
         source: TapError,
     },
-    /// A script's path that cannot be.
+    /// A script's path that cannot be valid.
     #[error("script={found:?}: expected the path of a script, without control characters")]
     Script {
-        /// What was found.
+        /// The path.
         found: String,
     },
-    /// No address.
+    /// A value that is no address.
     #[error(transparent)]
     Mac(#[from] MacError),
-    /// No rate.
+    /// A value that is no rate.
     #[error(transparent)]
     Rate(#[from] RateError),
 }

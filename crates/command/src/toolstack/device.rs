@@ -1,11 +1,11 @@
-//! A vif in the store: what a toolstack writes when it attaches one, and how
-//! it takes one away.
+//! A vif in the store: the nodes that a toolstack writes when it attaches one, and the way to take
+//! one away.
 //!
-//! Each vif has three folders, as libxl has them: the frontend's, which the
-//! guest owns and its backend reads; the backend's, the other way round; and a
-//! record below `/libxl` that neither of them can write. Only the record says
-//! which vifs there are and where their folders lie: whoever believed the
-//! guest's own `backend` node would remove what a guest names (XSA-178).
+//! Each vif has three folders, as libxl has them. The guest owns the frontend's folder, and the
+//! backend reads it. The backend's domain owns the backend's folder, and the guest reads it. A
+//! record below `/libxl` can be written by neither. Only the record says which vifs there are and
+//! where their folders lie. A toolstack that believed the guest's own `backend` node would remove
+//! what a guest names (XSA-178).
 
 use super::config::VifConfig;
 use super::mac::Mac;
@@ -17,10 +17,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Bytes of the largest IP packet where nobody says otherwise.
+/// Bytes of the largest IP packet unless the vif has another MTU.
 pub const DEFAULT_MTU: u16 = 1500;
 
-/// Which vif: a guest's domain and a number in it.
+/// Name of a vif: a guest's domain and a number in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VifId {
     /// The guest's domain.
@@ -30,61 +30,61 @@ pub struct VifId {
 }
 
 impl VifId {
-    /// The guest's folder.
+    /// Returns the path of the guest's folder.
     #[must_use]
     pub fn frontend_path(self) -> String {
         format!("{}/device/vif/{}", home(self.domain), self.devid)
     }
 
-    /// The folder of the backend, which runs in `backend`.
+    /// Returns the path of the folder of the backend, which runs in `backend`.
     #[must_use]
     pub fn backend_path(self, backend: DomId) -> String {
         format!("{}/backend/vif/{}/{}", home(backend), self.domain, self.devid)
     }
 
-    /// The toolstack's own record.
+    /// Returns the path of the toolstack's own record.
     #[must_use]
     pub fn record_path(self) -> String {
         format!("{}/{}", records_of(self.domain), self.devid)
     }
 }
 
-/// The name that its network device has where no other was given.
+/// Writes the name that the vif's network device has if no other was given.
 impl fmt::Display for VifId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "vif{}.{}", self.domain, self.devid)
     }
 }
 
-/// Why a vif cannot be attached or detached.
+/// The reason why a vif cannot be attached or detached.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// No such domain.
     #[error("domain {domain} is not there: {remedy}")]
     NoDomain {
-        /// Which.
+        /// The domain.
         domain: DomId,
-        /// What to do.
+        /// The way to get the domain.
         remedy: &'static str,
     },
     /// The number is in use.
     #[error("{vif} is attached already; detach it first, or choose another devid (free: {free})")]
     Taken {
-        /// Which.
+        /// The vif.
         vif: VifId,
-        /// The lowest number that is free.
+        /// Lowest number that is free.
         free: u16,
     },
     /// All numbers are in use.
     #[error("domain {domain} has 65536 vifs, the most there can be; detach one first")]
     Full {
-        /// Which domain.
+        /// The domain.
         domain: DomId,
     },
     /// No such vif.
     #[error("{vif} is not attached; `grantway list` shows what is")]
     NoVif {
-        /// Which.
+        /// The vif.
         vif: VifId,
     },
     /// The record is not one that this toolstack writes.
@@ -94,21 +94,21 @@ pub enum DeviceError {
         path: String,
         /// Its value.
         found: String,
-        /// Which vif.
+        /// The vif.
         vif: VifId,
     },
-    /// The backend holds on.
+    /// The backend does not close.
     #[error(
         "{vif}: the backend is in state {found} after {} ms, expected Closed; \
          start the backend if it does not run, or take the vif from it with --force",
         waited.as_millis()
     )]
     StillOpen {
-        /// Which vif.
+        /// The vif.
         vif: VifId,
         /// The backend's state.
         found: String,
-        /// How long it was waited for.
+        /// Time that was spent waiting for it.
         waited: Duration,
     },
     /// The store refused.
@@ -116,10 +116,10 @@ pub enum DeviceError {
     Store(#[from] Error),
 }
 
-/// What was attached.
+/// A vif that was attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attached {
-    /// Which vif.
+    /// The vif.
     pub vif: VifId,
     /// Its address.
     pub mac: Mac,
@@ -127,11 +127,11 @@ pub struct Attached {
 
 /// Writes a new vif for `domain` into the store, in one transaction.
 ///
-/// `spare` makes the address where `config` names none.
+/// `spare` has the last bytes of the address if `config` names none.
 ///
 /// # Errors
 ///
-/// [`DeviceError`]; nothing was written then.
+/// [`DeviceError`]. Nothing was written then.
 pub fn attach(
     store: &mut dyn Store,
     domain: DomId,
@@ -176,6 +176,7 @@ fn write(
     let devid = vif.devid.to_string();
     let state = XenbusState::Initialising.as_str();
 
+    // The backend's folder describes the vif, with what its operator gave.
     let mut described = vec![
         (keys::FRONTEND, front.clone()),
         (keys::FRONTEND_ID, vif.domain.to_string()),
@@ -195,6 +196,7 @@ fn write(
     described.extend(optional.into_iter().filter_map(|(key, value)| Some((key, value?))));
     folder(tx, &back, &server, &described)?;
 
+    // The guest's folder shows the guest where its backend is.
     let shown = [
         (keys::BACKEND, back.clone()),
         (keys::BACKEND_ID, backend.to_string()),
@@ -204,7 +206,7 @@ fn write(
         (keys::TRUSTED, u8::from(config.trusted.unwrap_or(true)).to_string()),
     ];
     folder(tx, &front, &guest, &shown)?;
-    // The guest may read its MTU, and not change it.
+    // The guest may read its MTU, but not change it.
     let mtu = format!("{front}/{}", keys::MTU);
     tx.write(&mtu, config.mtu.unwrap_or(DEFAULT_MTU).to_string().as_bytes())?;
     tx.set_permissions(&mtu, &server)?;
@@ -213,7 +215,7 @@ fn write(
     folder(tx, &vif.record_path(), &toolstack, &record)
 }
 
-/// Makes a folder anew. What is made below it has its permissions.
+/// Makes a folder anew. A node that is made below it gets its permissions.
 fn folder(
     tx: &mut dyn Store,
     path: &str,
@@ -251,23 +253,24 @@ pub fn detach(store: &mut dyn Store, vif: VifId, patience: Duration) -> Result<(
     remove_all(store, vif, &back)
 }
 
-/// Removes a vif whether or not its backend lets go of it.
+/// Removes a vif, even if its backend does not let go of it.
 ///
 /// # Errors
 ///
-/// [`DeviceError::NoDomain`], [`DeviceError::NoVif`], or the store's.
+/// [`DeviceError::NoDomain`], [`DeviceError::NoVif`], [`DeviceError::Record`], or an error of the
+/// store.
 pub fn remove(store: &mut dyn Store, vif: VifId) -> Result<(), DeviceError> {
     let back = backend_of(store, vif)?;
     remove_all(store, vif, &back)
 }
 
-/// Writes what asks a backend to close; true when no backend holds anything.
+/// Asks a backend to close. Returns true if no backend holds the vif.
 fn ask(store: &mut dyn Store, back: &str) -> Result<bool, Error> {
     transaction(store, |tx| {
         let path = format!("{back}/{}", keys::STATE);
         let idle = match state(tx, &path)? {
-            // Initialising is what `attach` wrote: nobody has taken it up. A
-            // backend that does so just now sees its folder go.
+            // `attach` wrote Initialising, so no backend has taken the vif up. A backend that does
+            // so just now sees its folder go.
             None | Some(XenbusState::Initialising | XenbusState::Closed) => true,
             Some(_) => false,
         };
@@ -287,8 +290,7 @@ fn await_closed(
 ) -> Result<(), DeviceError> {
     let start = Instant::now();
     loop {
-        // Drained before the look, so that a change after the look makes the
-        // descriptor readable.
+        // Drained before the look, so that a change after the look makes the descriptor readable.
         while store.next_event()?.is_some() {}
         let found = match state(store, path)? {
             None | Some(XenbusState::Closed) => return Ok(()),
@@ -298,8 +300,7 @@ fn await_closed(
         let Some(left) = patience.checked_sub(waited).filter(|left| !left.is_zero()) else {
             return Err(DeviceError::StillOpen { vif, found: found.to_string(), waited });
         };
-        // What fired while the answer was under way came along with it, and
-        // makes no descriptor readable.
+        // An event that came along with the answer makes no descriptor readable.
         if store.next_event()?.is_none() {
             wait(store, left)?;
         }
@@ -329,8 +330,7 @@ fn remove_all(store: &mut dyn Store, vif: VifId, back: &str) -> Result<(), Devic
     })?)
 }
 
-/// Removes the folders above `path` that became empty, as libxl does. A
-/// domain's own folder stays.
+/// Removes the folders above `path` that became empty, as libxl does. Keeps a domain's own folder.
 fn sweep(tx: &mut dyn Store, path: &str) -> Result<(), Error> {
     const TOPS: [&str; 3] = ["device", "backend", "libxl"];
     let mut path = path;
@@ -340,7 +340,7 @@ fn sweep(tx: &mut dyn Store, path: &str) -> Result<(), Error> {
             break;
         }
         remove_if_there(tx, parent)?;
-        // Below /libxl there is more to sweep above `device`.
+        // Below /libxl the folders above `device` are swept, too.
         if TOPS.contains(&name) && !parent.starts_with("/libxl/") {
             break;
         }
@@ -349,7 +349,7 @@ fn sweep(tx: &mut dyn Store, path: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The backend's folder of a vif, by the toolstack's record.
+/// Returns the backend's folder of a vif, by the toolstack's record.
 fn backend_of(store: &mut dyn Store, vif: VifId) -> Result<String, DeviceError> {
     let path = format!("{}/{}", vif.record_path(), keys::BACKEND);
     let Some(found) = store.read_text(&path)? else {
@@ -367,8 +367,8 @@ fn backend_of(store: &mut dyn Store, vif: VifId) -> Result<String, DeviceError> 
     }
 }
 
-/// The domain in the path of a backend's folder; `None` when it is none for
-/// this vif.
+/// Returns the domain in the path of a backend's folder. Returns `None` if the path is not of this
+/// vif's backend.
 fn backend_domain(path: &str, vif: VifId) -> Option<DomId> {
     let rest = path.strip_prefix("/local/domain/")?;
     let domain = DomId(rest.split('/').next()?.parse().ok()?);
@@ -378,15 +378,15 @@ fn backend_domain(path: &str, vif: VifId) -> Option<DomId> {
 /// One attached vif, as the store shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VifRow {
-    /// Which vif.
+    /// The vif.
     pub vif: VifId,
     /// The domain of its backend.
     pub backend: DomId,
     /// Its address.
     pub mac: Option<String>,
-    /// The backend's network device, by its given name.
+    /// Given name of the backend's network device.
     pub vifname: Option<String>,
-    /// The bridge that it joins.
+    /// The bridge that the device joins.
     pub bridge: Option<String>,
     /// Largest IP packet in bytes.
     pub mtu: Option<String>,
@@ -398,11 +398,11 @@ pub struct VifRow {
     pub frontend_state: Option<XenbusState>,
 }
 
-/// Every vif that was attached, by domain and number.
+/// Returns every vif that was attached, by domain and number.
 ///
 /// # Errors
 ///
-/// The store's.
+/// An error of the store.
 pub fn list(store: &mut dyn Store) -> Result<Vec<VifRow>, Error> {
     let mut rows = Vec::new();
     for domain in numbers(store, "/libxl")?.into_iter().map(DomId) {
@@ -414,7 +414,8 @@ pub fn list(store: &mut dyn Store) -> Result<Vec<VifRow>, Error> {
     Ok(rows)
 }
 
-/// `None` for a vif that went while we looked.
+/// Returns the row of a vif. Returns `None` if the vif went meanwhile, or its record is no
+/// backend's folder.
 fn row(store: &mut dyn Store, vif: VifId) -> Result<Option<VifRow>, Error> {
     let record = format!("{}/{}", vif.record_path(), keys::BACKEND);
     let back = store.read_text(&record)?;
@@ -436,7 +437,7 @@ fn row(store: &mut dyn Store, vif: VifId) -> Result<Option<VifRow>, Error> {
     }))
 }
 
-/// A `state` node; one that holds no state counts as Unknown.
+/// Returns the state in a node. A node that holds no state counts as Unknown.
 fn state(store: &mut (impl StoreOps + ?Sized), path: &str) -> Result<Option<XenbusState>, Error> {
     let text = store.read_text(path)?;
     Ok(text.map(|t| XenbusState::from_store(t.as_bytes()).unwrap_or_default()))
@@ -449,7 +450,7 @@ fn children(store: &mut dyn Store, path: &str) -> Result<Vec<String>, Error> {
     }
 }
 
-/// The children whose names are numbers.
+/// Returns the children whose names are numbers.
 fn numbers(store: &mut dyn Store, path: &str) -> Result<Vec<u16>, Error> {
     Ok(children(store, path)?.iter().filter_map(|name| name.parse().ok()).collect())
 }

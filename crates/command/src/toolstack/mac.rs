@@ -11,7 +11,7 @@ pub const XEN_OUI: [u8; 3] = [0x00, 0x16, 0x3e];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mac([u8; 6]);
 
-/// Why a text is no such address.
+/// The reason why a text is not the address of a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MacError {
     /// Not six pairs of hexadecimal digits.
@@ -19,13 +19,13 @@ pub enum MacError {
         "mac={found:?}: expected six pairs of hexadecimal digits with colons between, such as 00:16:3e:00:00:01"
     )]
     Form {
-        /// What was found.
+        /// The text.
         found: String,
     },
     /// A group address: the lowest bit of its first byte is set.
     #[error("mac={found}: a multicast address, expected a device's own; make the first byte even")]
     Multicast {
-        /// What was found.
+        /// The text.
         found: String,
     },
     /// All zero.
@@ -33,13 +33,13 @@ pub enum MacError {
         "mac={found}: no address; write one such as 00:16:3e:00:00:01, or leave mac out for a random one"
     )]
     Zero {
-        /// What was found.
+        /// The text.
         found: String,
     },
 }
 
 impl Mac {
-    /// An address with Xen's prefix and these last bytes.
+    /// Makes an address with Xen's prefix and these last bytes.
     #[must_use]
     pub fn of_xen(last: [u8; 3]) -> Self {
         let [a, b, c] = XEN_OUI;

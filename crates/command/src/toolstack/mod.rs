@@ -1,5 +1,5 @@
-//! What a toolstack does for a vif: it reads the operator's words, and writes
-//! both ends' folders into the store.
+//! The work of a toolstack for a vif: it reads the operator's words, and writes both ends' folders
+//! into the store.
 //!
 //! - [`config`]: xl's vif string; [`mac`] and [`rate`] are its values.
 //! - [`device`]: attach, detach and list, over any [`Store`].
@@ -15,7 +15,7 @@ use grantway_hypervisor::{DomId, Platform, Store};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Domain 0 of a host, and its store.
+/// Connects to domain 0 of a host. Returns it and its store.
 ///
 /// # Errors
 ///

@@ -1,9 +1,8 @@
-//! The rate of a vif: how xl writes it, and what the store holds of it.
+//! The rate of a vif, as xl writes it and as the store holds it.
 //!
-//! xl writes `RATE/s` or `RATE/s@INTERVAL`: `10Mb/s`, `1MB/s@20ms`. `b` are
-//! bits and `B` bytes, K, M and G are powers of 1000, and the interval is 50 ms
-//! where it is left out. The store holds the credit of one interval in bytes,
-//! a comma, and the interval in microseconds.
+//! xl writes `RATE/s` or `RATE/s@INTERVAL`: `10Mb/s`, `1MB/s@20ms`. `b` are bits and `B` bytes. K,
+//! M and G are powers of 1000. The interval is 50 ms if it is left out. The store holds the credit
+//! of one interval in bytes, a comma, and the interval in microseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,50 +10,50 @@ use std::str::FromStr;
 /// The interval of a rate that names none, in microseconds.
 pub const DEFAULT_INTERVAL: u32 = 50_000;
 
-/// Guest transmit credit, renewed once an interval.
+/// Guest transmit credit, renewed once per interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// Bytes in an interval; at least one.
+    /// Bytes per interval; at least one.
     pub bytes: u64,
     /// The interval in microseconds; at least one.
     pub interval: u32,
 }
 
-/// Why a text is no rate.
+/// The reason why a text is not a rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
-    /// Not of the form.
+    /// A text of another form.
     #[error(
         "rate={found:?}: expected NUMBER, K, M or G or nothing, b (bits) or B (bytes), /s, such as 10Mb/s"
     )]
     Form {
-        /// What was found.
+        /// The text.
         found: String,
     },
-    /// The part behind the `@` is not of the form.
+    /// A part behind the `@` of another form.
     #[error("rate={found:?}: expected NUMBER and us, ms or s behind the @, such as 10Mb/s@20ms")]
     Interval {
-        /// What was found.
+        /// The text.
         found: String,
     },
-    /// A number that xl does not take either.
+    /// A number that is out of bounds, as for xl.
     #[error("rate={found:?}: found {what} of {number}, expected 1 to {limit}")]
     Range {
-        /// What was found.
+        /// The text.
         found: String,
-        /// `a number` or `an interval in microseconds`.
+        /// Words for the number, as `a number` or `an interval in microseconds`.
         what: &'static str,
         /// The number.
         number: String,
-        /// The largest one.
+        /// Its upper bound.
         limit: u64,
     },
-    /// Less than a byte in an interval, which would never let a packet pass.
+    /// A rate of less than a byte per interval, which would never let a packet pass.
     #[error(
         "rate={found:?}: less than one byte in {interval} us, expected at least one; raise the rate or the interval"
     )]
     Nothing {
-        /// What was found.
+        /// The text.
         found: String,
         /// The interval in microseconds.
         interval: u32,
@@ -87,7 +86,7 @@ impl FromStr for Rate {
     }
 }
 
-/// Bytes in a second.
+/// Returns the bytes per second.
 fn per_second(text: &str, rate: &str) -> Result<u64, RateError> {
     let form = || RateError::Form { found: text.to_owned() };
     let (digits, unit) = split(rate);
@@ -105,13 +104,13 @@ fn per_second(text: &str, rate: &str) -> Result<u64, RateError> {
     if digits.is_empty() {
         return Err(form());
     }
-    // xl takes a number of 32 bits, so the product below has at most 62.
+    // xl takes a number of 32 bits, so the product below has at most 62 bits.
     let scaled = number(text, "a number", digits)? * scale;
     Ok(if bits { scaled / 8 } else { scaled })
 }
 
-/// An interval. Without a unit it is in seconds, as xl reads it (its manual
-/// says microseconds).
+/// Returns an interval in microseconds. A number without a unit is in seconds, as xl reads it. (Its
+/// manual says microseconds.)
 fn microseconds(text: &str, interval: &str) -> Result<u32, RateError> {
     let form = || RateError::Interval { found: text.to_owned() };
     let (digits, unit) = split(interval);
@@ -151,7 +150,7 @@ fn number(text: &str, what: &'static str, digits: &str) -> Result<u64, RateError
     }
 }
 
-/// As the store holds it.
+/// Writes the rate as the store holds it.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}", self.bytes, self.interval)

@@ -1,10 +1,9 @@
-//! What holds for the definition of every program's command line, for the unit tests of the
-//! programs.
+//! Rules for the definition of every program's command line, for the unit tests of the programs.
 
 use clap::{Command, Parser};
 
-/// The definition is sound, and every command teaches with an example, but for those named,
-/// whose help is elsewhere.
+/// Checks that the definition is sound, and that every command teaches with an example. The
+/// commands named in `elsewhere` have their help elsewhere.
 pub fn every_command_teaches<C: Parser>(elsewhere: &[&str]) {
     fn check(command: &Command) {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -17,7 +16,7 @@ pub fn every_command_teaches<C: Parser>(elsewhere: &[&str]) {
     all.get_subcommands().filter(|one| !elsewhere.contains(&one.get_name())).for_each(check);
 }
 
-/// Every example is a command line that the program takes.
+/// Checks that every example is a command line that the program takes.
 pub fn every_example_is_a_command_line<C: Parser>() {
     fn check<C: Parser>(command: &Command) {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();

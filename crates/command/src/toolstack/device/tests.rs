@@ -1,4 +1,4 @@
-//! Against a real embedded host, on a thread.
+//! Tests against a real embedded host, on a thread.
 
 use super::*;
 use grantway_embedded::{Domain, Host, HostGuard, Role};
@@ -26,7 +26,7 @@ impl Bench {
         Self { _dir: dir, host, domain }
     }
 
-    /// With the guest's domain made.
+    /// Makes a bench with the guest's domain.
     fn with_guest() -> Self {
         let bench = Self::new();
         assert!(bench.domain.create_domain(GUEST, "guest").unwrap());
@@ -47,7 +47,7 @@ impl Bench {
         attach(self.store().as_mut(), GUEST, &vif.parse().unwrap(), [1, 2, 3])
     }
 
-    /// A backend that closes when it is asked to, as far as the store shows.
+    /// Runs a backend that closes when it is asked to, as far as the store shows.
     fn backend(&self) -> std::thread::JoinHandle<bool> {
         let mut store = self.store();
         store.write(&format!("{BACK}/state"), b"4").unwrap();
@@ -143,7 +143,7 @@ fn each_side_writes_its_own_folder_only() {
     assert!(eacces(store.write(&format!("{BACK}/state"), b"6")));
     assert!(eacces(store.write(&format!("{FRONT}/mtu"), b"9000")));
     assert!(eacces(store.write(&format!("{}/backend", VIF.record_path()), b"/local/domain/7")));
-    // What the guest adds, the backend's domain reads.
+    // The backend's domain may read the nodes that the guest adds.
     assert!(text(bench.store().as_mut(), &format!("{FRONT}/tx-ring-ref")).is_some());
 }
 
