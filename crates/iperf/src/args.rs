@@ -19,7 +19,7 @@ Example:
   grantway iperf server --host /tmp/gw --domain 1 --address 10.0.0.1/24
   grantway iperf client --host /tmp/gw --domain 2 --address 10.0.0.2/24 -c 10.0.0.1")]
 pub struct IperfArgs {
-    /// Which end.
+    /// The end of the test.
     #[command(subcommand)]
     pub end: IperfEnd,
 }
@@ -33,20 +33,20 @@ pub enum IperfEnd {
     Client(ClientArgs),
 }
 
-/// What both ends are told: whose vif, and what is on it.
+/// Options of both ends: the vif, and the stack on it.
 #[derive(Debug, Args)]
 pub struct EndArgs {
-    /// Whose vif.
+    /// The guest that has the vif.
     #[command(flatten)]
     pub guest: GuestArgs,
-    /// The vif's number in it.
+    /// The vif's number in the guest.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub devid: u32,
     /// An address of this end and the length of its network's prefix, IPv4 or IPv6; may
     /// be given up to eight times.
     #[arg(long, value_name = "ADDR/BITS", required = true, value_parser = address)]
     pub address: Vec<Address>,
-    /// Whom packets to other networks go by; may be given for IPv4 and for IPv6.
+    /// Gateway of packets to other networks; may be given for IPv4 and for IPv6.
     #[arg(long, value_name = "ADDR", value_parser = host)]
     pub gateway: Vec<IpAddress>,
     /// UDP in place of TCP.
@@ -58,22 +58,22 @@ pub struct EndArgs {
     /// Print a line every S seconds; by default only one at the end.
     #[arg(short, long, value_name = "S", value_parser = seconds)]
     pub interval: Option<f64>,
-    /// How buffers are to cross; the next best with a backend that does not offer it.
+    /// Policy by which buffers cross; the next best with a backend that does not offer it.
     #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
     pub policy: BufferPolicy,
     /// Take no offload of the backend's: checksums and segments are made here.
     #[arg(long)]
     pub no_offloads: bool,
-    /// How to wait, as for `grantway backend`.
+    /// The way to wait, as for `grantway backend`.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
     /// Run on this processor only.
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
-    /// Largest IP packet in bytes; the vif's own where missing.
+    /// Largest IP packet in bytes; by default the vif's own.
     #[arg(long, value_name = "N", value_parser = within::<u32>(1280..=65_521))]
     pub mtu: Option<u32>,
-    /// Print JSON: an object a line.
+    /// Print JSON: one object per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -88,10 +88,10 @@ Example:
   grantway iperf server --host /tmp/gw --domain 1 --address 10.0.0.1/24
   grantway iperf server --host /tmp/gw --domain 1 --address fd00::1/64 -u -i 1")]
 pub struct ServerArgs {
-    /// What both ends are told.
+    /// Options of both ends.
     #[command(flatten)]
     pub end: EndArgs,
-    /// End after so many tests.
+    /// End after N tests.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub tests: Option<u32>,
 }
@@ -107,22 +107,22 @@ Example:
   grantway iperf client --host /tmp/gw --domain 1 --address fd00::2/64 -c fd00::1 -u -b 100M
   grantway iperf client --address 10.0.0.2/24 -c 10.0.0.1 --policy staging --json")]
 pub struct ClientArgs {
-    /// What both ends are told.
+    /// Options of both ends.
     #[command(flatten)]
     pub end: EndArgs,
     /// The server's address, IPv4 or IPv6.
     #[arg(short, long, value_name = "ADDR", value_parser = host)]
     pub client: IpAddress,
-    /// How long to send.
+    /// Seconds to send.
     #[arg(short, long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub time: f64,
-    /// How many bytes to send, each stream, in place of a time.
+    /// Bytes to send per stream, in place of a time.
     #[arg(short, long, value_name = "N[kMG]", conflicts_with = "time", value_parser = bytes)]
     pub num: Option<u64>,
-    /// Bits a second that UDP sends, each stream.
+    /// Bits per second that UDP sends, per stream.
     #[arg(short, long, value_name = "N[kMG]", default_value = "1M", value_parser = rate)]
     pub bandwidth: u64,
-    /// Bytes of a datagram, or of a write of TCP; 1470 or 131072 where missing.
+    /// Bytes of a datagram, or of a write of TCP; by default 1470 or 131072.
     #[arg(short, long, value_name = "N", value_parser = within::<u32>(100..=1_048_576))]
     pub len: Option<u32>,
     /// Streams at once.

@@ -12,16 +12,16 @@ use smoltcp::socket::{tcp, udp};
 use smoltcp::wire::{IpAddress, IpEndpoint};
 use std::time::Duration;
 
-/// Bytes that all connections together may have out without an acknowledgement: as much
-/// as a backend's bridge keeps for a guest whose ring is full, and does not drop.
+/// Bytes that all connections together may have sent without an acknowledgement. A backend's bridge
+/// keeps as much for a guest whose ring is full, and does not drop it.
 const WINDOW: usize = 1 << 20;
 /// Longest write of TCP, and the usual one.
 const WRITE: u32 = 128 * 1024;
-/// Bytes of a datagram that iperf sends unless it is told.
+/// Bytes of a datagram that iperf sends by default.
 const DATAGRAM: u32 = 1470;
-/// How long the report is waited for before the last datagram is sent again.
+/// Time to wait for the report before the last datagram is sent again.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// Datagrams of a stream that are sent in a turn.
+/// Most datagrams of a stream that are sent per turn.
 const DATAGRAMS_A_TURN: u64 = 64;
 /// The first of the ports that streams are sent from.
 const FIRST_PORT: u16 = 49_152;
@@ -30,11 +30,12 @@ const FIRST_PORT: u16 = 49_152;
 ///
 /// # Errors
 ///
-/// The vif is not to be had, or the server does not answer.
+/// The vif cannot be used, or the server does not answer.
 pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
     let v6 = matches!(args.client, IpAddress::Ipv6(_));
     let same =
         |address: &&grantway_stack::Address| matches!(address.address(), IpAddress::Ipv6(_)) == v6;
+    // The command line is judged first: an address of the server's kind, and the length.
     if args.end.address.iter().find(same).is_none() {
         return Err(CommandError::Usage(format!(
             "-c {}: there is no --address of its kind; give one, too",
@@ -58,7 +59,7 @@ pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
     let amount = args.num.map_or(time, Amount::Bytes);
     let test = Test { udp: args.end.udp, port: args.end.port, len, amount, rate: args.bandwidth };
     let server = IpEndpoint::new(args.client, args.end.port);
-    // So that a test is no continuation of the last one.
+    // The port changes, so that a test is not taken for a continuation of the last one.
     let first = FIRST_PORT + (grantway_ports::uptime().subsec_micros() % 16_000) as u16;
     let sockets = guest.stack().sockets();
     let streams = (0..u16::from(args.parallel)).map(|n| Stream {
@@ -86,7 +87,7 @@ pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
     guest.run(&mut client)
 }
 
-/// Bytes that a stream may still send, and how long it may where that has an end.
+/// Returns the bytes that a stream may still send, and the time until its end if it has one.
 fn left(amount: Amount, sent: u64, passed: Duration) -> (u64, Option<Duration>) {
     match amount {
         Amount::Time(time) if passed >= time => (0, None),
@@ -95,7 +96,7 @@ fn left(amount: Amount, sent: u64, passed: Duration) -> (u64, Option<Duration>) 
     }
 }
 
-/// Its buffer is filled here, once: whatever it sends is of this.
+/// Makes a socket whose send buffer is filled here, once: all data that it sends is this pattern.
 fn caller(window: usize) -> tcp::Socket<'static> {
     let pattern = (b'0'..=b'9').cycle().take(window).collect::<Vec<u8>>();
     let received = tcp::SocketBuffer::new(vec![0; 4096]);
@@ -116,12 +117,12 @@ struct Client {
     server: IpEndpoint,
     json: bool,
     interval: Option<Duration>,
-    /// When the vif was there.
+    /// Time at which the vif was connected.
     connecting: Duration,
-    /// When the first stream had its server: what an address and a handshake took before
-    /// is no part of the test.
+    /// Time at which the first stream had its server. The time before, for an address and a
+    /// handshake, is no part of the test.
     began: Duration,
-    /// When the last interval ended.
+    /// Time at which the last interval ended.
     told: Duration,
     wall: Clock,
 }
@@ -136,15 +137,15 @@ struct Stream {
     state: State,
 }
 
-/// How far a stream is.
+/// State of a stream.
 enum State {
     /// Nothing was sent yet.
     Begin,
-    /// It sends; datagrams are counted.
+    /// The stream sends. Datagrams are counted.
     Sending { datagrams: i64 },
-    /// All is sent, and the server is to have it, or to say what it has.
+    /// All is sent. The server has to acknowledge it, or to report what it has.
     Ending { since: Duration, datagrams: i64, asked: u32 },
-    /// It took so long; what the server told of it.
+    /// The test took this time, and the server reported this.
     Ended { after: Duration, report: Option<Report> },
 }
 
@@ -220,7 +221,8 @@ impl Client {
         Line { kind, stream, peer, from: Duration::ZERO, to, bytes, datagrams: None, connect }
     }
 
-    /// Tells of an interval that is over; when the next one is.
+    /// Prints an interval if it is over. Returns the time until the next one ends, if intervals are
+    /// wanted.
     fn tell_interval(&mut self, now: Duration) -> Result<Option<Duration>, CommandError> {
         let Some(every) = self.interval else { return Ok(None) };
         if now < self.told + every {
@@ -237,7 +239,7 @@ impl Client {
         Ok(Some(every))
     }
 
-    /// Tells of the whole.
+    /// Prints the results of the whole test.
     fn tell(&self) -> Result<(), CommandError> {
         let (mut all, mut longest) = (0, Duration::ZERO);
         for stream in &self.streams {
@@ -265,8 +267,9 @@ impl Client {
 }
 
 impl Stream {
-    /// Writes what there is room for; whether anything was done, and when there is more
-    /// to do. Times are since the first stream has its server, and since the vif is there.
+    /// Writes as much as there is room for. Returns true if anything was done, and the time until
+    /// there is more to do. `passed` is the time since the first stream had its server, and
+    /// `waited` since the vif was connected.
     fn bytes(
         &mut self,
         socket: &mut tcp::Socket<'_>,
@@ -279,6 +282,7 @@ impl Stream {
         };
         match self.state {
             State::Ended { .. } => Ok((false, None)),
+            // The test is described first, as soon as the server takes the connection.
             State::Begin => {
                 if !socket.is_open() {
                     return failed("it does not take connections");
@@ -304,13 +308,14 @@ impl Stream {
                     self.state = State::Ending { since: passed, datagrams: 0, asked: 0 };
                     return Ok((true, None));
                 }
-                // What is in the buffer is good as it is.
+                // The buffer's bytes are the pattern already, so nothing is copied.
                 let most = most.min(test.len.into()) as usize;
                 let wrote = socket.send(|room| (room.len().min(most), room.len().min(most)));
                 self.sent += wrote.unwrap_or(0) as u64;
                 Ok((wrote.is_ok_and(|wrote| wrote > 0), due))
             }
             State::Ending { since, .. } => {
+                // The test is over once the server has acknowledged everything.
                 let acknowledged = match socket.state() {
                     tcp::State::FinWait2 | tcp::State::TimeWait => true,
                     tcp::State::Closed => socket.send_queue() == 0,
@@ -328,7 +333,7 @@ impl Stream {
         }
     }
 
-    /// Sends the datagrams that are due; likewise.
+    /// Sends the datagrams that are due. Times and results are those of [`Stream::bytes`].
     fn datagrams(
         &mut self,
         socket: &mut udp::Socket<'_>,
@@ -339,7 +344,7 @@ impl Stream {
     ) -> Result<(bool, Option<Duration>), CommandError> {
         match self.state {
             State::Ended { .. } => Ok((false, None)),
-            // It waits for the server's address, if that has one.
+            // The first datagram waits until the server's address is resolved.
             State::Begin if self.sent > 0 => match (socket.send_queue(), waited > limit()) {
                 (0, _) => {
                     self.state = State::Sending { datagrams: 1 };
@@ -352,7 +357,7 @@ impl Stream {
             },
             State::Begin => Ok((self.put(socket, test, server, 1, wall), None)),
             State::Sending { mut datagrams } => {
-                // The last one asks for the report.
+                // One datagram less is sent here: the last one asks for the report.
                 let (most, end) = left(test.amount, self.sent + u64::from(test.len), passed);
                 if most == 0 {
                     self.state = State::Ending { since: passed, datagrams, asked: 0 };
@@ -377,6 +382,7 @@ impl Stream {
                 Ok((datagrams > before, end.into_iter().chain([due]).min()))
             }
             State::Ending { since, datagrams, asked } => {
+                // The report ends the test. Until it comes the last datagram is sent again.
                 if let Ok((bytes, meta)) = socket.recv() {
                     if meta.endpoint == server
                         && let Some(report) = Report::parse(bytes)
@@ -394,7 +400,7 @@ impl Stream {
                     self.state = State::Ended { after: since, report: None };
                     return Ok((true, None));
                 }
-                // The same one each time, but for the first.
+                // The last datagram is counted once, however often it is sent.
                 let sent = self.sent;
                 let put = self.put(socket, test, server, -(datagrams + 1), wall);
                 if asked > 0 {
@@ -407,7 +413,7 @@ impl Stream {
         }
     }
 
-    /// Has the socket send a datagram; false where there is no room.
+    /// Gives the socket a datagram to send. Returns false if there is no room.
     fn put(
         &mut self,
         socket: &mut udp::Socket<'_>,

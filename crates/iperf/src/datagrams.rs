@@ -1,9 +1,9 @@
-//! What came of datagrams with numbers, as a server of iperf 2 counts it.
+//! Counts of numbered datagrams, as a server of iperf 2 counts them.
 
 use super::header::{Datagram, Report};
 use std::time::Duration;
 
-/// What came of one sender's datagrams.
+/// Counts of one sender's datagrams.
 #[derive(Debug, Clone, Copy)]
 pub struct Tally {
     began: Duration,
@@ -12,13 +12,13 @@ pub struct Tally {
     came: u64,
     highest: u64,
     out_of_order: u64,
-    /// Seconds, as RFC 1889 smooths them.
+    /// Jitter in seconds, smoothed as in RFC 1889.
     jitter: f64,
     transit: Option<f64>,
 }
 
 impl Tally {
-    /// Of a sender whose first datagram came at this time.
+    /// Begins the counts of a sender whose first datagram came at this time.
     pub fn new(now: Duration) -> Self {
         Self {
             began: now,
@@ -32,8 +32,8 @@ impl Tally {
         }
     }
 
-    /// Counts a datagram of so many bytes that came at a time of our clock, and of one
-    /// that runs like the sender's.
+    /// Counts a datagram of `len` bytes. `now` is the time by our clock, and `wall` by a clock like
+    /// the sender's.
     pub fn take(&mut self, datagram: Datagram, len: usize, now: Duration, wall: Duration) {
         let id = datagram.id.unsigned_abs();
         self.last = now;
@@ -43,19 +43,19 @@ impl Tally {
             true => self.highest = id,
             false => self.out_of_order += 1,
         }
-        // The clocks may differ: of the difference only the change counts.
+        // The clocks may differ, so only the change of the difference counts.
         let transit = wall.as_secs_f64() - datagram.sent.as_secs_f64();
         if let Some(before) = self.transit.replace(transit) {
             self.jitter += ((transit - before).abs() - self.jitter) / 16.0;
         }
     }
 
-    /// When the last came.
+    /// Returns the time at which the last datagram came.
     pub fn last(&self) -> Duration {
         self.last
     }
 
-    /// How it stands.
+    /// Returns the counts so far.
     pub fn report(&self) -> Report {
         let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         Report {
@@ -64,7 +64,7 @@ impl Tally {
             lost: short(self.highest.saturating_sub(self.came)),
             out_of_order: short(self.out_of_order),
             datagrams: short(self.highest),
-            // A sender may write any time.
+            // A sender may write any time, so the jitter may be out of bounds.
             jitter: Duration::try_from_secs_f64(self.jitter).unwrap_or_default(),
         }
     }

@@ -22,34 +22,35 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the store and signals are looked at while frames flow.
+/// Time between two looks at the store and at signals while frames flow.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// How often they are looked at, at least, before the vif is connected.
+/// Most time between two looks before the vif is connected.
 const LOOK_UNCONNECTED: Duration = Duration::from_secs(1);
-/// Turns without a look at anything else.
+/// Least number of turns between two looks while frames flow.
 const TURNS_UNLOOKED: u32 = 8;
-/// How long the backend gets to close in order.
+/// Time that the backend gets to close in order.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// How long it gets to take what was sent last.
+/// Time that the backend gets to take the last frames.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// How long an end waits for the other one, or for the backend to connect, before it says so.
+/// Returns the time that an end waits for the other one, or for the backend to connect, before it
+/// fails.
 pub fn limit() -> Duration {
     patience::answer(Duration::from_secs(10))
 }
 
-/// What an end did in a turn.
+/// Result of an end's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// Something: there may be more.
+    /// Something moved, and there may be more.
     Moved,
-    /// Nothing, and it has nothing to do before so long, if ever.
+    /// Nothing moved. There is nothing to do before this time has passed, or ever if none.
     Idle(Option<Duration>),
-    /// All that it was for.
+    /// The test is done.
     Done,
 }
 
-/// What runs on a guest's stack.
+/// The part that runs on a guest's stack.
 pub trait End {
     /// Reads and writes sockets, at a time since the machine started.
     ///
@@ -58,18 +59,18 @@ pub trait End {
     /// The test failed.
     fn turn(&mut self, stack: &mut Stack, now: Duration) -> Result<Turn, CommandError>;
 
-    /// The vif is connected, for the first time.
+    /// Begins the test: the vif is connected, for the first time.
     ///
     /// # Errors
     ///
-    /// As [`End::turn`].
+    /// The errors of [`End::turn`].
     fn connected(&mut self, stack: &mut Stack, now: Duration) -> Result<(), CommandError>;
 
-    /// Somebody wants it to end.
+    /// Ends the test early, on a signal.
     ///
     /// # Errors
     ///
-    /// What there is to tell cannot be told.
+    /// The results cannot be printed.
     fn interrupted(&mut self, now: Duration) -> Result<(), CommandError>;
 }
 
@@ -84,7 +85,7 @@ pub struct Guest {
     mtu: u32,
 }
 
-/// smoltcp's clock.
+/// Returns a time by smoltcp's clock.
 pub fn instant(now: Duration) -> Instant {
     Instant::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
 }
@@ -94,13 +95,14 @@ impl Guest {
     ///
     /// # Errors
     ///
-    /// It is not to be had.
+    /// The vif cannot be used.
     pub fn open(args: &EndArgs) -> Result<Self, CommandError> {
         let signals = Signals::take()?;
         let mode = wait_mode(args.mode);
         if let Some(cpu) = args.cpu {
             pin(cpu)?;
         }
+        // The reports' socket lies in the run folder of the place, so the place comes first.
         let GuestArgs { domain, .. } = args.guest;
         let need = Footprint::new(args.policy.kind(), 1, u64::MAX);
         let place = Place::of_guest(&args.guest, args.devid, need)?;
@@ -119,6 +121,7 @@ impl Guest {
             Some(mtu) => mtu,
             None => vif.mtu().map_err(CommandError::failed)?,
         };
+        // The stack needs the vif's address and MTU, which the store has.
         let station = parse_address(mac.trim());
         if !station.is_some_and(|station| vif.runner_mut().set_station(station, mtu as usize)) {
             return Err(CommandError::Failed(format!(
@@ -129,21 +132,21 @@ impl Guest {
         Ok(Self { vif, place, signals, reports, mode, wished: policy, mtu })
     }
 
-    /// The stack.
+    /// Returns the stack.
     pub fn stack(&mut self) -> &mut Stack {
         self.vif.runner_mut()
     }
 
-    /// Most bytes of a datagram that fits its MTU.
+    /// Returns the most bytes of a datagram that fits the MTU.
     pub fn datagram(&self, v6: bool) -> u32 {
         self.mtu.saturating_sub(if v6 { 48 } else { 28 })
     }
 
-    /// Serves vif, stack and end until that is done, or somebody wants it to end.
+    /// Serves vif, stack and end until the end is done, or a signal ends it.
     ///
     /// # Errors
     ///
-    /// The end's, or the vif is of no more use.
+    /// An error of the end, or the vif cannot be used any more.
     pub fn run(&mut self, end: &mut dyn End) -> Result<(), CommandError> {
         let done = self.rounds(end);
         self.settle()?;
@@ -158,6 +161,7 @@ impl Guest {
         let mut idle = Idle::default();
         loop {
             let now = uptime();
+            // A look costs system calls, so the store and signals are looked at now and then.
             unlooked += 1;
             if unlooked > TURNS_UNLOOKED && now.saturating_sub(looked) >= LOOK_EVERY {
                 (looked, unlooked) = (now, 0);
@@ -184,12 +188,13 @@ impl Guest {
                 Turn::Moved => (true, None),
                 Turn::Idle(next) => (false, next),
             };
+            // An idle end spins for a while, and then sleeps until something comes.
             if moved {
                 idle = Idle::default();
                 continue;
             }
             if idle.looks_again(self.mode, std::time::Instant::now) {
-                // The processor may be what the others wait for.
+                // The other end may need this processor.
                 std::thread::yield_now();
                 continue;
             }
@@ -199,7 +204,7 @@ impl Guest {
         }
     }
 
-    /// Frames in, the end's turn, frames out.
+    /// Takes frames in, gives the end its turn, and sends frames.
     fn turn(&mut self, end: &mut dyn End, now: Duration) -> Result<Turn, CommandError> {
         let stack = self.vif.runner_mut();
         let came = stack.receive(instant(now));
@@ -215,7 +220,8 @@ impl Guest {
         }
     }
 
-    /// Looks at the store, and at who asks; whether the vif is connected.
+    /// Looks at the store, and answers clients that ask for a report. Returns true if the vif is
+    /// connected.
     fn look(&mut self) -> Result<bool, CommandError> {
         self.place.check()?;
         self.vif.take_answers().map_err(CommandError::failed)?;
@@ -237,8 +243,8 @@ impl Guest {
         }
     }
 
-    /// Sleeps until something comes, or has to be done; false where something is there
-    /// already.
+    /// Sleeps until something comes, or has to be done. Returns false if something is there
+    /// already, without sleeping.
     fn nap(&mut self, next: Option<Duration>) -> Result<bool, CommandError> {
         let stack = self.vif.runner_mut();
         stack.take_events().map_err(CommandError::failed)?;
@@ -274,13 +280,12 @@ impl Guest {
         readable(&own, self.place.lifeline(), timeout)
     }
 
-    /// Lets the backend take what was sent last: what it has not taken is lost with the
-    /// vif.
+    /// Lets the backend take the last frames. Frames that it has not taken are lost with the vif.
     fn settle(&mut self) -> Result<(), CommandError> {
         let since = uptime();
         while uptime().saturating_sub(since) < patience::answer(SETTLING) {
             let stack = self.vif.runner_mut();
-            // Whatever is wrong by now, the vif is closed next.
+            // An error does not matter any more, since the vif is closed next.
             if stack.send(instant(uptime())).is_err() || stack.is_settled().unwrap_or(true) {
                 break;
             }
@@ -308,7 +313,7 @@ impl Guest {
     }
 }
 
-/// What the stack is to be.
+/// Returns the configuration of the stack.
 fn config(args: &EndArgs) -> Result<StackConfig, CommandError> {
     let mut seed = [0; 8];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed));
@@ -320,7 +325,7 @@ fn config(args: &EndArgs) -> Result<StackConfig, CommandError> {
     })
 }
 
-/// How it stands, as a frontend tells it.
+/// Returns a report of the vif and its stack, as a frontend makes it.
 fn report(vif: &mut Vif<Stack>, place: &Place, mode: WaitMode, wished: Policy) -> Value {
     let mut stats = vif.past_stats();
     let connected = vif.runner_mut().queue().map(|queue| stats.add(queue.stats())).is_some();

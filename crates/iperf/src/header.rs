@@ -1,5 +1,4 @@
-//! What iperf 2 writes into what it sends, as version 2.1.8 does; numbers are
-//! big-endian.
+//! The headers of iperf 2, as version 2.1.8 writes them. Numbers are big-endian.
 //!
 //! | offset | UDP datagram | its report, from the server |
 //! |---|---|---|
@@ -12,58 +11,58 @@
 //! | 36, 40, 44 | | lost, out of order, all datagrams |
 //! | 48, 52 | | jitter: seconds, microseconds |
 //!
-//! Over TCP the test comes first, and what follows means nothing.
+//! Over TCP the test comes first, and the bytes after it mean nothing.
 
 use std::time::Duration;
 
-/// Bytes of what tells of a test.
+/// Bytes of a [`Test`].
 pub const TEST_LEN: usize = 60;
-/// Bytes of what begins each datagram.
+/// Bytes of a [`Datagram`] header, which begins each datagram.
 pub const DATAGRAM_LEN: usize = 16;
-/// Bytes of the server's report, which 2.1.8 sends with more fields, all zero here.
+/// Bytes of the server's report. 2.1.8 sends it with more fields, which are all zero here.
 const REPORT_LEN: usize = 128;
 
 const HAS_FIRST: u32 = 0x8000_0000;
 const HAS_EXTENSION: u32 = 0x4000_0000;
 const LONG_IDS: u32 = 0x0800_0000;
 const HAS_LENGTH: u32 = 0x0001_0000;
-/// The version whose protocol this is.
+/// The version that has this protocol.
 const VERSION: [u32; 2] = [0x0002_0001, 0x0008_0003];
 
-/// How much a client sends.
+/// The amount that a client sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// For so long.
+    /// Everything that it can send in a time.
     Time(Duration),
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
 }
 
-/// What a client tells of its test.
+/// A client's description of its test.
 #[derive(Debug, Clone, Copy)]
 pub struct Test {
-    /// Whether it is UDP.
+    /// True if it is UDP.
     pub udp: bool,
     /// The server's port.
     pub port: u16,
     /// Bytes of a datagram or a write.
     pub len: u32,
-    /// When it is over.
+    /// Amount after which the test is over.
     pub amount: Amount,
-    /// Bits a second, of UDP.
+    /// Bits per second, of UDP.
     pub rate: u64,
 }
 
 impl Test {
-    /// As it is sent.
+    /// Returns the bytes to be sent.
     pub fn bytes(&self) -> [u8; TEST_LEN] {
         let before = if self.udp { DATAGRAM_LEN } else { 0 };
         let ids = if self.udp { LONG_IDS } else { 0 };
-        // At most 76.
+        // At most 76, so it fits.
         let length = ((before + TEST_LEN) as u32) << 1;
         let rate = if self.udp { self.rate } else { 0 };
         let amount = match self.amount {
-            // Negative: a time, in 10 ms; not beyond a day.
+            // A negative number is a time in units of 10 ms. It is at most a day, so it fits.
             Amount::Time(time) => (-(time.as_millis() as i64 / 10)) as i32 as u32,
             Amount::Bytes(bytes) => bytes.min(i32::MAX as u64) as u32,
         };
@@ -90,28 +89,28 @@ impl Test {
     }
 }
 
-/// What begins a datagram.
+/// The header that begins a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram {
-    /// Its number, from 1 on; the last one's is negative.
+    /// Its number, from 1 on. The number of the last one is negative.
     pub id: i64,
-    /// When it was sent, by the sender's clock.
+    /// Time at which it was sent, by the sender's clock.
     pub sent: Duration,
 }
 
 impl Datagram {
-    /// As it is sent.
+    /// Returns the bytes to be sent.
     pub fn bytes(self) -> [u8; DATAGRAM_LEN] {
         let id = self.id as u64;
         let mut bytes = [0; DATAGRAM_LEN];
-        // Seconds of this century.
+        // Seconds of this century fit 32 bits.
         let seconds = self.sent.as_secs() as u32;
         put(&mut bytes, &[id as u32, seconds, self.sent.subsec_micros(), (id >> 32) as u32]);
         bytes
     }
 
-    /// Reads one; none where the datagram is too short. A sender of an older version
-    /// has ids of 32 bits only, as one that tells of no test has.
+    /// Reads a header. Returns none if the datagram is too short. A sender of an older version, or
+    /// one that does not describe its test, has ids of 32 bits only.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [low, seconds, micros, high] = words(bytes, 0)?;
         let flags = words::<1>(bytes, DATAGRAM_LEN).map_or(0, |[flags]| flags);
@@ -124,32 +123,32 @@ impl Datagram {
     }
 }
 
-/// What a server tells of a test by UDP.
+/// A server's report of a test by UDP.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Report {
     /// Bytes that came.
     pub bytes: u64,
-    /// From the first datagram to the last.
+    /// Time from the first datagram to the last.
     pub length: Duration,
     /// Datagrams that did not come.
     pub lost: u32,
-    /// Those that came after a later one.
+    /// Datagrams that came after a later one.
     pub out_of_order: u32,
-    /// Those that were sent.
+    /// Datagrams that were sent.
     pub datagrams: u32,
-    /// How much the time under way varied.
+    /// Variation of the time that datagrams were under way.
     pub jitter: Duration,
 }
 
 impl Report {
-    /// As the server answers the last datagram.
+    /// Returns the bytes of the server's answer to the last datagram.
     pub fn bytes(&self) -> [u8; REPORT_LEN] {
         let mut bytes = [0; REPORT_LEN];
         let words = [
             HAS_FIRST,
             (self.bytes >> 32) as u32,
             self.bytes as u32,
-            // Below what 32 bits count of seconds.
+            // The seconds of a test fit 32 bits.
             self.length.as_secs() as u32,
             self.length.subsec_micros(),
             self.lost,
@@ -162,7 +161,7 @@ impl Report {
         bytes
     }
 
-    /// Reads one; none where it is too short, or says that nothing is in it.
+    /// Reads a report. Returns none if the datagram is too short, or says that it has no report.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let words: [u32; 10] = words(bytes, DATAGRAM_LEN)?;
         let [flags, high, low, seconds, micros, lost, out_of_order, datagrams, ..] = words;
@@ -199,7 +198,7 @@ fn words<const N: usize>(bytes: &[u8], at: usize) -> Option<[u32; N]> {
 mod tests {
     use super::*;
 
-    /// What iperf 2.1.8 sent, by `-t 1 -l 8192 -p 5601`.
+    /// Compares with the bytes that iperf 2.1.8 sent, by `-t 1 -l 8192 -p 5601`.
     #[test]
     fn a_test_is_told_as_iperf_tells_it() {
         let amount = Amount::Time(Duration::from_secs(1));
@@ -235,7 +234,7 @@ mod tests {
         }
     }
 
-    /// What iperf 2.1.8 answered, of 50 datagrams that it had of 51.
+    /// Reads an answer of iperf 2.1.8, about 50 datagrams that came of 51.
     #[test]
     fn a_report_is_read_as_iperf_sends_it() {
         let mut bytes = vec![0; 16];

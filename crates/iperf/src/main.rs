@@ -1,10 +1,10 @@
 //! The program that `grantway iperf` runs: iperf 2's protocol, over TCP and UDP in user
 //! space.
 //!
-//! - [`cli`], [`args`]: the command line; [`header`]: what is written into what is sent.
+//! - [`cli`], [`args`]: the command line. [`header`]: the headers of iperf 2.
 //! - [`guest`]: the vif, its stack, and the loop that both ends run in.
-//! - [`server`], [`client`]: the two ends; [`datagrams`]: what came of UDP, as a server
-//!   counts it; [`report`]: what is printed.
+//! - [`server`], [`client`]: the two ends. [`datagrams`]: a server's counts of UDP. [`report`]: the
+//!   lines that are printed.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -1,4 +1,4 @@
-//! What is printed of a test: lines like iperf's, or JSON.
+//! The printed results of a test: lines like iperf's, or JSON.
 
 use super::header;
 use grantway_command::error::CommandError;
@@ -6,7 +6,7 @@ use grantway_command::output;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What a line tells of.
+/// The subject of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A part of a test that goes on.
@@ -33,21 +33,21 @@ impl Kind {
 /// A line of a report.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// What it tells of.
+    /// Its subject.
     pub kind: Kind,
-    /// Which stream, from 1 on; 0 is all of them.
+    /// Number of the stream, from 1 on. 0 is all of them.
     pub stream: u32,
-    /// Both ends' words for the other one.
+    /// Name of the other end, as both ends write it.
     pub peer: String,
-    /// From when to when, since the test began.
+    /// Start of the line's time, since the test began.
     pub from: Duration,
-    /// Until when.
+    /// End of the line's time, since the test began.
     pub to: Duration,
     /// Bytes of payload.
     pub bytes: u64,
-    /// What came of datagrams, where somebody who counts them tells.
+    /// Counts of datagrams, if the end that counts them reports.
     pub datagrams: Option<header::Report>,
-    /// How long a client waited for its server: for its address, and a handshake.
+    /// Time that a client waited for its server: for its address, and a handshake.
     pub connect: Option<Duration>,
 }
 
@@ -57,7 +57,7 @@ impl Line {
         if seconds > 0.0 { self.bytes as f64 * 8.0 / seconds } else { 0.0 }
     }
 
-    /// In words.
+    /// Returns the line in words.
     pub fn text(&self) -> String {
         let stream = match self.stream {
             0 => "SUM".to_owned(),
@@ -88,7 +88,7 @@ impl Line {
         }
     }
 
-    /// As an object.
+    /// Returns the line as an object.
     pub fn json(&self) -> Value {
         let mut object = json!({
             "kind": self.kind.name(),
@@ -111,7 +111,7 @@ impl Line {
         object
     }
 
-    /// Prints it.
+    /// Prints the line, as JSON if `json` is set.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Line {
     }
 }
 
-/// A number with three digits and a decimal prefix.
+/// Returns a number with three digits and a decimal prefix.
 fn scaled(number: f64) -> String {
     let prefixes = ["", "k", "M", "G", "T"];
     let mut number = number;

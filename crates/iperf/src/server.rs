@@ -15,23 +15,23 @@ use smoltcp::wire::IpEndpoint;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Connections at once.
+/// Most connections at once.
 const CONNECTIONS: usize = 16;
-/// Bytes that a connection may send ahead of what was read of it.
+/// Bytes that a connection may send before they are read.
 const WINDOW: usize = 1 << 20;
-/// Senders of UDP at once.
+/// Most senders of UDP at once.
 const SENDERS: usize = 64;
-/// Datagrams and bytes of such that wait to be read.
+/// Datagrams, and below them bytes of datagrams, that may wait to be read.
 const DATAGRAMS: usize = 4096;
 const DATAGRAM_BYTES: usize = 4 << 20;
-/// Datagrams that are read in a turn.
+/// Most datagrams that are read per turn.
 const DATAGRAMS_A_TURN: usize = 256;
 
 /// Runs the command.
 ///
 /// # Errors
 ///
-/// The vif is not to be had, or goes.
+/// The vif cannot be used, or goes away.
 pub fn run(args: &ServerArgs) -> Result<(), CommandError> {
     let mut guest = Guest::open(&args.end)?;
     let sockets = guest.stack().sockets();
@@ -69,9 +69,9 @@ struct Server {
     receiver: Receiver,
     teller: Teller,
     port: u16,
-    /// After how many tests to end.
+    /// Number of tests after which to end.
     tests: Option<u32>,
-    /// The clock by which datagrams say when they were sent.
+    /// The clock of the times in datagrams.
     wall: Clock,
 }
 
@@ -90,23 +90,23 @@ struct Slot {
 struct Sender {
     test: Test,
     tally: Tally,
-    /// What it was told at its end, and is told again where it asks again.
+    /// Report that was sent at its end, and is sent again if the sender asks again.
     told: Option<Report>,
 }
 
-/// What is told of a test.
+/// State of a test that is printed.
 struct Test {
     stream: u32,
     peer: String,
     began: Duration,
     bytes: u64,
-    /// What the last interval ended with.
+    /// Time at which the last interval ended; below it the counts at that time.
     told: Duration,
     told_bytes: u64,
     told_report: Report,
 }
 
-/// Who prints.
+/// Prints, and counts tests.
 struct Teller {
     json: bool,
     interval: Option<f64>,
@@ -128,7 +128,8 @@ impl Teller {
         }
     }
 
-    /// Tells of an interval that is over; when the next one is.
+    /// Prints an interval if it is over. Returns the time until the next one ends, if intervals are
+    /// wanted.
     fn interval(
         &self,
         test: &mut Test,
@@ -139,6 +140,7 @@ impl Teller {
         if now < test.told + every {
             return Ok(Some(test.told + every - now));
         }
+        // The counts of an interval are the difference to the counts at its start.
         let datagrams = report.map(|report| Report {
             lost: report.lost.saturating_sub(test.told_report.lost),
             out_of_order: report.out_of_order.saturating_sub(test.told_report.out_of_order),
@@ -221,7 +223,7 @@ impl End for Server {
     }
 }
 
-/// Whether nobody has to be answered any more.
+/// Returns true if no connection is open, and no datagram waits to be sent.
 fn is_quiet(stack: &mut Stack, receiver: &Receiver) -> bool {
     match receiver {
         Receiver::Tcp(slots) => slots.iter().all(|slot| {
@@ -238,7 +240,7 @@ fn listen(socket: &mut tcp::Socket<'_>, port: u16) -> Result<(), CommandError> {
     socket.listen(port).map_err(|e| CommandError::Failed(format!("port {port}: {e}")))
 }
 
-/// Reads what connections sent; whether anything came, and when something is due.
+/// Reads what connections sent. Returns true if anything came, and the time until something is due.
 fn receive(
     stack: &mut Stack,
     slots: &mut [Slot],
@@ -252,13 +254,14 @@ fn receive(
         let begins = test.is_none() && socket.may_recv();
         if let Some(peer) = socket.remote_endpoint().filter(|_| begins || socket.can_recv()) {
             let test = test.get_or_insert_with(|| teller.begin(peer, now));
-            // Twice: what is there may lie at both ends of the buffer.
+            // Read twice, since the bytes may lie at both ends of the buffer.
             for _ in 0..2 {
                 let read = socket.recv(|bytes| (bytes.len(), bytes.len()));
                 test.bytes += read.unwrap_or(0) as u64;
             }
             moved = true;
         }
+        // A connection that its client has closed is the end of a test.
         if !socket.may_recv()
             && !matches!(socket.state(), tcp::State::Listen | tcp::State::SynReceived)
         {
@@ -279,7 +282,7 @@ fn receive(
     Ok((moved, next))
 }
 
-/// Reads datagrams, and answers those that are the last; likewise.
+/// Reads datagrams, and answers the last one of each sender. The results are those of [`receive`].
 fn take(
     socket: &mut udp::Socket<'_>,
     senders: &mut HashMap<IpEndpoint, Sender>,
@@ -292,7 +295,7 @@ fn take(
         moved = true;
         let Some(datagram) = Datagram::parse(bytes) else { continue };
         let (len, peer) = (bytes.len(), meta.endpoint);
-        // Another test of the same sender's.
+        // A sender that had its report begins another test.
         if datagram.id > 0 && senders.get(&peer).is_some_and(|sender| sender.told.is_some()) {
             senders.remove(&peer);
         }
@@ -313,10 +316,11 @@ fn take(
             if sender.told.replace(report).is_none() {
                 teller.end(&sender.test, Some(report), now)?;
             }
-            // Where there is no room the sender asks again.
+            // If there is no room, the sender asks again.
             let _ = socket.send_slice(&report.bytes(), peer);
         }
     }
+    // A sender that is silent for too long has ended its test.
     let mut next = None;
     for sender in senders.values_mut().filter(|sender| sender.told.is_none()) {
         let report = Some(sender.tally.report());

@@ -1,8 +1,8 @@
-//! `grantway iperf` against Debian's iperf 2 behind the backend's TAP, and against
-//! itself by the backend's bridge.
+//! Tests of `grantway iperf` against Debian's iperf 2 behind the backend's TAP, and against itself
+//! by the backend's bridge.
 //!
-//! The first needs root, /dev/net/tun, `ip`, `nstat` and `iperf`; where one is missing,
-//! says `skipped` and passes.
+//! The first kind needs root, /dev/net/tun, `ip`, `nstat` and `iperf`. If one of them is missing,
+//! the test says `skipped` and passes.
 
 #[path = "../../grantway/tests/common/mod.rs"]
 mod common;
@@ -15,17 +15,17 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// What each stream of TCP sends.
+/// Bytes that each stream of TCP sends.
 const BYTES: u64 = 8_000_000;
-/// What each of UDP does: whole datagrams of 1450 and of 1470 bytes.
+/// Bytes that each stream of UDP sends: whole datagrams of 1450 and of 1470 bytes.
 const UDP_BYTES: u64 = 852_600;
 
-/// As an argument.
+/// Returns the bytes of a stream as an argument.
 fn amount(udp: bool) -> String {
     if udp { UDP_BYTES } else { BYTES }.to_string()
 }
 
-/// A guest's vif, and the addresses of its stack.
+/// Returns a command for one end, with a guest's vif and the addresses of its stack.
 fn guest<'a>(site: &Site, end: &str, domain: &'a str, more: &[&'a str]) -> Command {
     let (four, six) = (format!("10.99.1.1{domain}/24"), format!("fd99:1::1{domain}/64"));
     let mut command = common::grantway_with(&["iperf", end]);
@@ -34,14 +34,14 @@ fn guest<'a>(site: &Site, end: &str, domain: &'a str, more: &[&'a str]) -> Comma
     command
 }
 
-/// A server in a guest, once it is ready.
+/// Starts a server in a guest, and waits until it is ready.
 fn server(site: &Site, domain: &str, more: &[&str]) -> Part {
     let mut part = Part::spawn("iperf server", guest(site, "server", domain, more));
     part.wait_line("ready", |line| line == r#"{"kind":"ready"}"#);
     part
 }
 
-/// What a client in a guest prints: the line of this kind.
+/// Runs a client in a guest. Returns the line of this kind that it prints.
 fn client(site: &Site, domain: &str, kind: &str, more: &[&str]) -> Value {
     let text = succeed(guest(site, "client", domain, more), PROMPT);
     let line = lines(&text).into_iter().find(|line| line["kind"] == kind);
@@ -57,8 +57,8 @@ fn number(line: &Value, key: &str) -> u64 {
     line[key].as_u64().unwrap_or_else(|| panic!("no {key} in {line}"))
 }
 
-/// A line of Debian's iperf, as its `-y C` prints it: bytes, and lost and all datagrams
-/// where it is a server's of UDP.
+/// Returns the fields of a line of Debian's iperf, as its `-y C` prints it: bytes, and, in a line
+/// of a server of UDP, lost and all datagrams.
 fn fields(text: &str) -> (u64, Option<(u64, u64)>) {
     let line = text.lines().last().unwrap_or_else(|| panic!("nothing from iperf"));
     let fields: Vec<&str> = line.split(',').collect();
@@ -119,10 +119,11 @@ fn debians_iperf_sends_to_ours() {
             match kind {
                 "TCP" => assert_eq!((came, sent), (BYTES, BYTES)),
                 _ => {
-                    // A socket may lose some, and whoever sent them counts all.
+                    // A socket may lose some datagrams, and the sender counts all.
                     let (lost, all) = (number(&end, "lost"), number(&end, "datagrams"));
                     let len = if to.contains(':') { 1450 } else { 1470 };
-                    // Its last one says that it is the last, and is more than was asked for.
+                    // The last datagram marks the end, and is sent beyond the bytes that were asked
+                    // for.
                     assert!(lost < all && all == UDP_BYTES / len + 1, "{end}");
                     assert_eq!(came, (all - lost) * len, "{end}");
                 }
@@ -150,7 +151,7 @@ fn ours_sends_to_debians_iperf() {
             args.extend(["-V"].iter().filter(|_| to.contains(':')));
             let theirs = outside.namespace.command_with("iperf", &args);
             let theirs = std::thread::spawn(move || finish(theirs, PROMPT));
-            // It does not say when it listens.
+            // iperf does not say when it listens.
             let port = if more.contains(&"-u") { "udp" } else { "tcp" };
             common::wait_for("iperf to listen", PROMPT, || {
                 let sockets = outside.namespace.run("ss", &["-lnH", &format!("--{port}")]);
@@ -214,9 +215,9 @@ fn guests_send_to_each_other_without_any_kernel() {
     }
 }
 
-/// Every one of them resolves an address anew, and shakes hands. That none waits for a
-/// wake-up that was lost is tested by schedules: `stalls` of the backend's simulation.
-/// `GRANTWAY_IPERF_RUNS` says how many.
+/// Checks that short connections end. Each of them resolves an address anew, and shakes hands.
+/// Schedules test that none waits for a lost wake-up: `stalls` of the backend's simulation.
+/// `GRANTWAY_IPERF_RUNS` sets the number of connections.
 #[test]
 fn short_connections_all_end() {
     let _alone = alone();
@@ -248,7 +249,7 @@ fn what_cannot_be_is_said_in_one_line() {
     };
     let _server = server(&site, "1", &[]);
     refused("client", &["-c", "10.99.1.11", "-p", "9"], 1, &["does not take connections"]);
-    // Its limit is to pass. On a slow machine it may pass before the server's address is
+    // The client's limit has to pass. On a slow machine it may pass before the server's address is
     // known: then the client is run again.
     let output = common::wait_for("a server that does not report", PROMPT, || {
         let mut client = guest(&site, "client", "2", &["-c", "10.99.1.11", "-u", "-n", "1000"]);
