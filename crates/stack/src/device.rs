@@ -13,7 +13,7 @@ use smoltcp::time::Instant;
 
 /// Longest frame that a vif takes, in bytes.
 const LONGEST: usize = 65_535;
-/// Bytes of received frames that lie here at a time, the last one's room not counted.
+/// Bytes of received frames that lie here at a time, without the room for the last frame.
 const FILL: usize = 256 * 1024;
 
 /// A frame that was received, and lies in the arena.
@@ -24,31 +24,32 @@ struct Arrived {
     offload: Offload,
 }
 
-/// smoltcp's device over a [`Link`]; without one nothing is sent, and nothing comes.
+/// smoltcp's device over a [`Link`]. Without a link nothing is sent, and nothing comes.
 ///
-/// What the link finds wrong ends it, and is told by [`Device::take_fault`], since
-/// smoltcp's calls have no room for it.
+/// A fault of the link ends it. [`Device::take_fault`] returns the fault, since smoltcp's calls
+/// have no room for it.
 pub struct Device<L> {
     link: Option<L>,
-    /// The vif's, in bytes of an IP packet.
+    /// The vif's MTU, in bytes of an IP packet.
     mtu: usize,
     sizes: Sizes,
     outgoing: Outgoing,
-    /// Where a frame is made.
+    /// Room in which a frame is made.
     room: Vec<u8>,
     arena: Vec<u8>,
     arrived: Vec<Arrived>,
-    /// The first of them that smoltcp has not seen.
+    /// The first of the frames that smoltcp has not seen.
     next: usize,
-    /// Whether a burst may still be fetched in this turn, and whether one was.
+    /// True if a burst may still be fetched in this turn.
     may_fetch: bool,
+    /// True if a burst was fetched in this turn.
     fetched: bool,
     fault: Option<VifError>,
     stats: DeviceStats,
 }
 
 impl<L: Link> Device<L> {
-    /// For a vif whose IP packets have up to `mtu` bytes; without a link yet.
+    /// Makes a device without a link, for a vif whose IP packets have up to `mtu` bytes.
     #[must_use]
     pub fn new(mtu: usize) -> Self {
         Self {
@@ -67,18 +68,19 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// Says how long IP packets may be from now on, in bytes.
+    /// Sets the length that IP packets may have from now on, in bytes.
     pub fn set_mtu(&mut self, mtu: usize) {
         self.mtu = mtu;
     }
 
-    /// Gives it a link.
+    /// Gives the device a link.
     pub fn connect(&mut self, link: L) {
         self.disconnect();
         self.link = Some(link);
     }
 
-    /// Takes its link back. What waits for it is lost, as on a wire that was pulled out.
+    /// Takes the link away and returns it. Frames that wait for it are lost, as on a wire that was
+    /// pulled out.
     pub fn disconnect(&mut self) -> Option<L> {
         self.outgoing.clear();
         self.arrived.clear();
@@ -87,35 +89,35 @@ impl<L: Link> Device<L> {
         self.link.take()
     }
 
-    /// Its link.
+    /// Returns the link.
     #[must_use]
     pub fn link(&self) -> Option<&L> {
         self.link.as_ref()
     }
 
-    /// Its link, to be used.
+    /// Returns the link, to be used.
     pub fn link_mut(&mut self) -> Option<&mut L> {
         self.link.as_mut()
     }
 
-    /// Begins a turn, in which smoltcp is given what lies here and one more burst.
+    /// Begins a turn, in which smoltcp is given the frames that lie here and one more burst.
     pub fn begin(&mut self) {
         self.may_fetch = true;
         self.fetched = false;
     }
 
-    /// Whether a burst came in this turn, of whatever use its frames were.
+    /// Returns true if a burst came in this turn, even if none of its frames was of use.
     #[must_use]
     pub fn has_fetched(&self) -> bool {
         self.fetched
     }
 
-    /// Sends what waited, and shows the other end what was sent; whether any of what
-    /// waited went.
+    /// Sends frames that waited, and shows the other end all frames that were sent. Returns true if
+    /// any frame that waited went.
     ///
     /// # Errors
     ///
-    /// The link is of no more use.
+    /// The link cannot be used any more.
     pub fn flush(&mut self) -> Result<bool, VifError> {
         let Some(link) = &mut self.link else { return Ok(false) };
         let moved = self.outgoing.drain(link)?;
@@ -123,30 +125,30 @@ impl<L: Link> Device<L> {
         Ok(moved)
     }
 
-    /// Whether frames lie here that smoltcp has not seen.
+    /// Returns true if frames lie here that smoltcp has not seen.
     #[must_use]
     pub fn has_frames(&self) -> bool {
         self.next < self.arrived.len()
     }
 
-    /// Whether frames wait for room: smoltcp gets to send nothing until they went.
+    /// Returns true if frames wait for room. smoltcp may send nothing until they went.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
-    /// What the link found wrong, once.
+    /// Returns the fault of the link, once.
     pub fn take_fault(&mut self) -> Option<VifError> {
         self.fault.take()
     }
 
-    /// What it did.
+    /// Returns the device's counters.
     #[must_use]
     pub fn stats(&self) -> &DeviceStats {
         &self.stats
     }
 
-    /// Whether smoltcp may make a frame now.
+    /// Returns true if smoltcp may make a frame now.
     fn may_send(&mut self) -> bool {
         let Some(link) = self.link.as_mut().filter(|_| self.fault.is_none()) else {
             return false;
@@ -160,7 +162,7 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// The next frame that smoltcp is to see, of what lies here or comes now.
+    /// Returns the next frame that smoltcp is to see, of the frames that lie here or come now.
     fn next_frame(&mut self) -> Option<Arrived> {
         loop {
             let Some(&frame) = self.arrived.get(self.next) else {
@@ -178,7 +180,7 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// Copies a burst out of the other end's reach; whether there was any.
+    /// Copies a burst out of the other end's reach. Returns true if there was any frame.
     fn fetch(&mut self) -> bool {
         self.arrived.clear();
         self.next = 0;
@@ -233,7 +235,7 @@ impl<L: Link> phy::Device for Device<L> {
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
-        // Of whole frames: what is longer than the vif's MTU is cut behind smoltcp.
+        // This is the length of whole frames. A frame above the vif's MTU is cut behind smoltcp.
         capabilities.max_transmission_unit = LONGEST;
         let mut checksum = ChecksumCapabilities::default();
         checksum.tcp = Checksum::None;

@@ -6,8 +6,8 @@ use grantway_netif::headers::{self, Family, Headers, Protocol, Why};
 use grantway_netif::{Checksum, Offload};
 use grantway_ports::finish::finish_checksum;
 
-/// Whether the stack is to have a frame; why not is counted. A SYN says something else
-/// afterwards: see [`Sizes::learn`].
+/// Returns true if the stack is to have a frame, and counts the reason if not. Changes the segment
+/// size in a SYN: see [`Sizes::learn`].
 pub(crate) fn admit(
     frame: &mut [u8],
     offload: Offload,
@@ -17,7 +17,7 @@ pub(crate) fn admit(
 ) -> bool {
     let found = match headers::read(frame, frame.len()) {
         Ok(found) => found,
-        // ARP, ICMP and the like, of which smoltcp looks at the checksum itself.
+        // ARP, ICMP and the like. smoltcp looks at their checksums itself.
         Err(Why::NotIp | Why::OtherTransport) => return true,
         Err(_) => {
             stats.rx_malformed += 1;
@@ -33,7 +33,7 @@ pub(crate) fn admit(
     true
 }
 
-/// Whether a checksum is right for which nobody vouches.
+/// Returns true if a checksum is right. Used if no one vouches for it.
 fn is_sound(frame: &mut [u8], found: &Headers) -> bool {
     let at = found.checksum_at();
     let Some(&[a, b]) = frame.get(at..at + 2) else { return false };
@@ -41,7 +41,7 @@ fn is_sound(frame: &mut [u8], found: &Headers) -> bool {
         // The sender made none, which only IPv4 allows.
         return found.family == Family::V4;
     }
-    // What was routed by its sender has a sum that says nothing here.
+    // The checksum covers the last destination, which a routed packet may not show here.
     if found.routed || finish_checksum(frame).is_err() {
         return false;
     }

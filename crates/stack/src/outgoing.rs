@@ -1,4 +1,4 @@
-//! Frames that smoltcp made, on their way to the link.
+//! Frames that smoltcp made, until the link has them.
 
 use crate::link::Link;
 use crate::sizes::{Sizes, tell};
@@ -10,7 +10,7 @@ use grantway_ports::ETHERNET_HEADER;
 use grantway_ports::finish::{SegmentChecksum, Segments, begin_checksum, finish_checksum};
 use std::collections::VecDeque;
 
-/// Frames that may wait for room before nothing more is received either.
+/// Frames that may wait for room. If there are more, nothing is received either.
 const WAITING: usize = 256;
 
 /// A frame that found no room.
@@ -26,35 +26,37 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Whether nothing waits.
+    /// Returns true if no frame waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether so much waits that nothing is to be received to which might be answered.
+    /// Returns true if so many frames wait that none is to be received, since an answer would have
+    /// to wait, too.
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= WAITING
     }
 
-    /// Forgets what waits: there is nobody to have it.
+    /// Drops the frames that wait, since no link will take them.
     pub fn clear(&mut self) {
         self.waiting.clear();
     }
 
-    /// Gives the link what waits, as far as it has room; whether any of it went.
+    /// Gives the link the frames that wait, as far as it has room. Returns true if any of them
+    /// went.
     pub fn drain<L: Link>(&mut self, link: &mut L) -> Result<bool, VifError> {
         let before = self.waiting.len();
         while let Some(frame) = self.waiting.front() {
             match give(link, &frame.bytes, frame.offload)? {
                 Err(SendError::Full) => break,
-                // What can never be taken is no reason to wait.
+                // A frame that can never be taken is dropped, and does not stop the others.
                 Ok(()) | Err(_) => self.waiting.pop_front(),
             };
         }
         Ok(self.waiting.len() < before)
     }
 
-    /// Sends a frame of the stack's, which may wait: for a vif of this MTU.
+    /// Sends a frame of the stack, for a vif of this MTU. The frame may have to wait.
     pub fn send<L: Link>(
         &mut self,
         frame: &mut [u8],
@@ -71,6 +73,7 @@ impl Outgoing {
             let checksum = finish(frame, &found, link.features());
             return self.send_plain(frame, Offload { checksum, gso: None }, link, mtu, stats);
         }
+        // Each segment is to be as long as the other end accepts, and a longer frame is cut.
         tell(frame, &found, mtu);
         let size = sizes.of(frame, &found, mtu);
         if found.end - found.header_end <= usize::from(size) {
@@ -90,7 +93,7 @@ impl Outgoing {
         self.cut(frame, gso, fills_in(&found, link.features()), link, stats)
     }
 
-    /// Sends the segments of a large frame.
+    /// Cuts a large frame and sends its segments.
     fn cut<L: Link>(
         &mut self,
         frame: &[u8],
@@ -112,7 +115,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends a frame that nobody cuts.
+    /// Sends a frame that is not cut.
     fn send_plain<L: Link>(
         &mut self,
         frame: &[u8],
@@ -128,7 +131,7 @@ impl Outgoing {
         self.put(frame, offload, link, stats)
     }
 
-    /// Gives the link a frame, behind all that wait.
+    /// Gives the link a frame, behind all frames that wait.
     fn put<L: Link>(
         &mut self,
         frame: &[u8],
@@ -152,7 +155,7 @@ impl Outgoing {
     }
 }
 
-/// Gives the link a frame, a second time where room came back.
+/// Gives the link a frame. Tries a second time if room came back.
 fn give<L: Link>(
     link: &mut L,
     frame: &[u8],
@@ -170,19 +173,19 @@ fn give<L: Link>(
     }
 }
 
-/// Leaves a checksum to the backend, or finishes it where it does not do that.
+/// Leaves a checksum to the backend if it fills checksums in, or finishes it.
 fn finish(frame: &mut [u8], found: &Headers, features: BackendFeatures) -> Checksum {
     if fills_in(found, features) {
         return Checksum::Partial;
     }
-    // Its headers were found before.
+    // The headers were found before, so this does not fail.
     match finish_checksum(frame) {
         Ok(()) => Checksum::Complete,
         Err(_) => Checksum::Unknown,
     }
 }
 
-/// Whether the backend fills blank checksums in.
+/// Returns true if the backend fills blank checksums in.
 fn fills_in(found: &Headers, features: BackendFeatures) -> bool {
     match found.family {
         Family::V4 => features.checksum_ipv4,

@@ -1,35 +1,34 @@
-//! How long the segments of each flow may be, and how that is learnt.
+//! The segment size of each flow, and the way in which it is learnt.
 //!
-//! A SYN says how many bytes its sender takes in a segment. That number is kept here,
-//! and what smoltcp reads in its place is a multiple of it: a frame with as many
-//! segments as fit one frame.
+//! A SYN says how many bytes its sender accepts in a segment. That number is kept here. smoltcp
+//! reads a multiple of it in its place: the payload of a frame with as many whole segments as fit.
 
 use grantway_netif::headers::{Family, Headers, Protocol, tcp_flags::SYN};
 use std::collections::HashMap;
 
-/// Flows of which the size is kept. One more, and all are forgotten: what is sent on
-/// them goes in the shortest segments from then on, which every host takes.
+/// Most flows whose size is kept. If one more comes, all are forgotten. Older flows then send the
+/// shortest segments, which every host accepts.
 const FLOWS: usize = 4096;
-/// Segments of a frame, at most.
+/// Most segments of a frame.
 const SEGMENTS: usize = 64;
-/// The shortest that a host may ask for, as Linux has it: fewer bytes want the work.
+/// Shortest segment that a host may ask for, as in Linux. A shorter one would only make more work.
 const SHORTEST: u16 = 48;
-/// Longest frame, whatever carries it.
+/// Longest frame of any family.
 const FRAME: usize = 65_535;
 
 const OPTION_END: u8 = 0;
 const OPTION_NOTHING: u8 = 1;
 const OPTION_SIZE: u8 = 2;
 
-/// The other end of a flow, and both ports: there is but one address here.
+/// A flow: the address of the other end, and both ports. Our own address is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Flow {
     peer: [u8; 16],
-    /// The peer's, then ours.
+    /// The peer's port, then ours.
     ports: [u8; 4],
 }
 
-/// Which end of a frame is the peer.
+/// The end of a frame that is the peer.
 #[derive(Clone, Copy)]
 enum Peer {
     Source,
@@ -53,20 +52,20 @@ impl Flow {
     }
 }
 
-/// What flows take.
+/// The segment sizes of flows.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
     flows: HashMap<Flow, u16>,
 }
 
 impl Sizes {
-    /// Learns from a frame that came in, and has a SYN say what smoltcp is to make of
-    /// it. `mtu` is the vif's, in bytes of an IP packet.
+    /// Learns the size from a SYN that came in, and writes the size for smoltcp in its place. Other
+    /// frames stay as they are. `mtu` is the vif's, in bytes of an IP packet.
     pub fn learn(&mut self, frame: &mut [u8], found: &Headers, mtu: usize) {
         let Some(option) = size_option(frame, found) else { return };
         let Some(flow) = Flow::of(frame, found, Peer::Source) else { return };
         let said = u16::from_be_bytes(option.map(|at| frame[at]));
-        // Where it says nothing useful, smoltcp judges it.
+        // A size of 0 is of no use, and is left to smoltcp.
         if said == 0 {
             return;
         }
@@ -78,8 +77,8 @@ impl Sizes {
         write(frame, option, whole(found.family, size));
     }
 
-    /// Payload bytes of a segment of the flow that a frame of ours is of: what the other
-    /// end said, less what options of this frame take.
+    /// Returns the payload bytes of a segment of the flow that our frame belongs to: the size that
+    /// the other end said, less the options of this frame.
     pub fn of(&self, frame: &[u8], found: &Headers, mtu: usize) -> u16 {
         let known = Flow::of(frame, found, Peer::Destination).and_then(|f| self.flows.get(&f));
         let shortest = match found.family {
@@ -87,20 +86,20 @@ impl Sizes {
             Family::V6 => 1220,
         };
         let size = known.copied().unwrap_or(shortest).min(longest(found.family, mtu));
-        // At most 40.
+        // At most 40, so it fits.
         let options = (found.header_end - found.start).saturating_sub(20) as u16;
         size.saturating_sub(options).max(1)
     }
 }
 
-/// Has a SYN of ours say what the vif takes, in place of what smoltcp has in mind.
+/// Makes a SYN of ours say the size that the vif accepts, in place of smoltcp's.
 pub(crate) fn tell(frame: &mut [u8], found: &Headers, mtu: usize) {
     if let Some(option) = size_option(frame, found) {
         write(frame, option, longest(found.family, mtu));
     }
 }
 
-/// Most payload of a segment on a vif of this MTU, without options.
+/// Returns the most payload of a segment on a vif of this MTU, without options.
 fn longest(family: Family, mtu: usize) -> u16 {
     let headers = match family {
         Family::V4 => 40,
@@ -109,14 +108,14 @@ fn longest(family: Family, mtu: usize) -> u16 {
     mtu.saturating_sub(headers).clamp(1, usize::from(u16::MAX)) as u16
 }
 
-/// Payload of the longest frame of whole segments of `size` bytes.
+/// Returns the payload of the longest frame of whole segments of `size` bytes.
 fn whole(family: Family, size: u16) -> u16 {
     let room = longest(family, FRAME - 14);
     let segments = (room / size.max(1)).clamp(1, SEGMENTS as u16);
     size.saturating_mul(segments)
 }
 
-/// Where a SYN's option of the segment size has its two bytes.
+/// Returns the offsets of the two bytes of a SYN's segment size option.
 fn size_option(frame: &[u8], found: &Headers) -> Option<[usize; 2]> {
     if found.protocol != Protocol::Tcp || frame.get(found.start + 13)? & SYN == 0 {
         return None;

@@ -9,53 +9,53 @@ use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 use std::os::fd::BorrowedFd;
 
-/// Frames that a turn takes of each socket, at most.
+/// Most frames of each socket that a turn sends.
 const FRAMES_A_SOCKET: usize = 64;
-/// Those after which the backend is shown what there is.
+/// Frames of each socket after which the backend is shown them.
 const FRAMES_A_FLUSH: usize = 4;
 
-/// How soon a socket is looked at that waits for an answer: smoltcp sends again after
-/// 10 ms at the earliest.
+/// Time after which a socket that waits for an answer is looked at. smoltcp sends again after 10 ms
+/// at the earliest.
 const WAITING: Duration = Duration::from_millis(5);
-/// How soon one that waits for nothing: there are connections to be kept, and given up.
+/// Time after which a socket that waits for nothing is looked at, to keep its connection or to give
+/// it up.
 const RESTING: Duration = Duration::from_millis(250);
 
-/// An address, and how many of its bits its network has.
+/// An address, and the number of its bits that its network has.
 pub type Address = IpCidr;
 
-/// What a stack is to be.
+/// Configuration of a stack.
 #[derive(Debug, Clone)]
 pub struct StackConfig {
     /// Its addresses: up to eight, of either kind.
     pub addresses: Vec<Address>,
-    /// Whom packets to other networks go by, of either kind.
+    /// Gateways of packets to other networks: one of either kind.
     pub gateways: Vec<IpAddress>,
-    /// What sequence numbers and the like begin from, which nobody is to guess.
+    /// Start of sequence numbers and the like, which must be hard to guess.
     pub seed: u64,
 }
 
-/// TCP and UDP over one queue of a vif, whose [`Runner`] it is.
+/// TCP and UDP over one queue of a vif. The stack is the vif's [`Runner`].
 ///
-/// A caller receives, has its sockets read and written, and sends, until nothing moves;
-/// then it arms, and sleeps on the queue's descriptor for as long as
-/// [`Stack::poll_delay`] says. In that order nothing that comes meanwhile is slept over.
+/// A caller receives, reads and writes its sockets, and sends, until nothing moves. Then it arms,
+/// and sleeps on the queue's descriptor for as long as [`Stack::poll_delay`] says. In that order it
+/// sleeps over no frame that comes meanwhile.
 pub struct Stack {
     device: Device<Queue>,
     interface: Interface,
     sockets: SocketSet<'static>,
-    /// Queues beyond the first, which nobody uses.
+    /// Queues beyond the first, which are not used.
     spare: Vec<Queue>,
 }
 
-/// A socket of TCP as it fits a [`Stack`], with buffers for what was received and for
-/// what is to be sent. `patience` is how long the other end may be silent before it is
-/// given up; it is asked for a word four times meanwhile, which also finds a window out
-/// of whose opening nobody told.
+/// Makes a socket of TCP that fits a [`Stack`], with buffers for received bytes and for bytes to be
+/// sent. `patience` is the time that the other end may be silent before it is given up. It is asked
+/// for a word four times meanwhile, which also finds an open window that it did not tell of.
 ///
-/// smoltcp waits for segments of the size that it has in mind, which is 64 KiB here: for
-/// more to send (Nagle's algorithm), and for more to acknowledge. Neither wait is for
-/// anything: [`Stack::send`] sends what a turn wrote, and acknowledges what it read, for
-/// which it has all sockets do without that delay.
+/// smoltcp waits for segments of the size that it knows, which is 64 KiB here: for more to send
+/// (Nagle's algorithm), and for more to acknowledge. Neither wait is of use. [`Stack::send`] sends
+/// what a turn wrote, and acknowledges what it read. So it turns the delay of acknowledgements off
+/// for all sockets.
 #[must_use]
 pub fn tcp_socket(
     receive: tcp::SocketBuffer<'static>,
@@ -71,8 +71,8 @@ pub fn tcp_socket(
 }
 
 impl Stack {
-    /// One without a queue yet, for a vif with an MTU of 1500 bytes and no address: a
-    /// vif tells both once it is opened, for [`Stack::set_station`].
+    /// Makes a stack without a queue, for a vif with an MTU of 1500 bytes and no address. A vif
+    /// tells both once it is opened, for [`Stack::set_station`].
     #[must_use]
     pub fn new(config: &StackConfig, now: Instant) -> Self {
         let mut device = Device::new(1500);
@@ -81,12 +81,12 @@ impl Stack {
         let mut interface = Interface::new(own, &mut device, now);
         interface.update_ip_addrs(|list| {
             for &address in config.addresses.iter().filter(|a| a.address().is_unicast()) {
-                // Those beyond the eighth are of no use.
+                // Addresses beyond the eighth do not fit, and are left out.
                 let _ = list.push(address);
             }
         });
         for gateway in &config.gateways {
-            // One of either kind fits.
+            // Each kind has room for one default route.
             let routes = interface.routes_mut();
             let _ = match *gateway {
                 IpAddress::Ipv4(via) => routes.add_default_ipv4_route(via),
@@ -96,8 +96,8 @@ impl Stack {
         Self { device, interface, sockets: SocketSet::new(Vec::new()), spare: Vec::new() }
     }
 
-    /// Gives it the vif's Ethernet address, and its MTU in bytes of an IP packet; false,
-    /// and nothing is changed, where that is a group's address.
+    /// Sets the vif's Ethernet address, and its MTU in bytes of an IP packet. Returns false, and
+    /// changes nothing, if the address is a group's.
     pub fn set_station(&mut self, mac: [u8; 6], mtu: usize) -> bool {
         let address = EthernetAddress(mac);
         if !address.is_unicast() {
@@ -108,17 +108,17 @@ impl Stack {
         true
     }
 
-    /// Its sockets.
+    /// Returns the sockets.
     pub fn sockets(&mut self) -> &mut SocketSet<'static> {
         &mut self.sockets
     }
 
-    /// Its sockets, and what [`smoltcp::socket::tcp::Socket::connect`] asks for beside.
+    /// Returns the sockets, and the context that [`smoltcp::socket::tcp::Socket::connect`] takes.
     pub fn connecting(&mut self) -> (&mut SocketSet<'static>, &mut Context) {
         (&mut self.sockets, self.interface.context())
     }
 
-    /// Has a burst of frames that came go to the sockets; whether there was any.
+    /// Gives the sockets a burst of frames that came. Returns true if there was any.
     ///
     /// # Errors
     ///
@@ -138,9 +138,9 @@ impl Stack {
         Ok(came)
     }
 
-    /// Sends what the sockets have, acknowledgements too, as far as there is room;
-    /// whether anything went. Best after those who read and write them had their turn:
-    /// then one frame tells of all that they did.
+    /// Sends what the sockets have, acknowledgements too, as far as there is room. Returns true if
+    /// anything went. To be called after the sockets were read and written, so that one frame
+    /// acknowledges everything.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Stack {
     pub fn send(&mut self, now: Instant) -> Result<bool, VifError> {
         let mut went = self.device.flush()?;
         for (_, socket) in self.sockets.iter_mut() {
-            // With a delay smoltcp looks at the window before it acknowledges: see
+            // With a delay, smoltcp looks at the window before it acknowledges, and may panic: see
             // `poll_delay`.
             if let Socket::Tcp(socket) = socket {
                 socket.set_ack_delay(None);
@@ -173,10 +173,11 @@ impl Stack {
         self.device.take_fault().map_or(Ok(()), Err)
     }
 
-    /// How long nothing happens by itself, at most; none where nothing ever does.
+    /// Returns the most time for which nothing happens by itself. Returns none if nothing ever
+    /// does.
     ///
-    /// Not smoltcp's own answer, which panics where a peer sent more than its window
-    /// (0.12, `last_scaled_window`) and could not be answered yet.
+    /// smoltcp's own answer is not used. It panics if a peer sent more than its window (0.12,
+    /// `last_scaled_window`) and could not be answered yet.
     #[must_use]
     pub fn poll_delay(&self) -> Option<Duration> {
         let of = |socket: &Socket<'_>| match socket {
@@ -193,7 +194,7 @@ impl Stack {
         self.sockets.iter().filter_map(|(_, socket)| of(socket)).min()
     }
 
-    /// The last look before sleeping: true when something is there already.
+    /// Looks a last time before sleeping. Returns true if something is there already.
     ///
     /// # Errors
     ///
@@ -206,7 +207,7 @@ impl Stack {
         }
     }
 
-    /// Whether the backend is done with all that was sent.
+    /// Returns true if the backend is done with all frames that were sent.
     ///
     /// # Errors
     ///
@@ -231,18 +232,18 @@ impl Stack {
         }
     }
 
-    /// Its queue, while the vif is connected.
+    /// Returns the queue, while the vif is connected.
     pub fn queue(&mut self) -> Option<&mut Queue> {
         self.device.link_mut()
     }
 
-    /// The descriptor of its queue's event channels, while the vif is connected.
+    /// Returns the descriptor of the queue's event channels, while the vif is connected.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.device.link().map(Queue::descriptor)
     }
 
-    /// What its device did.
+    /// Returns the device's counters.
     #[must_use]
     pub fn stats(&self) -> &DeviceStats {
         self.device.stats()

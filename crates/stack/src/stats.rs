@@ -1,30 +1,31 @@
-//! What a device did.
+//! Counters of a device.
 
 /// The counters of a device since it was made.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceStats {
     /// Frames that the stack made, before any was cut.
     pub tx_frames: u64,
-    /// Those that were handed on longer than a segment, to be cut by others.
+    /// Frames of these that were handed on longer than a segment, to be cut by others.
     pub tx_large: u64,
-    /// Segments that were cut here, since the backend does not.
+    /// Segments that were cut here, since the backend does not cut.
     pub tx_cut: u64,
     /// Times that a frame waited for room.
     pub tx_waited: u64,
-    /// Frames that cannot be sent at all: longer than the vif's MTU, and no TCP.
+    /// Frames that cannot be sent at all: longer than the vif's MTU and not TCP, not to be cut, or
+    /// refused by the link.
     pub tx_too_long: u64,
     /// Frames that the stack was given.
     pub rx_frames: u64,
-    /// Those that came longer than a segment.
+    /// Frames of these that came longer than a segment.
     pub rx_large: u64,
-    /// Frames whose checksum nobody vouched for, and which was wrong.
+    /// Frames with a wrong checksum that no one vouched for.
     pub rx_bad_checksum: u64,
-    /// Frames whose headers are not in order, or fragments of packets.
+    /// Frames whose headers are malformed, or fragments of packets.
     pub rx_malformed: u64,
 }
 
 impl DeviceStats {
-    /// Names and values, for tables and for machines.
+    /// Returns names and values, for tables and for machines.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("tx_frames", self.tx_frames),

@@ -1,5 +1,5 @@
-//! Two stacks on a cable of a test's making, by a clock of its own: what crosses, and in
-//! which frames.
+//! Tests of two stacks on a cable of the test's own, by its own clock: the bytes that cross, and
+//! the frames that they cross in.
 
 use grantway_frontend::{BackendFeatures, Received, SendError, VifError};
 use grantway_netif::headers::{self, Protocol};
@@ -25,7 +25,7 @@ struct Frame {
     offload: Offload,
 }
 
-/// One way of a cable: what is on it, and all that ever was.
+/// One way of a cable: the frames on it, and all frames that it ever had.
 #[derive(Default)]
 struct Way {
     under_way: VecDeque<Frame>,
@@ -37,7 +37,7 @@ struct End {
     out: Rc<RefCell<Way>>,
     back: Rc<RefCell<Way>>,
     features: BackendFeatures,
-    /// Frames that it has room for.
+    /// Frames that the way out has room for.
     room: usize,
 }
 
@@ -112,7 +112,7 @@ impl Host {
         self.sockets.get_mut(handle)
     }
 
-    /// Whether anything moved.
+    /// Receives a burst. Returns true if the stack got any frame.
     fn receive(&mut self, now: Instant) -> bool {
         self.device.begin();
         let Self { interface, device, sockets } = self;
@@ -157,7 +157,7 @@ fn nothing() -> BackendFeatures {
     BackendFeatures { queues: 1, ..BackendFeatures::default() }
 }
 
-/// Two hosts on a cable, and the frames that the first one sends.
+/// Makes two hosts on a cable. Returns them, and the way from the first to the second.
 fn cable(features: BackendFeatures, room: usize) -> (Host, Host, Rc<RefCell<Way>>) {
     let ways = [Rc::<RefCell<Way>>::default(), Rc::default()];
     let [there, back] = &ways;
@@ -170,8 +170,8 @@ fn cable(features: BackendFeatures, room: usize) -> (Host, Host, Rc<RefCell<Way>
     (Host::new(1, end(there, back)), Host::new(2, end(back, there)), Rc::clone(there))
 }
 
-/// Sends so many bytes from one to the other, and says whether all came, as they were
-/// sent, within so many turns.
+/// Sends bytes from one host to the other. Checks that all come as they were sent, within 20,000
+/// turns.
 fn transfer(one: &mut Host, other: &mut Host, to: IpAddress, bytes: usize) {
     let (sender, receiver) = (one.socket(200_000), other.socket(200_000));
     other.get(receiver).listen(PORT).unwrap();
@@ -203,7 +203,7 @@ fn transfer(one: &mut Host, other: &mut Host, to: IpAddress, bytes: usize) {
     panic!("{read} of {bytes} bytes came, {wrote} were written");
 }
 
-/// The data segments among frames: payload and offload.
+/// Returns payload and offload of the data segments among the frames.
 fn segments(way: &RefCell<Way>) -> Vec<(usize, Offload)> {
     let found = |frame: &Frame| {
         let found = headers::read(&frame.bytes, frame.bytes.len())
@@ -287,7 +287,7 @@ fn a_checksum_for_which_nobody_vouches_is_looked_at() {
     assert_eq!(give(1, Checksum::Complete), (1, 0));
 }
 
-/// A SYN of a third host's, that takes segments of `size`.
+/// Returns a SYN of a third host that accepts segments of `size`.
 fn syn(port: u16, size: u16) -> Frame {
     let mut bytes = vec![0, 0x16, 0x3e, 0, 0, 1, 0, 0x16, 0x3e, 0, 0, 9, 8, 0];
     bytes.extend([0x45, 0, 0, 44, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1]);
@@ -295,7 +295,7 @@ fn syn(port: u16, size: u16) -> Frame {
     bytes.extend(PORT.to_be_bytes());
     bytes.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x60, 2, 0xff, 0xff, 0, 0, 0, 0, 2, 4]);
     bytes.extend(size.to_be_bytes());
-    // The header's own sum is looked at by smoltcp.
+    // smoltcp looks at the header's own checksum.
     let sum: u32 = bytes[14..34].chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum();
     let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
     bytes[24..26].copy_from_slice(&sum.to_be_bytes());
