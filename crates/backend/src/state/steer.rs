@@ -1,5 +1,5 @@
-//! Steering: the queue for each of a vif's frames by the hash settings of its guest, and the way to
-//! it from the queue that a frame came by.
+//! Steering by the hash settings of a vif's guest: the queue of each frame, and the way to it from
+//! the queue that the frame came by.
 //!
 //! Settings change seldom. They are behind a lock that a queue takes only if their version moved. A
 //! frame may belong to another queue, and that queue to another worker. So such frames go through
@@ -165,7 +165,7 @@ impl LaneEnd {
             lane.bytes.fetch_sub(len, Ordering::Relaxed);
             return false;
         }
-        // Set after the frame is in the lane, so that whoever sees the flag finds the frame.
+        // Set after the frame is in the lane, so that a reader of the flag finds the frame.
         if !lane.pending.swap(true, Ordering::AcqRel)
             && let Some((bell, key)) = lane.bell.get()
         {

@@ -49,7 +49,7 @@ pub struct WorkerReport {
     /// measurements. None if it looks for ever.
     pub spin: Option<Duration>,
     /// Longest round so far, in processor time of the worker. A signal, or a question of the
-    /// control thread, may wait so long. The bound is [`ROUND_MAX`](crate::ROUND_MAX).
+    /// control thread, may wait as long. The bound is [`ROUND_MAX`](crate::ROUND_MAX).
     pub longest_round: Duration,
 }
 

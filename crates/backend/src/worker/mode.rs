@@ -8,8 +8,8 @@ pub enum WaitMode {
     /// Never sleeps.
     Busy,
     /// Looks again, then sleeps. The worker looks for this long at first, and then for as long as
-    /// it finds that a wake-up takes, from an eighth of this to four times as long. A worker
-    /// without a thread measures nothing.
+    /// it finds that a wake-up takes. The bounds are an eighth of this and four times as long. A
+    /// worker without a thread measures nothing.
     Adaptive(Duration),
     /// Sleeps as soon as there is nothing to do.
     Interrupt,

@@ -6,8 +6,8 @@ use crate::bridge::Others;
 use crate::ids::Key;
 use crate::turn::queue::Queue;
 
-/// The queues beside the one that has its turn on the bridge, and the keys of those that are to be
-/// woken or to fail after the turn.
+/// The queues beside the one that has its turn on the bridge. After the turn some of them are to be
+/// woken, or to fail.
 pub(super) struct Neighbours<'a> {
     queues: &'a mut Queues,
     pub woken: Vec<Key>,
