@@ -20,8 +20,7 @@ pub struct ReportSocket {
     writers: Arc<()>,
 }
 
-/// Most references to `writers` when a thread is added: the socket's own, and one per thread. So at
-/// most three threads write reports at a time.
+/// Most threads that write reports at a time.
 const WRITERS_MAX: usize = 4;
 /// Time that each of these threads waits for its client, and a client for its report.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -59,10 +58,11 @@ impl ReportSocket {
     /// Starts a thread that writes the rest of a report. If many threads write already it starts
     /// none, and the client gets only a part.
     fn write_aside(&self, mut client: UnixStream, text: String, written: usize) {
-        let writer = Arc::clone(&self.writers);
-        if Arc::strong_count(&writer) > WRITERS_MAX {
+        // One reference is the socket's own, and each thread has one.
+        if Arc::strong_count(&self.writers) > WRITERS_MAX {
             return;
         }
+        let writer = Arc::clone(&self.writers);
         let write = move || {
             let _writer = writer;
             if client.set_nonblocking(false).is_ok()

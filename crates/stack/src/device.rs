@@ -120,7 +120,7 @@ impl<L: Link> Device<L> {
     /// The link cannot be used any more.
     pub fn flush(&mut self) -> Result<bool, VifError> {
         let Some(link) = &mut self.link else { return Ok(false) };
-        let moved = self.outgoing.drain(link)?;
+        let moved = self.outgoing.drain(link, &mut self.stats)?;
         link.flush()?;
         Ok(moved)
     }
@@ -153,7 +153,7 @@ impl<L: Link> Device<L> {
         let Some(link) = self.link.as_mut().filter(|_| self.fault.is_none()) else {
             return false;
         };
-        match self.outgoing.drain(link) {
+        match self.outgoing.drain(link, &mut self.stats) {
             Ok(_) => self.outgoing.is_empty(),
             Err(fault) => {
                 self.fault = Some(fault);

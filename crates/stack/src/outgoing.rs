@@ -43,15 +43,20 @@ impl Outgoing {
     }
 
     /// Gives the link the frames that wait, as far as it has room. Returns true if any of them
-    /// went.
-    pub fn drain<L: Link>(&mut self, link: &mut L) -> Result<bool, VifError> {
+    /// went. A frame that the link refuses is dropped and counted, and does not stop the others.
+    pub fn drain<L: Link>(
+        &mut self,
+        link: &mut L,
+        stats: &mut DeviceStats,
+    ) -> Result<bool, VifError> {
         let before = self.waiting.len();
         while let Some(frame) = self.waiting.front() {
             match give(link, &frame.bytes, frame.offload)? {
                 Err(SendError::Full) => break,
-                // A frame that can never be taken is dropped, and does not stop the others.
-                Ok(()) | Err(_) => self.waiting.pop_front(),
-            };
+                Ok(()) => {}
+                Err(_) => stats.tx_too_long += 1,
+            }
+            self.waiting.pop_front();
         }
         Ok(self.waiting.len() < before)
     }
@@ -190,5 +195,53 @@ fn fills_in(found: &Headers, features: BackendFeatures) -> bool {
     match found.family {
         Family::V4 => features.checksum_ipv4,
         Family::V6 => features.checksum_ipv6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grantway_frontend::Received;
+
+    /// A link with this answer to every frame.
+    struct Answers(fn() -> SendError);
+
+    impl Link for Answers {
+        fn features(&self) -> BackendFeatures {
+            BackendFeatures::default()
+        }
+
+        fn send(&mut self, _: &[u8], _: Offload) -> Result<(), SendError> {
+            Err(self.0())
+        }
+
+        fn flush(&mut self) -> Result<(), VifError> {
+            Ok(())
+        }
+
+        fn reap(&mut self) -> Result<usize, VifError> {
+            Ok(0)
+        }
+
+        fn recv_burst(
+            &mut self,
+            _: &mut [u8],
+            _: &mut dyn FnMut(usize, Received),
+        ) -> Result<usize, VifError> {
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn a_waiting_frame_that_is_refused_is_counted() {
+        let (mut outgoing, mut stats) = (Outgoing::default(), DeviceStats::default());
+        let mut link = Answers(|| SendError::Full);
+        for _ in 0..2 {
+            outgoing.put(&[0; 60], Offload::default(), &mut link, &mut stats).unwrap();
+        }
+        assert_eq!((stats.tx_waited, stats.tx_too_long), (2, 0));
+        link.0 = || SendError::Length { found: 60, longest: 50 };
+        assert!(outgoing.drain(&mut link, &mut stats).unwrap());
+        assert_eq!((outgoing.is_empty(), stats.tx_too_long), (true, 2));
     }
 }

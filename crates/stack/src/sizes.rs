@@ -20,10 +20,11 @@ const OPTION_END: u8 = 0;
 const OPTION_NOTHING: u8 = 1;
 const OPTION_SIZE: u8 = 2;
 
-/// A flow: the address of the other end, and both ports. Our own address is left out.
+/// A flow: both addresses and both ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Flow {
-    peer: [u8; 16],
+    /// The peer's address, then ours.
+    addresses: [[u8; 16]; 2],
     /// The peer's port, then ours.
     ports: [u8; 4],
 }
@@ -42,13 +43,15 @@ impl Flow {
             Family::V6 => (found.ip + 8, 16),
         };
         let &[a, b, c, d] = frame.get(found.start..)?.first_chunk()?;
-        let (at, ports) = match peer {
-            Peer::Source => (first, [a, b, c, d]),
-            Peer::Destination => (first + len, [c, d, a, b]),
+        let (theirs, ours, ports) = match peer {
+            Peer::Source => (first, first + len, [a, b, c, d]),
+            Peer::Destination => (first + len, first, [c, d, a, b]),
         };
-        let mut peer = [0; 16];
-        peer[..len].copy_from_slice(frame.get(at..at + len)?);
-        Some(Self { peer, ports })
+        let mut addresses = [[0; 16]; 2];
+        for (address, at) in addresses.iter_mut().zip([theirs, ours]) {
+            address[..len].copy_from_slice(frame.get(at..at + len)?);
+        }
+        Some(Self { addresses, ports })
     }
 }
 
@@ -137,6 +140,38 @@ fn write(frame: &mut [u8], option: [usize; 2], size: u16) {
     for (at, byte) in option.into_iter().zip(size.to_be_bytes()) {
         if let Some(place) = frame.get_mut(at) {
             *place = byte;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grantway_ports::finish::begin_checksum;
+
+    /// Returns a SYN between two addresses of 10.0.0.0/24 that accepts segments of `size`.
+    fn syn(from: u8, to: u8, size: u16) -> Vec<u8> {
+        let mut frame = vec![0; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 44, 0, 0, 0, 0, 64, 6, 0, 0]);
+        frame.extend([10, 0, 0, from, 10, 0, 0, to, 0, 80, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0]);
+        frame.extend([0x60, SYN, 0xff, 0xff, 0, 0, 0, 0, OPTION_SIZE, 4]);
+        frame.extend(size.to_be_bytes());
+        frame
+    }
+
+    #[test]
+    fn each_of_our_addresses_has_its_own_flows() {
+        let mut sizes = Sizes::default();
+        for (ours, size) in [(1, 600), (2, 700)] {
+            let mut frame = syn(9, ours, size);
+            let found = begin_checksum(&mut frame).unwrap();
+            sizes.learn(&mut frame, &found, 1500);
+        }
+        for (ours, size) in [(1, 600), (2, 700)] {
+            let mut frame = syn(ours, 9, 0);
+            let found = begin_checksum(&mut frame).unwrap();
+            // The frame has options of 4 bytes.
+            assert_eq!(sizes.of(&frame, &found, 1500), size - 4);
         }
     }
 }
