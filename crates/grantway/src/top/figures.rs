@@ -5,85 +5,85 @@ use crate::shares::{Part, Parts};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What went on, a second each where nothing else is said.
+/// Activity of a backend between two samples. Rates are per second unless the field says otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
-    /// Which kind of host the backend runs on.
+    /// Kind of host that the backend runs on.
     pub host: String,
-    /// How it waits.
+    /// Mode in which the backend waits.
     pub mode: String,
     /// Seconds between the samples.
     pub seconds: f64,
-    /// Its vifs, the busiest first.
+    /// Vifs of the backend, the busiest first.
     pub vifs: Vec<VifFigures>,
-    /// Its workers.
+    /// Workers of the backend.
     pub workers: Vec<WorkerFigures>,
-    /// What it asked of the hypervisor.
+    /// Operations that the backend asked of the hypervisor, per second and by name.
     pub platform: BTreeMap<String, f64>,
-    /// Grants that are mapped, rings and all.
+    /// Grants that are mapped, rings included.
     pub mapped: u64,
-    /// What all vifs share.
+    /// Used and largest amount of each resource that all vifs share.
     pub budget: Parts,
-    /// Nanoseconds that the longest round of a worker took so far, and may take.
+    /// Longest round of a worker so far and its limit, in nanoseconds.
     pub rounds: Part,
-    /// Pages that the longest step of the control thread mapped or unmapped for requests of
-    /// guests so far, and may.
+    /// Pages that the longest step of the control thread so far mapped or unmapped for requests of
+    /// guests, and the limit of a step.
     pub control: Part,
 }
 
 /// One vif.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VifFigures {
-    /// Its name.
+    /// Name of the vif.
     pub vif: String,
-    /// Whether packets may flow.
+    /// True if packets may flow.
     pub connected: bool,
-    /// How buffers cross.
+    /// Policy by which buffers cross.
     pub policy: String,
-    /// Packets and bits of the guest's transmit.
+    /// Packets per second from the guest.
     pub tx_pps: f64,
-    /// Bits of layer 2, without FCS.
+    /// Bits of layer 2 per second from the guest, without FCS.
     pub tx_bps: f64,
-    /// Packets to the guest.
+    /// Packets per second to the guest.
     pub rx_pps: f64,
-    /// Bits to the guest.
+    /// Bits of layer 2 per second to the guest, without FCS.
     pub rx_bps: f64,
-    /// Packets per interrupt.
+    /// Packets per interrupt; none without interrupts.
     pub ppi: Option<f64>,
-    /// Slots per interrupt.
+    /// Slots per interrupt; none without interrupts.
     pub spi: Option<f64>,
-    /// Packets per turn that moved any.
+    /// Packets per turn that moved any; none without turns.
     pub ppn: Option<f64>,
-    /// Slots per such turn.
+    /// Slots per turn that moved any; none without turns.
     pub spn: Option<f64>,
-    /// Signals from the guest.
+    /// Signals per second from the guest.
     pub interrupts: f64,
-    /// Signals to the guest.
+    /// Signals per second to the guest.
     pub notifies: f64,
     /// Pages of the guest that are mapped.
     pub mapped: u64,
-    /// Drops.
+    /// Drops per second, for all reasons together.
     pub drops_rate: f64,
-    /// Drops of all time by reason, and how many came a second.
+    /// Drops by reason: the number of all time, and the number per second.
     pub drops: BTreeMap<String, (u64, f64)>,
-    /// Its queues.
+    /// Queues of the vif.
     pub queues: Vec<QueueFigures>,
 }
 
 /// One queue.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QueueFigures {
-    /// Which of its vif's.
+    /// Number of the queue in its vif.
     pub queue: u16,
-    /// Who serves it.
+    /// Number of the worker that serves the queue.
     pub worker: usize,
-    /// Packets taken from the guest.
+    /// Packets per second from the guest.
     pub tx_pps: f64,
-    /// Packets to the guest.
+    /// Packets per second to the guest.
     pub rx_pps: f64,
-    /// Signals from the guest.
+    /// Signals per second from the guest.
     pub interrupts: f64,
-    /// Signals to the guest.
+    /// Signals per second to the guest.
     pub notifies: f64,
     /// Requests that wait now.
     pub tx_waiting: u32,
@@ -94,21 +94,23 @@ pub struct QueueFigures {
 /// One worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerFigures {
-    /// Which.
+    /// Number of the worker.
     pub worker: usize,
-    /// The share of a processor that it used, spinning included.
+    /// Share of a processor that the worker used, spinning included.
     pub busy: f64,
-    /// Queues that it serves.
+    /// Number of queues that the worker serves.
     pub queues: usize,
 }
 
 impl Figures {
-    /// What went on from one sample to the next. What was not there before, or begins
-    /// anew, counts from nothing.
+    /// Returns the activity between two samples. A vif, queue, worker or operation that `before`
+    /// does not have is compared with itself, so its rates are zero. A counter that is less than
+    /// before began anew, and counts from zero.
     pub fn between(before: &Sample, after: &Sample) -> Self {
         let seconds = after.at_ns.saturating_sub(before.at_ns) as f64 / 1e9;
         let rate =
             |from: u64, to: u64| if seconds > 0.0 { grown(from, to) as f64 / seconds } else { 0.0 };
+        // A new vif is compared with its own counters.
         let mut vifs: Vec<_> = after
             .vifs
             .iter()
@@ -119,12 +121,14 @@ impl Figures {
             })
             .collect();
         vifs.sort_by(|a, b| b.pps().total_cmp(&a.pps()));
+        // A worker's share of a processor is its used time per time that passed.
         let workers = after.workers.iter().map(|worker| {
             let old = before.workers.iter().find(|old| old.worker == worker.worker);
             let Worker { used_ns, .. } = old.unwrap_or(worker);
             let busy = rate(*used_ns, worker.used_ns) / 1e9;
             WorkerFigures { worker: worker.worker, busy, queues: worker.queues }
         });
+        // A gauge has no rate.
         let gauges = ["mapped", "granted", "deferred"];
         let counts = after.platform.iter().filter(|(name, _)| !gauges.contains(&name.as_str()));
         let platform = counts.map(|(name, &n)| {
@@ -151,11 +155,13 @@ impl Figures {
 
 impl VifFigures {
     fn of(before: &Vif, after: &Vif, rate: impl Fn(u64, u64) -> f64) -> Self {
+        // Ratios are of both directions together, since turns and interrupts serve both.
         let since = |name: &str| grown(before.count(name), after.count(name));
         let a_second = |name: &str| rate(before.count(name), after.count(name));
         let packets = since("tx_packets") + since("rx_packets");
         let slots = since("tx_slots") + since("rx_slots");
         let per = |n: u64, of: u64| (of > 0).then(|| n as f64 / of as f64);
+        // Only reasons that ever occurred are shown.
         let old = before.drops();
         let drops: BTreeMap<_, _> = after
             .drops()
@@ -195,7 +201,7 @@ impl VifFigures {
         }
     }
 
-    /// Packets both ways.
+    /// Returns the packets per second, both ways.
     fn pps(&self) -> f64 {
         self.tx_pps + self.rx_pps
     }
@@ -216,7 +222,7 @@ impl QueueFigures {
     }
 }
 
-/// By how much a counter grew; one that is less than before began anew.
+/// Returns by how much a counter grew. A counter that is less than before began anew, from zero.
 fn grown(from: u64, to: u64) -> u64 {
     to.checked_sub(from).unwrap_or(to)
 }

@@ -1,7 +1,7 @@
-//! `grantway top`: what running backends do, now.
+//! `grantway top` shows what running backends do now.
 //!
-//! [`sample`]: what a report says; [`figures`]: what went on between two; [`screen`]: how it is
-//! shown. The backend does nothing for it but to report.
+//! [`sample`] is a backend's report, [`figures`] are the rates between two, and [`screen`] shows
+//! them. A backend does no work for this command but to report.
 
 mod figures;
 pub mod sample;
@@ -54,11 +54,11 @@ pub struct TopArgs {
     pub json: bool,
 }
 
-/// Shows them until it is interrupted.
+/// Shows the figures of all backends of the folder, until the program is interrupted.
 ///
 /// # Errors
 ///
-/// No backend runs there, or standard output cannot be written.
+/// No backend runs in the folder, or standard output cannot be written.
 pub fn run(args: &TopArgs) -> Result<(), CommandError> {
     let dir = args.host.as_ref().unwrap_or(&args.run_dir);
     let mut before = samples(dir)?;

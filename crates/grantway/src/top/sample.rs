@@ -1,51 +1,51 @@
-//! What a backend's report says, of which two make a rate.
+//! Report of a backend. Two reports make a rate.
 
 use crate::shares::{Part, Parts};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// A backend's report, as far as it is shown.
+/// The part of a backend's report that is shown.
 #[derive(Debug, Default, Clone, Deserialize)]
 pub struct Sample {
-    /// Which kind of host it runs on.
+    /// Kind of host that the backend runs on.
     pub host: String,
-    /// How it waits.
+    /// Mode in which the backend waits.
     pub mode: String,
-    /// When this was.
+    /// Time of the report, in nanoseconds.
     pub at_ns: u64,
-    /// Its vifs.
+    /// Vifs of the backend.
     pub vifs: Vec<Vif>,
-    /// Its workers.
+    /// Workers of the backend.
     #[serde(default)]
     pub workers: Vec<Worker>,
-    /// What all vifs share.
+    /// Used and largest amount of each resource that all vifs share.
     #[serde(default)]
     pub budget: Parts,
-    /// What the longest step of the control thread did for guests' requests: pages mapped or
-    /// unmapped.
+    /// Pages that the longest step of the control thread mapped or unmapped for requests of guests,
+    /// and the limit of a step.
     #[serde(default)]
     pub control: Part,
-    /// What it asked of the hypervisor.
+    /// Counters of the hypervisor's operations, and gauges such as `mapped`, by name.
     pub platform: BTreeMap<String, u64>,
 }
 
 /// A vif.
 #[derive(Debug, Default, Clone, Deserialize)]
 pub struct Vif {
-    /// Its name.
+    /// Name of the vif.
     #[serde(rename = "vif")]
     pub name: String,
-    /// Whether packets may flow.
+    /// True if packets may flow.
     pub connected: bool,
-    /// How buffers cross.
+    /// Policy by which buffers cross.
     pub policy: String,
     /// Pages of the guest that are mapped.
     pub mapped: u64,
-    /// Its counters by name.
+    /// Counters of the vif by name.
     pub stats: BTreeMap<String, u64>,
-    /// What its port passed.
+    /// Counters of the vif's port, if the backend reports any.
     pub port: Option<Port>,
-    /// Its queues in service.
+    /// Queues of the vif that are in service.
     #[serde(default)]
     pub queues: Vec<Queue>,
 }
@@ -60,9 +60,9 @@ pub struct Port {
 /// A queue.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 pub struct Queue {
-    /// Which of its vif's.
+    /// Number of the queue in its vif.
     pub queue: u16,
-    /// Who serves it.
+    /// Number of the worker that serves the queue.
     pub worker: usize,
     /// Packets taken from the guest.
     pub tx_packets: u64,
@@ -72,37 +72,37 @@ pub struct Queue {
     pub interrupts: u64,
     /// Signals to the guest.
     pub notifies: u64,
-    /// Requests that wait.
+    /// Number of requests that wait.
     pub tx_waiting: u32,
-    /// Pages that are posted.
+    /// Number of pages that are posted.
     pub rx_posted: u32,
 }
 
 /// A worker.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 pub struct Worker {
-    /// Which.
+    /// Number of the worker.
     pub worker: usize,
-    /// What it used of a processor.
+    /// Processor time that the worker used, in nanoseconds.
     pub used_ns: u64,
-    /// Queues that it serves.
+    /// Number of queues that the worker serves.
     pub queues: usize,
-    /// What its longest round took of a processor.
+    /// Processor time that the worker's longest round took, in nanoseconds.
     #[serde(default)]
     pub longest_round_ns: u64,
-    /// What a round may take.
+    /// Processor time that a round may take, in nanoseconds.
     #[serde(default)]
     pub round_limit_ns: u64,
 }
 
 impl Vif {
-    /// One of its counters.
+    /// Returns a counter of the vif; 0 if the report has none of this name.
     pub fn count(&self, name: &str) -> u64 {
         self.stats.get(name).copied().unwrap_or(0)
     }
 
-    /// Everything that was dropped, by reason; the port's own reasons are behind
-    /// `port:`.
+    /// Returns the number of drops by reason, of the vif and of its port. A reason of the port
+    /// begins with `port: `.
     pub fn drops(&self) -> BTreeMap<String, u64> {
         let own = self.stats.iter().filter(|(name, _)| name.contains("_dropped_"));
         let own = own.map(|(name, &n)| (name.replace("_dropped_", " "), n));

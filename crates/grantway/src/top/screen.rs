@@ -4,7 +4,7 @@ use super::figures::{Figures, VifFigures};
 use crate::shares::{self, Part};
 use grantway_command::table::Table;
 
-/// The text of a backend.
+/// Returns the text for one backend.
 pub fn show(name: &str, figures: &Figures) -> String {
     let asked = |name: &str| scaled(figures.platform.get(name).copied().unwrap_or(0.0));
     let mut text = format!(
@@ -38,7 +38,7 @@ pub fn show(name: &str, figures: &Figures) -> String {
     text
 }
 
-/// These, one behind the other, on lines of 80 columns.
+/// Joins the items with commas, on lines of 80 columns.
 fn lines(items: impl Iterator<Item = String>) -> String {
     let (mut text, mut column) = (String::new(), 0);
     for item in items {
@@ -54,11 +54,11 @@ fn lines(items: impl Iterator<Item = String>) -> String {
     text
 }
 
-/// How much of what all vifs share is used.
+/// Returns the used amount of a shared resource as text, with its limit if the limit is known.
 fn part(what: &str, part: Part) -> String {
     let Part { used, limit } = part;
     match part.is_bounded() {
-        // As exact as a screen needs.
+        // A rounded limit is exact enough for a screen.
         true => format!("{used} {what} of {}", scaled(limit as f64)),
         false => format!("{used} {what}"),
     }
@@ -102,7 +102,7 @@ fn batches(vifs: &[VifFigures]) -> Table {
     table
 }
 
-/// The queues of vifs that have more than one.
+/// Returns a table of the queues, for vifs that have more than one.
 fn queues(vifs: &[VifFigures]) -> Table {
     let headings = [
         "vif",
@@ -145,7 +145,7 @@ fn drops(vifs: &[VifFigures]) -> Table {
     table
 }
 
-/// A number in at most six characters: 0.5, 42, 1.23k, 12.3M.
+/// Returns a number in at most six characters: 0.5, 42, 1.23k, 12.3M.
 pub fn scaled(n: f64) -> String {
     let (mut n, mut unit) = (n, "");
     for further in ["k", "M", "G", "T"] {

@@ -3,7 +3,8 @@ use super::sample::Sample;
 use super::screen::{scaled, show};
 use serde_json::{Value, json};
 
-/// A backend's report after `seconds` in which so much went on each second.
+/// Returns a backend's report after `seconds` in which each counter grew by `per_second` or a
+/// multiple of it.
 fn sample(seconds: u64, per_second: u64) -> Sample {
     let n = seconds * per_second;
     let vif = |name: &str, n: u64| {
