@@ -1,24 +1,24 @@
-//! One finding: what was looked at, what was found, and what to do about it.
+//! A finding: the subject, what was found, and what to do about it.
 
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// The longest text that is shown of what somebody else wrote, in characters.
+/// Longest text of another program or guest that is shown, in characters.
 const SHOWN_MAX: usize = 200;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// As it should be.
+    /// The subject is as it should be.
     Ok,
-    /// Serves, but not as it should, or not for long.
+    /// The subject serves, but not as it should, or not for long.
     Warn,
-    /// Does not serve.
+    /// The subject does not serve.
     Fail,
 }
 
 impl Verdict {
-    /// As it stands at the start of a line.
+    /// Returns the verdict's word at the start of a line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -28,7 +28,7 @@ impl Verdict {
     }
 }
 
-/// One finding.
+/// A finding about one subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     verdict: Verdict,
@@ -38,22 +38,22 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Something that is as it should be.
+    /// Makes a finding about something that is as it should be.
     pub fn ok(subject: impl AsRef<str>, found: impl AsRef<str>) -> Self {
         Self::new(Verdict::Ok, subject.as_ref(), found.as_ref(), None)
     }
 
-    /// Something that should be otherwise.
+    /// Makes a finding about something that should be otherwise.
     pub fn warn(subject: impl AsRef<str>, found: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
         Self::new(Verdict::Warn, subject.as_ref(), found.as_ref(), Some(remedy.as_ref()))
     }
 
-    /// Something that must be otherwise.
+    /// Makes a finding about something that must be otherwise.
     pub fn fail(subject: impl AsRef<str>, found: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
         Self::new(Verdict::Fail, subject.as_ref(), found.as_ref(), Some(remedy.as_ref()))
     }
 
-    /// As bad as `verdict` says; only what is not ok has a remedy.
+    /// Makes a finding with any verdict. A remedy is kept only if the verdict is not ok.
     pub fn new(verdict: Verdict, subject: &str, found: &str, remedy: Option<&str>) -> Self {
         Self {
             verdict,
@@ -63,7 +63,7 @@ impl Finding {
         }
     }
 
-    /// How bad it is.
+    /// Returns the severity of the finding.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
@@ -78,14 +78,14 @@ impl Finding {
         &self.found
     }
 
-    /// What to type.
+    /// Returns what the operator is to type.
     #[cfg(test)]
     pub fn remedy(&self) -> &str {
         self.remedy.as_deref().unwrap_or_default()
     }
 }
 
-/// One finding a line: verdict, subject, what was found, `->` and the remedy.
+/// Returns a line for each finding: verdict, subject, what was found, `->` and the remedy.
 pub fn lines(findings: &[Finding]) -> String {
     let width = findings.iter().map(|f| f.subject.chars().count()).max().unwrap_or_default();
     let mut text = String::new();
@@ -106,7 +106,7 @@ pub fn lines(findings: &[Finding]) -> String {
     text
 }
 
-/// The same for programs.
+/// Returns the findings as JSON, with the worst verdict.
 pub fn json(findings: &[Finding]) -> Value {
     let worst = findings.iter().map(Finding::verdict).max().unwrap_or(Verdict::Ok);
     let each = |f: &Finding| {
@@ -123,7 +123,7 @@ pub fn json(findings: &[Finding]) -> Value {
     })
 }
 
-/// Somebody else's words: cut short, and with nothing in them that a terminal
+/// Returns the text of another program or guest, cut short, and with nothing in it that a terminal
 /// would obey.
 pub fn shown(text: &str) -> String {
     let text = one_line(text.trim());

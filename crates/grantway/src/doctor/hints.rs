@@ -1,19 +1,19 @@
-//! What to type, which differs between Xen and the embedded host.
+//! Commands for the operator to type, which differ between Xen and the embedded host.
 
 use super::facts::platform::Role;
 use super::facts::vifs::VifNodes;
 use std::path::{Path, PathBuf};
 
-/// Where the backend runs, and by which commands it is handled there.
+/// Place where the backend runs, and the commands for that place.
 #[derive(Debug, Clone)]
 pub struct Hints {
-    /// The embedded host's folder.
+    /// Folder of the embedded host, if the backend runs on one.
     host: Option<PathBuf>,
     unit: &'static str,
 }
 
 impl Hints {
-    /// On Xen: a unit of systemd.
+    /// Makes hints for Xen, where the backend is a unit of systemd.
     pub fn on_xen(role: Role) -> Self {
         let unit = match role {
             Role::Driver => "grantway-backend-domU",
@@ -22,17 +22,17 @@ impl Hints {
         Self { host: None, unit }
     }
 
-    /// On an embedded host.
+    /// Makes hints for an embedded host.
     pub fn on_embedded(dir: &Path) -> Self {
         Self { host: Some(dir.to_owned()), unit: "" }
     }
 
-    /// Whether hotplug scripts set interfaces up.
+    /// Returns true if hotplug scripts set interfaces up.
     pub fn is_scripted(&self) -> bool {
         self.host.is_none()
     }
 
-    /// Starts the backend.
+    /// Returns the command that starts the backend.
     pub fn start(&self) -> String {
         match &self.host {
             Some(dir) => format!("grantway backend --host {}", quoted(&dir.to_string_lossy())),
@@ -40,7 +40,7 @@ impl Hints {
         }
     }
 
-    /// Starts it again.
+    /// Returns the command that restarts the backend.
     pub fn restart(&self) -> String {
         match &self.host {
             Some(_) => format!("end it, then: {}", self.start()),
@@ -48,7 +48,7 @@ impl Hints {
         }
     }
 
-    /// Shows what the backend said.
+    /// Returns the command that shows what the backend logged.
     pub fn log(&self) -> String {
         match &self.host {
             Some(_) => "look at the backend's standard error".into(),
@@ -56,7 +56,7 @@ impl Hints {
         }
     }
 
-    /// Takes a vif away.
+    /// Returns the command that takes a vif away.
     pub fn detach(&self, vif: &VifNodes) -> String {
         let (domain, devid) = (vif.domain, vif.devid);
         match &self.host {
@@ -68,7 +68,8 @@ impl Hints {
         }
     }
 
-    /// Runs a vif's hotplug script once more, or shows what the scripts said.
+    /// Returns the command that runs a vif's hotplug script once more. Without a script, returns
+    /// the command that shows what the scripts logged.
     pub fn hotplug(&self, vif: &VifNodes) -> String {
         match &vif.script {
             Some(script) => format!(
@@ -82,10 +83,10 @@ impl Hints {
     }
 }
 
-/// Shows what the hotplug scripts said.
+/// Command that shows what the hotplug scripts logged.
 pub const SCRIPTS_LOG: &str = "tail /var/log/xen/xen-hotplug.log";
 
-/// A word as a shell takes it.
+/// Returns a word in the form in which a shell takes it literally.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

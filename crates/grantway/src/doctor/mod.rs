@@ -1,13 +1,13 @@
-//! `grantway doctor`: what stands between this machine and a backend that
-//! serves its vifs, or a frontend that runs one, one finding a line, each with what to type.
+//! `grantway doctor` finds what stands between this machine and a backend that serves its vifs, or
+//! a frontend that runs one. Each finding is a line, with what to type.
 //!
-//! - [`facts`]: what the system, its store and its backend say. Everything is
-//!   looked up below a [`roots::Roots`], so that tests look at trees of their
-//!   own; what can hang is given two seconds ([`bound`]).
-//! - [`checks`]: facts to findings, without a look at the system.
+//! - [`facts`]: what the system, its store and its backend say. Every path is looked up below a
+//!   [`roots::Roots`], so that tests look at trees of their own. What can hang is given two seconds
+//!   ([`bound`]).
+//! - [`checks`]: findings from facts, without a look at the system.
 //! - [`finding`]: a finding, as a line and as JSON.
 //!
-//! Nothing is changed, ever: what to change is for the operator to type.
+//! The doctor never changes anything: the operator types what is to change.
 
 mod bound;
 mod checks;
@@ -33,11 +33,11 @@ use hints::Hints;
 use roots::Roots;
 use std::path::Path;
 
-/// Looks, and says what it found.
+/// Looks at the system and prints the findings.
 ///
 /// # Errors
 ///
-/// [`CommandError::Reported`] when a finding is a FAIL.
+/// [`CommandError::Reported`] if a finding is a FAIL.
 pub fn run(args: &DoctorArgs) -> Result<(), CommandError> {
     let findings = match &args.host {
         Some(dir) => on_embedded(&Roots::system(dir), dir),
@@ -53,7 +53,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), CommandError> {
     }
 }
 
-/// What is found where Xen should be.
+/// Returns the findings on Xen. On another machine the only finding says so.
 fn on_xen(roots: &Roots) -> Vec<Finding> {
     let platform = PlatformFacts::gather(roots);
     if !platform.is_xen() {
@@ -65,6 +65,7 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
     let mut findings = vec![checks::platform::judge(&platform, role)];
     findings.extend(checks::devices::judge(&process, role));
     let limits = Limits::gather(roots, role);
+    // A guest has frontends only: what a backend needs does not matter to it.
     if role == Role::Guest {
         findings.push(checks::vifs::store(&store, None));
         findings.extend(checks::limits::judge(&limits, &platform, role, 0));
@@ -76,6 +77,7 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
         );
         return findings;
     }
+    // From here on the domain is one in which a backend runs.
     let hints = Hints::on_xen(role);
     findings.push(checks::devices::tun(&process, true));
     findings.push(checks::sandbox::judge(&Offer::of_kernel(&roots.at(""))));
@@ -90,13 +92,14 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
     findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
     let links = links::gather(roots);
     findings.extend(checks::links::judge(vifs, &links, &hints));
+    // Without the store every TAP would look left over.
     if store.is_read() {
         findings.extend(checks::links::leftovers(vifs, &links));
     }
     findings
 }
 
-/// What is found for the embedded host in `dir`.
+/// Returns the findings for the embedded host in `dir`.
 fn on_embedded(roots: &Roots, dir: &Path) -> Vec<Finding> {
     let hints = Hints::on_embedded(dir);
     let socket = roots::StoreAt::Socket(dir.join("xenstored/socket"));

@@ -1,12 +1,11 @@
-//! Where a system keeps what the doctor looks at.
+//! Places where a system keeps what the doctor looks at.
 
 use grantway_command::patience;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The folders where modprobe's configuration lies; a file hides those of the
-/// same name in later ones.
+/// Folders of modprobe's configuration. A file hides files with its name in later folders.
 pub const MODPROBE: [&str; 5] = [
     "etc/modprobe.d",
     "run/modprobe.d",
@@ -15,32 +14,32 @@ pub const MODPROBE: [&str; 5] = [
     "lib/modprobe.d",
 ];
 
-/// A system to look at: this one, or a test's tree.
+/// A system to look at: this one, or a tree of a test.
 #[derive(Debug, Clone)]
 pub struct Roots {
     root: PathBuf,
-    /// Where a backend keeps its socket.
+    /// Folder in which a backend keeps its socket.
     pub run_folder: PathBuf,
-    /// Where programs are found.
+    /// Folders in which programs are looked for.
     programs: Vec<PathBuf>,
-    /// How long anything outside this process gets to answer.
+    /// Time in which anything outside this process has to answer.
     pub patience: Duration,
 }
 
-/// Where a store may be spoken to.
+/// A place at which a store may be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreAt {
     /// xenstored's socket.
     Socket(PathBuf),
-    /// The kernel's connection.
+    /// The kernel's connection, a device.
     Device(PathBuf),
 }
 
 impl Roots {
-    /// This system, with a backend that keeps its socket in `run_folder`.
+    /// Returns this system, with a backend that keeps its socket in `run_folder`.
     pub fn system(run_folder: &Path) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        // A user without rights may have no sbin in the path, where xl lies.
+        // xl lies in an sbin, which the path of an ordinary user may lack.
         let own = std::env::split_paths(&path);
         let sbin = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
         Self {
@@ -51,8 +50,8 @@ impl Roots {
         }
     }
 
-    /// A tree that looks like a system, with its programs in `bin`, whose parts answer
-    /// whenever they get to it.
+    /// Returns a tree that looks like a system, with its programs in `bin`. The limit of time is
+    /// only a guard against hanging.
     #[cfg(test)]
     pub fn under(root: &Path) -> Self {
         Self {
@@ -63,50 +62,50 @@ impl Roots {
         }
     }
 
-    /// The same, which waits so long.
+    /// Returns this system with another limit of time.
     #[cfg(test)]
     pub fn waiting(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// A path of the system, written without the leading slash.
+    /// Returns the full path of `path`, which has no leading slash.
     pub fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.join(path)
     }
 
-    /// What a file says, without white space around it; `None` where it cannot
-    /// be read.
+    /// Returns the text of a file, without white space around it; `None` if the file cannot be
+    /// read.
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         read(&self.at(path))
     }
 
-    /// The number in a file.
+    /// Returns the number in a file.
     pub fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
         self.text(path)?.parse().ok()
     }
 
-    /// Whether something is there.
+    /// Returns true if the path exists.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
         self.at(path).exists()
     }
 
-    /// The names in a folder, in order; none where it cannot be read.
+    /// Returns the names in a folder, sorted; none if the folder cannot be read.
     pub fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
         names(&self.at(path))
     }
 
-    /// The last part of what a symbolic link names.
+    /// Returns the last part of the target of a symbolic link.
     pub fn link(&self, path: impl AsRef<Path>) -> Option<String> {
         let target = fs::read_link(self.at(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// A program, where it is installed.
+    /// Returns the path of a program, if it is installed.
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         self.programs.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
     }
 
-    /// Where the store may be, the best place first.
+    /// Returns the places where the store may be, the best one first.
     pub fn stores(&self) -> Vec<StoreAt> {
         let sockets = ["run/xenstored/socket", "var/run/xenstored/socket"];
         let socket = sockets.iter().map(|path| self.at(path)).find(|path| path.exists());
@@ -115,13 +114,13 @@ impl Roots {
     }
 }
 
-/// What a file says, without white space around it.
+/// Returns the text of a file, without white space around it.
 pub fn read(path: &Path) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// The names in a folder, in order.
+/// Returns the names in a folder, sorted.
 pub fn names(path: &Path) -> Vec<String> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let mut names: Vec<_> =

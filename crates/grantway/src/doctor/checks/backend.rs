@@ -1,4 +1,4 @@
-//! Whether somebody serves.
+//! Findings about a backend: it serves, and its limits leave room.
 
 use crate::doctor::facts::backend::{BackendFact, Bounds};
 use crate::doctor::facts::vifs::VifNodes;
@@ -6,7 +6,8 @@ use crate::doctor::finding::Finding;
 use crate::doctor::hints::Hints;
 use crate::shares;
 
-/// A backend runs, or is not needed yet.
+/// Judges if a backend runs. Without online vifs a backend is not needed yet, so its absence is
+/// only a warning.
 pub fn judge(backend: &BackendFact, vifs: &[VifNodes], hints: &Hints) -> Finding {
     let subject = "backend";
     let online = vifs.iter().filter(|vif| vif.online).count();
@@ -39,8 +40,8 @@ pub fn judge(backend: &BackendFact, vifs: &[VifNodes], hints: &Hints) -> Finding
     }
 }
 
-/// What the vifs of each backend share: how much of it they use, at most so far where it
-/// comes and goes.
+/// Judges how much the vifs of each backend use of what they share. Returns a warning for a backend
+/// if little is left of something. Rounds and steps of control are the longest so far.
 pub fn bounds(backend: &BackendFact) -> Vec<Finding> {
     let BackendFact::Serves { bounds, .. } = backend else { return Vec::new() };
     bounds.iter().map(one).collect()

@@ -4,7 +4,8 @@ use crate::doctor::facts::platform::Role;
 use crate::doctor::facts::process::{DeviceState, Process};
 use crate::doctor::finding::{Finding, Verdict};
 
-/// Xen's devices: those that the part needs must be there.
+/// Judges Xen's devices. A device that this domain's role needs must be usable; any other may be
+/// missing, with a warning.
 pub fn judge(process: &Process, role: Role) -> Vec<Finding> {
     let serves = role != Role::Guest;
     let socket = process.store_socket;
@@ -35,7 +36,7 @@ fn device(name: &str, what: &str, state: DeviceState, needed: bool, role: Role) 
             Some("run as root: sudo grantway doctor"),
         ),
         DeviceState::Missing => {
-            // The kernel itself makes xenbus.
+            // The kernel itself makes xenbus, so there is no module to load.
             let remedy = match name {
                 "xenbus" => "look for xenbus in the kernel's log: dmesg | grep -i xenbus".into(),
                 _ => format!("modprobe xen-{name}"),
@@ -46,7 +47,7 @@ fn device(name: &str, what: &str, state: DeviceState, needed: bool, role: Role) 
     }
 }
 
-/// TAPs: a backend on Xen serves with nothing else.
+/// Judges the device of TAPs. A backend on Xen has no other port, so it needs TAPs.
 pub fn tun(process: &Process, needed: bool) -> Finding {
     let subject = "/dev/net/tun";
     let verdict = if needed { Verdict::Fail } else { Verdict::Warn };

@@ -1,9 +1,10 @@
-//! What the embedded host needs of the kernel.
+//! Findings about what the embedded host needs of the kernel.
 
 use crate::doctor::facts::process::Process;
 use crate::doctor::finding::Finding;
 
-/// A grant copy reads and writes another process's memory.
+/// Judges if processes may copy from one another: a grant copy reads and writes another process's
+/// memory.
 pub fn ptrace(process: &Process) -> Finding {
     let subject = "ptrace_scope";
     match process.ptrace_scope {
@@ -26,7 +27,7 @@ pub fn ptrace(process: &Process) -> Finding {
     }
 }
 
-/// A domain's memory is a memfd.
+/// Judges if a memfd can be made, since a domain's memory is a memfd.
 pub fn memfd(process: &Process) -> Finding {
     let subject = "memfd";
     match &process.memfd {

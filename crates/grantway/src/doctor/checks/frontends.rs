@@ -1,16 +1,17 @@
-//! How each vif of this domain's own is run.
+//! Findings about each vif of this domain's own: the frontend that runs it.
 
 use crate::doctor::facts::frontends::{FrontendFact, Ours};
 use crate::doctor::facts::vifs::OwnVif;
 use crate::doctor::finding::{Finding, shown};
 use grantway_netif::XenbusState::{self, Connected};
 
-/// One vif.
+/// Judges who runs a vif, and if it is connected.
 pub fn judge(vif: &OwnVif, frontend: &FrontendFact) -> Finding {
     let devid = vif.devid;
     let subject = format!("vif {devid}");
     let of = |state: Option<XenbusState>| state.map_or("missing", XenbusState::name);
     let states = format!("frontend {}, backend {}", of(vif.frontend), of(vif.backend));
+    // Two frontends on one vif are a fault, whatever the states are.
     match (&frontend.driver, &frontend.ours) {
         (Some(driver), Some(_)) => Finding::fail(
             subject,
@@ -44,7 +45,7 @@ pub fn judge(vif: &OwnVif, frontend: &FrontendFact) -> Finding {
     }
 }
 
-/// How buffers cross, and why they are not staged.
+/// Returns how buffers cross, and the reason why they are not staged, if so.
 fn crossing(vif: &OwnVif, ours: &Ours) -> String {
     let Ours { wished, policy, staged, .. } = ours;
     let why = match policy.as_str() {

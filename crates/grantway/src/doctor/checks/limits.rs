@@ -1,4 +1,4 @@
-//! How many queues fit into what may be granted and mapped.
+//! Findings about limits: the number of queues that fit into what may be granted and mapped.
 
 use crate::doctor::facts::limits::{Limits, XenLimit};
 use crate::doctor::facts::platform::{PlatformFacts, Role};
@@ -10,12 +10,12 @@ use grantway_command::limits::{
     for_buffers, raise_gntalloc, raise_map_count, roomy, with_buffers, xen_option,
 };
 
-/// Pages of a queue whose pages all stay mapped.
+/// Pages of a queue if all its pages stay mapped.
 const QUEUE_PAGES: u64 = Footprint::largest_queue();
-/// Areas that they are in at most.
+/// Most areas that the pages of a queue are in.
 const QUEUE_AREAS: u64 = grantway_backend::policy::QUEUE_AREAS as u64;
 
-/// The limits that matter to `role`, with this many `queues` attached.
+/// Judges the limits that matter to `role`, if `queues` are attached.
 pub fn judge(limits: &Limits, platform: &PlatformFacts, role: Role, queues: u64) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(limits.gntalloc.map(|pages| gntalloc(pages, role)));
@@ -118,7 +118,7 @@ fn unknown(subject: &str, option: &str, key: &str, role: Role) -> Finding {
             format!("{option} is unknown: neither xenhypfs nor xl says it"),
             "xl info | grep xen_commandline",
         ),
-        // No fault of this domain's: nobody inside can see it.
+        // This domain is not at fault: nobody inside can see the limit.
         _ => Finding::ok(
             subject,
             format!("not to be seen from inside; in dom0: {key} of this domain in xl.cfg(5)"),

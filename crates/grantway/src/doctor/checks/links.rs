@@ -1,5 +1,5 @@
-//! Vifs and their interfaces: there, up, in their bridge, of one MTU, and none
-//! left over.
+//! Findings about the interfaces of vifs: there, up, in their bridge, of one MTU, and none left
+//! over.
 
 use crate::doctor::facts::links::Link;
 use crate::doctor::facts::vifs::VifNodes;
@@ -7,12 +7,12 @@ use crate::doctor::finding::Finding;
 use crate::doctor::hints::{Hints, quoted};
 use grantway_netif::XenbusState;
 
-/// What is wrong with the interfaces of the vifs, and one line when nothing
-/// is.
+/// Judges the interfaces of the vifs. Returns a finding for each fault, and one that counts the
+/// sound interfaces.
 pub fn judge(vifs: &[VifNodes], links: &[Link], hints: &Hints) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut sound = 0;
-    // Until its script is done an interface is nobody's fault.
+    // Until its script is done, an interface may be unfinished.
     let is_set_up = |vif: &&VifNodes| !hints.is_scripted() || vif.hotplug_status.is_some();
     for vif in vifs.iter().filter(is_set_up) {
         match link_of(vif, links) {
@@ -21,7 +21,7 @@ pub fn judge(vifs: &[VifNodes], links: &[Link], hints: &Hints) -> Vec<Finding> {
                 sound += usize::from(found.is_empty());
                 findings.extend(found);
             }
-            // On the embedded host a port may be anything.
+            // On the embedded host a port may be anything, so an interface need not exist.
             None if hints.is_scripted() && vif.backend == Some(XenbusState::Connected) => {
                 findings.push(Finding::fail(
                     vif.default_name(),
@@ -54,7 +54,7 @@ fn one(vif: &VifNodes, link: &Link, links: &[Link], hints: &Hints) -> Vec<Findin
             format!("ip link set dev {word} mtu {wanted}"),
         ));
     }
-    // Bridges are the scripts' affair, so only theirs are looked at.
+    // Hotplug scripts put interfaces into bridges, so without scripts bridges are not looked at.
     if !hints.is_scripted() {
         return findings;
     }
@@ -81,7 +81,7 @@ fn one(vif: &VifNodes, link: &Link, links: &[Link], hints: &Hints) -> Vec<Findin
     findings
 }
 
-/// TAPs that no vif of the store has.
+/// Finds TAPs that no vif of the store has.
 pub fn leftovers(vifs: &[VifNodes], links: &[Link]) -> Vec<Finding> {
     let known = |link: &&Link| !vifs.iter().any(|vif| is_of(vif, &link.name));
     let taps = links.iter().filter(|link| link.tap).filter(known);
@@ -91,8 +91,8 @@ pub fn leftovers(vifs: &[VifNodes], links: &[Link]) -> Vec<Finding> {
             let found = "a TAP of a vif that is not in the store";
             return Some(Finding::warn(name, found, format!("ip link del dev {word}")));
         }
-        // A vif with a name of its own, or another program's: somebody has to
-        // look, and a TAP that is in use has a carrier.
+        // A TAP of any other name may be that of another program, or of a vif with a name of its
+        // own. The operator has to look. A TAP that is in use has a carrier.
         (link.persistent && !link.carrier).then(|| {
             let found = "a TAP that nobody holds, of no vif in the store";
             let remedy = format!("ip -d tuntap; if it is nobody's: ip link del dev {word}");
@@ -106,7 +106,7 @@ pub fn leftovers(vifs: &[VifNodes], links: &[Link]) -> Vec<Finding> {
     }
 }
 
-/// The names that a vif's interface may have, the likelier first.
+/// Returns the names that a vif's interface may have, the likelier first.
 fn names(vif: &VifNodes) -> Vec<String> {
     vif.vifname.iter().cloned().chain([vif.default_name()]).collect()
 }
@@ -115,12 +115,12 @@ fn link_of<'a>(vif: &VifNodes, links: &'a [Link]) -> Option<&'a Link> {
     names(vif).iter().find_map(|name| links.iter().find(|link| link.name == *name))
 }
 
-/// Whether an interface is a vif's, or that of the device model beside it.
+/// Returns true if an interface is that of a vif, or that of the device model beside it.
 fn is_of(vif: &VifNodes, name: &str) -> bool {
     names(vif).iter().any(|own| name == own || name.strip_suffix("-emu") == Some(own))
 }
 
-/// `vif1.0` and what the device model makes of it.
+/// Returns true for a name such as `vif1.0`, or `vif1.0-emu`, which a device model makes.
 fn is_vif_name(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("vif") else { return false };
     let rest = rest.strip_suffix("-emu").unwrap_or(rest);

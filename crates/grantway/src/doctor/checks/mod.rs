@@ -1,4 +1,4 @@
-//! Facts to findings: nothing here looks at the system.
+//! Findings from facts. Nothing here looks at the system.
 
 pub mod backend;
 pub mod devices;

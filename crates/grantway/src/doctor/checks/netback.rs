@@ -1,4 +1,4 @@
-//! The kernel's backend must not claim what ours serves.
+//! Findings about the kernel's backend, which must not claim what ours serves.
 
 use crate::doctor::facts::netback::Netback;
 use crate::doctor::finding::{Finding, Verdict, shown};
@@ -7,7 +7,7 @@ use crate::doctor::hints::quoted;
 const SUBJECT: &str = "xen-netback";
 const FORBID: &str = r"printf 'blacklist xen-netback\ninstall xen-netback /bin/false\n' > /etc/modprobe.d/grantway.conf";
 
-/// The module, and the vifs that it holds.
+/// Judges the module and the vifs that it holds.
 pub fn judge(netback: &Netback) -> Vec<Finding> {
     let mut findings = vec![module(netback)];
     findings.extend(netback.bound.iter().map(|(device, driver)| {
@@ -26,6 +26,7 @@ pub fn judge(netback: &Netback) -> Vec<Finding> {
 }
 
 fn module(netback: &Netback) -> Finding {
+    // A built-in backend cannot be unloaded, so it has a remedy of its own.
     if netback.builtin {
         let found = "built into the kernel, where it claims every vif";
         let remedy = "add initcall_blacklist=netback_init to the kernel's command line, and reboot";
@@ -44,11 +45,12 @@ fn module(netback: &Netback) -> Finding {
         };
         return Finding::fail(SUBJECT, found, remedy);
     }
+    // A module that is not loaded must not come with the next vif.
     match &netback.forbidden {
         Some(by) => Finding::ok(SUBJECT, format!("not loaded, and kept away by {}", shown(by))),
         None if !netback.available => Finding::ok(SUBJECT, "this kernel has no such module"),
         None => {
-            // Without udev nobody loads it behind our back.
+            // Without udev nobody loads the module for a new device.
             let (verdict, when) = match netback.udev {
                 true => (Verdict::Fail, "udev loads it with the next vif"),
                 false => (Verdict::Warn, "anybody may load it"),

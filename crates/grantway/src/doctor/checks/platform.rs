@@ -1,11 +1,11 @@
-//! Whether this is Xen.
+//! Findings about the platform, which should be Xen.
 
 use crate::doctor::facts::platform::{PlatformFacts, Role};
 use crate::doctor::finding::{Finding, shown};
 
 const SUBJECT: &str = "platform";
 
-/// Another machine: nothing else is looked at.
+/// Returns the finding for a machine that is not Xen, of which nothing else is looked at.
 pub fn not_xen(facts: &PlatformFacts) -> Finding {
     let found = match &facts.hypervisor {
         Some(name) => format!("not Xen: /sys/hypervisor/type says {:?}", shown(name)),
@@ -16,7 +16,7 @@ pub fn not_xen(facts: &PlatformFacts) -> Finding {
     Finding::fail(SUBJECT, found, remedy)
 }
 
-/// Which part this domain plays.
+/// Returns the finding about this domain: Xen's version, and the role that the domain has.
 pub fn judge(facts: &PlatformFacts, role: Role) -> Finding {
     let version = facts.version.as_deref().unwrap_or("of an unknown version");
     let kind = facts.kind.as_deref().map(|kind| format!(" ({})", shown(kind))).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What a backend can give up rights by.
+//! Findings about the means by which a backend can give up rights.
 
 use crate::doctor::finding::Finding;
 use grantway_sandbox::{Landlock, Offer, Part};
 
-/// The parts of the sandbox that this kernel offers.
+/// Judges the parts of the sandbox that this kernel offers.
 pub fn judge(offer: &Offer) -> Finding {
     let subject = "sandbox";
     if !offer.seccomp {

@@ -1,4 +1,4 @@
-//! How each vif stands, by what both ends wrote into the store.
+//! Findings about each vif, by what both ends wrote into the store.
 
 use crate::doctor::facts::backend::{BackendFact, Served};
 use crate::doctor::facts::vifs::{StoreFact, VifNodes};
@@ -7,7 +7,7 @@ use crate::doctor::hints::{Hints, SCRIPTS_LOG, quoted};
 use grantway_netif::XenbusState::{self, Closed, Closing, Connected, InitWait, Initialising};
 use std::path::Path;
 
-/// Whether the store answers; `dir` is the embedded host's.
+/// Judges the store's answer. `dir` is the folder of the embedded host, if there is one.
 pub fn store(store: &StoreFact, dir: Option<&Path>) -> Finding {
     let subject = if dir.is_some() { "host" } else { "xenstore" };
     let start = match dir {
@@ -26,11 +26,11 @@ pub fn store(store: &StoreFact, dir: Option<&Path>) -> Finding {
     }
 }
 
-/// One vif.
+/// Judges one vif.
 pub fn judge(vif: &VifNodes, backend: &BackendFact, hints: &Hints) -> Finding {
     let name = vif.default_name();
     let runs = backend.runs();
-    // Somebody has to write what is missing: the one who runs, or would run.
+    // The backend has to write what is missing: the one that runs, or would run.
     let look = || if runs { hints.log() } else { hints.start() };
     let states = || {
         let of = |state: Option<XenbusState>| state.map_or("missing", XenbusState::name);
@@ -39,6 +39,7 @@ pub fn judge(vif: &VifNodes, backend: &BackendFact, hints: &Hints) -> Finding {
     let failed = |why: &str| Finding::fail(&name, format!("{why} ({})", states()), look());
 
     let both = (vif.backend, vif.frontend);
+    // An error in words says more than the states do, so errors come first.
     if let Some(error) = &vif.error {
         let found = format!("the backend wrote: {} ({})", shown(error), states());
         if both == (Some(Connected), Some(Connected)) {
@@ -54,6 +55,7 @@ pub fn judge(vif: &VifNodes, backend: &BackendFact, hints: &Hints) -> Finding {
         return Finding::fail(name, found, remedy);
     }
     let hotplugged = !hints.is_scripted() || vif.hotplug_status.as_deref() == Some("connected");
+    // Every other fault shows in the two states.
     match both {
         (_, None) => {
             let found = format!("its guest's end is gone ({})", states());
@@ -94,7 +96,7 @@ pub fn judge(vif: &VifNodes, backend: &BackendFact, hints: &Hints) -> Finding {
     }
 }
 
-/// Both ends say Connected: so must the backend that runs.
+/// Judges a vif of which both ends say Connected: the backend that runs must say so, too.
 fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> Finding {
     match backend {
         BackendFact::Absent => Finding::fail(
@@ -123,7 +125,7 @@ fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> F
     }
 }
 
-/// How its buffers cross, and why they are not staged; nothing where the backend
+/// Returns how a vif's buffers cross, and why they are not staged. Returns nothing if the backend
 /// does not say.
 fn crossing(vif: &VifNodes, served: &Served) -> String {
     let Served { policy, mapped, .. } = served;
@@ -136,7 +138,7 @@ fn crossing(vif: &VifNodes, served: &Served) -> String {
         _ if !vif.control_ring => "its frontend has no control ring, as a kernel's netfront",
         _ => "its frontend has staged nothing: grantway frontend --policy staging",
     };
-    // One that has a control ring may begin to stage at any time.
+    // A vif that has a control ring may begin to stage at any time.
     let policy = if policy == "staging" { "copy" } else { policy };
     format!(", by {}; not staging: {why}", shown(policy))
 }

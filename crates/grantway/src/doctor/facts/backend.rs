@@ -1,4 +1,4 @@
-//! Whether a backend runs, by the socket in its run folder.
+//! Facts about backends, by the sockets in their run folder.
 
 use crate::doctor::bound::within;
 use crate::doctor::roots::names;
@@ -10,59 +10,59 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-/// What the backend says.
+/// Facts about the backends of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackendFact {
-    /// Nobody listens.
+    /// No backend listens.
     Absent,
-    /// This user may not ask, or not even look.
+    /// No right of this user to ask the backend, or to look into the folder.
     Denied {
-        /// Where.
+        /// Path of the socket or of the folder.
         socket: String,
     },
-    /// Somebody listens, and gives no report.
+    /// A backend listens, but gives no report in time.
     Silent {
-        /// Where.
+        /// Path of the socket.
         socket: String,
     },
-    /// It serves.
+    /// At least one backend gave a report.
     Serves {
-        /// What it says of each vif.
+        /// Vifs of all backends.
         vifs: Vec<Served>,
-        /// What each backend of the folder may use, and does.
+        /// Limits of each backend of the folder, and how much of them is used.
         bounds: Vec<Bounds>,
     },
 }
 
-/// What all vifs of a backend share.
+/// Limits of what all vifs of a backend share, and of steps in time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// What it tells of.
+    /// Used and largest amount of each share.
     pub shares: Parts,
-    /// The longest round of any worker, in nanoseconds.
+    /// Longest round of any worker and its limit, in nanoseconds.
     pub round: Part,
-    /// The longest step of the control thread, in pages mapped or unmapped.
+    /// Longest step of the control thread and its limit, in pages mapped or unmapped.
     pub control: Part,
 }
 
 /// A vif that a backend serves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Served {
-    /// Its name: `vif1.0`.
+    /// Name of the vif, such as `vif1.0`.
     pub name: String,
-    /// Whether packets may flow.
+    /// True if packets may flow.
     pub connected: bool,
-    /// How buffers cross at most; empty where it does not say.
+    /// Policy by which buffers cross at most; empty if the backend does not say.
     pub policy: String,
-    /// Pages of buffers that are mapped right now.
+    /// Pages of buffers that are mapped now.
     pub mapped: u64,
 }
 
 impl BackendFact {
-    /// Asks whoever listens in the folder, each for so long.
+    /// Asks each backend that listens in the folder, and waits up to `patience` for each.
     pub fn gather(folder: &Path, patience: Duration) -> Self {
         let is_backend = |name: &String| name.starts_with("backend-") && name.ends_with(".sock");
-        // Its unit makes a folder that only root may look into.
+        // The backend's unit makes a folder that only root may look into.
         let closed = |e: std::io::Error| e.kind() == ErrorKind::PermissionDenied;
         let mut found = match std::fs::read_dir(folder).err().is_some_and(closed) {
             true => Self::Denied { socket: folder.display().to_string() },
@@ -72,7 +72,7 @@ impl BackendFact {
         for name in names(folder).into_iter().filter(is_backend) {
             let path = folder.join(&name);
             let socket = path.display().to_string();
-            // A folder may hold the sockets of several domains, and dead ones.
+            // A folder may hold the sockets of several domains, and sockets of dead backends.
             match within(patience, move || control::fetch_within(&path, patience)) {
                 Some(Ok(report)) => reports.push(report),
                 Some(Err(e)) => match e.kind() {
@@ -90,7 +90,7 @@ impl BackendFact {
         Self::Serves { vifs, bounds: reports.iter().map(bounds).collect() }
     }
 
-    /// Whether there is one, whatever it says.
+    /// Returns true unless no backend listens. A backend that cannot be asked counts as running.
     pub fn runs(&self) -> bool {
         *self != Self::Absent
     }

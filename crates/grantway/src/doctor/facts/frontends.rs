@@ -1,4 +1,4 @@
-//! Who runs a vif of this domain's own.
+//! Facts about a vif of this domain's own: the frontend that runs it.
 
 use crate::doctor::bound::within;
 use crate::doctor::finding::shown;
@@ -6,30 +6,30 @@ use crate::doctor::roots::Roots;
 use grantway_command::control::{self, frontend_socket};
 use serde_json::Value;
 
-/// Who runs it, as far as it is seen.
+/// Frontends that are seen to run a vif.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FrontendFact {
-    /// The kernel's driver, where one holds the vif: `vif` is xen-netfront's name.
+    /// Driver of the kernel that holds the vif, if one does: `vif` is xen-netfront's name.
     pub driver: Option<String>,
-    /// What our own says, where one runs.
+    /// Report of our own frontend, if one runs.
     pub ours: Option<Ours>,
 }
 
-/// What a running `grantway frontend` says.
+/// Report of a running `grantway frontend`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ours {
-    /// Whether packets may flow.
+    /// True if packets may flow.
     pub connected: bool,
-    /// How buffers are to cross, as it was told.
+    /// Policy that the frontend was told to use.
     pub wished: String,
-    /// How they do.
+    /// Policy by which buffers cross.
     pub policy: String,
     /// Pages that the backend keeps mapped.
     pub staged: u64,
 }
 
 impl FrontendFact {
-    /// Looks for who runs vif `devid`.
+    /// Looks for the frontends that run vif `devid`.
     pub fn gather(roots: &Roots, devid: u32) -> Self {
         let socket = frontend_socket(&roots.run_folder, None, devid);
         let patience = roots.patience;

@@ -1,20 +1,20 @@
-//! How much may be granted and mapped.
+//! Facts about limits: how much may be granted and mapped.
 
 use super::platform::Role;
 use crate::doctor::bound::output_of;
 use crate::doctor::roots::Roots;
 use grantway_command::limits::{GRANT_FRAMES, MAPTRACK_FRAMES};
 
-/// A limit of Xen's, and who said so.
+/// A limit of Xen's, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XenLimit {
-    /// How much.
+    /// Value of the limit.
     pub value: u64,
-    /// By what this is known.
+    /// Source of the value, in words.
     pub source: &'static str,
 }
 
-/// The limits.
+/// Limits of this domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Pages that all processes of this domain may grant (`xen-gntalloc`).
@@ -28,7 +28,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Looks. Xen's own limits are known in dom0 only.
+    /// Reads the limits. Xen's own limits are known in dom0 only.
     pub fn gather(roots: &Roots, role: Role) -> Self {
         let mut limits = Self {
             gntalloc: roots.number("sys/module/xen_gntalloc/parameters/limit"),
@@ -52,7 +52,7 @@ impl Limits {
     }
 }
 
-/// A parameter as the running Xen has it (4.14 and later).
+/// Returns a parameter of the running Xen, which Xen 4.14 and later show.
 fn parameter(roots: &Roots, name: &str) -> Option<XenLimit> {
     let text = output_of(
         &roots.program("xenhypfs")?,
@@ -62,14 +62,14 @@ fn parameter(roots: &Roots, name: &str) -> Option<XenLimit> {
     Some(XenLimit { value: number(text.trim())?, source: "xenhypfs" })
 }
 
-/// The command line of the running Xen.
+/// Returns the command line of the running Xen.
 fn command_line(roots: &Roots) -> Option<String> {
     let text = output_of(&roots.program("xl")?, ["info"], roots.patience)?;
     let line = text.lines().find_map(|line| line.strip_prefix("xen_commandline"))?;
     Some(line.trim_start().trim_start_matches(':').trim().to_owned())
 }
 
-/// An option of Xen's command line: the last one wins.
+/// Returns an option of Xen's command line. The last one counts, and without any the default.
 fn option(line: &str, name: &str, default: u64) -> XenLimit {
     let mut values = line.split_whitespace().filter_map(|word| {
         let (key, value) = word.split_once('=')?;
@@ -81,7 +81,7 @@ fn option(line: &str, name: &str, default: u64) -> XenLimit {
     }
 }
 
-/// A number as Xen reads it.
+/// Returns a number as Xen reads it, in decimal or with `0x`.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),

@@ -2,33 +2,33 @@
 
 use crate::doctor::roots::Roots;
 
-/// A TAP, among a tun device's flags.
+/// Flag of a tun device: the device is a TAP.
 const IFF_TAP: u64 = 0x2;
-/// It stays when nobody holds it.
+/// Flag of a tun device: the device stays when nobody holds it.
 const IFF_PERSIST: u64 = 0x800;
-/// An interface is up.
+/// Flag of an interface: the interface is up.
 const IFF_UP: u64 = 0x1;
 
 /// One interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
     /// Largest IP packet in bytes.
     pub mtu: Option<u64>,
     /// The bridge (or other master) that it is in.
     pub bridge: Option<String>,
-    /// Whether it is a TAP.
+    /// True if the interface is a TAP.
     pub tap: bool,
-    /// Whether it is a TAP that stays when nobody holds it.
+    /// True for a TAP that stays when nobody holds it.
     pub persistent: bool,
-    /// Whether somebody holds the other end of a TAP that is up.
+    /// True if the interface has a carrier: somebody holds the other end of a TAP that is up.
     pub carrier: bool,
-    /// Whether it is up.
+    /// True if the interface is up.
     pub up: bool,
 }
 
-/// Looks at every interface.
+/// Reads the facts of every interface.
 pub fn gather(roots: &Roots) -> Vec<Link> {
     let net = "sys/class/net";
     let link = |name: String| {

@@ -1,5 +1,5 @@
-//! What the system says, gathered without a judgement. What cannot be read is
-//! `None` or empty: nothing here fails.
+//! Facts of the system, gathered without a judgement. A fact that cannot be read is `None` or
+//! empty: nothing here fails.
 
 pub mod backend;
 pub mod frontends;

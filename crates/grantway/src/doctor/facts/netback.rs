@@ -1,30 +1,30 @@
-//! The kernel's own backend, which claims the same vifs.
+//! Facts about the kernel's own backend, which claims the same vifs.
 
 use crate::doctor::roots::{MODPROBE, Roots};
 use std::collections::BTreeSet;
 
-/// The module, as `/proc/modules` writes it.
+/// Name of the module, as `/proc/modules` writes it.
 const MODULE: &str = "xen_netback";
 
-/// What the kernel's backend is up to.
+/// State of the kernel's backend.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Netback {
-    /// It is loaded.
+    /// True if the module is loaded, or a part of the kernel.
     pub loaded: bool,
-    /// It is a part of the kernel.
+    /// True if the module is a part of the kernel.
     pub builtin: bool,
-    /// It could be loaded: the kernel has the module, or does not say.
+    /// True if the module could be loaded: the kernel has it, or does not say.
     pub available: bool,
-    /// What forbids that it is loaded for a vif.
+    /// File or option that forbids that the module is loaded for a vif.
     pub forbidden: Option<String>,
-    /// Something loads modules for new devices.
+    /// True if udev runs, which loads modules for new devices.
     pub udev: bool,
     /// Vifs that a driver of the kernel holds: device and driver.
     pub bound: Vec<(String, String)>,
 }
 
 impl Netback {
-    /// Looks.
+    /// Gathers the state from the system.
     pub fn gather(roots: &Roots) -> Self {
         let modules = roots.text("proc/modules").unwrap_or_default();
         let listed = modules.lines().any(|line| line.split_whitespace().next() == Some(MODULE));
@@ -33,7 +33,7 @@ impl Netback {
         let list = |file: &str| roots.text(format!("lib/modules/{release}/{file}"));
         let names = |text: &str| text.lines().any(is_file_of_module);
         let in_kernel = list("modules.builtin").is_some_and(|text| names(&text));
-        // A module with state is shown as `Live`; what is built in has none.
+        // A loaded module shows its state in `initstate`; a part of the kernel has no such file.
         let builtin =
             in_kernel || (known && !listed && !roots.has("sys/module/xen_netback/initstate"));
         let available = list("modules.dep").is_none_or(|text| names(&text));
@@ -58,7 +58,7 @@ impl Netback {
     }
 }
 
-/// Whether a line of `modules.dep` or `modules.builtin` is about the module.
+/// Returns true if a line of `modules.dep` or `modules.builtin` is about the module.
 fn is_file_of_module(line: &str) -> bool {
     let file = line.split(':').next().unwrap_or_default();
     let name = file.rsplit('/').next().unwrap_or_default();
@@ -70,8 +70,7 @@ fn is_module(name: &str) -> bool {
     name.replace('-', "_") == MODULE
 }
 
-/// The file, or the kernel's option, that keeps the module from being loaded
-/// for a vif.
+/// Returns the file, or the kernel's option, that keeps the module from being loaded for a vif.
 fn forbidden(roots: &Roots) -> Option<String> {
     let options = roots.text("proc/cmdline").unwrap_or_default();
     for option in options.split_whitespace() {
@@ -98,7 +97,7 @@ fn forbidden(roots: &Roots) -> Option<String> {
     None
 }
 
-/// Whether a line of modprobe's configuration keeps the module away.
+/// Returns true if a line of modprobe's configuration keeps the module away.
 fn forbids(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let (Some(word), Some(name)) = (words.next(), words.next()) else { return false };

@@ -1,37 +1,37 @@
-//! Whether this is Xen, and which part this machine plays there.
+//! Facts about the platform: the hypervisor, and this machine's role on it.
 
 use super::vifs::StoreFact;
 use crate::doctor::roots::Roots;
 
-/// What a domain is for.
+/// Role of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The first domain, with the toolstack.
     Dom0,
-    /// A domain that serves others.
+    /// A domain that runs backends for others.
     Driver,
-    /// Any other.
+    /// Any other domain.
     Guest,
 }
 
-/// What the kernel says of the hypervisor.
+/// Facts that the kernel tells about the hypervisor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlatformFacts {
-    /// Its name: `xen`.
+    /// Name of the hypervisor: `xen`.
     pub hypervisor: Option<String>,
-    /// Whether there is a folder of Xen's devices: sysfs may be missing where
-    /// devices are not (a container).
+    /// True if there is a folder of Xen's devices. In a container sysfs may be missing although
+    /// there are devices.
     pub devices: bool,
-    /// Xen's version, as far as it is said: `4.17`.
+    /// Xen's version, if it is known: `4.17`.
     pub version: Option<String>,
-    /// How this domain runs: `PV`, `PVH` or `HVM`.
+    /// Mode in which this domain runs: `PV`, `PVH` or `HVM`.
     pub kind: Option<String>,
-    /// Whether this domain is the first.
+    /// True if this domain is the first.
     pub control: bool,
 }
 
 impl PlatformFacts {
-    /// Looks.
+    /// Reads the facts.
     pub fn gather(roots: &Roots) -> Self {
         let number = |name: &str| roots.text(format!("sys/hypervisor/version/{name}"));
         let capabilities = roots.text("proc/xen/capabilities").unwrap_or_default();
@@ -44,7 +44,7 @@ impl PlatformFacts {
         }
     }
 
-    /// Whether this is Xen.
+    /// Returns true if this is Xen.
     pub fn is_xen(&self) -> bool {
         match self.hypervisor.as_deref() {
             Some(name) => name == "xen",
@@ -52,18 +52,17 @@ impl PlatformFacts {
         }
     }
 
-    /// Whether a mapped page takes a second handle, for the kernel's own
-    /// mapping of it.
+    /// Returns true if a mapped page takes a second handle, for the kernel's own mapping of it.
     pub fn maps_twice(&self) -> bool {
         self.kind.as_deref() == Some("PV")
     }
 
-    /// What the domain is for: a driver domain has folders in the store that
-    /// its toolstack makes for no other guest.
+    /// Returns the role of this domain. A driver domain has folders in the store that its toolstack
+    /// makes for no other guest.
     pub fn role(&self, store: &StoreFact) -> Role {
         match store {
             _ if self.control => Role::Dom0,
-            // Only where the toolstack runs is there a socket.
+            // A socket exists only in the domain in which the toolstack runs.
             StoreFact::Read { socket: true, .. } => Role::Dom0,
             StoreFact::Read { serves: true, .. } => Role::Driver,
             _ => Role::Guest,

@@ -1,26 +1,26 @@
-//! What this user may have: devices, capabilities, memory.
+//! Facts about this process: the devices, capabilities and memory that its user may have.
 
 use crate::doctor::roots::Roots;
 use rustix::fs::{Access, AtFlags, CWD, MemfdFlags};
 use rustix::io::Errno;
 
-/// Whether a device can be used.
+/// State of a device for this user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceState {
-    /// It can.
+    /// The device can be read and written.
     Ready,
-    /// It is not there.
+    /// The device is not there.
     Missing,
-    /// It is there, and this user may not read and write it.
+    /// The device is there, but this user may not read and write it.
     Denied,
 }
 
-/// `CAP_NET_ADMIN`, as a bit of `CapEff`.
+/// `CAP_NET_ADMIN`, as the number of its bit in `CapEff`.
 const NET_ADMIN: u32 = 12;
-/// `CAP_SYS_PTRACE`.
+/// `CAP_SYS_PTRACE`, as the number of its bit in `CapEff`.
 const SYS_PTRACE: u32 = 19;
 
-/// What this process may have.
+/// Devices, capabilities and memory that this process may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     /// `/dev/xen/gntdev`: maps and copies.
@@ -31,22 +31,22 @@ pub struct Process {
     pub evtchn: DeviceState,
     /// `/dev/xen/xenbus`: the kernel's connection to the store.
     pub xenbus: DeviceState,
-    /// Whether xenstored listens on a socket here.
+    /// True if xenstored has a socket here.
     pub store_socket: bool,
     /// `/dev/net/tun`: TAPs.
     pub tun: DeviceState,
-    /// Whether interfaces may be made.
+    /// True if this process may make interfaces.
     pub net_admin: bool,
-    /// Whether any process may be traced.
+    /// True if this process may trace any process.
     pub sys_ptrace: bool,
     /// `kernel.yama.ptrace_scope`; `None` without Yama.
     pub ptrace_scope: Option<u64>,
-    /// Why memory to share cannot be had.
+    /// Error because of which memory to share cannot be had.
     pub memfd: Option<String>,
 }
 
 impl Process {
-    /// Looks.
+    /// Gathers the facts.
     pub fn gather(roots: &Roots) -> Self {
         let device = |path: &str| match access(roots, path) {
             Ok(()) => DeviceState::Ready,

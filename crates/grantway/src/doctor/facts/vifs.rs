@@ -1,4 +1,4 @@
-//! The vifs that the store has for this domain's backend.
+//! Facts about the vifs that the store has for this domain's backend.
 
 use crate::doctor::bound::within;
 use crate::doctor::finding::shown;
@@ -8,55 +8,55 @@ use grantway_netif::{XenbusState, keys};
 use grantway_xenstore::Client;
 use std::time::Duration;
 
-/// Most queues that a guest's word is believed for.
+/// Most queues that a guest is believed to have.
 const QUEUES_MAX: u64 = 256;
 
-/// A vif's nodes, both ends.
+/// Nodes of a vif, of both ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VifNodes {
     /// The guest's domain.
     pub domain: u16,
-    /// The vif's number in it.
+    /// Number of the vif in that domain.
     pub devid: u32,
-    /// The backend's folder.
+    /// Absolute path of the backend's folder.
     pub path: String,
     /// The backend's state.
     pub backend: Option<XenbusState>,
-    /// The frontend's state; `None` when its folder is gone.
+    /// The frontend's state; `None` if its folder is gone, or cannot be seen.
     pub frontend: Option<XenbusState>,
-    /// Whether the toolstack wants it there.
+    /// True if the toolstack wants the vif there.
     pub online: bool,
-    /// What the hotplug script said: `connected`.
+    /// State that the hotplug script wrote: `connected`, or `error`.
     pub hotplug_status: Option<String>,
-    /// Why the hotplug script failed.
+    /// Reason why the hotplug script failed.
     pub hotplug_error: Option<String>,
-    /// Why the backend gave up.
+    /// Reason why the backend gave up.
     pub error: Option<String>,
     /// Largest IP packet in bytes.
     pub mtu: Option<u64>,
-    /// The interface's name, where one was asked for.
+    /// Name of the interface, if the toolstack asks for one.
     pub vifname: Option<String>,
-    /// The bridge that it is to be in.
+    /// Bridge that the interface is to be in.
     pub bridge: Option<String>,
-    /// Its hotplug script.
+    /// Hotplug script of the vif.
     pub script: Option<String>,
     /// Queues that the guest says it has, 1 to 256.
     pub queues: u64,
-    /// Whether the backend offers to keep pages mapped that the frontend lists.
+    /// True if the backend offers to keep pages mapped that the frontend lists.
     pub offers_staging: bool,
-    /// Whether the frontend has a control ring.
+    /// True if the frontend has a control ring.
     pub control_ring: bool,
-    /// Whether the frontend says that it uses its pages again and again.
+    /// True if the frontend says that it uses its pages again and again.
     pub persistent: bool,
 }
 
 impl VifNodes {
-    /// Its name, and its interface's where no other was asked for.
+    /// Returns the vif's name, which is also its interface's if no other was asked for.
     pub fn default_name(&self) -> String {
         format!("vif{}.{}", self.domain, self.devid)
     }
 
-    /// A vif with nothing but its place.
+    /// Returns a vif that has nothing but its place.
     #[cfg(test)]
     pub fn of(domain: u16, devid: u32) -> Self {
         let path = format!("/local/domain/0/backend/vif/{domain}/{devid}");
@@ -64,35 +64,35 @@ impl VifNodes {
     }
 }
 
-/// A vif that this domain has itself, as it sees it.
+/// A vif that this domain has itself, as this domain sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnVif {
-    /// Its number.
+    /// Number of the vif.
     pub devid: u32,
     /// The frontend's state.
     pub frontend: Option<XenbusState>,
-    /// The backend's.
+    /// The backend's state.
     pub backend: Option<XenbusState>,
-    /// Whether the backend offers a control ring.
+    /// True if the backend offers a control ring.
     pub control_ring: bool,
-    /// Whether the backend says that it stages nothing.
+    /// True if the backend says that it stages nothing.
     pub refuses_staging: bool,
 }
 
-/// What the store says.
+/// Facts that the store tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreFact {
     /// There is neither socket nor device.
     Missing,
-    /// It does not answer in time.
+    /// The store does not answer in time.
     Silent,
-    /// It cannot be spoken to: why, and what to do.
+    /// The store cannot be used, for this reason.
     Refused(String),
-    /// It was read.
+    /// The store was read.
     Read {
-        /// By xenstored's own socket, which is domain 0's.
+        /// True if this was by xenstored's own socket, which is domain 0's.
         socket: bool,
-        /// This domain has folders that a driver domain has.
+        /// True if this domain has folders that a driver domain has.
         serves: bool,
         /// The vifs of this domain's backend.
         vifs: Vec<VifNodes>,
@@ -102,7 +102,7 @@ pub enum StoreFact {
 }
 
 impl StoreFact {
-    /// Asks the first store that answers, each for so long.
+    /// Asks the first store that answers, and waits up to `patience` for each.
     pub fn gather(stores: &[StoreAt], patience: Duration) -> Self {
         let mut found = Self::Missing;
         for store in stores {
@@ -115,12 +115,12 @@ impl StoreFact {
         found
     }
 
-    /// Whether it was read.
+    /// Returns true if the store was read.
     pub fn is_read(&self) -> bool {
         matches!(self, Self::Read { .. })
     }
 
-    /// The vifs that this domain has itself.
+    /// Returns the vifs that this domain has itself.
     pub fn own_vifs(&self) -> &[OwnVif] {
         match self {
             Self::Read { own, .. } => own,
@@ -128,7 +128,7 @@ impl StoreFact {
         }
     }
 
-    /// The vifs of this domain's backend.
+    /// Returns the vifs of this domain's backend.
     pub fn vifs(&self) -> &[VifNodes] {
         match self {
             Self::Read { vifs, .. } => vifs,
@@ -146,7 +146,7 @@ fn ask(place: &StoreAt) -> StoreFact {
         },
     };
     read.unwrap_or_else(|e| {
-        // Its own remedy is for commands that need the store; ours is shown.
+        // The error's own remedy is for commands that need the store; the finding has another.
         StoreFact::Refused(shown(&match e {
             Error::Os { call, reason, .. } => format!("{call}: {reason}"),
             other => other.to_string(),
@@ -154,10 +154,10 @@ fn ask(place: &StoreAt) -> StoreFact {
     })
 }
 
-/// Reads what matters. Paths are relative to this domain's own folder.
+/// Reads the facts. Paths are relative to this domain's own folder.
 fn look(store: &mut dyn StoreOps, socket: bool) -> Result<StoreFact, Error> {
     let mut vifs = Vec::new();
-    // The number says where we are; a socket's client is domain 0.
+    // The number makes paths absolute. A client of the socket is domain 0.
     let own = match socket {
         true => "0".to_owned(),
         false => text(store, "domid")?.unwrap_or_else(|| "N".into()),
@@ -176,7 +176,7 @@ fn look(store: &mut dyn StoreOps, socket: bool) -> Result<StoreFact, Error> {
     Ok(StoreFact::Read { socket, serves: serves(store)?, vifs, own })
 }
 
-/// `None` for a vif that went while we looked.
+/// Reads one vif. Returns `None` for a vif that went away meanwhile.
 fn vif(
     store: &mut dyn StoreOps,
     own: &str,
@@ -186,9 +186,11 @@ fn vif(
     let back = format!("/local/domain/{own}/backend/vif/{domain}/{devid}");
     let near = format!("backend/vif/{domain}/{devid}");
     let front = format!("/local/domain/{domain}/device/vif/{devid}");
+    // A folder without nodes is one that was removed.
     if names(store, &near)?.is_empty() {
         return Ok(None);
     }
+    // The backend's folder is our own, so a relative path reads it.
     let mut of = |key: &str| text(store, &format!("{near}/{key}"));
     let mut nodes = VifNodes {
         domain,
@@ -213,7 +215,7 @@ fn vif(
     nodes.control_ring = of(keys::CTRL_RING_REF)?.is_some();
     nodes.persistent = of(keys::FEATURE_PERSISTENT)?.is_some_and(|text| text == "1");
     nodes.frontend = of(keys::STATE)?.map(|text| state(&text));
-    // Where the toolstack was told no MTU, the script tells the guest its bridge's.
+    // If the toolstack was told no MTU, the script tells the guest that of its bridge.
     nodes.mtu = nodes.mtu.or(of(keys::MTU)?.and_then(|text| text.parse().ok()));
     let queues = of(keys::MULTI_QUEUE_NUM_QUEUES)?.and_then(|text| text.parse().ok());
     nodes.queues = queues.unwrap_or(1).clamp(1, QUEUES_MAX);
@@ -234,11 +236,11 @@ fn own_vif(store: &mut dyn StoreOps, devid: u32) -> Result<OwnVif, Error> {
     })
 }
 
-/// A node's value, made harmless; `None` where there is none to be seen.
+/// Returns a node's value, made harmless; `None` if there is none that this domain may see.
 fn text(store: &mut dyn StoreOps, path: &str) -> Result<Option<String>, Error> {
     match store.read_text(path) {
         Ok(value) => Ok(value.map(|v| shown(v.trim_end_matches('\0'))).filter(|v| !v.is_empty())),
-        // A driver domain sees of others only what is its own affair.
+        // A driver domain may read only those nodes of others that concern it.
         Err(Error::Store { errno: StoreErrno::Eacces, .. }) => Ok(None),
         Err(e) => Err(e),
     }
@@ -248,8 +250,8 @@ fn state(text: &str) -> XenbusState {
     XenbusState::from_store(text.as_bytes()).unwrap_or_default()
 }
 
-/// Whether our own folder has what a toolstack makes for a driver domain, or
-/// for a backend of it.
+/// Returns true if our own folder has what a toolstack makes for a driver domain, or for a backend
+/// in it.
 fn serves(store: &mut dyn StoreOps) -> Result<bool, Error> {
     for name in ["backend", "libxl"] {
         match store.list(name) {

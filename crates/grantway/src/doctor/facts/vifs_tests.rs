@@ -101,7 +101,7 @@ fn a_guest_serves_nobody_and_sees_little() {
     let found = look(&mut guest, false).unwrap();
     let none = StoreFact::Read { socket: false, serves: false, vifs: vec![], own: vec![] };
     assert_eq!(found, none);
-    // Vifs of its own it has, and sees what their backend offers.
+    // A guest has vifs of its own, and sees what their backend offers.
     let back = "/local/domain/0/backend/vif/7/1";
     let mut guest = guest
         .with("device/vif/1/state", "4")

@@ -7,11 +7,11 @@ mod tree;
 use super::finding::{Finding, Verdict};
 use std::time::Duration;
 
-/// For what answers, and for what never does.
+/// Limit of time for what answers; `SHORT` is for what never does.
 const LONG: Duration = Duration::from_secs(120);
 const SHORT: Duration = Duration::from_millis(50);
 
-/// The findings about a subject.
+/// Returns the findings about a subject.
 fn about<'a>(findings: &'a [Finding], subject: &str) -> Vec<&'a Finding> {
     findings.iter().filter(|finding| finding.subject() == subject).collect()
 }

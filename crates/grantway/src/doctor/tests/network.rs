@@ -1,4 +1,4 @@
-//! Vifs, their interfaces, and who serves them.
+//! Tests of vifs, of their interfaces, and of the ends that serve them.
 
 use super::tree::Tree;
 use super::{LONG, SHORT, about, check};
@@ -42,7 +42,7 @@ fn served(connected: bool, policy: &str, mapped: u64) -> Served {
     Served { name: "vif3.0".into(), connected, policy: policy.into(), mapped }
 }
 
-/// vif3.0 with its hotplug script done.
+/// Returns vif3.0, with its hotplug script done.
 fn vif(backend: XenbusState, frontend: XenbusState) -> VifNodes {
     VifNodes {
         backend: Some(backend),
@@ -233,7 +233,7 @@ fn the_backends_socket() {
     let silent = BackendFact::gather(&folder, SHORT);
     assert!(matches!(silent, BackendFact::Silent { .. }), "{silent:?}");
     let answering = std::thread::spawn(move || {
-        // The first is the client that gave up.
+        // The first client is the one that gave up.
         for client in listener.incoming().take(2) {
             let report = br#"{"vifs":[{"vif":"vif3.0","connected":true},{"x":1},7],
                 "budget":{"pages":{"used":5,"limit":6},"areas":{"used":7}},
@@ -255,7 +255,7 @@ fn the_backends_socket() {
 const TAP: (&str, &str) = ("tun_flags", "0x5002\n");
 const KEPT: (&str, &str) = ("tun_flags", "0x5802\n");
 
-/// A vif in a bridge, and its interface.
+/// Returns a vif in a bridge, and a system with its interface.
 fn bridged() -> (VifNodes, Tree) {
     let vif = VifNodes { mtu: Some(1500), bridge: Some("br0".into()), ..vif(Connected, Connected) };
     let tree = Tree::new()
@@ -276,7 +276,7 @@ fn interfaces_that_are_well() {
     let found = looked(&vif, &tree, &hints());
     assert_eq!(found.len(), 1);
     check(&found[0], Verdict::Ok, "as their vifs ask: 1", "");
-    // The scripts rename it as the vif asks.
+    // The scripts rename the interface as the vif asks.
     let named = VifNodes { vifname: Some("br0".into()), bridge: None, ..vif };
     check(&looked(&named, &tree, &hints())[0], Verdict::Ok, "1", "");
     let unconnected = VifNodes { backend: Some(InitWait), ..VifNodes::of(9, 9) };
@@ -346,7 +346,7 @@ fn stores_that_do_not_answer() {
     check(&judged(refused), Verdict::Fail, "refused", "Debian: systemctl start xen");
     let read = StoreFact::Read { socket: true, serves: true, vifs: Vec::new(), own: Vec::new() };
     check(&judged(read), Verdict::Ok, "vifs of this backend: 0", "");
-    // One that accepts and says nothing holds nobody up.
+    // A store that accepts and says nothing does not hold the doctor up.
     let tree = Tree::dom0().with("run/xenstored/x", "");
     let _listener = UnixListener::bind(tree.path("run/xenstored/socket")).unwrap();
     let found = on_xen(&tree.roots().waiting(SHORT));
@@ -372,7 +372,8 @@ fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
         findings.into_iter().next()
     };
     assert_eq!(judged(Vec::new()), None);
-    // What waits, and what is forgotten for newer ones, may well be as much as it can be.
+    // Bytes that wait may well reach their limit, and so may packets in fragments, which are
+    // forgotten for newer ones.
     let ok = judged(vec![bounds.clone()]).unwrap();
     let told = "528 of 10000 pages mapped, 3 of 30000 areas, 40 of 1024 descriptors, \
                 1048576 of 1048576 bytes that wait, 256 of 256 packets in fragments, \
@@ -390,7 +391,7 @@ fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
     ] {
         check(&with(key, bound(9000, 10_000)), Verdict::Warn, told, remedy);
     }
-    // Each that is short has its remedy, and what there can be none of is left out.
+    // Each share that is short has its remedy. A share that can have nothing is left out.
     let mut two = shares.clone();
     two.insert("descriptors".into(), bound(1024, 1024));
     two.insert("areas".into(), bound(29_000, 30_000));
@@ -405,7 +406,7 @@ fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
     check(&two, Verdict::Warn, "areas", "vm.max_map_count");
     check(&two, Verdict::Warn, "descriptors", "LimitNOFILE");
     assert!(!format!("{two:?}").contains("connections"), "{two:?}");
-    // There is no bound of pages where there is no hypervisor.
+    // Without a hypervisor there is no limit of pages.
     let free = with("pages", bound(528, UNBOUNDED));
     check(&free, Verdict::Ok, "528 pages mapped, 3 of", "");
 }

@@ -1,4 +1,4 @@
-//! Platform, devices, the kernel's backend, limits, the embedded host's needs.
+//! Tests of the platform, devices, the kernel's backend, limits, and the embedded host's needs.
 
 use super::tree::Tree;
 use super::{SHORT, about, check};
@@ -121,7 +121,7 @@ fn taps() {
     assert!(process.net_admin && !process.sys_ptrace);
 }
 
-/// What is found about the kernel's backend.
+/// Returns the finding about the kernel's backend.
 fn module(tree: &Tree) -> Finding {
     netback::judge(&Netback::gather(&tree.roots())).remove(0)
 }
@@ -144,7 +144,8 @@ fn the_kernels_backend_is_kept_away() {
 
 #[test]
 fn the_kernels_backend_would_come() {
-    // Comments, other modules, other files, and a file that hides another.
+    // None of these forbids it: comments, other modules, other files, and a file that hides
+    // another.
     let tree = Tree::dom0()
         .with("etc/modprobe.d/grantway.conf", "# blacklist xen-netback\nblacklist xen-blkback\n")
         .with("etc/modprobe.d/x.conf.off", "blacklist xen-netback\n")
@@ -203,7 +204,7 @@ fn limits_with_room() {
                  pages, 247 queues with all pages mapped; 2 queues attached";
     check(one("maptrack"), Verdict::Ok, words, "");
     check(one("vm.max_map_count"), Verdict::Ok, "65530: 3024 queues of 16 areas", "");
-    // The running Xen knows better than its command line.
+    // The running Xen is believed more than its command line.
     let tree = tree.with("sys/hypervisor/guest_type", "PVH").program(
         "xenhypfs",
         "case $2 in /params/gnttab_max_frames) echo 128;; *maptrack_frames) echo 0x10;; esac",

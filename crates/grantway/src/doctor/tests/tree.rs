@@ -9,12 +9,12 @@ use std::path::PathBuf;
 pub struct Tree(tempfile::TempDir);
 
 impl Tree {
-    /// An empty one.
+    /// Makes an empty system.
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// dom0 of a machine where all is as it should be.
+    /// Returns dom0 of a machine on which all is as it should be.
     pub fn dom0() -> Self {
         Self::new()
             .with("sys/hypervisor/type", "xen\n")
@@ -34,20 +34,20 @@ impl Tree {
             .with("run/udev/control", "")
     }
 
-    /// A file.
+    /// Adds a file.
     pub fn with(self, path: &str, text: &str) -> Self {
         let path = self.made(path);
         fs::write(path, text).unwrap();
         self
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn linked(self, path: &str, target: &str) -> Self {
         symlink(target, self.made(path)).unwrap();
         self
     }
 
-    /// A program.
+    /// Adds a program.
     pub fn program(self, name: &str, script: &str) -> Self {
         let path = format!("bin/{name}");
         let tree = self.with(&path, &format!("#!/bin/sh\n{script}\n"));
@@ -55,7 +55,7 @@ impl Tree {
         tree
     }
 
-    /// An interface.
+    /// Adds an interface.
     pub fn interface(self, name: &str, mtu: u32, files: &[(&str, &str)]) -> Self {
         let net = format!("sys/class/net/{name}");
         let tree = self.with(&format!("{net}/mtu"), &mtu.to_string());
@@ -63,18 +63,18 @@ impl Tree {
         files.iter().fold(tree, |tree, (file, text)| tree.with(&format!("{net}/{file}"), text))
     }
 
-    /// Without a file.
+    /// Removes a file.
     pub fn without(self, path: &str) -> Self {
         fs::remove_file(self.path(path)).unwrap();
         self
     }
 
-    /// Where it is looked at.
+    /// Returns the roots that look at this tree.
     pub fn roots(&self) -> Roots {
         Roots::under(self.0.path())
     }
 
-    /// A path below it.
+    /// Returns the full path of `path` in the tree.
     pub fn path(&self, path: &str) -> PathBuf {
         self.0.path().join(path)
     }
