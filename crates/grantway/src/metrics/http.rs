@@ -1,5 +1,5 @@
-//! One client of the exporter: a request that is read to its end, an answer that is
-//! written to its end, and nothing that waits.
+//! A client of the exporter. Its request is read to the end, and its answer is written to the end;
+//! nothing waits.
 
 use grantway_command::patience;
 use std::io::{ErrorKind, Read, Write};
@@ -7,43 +7,43 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Bytes of a request that are borne; a scraper's are some hundred.
+/// Most bytes of a request; a scraper sends some hundred.
 pub const REQUEST_MAX: usize = 4096;
-/// How long a client may take for all of it.
+/// Time that a client has for its request and answer together.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A client.
+/// A client of the exporter.
 pub struct Client {
     stream: TcpStream,
     since: Instant,
     request: Vec<u8>,
-    /// What is left to be written, once it is known.
+    /// Bytes of the answer, once it is known, and how many of them are written.
     answer: Option<(Vec<u8>, usize)>,
 }
 
-/// How it stands.
+/// State of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It waits for its socket.
+    /// The client waits for its socket.
     Waits,
-    /// It asked for the metrics.
+    /// The client asked for the metrics.
     Asks,
-    /// It is through, or gone.
+    /// The client has its answer, or is gone.
     Done,
 }
 
-/// What a request is answered with where it is not the metrics.
+/// Reason why a request gets no metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// No request of HTTP.
+    /// The request is not HTTP.
     Malformed,
-    /// Another path.
+    /// The request is for another path.
     NotFound,
-    /// Another method.
+    /// The request is of another method.
     Method,
-    /// More than is borne.
+    /// The request is longer than [`REQUEST_MAX`].
     TooLong,
-    /// The backend did not say.
+    /// The backend gave no report in time.
     Unavailable,
 }
 
@@ -60,22 +60,22 @@ impl Refusal {
 }
 
 impl Client {
-    /// One that came at this time; its socket does not block.
+    /// Takes a client that came at the time `since`. The socket must not block.
     pub fn new(stream: TcpStream, since: Instant) -> Self {
         Self { stream, since, request: Vec::new(), answer: None }
     }
 
-    /// When it has had its time.
+    /// Returns the time at which the client has to be done.
     pub fn deadline(&self) -> Instant {
         self.since + patience::answer(PATIENCE)
     }
 
-    /// Its socket, and whether it is to be written to.
+    /// Returns the client's socket, and true if the client waits to write to it.
     pub fn interest(&self) -> (BorrowedFd<'_>, bool) {
         (self.stream.as_fd(), self.answer.is_some())
     }
 
-    /// Reads or writes what can be without waiting.
+    /// Reads or writes as much as is possible without waiting.
     pub fn step(&mut self) -> Step {
         if self.answer.is_some() { self.write() } else { self.read() }
     }
@@ -113,12 +113,12 @@ impl Client {
         Step::Done
     }
 
-    /// Gives it the metrics.
+    /// Answers the client with the metrics.
     pub fn give(&mut self, text: &str) -> Step {
         self.respond("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
     }
 
-    /// Gives it nothing.
+    /// Answers the client with a refusal.
     pub fn refuse(&mut self, refusal: Refusal) -> Step {
         let status = refusal.status();
         self.respond(status, "text/plain; charset=utf-8", &format!("{status}; GET /metrics\n"))
@@ -136,7 +136,8 @@ impl Client {
     }
 }
 
-/// Whether a request is for the metrics, once it is there whole.
+/// Judges a request once all of it has come. Returns none before, and `Ok` if the request is for
+/// the metrics.
 fn judge(request: &[u8]) -> Option<Result<(), Refusal>> {
     if request.len() > REQUEST_MAX {
         return Some(Err(Refusal::TooLong));

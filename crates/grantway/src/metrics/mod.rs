@@ -1,8 +1,8 @@
-//! `grantway backend --metrics ADDR`: the report of a backend for Prometheus.
+//! `grantway backend --metrics ADDR` serves the report of a backend to Prometheus.
 //!
-//! A thread of its own has the clients ([`http`]), few of them and each for a bounded time; it asks
-//! the control thread for a report at most once a second, whoever asks how often. [`text`] is
-//! how that is written. Workers hear of nothing but what a report asks of them.
+//! A thread of its own has the clients ([`http`]): a few at a time, each for a bounded time. The
+//! thread asks the control thread for a report at most once per second, however often clients ask.
+//! [`text`] writes the report. Workers do no work for this but what a report asks of them.
 
 mod http;
 mod text;
@@ -18,16 +18,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Clients at a time: one more, and who is there the longest goes.
+/// Most clients at a time. One more replaces the client that came first.
 const CLIENTS_MAX: usize = 16;
-/// How old an answer may be.
+/// Greatest age of an answer.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long the control thread may take for a report.
+/// Time that the control thread has for a report.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
-/// How long nobody is taken where the system has no descriptor left.
+/// Time for which no client is accepted after the system refused a descriptor.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// The control thread's end.
+/// The control thread's end of the exporter.
 pub struct Metrics {
     bell: Bell,
     wanted: Receiver<()>,
@@ -35,7 +35,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Listens at an address.
+    /// Returns a listener at an address.
     ///
     /// # Errors
     ///
@@ -51,8 +51,8 @@ impl Metrics {
         Ok(listener)
     }
 
-    /// Serves from a thread of its own for as long as the process lives. The thread may do
-    /// what the calling thread may do.
+    /// Serves from a thread of its own for as long as the process lives. The thread has the rights
+    /// of the calling thread.
     ///
     /// # Errors
     ///
@@ -68,28 +68,28 @@ impl Metrics {
         Ok(Self { bell, wanted, reports })
     }
 
-    /// Readable when a report is wanted.
+    /// Returns a descriptor that is readable when a report is wanted.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.bell.descriptor()
     }
 
-    /// Gives a report where one is wanted.
+    /// Gives a report if one is wanted.
     pub fn serve(&self, report: impl FnOnce() -> Value) {
         self.bell.hush();
         if self.wanted.try_recv().is_ok() {
-            // The thread is there for as long as the process.
+            // The thread lives as long as the process, so sending does not fail.
             let _ = self.reports.send(report());
         }
     }
 }
 
-/// The thread's end.
+/// The thread's end of the exporter.
 struct Exporter {
     listener: TcpListener,
     bell: Bell,
     ask: Sender<()>,
     answers: Receiver<Value>,
-    /// What was said last, and when.
+    /// The last answer, and its time.
     text: Option<(Instant, String)>,
 }
 
@@ -113,7 +113,7 @@ impl Exporter {
         }
     }
 
-    /// Until somebody comes, or can go on, or has had his time.
+    /// Waits until a client comes, can go on, or has used up its time.
     fn wait(&self, clients: &[Client]) {
         let mut polled = vec![PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)];
         polled.extend(clients.iter().map(|client| {
@@ -124,10 +124,10 @@ impl Exporter {
         let first = clients.iter().map(Client::deadline).min();
         let timeout = first.map(|at| {
             let left = at.saturating_duration_since(Instant::now());
-            // Some seconds.
+            // A deadline is some seconds away, so the cast is exact.
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
-        // What went wrong with one of them its next step tells.
+        // An error of a socket shows in that client's next step.
         let _ = poll(&mut polled, timeout.as_ref());
     }
 
@@ -148,11 +148,12 @@ impl Exporter {
         }
     }
 
-    /// What the backend says, not older than it may be.
+    /// Returns the metrics, at most [`FRESH`] old. Returns none if the control thread gives no
+    /// report in time.
     fn text(&mut self, now: Instant) -> Option<&str> {
         let fresh = self.text.as_ref().is_some_and(|&(at, _)| now.duration_since(at) < FRESH);
         if !fresh {
-            // One that came too late.
+            // A report that came too late for an earlier question is thrown away.
             while self.answers.try_recv().is_ok() {}
             self.ask.send(()).ok()?;
             self.bell.ring();

@@ -4,7 +4,7 @@ use crate::shares::{SHARES, Share};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// Of a vif: the counter of its report, the metric, a label beside the vif's, and help.
+/// Counters of a vif: the name in its report, the metric, a label beside the vif's, and help.
 const VIF_COUNTERS: [(&str, &str, &str, &str); 20] = [
     ("tx_packets", "packets", "direction=\"tx\"", "Packets that crossed, named from the guest"),
     ("rx_packets", "packets", "direction=\"rx\"", ""),
@@ -28,7 +28,7 @@ const VIF_COUNTERS: [(&str, &str, &str, &str); 20] = [
     ("mapped_evicted", "pages_evicted", "", "Pages that were unmapped as nobody asked for them"),
 ];
 
-/// Of a queue, likewise.
+/// Counters of a queue: the name in its report, the metric, a label beside the queue's, and help.
 const QUEUE_COUNTERS: [(&str, &str, &str, &str); 5] = [
     ("tx_packets", "packets", "direction=\"tx\"", "Packets taken from the guest, or given to it"),
     ("rx_packets", "packets", "direction=\"rx\"", ""),
@@ -37,7 +37,7 @@ const QUEUE_COUNTERS: [(&str, &str, &str, &str); 5] = [
     ("turns", "turns", "", "Turns in which it moved a packet"),
 ];
 
-/// Of the platform: the counter of its report, and help.
+/// Counters of the platform: the name in its report, and help.
 const PLATFORM_COUNTERS: [(&str, &str); 9] = [
     ("copies", "Grant copies"),
     ("copy_batches", "Calls for grant copies"),
@@ -50,7 +50,7 @@ const PLATFORM_COUNTERS: [(&str, &str); 9] = [
     ("wakeups", "Sleeps that a signal ended"),
 ];
 
-/// The text of a backend's report.
+/// Returns the text for a backend's report.
 pub fn render(report: &Value) -> String {
     let mut page = Page::default();
     let vifs: Vec<(String, &Value)> =
@@ -62,6 +62,7 @@ pub fn render(report: &Value) -> String {
                 .map(move |queue| (format!("{labels},queue=\"{}\"", queue["queue"]), queue))
         })
         .collect();
+    // An info metric is always 1: its labels are what it says.
     let info = vifs.iter().map(|(labels, vif)| {
         let (policy, port) = (escaped(&vif["policy"]), escaped(&vif["port"]["name"]));
         (format!("{labels},policy=\"{policy}\",port=\"{port}\""), 1.0)
@@ -91,6 +92,7 @@ pub fn render(report: &Value) -> String {
         })
     });
     page.counter("queue_port_dropped_frames_total", "Frames dropped by the queue's port", drops);
+    // Prometheus counts time in seconds, and the report in nanoseconds.
     let workers: Vec<(String, &Value)> = list(&report["workers"])
         .map(|worker| (format!("worker=\"{}\"", worker["worker"]), worker))
         .collect();
@@ -102,6 +104,7 @@ pub fn render(report: &Value) -> String {
     page.gauge("worker_longest_round_seconds", help, seconds("longest_round_ns"));
     let help = "What a round may take, whatever guests send";
     page.gauge("worker_round_limit_seconds", help, seconds("round_limit_ns"));
+    // These have no vif or worker, so they come after all that have.
     let control = [(String::new(), &report["control"])];
     let help =
         "Pages mapped or unmapped for requests of guests in the control thread's longest step";
@@ -132,7 +135,8 @@ impl Page {
         self.family(name, "counter", help, samples);
     }
 
-    /// Counters of a table; those of one metric stand one after the other.
+    /// Adds the counters of a table. Rows with the same metric stand one after the other in the
+    /// table, so that the metric has one heading.
     fn counters(
         &mut self,
         of: &str,
@@ -172,7 +176,7 @@ impl Page {
     }
 }
 
-/// A number that each of them has.
+/// Returns the number named `key` of each item that has one.
 fn each<'a>(
     items: &'a [(String, &Value)],
     key: &'a str,
@@ -188,7 +192,7 @@ fn vif_labels(vif: &Value) -> String {
     format!("domid=\"{}\",devid=\"{}\"", vif["domain"], vif["devid"])
 }
 
-/// A text as a label's value.
+/// Returns a text as the value of a label.
 fn escaped(value: &Value) -> String {
     let text = value.as_str().unwrap_or_default();
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
