@@ -1,4 +1,4 @@
-//! The file of rules that a running backend goes by.
+//! File of rules that a running backend obeys.
 
 use super::read;
 use grantway_backend::Backend;
@@ -9,11 +9,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Two numbers that nobody outside is to guess.
+/// Returns two random numbers that nobody outside can guess.
 ///
 /// # Errors
 ///
-/// The system gives none.
+/// The system gives no random numbers.
 pub fn secret() -> Result<Secret, CommandError> {
     let mut words = [[0; 8]; 2];
     let read = |mut file: File| words.iter_mut().try_for_each(|word| file.read_exact(word));
@@ -24,7 +24,7 @@ pub fn secret() -> Result<Secret, CommandError> {
     Ok(Secret(first, second))
 }
 
-/// A file of rules, and what became of it when it was read last.
+/// A file of rules, and the result of reading it last.
 pub struct LiveRules {
     path: PathBuf,
     secret: Secret,
@@ -33,13 +33,13 @@ pub struct LiveRules {
 }
 
 impl LiveRules {
-    /// That was not read yet.
+    /// Takes a file that is not read yet.
     #[must_use]
     pub fn new(path: &Path, secret: Secret) -> Self {
         Self { path: path.to_owned(), secret, loaded: 0, refused: None }
     }
 
-    /// Reads it, and has the backend go by it from its next list on.
+    /// Reads the file. From its next list on, the backend obeys the rules.
     ///
     /// # Errors
     ///
@@ -56,7 +56,8 @@ impl LiveRules {
         loaded
     }
 
-    /// As JSON: the file, how often it was loaded, and why not when it was read last.
+    /// Returns JSON: the file, how often it was loaded, and why it was refused when it was read
+    /// last.
     #[must_use]
     pub fn report(&self) -> Value {
         json!({ "file": self.path, "loaded": self.loaded, "refused": self.refused })

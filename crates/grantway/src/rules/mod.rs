@@ -1,4 +1,4 @@
-//! `grantway rules`: files of rules.
+//! `grantway rules` checks files of rules, and shows what running rules did.
 
 mod live;
 mod show;
@@ -80,7 +80,7 @@ pub struct CheckArgs {
 ///
 /// # Errors
 ///
-/// The file cannot be read, or is not in order; or no backend runs.
+/// The file cannot be read, or is invalid; or no backend runs.
 pub fn run(args: &RulesArgs) -> Result<(), CommandError> {
     match &args.what {
         RulesWhat::Check(args) => check(args),
@@ -91,7 +91,7 @@ pub fn run(args: &RulesArgs) -> Result<(), CommandError> {
 fn check(args: &CheckArgs) -> Result<(), CommandError> {
     let path = args.file.display();
     let text = read(&args.file)?;
-    // What is checked does not depend on the secret.
+    // The result of a check does not depend on the secret.
     let rules = parse(&text, &mut Names::default(), Secret(0, 0))
         .map_err(|error| CommandError::Failed(format!("{path}: {error}")))?;
     let vifs = rules.vifs.iter().filter(|vif| **vif != VifRules::default());

@@ -1,4 +1,4 @@
-//! `grantway rules show`: what the rules of a running backend were asked for.
+//! `grantway rules show` shows what the rules of a running backend counted.
 
 use crate::nodes;
 use crate::running::RunningArgs;
@@ -8,7 +8,7 @@ use grantway_command::output;
 use grantway_command::table::Table;
 use serde_json::{Value, json};
 
-/// Characters of a name that are shown.
+/// Most characters of a name that are shown.
 const NAME_MAX: usize = 40;
 
 /// `grantway rules show`.
@@ -21,16 +21,16 @@ Example:
   grantway rules show
   grantway rules show --host /tmp/gw --json | jq .rules")]
 pub struct ShowArgs {
-    /// Which backend.
+    /// Backend to ask.
     #[command(flatten)]
     pub of: RunningArgs,
 }
 
-/// Shows them.
+/// Shows the counts.
 ///
 /// # Errors
 ///
-/// No backend runs there, or none that goes by rules.
+/// No backend runs in the folder, or it has no rules.
 pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
     let report = args.of.fetch()?;
     let (file, graph) = (&report["rules"], nodes::of(&report)?);
@@ -39,6 +39,7 @@ pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
             "the backend goes by no rules; start it with --rules FILE".into(),
         ));
     }
+    // JSON has the file's state and the graph's counts in one object.
     if args.of.json {
         let mut value = file.clone();
         for key in ["rules", "default", "filters", "drops", "connections", "stations", "flows"] {
@@ -48,6 +49,7 @@ pub fn run(args: &ShowArgs) -> Result<(), CommandError> {
         return output::line(value.to_string());
     }
     let mut text = format!("{}\n", told(file));
+    // The default is shown as the last rule, since it counts what no rule fits.
     let mut rules = vec![];
     rules.extend(graph["rules"].as_array().into_iter().flatten().cloned());
     let mut default = graph["default"].clone();
