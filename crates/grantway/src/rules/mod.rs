@@ -19,12 +19,12 @@ Example:
   grantway rules check rules.toml
   grantway rules show --json")]
 pub struct RulesArgs {
-    /// What to do.
+    /// Command about rules.
     #[command(subcommand)]
     pub what: RulesWhat,
 }
 
-/// What can be done with rules.
+/// Commands about rules.
 #[derive(Debug, Subcommand)]
 pub enum RulesWhat {
     /// Say whether a file is in order, and where it is not.

@@ -47,7 +47,7 @@ fn device(name: &str, what: &str, state: DeviceState, needed: bool, role: Role) 
     }
 }
 
-/// Judges the device of TAPs. A backend on Xen has no other port, so it needs TAPs.
+/// Judges the device of TAPs, which must be usable if `needed`. Other ports serve without it.
 pub fn tun(process: &Process, needed: bool) -> Finding {
     let subject = "/dev/net/tun";
     let verdict = if needed { Verdict::Fail } else { Verdict::Warn };
