@@ -1,4 +1,4 @@
-//! `grantway plan` on the command line.
+//! Command line of `grantway plan`.
 
 use crate::args::PolicyBound;
 use clap::{Args, ValueEnum};
@@ -43,7 +43,7 @@ pub struct PlanArgs {
     /// Queues of each vif.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
-    /// How buffers cross.
+    /// Policy by which buffers cross.
     #[arg(long, value_enum, default_value_t = PolicyBound::Copy)]
     pub policy: PolicyBound,
     /// Vifs that one guest has.
@@ -52,8 +52,7 @@ pub struct PlanArgs {
     /// The backend runs in a driver domain, not in dom0.
     #[arg(long)]
     pub driver_domain: bool,
-    /// How the backend's domain runs; as this machine does where it is Xen, else
-    /// PV.
+    /// Mode of the backend's domain; by default that of this machine if it is Xen, else PV.
     #[arg(long = "type", value_enum)]
     pub kind: Option<DomainKind>,
     /// Most pages of a vif's guest that stay mapped, as for `grantway backend`.
@@ -64,7 +63,7 @@ pub struct PlanArgs {
     pub json: bool,
 }
 
-/// How a domain runs, as xl.cfg has it.
+/// Mode of a domain, as xl.cfg names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DomainKind {
@@ -72,12 +71,12 @@ pub enum DomainKind {
     Pv,
     /// With page tables of the processor's.
     Pvh,
-    /// The same, with devices emulated.
+    /// With page tables of the processor's, and devices emulated.
     Hvm,
 }
 
 impl DomainKind {
-    /// As Xen's own tools write it.
+    /// Returns the name that Xen's own tools write.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pv => "PV",

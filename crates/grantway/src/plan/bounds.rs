@@ -1,4 +1,4 @@
-//! What the vifs share of the backend's work and tables: bounds that hold whatever guests do.
+//! Limits of the backend's work and tables that vifs share. They hold whatever guests do.
 
 use super::Plan;
 use crate::shares::{connections_max, fragmented_max};
@@ -9,27 +9,28 @@ use grantway_vector::nodes::bridge::{Learning, STATIONS_MAX};
 use grantway_vector::nodes::firewall::{OF_PORT_LEAST, OF_PORT_MAX};
 use serde::Serialize;
 
-/// One thing that they share.
+/// A resource that the vifs share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Bound {
-    /// What it is.
+    /// Name of the resource.
     pub what: &'static str,
-    /// What all vifs have together.
+    /// Amount that all vifs have together.
     pub all: u64,
-    /// What each vif has for itself, whatever the others do; none where it is not kept for
-    /// anybody.
+    /// Amount that each vif has for itself, whatever the others do; none if nothing is kept for a
+    /// vif.
     pub least: Option<u64>,
-    /// What one vif may have.
+    /// Most that one vif may have; none without such a limit.
     pub most: Option<u64>,
-    /// What becomes of more.
+    /// Consequence if more is needed.
     pub beyond: &'static str,
 }
 
-/// All of it.
+/// Returns all shared resources.
 pub fn bounds(plan: &Plan) -> Vec<Bound> {
     let vifs = plan.vifs;
     let [least, most] = [OF_PORT_LEAST, OF_PORT_MAX].map(u64::from);
     let (fragmented, stations) = (FRAGMENTED_MAX as u64, u64::from(Learning::default().stations));
+    // Work comes first, since it says how long others wait; then tables.
     vec![
         Bound {
             what: "one round of a worker, in us",
@@ -69,7 +70,7 @@ pub fn bounds(plan: &Plan) -> Vec<Bound> {
     ]
 }
 
-/// For people.
+/// Returns the table for people.
 pub fn table(bounds: &[Bound]) -> Table {
     let mut table = Table::new(&["shared", "in all#", "a vif at least#", "a vif at most#", "more"]);
     for bound in bounds {

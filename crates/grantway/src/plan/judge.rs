@@ -1,5 +1,4 @@
-//! The limits that the vifs meet: what they need of each, what there is, and how
-//! to get more.
+//! Limits that the vifs meet: the need of each, its value, and how to raise it.
 
 use super::Plan;
 use super::machine::Machine;
@@ -16,33 +15,34 @@ use grantway_hypervisor::GrantRef;
 use grantway_netif::ctrl::GREF_LIST_ENTRIES;
 use serde_json::{Value, json};
 
-/// Descriptors that a backend has before there is a vif.
+/// Descriptors that a backend has before it has a vif.
 const OWN_DESCRIPTORS: u64 = 64;
 
-/// One limit.
+/// A limit that the vifs meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
-    /// Its name, as it is set.
+    /// Name by which the limit is set.
     pub name: &'static str,
-    /// Whose it is.
+    /// Domain, process or part that has the limit.
     pub of: String,
-    /// How much is needed.
+    /// Amount that is needed.
     pub need: u64,
-    /// How much there is by default.
+    /// Value by default.
     pub default: u64,
-    /// How much there is on this machine, where that can be seen.
+    /// Value on this machine, if it can be seen.
     pub here: Option<u64>,
-    /// How to get enough.
+    /// Remedy that raises the limit far enough.
     pub raise: String,
 }
 
 impl Limit {
-    /// Whether there is enough, on this machine where that is known.
+    /// Returns true if the limit suffices: its value on this machine if that is known, else its
+    /// default.
     pub fn fits(&self) -> bool {
         self.need <= self.here.unwrap_or(self.default)
     }
 
-    /// For programs.
+    /// Returns JSON for programs.
     pub fn json(&self) -> Value {
         json!({
             "limit": self.name,
@@ -56,7 +56,7 @@ impl Limit {
     }
 }
 
-/// All limits that the plan meets, the guest's first.
+/// Returns all limits that the plan meets, those of the guests first.
 pub fn limits(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     let mut limits = of_guests(plan, machine);
     limits.extend(of_xen(plan, machine));
@@ -67,11 +67,12 @@ pub fn limits(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     limits
 }
 
-/// What one guest has, whose vifs are `per_guest`.
+/// Returns the limits of one guest, which has `per_guest` vifs.
 fn of_guests(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     let (vif, vifs) = (plan.vif(), plan.per_guest);
     let of = || "each guest".to_owned();
     let grants = vif.grants() * vifs;
+    // A guest's first grant references are reserved, and take entries too.
     let frames = (grants + u64::from(GrantRef::FIRST_FREE)).div_ceil(GRANTS_IN_FRAME);
     let (ports, nodes) = (vif.ports() * vifs, vif.guest_nodes() * vifs);
     let enough = roomy(frames);
@@ -114,10 +115,11 @@ fn of_guests(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     ]
 }
 
-/// What the backend's domain has of Xen's.
+/// Returns the limits that Xen sets to the backend's domain.
 fn of_xen(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     let (vif, vifs) = (plan.vif(), plan.vifs);
     let of = || plan.place().to_owned();
+    // On PV each mapped page takes two handles.
     let handles = plan.handles_a_page() * vifs;
     let handles = with_buffers(handles * vif.mapped_buffers(), handles * vif.mapped());
     let frames = handles.div_ceil(HANDLES_IN_FRAME);
@@ -142,6 +144,7 @@ fn of_xen(plan: &Plan, machine: &Machine) -> Vec<Limit> {
         here: None,
         raise,
     };
+    // xl sets a limit for a driver domain only; Linux's tables below limit dom0, too.
     if plan.driver_domain {
         let more = more_ports(vif.ports() * vifs);
         let raise = format!("max_event_channels={more} in its xl.cfg");
@@ -158,10 +161,11 @@ fn of_xen(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     limits
 }
 
-/// What the backend's process has.
+/// Returns the limits of the backend's process.
 fn of_process(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     let (vif, vifs) = (plan.vif(), plan.vifs);
     let of = || "grantway backend".to_owned();
+    // The process has areas and descriptors of its own, beside those of the vifs.
     let areas = with_buffers(vif.buffer_areas() * vifs, vif.areas() * vifs) + OWN_AREAS;
     let descriptors = vif.descriptors() * vifs + OWN_DESCRIPTORS;
     let enough = roomy(descriptors);
@@ -203,7 +207,7 @@ fn of_process(plan: &Plan, machine: &Machine) -> Vec<Limit> {
             of: "each vif".to_owned(),
             need: vif.to_map(),
             default: PolicyLimits::default().pages as u64,
-            // What was asked for is what this backend gets.
+            // The option of the command line is the value that this backend gets.
             here: Some(plan.mapped_pages),
             raise: format!("grantway backend --mapped-pages {}", vif.to_map()),
         },
@@ -218,11 +222,11 @@ fn of_process(plan: &Plan, machine: &Machine) -> Vec<Limit> {
     ]
 }
 
-/// What an unprivileged domain with a backend has of the store's; dom0 has all.
+/// Returns the limits of the store for an unprivileged domain with a backend; dom0 has none.
 fn of_store(plan: &Plan) -> Vec<Limit> {
     let vif = plan.vif();
     let [nodes, watches] = [vif.backend_nodes(), vif.watches()].map(|n| n * plan.vifs);
-    // The folder of all vifs.
+    // One more watch is on the folder of all vifs.
     let watches = watches + 1;
     let limit = |name, need, default, raise| Limit {
         name,
@@ -238,7 +242,7 @@ fn of_store(plan: &Plan) -> Vec<Limit> {
     ]
 }
 
-/// How xenstored allows more, whichever of the two runs.
+/// Returns the remedy for a quota of the store, for both programs that may run xenstored.
 fn raise_store(quota: &str, option: &str, need: u64) -> String {
     let enough = roomy(need);
     format!(
@@ -247,12 +251,12 @@ fn raise_store(quota: &str, option: &str, need: u64) -> String {
     )
 }
 
-/// A bound of event channels that xl takes.
+/// Returns a number of event channels that suffices, and that xl accepts.
 fn more_ports(need: u64) -> u64 {
     (roomy(need + 1) - 1).min(ports(PortTable::Fifo))
 }
 
-/// For people.
+/// Returns the table for people.
 pub fn table(limits: &[Limit]) -> Table {
     let headings = ["limit", "of", "needed#", "default#", "here#", "verdict", "to raise it"];
     let mut table = Table::new(&headings);

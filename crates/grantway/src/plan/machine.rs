@@ -1,4 +1,4 @@
-//! What this machine has of the limits, as far as it can be seen from here.
+//! Limits of this machine that can be seen from here.
 
 use super::args::DomainKind;
 use crate::doctor::facts::limits::Limits;
@@ -7,27 +7,27 @@ use crate::doctor::facts::vifs::StoreFact;
 use crate::doctor::roots::Roots;
 use rustix::process::{Resource, getrlimit};
 
-/// What was seen. A limit that is not this machine's to say is `None`.
+/// Limits of this machine. A limit that this machine cannot know is `None`.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
-    /// How it runs, where it is Xen.
+    /// Mode in which the machine runs, if it is Xen and no guest.
     pub kind: Option<DomainKind>,
-    /// Pages of gntalloc's, where this is a guest.
+    /// Pages that gntalloc may grant, if the machine is a guest.
     pub gntalloc: Option<u64>,
-    /// Pages of a grant table.
+    /// Pages of a domain's grant table.
     pub grant_frames: Option<u64>,
-    /// Pages of maptrack.
+    /// Pages of a domain's maptrack table.
     pub maptrack_frames: Option<u64>,
     /// Grants that gntdev maps at a time.
     pub gntdev: Option<u64>,
-    /// Areas of a process.
+    /// Areas that a process may have.
     pub map_count: Option<u64>,
-    /// Descriptors of a process.
+    /// Descriptors that a process may have.
     pub descriptors: Option<u64>,
 }
 
 impl Machine {
-    /// Looks.
+    /// Gathers the limits.
     pub fn gather(roots: &Roots) -> Self {
         let descriptors = getrlimit(Resource::Nofile).current;
         let platform = PlatformFacts::gather(roots);
@@ -45,7 +45,7 @@ impl Machine {
         };
         let guest = role == Role::Guest;
         Self {
-            // What a guest is tells nothing of where its backend runs.
+            // A guest's own mode tells nothing about its backend's domain.
             kind: kind.filter(|_| !guest),
             gntalloc: limits.gntalloc.filter(|_| guest),
             grant_frames: limits.grant_frames.map(|limit| limit.value),

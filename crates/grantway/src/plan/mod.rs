@@ -1,11 +1,10 @@
-//! `grantway plan`: what so many vifs need, and whether they get it.
+//! `grantway plan` says what n vifs need, and whether they get it.
 //!
-//! - [`args`]: the command line; [`need`]: what the vifs take; [`judge`]: the
-//!   limits that this meets; [`machine`]: what this machine has of them; [`bounds`]:
-//!   what the vifs share.
+//! - [`args`]: the command line; [`need`]: what the vifs take; [`judge`]: the limits that they
+//!   meet; [`machine`]: those of this machine; [`bounds`]: what the vifs share.
 //!
-//! What one vif takes is in [`grantway_command::footprint`], and what is allowed by default
-//! in [`grantway_command::limits`].
+//! [`grantway_command::footprint`] says what one vif takes, and [`grantway_command::limits`] what
+//! is allowed by default.
 
 pub mod args;
 mod bounds;
@@ -26,7 +25,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::path::Path;
 
-/// What is planned for.
+/// Vifs that are planned, and the place of their backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Plan {
     vifs: u64,
@@ -37,7 +36,7 @@ struct Plan {
     per_guest: u64,
     guests: u64,
     driver_domain: bool,
-    /// How the backend's domain runs.
+    /// Mode of the backend's domain.
     #[serde(rename = "type")]
     kind: DomainKind,
     /// Most pages of buffers that stay mapped for a vif.
@@ -82,9 +81,9 @@ impl Plan {
         Footprint::new(self.policy, self.queues, self.mapped_pages)
     }
 
-    /// Handles that Xen keeps for a mapped page.
+    /// Returns the number of handles that Xen keeps for a mapped page.
     fn handles_a_page(&self) -> u64 {
-        // On PV the kernel's own mapping of it is a second one.
+        // On PV the kernel's own mapping of the page takes a second handle.
         if self.kind == DomainKind::Pv { 2 } else { 1 }
     }
 
@@ -93,11 +92,11 @@ impl Plan {
     }
 }
 
-/// Says what the vifs need.
+/// Prints what the vifs need.
 ///
 /// # Errors
 ///
-/// The command line asks for what cannot be.
+/// The command line asks for something impossible.
 pub fn run(args: &PlanArgs) -> Result<(), CommandError> {
     let machine = Machine::gather(&Roots::system(Path::new(RUN_FOLDER)));
     let plan = Plan::of(args, &machine)?;

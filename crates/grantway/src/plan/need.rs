@@ -1,31 +1,31 @@
-//! What the vifs take, line by line.
+//! Resources that the vifs take, line by line.
 
 use super::Plan;
 use grantway_command::table::Table;
 use serde::Serialize;
 
-/// One thing that is taken.
+/// A resource that the vifs take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Need {
-    /// Who takes it.
+    /// Side that takes the resource: guest or backend.
     pub side: &'static str,
-    /// What it is.
+    /// Name of the resource.
     pub what: &'static str,
-    /// What it is counted in, where that is not the thing itself.
+    /// Unit of the numbers.
     pub unit: Unit,
-    /// By one queue; none where it is the vif's.
+    /// Amount for one queue; none if the resource is the vif's.
     pub queue: Option<u64>,
-    /// By one vif.
+    /// Amount for one vif.
     pub vif: u64,
-    /// By all vifs.
+    /// Amount for all vifs.
     pub all: u64,
 }
 
-/// What a need is counted in.
+/// Unit of a need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// One by one.
+    /// Number of the resource itself.
     Count,
     /// Bytes, which tables show as KiB or MiB.
     Bytes,
@@ -41,9 +41,10 @@ impl Unit {
     }
 }
 
-/// Everything that the vifs take.
+/// Returns everything that the vifs take.
 pub fn needs(plan: &Plan) -> Vec<Need> {
     use Unit::{Bytes, Count};
+    // A vif of one queue shows what a queue takes.
     let (vif, one) = (plan.vif(), super::Plan { queues: 1, ..*plan }.vif());
     let queue_grants = one.rings() + one.buffers();
     let handles = plan.handles_a_page();
@@ -57,6 +58,7 @@ pub fn needs(plan: &Plan) -> Vec<Need> {
     };
     let guest = |what, unit, queue, vif| need("guest", what, unit, queue, vif);
     let backend = |what, unit, queue, vif| need("backend", what, unit, queue, vif);
+    // The guest's needs come first, then the backend's.
     vec![
         guest("grants: rings", Count, Some(one.rings()), vif.rings()),
         guest("grants: control ring and its lists", Count, None, vif.control()),
@@ -79,7 +81,7 @@ pub fn needs(plan: &Plan) -> Vec<Need> {
     ]
 }
 
-/// The same for people.
+/// Returns the table for people.
 pub fn table(needs: &[Need]) -> Table {
     let mut table = Table::new(&["side", "what", "a queue#", "a vif#", "in all#"]);
     for need in needs {

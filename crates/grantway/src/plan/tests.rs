@@ -83,7 +83,8 @@ fn a_page_is_one_handle_where_the_domain_is_not_pv() {
 
 #[test]
 fn persistent_pages_may_be_in_sixteen_areas() {
-    // 16 areas of buffers a vif, three quarters of what there is, and 1000 of the process.
+    // A vif has 16 areas of buffers. They are three quarters of the limit, beside 1000 of the
+    // process.
     let plan = plan("--vifs 3100 --policy persistent");
     check(&plan, "vm.max_map_count", "grantway backend", 67_134, Some("max_map_count=131072"));
     let plan = super::tests::plan("--vifs 3024 --policy persistent");
@@ -176,8 +177,8 @@ fn what_is_shared_is_bounded_and_some_of_it_is_each_vifs_own() {
     };
     for vifs in [1, 200] {
         assert_eq!(of(vifs, "one round"), (5000, None, None));
-        // Two lists of 512 entries in a step, and one request that is twice a list, the pages
-        // of staging and the look at a list behind it.
+        // A step has two lists of 512 entries, and one request: twice a list, the pages of staging,
+        // and the look at a list behind it.
         assert_eq!(of(vifs, "one step"), (2 * 512 + 2 * (512 + 256) + 65, None, None));
     }
     assert_eq!(of(1, "stations"), (64, None, Some(64)));
