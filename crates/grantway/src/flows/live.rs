@@ -1,4 +1,4 @@
-//! Flows of a backend that runs, as it shows what passes.
+//! Flows of a running backend, which shows its packets.
 
 use super::FlowsArgs;
 use crate::running::{REMEDY, find};
@@ -19,41 +19,43 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Between two pictures on a terminal.
+/// Time between two pictures on a terminal.
 const PICTURE: Duration = Duration::from_secs(1);
-/// How long the backend may take to end what it was writing.
+/// Time in which the backend has to end what it is writing.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What a backend shows, as a stream. It ends when the time is over, a signal came, or
-/// the backend ends.
+/// Packets that a backend shows, as a stream. The stream ends when the time is over, a signal came,
+/// or the backend ends.
 pub(super) struct Live<F> {
     socket: UnixStream,
     signals: Signals,
-    /// Where all of it is kept, too.
+    /// File that keeps all of the stream, if one is asked for.
     copy: Option<File>,
     ends: Option<Instant>,
-    /// Whether the backend was told that it is enough.
+    /// True if the backend was told to end.
     told: bool,
-    /// Whether anything came.
+    /// True if anything came.
     came: bool,
-    /// When the next picture is due, where there is a terminal.
+    /// Time of the next picture, if there is a terminal.
     picture: Option<Instant>,
     flows: Rc<RefCell<Flows>>,
     draw: F,
 }
 
 impl<F: Fn(&Flows) -> String> Live<F> {
-    /// Listens to the backend that is asked for; also what that is called.
+    /// Connects to the backend that is asked for. Returns the stream, and the path of the backend's
+    /// socket.
     ///
     /// # Errors
     ///
-    /// None runs there, or the copy cannot be written.
+    /// No backend runs in the folder, or the copy cannot be written.
     pub(super) fn open(
         args: &FlowsArgs,
         flows: &Rc<RefCell<Flows>>,
         draw: F,
     ) -> Result<(Self, PathBuf), CommandError> {
-        // Whether it runs is asked at its other socket: who connects to this one listens.
+        // The other socket answers if the backend runs. A connection to this one takes the only
+        // place of a listener.
         let dir = args.host.as_deref().unwrap_or(&args.run_dir);
         let (path, _) = find(dir, args.domain)?;
         let path = path.with_extension(TRACE);
@@ -77,7 +79,7 @@ impl<F: Fn(&Flows) -> String> Live<F> {
         Ok((live, path))
     }
 
-    /// Waits for more; whether there may be.
+    /// Waits for more bytes. Returns false if none will come.
     fn wait(&mut self) -> io::Result<bool> {
         let now = Instant::now();
         if let Some(at) = self.picture.filter(|&at| at <= now) {
@@ -90,7 +92,7 @@ impl<F: Fn(&Flows) -> String> Live<F> {
             return Ok(false);
         }
         if over || self.signals.came().is_some() {
-            // It ends what it is writing, and closes.
+            // The backend ends what it is writing, and closes.
             self.socket.shutdown(Shutdown::Write)?;
             (self.told, self.ends) = (true, Some(now + patience::answer(FAREWELL)));
             if self.picture.take().is_some() {

@@ -1,9 +1,9 @@
-//! `grantway flows`: what each TCP flow did, of a capture or of a backend that runs, and
-//! why it stood still.
+//! `grantway flows` tells what each TCP flow of a capture or of a running backend did, and why it
+//! stood still.
 //!
-//! - here: the command line, and a capture read; [`live`]: what a backend shows, read as
-//!   one; [`text`]: what is printed; [`page`]: the same as a page, with plots that
-//!   `page.js` draws.
+//! - This module has the command line, and reads a capture. [`live`] is the stream of a backend,
+//!   read as a capture. [`text`] is what is printed. [`page`] is a page with plots that `page.js`
+//!   draws.
 
 mod live;
 mod page;
@@ -65,10 +65,10 @@ pub struct FlowsArgs {
     /// The capture; `-` for standard input.
     #[arg(value_name = "FILE", required_unless_present_any = ["host", "live"])]
     pub file: Option<PathBuf>,
-    /// Of a backend that runs on this embedded host.
+    /// Listen to a backend that runs on this embedded host.
     #[arg(long, value_name = "DIR", conflicts_with = "file")]
     pub host: Option<PathBuf>,
-    /// Of a backend that runs on Xen.
+    /// Listen to a backend that runs on Xen.
     #[arg(long, conflicts_with_all = ["file", "host"])]
     pub live: bool,
     /// Folder of the sockets on Xen.
@@ -100,19 +100,19 @@ pub struct FlowsArgs {
     pub stats: bool,
 }
 
-/// What was read.
+/// Result of reading a capture or a stream.
 struct Found {
-    /// Of what.
+    /// Path of the file, or of the backend's socket.
     source: PathBuf,
     report: Report,
-    /// Packets without a time, which tell nothing.
+    /// Number of packets without a time, which tell nothing.
     untimed: u64,
     took: Duration,
-    /// Why the rest of the file could not be read.
+    /// Error because of which the rest of the file could not be read.
     damage: Option<CaptureError>,
 }
 
-/// Runs the command. What could be read of a damaged file is told before its damage.
+/// Runs the command. A damaged file is told as far as it could be read, then its damage.
 ///
 /// # Errors
 ///
@@ -141,7 +141,7 @@ pub fn run(args: &FlowsArgs) -> Result<(), CommandError> {
     }
 }
 
-/// Leaves one flow only.
+/// Leaves one flow in the report.
 fn choose(report: &mut Report, number: u64) -> Result<(), CommandError> {
     let numbers = || report.flows.iter().map(|flow| flow.number);
     if !numbers().any(|known| known == number) {
@@ -182,7 +182,7 @@ fn read(args: &FlowsArgs) -> Result<Found, CommandError> {
     };
     let mut untimed = 0;
     let damage = follow(source, &path, &flows, &mut untimed).err();
-    // A backend that ends may do so in the middle of a packet.
+    // A backend that ends may do so in the middle of a packet, which is no damage.
     let cut = |e: &CaptureError| args.file.is_none() && matches!(e, CaptureError::Truncated { .. });
     let damage = damage.filter(|e| !cut(e));
     let report = flows.borrow().report();
@@ -196,7 +196,7 @@ fn follow(
     untimed: &mut u64,
 ) -> Result<(), CaptureError> {
     let mut reader = CaptureReader::new(source, path)?;
-    // An interface is described before its packets.
+    // An interface is described before its packets, so its name is taken once.
     let mut named = [false; NAMES_MAX];
     while let Some(record) = reader.next_record()? {
         let mut flows = flows.borrow_mut();
@@ -218,7 +218,7 @@ fn follow(
         for event in record.comments().filter_map(Event::read) {
             flows.event(time, ring, event);
         }
-        // Without a packet it is there for what is said beside it.
+        // A record without a packet is there for its comments.
         if record.length == 0 {
             continue;
         }

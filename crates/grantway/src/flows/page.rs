@@ -7,12 +7,12 @@ use grantway_flows::report::{FlowReport, LinesReport, Report};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Most flows that are drawn, the largest.
+/// Most flows that are drawn; the largest are.
 const DRAWN: usize = 24;
 /// Most rows of a table.
 const ROWS: usize = 500;
 
-/// The page of these flows.
+/// Returns the page of a report.
 pub(super) fn of(report: &Report, file: &Path, stall: u32) -> Page {
     let drawn = &report.flows[..report.flows.len().min(DRAWN)];
     let mut conditions = vec![
@@ -37,7 +37,7 @@ pub(super) fn of(report: &Report, file: &Path, stall: u32) -> Page {
     }
 }
 
-/// All flows, and all stalls.
+/// Returns a section with all flows, and one with all stalls.
 fn tables(report: &Report, stall: u32) -> [Section; 2] {
     let (all, stalls) = text::stalls(report, ROWS);
     let note = match all {
@@ -79,7 +79,7 @@ fn section(flow: &FlowReport) -> Section {
     }
 }
 
-/// What the script draws of a flow.
+/// Returns the data of a flow that the script draws.
 fn flow(flow: &FlowReport) -> Value {
     let stalls = flow.stalls.iter().map(|stall| {
         json!({
@@ -119,7 +119,7 @@ fn lines(lines: &LinesReport) -> Value {
     })
 }
 
-/// Six digits behind the point are more than a screen has.
+/// Rounds to six digits behind the point, which are more than a screen shows.
 fn micro(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }

@@ -8,14 +8,14 @@ use std::fmt::Write;
 
 /// Columns of a line.
 const LINE: usize = 80;
-/// Those that a table of flows takes beside numbers and names of flows.
+/// Columns of a line that a table of flows takes beside numbers and names of flows.
 const OTHERS: usize = 40;
-/// Letters of where a flow was seen: as many as Linux gives an interface.
+/// Most letters of the interface at which a flow was seen, as many as Linux gives its name.
 const PLACE: usize = 15;
 /// Most stalls that are listed.
 const STALLS: usize = 50;
 
-/// All that is printed.
+/// Returns all text that is printed.
 pub(super) fn of(found: &Found, args: &FlowsArgs) -> String {
     let report = &found.report;
     let mut out = summary(found);
@@ -69,7 +69,7 @@ fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// How it stands, for a terminal.
+/// Returns the flows and stalls so far, for a terminal.
 pub(super) fn picture(report: &Report, least: u32) -> String {
     let (all, stalls) = stalls(report, STALLS);
     let packets = count(report.all.packets, "packet");
@@ -84,11 +84,11 @@ pub(super) fn picture(report: &Report, least: u32) -> String {
     out
 }
 
-/// A row for each flow.
+/// Returns a table with a row for each flow.
 pub(super) fn table(flows: &[FlowReport]) -> Table {
     let mut headings = vec!["n#", "flow", "bytes#", "Mbit/s#", "rtt ms#", "again#", "stalls#"];
     let mut used = flows.iter().map(|flow| flow.number.to_string().len()).max().unwrap_or(1);
-    // One place needs no name.
+    // A single place needs no column.
     let several = flows.iter().any(|flow| flow.point != flows[0].point);
     if several {
         let heading = "seen at";
@@ -117,19 +117,19 @@ pub(super) fn table(flows: &[FlowReport]) -> Table {
     table
 }
 
-/// Where a flow was seen, in a few letters.
+/// Returns the place at which a flow was seen, in a few letters.
 fn place(flow: &FlowReport) -> String {
     let name = flow.point_name.as_deref().map(|name| name.chars().take(PLACE).collect());
     name.unwrap_or_else(|| flow.point.to_string())
 }
 
-/// A number of few digits, the last one a `part`.
+/// Returns a number of few digits, the last one of which is a `part`.
 fn few(value: f64, part: f64) -> String {
     number((value * part).round() / part)
 }
 
-/// `10.0.0.1:40000 > 10.0.0.2:80`, its addresses cut where it would be longer than
-/// that.
+/// Returns the ends of a flow, such as `10.0.0.1:40000 > 10.0.0.2:80`. Both ends are cut if the
+/// text would be longer than `most`.
 pub(super) fn name(flow: &FlowReport, most: usize) -> String {
     let whole = format!("{} > {}", flow.client, flow.server);
     if whole.len() <= most {
@@ -138,13 +138,13 @@ pub(super) fn name(flow: &FlowReport, most: usize) -> String {
     let each = most.saturating_sub(3) / 2;
     let [client, server] = [&flow.client, &flow.server].map(|end| match end.len() <= each {
         true => end.clone(),
-        // The end of it tells more: host and port.
+        // The last letters tell more: host and port.
         false => format!("..{}", end.get((end.len() + 2).saturating_sub(each)..).unwrap_or(end)),
     });
     format!("{client} > {server}")
 }
 
-/// How many stalls of these flows there are, and a row for each, but for so many.
+/// Returns the number of stalls of all flows, and a table of `most` of them.
 pub(super) fn stalls(report: &Report, most: usize) -> (u64, Table) {
     let mut table = Table::new(&["n#", "from", "at s#", "ms#", "cause"]);
     let all = report.flows.iter().map(FlowReport::stall_count).sum();
@@ -169,20 +169,22 @@ pub(super) fn cause(stall: &StallReport) -> String {
     format!("{}{end}", stall.cause.name())
 }
 
-/// Whose data stood still.
+/// Returns the side that sent no data during the stall.
 pub(super) fn side(stall: &StallReport) -> &'static str {
     if stall.direction == 0 { "client" } else { "server" }
 }
 
-/// All of one flow.
+/// Returns all figures of one flow.
 fn details(flow: &FlowReport) -> String {
     let end = if flow.closed { "closed" } else { "open" };
     let vlan = if flow.vlan == 0 { String::new() } else { format!(", VLAN {}", flow.vlan) };
     let called = flow.point_name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
+    // The first lines say which flow this is, and when.
     let mut out = format!(
         "\nflow {}: {} > {}\nfrom {:.6} s on, for {:.6} s, {end}, interface {}{called}{vlan}\n\n",
         flow.number, flow.client, flow.server, flow.start_s, flow.seconds, flow.point
     );
+    // Each row has a figure for both directions.
     let mut table = Table::new(&["", "from client#", "from server#"]);
     let mut row = |what: &str, of: &dyn Fn(&DirectionReport) -> String| {
         let [client, server] = &flow.directions;
@@ -215,6 +217,7 @@ fn details(flow: &FlowReport) -> String {
     row("s with data in flight", &|d| format!("{:.3}", d.waiting_s));
     row("s without a window", &|d| format!("{:.3}", d.blocked_s));
     let _ = write!(out, "{table}");
+    // The last lines sum up the stalls by cause.
     for sum in &flow.stall_sums {
         let (cause, seconds) = (sum.cause.name(), sum.seconds);
         let _ = write!(out, "\n{} by {cause}, {seconds:.3} s", count(sum.count, "stall"));
@@ -228,7 +231,7 @@ mod tests {
     use super::*;
     use grantway_flows::{Flows, Limits, Packet, Ring};
 
-    /// A report of a flow between long addresses, to change.
+    /// Returns a report of a flow between long addresses, to change.
     fn long() -> FlowReport {
         let mut frame = vec![0; 12];
         frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64]);
@@ -259,7 +262,7 @@ mod tests {
             let text = table(&[flow.clone()]).to_string();
             assert!(text.lines().all(|line| line.chars().count() <= LINE), "{text}");
             assert!(!text.contains("seen at"), "{text}");
-            // Where there are several places, each is told.
+            // If there are several places, each is told.
             let name = Some("vif1234.15-and-more".to_owned());
             let other = FlowReport { point: 7, point_name: name, ..flow.clone() };
             let text = table(&[flow.clone(), other]).to_string();
