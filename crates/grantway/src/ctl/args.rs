@@ -1,4 +1,4 @@
-//! The command line of `grantway ctl`.
+//! Command line of `grantway ctl`.
 
 use clap::{Args, Subcommand, ValueEnum};
 use grantway_command::args::{GuestArgs, QUEUES_MAX, within};
@@ -18,18 +18,18 @@ Example:
   grantway ctl --host /tmp/gw --domain 1 --devid 0 hash show
   grantway ctl --host /tmp/gw --domain 1 --devid 0 hash set --mapping 0,1,1,0")]
 pub struct CtlArgs {
-    /// Whose vif.
+    /// Domain that has the vif.
     #[command(flatten)]
     pub guest: GuestArgs,
-    /// The vif's number in it.
+    /// Number of the vif in its domain.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = within::<u32>(0..=65_535))]
     pub devid: u32,
-    /// What to ask for.
+    /// Command to the frontend.
     #[command(subcommand)]
     pub what: CtlWhat,
 }
 
-/// What can be asked for.
+/// Commands to a frontend.
 #[derive(Debug, Subcommand)]
 pub enum CtlWhat {
     /// The hash by which received frames are spread over the queues.
@@ -52,12 +52,12 @@ Example:
   grantway ctl --host /tmp/gw --domain 1 staging remove 256 --queue 0
   grantway ctl --host /tmp/gw --domain 1 staging add 256 --queue 0")]
 pub struct StagingArgs {
-    /// Whether to look or to change.
+    /// Command about staging.
     #[command(subcommand)]
     pub what: StagingWhat,
 }
 
-/// What can be done about staging.
+/// Commands about staging.
 #[derive(Debug, Subcommand)]
 pub enum StagingWhat {
     /// Show what is staged of each queue, and what the backend refused.
@@ -89,7 +89,7 @@ pub struct StagingSetArgs {
     /// Pages of each queue; all that there are where it has fewer.
     #[arg(value_name = "PAGES", allow_negative_numbers = true, value_parser = within::<u32>(1..=65_536))]
     pub pages: u32,
-    /// This queue only, counted from 0.
+    /// The only queue to change, counted from 0.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = within::<u16>(0..=QUEUES_MAX - 1))]
     pub queue: Option<u16>,
 }
@@ -102,12 +102,12 @@ Example:
   grantway ctl --host /tmp/gw --domain 1 hash show --json
   grantway ctl --host /tmp/gw --domain 1 hash set --types ipv4-tcp,ipv6-tcp")]
 pub struct HashArgs {
-    /// Whether to look or to change.
+    /// Command about the hash.
     #[command(subcommand)]
     pub what: HashWhat,
 }
 
-/// What can be done with the hash.
+/// Commands about the hash.
 #[derive(Debug, Subcommand)]
 pub enum HashWhat {
     /// Show what was set, and whether the backend took it.
@@ -140,10 +140,10 @@ Example:
   grantway ctl --host /tmp/gw --domain 1 hash set --types ipv4 --key 6d5a56da255b0ec2
   grantway ctl --host /tmp/gw --domain 1 hash set --algorithm none")]
 pub struct HashSetArgs {
-    /// How to hash; none leaves the choice of queues to the backend.
+    /// Algorithm of the hash; none leaves the choice of queues to the backend.
     #[arg(long, value_enum, default_value_t = AlgorithmArg::Toeplitz)]
     pub algorithm: AlgorithmArg,
-    /// What is hashed, with commas between.
+    /// Fields that are hashed, with commas between.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST", default_values_t = TypeArg::ALL)]
     pub types: Vec<TypeArg>,
     /// Up to 40 bytes in hexadecimal; missing ones are zero. Not with --algorithm
@@ -156,7 +156,7 @@ pub struct HashSetArgs {
     pub mapping: Vec<u16>,
 }
 
-/// How to hash.
+/// Algorithms of the hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AlgorithmArg {
     /// By Toeplitz, as RSS does.
@@ -165,7 +165,7 @@ pub enum AlgorithmArg {
     None,
 }
 
-/// What is hashed.
+/// Fields of a frame that can be hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TypeArg {
     /// IPv4 addresses.
@@ -179,10 +179,10 @@ pub enum TypeArg {
 }
 
 impl TypeArg {
-    /// Every one of them.
+    /// All types.
     pub const ALL: [Self; 4] = [Self::Ipv4, Self::Ipv4Tcp, Self::Ipv6, Self::Ipv6Tcp];
 
-    /// Its bit among the protocol's.
+    /// Returns the protocol's bit of the type.
     pub fn bit(self) -> u32 {
         match self {
             Self::Ipv4 => HashTypes::IPV4,
@@ -193,7 +193,7 @@ impl TypeArg {
         .bits()
     }
 
-    /// Its name, as on the command line.
+    /// Returns the name of the type on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ipv4 => "ipv4",
@@ -220,7 +220,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Reads a key: pairs of hexadecimal digits.
+/// Reads a key of pairs of hexadecimal digits. Missing bytes at the end are zero.
 pub fn key(text: &str) -> Result<Key, String> {
     let digits: Option<Vec<u8>> =
         text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();

@@ -1,40 +1,39 @@
-//! What is said over a frontend's control socket: a question in one line of
-//! JSON, and an answer in one.
+//! Messages over a frontend's control socket: a question is a line of JSON, and so is its answer.
 
 use super::args::key;
 use grantway_frontend::{HashState, HashWish, StagingState};
 use grantway_netif::ctrl::HashTypes;
 use serde::{Deserialize, Serialize};
 
-/// What a frontend is asked.
+/// Question to a frontend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
-    /// How the hash stands.
+    /// Asks for the state of the hash.
     HashShow,
-    /// Set the hash, or switch it off; answered once the backend has it.
+    /// Sets the hash, or switches it off. The answer comes when the backend has done so.
     HashSet(Option<HashSetting>),
-    /// What is staged.
+    /// Asks for the pages that are staged.
     StagingShow,
-    /// Stage more pages; answered once the backend has them, or refuses.
+    /// Stages more pages. The answer comes when the backend has them, or refuses.
     StagingAdd(StagingSetting),
-    /// Take pages back; answered likewise.
+    /// Takes pages back. The answer comes when the backend has given them up, or refuses.
     StagingRemove(StagingSetting),
 }
 
-/// What it answers.
+/// Answer of a frontend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// How the hash stands.
+    /// State of the hash.
     Hash(HashReport),
-    /// What is staged of each queue.
+    /// Staged pages of each queue.
     Staging(Vec<StagingReport>),
-    /// Why it cannot be, in one line.
+    /// Reason why the question is refused, in one line.
     Refused(String),
 }
 
-/// The hash, as it is set or to be set.
+/// Settings of the hash, present or wished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HashSetting {
     /// Bits of the protocol's hash types.
@@ -45,34 +44,34 @@ pub struct HashSetting {
     pub mapping: Vec<u16>,
 }
 
-/// What is to change about staging.
+/// Change of the number of staged pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagingSetting {
-    /// Pages more, or fewer, of each queue.
+    /// Number of pages to add to each queue, or to remove from it.
     pub pages: u32,
-    /// Of this queue only.
+    /// The only queue to change; none for all queues.
     pub queue: Option<u16>,
 }
 
-/// What is staged of a queue.
+/// Staged pages of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagingReport {
-    /// Which queue.
+    /// Number of the queue.
     pub queue: u16,
-    /// Pages that it could have staged.
+    /// Pages that the queue could have staged.
     pub pages: usize,
-    /// Pages that it is to have staged.
+    /// Pages that the queue is to have staged.
     pub wished: usize,
     /// Pages that are staged.
     pub staged: usize,
-    /// Pages that the backend takes, once it was asked.
+    /// Pages that the backend accepts, once it was asked.
     pub capacity: Option<u32>,
-    /// Why it is not as it is wished.
+    /// Reason why the wish is not fulfilled.
     pub refused: Option<String>,
 }
 
 impl StagingReport {
-    /// What a vif says of a queue.
+    /// Returns the report of the state that a vif tells of a queue.
     pub fn of(state: StagingState) -> Self {
         let StagingState { queue, pages, wished, staged, capacity, refusal } = state;
         let refused = refusal.map(|why| why.to_string());
@@ -80,23 +79,23 @@ impl StagingReport {
     }
 }
 
-/// How the hash stands.
+/// State of the hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HashReport {
-    /// In words.
+    /// State in words.
     pub state: String,
     /// Queues of the vif.
     pub queues: u16,
-    /// What was asked for last.
+    /// Setting that was asked for last.
     pub setting: Option<HashSetting>,
 }
 
 impl HashSetting {
-    /// What a vif is told.
+    /// Returns the wish for a vif.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in one line.
+    /// The types or the key are invalid; the text says why, in one line.
     pub fn wish(&self) -> Result<HashWish, String> {
         let types = HashTypes::from_bits(self.types);
         let types =
@@ -104,7 +103,7 @@ impl HashSetting {
         Ok(HashWish { types, key: key(&self.key)?.0, mapping: self.mapping.clone() })
     }
 
-    /// What a vif was told.
+    /// Returns the setting of a vif's wish.
     pub fn of(wish: &HashWish) -> Self {
         Self {
             types: wish.types.bits(),
@@ -114,7 +113,7 @@ impl HashSetting {
     }
 }
 
-/// How a change stands, in words; none while it is under way.
+/// Returns the state of a change in words; none while the change is under way.
 pub fn words(state: HashState) -> Option<String> {
     Some(match state {
         HashState::Setting => return None,

@@ -1,7 +1,7 @@
-//! `grantway ctl`: asks a running frontend to use its control ring.
+//! `grantway ctl` asks a running frontend to use its control ring.
 //!
-//! - [`args`]: its command line; [`message`]: what is said over the socket;
-//!   [`socket`]: the frontend's end of it.
+//! - [`args`]: the command line; [`message`]: the messages over the socket; [`socket`]: the
+//!   frontend's end of it.
 
 pub mod args;
 pub mod message;
@@ -23,10 +23,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How long a frontend may take to answer, and its backend behind it.
+/// Time that a frontend and its backend have for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Asks, and shows the answer.
+/// Asks the frontend, and shows its answer.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ fn staging_setting(set: &StagingSetArgs) -> StagingSetting {
     StagingSetting { pages: set.pages, queue: set.queue }
 }
 
-/// What is staged, as a table, and under it what was refused.
+/// Returns a table of staged pages, with the refusals behind it.
 fn staging_told(queues: &[StagingReport]) -> String {
     let mut table = Table::new(&["queue#", "staged#", "wished#", "pages#", "most#"]);
     for report in queues {
@@ -95,7 +95,7 @@ fn setting(set: &HashSetArgs) -> Result<Option<HashSetting>, CommandError> {
     }))
 }
 
-/// A key that nobody else knows.
+/// Returns a key that nobody else knows.
 fn random_key() -> Result<Key, CommandError> {
     let mut key = [0; KEY_BYTES];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key));
@@ -132,7 +132,7 @@ fn ask(args: &CtlArgs, question: &Question) -> Result<Answer, CommandError> {
     }
 }
 
-/// The report as lines for a person.
+/// Returns the report as lines for a person.
 fn told(report: &HashReport) -> String {
     let HashReport { state, queues, setting } = report;
     let Some(HashSetting { types, key, mapping }) = setting else {

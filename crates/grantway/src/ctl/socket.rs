@@ -1,5 +1,5 @@
-//! The frontend's end of its control socket. Nothing here blocks, and silent
-//! clients hold nothing up: there are a few at most, and the oldest goes first.
+//! The frontend's end of its control socket. Nothing here blocks. Silent clients hold nothing up:
+//! only a few may connect, and one more replaces the oldest.
 
 use super::message::{
     Answer, HashReport, HashSetting, Question, StagingReport, StagingSetting, words,
@@ -12,27 +12,27 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Clients that may be connected.
+/// Most clients that may be connected.
 const CLIENTS: usize = 8;
-/// Bytes of the longest question: a table of a thousand queues and a key.
+/// Most bytes of a question: a table of a thousand queues and a key.
 const QUESTION: usize = 8192;
 
-/// A client and what it has said.
+/// A client and the bytes that it sent.
 struct Client {
     stream: UnixStream,
     said: Vec<u8>,
-    /// It waits for a change that is under way.
+    /// Change under way for which the client waits.
     waits: Option<Change>,
 }
 
-/// What is being changed.
+/// Change that a client asked for.
 #[derive(Clone, Copy)]
 enum Change {
     Hash,
     Staging,
 }
 
-/// The listening end and its clients; its file goes with it.
+/// The listening end and its clients. Dropping it removes the socket's file.
 pub struct CtlSocket {
     listener: UnixListener,
     path: PathBuf,
@@ -50,13 +50,13 @@ impl CtlSocket {
         Ok(Self { listener, path: path.to_owned(), clients: VecDeque::new() })
     }
 
-    /// Readable when somebody asks.
+    /// Returns descriptors, of which one is readable when a client connects or asks.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let clients = self.clients.iter().filter(|client| client.waits.is_none());
         std::iter::once(self.listener.as_fd()).chain(clients.map(|client| client.stream.as_fd()))
     }
 
-    /// Hears who asks, and answers who can be answered.
+    /// Accepts clients and reads their questions. Answers each client that can be answered now.
     ///
     /// # Errors
     ///
@@ -99,11 +99,11 @@ impl Drop for CtlSocket {
     }
 }
 
-/// What came from a client.
+/// Result of reading from a client.
 enum Heard {
-    /// Not all yet.
+    /// Not all of the question has come.
     Nothing,
-    /// It is gone.
+    /// The client is gone.
     End,
     Question(Question),
     Refused(String),
@@ -135,14 +135,14 @@ impl Client {
     fn tell(&mut self, answer: &Answer) {
         if let Ok(mut line) = serde_json::to_string(answer) {
             line.push('\n');
-            // Far below a socket's buffer; a client that cannot be written to at
-            // once gets none.
+            // An answer is far below a socket's buffer. A client that cannot be written to at once
+            // gets none.
             let _ = self.stream.write_all(line.as_bytes());
         }
     }
 }
 
-/// Does what is asked; the answer, where there is one already.
+/// Does what is asked. Returns the answer, if there is one already.
 fn obey<R: Runner>(vif: &mut Vif<R>, question: Question) -> Result<Option<Answer>, VifError> {
     match question {
         Question::HashShow => Ok(Some(Answer::Hash(report(vif)))),
@@ -160,7 +160,7 @@ fn obey<R: Runner>(vif: &mut Vif<R>, question: Question) -> Result<Option<Answer
 }
 
 impl Question {
-    /// What is to be waited for.
+    /// Returns the change that the question waits for.
     fn change(&self) -> Change {
         match self {
             Self::HashShow | Self::HashSet(_) => Change::Hash,
@@ -169,7 +169,7 @@ impl Question {
     }
 }
 
-/// Has other numbers of pages staged.
+/// Changes the number of pages that are to be staged. Returns the answer, if there is one already.
 fn stage<R: Runner>(
     vif: &mut Vif<R>,
     setting: StagingSetting,
@@ -191,7 +191,7 @@ fn stage<R: Runner>(
     Ok(staging_answer(vif))
 }
 
-/// What is staged of each queue, where anything can be.
+/// Returns the staged pages of each queue. Returns the reason as an error if nothing can be staged.
 fn staging<R: Runner>(vif: &Vif<R>) -> Result<Vec<StagingState>, String> {
     let states = vif.staging();
     if !states.is_empty() {
@@ -211,7 +211,7 @@ fn shown<R: Runner>(vif: &Vif<R>) -> Result<Answer, String> {
     staging(vif).map(|all| Answer::Staging(all.into_iter().map(StagingReport::of).collect()))
 }
 
-/// The answer to a change of what is staged, once there is one.
+/// Returns the answer to a change of staged pages, once there is one.
 fn staging_answer<R: Runner>(vif: &Vif<R>) -> Option<Answer> {
     let states = match staging(vif) {
         Ok(states) => states,
@@ -224,7 +224,7 @@ fn staging_answer<R: Runner>(vif: &Vif<R>) -> Option<Answer> {
     settled.then(|| shown(vif).unwrap_or_else(Answer::Refused))
 }
 
-/// The answer to a change, once there is one.
+/// Returns the answer to a change of the hash, once there is one.
 fn answer_of<R: Runner>(vif: &Vif<R>) -> Option<Answer> {
     match vif.hash().1 {
         HashState::Setting => None,
