@@ -26,13 +26,13 @@ pub struct HostArgs {
     pub ports: PortsArg,
 }
 
-/// How many event channels a domain has.
+/// Number of event channels that a domain has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PortsArg {
-    /// As Xen's two-level tables have.
+    /// Number of Xen's two-level tables.
     #[value(name = "4096")]
     TwoLevel,
-    /// As Xen's FIFO tables have.
+    /// Number of Xen's FIFO tables.
     #[value(name = "131072")]
     Fifo,
 }
@@ -142,11 +142,11 @@ pub struct BackendArgs {
     /// Folder of sockets and journals on Xen.
     #[arg(long, value_name = "DIR", default_value = grantway_command::place::RUN_FOLDER, conflicts_with = "host")]
     pub run_dir: PathBuf,
-    /// What each vif is bridged to.
+    /// Port to which each vif is bridged.
     #[arg(long, value_name = "SPEC", default_value = "tap")]
     pub port: String,
-    /// How to wait; adaptive where missing. With one processor only nobody spins,
-    /// and all modes are interrupt.
+    /// Mode of waiting; adaptive if not given. With one processor only nobody spins, and all modes
+    /// are interrupt.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
     /// The best buffer policy to offer. Each vif gets the best that both ends
@@ -183,10 +183,10 @@ pub struct BackendArgs {
     /// second processor where missing, at most 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub workers: Option<u8>,
-    /// How long a frame waits for a guest that posts no pages before it is dropped.
+    /// Time that a frame waits for a guest that posts no pages, before it is dropped.
     #[arg(long, value_name = "MS", default_value_t = 10_000, hide_short_help = true)]
     pub drain_timeout: u64,
-    /// After how long the carrier of such a guest's interface goes.
+    /// Time after which the interface of a guest that posts no pages loses its carrier.
     #[arg(long, value_name = "MS", default_value_t = 60_000, hide_short_help = true)]
     pub stall_timeout: u64,
     /// Run on this processor only.
@@ -223,10 +223,10 @@ Example:
   grantway frontend --host /tmp/gw --domain 1 --devid 0 --tap gwf1
   grantway frontend --host /tmp/gw --domain 1 --tap gwf1 --queues 2 --gso off")]
 pub struct FrontendArgs {
-    /// Whose vif.
+    /// Domain that has the vif.
     #[command(flatten)]
     pub guest: GuestArgs,
-    /// The vif's number in it.
+    /// Number of the vif in its domain.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub devid: u32,
     /// Bridge the vif to a TAP of this name.
@@ -239,21 +239,20 @@ pub struct FrontendArgs {
     /// backend that offers fewer is taken at its word.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
-    /// How buffers are to cross; the next best with a backend that does not offer
-    /// it.
+    /// Policy by which buffers are to cross; the next best if the backend does not offer it.
     #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
     pub policy: BufferPolicy,
-    /// Whether to use large TCP frames that the other end segments, where the backend
-    /// offers that; off is for tests, and for comparing.
+    /// Use large TCP frames that the other end segments, if the backend offers that; off is for
+    /// tests, and for comparing.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub gso: Switch,
     /// Merge TCP segments from the vif for a port that accepts large frames.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub merge: Switch,
-    /// How to wait, as for `grantway backend`.
+    /// Mode of waiting, as for `grantway backend`.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
-    /// How a generator's frames and a checker's cross from and to the vif's buffers.
+    /// Way in which a generator's frames cross to the vif's buffers, and a checker's from them.
     #[arg(long, value_enum, default_value_t = Api::Copy, hide = true)]
     pub api: Api,
     /// Run on this processor only.
@@ -287,8 +286,8 @@ pub struct ReportArgs {
 pub enum PolicyBound {
     /// A grant copy for each slot.
     Copy,
-    /// What guests send is mapped for as long as it is on its way, but for
-    /// headers; what they receive is grant-copied. For large packets of any guest.
+    /// Pages that guests send are mapped while they are on their way, but for headers; what guests
+    /// receive is grant-copied. For large packets of any guest.
     Map,
     /// Pages stay mapped once they were seen (feature-persistent).
     Persistent,
@@ -297,7 +296,7 @@ pub enum PolicyBound {
 }
 
 impl PolicyBound {
-    /// As the backend has it.
+    /// Returns the backend's policy of this name.
     pub fn kind(self) -> Policy {
         match self {
             Self::Copy => Policy::Copy,

@@ -1,4 +1,4 @@
-//! `grantway attach` and `grantway detach`.
+//! `grantway attach` and `grantway detach` give a domain a vif, and take it away.
 
 use crate::args::{AttachArgs, DetachArgs};
 use grantway_command::error::CommandError;
@@ -11,14 +11,14 @@ use grantway_hypervisor::DomId;
 use std::io::Read;
 use std::time::Duration;
 
-/// How long a backend gets to close (as libxl gives it).
+/// Time in which a backend has to close, as libxl gives it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Attaches a vif, and makes its domain where that is not there.
+/// Attaches a vif. Makes its domain if that does not exist.
 ///
 /// # Errors
 ///
-/// The vif string is none, the host is not there, or the number is taken.
+/// The vif string is invalid, the host is not there, or the number is taken.
 pub fn attach(args: &AttachArgs) -> Result<(), CommandError> {
     let config: VifConfig = args.vif.parse().map_err(CommandError::usage)?;
     let (host, mut store) = of_host(&args.host)?;
@@ -31,7 +31,7 @@ pub fn attach(args: &AttachArgs) -> Result<(), CommandError> {
     };
     let attached = device::attach(store.as_mut(), domain, &config, spare);
     if made && attached.is_err() {
-        // A failure leaves nothing behind; what went wrong first is the news.
+        // A failure leaves nothing behind. The first error is the one that is told.
         let _ = host.destroy_domain(domain);
     }
     let attached = attached.map_err(|e| refused(&e, args.vif.as_str()))?;
@@ -54,7 +54,7 @@ pub fn detach(args: &DetachArgs) -> Result<(), CommandError> {
     output::line(format!("detached {vif}"))
 }
 
-/// A backend's domain that is not there was named by the operator.
+/// Returns the error for the operator, who named the backend's domain if that is missing.
 fn refused(error: &DeviceError, vif: &str) -> CommandError {
     match error {
         DeviceError::NoDomain { .. } => CommandError::Failed(format!("vif {vif:?}: {error}")),
@@ -62,7 +62,7 @@ fn refused(error: &DeviceError, vif: &str) -> CommandError {
     }
 }
 
-/// The random part of an address.
+/// Returns the random part of an address.
 fn spare() -> Result<[u8; 3], CommandError> {
     let mut bytes = [0; 3];
     let source = "/dev/urandom";

@@ -1,4 +1,4 @@
-//! One backend for each domain: two would both answer its guests.
+//! Claim of a domain by one backend: two would both answer its guests.
 
 use grantway_command::error::CommandError;
 use grantway_command::place::make_folder;
@@ -9,17 +9,18 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Held while this process is the domain's backend; gone with the process, however it ends.
+/// Lock that is held while this process is the domain's backend. The system releases it however the
+/// process ends.
 pub struct Claim {
     _lock: File,
 }
 
 impl Claim {
-    /// Takes the claim that this file stands for.
+    /// Takes the claim for which this file stands.
     ///
     /// # Errors
     ///
-    /// Another process has it, which the error names; or the file cannot be had.
+    /// Another process has the claim, and the error names it; or the file cannot be had.
     pub fn take(path: &Path) -> Result<Self, CommandError> {
         let failed = |e: std::io::Error| {
             let folder = path.parent().unwrap_or(path).display();

@@ -1,5 +1,5 @@
-//! The command line. What each option means stands in its help; what it does
-//! stands in the module of its command.
+//! The command line. An option's help says what it means; the module of its command says what it
+//! does.
 
 use crate::args::{
     AttachArgs, BackendArgs, DetachArgs, DoctorArgs, FrontendArgs, HostArgs, ListArgs, ReportArgs,
@@ -27,7 +27,7 @@ pub struct Cli {
     /// Log more: once for debug, twice for trace. RUST_LOG wins.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
 }

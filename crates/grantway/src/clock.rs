@@ -1,16 +1,16 @@
-//! What tells a backend the time; a drill has its workers panic by it.
+//! The clock of a backend. A drill makes workers panic by it.
 
 use grantway_backend::Clock;
 use std::time::Instant;
 
-/// What tells a backend the time.
+/// Returns the clock of a backend.
 #[cfg(not(debug_assertions))]
 pub fn clock() -> Clock {
     Instant::now
 }
 
-/// What tells a backend the time. In builds with debug assertions SIGUSR1 has a worker panic
-/// at its next look at it, so that a drill needs no bug.
+/// Returns the clock of a backend. In builds with debug assertions, SIGUSR1 makes a worker panic
+/// when it reads the clock next. A drill thus needs no bug.
 #[cfg(debug_assertions)]
 pub fn clock() -> Clock {
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! The sandbox of `grantway backend`: which files it lists, and what the log says of it.
+//! The sandbox of `grantway backend`: the files that it allows, and its lines in the log.
 
 use crate::args::BackendArgs;
 use grantway_command::place::Place;
@@ -11,8 +11,8 @@ pub fn process(place: &Place) -> Sandbox {
     Sandbox::enter(if place.is_xen() { Host::Xen } else { Host::Embedded })
 }
 
-/// Confines the calling thread, and those that it starts later, to the files that a backend
-/// opens while it serves.
+/// Confines the calling thread to the files that a backend opens while it serves. Threads that it
+/// starts later are confined, too.
 pub fn control(sandbox: &mut Sandbox, args: &BackendArgs, port: &PortSpec, place: &Place) {
     sandbox.close(&files(args, port, place));
     if !place.is_xen() && sandbox.held().contains(&Part::Files) {
@@ -20,7 +20,7 @@ pub fn control(sandbox: &mut Sandbox, args: &BackendArgs, port: &PortSpec, place
     }
 }
 
-/// One line for what holds, and one for each part that is missing.
+/// Logs one line for the parts that hold, and one for each part that is missing.
 pub fn tell(sandbox: &Sandbox) {
     let mut held: Vec<_> = sandbox.held().iter().map(|part| part.held().to_owned()).collect();
     if let (Some(Landlock::Version(version)), Some(files)) = (sandbox.landlock(), held.last_mut()) {
@@ -36,15 +36,15 @@ fn files(args: &BackendArgs, port: &PortSpec, place: &Place) -> Files {
     let mut files = Files::new()
         .with(&place.run_folder, Use::Own)
         .with("/dev/net/tun", Use::Device)
-        // What an interface is that is no TAP, for the message.
+        // A message says what kind an interface is that is no TAP.
         .with("/sys/devices/virtual/net", Use::Read);
-    // Without the folder TAPs say what is wrong with it.
+    // Without the folder, TAPs say what is wrong with it.
     if let Ok(Some(claims)) = claims_folder() {
         files = files.with(claims, Use::Own);
     }
     if place.is_xen() {
         files = files.with("/dev/xen", Use::Device).with("/sys/hypervisor", Use::Read);
-        // Limits, for messages.
+        // Messages name these limits.
         for module in ["xen_gntdev", "xen_gntalloc"] {
             files = files.with(format!("/sys/module/{module}"), Use::Read);
         }
@@ -52,7 +52,7 @@ fn files(args: &BackendArgs, port: &PortSpec, place: &Place) -> Files {
     if let Some(rules) = &args.rules {
         files = files.with_folder_of(rules, Use::Read);
     }
-    // Each vif that connects opens them.
+    // Each vif that connects opens these files.
     if let PortSpec::Pcap { input, output } = port {
         for (file, what) in [(input, Use::Read), (output, Use::Write)] {
             if let Some(file) = file {

@@ -1,4 +1,4 @@
-//! `grantway generate`: man pages and shells' completions, of the command line as it is
+//! `grantway generate` writes man pages and shells' completions from the command line as it is
 //! defined. `make install` puts them where they belong.
 
 use crate::programs::with_programs;
@@ -35,7 +35,7 @@ fn write(dir: &Path, cli: Command) -> std::io::Result<()> {
     for folder in [&pages, &completions] {
         std::fs::create_dir_all(folder)?;
     }
-    // `help` would have a page for each command of a command once more.
+    // `help` would add a second page for each command.
     let command = cli.disable_help_subcommand(true);
     clap_mangen::generate_to(command.clone(), &pages)?;
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {

@@ -1,4 +1,4 @@
-//! `grantway host`: the embedded host as a process of its own.
+//! `grantway host` runs the embedded host as a process of its own.
 
 use crate::args::{HostArgs, PortsArg};
 use grantway_command::error::CommandError;
@@ -7,7 +7,7 @@ use grantway_command::wait::Signals;
 use grantway_embedded::{Host, HostConfig, PortTable};
 use tracing::info;
 
-/// Serves until it is told to end.
+/// Serves until the process is told to end.
 ///
 /// # Errors
 ///
@@ -17,7 +17,7 @@ pub fn run(args: &HostArgs) -> Result<(), CommandError> {
         PortsArg::TwoLevel => PortTable::TwoLevel,
         PortsArg::Fifo => PortTable::Fifo,
     };
-    // Before the folder, so that a signal never leaves sockets behind.
+    // Signals come before the folder, so that a signal never leaves sockets behind.
     let signals = Signals::take()?;
     let config = HostConfig { ports, ..HostConfig::default() };
     let mut host = Host::bind(&args.dir, config).map_err(CommandError::failed)?;

@@ -1,4 +1,4 @@
-//! `grantway list`: the vifs of a host, and what the host holds.
+//! `grantway list` shows the vifs of a host, and what the host holds.
 
 use crate::args::ListArgs;
 use grantway_command::control::{backend_socket, fetch};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Shows them.
+/// Shows the vifs, and the host's tables if they are asked for.
 ///
 /// # Errors
 ///
@@ -41,8 +41,8 @@ pub fn run(args: &ListArgs) -> Result<(), CommandError> {
     output::line(text)
 }
 
-/// What the backends of these vifs report of them, by vif; nothing of those that do
-/// not run.
+/// Returns the backends' reports of these vifs, by vif. A backend that does not run reports
+/// nothing.
 fn reports(dir: &Path, vifs: &[VifRow]) -> BTreeMap<String, Value> {
     let domains: BTreeSet<u16> = vifs.iter().map(|row| row.backend.0).collect();
     let found = domains.into_iter().filter_map(|domain| fetch(&backend_socket(dir, domain)).ok());
@@ -104,7 +104,7 @@ fn vif_json(row: &VifRow, tables: &Tables, report: Option<&Value>) -> Value {
     })
 }
 
-/// What the host holds, domain by domain.
+/// Returns a table of what the host holds, with a row for each domain.
 fn host_tables(tables: &Tables) -> String {
     let headings = [
         "domain#",
@@ -139,6 +139,7 @@ fn host_tables(tables: &Tables) -> String {
             domain.store_watches.to_string(),
         ]);
     }
+    // The headings are short, so the text explains them.
     format!(
         "host process {}: {} connections, {} to the store, {} sets of event channels\n\
          unbound and bound are event channels; held are grants that a peer maps or copies;\n\
@@ -148,7 +149,7 @@ fn host_tables(tables: &Tables) -> String {
     )
 }
 
-/// The process that runs the frontend's domain.
+/// Returns the process that runs the frontend's domain.
 fn pid(row: &VifRow, tables: &Tables) -> Option<u32> {
     tables.domain(row.vif.domain.0)?.pid
 }

@@ -1,20 +1,21 @@
-//! The command `grantway`: an embedded host, both ends of a vif, and what shows
-//! and measures them.
+//! The command `grantway`: an embedded host, both ends of a vif, and commands that show and measure
+//! them.
 //!
-//! - [`cli`]: the command line, with the arguments in [`args`]; [`programs`]: what of it programs of their own run: `bench`,
-//!   `demo` and `iperf`. What all of them share is in [`grantway_command`].
-//! - [`generate`]: man pages and completions, of the command line as it is.
+//! - [`cli`]: the command line; [`args`]: arguments of its commands; [`programs`]: the commands that run in programs of their own:
+//!   `bench`, `demo` and `iperf`. What all commands share is in [`grantway_command`].
+//! - [`generate`]: man pages and completions, made from the command line.
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`grantway_command::toolstack`].
-//! - [`backend`], [`frontend`]: the two ends; [`claim`], [`confine`], [`notify`]: a backend is the only one
-//!   of its domain, gives up rights, and tells a service manager that it serves; [`clock`]: its
-//!   time; [`report`]: to whom both ends report; [`trace`]: how a backend shows what passes;
-//!   [`ctl`]: what a frontend can be asked for.
-//! - [`rules`]: files of rules, and what came of them; [`nodes`]: what went through a backend's
-//!   graph; [`running`]: which backend; [`mod@flows`]: what flows of a capture did;
-//!   [`top`]: what backends do, now; [`metrics`]: the same for Prometheus.
-//! - [`doctor`]: what keeps a backend from serving; [`plan`]: whether so many vifs
-//!   fit, by what each takes and what is allowed.
+//! - [`backend`], [`frontend`]: the two ends.
+//! - [`claim`], [`confine`], [`notify`]: a backend is the only one of its domain, gives up rights,
+//!   and tells a service manager that it serves. [`clock`]: its time.
+//! - [`report`]: the reports of both ends; [`trace`]: packets that a backend shows; [`ctl`]:
+//!   questions to a frontend.
+//! - [`rules`]: files of rules, and what they counted; [`nodes`]: what went through a backend's
+//!   graph; [`running`]: a running backend; [`mod@flows`]: the flows of a capture; [`top`]: what
+//!   backends do now; [`metrics`]: a backend's report for Prometheus; [`shares`]: what vifs share.
+//! - [`doctor`]: what keeps a backend from serving; [`plan`]: if n vifs fit, by what each takes and
+//!   what is allowed.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -1,4 +1,4 @@
-//! `grantway graph`: what went through the nodes of a backend.
+//! `grantway graph` shows what went through the nodes of a backend.
 
 use crate::running::RunningArgs;
 use clap::Args;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Flows that are told of, those of most bytes.
+/// Most flows that are told: those of most bytes.
 const FLOWS: usize = 10;
 
 /// `grantway graph`.
@@ -26,16 +26,16 @@ Example:
   grantway graph
   grantway graph --host /tmp/gw --json | jq .nodes")]
 pub struct GraphArgs {
-    /// Which backend.
+    /// Backend to ask.
     #[command(flatten)]
     pub of: RunningArgs,
 }
 
-/// Shows them.
+/// Shows the nodes and drops of a graph.
 ///
 /// # Errors
 ///
-/// No backend runs there.
+/// No backend runs in the folder, or its report has no graph.
 pub fn run(args: &GraphArgs) -> Result<(), CommandError> {
     let graph = of(&args.of.fetch()?)?;
     if args.of.json {
@@ -57,11 +57,11 @@ pub fn run(args: &GraphArgs) -> Result<(), CommandError> {
     output::line(format!("{table}{}", drops(&graph)))
 }
 
-/// The graph in a backend's report.
+/// Returns the graph in a backend's report.
 ///
 /// # Errors
 ///
-/// It has none.
+/// The report has no graph.
 pub fn of(report: &Value) -> Result<Value, CommandError> {
     match &report["graph"] {
         Value::Null => Err(CommandError::Failed(
@@ -71,7 +71,7 @@ pub fn of(report: &Value) -> Result<Value, CommandError> {
     }
 }
 
-/// A table of what was dropped, by reason; nothing where nothing was.
+/// Returns a table of drops by reason, or no text if nothing was dropped.
 pub fn drops(graph: &Value) -> String {
     let Some(drops) = graph["drops"].as_object().filter(|drops| !drops.is_empty()) else {
         return String::new();
@@ -85,7 +85,7 @@ pub fn drops(graph: &Value) -> String {
     text
 }
 
-/// What went through a graph, as JSON.
+/// Returns a graph's report as JSON.
 pub fn json(graph: &GraphReport) -> Value {
     let GraphReport { nodes, drops, known } = graph;
     let nodes: Vec<Value> = nodes

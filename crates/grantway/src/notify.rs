@@ -1,4 +1,4 @@
-//! What a service manager is told: that the backend serves (sd_notify(3)).
+//! Message to a service manager that the backend serves (sd_notify(3)).
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Error, ErrorKind, Result};
@@ -7,12 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use tracing::warn;
 
-/// The service manager's socket, where there is one.
+/// The service manager's socket, if there is one.
 pub struct ServiceManager(Option<UnixDatagram>);
 
 impl ServiceManager {
-    /// Connects to the socket that `NOTIFY_SOCKET` names. A confined process may not, so
-    /// this comes before. One that cannot be reached is told to the log: guests are served
+    /// Connects to the socket that `NOTIFY_SOCKET` names. A confined process may not connect, so
+    /// this comes before. If the socket cannot be reached, the log says so: guests are served
     /// without it.
     pub fn find() -> Self {
         Self::at(std::env::var_os("NOTIFY_SOCKET")).unwrap_or_else(|e| {
@@ -28,7 +28,7 @@ impl ServiceManager {
         Ok(Self(Some(socket)))
     }
 
-    /// Tells it that the service is ready.
+    /// Tells the service manager that the service is ready.
     pub fn ready(&self) {
         if let Some(Err(e)) = self.0.as_ref().map(|socket| socket.send(b"READY=1")) {
             warn!("the service manager was not told that this serves: {e}");
@@ -36,7 +36,7 @@ impl ServiceManager {
     }
 }
 
-/// A path, or a name in the abstract space behind an `@`.
+/// Returns the address of a path, or of a name in the abstract space behind an `@`.
 fn address(name: &OsStr) -> Result<SocketAddr> {
     match name.as_bytes() {
         [b'/', ..] => SocketAddr::from_pathname(name),

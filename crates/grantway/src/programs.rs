@@ -1,4 +1,4 @@
-//! The commands that programs of their own run. What serves guests links neither benches
+//! Commands that run in programs of their own. The program that serves guests links neither benches
 //! nor a TCP stack.
 
 use clap::{Args, Command};
@@ -15,11 +15,11 @@ pub const IPERF: &str = "grantway-iperf";
 /// The commands of each program.
 const PROGRAMS: [(&str, &[&str]); 2] = [(BENCH, &["bench", "demo"]), (IPERF, &["iperf"])];
 
-/// The words of a command that a program runs: it reads them itself.
+/// Words of a command that a program runs. The program reads them itself.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct ProgramArgs {
-    /// Whatever the program takes.
+    /// Words that the program reads.
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     _words: Vec<OsString>,
 }
@@ -33,7 +33,7 @@ pub fn run(program: &str) -> Result<(), CommandError> {
     Ok(become_program(program, std::env::args_os().skip(1))?)
 }
 
-/// The command whose help is asked for by `help COMMAND`, and its program, if it has one.
+/// Returns the command whose help is asked for by `help COMMAND`, and its program, if it has one.
 pub fn asked_for_help(
     words: impl Iterator<Item = OsString>,
 ) -> Option<(&'static str, &'static str)> {
@@ -47,11 +47,12 @@ pub fn asked_for_help(
     all.find(|&(command, _)| command == asked)
 }
 
-/// The whole command line: `cli`, with the commands of all programs as these define them.
+/// Returns the whole command line: `cli`, with the commands of all programs as the programs define
+/// them.
 ///
 /// # Errors
 ///
-/// A program is not there, or does not say what it takes.
+/// A program is not there, or does not print its outline.
 pub fn with_programs(cli: Command) -> Result<Command, CommandError> {
     let mut defined = Vec::new();
     for (program, commands) in PROGRAMS {

@@ -1,4 +1,4 @@
-//! `grantway report`: what the parts that run in a folder say of themselves.
+//! `grantway report` prints the reports of the programs that run in a folder.
 
 use crate::args::ReportArgs;
 use grantway_command::control::fetch;
@@ -7,11 +7,11 @@ use grantway_command::output;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// Prints the reports of all of them, by the names of their sockets.
+/// Prints all reports, by the names of their sockets.
 ///
 /// # Errors
 ///
-/// Nobody runs there, or the folder may not be looked into.
+/// No program runs in the folder, or this user may not look into it.
 pub fn run(args: &ReportArgs) -> Result<(), CommandError> {
     let dir = args.host.as_ref().unwrap_or(&args.run_dir);
     let reports = reports_in(dir)?;
@@ -23,11 +23,11 @@ pub fn run(args: &ReportArgs) -> Result<(), CommandError> {
 
 const REMEDY: &str = "start `grantway backend` or `grantway frontend`, or name their --run-dir";
 
-/// The reports of all parts that run in a folder, by the names of their sockets.
+/// Returns the reports of all programs that run in a folder, by the names of their sockets.
 ///
 /// # Errors
 ///
-/// The folder may not be looked into.
+/// This user may not look into the folder.
 pub fn reports_in(dir: &Path) -> Result<Map<String, Value>, CommandError> {
     gather(dir).map_err(|e| CommandError::Failed(format!("{}: {e}; {REMEDY}", dir.display())))
 }
@@ -38,7 +38,7 @@ fn gather(dir: &Path) -> std::io::Result<Map<String, Value>> {
         let path = entry?.path();
         let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let reports_there = path.extension().is_some_and(|extension| extension == "sock");
-        // A socket may be left of one that was killed.
+        // A socket may be left of a program that was killed.
         if let Some(name) = name.filter(|_| reports_there)
             && let Ok(report) = fetch(&path)
         {

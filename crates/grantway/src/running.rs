@@ -1,4 +1,4 @@
-//! A backend that runs, for the commands that ask it how it stands.
+//! A running backend, for the commands that ask it for its report.
 
 use clap::Args;
 use grantway_command::args::DOMAIN_MAX;
@@ -7,7 +7,7 @@ use grantway_command::error::CommandError;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Which backend.
+/// Choice of a backend.
 #[derive(Debug, Args)]
 pub struct RunningArgs {
     /// Folder of the embedded host; on Xen where missing.
@@ -24,27 +24,27 @@ pub struct RunningArgs {
     pub json: bool,
 }
 
-/// What helps.
+/// Remedy if no backend is found.
 pub const REMEDY: &str = "start `grantway backend`, or name its folder with --host or --run-dir";
 
 impl RunningArgs {
-    /// What the backend reports.
+    /// Returns the backend's report.
     ///
     /// # Errors
     ///
-    /// None runs there, or several do and none is named.
+    /// No backend runs in the folder, or several do and none is named.
     pub fn fetch(&self) -> Result<Value, CommandError> {
         let dir = self.host.as_ref().unwrap_or(&self.run_dir);
         find(dir, self.domain).map(|(_, report)| report)
     }
 }
 
-/// The socket of the backend of a domain, or of the one that runs in this folder, and
-/// what it reports.
+/// Finds the backend of `domain`, or else the only one that runs in the folder. Returns its socket
+/// and its report.
 ///
 /// # Errors
 ///
-/// None runs there, or several do and none is named.
+/// No backend runs in the folder, or several do and none is named.
 pub fn find(dir: &Path, domain: Option<u16>) -> Result<(PathBuf, Value), CommandError> {
     let failed =
         |path: &Path, e| CommandError::Failed(format!("{}: {e}; {REMEDY}", path.display()));
@@ -57,7 +57,7 @@ pub fn find(dir: &Path, domain: Option<u16>) -> Result<(PathBuf, Value), Command
     for entry in std::fs::read_dir(dir).map_err(|e| failed(dir, e))? {
         let path = entry.map_err(|e| failed(dir, e))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // A socket may be left of one that was killed.
+        // A socket may be left of a backend that was killed.
         if name.starts_with("backend-")
             && name.ends_with(".sock")
             && let Ok(report) = fetch(&path)

@@ -1,4 +1,4 @@
-//! What all vifs of a backend share: how much of each there is, and how much is used.
+//! Resources that all vifs of a backend share: the limit of each, and how much of it is used.
 
 use grantway_backend::{Backend, GraphReport, VifReport, WAITING_MAX};
 use grantway_command::limits::UNBOUNDED;
@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Something that all vifs share.
+/// A resource that all vifs share.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Its key in reports.
+    /// Key of the resource in reports.
     pub key: &'static str,
-    /// What it is called.
+    /// Name of the resource.
     pub name: &'static str,
-    /// What becomes of more than there is, and what to do before that: of what all vifs take
-    /// from one stock. Of stations, connections and fragments each vif has its own part.
+    /// Consequence of using it up, and remedy, if all vifs take from one stock. Of stations,
+    /// connections and fragments each vif has a part of its own.
     pub beyond: Option<[&'static str; 2]>,
 }
 
-/// All of it, in the order in which it is told.
+/// All shared resources, in the order in which they are told.
 pub const SHARES: [Share; 7] = [
     Share {
         key: "pages",
@@ -53,62 +53,63 @@ pub const SHARES: [Share; 7] = [
     Share { key: "fragmented", name: "packets in fragments", beyond: None },
 ];
 
-/// What a report says of each share, by its key.
+/// Used and largest amount of each share in a report, by its key.
 pub type Parts = BTreeMap<String, Part>;
 
-/// The shares of which a report says that anything is used, in order.
+/// Returns the shares of which a report says that anything is used, in order.
 pub fn used(parts: &Parts) -> impl Iterator<Item = (&'static Share, Part)> + '_ {
     let each = SHARES.iter().filter_map(|share| Some((share, *parts.get(share.key)?)));
     each.filter(|(_, part)| part.used > 0)
 }
 
-/// How much of something that all vifs share is used, and may be.
+/// Used and largest amount of a shared resource.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// So much is used.
+    /// Amount that is used.
     #[serde(default)]
     pub used: u64,
-    /// Most that may be; 0 if there can be none, or the limit is unknown.
+    /// Most that may be used; 0 if nothing may be, or the limit is unknown.
     #[serde(default)]
     pub limit: u64,
 }
 
 impl Part {
-    /// Whether less than a tenth is left.
+    /// Returns true if at most a tenth is left.
     pub fn is_tight(self) -> bool {
         self.limit > 0 && self.used >= self.limit - self.limit / 10
     }
 
-    /// Whether there is a limit, and it is known.
+    /// Returns true if there is a limit, and it is known.
     pub fn is_bounded(self) -> bool {
         (1..UNBOUNDED).contains(&self.limit)
     }
 }
 
-/// The most connections of a firewall for this many vifs, and what is behind them: their ports,
-/// or the uplink.
+/// Returns the most connections of a firewall for this many vifs. Their ports or the uplink count as
+/// one more.
 pub fn connections_max(vifs: u64) -> u64 {
     u64::from(CONNECTIONS_MAX) + u64::from(OF_PORT_LEAST) * (vifs + 1)
 }
 
-/// The most packets in fragments that are followed for this many vifs, and what is behind them.
+/// Returns the most packets in fragments that are followed for this many vifs. Their ports or the
+/// uplink count as one more.
 pub fn fragmented_max(vifs: u64) -> u64 {
     FRAGMENTED_MAX as u64 * (vifs + 1)
 }
 
-/// The descriptors of this process: a folder that stays open, as a confined process may open
-/// none.
+/// Counter of this process's open descriptors. Its folder stays open, since a confined process may
+/// open none.
 pub struct Descriptors(Option<RefCell<Dir>>);
 
 impl Descriptors {
-    /// Opens it.
+    /// Opens the folder.
     pub fn open() -> Self {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open("/proc/self/fd", flags, Mode::empty());
         Self(folder.and_then(Dir::new).ok().map(RefCell::new))
     }
 
-    /// How many are open; 0 where there is no `/proc`.
+    /// Returns the number of open descriptors; 0 if there is no `/proc`.
     fn count(&self) -> u64 {
         let Some(folder) = &self.0 else { return 0 };
         let mut folder = folder.borrow_mut();
@@ -119,7 +120,7 @@ impl Descriptors {
     }
 }
 
-/// How much of each a backend uses.
+/// Returns the used amount and the limit of each resource of a backend.
 pub fn of(
     backend: &Backend,
     vifs: &[VifReport],
@@ -133,7 +134,7 @@ pub fn of(
     });
     let descriptors = Part {
         used: descriptors.count(),
-        // Without a bound as good as all.
+        // A process without this limit may have as many as it can use.
         limit: getrlimit(Resource::Nofile).current.unwrap_or(UNBOUNDED),
     };
     let mut parts = vec![
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn descriptors_are_counted_from_the_first_each_time() {
         let descriptors = Descriptors::open();
-        // Other tests of this process open files, too: these are not all.
+        // Other tests of this process open files, too, so there are more than these.
         let files: Vec<_> = (0..64).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
         let counts = [descriptors.count(), descriptors.count()];
         assert!(counts.iter().all(|&count| count > 64), "{counts:?} with {} files", files.len());

@@ -1,9 +1,9 @@
-//! A running backend shows what passes: whoever connects reads a pcapng, for as long as
-//! both want.
+//! Trace socket of a running backend: a client reads the passing packets as a pcapng, for as long
+//! as both ends want.
 //!
-//! The socket lies in the run folder. One client is served at a time, by a thread of its
-//! own, so that a slow one holds nothing up: what it does not read is lost to it, and the
-//! capture says so.
+//! The socket lies in the run folder. One client is served at a time, by a thread of its own, so
+//! that a slow client holds nothing up. Packets that it does not read in time are lost to it, and
+//! the capture says so.
 
 use grantway_backend::{TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing, VifId};
 use grantway_command::control::take_place;
@@ -19,20 +19,20 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long what was seen waits at most before it is written.
+/// Longest time that a record waits before it is written.
 const LATENCY: Duration = Duration::from_millis(50);
-/// How long a client may read nothing.
+/// Longest time that a client may read nothing.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Most interfaces of one capture: what is seen on others is lost.
+/// Most interfaces of one capture. Packets on others are lost.
 const INTERFACES_MAX: usize = 4096;
 
-/// The listening end; its file goes with it.
+/// The listening end. Dropping it removes the socket's file.
 pub struct TraceSocket {
     listener: UnixListener,
     path: PathBuf,
 }
 
-/// The extension of the socket's name; else it is that of the backend's reports.
+/// Extension of the socket's name; the rest is as for the socket of the backend's reports.
 pub const TRACE: &str = "trace";
 
 impl TraceSocket {
@@ -45,16 +45,16 @@ impl TraceSocket {
         Ok(Self { listener: take_place(path)?, path: path.to_owned() })
     }
 
-    /// Readable when somebody asks.
+    /// Returns a descriptor that is readable when a client connects.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Has a thread serve who asks, unless somebody is served: that one gets nothing.
+    /// Has a thread serve each client that connects. A client gets nothing while another is served.
     pub fn serve(&self, listen: impl Fn() -> Option<TraceReader>) {
         while let Ok((client, _)) = self.listener.accept() {
             let Some(reader) = listen() else { continue };
-            // Where there is no thread to be had, the client gets nothing either.
+            // If no thread can be had, the client gets nothing either.
             let _ = std::thread::Builder::new()
                 .name("trace".into())
                 .spawn(move || show(&client, &reader));
@@ -68,7 +68,7 @@ impl Drop for TraceSocket {
     }
 }
 
-/// Writes what passes until the client has enough.
+/// Writes packets until the client ends the connection.
 fn show(client: &UnixStream, reader: &TraceReader) -> io::Result<()> {
     client.set_nonblocking(false)?;
     client.set_write_timeout(Some(patience::answer(PATIENCE)))?;
@@ -85,7 +85,7 @@ fn show(client: &UnixStream, reader: &TraceReader) -> io::Result<()> {
     show.end()
 }
 
-/// Whether the client closed its end, for good or for writing.
+/// Returns true if the client closed its end, for good or for writing.
 fn has_enough(client: &UnixStream) -> io::Result<bool> {
     let mut polled = [PollFd::new(client, PollFlags::IN)];
     Ok(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
@@ -94,7 +94,7 @@ fn has_enough(client: &UnixStream) -> io::Result<bool> {
 struct Show<'a> {
     writer: HeadsWriter<BufWriter<&'a UnixStream>>,
     interfaces: HashMap<VifId, u32>,
-    /// Since the last that was written.
+    /// Number of records that were lost since the last written one.
     lost: u64,
 }
 
@@ -107,7 +107,7 @@ impl Show<'_> {
         self.writer.flush()
     }
 
-    /// Says what was lost behind all that was written.
+    /// Writes the number of records that were lost after the last written one.
     fn end(&mut self) -> io::Result<()> {
         if self.lost > 0 && !self.interfaces.is_empty() {
             let lost = std::mem::take(&mut self.lost);
@@ -126,6 +126,7 @@ impl Show<'_> {
     }
 
     fn record(&mut self, record: &TraceRecord) -> io::Result<()> {
+        // A vif's interface is described before its first packet.
         let interface = match self.interfaces.get(&record.vif) {
             Some(&known) => known,
             None if self.interfaces.len() >= INTERFACES_MAX => {
@@ -148,7 +149,7 @@ impl Show<'_> {
             time: record.time,
             interface,
             queue: record.queue.into(),
-            // As the backend's interface has it.
+            // Directions are those of the backend's interface.
             direction: match record.ring {
                 TraceRing::Transmit => Direction::Outbound,
                 TraceRing::Receive => Direction::Inbound,
