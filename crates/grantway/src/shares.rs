@@ -85,8 +85,8 @@ impl Part {
     }
 }
 
-/// Returns the most connections of a firewall for this many vifs. Their ports or the uplink count as
-/// one more.
+/// Returns the most connections of a firewall for this many vifs. Their ports or the uplink count
+/// as one more.
 pub fn connections_max(vifs: u64) -> u64 {
     u64::from(CONNECTIONS_MAX) + u64::from(OF_PORT_LEAST) * (vifs + 1)
 }
