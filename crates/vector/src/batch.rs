@@ -5,42 +5,42 @@ use crate::reason::Reason;
 use crate::set::{BATCH_MAX, Set};
 use grantway_netif::Offload;
 
-/// Where frames come from and go to: a number for each vif, and for the ports
-/// beside them, that whoever fills batches gives out.
+/// Source or destination of frames: a number for each vif, and for the ports beside them. The
+/// caller that fills batches assigns the numbers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub u16);
 
-/// Nanoseconds since some moment that stays the same.
+/// Nanoseconds since a fixed moment.
 pub type Nanos = u64;
 
-/// A handle to a frame: its first bytes are private, in the arena of the run, and
-/// the rest is wherever the buffer policy has it. Nodes read the private bytes and
-/// nothing else, so that no byte is judged that its sender can still write.
+/// Handle of a frame. The first bytes of the frame are private, in the arena of the run; the rest
+/// is where the buffer policy has it. Nodes read the private bytes and nothing else, so that no
+/// byte is judged that its sender can still write.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// Where its private bytes begin in the arena.
+    /// Start of the private bytes in the arena.
     pub at: u32,
-    /// How many there are; all, where it equals `len`.
+    /// Number of private bytes; all bytes are private if it equals `len`.
     pub head: u32,
     /// Bytes of the whole frame, without FCS.
     pub len: u32,
-    /// Whatever tells who filled the batch where the rest is: not looked at.
+    /// Number by which the caller that filled the batch finds the rest. No node looks at it.
     pub token: u32,
-    /// State of its checksum, and how it is to be segmented.
+    /// State of the checksum, and how the frame is to be segmented.
     pub offload: Offload,
-    /// Where it came from.
+    /// Source of the frame.
     pub from: PortId,
 }
 
 impl Frame {
-    /// Its private bytes; none of a place beyond the arena.
+    /// Returns the private bytes; none if the place is beyond the arena.
     #[inline]
     #[must_use]
     pub fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
         arena.get(self.range()).unwrap_or(&[])
     }
 
-    /// The same, to be written.
+    /// Returns the private bytes to be written; none if the place is beyond the arena.
     #[inline]
     #[must_use]
     pub fn bytes_mut<'a>(&self, arena: &'a mut [u8]) -> &'a mut [u8] {
@@ -52,7 +52,7 @@ impl Frame {
         at..at.saturating_add(self.head.min(self.len) as usize)
     }
 
-    /// Whether nobody else can write any of it.
+    /// Returns true if the whole frame is private: nobody else can write any of it.
     #[inline]
     #[must_use]
     pub fn is_private(&self) -> bool {
@@ -60,33 +60,33 @@ impl Frame {
     }
 }
 
-/// What is to become of a frame.
+/// Decision about a frame.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// No node has said yet.
+    /// No node has decided yet.
     #[default]
     Open,
-    /// It goes to one place.
+    /// The frame goes to one port.
     To(PortId),
-    /// It goes everywhere but where it came from.
+    /// The frame goes to every port but its source.
     Flood,
-    /// It goes nowhere.
+    /// The frame goes nowhere, for this reason.
     Drop(Reason),
-    /// Its payload goes with an earlier frame's.
+    /// The frame's payload goes with an earlier frame.
     Merged,
 }
 
-/// One more frame whose payload follows another's.
+/// A further frame whose payload follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// The frame.
+    /// Number of the frame.
     pub frame: u8,
-    /// Bytes at its start that are left out: its headers.
+    /// Bytes at the frame's start that are left out: its headers.
     pub skip: u32,
 }
 
-/// Up to [`BATCH_MAX`] frames, what was read of them, and what is to become of
-/// them. Nothing is allocated once it is made.
+/// Up to [`BATCH_MAX`] frames with their headers and verdicts. Nothing is allocated after a batch
+/// is made.
 #[derive(Debug)]
 pub struct Batch {
     len: usize,
@@ -111,7 +111,7 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Without a frame.
+    /// Makes an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -123,10 +123,10 @@ impl Batch {
         self.len = 0;
     }
 
-    /// Adds a frame; gives it back where the batch is full.
+    /// Adds a frame. Gives it back if the batch is full.
     ///
     /// # Errors
-    /// There are [`BATCH_MAX`] already.
+    /// The batch has [`BATCH_MAX`] frames already.
     #[inline]
     pub fn push(&mut self, frame: Frame) -> Result<(), Frame> {
         let at = self.len;
@@ -140,74 +140,74 @@ impl Batch {
         Ok(())
     }
 
-    /// Frames in it.
+    /// Returns the number of frames.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns true if the batch has no frame.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All of its frames.
+    /// Returns the set of all frames.
     #[inline]
     #[must_use]
     pub fn all(&self) -> Set {
         Set::first(self.len)
     }
 
-    /// A frame.
+    /// Returns a frame.
     #[inline]
     #[must_use]
     pub fn frame(&self, frame: u8) -> &Frame {
         &self.frames[usize::from(frame)]
     }
 
-    /// A frame, to be changed.
+    /// Returns a frame to be changed.
     #[inline]
     pub fn frame_mut(&mut self, frame: u8) -> &mut Frame {
         &mut self.frames[usize::from(frame)]
     }
 
-    /// What was read of it.
+    /// Returns the headers of a frame, as far as nodes have read them.
     #[inline]
     #[must_use]
     pub fn headers(&self, frame: u8) -> &Headers {
         &self.headers[usize::from(frame)]
     }
 
-    /// The same, for the node that reads.
+    /// Returns the headers of a frame, for the node that reads them.
     #[inline]
     pub fn headers_mut(&mut self, frame: u8) -> &mut Headers {
         &mut self.headers[usize::from(frame)]
     }
 
-    /// What is to become of it.
+    /// Returns the verdict on a frame.
     #[inline]
     #[must_use]
     pub fn verdict(&self, frame: u8) -> Verdict {
         self.verdicts[usize::from(frame)]
     }
 
-    /// Says what is to become of it.
+    /// Sets the verdict on a frame.
     #[inline]
     pub fn decide(&mut self, frame: u8, verdict: Verdict) {
         self.verdicts[usize::from(frame)] = verdict;
     }
 
-    /// The receiver's queue that it is to go by, where a filter said so.
+    /// Returns the receiver's queue for a frame, if a filter chose one.
     #[inline]
     #[must_use]
     pub fn queue(&self, frame: u8) -> Option<u16> {
         self.queues[usize::from(frame)]
     }
 
-    /// Chooses the receiver's queue.
+    /// Chooses the receiver's queue for a frame.
     #[inline]
     pub fn set_queue(&mut self, frame: u8, queue: u16) {
         self.queues[usize::from(frame)] = Some(queue);
@@ -226,14 +226,14 @@ impl Batch {
         ways.take_while(|&(other, chosen)| *other == verdict && *chosen == queue).count()
     }
 
-    /// The frame whose payload follows this one's.
+    /// Returns the link to the frame whose payload follows this frame's.
     #[inline]
     #[must_use]
     pub fn link(&self, frame: u8) -> Option<Link> {
         self.links[usize::from(frame)]
     }
 
-    /// Lets the payload of a frame follow this one's. A later frame only: so no
+    /// Lets the payload of a frame follow this frame's. Only a later frame can be linked, so no
     /// chain is a ring.
     #[inline]
     pub fn set_link(&mut self, frame: u8, link: Link) {
@@ -242,8 +242,8 @@ impl Batch {
         }
     }
 
-    /// The pieces that a frame and those that were merged into it consist of, each
-    /// with the bytes at its start that are left out.
+    /// Returns the pieces of a frame and of the frames that were merged into it, in order. Each
+    /// comes with the number of bytes at its start that are left out.
     pub fn pieces(&self, frame: u8) -> impl Iterator<Item = (&Frame, u32)> {
         let mut next = Some(Link { frame, skip: 0 });
         std::iter::from_fn(move || {
@@ -253,7 +253,7 @@ impl Batch {
         })
     }
 
-    /// The frames that go somewhere, in order, with where.
+    /// Returns the frames that go somewhere, in order, with their verdicts.
     pub fn deliveries(&self) -> impl Iterator<Item = (u8, Verdict)> + '_ {
         self.all().iter().filter_map(|frame| match self.verdict(frame) {
             verdict @ (Verdict::To(_) | Verdict::Flood) => Some((frame, verdict)),

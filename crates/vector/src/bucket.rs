@@ -1,46 +1,46 @@
-//! A rate, and what is left of it.
+//! A rate, and the bytes that are left of it.
 
 use crate::batch::Nanos;
 
-/// Bytes a second, and how many may come at once.
+/// A rate, and the bytes that may come at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes: u64,
-    /// Bytes at once. A frame that is longer never passes.
+    /// Most bytes at once. A longer frame never passes.
     pub burst: u64,
 }
 
-/// What is left of a rate, in bytes.
+/// Bytes that are left of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {
     rate: Rate,
     left: u64,
-    /// Up to when bytes were added.
+    /// Time up to which bytes were added.
     since: Nanos,
 }
 
 const SECOND: u128 = 1_000_000_000;
 
 impl Bucket {
-    /// Full.
+    /// Makes a full bucket.
     #[must_use]
     pub fn new(rate: Rate) -> Self {
         Self { rate, left: rate.burst, since: 0 }
     }
 
-    /// The rate.
+    /// Returns the rate.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Takes so many bytes, if they are there.
+    /// Takes `bytes` bytes if they are left. Returns true if so.
     #[inline]
     pub fn take(&mut self, bytes: u32, now: Nanos) -> bool {
         let passed = now.saturating_sub(self.since);
         let more = u128::from(passed) * u128::from(self.rate.bytes) / SECOND;
-        // What makes no whole byte counts when it does.
+        // Time that does not yet make a whole byte counts later.
         if more > 0 {
             self.left =
                 u128::from(self.left).saturating_add(more).min(self.rate.burst.into()) as u64;

@@ -1,5 +1,5 @@
-//! What becomes of a batch's frames, carried out: copies for each receiver, cut
-//! and finished where it does not take a frame as it is.
+//! Delivery of a batch's frames by their verdicts. Each receiver gets a copy, cut and finished if
+//! it does not accept the frame as it is.
 
 use crate::batch::{Batch, Frame, PortId, Verdict};
 use crate::reason::{Drops, Reason};
@@ -9,14 +9,14 @@ use grantway_netif::{Checksum, Offload};
 use grantway_ports::RECV_BUFFER;
 use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
 
-/// Where frames go.
+/// Receiver of all deliveries of a batch.
 pub trait Sink {
-    /// A frame that is private, finished as far as the port needs it, by this queue
-    /// of it, where a filter said so.
+    /// Takes a private frame, finished as far as the port needs it. `queue` is the port's queue for
+    /// the frame, if a filter chose one.
     fn whole(&mut self, to: PortId, queue: Option<u16>, frame: &[u8], offload: Offload);
 
-    /// A frame of which a part is where the buffer policy has it: its pieces are
-    /// [`Batch::pieces`]. Whether the port takes it as it is, is not looked at.
+    /// Takes a frame of which a part is where the buffer policy has it. Its pieces are
+    /// [`Batch::pieces`]. The frame is given even if the port does not accept it as it is.
     fn handle(&mut self, to: PortId, queue: Option<u16>, batch: &Batch, frame: u8);
 }
 
@@ -36,8 +36,8 @@ impl Default for Delivery {
 }
 
 impl Delivery {
-    /// Gives each frame to where it goes; what is flooded goes to those `members`
-    /// that it may reach.
+    /// Gives each frame to its receivers. A flooded frame goes to those `members` that it may
+    /// reach.
     pub fn run(
         &mut self,
         (batch, arena): (&Batch, &[u8]),
@@ -91,14 +91,15 @@ impl Delivery {
         }
     }
 
-    /// Frames that could not be finished.
+    /// Returns the number of frames that could not be finished.
     #[must_use]
     pub fn drops(&self) -> &Drops {
         &self.drops
     }
 }
 
-/// A frame and what was merged into it, one piece after the other.
+/// Copies a frame and the payloads that were merged into it, one piece after the other. Returns
+/// none if a piece is too short, or the room too small.
 fn gather<'a>(batch: &Batch, number: u8, arena: &[u8], room: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut end = 0;
     for (piece, skip) in batch.pieces(number) {
@@ -109,7 +110,7 @@ fn gather<'a>(batch: &Batch, number: u8, arena: &[u8], room: &'a mut [u8]) -> Op
     room.get(..end)
 }
 
-/// Gives a frame as it is, or finished, or in segments; none where that cannot be.
+/// Gives a frame as it is, or finished, or in segments. Returns none if that is impossible.
 fn given(
     bytes: &[u8],
     frame: &Frame,

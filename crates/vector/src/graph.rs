@@ -12,18 +12,18 @@ use std::sync::Arc;
 /// Most nodes of a graph.
 pub const NODES_MAX: usize = 64;
 
-/// One list in so many is timed: reading the clock takes longer than most nodes
-/// take for a frame.
+/// Number of lists of which one is timed: reading the clock takes longer than most nodes take for a
+/// frame.
 const TIMED: u64 = 64;
 
-/// Where an idle node leads that has no way out.
+/// Way of an idle node that has no way out.
 const NOWHERE: u8 = u8::MAX;
 
 /// A node of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeId(u8);
 
-/// A graph has as many nodes as it can have, or a node has more ways out.
+/// Error of a graph that has too many nodes, or of a node that has too many ways out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// Too many nodes.
@@ -32,36 +32,36 @@ pub enum GraphError {
     /// Too many ways out.
     #[error("{node} has {found} ways out, expected at most {EDGES_MAX}")]
     Edges {
-        /// The node.
+        /// Name of the node.
         node: &'static str,
-        /// Its ways out.
+        /// Number of its ways out.
         found: usize,
     },
 }
 
-/// What went through a node.
+/// Counters of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeCounters {
     /// The node's name.
     pub name: &'static str,
-    /// Frames.
+    /// Number of frames.
     pub packets: u64,
-    /// Lists.
+    /// Number of lists.
     pub vectors: u64,
-    /// Frames of the lists that were timed, one list in 64.
+    /// Number of frames in the lists that were timed, one list in 64.
     pub timed_packets: u64,
-    /// Nanoseconds that those took.
+    /// Nanoseconds that the timed lists took.
     pub timed_ns: u64,
 }
 
 impl NodeCounters {
-    /// Frames of a list, on average.
+    /// Returns the average number of frames per list.
     #[must_use]
     pub fn packets_a_vector(&self) -> f64 {
         self.packets as f64 / self.vectors.max(1) as f64
     }
 
-    /// Nanoseconds of a frame; none where no list was timed.
+    /// Returns the average nanoseconds per frame; none if no list was timed.
     #[must_use]
     pub fn ns_a_packet(&self) -> Option<f64> {
         (self.timed_packets > 0).then(|| self.timed_ns as f64 / self.timed_packets as f64)
@@ -70,17 +70,16 @@ impl NodeCounters {
 
 struct Place {
     node: Box<dyn Node>,
-    /// The nodes that its ways out were given.
+    /// Nodes that the ways out were given.
     given: [u8; EDGES_MAX],
-    /// Where they lead now, past nodes that are idle.
+    /// Nodes to which the ways out lead now, past idle nodes.
     edges: [u8; EDGES_MAX],
     ways: usize,
     counters: NodeCounters,
 }
 
-/// Nodes, each with ways out to others that were there before it: so no way leads
-/// round, each node takes one list of a batch at most, and the work of a batch is
-/// bounded by nodes times frames.
+/// Nodes, each with ways out to nodes that were added before it. So no way leads round, and each
+/// node takes at most one list of a batch. The work of a batch is bounded by nodes times frames.
 pub struct Graph {
     places: Vec<Place>,
     waiting: Box<[Set; NODES_MAX]>,
@@ -88,7 +87,7 @@ pub struct Graph {
     receivers: Receivers,
     clock: fn() -> Nanos,
     out: Out,
-    /// The node that lists come to first.
+    /// Number of the node to which lists come first.
     first: usize,
 }
 
@@ -99,7 +98,7 @@ impl std::fmt::Debug for Graph {
 }
 
 impl Graph {
-    /// Without a node; `clock` is for the nodes' times.
+    /// Makes a graph without a node. `clock` is for the nodes' times.
     #[must_use]
     pub fn new(clock: fn() -> Nanos) -> Self {
         Self {
@@ -113,10 +112,10 @@ impl Graph {
         }
     }
 
-    /// Adds a node in front of those that its ways out lead to.
+    /// Adds a node in front of those to which its ways out lead.
     ///
     /// # Errors
-    /// There are too many nodes, or ways out of this one.
+    /// The graph has too many nodes, or this node too many ways out.
     pub fn add(&mut self, node: impl Node + 'static, to: &[NodeId]) -> Result<NodeId, GraphError> {
         let name = node.name();
         let number = self.places.len();
@@ -137,15 +136,16 @@ impl Graph {
         Ok(NodeId(number as u8))
     }
 
-    /// Takes all frames of a batch through the graph, from the node that was added
-    /// last on. What becomes of each stands in the batch afterwards.
+    /// Takes all frames of a batch through the graph, beginning at the node that was added last.
+    /// Afterwards the batch has the verdict on each frame.
     pub fn run(&mut self, batch: &mut Batch, arena: &mut [u8], now: Nanos) {
         if batch.is_empty() || self.first >= self.places.len() {
             return;
         }
         let clock = self.clock;
         self.waiting[self.first] = batch.all();
-        // Nodes with a list; ways lead downwards only.
+        // Each bit is a node with a list. Ways lead to lower numbers only, so the highest goes
+        // first.
         let mut active: u64 = 1 << self.first;
         let (receivers, drops) = (&self.receivers, &mut self.drops);
         let mut context = Context { now, arena, batch, receivers, drops };
@@ -156,6 +156,7 @@ impl Graph {
             let Some(place) = self.places.get_mut(number) else { continue };
             let counters = &mut place.counters;
             let frames = list.len() as u64;
+            // One list in many is timed, beginning with the first.
             let timed = counters.vectors.is_multiple_of(TIMED);
             counters.vectors += 1;
             counters.packets += frames;
@@ -166,6 +167,7 @@ impl Graph {
                 counters.timed_packets += frames;
                 counters.timed_ns += clock().saturating_sub(start);
             }
+            // The node's lists join those that wait at the next nodes.
             for (list, &to) in self.out.lists().iter_mut().zip(&place.edges) {
                 if list.is_empty() {
                     continue;
@@ -179,8 +181,8 @@ impl Graph {
         }
     }
 
-    /// Has all nodes go by other rules, between two lists: no frame is lost, and what
-    /// nodes remember of frames stays.
+    /// Has all nodes obey other rules, between two lists. No frame is lost, and what nodes remember
+    /// of frames stays.
     pub fn load(&mut self, rules: &Arc<Rules>) {
         for place in &mut self.places {
             place.node.reload(rules);
@@ -190,7 +192,8 @@ impl Graph {
 
     /// Finds the ways past nodes that have nothing to do.
     fn find_ways(&mut self) {
-        // From the end, so that the ways of a node that is passed are known.
+        // The nodes added first are the last ones on the way. So the ways of a node that is passed
+        // are known.
         let mut past: Vec<u8> = Vec::with_capacity(self.places.len());
         for (number, place) in self.places.iter_mut().enumerate() {
             let lead = |to: u8| past.get(usize::from(to)).copied().unwrap_or(to);
@@ -204,14 +207,14 @@ impl Graph {
         self.first = past.last().map_or(NOWHERE, |&first| first).into();
     }
 
-    /// Whether a frame that begins with these bytes may be flooded, before it is known where
-    /// it goes.
+    /// Returns true if a frame that begins with `head` may be flooded, before its receivers are
+    /// known.
     #[must_use]
     pub fn may_flood(&self, head: &[u8], now: Nanos) -> bool {
         self.places.iter().any(|place| place.node.may_flood(head, now))
     }
 
-    /// A port is no more, and its number may be another's.
+    /// Forgets a port that is gone. Its number may be given to another port.
     pub fn forget(&mut self, port: PortId) {
         self.receivers.set(port, Takes::default());
         for place in &mut self.places {
@@ -219,18 +222,18 @@ impl Graph {
         }
     }
 
-    /// A port takes this as it is from now on.
+    /// Sets the frames that a port accepts as they are, from now on.
     pub fn set_receiver(&mut self, port: PortId, takes: Takes) {
         self.receivers.set(port, takes);
     }
 
-    /// What ports take as it is.
+    /// Returns the frames that ports accept as they are.
     #[must_use]
     pub fn receivers(&self) -> &Receivers {
         &self.receivers
     }
 
-    /// What the nodes know.
+    /// Returns the report of all nodes.
     #[must_use]
     pub fn report(&self) -> Report {
         let mut report = Report::default();
@@ -240,12 +243,12 @@ impl Graph {
         report
     }
 
-    /// What went through the nodes, in the order in which lists do.
+    /// Returns the counters of the nodes, in the order in which lists go through them.
     pub fn counters(&self) -> impl Iterator<Item = NodeCounters> + '_ {
         self.places.iter().rev().map(|place| place.counters)
     }
 
-    /// Frames dropped, by reason.
+    /// Returns the number of dropped frames, by reason.
     #[must_use]
     pub fn drops(&self) -> &Drops {
         &self.drops

@@ -1,10 +1,10 @@
-//! What was read of a frame's headers, once, for every node behind.
+//! Headers of a frame, read once for every node behind.
 
-/// What a frame carries.
+/// Network layer of a frame.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Network {
-    /// Neither of the others, or not looked at yet.
+    /// None of the others, or not looked at yet.
     #[default]
     Other = 0,
     /// IPv4.
@@ -15,23 +15,23 @@ pub enum Network {
     Arp = 1,
 }
 
-/// Which part of an IP packet a frame has.
+/// Part of an IP packet that a frame has.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Fragment {
-    /// All of it.
+    /// The whole packet.
     #[default]
     Whole,
-    /// The first, which has the transport header.
+    /// The first fragment, which has the transport header.
     First,
-    /// Another, whose ports are those of the first, where that came before.
+    /// A later fragment. Its ports are those of the first, if that came before.
     Later,
-    /// The last, which is like the others before it.
+    /// The last fragment, which is otherwise like a later one.
     Last,
 }
 
 impl Fragment {
-    /// Whether the frame has the transport header.
+    /// Returns true if the frame has the transport header.
     #[inline]
     #[must_use]
     pub const fn has_transport(self) -> bool {
@@ -39,63 +39,62 @@ impl Fragment {
     }
 }
 
-/// What the transport header is.
+/// Transport layer of a frame.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Transport {
-    /// None, or not looked at.
+    /// None of the others, or not looked at.
     #[default]
     Other,
     /// TCP.
     Tcp,
     /// UDP.
     Udp,
-    /// ICMP of either version: the ports are its type and code, and its
-    /// identifier.
+    /// ICMP of either version. The ports are its type and code, and its identifier.
     Icmp,
 }
 
-/// A frame's headers. Each part is written by the node that checked it, and is
-/// zero before. Offsets are in bytes from the frame's first.
+/// Headers of a frame. Each part is written by the node that checked it, and is zero before.
+/// Offsets are in bytes from the frame's first.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Headers {
-    /// IP source; an IPv4 address is in the low half. ARP: the sender.
+    /// Source address of IP; an IPv4 address is in the low half. Of ARP, the sender.
     pub source: u128,
-    /// IP destination. ARP: the target.
+    /// Destination address of IP. Of ARP, the target.
     pub target: u128,
-    /// End of the IP packet: the frame's, or earlier where it is padded.
+    /// End of the IP packet: the frame's end, or earlier if the frame is padded.
     pub end: u32,
     /// Start of the IP or ARP header.
     pub network_at: u16,
     /// Start of the transport header, or of a fragment's bytes.
     pub transport_at: u16,
-    /// Start of what the transport carries.
+    /// Start of the transport's payload.
     pub payload_at: u16,
-    /// Type, behind the VLAN tags.
+    /// EtherType, behind the VLAN tags.
     pub ethertype: u16,
-    /// The outermost VLAN's number; 0 where there is no tag.
+    /// Number of the outermost VLAN; 0 without a tag.
     pub vlan: u16,
-    /// A fragment's identification.
+    /// Identification of a fragment's packet.
     pub fragment_id: u32,
-    /// Where a fragment's bytes belong in the packet, in bytes.
+    /// Offset of a fragment's bytes in the packet, in bytes.
     pub fragment_at: u16,
-    /// Where they end.
+    /// End of a fragment's bytes in the packet.
     pub fragment_end: u16,
     /// Source and destination port.
     pub ports: [u16; 2],
-    /// Which network layer.
+    /// Network layer.
     pub network: Network,
-    /// Protocol, behind IPv6's extension headers.
+    /// Protocol number, behind IPv6's extension headers.
     pub protocol: u8,
-    /// Which transport was read: none of a later fragment.
+    /// Transport layer that was read; a later fragment has none.
     pub transport: Transport,
-    /// Which part of the packet it is.
+    /// Part of the packet that the frame has.
     pub fragment: Fragment,
-    /// TCP's flags.
+    /// Flags of TCP.
     pub tcp_flags: u8,
-    /// Whether the ports are known: of a later fragment, from the first.
+    /// True if the ports are known. Those of a later fragment are known from the first.
     pub has_ports: bool,
 }
 
-// One line of the cache a frame.
+// The headers of a frame fill one cache line.
 const _: () = assert!(size_of::<Headers>() == 64);

@@ -1,22 +1,20 @@
 //! Many packets at each stage: batches of frames through a graph of nodes.
 //!
-//! A [`Batch`] of up to 256 frames goes through a [`Graph`]; each [`Node`] takes its
-//! step for a whole list before the next begins. Where frames go different ways the
-//! list splits, and comes together again in order. A frame is a handle: its first
-//! bytes are private, the rest is wherever the buffer policy has it, and no node
-//! looks there. What becomes of each frame stands in the batch afterwards, and
-//! whoever filled it carries that out.
+//! A [`Batch`] of up to 256 frames goes through a [`Graph`]. Each [`Node`] takes its step for a
+//! whole list before the next begins. If frames go different ways, the list splits, and comes
+//! together again in order. A frame is a handle: its first bytes are private, and the rest is where
+//! the buffer policy has it. No node looks at the rest. Afterwards the batch has a verdict for each
+//! frame, and the caller that filled the batch carries it out.
 //!
-//! Who lives here:
+//! The modules are:
 //!
-//! - [`batch`], [`set`], [`headers`]: frames, lists of them, what was read of them;
-//! - [`node`], [`graph`], [`reason`]: steps, their order, why a frame ends;
-//! - [`nodes`]: the steps; [`path`]: all of them, as a backend has them;
-//! - [`rules`]: what they go by, and the file that it is read from; [`report`]: what
-//!   they know;
-//! - [`deliver`]: verdicts carried out, frames cut and finished for who needs that;
-//!   [`receivers`]: who does not; [`merger`]: segments merged for a port that takes
-//!   large frames.
+//! - [`batch`], [`set`], [`headers`]: frames, lists of them, and their headers;
+//! - [`node`], [`graph`], [`reason`]: steps, their order, and reasons to drop a frame;
+//! - [`nodes`]: the steps; [`path`]: the graphs that a backend has;
+//! - [`rules`]: the rules of the nodes, and their file; [`report`]: the counters of the nodes;
+//! - [`deliver`]: delivery by verdicts, with frames cut and finished if a receiver needs that;
+//!   [`receivers`]: the frames that each port accepts as they are; [`merger`]: segments merged for
+//!   a port that accepts large frames.
 //!
 //! No input makes any of this panic, and no frame makes it allocate.
 #![forbid(unsafe_code)]

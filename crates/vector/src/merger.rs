@@ -9,23 +9,23 @@ use arrayvec::ArrayVec;
 use grantway_netif::headers::{Payload, payload, protocol::TCP};
 use grantway_ports::{FrameMeta, FramePlace, Port, PortError, RECV_BUFFER, SentBurst};
 
-/// The port that a burst goes to.
+/// Number of the port to which a burst goes.
 const PORT: PortId = PortId(0);
-/// Bytes of a frame that are too few for its segment to be worth a look.
+/// Longest frame whose segment is too small to be worth a look, in bytes.
 const SHORT: usize = 128;
 
-/// Merges what one turn brought: no segment waits for others, and frames of a flow
-/// stay in their order.
+/// Merges the segments of one turn. No segment waits for others, and frames of a flow stay in their
+/// order.
 #[derive(Debug)]
 pub struct Merger {
     graph: Graph,
     batch: Batch,
-    /// For ports that want a merged frame in one piece.
+    /// Room for ports that want a merged frame in one piece.
     room: Box<[u8]>,
 }
 
 impl Merger {
-    /// `clock` is for the report.
+    /// Makes a merger. `clock` is for the report.
     #[must_use]
     pub fn new(clock: fn() -> Nanos) -> Self {
         let mut graph = merging(clock);
@@ -35,8 +35,8 @@ impl Merger {
     }
 
     /// Gives the frames at these places of `arena` to a port that wants them merged, as
-    /// [`Port::send_burst`] does: what can be merged as one frame, by its pieces.
-    /// Headers in the arena change by it.
+    /// [`Port::send_burst`] does. Frames that can be merged are given as one frame, by its pieces.
+    /// Headers in the arena are changed.
     ///
     /// # Errors
     /// The port is of no more use.
@@ -60,11 +60,11 @@ impl Merger {
         Ok(sent)
     }
 
-    /// Merges frames of a batch of which is known where they go, as links between them:
-    /// those for ports that take large frames. Whether it had a look, which costs two
-    /// where there is nothing to be merged.
+    /// Links frames of a batch whose verdicts are known, for ports that accept large frames.
+    /// Returns true if the graph looked at the batch. If nothing is to be merged, only two frames
+    /// are looked at.
     pub fn link(&mut self, batch: &mut Batch, arena: &mut [u8]) -> bool {
-        // A batch has numbers for all of its frames.
+        // The number of each frame of a batch fits `u8`.
         let last = batch.len().saturating_sub(1) as u8;
         let looks = last > 0
             && [0, last].into_iter().any(|number| {
@@ -77,27 +77,27 @@ impl Merger {
         looks
     }
 
-    /// A port of batches takes this as it is from now on.
+    /// Sets the frames that a port of batches accepts as they are, from now on.
     pub fn set_receiver(&mut self, port: PortId, takes: Takes) {
         self.graph.set_receiver(port, takes);
     }
 
-    /// What went through its nodes.
+    /// Returns the counters of the nodes.
     pub fn counters(&self) -> impl Iterator<Item = NodeCounters> + '_ {
         self.graph.counters()
     }
 
-    /// Segments that were merged into others.
+    /// Returns the number of segments that were merged into others.
     #[must_use]
     pub fn merged(&self) -> u64 {
         self.graph.report().merged
     }
 
-    /// Makes a batch of frames, all of each in private memory.
+    /// Makes a batch of frames that are all in private memory.
     fn fill(&mut self, frames: &[FramePlace]) {
         self.batch.clear();
         for &FramePlace { at, meta: FrameMeta { len, offload } } in frames {
-            // An arena is far below 4 GiB, and a batch has numbers for all of its frames.
+            // An arena is far below 4 GiB, and the number of each frame of a batch fits `u8`.
             let (at, len, number) = (at as u32, len as u32, self.batch.len() as u8);
             let frame = Frame { at, head: len, len, token: 0, offload, from: PORT };
             if self.batch.push(frame).is_ok() {
@@ -106,7 +106,7 @@ impl Merger {
         }
     }
 
-    /// Gives the port what became of them.
+    /// Gives the batch's frames to the port, merged ones in pieces.
     fn give(
         &mut self,
         port: &mut dyn Port,
@@ -128,7 +128,7 @@ impl Merger {
             let mut bytes = 0;
             for (piece, skip) in batch.pieces(number) {
                 bytes += piece.len as usize;
-                // A batch has no more pieces.
+                // A frame has no more pieces than a batch has frames.
                 pieces.push(piece.bytes(arena).get(skip as usize..).unwrap_or(&[]));
             }
             let before = sent.taken;
@@ -139,9 +139,9 @@ impl Merger {
     }
 }
 
-/// Whether a frame of so many bytes that begins like this is a TCP segment that is worth
-/// a look. Where neither the first frame of a burst nor its last is one, nothing is
-/// merged: so a burst of anything else costs next to nothing.
+/// Returns true if a frame of `len` bytes that begins with `head` is a TCP segment worth a look. If
+/// neither the first nor the last frame of a burst is one, nothing is merged. So a burst of
+/// anything else costs next to nothing.
 fn is_segment(head: &[u8], len: usize) -> bool {
     let protocol = match payload(head) {
         Payload::Ipv4(at) => head.get(at + 9),

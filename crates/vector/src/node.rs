@@ -1,4 +1,4 @@
-//! A step that is taken for a whole list before the next begins.
+//! Nodes: a node takes its step for a whole list before the next one begins.
 
 use crate::batch::{Batch, Nanos, PortId, Verdict};
 use crate::reason::{Drops, Reason};
@@ -11,28 +11,27 @@ use std::sync::Arc;
 /// Most ways out of a node.
 pub const EDGES_MAX: usize = 6;
 
-/// A way out of a node: the number of one of those that the graph was given for
-/// it.
+/// A way out of a node: its place among the ways out that the graph was given for the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edge(pub u8);
 
-/// What a node works on.
+/// Everything that a node works on.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// The time of the run: the same for all frames, so that it makes no
-    /// difference how they were cut into lists.
+    /// Time of the run. All frames have the same time, so that it makes no difference how they were
+    /// cut into lists.
     pub now: Nanos,
-    /// Where the private bytes of frames are.
+    /// Arena with the private bytes of frames.
     pub arena: &'a mut [u8],
     /// The frames.
     pub batch: &'a mut Batch,
-    /// What each port takes as it is.
+    /// Kinds of frames that each port accepts as they are.
     pub receivers: &'a Receivers,
     pub(crate) drops: &'a mut Drops,
 }
 
 impl<'a> Context<'a> {
-    /// For a node that is run by hand, outside of a graph.
+    /// Makes the context for a node that is run by hand, outside of a graph.
     pub fn new(
         now: Nanos,
         arena: &'a mut [u8],
@@ -42,7 +41,7 @@ impl<'a> Context<'a> {
         Self { now, arena, batch, receivers, drops }
     }
 
-    /// Drops a frame, and counts why.
+    /// Drops a frame, and counts the reason.
     #[inline]
     pub fn drop(&mut self, frame: u8, reason: Reason) {
         self.drops.count(reason);
@@ -50,8 +49,8 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Where the frames of a list go next. What a node gives no way out stays where
-/// it is: it was dropped, merged or delivered.
+/// Ways out for the frames of a list. A frame without a way out stays: it was dropped, merged or
+/// delivered.
 #[derive(Debug, Default)]
 pub struct Out {
     lists: [Set; EDGES_MAX],
@@ -59,13 +58,13 @@ pub struct Out {
 }
 
 impl Out {
-    /// Of a node with so many ways out.
+    /// Begins a list of a node that has this many ways out.
     #[inline]
     pub(crate) fn begin(&mut self, ways: usize) {
         self.ways = ways;
     }
 
-    /// The lists of those ways.
+    /// Returns the lists for those ways.
     #[inline]
     pub(crate) fn lists(&mut self) -> &mut [Set] {
         self.lists.get_mut(..self.ways).unwrap_or(&mut [])
@@ -79,7 +78,7 @@ impl Out {
         }
     }
 
-    /// Sends all of these on.
+    /// Sends all of `frames` on.
     #[inline]
     pub fn all(&mut self, edge: Edge, frames: &Set) {
         if let Some(list) = self.lists().get_mut(usize::from(edge.0)) {
@@ -88,82 +87,82 @@ impl Out {
     }
 }
 
-/// A node that is given lists.
+/// A step that is taken for a list of frames.
 pub trait Node: Send {
-    /// Its name in reports.
+    /// Returns the node's name in reports.
     fn name(&self) -> &'static str;
 
-    /// Takes its step for each frame of `list`, which is never empty.
+    /// Takes the step for each frame of `list`, which is never empty.
     fn process(&mut self, list: &Set, context: &mut Context<'_>, out: &mut Out);
 
-    /// The way out that every frame would take, while there is nothing to do here:
-    /// lists go past the node then. Asked when rules were loaded.
+    /// Returns the way out that every frame would take, if the node has nothing to do. Lists go
+    /// past the node then. The graph asks when a node is added and when rules are loaded.
     fn idle(&self) -> Option<Edge> {
         None
     }
 
-    /// Whether it may flood a frame that begins with these bytes. Nothing is learnt by
+    /// Returns true if the node may flood a frame that begins with `head`. Nothing is learnt by
     /// asking.
     fn may_flood(&self, head: &[u8], now: Nanos) -> bool {
         let _ = (head, now);
         false
     }
 
-    /// Goes by other rules from now on. What it remembers of frames stays.
+    /// Obeys other rules from now on. What the node remembers of frames stays.
     fn reload(&mut self, rules: &Arc<Rules>) {
         let _ = rules;
     }
 
-    /// A port is no more, and its number may be another's.
+    /// Forgets a port that is gone. Its number may be given to another port.
     fn forget(&mut self, port: PortId) {
         let _ = port;
     }
 
-    /// Adds what it knows to a report.
+    /// Adds the node's counters to a report.
     fn report(&self, report: &mut Report) {
         let _ = report;
     }
 }
 
-/// What a node that is given one frame says of it.
+/// Decision of a node about one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It goes on.
+    /// The frame goes on.
     To(Edge),
-    /// It goes no further.
+    /// The frame goes no further.
     Drop(Reason),
 }
 
-/// A node that is given one frame at a time.
+/// A step that is taken for one frame at a time.
 pub trait Single: Send {
-    /// Its name in reports.
+    /// Returns the node's name in reports.
     fn name(&self) -> &'static str;
 
-    /// Takes its step for one frame.
+    /// Takes the step for one frame.
     fn process(&mut self, frame: u8, context: &mut Context<'_>) -> Step;
 
-    /// As [`Node::idle`].
+    /// Returns the way past the node, as [`Node::idle`] does.
     fn idle(&self) -> Option<Edge> {
         None
     }
 
-    /// As [`Node::reload`].
+    /// Obeys other rules, as [`Node::reload`] says.
     fn reload(&mut self, rules: &Arc<Rules>) {
         let _ = rules;
     }
 
-    /// As [`Node::forget`].
+    /// Forgets a port, as [`Node::forget`] says.
     fn forget(&mut self, port: PortId) {
         let _ = port;
     }
 
-    /// As [`Node::report`].
+    /// Adds to a report, as [`Node::report`] does.
     fn report(&self, report: &mut Report) {
         let _ = report;
     }
 }
 
-/// Has a node that is written for one frame take its step for each of a list.
+/// A node that takes a [`Single`] step for each frame of a list.
 #[derive(Debug, Default)]
 pub struct Each<T>(pub T);
 

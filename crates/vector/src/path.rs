@@ -1,4 +1,4 @@
-//! The nodes, as a backend has them.
+//! Graphs of nodes, as a backend has them.
 
 use crate::batch::Nanos;
 use crate::graph::{Graph, GraphError};
@@ -12,51 +12,51 @@ use grantway_ports::Clock;
 use grantway_ports::pcap::CaptureWriter;
 use std::fs::File;
 
-/// What the nodes need beside rules.
+/// Settings of the nodes, beside the rules.
 pub struct Settings {
-    /// What nobody outside is to guess.
+    /// Secret that nobody outside can guess.
     pub secret: Secret,
-    /// For the nodes' times.
+    /// Clock by which the nodes' steps are timed.
     pub clock: fn() -> Nanos,
-    /// Where mirrored frames go.
+    /// Capture for mirrored frames.
     pub capture: Option<CaptureWriter<File>>,
-    /// Time since 1970, for the capture.
+    /// Clock with the time since 1970, for the capture.
     pub wall: Clock,
-    /// What is done about transport checksums.
+    /// Treatment of transport checksums.
     pub checks: Checks,
-    /// Whether segments are merged: for who delivers frames by
+    /// True if segments are merged. The caller must then deliver frames by
     /// [`Batch::pieces`](crate::Batch::pieces).
     pub merge: bool,
 }
 
-/// Makes the graph of a bridge without rules: it says where frames go, and looks at
-/// nothing but their addresses.
+/// Makes the graph of a bridge without rules. The bridge finds the receivers of frames, and looks
+/// only at their addresses.
 ///
 /// # Errors
-/// None but for a fault in this function.
+/// None, unless this function has a fault.
 pub fn bridge(secret: Secret, clock: fn() -> Nanos) -> Result<Graph, GraphError> {
     let mut graph = Graph::new(clock);
     graph.add(Bridge::new(secret), &[])?;
     Ok(graph)
 }
 
-/// Makes the graph of a merger: it links segments that follow each other to large
-/// frames for who takes such, and drops nothing.
+/// Makes the graph of a merger. It links segments that follow each other to large frames, for
+/// receivers that accept them. No frame is dropped.
 #[must_use]
 pub fn merging(clock: fn() -> Nanos) -> Graph {
     let mut graph = Graph::new(clock);
-    // Two are as many as any graph can have, and one without would merge nothing.
+    // Any graph has room for two nodes. With one alone nothing would be merged.
     if let Ok(gro) = graph.add(Gro::default(), &[]) {
         let _ = graph.add(Segments, &[gro]);
     }
     graph
 }
 
-/// Makes the graph: headers; who may say that a frame is from whom; firewall;
-/// classifier; rates; where it goes; flows; merging.
+/// Makes the graph of a backend with rules. Its steps are headers, senders' addresses, firewall,
+/// classifier, rates, receivers, flows and merging.
 ///
 /// # Errors
-/// None but for a fault in this function.
+/// None, unless this function has a fault.
 pub fn graph(settings: Settings) -> Result<Graph, GraphError> {
     let Settings { secret, clock, capture, wall, checks, merge } = settings;
     let mut graph = Graph::new(clock);
@@ -77,7 +77,7 @@ pub fn graph(settings: Settings) -> Result<Graph, GraphError> {
     Ok(graph)
 }
 
-// The graph above lists ways out in this order.
+// The graph above lists ways out in the order of these edges.
 const _: () = {
     const fn is(edge: Edge, number: u8) -> bool {
         edge.0 == number

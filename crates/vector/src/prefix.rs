@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// An IP network; an address is one of full length.
+/// An IP network. A single address is a network of full length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
     network: Network,
@@ -14,8 +14,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The network of so many bits that an address is in; `None` for more bits than
-    /// it has.
+    /// Returns the network of `length` bits that has this address. Returns `None` if the address
+    /// has fewer bits.
     #[must_use]
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         let (network, address, bits) = match address {
@@ -27,13 +27,13 @@ impl Prefix {
         Some(Self { network, first: address & !rest, length })
     }
 
-    /// IPv4 or IPv6.
+    /// Returns the network layer: IPv4 or IPv6.
     #[must_use]
     pub const fn network(&self) -> Network {
         self.network
     }
 
-    /// Its first and its last address.
+    /// Returns the first and the last address.
     #[must_use]
     pub fn range(&self) -> (u128, u128) {
         let bits = if self.network == Network::V4 { 32 } else { 128 };
@@ -41,7 +41,7 @@ impl Prefix {
         (self.first, self.first | rest)
     }
 
-    /// Whether an address of a network layer is in it.
+    /// Returns true if an address of this network layer is in the network.
     #[inline]
     #[must_use]
     pub fn contains(&self, network: Network, address: u128) -> bool {

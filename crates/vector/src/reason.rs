@@ -1,8 +1,8 @@
-//! Why a frame goes no further, each with a counter of its own.
+//! Reasons to drop a frame, each with a counter of its own.
 
 macro_rules! reasons {
     ($($(#[$meta:meta])* $name:ident = $text:literal,)*) => {
-        /// Why a frame was dropped.
+        /// Reason to drop a frame.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason { $($(#[$meta])* $name,)* }
 
@@ -10,7 +10,7 @@ macro_rules! reasons {
             /// Every reason.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Its name in reports.
+            /// Returns the name of the reason in reports.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
@@ -26,7 +26,7 @@ reasons! {
     VlanTruncated = "vlan-truncated",
     /// More VLAN tags than are looked behind.
     VlanDepth = "vlan-depth",
-    /// It says that a group sent it.
+    /// The Ethernet source is the address of a group.
     EthernetSource = "ethernet-source",
     /// The frame ends within its IPv4 header, or before the length that it says.
     Ipv4Truncated = "ipv4-truncated",
@@ -42,7 +42,7 @@ reasons! {
     Ipv4Option = "ipv4-option",
     /// A source route, which tells of another destination than the header.
     Ipv4SourceRoute = "ipv4-source-route",
-    /// An IPv4 source that no host has: a group, or all of them.
+    /// An IPv4 source that no host has: a group, or the broadcast address.
     Ipv4Source = "ipv4-source",
     /// The frame ends within its IPv6 header, or before the length that it says.
     Ipv6Truncated = "ipv6-truncated",
@@ -52,7 +52,7 @@ reasons! {
     Ipv6Source = "ipv6-source",
     /// An IPv6 extension header that does not end within the packet.
     Ipv6Extension = "ipv6-extension",
-    /// An IPv6 extension header where it may not stand, or for the second time.
+    /// An IPv6 extension header at a wrong place, or one time too often.
     Ipv6Order = "ipv6-order",
     /// A routing header that goes on to another destination.
     Ipv6Route = "ipv6-route",
@@ -64,7 +64,7 @@ reasons! {
     FragmentLength = "fragment-length",
     /// A first fragment that ends within the transport header.
     FragmentTiny = "fragment-tiny",
-    /// A fragment that overlaps another, or of a packet that had such.
+    /// A fragment that overlaps another, or whose packet had an overlap.
     FragmentOverlap = "fragment-overlap",
     /// A fragment of a packet in more pieces than are remembered.
     FragmentPieces = "fragment-pieces",
@@ -84,7 +84,7 @@ reasons! {
     UdpChecksum = "udp-checksum",
     /// The packet ends within its ICMP header.
     IcmpTruncated = "icmp-truncated",
-    /// Segmentation is asked of what is not TCP of that IP version.
+    /// Segmentation is asked for a frame that is not TCP of that IP version.
     Gso = "gso",
     /// ARP that is not for IPv4 over Ethernet, or ends too early.
     Arp = "arp",
@@ -98,23 +98,23 @@ reasons! {
     SpoofedArp = "spoofed-arp",
     /// Neither IP nor ARP, from a vif whose networks are listed.
     SpoofedOther = "spoofed-other",
-    /// A rule of the firewall.
+    /// A rule of the firewall dropped the frame.
     Firewall = "firewall",
-    /// No connection more can be remembered.
+    /// No further connection can be remembered.
     Connections = "connections",
-    /// A filter of the classifier.
+    /// A filter of the classifier dropped the frame.
     Filter = "filter",
-    /// Beyond the rate of a filter.
+    /// The frame is beyond the rate of a filter.
     Policed = "policed",
-    /// Beyond the rate of the vif.
+    /// The frame is beyond the rate of the vif.
     Rate = "rate",
-    /// To an address that bridges do not relay (IEEE 802.1Q, table 8-1).
+    /// The destination is an address that bridges do not relay (IEEE 802.1Q, table 8-1).
     LinkLocal = "link-local",
-    /// For where it came from.
+    /// The destination is where the frame came from.
     Hairpin = "hairpin",
-    /// From one isolated vif to another.
+    /// The frame is from one isolated vif to another.
     Isolated = "isolated",
-    /// The receiver takes no such frame and it cannot be finished here.
+    /// The receiver does not accept the frame as it is, and it cannot be finished here.
     Unfinishable = "unfinishable",
 }
 
@@ -124,7 +124,7 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// Frames dropped, by reason.
+/// Number of dropped frames, by reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drops([u64; Reason::ALL.len()]);
 
@@ -135,30 +135,30 @@ impl Default for Drops {
 }
 
 impl Drops {
-    /// Counts one.
+    /// Counts one frame.
     #[inline]
     pub fn count(&mut self, reason: Reason) {
         self.0[reason as usize] += 1;
     }
 
-    /// Counts several, of another graph.
+    /// Counts frames that another graph dropped.
     pub fn add(&mut self, reason: Reason, frames: u64) {
         self.0[reason as usize] += frames;
     }
 
-    /// Those of one reason.
+    /// Returns the number of frames dropped for a reason.
     #[must_use]
     pub fn of(&self, reason: Reason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// All together.
+    /// Returns the number of frames dropped for all reasons together.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// The reasons that occurred, with their counts.
+    /// Returns the reasons that occurred, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
         Reason::ALL.iter().map(|&reason| (reason, self.of(reason))).filter(|&(_, n)| n > 0)
     }

@@ -1,24 +1,24 @@
-//! What each port takes as it is.
+//! Frames that each port accepts as they are.
 
 use crate::batch::PortId;
 use grantway_netif::{Gso, GsoKind};
 
-/// Unfinished frames that a port takes.
+/// Kinds of unfinished frames that a port accepts.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Takes {
-    /// With unfinished checksums.
+    /// True if frames may have unfinished checksums.
     pub checksum: bool,
-    /// To be segmented, over IPv4.
+    /// True if frames over IPv4 may still have to be segmented.
     pub gso_v4: bool,
-    /// To be segmented, over IPv6.
+    /// True if frames over IPv6 may still have to be segmented.
     pub gso_v6: bool,
 }
 
 impl Takes {
-    /// Everything, as a TAP does.
+    /// All kinds, as a TAP accepts them.
     pub const ALL: Self = Self { checksum: true, gso_v4: true, gso_v6: true };
 
-    /// Whether it takes frames to be segmented so.
+    /// Returns true if the port accepts frames that are to be segmented as `gso` says.
     #[inline]
     #[must_use]
     pub fn gso(self, gso: Gso) -> bool {
@@ -30,19 +30,19 @@ impl Takes {
     }
 }
 
-/// What each port takes; nothing unfinished, until it says otherwise.
+/// Kinds of frames that each port accepts. A port that was not set accepts nothing unfinished.
 #[derive(Debug, Default, Clone)]
 pub struct Receivers(Vec<Takes>);
 
 impl Receivers {
-    /// What a port takes.
+    /// Returns the kinds that a port accepts.
     #[inline]
     #[must_use]
     pub fn of(&self, port: PortId) -> Takes {
         self.0.get(usize::from(port.0)).copied().unwrap_or_default()
     }
 
-    /// A port takes this from now on.
+    /// Sets the kinds that a port accepts from now on.
     pub fn set(&mut self, port: PortId, takes: Takes) {
         let at = usize::from(port.0);
         if self.0.len() <= at {

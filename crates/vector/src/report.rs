@@ -1,14 +1,14 @@
-//! What the nodes know, for whoever shows it.
+//! Report of the nodes, for the commands that show it.
 
 use crate::batch::Nanos;
 use std::collections::HashMap;
 
-/// What a rule or a filter was the first to fit.
+/// Frames for which a rule or a filter was the first that fits.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
-    /// Frames.
+    /// Number of frames.
     pub packets: u64,
-    /// Their bytes, without FCS.
+    /// Bytes of the frames, without FCS.
     pub bytes: u64,
 }
 
@@ -21,53 +21,53 @@ impl Count {
     }
 }
 
-/// One flow.
+/// A flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// Source and destination, as `Headers` has them.
+    /// Source and destination address, as `Headers` has them.
     pub addresses: [u128; 2],
     /// Source and destination port.
     pub ports: [u16; 2],
     /// Protocol.
     pub protocol: u8,
-    /// Whether the addresses are IPv6's.
+    /// True if the addresses are IPv6's.
     pub is_v6: bool,
-    /// What went by.
+    /// Frames of the flow.
     pub count: Count,
-    /// When the first frame did, and the last.
+    /// Times of the first frame and of the last.
     pub times: [Nanos; 2],
 }
 
-/// What the nodes know.
+/// Counters of all nodes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The firewall's rules, in order, by name.
+    /// Counts of the firewall's rules, in order, by name.
     pub rules: Vec<(String, Count)>,
-    /// What no rule fitted.
+    /// Count of frames that no rule fits.
     pub by_default: Count,
-    /// Connections that are remembered.
+    /// Number of connections that are remembered.
     pub connections: u64,
-    /// Packets that are remembered since fragments of them came.
+    /// Number of packets that are remembered because fragments of them came.
     pub fragmented: u64,
-    /// The classifier's filters, in order, by name.
+    /// Counts of the classifier's filters, in order, by name.
     pub filters: Vec<(String, Count)>,
-    /// Stations that the bridge remembers.
+    /// Number of stations that the bridge remembers.
     pub stations: u64,
-    /// Those that it had no room for.
+    /// Number of stations for which the bridge had no room.
     pub stations_refused: u64,
-    /// Flows that are remembered.
+    /// Flows that are remembered, those with most bytes first.
     pub flows: Vec<Flow>,
-    /// What went by of flows that there was no room for.
+    /// Count of frames whose flow had no room.
     pub other_flows: Count,
-    /// Frames that were copied to a capture.
+    /// Number of frames that were copied to a capture.
     pub mirrored: u64,
-    /// Why the capture ended, where it did.
+    /// Error because of which the capture ended, if it did.
     pub mirror_error: Option<String>,
-    /// Segments that were merged into others.
+    /// Number of segments that were merged into others.
     pub merged: u64,
 }
 
-/// The counts of new rules: those that were there before, by name, go on.
+/// Returns the counts of new rules. A rule that was there before, by name, keeps its count.
 pub(crate) fn carried<T>(
     old: &[T],
     counts: &[Count],

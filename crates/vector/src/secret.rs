@@ -1,15 +1,14 @@
-//! Numbers from keys, that a sender who does not know the secret cannot make
-//! alike.
+//! Numbers of keys. A sender that does not know the secret cannot make two keys with one number.
 
 use std::hash::{BuildHasher, Hasher};
 
-/// What the numbers depend on, beside the key. It comes in as an argument: who
-/// serves guests takes it from the system's source of randomness.
+/// Secret on which the numbers depend, beside the key. It comes in as an argument: a backend takes
+/// it from the system's source of randomness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Secret(pub u64, pub u64);
 
 impl Secret {
-    /// The number of a key.
+    /// Returns the number of a key.
     #[inline]
     #[must_use]
     pub fn number(self, words: &[u64]) -> u64 {
@@ -21,14 +20,14 @@ impl Secret {
     }
 }
 
-/// All bits of a product, in one word.
+/// Returns all bits of a product, folded into one word.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a).wrapping_mul(u128::from(b));
     (product as u64) ^ (product >> 64) as u64
 }
 
-/// Has a map's keys go by a secret.
+/// Hasher of a map whose keys depend on a secret.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keyed(pub Secret);
 
@@ -41,7 +40,7 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// A number under way.
+/// Number of a key that is still being read.
 pub(crate) struct Number {
     secret: Secret,
     state: u64,

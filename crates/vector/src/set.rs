@@ -1,20 +1,20 @@
-//! Which frames of a batch: a list that is always in the batch's order.
+//! Sets of a batch's frames: lists that are always in the batch's order.
 
 /// Most frames of a batch.
 pub const BATCH_MAX: usize = 256;
 
 const WORDS: usize = BATCH_MAX / 64;
 
-/// Frames of one batch, by their numbers in it. Lists that were split and come
-/// together again are in order without being sorted.
+/// Frames of one batch, by their numbers in it. Lists that were split and come together again are
+/// in order without being sorted.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Set([u64; WORDS]);
 
 impl Set {
-    /// No frame.
+    /// Set without a frame.
     pub const EMPTY: Self = Self([0; WORDS]);
 
-    /// The first `count` frames; all where there are not so many.
+    /// Returns the first `count` frames of a batch; all of a full batch if `count` is more.
     #[must_use]
     pub fn first(count: usize) -> Self {
         Self(std::array::from_fn(|word| match count.saturating_sub(64 * word) {
@@ -30,20 +30,20 @@ impl Set {
         self.0[usize::from(frame >> 6)] |= 1 << (frame & 63);
     }
 
-    /// Takes a frame out.
+    /// Removes a frame.
     #[inline]
     pub fn remove(&mut self, frame: u8) {
         self.0[usize::from(frame >> 6)] &= !(1 << (frame & 63));
     }
 
-    /// Whether a frame is in it.
+    /// Returns true if a frame is in the set.
     #[inline]
     #[must_use]
     pub fn contains(&self, frame: u8) -> bool {
         self.0[usize::from(frame >> 6)] & 1 << (frame & 63) != 0
     }
 
-    /// Adds all of another.
+    /// Adds all frames of another set.
     #[inline]
     pub fn merge(&mut self, other: &Self) {
         for (word, other) in self.0.iter_mut().zip(other.0) {
@@ -51,21 +51,21 @@ impl Set {
         }
     }
 
-    /// Whether there is none.
+    /// Returns true if the set has no frame.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|&word| word == 0)
     }
 
-    /// How many.
+    /// Returns the number of frames.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// In order.
+    /// Returns the frames in order.
     #[inline]
     pub fn iter(&self) -> Iter {
         Iter { words: self.0, at: 0 }
@@ -90,7 +90,7 @@ impl IntoIterator for &Set {
     }
 }
 
-/// The frames of a [`Set`], in order.
+/// Iterator over the frames of a [`Set`], in order.
 #[derive(Debug, Clone)]
 pub struct Iter {
     words: [u64; WORDS],
@@ -113,13 +113,13 @@ impl Iterator for Iter {
         None
     }
 
-    /// Word by word, which is quicker than by one at a time.
+    /// Goes word by word, which is quicker than one frame at a time.
     #[inline]
     fn fold<B, F: FnMut(B, u8) -> B>(self, init: B, mut f: F) -> B {
         let mut folded = init;
         for (at, mut word) in (0..).zip(self.words) {
             while word != 0 {
-                // What was given already is no more in its word.
+                // Frames that were given already are no longer in their word.
                 folded = f(folded, at << 6 | word.trailing_zeros() as u8);
                 word &= word - 1;
             }
