@@ -1,8 +1,9 @@
 //! The command `grantway`: an embedded host, both ends of a vif, and commands that show and measure
 //! them.
 //!
-//! - [`cli`]: the command line; [`args`]: arguments of its commands; [`programs`]: the commands that run in programs of their own:
-//!   `bench`, `demo` and `iperf`. What all commands share is in [`grantway_command`].
+//! - [`cli`]: the command line; [`args`]: arguments of its commands; [`programs`]: the commands that
+//!   run in programs of their own: `bench`, `demo` and `iperf`. What all commands share is in
+//!   [`grantway_command`].
 //! - [`generate`]: man pages and completions, made from the command line.
 //! - [`host`], [`attach`] (and detach), [`list`]: the part of a toolstack, over
 //!   [`grantway_command::toolstack`].

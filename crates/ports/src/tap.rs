@@ -58,7 +58,7 @@ pub struct TapConfig {
     /// Sets the link up.
     pub up: bool,
     /// Whether it is to have several queues. An interface that exists decides
-    /// for itself: [`Port::max_queues`] tells.
+    /// for itself: [`PortCaps::max_queues`] tells.
     pub multi_queue: bool,
 }
 

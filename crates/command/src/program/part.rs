@@ -27,7 +27,7 @@ pub struct Part<C: Commands> {
     /// Log more: once for debug, twice for trace. RUST_LOG wins.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     command: Command<C>,
 }

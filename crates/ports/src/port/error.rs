@@ -105,7 +105,7 @@ drop_reasons! {
     /// Received with a kind of segmentation that netif does not have.
     GsoUnknown = "gso-unknown",
     /// Received with segmentation that is switched off (a frame that was
-    /// queued before [`Port::set_offloads`]).
+    /// queued before [`PortControl::set_offloads`](super::PortControl::set_offloads)).
     GsoNotWanted = "gso-not-wanted",
     /// The kernel refused the frame, as malformed or for a reason not known here.
     Rejected = "rejected",
