@@ -60,11 +60,11 @@ reasons! {
     Ipv6Jumbo = "ipv6-jumbo",
     /// A fragment that ends behind the largest packet.
     FragmentBeyond = "fragment-beyond",
-    /// A fragment, not the last, whose length is no multiple of 8, or 0.
+    /// An empty fragment, or one before the last whose length is no multiple of 8.
     FragmentLength = "fragment-length",
     /// A first fragment that ends within the transport header.
     FragmentTiny = "fragment-tiny",
-    /// A fragment that overlaps another, or whose packet had an overlap.
+    /// A fragment that overlaps another, or whose packet was refused before.
     FragmentOverlap = "fragment-overlap",
     /// A fragment of a packet in more pieces than are remembered.
     FragmentPieces = "fragment-pieces",
@@ -78,7 +78,7 @@ reasons! {
     TcpChecksum = "tcp-checksum",
     /// The packet ends within its UDP header.
     UdpTruncated = "udp-truncated",
-    /// A UDP length that is not that of the packet.
+    /// A UDP length that is less than the header, or goes beyond the packet.
     UdpLength = "udp-length",
     /// A UDP checksum is wrong.
     UdpChecksum = "udp-checksum",

@@ -1,22 +1,22 @@
-//! ARP.
+//! ARP packets.
 
 use crate::headers::{Headers, Network};
 use crate::node::{Context, Edge, Single, Step};
 use crate::reason::Reason;
 use crate::wire::u32_at;
 
-/// Hardware Ethernet, protocol IPv4, and the lengths of their addresses.
+/// Start of a packet: hardware Ethernet, protocol IPv4, and the lengths of their addresses.
 const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
-/// Bytes of such a packet.
+/// Bytes of an ARP packet for IPv4 over Ethernet.
 const BYTES: usize = 28;
 
-/// Checks ARP packets. Others than for IPv4 over Ethernet are dropped: what they
-/// claim could not be checked.
+/// Checks ARP packets. Packets that are not for IPv4 over Ethernet are dropped, since their claims
+/// could not be checked.
 #[derive(Debug, Default)]
 pub struct Arp;
 
 impl Arp {
-    /// Packets that are in order.
+    /// Valid packets.
     pub const ON: Edge = Edge(0);
 
     fn read(bytes: &[u8], headers: &mut Headers) -> Option<()> {

@@ -1,4 +1,4 @@
-//! Ethernet, and VLAN tags.
+//! Ethernet headers, and VLAN tags.
 
 use crate::headers::Headers;
 use crate::node::{Context, Edge, Node, Out};
@@ -8,8 +8,8 @@ use crate::wire::{is_group, mac_at};
 use grantway_netif::ETH_HEADER_BYTES;
 use grantway_netif::headers::{Link, ethertype};
 
-/// Splits frames by what they carry. What hides behind more tags than are looked
-/// at is dropped: no rule could be applied to it.
+/// Splits frames by their network layer. A frame with more tags than are looked behind is dropped:
+/// no rule could be applied to its content.
 #[derive(Debug, Default)]
 pub struct Ethernet;
 
@@ -20,7 +20,7 @@ impl Ethernet {
     pub const IPV6: Edge = Edge(1);
     /// Frames with ARP.
     pub const ARP: Edge = Edge(2);
-    /// All others.
+    /// All other frames.
     pub const OTHER: Edge = Edge(3);
 
     #[inline]
@@ -58,7 +58,7 @@ impl Node for Ethernet {
             let headers = context.batch.headers_mut(number);
             headers.end = frame.len;
             match Self::read(bytes, headers) {
-                // What is to be segmented is TCP, and so IP.
+                // A frame that is to be segmented is TCP, and so IP.
                 Ok(Self::ARP | Self::OTHER) if frame.offload.gso.is_some() => {
                     context.drop(number, Reason::Gso);
                 }

@@ -1,4 +1,4 @@
-//! What flows there are.
+//! Flows that go through the graph, and their counts.
 
 use crate::batch::Nanos;
 use crate::headers::{Headers, Network};
@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 /// Most flows that are remembered.
 pub const FLOWS_MAX: usize = 8192;
-/// How long one is remembered that nothing comes of.
+/// Time that a flow is remembered without a further frame.
 const AGE_MAX: Nanos = 60_000_000_000;
-/// How often old ones are looked for to make room.
+/// Least time between two searches for old flows to make room.
 const SWEEP: Nanos = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ struct Known {
     times: [Nanos; 2],
 }
 
-/// Counts the frames and bytes of each IP flow, where the rules ask for it.
+/// Counts the frames and bytes of each IP flow, if the rules ask for it.
 #[derive(Debug)]
 pub struct Flows {
     wanted: bool,
@@ -44,7 +44,7 @@ impl Flows {
     /// All frames.
     pub const ON: Edge = Edge(0);
 
-    /// Without a flow.
+    /// Makes a node that knows no flow.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
         let known = HashMap::with_capacity_and_hasher(2 * FLOWS_MAX, Keyed(secret));

@@ -1,4 +1,4 @@
-//! Fragments: which pieces of a packet went through, and its ports.
+//! Fragments: the pieces of a packet that went through, and its ports.
 
 use crate::batch::{Nanos, PortId};
 use crate::headers::{Fragment, Headers};
@@ -8,25 +8,24 @@ use crate::report::Report;
 use crate::secret::Secret;
 use arrayvec::ArrayVec;
 
-/// Packets of one port that are remembered: so many rows of so many.
+/// Rows of packets that are remembered of one port. A row has `WAYS` packets.
 const ROWS: usize = 64;
 const WAYS: usize = 4;
-/// All of them.
+/// Most packets of one port that are remembered.
 pub const FRAGMENTED_MAX: usize = ROWS * WAYS;
-/// Most gaps and pieces of a packet that are told apart; pieces that touch are one.
+/// Most pieces of a packet that are told apart. Pieces that touch are one.
 const PIECES: usize = 16;
-/// How long a packet is waited for, as Linux does.
+/// Time that a packet is waited for, as in Linux.
 const AGE_MAX: Nanos = 30_000_000_000;
 
-/// Follows fragments without putting them together. Later ones get the ports of
-/// the first, so that rules apply to them, and none may overlap another: how a
-/// receiver would put those together is not known here (RFC 5722). A port has a table of
-/// its own from its first fragment on, in which new packets push out old ones: what one
-/// port sends makes no other port's packets forgotten.
+/// Follows fragments without putting them together. Later ones get the ports of the first, so that
+/// rules apply to them. None may overlap another, since it is not known how a receiver would put
+/// them together (RFC 5722). From its first fragment on, a port has a table of its own, in which
+/// new packets push out old ones. So no port makes packets of another port forgotten.
 #[derive(Debug)]
 pub struct Fragments {
     secret: Secret,
-    /// By number of the port.
+    /// Tables of the ports, by number.
     tables: Vec<Option<Box<Rows>>>,
 }
 
@@ -45,17 +44,17 @@ struct Packet {
     key: Key,
     since: Nanos,
     ports: Option<[u16; 2]>,
-    /// From, and up to, in order and apart from each other.
+    /// Pieces, each from its first byte up to its end, in order and apart from each other.
     pieces: ArrayVec<(u16, u16), PIECES>,
     end: Option<u16>,
     refused: bool,
 }
 
 impl Fragments {
-    /// Fragments of packets that may go on.
+    /// Fragments that may go on.
     pub const ON: Edge = Edge(0);
 
-    /// Without a packet.
+    /// Makes a node that knows no packet.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
         Self { secret, tables: Vec::new() }
@@ -68,6 +67,7 @@ impl Fragments {
             id: headers.fragment_id,
             protocol: headers.protocol,
         };
+        // The port gets a table with its first fragment.
         let at = usize::from(from.0);
         if self.tables.len() <= at {
             self.tables.resize_with(at + 1, || None);
@@ -77,6 +77,7 @@ impl Fragments {
         let Some(row) = rows.get_mut(key.number(self.secret) as usize % ROWS) else {
             return Ok(());
         };
+        // Old packets make room; in a full row the oldest does.
         row.retain(|packet| now.saturating_sub(packet.since) <= AGE_MAX);
         let at = match row.iter().position(|packet| packet.key == key) {
             Some(at) => at,
@@ -89,6 +90,7 @@ impl Fragments {
             }
         };
         let Some(packet) = row.get_mut(at) else { return Ok(()) };
+        // Pieces that do not fit are dropped before they give or get ports.
         let more = headers.fragment != Fragment::Last;
         packet.take(headers.fragment_at, headers.fragment_end, more)?;
         if headers.fragment == Fragment::First {
@@ -118,13 +120,13 @@ impl Packet {
         Self { key, since: now, ports: None, pieces: ArrayVec::new(), end: None, refused: false }
     }
 
-    /// Notes a piece.
+    /// Notes a piece of the packet.
     fn take(&mut self, start: u16, end: u16, more: bool) -> Result<(), Reason> {
         if self.refused {
             return Err(Reason::FragmentOverlap);
         }
         let overlaps = self.pieces.iter().any(|&(from, to)| start < to && from < end);
-        // Bytes behind the last fragment, or two last ones.
+        // Bytes lie behind the last fragment, or two fragments are the last.
         let beyond = match (self.end, more) {
             (Some(last), true) => end >= last,
             (Some(_), false) => true,
@@ -134,6 +136,7 @@ impl Packet {
         if overlaps || beyond {
             return Err(self.refuse(Reason::FragmentOverlap));
         }
+        // A piece joins the one before it, the one behind it, or both.
         let at = self.pieces.iter().take_while(|&&(from, _)| from < start).count();
         let joins_next = self.pieces.get(at).is_some_and(|&(from, _)| from == end);
         let before =
@@ -167,7 +170,7 @@ impl Packet {
         Ok(())
     }
 
-    /// Nothing more of this packet goes through.
+    /// Lets no further fragment of this packet through.
     fn refuse(&mut self, reason: Reason) -> Reason {
         self.refused = true;
         reason

@@ -1,4 +1,4 @@
-//! Segments of one TCP flow, merged for receivers that take large frames.
+//! Merging of a TCP flow's segments, for receivers that accept large frames.
 
 use crate::batch::{Link, Verdict};
 use crate::headers::{Fragment, Headers, Network, Transport};
@@ -12,38 +12,38 @@ use arrayvec::ArrayVec;
 use grantway_netif::headers::tcp_flags::{ACK, PSH};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
-/// Most flows that are merged at a time; the oldest makes room.
+/// Most flows that are merged at a time. One more replaces the oldest.
 const FLOWS: usize = 8;
-/// Bytes of the longest frame: what netif's fields of 16 bits tell of.
+/// Bytes of the longest frame, which is the most that netif's fields of 16 bits can hold.
 const FRAME_MAX: u32 = 65_535;
 
-/// A segment that others may follow.
+/// A frame that further segments may follow.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     head: u8,
     last: u8,
-    /// The byte of the stream that would follow.
+    /// Sequence number of the segment that would follow.
     next: u32,
-    /// Payload of each segment but the last.
+    /// Payload bytes of each segment but the last.
     size: u32,
     /// Bytes of the IP packet so far.
     total: u32,
-    /// IPv4's identification of the last.
+    /// IPv4's identification of the last segment.
     id: u16,
     segments: u32,
     push: u8,
 }
 
-/// Merges segments that follow each other in one list, as links: no payload is
-/// moved. Only what vouches for its checksum is merged, and what a segmenter would
-/// cut again into the same segments.
+/// Merges segments that follow each other in one list, as links: no payload is moved. A segment is
+/// merged only if its sender vouches for its checksum, and if a segmenter would cut the large frame
+/// into the same segments again.
 #[derive(Debug, Default)]
 pub struct Gro {
     open: ArrayVec<Open, FLOWS>,
     merged: u64,
 }
 
-/// What is compared of a segment.
+/// Fields of a segment that are compared.
 struct Segment<'a> {
     bytes: &'a [u8],
     headers: &'a Headers,
@@ -66,7 +66,7 @@ impl<'a> Segment<'a> {
         Some(Self { bytes, headers, checksum, verdict, queue, sequence, payload })
     }
 
-    /// Whether it may be merged at all.
+    /// Returns true if the segment may be merged at all.
     fn may_begin(&self, number: u8, context: &Context<'_>) -> bool {
         let headers = self.headers;
         let (kind, plain) = match headers.network {
@@ -90,15 +90,15 @@ impl<'a> Segment<'a> {
         u16_at(self.bytes, usize::from(self.headers.network_at) + 4).unwrap_or(0)
     }
 
-    /// Whether all but what differs from segment to segment is the same.
+    /// Returns true if both segments agree in everything that a segmenter would give both of them.
     fn is_alike(&self, other: &Self) -> bool {
         let (a, b) = (self.headers, other.headers);
         let same = |from: usize, to: usize| self.bytes.get(from..to) == other.bytes.get(from..to);
         let (ip, tcp) = (usize::from(a.network_at), usize::from(a.transport_at));
         let network = match a.network {
-            // Type of service; flags and time to live.
+            // Version, header length and type of service; flags, fragment offset and time to live.
             Network::V4 => same(ip, ip + 2) && same(ip + 6, ip + 9),
-            // Class and label; next header and hop limit.
+            // Version, class and label; next header and hop limit.
             _ => same(ip, ip + 4) && same(ip + 6, ip + 8),
         };
         a.network_at == b.network_at
@@ -109,7 +109,7 @@ impl<'a> Segment<'a> {
             && self.queue == other.queue
             && same(0, ip)
             && network
-            // Acknowledgement; window; urgent pointer and options.
+            // Acknowledgement and header length; window; urgent pointer and options.
             && same(tcp + 8, tcp + 13)
             && same(tcp + 14, tcp + 16)
             && same(tcp + 18, usize::from(a.payload_at))
@@ -124,22 +124,25 @@ impl Gro {
     fn take(&mut self, number: u8, context: &mut Context<'_>) {
         let headers = context.batch.headers(number);
         if headers.fragment != Fragment::Whole {
-            // It may be of any flow between those hosts.
+            // A fragment may be of any flow between those hosts, so nothing is merged past it.
             return self.close_all(context);
         }
         if headers.transport != Transport::Tcp {
             return;
         }
+        // A flow has at most one open frame.
         let of_flow = |open: &Open| is_same_flow(context.batch.headers(open.head), headers);
         let at = self.open.iter().position(of_flow);
         let segment = Segment::read(number, context);
         let segment = segment.filter(|segment| segment.may_begin(number, context));
+        // A segment that may not be merged ends the open frame of its flow.
         let (Some(segment), Some(open)) = (&segment, at.and_then(|at| self.open.get_mut(at)))
         else {
             let fresh = segment.map(|segment| Open::new(number, &segment));
             at.into_iter().for_each(|at| self.close(at, context));
             return fresh.into_iter().for_each(|open| self.begin(open, context));
         };
+        // A segment that does not follow ends the open frame, and begins one of its own.
         let head = Segment::read(open.head, context);
         let fits = segment.sequence == open.next
             && open.push == 0
@@ -152,6 +155,7 @@ impl Gro {
             at.into_iter().for_each(|at| self.close(at, context));
             return self.begin(fresh, context);
         }
+        // The segment becomes the last of the open frame.
         let (payload, skip) = (segment.payload, u32::from(segment.headers.payload_at));
         let last = open.last;
         open.last = number;
@@ -166,6 +170,7 @@ impl Gro {
         context.batch.set_link(last, Link { frame: number, skip });
         context.batch.decide(number, Verdict::Merged);
         self.merged += 1;
+        // A segmenter gives only the last segment less payload, so nothing may follow.
         if short {
             at.into_iter().for_each(|at| self.close(at, context));
         }
@@ -184,7 +189,7 @@ impl Gro {
         }
     }
 
-    /// Nothing follows any more: the first segment's headers are made those of all.
+    /// Ends an open frame: the headers of its first segment are made those of all of it.
     fn close(&mut self, at: usize, context: &mut Context<'_>) {
         let Some(open) = self.open.pop_at(at).filter(|open| open.segments > 1) else { return };
         let headers = *context.batch.headers(open.head);
@@ -193,7 +198,7 @@ impl Gro {
         let length = open.total - (tcp - ip) as u32;
         let frame = context.batch.frame_mut(open.head);
         let kind = if headers.network == Network::V4 { GsoKind::Tcpv4 } else { GsoKind::Tcpv6 };
-        // A segment's payload is no longer than a packet.
+        // A segment's payload is no longer than a packet, so its size fits.
         let gso = Gso { kind, size: open.size as u16 };
         frame.offload = Offload { checksum: Checksum::Partial, gso: Some(gso) };
         let bytes = frame.bytes_mut(context.arena);
@@ -209,7 +214,7 @@ impl Gro {
         if let Some(flags) = bytes.get_mut(tcp + 13) {
             *flags |= open.push;
         }
-        // What is left to be done is summed onto this.
+        // The receiver sums the rest of the checksum onto this.
         let unfinished = !pseudo_sum(&headers, length).ones_complement();
         put(bytes, tcp + 16, &unfinished.to_ne_bytes());
     }
@@ -231,7 +236,7 @@ impl Open {
     }
 }
 
-/// Leaves out what is behind the IP packet.
+/// Leaves out the bytes behind the IP packet.
 fn cut(context: &mut Context<'_>, number: u8, end: u32) {
     let frame = context.batch.frame_mut(number);
     frame.len = frame.len.min(end);

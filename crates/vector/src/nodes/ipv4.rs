@@ -16,16 +16,15 @@ const STRICT_ROUTE: u8 = 137;
 
 const BROADCAST: u32 = 0xffff_ffff;
 
-/// Checks IPv4 headers as a receiver does: version, lengths, options, checksum,
-/// and where the packet says that it is from. A source route is dropped, as hosts
-/// drop it: rules are about the destination in the header. The header's checksum
-/// is not looked at where the frame is to be segmented: every segment gets one of
-/// its own.
+/// Checks IPv4 headers as a receiver does: version, lengths, options, checksum, and the source
+/// address. A source route is dropped, as hosts drop it, since rules are about the destination in
+/// the header. The header's checksum is not checked if the frame is to be segmented: every segment
+/// gets one of its own.
 #[derive(Debug, Default)]
 pub struct Ipv4;
 
 impl Ipv4 {
-    /// Packets that are in order.
+    /// Packets whose header is valid.
     pub const ON: Edge = Edge(0);
 
     #[inline]
@@ -40,10 +39,11 @@ impl Ipv4 {
         let header = bytes.get(at..at + length).ok_or(Reason::Ipv4Truncated)?;
         let whole = frame.len as usize - at;
         let total = match ip.total_len() {
-            // Left for whoever cuts it.
+            // A segmenter sets the length of each segment.
             0 if frame.offload.gso.is_some() => whole,
             total => total,
         };
+        // The packet must have its header, and must end within the frame.
         if total < length {
             return Err(Reason::Ipv4TotalLength);
         }
@@ -59,11 +59,13 @@ impl Ipv4 {
         if length > 20 {
             options(&header[20..])?;
         }
+        // The source must be one that a host can have.
         let &[a, b, c, d, e, f, g, h] = ip.addresses();
         let source = u32::from_be_bytes([a, b, c, d]);
         if source >> 28 == 0xe || source == BROADCAST {
             return Err(Reason::Ipv4Source);
         }
+        // Only now is the header known to be valid, and written down.
         headers.network = Network::V4;
         headers.source = source.into();
         headers.target = u32::from_be_bytes([e, f, g, h]).into();
@@ -91,7 +93,7 @@ pub(super) fn place_fragment(
     if bytes == 0 || (more && !bytes.is_multiple_of(8)) {
         return Err(Reason::FragmentLength);
     }
-    // The header is part of the largest packet, too.
+    // In IPv4 the header is part of the largest packet, too. IPv6 has the same bound here.
     if usize::from(at) + bytes > 65_535 - 20 {
         return Err(Reason::FragmentBeyond);
     }
@@ -118,7 +120,7 @@ fn is_sound(header: &[u8]) -> bool {
     sum.ones_complement() == 0
 }
 
-/// Looks at each option, of which there are at most 40 bytes.
+/// Checks each option. There are at most 40 bytes of options.
 fn options(mut options: &[u8]) -> Result<(), Reason> {
     while let Some(&kind) = options.first() {
         let length = match kind {
@@ -151,7 +153,7 @@ impl Single for Ipv4 {
     }
 }
 
-/// The checksum of an IPv4 header, written into it.
+/// Writes the checksum of an IPv4 header into it.
 pub(crate) fn finish_header(header: &mut [u8]) {
     let Some(length) = header.first().map(|first| 4 * usize::from(first & 15)) else { return };
     let Some(header) = header.get_mut(..length) else { return };

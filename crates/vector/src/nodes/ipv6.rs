@@ -13,17 +13,17 @@ use grantway_netif::headers::protocol::{
 use grantway_netif::headers::{self, Extensions, Why};
 
 const HEADER: usize = headers::Ipv6::BYTES;
-/// The option of a jumbogram.
+/// Type of the option that a jumbogram has.
 const JUMBO: u8 = 0xc2;
 
-/// Checks IPv6 headers as a receiver does: version, lengths, where the packet says
-/// that it is from, and extension headers, each where it may stand and as often as it may
-/// (RFC 8200, 4.1): six at most. The chain has to be in the first fragment (RFC 7112).
+/// Checks IPv6 headers as a receiver does: version, lengths, source address and extension headers.
+/// Each extension header must stand where it may, and only as often as it may (RFC 8200, 4.1): six
+/// at most. The chain has to be in the first fragment (RFC 7112).
 #[derive(Debug, Default)]
 pub struct Ipv6;
 
 impl Ipv6 {
-    /// Packets that are in order.
+    /// Packets whose headers are valid.
     pub const ON: Edge = Edge(0);
 
     #[inline]
@@ -39,18 +39,20 @@ impl Ipv6 {
         }
         let whole = frame.len as usize - at - HEADER;
         let payload = match ip.payload_len() {
-            // Left for whoever cuts it.
+            // A segmenter sets the length of each segment.
             0 if frame.offload.gso.is_some() => whole,
             payload => payload,
         };
         if payload > whole {
             return Err(Reason::Ipv6Truncated);
         }
+        // The source must be one that a host can have.
         let addresses = ip.addresses();
         let source = u128_at(addresses, 0).ok_or(Reason::Ipv6Truncated)?;
         if source >> 120 == 0xff {
             return Err(Reason::Ipv6Source);
         }
+        // The addresses and the end are written down; then come the extension headers.
         headers.network = Network::V6;
         headers.source = source;
         headers.target = u128_at(addresses, 16).ok_or(Reason::Ipv6Truncated)?;
@@ -65,8 +67,7 @@ impl Ipv6 {
     }
 }
 
-/// Walks the extension headers of a packet that ends at `end`, and of which `packet`
-/// is here.
+/// Walks the extension headers of a packet that ends at `end`. `packet` has its private bytes.
 fn chain(
     packet: &[u8],
     end: usize,
@@ -75,10 +76,10 @@ fn chain(
 ) -> Result<(), Reason> {
     let short = |_| Reason::Ipv6Extension;
     let (first, mut seen) = (chain.at(), 0);
-    // Each turn adds to what was seen, or is the last.
+    // Each turn adds to `seen`, or is the last.
     loop {
         let next = chain.next_header();
-        // How often each may stand in a chain: the destination's twice.
+        // Each kind may stand once in a chain, and the destination's twice.
         let kind: u32 = match next {
             HOP_BY_HOP => 1,
             ROUTING => 2,
@@ -118,8 +119,7 @@ fn chain(
     Ok(())
 }
 
-/// Looks at the options of a hop-by-hop header, of which there are at most 2046
-/// bytes.
+/// Checks the options of a hop-by-hop header. There are at most 2046 bytes of options.
 fn hop_by_hop(mut options: &[u8]) -> Result<(), Reason> {
     while let Some(&kind) = options.first() {
         let length = match kind {

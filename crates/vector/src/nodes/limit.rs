@@ -1,11 +1,11 @@
-//! How much a vif may send.
+//! Limit of what a vif may send.
 
 use crate::bucket::Bucket;
 use crate::node::{Context, Edge, Single, Step};
 use crate::reason::Reason;
 use crate::rules::Rules;
 
-/// Drops what a vif sends beyond its rate.
+/// Drops frames beyond their vif's rate.
 #[derive(Debug, Default)]
 pub struct Limit {
     vifs: Vec<Option<Bucket>>,
@@ -34,7 +34,7 @@ impl Single for Limit {
         self.vifs.iter().all(Option::is_none).then_some(Self::ON)
     }
 
-    /// What was left of a rate stays.
+    /// Takes the vifs' rates. A rate that stays as it was keeps the bytes that are left of it.
     fn reload(&mut self, rules: &std::sync::Arc<Rules>) {
         let old = std::mem::take(&mut self.vifs);
         let bucket = |(at, vif): (usize, &crate::rules::VifRules)| {

@@ -1,4 +1,4 @@
-//! Frames that are copied to a capture.
+//! Mirror of frames into a capture.
 
 use crate::node::{Context, Edge, Node, Out};
 use crate::report::Report;
@@ -7,9 +7,8 @@ use grantway_ports::Clock;
 use grantway_ports::pcap::{CaptureError, CaptureWriter};
 use std::io::Write;
 
-/// Copies frames to a capture, as far as they are private, and lets them go on. A
-/// capture that can no longer be written ends; the frames go on. Without a capture
-/// it only lets them pass.
+/// Copies the private bytes of frames to a capture, and lets the frames go on. A capture that can
+/// no longer be written ends; the frames go on. Without a capture they only pass.
 pub struct Mirror<W: Write> {
     capture: Option<CaptureWriter<W>>,
     clock: Clock,
@@ -21,7 +20,7 @@ impl<W: Write + Send> Mirror<W> {
     /// All frames.
     pub const ON: Edge = Edge(0);
 
-    /// To a capture; the clock gives the time since 1970.
+    /// Makes a node that writes to a capture. The clock gives the time since 1970.
     #[must_use]
     pub fn new(capture: Option<CaptureWriter<W>>, clock: Clock) -> Self {
         Self { capture, clock, error: None, written: 0 }

@@ -1,11 +1,11 @@
 //! The nodes.
 //!
-//! [`Ethernet`], [`Ipv4`], [`Ipv6`], [`Arp`], [`Transport`] and [`Fragments`] check
-//! a frame's headers and write down what they say; those behind read that only.
+//! [`Ethernet`], [`Ipv4`], [`Ipv6`], [`Arp`], [`Transport`] and [`Fragments`] check a frame's
+//! headers and write down what they say. The nodes behind read only that.
 
-//! [`AntiSpoof`], [`Firewall`], [`Classifier`], [`Mirror`] and [`Limit`] do what rules
-//! say, [`Bridge`] says where frames go, [`Flows`] counts, and [`Gro`] merges, behind
-//! [`Segments`] where no rules read headers.
+//! [`AntiSpoof`], [`Firewall`], [`Classifier`], [`Mirror`] and [`Limit`] do what rules say.
+//! [`Bridge`] says where frames go, and [`Flows`] counts. [`Gro`] merges; in a graph without rules,
+//! [`Segments`] reads headers for it.
 
 mod arp;
 pub mod bridge;

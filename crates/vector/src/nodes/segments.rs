@@ -1,4 +1,4 @@
-//! Headers of TCP segments, read to merge them, where no rules are to be kept.
+//! Headers of TCP segments, read to merge them, for graphs without rules.
 
 use super::{Checks, Ethernet, Ipv4, Ipv6, Transport};
 use crate::batch::Frame;
@@ -8,9 +8,8 @@ use crate::reason::Reason;
 use crate::set::Set;
 use grantway_netif::headers::protocol::TCP;
 
-/// Reads what is to be known of TCP segments that may be merged, and drops nothing:
-/// whatever is wrong with a frame is its receiver's affair. A checksum that nobody
-/// vouches for is checked where all of the frame is private.
+/// Reads the headers of TCP segments that may be merged, and drops nothing: a faulty frame is left
+/// to its receiver. A checksum for which nobody vouches is checked if the whole frame is private.
 #[derive(Debug, Default)]
 pub struct Segments;
 
@@ -44,7 +43,7 @@ impl Node for Segments {
             let headers = context.batch.headers_mut(number);
             *headers = Headers { end: frame.len, ..Headers::default() };
             if Self::read(&mut frame, bytes, headers).is_err() {
-                // It may be of any flow: nothing is merged past it.
+                // A faulty frame may be of any flow: nothing is merged past it.
                 *headers = Headers { fragment: Fragment::Later, ..Headers::default() };
             }
             context.batch.frame_mut(number).offload = frame.offload;

@@ -1,4 +1,4 @@
-//! Who may say that a frame is from whom.
+//! Addresses that a vif may give as a frame's source.
 
 pub(crate) mod allowed;
 
@@ -8,14 +8,14 @@ use crate::node::{Context, Edge, Single, Step};
 use crate::rules::Rules;
 use std::sync::Arc;
 
-/// Drops frames that say they are from somebody else than their vif.
+/// Drops frames that claim to be from another sender than their vif.
 #[derive(Debug, Default)]
 pub struct AntiSpoof {
     rules: Arc<Rules>,
 }
 
 impl AntiSpoof {
-    /// Frames that are from whom they say.
+    /// Frames whose addresses are those of their vif.
     pub const ON: Edge = Edge(0);
 }
 

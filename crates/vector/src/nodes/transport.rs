@@ -11,21 +11,21 @@ use grantway_netif::headers::protocol::{ICMP, ICMPV6, TCP, UDP};
 use grantway_netif::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use grantway_netif::headers::{Tcp, Udp, Why};
 
-/// What is done about transport checksums that nobody vouches for. One that is
-/// unfinished, or vouched for, is never looked at.
+/// Treatment of transport checksums for which nobody vouches. A checksum that is unfinished, or
+/// vouched for, is never checked.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Checks {
-    /// They are the receiver's affair, as on any bridge.
+    /// Checksums are left to the receiver, as on any bridge.
     #[default]
     Leave,
-    /// They are checked where all of the frame is private.
+    /// Checksums are checked if the whole frame is private.
     Verify,
 }
 
 /// Reads TCP, UDP and ICMP headers, and checks them as a receiver does.
 #[derive(Debug, Default)]
 pub struct Transport {
-    /// What is done about checksums.
+    /// Treatment of checksums.
     pub checks: Checks,
 }
 
@@ -47,7 +47,8 @@ impl Transport {
         }
         let packet = bytes.get(..headers.end as usize).unwrap_or(bytes);
         let first = headers.fragment == Fragment::First;
-        // Where the header does not fit: of a fragment, this is how rules are evaded.
+        // A header may not fit. With a tiny first fragment rules are evaded, so it has a reason of
+        // its own.
         let short = |reason| if first { Reason::FragmentTiny } else { reason };
         match (headers.protocol, headers.network) {
             (TCP, _) => tcp(packet, headers, short(Reason::TcpTruncated))?,
@@ -110,7 +111,7 @@ fn udp(packet: &[u8], headers: &mut Headers, short: Reason) -> Result<(), Reason
 fn icmp(packet: &[u8], headers: &mut Headers, short: Reason) -> Result<(), Reason> {
     let at = usize::from(headers.transport_at);
     let kind = u16_at(packet, at).ok_or(short)?;
-    // Only what is asked and answered has an identifier.
+    // Only requests and replies of echo have an identifier.
     let echo = match headers.network {
         Network::V6 => matches!(kind >> 8, 128 | 129),
         _ => matches!(kind >> 8, 0 | 8),
@@ -129,7 +130,7 @@ fn ports([a, b, c, d]: [u8; 4], headers: &mut Headers) {
     headers.has_ports = true;
 }
 
-/// The pseudo-header's sum for so many bytes of transport.
+/// Returns the pseudo-header's sum for `length` bytes of transport.
 pub(crate) fn pseudo_sum(headers: &Headers, length: u32) -> Sum16BitWords {
     let sum = match headers.network {
         Network::V6 => Sum16BitWords::new()
@@ -149,7 +150,7 @@ fn verify(packet: &[u8], headers: &Headers) -> Result<(), Reason> {
         Kind::Udp => {
             let wrong = Reason::UdpChecksum;
             match (u16_at(rest, 6), headers.network) {
-                // The sender did without, which IPv6 does not allow.
+                // The sender left the checksum out, which IPv6 does not allow.
                 (Some(0), Network::V4) => return Ok(()),
                 (Some(0) | None, _) => return Err(wrong),
                 _ => {}

@@ -1,6 +1,6 @@
-//! What is wrong with a file of rules, and where.
+//! Error in a file of rules, and its place.
 
-/// What is wrong with a file of rules.
+/// Error in a file of rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: found {found}, expected {expected}; {remedy}")]
 pub struct RulesError {
@@ -8,16 +8,16 @@ pub struct RulesError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What stands there.
+    /// Text that stands there.
     pub found: String,
-    /// What may stand there.
+    /// Text that may stand there.
     pub expected: String,
-    /// What to do about it.
+    /// Remedy.
     pub remedy: String,
 }
 
 impl RulesError {
-    /// At so many bytes from the start of a text.
+    /// Makes an error at `offset` bytes from the start of a text.
     pub(super) fn at(
         text: &str,
         offset: usize,

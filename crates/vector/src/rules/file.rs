@@ -1,4 +1,4 @@
-//! A file of rules, read.
+//! A reader of files of rules.
 
 use super::names::NAMES_MAX;
 use super::section::{Place, Section};
@@ -58,11 +58,12 @@ const FILTER: &[&str] = &[
     "vif",
 ];
 
-/// Reads rules. Names of vifs get numbers by `names`.
+/// Reads rules. `names` gives numbers to the names of vifs.
 ///
 /// # Errors
-/// What is wrong, where, and what to do about it: the first of it.
+/// The first fault in the text: what it is, where it is, and what to do about it.
 pub fn parse(text: &str, names: &mut Names, secret: Secret) -> Result<Rules, RulesError> {
+    // A file that is too long is not even read as TOML.
     if text.len() > FILE_MAX {
         let found = format!("{} bytes", text.len());
         let expected = format!("at most {FILE_MAX} bytes");
@@ -81,6 +82,7 @@ pub fn parse(text: &str, names: &mut Names, secret: Secret) -> Result<Rules, Rul
         let found = format!("{:?} ({said})", line.chars().take(40).collect::<String>());
         RulesError::at(text, at, found, "TOML", "see https://toml.io for how it is written")
     })?;
+    // Each part of the file adds to the rules; a part that is missing leaves the default.
     let top = Section::new(text, (document.as_table(), None), "the file", TOP)?;
     let mut rules = Rules::default();
     if let Some(bridge) = top.section("bridge", BRIDGE, "[bridge]")? {
@@ -230,6 +232,7 @@ fn filters(
 const TREATMENT: &str = "\"pass\", \"drop\", \"queue\", \"mirror\", \"police\" or \"redirect\"";
 
 fn filter(number: usize, section: &Section<'_>, names: &mut Names) -> Result<Filter, RulesError> {
+    // An action may need a further key.
     let action = section.need("action", TREATMENT)?;
     let police = action.value.as_str() == Some("police");
     let treatment = match action.text(TREATMENT)? {
@@ -253,6 +256,7 @@ fn filter(number: usize, section: &Section<'_>, names: &mut Names) -> Result<Fil
         }
         _ => return Err(action.wrong(TREATMENT, "correct action")),
     };
+    // A key of another action would be without effect, so it is refused.
     let belong = [
         ("queue", matches!(treatment, Treatment::Queue(_))),
         ("rate", police),
@@ -269,6 +273,7 @@ fn filter(number: usize, section: &Section<'_>, names: &mut Names) -> Result<Fil
 }
 
 fn pattern(section: &Section<'_>, names: &mut Names) -> Result<Pattern, RulesError> {
+    // Each key adds to the pattern; a key that is missing fits every frame.
     let mut pattern = Pattern::default();
     if let Some(place) = section.get("network")? {
         pattern = pattern.network(network(&place)?);
@@ -327,7 +332,8 @@ fn name(section: &Section<'_>, what: &str, number: usize) -> Result<String, Rule
     }
 }
 
-/// Counters go by names, and so does what stays when rules are loaded again.
+/// Checks that each section has a name of its own. Counters go by names, and so does all that stays
+/// when rules are loaded again.
 fn unique<'n>(
     sections: &[Section<'_>],
     names: impl Iterator<Item = &'n str>,
@@ -400,7 +406,7 @@ fn ports(place: &Place<'_>) -> Result<RangeInclusive<u16>, RulesError> {
     })
 }
 
-/// A number, and the bits of it that matter.
+/// Returns a number, and the bits of it that matter.
 fn masked(place: &Place<'_>, most: u16) -> Result<(u16, u16), RulesError> {
     if place.value.is_integer() {
         return Ok((place.number(0, most.into())? as u16, most));
@@ -422,7 +428,7 @@ fn masked(place: &Place<'_>, most: u16) -> Result<(u16, u16), RulesError> {
     })
 }
 
-/// A station's address, and the bits of it that matter.
+/// Returns a station's address, and the bits of it that matter.
 fn station(place: &Place<'_>, with_mask: bool) -> Result<(u64, u64), RulesError> {
     let expected = match with_mask {
         true => "a MAC address such as \"00:16:3e:00:00:01\", perhaps with a mask behind a slash",
@@ -453,7 +459,7 @@ fn rate(section: &Section<'_>) -> Result<Option<Rate>, RulesError> {
         Some(place) => Some(place.number(1514, most)?),
         None => None,
     };
-    // A tenth of a second, and the largest frame at least.
+    // The default is a tenth of a second, but at least the largest frame.
     let usual = |bytes: u64| (bytes / 10).max(65_664);
     Ok(rate.map(|bytes| Rate { bytes, burst: burst.unwrap_or_else(|| usual(bytes)) }))
 }

@@ -1,4 +1,4 @@
-//! What the nodes go by: compiled from a file, or made by hand.
+//! Rules of the nodes, compiled from a file or made by hand.
 
 mod error;
 mod file;
@@ -21,28 +21,28 @@ use crate::nodes::firewall::rule::{Action, Rule};
 use crate::nodes::spoof::allowed::Allowed;
 use crate::secret::Secret;
 
-/// What is said of one vif, or of a port beside the vifs.
+/// Rules for one vif, or for a port beside the vifs.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct VifRules {
-    /// What it may send from.
+    /// Addresses that the vif may send from.
     pub allowed: Allowed,
-    /// Whether it reaches no other that is isolated.
+    /// True if the vif reaches no other isolated vif.
     pub isolated: bool,
-    /// Stations that are remembered of it, where it is not as of every port.
+    /// Most stations that are remembered of the vif, if it has a number of its own.
     pub stations: Option<u32>,
-    /// What it may send.
+    /// Rate at which the vif may send.
     pub rate: Option<Rate>,
 }
 
 /// The firewall's rules.
 #[derive(Debug, Default)]
 pub struct FirewallRules {
-    /// In order.
+    /// Rules in order.
     pub rules: Vec<Rule>,
-    /// What becomes of what none of them fits.
+    /// Decision about frames that no rule fits.
     pub default: Action,
     pub(crate) matcher: Matcher,
-    /// Those of the rules, closer together.
+    /// Actions of the rules, closer together.
     pub(crate) actions: Vec<Action>,
 }
 
@@ -50,7 +50,7 @@ impl FirewallRules {
     /// Compiles rules.
     ///
     /// # Errors
-    /// There are too many, or they overlap in too many ways.
+    /// There are too many rules, or they overlap in too many ways.
     pub fn new(rules: Vec<Rule>, default: Action) -> Result<Self, MatcherError> {
         let actions = rules.iter().map(|rule| rule.action).collect();
         Ok(Self { matcher: Matcher::new(&rules)?, actions, rules, default })
@@ -60,7 +60,7 @@ impl FirewallRules {
 /// The classifier's filters.
 #[derive(Debug, Default)]
 pub struct FilterRules {
-    /// In order.
+    /// Filters in order.
     pub filters: Vec<Filter>,
     pub(crate) table: Table,
 }
@@ -69,7 +69,7 @@ impl FilterRules {
     /// Compiles filters.
     ///
     /// # Errors
-    /// There are too many, or one never fits.
+    /// There are too many filters or masks, or a filter never fits.
     pub fn new(filters: Vec<Filter>, secret: Secret) -> Result<Self, FilterError> {
         Ok(Self { table: Table::new(&filters, secret)?, filters })
     }
@@ -78,21 +78,21 @@ impl FilterRules {
 /// All rules.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// By their ports' numbers.
+    /// Rules for vifs, by their ports' numbers.
     pub vifs: Vec<VifRules>,
-    /// How the bridge learns.
+    /// Settings of the bridge's learning.
     pub learning: Learning,
-    /// The firewall.
+    /// Rules of the firewall.
     pub firewall: FirewallRules,
-    /// The classifier.
+    /// Filters of the classifier.
     pub filters: FilterRules,
-    /// Whether flows are counted.
+    /// True if flows are counted.
     pub flows: bool,
 }
 
 impl Rules {
-    /// Whether they ask for nothing of what a guest sends or is sent, where no bridge
-    /// is between it and its port.
+    /// Returns true if the rules ask for nothing of the frames between a guest and its port, if no
+    /// bridge is between them.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let firewall = &self.firewall;
@@ -103,7 +103,7 @@ impl Rules {
             && !self.flows
     }
 
-    /// What is said of a port, to be changed.
+    /// Returns the rules for a port, to be changed.
     pub fn vif_mut(&mut self, port: PortId) -> Option<&mut VifRules> {
         let at = usize::from(port.0);
         if self.vifs.len() <= at {
@@ -112,21 +112,22 @@ impl Rules {
         self.vifs.get_mut(at)
     }
 
-    /// What is said of a port.
+    /// Returns the rules for a port.
     #[inline]
     #[must_use]
     pub fn vif(&self, port: PortId) -> Option<&VifRules> {
         self.vifs.get(usize::from(port.0))
     }
 
-    /// Stations that are remembered of a port.
+    /// Returns the most stations that are remembered of a port.
     #[inline]
     #[must_use]
     pub fn stations(&self, port: PortId) -> u32 {
         self.vif(port).and_then(|vif| vif.stations).unwrap_or(self.learning.stations)
     }
 
-    /// Whether frames of one port may reach another: not from isolated to isolated.
+    /// Returns true if frames of one port may reach another. From an isolated port to an isolated
+    /// one they may not.
     #[inline]
     #[must_use]
     pub fn may_pass(&self, from: PortId, to: PortId) -> bool {

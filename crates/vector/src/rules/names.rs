@@ -8,9 +8,9 @@ pub const NAMES_MAX: usize = 4096;
 #[derive(Debug, Default, Clone)]
 struct Entry {
     name: String,
-    /// Rules speak of it.
+    /// True if rules name the port.
     is_ruled: bool,
-    /// It is there.
+    /// True if the port is there.
     is_there: bool,
 }
 
@@ -20,33 +20,32 @@ impl Entry {
     }
 }
 
-/// Names of vifs (`1.0`: domain and number) and of ports beside them (`uplink`),
-/// each with the number that frames have. A name keeps its number for as long as
-/// it is there or rules speak of it, so that these may speak of vifs that come
-/// later.
+/// Names of vifs (`1.0`: domain and number) and of ports beside them (`uplink`), each with the
+/// number that frames have. A name keeps its number for as long as the port is there or rules name
+/// it. So rules may name vifs that come later.
 #[derive(Debug, Default, Clone)]
 pub struct Names(Vec<Entry>);
 
 impl Names {
-    /// The number of a name that rules speak of; a new one where it had none. `None`
-    /// where there are as many as there can be.
+    /// Returns the number of a name in rules, or a new number if it has none. Returns `None` if
+    /// there are [`NAMES_MAX`] names already.
     pub fn number(&mut self, name: &str) -> Option<PortId> {
         self.find(name, |entry| entry.is_ruled = true)
     }
 
-    /// The number of a port that is there from now on; `None` likewise.
+    /// Returns the number of a port that is there from now on; `None` as in [`Self::number`].
     pub fn join(&mut self, name: &str) -> Option<PortId> {
         self.find(name, |entry| entry.is_there = true)
     }
 
-    /// A port is no more. Its number may be another's, unless rules speak of it.
+    /// Notes that a port is gone. Its number may be given to another port, unless rules name it.
     pub fn leave(&mut self, name: &str) {
         if let Some(entry) = self.0.iter_mut().find(|entry| entry.is_there && entry.name == name) {
             entry.is_there = false;
         }
     }
 
-    /// The same, for other rules: only those ports have numbers that are there.
+    /// Returns these names for other rules: only ports that are there have numbers.
     #[must_use]
     pub fn for_other_rules(&self) -> Self {
         let entry = |entry: &Entry| Entry { is_ruled: false, ..entry.clone() };
@@ -73,7 +72,7 @@ impl Names {
         u16::try_from(at).ok().map(PortId)
     }
 
-    /// The name of a number.
+    /// Returns the name of a number.
     #[must_use]
     pub fn name(&self, port: PortId) -> Option<&str> {
         let entry = self.0.get(usize::from(port.0)).filter(|entry| !entry.is_free());

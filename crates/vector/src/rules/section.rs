@@ -1,23 +1,23 @@
-//! One table of a file: values by their names, and errors that say where.
+//! A table of a file: values by their names, and errors with their place.
 
 use super::RulesError;
 use std::ops::Range;
 use toml_edit::{Item, TableLike, Value};
 
-/// Characters of what was found that are repeated.
+/// Most characters of a wrong value that an error repeats.
 const FOUND_MAX: usize = 60;
 
 /// A table of the file.
 pub(super) struct Section<'a> {
     pub text: &'a str,
     table: &'a dyn TableLike,
-    /// What it is, for errors.
+    /// Name of the table, for errors.
     what: &'static str,
-    /// Where it begins.
+    /// Start of the table in the file, in bytes.
     at: usize,
 }
 
-/// A value, and where it stands.
+/// A value, and its place in the file.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub text: &'a str,
@@ -26,7 +26,7 @@ pub(super) struct Place<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Takes a table, in which nothing may stand but these.
+    /// Takes a table, in which only `keys` may stand.
     pub fn new(
         text: &'a str,
         (table, span): (&'a dyn TableLike, Option<Range<usize>>),
@@ -46,7 +46,7 @@ impl<'a> Section<'a> {
         Ok(Self { text, table, what, at: span.map_or(0, |span| span.start) })
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &'static str) -> Result<Option<Place<'a>>, RulesError> {
         let text = self.text;
         match self.table.get(key) {
@@ -60,7 +60,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value of a key that has to be there.
+    /// Returns the value of a key that has to be there.
     pub fn need(&self, key: &'static str, expected: &str) -> Result<Place<'a>, RulesError> {
         self.get(key)?.ok_or_else(|| {
             let found = format!("{} without {key:?}", self.what);
@@ -68,7 +68,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// The sections of this name.
+    /// Returns the sections of this name.
     pub fn sections(
         &self,
         key: &'static str,
@@ -89,7 +89,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The one section of this name.
+    /// Returns the only section of this name, if there is one.
     pub fn section(
         &self,
         key: &'static str,
@@ -107,14 +107,14 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Something is wrong with all of it.
+    /// Returns an error about the whole table.
     pub fn wrong(&self, found: String, expected: &str, remedy: &str) -> RulesError {
         RulesError::at(self.text, self.at, found, expected, remedy)
     }
 }
 
 impl<'a> Place<'a> {
-    /// Something else was expected here.
+    /// Returns an error about this value, instead of which `expected` should stand here.
     pub fn wrong(&self, expected: &str, remedy: &str) -> RulesError {
         let written = self.value.span().and_then(|span| self.text.get(span)).unwrap_or("");
         let found: String = written.chars().take(FOUND_MAX).collect();
@@ -129,17 +129,17 @@ impl<'a> Place<'a> {
         self.wrong(expected, &format!("correct {}", self.key))
     }
 
-    /// A text.
+    /// Returns the value as a text.
     pub fn text(&self, expected: &str) -> Result<&'a str, RulesError> {
         self.value.as_str().ok_or_else(|| self.mismatch(expected))
     }
 
-    /// `true` or `false`.
+    /// Returns the value as `true` or `false`.
     pub fn truth(&self) -> Result<bool, RulesError> {
         self.value.as_bool().ok_or_else(|| self.mismatch("true or false"))
     }
 
-    /// A whole number within bounds.
+    /// Returns the value as a whole number within bounds.
     pub fn number(&self, least: u64, most: u64) -> Result<u64, RulesError> {
         let number = self.value.as_integer().and_then(|number| u64::try_from(number).ok());
         number
@@ -147,7 +147,7 @@ impl<'a> Place<'a> {
             .ok_or_else(|| self.mismatch(&format!("a whole number from {least} to {most}")))
     }
 
-    /// What a text means.
+    /// Returns the meaning of the value's text.
     pub fn meaning<T>(
         &self,
         expected: &str,
@@ -156,7 +156,7 @@ impl<'a> Place<'a> {
         read(self.text(expected)?).ok_or_else(|| self.mismatch(expected))
     }
 
-    /// The values of a list; one value is a list of itself.
+    /// Returns the values of a list. A single value is a list of itself.
     pub fn list(self) -> impl Iterator<Item = Place<'a>> {
         let (one, many) = match self.value.as_array() {
             Some(array) => (None, Some(array.iter())),

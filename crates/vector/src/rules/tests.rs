@@ -1,4 +1,4 @@
-//! Files of rules, right and wrong.
+//! Tests of files of rules, right and wrong.
 
 use super::*;
 use crate::nodes::classifier::Treatment;
@@ -160,7 +160,7 @@ fn too_many_vifs_are_refused() {
     assert_eq!((error.line, error.expected.as_str()), (8194, "at most 4096 vifs"));
 }
 
-/// An error points into the file, or behind its end, and says something.
+/// Checks that an error points into the file, or behind its end, and has all its texts.
 fn check_error(text: &str) {
     let Err(error) = parse(text, &mut Names::default(), SECRET) else { return };
     let lines: Vec<_> = text.split('\n').collect();
@@ -178,7 +178,7 @@ proptest! {
         end in any::<usize>(),
     ) {
         let mut text: Vec<char> = WHOLE.chars().collect();
-        // Words of the file where others were: so more of it is read.
+        // Words of the file in other places: so more of the file is read.
         for (from, to) in words {
             let all: Vec<String> =
                 text.iter().collect::<String>().split(' ').map(str::to_owned).collect();

@@ -15,13 +15,13 @@ use crate::set::Set;
 use crate::wire::is_group;
 use std::sync::Arc;
 
-/// The first of sixteen group addresses that a bridge keeps to the link they came from:
-/// spanning tree, PAUSE, LACP, 802.1X, LLDP and others (IEEE 802.1Q, table 8-1). This bridge
-/// takes no part in a spanning tree, so a BPDU of a guest would only disturb others.
+/// First of sixteen group addresses that a bridge keeps to the link they came from: spanning tree,
+/// PAUSE, LACP, 802.1X, LLDP and others (IEEE 802.1Q, table 8-1). This bridge takes no part in a
+/// spanning tree, so a BPDU of a guest would only disturb others.
 const NOT_RELAYED: u64 = 0x0180_c200_0000;
 
-/// Says where frames go, by where stations were heard of, unless a node before it
-/// has said so already. Frames of one list that are alike are looked up once.
+/// Says where frames go, by the ports from which stations were heard. A verdict of a node before it
+/// stays. Frames of one list that are alike are looked up once.
 #[derive(Debug)]
 pub struct Bridge {
     table: Table,
@@ -32,7 +32,7 @@ impl Bridge {
     /// Frames that go somewhere.
     pub const ON: Edge = Edge(0);
 
-    /// That knows nobody.
+    /// Makes a bridge that knows no station.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
         Self { table: Table::new(secret), rules: Arc::default() }
@@ -54,7 +54,7 @@ impl Bridge {
     }
 }
 
-/// Both addresses of a frame, as they are compared most quickly.
+/// Both addresses of a frame, in the form that is compared most quickly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Addresses(u64, u32);
 
@@ -66,7 +66,7 @@ impl Addresses {
         Some(Self(u64::from_be_bytes(first), u32::from_be_bytes(rest)))
     }
 
-    /// Of the receiver and of the sender.
+    /// Returns the stations of the receiver and of the sender.
     fn stations(self) -> (u64, u64) {
         (self.0 >> 16, (self.0 & 0xffff) << 32 | u64::from(self.1))
     }
@@ -79,7 +79,7 @@ impl Node for Bridge {
 
     fn process(&mut self, list: &Set, context: &mut Context<'_>, out: &mut Out) {
         let (age, now) = (self.rules.learning.age, context.now);
-        // The frame before: one that is alike teaches nothing and goes the same way.
+        // The frame before. A frame that is alike teaches nothing, and goes where that one went.
         let mut before: Option<(Addresses, PortId, Verdict)> = None;
         let mut on = *list;
         list.iter().for_each(|number| {
@@ -89,7 +89,7 @@ impl Node for Bridge {
                 on.remove(number);
                 return context.drop(number, Reason::EthernetTruncated);
             };
-            // Where a filter redirected it, it goes there.
+            // A frame that a filter redirected has its verdict already.
             let said = context.batch.verdict(number);
             let verdict = match before {
                 Some((known, port, verdict))

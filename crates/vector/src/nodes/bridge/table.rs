@@ -1,4 +1,4 @@
-//! Which stations are where: learnt from what comes from there, forgotten with age.
+//! Stations and their ports. They are learnt from frames, and forgotten with age.
 
 use crate::batch::{Nanos, PortId};
 use crate::secret::{Keyed, Secret};
@@ -7,16 +7,16 @@ use std::collections::HashMap;
 
 /// Most stations of one bridge.
 pub const STATIONS_MAX: usize = 16_384;
-/// How often old stations are looked for to make room: that takes time.
+/// Least time between two searches for old stations, which take time.
 const SWEEP: Nanos = 1_000_000_000;
 
-/// How a bridge learns.
+/// Settings of a bridge's learning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Learning {
-    /// How long a station is remembered that nothing came from.
+    /// Time that a station is remembered without a further frame.
     pub age: Nanos,
-    /// Stations that are remembered of one port. Frames to further stations of that port
-    /// are flooded. A port with its share used up takes no station of another port.
+    /// Most stations that are remembered of one port. Frames to further stations of that port are
+    /// flooded. A port that has used up its share takes no station of another port.
     pub stations: u32,
 }
 
@@ -49,27 +49,27 @@ pub struct Table {
 }
 
 impl Table {
-    /// Without a station.
+    /// Makes an empty table.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
-        // Twice: then making room never moves all of them.
+        // With twice the room, making room for a station never moves all of them.
         let learnt = HashMap::with_capacity_and_hasher(2 * STATIONS_MAX, Keyed(secret));
         Self { learnt, shares: Vec::new(), refused: 0 }
     }
 
-    /// Stations that are remembered.
+    /// Returns the number of stations that are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
         self.learnt.len()
     }
 
-    /// Whether none is.
+    /// Returns true if no station is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.learnt.is_empty()
     }
 
-    /// Where a station is, if that is known.
+    /// Returns the port of a station, if it is known. A station that is too old is forgotten.
     #[inline]
     pub fn find(&mut self, station: u64, age: Nanos, now: Nanos) -> Option<PortId> {
         let learnt = *self.learnt.get(&station)?;
@@ -80,13 +80,13 @@ impl Table {
         Some(learnt.port)
     }
 
-    /// Whether it is known where a station is.
+    /// Returns true if the port of a station is known.
     #[must_use]
     pub fn knows(&self, station: u64, age: Nanos, now: Nanos) -> bool {
         self.learnt.get(&station).is_some_and(|learnt| now.saturating_sub(learnt.seen) <= age)
     }
 
-    /// A frame of a station came from a port, which may have so many.
+    /// Learns that a frame of a station came from a port, which may have `most` stations.
     #[inline]
     pub fn learn(&mut self, station: u64, port: PortId, (age, most): (Nanos, u32), now: Nanos) {
         if station == 0 || is_group(station) {
@@ -99,9 +99,9 @@ impl Table {
         self.remember(station, port, (age, most), now);
     }
 
-    /// Notes a station that is new, or that moved here: its old place stays until there is
-    /// room for the new one, so that no port makes a station of another unknown, and its
-    /// frames flooded.
+    /// Notes a station that is new, or that moved to this port. Its old place stays until there is
+    /// room for the new one. So no port makes a station of another port unknown, and its frames
+    /// flooded.
     fn remember(&mut self, station: u64, port: PortId, (age, most): (Nanos, u32), now: Nanos) {
         let at = usize::from(port.0);
         if self.shares.len() <= at {
@@ -134,7 +134,7 @@ impl Table {
         }
     }
 
-    /// Forgets what is too old.
+    /// Forgets stations that are too old. The time is noted as that of the port's last search.
     fn sweep(&mut self, port: PortId, age: Nanos, now: Nanos) {
         let shares = &mut self.shares;
         self.learnt.retain(|_, learnt| {
@@ -149,7 +149,7 @@ impl Table {
         }
     }
 
-    /// Forgets all of a port: it is no more.
+    /// Forgets all stations of a port that is gone.
     pub fn forget_port(&mut self, port: PortId) {
         self.learnt.retain(|_, learnt| learnt.port != port);
         if let Some(share) = self.shares.get_mut(usize::from(port.0)) {

@@ -19,7 +19,7 @@ fn what_is_learnt_is_not_flooded() {
     assert_eq!(bridge.route(1, b, 0), Verdict::To(a));
     assert_eq!(bridge.route(1, a, 0), Verdict::Drop(Reason::Hairpin));
     assert_eq!(bridge.route(1 << 40, a, 0), Verdict::Flood, "a group");
-    // It moves.
+    // The station moves.
     bridge.table.learn(1, b, ON, 5);
     assert_eq!(bridge.route(1, a, 5), Verdict::To(b));
     assert_eq!(bridge.route(1, a, 6 + AGE), Verdict::Flood, "it is too old");
@@ -49,7 +49,7 @@ fn one_port_cannot_take_more_than_its_share() {
         table.learn(station, PortId(2), ON, 0);
     }
     assert_eq!((table.len(), table.refused), (65, 9900 - 64));
-    // What is too old makes room.
+    // Stations that are too old make room.
     table.learn(50, PortId(2), ON, AGE + 2);
     assert_eq!(table.find(50, AGE, AGE + 2), Some(PortId(2)));
     assert_eq!(table.len(), 1);

@@ -4,30 +4,30 @@ use super::key::Pattern;
 use crate::batch::PortId;
 use crate::bucket::Rate;
 
-/// What is done with a frame that a filter fits.
+/// Treatment of a frame that a filter fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treatment {
-    /// It goes on.
+    /// The frame goes on.
     Pass,
-    /// It is dropped.
+    /// The frame is dropped.
     Drop,
-    /// It goes by this queue of its receiver.
+    /// The frame goes by this queue of its receiver.
     Queue(u16),
-    /// It is copied to the capture, and goes on.
+    /// The frame is copied to the capture, and goes on.
     Mirror,
-    /// It is dropped beyond a rate.
+    /// The frame is dropped if it is beyond a rate.
     Police(Rate),
-    /// It goes there, whatever its destination.
+    /// The frame goes to this port, whatever its destination.
     Redirect(PortId),
 }
 
 /// A filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// Its name in reports.
+    /// Name of the filter in reports.
     pub name: String,
-    /// What a frame has to be like.
+    /// Pattern that a frame has to fit.
     pub pattern: Pattern,
-    /// What is done with it then.
+    /// Treatment of a frame that fits.
     pub treatment: Treatment,
 }

@@ -1,4 +1,4 @@
-//! What filters look at, as words that are masked and compared whole.
+//! Fields that filters look at, as words that are masked and compared whole.
 
 use crate::batch::Frame;
 use crate::headers::{Headers, Network};
@@ -8,7 +8,7 @@ use crate::wire::mac_at;
 /// Words of a key.
 pub const WORDS: usize = 8;
 
-/// What filters look at of a frame, or what a filter wants, or where it matters.
+/// Fields of a frame, fields that a filter wants, or a mask of them.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(pub [u64; WORDS]);
 
@@ -20,7 +20,7 @@ const SOURCE_MAC: usize = 6;
 const FROM: usize = 7;
 
 impl Key {
-    /// That of a frame.
+    /// Returns the key of a frame.
     #[inline]
     #[must_use]
     pub fn of(frame: &Frame, bytes: &[u8], headers: &Headers) -> Self {
@@ -45,7 +45,7 @@ impl Key {
         ])
     }
 
-    /// The same where a mask has bits.
+    /// Returns the bits of this key that the mask has.
     #[inline]
     #[must_use]
     pub fn masked(&self, mask: &Self) -> Self {
@@ -57,7 +57,7 @@ impl Key {
     }
 }
 
-/// What a filter wants: a value, and where it matters.
+/// Fields that a filter wants: a value, and a mask of the bits that matter.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern {
     pub(super) value: Key,
@@ -85,79 +85,79 @@ impl Pattern {
         )
     }
 
-    /// Of this network layer.
+    /// Wants a network layer.
     #[must_use]
     pub fn network(self, network: Network) -> Self {
         self.want(PORTS, (network as u64) << 16, 0xff << 16)
     }
 
-    /// From a network.
+    /// Wants a source address in a network.
     #[must_use]
     pub fn source(self, prefix: &Prefix) -> Self {
         self.address(SOURCE, prefix)
     }
 
-    /// To a network.
+    /// Wants a destination address in a network.
     #[must_use]
     pub fn target(self, prefix: &Prefix) -> Self {
         self.address(TARGET, prefix)
     }
 
-    /// Of an IP protocol.
+    /// Wants an IP protocol.
     #[must_use]
     pub fn protocol(self, protocol: u8) -> Self {
         self.want(PORTS, u64::from(protocol) << 24 | 1, 0xff << 24 | 1)
     }
 
-    /// From a port, where the mask has bits.
+    /// Wants a source port, in the bits of the mask.
     #[must_use]
     pub fn source_port(self, port: u16, mask: u16) -> Self {
         self.want(PORTS, u64::from(port) << 48 | 2, u64::from(mask) << 48 | 2)
     }
 
-    /// To a port, where the mask has bits.
+    /// Wants a destination port, in the bits of the mask.
     #[must_use]
     pub fn target_port(self, port: u16, mask: u16) -> Self {
         self.want(PORTS, u64::from(port) << 32 | 2, u64::from(mask) << 32 | 2)
     }
 
-    /// With these TCP flags, of those in the mask.
+    /// Wants these TCP flags, in the bits of the mask.
     #[must_use]
     pub fn tcp_flags(self, flags: u8, mask: u8) -> Self {
         self.want(PORTS, u64::from(flags) << 8, u64::from(mask) << 8)
     }
 
-    /// From a station, where the mask has bits.
+    /// Wants a source station, in the bits of the mask.
     #[must_use]
     pub fn source_mac(self, mac: u64, mask: u64) -> Self {
         self.want(SOURCE_MAC, mac << 16, mask << 16)
     }
 
-    /// To a station, where the mask has bits.
+    /// Wants a destination station, in the bits of the mask.
     #[must_use]
     pub fn target_mac(self, mac: u64, mask: u64) -> Self {
         self.want(TARGET_MAC, mac << 16, mask << 16)
     }
 
-    /// Of this type, behind VLAN tags.
+    /// Wants an EtherType, behind VLAN tags.
     #[must_use]
     pub fn ethertype(self, kind: u16) -> Self {
         self.want(SOURCE_MAC, kind.into(), 0xffff)
     }
 
-    /// Of this VLAN.
+    /// Wants a VLAN.
     #[must_use]
     pub fn vlan(self, vlan: u16) -> Self {
         self.want(TARGET_MAC, vlan.into(), 0xffff)
     }
 
-    /// From this vif.
+    /// Wants frames from a vif.
     #[must_use]
     pub fn vif(self, vif: crate::batch::PortId) -> Self {
         self.want(FROM, vif.0.into(), 0xffff)
     }
 
-    /// Whether a key fits.
+    /// Returns true if a key fits.
     #[must_use]
     pub fn fits(&self, key: &Key) -> bool {
         key.masked(&self.mask) == self.value

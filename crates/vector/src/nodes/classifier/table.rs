@@ -1,4 +1,4 @@
-//! Filters, by what they look at: one look-up for each different mask.
+//! Filters, grouped by their masks: one look-up for each different mask.
 
 use super::filter::Filter;
 use super::key::{Key, WORDS};
@@ -10,13 +10,13 @@ pub const MASKS_MAX: usize = 64;
 /// Most filters.
 pub const FILTERS_MAX: usize = 65_536;
 
-/// Why filters cannot be compiled.
+/// Reason why filters cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// Too many filters.
     #[error("{found} filters, expected at most {FILTERS_MAX}; leave some out")]
     Filters {
-        /// Filters found.
+        /// Number of filters found.
         found: usize,
     },
     /// Too many masks.
@@ -25,35 +25,36 @@ pub enum FilterError {
          {MASKS_MAX}; let filters look at the same fields, or use rules"
     )]
     Masks {
-        /// The filter.
+        /// Name of the filter.
         filter: String,
     },
     /// A filter that can fit no frame, since one before it does.
     #[error("filter {filter:?} wants what {first:?} before it wants; leave one of them out")]
     Twice {
-        /// The filter.
+        /// Name of the filter.
         filter: String,
-        /// The one before it.
+        /// Name of the filter before it.
         first: String,
     },
 }
 
-/// The filters that look at the same.
+/// Filters that have one mask.
 #[derive(Debug)]
 struct Group {
     mask: Key,
-    /// Words of the key that the mask has bits of.
+    /// Numbers of the key's words in which the mask has bits.
     words: ArrayVec<u8, WORDS>,
-    /// The first of its filters.
+    /// Number of the group's first filter.
     best: u32,
-    /// Filters by their keys, 0 for none, and so one more than its number.
+    /// Slots for filters, by their keys. A slot has one more than the filter's number, or 0 for
+    /// none.
     slots: Box<[u32]>,
 }
 
 /// Filters, compiled.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// In the order of their first filters.
+    /// Groups in the order of their first filters.
     groups: Vec<Group>,
     values: Vec<Key>,
     secret: Option<Secret>,
@@ -63,7 +64,7 @@ impl Table {
     /// Compiles filters.
     ///
     /// # Errors
-    /// There are too many of them, or of their masks, or one never fits.
+    /// There are too many filters or masks, or a filter never fits.
     pub fn new(filters: &[Filter], secret: Secret) -> Result<Self, FilterError> {
         if filters.len() > FILTERS_MAX {
             return Err(FilterError::Filters { found: filters.len() });
@@ -114,8 +115,8 @@ impl Table {
         Ok(group)
     }
 
-    /// Where a key is in a group, or would be, and the filter that wants it. Half
-    /// of the slots are empty, so that there is an end.
+    /// Returns the slot in which a key is, or would be, and the filter that wants the key. At least
+    /// half of the slots are empty, so that the search ends.
     #[inline]
     fn probe(&self, group: &Group, key: &Key, secret: Secret) -> (usize, Option<u32>) {
         let mut words = [0; WORDS];
@@ -134,7 +135,7 @@ impl Table {
         (at, None)
     }
 
-    /// The first filter that fits.
+    /// Returns the number of the first filter that fits.
     #[inline]
     #[must_use]
     pub fn first(&self, key: &Key) -> Option<usize> {

@@ -1,5 +1,5 @@
-//! What the rules said of flows that went by: a rule fits all frames of a flow that
-//! are in one state, so that thousands of rules cost as much as one.
+//! Cache of the rules that fit flows. One rule fits all frames of a flow that are in one state, so
+//! that thousands of rules cost as much as one.
 
 use super::rule::State;
 use crate::batch::PortId;
@@ -7,11 +7,11 @@ use crate::headers::{Headers, Network};
 use crate::secret::Secret;
 use crate::set::BATCH_MAX;
 
-/// Flows that are remembered: so many rows of two.
+/// Rows of flows that are remembered. A row has two flows.
 const ROWS: usize = 8192;
 const _: () = assert!(ROWS <= 1 << 16);
 
-/// All that rules look at.
+/// Everything that rules look at.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key([u64; 6]);
 
@@ -27,7 +27,7 @@ impl Key {
             (headers.target >> 64) as u64,
             headers.target as u64,
             p << 48 | q << 32 | protocol << 24 | (headers.network as u64) << 16 | state as u64,
-            // Never all zero, as a place without a flow is.
+            // A key is never all zero, as a place without a flow is.
             u64::from(from.0) << 2 | u64::from(headers.has_ports) << 1 | 1,
         ])
     }
@@ -36,7 +36,7 @@ impl Key {
     fn number(&self, secret: Secret) -> u64 {
         let Self([a, b, c, d, e, f]) = *self;
         match (a, c) {
-            // An IPv4 address has a quarter of the bits.
+            // IPv4 addresses have a quarter of the bits.
             (0, 0) => secret.number(&[b << 32 | d & 0xffff_ffff, e, f]),
             _ => secret.number(&self.0),
         }
@@ -50,25 +50,25 @@ struct Known {
     fits: Option<u32>,
 }
 
-/// Flows and the rules that fit them. What a row has no room for pushes the older of
-/// its two out.
+/// Flows and the rules that fit them. A flow for which a row has no room replaces the older of its
+/// two.
 #[derive(Debug)]
 pub(super) struct Cache {
     secret: Secret,
     rows: Box<[[Known; 2]]>,
-    /// The rows of a list's frames.
+    /// Rows of a list's frames.
     places: Box<[u16; BATCH_MAX]>,
 }
 
 impl Cache {
-    /// Without a flow.
+    /// Makes an empty cache.
     pub fn new(secret: Secret) -> Self {
         let rows = vec![[Known::default(); 2]; ROWS].into_boxed_slice();
         Self { secret, rows, places: Box::new([0; BATCH_MAX]) }
     }
 
-    /// Finds a frame's row, and has the processor fetch it: while it does, the next
-    /// frame's can be found.
+    /// Finds a frame's row. Returns a word of the row, so that the processor fetches it; meanwhile
+    /// the row of the next frame can be found.
     #[inline]
     pub fn find(&mut self, number: u8, key: &Key) -> u64 {
         let row = key.number(self.secret) as usize % ROWS;
@@ -76,8 +76,8 @@ impl Cache {
         self.rows.get(row).map_or(0, |[newer, _]| newer.key.0[1])
     }
 
-    /// The rule that fits a frame whose row was found; by `search` where it is not
-    /// known.
+    /// Returns the rule that fits a frame whose row was found. An unknown flow's rule is found by
+    /// `search`.
     #[inline]
     pub fn first(
         &mut self,

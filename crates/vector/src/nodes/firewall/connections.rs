@@ -1,4 +1,4 @@
-//! Which packets go with which connection.
+//! Connections, and the packets that go with them.
 
 use super::rule::State;
 use crate::batch::{Nanos, PortId};
@@ -11,22 +11,22 @@ use std::collections::HashMap;
 
 /// Connections that all ports share, beyond those that each has for itself.
 pub const CONNECTIONS_MAX: u32 = 65_536;
-/// Most that one port's packets began.
+/// Most connections that one port's packets may begin.
 pub const OF_PORT_MAX: u32 = 16_384;
-/// Those that each port has for itself, whatever others began.
+/// Connections that each port has for itself, whatever others began.
 pub const OF_PORT_LEAST: u32 = 1024;
 
 const SECOND: Nanos = 1_000_000_000;
-/// How often old ones are looked for to make room.
+/// Least time between two searches for old connections to make room.
 const SWEEP: Nanos = SECOND;
-/// How long a connection is remembered that nothing comes of: begun, answered, and
-/// ending. TCP's is that of RFC 5382.
+/// Times that a connection is remembered without a further packet: begun, answered (TCP and
+/// others), and ending. TCP's is that of RFC 5382.
 const BEGUN: Nanos = 60 * SECOND;
 const TCP: Nanos = 7440 * SECOND;
 const OTHER: Nanos = 180 * SECOND;
 const ENDING: Nanos = 30 * SECOND;
 
-/// Both ends, the same for either way.
+/// Both ends of a connection, the same for either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     ends: [(u128, u16); 2],
@@ -36,7 +36,7 @@ struct Key {
 
 #[derive(Debug, Clone, Copy)]
 struct Connection {
-    /// Whether the lower end began it.
+    /// True if the lower end began the connection.
     by_lower: bool,
     answered: bool,
     ending: bool,
@@ -44,45 +44,45 @@ struct Connection {
     until: Nanos,
 }
 
-/// A packet's place among the connections.
+/// The place of a packet among the connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Found {
-    /// Its state.
+    /// State of the packet's connection.
     pub state: State,
     key: Option<(Key, bool)>,
 }
 
-/// The connections that there are.
+/// Connections that are remembered.
 #[derive(Debug)]
 pub struct Connections {
     known: HashMap<Key, Connection, Keyed>,
     shares: Vec<u32>,
-    /// Beyond what each port has for itself.
+    /// Number of connections beyond those that each port has for itself.
     common: u32,
     swept: Option<Nanos>,
 }
 
 impl Connections {
-    /// None yet; the room for what is shared is taken at once.
+    /// Makes an empty table. The room for what is shared is taken at once.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
         let known = HashMap::with_capacity_and_hasher(2 * CONNECTIONS_MAX as usize, Keyed(secret));
         Self { known, shares: Vec::new(), common: 0, swept: None }
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no connection.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Looks a packet up.
+    /// Finds the connection of a packet, and its state.
     pub fn find(&mut self, bytes: &[u8], headers: &Headers, now: Nanos) -> Found {
         let stateless = |state| Found { state, key: None };
         let Some((key, lower)) = key(headers) else {
@@ -97,12 +97,12 @@ impl Connections {
         let known = self.known.get(&key).copied().filter(|known| known.until >= now);
         let begins = match headers.transport {
             Transport::Tcp => headers.tcp_flags & (SYN | ACK | RST) == SYN,
-            // A later fragment.
+            // A later fragment begins no connection.
             Transport::Other => false,
             _ => true,
         };
         let state = match known {
-            // Both ends were done with it: this is another.
+            // Both ends were done with the connection, so this is another one.
             Some(known) if known.ending && tcp && begins => State::New,
             Some(known) if known.answered || known.by_lower != lower => State::Established,
             Some(_) => State::New,
@@ -112,13 +112,14 @@ impl Connections {
         Found { state, key: Some((key, lower)) }
     }
 
-    /// A packet goes on: its connection is remembered, and for how long. `false`
-    /// where there is no room for it.
+    /// Notes that a packet goes on: its connection is remembered, and until when. Returns false if
+    /// there is no room for the connection.
     pub fn note(&mut self, found: &Found, headers: &Headers, from: PortId, now: Nanos) -> bool {
         let Some((key, lower)) = found.key else { return true };
         let tcp = headers.transport == Transport::Tcp;
         match (found.state, self.known.get_mut(&key)) {
             (State::New | State::Established, Some(known)) => {
+                // The packet begins the connection anew, after it ended or grew too old.
                 if found.state == State::New && (known.ending || known.until < now) {
                     let until = now.saturating_add(BEGUN);
                     *known = Connection {
@@ -130,6 +131,7 @@ impl Connections {
                     };
                     return true;
                 }
+                // An answer or an end changes how long the connection is remembered.
                 known.answered |= known.by_lower != lower;
                 known.ending |= tcp && headers.tcp_flags & (FIN | RST) != 0;
                 let time = match (known.ending, known.answered) {
@@ -147,6 +149,7 @@ impl Connections {
                 true
             }
             (State::New, None) => {
+                // Only a new connection needs room.
                 let until = now.saturating_add(BEGUN);
                 let port = from;
                 let new =
@@ -177,9 +180,9 @@ impl Connections {
         true
     }
 
-    /// Whether a port may begin one more. Of what is shared it may have as much as is
-    /// still free: however many ports take what they can, some is left for the next one
-    /// (the dynamic threshold of Choudhury and Hahne, with factor 1).
+    /// Returns true if a port may begin one more connection. Of what is shared, it may have as much
+    /// as is still free. However many ports take what they can, some is left for the next one (the
+    /// dynamic threshold of Choudhury and Hahne, with factor 1).
     fn has_room(&self, at: usize) -> bool {
         let Some(&share) = self.shares.get(at) else { return false };
         let free = CONNECTIONS_MAX.saturating_sub(self.common);
@@ -198,12 +201,12 @@ impl Connections {
         });
     }
 
-    /// Forgets those that a port's packets began.
+    /// Forgets the connections that a port's packets began.
     pub fn forget_port(&mut self, port: PortId) {
         self.forget(|connection| connection.port == port);
     }
 
-    /// The state of an ICMP error: that of the packet which it is about.
+    /// Returns the state of an ICMP error, which is that of the packet that it quotes.
     fn of_error(&self, bytes: &[u8], headers: &Headers, now: Nanos) -> State {
         let known = inner(bytes, headers)
             .and_then(|(key, _)| self.known.get(&key))
@@ -212,12 +215,12 @@ impl Connections {
     }
 }
 
-/// What a packet's connection is known by, and whether it is from the lower end;
-/// none of what is no part of any.
+/// Returns the key of a packet's connection, and true if the packet is from the lower end. Returns
+/// none if the packet can have no connection.
 fn key(headers: &Headers) -> Option<(Key, bool)> {
     let (ports, protocol) = match headers.transport {
         Transport::Tcp | Transport::Udp => (headers.ports, headers.protocol),
-        // Questions and answers are one, by their identifier.
+        // Requests and replies of echo are one connection, by their identifier.
         Transport::Icmp if is_echo(headers) => ([headers.ports[1]; 2], headers.protocol),
         Transport::Other if headers.has_ports => (headers.ports, headers.protocol),
         _ => return None,
@@ -246,9 +249,9 @@ fn is_error(headers: &Headers) -> bool {
     }
 }
 
-/// The connection of the packet that an ICMP error quotes.
+/// Returns the key of the packet that an ICMP error quotes.
 fn inner(bytes: &[u8], headers: &Headers) -> Option<(Key, bool)> {
-    // A long one continues beyond the bytes that are private; what it quotes begins there.
+    // A long error continues beyond the private bytes, but what it quotes begins there.
     let end = bytes.len().min(headers.end as usize);
     let packet = bytes.get(usize::from(headers.payload_at)..end)?;
     let (number, addresses, at) = match headers.network {

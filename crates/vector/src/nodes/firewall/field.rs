@@ -1,27 +1,26 @@
-//! One field of all rules: which of them a value fits.
+//! One field of all rules. It finds the rules that a value fits.
 //!
-//! The values of a field fall into classes that the same rules fit. A class has a
-//! bit for each rule, of which only the words that are not zero are kept, and a
-//! summary with a bit for each word; rules that say nothing of the field are kept
-//! once. So the rules that fit a whole packet are found by an AND of summaries and
-//! of the few words that all of them have.
+//! The values of a field fall into classes. All values of a class fit the same rules. A class has a
+//! bit for each rule. Only words of bits that are not zero are kept, with a summary that has a bit
+//! for each word. Rules that say nothing of the field are kept once. So the rules that fit a whole
+//! packet are found by an AND of the summaries, and of the few words that all fields have.
 
 use std::collections::HashMap;
 
-/// Most rules.
+/// Most rules of a firewall.
 pub const RULES_MAX: usize = SUMMARY * 64 * 64;
-/// Words of a summary.
+/// Number of words of a summary.
 pub(super) const SUMMARY: usize = 4;
 
-/// The rules that a value fits and that say something of its field.
+/// Rules that say something of a field, and that the values of the class fit.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Class {
     pub summary: [u64; SUMMARY],
-    /// Where its words begin, for each word of the summary.
+    /// Start of the class's words, for each word of the summary.
     firsts: [u32; SUMMARY],
 }
 
-/// Bits of all rules while a field is compiled.
+/// Bits of all rules, while a field is compiled.
 #[derive(Debug, Clone)]
 struct Bits(Vec<u64>);
 
@@ -43,15 +42,15 @@ impl Bits {
 pub(super) struct Field {
     classes: Vec<Class>,
     words: Vec<u64>,
-    /// Rules that say nothing of this field.
+    /// Bits of the rules that say nothing of this field.
     open: Vec<u64>,
     open_summary: [u64; SUMMARY],
-    /// Classes that were made, by their words.
+    /// Classes that are made already, by their words.
     known: HashMap<Vec<u64>, u32>,
 }
 
 impl Field {
-    /// Of so many rules, of which these say nothing of the field.
+    /// Makes a field of `rules` rules. The `open` rules say nothing of the field.
     pub fn new(rules: usize, open: impl Iterator<Item = usize>) -> Self {
         let mut bits = Bits::new(rules);
         open.for_each(|rule| bits.set(rule, true));
@@ -59,7 +58,7 @@ impl Field {
         Self { open: bits.0, open_summary, ..Self::default() }
     }
 
-    /// The class of values that these rules fit.
+    /// Returns the class of the values that fit these rules, and makes it if it is new.
     fn class(&mut self, bits: &[u64]) -> u32 {
         if let Some(&known) = self.known.get(bits) {
             return known;
@@ -76,12 +75,12 @@ impl Field {
         number
     }
 
-    /// Bytes that it takes.
+    /// Returns the number of bytes that the field takes.
     pub fn bytes(&self) -> usize {
         8 * self.words.len() + size_of::<Class>() * self.classes.len()
     }
 
-    /// Gives back what was needed to compile only.
+    /// Frees memory that is needed only to compile.
     pub fn finish(&mut self) {
         self.known = HashMap::new();
         self.words.shrink_to_fit();
@@ -93,7 +92,7 @@ impl Field {
         self.classes.get(class as usize).copied().unwrap_or_default()
     }
 
-    /// A word of a class's summary, with the rules that are open.
+    /// Returns a word of a class's summary, with the open rules.
     #[inline]
     pub fn summary(&self, class: &Class, at: usize) -> u64 {
         match (class.summary.get(at), self.open_summary.get(at)) {
@@ -102,7 +101,7 @@ impl Field {
         }
     }
 
-    /// A word of a class, with the rules that are open.
+    /// Returns a word of a class, with the open rules.
     #[inline]
     pub fn word(&self, class: &Class, at: usize, bit: u32) -> u64 {
         let open = self.open.get(64 * at + bit as usize).copied().unwrap_or(0);
@@ -124,25 +123,25 @@ fn summary(bits: &[u64]) -> [u64; SUMMARY] {
     })
 }
 
-/// A field of which rules name ranges.
+/// A field for which rules name ranges.
 #[derive(Debug, Default)]
 pub(super) struct Ranges<T> {
     pub field: Field,
     starts: Vec<T>,
     classes: Vec<u32>,
-    /// Where the starts of each part of the values begin: a search of all of them
-    /// takes too many steps.
+    /// Place of the first start in each part of the values. A search through all starts takes too
+    /// many steps.
     parts: Vec<u32>,
-    /// Values are told apart into parts by what this leaves of them.
+    /// Bits by which a value is shifted to find its part.
     shift: u32,
 }
 
-/// A number that ranges are of.
+/// A number of which there are ranges.
 pub(super) trait Number: Copy + Ord + Default {
-    /// Bits that it has.
+    /// Number of its bits.
     const BITS: u32;
     fn next(self) -> Option<Self>;
-    /// Its upper bits, as a place in a table.
+    /// Returns the upper bits, as a place in a table.
     fn part(self, shift: u32) -> usize;
 }
 
@@ -164,12 +163,12 @@ macro_rules! number {
 }
 number!(u16, u32, u128);
 
-/// Bits of a value that choose the part; 4096 parts of four bytes each.
+/// Bits of a value that choose its part. There are 4096 parts of four bytes each.
 const PART_BITS: u32 = 12;
 
 impl<T: Number> Ranges<T> {
-    /// Compiles the ranges of rules; `open` rules say nothing of the field. Stops
-    /// where more than so many bytes would be taken.
+    /// Compiles the ranges of rules; `open` rules say nothing of the field. Returns none if more
+    /// than `bytes_max` bytes would be taken.
     pub fn new(
         rules: usize,
         open: impl Iterator<Item = usize>,
@@ -184,7 +183,7 @@ impl<T: Number> Ranges<T> {
                 changes.extend(last.next().map(|end| (end, *rule, false)));
             }
         }
-        // A rule's ranges are apart, so that one of its ends is never another's start.
+        // A rule's ranges are apart, so that the end of one is never the start of another.
         changes.sort_unstable();
         let mut bits = Bits::new(rules);
         let mut starts = vec![T::default()];
@@ -209,7 +208,7 @@ impl<T: Number> Ranges<T> {
             }
         }
         field.finish();
-        // A table is worth it only where there is much to search.
+        // A table is worth its memory only if there is much to search.
         let wide = starts.len() > 64;
         let shift = if wide { T::BITS - PART_BITS.min(T::BITS) } else { T::BITS };
         let count = if wide { 1 << PART_BITS.min(T::BITS) } else { 1 };
@@ -218,20 +217,20 @@ impl<T: Number> Ranges<T> {
         Some(Self { field, starts, classes, parts, shift })
     }
 
-    /// The class of a value.
+    /// Returns the class of a value.
     #[inline]
     pub fn class(&self, value: T) -> Class {
         let part = value.part(self.shift);
         let first = self.parts.get(part).map_or(0, |&at| at as usize);
         let last = self.parts.get(part + 1).map_or(0, |&at| at as usize);
         let within = self.starts.get(first..last).unwrap_or(&[]);
-        // The class of the last start up to the value, which may be in a part before.
+        // The last start up to the value may be in a part before.
         let at = (first + within.partition_point(|start| *start <= value)).wrapping_sub(1);
         self.field.of(self.classes.get(at).copied().unwrap_or(0))
     }
 }
 
-/// Ranges in order, those that touch or overlap as one.
+/// Sorts ranges. Ranges that touch or overlap become one.
 fn merged<T: Number>(ranges: &[(T, T)]) -> Vec<(T, T)> {
     let mut sorted = ranges.to_vec();
     sorted.sort_unstable();
@@ -247,7 +246,7 @@ fn merged<T: Number>(ranges: &[(T, T)]) -> Vec<(T, T)> {
     merged
 }
 
-/// A field of few values.
+/// A field that has few values.
 #[derive(Debug, Default)]
 pub(super) struct Choices {
     pub field: Field,
@@ -255,7 +254,7 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    /// Compiles the values that rules name, below `values`.
+    /// Compiles the values below `values` that rules name.
     pub fn new(
         rules: usize,
         open: impl Iterator<Item = usize>,
@@ -282,7 +281,7 @@ impl Choices {
         Self { field, classes }
     }
 
-    /// The class of a value.
+    /// Returns the class of a value.
     #[inline]
     pub fn class(&self, value: usize) -> Class {
         self.classes.get(value).map_or(Class::default(), |&class| self.field.of(class))

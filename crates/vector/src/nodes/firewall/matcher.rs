@@ -1,4 +1,4 @@
-//! Ordered rules, compiled: the first that fits, whatever their number.
+//! Compiled rules in order. The first rule that fits is found, however many there are.
 
 use super::field::{Choices, Class, Field, RULES_MAX, Ranges, SUMMARY};
 use super::rule::{Rule, State};
@@ -8,17 +8,16 @@ use crate::prefix::Prefix;
 use arrayvec::ArrayVec;
 use std::ops::RangeInclusive;
 
-/// Most bytes that a field may take: rules that overlap without end would take
-/// more.
+/// Most bytes that a field may take. Rules that overlap without end would take more.
 pub const FIELD_BYTES_MAX: usize = 64 << 20;
 
-/// Why rules cannot be compiled.
+/// Reason why rules cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MatcherError {
-    /// Too many.
+    /// Too many rules.
     #[error("{found} rules, expected at most {RULES_MAX}; write several addresses into one rule")]
     Rules {
-        /// Rules found.
+        /// Number of rules found.
         found: usize,
     },
     /// Too many different sets of rules fit the values of a field.
@@ -28,12 +27,12 @@ pub enum MatcherError {
         FIELD_BYTES_MAX >> 20
     )]
     Memory {
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
     },
 }
 
-/// Ordered rules, compiled.
+/// Compiled rules in order.
 #[derive(Debug, Default)]
 pub struct Matcher {
     rules: usize,
@@ -46,7 +45,7 @@ pub struct Matcher {
     ports: [Option<Ranges<u16>>; 2],
 }
 
-/// Source, then destination: none where no rule says anything of it.
+/// Ranges of the source, then of the destination; none if no rule names any.
 #[derive(Debug)]
 struct Addresses<T>([Option<Ranges<T>>; 2]);
 
@@ -62,11 +61,12 @@ impl Matcher {
     /// Compiles rules.
     ///
     /// # Errors
-    /// There are too many, or they overlap in too many ways.
+    /// There are too many rules, or they overlap in too many ways.
     pub fn new(rules: &[Rule]) -> Result<Self, MatcherError> {
         if rules.len() > RULES_MAX {
             return Err(MatcherError::Rules { found: rules.len() });
         }
+        // A field that no rule names is left out: searches do not look at it then.
         let bounds = |range: &Option<RangeInclusive<u16>>| {
             range.as_ref().map(|range| vec![(*range.start(), *range.end())])
         };
@@ -98,13 +98,13 @@ impl Matcher {
         })
     }
 
-    /// Whether any rule asks for the state of connections.
+    /// Returns true if any rule asks for the state of connections.
     #[must_use]
     pub fn asks_for_state(&self) -> bool {
         self.states.is_some()
     }
 
-    /// The first rule that a frame fits.
+    /// Returns the number of the first rule that a frame fits.
     #[inline]
     #[must_use]
     pub fn first(&self, headers: &Headers, from: PortId, state: State) -> Option<usize> {
@@ -159,11 +159,11 @@ fn add<'a, T: super::field::Number>(
     }
 }
 
-/// The first rule that has its bit in every field.
+/// Returns the number of the first rule that has its bit in every field.
 #[inline]
 fn search(fields: &Fields<'_>, rules: usize) -> Option<usize> {
     if fields.is_empty() {
-        // No rule says anything: the first fits.
+        // No rule names a field, so the first rule fits.
         return (rules > 0).then_some(0);
     }
     for at in 0..rules.div_ceil(64 * 64).min(SUMMARY) {
@@ -183,7 +183,7 @@ fn search(fields: &Fields<'_>, rules: usize) -> Option<usize> {
     None
 }
 
-/// Compiles a field of few values; none where no rule names one.
+/// Compiles a field of few values. Returns none if no rule names one.
 fn choices(
     rules: &[Rule],
     values: usize,
@@ -223,7 +223,7 @@ fn addresses<T: super::field::Number>(
     })
 }
 
-/// What rules say of a field, and which say nothing.
+/// Splits rules into those that name values of a field, with the values, and those that do not.
 fn split<T>(rules: &[Rule], of: impl Fn(&Rule) -> Option<T>) -> (Vec<(usize, T)>, Vec<usize>) {
     let mut named = Vec::new();
     let mut open = Vec::new();

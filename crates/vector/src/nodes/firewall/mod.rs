@@ -23,18 +23,17 @@ use crate::set::Set;
 use cache::{Cache, Key};
 use std::sync::Arc;
 
-/// Rules from which on it pays to remember what they said of a flow.
+/// Number of rules from which it pays to remember the rule that fits a flow.
 const CACHED: usize = 16;
 
-/// Drops what the first rule that fits says to drop, and what none fits where that
-/// is the default.
+/// Drops a frame if the first rule that fits says so. If no rule fits, the default decides.
 #[derive(Debug)]
 pub struct Firewall {
     rules: Arc<Rules>,
     secret: Secret,
-    /// Kept only where a rule asks for a state.
+    /// Connections, kept only if a rule asks for a state.
     connections: Option<Connections>,
-    /// Kept only where there are many rules.
+    /// Rules that fit flows, kept only if there are many rules.
     cache: Option<Cache>,
     counts: Vec<Count>,
     by_default: Count,
@@ -44,7 +43,7 @@ impl Firewall {
     /// Frames that may go on.
     pub const ON: Edge = Edge(0);
 
-    /// Without a rule.
+    /// Makes a firewall without rules.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
         Self {
@@ -64,6 +63,7 @@ impl Firewall {
         let frame = context.batch.frame(number);
         let headers = context.batch.headers(number);
         let now = context.now;
+        // The state of the connection is one of the fields that rules ask for.
         let found = self.connections.as_mut().map(|connections| {
             let bytes = frame.bytes(context.arena);
             connections.find(bytes, headers, now)
@@ -81,12 +81,14 @@ impl Firewall {
             }
             None => search(),
         };
+        // The rule that fits decides, and counts the frame.
         let known = fits.and_then(|at| rules.actions.get(at).zip(self.counts.get_mut(at)));
         let (action, count) = known.unwrap_or((&rules.default, &mut self.by_default));
         count.add(frame.len);
         if *action == Action::Drop {
             return Err(Reason::Firewall);
         }
+        // Only a frame that goes on begins a connection, or changes one.
         if let (Some(connections), Some(found)) = (&mut self.connections, found)
             && !connections.note(&found, headers, frame.from, now)
         {

@@ -5,27 +5,27 @@ use crate::headers::{Headers, Network};
 use crate::prefix::Prefix;
 use std::ops::RangeInclusive;
 
-/// What becomes of a frame that a rule fits.
+/// Decision of a rule.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// It goes on.
+    /// The frame goes on.
     #[default]
     Accept,
-    /// It is dropped.
+    /// The frame is dropped.
     Drop,
 }
 
-/// How a packet stands to the connections that there are.
+/// State of a packet's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum State {
-    /// It begins one, or goes with one that nobody has answered yet.
+    /// The packet begins a connection, or goes with one that nobody has answered yet.
     New = 0,
-    /// It goes with one that was answered, or is an error about one.
+    /// The packet goes with a connection that was answered, or is an error about a connection.
     Established = 1,
-    /// It goes with none and cannot begin one.
+    /// The packet goes with no connection, and cannot begin one.
     Invalid = 2,
-    /// No connections are kept of such packets.
+    /// No connections are kept of packets like this.
     Untracked = 3,
 }
 
@@ -33,7 +33,7 @@ impl State {
     /// Every state.
     pub const ALL: [Self; 4] = [Self::New, Self::Established, Self::Invalid, Self::Untracked];
 
-    /// Its name in a rule.
+    /// Returns the name of the state in a rule.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,35 +45,35 @@ impl State {
     }
 }
 
-/// What a frame has to be like, and what becomes of it then. What is empty, or
-/// missing, fits every frame.
+/// A pattern that frames have to fit, and the decision about them. A field that is empty or missing
+/// fits every frame.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Its name in reports.
+    /// Name of the rule in reports.
     pub name: String,
-    /// What becomes of frames.
+    /// Decision about frames that fit.
     pub action: Action,
-    /// Which network layer.
+    /// Network layer of the frame.
     pub network: Option<Network>,
     /// Protocol, behind IPv6's extension headers.
     pub protocol: Option<u8>,
-    /// Where the packet is from: one of these.
+    /// Networks, of which one has the packet's source address.
     pub sources: Vec<Prefix>,
-    /// Where it goes: one of these.
+    /// Networks, of which one has the packet's destination address.
     pub targets: Vec<Prefix>,
     /// Source port, of TCP and UDP.
     pub source_ports: Option<RangeInclusive<u16>>,
     /// Destination port, of TCP and UDP.
     pub target_ports: Option<RangeInclusive<u16>>,
-    /// The vifs that it comes from: one of these.
+    /// Vifs, from one of which the frame comes.
     pub vifs: Vec<PortId>,
-    /// State of the connection: one of these.
+    /// States, of which the connection has one.
     pub states: Vec<State>,
 }
 
 impl Rule {
-    /// Whether a frame fits: plainly, one field after the other. The matcher says
-    /// the same, faster.
+    /// Returns true if a frame fits, by plain comparison of one field after the other. The matcher
+    /// finds the same result faster.
     #[must_use]
     pub fn fits(&self, headers: &Headers, from: PortId, state: State) -> bool {
         let network = headers.network;

@@ -1,4 +1,4 @@
-//! Compiled rules say what the rules say one after the other.
+//! Tests that compiled rules say what the rules say one after the other.
 
 use super::*;
 use crate::headers::{Headers, Network, Transport};
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// Numbers by chance, the same in every run.
+/// Returns numbers by chance, the same in every run.
 fn numbers(mut state: u64) -> impl FnMut() -> u64 {
     move || {
         state =
@@ -164,7 +164,7 @@ fn a_connection_begins_is_answered_and_ends() {
     assert_eq!(say(&go(0x10), 61_000_000_000_000), State::Invalid, "too late");
 }
 
-/// Begins up to so many connections by a port's packets; how many were let in.
+/// Begins up to `many` connections by a port's packets. Returns how many were let in.
 fn begin(connections: &mut Connections, port: u16, many: u32) -> u32 {
     (0..many)
         .map(|n| {
@@ -194,7 +194,7 @@ fn many_ports_together_leave_room_for_one_more() {
     assert!(taken <= most, "{taken}");
     let late = begin(&mut connections, 99, 2 * OF_PORT_MAX);
     assert!(late >= OF_PORT_LEAST, "{late}");
-    // What they held is free again, to the last one.
+    // The connections of forgotten ports are free again, to the last one.
     for port in (1..=50).chain([99]) {
         connections.forget_port(PortId(port));
     }
@@ -207,7 +207,7 @@ fn an_icmp_error_longer_than_what_is_private_has_its_connection() {
     let begun = tcp([5, 80], [1, 2], 2);
     let found = connections.find(&[], &begun, 0);
     assert!(connections.note(&found, &begun, PortId(1), 0));
-    // A quoted IPv4 header and the first bytes of TCP, behind 8 bytes of ICMP.
+    // The error quotes an IPv4 header and the first bytes of TCP.
     let mut quoted = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
     quoted.extend([0, 5, 0, 80, 0, 0, 0, 0]);
     let error = |end| Headers {

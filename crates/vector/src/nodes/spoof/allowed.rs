@@ -7,15 +7,15 @@ use crate::wire::{mac_at, u128_at};
 
 const DHCP: [u16; 2] = [68, 67];
 const ADVERTISEMENT: u16 = 136;
-/// Messages of ICMPv6 that a host sends before it has an address: reports and the end
-/// of MLD's membership, router and neighbour solicitations (RFC 2710, 3810, 4861).
+/// Messages of ICMPv6 that a host sends before it has an address: reports and the end of MLD's
+/// membership, router and neighbour solicitations (RFC 2710, 3810, 4861).
 const ADDRESSLESS: [u16; 5] = [131, 132, 133, 135, 143];
 const LINK_LOCAL: u128 = 0xfe80 << 112;
 
-/// Addresses that a vif may send from; any, where a list is empty.
+/// Addresses that a vif may send from. An empty list allows any.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Allowed {
-    /// Stations' addresses, as numbers.
+    /// Addresses of stations, as numbers.
     pub macs: Vec<u64>,
     /// Networks.
     pub networks: Vec<Prefix>,
@@ -30,7 +30,7 @@ impl Allowed {
         self.networks.iter().any(|prefix| prefix.contains(network, address))
     }
 
-    /// The link-local address that a host makes of its own station's (RFC 4291, A).
+    /// Returns true for the link-local address that a host makes of its station's (RFC 4291, A).
     fn is_own_link_local(&self, address: u128) -> bool {
         let own = |&mac: &u64| {
             let (upper, lower) = (mac >> 24 ^ 0x2_0000, mac & 0xff_ffff);
@@ -70,7 +70,7 @@ impl Allowed {
                 let honest = !advertises || target.is_some_and(own);
                 (known && honest).then_some(()).ok_or(Reason::SpoofedIpv6)
             }
-            // RARP, or IP in SNAP, which some hosts take.
+            // RARP, or IP in SNAP, which some hosts accept.
             Network::Other if !self.networks.is_empty() => Err(Reason::SpoofedOther),
             _ => Ok(()),
         }
