@@ -5,7 +5,7 @@ use crate::doctor::facts::vifs::OwnVif;
 use crate::doctor::finding::{Finding, shown};
 use grantway_netif::XenbusState::{self, Connected};
 
-/// Judges who runs a vif, and if it is connected.
+/// Judges which frontend runs a vif, and if the vif is connected.
 pub fn judge(vif: &OwnVif, frontend: &FrontendFact) -> Finding {
     let devid = vif.devid;
     let subject = format!("vif {devid}");
