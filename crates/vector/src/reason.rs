@@ -64,9 +64,9 @@ reasons! {
     FragmentLength = "fragment-length",
     /// A first fragment that ends within the transport header.
     FragmentTiny = "fragment-tiny",
-    /// A fragment that overlaps another, or whose packet was refused before.
+    /// A fragment that overlaps another, or whose packet had one that does.
     FragmentOverlap = "fragment-overlap",
-    /// A fragment of a packet in more pieces than are remembered.
+    /// A fragment that makes a packet more pieces than are remembered, or that comes after it.
     FragmentPieces = "fragment-pieces",
     /// The packet ends within its TCP header.
     TcpTruncated = "tcp-truncated",

@@ -67,13 +67,13 @@ pub struct Report {
     pub merged: u64,
 }
 
-/// Returns the counts of new rules. A rule that was there before, by name, keeps its count.
-pub(crate) fn carried<T>(
+/// Returns the state of new rules. A rule that was there before, by name, keeps its state.
+pub(crate) fn carried<T, S: Copy + Default>(
     old: &[T],
-    counts: &[Count],
+    states: &[S],
     new: &[T],
     name: impl Fn(&T) -> String,
-) -> Vec<Count> {
-    let known: HashMap<String, Count> = old.iter().map(&name).zip(counts.iter().copied()).collect();
+) -> Vec<S> {
+    let known: HashMap<String, S> = old.iter().map(&name).zip(states.iter().copied()).collect();
     new.iter().map(|item| known.get(&name(item)).copied().unwrap_or_default()).collect()
 }

@@ -259,9 +259,9 @@ fn fragments_that_overlap() {
     assert_eq!(fragments(&[(0, 0, true)]), [Some(FragmentLength)]);
     assert_eq!(fragments(&[(0, 12, true)]), [Some(FragmentLength)]);
     assert_eq!(fragments(&[(65_528, 8, false)]), [Some(FragmentBeyond)]);
-    let holes: Vec<_> = (1..=17).map(|n| (16 * n, 8, true)).collect();
+    let holes: Vec<_> = (1..=18).map(|n| (16 * n, 8, true)).collect();
     let mut expected = vec![ok; 16];
-    expected.push(Some(FragmentPieces));
+    expected.extend([Some(FragmentPieces); 2]);
     assert_eq!(fragments(&holes), expected);
     // The first ends within the transport's header.
     let mut tiny = [mac(2).as_slice(), &mac(1), &[8, 0]].concat();

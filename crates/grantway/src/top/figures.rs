@@ -115,7 +115,8 @@ impl Figures {
             .vifs
             .iter()
             .map(|vif| {
-                let new = Vif { stats: vif.stats.clone(), ..Vif::default() };
+                let (stats, port) = (vif.stats.clone(), vif.port.clone());
+                let new = Vif { stats, port, ..Vif::default() };
                 let old = before.vifs.iter().find(|old| old.name == vif.name);
                 VifFigures::of(old.unwrap_or(&new), vif, rate)
             })

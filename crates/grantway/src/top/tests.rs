@@ -74,7 +74,7 @@ fn what_is_new_or_begins_anew_is_no_burst() {
     before.vifs.pop();
     let figures = Figures::between(&before, &after);
     let new = figures.vifs.iter().find(|vif| vif.vif == "vif32751.65535").unwrap();
-    assert_eq!((new.tx_pps, new.ppi), (0.0, None));
+    assert_eq!((new.tx_pps, new.ppi, new.drops_rate), (0.0, None, 0.0));
     // A successor's counters begin at nothing.
     let figures =
         Figures::between(&sample(10, 1000), &Sample { at_ns: 11_000_000_000, ..sample(1, 1000) });

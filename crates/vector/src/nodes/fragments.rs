@@ -47,7 +47,8 @@ struct Packet {
     /// Pieces, each from its first byte up to its end, in order and apart from each other.
     pieces: ArrayVec<(u16, u16), PIECES>,
     end: Option<u16>,
-    refused: bool,
+    /// Reason for which no further fragment of the packet goes on.
+    refused: Option<Reason>,
 }
 
 impl Fragments {
@@ -117,13 +118,13 @@ impl Key {
 
 impl Packet {
     fn new(key: Key, now: Nanos) -> Self {
-        Self { key, since: now, ports: None, pieces: ArrayVec::new(), end: None, refused: false }
+        Self { key, since: now, ports: None, pieces: ArrayVec::new(), end: None, refused: None }
     }
 
     /// Notes a piece of the packet.
     fn take(&mut self, start: u16, end: u16, more: bool) -> Result<(), Reason> {
-        if self.refused {
-            return Err(Reason::FragmentOverlap);
+        if let Some(reason) = self.refused {
+            return Err(reason);
         }
         let overlaps = self.pieces.iter().any(|&(from, to)| start < to && from < end);
         // Bytes lie behind the last fragment, or two fragments are the last.
@@ -172,7 +173,7 @@ impl Packet {
 
     /// Lets no further fragment of this packet through.
     fn refuse(&mut self, reason: Reason) -> Reason {
-        self.refused = true;
+        self.refused = Some(reason);
         reason
     }
 

@@ -71,14 +71,20 @@ impl Single for Classifier {
         self.rules.filters.filters.is_empty().then_some(Self::ON)
     }
 
+    /// Takes the filters. A filter of the same name keeps its count, and a rate that stays as it
+    /// was keeps the bytes that are left of it.
     fn reload(&mut self, rules: &Arc<Rules>) {
         let (old, new) = (&self.rules.filters.filters, &rules.filters.filters);
-        self.counts = carried(old, &self.counts, new, |filter| filter.name.clone());
-        let bucket = |filter: &Filter| match filter.treatment {
-            Treatment::Police(rate) => Some(Bucket::new(rate)),
+        let name = |filter: &Filter| filter.name.clone();
+        self.counts = carried(old, &self.counts, new, name);
+        let known = carried(old, &self.buckets, new, name);
+        let bucket = |(filter, known): (&Filter, Option<Bucket>)| match filter.treatment {
+            Treatment::Police(rate) => {
+                Some(known.filter(|old| old.rate() == rate).unwrap_or_else(|| Bucket::new(rate)))
+            }
             _ => None,
         };
-        self.buckets = new.iter().map(bucket).collect();
+        self.buckets = new.iter().zip(known).map(bucket).collect();
         self.rules = rules.clone();
     }
 

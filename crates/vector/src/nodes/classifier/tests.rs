@@ -1,8 +1,10 @@
 //! Filters, compiled, say what they say one after the other.
 
 use super::*;
+use crate::bucket::Rate;
 use crate::headers::{Headers, Network};
 use crate::prefix::Prefix;
+use crate::rules::FilterRules;
 use crate::secret::Secret;
 use proptest::prelude::*;
 
@@ -50,6 +52,32 @@ fn bounds_are_said() {
     assert!(Table::new(&masks(64), SECRET).is_ok());
     let many = Table::new(&masks(65), SECRET).unwrap_err();
     assert_eq!(many, FilterError::Masks { filter: "65".into() });
+}
+
+#[test]
+fn a_reload_keeps_what_is_left_of_a_rate_that_stays() {
+    let rules = |bytes| {
+        let rate = Rate { bytes, burst: 1000 };
+        let police =
+            Filter { treatment: Treatment::Police(rate), ..filter("p", Pattern::default()) };
+        let filters = FilterRules::new(vec![filter("new", pattern_of(bytes)), police], SECRET);
+        Arc::new(Rules { filters: filters.unwrap(), ..Rules::default() })
+    };
+    let mut classifier = Classifier::default();
+    classifier.reload(&rules(1));
+    let taken = |classifier: &mut Classifier| {
+        classifier.buckets[1].as_mut().is_some_and(|bucket| bucket.take(1000, 0))
+    };
+    assert!(taken(&mut classifier));
+    classifier.reload(&rules(1));
+    assert!(!taken(&mut classifier), "the bucket is empty still");
+    classifier.reload(&rules(2));
+    assert!(taken(&mut classifier), "a new rate begins full");
+}
+
+/// Returns a pattern that fits one port.
+fn pattern_of(port: u64) -> Pattern {
+    Pattern::default().target_port(port as u16, 0xffff)
 }
 
 fn pattern() -> impl Strategy<Value = Pattern> {
