@@ -177,13 +177,8 @@ impl End for Client {
             let (did, due) = match self.test.udp {
                 true => {
                     let socket = stack.sockets().get_mut(stream.handle);
-                    stream.datagrams(
-                        socket,
-                        &self.test,
-                        self.server,
-                        (passed, waited),
-                        &self.wall,
-                    )?
+                    let to = Receiver { server: self.server, test: &self.test, wall: &self.wall };
+                    stream.datagrams(socket, to, (passed, waited))?
                 }
                 false => {
                     let socket = stack.sockets().get_mut(stream.handle);
@@ -337,10 +332,8 @@ impl Stream {
     fn datagrams(
         &mut self,
         socket: &mut udp::Socket<'_>,
-        test: &Test,
-        server: IpEndpoint,
+        to: Receiver<'_>,
         (passed, waited): (Duration, Duration),
-        wall: &Clock,
     ) -> Result<(bool, Option<Duration>), CommandError> {
         match self.state {
             State::Ended { .. } => Ok((false, None)),
@@ -351,87 +344,105 @@ impl Stream {
                     Ok((true, None))
                 }
                 (_, true) => Err(CommandError::Failed(format!(
-                    "{server}: nobody says that it has this address; start the server there"
+                    "{}: nobody says that it has this address; start the server there",
+                    to.server
                 ))),
                 (_, false) => Ok((false, Some(limit()))),
             },
-            State::Begin => Ok((self.put(socket, test, server, 1, wall), None)),
-            State::Sending { mut datagrams } => {
-                // One datagram less is sent here: the last one asks for the report.
-                let (most, end) = left(test.amount, self.sent + u64::from(test.len), passed);
-                if most == 0 {
-                    self.state = State::Ending { since: passed, datagrams, asked: 0 };
-                    return Ok((true, None));
-                }
-                let turn = most.div_ceil(test.len.into()).min(DATAGRAMS_A_TURN);
-                let due = |number: i64| {
-                    let bits = number as f64 * f64::from(test.len) * 8.0;
-                    Duration::from_secs_f64(bits / test.rate as f64)
-                };
-                let before = datagrams;
-                for _ in 0..turn {
-                    if due(datagrams) > passed
-                        || !self.put(socket, test, server, datagrams + 1, wall)
-                    {
-                        break;
-                    }
-                    datagrams += 1;
-                }
-                self.state = State::Sending { datagrams };
-                let due = due(datagrams).saturating_sub(passed);
-                Ok((datagrams > before, end.into_iter().chain([due]).min()))
-            }
+            State::Begin => Ok((self.put(socket, to, 1), None)),
+            State::Sending { datagrams } => Ok(self.send_due(socket, to, passed, datagrams)),
             State::Ending { since, datagrams, asked } => {
-                // The report ends the test. Until it comes the last datagram is sent again.
-                if let Ok((bytes, meta)) = socket.recv() {
-                    if meta.endpoint == server
-                        && let Some(report) = Report::parse(bytes)
-                    {
-                        let report = Some(report);
-                        self.state = State::Ended { after: since, report };
-                    }
-                    return Ok((true, None));
-                }
-                let next = since + ASK_EVERY * asked;
-                if passed < next {
-                    return Ok((false, Some(next - passed)));
-                }
-                if passed - since > limit() {
-                    self.state = State::Ended { after: since, report: None };
-                    return Ok((true, None));
-                }
-                // The last datagram is counted once, however often it is sent.
-                let sent = self.sent;
-                let put = self.put(socket, test, server, -(datagrams + 1), wall);
-                if asked > 0 {
-                    self.sent = sent;
-                }
-                let asked = asked + u32::from(put);
-                self.state = State::Ending { since, datagrams, asked };
-                Ok((put, Some(ASK_EVERY)))
+                Ok(self.ask(socket, to, passed, (since, datagrams, asked)))
             }
         }
     }
 
-    /// Gives the socket a datagram to send. Returns false if there is no room.
-    fn put(
+    /// Sends the datagrams that are due by the rate, after `datagrams` that were sent.
+    fn send_due(
         &mut self,
         socket: &mut udp::Socket<'_>,
-        test: &Test,
-        server: IpEndpoint,
-        id: i64,
-        wall: &Clock,
-    ) -> bool {
-        let len = test.len as usize;
-        let Ok(room) = socket.send(len, server) else { return false };
-        let head = Datagram { id, sent: wall() }.bytes();
-        let told = test.bytes();
+        to: Receiver<'_>,
+        passed: Duration,
+        mut datagrams: i64,
+    ) -> (bool, Option<Duration>) {
+        let test = to.test;
+        // One datagram less is sent here: the last one asks for the report.
+        let (most, end) = left(test.amount, self.sent + u64::from(test.len), passed);
+        if most == 0 {
+            self.state = State::Ending { since: passed, datagrams, asked: 0 };
+            return (true, None);
+        }
+        let due = |number: i64| {
+            let bits = number as f64 * f64::from(test.len) * 8.0;
+            Duration::from_secs_f64(bits / test.rate as f64)
+        };
+        let before = datagrams;
+        for _ in 0..most.div_ceil(test.len.into()).min(DATAGRAMS_A_TURN) {
+            if due(datagrams) > passed || !self.put(socket, to, datagrams + 1) {
+                break;
+            }
+            datagrams += 1;
+        }
+        self.state = State::Sending { datagrams };
+        let due = due(datagrams).saturating_sub(passed);
+        (datagrams > before, end.into_iter().chain([due]).min())
+    }
+
+    /// Takes the report, which ends the test. Until it comes the last datagram is sent again.
+    fn ask(
+        &mut self,
+        socket: &mut udp::Socket<'_>,
+        to: Receiver<'_>,
+        passed: Duration,
+        (since, datagrams, asked): (Duration, i64, u32),
+    ) -> (bool, Option<Duration>) {
+        if let Ok((bytes, meta)) = socket.recv() {
+            if meta.endpoint == to.server
+                && let Some(report) = Report::parse(bytes)
+            {
+                self.state = State::Ended { after: since, report: Some(report) };
+            }
+            return (true, None);
+        }
+        let next = since + ASK_EVERY * asked;
+        if passed < next {
+            return (false, Some(next - passed));
+        }
+        if passed - since > limit() {
+            self.state = State::Ended { after: since, report: None };
+            return (true, None);
+        }
+        // The last datagram is counted once, however often it is sent.
+        let sent = self.sent;
+        let put = self.put(socket, to, -(datagrams + 1));
+        if asked > 0 {
+            self.sent = sent;
+        }
+        self.state = State::Ending { since, datagrams, asked: asked + u32::from(put) };
+        (put, Some(ASK_EVERY))
+    }
+
+    /// Gives the socket a datagram to send. Returns false if there is no room.
+    fn put(&mut self, socket: &mut udp::Socket<'_>, to: Receiver<'_>, id: i64) -> bool {
+        let len = to.test.len as usize;
+        let Ok(room) = socket.send(len, to.server) else { return false };
+        let head = Datagram { id, sent: (to.wall)() }.bytes();
+        let told = to.test.bytes();
         for (place, byte) in room.iter_mut().zip(head.iter().chain(&told)) {
             *place = *byte;
         }
         self.sent += len as u64;
         true
     }
+}
+
+/// The receiver of a stream of datagrams, and the test that it is told.
+#[derive(Clone, Copy)]
+struct Receiver<'a> {
+    server: IpEndpoint,
+    test: &'a Test,
+    /// Clock of the times in the datagrams.
+    wall: &'a Clock,
 }
 
 const _: () = assert!(DATAGRAM_LEN + TEST_LEN <= 100, "the shortest -l has room for both");
