@@ -1,5 +1,5 @@
-//! The backend as a whole: finds the vifs that the toolstack attaches to our
-//! domain, and keeps them apart.
+//! The backend as a whole. It finds the vifs that the toolstack attaches to our domain, and keeps
+//! them apart.
 
 mod listing;
 
@@ -37,39 +37,40 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tracing::warn;
 
-/// How a backend serves.
+/// Configuration of a backend.
 pub struct BackendConfig {
-    /// How workers wait.
+    /// Way in which workers wait.
     pub mode: WaitMode,
-    /// How many threads move packets. With none, whoever has the backend does,
-    /// by [`Backend::serve`].
+    /// Number of threads that move packets. With none, the caller moves packets by
+    /// [`Backend::serve`].
     pub workers: usize,
     /// Most queues that a vif may have, 1 to [`MAX_QUEUES`](crate::MAX_QUEUES).
     pub queues: u32,
-    /// What is borne of guests that post no pages.
+    /// Patience with guests that post no pages.
     pub patience: Patience,
-    /// Limits on how buffers cross.
+    /// Limits on the ways in which buffers cross.
     pub policy: PolicyLimits,
-    /// A port beside the guests on the backend's own bridge.
+    /// Port beside the guests on the backend's own bridge.
     pub uplink: Option<Box<dyn Port>>,
-    /// What packets on the bridge go through; by rules, all packets.
+    /// Graph that packets on the bridge go through. If packets go by rules, all packets go through
+    /// it.
     pub graph: Graph,
-    /// Whether packets go by rules, once any are loaded ([`Backend::load`]). All queues
-    /// belong to one worker then: a rate or a connection is known in one place.
+    /// True if packets go by rules, once rules are loaded ([`Backend::load`]). All queues belong to
+    /// one worker then: a rate or a connection is known in one place.
     pub by_rules: bool,
     /// True if TCP segments from guests are merged for receivers that accept large frames, and
     /// large frames from ports are cut for guests that do not.
     pub merge: bool,
-    /// Where the journals lie, by which a successor takes over.
+    /// Folder of the journals, by which a successor takes over.
     pub run_folder: PathBuf,
-    /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
+    /// True if hotplug scripts set interfaces up, as under a Xen toolstack.
     pub hotplug: bool,
-    /// Tells the time.
+    /// Source of the time.
     pub clock: Clock,
-    /// Tells what a worker used of its processor, by which its queues share it:
+    /// Meter of a worker's processor time, by which its queues share the processor:
     /// [`processor_time`](crate::processor_time), or a count of work.
     pub meter: Meter,
-    /// What each worker thread does first, before it serves a queue: it may give up
+    /// Function that each worker thread calls before it serves a queue. The function may give up
     /// rights that no turn needs. An error ends the start.
     pub on_worker: OnWorker,
 }
@@ -77,49 +78,50 @@ pub struct BackendConfig {
 /// One vif, as operators see it.
 #[derive(Debug, Clone)]
 pub struct VifReport {
-    /// Which.
+    /// Name of the vif.
     pub vif: VifId,
-    /// What it bridges to, and what that has passed.
+    /// Port of the vif, and the counts of what it has passed.
     pub port: Option<PortReport>,
-    /// Its queues in service.
+    /// Queues in service.
     pub queues: Vec<QueueReport>,
-    /// Whether packets may flow.
+    /// True if packets may flow.
     pub connected: bool,
     /// The buffer policy.
     pub policy: Policy,
-    /// The guest's pages that are mapped now under that policy, on all queues.
+    /// Number of the guest's pages that are mapped now under that policy, on all queues.
     pub mapped: usize,
-    /// Its counters.
+    /// Counters of the vif.
     pub stats: VifStatsSnapshot,
 }
 
-/// Store events that one step takes in: guests may make them as fast as they
-/// are read (XSA-349).
+/// Most store events that one step takes in: guests may make events as fast as they are read
+/// (XSA-349).
 const EVENTS_A_STEP: usize = 1024;
 
-/// Work of one step for control rings, as [`ctrl`](crate::control::ctrl) counts it, after which the
-/// others wait for the next: meanwhile vifs connect, and go.
+/// Work of one step for control rings, as [`ctrl`](crate::control::ctrl) counts it. Vifs that ask
+/// after that wait for the next step. Meanwhile vifs connect, and go.
 const STEP_WORK: usize = 2 * BURST_WORK;
 
-/// Most that the control thread does in one step for control requests, and for lists that a
-/// killed process had staged: in pages mapped or unmapped, and what comes to as much.
+/// Most that the control thread does in one step for control requests, and for lists that a killed
+/// process had staged. The unit is a page that is mapped or unmapped; other work counts as pages
+/// that take as long.
 pub const CONTROL_WORK_MAX: usize = STEP_WORK + REQUEST_WORK;
 
-/// What was counted until one moment between the turns of all workers: a packet is in
-/// it with all that was done for it in that turn, or not at all.
+/// Counters at one moment between the turns of all workers. A packet is in them with all that was
+/// done for it in its turn, or not at all.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// That moment, as [`uptime`] tells it.
+    /// Moment of the counts, as [`uptime`] tells it.
     pub at: Duration,
     /// The counters of every vif.
     pub vifs: BTreeMap<VifId, VifStatsSnapshot>,
-    /// What the backend asked of the hypervisor.
+    /// Counts of the backend's calls to the hypervisor.
     pub platform: CounterSnapshot,
 }
 
-/// Serves every vif of one domain.
+/// The server of every vif of one domain.
 pub struct Backend {
-    // First, so that nobody moves packets any more when what a vif keeps for that goes.
+    // The first field, so that workers end before what a vif keeps for packets is dropped.
     workers: Workers,
     platform: Arc<dyn Platform>,
     store: Box<dyn Store>,
@@ -127,15 +129,15 @@ pub struct Backend {
     events: Box<dyn EventChannels>,
     /// Vifs on whose control ring there may be requests.
     asked: BTreeSet<VifId>,
-    /// The one of them that was served last.
+    /// The vif that was served last on its control ring.
     last_asked: Option<VifId>,
-    /// The most work for them in one step so far.
+    /// The most work that one step has done for control rings so far.
     most_work: usize,
     base: String,
     vifs: BTreeMap<VifId, Vif>,
-    /// Vifs that could not be opened, or of which something could not be done, and why.
+    /// Vifs that could not be opened, or for which something could not be done, with the reason.
     refused: Refusals,
-    /// Told to end: no vif is taken up any more.
+    /// True once the backend was told to end: no vif is taken up any more.
     ending: bool,
     open_port: OpenPort,
     hotplug: bool,
@@ -149,33 +151,37 @@ pub struct Backend {
     trace: Arc<Trace>,
     notices: Receiver<Notice>,
     bell: Arc<OwnedFd>,
-    /// Readable when the bell was rung, a control ring's event channel was signalled, or a
-    /// vif that was refused is to be tried again.
+    /// Descriptor that is readable in three cases: the bell was rung, a control ring's event
+    /// channel was signalled, or a refused vif is to be tried again.
     gate: OwnedFd,
 }
 
 impl Backend {
-    /// Watches `backend/vif` of the platform's domain and takes up every vif
-    /// found there. What a killed process left in service goes on, by the
-    /// journals in the run folder; nobody else may serve the same domain.
+    /// Watches `backend/vif` of the platform's domain, takes up every vif found there, and returns
+    /// the backend. A connection that a killed process left in service goes on, by the journals in
+    /// the run folder. Nobody else may serve the same domain.
     ///
     /// # Errors
     ///
-    /// The platform or the store is not to be had, or a worker cannot start. A journal is
-    /// of a build that knows more than this one: nothing was touched then.
+    /// The platform or the store cannot be opened, or a worker cannot start. A journal is of a
+    /// build that knows more than this one: nothing was touched then.
     pub fn start(
         platform: Arc<dyn Platform>,
         config: BackendConfig,
         open_port: OpenPort,
     ) -> Result<Self, StartError> {
+        // The journals first: one of a newer build must stop the start before anything is touched.
         let journals = Journals::open(&config.run_folder, platform.domain())?;
         let mut store = platform.store()?;
         let base = format!("/local/domain/{}/backend/vif", platform.domain());
+        // Everything but the store that makes the control thread look again is behind one
+        // descriptor, the gate.
         let (sender, notices) = channel();
         let bell = Arc::new(eventfd()?);
         let events = platform.events()?;
         let refused = Refusals::new(config.clock)?;
         let gate = gate([bell.as_fd(), events.descriptor(), refused.descriptor()])?;
+        // The workers start before any vif is taken up: a vif needs them to connect.
         let service = Service {
             platform: Arc::clone(&platform),
             mode: config.mode,
@@ -188,7 +194,7 @@ impl Backend {
         let BackendConfig { graph, by_rules, uplink, .. } = config;
         let beside = Beside { graph, by_rules, uplink };
         let workers = Workers::start(config.workers, &service, beside)?;
-        // Fires at once, which is the first look.
+        // A new watch fires at once, which is the first look.
         store.watch(&base, VIFS_TOKEN)?;
         let mut backend = Self {
             hotplug: config.hotplug,
@@ -216,11 +222,12 @@ impl Backend {
             gate,
             workers,
         };
+        // A vif may have been removed while no backend ran. The watch tells nothing of it.
         backend.take_down_the_gone()?;
         Ok(backend)
     }
 
-    /// Takes down what our predecessor left of vifs that are no more.
+    /// Takes down what the predecessor left of vifs that no longer exist.
     fn take_down_the_gone(&mut self) -> Result<(), PlatformError> {
         for id in self.journals.all() {
             if self.is_attached(id)? == Some(false) {
@@ -230,8 +237,8 @@ impl Backend {
         Ok(())
     }
 
-    /// Takes down what is left of a vif that is no more; again in a moment, where that
-    /// cannot be done now.
+    /// Takes down what is left of a vif that no longer exists. If that cannot be done now, it is
+    /// tried again in a moment.
     fn take_down(&mut self, id: VifId) {
         match remove_remains(id, &mut self.surroundings()) {
             Ok(()) => self.refused.forget(id),
@@ -239,7 +246,7 @@ impl Backend {
         }
     }
 
-    /// Has a vif looked at in a moment, as something of it cannot be done now.
+    /// Arranges another look at a vif in a moment, because something could not be done for it now.
     fn look_later(&mut self, id: VifId, error: &VifError) {
         if self.refused.add(id, error) {
             warn!("{id}: {error}; it is tried again");
@@ -269,32 +276,33 @@ impl Backend {
         }
     }
 
-    /// What all vifs may have mapped together, and have.
+    /// Returns the budget: how much all vifs may have mapped together, and how much is mapped.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Listens to what passes on all vifs: the head of each packet, and when rings were
-    /// full. None while somebody listens already.
+    /// Listens to all vifs, and returns a reader of what it hears: the head of each packet, and the
+    /// moments at which rings were full. Returns `None` while somebody listens already.
     #[must_use]
     pub fn listen(&self) -> Option<TraceReader> {
         TraceReader::new(&self.trace)
     }
 
-    /// The descriptors to wait on: readable when [`Backend::step`] has work.
+    /// Returns the descriptors to wait on. One is readable when [`Backend::step`] has work.
     #[must_use]
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.store.descriptor(), self.gate.as_fd()]
     }
 
-    /// Takes in what changed, without blocking.
+    /// Takes in every change since the last step, without blocking.
     ///
     /// # Errors
     ///
-    /// The platform or the store is gone. What one vif does or suffers is no
-    /// error of the backend.
+    /// The platform or the store is gone. A failure of one vif is no error of the backend.
     pub fn step(&mut self) -> Result<(), PlatformError> {
+        // The vifs to look at: those that are due for another try, and those that the store tells
+        // of.
         let failed = self.take_notices()?;
         let (due, mut all) = self.refused.due();
         let mut changed: BTreeSet<_> = due.into_iter().collect();
@@ -308,31 +316,33 @@ impl Backend {
                 Subject::Any => all = true,
             }
         }
+        // An event that names no vif, or a list that the store could not give: every vif is looked
+        // at.
         if all {
             changed.extend(self.attached()?);
             self.refused.listed();
             changed.extend(self.vifs.keys().copied().chain(self.refused.all()));
         }
+        // Looks come before control rings: a vif connects before it serves requests.
         let mut asked = failed || all || !changed.is_empty();
         for id in changed {
             self.look(id)?;
-            // A vif that has just connected serves what its guest asked by then.
+            // A vif that has just connected serves the requests that its guest made by then.
             self.asked.insert(id);
         }
         asked |= self.serve_control_rings()?;
         if asked {
-            // A watch that fired along with an answer of the store is taken in
-            // with it, and makes no descriptor readable; and one that was left
-            // for the next step does neither; a control ring that has more gets
-            // its next turn behind the others: look once more.
+            // Three things make no descriptor readable: a watch that fired along with an answer of
+            // the store, an event that was left for the next step, and a control ring with more
+            // requests, which gets its next turn behind the others. So the step asks for another
+            // look.
             ring(self.bell.as_fd());
         }
         Ok(())
     }
 
-    /// Moves packets where no worker has a thread: a turn for each queue that has
-    /// something to do, without blocking; whether there is more to be done at
-    /// once. Where workers have threads there is nothing for it to do.
+    /// Gives each queue with work a turn, without blocking, if no worker has a thread. Returns true
+    /// if there is more to do at once. If workers have threads, there is nothing to do here.
     ///
     /// # Errors
     ///
@@ -341,8 +351,8 @@ impl Backend {
         self.workers.serve()
     }
 
-    /// Serves a burst of each control ring on which there may be requests; whether
-    /// there was any such.
+    /// Serves a burst of each control ring on which there may be requests, until the step's work is
+    /// done. Returns true if there was such a ring.
     fn serve_control_rings(&mut self) -> Result<bool, PlatformError> {
         let mut fired = BTreeSet::new();
         self.events.poll(&mut |port| {
@@ -373,21 +383,21 @@ impl Backend {
         Ok(asked > 0)
     }
 
-    /// Whose turn it is of those that ask: the one behind the last.
+    /// Returns the next vif to serve of those in `asked`: the one behind the last that was served.
     fn next_asked(&self) -> Option<VifId> {
         let behind = self.last_asked.map(|last| (Bound::Excluded(last), Bound::Unbounded));
         let next = behind.and_then(|behind| self.asked.range(behind).next());
         next.or_else(|| self.asked.first()).copied()
     }
 
-    /// What the control thread did in the step that did most, as [`CONTROL_WORK_MAX`] counts
-    /// it, which is the most that it may do.
+    /// Returns the work of the step that did most, and the most work that a step may do. Both are
+    /// counted as [`CONTROL_WORK_MAX`] is.
     #[must_use]
     pub fn control_work(&self) -> (usize, usize) {
         (self.most_work, CONTROL_WORK_MAX)
     }
 
-    /// Hears what the workers have to tell; whether that was anything.
+    /// Takes in the notices of the workers. Returns true if there was any.
     fn take_notices(&mut self) -> Result<bool, PlatformError> {
         drain(self.bell.as_fd());
         let mut any = false;
@@ -399,7 +409,7 @@ impl Backend {
                     "the uplink: {error}; the bridge goes on without it; restart the backend \
                      to open it again"
                 ),
-                // No one vif's affair.
+                // The platform is gone for all vifs.
                 Notice::Failed {
                     error: VifError::Platform(e @ PlatformError::Gone { .. }),
                     ..
@@ -412,8 +422,7 @@ impl Backend {
         Ok(any)
     }
 
-    /// Gives every vif up in order; call [`Backend::step`] until
-    /// [`Backend::is_empty`].
+    /// Gives every vif up in order. The caller calls [`Backend::step`] until [`Backend::is_empty`].
     ///
     /// # Errors
     ///
@@ -427,7 +436,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Whether no vif is left.
+    /// Returns true if no vif is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.vifs.is_empty()
@@ -443,13 +452,13 @@ impl Backend {
         self.workers.load(rules, secret)
     }
 
-    /// What went through the graph, where its worker is still there.
+    /// Returns the report of the graph, or `None` if no worker answers.
     #[must_use]
     pub fn graph(&self) -> Option<GraphReport> {
         self.workers.graph()
     }
 
-    /// Every vif and its counters.
+    /// Returns a report of every vif, with its counters.
     pub fn report(&self) -> impl Iterator<Item = VifReport> + '_ {
         self.vifs.iter().map(|(&vif, state)| {
             let (queues, port) = state.inspect(&self.workers);
@@ -465,8 +474,8 @@ impl Backend {
         })
     }
 
-    /// All counters at one moment. No packet moves while they are read, which takes
-    /// about as long as a turn.
+    /// Returns all counters at one moment. No packet moves while they are read, which takes about
+    /// as long as a turn.
     #[must_use]
     pub fn account(&self) -> Account {
         self.workers.between_turns(|| Account {
@@ -476,14 +485,15 @@ impl Backend {
         })
     }
 
-    /// Every worker.
+    /// Returns a report of every worker.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerReport> {
         self.workers.account()
     }
 
-    /// Looks at one vif anew: opens it, lets it act, or forgets it.
+    /// Looks at one vif again: opens it, lets it act, or forgets it.
     fn look(&mut self, id: VifId) -> Result<(), PlatformError> {
+        // A known vif acts on its nodes, and has no refusal left once all of that was done.
         if self.vifs.contains_key(&id) {
             let mut done = false;
             self.with_vif(id, |vif, around| {
@@ -495,12 +505,13 @@ impl Backend {
                 self.refused.forget(id);
             }
         }
+        // A vif that is not known, or that went just now, is opened if it is attached.
         if self.ending || self.vifs.contains_key(&id) {
             return Ok(());
         }
         match self.is_attached(id)? {
             Some(true) => {}
-            // It may have gone before our first look at it.
+            // The vif may have gone before our first look at it.
             Some(false) => {
                 self.take_down(id);
                 return Ok(());
@@ -517,14 +528,15 @@ impl Backend {
                 self.vifs.insert(id, vif);
                 self.with_vif(id, |vif, around| vif.begin(actions, around))
             }
-            // Told once: our own telling is a change as well.
+            // The refusal is told once: our own node `error` is a change, which would be looked at
+            // again.
             Err(error) if self.refused.add(id, &error) => self.survive(id, error),
             Err(_) => Ok(()),
         }
     }
 
-    /// Lets one vif act, and forgets it when it is gone. What could not be done, and may be
-    /// in a moment, is tried again then.
+    /// Lets one vif act, and forgets it when it is gone. If something could not be done that may be
+    /// possible in a moment, another look is arranged.
     fn with_vif(
         &mut self,
         id: VifId,
@@ -545,21 +557,21 @@ impl Backend {
         }
     }
 
-    /// What happens to one vif is that vif's affair, unless the platform is
-    /// gone.
+    /// Reports the error of one vif, and returns `Ok`. The error is returned only if the platform
+    /// is gone.
     fn survive(&mut self, id: VifId, error: VifError) -> Result<(), PlatformError> {
         if let VifError::Platform(e @ PlatformError::Gone { .. }) = error {
             return Err(e);
         }
         warn!("{id}: {error}");
         let path = self.path(id);
-        // Its folder may be what is gone.
+        // The vif's folder may be gone, which may be the error itself.
         let _ = write_error(self.store.as_mut(), &path, &error.to_string());
         Ok(())
     }
 }
 
-/// One descriptor for all of them.
+/// Returns one descriptor that is readable when any of `all` is.
 fn gate(all: [BorrowedFd<'_>; 3]) -> Result<OwnedFd, PlatformError> {
     let gate = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
     for fd in all {

@@ -1,5 +1,5 @@
-//! What runs on the control thread: the store, the state machine of each vif, control rings, and
-//! takeovers. It touches no packet, and knows the workers by what it tells them.
+//! The control thread: the store, the state machine of each vif, control rings, and takeovers. The
+//! control thread touches no packet, and hears of workers only by their notices.
 
 pub(crate) mod backend;
 pub(crate) mod ctrl;

@@ -1,5 +1,4 @@
-//! What the two ends tell each other through the store, from the backend's
-//! side.
+//! The keys by which the two ends negotiate through the store, from the backend's side.
 
 use crate::VifError;
 use crate::ids::CtrlRefs;
@@ -9,8 +8,8 @@ use grantway_hypervisor::{Error as PlatformError, GrantRef, Port, Store, transac
 use grantway_netif::keys::{self, QueueKey, queue_path};
 use grantway_ports::TapOffloads;
 
-/// Writes what this backend offers: only what works. Nothing where the folder
-/// is gone.
+/// Writes the features that this backend offers: only features that work. Nothing is written if the
+/// folder is gone.
 pub(crate) fn advertise(
     store: &mut dyn Store,
     backend: &str,
@@ -47,48 +46,50 @@ pub(crate) fn advertise(
     })
 }
 
-/// What a frontend published.
+/// The keys that a frontend published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FrontendKeys {
-    /// Its queues, in order.
+    /// Queues of the frontend, in order.
     pub queues: Vec<QueueRefs>,
-    /// Its control ring, where it has one, by which it may stage pages.
+    /// Control ring of the frontend, if it has one, by which it may stage pages.
     pub ctrl: Option<CtrlRefs>,
-    /// Frames over several pages.
+    /// True if the frontend accepts frames over several pages.
     pub scatter_gather: bool,
-    /// Whether it signals that it posted pages.
+    /// True if the frontend signals that it posted pages.
     pub rx_notify: bool,
-    /// Whether it wants multicast frames only to addresses that it lists.
+    /// True if the frontend wants multicast frames only to addresses that it lists.
     pub multicast: bool,
-    /// Blank checksums over IPv6, which are its own to offer.
+    /// True if the frontend accepts blank checksums over IPv6, which have a key of their own.
     pub checksum_ipv6: bool,
-    /// What unfinished frames it takes, where those over IPv6 do not differ.
+    /// Unfinished frames that the frontend accepts, but for blank checksums over IPv6.
     pub offloads: TapOffloads,
-    /// Whether it uses its pages again and again.
+    /// True if the frontend uses the same pages again and again.
     pub persistent: bool,
 }
 
 impl FrontendKeys {
-    /// What unfinished frames its port may give, where large ones are cut for a guest
-    /// that takes none: one large frame costs a port less than its segments. The
-    /// segments' checksums are left undone, where the guest takes them so.
+    /// Returns the unfinished frames that the vif's port may give if large ones are cut for a guest
+    /// that accepts none. One large frame costs a port less than its segments. The segments'
+    /// checksums are left blank if the guest accepts that.
     pub fn offloads_with_cutting(&self) -> TapOffloads {
         let tso4 = self.offloads.checksum;
         TapOffloads { tso4, tso6: tso4 && self.checksum_ipv6, ..self.offloads }
     }
 
-    /// Reads them, once, into owned values.
+    /// Reads the keys, once, into owned values, and returns them.
     ///
     /// # Errors
     ///
     /// [`VifError::Key`], also for more queues than `most`;
     /// [`VifError::NoRxCopy`]; [`VifError::Platform`].
     pub fn read(store: &mut dyn Store, frontend: &str, most: u32) -> Result<Self, VifError> {
+        // A frontend that wants pages flipped cannot be served at all, so this is judged first.
         let copy = text(store, frontend, keys::REQUEST_RX_COPY)?;
         if copy.as_deref() != Some("1") {
             let found = copy.map_or_else(|| "missing".into(), |found| shown(&found));
             return Err(VifError::NoRxCopy { path: frontend.into(), found });
         }
+        // A frontend without the key has one queue.
         let count = match text(store, frontend, keys::MULTI_QUEUE_NUM_QUEUES)? {
             None => 1,
             Some(found) => match found.parse() {
@@ -108,8 +109,8 @@ impl FrontendKeys {
         let scatter_gather = flag(store, frontend, keys::FEATURE_SG)?;
         let checksum = !flag(store, frontend, keys::FEATURE_NO_CSUM_OFFLOAD)?;
         let checksum_ipv6 = flag(store, frontend, keys::FEATURE_IPV6_CSUM_OFFLOAD)?;
-        // Segments have blank checksums; and an interface leaves none without the
-        // other.
+        // Large frames depend on other features. Segments have blank checksums, and an interface
+        // leaves no large frame unfinished without its checksum.
         let large = scatter_gather && checksum;
         let offloads = TapOffloads {
             checksum,
@@ -132,7 +133,7 @@ impl FrontendKeys {
     }
 }
 
-/// The control ring: a frontend may do without.
+/// Returns the control ring, or `None` if the frontend has none.
 fn ctrl(store: &mut dyn Store, frontend: &str) -> Result<Option<CtrlRefs>, VifError> {
     let mut get = |key: &str| {
         let path = format!("{frontend}/{key}");
@@ -148,7 +149,7 @@ fn ctrl(store: &mut dyn Store, frontend: &str) -> Result<Option<CtrlRefs>, VifEr
     Ok(Some(CtrlRefs { ring, event }))
 }
 
-/// The number in a node that was read, by its path.
+/// Returns the number in a node that was read, given with its path.
 fn must((path, found): (String, Option<String>), expected: &'static str) -> Result<u32, VifError> {
     let value = found.as_deref().and_then(|text| text.trim().parse().ok());
     value.ok_or_else(|| VifError::Key {
@@ -181,8 +182,8 @@ fn queue(
     Ok(QueueRefs { tx_ring, rx_ring, tx_event, rx_event })
 }
 
-/// A guest's words, fit for a log: in one line, without control characters, and
-/// not long.
+/// Returns a guest's words for a log: on one line, without control characters, at most 40
+/// characters of them.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 40;
     let escaped: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();

@@ -1,8 +1,10 @@
-//! Vifs that could not be opened, until they can be, and vifs of which something could not be
-//! done. What their nodes were guilty of is looked at again whenever one of them changes; what
-//! was ours or the machine's (a TAP that somebody holds for a moment, no memory, a store that
-//! has trouble) after a while, too, which becomes longer. So are the lists of vifs that the
-//! store could not give.
+//! Vifs that could not be opened, until they can be, and vifs for which something could not be
+//! done.
+//!
+//! A vif whose nodes were the reason is looked at again whenever one of them changes. If the reason
+//! was ours or the machine's, the vif is also tried again after a pause, which becomes longer.
+//! Examples are a TAP that somebody holds for a moment, no memory, and a store that has trouble. A
+//! list of vifs that the store could not give is asked for again in the same way.
 
 use crate::VifError;
 use crate::bell::{os, timespec};
@@ -17,30 +19,33 @@ use rustix::time::{
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Until the second try, and between two later ones, at most.
+/// Shortest pause before another try, and the longest.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
 
 struct Refusal {
     why: String,
-    /// When it is tried again by itself: none where its nodes are to change first, and while
-    /// that is being done.
+    /// Time of the next try by itself; `None` if the nodes must change first, and while the vif is
+    /// tried.
     again: Option<Instant>,
-    /// How long that was put off.
+    /// Pause before that try.
     pause: Duration,
 }
 
+/// The refused vifs of a backend, and the timer of their next tries.
 pub(crate) struct Refusals {
     vifs: BTreeMap<VifId, Refusal>,
-    /// When the store is asked again which vifs there are, as it could not say.
+    /// Time at which the store is asked again for a list that it could not give.
     list: Option<Instant>,
-    /// How long that was put off; nothing where it can say.
+    /// Pause before that time; zero while the store can give its lists.
     list_pause: Duration,
     timer: OwnedFd,
     clock: Clock,
 }
 
 impl Refusals {
+    /// Returns no refusals, with a timer that does not run.
+    ///
     /// # Errors
     ///
     /// The system has no descriptor left.
@@ -51,29 +56,29 @@ impl Refusals {
         Ok(Self { vifs: BTreeMap::new(), list: None, list_pause: Duration::ZERO, timer, clock })
     }
 
-    /// Readable when some are to be tried again.
+    /// Returns the descriptor that is readable when a vif or a list is to be tried again.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
 
-    /// All of them.
+    /// Returns every refused vif.
     pub fn all(&self) -> impl Iterator<Item = VifId> {
         self.vifs.keys().copied()
     }
 
-    /// Those of one guest.
+    /// Returns the refused vifs of one guest.
     pub fn of(&self, domain: DomId) -> impl Iterator<Item = VifId> {
         let all = VifId { domain, devid: 0 }..=VifId { domain, devid: u32::MAX };
         self.vifs.range(all).map(|(&id, _)| id)
     }
 
-    /// It was opened, all of it was done, or it is gone.
+    /// Forgets a vif: it was opened, all was done for it, or it is gone.
     pub fn forget(&mut self, id: VifId) {
         self.vifs.remove(&id);
     }
 
-    /// A vif could not be opened, or something of it could not be done; whether for another
-    /// reason than the last time.
+    /// Notes that a vif could not be opened, or that something could not be done for it. Returns
+    /// true if the reason is another one than the last time.
     pub fn add(&mut self, id: VifId, error: &VifError) -> bool {
         let by_nodes = match error {
             VifError::Key { .. } => true,
@@ -81,7 +86,7 @@ impl Refusals {
             _ => false,
         };
         let last = self.vifs.get(&id);
-        // A change of its nodes has it tried sooner, and puts nothing off.
+        // A change of its nodes has it tried sooner, and does not move the next try.
         let (again, pause) = match last {
             Some(Refusal { again: Some(at), pause, .. }) => (*at, *pause),
             _ => {
@@ -97,7 +102,7 @@ impl Refusals {
         is_new
     }
 
-    /// The store could not say which vifs there are; whether that is new.
+    /// Notes that the store could not give a list of vifs. Returns true if that is new.
     pub fn list_later(&mut self) -> bool {
         let is_new = self.list_pause.is_zero();
         if self.list.is_none() {
@@ -108,16 +113,16 @@ impl Refusals {
         is_new
     }
 
-    /// All were listed, but for what is to be listed later.
+    /// Notes that every list was read. The pause ends, unless a list is to be asked for again.
     pub fn listed(&mut self) {
         if self.list.is_none() {
             self.list_pause = Duration::ZERO;
         }
     }
 
-    /// Those whose time has come, and whether the store is to be asked which there are.
+    /// Returns the vifs whose next try is due, and true if the store is to be asked for its lists.
     pub fn due(&mut self) -> (Vec<VifId>, bool) {
-        // The clock decides, which tests move; the timer only wakes.
+        // The clock decides, since tests move it; the timer only wakes.
         let ran_out = rustix::io::read(&self.timer, &mut [0u8; 8]).is_ok();
         let now = (self.clock)();
         if !ran_out && self.next().is_none_or(|at| at > now) {
@@ -131,20 +136,20 @@ impl Refusals {
         (due, list)
     }
 
-    /// When the first is to be tried again.
+    /// Returns the time of the first next try.
     fn next(&self) -> Option<Instant> {
         self.vifs.values().filter_map(|refusal| refusal.again).chain(self.list).min()
     }
 
-    /// Has the timer run out then.
+    /// Sets the timer to the first next try.
     fn set(&self) {
         let next = self.next();
-        // Nothing stops a timer but a time of nothing.
+        // A time of zero stops a timer, so one that is due gets 1 ms.
         let after = next.map_or(Duration::ZERO, |at| {
             at.saturating_duration_since((self.clock)()).max(Duration::from_millis(1))
         });
         let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(after) };
-        // It fails for a bad descriptor or time only, which these are not.
+        // The call fails only for a bad descriptor or time, and both are valid here.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 }

@@ -1,5 +1,5 @@
-//! What a killed process leaves to its successor: pages for each queue of a vif, in
-//! a file of the run folder.
+//! The journals that a killed process leaves to its successor: pages for each queue of a vif, in a
+//! file of the run folder.
 
 use crate::bell::os;
 use crate::control::negotiate::FrontendKeys;
@@ -20,28 +20,28 @@ use tracing::warn;
 const SUFFIX: &str = ".journal";
 const QUEUES: usize = MAX_QUEUES as usize;
 
-/// Pages of a vif's journal, whatever it has of queues.
+/// Pages of a vif's journal, for any number of queues.
 pub const JOURNAL_PAGES: usize = QUEUES * (1 + STAGED_PAGES);
 
-/// Whether a process had not come to say Connected.
+/// A flag that is true if a process had not written Connected yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Half(pub bool);
 
-/// What a process left of a vif.
+/// The connection and the interface that a process left of a vif.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Left {
     /// The queues that were in service.
     pub connection: Vec<QueueRefs>,
-    /// The control ring that it had.
+    /// The control ring of the vif, if it had one.
     pub ctrl: Option<CtrlRefs>,
-    /// The interface behind it, if any, by its index.
+    /// Index of the interface behind the vif, if any.
     pub interface: Option<u32>,
 }
 
 impl Left {
-    /// Whether this is what became of the connection that the guest published. A process
-    /// that was killed while it put one queue after the other into service left the first
-    /// ones: `half` says that it had not come further, by its state in the store.
+    /// Returns true if this is left of the connection that the guest published. A process that was
+    /// killed while it put one queue after the other into service left the first queues. `half`
+    /// tells, by its state in the store, that it had not come further.
     pub fn is_of(&self, keys: &FrontendKeys, Half(half): Half) -> bool {
         let same = match half {
             true => !self.connection.is_empty() && keys.queues.starts_with(&self.connection),
@@ -54,14 +54,14 @@ impl Left {
 /// The pages of a vif's journal.
 #[derive(Debug, Default)]
 pub(crate) struct JournalPages {
-    /// One for each queue that it may have.
+    /// One page for each queue that the vif may have.
     pub queues: Vec<SharedPage>,
-    /// [`STAGED_PAGES`] for each.
+    /// [`STAGED_PAGES`] pages for each queue.
     pub staged: Vec<Vec<SharedPage>>,
 }
 
 impl JournalPages {
-    /// What they say of a connection; none without pages.
+    /// Returns the connection that the pages describe; `None` without pages.
     pub fn left(&self) -> Option<Left> {
         let journals: Vec<Journal> = self.queues.iter().cloned().map(Journal::new).collect();
         let interface = journals.first()?.interface();
@@ -72,7 +72,7 @@ impl JournalPages {
         })
     }
 
-    /// Nobody may take up a connection by them any more.
+    /// Ends the connection of these pages, so that nobody takes it up any more.
     pub fn end(&self) {
         self.queues.iter().cloned().for_each(|page| Journal::new(page).end());
     }
@@ -86,11 +86,13 @@ pub(crate) struct Journals {
 }
 
 impl Journals {
-    /// Those of the backend in domain `own`; others may share the run folder.
+    /// Returns the journals of the backend in domain `own`. Other backends may share the run
+    /// folder.
     ///
     /// # Errors
     ///
-    /// [`JournalError`], and nothing was touched.
+    /// [`JournalError`] if a journal has a layout that this build does not read. Nothing was
+    /// touched then.
     pub fn open(run_folder: &Path, own: DomId) -> Result<Self, JournalError> {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let boot = text.ok().and_then(|text| parse_boot(&text)).unwrap_or_default();
@@ -108,8 +110,8 @@ impl Journals {
         Ok(journals)
     }
 
-    /// How a vif's journal is laid out; none where there is none, or it cannot be read. It
-    /// is not made longer here, as it may be another build's.
+    /// Returns the layout of a vif's journal; `None` if there is no journal, or it cannot be read.
+    /// The file is not made longer here, as it may be another build's.
     fn layout(&self, id: VifId) -> Option<Layout> {
         let mut page = vec![0; PAGE_SIZE];
         File::open(self.path(id)).ok()?.read_exact(&mut page).ok()?;
@@ -123,7 +125,7 @@ impl Journals {
         self.folder.join(format!("{id}{SUFFIX}"))
     }
 
-    /// The pages of a vif's journal; none where they cannot be had, so that a
+    /// Returns the pages of a vif's journal. Returns none if they cannot be had, so that a
     /// successor begins anew.
     pub fn pages(&self, id: VifId) -> JournalPages {
         self.map(id).unwrap_or_else(|e| {
@@ -133,11 +135,12 @@ impl Journals {
         })
     }
 
-    /// The pages of a journal by which a vif is taken over.
+    /// Returns the pages of a journal by which a vif is taken over.
     ///
     /// # Errors
     ///
-    /// There is no memory or no descriptor for them now. For any other reason there are none.
+    /// There is no memory or no descriptor for the pages now. For any other reason the result has
+    /// no pages.
     pub fn pages_left(&self, id: VifId) -> Result<JournalPages, PlatformError> {
         self.map(id).or_else(|e| match Errno::from_io_error(&e) {
             Some(errno @ (Errno::NOMEM | Errno::MFILE | Errno::NFILE)) => {
@@ -161,31 +164,32 @@ impl Journals {
         Ok(JournalPages { queues, staged: (0..QUEUES).map(staged).collect() })
     }
 
-    /// Where a killed process left off, if it had the vif.
+    /// Returns the connection and the interface that a killed process left, if it had the vif.
     ///
     /// # Errors
     ///
-    /// As [`Journals::pages_left`].
+    /// The errors of [`Journals::pages_left`].
     pub fn left_off(&self, id: VifId) -> Result<Option<Left>, PlatformError> {
         if !self.path(id).exists() {
             return Ok(None);
         }
         if self.layout(id).is_some_and(|layout| !layout.is_of(self.boot)) {
-            // Nothing of it is there any more, and its interface is another one.
+            // The machine was started anew: nothing of the connection exists, and the index is
+            // another interface's.
             self.forget(id);
             return Ok(None);
         }
         Ok(self.pages_left(id)?.left())
     }
 
-    /// The vif has this interface behind it from now on.
+    /// Notes in the journal that the vif has this interface behind it from now on.
     pub fn opened(&self, id: VifId, interface: Option<u32>) {
         if let Some(page) = self.pages(id).queues.into_iter().next() {
             Journal::new(page).opened(interface.unwrap_or(0), self.boot);
         }
     }
 
-    /// The vif is gone, or not to be resumed.
+    /// Removes the journal of a vif that is gone, or is not to be resumed.
     pub fn forget(&self, id: VifId) {
         match std::fs::remove_file(self.path(id)) {
             Err(e) if e.kind() != ErrorKind::NotFound => warn!("{id}: journal: {e}"),
@@ -193,20 +197,20 @@ impl Journals {
         }
     }
 
-    /// Every vif that has one.
+    /// Returns every vif that has a journal.
     pub fn all(&self) -> Vec<VifId> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
         entries.flatten().filter_map(|entry| parse(entry.file_name().to_str()?)).collect()
     }
 }
 
-/// `8d4e5b5c-...`, as Linux tells it.
+/// Returns the number of a boot, read from text as Linux writes it: `8d4e5b5c-...`.
 fn parse_boot(text: &str) -> Option<Boot> {
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     Some(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes())
 }
 
-/// The vif of a journal's name, `vif<domid>.<devid>.journal`.
+/// Returns the vif that a journal's file name names, `vif<domid>.<devid>.journal`.
 fn parse(name: &str) -> Option<VifId> {
     let (domain, devid) = name.strip_prefix("vif")?.strip_suffix(SUFFIX)?.split_once('.')?;
     Some(VifId { domain: DomId(domain.parse().ok()?), devid: devid.parse().ok()? })
@@ -278,8 +282,8 @@ mod tests {
         assert_eq!((journals.left_off(id).unwrap(), journals.all()), (None, vec![]));
     }
 
-    /// A process that was killed before it wrote anything left a file all the same, which
-    /// has to go with its vif.
+    /// A process that was killed before it wrote anything left a file all the same. That file must
+    /// go with its vif.
     #[test]
     fn what_is_no_journal_yet_says_nothing_and_is_not_forgotten() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a vif is given to act with.
+//! The parts of a backend that a vif borrows to act.
 
 use super::succession::Journals;
 use crate::ids::VifId;
@@ -11,32 +11,31 @@ use grantway_hypervisor::{EventChannels, Platform, Store};
 use grantway_ports::{Port, PortError};
 use std::sync::Arc;
 
-/// What a vif's port is to be.
+/// The port that a vif asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortRequest {
-    /// For which vif.
+    /// The vif.
     pub vif: VifId,
     /// The interface name that the toolstack asked for, or `vif<D>.<N>`.
     pub name: String,
     /// Largest IP packet, in bytes.
     pub mtu: u32,
-    /// The interface that a killed process left behind for the vif, by its
-    /// index: a script may have renamed it.
+    /// Index of the interface that a killed process left behind for the vif. A script may have
+    /// renamed that interface.
     pub interface: Option<u32>,
-    /// Whether one is made where none was left behind: not where it is only to
-    /// be removed.
+    /// True if an interface is to be made if none was left behind; false if it is only to be
+    /// removed.
     pub fresh: bool,
-    /// Queues that the vif may have.
+    /// Most queues that the vif may have.
     pub queues: u32,
-    /// Whether a hotplug script names the interface, joins it to a bridge and
-    /// sets it up.
+    /// True if a hotplug script names the interface, joins it to a bridge and sets it up.
     pub scripted: bool,
 }
 
-/// Opens the port of a vif.
+/// Function that opens the port of a vif.
 pub type OpenPort = Box<dyn FnMut(&PortRequest) -> Result<Box<dyn Port>, PortError>>;
 
-/// What a vif borrows from its backend to act.
+/// The parts of a backend that a vif borrows to act.
 pub(crate) struct Surroundings<'a> {
     pub platform: &'a Arc<dyn Platform>,
     pub store: &'a mut dyn Store,
@@ -45,20 +44,20 @@ pub(crate) struct Surroundings<'a> {
     pub workers: &'a Workers,
     pub open_port: &'a mut OpenPort,
     pub journals: &'a Journals,
-    /// Whether hotplug scripts set interfaces up, as under a Xen toolstack.
+    /// True if hotplug scripts set interfaces up, as under a Xen toolstack.
     pub hotplug: bool,
     /// Most queues that a vif may have.
     pub queues: u32,
-    /// What is borne of a guest that posts no pages.
+    /// Patience with a guest that posts no pages.
     pub patience: Patience,
-    /// Tells the time.
+    /// Source of the time.
     pub clock: Clock,
-    /// How its buffers may cross.
+    /// Limits on the ways in which the vif's buffers cross.
     pub policy: PolicyLimits,
-    /// What all vifs may have mapped.
+    /// Budget of guest memory that all vifs may have mapped.
     pub budget: &'a Arc<Budget>,
-    /// Whether segments are merged, as [`crate::BackendConfig::merge`].
+    /// True if segments are merged, as [`crate::BackendConfig::merge`] says.
     pub merge: bool,
-    /// What queues say they do.
+    /// Trace that queues write to.
     pub trace: &'a Arc<Trace>,
 }

@@ -1,4 +1,4 @@
-//! One vif: its state in the store, and what it holds while it is connected.
+//! One vif: its state in the store, and the resources that it holds while it is connected.
 
 mod connection;
 mod debts;
@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tracing::{info, warn};
 
-/// What is watched of a frontend.
+/// Keys of a frontend that are watched.
 const WATCHED: [&str; 2] = [keys::STATE, keys::REQUEST_MULTICAST_CONTROL];
 
 /// A vif under this backend.
@@ -41,52 +41,55 @@ pub(crate) struct Vif {
     path: String,
     frontend: String,
     machine: BackendMachine,
-    /// What its `state` node holds, by what we read or wrote last.
+    /// State in the vif's `state` node, by what we read or wrote last.
     stored: Option<XenbusState>,
-    /// What else the store does not have yet.
+    /// Everything else that the store does not have yet.
     debts: Debts,
-    /// The connection that is to be made and could not be yet.
+    /// The connection that is to be made and could not be made yet.
     attempt: Option<Attempt>,
     /// The port, while no worker has it.
     port: Option<Box<dyn Port>>,
-    /// Queues that a new connection can have: no more than its port.
+    /// Most queues that a new connection can have: no more than its port has.
     queues: u32,
-    /// What is in service; none while no worker has the port.
+    /// Keys of the connection in service; `None` while no worker has the port.
     served: Option<FrontendKeys>,
     /// The number of the last connection.
     connection: u64,
-    /// A killed process left a connection in service, which is to be taken over: whether that
-    /// process had not come to say Connected.
+    /// Set if a killed process left a connection in service that is to be taken over. The value
+    /// tells if that process had not written Connected yet.
     left: Option<Half>,
-    /// Its control ring, while it is in service and has one.
+    /// Control ring, while it is in service and the guest has one.
     control: Option<Control>,
-    /// What the ports of further queues passed that are closed again.
+    /// Counts of the ports of further queues that are closed again.
     past: Option<PortReport>,
     shared: Arc<Shared>,
     policy: Policy,
-    /// How many of its pages are mapped, over all connections.
+    /// Quota of the guest's pages that are mapped, over all connections.
     quota: Arc<Quota>,
-    /// What it has staged, while it is connected and may.
+    /// Staged pages, while the vif is connected and may stage.
     staged: Option<Arc<Staged>>,
-    /// Keeps what is mapped of its guest's apart from what is of others, while it is connected.
+    /// Guard that keeps the guest's mapped memory apart from other guests' while the vif is
+    /// connected.
     apart: Option<Apart>,
     voice: Voice,
 }
 
 impl Vif {
-    /// Takes up a vif that the toolstack attached, in whatever state the store
-    /// shows it, and opens its port; what [`Vif::begin`] is to do.
+    /// Takes up a vif that the toolstack attached, in any state that the store shows, and opens its
+    /// port. Returns the vif, and the actions for [`Vif::begin`].
     pub fn open(
         id: VifId,
         path: String,
         around: &mut Surroundings<'_>,
     ) -> Result<(Self, BackendActions), VifError> {
+        // The store and the journal say if there is a connection to take over.
         let found = Found::read(id, &path, around)?;
         let takeover = found.is_taken_over();
         let (machine, actions) =
             BackendMachine::start(found.own, found.peer, found.online, takeover);
         let mut vif = Self::new(id, path, &found, machine, around);
         vif.left = actions.contains(&BackendAction::TakeOver).then(|| found.half());
+        // A vif on its way out needs no port.
         if vif.machine.is_gone() {
             vif.see_off(actions, around)?;
             return Ok((vif, BackendActions::new()));
@@ -94,6 +97,7 @@ impl Vif {
         if around.hotplug {
             kernel_keeps_off(id)?;
         }
+        // The journal learns the interface at once, so that a successor can remove it.
         let mut request = vif.port_request(found.left.as_ref(), around)?;
         if let Some(keys) = found.published.filter(|_| takeover) {
             // A connection keeps the queues that it has, at most MAX_QUEUES; new ones may be
@@ -104,19 +108,20 @@ impl Vif {
         around.journals.opened(id, port.interface());
         vif.queues = port.caps().max_queues.min(around.queues);
         vif.port = Some(port);
+        // From here on a failure must take back what was begun.
         match vif.prepare(takeover, around) {
             Ok(()) => {
                 if vif.left.is_none() && found.left.is_some_and(|left| !left.connection.is_empty())
                 {
-                    // What is not taken over now is not to be later.
+                    // A connection that is not taken over now must not be taken over later.
                     around.journals.pages(id).end();
                 }
                 Ok((vif, actions))
             }
             Err(e @ VifError::Platform(PlatformError::Gone { .. })) => Err(e),
             Err(e) => {
-                // Nothing of what was begun stays; the first error is the news. The port and
-                // the journal stay if the vif is tried again by itself.
+                // Nothing that was begun stays, and the first error is returned. The port and the
+                // journal stay if the vif is tried again by itself.
                 let _ = vif.unwatch(around);
                 if e.passing(true).is_none() {
                     vif.destroy(around);
@@ -157,8 +162,8 @@ impl Vif {
         }
     }
 
-    /// Says Closed of a vif that is on its way out: a toolstack waits for that, and will then
-    /// remove the folder.
+    /// Writes Closed for a vif that is on its way out. A toolstack waits for that, and then removes
+    /// the folder.
     fn see_off(
         &mut self,
         actions: BackendActions,
@@ -172,7 +177,8 @@ impl Vif {
         remove_remains(self.id, around)
     }
 
-    /// What comes once the port is there, and before the machine acts.
+    /// Sets the link down unless a connection is taken over, and watches the frontend. This comes
+    /// once the port is there, and before the machine acts.
     fn prepare(&mut self, takeover: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         if let Some(port) = self.port.as_mut().filter(|_| !takeover) {
             port.set_link(false)?;
@@ -181,7 +187,7 @@ impl Vif {
         Ok(())
     }
 
-    /// Does what the machine asked for when the vif was opened.
+    /// Carries out the actions that the machine asked for when the vif was opened.
     pub fn begin(
         &mut self,
         actions: BackendActions,
@@ -191,9 +197,9 @@ impl Vif {
         done.and(self.look_for_hotplug(around))
     }
 
-    /// What the port is to be: on Xen always `vif<D>.<N>`, which the hotplug
-    /// script renames, joins to its bridge and sets up; without scripts, by the
-    /// name that the toolstack asked for.
+    /// Returns the request for the vif's port. With hotplug scripts, as on Xen, its name is always
+    /// `vif<D>.<N>`; the script renames it, joins it to its bridge and sets it up. Without scripts,
+    /// its name is the one that the toolstack asked for.
     fn port_request(
         &self,
         left: Option<&Left>,
@@ -214,8 +220,7 @@ impl Vif {
         })
     }
 
-    /// Tells the machine once the hotplug script is done, or that there is none
-    /// to be waited for.
+    /// Tells the machine that the hotplug script is done, or that no script is to be waited for.
     fn look_for_hotplug(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         let mut text = |key| around.store.read_text(&format!("{}/{key}", self.path));
         let done = !around.hotplug
@@ -224,20 +229,22 @@ impl Vif {
         if done { self.feed(BackendEvent::HotplugDone, around) } else { Ok(()) }
     }
 
-    /// Reads its nodes again, acts on what they hold now, and does what could not be done
-    /// before. Where it fails it is to be called again in a moment. A write that fails keeps
-    /// nothing else from being done.
+    /// Reads the vif's nodes again, acts on their values, and does what could not be done before.
+    /// If it fails, the caller calls it again in a moment. A write that fails keeps nothing else
+    /// from being done.
     pub fn look(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
+        // Both states are read before the machine acts on one of them.
         let own = state(around.store, &self.path)?;
         let own = own.filter(|&own| !self.is_anothers(own));
         let online = online(around.store, &self.path)?;
         let peer = state(around.store, &self.frontend)?;
         self.debts.folder_went |= own.is_none();
-        // What we wrote ourselves, or found when we began, is no news.
+        // A state that we wrote ourselves, or found when we began, is no news.
         let is_news = own.is_none() || (own == Some(XenbusState::Closing) && own != self.stored);
         if own.is_some() && is_news {
             self.stored = own;
         }
+        // Each event is handled though an earlier one failed; the first error is returned.
         let waits = self.attempt.is_some();
         let mut done = self.feed(BackendEvent::Online(online), around);
         if is_news {
@@ -249,6 +256,7 @@ impl Vif {
         if waits {
             done = done.and(self.try_to_connect(around));
         }
+        // A frontend may have gone through Closed to Connected between two looks.
         if peer == Some(XenbusState::Connected) && self.keys_changed(around)? {
             done = done.and(self.feed(BackendEvent::KeysChanged, around));
         }
@@ -258,25 +266,25 @@ impl Vif {
         done
     }
 
-    /// Whether the frontend went round between two looks at its state, and
-    /// shows other rings than those in service.
+    /// Returns true if the frontend shows other keys than those in service, as rings: it went
+    /// through Closed to Connected between two looks at its state.
     fn keys_changed(&mut self, around: &mut Surroundings<'_>) -> Result<bool, VifError> {
         let Some(served) = &self.served else { return Ok(false) };
-        // One that was taken over may have more queues than a new one is allowed.
+        // A connection that was taken over may have more queues than a new one is allowed.
         match FrontendKeys::read(around.store, &self.frontend, MAX_QUEUES) {
             Ok(keys) => {
-                // That may change at any time.
+                // This key may change at any time, without a new connection.
                 self.shared.multicast.set_wanted(keys.multicast);
                 Ok(FrontendKeys { multicast: served.multicast, ..keys } != *served)
             }
             Err(VifError::Platform(e @ PlatformError::Gone { .. })) => Err(e.into()),
             Err(e) if e.passing(false).is_some() => Err(e),
-            // It is rewriting them: its state will tell.
+            // The frontend is rewriting its keys. Its state will tell when it is done.
             Err(_) => Ok(false),
         }
     }
 
-    /// A queue failed: disables the vif, unless its connection is over anyway.
+    /// Disables the vif, because a queue failed, unless that connection is over already.
     pub fn failed(
         &mut self,
         connection: u64,
@@ -290,13 +298,13 @@ impl Vif {
         self.feed(BackendEvent::Fatal, around)
     }
 
-    /// The event channel of its control ring.
+    /// Returns the event channel of the vif's control ring.
     pub fn control_event(&self) -> Option<EventPort> {
         self.control.as_ref().map(Control::event)
     }
 
-    /// Serves a burst of its guest's control requests. None are served before both ends
-    /// show Connected.
+    /// Serves a burst of the guest's control requests, and returns what was done. No request is
+    /// served before both ends show Connected.
     pub fn serve_control(&mut self, around: &mut Surroundings<'_>) -> Result<Served, VifError> {
         let connected = self.machine.is_connected() && self.stored == Some(XenbusState::Connected);
         let Some(control) = self.control.as_mut().filter(|_| connected) else {
@@ -329,9 +337,9 @@ impl Vif {
         self.carry_out(actions, around)
     }
 
-    /// Does what the machine asked for: all that is ours, whatever the store has trouble
-    /// with. What it does not take now is a debt, and the error says that there is one. A
-    /// connection that cannot be had for a moment keeps the machine waiting for its answer.
+    /// Carries out what the machine asked for. Everything of ours is done, though the store has
+    /// trouble: a write that fails becomes a debt, and the error says so. If a connection cannot be
+    /// had for a moment, the machine waits for its answer.
     fn carry_out(
         &mut self,
         actions: BackendActions,
@@ -342,7 +350,7 @@ impl Vif {
         }
         let mut connects = false;
         for action in actions {
-            // What fails of these is told once all of them were done.
+            // A failure is told once all actions were carried out.
             match action {
                 BackendAction::Advertise => {
                     self.debts.offer = true;
@@ -367,8 +375,8 @@ impl Vif {
         if connects { told.and(self.try_to_connect(around)) } else { told }
     }
 
-    /// Nothing of it stays on this machine. Where its interface cannot be removed the journal
-    /// stays, by which it is tried again.
+    /// Removes everything of the vif from this machine. If its interface cannot be removed, the
+    /// journal stays, by which that is tried again.
     fn destroy(&mut self, around: &mut Surroundings<'_>) {
         match self.port.as_mut().map(|port| port.remove()) {
             Some(Err(e)) if !is_no_more(&e) => warn!("{}: {e}", self.id),
@@ -376,7 +384,7 @@ impl Vif {
         }
     }
 
-    /// Takes the limit that the toolstack set; one that cannot be read is none.
+    /// Takes the rate limit that the toolstack set. A value that cannot be read sets no limit.
     fn look_at_rate(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         let path = format!("{}/{}", self.path, keys::RATE);
         let text = around.store.read_text(&path)?;
@@ -400,47 +408,48 @@ impl Vif {
         }
     }
 
-    /// One line for the operator, and a node for the toolstack and the guest.
+    /// Writes one line for the operator, and a node for the toolstack and the guest.
     fn report(&mut self, error: &VifError, around: &mut Surroundings<'_>) {
         if let Some(held) = self.voice.speak(self.shared.now()) {
             warn!("{}: {error}{held}", self.id);
         }
-        // The log has it already; the store is a courtesy.
+        // The log has the error already, so a failure of the store costs nothing.
         let _ = write_error(around.store, &self.path, &error.to_string());
     }
 
-    /// Whether it is to be forgotten: the store has its last words, too.
+    /// Returns true if the vif is to be forgotten: it is gone, and the store has its last state.
     pub fn is_gone(&self) -> bool {
         self.machine.is_gone() && !self.owes()
     }
 
-    /// Whether packets may flow.
+    /// Returns true if packets may flow.
     pub fn is_connected(&self) -> bool {
         self.machine.is_connected() && self.served.is_some()
     }
 
-    /// How its queues stand, and what its port has passed so far, all of them together.
+    /// Returns the reports of the vif's queues, and the sum of what its ports have passed so far.
     pub fn inspect(&self, workers: &Workers) -> (Vec<QueueReport>, Option<PortReport>) {
         let here = self.port.iter().map(|port| port.report());
         let (queues, failed) = workers.inspect(self.id);
         let busy = queues.iter().map(|queue| queue.port.clone());
-        // The name is that of the first.
+        // The sum has the name of the first.
         let sum = PortReport::sum(here.chain(busy).chain(failed).chain(self.past.clone()));
         (queues, sum)
     }
 
-    /// Its counters.
+    /// Returns the vif's counters.
     pub fn stats(&self) -> &VifStats {
         &self.shared.stats
     }
 }
 
-/// Takes down what is left of a vif that is no more: nobody was there when its toolstack
+/// Takes down what is left of a vif that no longer exists: nobody was there when its toolstack
 /// removed it, or its interface could not be removed.
 ///
 /// # Errors
 ///
-/// That cannot be done for a moment: the journal stays, by which it is tried again.
+/// The interface or the journal cannot be had for a moment. The journal stays, by which it is tried
+/// again.
 pub(crate) fn remove_remains(id: VifId, around: &mut Surroundings<'_>) -> Result<(), VifError> {
     let Some(left) = around.journals.left_off(id)? else { return Ok(()) };
     if left.interface.is_some() {
@@ -463,12 +472,12 @@ pub(crate) fn remove_remains(id: VifId, around: &mut Surroundings<'_>) -> Result
     Ok(())
 }
 
-/// Whether there is no such interface, or it is not ours: somebody deleted that.
+/// Returns true if the interface does not exist, or is not ours: somebody deleted ours.
 fn is_no_more(error: &PortError) -> bool {
     matches!(error, PortError::Gone { .. } | PortError::Tap(TapError::NotATap { .. }))
 }
 
-/// Refuses a vif that a driver of the kernel holds: both would answer it.
+/// Fails for a vif that a driver of the kernel holds: both would answer its guest.
 fn kernel_keeps_off(id: VifId) -> Result<(), VifError> {
     let name = format!("vif-{}-{}", id.domain, id.devid);
     let driver = Path::new("/sys/bus/xen-backend/devices").join(&name).join("driver");
@@ -477,8 +486,8 @@ fn kernel_keeps_off(id: VifId) -> Result<(), VifError> {
     Err(VifError::Claimed { name, driver })
 }
 
-/// Writes why a vif is not served, where the toolstack looks for it, unless it
-/// has removed that folder.
+/// Writes the reason why a vif is not served into the node `error`, where the toolstack looks for
+/// it. Nothing is written if the toolstack has removed the folder.
 pub(crate) fn write_error(
     store: &mut dyn Store,
     path: &str,
@@ -491,7 +500,7 @@ pub(crate) fn write_error(
     })
 }
 
-/// The word of a vif's watch on its frontend.
+/// Returns the token of a vif's watch on its frontend.
 pub(crate) fn token(id: VifId) -> String {
     format!("frontend/{}/{}", id.domain, id.devid)
 }

@@ -1,24 +1,25 @@
-//! How often one vif may speak in the log: a guest brings about as many states
-//! and failures as it likes.
+//! Limit on the lines of one vif in the log: a guest causes as many states and failures as it
+//! likes.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Lines that a vif may write at once.
 const BURST: u32 = 20;
-/// And one more for each time that passes.
+/// Time in which a vif earns one more line.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// The voice of one vif.
+/// The voice of one vif: the lines that it may still write.
 #[derive(Debug)]
 pub(crate) struct Voice {
     left: u32,
-    /// Up to when time was turned into lines.
+    /// Time up to which lines were earned.
     since: Instant,
+    /// Lines that were held back since the last one that was written.
     held: u64,
 }
 
-/// Lines that were held back since the last one; shown only where there are.
+/// Number of lines that were held back since the last one. It is shown only if it is not zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Held(u64);
 
@@ -27,10 +28,11 @@ impl Voice {
         Self { left: BURST, since: now, held: 0 }
     }
 
-    /// Whether a line may be written now, and how many were not before it.
+    /// Returns a value if a line may be written now: the number of lines that were held back before
+    /// it.
     pub fn speak(&mut self, now: Instant) -> Option<Held> {
         let passed = now.saturating_duration_since(self.since);
-        // At most BURST count.
+        // At most `BURST`, which fits.
         let more = (passed.as_secs() / EVERY.as_secs()).min(u64::from(BURST)) as u32;
         if more > 0 {
             self.left = (self.left + more).min(BURST);

@@ -1,4 +1,5 @@
-//! Which vifs there are, as the store shows them, and which of them an event of it is about.
+//! The vifs that the store lists below our domain, and the vifs that an event of the store is
+//! about.
 
 use super::Backend;
 use crate::error::is_of_nodes;
@@ -6,23 +7,23 @@ use crate::ids::VifId;
 use grantway_hypervisor::{DomId, Error as PlatformError, StoreErrno};
 use tracing::warn;
 
-/// The word of the watch on all vifs.
+/// Token of the watch on all vifs.
 pub(super) const VIFS_TOKEN: &str = "vifs";
 
-/// What an event of the store is about.
+/// Subject of an event of the store.
 pub(super) enum Subject {
     Vif(VifId),
-    /// Any vif of this guest.
+    /// All vifs of this guest.
     Guest(DomId),
-    /// Any of all.
+    /// All vifs.
     Any,
 }
 
 impl Backend {
-    /// Whether the toolstack has such a vif below us. It writes one in one
-    /// transaction, with this key in it; what we may not read is no more ours
-    /// than what is not there. A store that has trouble of its own says neither: nothing
-    /// comes of that but another look.
+    /// Returns true if the toolstack has attached this vif to us. The toolstack writes a vif in one
+    /// transaction, with the key `frontend-id` in it. A key that we may not read is no more ours
+    /// than a missing one. Returns `None` if the store has trouble of its own; the vif is looked at
+    /// again later.
     pub(super) fn is_attached(&mut self, id: VifId) -> Result<Option<bool>, PlatformError> {
         match self.store.read_text(&format!("{}/frontend-id", self.path(id))) {
             Err(PlatformError::Store { errno, .. }) if is_of_nodes(errno) => Ok(Some(false)),
@@ -34,7 +35,7 @@ impl Backend {
         }
     }
 
-    /// What an event is about.
+    /// Returns the subject of an event.
     pub(super) fn subject(&self, path: &str, token: &str) -> Subject {
         let rest = match token {
             VIFS_TOKEN => path.strip_prefix(&self.base).and_then(|rest| rest.strip_prefix('/')),
@@ -51,7 +52,7 @@ impl Backend {
         }
     }
 
-    /// The vifs of one guest, as we or the store have them.
+    /// Returns the vifs of one guest that we or the store know. A vif may be in the list twice.
     pub(super) fn vifs_of(&mut self, domain: DomId) -> Result<Vec<VifId>, PlatformError> {
         let all = VifId { domain, devid: 0 }..=VifId { domain, devid: u32::MAX };
         let mut found: Vec<VifId> = self.vifs.range(all).map(|(&id, _)| id).collect();
@@ -60,7 +61,7 @@ impl Backend {
         Ok(found)
     }
 
-    /// Every vif that the store shows below us.
+    /// Returns every vif that the store lists below us.
     pub(super) fn attached(&mut self) -> Result<Vec<VifId>, PlatformError> {
         let mut found = Vec::new();
         for domain in self.names(&self.base.clone())? {
@@ -70,15 +71,15 @@ impl Backend {
         Ok(found)
     }
 
-    /// Those of one guest.
+    /// Returns the vifs of one guest that the store lists below us.
     fn attached_to(&mut self, domain: DomId) -> Result<Vec<VifId>, PlatformError> {
         let devids = self.names(&format!("{}/{domain}", self.base))?;
         let devids = devids.iter().filter_map(|devid| devid.parse().ok());
         Ok(devids.map(|devid| VifId { domain, devid }).collect())
     }
 
-    /// What is in a folder. Where the store cannot say, nothing, and all is looked at again
-    /// in a moment: no vif is taken for gone by what is not listed.
+    /// Returns the names in a folder. Returns none if the store cannot tell, and has every vif
+    /// looked at again in a moment. No vif counts as gone because it is not listed.
     fn names(&mut self, path: &str) -> Result<Vec<String>, PlatformError> {
         match self.store.list(path) {
             Err(PlatformError::Store {

@@ -1,5 +1,5 @@
-//! What each control message does. A page that a message names is copied once,
-//! its size checked before, its contents after; what is refused changes nothing.
+//! The work of each control message. A page that a message names is copied once. Its size is
+//! checked before the copy, its contents after. A message that is refused changes nothing.
 
 use crate::policy::StagedTable;
 use grantway_hypervisor::{
@@ -11,16 +11,16 @@ use grantway_netif::ctrl::{
 use grantway_netif::hashing::{Hashing, MAPPING_MAX};
 use grantway_ring::{PAGE_SIZE, SharedPage};
 
-/// The guest's pages that messages name.
+/// Access to the guest's pages that messages name.
 pub(super) trait Pages {
-    /// Copies the first bytes of a page, once; whether that could be done.
+    /// Copies the first bytes of a page, once. Returns true if that could be done.
     ///
     /// # Errors
     ///
     /// The platform is gone.
     fn read(&self, gref: GrantRef, bytes: &mut [u8]) -> Result<bool, PlatformError>;
 
-    /// Maps a page for reading and writing; none where that cannot be.
+    /// Maps a page for reading and writing. Returns `None` if that cannot be done.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ pub(super) trait Pages {
     fn map(&self, gref: GrantRef) -> Result<Option<SharedPage>, PlatformError>;
 }
 
-/// Those of a guest on a platform.
+/// The pages of a guest on a platform.
 pub(super) struct Guest<'a> {
     pub platform: &'a dyn Platform,
     pub domain: DomId,
@@ -59,10 +59,10 @@ impl Pages for Guest<'_> {
     }
 }
 
-/// Why a message is not carried out.
+/// Reason why a message is not carried out.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// It is answered with this status, and changes nothing.
+    /// Status of the answer. The message changes nothing.
     With(Status),
     /// The platform is gone.
     Gone(PlatformError),
@@ -151,8 +151,8 @@ fn set_mapping(
     Ok(hashing.set_mapping(part.start, &queues)?)
 }
 
-/// Takes the pages of a list out of a queue's table, and writes the status of each into the
-/// guest's list. `bytes` has room for the list. Returns how many were taken out.
+/// Takes the pages of a list out of a queue's table, and writes the status of each into the guest's
+/// list. `bytes` has room for the list. Returns the number of pages that were taken out.
 fn unstage(
     index: u32,
     table: &mut dyn StagedTable,
@@ -160,7 +160,7 @@ fn unstage(
     bytes: &mut [u8],
     pages: &impl Pages,
 ) -> Result<u32, Refused> {
-    // Mapped before anything is unmapped, so that the outcome can be told.
+    // The list is mapped before anything is unmapped, so that the outcome can be told.
     let page = pages.map(GrantRef(list))?.ok_or(Status::InvalidParameter)?;
     page.read(0, bytes).map_err(|_| Status::InvalidParameter)?;
     let mut entries = entries_of(bytes);
@@ -173,21 +173,21 @@ fn unstage(
         words[..4].copy_from_slice(&gref);
         words[4..].copy_from_slice(&rest);
     }
-    // As many bytes as were read from the same place.
+    // The write cannot fail: the same bytes of the page were read before.
     let _ = page.write(0, bytes);
     let unmapped = |entry: &&GrefEntry| entry.status == Status::Success.to_u16();
     // At most 512.
     Ok(entries.iter().filter(unmapped).count() as u32)
 }
 
-/// A queue's table, and as much of `bytes` as the list takes.
+/// Returns a queue's table, and the part of `bytes` that the list takes.
 fn staged<'a>(
     tables: &'a mut [Box<dyn StagedTable>],
     queue: u32,
     entries: u32,
     bytes: &'a mut [u8; PAGE_SIZE],
 ) -> Result<(&'a mut dyn StagedTable, &'a mut [u8]), Status> {
-    // No vif has that many queues.
+    // The number of queues fits: it is at most 16.
     let entries = gref_list_entries(queue, tables.len() as u32, entries)?;
     let table = tables.get_mut(queue as usize).ok_or(Status::InvalidParameter)?;
     const { assert!(GREF_LIST_ENTRIES * GREF_ENTRY_BYTES <= PAGE_SIZE) };

@@ -1,14 +1,12 @@
-//! The control ring of one vif: what its guest sets of the hash, and the grants
-//! that it has staged.
+//! The control ring of one vif: the hash settings of its guest, and the grants that it has staged.
 //!
-//! Served on the control thread, a few requests at a time. What the packet path
-//! needs of it is handed over: hash settings by [`Shared`], grants by
-//! [`StagedTable`].
+//! The control thread serves the ring, a few requests at a time. The packet path gets hash settings
+//! by [`Shared`], and grants by [`StagedTable`].
 //!
-//! A request is carried out, its answer noted in the journal, then written over
-//! the request and published, before the next one is looked at. So a killed
-//! process owes at most one answer, and its successor has it, or carries out the
-//! request that is still there.
+//! A request is carried out, and its answer is noted in the journal. Then the answer is written
+//! over the request and published, before the next request is looked at. So a killed process owes
+//! at most one answer. Its successor has that answer in the journal, or carries out the request,
+//! which is still there.
 
 mod messages;
 #[cfg(test)]
@@ -28,52 +26,56 @@ use grantway_netif::hashing::Hashing;
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
 use messages::{Guest, Pages, Refused, carry_out};
 
-/// Requests that are served before other vifs get their turn.
+/// Requests of one vif that are served before other vifs get their turn.
 pub(crate) const BURST: usize = 16;
-/// Work after which others get it, too: pages that are mapped or unmapped, and what comes to
-/// as much.
+/// Work after which other vifs get their turn, too. The unit is a page that is mapped or unmapped;
+/// other work counts as pages that take as long.
 pub(crate) const BURST_WORK: usize = GREF_LIST_ENTRIES;
-/// Most work of one request, or of one attempt to map a list that a killed process had
-/// staged: a list and the small areas of both kinds that it is mapped together with, all of
-/// that twice where it is refused; or all pages of a queue but one for each area, and as many
-/// unmapped as a list names.
+/// Most work of one request, or of one attempt to map a list that a killed process had staged.
+/// There are two worst cases:
+///
+/// - A list is mapped together with the small areas of both kinds, and all of that counts twice
+///   because it is refused.
+/// - All pages of a queue are mapped anew but one for each area, and as many are unmapped as a list
+///   names.
 pub(crate) const REQUEST_WORK: usize = 2 * (GREF_LIST_ENTRIES + QUEUE_PAGES / 4) + LOOK;
-/// What a request takes beside: its answer, and a look at each entry of its list.
+/// Work of a request beside its pages: its answer, and a look at each entry of its list.
 const LOOK: usize = 1 + GREF_LIST_ENTRIES / ENTRIES_A_PAGE;
-/// Entries that are looked at in the time that it takes to map a page.
+/// Entries that are looked at in the time that one page takes to be mapped.
 const ENTRIES_A_PAGE: usize = 8;
 const _: () = assert!(QUEUE_PAGES + GREF_LIST_ENTRIES <= REQUEST_WORK);
 
-/// A control ring in service, without its event channel. Generic over where ring
-/// and journal lie, so that tests can cut it after any write.
+/// A control ring in service, without its event channel. The type is generic over the memory of
+/// ring and journal, so that tests can stop it after any write.
 struct Ctrl<M = RingPage<4>, J = SharedPage> {
     ring: Back<M, 4>,
     hashing: Hashing,
-    /// One for each queue, or none at all.
+    /// One table for each queue, or none at all.
     tables: Vec<Box<dyn StagedTable>>,
     journal: Option<Journal<J>>,
-    /// Whether tables may have to take up what a killed process had staged.
+    /// True if tables may have to take up lists that a killed process had staged.
     takes_up: bool,
-    /// Where there are no tables: the journal of what a killed process had staged.
+    /// If there are no tables: journal pages of the lists that a killed process had staged.
     left: Vec<Vec<J>>,
 }
 
-/// What became of a vif's turn at its control ring.
+/// Outcome of a vif's turn at its control ring.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Served {
     /// Requests that were served.
     pub requests: usize,
-    /// Pages that were mapped or unmapped for it, and what comes to as much.
+    /// Work for them: pages that were mapped or unmapped, and other work as pages that take as
+    /// long.
     pub work: usize,
-    /// Whether there may be more to do.
+    /// True if there may be more to do.
     pub more: bool,
-    /// Whether the guest asked to be signalled.
+    /// True if the guest asked to be signalled.
     notify: bool,
 }
 
 impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
-    /// Takes a ring up where its answers stand; `resume` where a killed process
-    /// left it, by its journal. Whether the guest is to be signalled, besides.
+    /// Takes a ring up at its last answer; with `resume`, at the point where a killed process left
+    /// it, by its journal. Returns the ring, and true if the guest is to be signalled.
     fn new(
         memory: M,
         queues: u16,
@@ -84,6 +86,7 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         let published = memory.load(Index::RspProd);
         let left = journal.as_ref().filter(|_| resume);
         let state = left.map(|journal| journal.resume_ctrl(published)).transpose()?;
+        // A successor keeps the settings, and consumes no request that was answered in the journal.
         let hashing = left.map_or_else(|| Hashing::new(queues), |left| left.hashing(queues));
         let consumed = state.map_or(published, |state| state.answered);
         let bad = |_| VifError::Internal("journalled indices");
@@ -92,6 +95,7 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         if let Some(journal) = ctrl.journal.as_ref().filter(|_| !resume) {
             journal.set_hashing(&ctrl.hashing);
         }
+        // The one answer that a killed process may owe is given before any other.
         let mut notify = resume;
         if let Some([first, second, third]) = state.and_then(|state| state.owed) {
             ctrl.ring.available().map_err(VifError::Control)?;
@@ -100,8 +104,8 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         Ok((ctrl, notify))
     }
 
-    /// Maps again what a killed process had staged, as far as a turn's work goes: first of
-    /// all, since what the guest asks is about that.
+    /// Maps lists again that a killed process had staged, up to a turn's work. This comes before
+    /// requests, as these are about staged pages.
     fn take_up(&mut self, served: &mut Served) {
         while served.work < BURST_WORK {
             let Some(table) = self.tables.iter_mut().find_map(|table| {
@@ -116,7 +120,8 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         served.more = true;
     }
 
-    /// Serves at most `most` requests, and no more once it has done a turn's work.
+    /// Serves at most `most` requests, and no more once a turn's work is done. Returns what was
+    /// done.
     fn serve(
         &mut self,
         most: usize,
@@ -139,7 +144,7 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
             }
             served.notify |= self.publish(words)?;
             served.requests += 1;
-            // The tables of a vif count together.
+            // The first table tells the work of all tables of the vif.
             served.work += look(request) + self.tables.first_mut().map_or(0, |t| t.take_work());
         }
         served.more = true;
@@ -179,9 +184,10 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         })
     }
 
-    /// Forgets what a killed process had staged, before a guest that asks about it hears that
-    /// nothing is staged here: it may use those pages otherwise from then on, and no
-    /// successor may map them again. Who does not ask has them mapped by the next that stages.
+    /// Forgets what a killed process had staged, before a guest that asks about it reads that
+    /// nothing is staged here. The guest may use those pages otherwise from then on, so no
+    /// successor may map them again. If a guest does not ask, the next backend that stages maps its
+    /// lists again.
     fn forget(&mut self, request: CtrlRequest) {
         if !self.left.is_empty() && request.message().is_ok_and(|message| message.is_staging()) {
             for pages in self.left.drain(..) {
@@ -197,7 +203,7 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
     }
 }
 
-/// What a request takes beside what is mapped for it.
+/// Returns the work of a request beside the pages that are mapped for it.
 fn look(request: CtrlRequest) -> usize {
     let entries = match request.message() {
         Ok(Message::AddGrefMapping { entries, .. } | Message::DelGrefMapping { entries, .. }) => {
@@ -215,31 +221,33 @@ pub(crate) struct Control {
     domain: DomId,
 }
 
-/// What a control ring is made of.
+/// The parts of which a control ring is made.
 pub(crate) struct ControlSpec<'a> {
     pub domain: DomId,
     pub refs: CtrlRefs,
-    /// Queues of the vif.
+    /// Number of the vif's queues.
     pub queues: u16,
-    /// One for each queue, or none where the vif's policy stages nothing.
+    /// One table for each queue, or none if the vif's policy stages nothing.
     pub tables: Vec<Box<dyn StagedTable>>,
-    /// Of a vif that is taken over and stages nothing: the journal of what was staged.
+    /// Journal pages of staged lists, if the vif is taken over and stages nothing.
     pub left: Vec<Vec<SharedPage>>,
     /// The vif's first journal page.
     pub journal: Option<Journal>,
-    /// Whether to go on where a killed process left off, by that page.
+    /// True to go on where a killed process left off, by that page.
     pub resume: bool,
     pub shared: &'a Shared,
 }
 
 impl Control {
-    /// Maps the ring and binds its event channel; on failure neither stays.
+    /// Maps the ring and binds its event channel. If it fails, neither stays.
     pub fn connect(
         spec: ControlSpec<'_>,
         platform: &dyn Platform,
         events: &mut dyn EventChannels,
     ) -> Result<Self, VifError> {
         let ControlSpec { domain, refs, queues, tables, left, journal, resume, shared } = spec;
+        // The journal names the ring before a request is served, so that a successor can take it
+        // up.
         let memory = map_ring::<4>(platform, domain, refs.ring)?;
         if let Some(journal) = journal.as_ref().filter(|_| !resume) {
             journal.begin_ctrl(Some((refs, memory.load(Index::RspProd))));
@@ -255,25 +263,23 @@ impl Control {
         ctrl.left = left;
         shared.steering.set(ctrl.hashing.steering());
         if notify {
-            // Whether the killed process still did, nobody knows; an empty wake-up
-            // is legal.
+            // Nobody knows if the killed process still signalled. An empty wake-up is legal.
             let _ = events.notify(event);
         }
         Ok(Self { ctrl, event, domain })
     }
 
-    /// Its event channel.
+    /// Returns the event channel of the ring.
     pub fn event(&self) -> EventPort {
         self.event
     }
 
-    /// Serves a burst of requests. Where there are no more it asks to be signalled for the
-    /// next.
+    /// Serves a burst of requests, and returns what was done. If there are no more, it asks to be
+    /// signalled for the next.
     ///
     /// # Errors
     ///
-    /// The guest broke the ring, or the platform is gone: the vif is to be
-    /// disabled.
+    /// The guest broke the ring, or the platform is gone. The vif must be disabled.
     pub fn serve(
         &mut self,
         platform: &dyn Platform,
@@ -289,13 +295,14 @@ impl Control {
         Ok(served)
     }
 
-    /// Which queue's lists were refused, and why, for the log: each queue's first.
+    /// Returns a queue whose lists were refused, and the reason, for the log: the first for each
+    /// queue.
     pub fn refusal(&mut self) -> Option<(usize, StagingError)> {
         let mut tables = self.ctrl.tables.iter_mut().enumerate();
         tables.find_map(|(queue, table)| Some((queue, table.refusal()?)))
     }
 
-    /// Takes it out of service.
+    /// Takes the control ring out of service.
     pub fn disconnect(self, events: &mut dyn EventChannels) {
         events.close(self.event);
     }

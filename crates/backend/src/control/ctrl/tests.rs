@@ -1,5 +1,5 @@
-//! The control ring without a platform: random requests against a model that is
-//! plain lists, and a kill after every single write.
+//! The control ring without a platform: random requests against a model of plain lists, and a kill
+//! after every single write.
 
 mod staging;
 
@@ -23,7 +23,7 @@ const SLOTS: u32 = 128;
 const QUEUES: u16 = 3;
 /// Grants that a table holds.
 const CAPACITY: u32 = 600;
-/// One of these is in use by a packet in flight.
+/// Reference of a page that a packet in flight uses.
 const BUSY: u32 = 11;
 
 #[derive(Clone)]
@@ -57,7 +57,7 @@ impl Memory {
     }
 }
 
-/// Memory and the log of what was written to it, shared by all who look.
+/// Memory and the log of all writes to it, shared by its users.
 #[derive(Clone)]
 struct Logged(Arc<Mutex<(Memory, Vec<Write>)>>);
 
@@ -129,7 +129,7 @@ fn place(index: Index) -> usize {
     }
 }
 
-/// The guest's pages: whether each may be written, and its bytes.
+/// The guest's pages: for each, true if it may be written, and its bytes.
 #[derive(Default, Clone)]
 struct Granted(BTreeMap<u32, (bool, SharedRun)>);
 
@@ -161,7 +161,7 @@ impl Pages for Granted {
     }
 }
 
-/// What is staged on the queues of a vif.
+/// References that are staged on the queues of a vif.
 type Staged = Arc<Mutex<Vec<BTreeSet<u32>>>>;
 
 struct Table {
@@ -203,7 +203,7 @@ fn tables(staged: &Staged) -> Vec<Box<dyn StagedTable>> {
     (0..staged.lock().unwrap().len()).map(table).collect()
 }
 
-/// What the backend must make of requests.
+/// Model of the answers that the backend must give.
 struct Model {
     hashing: Hashing,
     staging: bool,
@@ -267,7 +267,7 @@ impl Model {
                     unmapped += u32::from(done);
                     pair[1] = pair[1] & 0xffff | if done { 0 } else { 2 << 16 };
                 }
-                // Whoever reads that page next finds what was told there.
+                // A request that names this page next finds the statuses there.
                 pages.put(second, true, &words);
                 Ok(unmapped)
             }
@@ -291,8 +291,8 @@ impl Model {
     }
 }
 
-/// Pages by their references: 20 a key or a table of small numbers, 21 a table
-/// with a queue too many in it, 22 to 24 lists, 25 a list that is read-only.
+/// Returns pages by their references: 20 is a key or a table of small numbers, 21 a table with a
+/// queue that is too high, 22 to 24 are lists, 25 is a read-only list.
 fn pages(lists: &[Vec<u32>]) -> Granted {
     let mut pages = Granted::default();
     pages.put(20, false, &[2, 1, 0, 2, 1, 0, 2, 1, 0, 2, 1, 0]);
@@ -362,12 +362,13 @@ proptest! {
             };
             prop_assert_eq!(found, expected, "{:?}", request);
         }
+        // Nothing else was answered, and the settings are the model's.
         prop_assert_eq!(front.pop().unwrap(), None);
         prop_assert_eq!(&ctrl.hashing, &model.hashing);
         if staging {
             prop_assert_eq!(&*staged.lock().unwrap(), &model.staged);
         }
-        // A successor finds the same.
+        // A successor finds the same settings.
         prop_assert_eq!(Journal::new(memory).hashing(QUEUES), model.hashing);
     }
 }
@@ -398,7 +399,7 @@ fn each_entry_of_a_del_gets_its_own_status() {
     assert_eq!(pages.words(23, 10), expected);
 }
 
-/// Requests that set all there is, and some that are refused.
+/// Returns requests that set everything, and some that are refused.
 fn settings() -> Vec<Message> {
     vec![
         Message::SetHashAlgorithm { algorithm: 1 },
@@ -435,6 +436,7 @@ fn a_kill_after_any_write_answers_each_request_once_and_keeps_the_settings() {
     let expected = memory.memory().slots;
     let log = memory.0.lock().unwrap().1.clone();
     assert!(log.len() > 60, "{} writes", log.len());
+    // A successor starts from the memory as it was after each write, and finishes the work.
     for cut in 0..=log.len() {
         let mut left = before.clone();
         log[..cut].iter().for_each(|write| left.apply(write));

@@ -1,8 +1,8 @@
-//! Journals as builds wrote them, kept: each later build must read them. `layout-1.txt` is
-//! of the builds that wrote no layout down, `layout-2.txt` of those since.
+//! Journals as builds wrote them, kept, because each later build must read them. `layout-1.txt` is
+//! of the builds that wrote no layout down, `layout-2.txt` of the builds since.
 //!
-//! A build that lays pages out in another way gets a number of its own and one more file
-//! here; the ones that are here stay as they are.
+//! A build with another layout gets a number of its own and one more file here. The files that are
+//! here stay unchanged.
 
 use super::{Journals, Left};
 use crate::ids::CtrlRefs;
@@ -42,7 +42,7 @@ fn entry(gref: u32, flags: GrefFlags) -> GrefEntry {
     GrefEntry { gref, flags, status: 0 }
 }
 
-/// Two queues in the middle of their work, and all else that a vif may have.
+/// Writes a journal of two queues in the middle of their work, and of all else that a vif may have.
 fn write(folder: &Path) {
     let journals = Journals { folder: folder.join("backend-0"), boot: *b"the kept image's" };
     journals.opened(ID, Some(12));
@@ -68,7 +68,7 @@ fn write(folder: &Path) {
     queues[0].ctrl_answered(6, [9, 8, 7]);
 }
 
-/// What a successor finds.
+/// Checks that a successor finds all of it.
 fn check(folder: &Path) {
     let journals = Journals::open(folder, DomId(0)).unwrap();
     let journals = Journals { boot: *b"the kept image's", ..journals };
@@ -97,7 +97,7 @@ fn check(folder: &Path) {
     assert_eq!(none, []);
 }
 
-/// A file as text: sixteen bytes a line, those of zeros left out.
+/// Returns a file as text: sixteen bytes for each line, without the lines of zeros.
 fn text(file: &[u8]) -> String {
     let mut text = format!("{} bytes\n", file.len());
     for (at, row) in (0..).step_by(16).zip(file.chunks(16)) {
@@ -125,7 +125,7 @@ fn file(text: &str) -> Vec<u8> {
 
 const KEPT: [&str; 2] = [include_str!("images/layout-1.txt"), include_str!("images/layout-2.txt")];
 
-/// They are of processors that begin with the lowest byte.
+/// The images are of processors whose words begin with the lowest byte.
 #[cfg(target_endian = "little")]
 #[test]
 fn every_layout_that_there_was_is_read() {
@@ -138,7 +138,7 @@ fn every_layout_that_there_was_is_read() {
     }
 }
 
-/// No place moves without a new number.
+/// No field moves without a new number of the layout.
 #[cfg(target_endian = "little")]
 #[test]
 fn this_build_writes_the_last_of_them() {

@@ -1,5 +1,5 @@
-//! What a vif holds while it is connected: its control ring, its staged pages, and
-//! its queues, which workers have.
+//! The resources of a vif while it is connected: its control ring, its staged pages, and its
+//! queues, which workers have.
 
 use super::Vif;
 use super::pending::Attempt;
@@ -22,16 +22,18 @@ use grantway_ports::{Port, PortReport};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For how long a connection is tried that the kernel or the hypervisor refuses.
+/// Time for which a connection is tried that the kernel or the hypervisor refuses.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Vif {
-    /// Makes the connection that is to be made, and tells the machine. Where that cannot be
-    /// done for a moment the error says so, it is to be called again, and nothing of the
-    /// journal is lost: a trouble of the store may last as long as it likes, as the machine
-    /// could not say Closing either.
+    /// Makes the connection that is to be made, and tells the machine. If it cannot be made for a
+    /// moment, the error says so, and the caller calls again. Nothing of the journal is lost
+    /// meanwhile. A trouble of the store may last for any time, as the machine could not write
+    /// Closing either.
     pub(super) fn try_to_connect(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         let Some(&Attempt { resume, until }) = self.attempt.as_ref() else { return Ok(()) };
+        // A failed attempt leaves nothing in service. At a takeover the journal keeps the
+        // connection.
         let error = match self.connect(resume, around) {
             Ok(()) => {
                 (self.attempt, self.left) = (None, None);
@@ -58,13 +60,14 @@ impl Vif {
         }
     }
 
-    /// Puts its queues into service; `resume` where a killed process left them. On failure
-    /// some may be.
+    /// Puts the vif's queues into service; `resume` if a killed process left them. If it fails,
+    /// some queues may be in service.
     fn connect(&mut self, resume: bool, around: &mut Surroundings<'_>) -> Result<(), VifError> {
-        // What is resumed keeps the queues that it has, where the port can have them.
+        // A resumed connection keeps the queues that it has, if the port can have them.
         let port = self.port.as_ref().map_or(1, |port| port.caps().max_queues);
         let most = if resume { port.min(MAX_QUEUES) } else { self.queues };
         let keys = FrontendKeys::read(around.store, &self.frontend, most)?;
+        // Settings that the queues share are in force before the first queue runs.
         self.shared.begin();
         self.shared.multicast.set_wanted(keys.multicast);
         self.look_at_rate(around)?;
@@ -72,7 +75,7 @@ impl Vif {
         // At most MAX_QUEUES.
         let queues = keys.queues.len() as u16;
         if !resume {
-            // Nobody may take further queues of an earlier connection for this one's.
+            // No successor may take further queues of an earlier connection for queues of this one.
             pages.end();
             for pages in pages.staged.iter().take(queues.into()) {
                 drop(StagedJournal::begin(pages.clone()));
@@ -80,11 +83,13 @@ impl Vif {
         }
         let first = pages.queues.first().cloned().map(Journal::new);
         self.shared.multicast.begin(first, resume);
-        // Before anything is mapped: workers open no device.
+        // This comes before anything is mapped: workers open no device.
         self.apart = around.platform.apart(self.id.domain);
+        // The queues go by the policy and by what the control ring finds set and staged.
         self.choose_policy(&keys, around);
         self.connect_control(&keys, &pages, resume, around)?;
         let ports = self.ports(queues.into(), &keys, around.merge)?;
+        // From here on `take_out_of_service` detaches the queues that were attached.
         self.served = Some(keys.clone());
         self.connection = around.workers.next_connection();
         let guest = Guest {
@@ -120,8 +125,9 @@ impl Vif {
         Ok(())
     }
 
-    /// The pages of its journal, and how many queues are resumed by them. What is taken over
-    /// must still be the connection that the guest shows: it may be a while since it was read.
+    /// Returns the pages of the vif's journal, and the number of queues that are resumed by them. A
+    /// connection to take over must still be the one that the guest shows, since some time may have
+    /// passed since it was read.
     fn journal_of(
         &self,
         keys: &FrontendKeys,
@@ -143,7 +149,7 @@ impl Vif {
         }
     }
 
-    /// The policy of a new connection.
+    /// Chooses the policy of a new connection.
     fn choose_policy(&mut self, keys: &FrontendKeys, around: &Surroundings<'_>) {
         let chosen = Policy::chosen(keys.persistent, keys.ctrl.is_some());
         self.policy = chosen.within(around.policy.most);
@@ -155,9 +161,9 @@ impl Vif {
         });
     }
 
-    /// What the control ring does to each queue's staged pages; none where the
-    /// policy stages nothing. They are what a killed process had staged, that had
-    /// answered so many requests.
+    /// Returns the table of each queue's staged pages for the control ring; none if the policy
+    /// stages nothing. With `answered`, the tables are those of a killed process that had answered
+    /// the requests before this index.
     fn tables(&self, pages: &JournalPages, answered: Option<u32>) -> Vec<Box<dyn StagedTable>> {
         let queues = self.staged.iter().flat_map(|staged| staged.queues());
         let tables = queues.enumerate().map(|(number, queue)| {
@@ -170,7 +176,7 @@ impl Vif {
         tables.collect()
     }
 
-    /// How the buffers of one of its queues cross.
+    /// Returns the buffers of one of the vif's queues, by its policy.
     fn buffers_of(&self, number: u16, around: &Surroundings<'_>) -> Buffers {
         let (platform, guest) = (Arc::clone(around.platform), self.id.domain);
         let staged = self.staged.as_ref().and_then(|staged| staged.queue(number.into()));
@@ -183,14 +189,15 @@ impl Vif {
         }
     }
 
-    /// What maps pages for the port of one of its queues, under the map policy.
+    /// Returns the map of one of the vif's queues, which maps pages for its port, under the map
+    /// policy.
     fn map_of(&self, around: &Surroundings<'_>) -> Option<Map> {
         let (platform, quota) = (Arc::clone(around.platform), Arc::clone(&self.quota));
         (self.policy == Policy::Map).then(|| Map::new(platform, self.id.domain, quota))
     }
 
-    /// How its buffers cross, in this connection or the last: by grant copy as long
-    /// as it may stage pages, but has staged none.
+    /// Returns the policy of this connection or the last. A vif that may stage pages, but has none
+    /// staged, is said to copy.
     pub fn policy(&self) -> Policy {
         match self.policy {
             Policy::Staging if self.mapped() == 0 => Policy::Copy,
@@ -198,13 +205,13 @@ impl Vif {
         }
     }
 
-    /// Pages of the guest's that are mapped under its policy.
+    /// Returns the number of the guest's pages that are mapped under the policy.
     pub fn mapped(&self) -> usize {
         self.quota.used().pages
     }
 
-    /// Takes up the control ring, where the frontend has one, before the queues:
-    /// they go by what it finds set and staged.
+    /// Takes up the control ring, if the frontend has one. This comes before the queues: they go by
+    /// what the control ring finds set and staged.
     fn connect_control(
         &mut self,
         keys: &FrontendKeys,
@@ -220,6 +227,8 @@ impl Vif {
             }
             return Ok(());
         };
+        // A successor that stages nothing keeps the list of what was staged, until the guest asks
+        // about it.
         let answered = journal.as_ref().filter(|_| resume).map(Journal::ctrl_index);
         let tables = self.tables(pages, answered);
         let left = if resume && tables.is_empty() { pages.staged.clone() } else { Vec::new() };
@@ -238,7 +247,7 @@ impl Vif {
         Ok(())
     }
 
-    /// A port for each queue. Where not all can be had the first is kept.
+    /// Returns a port for each queue. If not all can be had, the first is kept.
     fn ports(
         &mut self,
         queues: usize,
@@ -265,7 +274,7 @@ impl Vif {
         }
     }
 
-    /// Keeps one of the ports that came back, and what the others passed.
+    /// Keeps one of the ports that came back, and the counts of the others.
     pub(super) fn keep(&mut self, ports: Vec<Box<dyn Port>>) {
         for port in ports {
             if self.port.is_none() {
@@ -277,12 +286,12 @@ impl Vif {
         }
     }
 
-    /// Ends the connection, or the attempt at one; nothing of its guest's stays mapped.
+    /// Ends the connection, or the attempt at one. Nothing of the guest's stays mapped.
     pub(super) fn disconnect(&mut self, around: &mut Surroundings<'_>) {
         self.attempt = None;
         self.take_out_of_service(Afterwards::Over, around);
         if self.left.take().is_some() {
-            // What was never taken over is in no queue's hands.
+            // A connection that was never taken over is in no queue's hands.
             around.journals.pages(self.id).end();
         }
     }

@@ -1,6 +1,6 @@
-//! What the store is to have of a vif, and does not have yet: it had trouble of its own. Every
-//! look at the vif tries again. The machine is never kept waiting for it: of its states only
-//! the last one counts, as a frontend that looks late sees no other either.
+//! The debts of a vif to the store: nodes and watches that could not be written because the store
+//! had trouble of its own. Every look at the vif tries them again. The machine never waits for
+//! them. Only the last of its states counts, as a frontend that looks late sees no other either.
 
 use super::pending::Debts;
 use super::{Vif, WATCHED, token};
@@ -12,7 +12,7 @@ use grantway_netif::{XenbusState, keys};
 use tracing::info;
 
 impl Vif {
-    /// Whether the store lacks anything.
+    /// Returns true if the store lacks anything of the vif.
     pub(super) fn owes(&self) -> bool {
         let Debts { state, offer, script, watches, folder_went } = self.debts;
         let of_folder = state || offer || script || self.machine.shown() != self.stored;
@@ -33,14 +33,14 @@ impl Vif {
         told.and(cleared).and(ended)
     }
 
-    /// Writes a state, after what is offered.
+    /// Writes a state, after the features that are offered.
     pub(super) fn tell(
         &mut self,
         state: XenbusState,
         around: &mut Surroundings<'_>,
     ) -> Result<(), PlatformError> {
         if matches!(state, XenbusState::Closing | XenbusState::Closed) {
-            // Whoever connects later is offered anew.
+            // A frontend that connects later gets a new offer.
             self.debts.offer = false;
         }
         if self.debts.folder_went || (self.stored == Some(state) && !self.debts.state) {
@@ -53,8 +53,8 @@ impl Vif {
         done_where_gone(transaction(around.store, |store| {
             let found = store.read_text(&path)?;
             match found.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()) {
-                // A folder that the toolstack removed must not come back to life, nor is
-                // another vif's to be written.
+                // A folder that the toolstack removed must not come back to life, and another vif's
+                // folder must not be written.
                 None => Ok(()),
                 Some(found) if is_anothers(found, before) => Ok(()),
                 Some(_) => store.write(&path, state.as_str().as_bytes()),
@@ -67,7 +67,7 @@ impl Vif {
         Ok(())
     }
 
-    /// Writes what is offered, where that is due.
+    /// Writes the features that are offered, if that is due.
     pub(super) fn tell_offer(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -90,7 +90,8 @@ impl Vif {
         Ok(())
     }
 
-    /// Watches its frontend. One that a vif of the same name could not end does as well.
+    /// Watches the vif's frontend. A watch that an earlier vif of the same name could not end does
+    /// as well.
     pub(super) fn watch(&mut self, around: &mut Surroundings<'_>) -> Result<(), PlatformError> {
         for key in WATCHED {
             let watched = around.store.watch(&format!("{}/{key}", self.frontend), &token(self.id));
@@ -108,19 +109,20 @@ impl Vif {
         Ok(())
     }
 
-    /// Whether this is the state of another vif of the same name.
+    /// Returns true if this is the state of another vif of the same name.
     pub(super) fn is_anothers(&self, found: XenbusState) -> bool {
         is_anothers(found, self.stored)
     }
 }
 
-/// Nobody but a toolstack writes Initialising, when it makes the folder: where we had read or
-/// written something else, ours was removed.
+/// Returns true if `found` is the state of another vif. Only a toolstack writes Initialising, when
+/// it makes the folder. If we had read or written another state, our folder was removed.
 fn is_anothers(found: XenbusState, stored: Option<XenbusState>) -> bool {
     found == XenbusState::Initialising && stored != Some(found)
 }
 
-/// Where nodes are not there, or not ours any more, nothing is left to be done.
+/// Returns `Ok` also if the nodes are missing, or are not ours any more: nothing is left to do
+/// then.
 fn done_where_gone(done: Result<(), PlatformError>) -> Result<(), PlatformError> {
     match done {
         Err(PlatformError::Store { errno, .. }) if is_of_nodes(errno) => Ok(()),

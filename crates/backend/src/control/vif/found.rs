@@ -1,4 +1,4 @@
-//! How a vif is found when it is taken up: by the store, and by what a killed process left.
+//! A vif as it is found when it is taken up: by the store, and by the journal of a killed process.
 
 use crate::VifError;
 use crate::control::negotiate::FrontendKeys;
@@ -10,14 +10,14 @@ use grantway_netif::{XenbusState, keys};
 
 /// A vif as it is found.
 pub(super) struct Found {
-    /// The frontend's folder.
+    /// Folder of the frontend.
     pub frontend: String,
     pub own: Option<XenbusState>,
     pub peer: Option<XenbusState>,
     pub online: bool,
-    /// What a killed process left.
+    /// Connection and interface that a killed process left.
     pub left: Option<Left>,
-    /// What the frontend published, if a killed process left anything.
+    /// Keys that the frontend published, if a killed process left anything.
     pub published: Option<FrontendKeys>,
 }
 
@@ -40,19 +40,20 @@ impl Found {
         Ok(Self { frontend, own, peer, online, left, published })
     }
 
-    /// Whether the killed process had not come to say Connected.
+    /// Returns true, as a [`Half`], if the killed process had not written Connected yet.
     pub fn half(&self) -> Half {
         Half(self.own == Some(XenbusState::InitWait))
     }
 
-    /// Whether the killed process left the connection that the frontend shows.
+    /// Returns true if the killed process left the connection that the frontend shows.
     pub fn is_taken_over(&self) -> bool {
         let both = self.left.as_ref().zip(self.published.as_ref());
         both.is_some_and(|(left, keys)| left.is_of(keys, self.half()))
     }
 }
 
-/// What a guest published, where a process left something of it; none where its nodes are bad.
+/// Returns the keys that a guest published; `None` if they are bad. They are read only for a vif of
+/// which a killed process left something.
 fn published(store: &mut dyn Store, frontend: &str) -> Result<Option<FrontendKeys>, VifError> {
     match FrontendKeys::read(store, frontend, MAX_QUEUES) {
         Ok(keys) => Ok(Some(keys)),
@@ -62,9 +63,8 @@ fn published(store: &mut dyn Store, frontend: &str) -> Result<Option<FrontendKey
     }
 }
 
-/// The state below a folder. One that may not be read counts as missing: a
-/// guest may hide its own, and in a driver domain the right to look goes with
-/// the folder.
+/// Returns the state below a folder. A state that may not be read counts as missing: a guest may
+/// hide its own, and in a driver domain the right to look goes with the folder.
 pub(super) fn state(
     store: &mut dyn Store,
     path: &str,

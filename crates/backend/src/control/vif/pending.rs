@@ -1,11 +1,11 @@
-//! What a vif has still to do.
+//! Work that a vif has still to do.
 
 use std::time::Instant;
 
 /// A connection that is to be made, or taken over from a killed process.
 pub(super) struct Attempt {
     pub(super) resume: bool,
-    /// When it is given up; none as long as nothing but the store had trouble.
+    /// Time at which the attempt is given up; `None` as long as only the store had trouble.
     pub(super) until: Option<Instant>,
 }
 
@@ -15,24 +15,25 @@ impl Attempt {
     }
 }
 
-/// What the store lacks of a vif, and is written when it can be again.
+/// Debts to the store: what it lacks of a vif, which is written when the store has no trouble any
+/// more.
 #[derive(Debug, Default)]
 pub(super) struct Debts {
-    /// Its state could not be written: the frontend may have missed one.
+    /// True if the state could not be written: the frontend may have missed one.
     pub(super) state: bool,
-    /// What is offered, to be written before InitWait.
+    /// True if the offer is to be written before InitWait.
     pub(super) offer: bool,
-    /// The script's word is to be taken away, so that a later vif of the same name waits for
-    /// its own.
+    /// True if the hotplug script's node is to be removed, so that a later vif of the same name
+    /// waits for its own script.
     pub(super) script: bool,
-    /// The watches are to be ended.
+    /// True if the watches are to be ended.
     pub(super) watches: bool,
-    /// Its folder was removed: whatever is there now is another vif's.
+    /// True if the vif's folder was removed: a folder that is there now is another vif's.
     pub(super) folder_went: bool,
 }
 
 impl Debts {
-    /// The vif is gone.
+    /// Notes the debts of a vif that is gone.
     pub fn of_the_gone(&mut self, hotplug: bool) {
         self.offer = false;
         self.script = hotplug;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Maps whatever is asked for.
+/// A mapper that maps any page.
 struct Pages;
 
 impl Mapper for Pages {
@@ -64,7 +64,7 @@ fn start(memory: &Logged, resume: bool) -> (Ctrl<Logged, Logged>, Arc<Staged>) {
     (made.unwrap().0, staged)
 }
 
-/// Lists that are added, refused, taken back in part, and added again.
+/// Returns requests by which lists are added, refused, taken back in part, and added again.
 fn requests() -> Vec<Message> {
     let add = |queue, list, entries| Message::AddGrefMapping { queue, list, entries };
     let del = |queue, list, entries| Message::DelGrefMapping { queue, list, entries };
@@ -113,7 +113,7 @@ fn a_kill_after_any_write_stages_each_list_once() {
         let mut left = before.clone();
         log[..cut].iter().for_each(|write| left.apply(write));
         let memory = Logged::over(left);
-        // The successor is killed as well, at once, and half-way.
+        // A successor is killed at once, the next one half-way.
         drop(start(&memory, true));
         let (mut successor, _) = start(&memory, true);
         successor.serve(2, &lists(), &Shared::new(Instant::now, Tap::nowhere())).unwrap();
@@ -124,7 +124,7 @@ fn a_kill_after_any_write_stages_each_list_once() {
     }
 }
 
-/// What a successor has not taken up yet is there for the next one.
+/// Lists that a successor has not taken up yet stay for the next one.
 #[test]
 fn a_successor_that_is_killed_half_way_leaves_all_lists() {
     let pages = SharedRun::private(STAGED_PAGES);
@@ -151,7 +151,7 @@ fn a_successor_that_is_killed_half_way_leaves_all_lists() {
     assert_eq!(table.add(2, &list(100)), Err(Status::InvalidParameter), "they are staged");
 }
 
-/// Taking pages back is work, too: as many as go, and those that stay of their area, which are
+/// Pages that are taken back count as work, and so do the pages that stay of their area, which are
 /// mapped anew.
 #[test]
 fn pages_that_are_taken_back_are_counted_as_work() {
@@ -168,7 +168,7 @@ fn pages_that_are_taken_back_are_counted_as_work() {
     assert_eq!((table.take_work(), staged.pages()), (400, 0));
 }
 
-/// Maps no list with one of these in it, and counts what is asked of it.
+/// A mapper that maps no list with one of these references, and counts its calls.
 struct Refusing(fn(u32) -> bool, AtomicUsize);
 
 impl Mapper for Refusing {
@@ -185,8 +185,8 @@ impl Mapper for Refusing {
     }
 }
 
-/// A guest that takes back what it had staged while no backend runs decides what of it is
-/// left, and not how long the successor is at it.
+/// A guest may take back grants that it had staged while no backend runs. It decides which of them
+/// are left, and not how long the successor works on them.
 #[test]
 fn a_successor_tries_a_list_a_few_times() {
     let pages = SharedRun::private(STAGED_PAGES);
@@ -211,7 +211,7 @@ fn a_successor_tries_a_list_a_few_times() {
         assert_eq!(staged.pages(), 0, "nothing is mapped before it is asked to");
         while table.take_up() {}
         assert_eq!((staged.pages(), mapper.1.load(Relaxed)), (left, calls));
-        // What it is without may be listed again.
+        // The pages that it could not map may be listed again.
         let gone: Vec<_> = list.iter().filter(|entry| refused(entry.gref)).copied().collect();
         assert!(gone.is_empty() || table.add(1, &gone) == Err(Status::InvalidParameter));
         drop(LastingTable::begin(staged.queue(0).unwrap(), pages()));
