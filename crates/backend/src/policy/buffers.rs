@@ -1,4 +1,4 @@
-//! What a queue of each policy has, and what a turn asks of it.
+//! The buffers of a queue under each policy, and the calls that a turn makes to them.
 
 use super::copies::{Copies, ReadOnly, Way};
 use super::near::Near;
@@ -11,35 +11,34 @@ use grantway_hypervisor::{Access, CopyOp, DomId, Error, GrantRef, GrantStatus, M
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How the buffers of one queue of a vif cross, in both directions. Owned by the queue, so by
-/// one worker.
+/// The buffers of one queue of a vif, in both directions. The queue owns them, so one worker does.
 #[derive(Debug)]
 pub struct Buffers {
     copies: Copies,
     kept: Kept,
 }
 
-/// Which pages stay mapped from one packet to the next.
+/// Pages that stay mapped from one packet to the next.
 #[derive(Debug)]
 enum Kept {
-    /// None: each piece takes grant copy (the copy policy, and map).
+    /// No pages: each piece takes grant copy (the policies copy and map).
     Nothing,
-    /// Those that were seen (seed 000).
+    /// Pages that were seen (seed 000).
     Seen(Persistent),
-    /// Those that the frontend listed (seed 004).
+    /// Pages that the frontend listed (seed 004).
     Listed(Staging),
 }
 
-/// What moves the pieces of a list, as they are listed.
+/// The mover of a list's pieces, as they are listed.
 pub(crate) enum Moving<'a> {
-    /// The processor, those of pages that are mapped.
+    /// The processor, for pieces of pages that are mapped.
     Near(Near<'a>),
-    /// Grant copies, all of them, at the list's end.
+    /// Grant copies, for all pieces, at the list's end.
     Copies(&'a mut Copies),
 }
 
 impl Kept {
-    /// The pages that are mapped now, in this turn; none where a policy keeps none.
+    /// Returns the pages that are mapped now, in this turn; `None` for a policy that keeps none.
     #[inline(always)]
     fn table(&mut self) -> Option<&mut GrefTable> {
         match self {
@@ -51,16 +50,16 @@ impl Kept {
 }
 
 impl Buffers {
-    /// Grant copy for every slot, as stock netback does for guest receive, of pages that
-    /// `guest` granted.
+    /// Returns buffers that take grant copy for every slot, as stock netback does for guest
+    /// receive, of pages that `guest` granted.
     #[must_use]
     pub fn copy(mapper: Arc<dyn Mapper>, guest: DomId) -> Self {
         let copies = Copies::new(Grants { mapper, guest }, ReadOnly::Copied);
         Self { copies, kept: Kept::Nothing }
     }
 
-    /// The persistent policy: nothing is mapped yet; what will be counts against `quota`,
-    /// which the vif's queues share.
+    /// Returns buffers of the persistent policy. Nothing is mapped yet. Pages that will be mapped
+    /// count against `quota`, which the vif's queues share.
     #[must_use]
     pub fn persistent(mapper: Arc<dyn Mapper>, guest: DomId, quota: Arc<Quota>) -> Self {
         let grants = Grants { mapper, guest };
@@ -68,14 +67,15 @@ impl Buffers {
         Self { copies: Copies::new(grants, ReadOnly::Copied), kept }
     }
 
-    /// The staging policy, for the queue whose staged pages `queue` has.
+    /// Returns buffers of the staging policy, for the queue whose staged pages `queue` has.
     #[must_use]
     pub fn staging(mapper: Arc<dyn Mapper>, guest: DomId, queue: &StagedQueue) -> Self {
         let copies = Copies::new(Grants { mapper, guest }, ReadOnly::Refused);
         Self { copies, kept: Kept::Listed(Staging::new(queue)) }
     }
 
-    /// Begins a list of pieces, a burst at most, that is ended by [`Buffers::finish`].
+    /// Begins a list of pieces, a burst at most, which [`Buffers::finish`] ends. Returns the mover
+    /// of its pieces.
     #[inline(always)]
     pub(crate) fn begin(&mut self, way: Way) -> Moving<'_> {
         let Self { copies, kept } = self;
@@ -85,12 +85,12 @@ impl Buffers {
         }
     }
 
-    /// Ends a list of so many pieces, of which some are still to be moved: those whose bit is
-    /// set, by their numbers. Gives the bits of those that could not be.
+    /// Ends a list of `pieces` pieces. The bits of `left` name the pieces that are still to be
+    /// moved, by their numbers. Returns the bits of the pieces that could not be moved.
     ///
     /// # Errors
     ///
-    /// When nothing at all could be attempted: the platform is gone.
+    /// Nothing at all could be attempted: the platform is gone.
     #[inline(always)]
     pub(crate) fn finish(
         &mut self,
@@ -126,6 +126,7 @@ impl Buffers {
         let Self { copies, kept } = self;
         copies.begin();
         let Some(table) = kept.table() else { return copies.carry(way, pieces, arena) };
+        // The processor moves the pieces that are mapped; the others go in one batch.
         let mut near = Near::new(table, way);
         for (number, piece) in pieces.iter_mut().enumerate() {
             if near.moves(*piece, arena) {
@@ -138,7 +139,7 @@ impl Buffers {
         self.run(way, arena, |number, status| pieces[number].status = status)
     }
 
-    /// Does the grant copies of a list, and tells what became of each.
+    /// Does the grant copies of a list, and calls `set` with the outcome of each.
     fn run(
         &mut self,
         way: Way,
@@ -152,27 +153,27 @@ impl Buffers {
         Ok(())
     }
 
-    /// Guest transmit: brings each piece from the guest's page into the arena and sets its
+    /// Brings each piece from the guest's page into the arena, for guest transmit, and sets its
     /// status.
     ///
     /// # Errors
     ///
-    /// When nothing at all could be attempted: the platform is gone.
+    /// Nothing at all could be attempted: the platform is gone.
     pub fn fetch(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
         self.carry(Way::Fetch, pieces, arena)
     }
 
-    /// Guest receive: brings each piece from the arena into the guest's page and sets its
+    /// Brings each piece from the arena into the guest's page, for guest receive, and sets its
     /// status.
     ///
     /// # Errors
     ///
-    /// As [`Buffers::fetch`].
+    /// The errors of [`Buffers::fetch`].
     pub fn store(&mut self, pieces: &mut [Piece], arena: &mut [u8]) -> Result<(), Error> {
         self.carry(Way::Store, pieces, arena)
     }
 
-    /// Where a copy to another guest reads this guest's page.
+    /// Returns the place at which a copy to another guest reads this guest's page.
     #[inline]
     pub fn side(&mut self, gref: GrantRef, offset: u16) -> Side<'_> {
         let grant = self.copies.grants.place(gref, offset);
@@ -180,24 +181,26 @@ impl Buffers {
         Side { grant, mapped: mapping.map(|mapping| (&mapping.page, offset)) }
     }
 
-    /// Brings each stretch from the sender's page into this guest's and sets its status.
-    /// Nobody looked at those bytes, and nobody will.
+    /// Brings each stretch from the sender's page into this guest's, and sets its status. Nobody
+    /// has looked at the bytes, and nobody will.
     ///
     /// # Errors
     ///
-    /// As [`Buffers::fetch`].
+    /// The errors of [`Buffers::fetch`].
     pub fn cross(&mut self, sender: &mut Self, crosses: &mut [Cross]) -> Result<(), Error> {
         let Self { copies, kept } = self;
         copies.begin();
         for (number, cross) in crosses.iter_mut().enumerate() {
             let Cross { from, to, len, .. } = *cross;
             let target = kept.table().and_then(|table| table.find(to.0));
+            // A page that the guest listed as read-only is refused, and is not left to Xen.
             let writable = target.filter(|found| Way::Store.may(found.access));
             if target.is_some() && writable.is_none() && copies.read_only == ReadOnly::Refused {
                 cross.status = GrantStatus::PERMISSION_DENIED;
                 continue;
             }
             let side = sender.side(from.0, from.1);
+            // The processor copies if both pages are mapped.
             if let (Some(target), Some((source, at))) = (writable, side.mapped) {
                 copies.hits += 1;
                 let (to, at) = (to.1.into(), at.into());
@@ -207,6 +210,7 @@ impl Buffers {
                 };
                 continue;
             }
+            // Otherwise Xen copies, in one batch. A page that such a copy reached is worth mapping.
             let dest = copies.grants.place(to.0, to.1);
             copies.defer(number, CopyOp::new(side.grant, dest, len));
         }
@@ -220,9 +224,9 @@ impl Buffers {
         })
     }
 
-    /// The queue's turn is over, or another queue's in which it was given packets: from here
-    /// on no page is in use. `idle` says that nothing moved. The moment at which there is
-    /// something to do, were there no packets.
+    /// Ends the queue's turn, or the turn of another queue that gave it packets: from here on no
+    /// page is in use. `idle` says that nothing moved. Returns the moment at which there is
+    /// something to do, if no packets come.
     #[inline]
     pub fn end_turn(
         &mut self,
@@ -247,7 +251,7 @@ impl Buffers {
 }
 
 impl Kept {
-    /// A grant copy reached a page that was not mapped for this.
+    /// Notes that a grant copy reached a page that was not mapped for this access.
     fn sights(&mut self, gref: GrantRef, access: Access) {
         if let Self::Seen(persistent) = self {
             persistent.sights(gref, access);

@@ -1,4 +1,4 @@
-//! Grant copies: what a queue has for the pages that are not mapped, in one batch for a list.
+//! Grant copies: the way of a queue's bytes for pages that are not mapped, in one batch for a list.
 
 use super::table::{GrefTable, Mapping};
 use super::{Grants, Piece};
@@ -7,17 +7,16 @@ use crate::state::stats::VifStats;
 use grantway_hypervisor::{Access, CopyOp, CopySide, Error, GrantRef, GrantStatus};
 use std::mem::take;
 
-/// What a page that is mapped for reading means where the guest posts it to be
-/// written.
+/// Meaning of a page that is mapped for reading, if the guest posts it to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadOnly {
-    /// The guest said that it is not to be written: the packet is an error.
+    /// The guest said that the page is not to be written: the packet is an error.
     Refused,
-    /// Only that it was seen to be read: Xen judges, by a grant copy.
+    /// The page was only seen to be read: Xen judges, by a grant copy.
     Copied,
 }
 
-/// Where pieces go.
+/// Direction of pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// From the guest's pages into the arena.
@@ -27,13 +26,13 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Whether a page that is mapped so can be used.
+    /// Returns true if a page that is mapped with this access can be used.
     #[inline(always)]
     pub(super) fn may(self, access: Access) -> bool {
         self == Self::Fetch || access == Access::ReadWrite
     }
 
-    /// What the guest's page is used for.
+    /// Returns the access for which the guest's page is used.
     pub(super) fn access(self) -> Access {
         match self {
             Self::Fetch => Access::ReadOnly,
@@ -42,18 +41,19 @@ impl Way {
     }
 }
 
-/// A queue's grant copies: those of one call, in lists that keep their room.
+/// The grant copies of a queue: those of one call, in lists that keep their room.
 #[derive(Debug)]
 pub(crate) struct Copies {
     pub(super) grants: Grants,
     pub(super) read_only: ReadOnly,
-    /// Those of a list that is moved as it is listed, at the numbers of its pieces.
+    /// Copies of a list that is moved as it is listed, at the numbers of its pieces.
     listed: Box<[CopyOp; BURST]>,
     ops: Vec<CopyOp>,
-    /// Which piece, or cross, each of `ops` is for.
+    /// Number of the piece, or cross, of each of `ops`.
     of: Vec<usize>,
-    /// What found its page mapped, since the last [`Copies::count`], and what did not.
+    /// Number of pieces and crosses that found their pages mapped since the last [`Copies::count`].
     pub(super) hits: u64,
+    /// Number of those that did not.
     misses: u64,
 }
 
@@ -65,7 +65,7 @@ impl Copies {
         Self { grants, read_only, listed, ops, of, hits: 0, misses: 0 }
     }
 
-    /// Forgets the last call's.
+    /// Forgets the copies of the last call.
     pub fn begin(&mut self) {
         self.ops.clear();
         self.of.clear();
@@ -76,7 +76,7 @@ impl Copies {
         self.of.push(number);
     }
 
-    /// Does what was deferred, in one batch, and tells what became of each.
+    /// Does the deferred copies, in one batch, and calls `set` with the outcome of each.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Copies {
         Ok(())
     }
 
-    /// The guest's pages that those of the last call reached.
+    /// Returns the guest's pages that copies of the last call reached.
     pub fn reached(&self) -> impl Iterator<Item = GrantRef> {
         let done = self.ops.iter().filter(|op| op.status.is_okay());
         done.flat_map(|op| [op.source, op.dest]).filter_map(|side| match side {
@@ -106,18 +106,18 @@ impl Copies {
         })
     }
 
-    /// Adds how many pieces and crosses found all pages mapped, and how many did not, to the
-    /// vif's counters.
+    /// Adds the number of pieces and crosses that found all pages mapped, and of those that did
+    /// not, to the vif's counters.
     pub fn count(&mut self, stats: &VifStats) {
         VifStats::add(&stats.mapped_hits, take(&mut self.hits));
         VifStats::add(&stats.mapped_misses, take(&mut self.misses));
     }
 
-    /// Has a piece moved by grant copy, whose page is not mapped, or not for this.
+    /// Defers the grant copy of a piece whose page is not mapped, or not for this access.
     ///
     /// # Errors
     ///
-    /// The guest said that the page is not to be used so.
+    /// The guest said that the page is not to be used in this way.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -134,8 +134,8 @@ impl Copies {
         Ok(())
     }
 
-    /// Has a piece of this number moved by grant copy, of a list of which all are: always
-    /// true.
+    /// Lists the grant copy of the piece with this number, for a list of which all pieces are
+    /// copied. Returns true, always.
     #[inline(always)]
     pub fn list(&mut self, number: usize, way: Way, piece: Piece) -> bool {
         if let Some(place) = self.listed.get_mut(number) {
@@ -144,8 +144,8 @@ impl Copies {
         true
     }
 
-    /// Does the grant copies of such a list, of so many pieces, a burst at most: by number, the
-    /// bits of those that could not be done.
+    /// Does the grant copies of a list that [`Copies::list`] filled, of `pieces` pieces, a burst at
+    /// most. Returns the bits of the pieces that could not be copied, by number.
     ///
     /// # Errors
     ///
@@ -162,11 +162,11 @@ impl Copies {
         Ok(failed)
     }
 
-    /// Moves all of these by grant copy, and sets the status of each.
+    /// Moves all pieces by grant copy, and sets the status of each.
     ///
     /// # Errors
     ///
-    /// As [`Copies::finish`].
+    /// The errors of [`Copies::finish`].
     pub(super) fn carry(
         &mut self,
         way: Way,

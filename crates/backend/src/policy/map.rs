@@ -1,12 +1,12 @@
-//! What the map policy maps (seed 001, and stock netback's guest transmit): the first bytes
-//! of a packet for a port are copied and judged, the pages of the rest are mapped
-//! for as long as the packet is on its way, and the port reads them in place.
-//! Guest receive, and whatever crosses to another guest, is grant copy.
+//! The pages that the map policy maps (seed 001, and stock netback's guest transmit). The first
+//! bytes of a packet for a port are copied and judged. The pages of the rest are mapped while the
+//! packet is on its way, and the port reads them in place. Guest receive, and every packet to
+//! another guest, is grant copy.
 //!
-//! Mapping and unmapping is what this costs, so both are done for many pages at
-//! once: one run for all that a turn brought, and runs are unmapped when there are
-//! many or nothing more came (`turn::transmit`), before the answers to their packets.
-//! Where a run cannot be mapped, or is more than may be, it is copied.
+//! The cost is mapping and unmapping, so both are done for many pages at once. All pages of a turn
+//! are mapped as one run. Runs are unmapped when there are many or nothing more came
+//! (`turn::transmit`), before the answers to their packets. A run that cannot be mapped, or exceeds
+//! a limit, is copied.
 
 use super::Grants;
 use super::quota::{Quota, Reserved};
@@ -15,10 +15,10 @@ use grantway_hypervisor::{Access, DomId, GrantRef, Mapper};
 use grantway_ring::{SharedPage, SharedRun};
 use std::sync::Arc;
 
-/// Most pages mapped for one queue: no more can be on their way.
+/// Most pages that are mapped for one queue: no more can be on their way.
 const QUEUE_PAGES: usize = RING_SLOTS;
-/// Turns in which packets are copied after a run could not be mapped: to find
-/// out why costs the platform as much as mapping it twice.
+/// Turns in which packets are copied after a run could not be mapped. The platform takes as long to
+/// find the reason as to map the run twice.
 const PAUSE: u32 = 64;
 
 /// One stretch of a guest's page that a port reads in place.
@@ -34,7 +34,7 @@ pub struct Stretch {
     pub page: Option<SharedPage>,
 }
 
-/// One queue's pages on their way.
+/// The pages of one queue that are on their way.
 #[derive(Debug)]
 pub struct Map {
     grants: Grants,
@@ -49,13 +49,13 @@ pub struct Map {
 /// Pages that were mapped together.
 #[derive(Debug)]
 struct Run {
-    // Dropped in this order: first unmapped, then no longer counted.
+    // The fields are dropped in this order: pages are unmapped first, then no longer counted.
     _pages: SharedRun,
     _reserved: Reserved,
 }
 
 impl Map {
-    /// Nothing is mapped yet; what will be counts against `quota`, which the
+    /// Returns a map without pages. Pages that will be mapped count against `quota`, which the
     /// vif's queues share.
     #[must_use]
     pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, quota: Arc<Quota>) -> Self {
@@ -63,7 +63,7 @@ impl Map {
         Self { grants, quota, runs: Vec::new(), pages: 0, grefs, pause: 0 }
     }
 
-    /// How many more pages [`Map::map`] would map.
+    /// Returns the number of further pages that [`Map::map`] would map.
     #[must_use]
     pub fn room(&self) -> usize {
         if self.pause > 0 || self.pages >= QUEUE_PAGES {
@@ -72,8 +72,8 @@ impl Map {
         self.quota.room().min(QUEUE_PAGES - self.pages)
     }
 
-    /// Maps the page of each stretch to be read, all of them or none; whether it did. They
-    /// stay mapped until [`Map::unmap`].
+    /// Maps the page of each stretch for reading, all of them or none. Returns true if they are
+    /// mapped. They stay mapped until [`Map::unmap`].
     pub fn map(&mut self, stretches: &mut [Stretch]) -> bool {
         // Another queue of the vif may be faster.
         let Some(reserved) = self.quota.reserve(stretches.len()) else { return false };
@@ -91,19 +91,19 @@ impl Map {
         stretches.iter().all(|stretch| stretch.page.is_some())
     }
 
-    /// Pages that are mapped now.
+    /// Returns the number of pages that are mapped now.
     #[must_use]
     pub fn mapped(&self) -> usize {
         self.pages
     }
 
-    /// Unmaps them all. From here on their packets may be answered.
+    /// Unmaps all pages. From here on their packets may be answered.
     pub fn unmap(&mut self) {
         self.runs.clear();
         self.pages = 0;
     }
 
-    /// The queue's turn is over; `idle` says that nothing moved.
+    /// Ends the queue's turn; `idle` says that nothing moved.
     pub fn end_turn(&mut self, idle: bool) {
         if !idle {
             self.pause = self.pause.saturating_sub(1);

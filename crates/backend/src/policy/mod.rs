@@ -1,9 +1,9 @@
-//! Buffer policies: how bytes cross between a guest's pages and ours.
+//! Buffer policies: the ways in which bytes cross between a guest's pages and ours.
 //!
 //! [`Buffers`] is the one seam between the packet path and the grant operations: a turn lists
-//! pieces, and does not know which policy runs. Pieces of pages that the policy keeps mapped
-//! are moved by the processor, all others by grant copy, in one batch for the list. The map
-//! policy is grant copy here: what it maps is the affair of the way to a port ([`Map`]).
+//! pieces, and does not know which policy runs. The processor moves pieces of pages that the policy
+//! keeps mapped. Grant copies move all others, in one batch for the list. The map policy is grant
+//! copy here: its pages are mapped on the way to a port ([`Map`]).
 
 mod buffers;
 mod copies;
@@ -41,12 +41,12 @@ pub struct Piece {
     pub len: u16,
     /// Offset in the arena, in bytes.
     pub at: u32,
-    /// What became of it; set by [`Buffers::fetch`] and [`Buffers::store`].
+    /// Outcome; set by [`Buffers::fetch`] and [`Buffers::store`].
     pub status: GrantStatus,
 }
 
 impl Piece {
-    /// A piece that is still to cross.
+    /// Returns a piece that is still to cross.
     #[must_use]
     pub fn new(gref: u32, offset: u16, len: u16, at: usize) -> Self {
         let at = at.try_into().unwrap_or(u32::MAX);
@@ -65,16 +65,16 @@ pub struct Cross {
     pub to: (GrantRef, u16),
     /// Length in bytes, 1 to 4096.
     pub len: u16,
-    /// What became of it; set by [`Buffers::cross`].
+    /// Outcome; set by [`Buffers::cross`].
     pub status: GrantStatus,
 }
 
-/// Where bytes of a guest's page are, for a copy that reads them.
+/// Place of bytes in a guest's page, for a copy that reads them.
 #[derive(Debug)]
 pub struct Side<'a> {
-    /// What a grant copy names: never a mapping of ours.
+    /// Place as a grant copy names it: never a mapping of ours.
     pub grant: CopySide,
-    /// The page and the offset in it, in bytes, where we have it mapped.
+    /// The page and the offset in it, in bytes, if we have it mapped.
     pub mapped: Option<(&'a SharedPage, u16)>,
 }
 
@@ -86,12 +86,12 @@ struct Grants {
 }
 
 impl Grants {
-    /// Maps a list of pages as one run: all of them or none.
+    /// Maps a list of pages as one run, all of them or none, and returns the run.
     fn map(&self, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
         self.mapper.map(self.guest, grefs, access)
     }
 
-    /// The grant copy of a piece.
+    /// Returns the grant copy of a piece.
     #[inline(always)]
     fn copy(&self, piece: &Piece, way: Way) -> CopyOp {
         let local = CopySide::Local { offset: piece.at };
@@ -102,7 +102,7 @@ impl Grants {
         }
     }
 
-    /// A place in a page, as a grant copy names it.
+    /// Returns a place in a page, as a grant copy names it.
     fn place(&self, gref: GrantRef, offset: u16) -> CopySide {
         CopySide::Foreign { domain: self.guest, gref, offset }
     }

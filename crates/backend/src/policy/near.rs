@@ -1,4 +1,4 @@
-//! The pages of a guest that are mapped: bytes go in and out by the processor.
+//! The pages of a guest that are mapped: the processor moves bytes to and from them.
 
 use super::Piece;
 use super::copies::Way;
@@ -6,13 +6,13 @@ use super::table::GrefTable;
 use grantway_hypervisor::GrantRef;
 use grantway_ring::SharedPage;
 
-/// Those of a queue, as a turn looks them up.
+/// The mapped pages of a queue, as a turn looks them up.
 pub(crate) struct Near<'a> {
     table: &'a GrefTable,
-    /// Where all pieces go.
+    /// Direction of all pieces.
     way: Way,
-    /// The last page: small buffers share one, and those of a burst lie side by side.
-    /// No page has the reference 0.
+    /// Reference of the last page: small buffers share one, and the buffers of a burst lie side by
+    /// side. No page has the reference 0.
     gref: GrantRef,
     page: Option<&'a SharedPage>,
 }

@@ -1,11 +1,10 @@
-//! The persistent policy (seed 000, `feature-persistent`): the frontend uses the
-//! same pages again and again, so a page is mapped once it was seen, and bytes
-//! go in and out by the processor from then on.
+//! The persistent policy (seed 000, `feature-persistent`). The frontend uses the same pages again
+//! and again. So a page is mapped once it was seen, and the processor moves its bytes from then on.
 //!
-//! A page seen for the first time takes grant copy, and is mapped when the turn
-//! is over, together with all others of that turn: one run, one area of memory.
-//! Where no mapping is left it takes grant copy for as long as that lasts. What
-//! nobody asked for in a minute is unmapped, a few runs at a time.
+//! A page that is seen for the first time takes grant copy. It is mapped when the turn is over,
+//! together with all others of that turn that are used alike: one run, one area of memory. While no
+//! mapping is left, a page takes grant copy. Pages that nobody asked for in a minute are unmapped,
+//! a few runs at a time.
 
 use super::Grants;
 use super::quota::{QUEUE_AREAS, Quota, Reserved};
@@ -18,19 +17,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Pages that one turn may have mapped.
+/// Most pages that one turn may have mapped.
 const PAGES_A_TURN: usize = 512;
-/// How often there is a look for pages that nobody asks for, and how many runs
-/// one looks at.
+/// Pause between two looks for pages that nobody asks for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Runs that one look examines.
 const RUNS_A_LOOK: usize = QUEUE_AREAS / 4;
-/// How long such a page stays mapped, in seconds: a minute, and the time by which
+/// Time that a page stays mapped that nobody asks for, in seconds: a minute, and the time by which
 /// a stamp may be late.
 const KEPT: u32 = 60 + LOOK_EVERY.as_secs() as u32;
-/// Of how many turns that moved packets one reads the clock.
+/// Turns that moved packets for each reading of the clock.
 const TURNS_A_CLOCK: u32 = 64;
 
-/// One queue's mappings.
+/// The mappings of one queue.
 #[derive(Debug)]
 pub(super) struct Persistent {
     grants: Grants,
@@ -40,16 +39,16 @@ pub(super) struct Persistent {
     last_run: u32,
     sighted: Sighted,
     turns: u32,
-    /// When the first page was mapped, from which the table's stamps count.
+    /// Time at which the first page was mapped, from which the table's stamps count.
     start: Option<Instant>,
     look_at: Option<Instant>,
 }
 
-/// What a turn saw and had not mapped.
+/// Pages that a turn saw and had not mapped.
 #[derive(Debug, Default)]
 pub(super) struct Sighted {
     pages: Vec<(GrantRef, Access)>,
-    /// A page could not be mapped: none is until the next look.
+    /// True if a page could not be mapped: no page is mapped until the next look.
     paused: bool,
 }
 
@@ -67,14 +66,14 @@ struct Run {
     id: u32,
     access: Access,
     grefs: Vec<GrantRef>,
-    // Dropped in this order: first unmapped, then no longer counted.
+    // The fields are dropped in this order: pages are unmapped first, then no longer counted.
     _pages: SharedRun,
     reserved: Reserved,
 }
 
 impl Persistent {
-    /// Nothing is mapped yet; what will be counts against `quota`, which the vif's queues
-    /// share.
+    /// Returns the mappings of a queue, of which there are none yet. Pages that will be mapped
+    /// count against `quota`, which the vif's queues share.
     pub fn new(grants: Grants, quota: Arc<Quota>) -> Self {
         Self {
             grants,
@@ -89,20 +88,20 @@ impl Persistent {
         }
     }
 
-    /// The pages that are mapped.
+    /// Returns the table of the pages that are mapped.
     #[inline(always)]
     pub fn table(&mut self) -> &mut GrefTable {
         &mut self.table
     }
 
-    /// A page that is not mapped for this was used.
+    /// Notes the use of a page that is not mapped for this access.
     pub fn sights(&mut self, gref: GrantRef, access: Access) {
         self.sighted.note(gref, access);
     }
 
-    /// Maps what the turn saw, as far as there is room.
+    /// Maps the pages that the turn saw, as far as there is room.
     fn map_sighted(&mut self, stats: &VifStats) {
-        // Where a page was both read and written, the latter comes first.
+        // If a page was both read and written, the write comes first, and the read is dropped.
         let mut sighted = std::mem::take(&mut self.sighted.pages);
         sighted.sort_unstable_by_key(|&(gref, access)| (gref, access == Access::ReadOnly));
         sighted.dedup_by_key(|&mut (gref, _)| gref);
@@ -132,8 +131,7 @@ impl Persistent {
         let (id, used) = (self.next_run(), self.table.stamp);
         for (index, &gref) in grefs.iter().enumerate() {
             if let Some(page) = pages.page(index) {
-                // Where there is no place for it, it is not found, and goes with
-                // the run.
+                // A page without a place in the table is not found, and is unmapped with the run.
                 let _ = self.table.insert(gref, Mapping::new(page, access, id, used));
             }
         }
@@ -142,8 +140,8 @@ impl Persistent {
         true
     }
 
-    /// Maps the smaller half of the runs anew as one, of those that are mapped alike: a
-    /// guest that shows its pages one by one has as few areas as any other.
+    /// Maps the smaller half of the runs anew as one, of the runs with the more frequent access. So
+    /// a guest that shows its pages one by one has as few areas as any other.
     fn merge(&mut self, stats: &VifStats) {
         let reads = self.runs.iter().filter(|run| run.access == Access::ReadOnly).count();
         let most = if 2 * reads >= self.runs.len() { Access::ReadOnly } else { Access::ReadWrite };
@@ -155,15 +153,16 @@ impl Persistent {
         self.replace(small, most, |_| true, stats);
     }
 
-    /// Those of a run that are found by it, and when each was last asked for.
+    /// Returns the references that the table finds by this run, and the stamp of each when it was
+    /// last asked for.
     fn found(&self, run: &Run) -> Vec<(GrantRef, u32)> {
         let by_run = |gref| self.table.peek(gref).filter(|mapping| mapping.run == run.id);
         let used = |&gref: &GrantRef| Some((gref, by_run(gref)?.used.get()));
         run.grefs.iter().filter_map(used).collect()
     }
 
-    /// Has one run in the place of others, of whose pages those stay that were asked for at
-    /// such a time. Where it cannot be mapped they all go, to be mapped when they are seen
+    /// Replaces runs by one run. A page stays if `stays` accepts the stamp at which it was last
+    /// asked for. If the new run cannot be mapped, all pages go, to be mapped when they are seen
     /// again.
     fn replace(
         &mut self,
@@ -177,6 +176,7 @@ impl Persistent {
             self.table.remove(gref);
         }
         stay.retain(|&(_, used)| stays(used));
+        // The pages that stay are mapped anew as one run.
         let grefs: Vec<_> = stay.iter().map(|&(gref, _)| gref).collect();
         let pages = match grefs.is_empty() {
             true => None,
@@ -184,7 +184,7 @@ impl Persistent {
         };
         self.sighted.paused |= pages.is_none() && !grefs.is_empty();
         let before: usize = runs.iter().map(|run| run.grefs.len()).sum();
-        // Unmapped here, each run's pages before its room is given back.
+        // The old runs are unmapped here, the pages of each before its room is given back.
         let mut rooms = Vec::new();
         for Run { _pages: pages, reserved, .. } in runs {
             drop(pages);
@@ -194,6 +194,7 @@ impl Persistent {
             VifStats::add(&stats.mapped_evicted, before as u64);
             return;
         };
+        // The room of the old runs goes to the new one, and is never free in between.
         rooms.into_iter().for_each(|room| reserved.join(room));
         reserved.shrink(before - grefs.len());
         VifStats::add(&stats.mapped_evicted, (before - grefs.len()) as u64);
@@ -211,8 +212,8 @@ impl Persistent {
         self.last_run
     }
 
-    /// Unmaps what nobody asked for in long: whole runs, and most of a run of which few
-    /// pages are in use.
+    /// Unmaps pages that nobody has asked for in [`KEPT`] seconds, of runs of which at most half of
+    /// the pages are in use.
     fn look(&mut self, stats: &VifStats) {
         self.sighted.paused = false;
         for _ in 0..RUNS_A_LOOK.min(self.runs.len()) {
@@ -229,7 +230,8 @@ impl Persistent {
         }
     }
 
-    /// As [`Buffers::end_turn`](super::Buffers::end_turn).
+    /// Ends a turn and returns the time of the next look, as
+    /// [`Buffers::end_turn`](super::Buffers::end_turn) says.
     pub fn end_turn(
         &mut self,
         idle: bool,

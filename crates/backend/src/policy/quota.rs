@@ -1,16 +1,15 @@
-//! How much of guests' memory may be mapped beside the rings: a part of what the process
-//! has for each vif, over all its queues.
+//! Limits on the guests' memory that is mapped beside the rings: for each vif a part of the
+//! process's, over all its queues.
 //!
-//! What maps is limited for a process and for a domain (areas of its address space, pages
-//! that Xen keeps account of), so all vifs share it: none may have more than it leaves
-//! free, and rings have a part of their own that no buffer takes. Who finds no room has
-//! its packets copied.
+//! A process and a domain can map only a part (areas of the address space, pages that Xen keeps
+//! account of). So all vifs share it: none may have more than it leaves free. Rings have a part of
+//! their own that no buffer takes. If a vif finds no room, its packets are copied.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most areas of one queue that stay mapped, staged or persistent: with more, small ones
-/// are mapped anew as one.
+/// Most areas of one queue that stay mapped, staged or persistent. At this number small ones are
+/// mapped anew as one.
 pub const QUEUE_AREAS: usize = 16;
 
 /// Memory of guests that is mapped.
@@ -18,20 +17,20 @@ pub const QUEUE_AREAS: usize = 16;
 pub struct Mapped {
     /// Pages.
     pub pages: usize,
-    /// Areas of our address space that they are in: a map call each.
+    /// Areas of our address space in which the pages are: one for each map call.
     pub areas: usize,
 }
 
-/// What all vifs of a process may have mapped together, rings not counted.
+/// The memory that all vifs of a process may have mapped together, rings not counted.
 #[derive(Debug)]
 pub struct Budget {
     limit: Mapped,
     used: Used,
-    /// Who changes what is used, here and in a part of it.
+    /// Lock of a change of what is used, here and in the part of a vif.
     changes: Mutex<()>,
 }
 
-/// What is mapped; changed under the budget's lock, and read by anybody.
+/// Memory that is mapped. It is changed under the budget's lock, and anybody reads it.
 #[derive(Debug, Default)]
 struct Used {
     pages: AtomicUsize,
@@ -51,19 +50,19 @@ impl Used {
 }
 
 impl Budget {
-    /// Room for so much.
+    /// Returns a budget with room for `limit`.
     #[must_use]
     pub fn new(limit: Mapped) -> Arc<Self> {
         Arc::new(Self { limit, used: Used::default(), changes: Mutex::default() })
     }
 
-    /// Most that may be mapped.
+    /// Returns the most that may be mapped.
     #[must_use]
     pub fn limit(&self) -> Mapped {
         self.limit
     }
 
-    /// What is mapped now.
+    /// Returns the memory that is mapped now.
     #[must_use]
     pub fn used(&self) -> Mapped {
         self.used.now()
@@ -74,7 +73,7 @@ impl Budget {
     }
 }
 
-/// The part of one vif, and what of it is in use.
+/// The part of one vif, and how much of it is in use.
 #[derive(Debug)]
 pub struct Quota {
     budget: Arc<Budget>,
@@ -83,37 +82,38 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Room for `limit` pages, for a vif that shares with nobody.
+    /// Returns room for `limit` pages, for a vif that shares with nobody.
     #[must_use]
     pub fn new(limit: usize) -> Arc<Self> {
         let twice = Mapped { pages: 2 * limit, areas: usize::MAX };
         Self::within(&Budget::new(twice), limit)
     }
 
-    /// Room for `limit` pages of what all vifs share.
+    /// Returns room for `limit` pages of the budget that all vifs share.
     #[must_use]
     pub fn within(budget: &Arc<Budget>, limit: usize) -> Arc<Self> {
         Arc::new(Self { budget: Arc::clone(budget), limit, used: Used::default() })
     }
 
-    /// Most pages that may be mapped at once, whatever others leave.
+    /// Returns the most pages that may be mapped at once, whatever other vifs leave.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// What is mapped now.
+    /// Returns the memory of the vif that is mapped now.
     #[must_use]
     pub fn used(&self) -> Mapped {
         self.used.now()
     }
 
-    /// Pages that may be mapped now, as one area. Another queue or vif may be faster.
+    /// Returns the number of pages that may be mapped now, as one area. Another queue or vif may be
+    /// faster.
     #[must_use]
     #[inline]
     pub fn room(&self) -> usize {
         let (own, used, limit) = (self.used.now(), self.budget.used.now(), self.budget.limit);
-        // Afterwards the vif has no more than is free.
+        // After mapping these pages the vif has no more than is free.
         let fair = |limit: usize, used: usize, own: usize| {
             limit.saturating_sub(used).saturating_sub(own) / 2
         };
@@ -123,8 +123,8 @@ impl Quota {
         fair(limit.pages, used.pages, own.pages).min(self.limit.saturating_sub(own.pages))
     }
 
-    /// Sets room aside for exactly so many pages, which are one area; none where there is
-    /// less.
+    /// Sets room aside for exactly `pages` pages, which are one area. Returns `None` if there is
+    /// less, or if `pages` is 0.
     #[must_use]
     pub fn reserve(self: &Arc<Self>, pages: usize) -> Option<Reserved> {
         let _changes = self.budget.lock();
@@ -139,7 +139,7 @@ impl Quota {
     }
 }
 
-/// Room that was set aside, for as long as this lives.
+/// Room that is set aside as long as this value lives.
 #[derive(Debug)]
 pub struct Reserved {
     quota: Arc<Quota>,
@@ -147,13 +147,13 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Gives some of its pages back.
+    /// Gives the room of `pages` pages back, at most all.
     pub fn shrink(&mut self, pages: usize) {
         self.give_back(Mapped { pages: pages.min(self.held.pages), areas: 0 });
     }
 
-    /// Takes over what was set aside for other pages of the vif, which are in one area
-    /// with these from now on.
+    /// Takes over the room that was set aside for other pages of the vif. From now on they are in
+    /// one area with these.
     pub fn join(&mut self, mut other: Self) {
         let pages = std::mem::take(&mut other.held.pages);
         self.held.pages += pages;
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!((budget.used(), quota.used()), (Mapped::default(), Mapped::default()));
     }
 
-    /// Whoever takes all that it can leaves as much free as it has.
+    /// A vif that takes all it can leaves as much free as it has.
     #[test]
     fn none_has_more_than_it_leaves_free() {
         for limit in [Mapped { pages: 10_000, areas: 100 }, Mapped { pages: 1 << 20, areas: 50 }] {
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// By default 16 vifs may take as much as each of them can, and the next can, too.
+    /// By default each of 16 vifs may take as much as a vif can, and so can the next.
     #[test]
     fn sixteen_that_take_all_leave_as_much_for_the_next() {
         let limits = PolicyLimits::default();

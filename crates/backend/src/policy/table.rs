@@ -1,12 +1,13 @@
-//! From a grant reference to the page that is mapped for it.
+//! The table from a grant reference to the page that is mapped for it.
 //!
-//! An entry lies at the place that the low bits of its reference name, where that is
-//! free: most guests number their pages in a row, and then all are found by one
-//! comparison. The others lie wherever there is room. The guest chooses the
-//! references, so nothing may depend on what they are: such a lookup compares the
-//! sixteen keys of one bucket too, one cache line. Where a bucket overflows, they are
-//! laid out anew by another secret; at a quarter of their places in use, which is the
-//! most, one layout in some thousands needs that.
+//! An entry lies at the place that the low bits of its reference name, if that is free. Most guests
+//! number their pages in a row, and then one comparison finds each. The other entries lie at any
+//! free place.
+//!
+//! The guest chooses the references, so nothing may depend on their values. A lookup of another
+//! entry compares the sixteen keys of one bucket too, one cache line. If a bucket overflows, the
+//! entries are laid out anew by another secret. At most a quarter of the places is in use; one
+//! layout in some thousands needs a new secret then.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ use grantway_hypervisor::{Access, GrantRef};
 use grantway_ring::SharedPage;
 use std::cell::Cell;
 
-/// Keys of a bucket: as many as a cache line holds.
+/// Keys of a bucket: a cache line of them.
 const KEYS: usize = 16;
 /// Places for each entry that the table may hold.
 const SPACE: usize = 4;
@@ -24,7 +25,7 @@ const LAYOUTS: u32 = 16;
 /// No reference below 8 is ever mapped here, so 0 marks a free place.
 const FREE: u32 = 0;
 
-/// Most entries that a table may be made for, a power of two.
+/// Most entries of a table, a power of two.
 pub(super) const LARGEST: usize = crate::ids::QUEUE_PAGES;
 const _: () = assert!(LARGEST.is_power_of_two() && LARGEST <= 1 << 16);
 
@@ -33,9 +34,9 @@ const _: () = assert!(LARGEST.is_power_of_two() && LARGEST <= 1 << 16);
 pub(super) struct Mapping {
     pub page: SharedPage,
     pub access: Access,
-    /// The run that it was mapped with.
+    /// Number of the run with which the page was mapped.
     pub run: u32,
-    /// The table's stamp when it was last asked for.
+    /// Stamp of the table when the page was last asked for.
     pub used: Cell<u32>,
 }
 
@@ -49,23 +50,23 @@ impl Mapping {
 #[repr(align(64))]
 struct Bucket([u32; KEYS]);
 
-/// One queue's mapped pages.
+/// The mapped pages of one queue.
 #[derive(Debug)]
 pub(super) struct GrefTable {
     keys: Box<[Bucket]>,
-    /// Where the entry of each key is.
+    /// Place of the entry of each key.
     places: Box<[[u16; KEYS]]>,
     entries: Box<[Option<(GrantRef, Mapping)>; LARGEST]>,
     len: usize,
     limit: usize,
     secret: u64,
-    /// What an entry is marked with that is asked for.
+    /// Stamp that marks an entry when it is asked for.
     pub stamp: u32,
 }
 
 impl GrefTable {
-    /// Room for `limit` entries, at most [`LARGEST`]; `secret` is a number that
-    /// the guest cannot know.
+    /// Returns a table with room for `limit` entries, at most [`LARGEST`]. `secret` is a number
+    /// that the guest cannot know.
     pub fn new(limit: usize, secret: u64) -> Self {
         let limit = limit.min(LARGEST);
         let buckets = (limit * SPACE / KEYS).max(2).next_power_of_two();
@@ -80,12 +81,12 @@ impl GrefTable {
         }
     }
 
-    /// Entries in use.
+    /// Returns the number of entries in use.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Entries that may still be added.
+    /// Returns the number of entries that may still be added.
     pub fn room(&self) -> usize {
         self.limit - self.len
     }
@@ -94,11 +95,11 @@ impl GrefTable {
     fn bucket(&self, gref: u32) -> usize {
         let mixed = u64::from(gref).wrapping_add(1 << 32).wrapping_mul(self.secret | 1);
         let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // A power of two of buckets, at least two.
+        // There is a power of two of buckets, at least two, so the shift is below 64.
         (mixed >> (64 - self.keys.len().trailing_zeros())) as usize
     }
 
-    /// The bucket of a reference and its place there.
+    /// Returns the bucket of a reference and its place there.
     #[inline]
     fn locate(&self, gref: GrantRef) -> Option<(usize, usize)> {
         let bucket = self.bucket(gref.0);
@@ -111,7 +112,7 @@ impl GrefTable {
         (at < KEYS && gref.0 != FREE).then_some((bucket, at))
     }
 
-    /// What is mapped for a reference, which counts as a use.
+    /// Returns the mapping of a reference, which counts as a use.
     #[inline]
     pub fn find(&self, gref: GrantRef) -> Option<&Mapping> {
         let mapping = match &self.entries[home(gref)] {
@@ -127,18 +128,19 @@ impl GrefTable {
         self.peek(gref)
     }
 
-    /// The same, without counting as a use, and wherever it lies.
+    /// Returns the mapping of a reference at any place, without counting a use.
     pub fn peek(&self, gref: GrantRef) -> Option<&Mapping> {
         let (bucket, at) = self.locate(gref)?;
         let entry = self.entries.get(usize::from(self.places.get(bucket)?[at]))?;
         entry.as_ref().map(|(_, mapping)| mapping)
     }
 
-    /// Adds an entry, or replaces the one of that reference and gives it back.
+    /// Adds an entry, or replaces the entry of that reference and returns the old mapping.
     ///
     /// # Errors
     ///
-    /// The table is full, or the reference is a reserved one: it comes back.
+    /// The table is full, the reference is a reserved one, or no layout has a place for it. The
+    /// mapping comes back.
     pub fn insert(&mut self, gref: GrantRef, mapping: Mapping) -> Result<Option<Mapping>, Mapping> {
         if gref.0 < GrantRef::FIRST_FREE {
             return Err(mapping);
@@ -165,7 +167,7 @@ impl GrefTable {
         Ok(None)
     }
 
-    /// Takes an entry out.
+    /// Takes an entry out, and returns its mapping.
     pub fn remove(&mut self, gref: GrantRef) -> Option<Mapping> {
         let (bucket, at) = self.locate(gref)?;
         let place = self.places[bucket][at];
@@ -174,7 +176,7 @@ impl GrefTable {
         self.entries[usize::from(place)].take().map(|(_, mapping)| mapping)
     }
 
-    /// Takes all of them out.
+    /// Takes all entries out, and returns their mappings.
     pub fn drain(&mut self) -> Vec<Mapping> {
         self.keys.fill(Bucket([FREE; KEYS]));
         self.len = 0;
@@ -191,7 +193,7 @@ impl GrefTable {
         true
     }
 
-    /// Another secret for all that is there, and for one more.
+    /// Lays out all entries and one more by another secret. Returns true if a secret was found.
     fn lay_out_anew(&mut self, gref: GrantRef, place: u16) -> bool {
         let mut all = Vec::with_capacity(self.len());
         for (bucket, places) in self.keys.iter().zip(&self.places) {
@@ -205,7 +207,7 @@ impl GrefTable {
                 return true;
             }
         }
-        // This one had room for all but the last.
+        // The secret before had room for all but the last.
         self.secret = before;
         self.lay_out(&all);
         false
@@ -217,13 +219,13 @@ impl GrefTable {
     }
 }
 
-/// The place that a reference names.
+/// Returns the place that a reference names.
 #[inline]
 fn home(gref: GrantRef) -> usize {
     gref.0 as usize % LARGEST
 }
 
-/// The next of a sequence of secrets (splitmix64).
+/// Returns the next of a sequence of secrets (splitmix64).
 fn next_secret(secret: u64) -> u64 {
     let mut z = secret.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -231,7 +233,7 @@ fn next_secret(secret: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A number that no guest can know.
+/// Returns a number that no guest can know.
 pub(super) fn secret() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()

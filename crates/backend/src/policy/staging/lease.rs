@@ -1,29 +1,29 @@
-//! A queue's table, which its worker has for a turn, and whoever changes it in
-//! between: so the packet path holds no lock, and a page that a turn uses
-//! cannot go.
+//! The lender of a queue's table. Its worker has the table for a turn, and the control thread
+//! changes it between turns. So the packet path holds no lock, and a page that a turn uses cannot
+//! go.
 
 use crate::policy::table::{GrefTable, LARGEST, secret};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Lends one table.
+/// The lender of one table.
 #[derive(Debug)]
 pub(crate) struct Lender {
     desk: Mutex<Desk>,
     returned: Condvar,
-    /// How long a change waits for a turn.
+    /// Time for which a change waits for a turn.
     patience: Duration,
 }
 
 #[derive(Debug)]
 struct Desk {
     table: Option<Box<GrefTable>>,
-    /// Who waits for it. To tell them is a system call, which no turn is to make in
-    /// vain.
+    /// Number of changes that wait for the table. Waking them is a system call, which no turn is to
+    /// make in vain.
     waiting: u32,
 }
 
-/// The table is with the worker, and did not come back: pages of it may be in
+/// Error of a change: the table is with the worker, and did not come back. Pages of it may be in
 /// use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InUse;
@@ -39,12 +39,13 @@ impl Lender {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lends the table for a turn. A second borrower would find an empty table; there is none.
+    /// Lends the table for a turn, and returns it. A second borrower would get an empty table, but
+    /// there is no second borrower.
     pub fn lend(&self) -> Box<GrefTable> {
         self.lock().table.take().unwrap_or_else(|| Box::new(GrefTable::new(0, 0)))
     }
 
-    /// The turn is over.
+    /// Takes the table back, since the turn is over, and wakes a change that waits for it.
     pub fn give_back(&self, table: Box<GrefTable>) {
         let mut desk = self.lock();
         desk.table = Some(table);
@@ -55,8 +56,8 @@ impl Lender {
         }
     }
 
-    /// Changes the table between two turns. What is taken out is to be dropped
-    /// by the caller, afterwards: unmapping takes its time.
+    /// Changes the table between two turns, and returns the result of `change`. The caller drops
+    /// the mappings that were taken out afterwards: unmapping takes its time.
     pub fn change<T>(&self, change: impl FnOnce(&mut GrefTable) -> T) -> Result<T, InUse> {
         let mut desk = self.lock();
         desk.waiting += 1;

@@ -1,7 +1,6 @@
-//! The staging policy (seed 004, control messages 8 to 10): pages that the
-//! frontend lists are mapped once, and from then on bytes go in and out by the
-//! processor. A slot that names any other page takes grant copy, in the same
-//! turn and packet.
+//! The staging policy (seed 004, control messages 8 to 10). Pages that the frontend lists are
+//! mapped once, and the processor moves their bytes from then on. A slot that names any other page
+//! takes grant copy, in the same turn and packet.
 
 mod lease;
 mod registry;
@@ -16,7 +15,7 @@ use super::table::GrefTable;
 use lease::Lender;
 use std::sync::Arc;
 
-/// One queue's way to its staged pages.
+/// The staged pages of one queue, as a turn reaches them.
 #[derive(Debug)]
 pub(super) struct Staging {
     lender: Arc<Lender>,
@@ -25,12 +24,12 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// For the queue whose staged pages `queue` has.
+    /// Returns the way to the staged pages of `queue`.
     pub fn new(queue: &StagedQueue) -> Self {
         Self { lender: queue.lender(), table: None }
     }
 
-    /// The staged pages, borrowed until the turn's end.
+    /// Returns the staged pages, borrowed until the turn's end.
     #[inline(always)]
     pub fn table(&mut self) -> &mut GrefTable {
         match &mut self.table {
@@ -39,7 +38,7 @@ impl Staging {
         }
     }
 
-    /// The turn is over; whether it had the table.
+    /// Ends the turn. Returns true if the turn had the table.
     #[inline(always)]
     pub fn end_turn(&mut self) -> bool {
         let Some(table) = self.table.take() else { return false };

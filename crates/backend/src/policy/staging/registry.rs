@@ -1,8 +1,7 @@
-//! What a vif has staged: who may add what, and what is unmapped when.
+//! The staged pages of a vif: which lists may be added, and which pages are unmapped when.
 //!
-//! Lists come from the guest, as owned copies of its entries. One message at a
-//! time changes a vif's lists, so that a reference staged on one queue is known
-//! to be a duplicate on another.
+//! A list of the guest arrives as an owned copy of its entries. One message at a time changes a
+//! vif's lists, so a reference that is staged on one queue is known as a duplicate on another.
 
 use super::lease::Lender;
 use crate::ids::QUEUE_PAGES;
@@ -17,10 +16,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Areas of one queue that are mapped alike, to be read or to be written.
+/// Most areas of one queue that are mapped alike, to be read or to be written.
 const AREAS_ALIKE: usize = QUEUE_AREAS / 2;
 
-/// Why a list was not staged.
+/// Reason for which a list was not staged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StagingError {
     /// The list itself is wrong.
@@ -29,14 +28,14 @@ pub enum StagingError {
     /// The reference is staged already.
     #[error("entry {entry}: reference {gref} is staged already, on queue {queue}")]
     Duplicate {
-        /// Its number in the list, from 0.
+        /// Number of the entry in the list, from 0.
         entry: usize,
         /// The reference.
         gref: GrantRef,
-        /// Where it is staged.
+        /// Queue on which the reference is staged.
         queue: u16,
     },
-    /// More than there is room for.
+    /// The list has more entries than there is room for.
     #[error(
         "{found} pages, of which {room} can be staged now; stage fewer, or raise --mapped-pages"
     )]
@@ -58,31 +57,32 @@ pub enum StagingError {
 }
 
 impl StagingError {
-    /// What the control response says.
+    /// Returns the status of the control response.
     #[must_use]
     pub fn status(&self) -> Status {
         Status::InvalidParameter
     }
 }
 
-/// All that is staged for one vif, as long as one connection lasts.
+/// The pages that are staged for one vif, as long as one connection lasts.
 pub struct Staged {
     mapper: Arc<dyn Mapper>,
     guest: DomId,
     quota: Arc<Quota>,
     queues: Vec<Arc<Lender>>,
     ledger: Mutex<Ledger>,
-    /// Pages that were mapped and unmapped, or tried to be, since somebody asked.
+    /// Pages that were mapped and unmapped, or tried to be, since the last
+    /// [`StagedQueue::take_work`].
     work: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Ledger {
-    /// On which queue a reference is staged, and by which run.
+    /// Queue on which a reference is staged, and the run with which it was mapped.
     owner: HashMap<GrantRef, (u16, u32)>,
     runs: BTreeMap<u32, Run>,
     last_run: u32,
-    /// The connection is over: nothing is staged any more.
+    /// True once the connection is over: nothing is staged any more.
     closed: bool,
 }
 
@@ -92,20 +92,20 @@ struct Run {
     queue: u16,
     access: Access,
     grefs: Vec<GrantRef>,
-    // Dropped in this order: first unmapped, then no longer counted.
+    // The fields are dropped in this order: pages are unmapped first, then no longer counted.
     pages: SharedRun,
     reserved: Reserved,
 }
 
 impl Staged {
-    /// Nothing is staged yet, on any of `queues` queues.
+    /// Returns the staged pages of a vif with `queues` queues, of which there are none yet.
     #[must_use]
     pub fn new(mapper: Arc<dyn Mapper>, guest: DomId, queues: u16, quota: Arc<Quota>) -> Arc<Self> {
         Self::with_lease(mapper, guest, queues, quota, PolicyLimits::default().lease)
     }
 
-    /// The same, where a change waits so long for a turn that uses what is staged
-    /// ([`PolicyLimits::lease`]).
+    /// Returns the staged pages like [`Staged::new`]. A change waits for `lease` for a turn that
+    /// uses staged pages ([`PolicyLimits::lease`]).
     #[must_use]
     pub fn with_lease(
         mapper: Arc<dyn Mapper>,
@@ -120,16 +120,16 @@ impl Staged {
         Arc::new(Self { mapper, guest, quota, queues, ledger, work })
     }
 
-    /// Maps pages of the guest's, and counts that.
+    /// Maps pages of the guest's, counts that as work, and returns them.
     fn map(&self, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
         let mapped = self.mapper.map(self.guest, grefs, access);
-        // Which of them it was that failed is found by as much work again.
+        // A failure counts twice: the platform finds the page that failed by as much work again.
         let times = 1 + usize::from(mapped.is_err());
         self.work.fetch_add(times * grefs.len(), Relaxed);
         mapped
     }
 
-    /// One of its queues; none for a number that the vif does not have.
+    /// Returns one of the vif's queues; `None` for a number that the vif does not have.
     #[must_use]
     pub fn queue(self: &Arc<Self>, number: u32) -> Option<StagedQueue> {
         let number = u16::try_from(number).ok()?;
@@ -137,19 +137,18 @@ impl Staged {
         Some(StagedQueue { vif: Arc::clone(self), number })
     }
 
-    /// All of its queues, in order.
+    /// Returns all queues of the vif, in order.
     pub fn queues(self: &Arc<Self>) -> impl Iterator<Item = StagedQueue> + '_ {
         (0..).map_while(|number| self.queue(number))
     }
 
-    /// Pages that are staged, on all queues.
+    /// Returns the number of pages that are staged, on all queues.
     #[must_use]
     pub fn pages(&self) -> usize {
         self.ledger().owner.len()
     }
 
-    /// Unmaps everything, for good: the connection is over, and no worker has a
-    /// queue of it.
+    /// Unmaps everything, for good. The connection is over, and no worker has a queue of it.
     pub fn close(&self) {
         let mut ledger = self.ledger();
         ledger.closed = true;
@@ -167,7 +166,7 @@ impl Staged {
     }
 }
 
-/// What is staged on one queue; any thread may ask.
+/// The staged pages of one queue; any thread may ask.
 #[derive(Clone)]
 pub struct StagedQueue {
     vif: Arc<Staged>,
@@ -180,21 +179,21 @@ impl StagedQueue {
         Arc::clone(&self.vif.queues[usize::from(self.number)])
     }
 
-    /// Most pages that the queue may have staged (`GET_GREF_MAPPING_SIZE`); its
-    /// vif's quota is shared, so that fewer may be had.
+    /// Returns the most pages that the queue may have staged (`GET_GREF_MAPPING_SIZE`). Its queues
+    /// share the vif's quota, so there may be room for fewer.
     #[must_use]
     pub fn capacity(&self) -> usize {
         QUEUE_PAGES.min(self.vif.quota.limit())
     }
 
-    /// Pages that the queue has staged.
+    /// Returns the number of pages that the queue has staged.
     #[must_use]
     pub fn pages(&self) -> usize {
         self.vif.ledger().on_queue(self.number)
     }
 
-    /// Pages of the vif's that were mapped and unmapped, or tried to be, since this was
-    /// asked.
+    /// Returns the number of pages of the vif that were mapped and unmapped, or tried to be, since
+    /// the last call.
     pub(super) fn take_work(&self) -> usize {
         self.vif.work.swap(0, Relaxed)
     }
@@ -209,6 +208,7 @@ impl StagedQueue {
         if ledger.closed {
             return Err(StagingError::Closed);
         }
+        // Everything is mapped before the table changes: an error must leave nothing of the list.
         self.judge(&ledger, entries)?;
         let mut runs = Vec::new();
         for access in [Access::ReadOnly, Access::ReadWrite] {
@@ -218,6 +218,7 @@ impl StagedQueue {
                 runs.push(self.map(&mut ledger, access, grefs)?);
             }
         }
+        // The new pages go into the table between two turns; a failure takes them out again.
         let changed = self.lender().change(|table| {
             let mut done = Vec::new();
             for run in &runs {
@@ -229,12 +230,13 @@ impl StagedQueue {
                     done.push(gref);
                 }
             }
-            // Those of the areas that are joined are there, so nothing can be in the way.
+            // Pages of an area that is joined are in the table, so they have a place.
             let again = runs.iter().flat_map(|run| run.mappings().skip(run.new));
             let old = again.map(|(gref, mapping)| table.insert(gref, mapping).unwrap_or_else(Some));
             Ok(old.collect::<Vec<_>>())
         });
         drop(changed.map_err(|_| StagingError::InUse)??);
+        // The ledger follows the table. A joined area is unmapped before its room changes hands.
         for Joined { id, mut run, with, .. } in runs {
             let old = with.and_then(|with| ledger.runs.remove(&with));
             if let Some(Run { pages, reserved, .. }) = old {
@@ -247,7 +249,7 @@ impl StagedQueue {
         Ok(())
     }
 
-    /// What can be judged before anything is mapped.
+    /// Judges a list before anything of it is mapped.
     fn judge(&self, ledger: &Ledger, entries: &[GrefEntry]) -> Result<(), StagingError> {
         check_added(entries, GrantRef::FIRST_FREE)?;
         for (entry, listed) in entries.iter().enumerate() {
@@ -266,9 +268,9 @@ impl StagedQueue {
         Ok(())
     }
 
-    /// Maps what is to be one run, within the quota: where the queue has as many as it
-    /// may, together with the smallest of them, so that a guest that lists its pages one
-    /// by one has as few areas as any other.
+    /// Maps pages as one run, within the quota, and returns the run. If the queue has as many areas
+    /// as it may, the smallest run is mapped together with these pages. So a guest that lists its
+    /// pages one by one has as few areas as any other.
     fn map(
         &self,
         ledger: &mut Ledger,
@@ -288,11 +290,12 @@ impl StagedQueue {
         Ok(Joined { id: ledger.next_run(), run, new, with })
     }
 
-    /// Takes a list of pages back (`DEL_GREF_MAPPING`) and sets each entry's
-    /// status; how many were unmapped.
+    /// Takes a list of pages back (`DEL_GREF_MAPPING`) and sets each entry's status. Returns the
+    /// number of pages that were unmapped.
     ///
-    /// An entry fails that is not staged on this queue, that came before in the
-    /// list, or whose page a packet uses; what fails stays as it was.
+    /// An entry fails if its page is not staged on this queue, if it came before in the list, or if
+    /// a packet uses its page. It also fails if the pages that stay of its run cannot be mapped
+    /// anew. A page whose entry fails stays staged.
     pub fn del(&self, entries: &mut [GrefEntry]) -> usize {
         let failed = Status::InvalidParameter.to_u16();
         entries.iter_mut().for_each(|entry| entry.status = failed);
@@ -300,7 +303,7 @@ impl StagedQueue {
             return 0;
         }
         let mut ledger = self.vif.ledger();
-        // By run, so that each is mapped anew once at most.
+        // The entries are sorted by run, so that each run is mapped anew at most once.
         let mut going: BTreeMap<u32, HashSet<GrantRef>> = BTreeMap::new();
         for entry in entries.iter() {
             match ledger.owner.get(&GrantRef(entry.gref)) {
@@ -318,7 +321,7 @@ impl StagedQueue {
         }
         let count = gone.len();
         for entry in entries {
-            // The second of two has its turn when the first is out already.
+            // The second of two equal entries comes when the first was taken out.
             if gone.remove(&GrantRef(entry.gref)) {
                 entry.status = Status::Success.to_u16();
             }
@@ -326,13 +329,15 @@ impl StagedQueue {
         count
     }
 
-    /// Takes some pages of a run back: what stays is mapped as a new run, the
-    /// table is switched to it, and the old one is unmapped whole. A platform
-    /// cannot do with less (Linux: a run is one area of memory).
+    /// Takes some pages of a run back. The pages that stay are mapped as a new run, the table is
+    /// switched to it, and the old run is unmapped whole. A platform cannot do with less (Linux: a
+    /// run is one area of memory). Returns true if that was done.
     fn shrink(&self, ledger: &mut Ledger, id: u32, going: &HashSet<GrantRef>) -> bool {
         let Some(run) = ledger.runs.get_mut(&id) else { return false };
         let stay: Vec<_> = run.grefs.iter().copied().filter(|g| !going.contains(g)).collect();
         self.vif.work.fetch_add(going.len(), Relaxed);
+        // The pages that stay are mapped anew before the table is switched, so that a failure
+        // changes nothing.
         let new = match stay.is_empty() {
             true => None,
             false => match self.vif.map(&stay, run.access) {
@@ -345,13 +350,14 @@ impl StagedQueue {
             let mut old: Vec<_> = going.iter().filter_map(|&gref| table.remove(gref)).collect();
             let pages = new.iter().flat_map(pages);
             for (&gref, page) in stay.iter().zip(pages) {
-                // The reference is there, so nothing can be in its way.
+                // The reference has an entry, so nothing can be in its way.
                 let mapping = Mapping::new(page, access, id, 0);
                 old.extend(table.insert(gref, mapping).unwrap_or_else(Some));
             }
             old
         });
         let Ok(old) = switched else { return false };
+        // The old run is unmapped with its last page handle, before its room is given back.
         drop(old);
         match new {
             Some(pages) => {
@@ -374,7 +380,7 @@ impl Ledger {
         runs.map(|run| run.grefs.len()).sum()
     }
 
-    /// The smallest run of a queue with this access, where there are as many as may be.
+    /// Returns the smallest run of a queue with this access, if the queue has as many as it may.
     fn to_join(&self, queue: u16, access: Access) -> Option<u32> {
         let alike = |(_, run): &(&u32, &Run)| run.queue == queue && run.access == access;
         let alike: Vec<_> = self.runs.iter().filter(alike).collect();
@@ -382,7 +388,7 @@ impl Ledger {
         smallest.filter(|_| alike.len() >= AREAS_ALIKE)
     }
 
-    /// A number that no run has.
+    /// Returns a number that no run has.
     fn next_run(&mut self) -> u32 {
         loop {
             self.last_run = self.last_run.wrapping_add(1);
@@ -397,14 +403,14 @@ impl Ledger {
 struct Joined {
     id: u32,
     run: Run,
-    /// So many of its references, the first ones, are new.
+    /// Number of its references that are new: the first ones.
     new: usize,
-    /// The rest are those of this run, in whose place it comes.
+    /// Run that is joined: its references are the rest, and this run comes in its place.
     with: Option<u32>,
 }
 
 impl Joined {
-    /// Each of its references, and what is mapped for it.
+    /// Returns each reference of the run with its mapping.
     fn mappings(&self) -> impl Iterator<Item = (GrantRef, Mapping)> + '_ {
         let (access, id) = (self.run.access, self.id);
         let mappings = pages(&self.run.pages).map(move |page| Mapping::new(page, access, id, 0));
@@ -412,7 +418,7 @@ impl Joined {
     }
 }
 
-/// A run's pages, in order.
+/// Returns the pages of a run, in order.
 fn pages(run: &SharedRun) -> impl Iterator<Item = grantway_ring::SharedPage> + '_ {
     (0..run.pages()).filter_map(|index| run.page(index))
 }

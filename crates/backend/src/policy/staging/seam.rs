@@ -5,48 +5,47 @@ use grantway_netif::ctrl::{GrefEntry, Status};
 
 /// The table of one queue's staged grants, as the control ring reaches it.
 ///
-/// Called on the control thread, never on a worker: whoever implements it hands
-/// a new table to the worker that looks grants up, and keeps the packet path free
-/// of locks. Dropped when the connection ends, which unmaps whatever is left.
+/// The methods are called on the control thread, never on a worker. An implementation hands a new
+/// table to the worker that looks grants up, and keeps the packet path free of locks. The table is
+/// dropped when the connection ends, which unmaps all that is left.
 ///
-/// `index` is that of the request, by which a successor knows whether it was
-/// answered: what one did that was not is carried out again, and must find things
-/// as the first did.
+/// `index` is the index of a request, by which a successor knows if the request was answered. A
+/// request that was not answered is carried out again, and must find things as the first time.
 ///
 /// A backend without staging has no tables, and answers the three messages with
-/// [`Status::NotSupported`]. One that has them has one for each queue.
+/// [`Status::NotSupported`]. A backend with staging has a table for each queue.
 pub(crate) trait StagedTable: Send {
-    /// Most grants that the table can hold.
+    /// Returns the most grants that the table can hold.
     fn capacity(&self) -> u32;
 
-    /// Maps a list and keeps it mapped, all of it or nothing. The list is a
-    /// private copy of 1 to 512 entries; nothing else of it was judged.
+    /// Maps a list and keeps it mapped, all of it or nothing. The list is a private copy of 1 to
+    /// 512 entries; nothing else of it was judged.
     ///
     /// # Errors
     ///
-    /// What the message is to be answered with, nothing staged: a list that is
-    /// wrong in itself, more entries than are free, a grant that is staged on any
-    /// queue of the vif already, or one that cannot be mapped.
+    /// The status of the answer, with nothing staged. The list is wrong in itself, or has more
+    /// entries than are free. Or a grant of it is staged on any queue of the vif already, or cannot
+    /// be mapped.
     fn add(&mut self, index: u32, entries: &[GrefEntry]) -> Result<(), Status>;
 
-    /// Unmaps what the list names, 1 to 512 entries. Each comes with
-    /// [`Status::InvalidParameter`], and is to be given [`Status::Success`] where
-    /// it was unmapped: not where it was never added, and not while a packet in
-    /// flight uses it.
+    /// Unmaps the grants that the list names, 1 to 512 entries. Each entry comes with
+    /// [`Status::InvalidParameter`], and gets [`Status::Success`] if its grant was unmapped. A
+    /// grant that was never added, or that a packet in flight uses, is not unmapped.
     fn del(&mut self, index: u32, entries: &mut [GrefEntry]);
 
-    /// Maps what a killed process had staged, a list of it at a time and not all that could
-    /// be; whether there may be more. Before there is none nothing else is asked for.
+    /// Maps a list that a killed process had staged, but for grants that cannot be mapped. Returns
+    /// true if there may be more. Nothing else is asked for before that is false.
     fn take_up(&mut self) -> bool {
         false
     }
 
-    /// Pages that were mapped and unmapped since this was asked, or tried to be.
+    /// Returns the number of pages that were mapped and unmapped, or tried to be, since the last
+    /// call.
     fn take_work(&mut self) -> usize {
         0
     }
 
-    /// Why a list was refused, for the log: once, the first time.
+    /// Returns the reason of the first list that was refused, for the log: once.
     fn refusal(&mut self) -> Option<StagingError> {
         None
     }

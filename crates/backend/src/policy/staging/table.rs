@@ -1,5 +1,5 @@
-//! A queue's staged pages as the control ring reaches them, and as a successor
-//! finds them again.
+//! The staged pages of a queue as the control ring reaches them, and as a successor finds them
+//! again.
 
 use super::StagedTable;
 use super::{StagedQueue, StagingError};
@@ -7,34 +7,35 @@ use crate::journal::{JournalMemory, StagedJournal};
 use grantway_hypervisor::Error;
 use grantway_netif::ctrl::{GREF_LIST_ENTRIES, GrefEntry, Status};
 
-/// How often a list is tried that a successor finds: each attempt that fails takes the
-/// platform as long as mapping each page of it by itself.
+/// Most attempts at a list that a successor finds. An attempt that fails takes the platform as long
+/// as mapping each page of the list by itself.
 const ATTEMPTS: usize = 8;
 
-/// One queue's, with its journal where there is one.
+/// The staged pages of one queue, with their journal if there is one.
 pub(crate) struct LastingTable<J> {
     queue: StagedQueue,
     journal: Option<StagedJournal<J>>,
-    /// What a killed process had staged, and is to be mapped again.
+    /// Lists that a killed process had staged, and that are to be mapped again.
     left: Left,
     refusal: Refusal,
 }
 
-/// What is left of a killed process's lists. Packets in such pages take grant copy.
+/// The rest of a killed process's lists. Packets in such pages take grant copy.
 #[derive(Default)]
 struct Left {
-    /// It had answered the requests before this index.
+    /// Index of the first request that the killed process had not answered.
     answered: u32,
     entries: Vec<GrefEntry>,
-    /// The list that is tried now, and how often that was.
+    /// List that is tried now.
     part: Vec<GrefEntry>,
+    /// Number of attempts at that list.
     attempts: usize,
-    /// What could not be mapped. The journal has it until the guest's next change: the next
-    /// successor may be able to.
+    /// References that could not be mapped. The journal keeps them until the guest's next change:
+    /// the next successor may be able to map them.
     lost: Vec<u32>,
 }
 
-/// Why lists were refused: the first reason of a connection is for the log.
+/// Reason for which lists were refused: the first of a connection is for the log.
 #[derive(Default)]
 enum Refusal {
     #[default]
@@ -44,16 +45,16 @@ enum Refusal {
 }
 
 impl<J: JournalMemory> LastingTable<J> {
-    /// With nothing staged; no journal without pages for it.
+    /// Returns a table with nothing staged. There is no journal without pages for it.
     pub fn begin(queue: StagedQueue, pages: Vec<J>) -> Self {
         let journal = (!pages.is_empty()).then(|| StagedJournal::begin(pages));
         Self { queue, journal, left: Left::default(), refusal: Refusal::None }
     }
 
-    /// To stage all that a killed process had staged when it had answered the requests
-    /// before this index, once it is asked to ([`StagedTable::take_up`]): until then each
-    /// entry stays in the journal as it is, for a further successor. What cannot be mapped
-    /// any more is not staged.
+    /// Returns a table that stages all that a killed process had staged when it had answered the
+    /// requests before this index. The table does so once it is asked to
+    /// ([`StagedTable::take_up`]). Until then each entry stays in the journal, for a further
+    /// successor. Grants that cannot be mapped any more are not staged.
     pub fn resume(queue: StagedQueue, pages: Vec<J>, answered: u32) -> Self {
         if pages.is_empty() {
             let (journal, left) = (None, Left::default());
@@ -64,7 +65,7 @@ impl<J: JournalMemory> LastingTable<J> {
         Self { queue, journal: Some(journal), left, refusal: Refusal::None }
     }
 
-    /// The journal, of what is staged and no more.
+    /// Returns the journal, after references that could not be mapped were taken out of it.
     fn journal(&mut self) -> Option<&mut StagedJournal<J>> {
         let journal = self.journal.as_mut()?;
         let before = self.left.answered.wrapping_sub(1);
@@ -103,9 +104,9 @@ impl<J: JournalMemory> StagedTable for LastingTable<J> {
         }
     }
 
-    /// One attempt to add a list, without those of it that cannot be mapped any more. A
-    /// guest chooses how many these are, and other vifs wait: after some attempts the rest of
-    /// the list is among them.
+    /// Tries to add a list, without its grants that cannot be mapped any more. A guest chooses how
+    /// many these are, and other vifs wait. So after [`ATTEMPTS`] attempts the rest of the list
+    /// counts as lost.
     fn take_up(&mut self) -> bool {
         let Left { entries, part, attempts, lost, .. } = &mut self.left;
         if part.is_empty() {

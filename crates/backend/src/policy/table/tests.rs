@@ -1,4 +1,4 @@
-//! Against a model, and against references that a guest chose to do harm.
+//! Tests against a model, and against references that a guest chose to do harm.
 
 use super::*;
 use grantway_ring::SharedRun;
@@ -18,7 +18,7 @@ enum Step {
     Drain,
 }
 
-/// References near each other, far apart, reserved ones and the last.
+/// Returns references near each other, far apart, reserved ones and the last.
 fn gref() -> impl Strategy<Value = u32> {
     prop_oneof![0..80u32, (0..80u32).prop_map(|n| n << 16), (0..4u32).prop_map(|n| u32::MAX - n)]
 }
@@ -66,6 +66,7 @@ proptest! {
             }
             prop_assert_eq!((table.len(), table.room()), (model.len(), limit - model.len()));
         }
+        // Everything that is left is found.
         for (&gref, &run) in &model {
             prop_assert_eq!(table.peek(GrantRef(gref)).map(|m| m.run), Some(run));
         }
