@@ -1,4 +1,4 @@
-//! Waking a thread by a descriptor.
+//! The bell by which a thread is woken: a descriptor.
 
 use crate::ids::Key;
 use grantway_hypervisor::Error as PlatformError;
@@ -8,16 +8,17 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A worker's: rung by whoever tells it something, and for those of its queues that
-/// other queues passed frames on to, so that it need not look at all it has.
+/// The bell of a worker. Anybody who tells the worker something rings it. The bell also names the
+/// queues that other queues passed frames on to, so that the worker need not look at all its
+/// queues.
 pub(crate) struct Bell {
     fd: OwnedFd,
-    /// Which queues: no more than it has.
+    /// Queues that the bell was rung for: no more than the worker has.
     queues: Mutex<BTreeSet<Key>>,
 }
 
 impl Bell {
-    /// One that was not rung yet.
+    /// Returns a bell that was not rung yet.
     ///
     /// # Errors
     ///
@@ -31,16 +32,16 @@ impl Bell {
         ring(self.fd.as_fd());
     }
 
-    /// Wakes it for a queue.
+    /// Wakes the worker for a queue.
     pub fn ring_for(&self, queue: Key) {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).insert(queue);
         self.ring();
     }
 
-    /// Makes it quiet again, and gives the queues that it was rung for.
+    /// Makes the bell quiet again, and returns the queues that it was rung for.
     pub fn hush(&self) -> BTreeSet<Key> {
         drain(self.fd.as_fd());
-        // Behind that: who comes in between rings anew.
+        // The queues are taken after the drain: a ring in between makes the bell ring anew.
         std::mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -51,7 +52,7 @@ impl AsFd for Bell {
     }
 }
 
-/// A new eventfd that does not block.
+/// Returns a new eventfd that does not block.
 ///
 /// # Errors
 ///
@@ -62,7 +63,7 @@ pub(crate) fn eventfd() -> Result<OwnedFd, PlatformError> {
 }
 
 pub(crate) fn ring(bell: BorrowedFd<'_>) {
-    // A full counter is as good as a rung bell.
+    // An error means that the counter is full, which is as good as a rung bell.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn drain(bell: BorrowedFd<'_>) {
     let _ = rustix::io::read(bell, &mut [0u8; 8]);
 }
 
-/// A time as the kernel takes it.
+/// Returns a time as the kernel takes it.
 pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! What ends a vif, or keeps one from connecting; and what keeps a backend from starting.
+//! Errors that end a vif or keep it from connecting, and errors that keep a backend from starting.
 
 use crate::journal::JournalError;
 use crate::journal::Tampered;
@@ -6,18 +6,18 @@ use grantway_hypervisor::{Error as PlatformError, GrantStatus, StoreErrno};
 use grantway_ports::PortError;
 use grantway_ring::RingError;
 
-/// Why a backend does not start.
+/// Reason for which a backend does not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// The platform or the store is not to be had.
+    /// The platform or the store cannot be opened.
     #[error(transparent)]
     Platform(#[from] PlatformError),
-    /// What a predecessor left cannot be read.
+    /// The journal of a predecessor cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
-/// Why a vif stopped being served. None of these costs any other vif.
+/// Reason for which a vif is not served any more. None of these costs any other vif.
 #[derive(Debug, thiserror::Error)]
 pub enum VifError {
     /// The guest's producer index is absurd.
@@ -27,7 +27,7 @@ pub enum VifError {
         queue: u16,
         /// `guest transmit` or `guest receive`.
         ring: &'static str,
-        /// What was found.
+        /// The error that was found.
         source: RingError,
     },
     /// The guest's producer index on the control ring is absurd.
@@ -41,7 +41,7 @@ pub enum VifError {
         queue: u16,
         /// Free-running ring index of the first slot that was not consumed.
         index: u32,
-        /// What was found.
+        /// The error that was found.
         source: grantway_netif::slots::tx::TxFatal,
     },
     /// A driver of the kernel serves the vif.
@@ -72,9 +72,9 @@ pub enum VifError {
     Key {
         /// The store path.
         path: String,
-        /// What was read.
+        /// The value that was read.
         found: String,
-        /// What the protocol asks for.
+        /// The value that the protocol asks for.
         expected: &'static str,
     },
     /// The frontend cannot work with a backend that copies.
@@ -85,7 +85,7 @@ pub enum VifError {
     NoRxCopy {
         /// The frontend's folder.
         path: String,
-        /// What was read.
+        /// The value that was read.
         found: String,
     },
     /// There are as many vifs, and names in rules, as there can be.
@@ -100,20 +100,20 @@ pub enum VifError {
     WorkerGone,
 }
 
-/// Whose trouble it is that may be over in a moment, though no node changes.
+/// Owner of a trouble that may be over in a moment, though no node changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passing {
-    /// The store's.
+    /// The store.
     Store,
-    /// The kernel's or the hypervisor's: memory, descriptors, tables, a device that another
-    /// program holds.
+    /// The kernel or the hypervisor: memory, descriptors, tables, a device that another program
+    /// holds.
     Machine,
 }
 
 impl VifError {
-    /// Whether it may pass by itself. What the guest wrote or granted does not. At a takeover
-    /// (`resume`) an event channel that cannot be bound may still be bound to the process that
-    /// died.
+    /// Returns the owner of the trouble if the error may pass by itself. Errors of values that the
+    /// guest wrote or granted do not pass. At a takeover (`resume`) an event channel that cannot be
+    /// bound may still be bound to the process that died.
     pub(crate) fn passing(&self, resume: bool) -> Option<Passing> {
         match self {
             Self::Platform(PlatformError::Store { errno, .. }) => {
@@ -131,8 +131,8 @@ impl VifError {
     }
 }
 
-/// Whether the nodes themselves are the reason: they are missing, or not ours. All else is the
-/// store's own trouble.
+/// Returns true if the nodes themselves are the reason: they are missing, or not ours. All else is
+/// the store's own trouble.
 pub(crate) fn is_of_nodes(errno: StoreErrno) -> bool {
     matches!(errno, StoreErrno::Enoent | StoreErrno::Eacces | StoreErrno::Eperm)
 }

@@ -1,9 +1,9 @@
-//! Names and numbers that all of the backend knows: which vif, which queue, where its rings are,
-//! and how much of each there is.
+//! Names and numbers for all of the backend: vifs, queues, the references of their rings, and the
+//! limits on each.
 
 use grantway_hypervisor::{DomId, GrantRef, Port as EventPort};
 
-/// Which vif: the guest and the number of its device.
+/// Name of a vif: the guest and the number of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VifId {
     /// The guest.
@@ -18,41 +18,40 @@ impl std::fmt::Display for VifId {
     }
 }
 
-/// A queue: which vif, which of its queues.
+/// Name of a queue: its vif, and its number there.
 pub(crate) type Key = (VifId, u16);
 
-/// What a frontend published for one queue.
+/// The references that a frontend published for one queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueRefs {
     /// The page of the guest's transmit ring.
     pub tx_ring: GrantRef,
     /// The page of the guest's receive ring.
     pub rx_ring: GrantRef,
-    /// The event channel for transmit, and for receive too where they are not
-    /// split.
+    /// The event channel for transmit, and for receive too if they are not split.
     pub tx_event: EventPort,
-    /// The event channel for receive where they are split.
+    /// The event channel for receive if they are split.
     pub rx_event: Option<EventPort>,
 }
 
-/// What a frontend published of its control ring.
+/// The references that a frontend published for its control ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CtrlRefs {
     /// The page of the ring.
     pub ring: GrantRef,
-    /// Its event channel.
+    /// The event channel of the ring.
     pub event: EventPort,
 }
 
-/// Most queues that a vif may have, whatever is asked for.
+/// Most queues that a vif may have, whatever is configured.
 pub const MAX_QUEUES: u32 = 16;
 
-/// Most pages of one queue that stay mapped, staged or persistent: two rings' worth
-/// of whole pages, and as many again for a frontend that has its pages in stock.
+/// Most pages of one queue that stay mapped, staged or persistent. The pages of two rings are half
+/// of that. The other half is for a frontend that has its pages in stock.
 pub const QUEUE_PAGES: usize = 1024;
 
-/// Pages of a journal for what a queue has staged.
+/// Pages of a journal for the pages that a queue has staged.
 pub(crate) const STAGED_PAGES: usize = 2;
 
-/// Addresses that a guest may list, as in Linux's netback.
+/// Most addresses that a guest may list, as in Linux's netback.
 pub(crate) const LISTED_MAX: usize = 64;

@@ -1,23 +1,20 @@
-//! Serves vifs to frontends, in place of the kernel's netback.
+//! The backend, which serves vifs to frontends in place of the kernel's netback.
 //!
-//! [`Backend`] lives on the control thread: it watches the store, lets each
-//! vif's state machine act, and never touches a packet. A worker thread owns
-//! the queues and moves the packets. What a guest does costs its own vif and
-//! nothing else.
+//! [`Backend`] lives on the control thread. It watches the store, lets each vif's state machine
+//! act, and never touches a packet. A worker thread owns the queues and moves the packets. The acts
+//! of a guest cost its own vif and nothing else.
 //!
-//! A packet's way, guest transmit: `worker` gives a `turn::queue` its turn;
-//! `turn::transmit` copies a burst of slots from the ring, parses the copies, has the
-//! [`policy`] fetch the bytes, hands the frames to the port and answers every
-//! slot once. Guest receive: `turn::receive` takes frames from the port, one posted
-//! page or more for each, has the policy store them, and answers at the same
-//! ring indices.
+//! The way of a packet, for guest transmit: `worker` gives a `turn::queue` its turn.
+//! `turn::transmit` copies a burst of slots from the ring, parses the copies, and has the
+//! [`policy`] fetch the bytes. Then it hands the frames to the port and answers every slot once.
+//! For guest receive, `turn::receive` takes frames from the port, one posted page or more for each.
+//! It has the policy store them, and answers at the same ring indices.
 //!
-//! Who listens ([`Backend::listen`]) is shown the head of each packet that crosses a
-//! ring, and when rings were full (`state::trace`).
+//! A listener ([`Backend::listen`]) reads the head of each packet that crosses a ring, and the
+//! moments at which rings were full (`state::trace`).
 //!
-//! What a guest asks on its control ring is served on the control thread
-//! (`control::ctrl`); the hash settings that come of it reach the queues through
-//! `state::steer`.
+//! The control thread serves the requests on a guest's control ring (`control::ctrl`). The hash
+//! settings of these requests reach the queues through `state::steer`.
 #![forbid(unsafe_code)]
 
 mod bell;
@@ -51,6 +48,6 @@ pub use turn::queue::{QueueCounts, QueueReport};
 pub use turn::waiting::WAITING_MAX;
 pub use worker::{Idle, Pace, ROUND_MAX, Still, WaitMode, WorkerReport, processor_time};
 
-/// Bytes of memory that frames may hold at most which wait for one queue: for its guest
-/// to post pages, and on their way from the vif's other queues.
+/// Most bytes of memory that frames hold that wait for one queue: for its guest to post pages, and
+/// on their way from the vif's other queues.
 pub const QUEUE_MEMORY_MAX: usize = turn::waiting::ALLOCATED_MAX + state::steer::ALLOCATED_MAX;

@@ -4,7 +4,7 @@ use crate::VifError;
 use grantway_hypervisor::{Access, DomId, GrantRef, Mapper};
 use grantway_ring::RingPage;
 
-/// Maps the page of a ring.
+/// Maps the page of a ring, and returns the ring's memory.
 pub(crate) fn map_ring<const W: usize>(
     mapper: &(impl Mapper + ?Sized),
     peer: DomId,
