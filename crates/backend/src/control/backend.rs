@@ -332,10 +332,9 @@ impl Backend {
         }
         asked |= self.serve_control_rings()?;
         if asked {
-            // Three things make no descriptor readable: a watch that fired along with an answer of
-            // the store, an event that was left for the next step, and a control ring with more
-            // requests, which gets its next turn behind the others. So the step asks for another
-            // look.
+            // Some events make no descriptor readable: a watch that fired along with an answer of
+            // the store, and an event that was left for the next step. A control ring with more
+            // requests gets its next turn behind the others. So the step asks for another look.
             ring(self.bell.as_fd());
         }
         Ok(())
