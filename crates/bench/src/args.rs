@@ -27,22 +27,22 @@ Example:
   grantway bench latency --mode all
   grantway bench seeds --seed 004")]
 pub struct BenchArgs {
-    /// What to measure.
+    /// The bench to run.
     #[command(subcommand)]
     pub what: BenchWhat,
 }
 
-/// What can be measured.
+/// The benches.
 #[derive(Debug, Subcommand)]
 pub enum BenchWhat {
-    /// Packets a second, policy against policy.
+    /// Packets per second, policy against policy.
     Packets(PacketsArgs),
-    /// How long packets are under way, at a fixed rate.
+    /// Time that packets are under way, at a fixed rate.
     Latency(LatencyArgs),
-    /// The tables of the papers that Grantway grew from, beside ours.
+    /// The tables of the papers that Grantway grew from, beside our figures.
     Seeds(SeedsArgs),
-    /// Packets a second and round trips, against testpmd of DPDK over memif, vhost-user
-    /// and the kernel.
+    /// Packets per second and round trips, against testpmd of DPDK over memif, vhost-user and the
+    /// kernel.
     Peers(crate::peers::args::PeersArgs),
     /// TCP through TAPs, by iperf3.
     Stream(crate::stream::args::StreamArgs),
@@ -50,12 +50,12 @@ pub enum BenchWhat {
     Tcp(crate::tcp::args::TcpArgs),
     /// The batched path: frames one by one, and in lists.
     Vector(crate::vector::args::VectorArgs),
-    /// One backend with many vifs: what they cost, and what they carry.
+    /// One backend with many vifs: their cost, and the packets that they carry.
     Scale(crate::scale::args::ScaleArgs),
     /// The process that has all guests of `scale`.
     #[command(hide = true)]
     Guests(crate::scale::args::GuestsArgs),
-    /// Both ends in one thread by turns, to be run under a counter of instructions.
+    /// Both ends in one thread in turns, to be run under a counter of instructions.
     #[command(hide = true)]
     Turns(TurnsArgs),
     /// The batched path alone, to be run under a counter of instructions.
@@ -71,30 +71,30 @@ For make instructions, which reads what callgrind counted of it.
 Example:
   valgrind --tool=callgrind grantway bench turns --policy staging --direction tx")]
 pub struct TurnsArgs {
-    /// How the buffers cross.
+    /// Policy by which the buffers cross.
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     pub policy: Policy,
-    /// Which way.
+    /// Direction of the packets.
     #[arg(long, value_enum)]
     pub direction: Direction,
-    /// How frames get into a guest's buffers, and out of them.
+    /// Way of frames into a guest's buffers and out of them.
     #[arg(long, value_enum, default_value_t = Api::Copy)]
     pub api: Api,
     /// Bytes of a frame, without FCS.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(60..=4096))]
     pub size: u16,
-    /// Frames of a turn.
+    /// Frames per turn.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub burst: u16,
-    /// Packets, whole turns of them.
+    /// Packets, rounded up to whole turns.
     #[arg(long, value_name = "N", default_value_t = 16_384)]
     pub packets: usize,
-    /// Each vif's address is its only one, by rules.
+    /// Apply rules that allow each vif only its own address.
     #[arg(long)]
     pub spoof: bool,
 }
 
-/// How a bench tells what it measured, beside the table.
+/// Forms in which a bench prints its figures, beside the table.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
     /// Write a page of tables and plots, too.
@@ -136,18 +136,17 @@ Example:
   grantway bench packets --end backend --policy staging
   grantway bench packets --end frontend --policy staging")]
 pub struct PacketsArgs {
-    /// How the buffers cross, or `all`; the first is what the others are compared
-    /// with.
+    /// Policies by which the buffers cross, or `all`; the others are compared with the first.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
     pub policy: List<Policy>,
-    /// What the ends do when nothing is there: busy, adaptive, interrupt, or `all`.
+    /// Behaviour of the ends when there is no work: busy, adaptive, interrupt, or `all`.
     #[arg(long, value_name = "LIST", default_value = "adaptive", value_parser = modes)]
     pub mode: List<WaitModeArg>,
-    /// How frames get into a guest's buffers, and out of them: copy, lend (a generator
-    /// makes them there, a checker judges them there), or `all`.
+    /// Way of frames into a guest's buffers and out of them: copy, lend (a generator makes the
+    /// frames there, a checker judges them there), or `all`.
     #[arg(long, value_name = "LIST", default_value = "copy", value_parser = apis)]
     pub api: List<Api>,
-    /// Which way, as the guest sees it: tx, rx, guest-to-guest, or `all`.
+    /// Direction as the guest sees it: tx, rx, guest-to-guest, or `all`.
     #[arg(long, value_name = "LIST", default_value = "tx", value_parser = one_way)]
     pub direction: List<Direction>,
     /// Bytes of a frame, without FCS.
@@ -156,17 +155,17 @@ pub struct PacketsArgs {
     /// Frames that the generator makes at a time.
     #[arg(long, value_name = "LIST", default_value = "32", value_parser = bursts)]
     pub burst: List<u32>,
-    /// Frames a second that are offered in all; by default as many as are taken.
+    /// Frames per second that are offered in all; by default as many as are accepted.
     #[arg(long, value_name = "LIST", value_parser = rates)]
     pub rate: Option<List<u64>>,
     /// Queues of each vif, each with a generator of its own.
     #[arg(long, value_name = "LIST", default_value = "1", value_parser = queues)]
     pub queues: List<u16>,
-    /// How long each row of the table is measured.
+    /// Seconds that each row of the table is measured.
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub seconds: f64,
-    /// Slices of each row; one for each tenth of a second where missing, at most 20
-    /// or as many as keep them within 0.5 s.
+    /// Slices of each row; by default one per 0.1 s, at most 20 unless that makes them longer than
+    /// 0.5 s; with --rate as few as that allows.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pairs: Option<u32>,
     #[command(flatten)]
@@ -179,14 +178,14 @@ pub struct PacketsArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// In the guest.
+    /// The end in the guest.
     Frontend,
-    /// In dom0, or a driver domain.
+    /// The end in dom0, or in a driver domain.
     Backend,
 }
 
 impl End {
-    /// As on the command line.
+    /// Returns the name of the end on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Frontend => "frontend",
@@ -198,24 +197,24 @@ impl End {
 /// One half of a set-up.
 #[derive(Debug, Args)]
 pub struct EndArgs {
-    /// Run and measure one end only, by what it counts itself; the other is started
-    /// in its own domain, with the same options.
+    /// Run and measure one end only, by its own counters; the other end is started in its own
+    /// domain, with the same options.
     #[arg(long, value_enum, conflicts_with_all = ["pairs", "report"])]
     pub end: Option<End>,
-    /// That end's embedded host; the Xen domain that this machine is where missing.
+    /// Folder of that end's embedded host; by default the end runs in this machine's Xen domain.
     #[arg(long, value_name = "DIR", requires = "end")]
     pub host: Option<PathBuf>,
-    /// Its domain there.
+    /// Domain of that end on the embedded host.
     #[arg(long, value_name = "N", requires = "host")]
     pub domain: Option<u16>,
-    /// The vif's number in the guest.
+    /// Number of the vif in the guest.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "end")]
     pub devid: u32,
-    /// Count until so many packets crossed, however long that takes, in place of
-    /// --seconds; with --direction tx or rx.
+    /// Count until N packets crossed, however long that takes, instead of --seconds; with
+    /// --direction tx or rx.
     #[arg(long, value_name = "N", requires = "end", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub packets: Option<u64>,
-    /// Its port, in place of the generator or the checker.
+    /// Port of that end, instead of the generator or the checker.
     #[arg(long, value_name = "SPEC", requires = "end")]
     pub port: Option<String>,
     /// Folder of sockets on Xen.
@@ -236,25 +235,25 @@ Example:
   grantway bench latency --policy copy,staging --mode busy,interrupt --rate 10k --json
   grantway bench latency --mode all --report latency.html")]
 pub struct LatencyArgs {
-    /// How the buffers cross, or `all`.
+    /// Policies by which the buffers cross, or `all`.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
     pub policy: List<Policy>,
-    /// What the ends do when nothing is there: busy, adaptive, interrupt, or `all`.
+    /// Behaviour of the ends when there is no work: busy, adaptive, interrupt, or `all`.
     #[arg(long, value_name = "LIST", default_value = "adaptive", value_parser = modes)]
     pub mode: List<WaitModeArg>,
-    /// Which way: tx, rx, guest-to-guest, round-trip, or `all`.
+    /// Direction: tx, rx, guest-to-guest, round-trip, or `all`.
     #[arg(long, value_name = "LIST", default_value = "tx,rx,round-trip", value_parser = any_way)]
     pub direction: List<Direction>,
     /// Bytes of a frame, without FCS.
     #[arg(long, value_name = "LIST", default_value = "64", value_parser = timed_sizes)]
     pub size: List<usize>,
-    /// Frames a second.
+    /// Frames per second.
     #[arg(long, value_name = "LIST", default_value = "20k", value_parser = rates)]
     pub rate: List<u64>,
-    /// One frame in so many is timed: reading the clock takes longer than a packet.
+    /// Time one frame in N: reading the clock takes longer than a packet.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub every: u32,
-    /// How long each row of the table is measured.
+    /// Seconds that each row of the table is measured.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub seconds: f64,
     #[command(flatten)]
@@ -276,29 +275,29 @@ Example:
   grantway bench seeds
   grantway bench seeds --seed 000,004 --seconds 2 --report seeds.html")]
 pub struct SeedsArgs {
-    /// Which papers: 000, 001, 004, or `all`.
+    /// The papers: 000, 001, 004, or `all`.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = seeds)]
     pub seed: List<&'static str>,
     /// Frames that the generator makes at a time.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=BURST_MAX as i64))]
     pub burst: u32,
-    /// How long each side of a row is measured.
+    /// Seconds that each side of a row is measured.
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     pub seconds: f64,
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// Most frames that a generator makes at a time here.
+/// Most frames that a generator may make at a time in these benches.
 const BURST_MAX: u64 = 1024;
-/// Most frames a second.
+/// Most frames per second.
 const RATE_MAX: u64 = 1_000_000_000;
 
-/// What stood in a list, each once.
+/// The values of a list, each once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct List<T>(pub Vec<T>);
 
-/// Reads a list; `one` is to say what it expects.
+/// Reads a list. `one` reads one value; `expected` says in an error which values there are.
 fn list<T: PartialEq>(text: &str, one: impl Fn(&str) -> Option<T>, expected: &str) -> Listed<T> {
     let mut found = Vec::new();
     for word in text.split(',') {
@@ -311,10 +310,10 @@ fn list<T: PartialEq>(text: &str, one: impl Fn(&str) -> Option<T>, expected: &st
     Ok(List(found))
 }
 
-/// What came of reading a list.
+/// Result of reading a list.
 pub type Listed<T> = Result<List<T>, String>;
 
-/// A list of names, or `all`.
+/// Reads a list of names, or `all`.
 pub fn named<T: PartialEq + Copy>(text: &str, all: &[T], name: impl Fn(T) -> String) -> Listed<T> {
     if text == "all" {
         return Ok(List(all.to_vec()));
@@ -324,13 +323,13 @@ pub fn named<T: PartialEq + Copy>(text: &str, all: &[T], name: impl Fn(T) -> Str
     list(text, one, &format!("all, or of {}, with commas between", names.join(", ")))
 }
 
-/// A list of whole numbers within bounds; k, M and G are powers of 1000.
+/// Reads a list of whole numbers within bounds; k, M and G are powers of 1000.
 pub fn numbers(text: &str, least: u64, most: u64, what: &str) -> Listed<u64> {
     let one = |word: &str| grantway_ports::number(word).filter(|n| (least..=most).contains(n));
     list(text, one, &format!("{what} from {least} to {most}, or several with commas between"))
 }
 
-/// A list of policies, or `all`.
+/// Reads a list of policies, or `all`.
 pub fn policies(text: &str) -> Listed<Policy> {
     named(text, &Policy::ALL, |policy| policy.as_str().to_owned())
 }
@@ -378,12 +377,12 @@ fn rates(text: &str) -> Listed<u64> {
     numbers(text, 1, RATE_MAX, "frames a second")
 }
 
-/// A list of queues of a vif.
+/// Reads a list of numbers of queues of a vif.
 pub fn queues(text: &str) -> Listed<u16> {
     numbers(text, 1, QUEUES_MAX.unsigned_abs(), "queues").map(narrow)
 }
 
-/// To a type that holds the bounds which were checked.
+/// Converts the numbers to a type that holds the bounds which were checked.
 pub fn narrow<T: TryFrom<u64>>(list: List<u64>) -> List<T> {
     List(list.0.into_iter().filter_map(|n| T::try_from(n).ok()).collect())
 }

@@ -1,4 +1,4 @@
-//! Policies against each other on one point, by turns.
+//! Policies against each other on one point, in turns.
 
 use super::probe::{self, State};
 use super::rig::{Direction, PATIENCE, Plan, Rig, Sample};
@@ -9,34 +9,34 @@ use grantway_command::args::{Api, WaitModeArg};
 use grantway_command::error::CommandError;
 use std::time::{Duration, Instant};
 
-/// What runs before the first slice of a rig.
+/// Time that a rig runs before its first slice.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// What runs before a slice of a rig that was held still.
+/// Time that a rig that was held still runs before a slice.
 const STRIDE: Duration = Duration::from_millis(20);
 
-/// What is measured, whoever it is.
+/// The conditions of a measurement, equal for all policies.
 #[derive(Debug, Clone)]
 pub struct Point {
-    /// Which way.
+    /// Direction of the packets.
     pub direction: Direction,
     /// Frame size in bytes, FCS not counted.
     pub size: usize,
-    /// Queues of each vif.
+    /// Number of queues of each vif.
     pub queues: u16,
     /// Frames that the generator makes at a time.
     pub burst: u32,
-    /// How the ends wait.
+    /// Wait mode of the ends.
     pub mode: WaitModeArg,
-    /// How frames cross from and to a frontend's buffers.
+    /// Way of frames from and to a frontend's buffers.
     pub api: Api,
-    /// Frames a second in all; as many as are taken where missing.
+    /// Frames per second in all; `None` for as many as are accepted.
     pub rate: Option<u64>,
-    /// One frame in so many is timed; none where 0.
+    /// One frame in `timed` is timed; none if 0.
     pub timed: u32,
 }
 
 impl Point {
-    /// In words, for progress.
+    /// Returns the point in words, for progress.
     pub fn words(&self) -> String {
         let rate = self.rate.map(|rate| format!(", {rate} a second")).unwrap_or_default();
         let (direction, mode) = (self.direction.words(), self.mode.name());
@@ -64,29 +64,28 @@ impl Point {
     }
 }
 
-/// What came of it.
+/// Result of a contest.
 pub struct Outcome {
     /// The slices of each policy.
     pub series: Series<Tally>,
-    /// Where it ran.
+    /// Host that the rigs ran on.
     pub host: String,
-    /// How the ends waited.
+    /// Wait mode of the ends.
     pub mode: String,
 }
 
-/// One policy's slices together.
+/// The slices of one policy together.
 pub struct Total {
-    /// What happened in them.
+    /// Sum of the slices.
     pub tally: Tally,
-    /// How many they are.
+    /// Number of slices.
     pub slices: usize,
-    /// The state that they were in.
+    /// State of the machine in these slices.
     pub state: State,
 }
 
-/// The rigs of a contest. A generator without a schedule is held still between
-/// its slices; one with a schedule would have to catch up afterwards, so that each
-/// slice has a rig of its own.
+/// The rigs of a contest. A generator without a schedule is held still between its slices. A
+/// generator with a schedule would have to catch up afterwards, so each slice has a rig of its own.
 enum Rigs {
     Held(Vec<Rig>),
     Fresh(Vec<Plan>),
@@ -107,7 +106,7 @@ impl Rigs {
         plans.map(start).collect::<Result<_, CommandError>>().map(Self::Held)
     }
 
-    /// The samples around a slice of one of them.
+    /// Runs a slice of one policy. Returns the samples before and after it.
     fn slice(
         &self,
         what: (Direction, bool),
@@ -132,8 +131,9 @@ impl Rigs {
     }
 }
 
-/// The samples before and after a slice, which lasts until each end handled a packet, and
-/// a timed one arrived where some are: a figure of nothing would be no figure.
+/// Lets a rig run for a slice. Returns the samples before and after it. The slice is extended until
+/// each end handled a packet and, if packets are timed, a timed one arrived: a rate without packets
+/// means nothing. The limit is [`PATIENCE`].
 fn around(
     (direction, timed): (Direction, bool),
     rig: &Rig,
@@ -152,8 +152,7 @@ fn around(
     }
 }
 
-/// Measures all policies on one point; `progress` hears how far it is, from 0
-/// to 1.
+/// Measures all policies on one point. Calls `progress` with the part that is done, from 0 to 1.
 ///
 /// # Errors
 ///
@@ -183,8 +182,8 @@ fn word(sample: &Sample, key: &str) -> String {
 }
 
 impl Outcome {
-    /// The slices of one policy that count, together. Where none of its own was in
-    /// the state that most were in, all of them, whatever state they were in.
+    /// Returns the sum of the slices of one policy that count. If none of them was in the state
+    /// that most slices were in, returns the sum of all, with [`State::Changed`].
     pub fn total(&self, subject: usize) -> Total {
         let add = |state, tallies: Vec<&Tally>| Total {
             slices: tallies.len(),
@@ -197,7 +196,7 @@ impl Outcome {
         }
     }
 
-    /// A figure of nothing would be no figure.
+    /// Returns an error if a policy moved no packet: a rate without packets means nothing.
     fn check(&self, point: &Point, policies: &[Policy]) -> Result<(), CommandError> {
         let silent = |&(subject, _): &_| !self.total(subject).tally.is_any();
         let Some((_, policy)) = policies.iter().enumerate().find(silent) else { return Ok(()) };

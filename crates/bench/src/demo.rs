@@ -1,4 +1,4 @@
-//! `grantway demo`: the main job on the embedded host, from nothing to a table.
+//! `grantway demo`: all policies on the embedded host, from nothing to a table.
 
 use crate::contest::Point;
 use crate::document::Document;
@@ -19,7 +19,7 @@ Needs neither Xen nor root.
 Example:
   grantway demo --seconds 2")]
 pub struct DemoArgs {
-    /// How long each line of the table is measured.
+    /// Seconds that each line of the table is measured.
     #[arg(long, value_name = "S", default_value = "0.4", value_parser = seconds)]
     pub seconds: f64,
     /// Print JSON.
@@ -47,6 +47,7 @@ pub fn run(args: &DemoArgs) -> Result<(), CommandError> {
             timed: 0,
         })
     };
+    // Every direction with every size.
     let points: Vec<Point> = Direction::ONE_WAY.into_iter().flat_map(of).collect();
     if !args.json {
         eprintln!(
@@ -58,6 +59,7 @@ pub fn run(args: &DemoArgs) -> Result<(), CommandError> {
     let timing = Timing::short(args.seconds, None)?;
     let rows = packets::measure(&points, &Policy::ALL, timing, args.json)?;
     if args.json {
+        // JSON has no explanations.
         return Document::new("demo", &rows).print();
     }
     output::line(format!(

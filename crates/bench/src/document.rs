@@ -1,4 +1,4 @@
-//! What a bench prints: a table under a line of conditions, or one JSON document.
+//! Output of a bench: a table under a line of conditions, or one JSON document.
 
 use super::probe::{State, processors};
 use grantway_command::error::CommandError;
@@ -9,31 +9,32 @@ use serde::Serialize;
 /// The JSON that every bench prints. The fields of a row name their units.
 #[derive(Debug, Serialize)]
 pub struct Document<'a, R> {
-    /// `packets`, `latency`, `seeds`, `peers`, `stream`, `vector`, `vector-nftables`,
+    /// Name of the bench: `packets`, `latency`, `seeds`, `peers`, `stream`, `vector`,
+    /// `vector-nftables`, `scale` or `demo`.
     /// `scale` or `demo`.
     pub bench: &'static str,
-    /// Of Grantway.
+    /// Version of Grantway.
     pub version: &'static str,
-    /// Where it ran: `embedded`, whose ratios are not Xen's, `xen`, or `none`.
+    /// Host of the ends: `embedded` (its ratios are not Xen's), `xen`, or `none`.
     pub host: String,
-    /// Processors that it could use.
+    /// Number of processors that the bench could use.
     pub processors: usize,
     /// The state of the machine in most rows.
     pub state: State,
-    /// One for each line of the table.
+    /// The rows of the table.
     pub rows: &'a [R],
 }
 
-/// What every row says.
+/// A row of any bench.
 pub trait Row: Serialize {
-    /// Where it was measured.
+    /// Returns the host that the row was measured on.
     fn host(&self) -> &str;
-    /// The state that the machine was in.
+    /// Returns the state that the machine was in.
     fn state(&self) -> State;
 }
 
 impl<'a, R: Row> Document<'a, R> {
-    /// Of these rows.
+    /// Makes a document of these rows.
     pub fn new(bench: &'static str, rows: &'a [R]) -> Self {
         let states = || rows.iter().map(Row::state);
         let most = states().max_by_key(|state| states().filter(|other| other == state).count());
@@ -47,7 +48,7 @@ impl<'a, R: Row> Document<'a, R> {
         }
     }
 
-    /// Prints it as JSON, in one line.
+    /// Prints the document as JSON, in one line.
     ///
     /// # Errors
     ///
@@ -57,29 +58,30 @@ impl<'a, R: Row> Document<'a, R> {
     }
 }
 
-/// When a column is shown.
+/// Condition under which a column is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// Always.
+    /// The column is always shown.
     Always,
-    /// Where its cells differ; else it stands in the line of conditions.
+    /// The column is shown if its cells differ. If they do not, their value is in the line of
+    /// conditions.
     Varying,
-    /// Where a cell is not empty.
+    /// The column is shown if a cell is not empty.
     Filled,
 }
 
 /// A column of a table.
 pub struct Column<R> {
-    /// Its heading, as [`Table::new`] takes it.
+    /// Heading of the column, as [`Table::new`] takes it.
     pub heading: &'static str,
-    /// When it is shown.
+    /// Condition under which the column is shown.
     pub shown: Shown,
-    /// What stands in it.
+    /// Returns the cell of a row.
     pub cell: fn(&R) -> String,
 }
 
 impl<R> Column<R> {
-    /// A column.
+    /// Makes a column.
     pub const fn of(heading: &'static str, shown: Shown, cell: fn(&R) -> String) -> Self {
         Self { heading, shown, cell }
     }
@@ -93,7 +95,7 @@ impl<R> Column<R> {
     }
 }
 
-/// The table of these rows.
+/// Returns the table of these rows.
 pub fn table<R>(rows: &[R], columns: &[Column<R>]) -> Table {
     let columns: Vec<_> = columns.iter().filter(|column| column.is_shown(rows)).collect();
     let headings: Vec<_> = columns.iter().map(|column| column.heading).collect();
@@ -104,7 +106,7 @@ pub fn table<R>(rows: &[R], columns: &[Column<R>]) -> Table {
     table
 }
 
-/// What is the same in all rows and so has no column: `burst 32, mode adaptive`.
+/// Returns the values that are equal in all rows, and so have no column: `burst 32, mode adaptive`.
 pub fn conditions<R>(rows: &[R], columns: &[Column<R>]) -> String {
     let parts = varying(rows, columns).filter_map(|(name, values)| match &values[..] {
         [value] if !value.is_empty() => Some(format!("{name} {value}")),
@@ -113,7 +115,7 @@ pub fn conditions<R>(rows: &[R], columns: &[Column<R>]) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// What may differ between rows, by name, and what it is in these.
+/// Iterates over the columns that may differ between rows, each with its name and its values here.
 pub fn varying<R>(
     rows: &[R],
     columns: &[Column<R>],
@@ -125,7 +127,7 @@ pub fn varying<R>(
     })
 }
 
-/// What rows say, each once, in their order.
+/// Returns the values that `say` gives for the rows, each once, in the order of the rows.
 pub fn different<R>(rows: &[R], say: impl Fn(&R) -> String) -> Vec<String> {
     let mut found = Vec::new();
     for said in rows.iter().map(say) {
@@ -136,13 +138,14 @@ pub fn different<R>(rows: &[R], say: impl Fn(&R) -> String) -> Vec<String> {
     found
 }
 
-/// `embedded host, 2 processors, processes: host, backend, guest`.
+/// Returns the place of a set-up in words: `embedded host, 2 processors, processes: host, backend,
+/// guest`.
 pub fn place(host: &str, guests: usize) -> String {
     let guests = if guests > 1 { "two guests" } else { "guest" };
     processes(host, &format!("host, backend, {guests}"))
 }
 
-/// The same of any processes.
+/// Returns the place in words for any processes, as [`place`] does.
 pub fn processes(host: &str, names: &str) -> String {
     let cpus = match processors().len() {
         1 => "one processor".to_owned(),

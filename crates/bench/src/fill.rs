@@ -1,27 +1,27 @@
-//! Rows of a bench, made into what a page consists of.
+//! Parts of a page, made of the rows of a bench.
 
 use crate::document::{self, Column, Row};
 use grantway_command::report::{Axis, LOOKS, Plot, Scale, Series, of_this_run};
 
-/// How rows become the lines of plots.
+/// Rules by which rows become the lines of plots.
 pub struct Lines<R: 'static> {
-    /// What the plots show: `Mpps over frame size`.
+    /// Title of the plots: `Mpps over frame size`.
     pub title: &'static str,
-    /// From left to right.
+    /// Horizontal axis.
     pub x: (&'static str, Scale),
-    /// From bottom to top.
+    /// Vertical axis.
     pub y: (&'static str, Scale),
-    /// What rows of one plot have in common, in words: `burst 32`.
+    /// Values that the rows of one plot have in common, in words: `burst 32`.
     pub common: &'static [fn(&R) -> String],
-    /// What a line is of: a policy, in a mode. Where that makes more lines than can
-    /// be told apart, each mode has plots of its own.
+    /// Policy and mode, which a line is named by. If that makes more lines than can be told apart,
+    /// each mode has plots of its own.
     pub names: [fn(&R) -> String; 2],
-    /// Adds what a row says to its line.
+    /// Adds the values of a row to its line.
     pub add: fn(&R, &mut Series),
 }
 
 impl<R: 'static> Lines<R> {
-    /// The plots of these rows, of which those of a line are in order.
+    /// Returns the plots of these rows. The rows of each line must be in order.
     pub fn plots(&self, rows: &[R]) -> Vec<Plot> {
         let [policy, mode] = self.names;
         let [policies, modes] = self.names.map(|name| document::different(rows, name).len());
@@ -52,7 +52,8 @@ impl<R: 'static> Lines<R> {
     }
 }
 
-/// The first that is so, or else a new one at the end.
+/// Returns the first element for which `is` is true. If there is none, adds a new one at the end,
+/// and returns it.
 fn entry<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
     let at = list.iter().position(is).unwrap_or(list.len());
     if at == list.len() {
@@ -61,14 +62,13 @@ fn entry<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T)
     &mut list[at]
 }
 
-/// Whether there is more than a heap of points at one place.
+/// Returns true if the points of a plot have more than one place on the horizontal axis.
 pub fn has_width(plot: &Plot) -> bool {
     let mut places = plot.series.iter().flat_map(|line| &line.points).map(|(x, _)| x);
     places.next().is_some_and(|first| places.any(|x| x != first))
 }
 
-/// The conditions of a page: those of its rows, `own` ones of the bench, and those
-/// of this run.
+/// Returns the conditions of a page: those of its rows, the bench's `own`, and those of this run.
 pub fn conditions<R: Row>(
     rows: &[R],
     columns: &[Column<R>],
@@ -84,7 +84,7 @@ pub fn conditions<R: Row>(
     all
 }
 
-/// From how many slices a row is: `20`, or `18 to 20`.
+/// Returns the number of slices per row in words: `20 slices a row`, or `18 to 20 slices a row`.
 pub fn slices(counts: impl Iterator<Item = usize> + Clone) -> String {
     match (counts.clone().min(), counts.max()) {
         (Some(least), Some(most)) if least < most => format!("{least} to {most} slices a row"),
@@ -94,7 +94,7 @@ pub fn slices(counts: impl Iterator<Item = usize> + Clone) -> String {
     }
 }
 
-/// Words as a heading.
+/// Returns the words as a heading, with a capital letter.
 pub fn heading(words: &str) -> String {
     words.chars().take(1).flat_map(char::to_uppercase).chain(words.chars().skip(1)).collect()
 }
@@ -105,7 +105,7 @@ mod tests {
 
     const POLICIES: [&str; 4] = ["copy", "map", "persistent", "staging"];
 
-    /// Mode, policy, how often, how much.
+    /// Mode, policy, load, wake-ups.
     type Line = (&'static str, &'static str, f64, f64);
 
     const BY_LOAD: Lines<Line> = Lines {
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!((plot.title.as_str(), &names[..]), ("Wake-ups", &["copy", "map"][..]));
         assert_eq!(plot.series[0].points, [(1.0, 0.0), (2.0, 1.0)]);
         assert!(has_width(plot));
-        // What differs within no plot has one for each of its values.
+        // A value that is equal within each plot makes one plot for each of its values.
         let titles: Vec<_> = BY_LOAD.plots(&rows).into_iter().map(|plot| plot.title).collect();
         assert_eq!(titles, ["Wake-ups, load 1", "Wake-ups, load 2"]);
         assert!(BY_LOAD.plots(&rows).iter().all(|plot| !has_width(plot)), "single points");

@@ -1,15 +1,15 @@
-//! The program that `grantway bench` and `grantway demo` run: figures with the conditions
+//! Program that `grantway bench` and `grantway demo` run. It prints figures with the conditions
 //! under which they hold.
 //!
 //! - [`cli`], [`args`]: the command line. [`packets`], [`latency`], [`seeds`], [`peers`],
-//!   [`stream`], [`tcp`], [`vector`], [`scale`]: the benches; [`papers`]: what the papers measured;
-//!   [`demo`]: one of them for a first look.
-//! - [`rig`]: processes; [`contest`]: several of them by turns; [`tally`]: what
-//!   a slice was the difference of. [`tools`], [`namespace`]: programs of others.
-//! - [`slices`], [`stats`]: turns, what is dropped, pairs, medians; [`probe`]: the
-//!   state of the machine.
+//!   [`stream`], [`tcp`], [`vector`], [`scale`]: the benches. [`papers`]: the figures of the
+//!   papers. [`demo`]: one bench for a first look.
+//! - [`rig`]: processes; [`contest`]: several of them in turns; [`tally`]: the difference of two
+//!   reports, which is a slice. [`tools`], [`namespace`]: programs of others.
+//! - [`slices`], [`stats`]: turns, dropped slices, pairs, medians; [`probe`]: the state of the
+//!   machine.
 //! - [`turns`]: both ends in one thread, for counters of instructions.
-//! - [`document`], [`progress`]: what is printed; [`fill`]: the same as a page.
+//! - [`document`], [`progress`]: the printed output; [`fill`]: the rows as a page.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -8,11 +8,11 @@ use std::process::Command;
 pub struct Namespace(String);
 
 impl Namespace {
-    /// Makes it.
+    /// Makes the namespace.
     ///
     /// # Errors
     ///
-    /// There is one of that name, or it is not ours to make.
+    /// A namespace of that name exists, or this process may not make one.
     pub fn new(name: String, watch: &Watch) -> Result<Self, CommandError> {
         run("ip", &["netns", "add", &name], PROMPT, watch)?;
         let namespace = Self(name);
@@ -20,16 +20,17 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Runs `ip` in it, and gives what it said.
+    /// Runs `ip` in the namespace. Returns its output.
     ///
     /// # Errors
     ///
-    /// It did not do as it was told.
+    /// `ip` failed, or did not end in time.
     pub fn ip(&self, args: &[&str], watch: &Watch) -> Result<String, CommandError> {
         run("ip", &[&["-n", &self.0], args].concat(), PROMPT, watch)
     }
 
-    /// A program in it. `ip` becomes the program, so that the child is it.
+    /// Returns a command that runs a program in the namespace. `ip` becomes the program, so the
+    /// child process is the program itself.
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, program: S) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0]).arg(program);

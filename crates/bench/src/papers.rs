@@ -1,13 +1,13 @@
-//! What the papers measured that Grantway grew from, on Xen and on their hardware.
+//! Figures of the papers that Grantway grew from, measured on Xen and on their hardware.
 
 use super::rig::Direction::{self, GuestToGuest, Rx, Tx};
 use grantway_backend::policy::Policy;
 use serde::{Deserialize, Serialize};
 
-/// What a figure counts.
+/// Unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
-    /// Millions of packets a second.
+    /// Millions of packets per second.
     Mpps,
     /// Gbit/s.
     #[serde(rename = "Gbit/s")]
@@ -15,7 +15,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As tables have it.
+    /// Returns the unit as tables print it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Mpps => "Mpps",
@@ -29,26 +29,26 @@ impl Unit {
 pub struct Entry {
     /// The paper's number.
     pub seed: &'static str,
-    /// What was measured on what.
+    /// Program, software and hardware of the measurement.
     pub conditions: &'static str,
-    /// Which way.
+    /// Direction of the packets.
     pub direction: Direction,
-    /// Frame size in bytes; of a bulk transfer, that of ours.
+    /// Frame size in bytes; for a bulk transfer, the size of our frames.
     pub size: usize,
-    /// Queues.
+    /// Number of queues.
     pub queues: u16,
-    /// What the figures count.
+    /// Unit of the figures.
     pub unit: Unit,
-    /// What the paper had before, and with what it proposes.
+    /// Figures before the paper's proposal, and with it.
     pub figures: [f64; 2],
-    /// Packets and slots per interrupt, both before and after, where it has them.
+    /// Packets and slots per interrupt, both before and after, if the paper has them.
     pub ppi_spi: Option<[[f64; 2]; 2]>,
-    /// The policies that are ours of the two.
+    /// Our policies that correspond to the two figures.
     pub policies: [Policy; 2],
 }
 
 impl Entry {
-    /// How much it gained.
+    /// Returns the factor by which the proposal is faster.
     pub fn factor(&self) -> f64 {
         self.figures[1] / self.figures[0]
     }
@@ -102,7 +102,7 @@ const PERSISTENT_BULK_B: [Line; 13] = [
     (GuestToGuest, BULK, 3, 13.7, 24.5),
 ];
 
-// The paper's heading says Gbit/s, and its figures are Mbit/s.
+// The paper's heading says Gbit/s, but its figures are in Mbit/s.
 const STAGING_BULK: [Line; 8] = [
     (Tx, BULK, 1, 17.244, 38.189),
     (Tx, BULK, 2, 24.023, 54.783),
@@ -123,7 +123,7 @@ const STAGING_PACKETS: [Line; 6] = [
     (Rx, 64, 4, 1.390, 9.92),
 ];
 
-/// Every row of these papers, in their order.
+/// Returns all rows of the papers `seeds`, in the order of the papers.
 pub fn entries(seeds: &[&str]) -> Vec<Entry> {
     use Unit::{Gbps, Mpps};
     let persistent = Policy::Persistent;
@@ -158,9 +158,9 @@ fn rows(
     })
 }
 
-/// Copying against mapping. The paper's pages stay mapped for good, which is
-/// persistent here; where there is a policy that maps each packet's pages, it
-/// stands beside that.
+/// Returns the rows of copying against mapping. The paper's pages stay mapped for good, which is
+/// the policy persistent here. If there is a policy that maps each packet's pages, it has rows as
+/// well.
 fn mapped() -> Vec<Entry> {
     let persistent = std::iter::once(Policy::Persistent);
     let afters: Vec<_> = map().into_iter().chain(persistent).collect();
@@ -184,13 +184,13 @@ fn mapped() -> Vec<Entry> {
     figures.into_iter().flat_map(of).collect()
 }
 
-/// The policy that maps the pages of each packet, where there is one.
+/// Returns the policy that maps the pages of each packet, if there is one.
 fn map() -> Option<Policy> {
     Policy::ALL.into_iter().find(|policy| policy.as_str() == "map")
 }
 
-/// What Linux's netback did when those papers were written: it mapped what guests
-/// sent and copied what they received.
+/// Returns the policy of Linux's netback when the papers were written. It mapped what guests sent,
+/// and copied what they received.
 fn stock(direction: Direction) -> Policy {
     match direction {
         Rx => Policy::Copy,
@@ -198,9 +198,9 @@ fn stock(direction: Direction) -> Policy {
     }
 }
 
-/// Packets a second that a link of so many Gbit/s carries, by the formula of seed
-/// 004: preamble, start of frame, packet, FCS and gap. `packet` is in bytes,
-/// without FCS, and padded to 60.
+/// Returns the packets per second that a link of `gbps` Gbit/s carries, by the formula of seed 004:
+/// preamble, start of frame, packet, FCS and gap. `packet` is in bytes, without FCS, and is padded
+/// to 60.
 pub fn wire_pps(gbps: f64, packet: usize) -> f64 {
     let bytes = 7 + 1 + packet.max(60) + 4 + 12;
     gbps * 1e9 / (bytes as f64 * 8.0)

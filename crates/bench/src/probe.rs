@@ -1,17 +1,16 @@
-//! How far apart the two processors are right now.
+//! Distance of the two processors at this moment.
 //!
-//! A virtual machine's processors move under it. A cache line that two pinned
-//! threads pass back and forth tells where they are: the same command gives
-//! figures several times apart between one state and another, so no figure is
-//! printed without its state, and no two states are pooled. Threads of one core are
-//! told from cores that are close by what they take of each other.
+//! The processors of a virtual machine move under it. A cache line that two pinned threads pass
+//! back and forth shows how far apart they are. Figures of one command differ several times between
+//! two states. So each figure is printed with its state, and figures of two states are never
+//! pooled. Two threads of one core differ from two close cores in that each slows the other.
 
 use grantway_command::process::pin;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the processors are, by the round trip of a cache line.
+/// Distance of the processors, by the round trip of a cache line.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
@@ -21,13 +20,13 @@ pub enum State {
     Smt,
     /// Two cores of one cache: below 200 ns.
     Near,
-    /// In between: below 400 ns.
+    /// A distance between near and far: below 400 ns.
     Mid,
-    /// Two caches: 400 ns and more.
+    /// Two cores of two caches: 400 ns and more.
     Far,
-    /// Only one processor is online.
+    /// The bench may use only one processor.
     Single,
-    /// It changed while something was measured.
+    /// The state changed during the measurement.
     Changed,
 }
 
@@ -41,7 +40,7 @@ impl State {
         }
     }
 
-    /// The state's name in tables.
+    /// Returns the name of the state in tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Smt => "smt",
@@ -54,13 +53,13 @@ impl State {
     }
 }
 
-/// The processors that a bench may pin its ends to.
+/// Returns the processors that a bench may pin its ends to.
 pub fn processors() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// Processor time that the threads of a process had, those that ended not counted.
+/// Returns the processor time that the threads of a process had, without threads that ended.
 pub fn time_of(process: u32) -> Duration {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
     let nanos = threads.flatten().filter_map(|thread| {
@@ -70,16 +69,17 @@ pub fn time_of(process: u32) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// A counter with a cache line, and its neighbour, to itself.
+/// A counter that shares its cache line, and the adjacent one, with nothing else.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Passes a cache line between the first two processors for `span`.
+/// Passes a cache line between the first two processors for `span`. Returns their state.
 pub fn state(span: Duration) -> State {
     let &[here, there, ..] = &processors()[..] else { return State::Single };
     let line = Line(AtomicU64::new(0));
     let stop = AtomicBool::new(false);
     let round_trip = std::thread::scope(|scope| {
+        // This thread answers each odd value with the next even one.
         scope.spawn(|| {
             if pin(there).is_err() {
                 return;
@@ -94,10 +94,11 @@ pub fn state(span: Duration) -> State {
                 std::hint::spin_loop();
             }
         });
+        // This thread counts how many answers it gets, and how long they take.
         let ping = scope.spawn(|| {
             let _ = pin(here);
-            // The best of several short runs: a run that was preempted tells of
-            // the scheduler, not of the caches.
+            // The best of several short runs counts: a run that was preempted measures the
+            // scheduler, not the caches.
             let start = Instant::now();
             let mut best = u64::MAX;
             let mut value = 0;
@@ -123,6 +124,7 @@ pub fn state(span: Duration) -> State {
             }
             best
         });
+        // The answering thread runs until it is told to stop.
         let round_trip = ping.join().unwrap_or(u64::MAX);
         stop.store(true, Ordering::Relaxed);
         round_trip
@@ -130,11 +132,11 @@ pub fn state(span: Duration) -> State {
     State::of(round_trip, || share_a_core(here, there))
 }
 
-/// Steps of one piece of work: some 100 us.
+/// Steps of one piece of work, which takes about 100 us.
 const STEPS: u32 = 40_000;
 
-/// Work for as many arithmetic units as a core has: four chains that do not wait
-/// for each other. How long it took.
+/// Runs four chains that do not wait for each other, so that they keep a core's arithmetic units
+/// busy. Returns the time that this took.
 fn work() -> Duration {
     let start = Instant::now();
     let mut chains = std::hint::black_box([1u64, 2, 3, 4]);
@@ -149,7 +151,8 @@ fn work() -> Duration {
     start.elapsed()
 }
 
-/// Whether work on one processor takes much longer while the other works too.
+/// Returns true if work on one processor takes more than 1.3 times as long while the other works,
+/// too.
 fn share_a_core(here: usize, there: usize) -> bool {
     let (begin, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let best = || (0..5).map(|_| work()).min().unwrap_or_default();
@@ -170,13 +173,13 @@ fn share_a_core(here: usize, there: usize) -> bool {
             work();
             let alone = best();
             begin.store(true, Ordering::Relaxed);
-            // The other is awake by then.
+            // The other thread is awake by then.
             std::thread::sleep(Duration::from_millis(1));
             let together = best();
             together * 10 > alone * 13
         });
         let shared = judge.join().unwrap_or(false);
-        // Wherever the judge came to an end.
+        // The other thread must end even if the judge ended early.
         begin.store(true, Ordering::Relaxed);
         stop.store(true, Ordering::Relaxed);
         shared
@@ -196,7 +199,7 @@ mod tests {
 
     #[test]
     fn who_works_has_processor_time() {
-        // A process of its own: here, threads of other tests end.
+        // The work is in a process of its own, since threads of other tests end in this one.
         let mut busy = std::process::Command::new("sh");
         let mut busy = busy.args(["-c", "while :; do :; done"]).spawn().unwrap();
         let start = Instant::now();
@@ -211,7 +214,7 @@ mod tests {
         assert_eq!(time_of(0), Duration::ZERO);
     }
 
-    /// It ends, and with two processors it has seen how far apart they are.
+    /// The probe ends, and with two processors it finds a state other than single.
     #[test]
     fn the_probe_ends_and_says_something() {
         let single = state(Duration::from_millis(20)) == State::Single;

@@ -1,9 +1,9 @@
-//! A line that tells how far a bench is: redrawn on a terminal, one a point
-//! elsewhere, none beside JSON.
+//! A line that shows the progress of a bench. It is redrawn on a terminal, printed once per point
+//! elsewhere, and missing if the bench prints JSON.
 
 use std::io::{IsTerminal, Write};
 
-/// How far a bench is.
+/// Progress of a bench.
 pub struct Progress {
     points: usize,
     quiet: bool,
@@ -11,12 +11,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing is done yet.
+    /// Makes a progress of `points` points; prints nothing if `quiet`.
     pub fn new(points: usize, quiet: bool) -> Self {
         Self { points, quiet, terminal: std::io::stderr().is_terminal() }
     }
 
-    /// So much of a point is done, from 0 to 1.
+    /// Shows that a part of point `number` is done, from 0 to 1.
     pub fn show(&self, number: usize, what: &str, part: f64) {
         if self.quiet {
             return;
@@ -35,7 +35,7 @@ impl Progress {
         let _ = std::io::stderr().flush();
     }
 
-    /// All is done.
+    /// Ends the line: all points are done.
     pub fn done(&self) {
         if !self.quiet {
             eprint!("{}", if self.terminal { "\r\x1b[K" } else { "\n" });

@@ -1,5 +1,5 @@
-//! A whole embedded set-up of child processes: host, backend, and a guest or
-//! two, with a generator at one end and a checker at the other.
+//! An embedded set-up of child processes: host, backend, and one or two guests. A generator is at
+//! one end, and a checker at the other.
 
 use super::probe::time_of;
 use clap::ValueEnum;
@@ -17,11 +17,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a part may take to get ready, to answer, or to move a packet: a guard on a
-/// machine that has no time for it.
+/// Time limit for a part to get ready, to answer, or to move a packet. It only guards against a
+/// machine that has no time for the part.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Which way the packets go, as seen from the guest.
+/// Direction of the packets, as seen from the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -36,16 +36,16 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Those in which a packet crosses once.
+    /// The directions in which a packet crosses once.
     pub const ONE_WAY: [Self; 3] = [Self::Tx, Self::Rx, Self::GuestToGuest];
 
-    /// As on the command line.
+    /// Returns the direction as on the command line.
     pub fn name(self) -> String {
         let value = self.to_possible_value();
         value.map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// In words, as tables have it.
+    /// Returns the direction in words, as tables print it.
     pub fn words(self) -> &'static str {
         match self {
             Self::Tx => "guest transmit",
@@ -55,12 +55,13 @@ impl Direction {
         }
     }
 
-    /// Whether the backend receives what is measured; else the first guest does.
+    /// Returns true if the backend receives the measured packets; otherwise the first guest
+    /// receives them.
     pub fn ends_at_backend(self) -> bool {
         self == Self::Tx
     }
 
-    /// What counts the packets that a guest handles, in its report.
+    /// Returns the name of the counter, in a guest's report, of the packets that the guest handles.
     pub fn handled_by(self, guest: usize) -> &'static str {
         match (self, guest) {
             (Self::Rx, _) | (Self::GuestToGuest, 0) => "rx_packets",
@@ -68,14 +69,14 @@ impl Direction {
         }
     }
 
-    /// Guests that take part.
+    /// Returns the number of guests that take part.
     pub fn guests(self) -> usize {
         if self == Self::GuestToGuest { 2 } else { 1 }
     }
 
-    /// The backend's port, and those of the guests; `sink` is where one way ends. The
-    /// first guest is the one that is measured where two are: it receives, and starts
-    /// first. Between guests a checker is the sink: the bridge learns its address.
+    /// Returns the backend's port, and the ports of the guests. `sink` is the port at which one-way
+    /// packets end. If there are two guests, the first is measured: it receives, and starts first.
+    /// Between guests a checker is the sink, since its frames let the bridge learn its address.
     pub fn ports(self, generator: &str, sink: &str) -> (String, Vec<String>) {
         match self {
             Self::Tx => (sink.into(), vec![generator.into()]),
@@ -91,24 +92,24 @@ impl Direction {
     }
 }
 
-/// The address of a guest's vif.
+/// Returns the address of a guest's vif.
 fn mac(guest: usize) -> String {
     format!("00:16:3e:00:00:{:02x}", guest + 1)
 }
 
-/// The number of a guest's domain.
+/// Returns the number of a guest's domain.
 fn domain(guest: usize) -> String {
     (guest + 1).to_string()
 }
 
-/// One part of the rig; ends with it.
+/// One process of the rig, which ends when this is dropped.
 pub struct Part {
     name: &'static str,
     child: Child,
 }
 
 impl Part {
-    /// Starts a part, a command of `grantway`, and waits for its `ready`.
+    /// Starts a part, which is a command of `grantway`, and waits until it prints `ready`.
     pub fn start(name: &'static str, args: &[String]) -> Result<Self, CommandError> {
         let failed = |what: String| CommandError::Failed(format!("{name}: {what}"));
         let exe = find("grantway")?;
@@ -128,7 +129,7 @@ impl Part {
         if line.trim() == "ready" { Ok(part) } else { Err(part.obituary()) }
     }
 
-    /// Why it ended, in its own words.
+    /// Kills the part. Returns an error with the last line that the part printed.
     pub fn obituary(&mut self) -> CommandError {
         let _ = self.child.kill();
         let mut words = String::new();
@@ -139,12 +140,12 @@ impl Part {
         CommandError::Failed(format!("{}: {last}", self.name))
     }
 
-    /// Its process.
+    /// Returns the number of the part's process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a signal.
+    /// Sends the part a signal.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
@@ -169,31 +170,31 @@ impl Drop for Part {
     }
 }
 
-/// What is to run.
+/// A set-up that is to run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Which way.
+    /// Direction of the packets.
     pub direction: Direction,
-    /// How the buffers cross.
+    /// Policy by which the buffers cross.
     pub policy: Policy,
-    /// How the ends wait.
+    /// Wait mode of the ends.
     pub mode: WaitModeArg,
-    /// How frames cross from and to a frontend's buffers.
+    /// Way of frames from and to a frontend's buffers.
     pub api: Api,
     /// The generator, as a port spec.
     pub generator: String,
-    /// Where packets end, as a port spec: a checker, or who only counts them.
+    /// The port at which packets end, as a port spec: a checker, or a port that only counts them.
     pub sink: &'static str,
-    /// Queues of each vif.
+    /// Number of queues of each vif.
     pub queues: u16,
-    /// Processors: the first is the backend's, the others are the guests'. With
-    /// less than two nobody is pinned.
+    /// Processors: the first is for the backend, the others are for the guests. With less than two,
+    /// no process is pinned.
     pub cpus: Vec<usize>,
 }
 
 impl Plan {
-    /// What a frontend is to wish for: what is not for it to agree to, it calls
-    /// copy.
+    /// Returns the policy that a frontend is to ask for. For a policy that needs no agreement of
+    /// the frontend, this is copy.
     pub fn wish(&self) -> &'static str {
         match self.policy {
             Policy::Persistent | Policy::Staging => self.policy.as_str(),
@@ -201,7 +202,7 @@ impl Plan {
         }
     }
 
-    /// The processors, where there are enough of them, as options have them.
+    /// Returns the processors as options have them; none if there are less than two.
     fn pins(&self) -> Vec<String> {
         match &self.cpus[..] {
             [] | [_] => Vec::new(),
@@ -209,7 +210,7 @@ impl Plan {
         }
     }
 
-    /// The command lines of backend and guest, with DIR for the host's folder.
+    /// Returns the command lines of backend and guest, with DIR for the host's folder.
     pub fn commands(&self) -> [String; 2] {
         let (behind, guests) = self.direction.ports(&self.generator, self.sink);
         let guest = guests.first().map(|port| self.frontend("DIR", 0, port));
@@ -217,7 +218,7 @@ impl Plan {
             .map(|args| format!("grantway {}", args.join(" ")))
     }
 
-    /// How the backend is started.
+    /// Returns the arguments of the backend's command.
     fn backend(&self, path: &str, port: &str) -> Vec<String> {
         let (queues, policy) = (self.queues.to_string(), self.policy.as_str());
         let mut args = vec!["backend", "--host", path, "--port", port, "--queues", &queues];
@@ -229,7 +230,7 @@ impl Plan {
         args.into_iter().map(str::to_owned).collect()
     }
 
-    /// How a guest's frontend is started.
+    /// Returns the arguments of the command of a guest's frontend.
     fn frontend(&self, path: &str, guest: usize, port: &str) -> Vec<String> {
         let (queues, number) = (self.queues.to_string(), domain(guest));
         let mut args = vec!["frontend", "--host", path, "--domain", &number, "--devid", "0"];
@@ -244,29 +245,29 @@ impl Plan {
     }
 }
 
-/// All ends' reports at about one moment, each with its own time.
+/// Reports of all ends at about one moment, each with its own time.
 pub struct Sample {
-    /// The backend's.
+    /// The backend's report.
     pub backend: Value,
-    /// The guests', the measured one first.
+    /// The guests' reports, the measured guest first.
     pub guests: Vec<Value>,
 }
 
 impl Sample {
-    /// Whether a guest is connected, by the policy that is to be measured, and is
-    /// found by the others where it has to be: what went to an address that the
-    /// bridge has not learnt would be flooded.
+    /// Returns true if a guest is connected by the policy that is to be measured. Between guests it
+    /// must also have sent a packet, so that the bridge has learnt its address. Frames to an
+    /// unknown address would be flooded.
     fn is_ready(&self, plan: &Plan, guest: usize) -> bool {
         let (own, vif) = (&self.guests[guest], &self.backend["vifs"][guest]);
         let silent = vif["stats"]["tx_packets"] == 0;
         let found = plan.direction != Direction::GuestToGuest || !silent;
-        // That of staged pages is told once there are some.
+        // The backend reports staging only once there are staged pages.
         let agreed = vif["policy"] == plan.policy.as_str();
         own["connected"] == true && vif["connected"] == true && agreed && found
     }
 }
 
-/// Why it takes so long.
+/// Returns the error that says why a guest's vif was not ready in time.
 fn late(plan: &Plan, guest: usize, sample: Option<&Sample>) -> CommandError {
     let vif = sample.map(|sample| &sample.backend["vifs"][guest]);
     let (guest, seconds) = (domain(guest), PATIENCE.as_secs());
@@ -290,11 +291,11 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Starts everything and waits until packets may flow.
+    /// Starts all parts, and waits until packets may flow.
     ///
     /// # Errors
     ///
-    /// A part did not get ready; its own words say why.
+    /// A part did not get ready; the error has its own words.
     pub fn start(plan: &Plan) -> Result<Self, CommandError> {
         let dir = tempfile::Builder::new()
             .prefix("grantway-")
@@ -335,18 +336,18 @@ impl Rig {
         }
     }
 
-    /// Reads all ends.
+    /// Reads the reports of all ends.
     ///
     /// # Errors
     ///
-    /// One of them no longer answers.
+    /// An end no longer answers.
     pub fn sample(&self) -> Result<Sample, CommandError> {
         let read = |path: &Path| {
             fetch_within(path, PATIENCE)
                 .map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))
         };
         let dir = self.dir.path();
-        // As `domain` numbers them.
+        // Guests have the numbers that `domain` gives them.
         let sockets = (1..).map(|domain| frontend_socket(dir, Some(domain), 0));
         Ok(Sample {
             backend: read(&backend_socket(dir, 0))?,
@@ -357,13 +358,13 @@ impl Rig {
         })
     }
 
-    /// Processor time that the ends had.
+    /// Returns the processor time that the ends had.
     pub fn time(&self) -> Duration {
         let ends = self.guests.iter().chain([&self.backend]);
         ends.map(|end| time_of(end.id())).sum()
     }
 
-    /// Holds all ends still, for a probe of the machine without them.
+    /// Holds all ends still, so that the machine can be probed without them.
     pub fn pause(&self) {
         for guest in self.guests.iter().rev() {
             guest.signal(Signal::STOP);
@@ -371,7 +372,7 @@ impl Rig {
         self.backend.signal(Signal::STOP);
     }
 
-    /// Lets them go on.
+    /// Lets the ends go on.
     pub fn resume(&self) {
         self.backend.signal(Signal::CONT);
         for guest in &self.guests {
@@ -381,7 +382,7 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// Who is held still cannot close.
+    /// Lets the ends go on, since a process that is held still cannot end.
     fn drop(&mut self) {
         self.resume();
     }

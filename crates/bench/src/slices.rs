@@ -1,4 +1,4 @@
-//! What is compared is measured in turns, a slice each, and only slices of one
+//! Slices of a comparison. The subjects are measured in turns, a slice each, and only slices of one
 //! state of the machine are put together.
 
 use super::probe::{self, State};
@@ -6,38 +6,38 @@ use super::stats::median;
 use grantway_command::error::CommandError;
 use std::time::Duration;
 
-/// Longest slice: the machine is to hold still for it.
+/// Longest slice, in seconds: the machine should not change within it.
 const LONGEST: f64 = 0.5;
-/// A slice that is short, and enough of them.
+/// Length of a short slice in seconds, and the number of slices that is enough.
 const SHORT: f64 = 0.1;
 const ENOUGH: f64 = 20.0;
 
-/// How a comparison is cut into slices.
+/// The division of a comparison into slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Slices of each that is compared.
+    /// Number of slices of each subject.
     pub rounds: usize,
-    /// How long one is.
+    /// Length of a slice.
     pub slice: Duration,
 }
 
 impl Timing {
-    /// `seconds` of each that is compared, in so many slices, or in short ones.
+    /// Divides `seconds` of each subject into `pairs` slices, or by default into short ones.
     ///
     /// # Errors
     ///
-    /// Slices would be too long.
+    /// The slices would be too long.
     pub fn short(seconds: f64, pairs: Option<u32>) -> Result<Self, CommandError> {
         let fitting = (seconds / SHORT).round().clamp(1.0, ENOUGH);
         Self::cut(seconds, pairs, fitting)
     }
 
-    /// The same, or in as few slices as there may be: where each costs a start of
-    /// processes.
+    /// Divides the time as [`Timing::short`] does, but by default into as few slices as allowed.
+    /// This is for slices that each start processes.
     ///
     /// # Errors
     ///
-    /// Slices would be too long.
+    /// The slices would be too long.
     pub fn long(seconds: f64, pairs: Option<u32>) -> Result<Self, CommandError> {
         Self::cut(seconds, pairs, 1.0)
     }
@@ -55,21 +55,21 @@ impl Timing {
         Ok(Self { rounds: rounds as usize, slice: Duration::from_secs_f64(seconds / rounds) })
     }
 
-    /// How long a probe of the machine between two slices is.
+    /// Returns the length of a probe of the machine between two slices.
     pub fn probe(&self) -> Duration {
         self.slice.clamp(Duration::from_millis(20), Duration::from_millis(100))
     }
 }
 
-/// Who is measured when in a round: forwards and backwards by turns, so that
-/// what drifts drifts for everybody.
+/// Returns the order of the subjects in a round. It alternates between forwards and backwards, so
+/// that a drift of the machine affects all subjects.
 pub fn order(round: usize, subjects: usize) -> Vec<usize> {
     let forwards = 0..subjects;
     if round.is_multiple_of(2) { forwards.collect() } else { forwards.rev().collect() }
 }
 
-/// Measures so many subjects in turns, by slices with a probe of the machine before and
-/// after each; `progress` hears how far it is, from 0 to 1.
+/// Measures the subjects in turns, with a probe of the machine before and after each slice. Calls
+/// `progress` with the part that is done, from 0 to 1. Returns all slices.
 ///
 /// # Errors
 ///
@@ -96,7 +96,7 @@ pub fn in_turns<T>(
     Ok(series)
 }
 
-/// The state of a slice by the probes around it.
+/// Returns the state of a slice, from the probes before and after it.
 pub fn state(before: State, after: State) -> State {
     if before == after { before } else { State::Changed }
 }
@@ -116,7 +116,7 @@ pub struct Series<T> {
 }
 
 impl<T> Series<T> {
-    /// None yet.
+    /// Makes a series without slices.
     pub fn new() -> Self {
         Self { slices: Vec::new() }
     }
@@ -126,35 +126,36 @@ impl<T> Series<T> {
         self.slices.push(Slice { subject, round, state, found });
     }
 
-    /// The state that most slices were in. That of slices during which it changed
-    /// only where there are no others: then the figures are worth little, and their
-    /// state says so.
+    /// Returns the state that most slices were in. Returns [`State::Changed`] only if the state
+    /// changed in every slice; then the figures are worth little.
     pub fn state(&self) -> State {
         let count = |state| self.slices.iter().filter(|slice| slice.state == state).count();
         let stable = self.slices.iter().map(|slice| slice.state).filter(|&s| s != State::Changed);
         stable.max_by_key(|&state| (count(state), state)).unwrap_or(State::Changed)
     }
 
-    /// What was found of a subject in that state, by rounds.
+    /// Iterates over the slices of a subject that are in that state: the round and the result of
+    /// each.
     pub fn kept(&self, subject: usize) -> impl Iterator<Item = (usize, &T)> {
         let state = self.state();
         let kept = move |slice: &&Slice<T>| slice.subject == subject && slice.state == state;
         self.slices.iter().filter(kept).map(|slice| (slice.round, &slice.found))
     }
 
-    /// What was found of a subject in all of its slices.
+    /// Iterates over the results of all slices of a subject.
     pub fn all(&self, subject: usize) -> impl Iterator<Item = &T> {
         self.slices.iter().filter(move |slice| slice.subject == subject).map(|slice| &slice.found)
     }
 
-    /// A subject against another, for each round of which both slices were kept.
+    /// Returns the ratios of a subject to another, one for each round of which both slices were
+    /// kept.
     pub fn ratios(&self, subject: usize, reference: usize, rate: impl Fn(&T) -> f64) -> Vec<f64> {
         let rounds = self.rounds([subject, reference]);
         let ratios = rounds.iter().map(|[found, other]| rate(found) / rate(other));
         ratios.filter(|ratio| ratio.is_finite()).collect()
     }
 
-    /// What was found of several subjects, for each round of which all slices were
+    /// Returns the results of several subjects, one set for each round of which all slices were
     /// kept.
     pub fn rounds<const N: usize>(&self, subjects: [usize; N]) -> Vec<[&T; N]> {
         let &[first, ..] = &subjects[..] else { return Vec::new() };
@@ -168,8 +169,8 @@ impl<T> Series<T> {
 }
 
 impl Series<f64> {
-    /// The median of what was found of a subject, the state that the machine was in, and
-    /// from how many slices that is; of all of them where none is in one state.
+    /// Returns the median of a subject's results, the state of the machine, and the number of
+    /// slices. If none of the slices is in the common state, all of them are used.
     pub fn typical(&self, subject: usize) -> (f64, State, usize) {
         let kept: Vec<f64> = self.kept(subject).map(|(_, &found)| found).collect();
         let (kept, state) = match kept.is_empty() {

@@ -1,10 +1,10 @@
-//! Medians, and how far they can be relied upon.
+//! Medians, and intervals that tell how reliable they are.
 
 use serde::{Deserialize, Serialize};
 
-/// Resampled medians that an interval is taken from.
+/// Number of resampled medians from which an interval is taken.
 const RESAMPLES: usize = 2000;
-/// The resampling is the same in every run.
+/// Seed of the resampling, which is the same in every run.
 const SEED: u64 = 0x6772_616e_7477_6179;
 
 /// The median of paired ratios.
@@ -12,24 +12,24 @@ const SEED: u64 = 0x6772_616e_7477_6179;
 pub struct Ratio {
     /// The median.
     pub median: f64,
-    /// Below this lie 2.5 % of the medians of resampled pairs; the same as the
-    /// median where there is one pair only.
+    /// Lower end of the interval: 2.5 % of the medians of resampled pairs are below. Equal to the
+    /// median if there is only one pair.
     pub low: f64,
-    /// Above this lie 2.5 % of them.
+    /// Upper end of the interval: 2.5 % of these medians are above.
     pub high: f64,
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: usize,
 }
 
 impl Ratio {
-    /// Of these pairs; `None` where there is none.
+    /// Returns the median of these ratios with its interval; `None` if there are no ratios.
     pub fn of(ratios: &[f64]) -> Option<Self> {
         let middle = median(ratios)?;
         let (low, high) = interval(ratios, SEED).unwrap_or((middle, middle));
         Some(Self { median: middle, low, high, pairs: ratios.len() })
     }
 
-    /// As tables have it.
+    /// Returns the ratio as tables print it.
     pub fn text(&self) -> String {
         match self.pairs {
             1 => format!("{:.2}", self.median),
@@ -38,7 +38,7 @@ impl Ratio {
     }
 }
 
-/// The middle one, or the mean of the middle two.
+/// Returns the middle value, or the mean of the two middle values; `None` if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -49,8 +49,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// What 95 % of the medians of values drawn from these, with repetition, lie
-/// within; `None` for fewer than two values.
+/// Returns the interval that contains 95 % of the medians of values drawn from these, with
+/// repetition; `None` for fewer than two values.
 fn interval(values: &[f64], seed: u64) -> Option<(f64, f64)> {
     if values.len() < 2 {
         return None;
@@ -68,7 +68,7 @@ fn interval(values: &[f64], seed: u64) -> Option<(f64, f64)> {
     Some((at(0.025)?, at(0.975)?))
 }
 
-/// Numbers by chance, the same for the same seed (SplitMix64).
+/// Random numbers, equal for equal seeds (SplitMix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -80,7 +80,8 @@ impl Numbers {
         word ^ (word >> 31)
     }
 
-    /// From 0 to below `end`, which is far below 2^32: the bias is nothing here.
+    /// Returns a number from 0 to below `end`. `end` is far below 2^32, so the bias does not matter
+    /// here.
     fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }

@@ -1,24 +1,24 @@
-//! What a slice was the difference of.
+//! Differences between two samples of a rig; a slice is such a difference.
 //!
-//! The ends are read one after the other, and each report is of one moment between the
-//! turns of its end. So what an end did is counted for each packet that this same end
-//! handled by then, and never for packets of another end: what is under way between two
-//! ends is in no account, or in both parts of one.
+//! The ends are read one after the other, and each report is of one moment between the turns of its
+//! end. So operations of an end are counted per packet that this end handled by then, and never per
+//! packet of another end. A packet between two ends is in no account, or is in one together with
+//! its operations.
 
 use super::rig::{Direction, Sample};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What one end did between two of its reports.
+/// Operations and packets of one end between two of its reports.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
-    /// Packets that it handled: a backend those that it took from guests, whatever became
-    /// of them, or, where guests only receive, those that it gave; a guest those that it
-    /// sent or received.
+    /// Packets that the end handled. For a backend, the packets that it took from guests, including
+    /// dropped ones; if guests only receive, the packets that it gave. For a guest, the packets
+    /// that it sent or received.
     pub packets: u64,
     /// Grant copies.
     pub copies: u64,
-    /// Bytes that they moved.
+    /// Bytes that the grant copies moved.
     pub copied_bytes: u64,
     /// Grants mapped.
     pub maps: u64,
@@ -58,16 +58,16 @@ impl Account {
     }
 }
 
-/// What happened between two samples of a rig.
+/// Events between two samples of a rig.
 #[derive(Debug, Default, Clone)]
 pub struct Tally {
     /// Packets that arrived.
     pub packets: u64,
-    /// Packets that did not, by their numbers.
+    /// Packets that did not arrive, by their numbers.
     pub lost: u64,
-    /// Slots of those that arrived.
+    /// Slots of the packets that arrived.
     pub slots: u64,
-    /// Signals that the receiving end took in.
+    /// Signals that the receiving end took.
     pub interrupts: u64,
     /// Turns of the receiving end that found packets.
     pub turns: u64,
@@ -75,16 +75,16 @@ pub struct Tally {
     pub taken: u64,
     /// Packets that the backend gave to guests.
     pub given: u64,
-    /// What each end did: the backend, then the guests.
+    /// Accounts of the ends: the backend, then the guests.
     pub ends: Vec<Account>,
-    /// Between the two, by the receiving end's clock.
+    /// Seconds between the two samples, by the receiving end's clock.
     pub seconds: f64,
-    /// Nanoseconds that packets were under way, and how many took so long.
+    /// Number of packets by the nanoseconds that they were under way.
     pub latency: BTreeMap<u64, u64>,
 }
 
 impl Tally {
-    /// What happened from one sample to the next.
+    /// Returns the difference between two samples.
     pub fn between(direction: Direction, before: &Sample, after: &Sample) -> Self {
         let grew = |read: &dyn Fn(&Sample) -> u64| read(after).saturating_sub(read(before));
         let at = |key| grew(&|s| count(&receiver(direction, s)[key]));
@@ -118,7 +118,7 @@ impl Tally {
         }
     }
 
-    /// Adds another slice's.
+    /// Adds another tally.
     pub fn add(&mut self, other: &Self) {
         self.packets += other.packets;
         self.lost += other.lost;
@@ -137,7 +137,7 @@ impl Tally {
         }
     }
 
-    /// All of these together.
+    /// Returns the sum of the tallies.
     pub fn sum<'a>(tallies: impl Iterator<Item = &'a Self>) -> Self {
         tallies.fold(Self::default(), |mut sum, tally| {
             sum.add(tally);
@@ -145,30 +145,31 @@ impl Tally {
         })
     }
 
-    /// Whether a packet arrived, and each end handled one: else there is nothing to count
-    /// anything for.
+    /// Returns true if a packet arrived, and each end handled one. Otherwise there is nothing to
+    /// divide by.
     pub fn is_any(&self) -> bool {
         self.packets > 0 && self.ends.iter().all(|end| end.packets > 0)
     }
 
-    /// Packets a second.
+    /// Returns the packets per second.
     pub fn rate(&self) -> f64 {
         self.packets as f64 / self.seconds
     }
 
-    /// So much of all ends.
+    /// Returns the sum of `of` over all ends.
     pub fn of_all(&self, of: impl Fn(&Account) -> u64) -> u64 {
         self.ends.iter().map(of).sum()
     }
 
-    /// So much of each end for each packet that this end handled, all ends together.
+    /// Divides `of` of each end by the packets that this end handled. Returns the sum of the
+    /// quotients.
     pub fn per_packet(&self, of: impl Fn(&Account) -> u64) -> f64 {
         let ends = self.ends.iter().filter(|end| end.packets > 0);
         ends.map(|end| of(end) as f64 / end.packets as f64).sum()
     }
 }
 
-/// Packets that a backend took from its guests.
+/// Returns the number of packets that a backend took from its guests.
 pub fn taken(backend: &Value) -> u64 {
     let of_vif = |vif: &Value| -> u64 {
         let stats = vif["stats"].as_object().into_iter().flatten();
@@ -178,18 +179,18 @@ pub fn taken(backend: &Value) -> u64 {
     backend["vifs"].as_array().into_iter().flatten().map(of_vif).sum()
 }
 
-/// Packets that a backend gave to its guests.
+/// Returns the number of packets that a backend gave to its guests.
 pub fn given(backend: &Value) -> u64 {
     let vifs = backend["vifs"].as_array().into_iter().flatten();
     vifs.map(|vif| count(&vif["stats"]["rx_packets"])).sum()
 }
 
-/// The end that what is measured arrives at.
+/// Returns the report of the end at which the measured packets arrive.
 fn receiver(direction: Direction, sample: &Sample) -> &Value {
     if direction.ends_at_backend() { &sample.backend } else { &sample.guests[0] }
 }
 
-/// Its counters.
+/// Returns the counters of the vif at the receiving end.
 fn stats(direction: Direction, sample: &Sample) -> &Value {
     match direction.ends_at_backend() {
         true => &sample.backend["vifs"][0]["stats"],
@@ -197,7 +198,7 @@ fn stats(direction: Direction, sample: &Sample) -> &Value {
     }
 }
 
-/// The port behind it.
+/// Returns the report of the port behind the receiving end's vif.
 fn port(direction: Direction, sample: &Sample) -> &Value {
     match direction.ends_at_backend() {
         true => &sample.backend["vifs"][0]["port"],
@@ -209,7 +210,8 @@ fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// What came to a histogram, of which several may stand one behind the other.
+/// Returns the increase of a histogram. A report may have several histograms one behind the other,
+/// which are added.
 fn latency(before: &Value, after: &Value) -> BTreeMap<u64, u64> {
     let pairs = |value: &Value| -> Vec<(u64, u64)> {
         let pairs = value.as_array().into_iter().flatten();
@@ -265,7 +267,7 @@ mod tests {
     fn what_an_end_did_is_for_the_packets_of_that_end() {
         let between = |direction| Tally::between(direction, &sample(1), &sample(3));
         let tally = between(Direction::GuestToGuest);
-        // Of both vifs, and dropped ones were taken, too.
+        // Both vifs count, and dropped packets were taken, too.
         assert_eq!((tally.taken, tally.given), (60, 80));
         let handled = |tally: &Tally| tally.ends.iter().map(|end| end.packets).collect::<Vec<_>>();
         assert_eq!(handled(&tally), [60, 40, 20]);
@@ -273,13 +275,12 @@ mod tests {
         assert_eq!(handled(&between(Direction::Rx)), [80, 40, 40]);
         assert_eq!(tally.per_packet(|end| end.copies), 2.0);
         assert_eq!(tally.per_packet(|end| end.maps + end.unmaps), 4.0 / 60.0);
-        // Each end's own, by its own packets: 6 of 60, 20 of 40, 20 of 20.
+        // Each end's operations are divided by its own packets: 6 of 60, 20 of 40, 20 of 20.
         assert_eq!(tally.per_packet(|end| end.notifies), 0.1 + 0.5 + 1.0);
         assert_eq!((tally.of_all(|end| end.wakeups), tally.is_any()), (8, true));
     }
 
-    /// An end that is read later than the other has more in its report, of packets and of
-    /// operations alike.
+    /// The end that is read later has more in its report: more packets and more operations.
     #[test]
     fn when_the_other_end_is_read_changes_no_account() {
         let pair = |backend: u64, guest: u64| {

@@ -1,5 +1,4 @@
-//! Programs that are run beside the ends or in their place, and how all of it ends
-//! early.
+//! Programs that are run beside the ends or instead of them, and signals that end a bench early.
 
 use super::probe::time_of;
 use grantway_command::error::CommandError;
@@ -13,35 +12,35 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long something may take that has nothing to wait for.
+/// Time limit for a step that has nothing to wait for.
 pub const PROMPT: Duration = Duration::from_secs(60);
-/// How often something that is waited for is looked at.
+/// Time between two looks at something that is waited for.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a process may take to end when it is asked to.
+/// Time that a process has to end when it is asked to.
 const FAREWELL: Duration = Duration::from_secs(4);
 
-/// Whether somebody asked us to end.
+/// Signals that ask this process to end.
 pub struct Watch {
     signals: Signals,
     came: Cell<bool>,
 }
 
 impl Watch {
-    /// From now on signals do not end the process: what it made is to be taken
-    /// away first.
+    /// Takes the signals. From now on signals do not end the process, so that it can first remove
+    /// what it made.
     ///
     /// # Errors
     ///
-    /// The system refused.
+    /// The system refused to give the signals.
     pub fn start() -> Result<Self, CommandError> {
         Ok(Self { signals: Signals::take()?, came: Cell::new(false) })
     }
 
-    /// Goes on unless somebody asked.
+    /// Returns an error if a signal asked this process to end.
     ///
     /// # Errors
     ///
-    /// Somebody did.
+    /// A signal came, now or before.
     pub fn check(&self) -> Result<(), CommandError> {
         if self.signals.came().is_some() {
             self.came.set(true);
@@ -52,11 +51,11 @@ impl Watch {
         }
     }
 
-    /// Waits until `look` has something.
+    /// Waits until `look` returns something, and returns that.
     ///
     /// # Errors
     ///
-    /// It took too long, failed, or somebody asked us to end.
+    /// The time limit `within` passed, `look` failed, or a signal asked this process to end.
     pub fn wait<T>(
         &self,
         what: &str,
@@ -84,7 +83,7 @@ impl Watch {
 ///
 /// # Errors
 ///
-/// Something is missing; the line says what to do.
+/// This process is not root, or `/dev/net/tun` is missing; the error says what to do.
 pub fn check_rights() -> Result<(), CommandError> {
     let missing = |what: &str| Err(CommandError::Failed(what.to_owned()));
     if !geteuid().is_root() {
@@ -96,11 +95,11 @@ pub fn check_rights() -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Checks that programs are there, each named with its package.
+/// Checks that programs are installed. Each is given with its package.
 ///
 /// # Errors
 ///
-/// One is missing; the line says what to install.
+/// A program is missing; the error says what to install.
 pub fn check_programs(programs: &[(&str, &str)]) -> Result<(), CommandError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let there = |name: &str| std::env::split_paths(&path).any(|at| at.join(name).is_file());
@@ -112,7 +111,7 @@ pub fn check_programs(programs: &[(&str, &str)]) -> Result<(), CommandError> {
     }
 }
 
-/// A process; ends with this. What it says is in files.
+/// A process, which ends when this is dropped. Its output is in files.
 pub struct Process {
     name: String,
     child: Child,
@@ -122,21 +121,21 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it, in a group of its own: Ctrl-C is ours to act upon.
+    /// Starts the process in a group of its own, so that Ctrl-C reaches only us.
     ///
     /// # Errors
     ///
-    /// It cannot be started.
+    /// The process cannot be started.
     pub fn start(name: &str, command: &mut Command) -> Result<Self, CommandError> {
         Self::spawn(name, command.stdin(Stdio::null()))
     }
 
-    /// The same with a prompt, to which it can be told something. It has nothing to
-    /// put in order when it ends.
+    /// Starts the process as [`Process::start`] does, with a prompt for [`Process::tell`]. When
+    /// dropped, such a process is killed at once: it has nothing to clean up.
     ///
     /// # Errors
     ///
-    /// It cannot be started.
+    /// The process cannot be started.
     pub fn start_with_prompt(name: &str, command: &mut Command) -> Result<Self, CommandError> {
         Self::spawn(name, command.stdin(Stdio::piped()))
     }
@@ -155,11 +154,11 @@ impl Process {
         Ok(Self { name: name.to_owned(), prompt: child.stdin.take(), child, out, err })
     }
 
-    /// Writes a line to its prompt.
+    /// Writes a line to the prompt of the process.
     ///
     /// # Errors
     ///
-    /// It ended, or has no prompt.
+    /// The process ended, or has no prompt.
     pub fn tell(&mut self, line: &str) -> Result<(), CommandError> {
         let told = self.prompt.as_mut().map(|prompt| writeln!(prompt, "{line}"));
         match told {
@@ -168,22 +167,22 @@ impl Process {
         }
     }
 
-    /// Processor time that it had.
+    /// Returns the processor time that the process had.
     pub fn time(&self) -> Duration {
         time_of(self.child.id())
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     pub fn signal(&self, signal: Signal) {
-        // Who has ended misses nothing.
+        // A process that has ended needs no signal.
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// Waits for words on its standard output.
+    /// Waits until the process prints `words` on its standard output.
     ///
     /// # Errors
     ///
-    /// It ended, or they did not come in time.
+    /// The process ended, or the words did not come in time.
     pub fn wait_words(&mut self, words: &str, watch: &Watch) -> Result<(), CommandError> {
         let name = self.name.clone();
         watch.wait(&name, PROMPT, || {
@@ -195,11 +194,11 @@ impl Process {
         })
     }
 
-    /// Goes on where it runs.
+    /// Checks that the process still runs.
     ///
     /// # Errors
     ///
-    /// It ended, with its last words.
+    /// The process ended; the error has its last words.
     pub fn check(&mut self) -> Result<(), CommandError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -207,11 +206,11 @@ impl Process {
         }
     }
 
-    /// Waits until it ends by itself, and gives what it said.
+    /// Waits until the process ends by itself. Returns its standard output.
     ///
     /// # Errors
     ///
-    /// It did not end well, or not in time.
+    /// The process failed, or did not end in time.
     pub fn finish(&mut self, within: Duration, watch: &Watch) -> Result<String, CommandError> {
         let name = self.name.clone();
         let status = watch.wait(&name, within, || {
@@ -223,7 +222,7 @@ impl Process {
         }
     }
 
-    /// All that it said on its standard output.
+    /// Returns all that the process printed on its standard output so far.
     pub fn said(&mut self) -> String {
         text_of(&mut self.out)
     }
@@ -236,7 +235,7 @@ impl Process {
             true => "it ended without a word".to_owned(),
             false => words.join(" "),
         };
-        // Of a long text the end says why.
+        // A long text says at its end why the process ended.
         let skipped = words.chars().count().saturating_sub(300);
         let last: String = words.chars().skip(skipped).collect();
         let signal = self.child.try_wait().ok().flatten().and_then(|status| status.signal());
@@ -260,7 +259,8 @@ impl Drop for Process {
     }
 }
 
-/// A file without a name, to read and to write, each with a place of its own.
+/// Makes a file without a name. Returns it twice, for reading and writing, each with its own
+/// position.
 fn file() -> std::io::Result<(File, File)> {
     let named = tempfile::NamedTempFile::new()?;
     let other = named.reopen()?;
@@ -269,16 +269,16 @@ fn file() -> std::io::Result<(File, File)> {
 
 fn text_of(file: &mut File) -> String {
     let mut bytes = Vec::new();
-    // What cannot be read is nothing that was said.
+    // Bytes that cannot be read count as no output.
     let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Runs a program that ends by itself, and gives what it said.
+/// Runs a program that ends by itself. Returns its standard output.
 ///
 /// # Errors
 ///
-/// It did not end well, or not in time.
+/// The program failed, or did not end in time.
 pub fn run(
     program: &str,
     args: &[&str],

@@ -1,9 +1,9 @@
-//! `grantway bench turns`: both ends in one thread by turns, for whoever counts
-//! instructions (`scripts/instructions`). Nothing here depends on time or on the
-//! scheduler, so that two runs of one binary count the same.
+//! `grantway bench turns`: both ends in one thread, in turns, under a counter of instructions
+//! (`scripts/instructions`). Nothing here depends on time or on the scheduler, so two runs of one
+//! binary have the same count.
 //!
-//! What is counted is what runs within [`frontend_half`] and [`backend_half`], but
-//! for what the port does ([`Frames`]): a counter is to be toggled by these names.
+//! Only instructions within [`frontend_half`] and [`backend_half`] are counted, without those of
+//! the port ([`Frames`]). A counter is to be toggled by these names.
 
 use super::args::TurnsArgs;
 use super::rig::Direction;
@@ -33,14 +33,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Steps that the ends may take to agree: each waits a little.
+/// Most steps that the ends may take to agree. The thread sleeps a little between steps.
 const STEPS: usize = 20_000;
-/// Nobody outside sends anything here.
+/// Secret of the graph, fixed: no frame comes from outside.
 const SECRET: Secret = Secret(1, 2);
-/// Packets that cross before the first is counted: every page is seen by then.
+/// Packets that cross before the first counted one. Every page has been used by then.
 const WARM_UP: usize = 2048;
 
-/// Runs them.
+/// Runs the turns, and prints the number of counted packets.
 ///
 /// # Errors
 ///
@@ -55,7 +55,7 @@ pub fn run(args: &TurnsArgs) -> Result<(), CommandError> {
     output::line(args.packets.next_multiple_of(burst).to_string())
 }
 
-/// Runs what a frontend does in its turn.
+/// Runs the frontend's part of a turn.
 #[inline(never)]
 fn frontend_half(
     half: &mut dyn FnMut() -> Result<usize, CommandError>,
@@ -63,7 +63,7 @@ fn frontend_half(
     half()
 }
 
-/// Runs what the backend does in its turn.
+/// Runs the backend's part of a turn.
 #[inline(never)]
 fn backend_half(
     half: &mut dyn FnMut() -> Result<usize, CommandError>,
@@ -75,14 +75,14 @@ fn uncounted(half: &mut dyn FnMut() -> Result<usize, CommandError>) -> Result<us
     half()
 }
 
-/// One thread's host, backend and guests.
+/// Host, backend and guests of the thread.
 struct Turns {
     direction: Direction,
     api: Api,
-    // In the order in which they are to end.
+    // Fields are in the order in which they are to end.
     guests: Vec<Vif>,
     backend: Backend,
-    /// Frames that the backend's port is to give, and those that it was given.
+    /// Numbers of frames that the backend's port is to give, and that it was given.
     given: Arc<Given>,
     arena: Vec<u8>,
     _host: HostGuard,
@@ -93,6 +93,7 @@ impl Turns {
     fn start(args: &TurnsArgs) -> Result<Self, CommandError> {
         let failed =
             |e: std::io::Error| CommandError::Failed(format!("a folder for the host: {e}"));
+        // The host runs on a thread of this process.
         let folder = tempfile::tempdir().map_err(failed)?;
         let host = Host::spawn(folder.path()).map_err(CommandError::failed)?;
         let dom0 = Domain::connect(folder.path(), DomId::ZERO, Role::Service)
@@ -102,6 +103,7 @@ impl Turns {
         let bridged = args.direction == Direction::GuestToGuest;
         let config = BackendConfig {
             mode: WaitMode::Busy,
+            // No workers: turns are given by this thread.
             workers: 0,
             queues: 1,
             patience: Patience { drain: Duration::from_secs(10), stall: None },
@@ -110,7 +112,7 @@ impl Turns {
             run_folder: folder.path().to_owned(),
             hotplug: false,
             clock: at_once,
-            // Where turns are counted all of them are alike.
+            // The clock stands still, so that all turns are alike.
             meter: || Duration::ZERO,
             graph: graph(args.spoof)?,
             by_rules: args.spoof,
@@ -118,11 +120,13 @@ impl Turns {
             on_worker: Arc::new(|| Ok(())),
         };
         let platform: Arc<dyn Platform> = Arc::clone(&dom0) as _;
+        // The backend's port counts frames, unless the guests are bridged.
         let open = Box::new(move |_: &_| match bridged {
             true => PortSpec::Bridge.open(),
             false => Ok(Box::new(Frames::new(Arc::clone(&port.0), port.1)) as Box<dyn Port>),
         });
         let mut backend = Backend::start(platform, config, open).map_err(CommandError::failed)?;
+        // Rules come before guests, so that every frame is judged.
         if args.spoof {
             backend.load(&rules(args.direction.guests()), SECRET).map_err(CommandError::failed)?;
         }
@@ -135,7 +139,7 @@ impl Turns {
         Ok(Self { direction, api, guests, backend, given, arena, _host, _folder })
     }
 
-    /// A frame from the last guest to the first.
+    /// Fills in headers from the last guest to the first. Returns the frame.
     fn addressed(&self, mut frame: Vec<u8>) -> Vec<u8> {
         let last = self.guests.len().saturating_sub(1);
         frame[..6].copy_from_slice(&address(0));
@@ -144,10 +148,10 @@ impl Turns {
         frame
     }
 
-    /// So many packets, by the burst.
+    /// Sends at least `packets` packets, in bursts of `frames`, and checks that all arrive.
     fn all(&mut self, frames: &[&[u8]], packets: usize, count: bool) -> Result<(), CommandError> {
         if self.direction == Direction::GuestToGuest && !count {
-            // The bridge learns where the receiver is.
+            // The bridge learns the receiver's port from a frame that the receiver sends.
             let mut hello = self.addressed(vec![0; 64]);
             hello[..6].fill(0xff);
             hello[6..12].copy_from_slice(&address(0));
@@ -158,6 +162,7 @@ impl Turns {
         }
         let mut arrived = 0;
         let mut sent = 0;
+        // Each burst passes all ends before the next one.
         while sent < packets {
             sent += frames.len();
             arrived += match self.direction {
@@ -182,7 +187,7 @@ impl Turns {
         Ok(())
     }
 
-    /// A burst goes out.
+    /// Sends a burst from a guest. Returns the number of frames that were sent.
     fn send(&mut self, guest: usize, frames: &[&[u8]], count: bool) -> Result<usize, CommandError> {
         let queue = queue(&mut self.guests, guest)?;
         let send = match self.api {
@@ -193,7 +198,7 @@ impl Turns {
         if count { frontend_half(half) } else { uncounted(half) }
     }
 
-    /// A burst comes in.
+    /// Receives a burst at a guest. Returns the number of frames.
     fn receive(&mut self, guest: usize, count: bool) -> Result<usize, CommandError> {
         let queue = queue(&mut self.guests, guest)?;
         let arena = &mut self.arena;
@@ -205,8 +210,8 @@ impl Turns {
         if count { frontend_half(half) } else { uncounted(half) }
     }
 
-    /// The backend's turn, with so many frames for the guest; how many it took from
-    /// one.
+    /// Gives the backend a turn, with `frames` frames for the guest. Returns the number of frames
+    /// that the backend took from a guest.
     fn serve(&mut self, frames: usize, count: bool) -> Result<usize, CommandError> {
         let before = self.given.taken.load(Relaxed);
         self.given.waiting.store(frames, Relaxed);
@@ -220,7 +225,7 @@ impl Turns {
     }
 }
 
-/// What an application does to send a burst.
+/// Sends a burst as an application does. Returns the number of frames that were sent.
 pub fn send<'a>(queue: &mut Queue, frames: &[&'a [u8]]) -> Result<usize, VifError> {
     let frame = |&bytes: &&'a [u8]| TxFrame { bytes, offload: Offload::default() };
     let mut sent = 0;
@@ -236,8 +241,8 @@ pub fn send<'a>(queue: &mut Queue, frames: &[&'a [u8]]) -> Result<usize, VifErro
     Ok(sent)
 }
 
-/// What an application does to write one where it is sent from: two stores each, as
-/// the other takes.
+/// Sends a burst of lent frames, as an application does that writes a frame in place. Two stores
+/// are made for each frame, as the other end reads.
 fn make(queue: &mut Queue, frames: &[&[u8]]) -> Result<usize, VifError> {
     let len = frames.first().map_or(0, |frame| frame.len());
     let meta = TxMeta { len, offload: Offload::default() };
@@ -248,7 +253,7 @@ fn make(queue: &mut Queue, frames: &[&[u8]]) -> Result<usize, VifError> {
             &frames[sent..],
             |_| meta,
             |_, _, mut room| {
-                // Room for any frame here.
+                // The room is large enough for any frame here.
                 let _ = room.write(0, &head);
             },
         );
@@ -262,7 +267,7 @@ fn make(queue: &mut Queue, frames: &[&[u8]]) -> Result<usize, VifError> {
     Ok(sent)
 }
 
-/// What an application does to look at a burst where it was received.
+/// Receives a burst as an application does that looks at the frames in place.
 fn look(queue: &mut Queue, _: &mut [u8]) -> Result<usize, VifError> {
     let mut bytes = 0;
     let received = queue.recv_lent_burst(|frame| bytes += frame.len())?;
@@ -271,7 +276,7 @@ fn look(queue: &mut Queue, _: &mut [u8]) -> Result<usize, VifError> {
     Ok(received)
 }
 
-/// What an application does to receive one.
+/// Receives a burst as an application does that has it copied.
 fn receive(queue: &mut Queue, arena: &mut [u8]) -> Result<usize, VifError> {
     let received = queue.recv_burst(arena, |_, _| {})?;
     queue.repost()?;
@@ -283,7 +288,7 @@ fn queue(guests: &mut [Vif], guest: usize) -> Result<&mut Queue, CommandError> {
     queue.ok_or_else(|| CommandError::Failed("the vif is not connected any more".into()))
 }
 
-/// The nodes of the backend.
+/// Returns the graph of the backend. With `all`, the graph has all nodes.
 fn graph(all: bool) -> Result<Graph, CommandError> {
     let (secret, clock) = (SECRET, || 0);
     if !all {
@@ -294,7 +299,7 @@ fn graph(all: bool) -> Result<Graph, CommandError> {
     path::graph(settings).map_err(CommandError::failed)
 }
 
-/// Rules by which each guest has one address.
+/// Returns rules that give each guest one address.
 fn rules(guests: usize) -> String {
     let vif = |guest| {
         let [a, b, c, d, e, f] = address(guest);
@@ -307,7 +312,7 @@ fn rules(guests: usize) -> String {
 
 /// Writes headers of UDP over IPv4 into a frame of 60 bytes or more.
 fn udp(frame: &mut [u8], from: [u8; 4], to: [u8; 4]) {
-    // A frame is far below 64 KiB.
+    // The length of a frame is far below 64 KiB.
     let [high, low] = (frame.len() as u16 - 14).to_be_bytes();
     let [udp_high, udp_low] = (frame.len() as u16 - 34).to_be_bytes();
     let mut header = [8, 0, 0x45, 0, high, low, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -316,26 +321,26 @@ fn udp(frame: &mut [u8], from: [u8; 4], to: [u8; 4]) {
     let words = header[2..].chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1]));
     let sum: u32 = words.sum();
     let sum = (sum >> 16) + (sum & 0xffff);
-    // What is left of the carries fits.
+    // The rest of the carries fits into 16 bits.
     let sum = !((sum >> 16) + sum) as u16;
     header[12..14].copy_from_slice(&sum.to_be_bytes());
     frame[12..34].copy_from_slice(&header);
     frame[34..42].copy_from_slice(&[0, 9, 0, 9, udp_high, udp_low, 0, 0]);
 }
 
-/// The IPv4 address of a guest.
+/// Returns the IPv4 address of a guest.
 fn ip(guest: usize) -> [u8; 4] {
-    // Two guests at most.
+    // There are at most two guests.
     [10, 0, 0, guest as u8 + 1]
 }
 
-/// The address of a guest's vif.
+/// Returns the Ethernet address of a guest's vif.
 fn address(guest: usize) -> [u8; 6] {
-    // Two guests at most.
+    // There are at most two guests.
     [0x00, 0x16, 0x3e, 0, 0, guest as u8 + 1]
 }
 
-/// A guest whose vif is connected, by this policy.
+/// Starts a guest, and waits until its vif is connected by this policy.
 fn guest(
     folder: &Path,
     dom0: &Arc<Domain>,
@@ -343,7 +348,7 @@ fn guest(
     policy: Policy,
     backend: &mut Backend,
 ) -> Result<Vif, CommandError> {
-    // Two guests at most.
+    // There are at most two guests.
     let domain = DomId(number as u16 + 1);
     dom0.create_domain(domain, "guest")?;
     let [.., a, b, c] = address(number);
@@ -373,22 +378,22 @@ fn guest(
     Err(CommandError::Failed(format!("the vif of domain {domain} did not connect by {policy}")))
 }
 
-/// A clock that stands still.
+/// Returns the time of a clock that stands still.
 fn at_once() -> Instant {
     static NOW: OnceLock<Instant> = OnceLock::new();
     *NOW.get_or_init(Instant::now)
 }
 
-/// What the backend's port shares with whoever counts.
+/// Counters that the backend's port shares with the loop of turns.
 #[derive(Default)]
 struct Given {
-    /// Frames that are to go to the guest.
+    /// Number of frames that the port is to give to the guest.
     waiting: AtomicUsize,
-    /// Frames that came from it.
+    /// Number of frames that came from the guest.
     taken: AtomicUsize,
 }
 
-/// Gives frames whose bytes are whatever lies there, and takes any.
+/// A port that gives frames without writing their bytes, and takes any frame.
 struct Frames {
     given: Arc<Given>,
     size: usize,

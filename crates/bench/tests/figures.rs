@@ -1,5 +1,4 @@
-//! `grantway bench` and `grantway demo` as an operator runs them: as root and
-//! without any rights.
+//! `grantway bench` and `grantway demo` as an operator runs them, as root and without any rights.
 
 #[path = "../../grantway/tests/common/mod.rs"]
 mod common;
@@ -10,11 +9,11 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Instant;
 
-/// Bytes of a frame that the backend copies out to judge them, before it maps the rest or
+/// Bytes of a frame that the backend copies out to judge the frame. Then it maps the rest, or
 /// passes it on to another guest.
 const HEAD: u64 = 128;
 
-/// What a row of `bench packets` and of `demo` tells, by name.
+/// Fields of a row of `bench packets` and of `demo`.
 const KEYS: [&str; 32] = [
     "policy",
     "direction",
@@ -66,7 +65,7 @@ fn bench_queues<'a>(
     args
 }
 
-/// Runs a bench that prints one document, and gives it.
+/// Runs a bench that prints one document, and returns that.
 fn document(command: Command, bench: &str) -> Value {
     let text = succeed(command, PROMPT);
     assert_eq!(text.trim_end().lines().count(), 1, "one line: {text}");
@@ -84,7 +83,7 @@ fn rows(document: &Value) -> &[Value] {
     document["rows"].as_array().expect("rows")
 }
 
-/// Runs one point of one policy and checks what every point must hold.
+/// Runs one point of one policy, and checks what every point must hold. Returns the row.
 fn point(command: Command, direction: &str, size: u64) -> Value {
     point_of(command, direction, size, 1)
 }
@@ -115,14 +114,16 @@ fn check_point(point: &Value, direction: &str, size: u64, queues: u64) {
     assert_eq!(point["direction"], direction, "{point}");
     assert_eq!(point["size"], size, "{point}");
     assert_eq!(point["queues"], queues, "{point}");
+    // Only a bridge may lose packets.
     let bridged = direction == "guest-to-guest";
     if bridged {
-        // A bridge drops what its receiver has no room for, and on a busy machine
-        // the receiver may not run for most of a short slice.
+        // A bridge drops frames for which its receiver has no room. On a busy machine the receiver
+        // may not run for most of a short slice.
         assert!(point["lost"].is_u64(), "{point}");
     } else {
         assert_eq!(point["lost"], 0, "{point}");
     }
+    // Figures must agree with each other.
     let positive = |key: &str| {
         let value = point[key].as_f64().unwrap_or(0.0);
         assert!(value > 0.0, "{key} in {point}");
@@ -135,6 +136,7 @@ fn check_point(point: &Value, direction: &str, size: u64, queues: u64) {
     assert!(near(mpps, packets / seconds / 1e6), "mpps in {point}");
     assert!(near(gbps, mpps * size as f64 * 8.0 / 1e3), "gbps in {point}");
     check_account(point, direction, size);
+    // Figures that may be 0 or missing have the right type.
     let number = |key: &str| point[key].as_f64().unwrap_or_else(|| panic!("{key} in {point}"));
     let parts = ["copies_per_packet", "maps_per_packet", "unmaps_per_packet"].map(number);
     let whole = number("grant_ops_per_packet");
@@ -150,8 +152,8 @@ fn check_point(point: &Value, direction: &str, size: u64, queues: u64) {
     }
 }
 
-/// Checks what the backend did for the packets that it handled, to the last operation:
-/// however short the slice, and whatever was under way when it began and ended.
+/// Checks the backend's operations for the packets that it handled, to the last operation. They
+/// must be exact, however short the slice was and whatever packets were under way at its ends.
 fn check_account(point: &Value, direction: &str, size: u64) {
     let whole = |key: &str| point[key].as_u64().unwrap_or_else(|| panic!("{key} in {point}"));
     let (taken, given) = (whole("taken"), whole("given"));
@@ -170,25 +172,25 @@ fn check_account(point: &Value, direction: &str, size: u64) {
     );
     let slots = size.div_ceil(4096);
     match (point["policy"].as_str(), direction) {
-        // A slot is a grant copy. What is mapped is read by ports, and not written.
+        // Each slot is one grant copy. Mapped pages are read by ports, and never written.
         (Some("copy"), "tx") | (Some("copy" | "map"), "rx") => {
             assert_eq!((copies, bytes), (slots * handled, size * handled), "{point}");
         }
-        // The head is copied; the rest is mapped, or copied where there is no room for it.
+        // The head is copied. The rest is mapped, or copied if there is no room for it.
         (Some("map"), "tx") => {
             let most = handled * (1 + slots);
             assert!((handled..=most).contains(&copies), "{point}");
             let least = handled * size.min(HEAD);
             assert!((least..=size * handled).contains(&bytes), "{point}");
         }
-        // What fits into the head is copied out and in.
+        // A packet that fits into the head is copied out and in.
         (Some("copy" | "map"), _) if size <= HEAD => {
             let crossings = taken + given;
             assert_eq!((copies, bytes), (crossings, crossings * size), "{point}");
         }
-        // The head is copied out of each packet that was taken, and at least one stretch
-        // into each that was given: what waited for pages before is copied in, and what
-        // waits afterwards was copied out.
+        // The head is copied out of each packet that was taken, and at least one stretch into each
+        // that was given. A packet that waited for pages before the slice is copied in only; one
+        // that waits after it was copied out only.
         (Some("copy" | "map"), _) => {
             assert!(copies >= taken + given, "{point}");
             assert!(bytes >= taken * HEAD + given * size, "{point}");
@@ -262,7 +264,7 @@ fn bench_runs_on_one_processor() {
     command.args(["--mode", "busy"]);
     let measured = point(command, "tx", 64);
     assert_eq!(measured["state"], "single", "{measured}");
-    // Who spins there keeps the peer from running.
+    // On one processor an end that spins would keep its peer from running, so all ends wait.
     assert_eq!(measured["mode"], "interrupt", "{measured}");
 }
 

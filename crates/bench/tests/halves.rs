@@ -7,19 +7,19 @@ use common::part::Part;
 use common::{PROMPT, alone, done, finish, grantway_with, words};
 use serde_json::Value;
 
-/// The row that a half has printed.
+/// Returns the row that a half printed.
 fn row(text: &str) -> Value {
     let document: Value = serde_json::from_str(text.trim()).expect("one document");
     assert_eq!((&document["bench"], &document["host"]), (&"packets".into(), &"embedded".into()));
     document["rows"][0].clone()
 }
 
-/// Packets that are to cross.
+/// Number of packets that are to cross.
 const PACKETS: u64 = 20_000;
-/// Slots of a ring.
+/// Number of slots of a ring.
 const RING: u64 = 256;
 
-/// Both halves of a row: what the guest's counted, and the backend's.
+/// Runs both halves of a row. Returns the rows of the guest's half and of the backend's.
 fn halves(policy: &str, direction: &str) -> [Value; 2] {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = folder.path().to_string_lossy().into_owned();
@@ -40,14 +40,15 @@ fn halves(policy: &str, direction: &str) -> [Value; 2] {
         let row = row(&String::from_utf8_lossy(&half.stdout));
         assert_eq!((&row["end"], &row["policy"]), (&end.into(), &policy.into()), "{row}");
         let crossed = row["packets"].as_u64().expect("a count");
-        // A guest that sends has to fill a ring beyond that, to know that all was taken.
+        // A guest that sends must fill a ring in addition, to know that all packets were taken.
         let most = if direction == "tx" { PACKETS + RING } else { PACKETS };
         assert!((PACKETS..=most).contains(&crossed) && row["lost"] == 0, "{row}");
         row
     })
 }
 
-/// What a policy costs once it is agreed on is counted in `counts` and `staging`.
+/// The first packets of a policy are counted here. The tests `counts` and `staging` count the cost
+/// of a policy once both ends agreed on it.
 #[test]
 fn each_half_tells_what_crossed() {
     let _alone = alone();
@@ -56,15 +57,16 @@ fn each_half_tells_what_crossed() {
         let [front, behind] = halves("copy", direction);
         assert_eq!(front["copies_per_packet"], 0.0, "{front}");
         assert_eq!(behind["copies_per_packet"], 1.0, "{behind}");
-        // Each that crossed is copied whole. A guest that sends leaves packets on its ring,
-        // which may be gone with it: those are tried, and nothing of them is copied.
+        // Each packet that crossed is copied whole. A guest that sends leaves packets on its ring,
+        // and may be gone before they are copied. Such a packet counts as a copy, but none of its
+        // bytes are copied.
         let bytes = behind["copied_bytes_per_packet"].as_f64().expect("a number");
         let crossed = behind["packets"].as_u64().expect("a count");
         let tried = (64 * crossed) as f64 / bytes;
         let most = if direction == "tx" { PACKETS + RING } else { crossed };
         let is_one = (crossed..=most).any(|n| (tried - n as f64).abs() < 1e-6);
         assert!(is_one, "{crossed} crossed, {tried} tried, expected at most {most}: {behind}");
-        // Until pages are staged, packets are copied: then no more.
+        // Packets are copied until pages are staged, and not afterwards.
         let [front, behind] = halves("staging", direction);
         assert_eq!(front["copies_per_packet"], 0.0, "{front}");
         assert!(behind["copies_per_packet"].as_f64() <= Some(1.0), "{behind}");

@@ -1,7 +1,7 @@
-//! `grantway bench peers` with real testpmds, and what is left of it.
+//! `grantway bench peers` with real testpmds. Nothing of them may stay.
 //!
-//! Needs dpdk-testpmd; where it is missing, says `skipped` and passes. Links of the
-//! kernel need root and `ip` besides.
+//! The tests need dpdk-testpmd; without it they print `skipped` and pass. Links of the kernel need
+//! root and `ip` as well.
 
 #[path = "../../grantway/tests/common/mod.rs"]
 mod common;
@@ -20,7 +20,7 @@ fn has_testpmd() -> bool {
     met(&[Need::Program("dpdk-testpmd", "dpdk-dev"), Need::Program("stdbuf", "coreutils")])
 }
 
-/// Runs the bench, and gives its rows; nothing of it may stay.
+/// Runs the bench, and checks that nothing of it stays. Returns its rows.
 fn rows(args: &[&str]) -> Vec<Value> {
     let start = Instant::now();
     let folder = tempfile::tempdir().expect("a folder");
@@ -71,7 +71,7 @@ fn staging_against_memif_one_way_with_the_best_burst() {
         assert!(row["mean_ns"].is_null(), "{row}");
     }
     assert!(rows[0]["ratios"].as_array().is_some_and(Vec::is_empty), "{rows:?}");
-    // Where the machine held still for both slices.
+    // A ratio exists only if the machine did not change in both slices.
     for against in rows[2]["ratios"].as_array().expect("ratios") {
         let ours = [&rows[0]["contender"], &rows[1]["contender"]];
         assert!(ours.contains(&&against["contender"]), "{against}");
@@ -110,7 +110,7 @@ fn the_kernels_links_take_their_namespaces_with_them() {
         let ours = names.lines().filter(|line| line.starts_with("gwp"));
         ours.map(str::to_owned).collect::<BTreeSet<_>>()
     };
-    // One that was killed may have left its own.
+    // A run that was killed may have left its namespaces.
     let before = namespaces();
     let rows = rows(&["--peer", "veth,tap", "--direction", "rx", "--size", "256", "--burst", "32"]);
     assert_eq!(rows.len(), 3, "{rows:?}");

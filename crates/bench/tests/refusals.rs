@@ -1,4 +1,4 @@
-//! A bench that cannot be is refused in one line that says what was expected.
+//! Benches with impossible options: each is refused in one line that says which value is expected.
 
 #[path = "../../grantway/tests/common/mod.rs"]
 mod common;

@@ -1,5 +1,5 @@
-//! `--report` of the benches that need no rights: one page, whole in itself, with
-//! what was printed and plots of it.
+//! `--report` of the benches that need no rights: one page that needs no other file, with the
+//! printed tables and plots of them.
 
 #[path = "../../grantway/tests/common/mod.rs"]
 mod common;
@@ -7,7 +7,7 @@ mod common;
 use common::{PROMPT, Unprivileged, alone, finish, grantway_with, succeed, words};
 use std::path::Path;
 
-/// Runs a bench, and gives what it printed and its page.
+/// Runs a bench. Returns its output and its page.
 fn run(args: &[&str]) -> (String, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("page.html");
@@ -25,7 +25,7 @@ fn run(args: &[&str]) -> (String, String) {
     (text, page)
 }
 
-/// Titles of plots, each of which is drawn for both widths.
+/// Returns the titles of all plots. Each plot must be drawn for both widths.
 fn plots(page: &str) -> Vec<&str> {
     let titles = page.split("<figcaption>").skip(1);
     let titles: Vec<_> = titles.filter_map(|part| part.split("</figcaption>").next()).collect();
@@ -43,7 +43,7 @@ fn has(page: &str, parts: &[&str]) {
     }
 }
 
-/// Every row that was printed stands in the page, cell by cell.
+/// Checks that the page has all cells of every printed row.
 #[track_caller]
 fn has_rows(page: &str, text: &str, first: &str) {
     let rows: Vec<_> = text.lines().filter(|line| line.trim_start().starts_with(first)).collect();
@@ -57,7 +57,7 @@ fn has_rows(page: &str, text: &str, first: &str) {
     }
 }
 
-/// How ends wait where nothing else is asked for: alone on a processor nobody spins.
+/// Returns the wait mode of ends without `--mode`. On a single processor no end spins.
 fn usual_mode() -> &'static str {
     let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
     if alone { "interrupt" } else { "adaptive" }
@@ -94,7 +94,8 @@ fn wake_ups_over_rates_by_policy_and_mode() {
     args.extend(["--rate", "500,2k", "--burst", "1", "--seconds", "0.1"]);
     let (_, page) = run(&args);
     assert_eq!(plots(&page), ["Wake-ups over offered load"]);
-    // Alone on a processor both wait for interrupts, and what all do is in no label.
+    // On a single processor both modes wait for interrupts, and a mode that all rows share is in no
+    // label.
     let label = if usual_mode() == "interrupt" { "copy" } else { "copy, interrupt" };
     has(&page, &["wake\u{2011}ups/s</th>", &format!("</svg>{label}</li>")]);
 }
@@ -135,7 +136,7 @@ fn seeds_beside_ours_with_factors_over_queues() {
     has_rows(&page, &text, "guest ");
 }
 
-/// Whether a row is of lists of one frame, against which others gain.
+/// Returns true if a row is of lists of one frame, with which others are compared.
 fn is_of_one(row: &str) -> bool {
     row.split("  ").filter(|cell| !cell.is_empty()).nth(1).is_some_and(|list| list.trim() == "1")
 }
@@ -143,8 +144,8 @@ fn is_of_one(row: &str) -> bool {
 #[test]
 fn lists_over_length_and_rules() {
     let _alone = alone();
-    // A gain is of slices that were measured in one state of the machine; where it was in
-    // none for long enough, there is none, and no plot of it.
+    // A gain needs slices that were measured in one state of the machine. If no state lasted long
+    // enough, there is no gain, and no plot of it.
     let gains = |text: &str| text.lines().any(|line| line.contains('[') && !is_of_one(line));
     let mut args = vec!["bench", "vector", "--rules", "1,50", "--list", "8,64"];
     args.extend(["--seconds", "0.05", "--pairs", "10"]);
@@ -170,7 +171,7 @@ fn a_page_that_cannot_be_written_is_told_before_anything_is_measured() {
     let user = Unprivileged::with(&["grantway-bench"]);
     let folder = Path::new("/no/such/x.html");
     for bench in ["packets", "latency", "seeds", "vector"] {
-        // Longer than we wait.
+        // The time is longer than the test waits.
         let args = ["bench", bench, "--seconds", "3600", "--report"];
         for path in [folder, Path::new("/")] {
             let mut command = user.command(&args);

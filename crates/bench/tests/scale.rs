@@ -1,5 +1,5 @@
-//! One backend with many vifs: they connect, carry, rest, and go. Needs neither root nor
-//! TAPs.
+//! One backend with many vifs, which connect, carry frames, rest, and go. The tests need neither
+//! root nor TAPs.
 
 #[path = "../../grantway/tests/common/mod.rs"]
 mod common;
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// Guests, each with a vif of so many queues.
+/// Number of guests, each with a vif, and number of queues of a vif.
 const VIFS: u64 = 300;
 const QUEUES: u64 = 2;
-/// Event channels of a vif: one each way for a queue, and the control ring's.
+/// Event channels of a vif: one per direction of each queue, and the control ring's.
 const PORTS: u64 = 2 * QUEUES + 1;
-/// What a backend may have in memory of its own for a vif, in KiB.
+/// Limit of the backend's private memory per vif, in KiB.
 const PRIVATE_MAX: u64 = 64;
 
 #[test]
@@ -28,6 +28,7 @@ fn three_hundred_vifs_come_carry_rest_and_go() {
     let args = ["--port", "echo", "--policy", "copy", "--queues", &count, "--workers", "1"];
     let backend = site.backend(None, &args);
     let before = private_kib(backend.pid());
+    // The vifs connect, and each queue sends a frame that comes back.
     let mut guests = guests(&site);
     let came = wait_for("a frame back on each queue", PROMPT, || {
         let report = try_report(&site.file("guests.sock"))?;
@@ -37,9 +38,10 @@ fn three_hundred_vifs_come_carry_rest_and_go() {
     all_carried(&site.backend_report());
     assert_eq!(site.domain(0)["ports_bound"], VIFS * PORTS);
 
+    // Memory is bounded per vif.
     let each = (private_kib(backend.pid()) - before) / VIFS;
     assert!(each <= PRIVATE_MAX, "{each} KiB of private memory a vif, {PRIVATE_MAX} allowed");
-    // Once nothing is left to do no thread of it runs any more, not even for an instant.
+    // Once there is no work, no thread of the backend runs any more, not even for an instant.
     wait_for("a second in which the backend rests", PROMPT, || {
         let before = (worked(&site.backend_report()), ran(backend.pid()));
         let before = (before.0, settled(backend.pid(), before.1)?);
@@ -53,6 +55,7 @@ fn three_hundred_vifs_come_carry_rest_and_go() {
         milliseconds(&came["connected_in_ns"]),
     ));
 
+    // The guests close their vifs, and nothing of them stays.
     guests.interrupt();
     wait_for("all vifs to be gone", PROMPT, || {
         (site.backend_report()["vifs"].as_array()?.is_empty()).then_some(())
@@ -63,7 +66,7 @@ fn three_hundred_vifs_come_carry_rest_and_go() {
     assert_eq!(site.backend_report()["platform"]["mapped"], 0);
 }
 
-/// All of them in one process.
+/// Starts all guests in one process.
 fn guests(site: &Site) -> Part {
     let (vifs, queues) = (VIFS.to_string(), QUEUES.to_string());
     let path = site.path();
@@ -71,7 +74,7 @@ fn guests(site: &Site) -> Part {
     Part::start("guests", grantway_with(&args))
 }
 
-/// Each queue of each vif took a frame and gave one.
+/// Checks that each queue of each vif took a frame and gave one.
 fn all_carried(report: &Value) {
     let vifs = report["vifs"].as_array().expect("vifs");
     assert_eq!(vifs.len() as u64, VIFS);
@@ -89,7 +92,7 @@ fn all_carried(report: &Value) {
     }
 }
 
-/// Turns that moved packets, wake-ups and notifications of a backend.
+/// Returns the turns that moved packets, the wake-ups and the notifications of a backend.
 fn worked(report: &Value) -> [u64; 3] {
     let vifs = report["vifs"].as_array().expect("vifs").iter();
     let turns = vifs.map(|vif| vif["stats"]["turns"].as_u64().expect("turns")).sum();
@@ -97,7 +100,8 @@ fn worked(report: &Value) -> [u64; 3] {
     [turns, asked("wakeups"), asked("notifies")]
 }
 
-/// What each thread of a process had of a processor, and how often it got one.
+/// Returns the scheduler's statistics of each thread of a process: its processor time, its waiting
+/// time, and how often it ran.
 fn ran(process: u32) -> BTreeMap<OsString, String> {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("a process");
     let ran = threads.flatten().filter_map(|thread| {
@@ -107,7 +111,8 @@ fn ran(process: u32) -> BTreeMap<OsString, String> {
     ran.collect()
 }
 
-/// The same as before, once those that had a report to give did so.
+/// Waits until the threads of a process are at rest, since reading a report wakes some of them.
+/// Returns their statistics.
 fn settled(process: u32, before: BTreeMap<OsString, String>) -> Option<BTreeMap<OsString, String>> {
     let mut last = before;
     try_wait_for(Duration::from_secs(1), || {
@@ -118,7 +123,7 @@ fn settled(process: u32, before: BTreeMap<OsString, String>) -> Option<BTreeMap<
     })
 }
 
-/// Memory of a process that it shares with nobody.
+/// Returns the memory that a process shares with no other, in KiB.
 fn private_kib(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

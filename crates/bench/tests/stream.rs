@@ -1,7 +1,7 @@
-//! `grantway bench stream` with real iperf3 through real TAPs, and what is left of it.
+//! `grantway bench stream` with real iperf3 through real TAPs. Nothing of it may stay.
 //!
-//! Needs root, /dev/net/tun, `ip` and `iperf3`; where one is missing, says `skipped`
-//! and passes.
+//! The tests need root, /dev/net/tun, `ip` and `iperf3`; if one is missing, they print `skipped`
+//! and pass.
 
 #[path = "../../grantway/tests/common/mod.rs"]
 mod common;
@@ -14,10 +14,10 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Instant;
 
-/// Bytes of the shortest packet with TCP in it: its headers.
+/// Bytes of the headers of a TCP packet, which is at least this long.
 const LEAST: f64 = 14.0 + 20.0 + 20.0;
 
-/// Namespaces of this bench, run by process `pid`.
+/// Returns the namespaces of the bench that runs as process `pid`.
 fn namespaces(pid: u32) -> Vec<String> {
     let mut list = Command::new("ip");
     list.args(["netns", "list"]);
@@ -26,7 +26,7 @@ fn namespaces(pid: u32) -> Vec<String> {
     shown.lines().filter(|line| line.starts_with(&own)).map(str::to_owned).collect()
 }
 
-/// Processes whose command line names a folder.
+/// Returns the command lines of the processes that name a folder there.
 fn processes_of(folder: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").expect("processes").flatten();
     let lines = entries.filter_map(|entry| {
@@ -52,6 +52,7 @@ fn tcp_is_measured_both_ways_and_nothing_stays() {
     assert_eq!(text.trim_end().lines().count(), 1, "one line: {text}");
     let found: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"));
     assert_eq!((&found["bench"], &found["host"]), (&"stream".into(), &"embedded".into()));
+    // Two policies, two numbers of queues, and both directions.
     let rows = found["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 8, "{found:#}");
     for row in rows {
@@ -60,8 +61,8 @@ fn tcp_is_measured_both_ways_and_nothing_stays() {
         assert!(number("packets") > 0.0 && number("payload_per_packet") > 0.0, "{row}");
         assert_eq!((&row["n"], &row["reference"]), (&1.into(), &"copy".into()), "{row}");
         match row["policy"].as_str() {
-            // At least a grant copy for each packet that the backend moved, and all of its
-            // bytes by that, however many packets a slice began and ended with.
+            // Each packet that the backend moved is at least one grant copy, which moves all of its
+            // bytes. This holds whatever packets were under way when a slice began or ended.
             Some("copy") => assert!(
                 number("grant_ops_per_packet") >= 1.0
                     && number("copied_bytes_per_packet") >= LEAST
@@ -77,6 +78,7 @@ fn tcp_is_measured_both_ways_and_nothing_stays() {
     for part in ["Guest transmit", "Guest receive", "<svg class=\"plot wide\"", "bench stream"] {
         assert!(page.contains(part), "no {part:?} in the page");
     }
+    // The page is all that stays.
     let left = std::fs::read_dir(folder.path()).expect("the folder").flatten();
     let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
     assert_eq!(left, ["stream.html"], "left behind in TMPDIR");
@@ -102,7 +104,7 @@ fn merging_is_measured_beside_none() {
     for row in rows {
         assert_eq!(row["reference"], "staging, merge off", "{row}");
         assert_eq!(row["gso"], "off", "{row}");
-        // The vif itself has frames of at most 1500 bytes, whoever merges them.
+        // Frames on the vif itself have at most 1500 bytes, whichever end merges them.
         let payload = row["payload_per_packet"].as_f64();
         assert!(payload.is_some_and(|bytes| bytes > 0.0 && bytes <= 1460.0), "{row}");
     }

@@ -1,6 +1,6 @@
 //! `grantway bench vector`, as an operator runs it.
 //!
-//! Beside nftables needs root, `ip` and `nft`; where one is missing, it says `skipped`
+//! The comparison with nftables needs root, `ip` and `nft`; if one is missing, it prints `skipped`
 //! and passes.
 
 #[path = "../../grantway/tests/common/mod.rs"]

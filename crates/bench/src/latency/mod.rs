@@ -1,5 +1,5 @@
-//! `grantway bench latency`: how long packets are under way at a fixed rate,
-//! counted from when each was due.
+//! `grantway bench latency`: the time that packets are under way at a fixed rate. A packet's time
+//! counts from the moment at which the packet was due.
 //!
 //! - [`page`]: the report.
 
@@ -21,45 +21,44 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One policy on one point.
+/// Figures of one policy on one point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The buffer policy.
     pub policy: String,
-    /// How the ends wait: `busy`, `adaptive` or `interrupt`; the sender never
-    /// sleeps.
+    /// Wait mode of the ends: `busy`, `adaptive` or `interrupt`. The sender never sleeps.
     pub mode: String,
-    /// Which way.
+    /// Direction of the packets.
     pub direction: Direction,
     /// Frame size in bytes, FCS not counted.
     pub size: usize,
-    /// Packets a second that were offered.
+    /// Packets per second that were offered.
     pub offered_pps: u64,
-    /// Packets a second that arrived.
+    /// Packets per second that arrived.
     pub arrived_pps: f64,
     /// Packets that were timed.
     pub timed: u64,
     /// Packets lost, timed or not.
     pub lost: u64,
-    /// Half of the packets were under way for at most so many nanoseconds.
+    /// Nanoseconds that half of the timed packets did not exceed.
     pub p50_ns: u64,
-    /// 90 % of them.
+    /// Nanoseconds that 90 % of them did not exceed.
     pub p90_ns: u64,
-    /// 99 % of them.
+    /// Nanoseconds that 99 % of them did not exceed.
     pub p99_ns: u64,
-    /// 99.9 % of them.
+    /// Nanoseconds that 99.9 % of them did not exceed.
     pub p999_ns: u64,
-    /// All of them.
+    /// Nanoseconds of the slowest timed packet.
     pub max_ns: u64,
     /// The whole distribution: percentile from 0 to 100, and nanoseconds.
     pub curve: Vec<(f64, u64)>,
-    /// Sleeps of all ends that an event ended, a second.
+    /// Sleeps of all ends that an event ended, per second.
     pub wakeups_per_second: f64,
-    /// Where it ran.
+    /// Host that the row was measured on.
     pub host: String,
-    /// Where the processors were.
+    /// State of the machine.
     pub state: State,
-    /// Slices that the figures are from.
+    /// Number of slices that the figures are from.
     pub n: usize,
 }
 
@@ -105,13 +104,13 @@ impl Row {
     }
 }
 
-/// The histogram of nanoseconds and how many packets took so long.
+/// Makes a histogram of the numbers of packets by nanoseconds.
 ///
 /// # Errors
 ///
-/// There is none.
+/// No packet was timed.
 pub fn histogram(counts: &BTreeMap<u64, u64>) -> Result<Histogram<u64>, CommandError> {
-    // As fine as it was recorded.
+    // The precision of two digits is that of the recording.
     let mut histogram = Histogram::new(2).map_err(CommandError::failed)?;
     for (&nanos, &packets) in counts {
         histogram.record_n(nanos, packets).map_err(CommandError::failed)?;
@@ -125,13 +124,13 @@ pub fn histogram(counts: &BTreeMap<u64, u64>) -> Result<Histogram<u64>, CommandE
     }
 }
 
-/// Steps that halve what is left above them, five to each half.
+/// Returns the distribution in steps. Five steps at a time halve the distance to 100 %.
 fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
     let steps = histogram.iter_quantiles(5);
     steps.map(|step| (step.quantile_iterated_to() * 100.0, step.value_iterated_to())).collect()
 }
 
-/// Nanoseconds, for people.
+/// Returns a time in words, with a unit that suits it.
 pub fn time(nanos: u64) -> String {
     match nanos {
         0..1000 => format!("{nanos} ns"),
@@ -161,13 +160,13 @@ const COLUMNS: [Column<Row>; 15] = {
     ]
 };
 
-/// Where it ran.
+/// Returns the place of the set-up in words.
 fn place(rows: &[Row]) -> String {
     let host = rows.first().map_or("", |row| row.host.as_str());
     document::place(host, rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1))
 }
 
-/// The conditions, and the table under them.
+/// Returns the conditions, and the table under them.
 fn text(rows: &[Row]) -> String {
     let place = place(rows);
     let conditions = document::conditions(rows, &COLUMNS);
@@ -203,7 +202,7 @@ pub fn run(args: &LatencyArgs) -> Result<(), CommandError> {
     }
 }
 
-/// Every combination that was asked for.
+/// Returns all combinations of the command line's values.
 fn points(args: &LatencyArgs) -> Vec<Point> {
     let mut points = Vec::new();
     for &direction in &args.direction.0 {

@@ -1,4 +1,4 @@
-//! The report: what was measured as a page.
+//! The report: the rows as a page.
 
 use super::{COLUMNS, Row, place};
 use crate::document;
@@ -8,7 +8,7 @@ use grantway_command::report::{Report, Scale, Section};
 const DISTRIBUTION: Lines<Row> = Lines {
     title: "Time under way",
     x: ("part of the packets that took at most so long", Scale::Percentile),
-    // A single wait for a processor would flatten all else.
+    // The scale is logarithmic, since a single wait for a processor would flatten all else.
     y: ("microseconds", Scale::Log),
     common: &[|row| format!("{} bytes", row.size), |row| format!("{} a second", row.offered_pps)],
     names: [|row| row.policy.clone(), |row| row.mode.clone()],
@@ -19,7 +19,7 @@ const DISTRIBUTION: Lines<Row> = Lines {
     },
 };
 
-/// The page of these rows.
+/// Returns the page of these rows.
 pub fn of(rows: &[Row]) -> Report {
     let own = [("n", slices(rows.iter().map(|row| row.n))), ("set-up", place(rows))];
     let ways = document::different(rows, |row| row.direction.words().to_owned());

@@ -1,5 +1,5 @@
-//! `grantway bench packets --end`: one half of a set-up, whose other half runs in
-//! another domain, measured by its own reports.
+//! `grantway bench packets --end`: one half of a set-up, measured by its own reports. The other
+//! half runs in another domain.
 
 use crate::args::{End, EndArgs, List, PacketsArgs};
 use crate::document::{self, Column, Shown};
@@ -15,57 +15,57 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// How long the other half may take to come.
+/// Time limit for the other half to connect.
 const OTHER: Duration = Duration::from_secs(120);
-/// How long both may take to agree once it is there.
+/// Time limit for both halves to agree on the policy, once they are connected.
 const AGREE: Duration = Duration::from_secs(60);
 
-/// What one end did.
+/// Figures of one end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Which end this is.
+    /// The end that was measured.
     pub end: End,
     /// The buffer policy.
     pub policy: String,
-    /// Which way.
+    /// Direction of the packets.
     pub direction: Direction,
     /// Frame size in bytes, FCS not counted.
     pub size: usize,
-    /// Queues of each vif.
+    /// Number of queues of each vif.
     pub queues: u16,
     /// Frames that the generator makes at a time.
     pub burst: u32,
-    /// How this end waits.
+    /// Wait mode of this end.
     pub mode: String,
-    /// How frames cross from and to the frontend's buffers.
+    /// Way of frames from and to the frontend's buffers.
     pub api: Api,
     /// Seconds that the figures are from, by this end's clock.
     pub seconds: f64,
-    /// Packets that crossed in them.
+    /// Packets that crossed in these seconds.
     pub packets: u64,
-    /// Packets lost in them, where this end judges them.
+    /// Packets lost in these seconds, if this end checks them.
     pub lost: u64,
-    /// Millions of packets a second.
+    /// Millions of packets per second.
     pub mpps: f64,
     /// Gbit/s at layer 2, FCS not counted.
     pub gbps: f64,
-    /// Packets per turn that found some.
+    /// Packets per turn that found packets.
     pub ppn: Option<f64>,
-    /// Grant copies of this end for each packet.
+    /// Grant copies of this end per packet.
     pub copies_per_packet: f64,
-    /// Grants that it mapped.
+    /// Grants that this end mapped, per packet.
     pub maps_per_packet: f64,
-    /// Grants that it unmapped.
+    /// Grants that this end unmapped, per packet.
     pub unmaps_per_packet: f64,
-    /// Bytes that grant copies moved.
+    /// Bytes that grant copies of this end moved, per packet.
     pub copied_bytes_per_packet: f64,
-    /// Notifications that it sent.
+    /// Notifications that this end sent, per packet.
     pub notifies_per_packet: f64,
-    /// Its sleeps that an event ended.
+    /// Sleeps of this end that an event ended, per packet.
     pub wakeups_per_packet: f64,
 }
 
-/// What is shown of a row.
+/// Columns of the table.
 const COLUMNS: [Column<Row>; 18] = {
     use Shown::{Always, Varying};
     [
@@ -90,26 +90,26 @@ const COLUMNS: [Column<Row>; 18] = {
     ]
 };
 
-/// Runs one end until it was measured.
+/// Runs one end, measures it, and prints its row.
 ///
 /// # Errors
 ///
-/// The command line asks for more than one point, the end could not be started, or
-/// the other half did not come.
+/// The command line asks for more than one point, the end could not be started, or the other half
+/// did not connect.
 pub fn run(args: &PacketsArgs, end: End) -> Result<(), CommandError> {
     let half = Half::of(args, end)?;
     let mut part = Part::start(end.name(), &half.command())?;
     let (before, after, margin) = match args.end.packets {
         Some(packets) => {
-            // Each counter begins at zero: only the clock does not.
+            // Each counter begins at zero. Only the clock does not.
             let before = json!({ "at_ns": half.report()?["at_ns"] });
             half.wait(&mut part)?;
             (before, half.count(&mut part, packets)?, Duration::ZERO)
         }
         None => {
             half.wait(&mut part)?;
-            // Each half measures in the middle of what it runs for: they see each other
-            // connect at about the same time.
+            // Each half measures in the middle of its run. Both see the other connect at about the
+            // same time, so both run while either measures.
             let margin = Duration::from_secs_f64(args.seconds / 2.0);
             std::thread::sleep(margin);
             let before = half.report()?;
@@ -132,8 +132,9 @@ pub fn run(args: &PacketsArgs, end: End) -> Result<(), CommandError> {
         let what = "copies to wake-ups: of this end, for each packet";
         output::line(format!("{host}, {conditions}\n{what}\n\n{table}"))?;
     }
+    // The end runs for a while after its measurement, since the other half may still measure.
     std::thread::sleep(margin);
-    // A backend sees its guest off, who would wait for it.
+    // The backend ends after its guest, since a guest that closes waits for its backend.
     let since = Instant::now();
     while end == End::Backend && half.is_met(&half.report()?) && since.elapsed() < AGREE {
         std::thread::sleep(Duration::from_millis(20));
@@ -141,7 +142,7 @@ pub fn run(args: &PacketsArgs, end: End) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What one end is to do.
+/// One end, and the point that it measures.
 struct Half<'a> {
     end: End,
     args: &'a EndArgs,
@@ -161,11 +162,12 @@ impl<'a> Half<'a> {
         }
         let queues = one(&args.queues, "--queues")?;
         if let Some(packets) = args.end.packets {
-            // Each queue has a generator of its own. Once they are done, both ends are at
+            // Each queue has a generator of its own. Once the generators are done, both ends are at
             // rest, and every account is exact.
             let each = packets.div_ceil(queues.into()) + ring_of(end, direction);
             generator += &format!(",count={each}");
         }
+        // The plan is that of a whole set-up, of which this end is one half.
         let plan = Plan {
             direction,
             policy: one(&args.policy, "--policy")?,
@@ -176,6 +178,7 @@ impl<'a> Half<'a> {
             queues,
             cpus: Vec::new(),
         };
+        // Between guests the frontends' ports depend on the guest, so the user gives them.
         let (behind, guests) = direction.ports(&plan.generator, plan.sink);
         let port = match (&args.end.port, end, &guests[..]) {
             (Some(port), ..) => port.clone(),
@@ -189,6 +192,7 @@ impl<'a> Half<'a> {
                 ));
             }
         };
+        // The remaining options must fit each other.
         if args.end.packets.is_some() && direction.guests() > 1 {
             return Err(CommandError::Usage(
                 "--packets: found --direction guest-to-guest, expected tx or rx: the guest that \
@@ -239,7 +243,7 @@ impl<'a> Half<'a> {
             .map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))
     }
 
-    /// Waits until the other half is there, and both agreed on the policy.
+    /// Waits until the other half is connected, and both agreed on the policy.
     fn wait(&self, part: &mut Part) -> Result<(), CommandError> {
         let started = Instant::now();
         let mut met = None;
@@ -248,10 +252,11 @@ impl<'a> Half<'a> {
                 return Err(part.obituary());
             }
             let report = self.report()?;
-            // A guest may have come and gone between two looks.
+            // A guest may have connected and ended between two looks.
             if self.args.packets.is_some_and(|packets| self.has_all(&report, packets)) {
                 return Ok(());
             }
+            // Agreement has its own time limit, which begins once both are connected.
             if self.is_met(&report) {
                 let met = *met.get_or_insert_with(Instant::now);
                 let agreed = self.agreed(&report);
@@ -275,7 +280,7 @@ impl<'a> Half<'a> {
         }
     }
 
-    /// Waits until so many packets crossed: the report of then.
+    /// Waits until `packets` packets crossed. Returns the first report that says so.
     fn count(&self, part: &mut Part, packets: u64) -> Result<Value, CommandError> {
         let (mut last, mut since) = (0, Instant::now());
         loop {
@@ -301,17 +306,17 @@ impl<'a> Half<'a> {
         }
     }
 
-    /// Whether so many crossed.
+    /// Returns true if `packets` packets crossed, and the packets that an end sends beyond them.
     fn has_all(&self, report: &Value, packets: u64) -> bool {
         let under_way = ring_of(self.end, self.plan.direction) * u64::from(self.plan.queues);
         self.packets(report) >= packets + under_way
     }
 
-    /// Packets that crossed, by a report.
+    /// Returns the number of packets that crossed, by a report.
     fn packets(&self, report: &Value) -> u64 {
         match (self.end, self.plan.direction) {
-            // Between guests a frontend does the one or the other, and at the backend a
-            // packet is both.
+            // Between guests a frontend either sends or receives. At the backend each packet is in
+            // both counters, so one of them is read.
             (End::Frontend, Direction::GuestToGuest) => {
                 self.stats(report, "tx_packets") + self.stats(report, "rx_packets")
             }
@@ -338,7 +343,7 @@ impl<'a> Half<'a> {
         policy.as_str().unwrap_or_default()
     }
 
-    /// What this end calls the policy: the frontend is not told of maps.
+    /// Returns the name by which this end reports the policy. The frontend is not told of maps.
     fn wanted(&self) -> &'static str {
         match self.end {
             End::Frontend => self.plan.wish(),
@@ -352,7 +357,7 @@ impl<'a> Half<'a> {
         let did = |key: &str| grew(&|report| self.stats(report, key));
         let seconds = grew(&|report| count(&report["at_ns"])) as f64 / 1e9;
         let packets = grew(&|report| self.packets(report));
-        // Its operations are for the packets that it handled, as in a row of both ends.
+        // Operations are divided by the packets that the end handled, as in a row of both ends.
         let handled = match (self.end, self.plan.direction) {
             (End::Frontend, _) | (End::Backend, Direction::Rx) => packets,
             (End::Backend, _) => grew(&tally::taken),
@@ -398,8 +403,9 @@ impl<'a> Half<'a> {
     }
 }
 
-/// What an end has to put on a queue's ring beyond what is to cross: the guest leaves first,
-/// and of what it sent, all has crossed but a ring, at most.
+/// Returns the number of packets that an end must send per queue beyond those that are to be
+/// counted. A guest that sends ends first, and up to a ring of its packets may not have crossed by
+/// then.
 fn ring_of(end: End, direction: Direction) -> u64 {
     match (end, direction) {
         (End::Frontend, Direction::Tx) => TX_RING_ENTRIES as u64,
@@ -415,8 +421,8 @@ fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// The only one of a list: two halves that are started apart cannot go through
-/// several together.
+/// Returns the only value of a list. Two halves that are started apart cannot go through several
+/// values together.
 fn one<T: Copy>(list: &List<T>, option: &str) -> Result<T, CommandError> {
     match list.0[..] {
         [only] => Ok(only),

@@ -1,6 +1,6 @@
-//! `grantway bench packets`: packets a second, policy against policy.
+//! `grantway bench packets`: packets per second, policy against policy.
 //!
-//! - [`end`]: one half of it; [`page`]: the report.
+//! - [`end`]: one half of a set-up; [`page`]: the report.
 
 mod end;
 mod page;
@@ -21,77 +21,77 @@ use grantway_command::output;
 use grantway_command::report::Destination;
 use serde::{Deserialize, Serialize};
 
-/// One policy on one point.
+/// Figures of one policy on one point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The buffer policy.
     pub policy: String,
-    /// Which way.
+    /// Direction of the packets.
     pub direction: Direction,
     /// Frame size in bytes, FCS not counted.
     pub size: usize,
-    /// Queues of each vif.
+    /// Number of queues of each vif.
     pub queues: u16,
     /// Frames that the generator makes at a time.
     pub burst: u32,
-    /// How the ends wait: `busy`, `adaptive` or `interrupt`.
+    /// Wait mode of the ends: `busy`, `adaptive` or `interrupt`.
     pub mode: String,
-    /// How frames cross from and to a frontend's buffers.
+    /// Way of frames from and to a frontend's buffers.
     pub api: Api,
-    /// Packets a second that were offered; none where as many as were taken.
+    /// Packets per second that were offered; `None` if as many as were accepted.
     pub offered_pps: Option<u64>,
-    /// Seconds that the figures are from: slices whose state did not change.
+    /// Seconds that the figures are from: slices during which the state did not change.
     pub seconds: f64,
-    /// Packets received in them.
+    /// Packets received in these seconds.
     pub packets: u64,
-    /// Packets lost in them, by their sequence numbers.
+    /// Packets lost in these seconds, by their sequence numbers.
     pub lost: u64,
-    /// Millions of packets a second.
+    /// Millions of packets per second.
     pub mpps: f64,
     /// Gbit/s at layer 2, FCS not counted.
     pub gbps: f64,
-    /// The policy that it is compared with.
+    /// The policy that this row is compared with.
     pub reference: String,
-    /// Its rate against that policy's; none for that policy itself, and where no
-    /// pair of slices was in one state.
+    /// Ratio of this row's rate to the reference's. `None` for the reference itself, and if no pair
+    /// of slices was in one state.
     pub ratio: Option<Ratio>,
-    /// Packets per interrupt of the receiving end; none where it was never
-    /// interrupted, since it never slept.
+    /// Packets per interrupt of the receiving end; `None` if it was never interrupted, since it
+    /// never slept.
     pub ppi: Option<f64>,
-    /// Slots per interrupt.
+    /// Slots per interrupt of the receiving end.
     pub spi: Option<f64>,
-    /// Packets per turn that found some.
+    /// Packets per turn of the receiving end that found packets.
     pub ppn: Option<f64>,
-    /// Slots per such turn.
+    /// Slots per turn that found packets.
     pub spn: Option<f64>,
-    /// Packets that the backend took from guests in them, dropped ones included.
+    /// Packets that the backend took from guests in these seconds, including dropped ones.
     pub taken: u64,
-    /// Packets that the backend gave to guests in them.
+    /// Packets that the backend gave to guests in these seconds.
     pub given: u64,
-    /// Grant copies, maps and unmaps of each end for each packet that this end handled,
-    /// all ends together. A backend handles the packets that it takes from guests, or,
-    /// where guests only receive, those that it gives.
+    /// Grant copies, maps and unmaps of each end per packet that this end handled, added over all
+    /// ends. A backend handles the packets that it takes from guests or, if guests only receive,
+    /// those that it gives.
     pub grant_ops_per_packet: f64,
-    /// Of these, grant copies.
+    /// Grant copies per packet.
     pub copies_per_packet: f64,
-    /// Of these, grants mapped.
+    /// Grants mapped per packet.
     pub maps_per_packet: f64,
-    /// Of these, grants unmapped.
+    /// Grants unmapped per packet.
     pub unmaps_per_packet: f64,
-    /// Bytes that grant copies moved for each packet; not what a processor moved in
-    /// pages that it has mapped.
+    /// Bytes that grant copies moved per packet. Bytes that a processor moved in mapped pages are
+    /// not counted.
     pub copied_bytes_per_packet: f64,
-    /// Notifications, counted likewise.
+    /// Notifications per packet, added over all ends.
     pub notifies_per_packet: f64,
-    /// Sleeps that an event ended, counted likewise.
+    /// Sleeps that an event ended, per packet, added over all ends.
     pub wakeups_per_packet: f64,
-    /// The same of all ends, a second.
+    /// Sleeps that an event ended, per second, added over all ends.
     pub wakeups_per_second: f64,
-    /// Where it ran.
+    /// Host that the row was measured on.
     pub host: String,
-    /// Where the processors were.
+    /// State of the machine.
     pub state: State,
-    /// Slices that the figures are from.
+    /// Number of slices that the figures are from.
     pub n: usize,
 }
 
@@ -106,12 +106,14 @@ impl document::Row for Row {
 }
 
 impl Row {
-    /// What an outcome says of one policy, the first being the reference.
+    /// Makes the row of one policy from an outcome. The first policy is the reference.
     pub fn of(point: &Point, policies: &[Policy], subject: usize, outcome: &Outcome) -> Self {
+        // Figures are sums over slices of one state; ratios are of pairs of slices.
         let total = outcome.total(subject);
         let tally = &total.tally;
         let ratios = outcome.series.ratios(subject, 0, Tally::rate);
         let rate = tally.rate();
+        // A counter that stayed 0 makes no quotient.
         let per = |count: u64, of: u64| (of != 0).then(|| count as f64 / of as f64);
         let name = |at: usize| policies.get(at).map_or("", |policy| policy.as_str()).to_owned();
         Self {
@@ -151,7 +153,7 @@ impl Row {
     }
 }
 
-/// What is shown of a row.
+/// Columns of the table.
 const COLUMNS: [Column<Row>; 22] = {
     use Shown::{Always, Filled, Varying};
     [
@@ -185,13 +187,13 @@ const COLUMNS: [Column<Row>; 22] = {
     ]
 };
 
-/// Where it ran.
+/// Returns the place of the set-up in words.
 fn place(rows: &[Row]) -> String {
     let host = rows.first().map_or("", |row| row.host.as_str());
     document::place(host, rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1))
 }
 
-/// The conditions, and the table under them.
+/// Returns the conditions, and the table under them.
 pub fn text(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let place = place(rows);
@@ -204,7 +206,7 @@ pub fn text(rows: &[Row]) -> String {
     format!("{place}\n{conditions}\n{ratio}copies to wake-ups: for each packet\n\n{table}")
 }
 
-/// All policies on all points, one point after the other.
+/// Measures all policies on all points, one point after the other. Returns the rows.
 ///
 /// # Errors
 ///
@@ -231,7 +233,7 @@ pub fn measure(
 ///
 /// # Errors
 ///
-/// The command line asks for what cannot be, or a part of a rig failed.
+/// The command line asks for something impossible, or a part of a rig failed.
 pub fn run(args: &PacketsArgs) -> Result<(), CommandError> {
     if let Some(end) = args.end.end {
         return end::run(args, end);
@@ -251,7 +253,7 @@ pub fn run(args: &PacketsArgs) -> Result<(), CommandError> {
     }
 }
 
-/// Every combination that was asked for.
+/// Returns all combinations of the command line's values.
 fn points(args: &PacketsArgs) -> Vec<Point> {
     let rates = match &args.rate {
         None => vec![None],

@@ -1,4 +1,4 @@
-//! The report: what was measured as a page.
+//! The report: the rows as a page.
 
 use super::{COLUMNS, Row, place};
 use crate::document;
@@ -27,7 +27,7 @@ const OVER_BURST: Lines<Row> = Lines {
 const WAKE_UPS: Lines<Row> = Lines {
     title: "Wake-ups over offered load",
     x: ("packets a second, offered", Scale::Log),
-    // From zero, which who never sleeps has.
+    // The axis begins at zero, since ends that never sleep have no wake-ups.
     y: ("wake-ups a second, all ends", Scale::Linear),
     common: &[size, burst, queues],
     names: [policy, way],
@@ -40,7 +40,7 @@ fn policy(row: &Row) -> String {
     row.policy.clone()
 }
 
-/// How the ends wait, and how frames cross where they are not copied.
+/// Returns the wait mode of the ends, and how frames cross if they are not copied.
 fn way(row: &Row) -> String {
     match row.api {
         Api::Copy => row.mode.clone(),
@@ -64,7 +64,7 @@ fn offered(row: &Row) -> String {
     row.offered_pps.map(|rate| format!("{rate} a second offered")).unwrap_or_default()
 }
 
-/// The page of these rows.
+/// Returns the page of these rows.
 pub fn of(rows: &[Row]) -> Report {
     let own = [
         ("n", slices(rows.iter().map(|row| row.n))),
@@ -80,7 +80,7 @@ pub fn of(rows: &[Row]) -> Report {
     }
 }
 
-/// For how long a row was measured, slices that were dropped not counted.
+/// Returns the shortest and the longest measured time of a row in words, without dropped slices.
 fn seconds(rows: &[Row]) -> String {
     let bound = |best: fn(f64, f64) -> f64| rows.iter().map(|row| row.seconds).reduce(best);
     match (bound(f64::min), bound(f64::max)) {
@@ -113,10 +113,10 @@ fn section(rows: &[Row], words: &str) -> Section {
     }
 }
 
-/// Those that have a line in them.
+/// Returns the plots in which a line has more than one point.
 fn plots(rows: &mut [Row]) -> Vec<Plot> {
     let mut plots = Vec::new();
-    // Lines go from left to right, in whatever order it was measured.
+    // Lines go from left to right, in whatever order the points were measured.
     rows.sort_by_key(|row| row.size);
     plots.extend(OVER_SIZE.plots(rows));
     rows.sort_by_key(|row| row.burst);

@@ -1,4 +1,4 @@
-//! `grantway bench peers` on the command line.
+//! Command line of `grantway bench peers`.
 
 use super::link::Link;
 use crate::args::{List, Listed, OutputArgs, named, narrow, numbers};
@@ -7,9 +7,9 @@ use clap::Args;
 use grantway_command::args::WaitModeArg;
 use grantway_command::args::seconds;
 
-/// What testpmd takes at most.
+/// Largest burst that testpmd accepts.
 const BURST_MAX: u64 = 512;
-/// What fits into a buffer of every peer, and through an MTU of 1500.
+/// Largest frame that fits into a buffer of every peer, and through an MTU of 1500.
 const SIZE_MAX: u64 = 1514;
 
 /// `grantway bench peers`.
@@ -38,26 +38,26 @@ Example:
   grantway bench peers --peer memif,vhost-packed --size 64 --direction tx --pairs 40
   grantway bench peers --direction round-trip --json --report peers.html")]
 pub struct PeersArgs {
-    /// What Grantway is compared with, or `all`.
+    /// Peers that Grantway is compared with, or `all`.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = peers)]
     pub peer: List<Link>,
-    /// What Grantway's ends do when nothing is there; the peers always look again.
+    /// Behaviour of Grantway's ends when there is no work; the peers always poll.
     #[arg(long, value_enum, default_value_t = WaitModeArg::Busy)]
     pub mode: WaitModeArg,
-    /// Which way, as the guest sees it: tx, rx, round-trip, or `all`.
+    /// Direction as the guest sees it: tx, rx, round-trip, or `all`.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = directions)]
     pub direction: List<Direction>,
     /// Bytes of a frame, without FCS.
     #[arg(long, value_name = "LIST", default_value = "64,256,1500", value_parser = sizes)]
     pub size: List<usize>,
-    /// Frames at a time that are tried, at both ends.
+    /// Frames at a time, to be tried at both ends.
     #[arg(long, value_name = "LIST", default_value = "32,64,128", value_parser = bursts)]
     pub burst: List<u32>,
-    /// How long each row of the table is measured.
+    /// Seconds that each row of the table is measured.
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub seconds: f64,
-    /// Slices of each row; one for each tenth of a second where missing, at most 20
-    /// or as many as keep them within 0.5 s.
+    /// Slices of each row; by default one per 0.1 s, at most 20 unless that makes them longer than
+    /// 0.5 s.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pairs: Option<u32>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Grantway and its peers on one point, by turns.
+//! Grantway and its peers on one point, in turns.
 
 use super::link::{Link, Pair};
 use crate::probe::{self, State};
@@ -13,16 +13,16 @@ use grantway_command::error::CommandError;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What runs first of all.
+/// Time that a contender runs before it is measured.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// What runs before a slice of somebody who was held still.
+/// Time that a contender that was held still runs before a slice.
 const STRIDE: Duration = Duration::from_millis(20);
-/// A slice of the trial of bursts, and how many there are for each.
+/// Length of a slice in the trial of bursts, and number of slices for each burst.
 const TRIAL: (Duration, usize) = (Duration::from_millis(60), 4);
-/// One in so many packets of a round trip is timed: reading the clock takes long.
+/// One packet of a round trip in this many is timed, since reading the clock takes long.
 const TIMED: u32 = 16;
 
-/// Who takes part.
+/// A contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
     /// Grantway's ends.
@@ -32,7 +32,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// As tables have it.
+    /// Returns the contender in words, as tables print it.
     pub fn words(self) -> &'static str {
         match self {
             Self::Grantway(Api::Copy) => "grantway, copying API",
@@ -42,27 +42,27 @@ impl Contender {
     }
 }
 
-/// What is measured, whoever it is.
+/// The conditions of a measurement, equal for all contenders.
 #[derive(Debug, Clone)]
 pub struct Point {
-    /// Which way.
+    /// Direction of the packets.
     pub direction: Direction,
     /// Frame size in bytes, FCS not counted.
     pub size: usize,
-    /// Frames at a time that are tried.
+    /// Bursts, in frames, that are tried.
     pub bursts: Vec<u32>,
-    /// How Grantway's ends wait.
+    /// Wait mode of Grantway's ends.
     pub mode: WaitModeArg,
 }
 
 impl Point {
-    /// In words, for progress.
+    /// Returns the point in words, for progress.
     pub fn words(&self) -> String {
         format!("{}, {} bytes", self.direction.words(), self.size)
     }
 
-    /// How Grantway's ends may hand frames over: there is something to lend where a
-    /// generator makes them in the guest, and nothing looks at them but their receiver.
+    /// Returns the APIs of Grantway that are measured. Lending is measured only for transmit: a
+    /// generator makes the frames in the guest, and only their receiver looks at them.
     pub fn apis(&self) -> &'static [Api] {
         match self.direction {
             Direction::Tx => &[Api::Copy, Api::Lend],
@@ -88,26 +88,26 @@ impl Point {
     }
 }
 
-/// What a slice came to.
+/// Result of a slice.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
-    /// Packets a second, or round trips.
+    /// Packets or round trips per second.
     pub rate: f64,
-    /// Processors that its processes had, of the two: with less than two somebody else
-    /// was there, or they slept.
+    /// Processors that the contender's processes had, of the two. If less than two, another process
+    /// ran, or they slept.
     pub processors: f64,
-    /// Nanoseconds that packets took, and how many took so long, where it is known.
+    /// Number of packets by the nanoseconds that they took, if packets are timed.
     pub latency: BTreeMap<u64, u64>,
 }
 
-/// Processor time since then as processors.
+/// Returns the number of processors that `time` of processor time since `since` amounts to.
 fn share(time: Duration, since: Instant) -> f64 {
     time.as_secs_f64() / since.elapsed().as_secs_f64()
 }
 
-/// Who runs, or is held still.
+/// Processes of a contender, which run or are held still.
 enum Side {
-    /// Grantway, once for each burst.
+    /// Grantway's rigs, one for each burst; `at` is the current one.
     Grantway {
         api: Api,
         rigs: Vec<Rig>,
@@ -153,13 +153,15 @@ impl Side {
         }
     }
 
-    /// A slice, which lasts until a packet came.
+    /// Lets a contender run for a slice, which is extended until a packet arrived. Returns its
+    /// result.
     fn slice(&mut self, span: Duration, watch: &Watch) -> Result<Found, CommandError> {
         match self {
             Self::Grantway { rigs, at, direction, .. } => {
                 let rig = &rigs[*at];
                 rig.resume();
                 std::thread::sleep(STRIDE);
+                // Grantway's ends are read by their reports, before and after.
                 let before = rig.sample()?;
                 let (since, time) = (Instant::now(), rig.time());
                 let timed = *direction == Direction::RoundTrip;
@@ -180,6 +182,8 @@ impl Side {
             Self::Peer(pair) => {
                 pair.resume();
                 std::thread::sleep(STRIDE);
+                // testpmd tells the rate since it was last asked, so it is asked at the beginning,
+                // too.
                 pair.show(watch)?;
                 let (since, time) = (Instant::now(), pair.time());
                 loop {
@@ -195,7 +199,7 @@ impl Side {
         }
     }
 
-    /// Tries each burst, and keeps the best.
+    /// Tries each burst, and keeps the best. Returns that burst.
     fn choose(&mut self, bursts: &[u32], watch: &Watch) -> Result<u32, CommandError> {
         let mut rates = vec![Vec::new(); bursts.len()];
         let (span, rounds) = TRIAL;
@@ -207,7 +211,7 @@ impl Side {
             }
         }
         let medians = rates.iter().map(|rates| median(rates).unwrap_or(0.0)).enumerate();
-        // Of equals the first: small bursts are easier to come by.
+        // Of equal bursts the first wins, since a small burst is easier to fill.
         let best = medians.rev().max_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(at, _)| at);
         if rounds > 0 {
             self.set_burst(best, bursts[best], watch)?;
@@ -247,29 +251,29 @@ impl Side {
     }
 }
 
-/// How somebody ran.
+/// Settings of a contender.
 pub struct Standing {
-    /// Frames at a time.
+    /// Number of frames at a time.
     pub burst: u32,
-    /// Where it ran.
+    /// Host that the contender ran on.
     pub host: String,
-    /// What it did when nothing was there.
+    /// Wait mode of its ends.
     pub mode: String,
     /// Command lines of the backend and of the guest.
     pub commands: [String; 2],
 }
 
-/// What came of it.
+/// Result of a contest.
 pub struct Outcome {
-    /// The slices of each.
+    /// The slices of each contender.
     pub series: Series<Found>,
-    /// How each of them ran.
+    /// The settings of each contender.
     pub standings: Vec<Standing>,
 }
 
 impl Outcome {
-    /// The slices of one that count, and their state. Where none of its own was in
-    /// the state that most were in, all of them, whatever state they were in.
+    /// Returns the slices of one contender that count, and their state. If none of its slices was
+    /// in the state that most slices were in, returns all, with [`State::Changed`].
     pub fn kept(&self, subject: usize) -> (State, Vec<&Found>) {
         let kept: Vec<_> = self.series.kept(subject).map(|(_, found)| found).collect();
         match kept.is_empty() {
@@ -279,11 +283,12 @@ impl Outcome {
     }
 }
 
-/// Measures all of them on one point; `progress` hears how far it is, from 0 to 1.
+/// Measures all contenders on one point. Calls `progress` with the part that is done, from 0 to 1.
 ///
 /// # Errors
 ///
-/// Somebody did not start or came to an end, or somebody asked us to end.
+/// A contender did not start or ended, no packet came through, or a signal asked this process to
+/// end.
 pub fn run(
     point: &Point,
     contenders: &[Contender],
@@ -293,12 +298,14 @@ pub fn run(
 ) -> Result<Outcome, CommandError> {
     progress(0.0);
     let (mut sides, mut standings) = (Vec::new(), Vec::new());
+    // Each contender finds its best burst while the others are held still.
     for &who in contenders {
         let mut side = Side::start(who, point, watch)?;
         let burst = side.choose(&point.bursts, watch)?;
         standings.push(side.standing(point, burst));
         sides.push(side);
     }
+    // Then all are measured in turns, with a probe of the machine after each slice.
     let mut series = Series::new();
     let mut before = probe::state(timing.probe());
     for round in 0..timing.rounds {
@@ -313,6 +320,7 @@ pub fn run(
     }
     progress(1.0);
     let outcome = Outcome { series, standings };
+    // A rate without packets means nothing.
     let silent = |&(subject, _): &_| outcome.kept(subject).1.iter().all(|found| found.rate == 0.0);
     match contenders.iter().enumerate().find(silent) {
         None => Ok(outcome),

@@ -1,4 +1,4 @@
-//! What is between two testpmds, and the two of them.
+//! Two testpmds, and the link between them.
 
 use super::testpmd::{Plan, Role, Shown, Testpmd};
 use crate::namespace::Namespace;
@@ -9,23 +9,23 @@ use rustix::process::Signal;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long the first packets may take, and how often they are tried: the only one of
-/// a round trip is dropped where the other's queue is not yet enabled.
+/// Time limit for the first packets, and number of attempts. The only packet of a round trip is
+/// dropped if the other end's queue is not yet enabled.
 const FLOW: Duration = Duration::from_secs(20);
 const TRIES: usize = 3;
-/// What a link that is up takes to have its queues.
+/// Time that the queues of a link take to be enabled, once the link is up.
 const SETTLE: Duration = Duration::from_millis(50);
-/// The backend's interface, and the guest's.
+/// Interfaces of the backend and of the guest.
 const INTERFACES: [&str; 2] = ["gwb1", "gwf1"];
 
-/// How packets get from one process to the other.
+/// A link by which packets get from one process to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
     /// Rings and buffers of memif.
     Memif,
     /// vhost-user and virtio-user, split ring.
     VhostSplit,
-    /// The same, packed ring.
+    /// vhost-user and virtio-user, packed ring.
     VhostPacked,
     /// AF_PACKET on both ends of a veth.
     Veth,
@@ -34,11 +34,11 @@ pub enum Link {
 }
 
 impl Link {
-    /// All of them, those that share memory first.
+    /// All links, those with shared memory first.
     pub const ALL: [Self; 5] =
         [Self::Memif, Self::VhostSplit, Self::VhostPacked, Self::Veth, Self::Tap];
 
-    /// As on the command line.
+    /// Returns the name of the link on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memif => "memif",
@@ -49,7 +49,7 @@ impl Link {
         }
     }
 
-    /// As tables have it.
+    /// Returns the link in words, as tables print it.
     pub fn words(self) -> &'static str {
         match self {
             Self::Memif => "testpmd, memif",
@@ -60,14 +60,14 @@ impl Link {
         }
     }
 
-    /// Whether the kernel carries packets, between interfaces.
+    /// Returns true if the kernel carries the packets, between interfaces.
     pub fn has_interfaces(self) -> bool {
         matches!(self, Self::Veth | Self::Tap)
     }
 
-    /// The backend's device, which listens where there is a socket, and the guest's.
-    /// 256 slots, and copy, each; receive buffers that are not merged and used in
-    /// order are the fastest that virtio has.
+    /// Returns the backend's device, which listens if there is a socket, and the guest's device.
+    /// All have 256 slots and copy. Virtio is fastest with receive buffers that are not merged and
+    /// are used in order.
     pub fn devices(self, folder: &str) -> [String; 2] {
         let vhost = |packed: &str| {
             let guest = "queues=1,queue_size=256,mrg_rxbuf=0,in_order=1";
@@ -92,7 +92,7 @@ impl Link {
     }
 }
 
-/// What the backend's does, and what the guest's.
+/// Returns the work of the backend's testpmd, and that of the guest's.
 fn roles(direction: Direction, size: usize) -> [Role; 2] {
     match direction {
         Direction::Rx => [Role::Send(size), Role::Take],
@@ -101,10 +101,10 @@ fn roles(direction: Direction, size: usize) -> [Role; 2] {
     }
 }
 
-/// Two testpmds, and packets between them.
+/// Two testpmds that exchange packets.
 pub struct Pair {
     ends: [Testpmd; 2],
-    /// Who receives what is measured.
+    /// Index of the end that receives the measured packets.
     receiver: usize,
     _namespace: Option<Namespace>,
     _folder: TempDir,
@@ -117,8 +117,8 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// One did not start or connect, with its own words, no packet came through, or
-    /// somebody asked us to end.
+    /// An end did not start or connect (the error has its own words), no packet came through, or a
+    /// signal asked this process to end.
     pub fn start(
         link: Link,
         direction: Direction,
@@ -152,6 +152,8 @@ impl Pair {
         let path = folder.path().to_string_lossy().into_owned();
         let own = format!("gwp{}-{}", std::process::id(), link.name());
         let namespace = link.has_interfaces().then(|| Namespace::new(own, watch)).transpose()?;
+        // The kernel's links need interfaces, which are in a namespace of this pair. A veth is made
+        // before testpmd starts; TAPs are made by testpmd.
         let ip = |args: &[&str]| match &namespace {
             Some(namespace) => namespace.ip(args, watch).map(drop),
             None => Ok(()),
@@ -163,6 +165,7 @@ impl Pair {
                 ip(&["link", "set", interface, "up"])?;
             }
         }
+        // Both ends are started, and later told to work.
         let devices = link.devices(&path);
         let roles = roles(direction, size);
         let plans = [0, 1].map(|at| Plan {
@@ -180,7 +183,7 @@ impl Pair {
             ip(&["link", "add", "gwbr", "type", "bridge"])?;
             for interface in INTERFACES {
                 ip(&["link", "set", interface, "master", "gwbr"])?;
-                // The address of what comes back is the other port's own.
+                // Returning packets have the other port's own address as their source.
                 ip(&["link", "set", interface, "type", "bridge_slave", "learning", "off"])?;
             }
             ip(&["link", "set", "gwbr", "up"])?;
@@ -191,14 +194,14 @@ impl Pair {
             end.wait_link(watch)?;
         }
         std::thread::sleep(SETTLE);
-        // Who sends the only packet does so once all else is ready.
+        // The guest starts last: if it sends the only packet, all else must be ready.
         for end in &mut pair.ends {
             end.go()?;
         }
         Ok(pair)
     }
 
-    /// Whether packets come through.
+    /// Returns true if packets come through.
     fn flows(&mut self, watch: &Watch) -> Result<bool, CommandError> {
         let since = Instant::now();
         while since.elapsed() < FLOW {
@@ -209,43 +212,43 @@ impl Pair {
         Ok(false)
     }
 
-    /// What the receiver says.
+    /// Returns the statistics of the receiver.
     ///
     /// # Errors
     ///
-    /// It ended, or did not answer.
+    /// The receiver ended, or did not answer.
     pub fn show(&mut self, watch: &Watch) -> Result<Shown, CommandError> {
         self.ends[self.receiver].show(watch)
     }
 
-    /// How many packets are to be moved at a time from now on; for one that sends all
-    /// the time, and is held still before and after.
+    /// Sets the number of packets that both ends move at a time. This is for ends that send all the
+    /// time, and both are held still before and after.
     ///
     /// # Errors
     ///
-    /// One of them ended.
+    /// An end ended, or did not answer.
     pub fn set_burst(&mut self, burst: u32, watch: &Watch) -> Result<(), CommandError> {
         self.resume();
         for end in &mut self.ends {
             end.set_burst(burst)?;
-            // It answers once it did all that.
+            // An answer comes once the end has done all that.
             end.show(watch)?;
         }
         self.pause();
         Ok(())
     }
 
-    /// Processor time that both had.
+    /// Returns the processor time that both ends had.
     pub fn time(&self) -> Duration {
         self.ends.iter().map(Testpmd::time).sum()
     }
 
-    /// Holds both still.
+    /// Holds both ends still.
     pub fn pause(&self) {
         self.ends.iter().for_each(|end| end.signal(Signal::STOP));
     }
 
-    /// Lets both go on.
+    /// Lets both ends go on.
     pub fn resume(&self) {
         self.ends.iter().for_each(|end| end.signal(Signal::CONT));
     }

@@ -1,9 +1,8 @@
-//! `grantway bench peers`: staging against what else carries packets between two
-//! processes of one machine: memif and vhost-user, by testpmd of DPDK, and the
-//! kernel.
+//! `grantway bench peers`: staging against other ways to carry packets between two processes of one
+//! machine. These are memif and vhost-user, by testpmd of DPDK, and the kernel.
 //!
-//! - [`args`]: the command line; [`testpmd`]: one of them; [`link`]: two, and what
-//!   is between; [`contest`]: Grantway and them by turns; [`page`]: the report.
+//! - [`args`]: the command line; [`testpmd`]: one testpmd; [`link`]: two of them, and the link
+//!   between; [`contest`]: Grantway and its peers in turns; [`page`]: the report.
 
 pub mod args;
 mod contest;
@@ -27,52 +26,50 @@ use grantway_command::report::{self, Destination};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One contender on one point.
+/// Figures of one contender on one point.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Who it is.
+    /// Name of the contender.
     pub contender: String,
-    /// Which way.
+    /// Direction of the packets.
     pub direction: Direction,
     /// Frame size in bytes, FCS not counted.
     pub size: usize,
-    /// Frames at a time, of those that were tried.
+    /// Burst in frames: the best of those that were tried.
     pub burst: u32,
-    /// What its ends do when nothing is there.
+    /// Behaviour of the contender's ends when there is no work.
     pub mode: String,
-    /// Millions of packets a second, or of round trips: the median of slices, and the
-    /// interval of it.
+    /// Millions of packets or round trips per second: the median of the slices with its interval.
     pub mpps: Ratio,
-    /// Gbit/s at layer 2, FCS not counted; for a round trip, those one way.
+    /// Gbit/s at layer 2, FCS not counted; for a round trip, those of one direction.
     pub gbps: f64,
-    /// Nanoseconds of a round trip in the mean; none one way.
+    /// Mean nanoseconds of a round trip; `None` for one direction.
     pub mean_ns: Option<f64>,
-    /// Half of the timed round trips took at most so many nanoseconds; none where
-    /// none was timed.
+    /// Nanoseconds that half of the timed round trips did not exceed; `None` if none was timed.
     pub p50_ns: Option<u64>,
-    /// 99 % of them.
+    /// Nanoseconds that 99 % of the timed round trips did not exceed.
     pub p99_ns: Option<u64>,
-    /// Processors that its two processes had in the mean: with less than two somebody
-    /// else was there, or they slept.
+    /// Processors that the contender's two processes had in the mean. If less than two, another
+    /// process ran, or they slept.
     pub processors: f64,
-    /// Grantway's rates against this one's; none for Grantway's own rows.
+    /// Ratios of Grantway's rates to this row's rate; empty for Grantway's own rows.
     pub ratios: Vec<Against>,
     /// Command lines of backend and guest; DIR is a folder.
     pub commands: [String; 2],
-    /// Where it ran: `embedded`, or `linux` for who needs no Xen.
+    /// Host that the row was measured on: `embedded`, or `linux` for a peer, which needs no Xen.
     pub host: String,
-    /// Where the processors were.
+    /// State of the machine.
     pub state: State,
-    /// Slices that the figures are from.
+    /// Number of slices that the figures are from.
     pub n: usize,
 }
 
-/// Grantway against a peer.
+/// Comparison of Grantway with a peer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Against {
-    /// Who of Grantway.
+    /// Name of Grantway's contender.
     pub contender: String,
-    /// Its rate to the peer's, by pairs of slices.
+    /// Ratio of its rate to the peer's, by pairs of slices.
     pub ratio: Ratio,
 }
 
@@ -100,6 +97,7 @@ impl Row {
         else {
             return Err(CommandError::Failed(format!("{who}, {}: no slice", point.words())));
         };
+        // The distribution of all slices together, if packets are timed.
         let mut latency = BTreeMap::new();
         for (&nanos, &packets) in kept.iter().flat_map(|found| &found.latency) {
             *latency.entry(nanos).or_default() += packets;
@@ -127,13 +125,13 @@ impl Row {
         })
     }
 
-    /// The ratio of the so-many-th of Grantway's.
+    /// Returns the ratio of Grantway's contender `number` in words; empty if there is none.
     fn ratio(&self, number: usize) -> String {
         self.ratios.get(number).map(|against| against.ratio.text()).unwrap_or_default()
     }
 }
 
-/// Grantway's rates against a peer's, where pairs of slices were in one state.
+/// Returns the ratios of Grantway's rates to a peer's, from pairs of slices that were in one state.
 fn ratios(contenders: &[Contender], subject: usize, outcome: &Outcome) -> Vec<Against> {
     let Some(Contender::Peer(_)) = contenders.get(subject) else { return Vec::new() };
     let ours = contenders.iter().enumerate();
@@ -145,7 +143,7 @@ fn ratios(contenders: &[Contender], subject: usize, outcome: &Outcome) -> Vec<Ag
     ours.filter_map(against).collect()
 }
 
-/// What is shown of a row.
+/// Columns of the table.
 const COLUMNS: [Column<Row>; 15] = {
     use Shown::{Always, Filled, Varying};
     [
@@ -171,10 +169,11 @@ const COLUMNS: [Column<Row>; 15] = {
 ///
 /// # Errors
 ///
-/// Something is missing on this machine, somebody did not start, or somebody asked us
-/// to end: nothing of it is left then.
+/// Something is missing on this machine, a contender did not start, or a signal asked this process
+/// to end. Nothing of the set-up is left then.
 pub fn run(args: &PeersArgs) -> Result<(), CommandError> {
     let timing = Timing::short(args.seconds, args.pairs)?;
+    // All that may be missing is told before anything is started.
     check_programs(&testpmd::PROGRAMS)?;
     if args.peer.0.iter().any(|link| link.has_interfaces()) {
         let without = |e| CommandError::Failed(format!("{e}, or leave veth and tap out of --peer"));
@@ -186,13 +185,14 @@ pub fn run(args: &PeersArgs) -> Result<(), CommandError> {
     let points = points(args);
     let progress = Progress::new(points.len(), args.output.json);
     let mut rows = Vec::new();
+    // Grantway's contenders come first, as the columns of ratios expect.
     for (number, point) in points.iter().enumerate() {
         let ours = point.apis().iter().copied().map(Contender::Grantway);
         let peers = args.peer.0.iter().copied().map(Contender::Peer);
         let contenders: Vec<_> = ours.chain(peers).collect();
         let mut show = |part| progress.show(number, &point.words(), part);
         let outcome = contest::run(point, &contenders, timing, &watch, &mut show)
-            // Ctrl-C ends Grantway's ends, too, and that is not what failed.
+            // Ctrl-C ends Grantway's ends, too. Then the signal is the error, not their end.
             .map_err(|error| watch.check().err().unwrap_or(error))?;
         for subject in 0..contenders.len() {
             rows.push(Row::of(point, &contenders, subject, &outcome)?);
@@ -208,11 +208,11 @@ pub fn run(args: &PeersArgs) -> Result<(), CommandError> {
     }
 }
 
-/// Every combination that was asked for.
+/// Returns all combinations of the command line's values.
 fn points(args: &PeersArgs) -> Vec<Point> {
     let mut points = Vec::new();
     for &direction in &args.direction.0 {
-        // A round trip is one packet's.
+        // A round trip has one packet under way, so there is nothing to try.
         let bursts = match direction {
             Direction::RoundTrip => vec![1],
             _ => args.burst.0.clone(),
@@ -227,7 +227,7 @@ fn points(args: &PeersArgs) -> Vec<Point> {
     points
 }
 
-/// Where it ran.
+/// Returns the place of the set-up in words.
 fn place(rows: &[Row]) -> String {
     let host = rows.first().map_or("", |row| row.host.as_str());
     let pinned = if processors().len() > 1 { "pinned to one each" } else { "not pinned" };
@@ -238,12 +238,12 @@ fn place(rows: &[Row]) -> String {
     )
 }
 
-/// What is to be known about the figures.
+/// Explanation of the figures.
 const NOTE: &str = "medians of slices [95 % interval]; CPUs: what both processes had, less than 2 \
                     where somebody else worked; ratio: Grantway's rate to this one's, the median \
                     of pairs; lending: the same by the lending API";
 
-/// The conditions, the table under them, and how to have it again.
+/// Returns the conditions, the table under them, and the command line of this run.
 fn text(rows: &[Row]) -> String {
     let again = report::of_this_run();
     let again = again.iter().find(|(name, _)| name == "command line");

@@ -1,4 +1,4 @@
-//! The report: what was measured as a page.
+//! The report: the rows as a page.
 
 use super::{COLUMNS, NOTE, Row, place};
 use crate::document;
@@ -38,7 +38,7 @@ fn add_rate(row: &Row, line: &mut Series) {
     line.intervals.push((row.mpps.low, row.mpps.high));
 }
 
-/// The page of these rows.
+/// Returns the page of these rows.
 pub fn of(rows: &[Row]) -> Report {
     let own = [("n", slices(rows.iter().map(|row| row.n))), ("set-up", place(rows))];
     let ways = document::different(rows, |row| row.direction.words().to_owned());
@@ -80,7 +80,7 @@ fn section(rows: &[Row], words: &str) -> Section {
     }
 }
 
-/// How each of them was run.
+/// Returns the section with the command lines of all rows.
 fn commands(rows: &[Row]) -> Section {
     let mut table = Table::new(&["direction", "bytes#", "contender", "end", "command line"]);
     for row in rows {

@@ -1,4 +1,4 @@
-//! One testpmd of DPDK: how it is started, what it is told, and what it says.
+//! One testpmd of DPDK: its start, its commands, and its answers.
 
 use crate::namespace::Namespace;
 use crate::tools::{Process, Watch};
@@ -8,26 +8,26 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The programs that it takes, and the packages they are in.
+/// The programs that testpmd needs, and their packages.
 pub const PROGRAMS: [(&str, &str); 2] = [("dpdk-testpmd", "dpdk-dev"), ("stdbuf", "coreutils")];
 
-/// How long it may take to start, or its link to come up.
+/// Time limit for testpmd to start, or for its link to come up.
 const START: Duration = Duration::from_secs(60);
-/// How long it may take to answer.
+/// Time limit for an answer.
 const ANSWER: Duration = Duration::from_secs(60);
-/// How long a link is given before it is asked for again.
+/// Time after which testpmd is asked again for the state of its link.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What it does with packets.
+/// Work of a testpmd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Sends new ones of so many bytes.
+    /// Sends new packets of this many bytes.
     Send(usize),
-    /// Counts and forgets them.
+    /// Counts packets and drops them.
     Take,
-    /// Sends them back.
+    /// Sends packets back.
     Echo,
-    /// Sends them back, and the first one of so many bytes.
+    /// Sends packets back, and first sends one of this many bytes.
     Bounce(usize),
 }
 
@@ -51,26 +51,26 @@ impl Role {
     }
 }
 
-/// How one is started.
+/// Options of a testpmd.
 #[derive(Debug)]
 pub struct Plan<'a> {
-    /// Its name.
+    /// Name of the process.
     pub name: &'static str,
-    /// Its device.
+    /// Device of the process.
     pub device: &'a str,
-    /// What it does with packets.
+    /// Work of the process.
     pub role: Role,
-    /// How many at a time.
+    /// Number of packets that it moves at a time.
     pub burst: u32,
-    /// Its processor.
+    /// Processor that it runs on.
     pub cpu: usize,
-    /// A folder for what it leaves.
+    /// Folder for the files that it makes.
     pub folder: &'a Path,
 }
 
 impl Plan<'_> {
-    /// The command line. Its main thread waits for commands, on the processor of
-    /// the one that moves packets: the other is another's.
+    /// Returns the command line. The main thread, which waits for commands, shares the processor of
+    /// the thread that moves packets: the other processor belongs to the other testpmd.
     pub fn args(&self) -> Vec<String> {
         let Self { name, device, burst, cpu, .. } = self;
         let eal = [
@@ -89,18 +89,18 @@ impl Plan<'_> {
     }
 }
 
-/// One that runs.
+/// A running testpmd.
 pub struct Testpmd {
     process: Process,
     role: Role,
 }
 
 impl Testpmd {
-    /// Starts it, in a namespace where there is one, and waits for its prompt.
+    /// Starts testpmd, in a namespace if one is given, and waits for its prompt.
     ///
     /// # Errors
     ///
-    /// It ended or was not ready in time, with its last words.
+    /// The process ended, or was not ready in time; the error has its last words.
     pub fn start(
         plan: &Plan<'_>,
         namespace: Option<&Namespace>,
@@ -112,7 +112,7 @@ impl Testpmd {
             Some(namespace) => namespace.command("stdbuf"),
             None => Command::new("stdbuf"),
         };
-        // Answers are to come by the line.
+        // Output is flushed after each line, so that answers come at once.
         command.arg("-oL").args(plan.args()).env("RUNTIME_DIRECTORY", &folder);
         let name = format!("dpdk-testpmd, {}, {}", plan.name, plan.device);
         let mut process = Process::start_with_prompt(&name, &mut command)?;
@@ -123,11 +123,11 @@ impl Testpmd {
         Ok(Self { process, role: plan.role })
     }
 
-    /// Waits until its port is connected.
+    /// Waits until the port of testpmd is connected.
     ///
     /// # Errors
     ///
-    /// It was not in time.
+    /// The port was not connected in time, or testpmd ended.
     pub fn wait_link(&mut self, watch: &Watch) -> Result<(), CommandError> {
         let mut asked: Option<Instant> = None;
         watch.wait("dpdk-testpmd: its link", START, || {
@@ -140,32 +140,32 @@ impl Testpmd {
         })
     }
 
-    /// Has it move packets.
+    /// Starts the work.
     ///
     /// # Errors
     ///
-    /// It ended.
+    /// testpmd ended.
     pub fn go(&mut self) -> Result<(), CommandError> {
         self.process.tell(self.role.start())
     }
 
-    /// How many packets it is to move at a time from now on. It stops for that: a
-    /// sender that runs on would send what it has not made.
+    /// Sets the number of packets that testpmd moves at a time. Stops the work for that, since a
+    /// sender that runs on would send packets that it has not made.
     ///
     /// # Errors
     ///
-    /// It ended.
+    /// testpmd ended.
     pub fn set_burst(&mut self, burst: u32) -> Result<(), CommandError> {
         ["stop", &format!("set burst {burst}"), "start"]
             .iter()
             .try_for_each(|line| self.process.tell(line))
     }
 
-    /// What it says of its port; its rate is that since the last time.
+    /// Asks testpmd for the statistics of its port. Their rate is that since the last question.
     ///
     /// # Errors
     ///
-    /// It ended, or did not answer in time.
+    /// testpmd ended, or did not answer in time.
     pub fn show(&mut self, watch: &Watch) -> Result<Shown, CommandError> {
         let before = Shown::all(&self.process.said()).len();
         self.process.tell("show port stats 0")?;
@@ -175,28 +175,28 @@ impl Testpmd {
         })
     }
 
-    /// Processor time that it had.
+    /// Returns the processor time that testpmd had.
     pub fn time(&self) -> Duration {
         self.process.time()
     }
 
-    /// Holds it still, or lets it go on.
+    /// Sends testpmd a signal, to hold it still or to let it go on.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }
 }
 
-/// What testpmd says of a port that receives.
+/// Statistics of a port that receives, as testpmd prints them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shown {
-    /// Packets in all.
+    /// Number of packets in all.
     pub packets: u64,
-    /// Packets a second, by its own clock, since it was last asked.
+    /// Packets per second since the last question, by testpmd's own clock.
     pub rate: u64,
 }
 
 impl Shown {
-    /// Every answer in what it said, but for one of which the end is missing.
+    /// Returns all answers in an output. An answer without its end is left out.
     pub fn all(text: &str) -> Vec<Self> {
         let mut found = Vec::new();
         let (mut open, mut packets, mut rate) = (false, None, None);
@@ -215,12 +215,12 @@ impl Shown {
     }
 }
 
-/// The number behind a word at the beginning of a line.
+/// Returns the number behind a word at the beginning of a line.
 fn number(line: &str, word: &str) -> Option<u64> {
     line.strip_prefix(word)?.split_whitespace().next()?.parse().ok()
 }
 
-/// Whether the last summary of port 0 in what it said has its link up.
+/// Returns true if the last summary of port 0 in an output says that the link is up.
 fn is_up(text: &str) -> bool {
     let mut rows = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();

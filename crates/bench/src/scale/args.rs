@@ -1,12 +1,12 @@
-//! The command lines of `grantway bench scale` and of the process that has its guests.
+//! Command lines of `grantway bench scale`, and of the process that has its guests.
 
 use clap::Args;
 use grantway_command::args::seconds;
 use grantway_command::args::{BufferPolicy, DOMAIN_MAX, QUEUES_MAX};
 use std::path::PathBuf;
 
-/// Vifs of a bench, at most: each guest is a domain of its own, and the store of the
-/// embedded host, the descriptors of its process and its memory are to hold them.
+/// Most vifs of a bench. Each guest is a domain of its own, so the store of the embedded host, the
+/// descriptors of the process and its memory limit their number.
 pub const VIFS_MAX: u16 = 4096;
 
 /// `grantway bench scale`.
@@ -32,26 +32,26 @@ Example:
   grantway bench scale --vifs 300 --policy staging
   grantway bench scale --vifs 1000 --active 8 --policy staging --json")]
 pub struct ScaleArgs {
-    /// Guests, each with a vif.
+    /// Number of guests, each with a vif.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(VIFS_MAX)))]
     pub vifs: Option<u16>,
-    /// How many of them send; all where missing.
+    /// Number of vifs that send; by default all.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(VIFS_MAX)), requires = "vifs")]
     pub active: Option<u16>,
-    /// How the buffers cross.
+    /// Policy by which the buffers cross.
     #[arg(long, value_enum, default_value_t = BufferPolicy::Copy, requires = "vifs")]
     pub policy: BufferPolicy,
     /// Queues of each vif.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=QUEUES_MAX))]
     pub queues: u16,
-    /// How long each of the two that are compared is measured.
+    /// Seconds that the vifs and the reference are measured each.
     #[arg(long, value_name = "S", default_value = "4", value_parser = seconds)]
     pub seconds: f64,
-    /// How long the backend is looked at while nothing is to be done.
+    /// Seconds that the backend is watched while there is no work.
     #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
     pub idle: f64,
-    /// Slices of each; one for each tenth of a second where missing, at most 20 or as
-    /// many as keep them within 0.5 s.
+    /// Slices of each; by default one per 0.1 s, at most 20 unless that makes them longer than 0.5
+    /// s.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pairs: Option<u32>,
     /// Print JSON.
@@ -73,16 +73,16 @@ pub struct GuestsArgs {
     /// Folder of the embedded host.
     #[arg(long, value_name = "DIR")]
     pub host: PathBuf,
-    /// Guests, each with a vif.
+    /// Number of guests, each with a vif.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(VIFS_MAX)))]
     pub vifs: u16,
-    /// How many of them send.
+    /// Number of vifs that send.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=i64::from(VIFS_MAX)))]
     pub active: u16,
     /// Queues of each vif.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=QUEUES_MAX))]
     pub queues: u16,
-    /// How the buffers cross.
+    /// Policy by which the buffers cross.
     #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
     pub policy: BufferPolicy,
     /// Pin this process to a processor.

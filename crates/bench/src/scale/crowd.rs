@@ -1,4 +1,4 @@
-//! Many guests of one process, each a domain with a vif, in one thread.
+//! Many guests in one process, each a domain with a vif, in one thread.
 
 use super::args::GuestsArgs;
 use crate::turns::send;
@@ -17,14 +17,13 @@ use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long all of them together may take to connect, or to close.
+/// Time limit for all vifs together to connect, or to close.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Times that one vif is looked at again in a turn because more had come.
 const LOOKS: usize = 16;
-/// What wakes for something else than a vif.
+/// Event data of a descriptor that belongs to no vif.
 const OTHER: u64 = u64::MAX;
-/// A frame of 64 bytes, from one test station to another, of an EtherType for
-/// experiments.
+/// A frame of 64 bytes from one test station to another. Its EtherType is for experiments.
 const FRAME: [u8; 64] = {
     let mut frame = [0; 64];
     let header = *b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x88\xb5";
@@ -39,40 +38,40 @@ const FRAME: [u8; 64] = {
 /// The vif of one guest.
 struct Member {
     vif: Vif,
-    /// Whether its event channels wake us.
+    /// True if the event channels of the vif wake this process.
     watched: bool,
 }
 
 impl Member {
-    /// Whether packets may flow, by the policy that was wished for.
+    /// Returns true if packets may flow by the policy that was asked for.
     fn is_settled(&self) -> bool {
         self.watched && self.vif.staging().iter().all(|queue| queue.staged == queue.wished)
     }
 
-    /// Why it will never be.
+    /// Returns the reason for which the vif will never be settled, if there is one.
     fn refusal(&mut self) -> Option<CommandError> {
         let failure = self.vif.take_failure().map(CommandError::failed);
         failure.or_else(|| self.vif.take_staging_refusal().map(CommandError::failed))
     }
 }
 
-/// All of them.
+/// All guests of the process.
 pub struct Crowd {
     dir: PathBuf,
     members: Vec<Member>,
     epoll: OwnedFd,
     buffer: Vec<u8>,
-    /// How long it took to attach all, and to connect them.
+    /// Time that it took to attach all vifs, and to connect them.
     pub attached_in: Duration,
     pub connected_in: Duration,
 }
 
 impl Crowd {
-    /// Attaches, and opens all vifs; none is connected yet.
+    /// Attaches and opens all vifs, and waits until they are connected.
     ///
     /// # Errors
     ///
-    /// The host is not there, or has domains that are run already.
+    /// The host does not run, one of the domains already runs, or a vif did not connect.
     pub fn open(args: &GuestsArgs) -> Result<Self, CommandError> {
         let start = Instant::now();
         attach(&args.host, args.vifs)?;
@@ -102,7 +101,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Looks at who is woken until all are as wanted.
+    /// Looks at the vifs that are woken until all are as wanted.
     fn until(&mut self, what: &str, wanted: fn(&Member) -> bool) -> Result<(), CommandError> {
         let start = Instant::now();
         let mut missing: Vec<usize> = (0..self.members.len()).collect();
@@ -127,7 +126,8 @@ impl Crowd {
         }
     }
 
-    /// Takes in what came along with an answer of the store, which wakes nobody.
+    /// Looks at all vifs once. Changes that came together with an answer of the store wake no
+    /// process.
     fn attend_all(&mut self) -> Result<(), CommandError> {
         for (number, member) in (0..).zip(&mut self.members) {
             attend(member, &self.epoll, number, &mut self.buffer)?;
@@ -135,7 +135,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Has `descriptor` wake [`Crowd::look`], too.
+    /// Lets `descriptor` wake [`Crowd::look`], too.
     ///
     /// # Errors
     ///
@@ -144,12 +144,12 @@ impl Crowd {
         watch(&self.epoll, descriptor, OTHER)
     }
 
-    /// Looks at the vifs for which something came, and waits for that so long; for
-    /// ever where no time is given.
+    /// Looks at the vifs that have events. Waits for an event until the timeout; without a timeout,
+    /// for ever.
     ///
     /// # Errors
     ///
-    /// The host is gone, or a backend broke the protocol.
+    /// The host ended, or a backend broke the protocol.
     pub fn look(&mut self, timeout: Option<Duration>) -> Result<(), CommandError> {
         let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; 256];
         let timeout = timeout.map(|timeout| Timespec {
@@ -170,11 +170,11 @@ impl Crowd {
         Ok(())
     }
 
-    /// Has a frame cross on each queue of each vif.
+    /// Sends a frame on each queue of each vif, and waits for the answers.
     ///
     /// # Errors
     ///
-    /// One is not answered.
+    /// A frame is not answered.
     pub fn pass(&mut self) -> Result<(), CommandError> {
         for member in &mut self.members {
             for queue in member.vif.queues() {
@@ -199,7 +199,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Sends what fits from the first so many vifs, by bursts; how many frames.
+    /// Sends bursts from the first `active` vifs, as far as they fit. Returns the number of frames.
     ///
     /// # Errors
     ///
@@ -215,11 +215,12 @@ impl Crowd {
         Ok(sent)
     }
 
-    /// The last look at these before [`Crowd::look`] waits; whether something is there.
+    /// Asks for events of the first `active` vifs, before [`Crowd::look`] waits. Returns true if
+    /// something came meanwhile.
     ///
     /// # Errors
     ///
-    /// As [`Crowd::look`].
+    /// Fails as [`Crowd::look`] does.
     pub fn arm(&mut self, active: usize) -> Result<bool, CommandError> {
         let mut there = false;
         for member in self.members.iter_mut().take(active) {
@@ -228,7 +229,7 @@ impl Crowd {
         Ok(there)
     }
 
-    /// What all queues carried, and how many of their frames were answered.
+    /// Returns the sum of all queues' statistics, and the number of frames that were answered.
     pub fn carried(&mut self) -> (QueueStats, u64) {
         let mut sum = QueueStats::default();
         let mut outstanding = 0;
@@ -237,15 +238,15 @@ impl Crowd {
             let queues = member.vif.queues().iter();
             outstanding += queues.map(|queue| u64::from(queue.outstanding())).sum::<u64>();
         }
-        // A frame is a slot here.
+        // Each frame takes one slot, so the outstanding slots are frames.
         (sum, sum.tx_packets.saturating_sub(outstanding))
     }
 
-    /// Closes and detaches all.
+    /// Closes and detaches all vifs.
     ///
     /// # Errors
     ///
-    /// The host is gone, or the backend does not let go.
+    /// The host ended, or the backend did not let go of a vif.
     pub fn close(mut self) -> Result<(), CommandError> {
         for member in &mut self.members {
             member.vif.shutdown().map_err(CommandError::failed)?;
@@ -254,7 +255,7 @@ impl Crowd {
         self.until("close", |member| member.vif.status() == VifStatus::Gone)?;
         let (_host, mut store) = of_host(&self.dir)?;
         for domain in 1..=self.members.len() {
-            // As many as there were.
+            // The number of members was given as a `u16`.
             let vif = device::VifId { domain: DomId(domain as u16), devid: 0 };
             device::remove(store.as_mut(), vif).map_err(CommandError::failed)?;
         }
@@ -276,7 +277,7 @@ fn attach(dir: &Path, vifs: u16) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Takes in what came for one vif.
+/// Handles all that came for one vif.
 fn attend(
     member: &mut Member,
     epoll: &OwnedFd,

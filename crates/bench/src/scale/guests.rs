@@ -14,27 +14,28 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often it looks up from sending.
+/// Time between two looks for events while frames are sent.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long it goes on looking where no ring had room.
+/// Time that the process goes on polling after no ring had room.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Where it tells how it stands.
+/// Returns the path of the socket on which the process reports.
 pub fn socket(dir: &Path) -> PathBuf {
     dir.join("guests.sock")
 }
 
-/// Runs all guests until it is told to end.
+/// Runs all guests until a signal asks the process to end.
 ///
 /// # Errors
 ///
-/// They do not connect, the host went away, or a backend broke the protocol.
+/// A vif does not connect, the host ended, or a backend broke the protocol.
 pub fn run(args: &GuestsArgs) -> Result<(), CommandError> {
     let signals = Signals::take()?;
     raise_descriptor_limit();
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
     }
+    // The socket is there before `ready`, so that the bench finds it.
     let path = socket(&args.host);
     let reports = ReportSocket::bind(&path)
         .map_err(|e| CommandError::Failed(format!("{}: {e}", path.display())))?;
@@ -47,16 +48,19 @@ pub fn run(args: &GuestsArgs) -> Result<(), CommandError> {
     let mut looked = Instant::now();
     let mut idle_since = None;
     loop {
+        // Bursts are sent as long as rings have room.
         let sent = crowd.load(active)?;
         let now = Instant::now();
         if sent > 0 {
             idle_since = None;
         }
+        // Without room the process polls for a short time, and then sleeps until an event.
         let since = *idle_since.get_or_insert(now);
         let spins = active > 0 && now.duration_since(since) < SPIN;
         if spins && now.duration_since(looked) < LOOK_EVERY {
             continue;
         }
+        // The vifs are asked for events before the process sleeps.
         let busy = spins || crowd.arm(active)?;
         crowd.look(busy.then_some(Duration::ZERO))?;
         looked = Instant::now();

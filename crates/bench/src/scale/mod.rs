@@ -1,6 +1,6 @@
 //! `grantway bench scale`: one backend with many vifs.
 //!
-//! - [`args`]: the command lines; [`rig`]: processes, and what is measured of them.
+//! - [`args`]: the command lines; [`rig`]: processes, and the measurements of them.
 //! - [`guests`]: the process that has all guests, by [`crowd`].
 
 pub mod args;
@@ -22,44 +22,44 @@ use rig::{Plan, Rig, count};
 use serde::Serialize;
 use std::time::Duration;
 
-/// What is measured where nothing is said: vifs, how many send, and the policy.
+/// Default set-ups: number of vifs, number of vifs that send, and policy.
 const CASES: [(u16, u16, BufferPolicy); 2] =
     [(300, 300, BufferPolicy::Copy), (1000, 8, BufferPolicy::Staging)];
 
-/// One set-up.
+/// Figures of one set-up.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Row {
-    /// Guests, each with a vif.
+    /// Number of guests, each with a vif.
     vifs: u16,
-    /// How many of them sent.
+    /// Number of vifs that sent.
     active: u16,
-    /// Queues of each vif.
+    /// Number of queues of each vif.
     queues: u16,
     /// The buffer policy.
     policy: &'static str,
-    /// Event channels of the backend.
+    /// Number of event channels of the backend.
     event_channels: u64,
-    /// From the first guest that looked for its vif to the last that was connected.
+    /// Seconds from the first guest that opened its vif to the last that was connected.
     connect_s: f64,
-    /// What the backend had in memory for each vif, pages shared with guests included.
+    /// Memory of the backend per vif, including pages shared with guests.
     rss_bytes_per_vif: u64,
-    /// The same without these.
+    /// Memory of the backend per vif, without pages shared with guests.
     private_bytes_per_vif: u64,
-    /// What the backend took of a processor while no guest did anything.
+    /// Percent of a processor that the backend used while the guests were held still.
     idle_percent: f64,
-    /// Frames a second of all vifs together.
+    /// Millions of frames per second, of all vifs together.
     mpps: f64,
-    /// Vifs of the reference, all of them active.
+    /// Number of vifs of the reference, all of them active.
     reference_vifs: u16,
-    /// The same of the reference.
+    /// Millions of frames per second of the reference.
     reference_mpps: f64,
-    /// Against the reference; none where no pair of slices was in one state.
+    /// Ratio to the reference; `None` if no pair of slices was in one state.
     ratio: Option<Ratio>,
-    /// Where it ran.
+    /// Host that the row was measured on.
     host: String,
-    /// Where the processors were.
+    /// State of the machine.
     state: State,
-    /// Slices that the figures are from.
+    /// Number of slices that the figures are from.
     n: usize,
 }
 
@@ -98,7 +98,7 @@ fn kib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1024.0)
 }
 
-/// What a set-up cost before it was measured.
+/// Cost of a set-up, determined before its rate is measured.
 struct Cost {
     connect: Duration,
     memory: Memory,
@@ -120,7 +120,7 @@ impl Cost {
     }
 }
 
-/// The set-up that is looked at, and the one that it is compared with.
+/// Returns the set-up that is measured, and the reference.
 fn plans(case: (u16, u16, BufferPolicy), queues: u16) -> [Plan; 2] {
     let (vifs, active, policy) = case;
     let alone = if active < vifs { active } else { 1 };
@@ -202,7 +202,7 @@ fn row(
     })
 }
 
-/// The conditions, and the table under them.
+/// Returns the conditions, and the table under them.
 fn text(rows: &[Row]) -> String {
     let host = rows.first().map_or("", |row| row.host.as_str());
     let place = document::processes(host, "host, backend with one worker, all guests");

@@ -16,29 +16,29 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What runs before a slice of a set-up that was held still.
+/// Time that a set-up that was held still runs before a slice.
 const STRIDE: Duration = Duration::from_millis(20);
-/// How long nothing is done before it is looked at what that costs.
+/// Time without work before the cost of that is measured.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// What is to run.
+/// A set-up that is to run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Guests, each with a vif.
+    /// Number of guests, each with a vif.
     pub vifs: u16,
-    /// How many of them send.
+    /// Number of vifs that send.
     pub active: u16,
-    /// Queues of each vif.
+    /// Number of queues of each vif.
     pub queues: u16,
-    /// How the buffers cross.
+    /// Policy by which the buffers cross.
     pub policy: BufferPolicy,
-    /// Processors: the first is the backend's, the second the guests'. With fewer
-    /// nobody is pinned.
+    /// Processors: the first is for the backend, the second for the guests. With fewer than two, no
+    /// process is pinned.
     pub cpus: Vec<usize>,
 }
 
 impl Plan {
-    /// Event channels of the backend's domain.
+    /// Returns the number of event channels of the backend's domain.
     pub fn ports(&self) -> u64 {
         let kind = self.policy.kind();
         let vif = Footprint::new(kind, self.queues.into(), u64::MAX);
@@ -70,7 +70,7 @@ impl Plan {
         self.pinned(args, 1)
     }
 
-    /// To the processor of this place, where there are two.
+    /// Returns the arguments, with an option for the processor of this place if there are two.
     fn pinned(&self, args: Vec<&str>, place: usize) -> Vec<String> {
         let mut args: Vec<String> = args.into_iter().map(str::to_owned).collect();
         if let [first, second, ..] = self.cpus[..] {
@@ -87,16 +87,16 @@ pub struct Rig {
     backend: Part,
     _host: Part,
     dir: TempDir,
-    /// What the backend had in memory before the first vif.
+    /// Memory of the backend before the first vif.
     before: Memory,
 }
 
 impl Rig {
-    /// Starts everything and waits until packets flow; then holds it still.
+    /// Starts all parts, waits until packets flow, and then holds the parts still.
     ///
     /// # Errors
     ///
-    /// A part did not get ready; its own words say why.
+    /// A part did not get ready; the error has its own words.
     pub fn start(plan: &Plan) -> Result<Self, CommandError> {
         let dir = tempfile::Builder::new()
             .prefix("grantway-")
@@ -113,7 +113,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// What the guests and the backend tell of themselves.
+    /// Returns the reports of the guests and of the backend.
     ///
     /// # Errors
     ///
@@ -129,13 +129,13 @@ impl Rig {
         ask(&guests::socket(self.dir.path()))
     }
 
-    /// What the backend has in memory by now, beyond what it had without a vif.
+    /// Returns the backend's memory beyond that which it had without a vif.
     pub fn memory(&self) -> Memory {
         Memory::of(self.backend.id()).since(self.before)
     }
 
-    /// What the backend takes of a processor while all guests are held still, from 0 to
-    /// 1, over so long.
+    /// Returns the share of a processor that the backend uses during `span` while all guests are
+    /// held still, from 0 to 1.
     pub fn idle(&self, span: Duration) -> f64 {
         self.backend.signal(Signal::CONT);
         std::thread::sleep(SETTLE);
@@ -147,8 +147,8 @@ impl Rig {
         share
     }
 
-    /// Frames a second that were answered in a slice, which lasts until one was; it is held
-    /// still before and after.
+    /// Lets the set-up run for a slice, which is extended until a frame was answered. Returns the
+    /// frames that were answered per second. All is held still before and after.
     pub fn slice(&self, span: Duration) -> Result<f64, CommandError> {
         self.resume();
         std::thread::sleep(STRIDE);
@@ -177,7 +177,8 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// Who is held still cannot close; and that many would take long to.
+    /// Kills the guests, since closing many vifs would take long, and lets the backend go on, since
+    /// a process that is held still cannot end.
     fn drop(&mut self) {
         self.guests.signal(Signal::KILL);
         self.backend.signal(Signal::CONT);
@@ -189,7 +190,7 @@ fn ask(socket: &Path) -> Result<Value, CommandError> {
         .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))
 }
 
-/// A number of a report; 0 where there is none.
+/// Returns a number of a report; 0 if it is missing.
 pub fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }

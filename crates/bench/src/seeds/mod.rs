@@ -1,4 +1,4 @@
-//! `grantway bench seeds`: the papers' tables beside ours.
+//! `grantway bench seeds`: the papers' tables beside our figures.
 //!
 //! - [`page`]: the report.
 
@@ -22,59 +22,59 @@ use grantway_command::report::Destination;
 use grantway_command::table::Table;
 use serde::{Deserialize, Serialize};
 
-/// One of our policies on a row's point.
+/// Figures of one of our policies on a row's point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     /// The buffer policy.
     pub policy: String,
-    /// In the row's unit.
+    /// Figure in the row's unit.
     pub value: f64,
-    /// Packets per interrupt of the receiving end; none where it never slept.
+    /// Packets per interrupt of the receiving end; `None` if it never slept.
     pub ppi: Option<f64>,
-    /// Slots per interrupt.
+    /// Slots per interrupt of the receiving end.
     pub spi: Option<f64>,
 }
 
-/// A paper's row, and ours.
+/// A paper's row, and our row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The paper: `000`, `001` or `004`.
     pub seed: String,
-    /// What was measured there, and on what.
+    /// Program, software and hardware of the paper's measurement.
     pub conditions: String,
-    /// Which way.
+    /// Direction of the packets.
     pub direction: Direction,
-    /// Frame size in bytes, FCS not counted; of a bulk transfer, that of ours.
+    /// Frame size in bytes, FCS not counted; for a bulk transfer, the size of our frames.
     pub size: usize,
-    /// Queues.
+    /// Number of queues.
     pub queues: u16,
-    /// What `seed_before`, `seed_after` and the `value`s count.
+    /// Unit of `seed_before`, `seed_after` and both `value` fields.
     pub unit: Unit,
-    /// The paper's figure before.
+    /// The paper's figure before its proposal.
     pub seed_before: f64,
-    /// The paper's figure with what it proposes.
+    /// The paper's figure with its proposal.
     pub seed_after: f64,
-    /// The one over the other.
+    /// Ratio of `seed_after` to `seed_before`.
     pub seed_factor: f64,
     /// The paper's packets per interrupt, before and after.
     pub seed_ppi: Option<[f64; 2]>,
     /// The paper's slots per interrupt, before and after.
     pub seed_spi: Option<[f64; 2]>,
-    /// Ours before.
+    /// Our figures before.
     pub before: Side,
-    /// Ours after.
+    /// Our figures after.
     pub after: Side,
-    /// The one over the other: none where no pair of slices was in one state.
+    /// Ratio of our rate after to before; `None` if no pair of slices was in one state.
     pub factor: Option<Ratio>,
-    /// Packets a second that a link of 10 Gbit/s would carry, in millions.
+    /// Packets per second that a link of 10 Gbit/s would carry, in millions.
     pub wire_10g_mpps: f64,
     /// Frames that our generator makes at a time.
     pub burst: u32,
-    /// Where ours was measured.
+    /// Host that our figures were measured on.
     pub host: String,
-    /// Where the processors were.
+    /// State of the machine.
     pub state: State,
-    /// Slices that our figures after are from.
+    /// Number of slices that our figures `after` are from.
     pub n: usize,
 }
 
@@ -159,7 +159,7 @@ const COLUMNS: [Column<Row>; 15] = {
     ]
 };
 
-/// Three digits, which is as many as the papers have.
+/// Returns a figure with three digits, as the papers print it.
 fn figure(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
@@ -169,7 +169,8 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// Ours, where the paper has such figures; a dash for an end that never slept.
+/// Returns our figures per interrupt if the paper has such figures. An end that never slept has a
+/// dash.
 fn interrupts(row: &Row, before: Option<f64>, after: Option<f64>) -> String {
     let one = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
     match row.seed_ppi {
@@ -178,13 +179,13 @@ fn interrupts(row: &Row, before: Option<f64>, after: Option<f64>) -> String {
     }
 }
 
-/// Where ours ran.
+/// Returns the place of our set-up in words.
 fn place(rows: &[Row]) -> String {
     let host = rows.first().map_or("", |row| row.host.as_str());
     document::place(host, rows.iter().map(|row| row.direction.guests()).max().unwrap_or(1))
 }
 
-/// The rows of each of the papers' own tables.
+/// Iterates over the papers' own tables, each as its rows.
 fn tables(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunk_by(|a, b| a.conditions == b.conditions)
 }
@@ -192,12 +193,12 @@ fn tables(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
 /// Heading of [`wire`].
 const WIRE: &str = "Mpps that a wire carries";
 
-/// Whether the paper that has that table is among these.
+/// Returns true if the paper with the table [`wire`] is among these rows.
 fn has_wire(rows: &[Row]) -> bool {
     rows.iter().any(|row| row.seed == "004")
 }
 
-/// A table for each of the papers' own, with its conditions above it.
+/// Returns a table for each of the papers' own tables, with its conditions above it.
 fn text(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let place = place(rows);
@@ -218,7 +219,7 @@ fn text(rows: &[Row]) -> String {
     text
 }
 
-/// The paper's table of what a wire carries.
+/// Returns the paper's table of the packets that a wire carries.
 fn wire() -> Table {
     let mut table = Table::new(&["packet + FCS#", "10 Gbit/s#", "40 Gbit/s#", "100 Gbit/s#"]);
     for bytes in [64, 128, 256, 1500, 65_535] {
@@ -230,7 +231,7 @@ fn wire() -> Table {
     table
 }
 
-/// What has to be measured for a row.
+/// The measurement that a row needs: direction, frame size, queues, and both policies.
 type Key = (Direction, usize, u16, [Policy; 2]);
 
 fn key(entry: &Entry) -> Key {
@@ -241,18 +242,19 @@ fn key(entry: &Entry) -> Key {
 ///
 /// # Errors
 ///
-/// The command line asks for what cannot be, or a part of a rig failed.
+/// The command line asks for something impossible, or a part of a rig failed.
 pub fn run(args: &SeedsArgs) -> Result<(), CommandError> {
     let timing = Timing::short(args.seconds, None)?;
     let page = args.output.report.as_deref().map(Destination::at).transpose()?;
     let entries = papers::entries(&args.seed.0);
     let mut keys: Vec<Key> = Vec::new();
     for key in entries.iter().map(key) {
-        // Papers have rows in common.
+        // Rows of several papers may need the same measurement.
         if !keys.contains(&key) {
             keys.push(key);
         }
     }
+    // Each measurement is a contest of the two policies.
     let progress = Progress::new(keys.len(), args.output.json);
     let mut measured: Vec<(Key, [packets::Row; 2])> = Vec::new();
     for (number, &key) in keys.iter().enumerate() {
@@ -268,6 +270,7 @@ pub fn run(args: &SeedsArgs) -> Result<(), CommandError> {
         measured.push((key, rows));
     }
     progress.done();
+    // Each row of a paper then finds its measurement.
     let found = |entry: &Entry| measured.iter().find(|(other, _)| *other == key(entry));
     let rows = |entry: &Entry| found(entry).map(|(_, rows)| Row::of(entry, rows));
     let rows: Vec<Row> = entries.iter().filter_map(rows).collect();

@@ -1,4 +1,4 @@
-//! The report: the papers' tables beside ours, as a page.
+//! The report: the papers' tables beside our figures, as a page.
 
 use super::{COLUMNS, Row, WIRE, has_wire, place, tables, wire};
 use crate::document;
@@ -6,7 +6,7 @@ use crate::fill::{conditions, has_width, slices};
 use grantway_command::args::WaitModeArg;
 use grantway_command::report::{Axis, Plot, Report, Scale, Section, Series};
 
-/// The page of these rows.
+/// Returns the page of these rows.
 pub fn of(rows: &[Row]) -> Report {
     let bursts = document::different(rows, |row| row.burst.to_string());
     let own = [
@@ -44,8 +44,8 @@ fn section(rows: &[Row]) -> Option<Section> {
     })
 }
 
-/// The factors over queues, one way each, where a paper has several. Figures are
-/// not drawn: those of two machines on one axis would be compared.
+/// Returns a plot of the factors over queues for each direction that has several numbers of queues.
+/// Figures are not drawn, since a reader would compare figures of two machines on one axis.
 fn factors(rows: &[Row]) -> Vec<Plot> {
     let ways = document::different(rows, |row| row.direction.words().to_owned());
     let plots = ways.iter().map(|words| {

@@ -1,4 +1,4 @@
-//! `grantway bench stream` on the command line.
+//! Command line of `grantway bench stream`.
 
 use crate::args::{List, Listed, OutputArgs, named, policies, queues};
 use clap::Args;
@@ -28,20 +28,20 @@ Example:
   grantway bench stream --policy staging --gso off --merge off,on
   grantway bench stream --policy copy,staging --queues 1,2 --report stream.html")]
 pub struct StreamArgs {
-    /// How the buffers cross, or `all`; the first, with the first of the switches, is
-    /// what the others are compared with.
+    /// Policies by which the buffers cross, or `all`; the others are compared with the first, with
+    /// the first of the switches.
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies)]
     pub policy: List<Policy>,
     /// Queues of the vif.
     #[arg(long, value_name = "LIST", default_value = "1", value_parser = queues)]
     pub queues: List<u16>,
-    /// Whether the frontend uses large TCP frames: on, off or both.
+    /// Use of large TCP frames by the frontend: on, off, or `all`.
     #[arg(long, value_name = "LIST", default_value = "on", value_parser = switches)]
     pub gso: List<Switch>,
-    /// Whether both ends merge TCP segments: on, off or both.
+    /// Merging of TCP segments by both ends: on, off, or `all`.
     #[arg(long, value_name = "LIST", default_value = "on", value_parser = switches)]
     pub merge: List<Switch>,
-    /// How long each row of the table is measured: slices of one second.
+    /// Seconds that each row of the table is measured, in slices of one second.
     #[arg(long, value_name = "S", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
     #[command(flatten)]

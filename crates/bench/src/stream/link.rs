@@ -13,19 +13,19 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long iperf3 may take beside what it sends.
+/// Time limit for a run of iperf3.
 const START: Duration = Duration::from_secs(60);
-/// Flows for each of several queues, so that each of them gets some.
+/// Number of flows for each of several queues. It is large enough that each queue gets some.
 const FLOWS_A_QUEUE: u16 = 8;
-/// The backend's TAP, and the guest's.
+/// Names of the backend's TAP and of the guest's.
 const TAPS: [&str; 2] = ["gwb1", "gwf1"];
-/// Their addresses.
+/// Addresses of the two TAPs.
 const ADDRESSES: [&str; 2] = ["10.99.1.1", "10.99.1.2"];
 
-/// What is counted at both ends.
+/// Counters of both ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that the backend moved, both ways.
+    /// Packets that the backend moved, in both directions.
     pub packets: u64,
     /// Grant copies.
     pub copies: u64,
@@ -67,7 +67,7 @@ impl Counts {
         }
     }
 
-    /// Adds another slice's.
+    /// Adds the counters of another slice.
     pub fn add(&mut self, other: &Self) {
         self.packets += other.packets;
         self.copies += other.copies;
@@ -85,12 +85,12 @@ pub struct Transfer {
     pub gbps: f64,
     /// Segments that the sender sent again.
     pub retransmits: u64,
-    /// What both ends did for it.
+    /// Counters of both ends for this run.
     pub counts: Counts,
 }
 
 impl Transfer {
-    /// Reads a report of iperf3's.
+    /// Reads a report of iperf3.
     pub fn parse(text: &str) -> Result<Self, String> {
         let report: Value = serde_json::from_str(text).map_err(|e| format!("no JSON: {e}"))?;
         if let Some(error) = report["error"].as_str() {
@@ -108,14 +108,14 @@ impl Transfer {
     }
 }
 
-/// What the ends of a vif are told.
+/// Settings of the ends of a vif.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How the buffers cross.
+    /// Policy by which the buffers cross.
     pub policy: Policy,
-    /// Whether the frontend uses large TCP frames.
+    /// Use of large TCP frames by the frontend.
     pub gso: Switch,
-    /// Whether both ends merge TCP segments.
+    /// Merging of TCP segments by both ends.
     pub merge: Switch,
 }
 
@@ -129,16 +129,16 @@ pub struct Link {
     _outside: Namespace,
     inside: Namespace,
     dir: TempDir,
-    /// Flows that iperf3 is to have.
+    /// Number of flows that iperf3 is to have.
     pub flows: u16,
-    /// Where it runs.
+    /// Host that the ends run on.
     pub host: String,
-    /// How its backend waits.
+    /// Wait mode of the backend.
     pub mode: String,
 }
 
 impl Link {
-    /// Starts everything, and waits until packets flow.
+    /// Starts all parts, and waits until packets flow.
     ///
     /// # Errors
     ///
@@ -153,10 +153,12 @@ impl Link {
         let dir = tempfile::Builder::new().prefix("grantway-").tempdir();
         let dir = dir.map_err(failed("a folder for the host"))?;
         let path = dir.path().to_string_lossy().into_owned();
+        // Names have the process and the settings, since several links exist at a time.
         let [large, merges] = [gso, merge].map(|switch| u8::from(switch.is_on()));
         let own = format!("gws{}-{policy}-{queues}-{large}{merges}", std::process::id());
         let outside = Namespace::new(format!("{own}a"), watch)?;
         let inside = Namespace::new(format!("{own}b"), watch)?;
+        // The host and the vif come first, then the backend and the guest, each in its namespace.
         let mut host = Process::start("host", Command::new(&exe).args(["host", "--dir", &path]))?;
         host.wait_words("ready", watch)?;
         let exe_name = exe.to_string_lossy();
@@ -174,17 +176,21 @@ impl Link {
         command.args(["--gso", gso.as_str(), "--merge", merge.as_str()]);
         let mut frontend = Process::start("frontend", &mut command)?;
         frontend.wait_words("ready", watch)?;
+        // Both TAPs exist by now.
         for ((namespace, tap), address) in [&outside, &inside].into_iter().zip(TAPS).zip(ADDRESSES)
         {
             namespace.ip(&["address", "add", &format!("{address}/24"), "dev", tap], watch)?;
             namespace.ip(&["link", "set", tap, "up"], watch)?;
         }
+        // The server of iperf3 is behind the backend.
         let mut command = outside.command("iperf3");
-        // It makes a file for each flow, which stays where it is killed at once.
+        // iperf3 makes a file for each flow. The file stays if iperf3 is killed, so it is in our
+        // folder.
         command.env("TMPDIR", dir.path());
         let mut server = Process::start("iperf3 -s", command.args(["-s", "--forceflush"]))?;
         server.wait_words("Server listening", watch)?;
         let flows = if queues == 1 { 1 } else { queues.saturating_mul(FLOWS_A_QUEUE).min(128) };
+        // The ends have to agree before packets flow.
         let mut link = Self {
             _server: server,
             frontend,
@@ -198,7 +204,7 @@ impl Link {
             mode: String::new(),
         };
         link.wait_ready(policy, watch)?;
-        // Pages are seen, and TCP finds its window.
+        // A first transfer each way lets all pages be used once, and TCP find its window.
         link.send(Direction::Tx, &["-n", "64M"], watch)?;
         link.send(Direction::Rx, &["-n", "64M"], watch)?;
         Ok(link)
@@ -207,7 +213,7 @@ impl Link {
     fn wait_ready(&mut self, policy: Policy, watch: &Watch) -> Result<(), CommandError> {
         let backend = watch.wait("connecting", PROMPT, || {
             self.check()?;
-            // The sockets may not be there yet.
+            // The sockets may not exist yet.
             let Ok((backend, frontend)) = self.reports() else { return Ok(None) };
             let both = backend["vifs"][0]["connected"] == true && frontend["connected"] == true;
             let staged = frontend["policy"] != Policy::Staging.as_str() || frontend["staged"] != 0;
@@ -247,7 +253,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// iperf3 or an end failed, or somebody asked us to end.
+    /// iperf3 or an end failed, or a signal asked this process to end.
     pub fn second(
         &mut self,
         direction: Direction,
@@ -289,14 +295,16 @@ impl Link {
     }
 }
 
-/// Whether an iperf3 server refused since it has not ended its last run: it says so, or it
-/// closes what it listens at, with whoever came to that, and listens anew.
+/// Returns true if an iperf3 server refused a client since it had not ended its last run. Such a
+/// server says that it is busy, or closes its socket with the connections that wait there, and
+/// listens anew.
 pub fn is_ending_its_last_run(why: &str) -> bool {
     let said = ["the server is busy", "Connection reset by peer", "Connection refused"];
     said.iter().any(|said| why.contains(said))
 }
 
-/// What a frontend is to wish for: what is not for it to agree to, it calls copy.
+/// Returns the policy that a frontend is to ask for. For a policy that needs no agreement of the
+/// frontend, this is copy.
 fn wish(policy: Policy) -> &'static str {
     match policy {
         Policy::Persistent | Policy::Staging => policy.as_str(),

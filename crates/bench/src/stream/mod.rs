@@ -22,52 +22,52 @@ use link::{Counts, Link, Settings, Transfer};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A probe of the machine between two slices.
+/// Length of a probe of the machine between two slices.
 const PROBE: Duration = Duration::from_millis(100);
 
-/// One policy, one way.
+/// Figures of one policy in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The buffer policy.
     pub policy: String,
-    /// Whether the frontend used large TCP frames: on or off.
+    /// Use of large TCP frames by the frontend: on or off.
     pub gso: String,
-    /// Whether both ends merged TCP segments: on or off.
+    /// Merging of TCP segments by both ends: on or off.
     pub merge: String,
-    /// Which way.
+    /// Direction of the stream.
     pub direction: Direction,
-    /// Queues of the vif.
+    /// Number of queues of the vif.
     pub queues: u16,
-    /// Flows of TCP.
+    /// Number of TCP flows.
     pub flows: u16,
-    /// How the backend waits.
+    /// Wait mode of the backend.
     pub mode: String,
-    /// Gbit/s of payload: the median of the slices, and the interval of it.
+    /// Gbit/s of payload: the median of the slices with its interval.
     pub gbps: Ratio,
-    /// What it is compared with: the first row of its direction and queues.
+    /// Settings that this row is compared with: the first row of its direction and queues.
     pub reference: String,
-    /// Its rate against that one's; none for that one itself, and where no pair of
-    /// slices was in one state.
+    /// Ratio of this row's rate to the reference's. `None` for the reference itself, and if no pair
+    /// of slices was in one state.
     pub ratio: Option<Ratio>,
-    /// Segments sent again, in all slices.
+    /// Segments that were sent again, in all slices.
     pub retransmits: u64,
-    /// Packets that the backend moved, both ways.
+    /// Packets that the backend moved, in both directions.
     pub packets: u64,
-    /// Bytes of payload for each of these.
+    /// Bytes of payload per packet.
     pub payload_per_packet: f64,
-    /// Grant copies, maps and unmaps of both ends for each packet.
+    /// Grant copies, maps and unmaps of both ends per packet.
     pub grant_ops_per_packet: f64,
-    /// Bytes that grant copies moved for each packet.
+    /// Bytes that grant copies moved per packet.
     pub copied_bytes_per_packet: f64,
-    /// Notifications of both ends for each packet.
+    /// Notifications of both ends per packet.
     pub notifies_per_packet: f64,
-    /// Sleeps that an event ended, for each packet.
+    /// Sleeps that an event ended, per packet.
     pub wakeups_per_packet: f64,
-    /// Where it ran.
+    /// Host that the row was measured on.
     pub host: String,
-    /// Where the processors were.
+    /// State of the machine.
     pub state: State,
-    /// Slices of a second that the figures are from.
+    /// Number of slices of one second that the figures are from.
     pub n: usize,
 }
 
@@ -81,7 +81,7 @@ impl document::Row for Row {
     }
 }
 
-/// What is shown of a row.
+/// Columns of the table.
 const COLUMNS: [Column<Row>; 17] = {
     use Shown::{Always, Filled, Varying};
     [
@@ -109,8 +109,8 @@ const COLUMNS: [Column<Row>; 17] = {
 ///
 /// # Errors
 ///
-/// Something is missing on this machine, a part failed, or somebody asked us to
-/// end: nothing of it is left then.
+/// Something is missing on this machine, a part failed, or a signal asked this process to end.
+/// Nothing of the set-up is left then.
 pub fn run(args: &StreamArgs) -> Result<(), CommandError> {
     check_rights()?;
     check_programs(&[("iperf3", "iperf3"), ("ip", "iproute2")])?;
@@ -133,7 +133,7 @@ pub fn run(args: &StreamArgs) -> Result<(), CommandError> {
     }
 }
 
-/// What is compared, the reference first.
+/// Returns the settings that are compared, the reference first.
 fn subjects(args: &StreamArgs) -> Vec<Settings> {
     let policies = args.policy.0.iter();
     let all = policies.flat_map(|&policy| {
@@ -143,7 +143,8 @@ fn subjects(args: &StreamArgs) -> Vec<Settings> {
     all.collect()
 }
 
-/// All of them by so many queues, both ways; `done` points come before.
+/// Measures all subjects with `queues` queues, in both directions. `done` points were measured
+/// before. Returns the rows.
 fn measure(
     subjects: &[Settings],
     seconds: u32,
@@ -177,7 +178,7 @@ fn measure(
     Ok(rows)
 }
 
-/// What the slices say of one of them; none where there is no slice.
+/// Makes the row of one subject from its slices; `None` if there is no slice.
 fn row(
     subjects: &[Settings],
     subject: usize,
@@ -187,7 +188,7 @@ fn row(
     series: &Series<Transfer>,
 ) -> Option<Row> {
     let kept: Vec<&Transfer> = series.kept(subject).map(|(_, transfer)| transfer).collect();
-    // Where none was in the state that most were in, all of them.
+    // If no slice was in the state that most slices were in, all slices count.
     let (state, kept) = match kept.is_empty() {
         true => (State::Changed, series.all(subject).collect()),
         false => (series.state(), kept),
@@ -196,8 +197,9 @@ fn row(
     let mut counts = Counts::default();
     kept.iter().for_each(|transfer| counts.add(&transfer.counts));
     let per = |n: u64| n as f64 / counts.packets.max(1) as f64;
-    // A slice is a second.
+    // A slice lasts one second.
     let payload = rates.iter().sum::<f64>() * 1e9 / 8.0;
+    // The first subject is the reference.
     let ratios = series.ratios(subject, 0, |transfer| transfer.gbps);
     let (first, settings) = (subjects.first()?, subjects.get(subject)?);
     Some(Row {
@@ -224,7 +226,7 @@ fn row(
     })
 }
 
-/// What the others are compared with, in the words in which they differ.
+/// Returns the name of the reference: its policy, and the switches in which the subjects differ.
 fn name(first: &Settings, subjects: &[Settings]) -> String {
     let mut words = vec![first.policy.as_str().to_owned()];
     if subjects.iter().any(|other| other.gso != first.gso) {
@@ -236,12 +238,12 @@ fn name(first: &Settings, subjects: &[Settings]) -> String {
     words.join(", ")
 }
 
-/// Where it ran, beside the host's name.
+/// Returns the place of the set-up in words, with the name of the tool.
 fn place(host: &str) -> String {
     format!("{}, iperf3", document::place(host, 1))
 }
 
-/// The conditions, and the table under them.
+/// Returns the conditions, and the table under them.
 fn text(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let ratio = match rows.iter().any(|row| row.ratio.is_some()) {

@@ -1,4 +1,4 @@
-//! The report: what was measured as a page.
+//! The report: the rows as a page.
 
 use super::{COLUMNS, Row, place};
 use crate::document;
@@ -18,13 +18,13 @@ const OVER_QUEUES: Lines<Row> = Lines {
     },
 };
 
-/// The policy, and which switches were off.
+/// Returns the name of a line: the policy, and the switches that were off.
 fn line(row: &Row) -> String {
     let off = [("gso", &row.gso), ("merge", &row.merge)].into_iter().filter(|(_, is)| *is == "off");
     off.fold(row.policy.clone(), |name, (what, is)| format!("{name}, {what} {is}"))
 }
 
-/// The page of these rows.
+/// Returns the page of these rows.
 pub fn of(rows: &[Row]) -> Report {
     let Some(first) = rows.first() else { return Report::default() };
     let own = [

@@ -1,4 +1,4 @@
-//! `grantway bench tcp` on the command line.
+//! Command line of `grantway bench tcp`.
 
 use clap::Args;
 use grantway_command::args::BufferPolicy;
@@ -20,13 +20,13 @@ Example:
   grantway bench tcp --seconds 20 --policy copy --json
   grantway bench tcp --seconds 20 --traced")]
 pub struct TcpArgs {
-    /// How the guests' buffers cross.
+    /// Policy by which the guests' buffers cross.
     #[arg(long, value_enum, default_value_t = BufferPolicy::Staging)]
     pub policy: BufferPolicy,
-    /// Measure what it costs that somebody looks at the flows, too.
+    /// Measure also the cost of a reader of the flows.
     #[arg(long)]
     pub traced: bool,
-    /// How long each row of the table is measured: slices of one second.
+    /// Seconds that each row of the table is measured, in slices of one second.
     #[arg(long, value_name = "S", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
     /// Print JSON: one document in one line.

@@ -1,6 +1,6 @@
-//! `grantway bench tcp`: stacks in user space against the kernel's, over a veth.
+//! `grantway bench tcp`: stacks in user space against the kernel's stack over a veth.
 //!
-//! - [`args`]: the command line; [`ways`]: what the streams go over.
+//! - [`args`]: the command line; [`ways`]: the paths of the streams.
 
 pub mod args;
 mod ways;
@@ -18,29 +18,29 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use ways::{Guests, Veth, Way};
 
-/// A probe of the machine between two slices.
+/// Length of a probe of the machine between two slices.
 const PROBE: Duration = Duration::from_millis(100);
 
-/// One way, by one kind of offloads.
+/// Figures of one path, with or without offloads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What the stream went over: `veth`, or the policy between two guests.
+    /// Path of the stream: `veth`, or the policy between two guests.
     pub over: String,
-    /// Whether checksums and segmentation were left to others.
+    /// True if checksums and segmentation were left to others.
     pub offloads: bool,
-    /// Gbit/s of payload: the median of the slices, and the interval of it.
+    /// Gbit/s of payload: the median of the slices with its interval.
     pub gbps: Ratio,
-    /// Whether somebody listened to the backend.
+    /// True if a reader of the flows listened to the backend.
     pub traced: bool,
-    /// Its rate against the veth of the same kind, or, where somebody listened, against
-    /// the same while nobody did; none for the veth itself, and where no pair of slices
-    /// was in one state.
+    /// Ratio of this row's rate to the veth's with the same offloads; for a traced row, to the same
+    /// guests without a reader. `None` for the veth itself, and if no pair of slices was in one
+    /// state.
     pub ratio: Option<Ratio>,
-    /// Where it ran.
+    /// Host that the row was measured on.
     pub host: String,
-    /// Where the processors were.
+    /// State of the machine.
     pub state: State,
-    /// Slices of a second that the figures are from.
+    /// Number of slices of one second that the figures are from.
     pub n: usize,
 }
 
@@ -54,7 +54,7 @@ impl document::Row for Row {
     }
 }
 
-/// What is shown of a row.
+/// Columns of the table.
 const COLUMNS: [Column<Row>; 7] = {
     use Shown::{Always, Filled};
     [
@@ -68,13 +68,13 @@ const COLUMNS: [Column<Row>; 7] = {
     ]
 };
 
-/// What is measured.
+/// A path that is measured.
 #[derive(Clone, Copy)]
 struct Subject {
     guests: bool,
     offloads: bool,
     traced: bool,
-    /// The number of what it is compared with.
+    /// Number of the subject that this one is compared with.
     beside: Option<usize>,
 }
 
@@ -91,9 +91,10 @@ const SUBJECTS: [Subject; 6] = [
 ///
 /// # Errors
 ///
-/// Something is missing on this machine, a part failed, or somebody asked us to end:
-/// nothing of it is left then.
+/// Something is missing on this machine, a part failed, or a signal asked this process to end.
+/// Nothing of the set-up is left then.
 pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
+    // All that may be missing is told before anything is started.
     check_rights()?;
     check_programs(&[("iperf3", "iperf3"), ("ip", "iproute2"), ("ethtool", "ethtool")])?;
     let watch = Watch::start()?;
@@ -103,6 +104,7 @@ pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
     let mut ways: Vec<Box<dyn Way>> = Vec::new();
     let subjects = SUBJECTS.iter().filter(|subject| args.traced || !subject.traced);
     let subjects: Vec<Subject> = subjects.copied().collect();
+    // Each subject has processes of its own, which stay until the end.
     for &Subject { guests, offloads, traced, .. } in &subjects {
         ways.push(match guests {
             true => {
@@ -115,6 +117,7 @@ pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
     }
     let mut series = Series::new();
     let mut before = probe::state(PROBE);
+    // One slice of each subject per round, with a probe of the machine after it.
     for round in 0..args.seconds as usize {
         progress.show(0, "guest to guest, and veth", round as f64 / f64::from(args.seconds));
         for subject in slices::order(round, ways.len()) {
@@ -137,7 +140,7 @@ pub fn run(args: &TcpArgs) -> Result<(), CommandError> {
     }
 }
 
-/// What the slices say of one way; none where there is no slice.
+/// Makes the row of one subject from its slices; `None` if there is no slice.
 fn row(
     number: usize,
     subject: &Subject,
@@ -146,7 +149,7 @@ fn row(
     series: &Series<f64>,
 ) -> Option<Row> {
     let kept: Vec<f64> = series.kept(number).map(|(_, &rate)| rate).collect();
-    // Where none was in the state that most were in, all of them.
+    // If no slice was in the state that most slices were in, all slices count.
     let (state, rates) = match kept.is_empty() {
         true => (State::Changed, series.all(number).copied().collect()),
         false => (series.state(), kept),
@@ -165,7 +168,7 @@ fn row(
     })
 }
 
-/// The conditions, and the table under them.
+/// Returns the conditions, and the table under them.
 fn text(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     format!(

@@ -1,4 +1,4 @@
-//! What a stream of TCP goes over: a veth, or the bridge between two guests.
+//! Paths of a TCP stream: a veth, or the bridge between two guests.
 
 use crate::namespace::Namespace;
 use crate::stream::link::{Transfer, is_ending_its_last_run};
@@ -12,21 +12,21 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long a second of sending may take.
+/// Time limit for a run that sends for one second.
 const START: Duration = Duration::from_secs(60);
-/// The interfaces of a veth, and where its server is.
+/// Interfaces of a veth, and the address of its server.
 const INTERFACES: [&str; 2] = ["gwv1", "gwv2"];
 const SERVER: &str = "10.99.2.1";
-/// Where the server among the guests is.
+/// Address of the guest that is the server.
 const GUEST: &str = "10.99.1.1";
 
-/// What a stream goes over.
+/// A path of a TCP stream.
 pub trait Way {
-    /// Sends for a second: Gbit/s of payload that arrived.
+    /// Sends for a second. Returns the Gbit/s of payload that arrived.
     ///
     /// # Errors
     ///
-    /// A part failed, or somebody asked us to end.
+    /// A part failed, or a signal asked this process to end.
     fn second(&mut self, watch: &Watch) -> Result<f64, CommandError>;
 }
 
@@ -39,11 +39,11 @@ pub struct Veth {
 }
 
 impl Veth {
-    /// Makes it, with an iperf3 that listens at one end.
+    /// Makes the veth, with an iperf3 that listens at one end.
     ///
     /// # Errors
     ///
-    /// A part is not to be had.
+    /// A part could not be made or started.
     pub fn start(offloads: bool, watch: &Watch) -> Result<Self, CommandError> {
         let own = format!("gwt{}-{}", std::process::id(), u8::from(offloads));
         let outside = Namespace::new(format!("{own}a"), watch)?;
@@ -99,13 +99,12 @@ pub struct Guests {
     dir: TempDir,
     policy: Policy,
     offloads: bool,
-    /// Where it runs.
+    /// Host of the guests.
     pub host: String,
 }
 
 impl Guests {
-    /// Starts everything but the client; with somebody who listens to the backend, if
-    /// that is wanted.
+    /// Starts all parts but the client. If `traced`, also starts a reader of the flows.
     ///
     /// # Errors
     ///
@@ -149,7 +148,7 @@ impl Guests {
     }
 }
 
-/// An end of the stream, in a guest.
+/// Returns the command of an end of the stream, in a guest.
 fn end(
     what: &str,
     domain: &str,

@@ -1,4 +1,4 @@
-//! The command line of `grantway bench vector`.
+//! Command line of `grantway bench vector`.
 
 use crate::args::{List, Listed, OutputArgs, numbers};
 use clap::Args;
@@ -43,17 +43,17 @@ pub struct VectorArgs {
     /// Frames at a time; 1 is always measured, too.
     #[arg(long, value_name = "LIST", default_value = "1,8,32,64,256", value_parser = lists)]
     pub list: List<usize>,
-    /// How long each row of the table is measured.
+    /// Seconds that each row of the table is measured.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub seconds: f64,
-    /// Slices of each row; one for each tenth of a second where missing, at most 20
-    /// or as many as keep them within 0.5 s.
+    /// Slices of each row; by default one per 0.1 s, at most 20 unless that makes them longer than
+    /// 0.5 s.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub pairs: Option<u32>,
-    /// Beside nftables, by the same rules: 1, 100 and 10,000 unless --rules says else.
+    /// Compare with nftables by equal rules: 1, 100 and 10,000 unless --rules is given.
     #[arg(long, conflicts_with = "filters")]
     pub nftables: bool,
-    /// What it prints and writes.
+    /// Forms of the output.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -69,13 +69,13 @@ pub struct ListsArgs {
     /// Rules of the firewall.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=RULES_MAX as i64))]
     pub rules: u16,
-    /// Each vif's address is its only one, by rules.
+    /// Apply rules that allow each vif only its own address.
     #[arg(long)]
     pub spoof: bool,
     /// Frames at a time.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=BATCH_MAX as i64))]
     pub list: u16,
-    /// Frames, whole lists of them.
+    /// Frames, rounded up to whole lists.
     #[arg(long, value_name = "N", default_value_t = 16_384)]
     pub packets: usize,
 }

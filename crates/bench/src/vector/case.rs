@@ -1,4 +1,4 @@
-//! What is measured: rules, and the frames that go through them.
+//! Cases of the bench: rules, and the frames that go through them.
 
 use super::measure::Subject;
 use grantway_command::error::CommandError;
@@ -15,43 +15,43 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 const SECRET: Secret = Secret(0x6772_616e_7477_6179, 0x7665_6374_6f72_0001);
-/// Where frames begin, apart from each other: as in pages of sixteen buffers.
+/// Distance between the starts of two frames, as in pages of sixteen buffers.
 const STRIDE: usize = 256;
-/// Frames between two looks at the clock.
+/// Number of frames between two looks at the clock.
 const SOME: usize = 4096;
 /// The port that all frames go to.
 const UPLINK: PortId = PortId(0);
 
-/// Frames that are alike in what matters here.
+/// Kinds of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Traffic {
-    /// So many flows, from four vifs.
+    /// Packets of the given number of flows, from four vifs.
     Flows(usize),
-    /// Each frame of another kind than the one before.
+    /// Frames that each differ in kind from the one before.
     Split,
 }
 
 /// Rules of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// None: where it goes, and nothing else.
+    /// No rule: the graph finds the receiver, and does nothing else.
     Nothing,
-    /// A rule that does not fit.
+    /// One rule that fits no frame.
     OneRule,
-    /// Filters as tc's flower has them, none of which fits.
+    /// Filters as tc's flower has them. None fits a frame.
     Flower,
-    /// So many rules of random networks and ports.
+    /// The given number of rules, of random networks and ports.
     Rules(usize),
-    /// So many exact keys.
+    /// The given number of exact keys.
     Keys(usize),
-    /// So many masks.
+    /// The given number of masks.
     Masks(usize),
-    /// An address for each vif that frames are from.
+    /// Allowed addresses for each vif that sends frames.
     Addresses,
 }
 
 impl Load {
-    /// Rules, or exact keys; none where it is about something else.
+    /// Returns the number of rules or exact keys; `None` for a case without either.
     pub fn size(self) -> Option<usize> {
         match self {
             Self::Rules(count) | Self::Keys(count) => Some(count),
@@ -60,21 +60,21 @@ impl Load {
     }
 }
 
-/// What is measured.
+/// A case: its rules and its frames.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// In words.
+    /// Name of the case.
     pub name: String,
-    /// Its rules.
+    /// Rules of the case.
     pub load: Load,
-    /// Its frames.
+    /// Frames of the case.
     pub traffic: Traffic,
-    /// What the paper gained, in percent.
+    /// Gain of the paper, in percent.
     pub paper: Option<f64>,
 }
 
 impl Case {
-    /// Of that name.
+    /// Makes a case.
     pub fn new(name: &str, load: Load, traffic: Traffic, paper: Option<f64>) -> Self {
         Self { name: name.to_owned(), load, traffic, paper }
     }
@@ -88,12 +88,12 @@ pub struct Feed {
     frames: Vec<Frame>,
     next: usize,
     list: usize,
-    /// Frames so far, which is its time.
+    /// Number of frames so far, which serves as the time.
     went: u64,
 }
 
 impl Feed {
-    /// Of a case, so many at a time.
+    /// Makes the feed of a case, with lists of `list` frames.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Feed {
         Self::by(case, list, || grantway_ports::uptime().as_nanos() as u64)
     }
 
-    /// The same, by another clock.
+    /// Makes a feed as [`Feed::new`] does, with another clock.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Feed {
             list,
             went: 0,
         };
-        // The uplink tells where it is, and no frame is flooded.
+        // The bridge learns the uplink's port from this frame, so no frame is flooded.
         feed.add(UPLINK, &[station(0xff), station(0xfe), vec![0x88, 0xb5]].concat());
         feed.turn(1, false);
         (feed.arena, feed.frames, feed.next) = (Vec::new(), Vec::new(), 0);
@@ -145,7 +145,7 @@ impl Feed {
         self.frames.push(Frame { at, head: len, len, token: 0, offload, from });
     }
 
-    /// Takes a list through the graph; frames of it that go somewhere.
+    /// Runs a list through the graph. Returns the number of frames that reach a known receiver.
     pub fn turn(&mut self, now: u64, counted: bool) -> u64 {
         self.batch.clear();
         for _ in 0..self.list {
@@ -163,13 +163,13 @@ impl Feed {
         self.batch.deliveries().filter(to).count() as u64
     }
 
-    /// Frames that were dropped, of all.
+    /// Returns the number of frames that were dropped so far.
     #[cfg(test)]
     pub fn dropped(&self) -> u64 {
         self.graph.drops().total()
     }
 
-    /// Frames that a rule fitted.
+    /// Returns the number of frames that a rule fitted so far.
     pub fn fitted(&self) -> u64 {
         self.graph.report().rules.iter().map(|(_, count)| count.packets).sum()
     }
@@ -187,13 +187,14 @@ impl Subject for Feed {
     }
 }
 
-/// What is to be counted, where instructions are.
+/// Runs the graph. Only instructions within this function are counted.
 #[inline(never)]
 fn counted_run(graph: &mut Graph, batch: &mut Batch, arena: &mut [u8], now: u64) {
     graph.run(batch, arena, now);
 }
 
-/// Frames, and which vif each is from: as many as are different.
+/// Iterates over the frames of a kind of traffic, each with its vif. There are as many as differ,
+/// and at least 256.
 pub fn frames(traffic: Traffic) -> impl Iterator<Item = (PortId, Vec<u8>)> {
     let count = match traffic {
         Traffic::Flows(flows) => flows.max(256),
@@ -210,10 +211,11 @@ fn station(number: u8) -> Vec<u8> {
     vec![2, 0, 0, 0, 0, number]
 }
 
-/// Frame number so many: UDP of 60 bytes, or one of six kinds in turn.
+/// Makes a frame: UDP of 60 bytes or, for [`Traffic::Split`], one of six kinds in turn.
 fn frame(traffic: Traffic, number: usize, next: &mut impl FnMut() -> u64) -> Vec<u8> {
     let from = station(1 + (number % 4) as u8);
     let mut frame = [station(0xfe), from].concat();
+    // The addresses and ports that the flow of the frame has.
     let (flow, kind) = match traffic {
         Traffic::Flows(flows) => (number % flows, 0),
         Traffic::Split => (number, number % 6),
@@ -226,8 +228,9 @@ fn frame(traffic: Traffic, number: usize, next: &mut impl FnMut() -> u64) -> Vec
     let mut udp = ports.map(u16::to_be_bytes).concat();
     udp.extend([0, 26, 0, 0]);
     udp.resize(26, 0);
+    // Each kind has at least 60 bytes.
     match kind {
-        // ARP, behind nothing; IPv6; a tag; another type; ICMP.
+        // ARP; IPv6; IPv4 with a tag; a type for experiments; ICMP.
         1 => {
             frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1 + (number % 4) as u8]);
             frame.resize(60, 0);
@@ -272,7 +275,7 @@ fn ipv4(from: u32, protocol: u8, length: usize) -> Vec<u8> {
     header
 }
 
-/// Numbers by chance, the same in every run.
+/// Returns a source of random numbers, equal in every run.
 fn numbers(mut state: u64) -> impl FnMut() -> u64 {
     move || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -312,7 +315,8 @@ fn rules(load: Load) -> Result<Rules, CommandError> {
     })
 }
 
-/// What the frames of a vif are from; the uplink's are anybody's.
+/// Returns the rules of a vif: the addresses that its frames may be from. The uplink may use any
+/// address.
 fn addresses(vif: u8) -> VifRules {
     let networks = [
         Prefix::new(Ipv4Addr::new(10, 0, 0, 0).into(), 8),
@@ -328,18 +332,17 @@ fn addresses(vif: u8) -> VifRules {
     VifRules { allowed, ..VifRules::default() }
 }
 
-/// A rule by chance, which accepts.
+/// A random rule, which accepts.
 pub struct Drawn {
-    /// Where packets are from: a network, and its length.
+    /// Source of the packets: a network, and the length of its prefix.
     pub source: (Ipv4Addr, u8),
-    /// Their destination ports.
+    /// Destination ports of the packets.
     pub ports: RangeInclusive<u16>,
-    /// Whether it is about TCP, not UDP.
+    /// True if the rule is about TCP, not UDP.
     pub tcp: bool,
 }
 
-/// Rules about networks that the frames are in, and about ports some of which they
-/// have.
+/// Iterates over random rules. The frames are in their networks, and have some of their ports.
 pub fn drawn(count: usize) -> impl Iterator<Item = Drawn> {
     let mut next = numbers(11);
     (0..count).map(move |_| {
@@ -378,7 +381,7 @@ fn keys(count: usize) -> Vec<Filter> {
     (0..count).map(filter).collect()
 }
 
-/// Filters of so many different masks, some of each.
+/// Returns filters with `count` different masks, at most `of_each` filters for each mask.
 fn masks(count: usize, of_each: usize) -> Vec<Filter> {
     let filter = |number: usize| {
         let (mask, value) = (number / of_each, number % of_each);

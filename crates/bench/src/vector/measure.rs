@@ -1,4 +1,4 @@
-//! Slices of whatever takes frames, in turns.
+//! Slices of anything that accepts frames, in turns.
 
 use crate::probe;
 use crate::slices::{self, Series, Timing};
@@ -7,21 +7,21 @@ use grantway_command::process::pin;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// What frames are fed to.
+/// A path that frames are fed to.
 pub trait Subject: Send {
-    /// Feeds it with some, for a millisecond or so; how many.
+    /// Feeds the subject with frames for about a millisecond. Returns their number.
     ///
     /// # Errors
     ///
-    /// It does not take them.
+    /// The subject does not accept the frames.
     fn some(&mut self) -> Result<u64, CommandError>;
 }
 
-/// Nanoseconds of a packet, of all subjects in turns.
+/// Measures all subjects in turns. Returns the nanoseconds per packet of each slice.
 ///
 /// # Errors
 ///
-/// A subject does not take frames.
+/// A subject does not accept frames.
 pub fn measure(
     subjects: &mut [Box<dyn Subject>],
     timing: Timing,
@@ -32,13 +32,13 @@ pub fn measure(
     })
 }
 
-/// By a thread of its own on the first processor: this one is to see them all when
-/// it looks where they are.
+/// Measures a slice in a thread of its own, which is pinned to the first processor. The calling
+/// thread stays on all processors, since it probes how far apart they are.
 fn slice(subject: &mut dyn Subject, span: Duration) -> Result<f64, CommandError> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             if let Some(&cpu) = probe::processors().first() {
-                // Where it cannot be pinned, the slice is as good as its probes.
+                // If the thread cannot be pinned, the slice is as good as its probes.
                 let _ = pin(cpu);
             }
             run(subject, span / 10)?;
@@ -49,8 +49,8 @@ fn slice(subject: &mut dyn Subject, span: Duration) -> Result<f64, CommandError>
     })
 }
 
-/// What a packet took of a processor, which is not what others on this machine took
-/// meanwhile.
+/// Returns the nanoseconds of processor time per packet. Time that other processes had meanwhile is
+/// not counted.
 fn run(subject: &mut dyn Subject, span: Duration) -> Result<f64, CommandError> {
     let (start, own) = (Instant::now(), processor_time());
     let mut frames = 0;
@@ -63,7 +63,7 @@ fn run(subject: &mut dyn Subject, span: Duration) -> Result<f64, CommandError> {
     }
 }
 
-/// What the calling thread took of a processor so far, in the kernel, too.
+/// Returns the processor time that the calling thread had so far, including the kernel's.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)

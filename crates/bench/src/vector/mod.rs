@@ -1,7 +1,7 @@
-//! `grantway bench vector`: the same graph, fed one by one and in lists.
+//! `grantway bench vector`: one graph, fed frame by frame and in lists.
 //!
 //! - [`args`]: the command line; [`case`]: rules and frames; [`measure`](mod@measure): slices;
-//!   [`page`]: the report. [`nftables`]: beside the kernel's rules.
+//!   [`page`]: the report. [`nftables`]: the comparison with the kernel's rules.
 //! - [`count`]: the graph alone, for counters of instructions.
 
 pub mod args;
@@ -24,31 +24,31 @@ use grantway_command::report::Destination;
 use measure::measure;
 use serde::Serialize;
 
-/// One case, by lists of one length.
+/// Figures of one case with lists of one length.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
-    /// What was measured.
+    /// Name of the case.
     case: String,
-    /// Rules, or exact keys; none where it is about something else.
+    /// Number of rules or exact keys; `None` for a case without either.
     rules: Option<usize>,
-    /// Frames at a time.
+    /// Number of frames at a time.
     list: usize,
-    /// What a frame took.
+    /// Nanoseconds per frame.
     ns_per_packet: f64,
-    /// Frames a second.
+    /// Millions of frames per second.
     mpps: f64,
-    /// Frames a second against lists of one: none where no pair of slices was in one
-    /// state.
+    /// Ratio of the rate to the rate with lists of one frame; `None` if no pair of slices was in
+    /// one state.
     gain: Option<Ratio>,
-    /// What a frame took against the group's first case, by lists of the same length.
+    /// Ratio of the time per frame to that of the group's first case, with lists of equal length.
     cost: Option<Ratio>,
-    /// What the paper gained by lists, in percent.
+    /// Gain of the paper by lists, in percent.
     seed_percent: Option<f64>,
-    /// Where it ran.
+    /// Host that the row was measured on: none.
     host: &'static str,
-    /// Where the processors were.
+    /// State of the machine.
     state: State,
-    /// Slices.
+    /// Number of slices.
     n: usize,
 }
 
@@ -79,7 +79,7 @@ const COLUMNS: [Column<Row>; 9] = {
     ]
 };
 
-/// Where and with what it was measured.
+/// The conditions of the measurement.
 const SETTING: &str = "one thread, no guest, UDP of 60 bytes";
 
 fn ratio(ratio: Option<Ratio>) -> String {
@@ -89,7 +89,7 @@ fn ratio(ratio: Option<Ratio>) -> String {
 /// Cases that are compared with each other.
 struct Group {
     cases: Vec<Case>,
-    /// Whether what the cases cost is compared.
+    /// True if the costs of the cases are compared.
     costs: bool,
 }
 
@@ -124,7 +124,7 @@ fn groups(args: &VectorArgs) -> Vec<Group> {
 ///
 /// # Errors
 ///
-/// The command line asks for what cannot be.
+/// The rules of a case cannot be compiled, or the output cannot be written.
 pub fn run(args: &VectorArgs) -> Result<(), CommandError> {
     let timing = Timing::short(args.seconds, args.pairs)?;
     let mut lists = args.list.0.clone();
@@ -155,7 +155,7 @@ pub fn run(args: &VectorArgs) -> Result<(), CommandError> {
     }
 }
 
-/// Slices of all cases of a group, by all lists, in turns.
+/// Measures all cases of a group with lists of all lengths, in turns. Returns the rows.
 fn rows(
     group: &Group,
     lists: &[usize],

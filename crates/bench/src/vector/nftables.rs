@@ -1,9 +1,9 @@
-//! `grantway bench vector --nftables`: the same frames, by the same rules, through our
-//! graph and through the kernel's rules, in one run.
+//! `grantway bench vector --nftables`: equal frames and equal rules, in our graph and in the
+//! kernel, in one run.
 //!
-//! A frame gets into a namespace by a TAP, is handed on to one end of a veth, and comes
-//! out of the other, where the rules are: all of it in the call that writes it, so that
-//! the thread's own time has it.
+//! A frame enters a namespace by a TAP, is passed to one end of a veth, and leaves the other end,
+//! which has the rules. All this happens in the call that writes the frame, so it is part of the
+//! thread's own time.
 
 use super::args::VectorArgs;
 use super::case::{Case, Drawn, Feed, Load, Traffic, drawn, frames};
@@ -29,39 +29,39 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd;
 
-/// Rules where none are asked for.
+/// Default numbers of rules.
 const RULES: [usize; 3] = [1, 100, 10_000];
-/// Frames between two looks at the clock.
+/// Number of frames between two looks at the clock.
 const SOME: usize = 64;
-/// How long reading ten thousand rules may take.
+/// Time limit for nft to read ten thousand rules.
 const READING: std::time::Duration = std::time::Duration::from_secs(120);
-/// All flows differ, as for the graph alone.
+/// Traffic with different flows, as for the graph alone.
 const TRAFFIC: Traffic = Traffic::Flows(4096);
-/// The way in, and both ends of the veth.
+/// The TAP, and both ends of the veth.
 const INTERFACES: [&str; 3] = ["gwt", "gwv0", "gwv1"];
 
-/// One number of rules, one way.
+/// Figures of one number of rules on one path.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Rules.
+    /// Number of rules.
     pub rules: usize,
-    /// `vector` or `nftables`.
+    /// Path of the frames: `vector` or `nftables`.
     pub path: &'static str,
-    /// Frames at a time; none for the kernel, which takes them one by one.
+    /// Number of frames at a time; `None` for the kernel, which takes them one by one.
     pub list: Option<usize>,
-    /// What a packet took, with all that is around the rules.
+    /// Nanoseconds per packet, including all that is around the rules.
     pub ns_per_packet: f64,
-    /// What it took more than where there are no rules.
+    /// Nanoseconds per packet beyond the time without rules.
     pub rules_ns: Option<Ratio>,
-    /// What the kernel's rules alone take of what our whole graph takes.
+    /// Ratio of the time of the kernel's rules alone to the time of our whole graph.
     pub kernel: Option<Ratio>,
     /// Share of packets that a rule fitted.
     pub fitted: f64,
-    /// Where it ran.
+    /// Host that the row was measured on: none.
     host: &'static str,
-    /// Where the processors were.
+    /// State of the machine.
     state: State,
-    /// Slices.
+    /// Number of slices.
     pub n: usize,
 }
 
@@ -97,7 +97,7 @@ pub const COLUMNS: [Column<Row>; 9] = {
     ]
 };
 
-/// Where and with what it was measured.
+/// The conditions of the measurement.
 pub const SETTING: &str = "one thread, UDP of 60 bytes, 4096 flows; nftables: written to a TAP, \
                            forwarded to a veth, rules one after the other at its far end";
 
@@ -105,7 +105,8 @@ pub const SETTING: &str = "one thread, UDP of 60 bytes, 4096 flows; nftables: wr
 ///
 /// # Errors
 ///
-/// nft or the rights for it are missing, or the kernel let frames go by.
+/// nft or the rights for it are missing, frames did not reach the kernel's rules, or a signal asked
+/// this process to end.
 pub fn run(
     args: &VectorArgs,
     lists: &[usize],
@@ -133,7 +134,7 @@ pub fn run(
     }
 }
 
-/// The rows of so many rules. Nothing is the first of both ways, which has none.
+/// Measures the paths with `rules` rules, and each path without rules. Returns the rows.
 fn beside(
     rules: usize,
     lists: &[usize],
@@ -164,8 +165,8 @@ fn beside(
     Ok(paths.enumerate().map(row).collect())
 }
 
-/// Of two subjects from `plain` on, the first of which has no rules; the kernel's are
-/// the first of all.
+/// Makes the row of a path. Subject `plain` is the path without rules, and the next one the path
+/// with rules. Subjects 0 and 1 are those of the kernel.
 fn row(
     series: &Series<f64>,
     plain: usize,
@@ -192,7 +193,7 @@ fn row(
     }
 }
 
-/// A namespace with rules, and the way into it.
+/// A namespace with rules, and the TAP that leads into it.
 struct Kernel {
     tap: Tap,
     frames: Vec<Vec<u8>>,
@@ -246,7 +247,7 @@ impl Subject for Kernel {
     }
 }
 
-/// A TAP in a namespace, opened by a thread that is there.
+/// Opens a TAP in a namespace, from a thread that enters the namespace.
 fn tap_in(namespace: &str, name: &str) -> Result<Tap, CommandError> {
     let open = || {
         let place = File::open(format!("/run/netns/{namespace}")).map_err(CommandError::failed)?;
@@ -259,7 +260,7 @@ fn tap_in(namespace: &str, name: &str) -> Result<Tap, CommandError> {
     std::thread::scope(|scope| scope.spawn(open).join().unwrap_or_else(lost))
 }
 
-/// What a chain with a counter counted.
+/// Returns the packets that a named counter counted.
 fn counted(namespace: &Namespace, chain: &str, watch: &Watch) -> Result<u64, CommandError> {
     let mut nft = namespace.command("nft");
     nft.args(["-j", "list", "counter", "netdev", "grantway", chain]);
@@ -273,8 +274,8 @@ fn counted(namespace: &Namespace, chain: &str, watch: &Watch) -> Result<u64, Com
     })
 }
 
-/// The rules as nft reads them. Whatever a rule says goes on, as all else does, and the
-/// kernel drops it as another station's.
+/// Returns the rules as nft reads them. All frames are accepted, by a rule or without one, and the
+/// kernel then drops them, since they are for another station.
 fn script(rules: usize) -> String {
     let [way, near, far] = INTERFACES;
     let mut script = format!(

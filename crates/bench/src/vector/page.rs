@@ -1,4 +1,4 @@
-//! The report: what was measured as a page.
+//! The report: the rows as a page.
 
 use super::{COLUMNS, Row, SETTING, nftables};
 use crate::document;
@@ -51,7 +51,7 @@ fn list(row: &Row) -> String {
     format!("lists of {}", row.list)
 }
 
-/// The page of these rows.
+/// Returns the page of these rows.
 pub fn of(rows: &[Row]) -> Report {
     let own = [("n", slices(rows.iter().map(|row| row.n))), ("set-up", SETTING.to_owned())];
     let section = Section {
@@ -73,10 +73,10 @@ pub fn of(rows: &[Row]) -> Report {
     }
 }
 
-/// Those that have a line in them.
+/// Returns the plots in which a line has more than one point.
 fn plots(rows: &[Row]) -> Vec<Plot> {
     let mut by_lists = rows.to_vec();
-    // Lines go from left to right, in whatever order it was measured.
+    // Lines go from left to right, in whatever order the points were measured.
     by_lists.sort_by_key(|row| row.list);
     let mut plots = [GAIN.plots(&by_lists), OVER_LISTS.plots(&by_lists)].concat();
     for (kind, lines) in [("rules", OVER_RULES), ("keys", OVER_KEYS)] {
@@ -114,7 +114,7 @@ fn way(row: &nftables::Row) -> String {
     }
 }
 
-/// The page beside the kernel's rules.
+/// Returns the page of the comparison with the kernel's rules.
 pub fn beside(rows: &[nftables::Row]) -> Report {
     let own =
         [("n", slices(rows.iter().map(|row| row.n))), ("set-up", nftables::SETTING.to_owned())];

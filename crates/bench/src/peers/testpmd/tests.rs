@@ -1,4 +1,4 @@
-//! What testpmd 22.11 really said, and what is made of it.
+//! Real output of testpmd 22.11, and the results of parsing it.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn statistics_are_read_block_by_block() {
 
 #[test]
 fn what_is_cut_off_is_waited_for_and_what_is_odd_is_left_out() {
-    // However much of it has come, never more answers than were given whole.
+    // An output that is cut off anywhere has no more answers than the whole ones.
     for (end, _) in SAID.char_indices() {
         let found = Shown::all(&SAID[..end]);
         assert!(found.len() <= 2 && found.iter().all(|shown| shown.rate != 2314), "{end}");
