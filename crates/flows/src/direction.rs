@@ -1,4 +1,4 @@
-//! One direction of a flow: data of its sender, and what its receiver says of it.
+//! One direction of a flow: data of its sender, and the receiver's answers to it.
 
 use crate::holes::Holes;
 use crate::rings::Spent;
@@ -7,25 +7,25 @@ use crate::series::{Bins, Budget, Series};
 use crate::stall::{Gap, Stall, State};
 use crate::unacked::Unacked;
 
-/// Sequence numbers are counted on from here, so that they may also go back.
+/// Number of the first sequence number, large enough that numbers may also go back.
 const ORIGIN: u64 = 1 << 40;
-/// Numbers further off than this belong to no flow that there could be.
+/// Distance beyond which a number cannot belong to the flow.
 const FAR: i64 = 1 << 30;
 /// Largest segment of a receiver that names none.
 const LARGEST: u32 = 1460;
-/// What comes late by less was overtaken on its way, and not sent again.
+/// Delay in nanoseconds below which a segment was overtaken on its way, and not sent again.
 const OVERTAKEN: u64 = 3_000_000;
 
-/// What a segment brings of its sender's data.
+/// Kind of data that a segment has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// Nothing, or a probe of whether somebody is there.
+    /// No data, or a probe that only asks for an answer.
     None,
-    /// What was not sent before.
+    /// Data that was not sent before.
     New,
-    /// What was sent before.
+    /// Data that was sent before.
     Again,
-    /// What others overtook.
+    /// Data that was overtaken by other segments.
     Late,
 }
 
@@ -48,7 +48,7 @@ impl Trips {
         self.sum = self.sum.saturating_add(trip);
     }
 
-    /// As TCP smooths it.
+    /// Returns the round trip as TCP smooths it.
     pub fn smooth(&self) -> Option<u64> {
         (self.count > 0).then_some(self.smooth)
     }
@@ -58,11 +58,11 @@ impl Trips {
 #[derive(Debug, Clone, Copy)]
 struct Window {
     raw: u16,
-    /// The number up to which data may be sent; none where the scale is not known.
+    /// Number up to which data may be sent; `None` if the scale is not known.
     edge: Option<u64>,
 }
 
-/// What a direction is drawn by.
+/// Series of the plots.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lines {
     pub sent: Series,
@@ -86,11 +86,11 @@ pub(crate) struct Direction {
     /// The first number of all, and the one after the last.
     first: Option<u64>,
     next: u64,
-    /// The number that its SYN had.
+    /// Sequence number of the SYN.
     pub syn: Option<u32>,
-    /// The scale of windows that its SYN named.
+    /// Scale of windows that the SYN named.
     scale: Option<u8>,
-    /// The largest segment that the receiver takes, and that was sent.
+    /// Largest segment that the receiver accepts, and largest payload that was sent.
     takes: u32,
     largest: u32,
     pub fin: bool,
@@ -100,9 +100,10 @@ pub(crate) struct Direction {
     holes: Holes,
     pub state: State,
     pub gap: Gap,
-    /// Spent idle, waiting and blocked.
+    /// Time spent idle, waiting and blocked.
     pub limited: [u64; 3],
-    /// The last stall, which goes on if nothing is acknowledged, and what was.
+    /// The last stall, which goes on if nothing is acknowledged, and the number that was
+    /// acknowledged then.
     pub stalled: Option<(Stall, Option<u64>)>,
     pub packets: u64,
     pub wire: u64,
@@ -155,7 +156,7 @@ impl Direction {
         }
     }
 
-    /// Time passed.
+    /// Adds time that passed to the current state.
     pub fn spend(&mut self, time: u64) {
         self.gap.spend(self.state, time);
         match self.state {
@@ -166,17 +167,18 @@ impl Direction {
         }
     }
 
-    /// What is acknowledged; none where nothing is known of it.
+    /// Returns the number up to which data is acknowledged; `None` if no acknowledgement was seen.
     pub fn acked(&self) -> Option<u64> {
         self.acked
     }
 
-    /// Bytes under way.
+    /// Returns the bytes under way; `None` if no acknowledgement was seen.
     pub fn flight(&self) -> Option<u64> {
         self.acked.map(|acked| self.next.saturating_sub(acked))
     }
 
-    /// Whether the window is known, not only that it is zero.
+    /// Returns false if the window is zero, or too full for a segment while data is under way.
+    /// Returns `None` if there is no window yet, or if it is not zero and its scale is not known.
     fn is_open(&self) -> Option<bool> {
         let window = self.window?;
         if window.raw == 0 {
@@ -187,12 +189,12 @@ impl Direction {
         Some(self.flight().unwrap_or(0) == 0 || left >= wanted)
     }
 
-    /// Finds out what it waits for now.
+    /// Determines the state from all that is known.
     pub fn update(&mut self, closed: bool) {
         self.state = match (self.first, self.acked) {
             _ if closed => State::Silent,
             (None, _) => State::Silent,
-            // Of one direction only, nobody can tell; a SYN is answered, or is not.
+            // With one direction captured, the state is not known. A SYN is answered, or is not.
             (Some(_), None) if self.syn.is_none() => State::Silent,
             _ if self.is_open() == Some(false) => State::Blocked,
             (Some(_), Some(acked)) if acked >= self.next => match self.fin {
@@ -203,7 +205,8 @@ impl Direction {
         };
     }
 
-    /// The number as it is counted here; none where it belongs to no such flow.
+    /// Converts a sequence number to the count of this direction. Returns `None` if it is too far
+    /// off to belong to the flow.
     fn number(&mut self, raw: u32) -> Option<u64> {
         if self.first.is_none() {
             let first = ORIGIN + u64::from(raw);
@@ -218,12 +221,12 @@ impl Direction {
         self.next.checked_add_signed(off)
     }
 
-    /// Bytes from the first number on, as plots have it.
+    /// Returns the bytes since the first number, as plots have them.
     fn since(&self, number: u64) -> u64 {
         number.saturating_sub(self.first.unwrap_or(number))
     }
 
-    /// Its sender sent a segment.
+    /// Takes a segment of the sender. Returns the kind of data that it has.
     pub fn sent(&mut self, segment: &Segment, now: u64, budget: &mut Budget) -> Data {
         if segment.flags.has(Flags::SYN) {
             self.syn = Some(segment.seq);
@@ -234,6 +237,7 @@ impl Direction {
             return Data::None;
         }
         let Some(start) = self.number(segment.seq) else { return Data::None };
+        // A probe of one byte, old or behind a shut window, is no data that moves.
         let is_probe = segment.payload == 1 && span == 1;
         let shut = self.window.is_some_and(|window| window.raw == 0);
         if is_probe && (start + 1 == self.next || (shut && start == self.next)) {
@@ -242,6 +246,8 @@ impl Direction {
         let end = start + span;
         self.fin |= segment.flags.has(Flags::FIN);
         self.largest = self.largest.max(segment.payload);
+        // A segment behind the end may leave a hole. One before the end fills a hole, or repeats
+        // data.
         let stamp = segment.timestamps.map(|(own, _)| own);
         let (data, is_missed) = if start >= self.next {
             if start > self.next {
@@ -252,6 +258,7 @@ impl Direction {
         } else {
             self.older(start, end, now, stamp)
         };
+        // Each byte of payload counts once.
         let new = end.saturating_sub(self.next.max(start));
         self.next = self.next.max(end);
         let payload = u64::from(segment.payload);
@@ -266,8 +273,8 @@ impl Direction {
         data
     }
 
-    /// A segment that begins before the end of what was sent, and whether some of it
-    /// was missing.
+    /// Handles a segment that begins before the end of the sent data. Returns its kind of data, and
+    /// whether it fills a hole.
     fn older(&mut self, start: u64, end: u64, now: u64, stamp: Option<u32>) -> (Data, bool) {
         let hole = self.holes.fill(&(start..end));
         let is_missed = hole.is_some();
@@ -294,7 +301,7 @@ impl Direction {
         }
     }
 
-    /// Its receiver sent a segment; `sender` is the direction of that one's own data.
+    /// Takes a segment of the receiver. `sender` is the direction of the receiver's own data.
     pub fn answered(&mut self, segment: &Segment, sender: &Self, now: u64, budget: &mut Budget) {
         if segment.flags.has(Flags::SYN)
             && let Some(largest) = segment.largest
@@ -304,12 +311,13 @@ impl Direction {
         let Some(raw) = segment.ack else { return };
         let Some(ack) = self.number(raw) else { return };
         if ack > self.next {
-            // What is acknowledged was sent, whether it was captured or not.
+            // Acknowledged data was sent, whether it was captured or not.
             if self.acked.is_some() {
                 self.missed += ack - self.next;
             }
             self.next = ack;
         }
+        // A duplicate repeats the number without data, with an equal window or with blocks.
         let answers = segment.timestamps.map(|(_, answers)| answers);
         let before = self.acked;
         let again = before == Some(ack) && segment.span() == 0 && ack < self.next;
@@ -318,6 +326,7 @@ impl Direction {
             self.duplicates += 1;
             self.gap.answered();
         }
+        // A higher number ends round trips and holes.
         if before.is_none_or(|acked| acked < ack) {
             self.acked = Some(ack);
             self.gap.answered();
@@ -329,12 +338,13 @@ impl Direction {
             self.lines.acked.push(now, self.since(ack), budget);
             self.flew(now, budget);
         }
+        // An older segment than the last one says nothing about the window.
         if before.is_none_or(|acked| acked <= ack) {
             self.opened(segment, sender, ack, now, budget);
         }
     }
 
-    /// Its receiver says how much may be under way.
+    /// Takes the window that the receiver gives.
     fn opened(
         &mut self,
         segment: &Segment,
@@ -347,7 +357,7 @@ impl Direction {
         if raw == 0 && self.window.is_none_or(|window| window.raw != 0) {
             self.zero_windows += 1;
         }
-        // Both sides name a scale, or none is used; and a SYN's own has none.
+        // A scale is used only if both sides name one, and never for a SYN's own window.
         let shift = match (segment.flags.has(Flags::SYN), self.syn, sender.syn) {
             (true, ..) => Some(0),
             (_, Some(_), Some(_)) => Some(self.scale.and(sender.scale).unwrap_or(0)),

@@ -1,4 +1,4 @@
-//! A flow: both directions, and when neither moved.
+//! A flow: both directions, and the times in which neither moved.
 
 use crate::direction::{Data, Direction};
 use crate::limits::Limits;
@@ -7,7 +7,7 @@ use crate::segment::{Endpoint, Flags, Segment};
 use crate::series::Budget;
 use crate::stall::{Gap, Stall, Stalls, State};
 
-/// What a segment is looked at with.
+/// The surroundings of a segment that a flow takes.
 pub(crate) struct Context<'a> {
     pub limits: &'a Limits,
     pub budget: &'a mut Budget,
@@ -19,7 +19,7 @@ pub(crate) struct Context<'a> {
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub number: u64,
-    /// Who began it, or else who was seen first, and the other one.
+    /// End that began the flow or, if that was not seen, sent the first segment; and the other end.
     pub ends: [Endpoint; 2],
     pub point: u32,
     pub vlan: u16,
@@ -36,7 +36,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// A flow that begins with this segment.
+    /// Makes a flow that begins with this segment.
     pub fn new(number: u64, segment: &Segment, point: u32, now: u64) -> Self {
         let ends = match segment.flags.has(Flags::SYN) && segment.ack.is_some() {
             true => [segment.to, segment.from],
@@ -58,19 +58,19 @@ impl Flow {
         }
     }
 
-    /// Which direction's data such a segment carries.
+    /// Returns the direction to which a segment's data belongs.
     fn side(&self, segment: &Segment) -> usize {
         usize::from(segment.from != self.ends[0])
     }
 
-    /// Whether this segment begins another flow between the same ends.
+    /// Returns true if this segment begins another flow between these ends.
     pub fn is_over(&self, segment: &Segment) -> bool {
         let begins = segment.flags.has(Flags::SYN) && segment.ack.is_none();
         let direction = &self.directions[self.side(segment)];
         begins && (self.closed || direction.syn != Some(segment.seq))
     }
 
-    /// Takes a segment of it, of `length` bytes with all its headers.
+    /// Takes a segment of the flow, of `length` bytes with all its headers.
     pub fn take(&mut self, segment: &Segment, ring: Ring, length: u64, context: &mut Context<'_>) {
         let now = context.now;
         let passed = now.saturating_sub(self.last);
@@ -99,16 +99,16 @@ impl Flow {
         self.update();
     }
 
-    /// Data came from a side: what was before it may have been a stall.
+    /// Handles data of a side. The time before it may have been a stall.
     fn moved(&mut self, side: usize, (gap, data): (Gap, Data), pays: bool, context: &Context<'_>) {
         let now = context.now;
         let spent = context.rings.spent(self.both_rings(side), now);
-        // Who has nothing to send but that it ends, was not held up.
+        // A sender that only had its end left to send was not held up.
         if pays || self.directions[side].state != State::Idle {
             self.judge(side, gap, data == Data::Again, spent, context);
         }
         self.directions[side].gap = Gap::begin(now, spent);
-        // An answer is not late before it was asked for.
+        // An answer is not late before its question arrived.
         if self.directions[1 - side].state == State::Idle {
             let spent = context.rings.spent(self.both_rings(1 - side), now);
             self.directions[1 - side].gap = Gap::begin(now, spent);
@@ -121,7 +121,7 @@ impl Flow {
         let own = &mut self.directions[side];
         let acked = own.acked();
         match &mut own.stalled {
-            // One after the other, and nothing moved in between.
+            // Two stalls in a row are one if nothing was acknowledged in between.
             Some((before, still))
                 if before.until == gap.from && before.cause == stall.cause && *still == acked =>
             {
@@ -159,13 +159,13 @@ impl Flow {
         server.update(self.closed);
     }
 
-    /// The rings that data and acknowledgements of a direction cross.
+    /// Returns the rings that data and acknowledgements of a direction cross.
     fn both_rings(&self, side: usize) -> [Option<Ring>; 2] {
         [self.rings[side], self.rings[1 - side]]
     }
 
-    /// All its stalls: those that are kept, in order, and sums. Of one that goes on
-    /// at `now`, so much as there is of it.
+    /// Returns all stalls of the flow: those that are kept, and sums. A stall that goes on at `now`
+    /// has its length so far.
     pub fn stalls(&self, now: u64, rings: &Rings, limits: &Limits) -> Stalls {
         let mut all = self.stalls.clone();
         for (side, direction) in self.directions.iter().enumerate() {
@@ -192,7 +192,7 @@ impl Flow {
         all
     }
 
-    /// Points of its series that other flows could have.
+    /// Returns the number of points that the flow's series took from the budget.
     pub fn taken(&self) -> usize {
         self.directions.iter().map(|direction| direction.lines.taken()).sum()
     }

@@ -10,33 +10,33 @@ use crate::series::Budget;
 use grantway_netif::headers::Why;
 use std::collections::{BTreeMap, HashMap};
 
-/// A flow that nothing came of for so long may be forgotten, in nanoseconds.
+/// Time in nanoseconds after which a flow without packets may be forgotten.
 const QUIET: u64 = 60_000_000_000;
 
-/// Flows that are found without a look in a table.
+/// Number of flows that are found without a table.
 const RECENT: usize = 16;
 
-/// Points below this number may have a name.
+/// Number of points that may have a name: those below this number.
 pub const NAMES_MAX: usize = 4096;
 
 /// A packet, as it was captured or as a node has it.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
-    /// When, in nanoseconds since any moment. Times that go back stand still.
+    /// Time in nanoseconds since any moment. A time before the last one counts as the last one.
     pub time: u64,
-    /// Its first bytes, from the Ethernet header on; all up to TCP's options.
+    /// First bytes of the packet, from the Ethernet header to TCP's options.
     pub head: &'a [u8],
-    /// How many bytes it has.
+    /// Number of bytes of the whole packet.
     pub length: usize,
-    /// Where it was seen: the interface of a capture, or one number for all of a node.
-    /// What is seen at two points is two flows, or each segment would be taken for one
-    /// that is sent again.
+    /// Point at which the packet was seen: the interface of a capture, or one number for all of a
+    /// node. A connection that is seen at two points is two flows. Otherwise each segment would
+    /// count as sent again.
     pub point: u32,
-    /// The ring that it crosses.
+    /// The ring that the packet crosses.
     pub ring: Ring,
 }
 
-/// The ends of a flow, whoever sent, and where it was seen.
+/// Both ends of a flow, in an order that does not depend on the sender, and the point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     ends: [Endpoint; 2],
@@ -51,37 +51,37 @@ impl Key {
         Self { ends, point, vlan: segment.vlan }
     }
 
-    /// Which of the recent it is kept with: whoever makes them meet there wins nothing
-    /// but a look in a table.
+    /// Returns the place of the flow among the recent ones. A peer that makes flows share a place
+    /// gains nothing, since these are then looked up in the table.
     fn slot(&self) -> usize {
         let [one, other] = self.ends.map(|end| u32::from(end.port));
         (one ^ other ^ self.point) as usize % RECENT
     }
 }
 
-/// Follows flows, packet by packet, without any clock or file of its own.
+/// Flows, followed packet by packet, without a clock or a file.
 #[derive(Debug)]
 pub struct Flows {
     limits: Limits,
     flows: Vec<Flow>,
     known: HashMap<Key, usize>,
-    /// Most packets are of a flow of which one came just before: the last one by
-    /// [`Key::slot`].
+    /// The last flow of each [`Key::slot`]. Most packets belong to a flow that had a packet just
+    /// before.
     recent: [Option<(Key, usize)>; RECENT],
     budget: Budget,
     rings: Rings,
-    /// What points are called.
+    /// Names of points.
     names: BTreeMap<u32, String>,
     times: Option<[u64; 2]>,
     all: Count,
     skipped: Skipped,
     numbers: u64,
-    /// Segments of flows that were not followed, until old ones are looked for again.
+    /// Number of segments of flows that are not followed, until old flows are searched again.
     patience: usize,
 }
 
 impl Flows {
-    /// None so far.
+    /// Makes an analysis without flows.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Flows {
         }
     }
 
-    /// Says what a point is called, for reports; of those below [`NAMES_MAX`].
+    /// Sets the name of a point for reports, if the point is below [`NAMES_MAX`].
     pub fn name_point(&mut self, point: u32, name: &str) {
         if (point as usize) < NAMES_MAX {
             self.names.insert(point, name.to_owned());
@@ -128,25 +128,25 @@ impl Flows {
         self.flows[at].take(&segment, packet.ring, length, &mut context);
     }
 
-    /// Takes what a backend knows of a ring. Of what happens at one time, events come
-    /// before the packets that they let go.
+    /// Takes an event of a ring. Events of a moment come before the packets of that moment that
+    /// they release.
     pub fn event(&mut self, time: u64, ring: Ring, event: Event) {
         let now = self.passes(time);
         self.rings.happened(ring, event, now);
     }
 
-    /// So many packets came by that are not told of here.
+    /// Counts packets that passed and are not given to this analysis.
     pub fn lost(&mut self, packets: u64) {
         self.skipped.lost = self.skipped.lost.saturating_add(packets);
     }
 
-    /// Time passed, and nothing came: a stall that goes on is as long as that.
+    /// Advances the time without a packet. A stall that goes on lasts at least until then.
     pub fn advance(&mut self, time: u64) {
         self.passes(time);
     }
 
-    /// What there is to say by now. It takes a look at all that is kept, so a live node
-    /// is asked for it when somebody wants to know.
+    /// Returns the report at this time. The cost is a pass over all that is kept, so a live node
+    /// makes a report only when one is asked for.
     #[must_use]
     pub fn report(&self) -> Report {
         let [first, last] = self.times.unwrap_or_default();
@@ -172,7 +172,7 @@ impl Flows {
         *last
     }
 
-    /// The place of a segment's flow, which is made where there is none.
+    /// Returns the place of a segment's flow. Makes the flow if there is none.
     fn find(&mut self, segment: &Segment, point: u32, now: u64) -> Option<usize> {
         let key = Key::of(segment, point);
         let slot = key.slot();
@@ -202,8 +202,8 @@ impl Flows {
         Some(at)
     }
 
-    /// Forgets a quarter of the flows, the smallest that are over or quiet. It costs a
-    /// look at all of them, and so is not done for every segment.
+    /// Forgets up to a quarter of the flows, the smallest that are over or quiet. Returns false if
+    /// there are none. The cost is a pass over all flows, so this is not done for every segment.
     fn make_room(&mut self, now: u64) -> bool {
         if self.patience > 0 {
             self.patience -= 1;
@@ -230,7 +230,7 @@ impl Flows {
         });
         self.recent = [None; RECENT];
         let places = self.flows.iter().enumerate().map(|(at, flow)| (flow.key(), at));
-        // Of flows between the same ends the last one goes on.
+        // If several flows have one key, the last one goes on.
         self.known = places.collect();
         true
     }

@@ -1,26 +1,26 @@
-//! Sequence numbers that were left out so far.
+//! Sequence numbers that a sender left out so far.
 
 use std::ops::Range;
 
-/// Most that are remembered; of more the oldest is forgotten.
+/// Most holes that are remembered. If there are more, the oldest is forgotten.
 const HOLES_MAX: usize = 32;
 
-/// Numbers that were left out.
+/// A range of numbers that was left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hole {
     range: Range<u64>,
-    /// When that was seen.
+    /// Time at which the hole was seen.
     pub at: u64,
-    /// The timestamp of the segment behind it.
+    /// Timestamp of the segment behind the hole.
     pub stamp: Option<u32>,
 }
 
-/// All of one direction, in the order in which they were seen.
+/// All holes of one direction, in the order in which they were seen.
 #[derive(Debug, Clone, Default)]
 pub struct Holes(Vec<Hole>);
 
 impl Holes {
-    /// Adds one.
+    /// Adds a hole.
     pub fn add(&mut self, range: Range<u64>, at: u64, stamp: Option<u32>) {
         if self.0.len() >= HOLES_MAX {
             self.0.remove(0);
@@ -28,8 +28,8 @@ impl Holes {
         self.0.push(Hole { range, at, stamp });
     }
 
-    /// Takes out what a segment brings; gives the hole that it lies in, where there is
-    /// one.
+    /// Removes the range of a segment from the first hole that it overlaps. Returns that hole as it
+    /// was before; `None` if there is no such hole.
     pub fn fill(&mut self, came: &Range<u64>) -> Option<Hole> {
         let at = self
             .0
@@ -45,7 +45,7 @@ impl Holes {
         Some(hole)
     }
 
-    /// Forgets what lies before this number.
+    /// Forgets the holes that end at this number or before.
     pub fn forget(&mut self, before: u64) {
         self.0.retain(|hole| hole.range.end > before);
     }

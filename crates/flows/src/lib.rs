@@ -1,22 +1,20 @@
-//! What each TCP flow did, and why it stood still.
+//! Analysis of TCP flows: the behaviour of each, and the causes of its stalls.
 //!
-//! [`Flows`] takes packets, of a capture or of a live node, one after the other, and
-//! keeps for each flow what it takes to tell: round trips, bytes under way, windows,
-//! what was sent again, and [stalls](Stall) by their [`Cause`]. Time comes in with the
-//! packets; there is no clock here and no file. Whatever comes, memory is bounded
-//! ([`Limits`]) and nothing panics.
+//! [`Flows`] takes the packets of a capture or of a live node, one after the other. For each flow
+//! it keeps round trips, bytes under way, windows, retransmissions, and [stalls](Stall) with their
+//! [`Cause`]. Time comes with the packets: there is no clock here, and no file. Memory is bounded
+//! ([`Limits`]) and nothing panics, whatever packets come.
 //!
-//! Who lives here:
+//! Modules:
 //!
 //! - [`segment`]: a frame read as a TCP segment;
-//! - `direction`: data of one sender, with `unacked` (round trips) and `holes` (what
-//!   came out of order); `flow`: two of them; [`flows`]: all flows;
-//! - [`stall`]: times for which nothing came; [`rings`]: what only a backend knows of
-//!   them;
-//! - [`series`]: values over time; [`report`]: what there is to say.
+//! - `direction`: data of one sender, with `unacked` (round trips) and `holes` (data that came out
+//!   of order); `flow`: two directions; [`flows`]: all flows;
+//! - [`stall`]: times without data; [`rings`]: what only a backend knows of them;
+//! - [`series`]: values over time; [`report`]: the result.
 //!
-//! A live node gives what it has of each frame: when, the first bytes, the length, and
-//! which ring it crosses; and what its backend knows of rings.
+//! A live node gives a frame's time, first bytes, length and ring. Its backend gives the events of
+//! rings.
 //!
 //! ```
 //! use grantway_flows::{Cause, Event, Flows, Limits, Packet, Ring, Way};
@@ -28,16 +26,15 @@
 //! flows.event(2_000, ring, Event::RingFull);
 //! flows.event(9_000_000, ring, Event::RingDrained);
 //! flows.event(400_000_000, ring, Event::Woken);
-//! // Before anybody asks: what goes on, goes on until now.
+//! // Advance the time before a report: a stall that goes on lasts until now.
 //! flows.advance(500_000_000);
 //! let late = |stall: &&grantway_flows::report::StallReport| stall.cause == Cause::WakeUp;
 //! let report = flows.report();
 //! println!("{}", report.flows.iter().flat_map(|flow| &flow.stalls).filter(late).count());
 //! ```
 //!
-//! A stall is told by where the packets were seen. At the sender, or on a vif, all
-//! causes can be told; at the receiver, data that was lost before is not known to have
-//! been sent.
+//! The point at which packets were seen limits the causes. At the sender or on a vif, all causes
+//! can be found. At the receiver, data that was lost before is not known to have been sent.
 #![forbid(unsafe_code)]
 
 pub mod count;

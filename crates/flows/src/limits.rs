@@ -1,17 +1,16 @@
 //! Bounds of what is kept about flows.
 
-/// Bounds of what is kept about flows. With the defaults it is less than 160 MiB, whatever
-/// packets come.
+/// Limits of the memory. The defaults keep it below 160 MiB, whatever packets come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most flows at a time. Where there are more, the smallest go that have ended or
-    /// were quiet for a minute; if none has, new ones are counted and not followed.
+    /// Most flows at a time. If there are more, the smallest flows that have ended or were quiet
+    /// for a minute are forgotten. If there are none, new flows are counted and not followed.
     pub flows: usize,
-    /// Points that the series of all flows share, beyond 32 that each has.
+    /// Points that the series of all flows share, beyond 32 of each series.
     pub points: usize,
-    /// Most stalls of a flow that are listed, the longest.
+    /// Most stalls of a flow that are listed. The longest are kept.
     pub stalls: usize,
-    /// The shortest stall, in nanoseconds.
+    /// The shortest stall that counts, in nanoseconds.
     pub stall: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What there is to say of flows, as JSON has it: the fields name their units.
+//! Reports of flows, as JSON has them. The names of fields have the units.
 
 use crate::count::{Count, Skipped};
 use crate::direction::Direction;
@@ -7,62 +7,62 @@ use crate::series::{Bins, Point, Series};
 use crate::stall::{Cause, Stall, Stalls};
 use serde::Serialize;
 
-/// Everything.
+/// The report of an analysis.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Of the first packet, in nanoseconds: other times count from here.
+    /// Time of the first packet, in nanoseconds. Other times count from here.
     pub start: u64,
-    /// To the last packet.
+    /// Seconds from the first packet to the last.
     pub seconds: f64,
-    /// What was looked at.
+    /// All packets that came.
     pub all: Count,
-    /// What no flow tells.
+    /// Packets that are in no flow.
     pub skipped: Skipped,
-    /// The flows, the one of most bytes first.
+    /// The flows, the one with most bytes first.
     pub flows: Vec<FlowReport>,
 }
 
-/// A flow.
+/// Report of a flow.
 #[derive(Debug, Clone, Serialize)]
 pub struct FlowReport {
-    /// Its number, in the order in which flows began.
+    /// Number of the flow, in the order in which flows began.
     pub number: u64,
-    /// Who began it, or was seen first.
+    /// The end that began the flow or, if that was not seen, sent the first packet.
     pub client: String,
     /// The other end.
     pub server: String,
-    /// Where it was seen: the number of an interface of a capture.
+    /// Point at which the flow was seen: the number of a capture's interface.
     pub point: u32,
-    /// What that is called, where it is known.
+    /// Name of the point, if it is known.
     pub point_name: Option<String>,
-    /// The outer VLAN; 0 without one.
+    /// Number of the outer VLAN; 0 without one.
     pub vlan: u16,
-    /// Its first packet.
+    /// Time of the flow's first packet.
     pub start_s: f64,
-    /// From its first packet to its last.
+    /// Seconds from the flow's first packet to its last.
     pub seconds: f64,
     /// Packets of both directions.
     pub packets: u64,
-    /// Their bytes, headers included.
+    /// Bytes of these packets, headers included.
     pub bytes: u64,
-    /// Whether its end was seen.
+    /// True if the end of the flow was seen.
     pub closed: bool,
-    /// From the client, and from the server.
+    /// Data from the client, and data from the server.
     pub directions: [DirectionReport; 2],
-    /// Sums by cause, of all stalls.
+    /// Sums of all stalls, by cause.
     pub stall_sums: Vec<StallSum>,
-    /// The longest, in order of time.
+    /// The longest stalls, in order of time.
     pub stalls: Vec<StallReport>,
 }
 
 impl FlowReport {
-    /// How many stalls there were, of any cause.
+    /// Returns the number of stalls of all causes.
     #[must_use]
     pub fn stall_count(&self) -> u64 {
         self.stall_sums.iter().map(|sum| sum.count).sum()
     }
 
-    /// The direction that carried more.
+    /// Returns the direction that carried more payload.
     #[must_use]
     pub fn main(&self) -> usize {
         usize::from(self.directions[1].payload_bytes > self.directions[0].payload_bytes)
@@ -72,57 +72,57 @@ impl FlowReport {
 /// Stalls of one cause.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct StallSum {
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// How many.
+    /// Number of stalls.
     pub count: u64,
-    /// How long all together.
+    /// Seconds of all stalls together.
     pub seconds: f64,
 }
 
-/// A stall.
+/// Report of a stall.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct StallReport {
-    /// Since when.
+    /// Start of the stall.
     pub at_s: f64,
-    /// How long.
+    /// Length of the stall.
     pub seconds: f64,
-    /// Why.
+    /// Cause of the stall.
     pub cause: Cause,
-    /// Of which direction: 0 from the client, 1 from the server.
+    /// Direction that stalled: 0 from the client, 1 from the server.
     pub direction: usize,
-    /// Whether data came again.
+    /// True if data came again.
     pub ended: bool,
 }
 
-/// Data of one end, and what the other one said of it.
+/// Data of one end, and the answers of the other end to it.
 #[derive(Debug, Clone, Serialize)]
 pub struct DirectionReport {
     /// Packets of this sender.
     pub packets: u64,
-    /// Their bytes, headers included.
+    /// Bytes of these packets, headers included.
     pub bytes: u64,
-    /// Payload, each byte once.
+    /// Bytes of payload, each counted once.
     pub payload_bytes: u64,
-    /// Payload over the time of the flow.
+    /// Payload per time of the flow.
     pub mbit_per_second: f64,
     /// Segments that were sent again.
     pub retransmissions: u64,
-    /// Segments that others overtook.
+    /// Segments that were overtaken by others.
     pub out_of_order: u64,
-    /// Acknowledgements of what was acknowledged before.
+    /// Acknowledgements that repeat an earlier one.
     pub duplicate_acks: u64,
-    /// How often the receiver shut its window.
+    /// Number of times that the receiver shut its window.
     pub zero_windows: u64,
-    /// Bytes that were acknowledged and not captured.
+    /// Bytes that were acknowledged, but not captured.
     pub not_captured_bytes: u64,
-    /// Segments whose numbers belong to no such flow.
+    /// Segments whose numbers are too far off for the flow.
     pub odd: u64,
     /// Most bytes under way.
     pub in_flight_max: u64,
-    /// The largest window; 0 where the handshake, and so the scale, was not seen.
+    /// The largest window; 0 if the handshake, and so the scale, was not seen.
     pub window_max: u64,
-    /// Round trips from data to its acknowledgement; none where none was seen.
+    /// Round trips from data to its acknowledgement; `None` if none was measured.
     pub rtt: Option<TripReport>,
     /// Time with nothing to send.
     pub idle_s: f64,
@@ -130,31 +130,31 @@ pub struct DirectionReport {
     pub waiting_s: f64,
     /// Time without a window.
     pub blocked_s: f64,
-    /// What it is drawn by.
+    /// Points of the plots.
     #[serde(skip)]
     pub lines: LinesReport,
 }
 
-/// Round trips.
+/// Round trips of a direction.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct TripReport {
-    /// How many were measured.
+    /// Number of measured round trips.
     pub samples: u64,
-    /// The shortest.
+    /// The shortest round trip.
     pub min_ms: f64,
-    /// The mean.
+    /// The mean round trip.
     pub mean_ms: f64,
-    /// The longest.
+    /// The longest round trip.
     pub max_ms: f64,
 }
 
-/// Points over time; neighbours are merged, with their smallest and largest value.
-/// Times are in seconds from the start of the report.
+/// Points over time. Neighbours are merged, with their smallest and largest value. Times are in
+/// seconds from the start of the report.
 #[derive(Debug, Clone, Default)]
 pub struct LinesReport {
-    /// Bytes from the first one on: ends of segments.
+    /// Bytes since the first one, at the ends of segments.
     pub sent: Vec<(f64, f64, f64)>,
-    /// The same of segments that were sent again.
+    /// Bytes since the first one, at the ends of segments that were sent again.
     pub again: Vec<(f64, f64, f64)>,
     /// Bytes that were acknowledged.
     pub acked: Vec<(f64, f64, f64)>,
@@ -164,11 +164,11 @@ pub struct LinesReport {
     pub in_flight: Vec<(f64, f64, f64)>,
     /// The window in bytes.
     pub window: Vec<(f64, f64, f64)>,
-    /// Mbit/s of payload: when it begins, how long each part is, and each part's.
+    /// Mbit/s of payload: start of the first bin, width of each bin, and the rate of each bin.
     pub throughput: (f64, f64, Vec<f64>),
 }
 
-/// Nanoseconds as seconds.
+/// Returns nanoseconds as seconds.
 pub(crate) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
@@ -177,7 +177,7 @@ fn milliseconds(nanos: u64) -> f64 {
     nanos as f64 / 1e6
 }
 
-/// A flow where it was seen, and its stalls; times count from `start`.
+/// Makes the report of a flow and its stalls. Times count from `start`.
 pub(crate) fn flow(
     flow: &Flow,
     point_name: Option<&str>,

@@ -1,13 +1,13 @@
-//! What a backend knows of its rings, and a capture does not show.
+//! States of rings, which a backend knows and a capture does not show.
 
 use std::collections::BTreeMap;
 
-/// Most rings that are followed; what happens on others is not known.
+/// Most rings that are followed. Events of further rings are ignored.
 const RINGS_MAX: usize = 1024;
-/// How a comment begins that stands for an event.
+/// Start of a comment that stands for an event.
 const PREFIX: &[u8] = b"grantway:";
 
-/// Which way a packet goes, as the guest names it.
+/// Direction of a packet, as the guest names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
     /// From the guest.
@@ -16,34 +16,35 @@ pub enum Way {
     Receive,
 }
 
-/// The ring that a packet crosses. Only equality matters: a capture numbers its
-/// interfaces, a live node its queues.
+/// The ring that a packet crosses. Only equality matters: a capture numbers its interfaces, a live
+/// node its queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ring {
-    /// The interface.
+    /// Number of the interface.
     pub interface: u32,
-    /// Which of its queues, where it has several.
+    /// Number of the interface's queue, if it has several.
     pub queue: u32,
-    /// Which one of it, where that is known.
+    /// Direction of the ring, if it is known.
     pub way: Option<Way>,
 }
 
-/// What became of a ring.
+/// Events of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// Nothing more fits into it: its writer waits.
+    /// The ring is full, and its writer waits.
     RingFull,
-    /// There is room again, and its writer was signalled.
+    /// The ring has room again, and its writer was signalled.
     RingDrained,
-    /// Its writer runs again.
+    /// The writer runs again.
     Woken,
 }
 
 impl Event {
-    /// All of them.
+    /// All events.
     pub const ALL: [Self; 3] = [Self::RingFull, Self::RingDrained, Self::Woken];
 
-    /// As a comment of a capture has it: `grantway:ring-full`.
+    /// Returns the name of the event, as in a capture's comment: `ring-full` in
+    /// `grantway:ring-full`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,13 +54,13 @@ impl Event {
         }
     }
 
-    /// The comment that stands for it.
+    /// Returns the comment that stands for the event.
     #[must_use]
     pub fn comment(self) -> String {
         format!("grantway:{}", self.name())
     }
 
-    /// The event that a comment stands for: it says `grantway:` and a name.
+    /// Returns the event that a comment stands for: `grantway:` and the event's name.
     #[must_use]
     pub fn read(comment: &[u8]) -> Option<Self> {
         let name = comment.strip_prefix(PREFIX)?.trim_ascii();
@@ -67,8 +68,7 @@ impl Event {
     }
 }
 
-/// Nanoseconds for which a ring was full, and for which its writer was still asleep
-/// afterwards.
+/// Nanoseconds for which a ring was full, and for which its writer was still asleep afterwards.
 pub(crate) type Spent = [u64; 2];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -102,12 +102,12 @@ impl State {
     }
 }
 
-/// The rings of which events came.
+/// The rings that had events.
 #[derive(Debug, Default)]
 pub(crate) struct Rings(BTreeMap<Ring, State>);
 
 impl Rings {
-    /// Something happened. What does not follow from what was before changes nothing.
+    /// Handles an event of a ring. An event that cannot follow the ring's state changes nothing.
     pub fn happened(&mut self, ring: Ring, event: Event, now: u64) {
         if self.0.len() >= RINGS_MAX && !self.0.contains_key(&ring) {
             return;
@@ -121,8 +121,8 @@ impl Rings {
         }
     }
 
-    /// A packet came through after the ring had room: who fills it is awake. Where it
-    /// is not known which way a packet goes, only one that carries data tells.
+    /// Handles a packet that crossed a ring. If the ring had room again before, its writer is
+    /// awake. If the direction of the ring is not known, only packets with data show that.
     pub fn passed(&mut self, ring: Ring, carries: bool, now: u64) {
         if self.0.is_empty() || (ring.way.is_none() && !carries) {
             return;
@@ -134,7 +134,8 @@ impl Rings {
         }
     }
 
-    /// What was spent on these rings, of which one may be named twice.
+    /// Returns the sum of the times that were spent on these rings. A ring that is named twice
+    /// counts once.
     pub fn spent(&self, rings: [Option<Ring>; 2], now: u64) -> Spent {
         if self.0.is_empty() {
             return [0; 2];

@@ -1,4 +1,4 @@
-//! A TCP segment, as far as flows are told by it.
+//! TCP segments, as far as flows need them.
 
 use grantway_netif::headers::{self, Family, Protocol, Why, tcp_flags};
 use std::fmt;
@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// An end of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// Its address.
+    /// Address of the end.
     pub address: IpAddr,
-    /// Its port.
+    /// Port of the end.
     pub port: u16,
 }
 
@@ -24,16 +24,16 @@ impl fmt::Display for Endpoint {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// The last one of its sender.
+    /// The segment is the last of its sender.
     pub const FIN: Self = Self(tcp_flags::FIN);
-    /// The first one of its sender.
+    /// The segment is the first of its sender.
     pub const SYN: Self = Self(tcp_flags::SYN);
-    /// The connection is no more.
+    /// The connection is aborted.
     pub const RST: Self = Self(tcp_flags::RST);
-    /// The number of what is awaited next stands in the header.
+    /// The header has the sequence number that is expected next.
     pub const ACK: Self = Self(tcp_flags::ACK);
 
-    /// Whether all of these are set.
+    /// Returns true if all of these flags are set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -43,43 +43,44 @@ impl Flags {
 /// A segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Who sent it.
+    /// End that sent the segment.
     pub from: Endpoint,
-    /// To whom.
+    /// End that the segment is for.
     pub to: Endpoint,
     /// The outer VLAN's number; 0 without a tag.
     pub vlan: u16,
-    /// Sequence number of its first byte.
+    /// Sequence number of the first byte.
     pub seq: u32,
-    /// What its sender awaits next; none without the flag.
+    /// Sequence number that the sender expects next; `None` without the flag.
     pub ack: Option<u32>,
-    /// Its flags.
+    /// Flags of the segment.
     pub flags: Flags,
-    /// The window as it stands in the header.
+    /// Window as the header has it, without scale.
     pub window: u16,
     /// Bytes of payload.
     pub payload: u32,
-    /// Timestamp option: its own value, and that of the other side it answers.
+    /// Timestamp option: the sender's own value, and the other end's value that it answers.
     pub timestamps: Option<(u32, u32)>,
     /// Window scale option, at most 14.
     pub scale: Option<u8>,
-    /// Largest segment option.
+    /// Option with the largest segment that the sender accepts.
     pub largest: Option<u16>,
-    /// Whether it names blocks that came out of order.
+    /// True if the segment names blocks that arrived out of order.
     pub selective: bool,
 }
 
 impl Segment {
-    /// Reads a frame of `length` bytes of which the first are here.
+    /// Reads a frame of `length` bytes, of which `head` has the first ones.
     ///
     /// # Errors
-    /// Why it is no TCP segment, or none that can be read.
+    /// The frame is no TCP segment, or cannot be read.
     pub fn read(head: &[u8], length: usize) -> Result<Self, Why> {
         let found = headers::read(head, length)?;
         if found.protocol != Protocol::Tcp {
             return Err(Why::OtherTransport);
         }
         let short = Why::Truncated;
+        // Addresses stand at the offsets of the family.
         let (source, target) = match found.family {
             Family::V4 => {
                 let at = |at| array::<4>(head, found.ip + at).map(Ipv4Addr::from).map(IpAddr::V4);
@@ -90,6 +91,7 @@ impl Segment {
                 (at(8), at(24))
             }
         };
+        // The rest is read from TCP's header.
         let header = head.get(found.start..found.header_end).ok_or(short)?;
         let half = |at| array::<2>(header, at).map(u16::from_be_bytes).ok_or(short);
         let word = |at| array::<4>(header, at).map(u32::from_be_bytes).ok_or(short);
@@ -112,7 +114,7 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Sequence numbers that it takes.
+    /// Returns the number of sequence numbers that the segment takes.
     #[must_use]
     pub fn span(&self) -> u64 {
         let one = |flag| u64::from(self.flags.has(flag));
@@ -130,7 +132,7 @@ impl Segment {
                 continue;
             }
             let Some(length) = behind.first().map(|&length| usize::from(length)) else { return };
-            // The length counts the two bytes that it stands behind.
+            // The length includes the two bytes of kind and length.
             let Some(value) = rest.get(2..length) else { return };
             match (kind, value) {
                 (2, &[high, low]) => self.largest = Some(u16::from_be_bytes([high, low])),

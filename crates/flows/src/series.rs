@@ -1,26 +1,26 @@
 //! Values over time, in bounded memory.
 
-/// Points that a series may have whatever the others have.
+/// Points that each series may have, apart from the budget.
 const OWN: usize = 32;
-/// Points that a series has at most.
+/// Most points of a series.
 pub const POINTS_MAX: usize = 4096;
-/// Parts that a time is cut into.
+/// Most bins of a time span.
 const BINS: usize = 1024;
-/// The first width of a part: a millisecond.
+/// First width of a bin: a millisecond.
 const WIDTH: u64 = 1_000_000;
 
-/// Points that all series may still grow by, beyond those that each has anyway.
+/// Points by which all series together may still grow, beyond those that each may have anyway.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget(pub usize);
 
-/// Neighbouring values.
+/// The range of one or more values that follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
-    /// When the first of them was, in nanoseconds.
+    /// Time of the first value, in nanoseconds.
     pub time: u64,
-    /// The smallest.
+    /// The smallest value.
     pub min: u64,
-    /// The largest.
+    /// The largest value.
     pub max: u64,
 }
 
@@ -31,20 +31,20 @@ impl Point {
     }
 }
 
-/// Values over time; neighbours are merged where there are too many.
+/// Values over time. Neighbours are merged if there are too many.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     points: Vec<Point>,
-    /// Values that a point is made of; 0 stands for 1.
+    /// Number of values that make a point; 0 stands for 1.
     every: u32,
-    /// Values in the last point.
+    /// Number of values in the last point.
     filled: u32,
-    /// Points that it may have; 0 stands for [`OWN`].
+    /// Number of points that the series may have; 0 stands for [`OWN`].
     room: usize,
 }
 
 impl Series {
-    /// Adds a value, which is not before the last one.
+    /// Adds a value, whose time is not before that of the last one.
     pub fn push(&mut self, time: u64, value: u64, budget: &mut Budget) {
         let point = Point { time, min: value, max: value };
         if self.filled < self.every
@@ -67,7 +67,7 @@ impl Series {
         self.filled = 1;
     }
 
-    /// Makes one of each two points.
+    /// Merges each two points into one.
     fn thin(&mut self) {
         let pairs = self.points.chunks(2).map(|pair| {
             let mut point = pair[0];
@@ -78,20 +78,20 @@ impl Series {
         self.every = self.every.max(1).saturating_mul(2);
     }
 
-    /// Its points, in order.
+    /// Returns the points, in order of time.
     #[must_use]
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// What it took of the budget.
+    /// Returns the number of points that the series took from the budget.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.room.saturating_sub(OWN)
     }
 }
 
-/// Bytes in each part of a time, all parts of one width.
+/// Bytes in each bin of a time span. All bins have one width.
 #[derive(Debug, Clone)]
 pub struct Bins {
     start: u64,
@@ -100,7 +100,7 @@ pub struct Bins {
 }
 
 impl Bins {
-    /// From this time on.
+    /// Makes bins that begin at this time.
     #[must_use]
     pub fn new(start: u64) -> Self {
         Self { start, width: WIDTH, bytes: Vec::new() }
@@ -120,13 +120,13 @@ impl Bins {
         self.bytes[at] += bytes;
     }
 
-    /// Where the first part begins, and how wide each is, in nanoseconds.
+    /// Returns the start of the first bin, and the width of each, in nanoseconds.
     #[must_use]
     pub fn scale(&self) -> (u64, u64) {
         (self.start, self.width)
     }
 
-    /// Bytes in each part.
+    /// Returns the bytes of each bin.
     #[must_use]
     pub fn bytes(&self) -> &[u64] {
         &self.bytes
@@ -139,8 +139,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However many values come, there are few points, in order, and the smallest
-        /// and the largest value stay.
+        /// A series has few points however many values come. The points are in order, and the
+        /// smallest and the largest value stay.
         #[test]
         fn thinned_series_keep_their_ends(
             values in proptest::collection::vec(0u64..1_000_000, 1..3000),

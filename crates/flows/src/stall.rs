@@ -1,34 +1,33 @@
-//! Times for which nothing came, and why.
+//! Times without data, and their causes.
 
 use crate::rings::Spent;
 use serde::Serialize;
 
-/// Why nothing came.
+/// Cause of a stall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// The sender had nothing to send: all that it sent was acknowledged, and there
-    /// was a window.
+    /// The sender had nothing to send. All that it sent was acknowledged, and there was a window.
     Sender,
     /// The receiver's window was zero, or full.
     Window,
-    /// A ring was full. Only a backend can tell.
+    /// A ring was full. Only a backend knows that.
     Ring,
-    /// A ring had room again, and who waited for it was still asleep. Only a backend
-    /// can tell.
+    /// A ring had room again, and the writer that waited for it was still asleep. Only a backend
+    /// knows that.
     WakeUp,
-    /// Data was under way, and what was awaited came late or not at all.
+    /// Data was under way, and the expected packets came late or not at all.
     Network,
-    /// Data was under way, and nothing that was captured let the sender go on.
+    /// Data was under way, and no captured packet let the sender go on.
     Unknown,
 }
 
 impl Cause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 6] =
         [Self::Sender, Self::Window, Self::Ring, Self::WakeUp, Self::Network, Self::Unknown];
 
-    /// Its name.
+    /// Returns the name of the cause.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,38 +41,38 @@ impl Cause {
     }
 }
 
-/// A time for which nothing came.
+/// A time without data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stall {
-    /// Since when, in nanoseconds: the last data before.
+    /// Start in nanoseconds: the last data before.
     pub from: u64,
-    /// Until when: the next data, or the last packet of all.
+    /// End in nanoseconds: the next data, or the last packet of all.
     pub until: u64,
-    /// Why.
+    /// Cause of the stall.
     pub cause: Cause,
-    /// Of which direction: 0 from the client, 1 from the server.
+    /// Direction that stalled: 0 from the client, 1 from the server.
     pub direction: usize,
-    /// Whether data came again.
+    /// True if data came again.
     pub ended: bool,
 }
 
 impl Stall {
-    /// For how long, in nanoseconds.
+    /// Returns the length in nanoseconds.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.until.saturating_sub(self.from)
     }
 }
 
-/// What a direction waits for.
+/// State of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum State {
-    /// Nobody can tell, or nothing will come.
+    /// The state is not known, or no data will come.
     #[default]
     Silent,
     /// All that was sent is acknowledged, and there is a window.
     Idle,
-    /// Something is under way.
+    /// Data is under way.
     Waiting,
     /// There is no window.
     Blocked,
@@ -83,11 +82,11 @@ pub(crate) enum State {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gap {
     pub from: u64,
-    /// Spent idle, waiting and blocked.
+    /// Time spent idle, waiting and blocked.
     spent: [u64; 3],
-    /// What had been spent on the rings when it began.
+    /// Times that had been spent on the rings when the gap began.
     rings: Spent,
-    /// Whether an acknowledgement came.
+    /// True if an acknowledgement came.
     answered: bool,
 }
 
@@ -109,8 +108,8 @@ impl Gap {
         self.answered = true;
     }
 
-    /// What it was spent on for the most part; none where that is as it has to be:
-    /// on what is under way for a round trip and a half, and no segment sent again.
+    /// Returns the state in which most of the gap was spent. Returns `None` for a usual gap: less
+    /// than a round trip and a half with data under way, and no segment sent again.
     pub fn cause(
         &self,
         until: u64,
@@ -143,16 +142,16 @@ impl Gap {
     }
 }
 
-/// The stalls of a flow: so many, of more the longest, and sums of all.
+/// The stalls of a flow: a bounded number of the longest, and sums of all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stalls {
     kept: Vec<Stall>,
-    /// How many, and how long together, by cause.
+    /// Number of stalls and nanoseconds of all together, by cause.
     sums: [(u64, u64); Cause::ALL.len()],
 }
 
 impl Stalls {
-    /// Adds one, if it is among the `most` longest.
+    /// Adds a stall to the sums, and keeps it if it is among the `most` longest.
     pub fn add(&mut self, stall: Stall, most: usize) {
         let (count, time) = &mut self.sums[stall.cause as usize];
         *count += 1;

@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 
-/// Most that are remembered; more are not measured by.
+/// Most segments that are remembered. Further segments give no round trip.
 const UNACKED_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     start: u64,
     end: u64,
-    /// When it was sent last.
+    /// Time at which the segment was last sent.
     time: u64,
-    /// With which timestamp.
+    /// Timestamp with which it was last sent.
     stamp: u32,
     again: bool,
 }
@@ -21,7 +21,7 @@ struct Sent {
 pub struct Unacked(VecDeque<Sent>);
 
 impl Unacked {
-    /// One was sent that is behind all others.
+    /// Adds a segment that was sent behind all others.
     pub fn sent(&mut self, start: u64, end: u64, time: u64, stamp: Option<u32>) {
         if self.0.len() < UNACKED_MAX {
             let stamp = stamp.unwrap_or(0);
@@ -29,7 +29,7 @@ impl Unacked {
         }
     }
 
-    /// One was sent again.
+    /// Marks the segments that a segment repeats.
     pub fn sent_again(&mut self, start: u64, end: u64, time: u64, stamp: Option<u32>) {
         let first = self.0.partition_point(|sent| sent.end <= start);
         for sent in self.0.iter_mut().skip(first).take_while(|sent| sent.start < end) {
@@ -38,10 +38,10 @@ impl Unacked {
         }
     }
 
-    /// All before `ack` came. Gives the round trip in nanoseconds, where it can be
-    /// told: with timestamps, from the last one that had the stamp which is answered;
-    /// without, from the one that was awaited last, if nothing of it was sent again
-    /// (Karn).
+    /// Removes all segments before `ack`. Returns the round trip in nanoseconds, if it is known.
+    /// With timestamps, it begins with the last segment that had the stamp which is answered.
+    /// Without, it begins with the segment that was awaited last, if no removed segment was sent
+    /// again (Karn).
     pub fn acked(&mut self, ack: u64, time: u64, answers: Option<u32>) -> Option<u64> {
         let (mut from, mut again) = (None, false);
         while let Some(sent) = self.0.front().copied().filter(|sent| sent.start < ack) {

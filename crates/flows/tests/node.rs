@@ -1,4 +1,4 @@
-//! Flows fed by a node of the packet path: what a live view takes.
+//! Flows fed by a node of the packet path, as a live view does.
 
 mod talk;
 
@@ -10,10 +10,10 @@ use grantway_vector::receivers::Receivers;
 use grantway_vector::{Batch, Frame, Node, PortId, Set};
 use talk::{Flag, MS, Talk};
 
-/// A node that follows flows and lets frames go on.
+/// A node that follows flows and lets frames pass.
 struct Follow(Flows);
 
-/// The ring that frames of a vif come from.
+/// Returns the ring that frames of a vif come from.
 fn ring(from: PortId) -> Ring {
     Ring { interface: u32::from(from.0), queue: 0, way: Some(Way::Transmit) }
 }
@@ -38,11 +38,11 @@ impl Node for Follow {
     }
 }
 
-/// Gives frames, of each side from the vif of that number, to the node.
+/// Runs the node on frames. Each side's frames come from the vif of that number.
 fn run(node: &mut Follow, now: u64, frames: &[(usize, Vec<u8>)]) {
     let (mut arena, mut batch) = (Vec::new(), Batch::new());
     for (side, bytes) in frames {
-        // Of a longer frame only the first bytes are private.
+        // A longer frame has only its first bytes in private memory.
         let head = bytes.len().min(128) as u32;
         let at = arena.len() as u32;
         arena.extend(&bytes[..head as usize]);
@@ -60,7 +60,7 @@ fn run(node: &mut Follow, now: u64, frames: &[(usize, Vec<u8>)]) {
 #[test]
 fn a_node_feeds_flows_and_a_backend_its_events() {
     let mut node = Follow(Flows::new(Limits::default()));
-    // Only its frames are used.
+    // Only the frames of the talk are used.
     let mut talk = Talk::new();
     let shake = [(0, talk.frame(0, 0, 0, Flag::Syn)), (1, talk.frame(1, 0, 0, Flag::Syn))];
     run(&mut node, MS, &shake);

@@ -1,4 +1,4 @@
-//! Traces of which all is known.
+//! Traces with known causes.
 
 mod talk;
 
@@ -25,7 +25,7 @@ fn round_trips_windows_and_what_is_under_way() {
         assert_eq!((flow.vlan, flow.packets), (vlan.unwrap_or(0), 33));
         let [client, server] = &flow.directions;
         let trips = client.rtt.unwrap();
-        // The handshake's, from the client, and one for each of ten.
+        // The client's round trips are that of the handshake, and one for each of ten turns.
         assert_eq!((trips.samples, trips.min_ms, trips.max_ms), (11, 10.0, 20.0));
         assert_eq!(client.payload_bytes, 20_000);
         assert_eq!(client.in_flight_max, 2000);
@@ -43,10 +43,10 @@ fn a_segment_that_is_lost_at_the_end_is_the_networks_stall() {
     let mut talk = Talk::new();
     talk.shake().data(0).wait(10).ack(1000).data(1000).wait(300).data(1000).wait(600).data(1000);
     talk.wait(10).ack(2000);
-    // Both waits are one: nothing moved in between.
+    // Both waits are one stall, since nothing moved in between.
     assert_eq!(talk.stalls(), [(20, 900, Cause::Network)]);
     assert_eq!(talk.flow().directions[0].retransmissions, 2);
-    // Karn: the last acknowledgement may be for either.
+    // By Karn, the last acknowledgement may be for either segment, so it is not measured.
     assert_eq!(talk.flow().directions[0].rtt.unwrap().max_ms, 10.0);
 }
 
@@ -64,7 +64,7 @@ fn a_window_that_is_shut_or_full() {
     talk.shake().data(0).wait(10);
     talk.windows[1] = 0;
     talk.ack(1000);
-    // Probes: an old byte, and a new one, which are no data that moves.
+    // Probes are an old byte and a new one. Neither is data that moves.
     talk.wait(200).send(0, 999, 1, Flag::None).send(1, 0, 0, Flag::None);
     talk.wait(200).send(0, 1000, 1, Flag::None).send(1, 0, 0, Flag::None);
     talk.wait(100);
@@ -86,11 +86,11 @@ fn a_window_that_is_shut_or_full() {
 fn a_sender_without_anything_to_send() {
     let mut talk = Talk::new();
     talk.shake().data(0).wait(10).ack(1000).wait(490).data(1000).wait(10).ack(2000);
-    // What is answered late is the server's doing, and the client's data not late.
+    // A late answer is a stall of the server, and the client's data is not late.
     talk.wait(200).send(1, 0, 500, Flag::None).wait(10);
     talk.acked[0] = 500;
     talk.send(0, 2000, 0, Flag::None).wait(50).data(2000).wait(10).ack(3000);
-    // To be silent before the end is no stall.
+    // Silence before the end is no stall.
     talk.wait(5000).send(0, 3000, 0, Flag::Fin);
     assert_eq!(talk.stalls(), [(10, 500, Cause::Sender), (510, 210, Cause::Sender)]);
     let directions: Vec<_> = talk.flow().stalls.iter().map(|stall| stall.direction).collect();
@@ -119,7 +119,7 @@ fn rings_and_wake_ups_are_told_by_events_only() {
     assert_eq!(stalls(&asleep), [(10, 610, Cause::WakeUp)]);
     assert_eq!(stalls(&asleep[..2]), [(10, 610, Cause::WakeUp)], "the data shows that it woke");
     assert_eq!(stalls(&[(500, RingFull)]), [(10, 610, Cause::Sender)]);
-    // Another interface's ring.
+    // The events are of another interface's ring.
     let mut talk = Talk::new();
     talk.shake().data(0).wait(10).ack(1000);
     talk.flows.event(talk.now, Ring { interface: 3, ..Ring::default() }, RingFull);
@@ -127,8 +127,8 @@ fn rings_and_wake_ups_are_told_by_events_only() {
     assert_eq!(talk.stalls(), [(10, 610, Cause::Sender)]);
 }
 
-/// As a backend marks a guest whose rate holds it: its ring stays full from one time that it
-/// may send to the next.
+/// The events are those of a guest that is held by its rate: its ring stays full from one time at
+/// which it may send to the next.
 #[test]
 fn stalls_of_one_full_ring_are_all_the_rings() {
     let mut talk = Talk::new();
@@ -137,7 +137,8 @@ fn stalls_of_one_full_ring_are_all_the_rings() {
     for n in 0..5 {
         talk.data(2000 * n).data(2000 * n + 1000);
         talk.flows.event(talk.now, ring, Event::RingFull);
-        // All that was sent is acknowledged early: without a mark that is a sender's stall.
+        // All that was sent is acknowledged early. Without the event, the sender would be the
+        // cause.
         talk.wait(30).ack(2000 * (n + 1)).wait(370);
     }
     talk.data(10_000);
@@ -172,7 +173,7 @@ fn going_on_without_a_reason_is_not_known() {
     let mut talk = Talk::new();
     talk.shake().data(0).wait(250).data(1000);
     assert_eq!(talk.stalls(), [(10, 250, Cause::Unknown)]);
-    // A long way is no stall.
+    // A long round trip is no stall.
     let mut talk = Talk::new();
     talk.send(0, 0, 0, Flag::Syn).wait(400).send(1, 0, 0, Flag::Syn).send(0, 0, 0, Flag::None);
     talk.data(0).wait(400).ack(1000).data(1000).wait(400).ack(2000).data(2000);
@@ -183,7 +184,7 @@ fn going_on_without_a_reason_is_not_known() {
 fn a_stall_that_goes_on_at_the_end() {
     let mut talk = Talk::new();
     talk.shake().data(0).wait(10).ack(1000).data(1000).wait(800);
-    // Something else shows that time passes.
+    // Another packet shows that time passes.
     talk.give(&[0; 60]);
     assert_eq!(talk.stalls(), [(20, 800, Cause::Unknown)]);
     assert!(!talk.flow().stalls[0].ended);
@@ -202,7 +203,7 @@ fn out_of_order_is_not_sent_again() {
         talk.shake();
         let early = talk.frame(0, 0, 1000, Flag::None);
         talk.data(1000).give(&early).data(2000).wait(10);
-        // Lost before it was captured, and sent again.
+        // The segment is lost before the capture, and sent again.
         talk.data(4000).ack(3000).ack(3000).ack(3000).wait(60).data(3000).wait(10).ack(5000);
         let client = &talk.flow().directions[0];
         assert_eq!((client.out_of_order, client.retransmissions), (1, 1), "{stamps}");
@@ -223,7 +224,7 @@ fn another_flow_between_the_same_ends() {
     talk.wait(10).shake().data(0);
     let report = talk.report();
     assert_eq!(report.flows.iter().map(|flow| flow.packets).collect::<Vec<_>>(), [8, 4]);
-    // Two interfaces, two flows: nothing is taken for sent again.
+    // Two interfaces make two flows, so nothing counts as sent again.
     talk.point = 1;
     talk.data(0);
     assert_eq!(talk.report().flows.len(), 3);
@@ -250,7 +251,7 @@ fn where_there_are_too_many_the_small_ones_that_are_over_go() {
     assert_eq!(report.flows.len(), 7);
     assert_eq!(report.skipped.forgotten_flows, 2);
     assert!(report.flows.iter().all(|flow| ![":0", ":1"].iter().any(|p| flow.client.ends_with(p))));
-    // None of the others is over once those are gone.
+    // None of the other flows is over once these are gone.
     for port in 101..200 {
         talk.client_port = port;
         talk.data(0);
@@ -269,7 +270,7 @@ fn what_is_no_flow_is_counted() {
     let report = talk.report();
     assert!(report.flows.is_empty());
     assert_eq!((report.skipped.other.packets, report.skipped.unread.packets), (2, 1));
-    // Of a long frame the headers are enough.
+    // The headers of a long frame are enough.
     let (time, ring) = (talk.now, talk.ring);
     let packet =
         grantway_flows::Packet { time, head: &whole[..54], length: whole.len(), point: 0, ring };
@@ -277,8 +278,7 @@ fn what_is_no_flow_is_counted() {
     assert_eq!(talk.flow().directions[0].payload_bytes, 100);
 }
 
-/// A sender that loses segments at random, by a seed: each is sent again after a
-/// time-out that is known.
+/// A sender loses segments at random, by a seed, and sends each again after a known time.
 #[test]
 fn losses_by_a_seed_are_all_found() {
     for seed in 1..40_u64 {
@@ -294,6 +294,7 @@ fn losses_by_a_seed_are_all_found() {
         talk.shake();
         let (mut resent, mut expected) = (0, Vec::new());
         let start = talk.now - 10_000_000;
+        // Each segment may be lost once, and is acknowledged before the next one.
         for n in 0..200 {
             talk.wait(1).data(1000 * n);
             let since = (talk.now - start) / 1_000_000;
@@ -305,6 +306,7 @@ fn losses_by_a_seed_are_all_found() {
             }
             talk.wait(5 + random(20)).ack(1000 * (n + 1));
         }
+        // Each loss is one stall, of exactly its time-out.
         let flow = talk.flow();
         let client = &flow.directions[0];
         assert_eq!(client.retransmissions, resent, "seed {seed}");

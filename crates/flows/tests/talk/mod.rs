@@ -1,4 +1,4 @@
-//! Two ends that talk, packet by packet, as a test has it.
+//! Two ends that talk, packet by packet, as a test directs them.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use etherparse::{PacketBuilder, TcpOptionElement};
@@ -8,25 +8,25 @@ use grantway_flows::{Cause, FlowReport, Flows, Limits, Packet, Report, Ring};
 pub const MS: u64 = 1_000_000;
 /// The client's port and the server's.
 pub const PORTS: [u16; 2] = [40_000, 5201];
-/// Their first sequence numbers: the client's goes round soon.
+/// First sequence numbers of the ends. The client's wraps soon.
 pub const FIRST: [u32; 2] = [u32::MAX - 5000, 1000];
 
-/// Flows, the time, and what each end has to say for itself.
+/// Flows, the time, and the state of each end.
 pub struct Talk {
     pub flows: Flows,
-    /// In nanoseconds.
+    /// Time in nanoseconds.
     pub now: u64,
     pub point: u32,
     pub ring: Ring,
-    /// Timestamps, counted in milliseconds.
+    /// True if segments have timestamps, in milliseconds.
     pub stamps: bool,
     pub v6: bool,
     pub vlan: Option<u16>,
-    /// Windows as they stand in the headers.
+    /// Windows of the ends, as the headers have them.
     pub windows: [u16; 2],
-    /// What each end acknowledges: bytes of the other one.
+    /// Bytes of the other end that each end acknowledges.
     pub acked: [u32; 2],
-    /// The stamp that each end answers.
+    /// Timestamp that each end answers.
     pub answers: [u32; 2],
     pub client_port: u16,
 }
@@ -60,7 +60,7 @@ impl Talk {
         }
     }
 
-    /// Lets so many milliseconds pass.
+    /// Lets a number of milliseconds pass.
     pub fn wait(&mut self, milliseconds: u64) -> &mut Self {
         self.now += milliseconds * MS;
         self
@@ -70,13 +70,14 @@ impl Talk {
         (self.now / MS) as u32
     }
 
-    /// A frame from a side: 0 is the client. `at` counts its bytes from 0, its SYN not
-    /// counted.
+    /// Makes a frame of a side: 0 is the client. `at` counts the side's bytes from 0, without its
+    /// SYN.
     pub fn frame(&self, side: usize, at: u32, payload: usize, flag: Flag) -> Vec<u8> {
         let is_syn = flag == Flag::Syn;
         let seq = FIRST[side].wrapping_add(at).wrapping_add(u32::from(!is_syn));
         let ack = FIRST[1 - side].wrapping_add(self.acked[side]).wrapping_add(1);
         let ports = [self.client_port, PORTS[1]];
+        // A SYN names the largest segment and the scale.
         let mut options = Vec::new();
         if is_syn {
             options.push(TcpOptionElement::MaximumSegmentSize(1460));
@@ -85,6 +86,7 @@ impl Talk {
         if self.stamps {
             options.push(TcpOptionElement::Timestamp(self.stamp(), self.answers[side]));
         }
+        // Addresses depend on the side and on the family.
         let link = PacketBuilder::ethernet2([2; 6], [4; 6]);
         let addresses = |n: usize| [10, 0, 0, 1 + n as u8];
         let long = |n: usize| {
@@ -103,6 +105,7 @@ impl Talk {
                 }
             }
         };
+        // All segments but the first acknowledge.
         let window = self.windows[side];
         let mut tcp = ip.tcp(ports[side], ports[1 - side], seq, window);
         if !is_syn || side == 1 {
@@ -120,7 +123,7 @@ impl Talk {
         frame
     }
 
-    /// A packet of that.
+    /// Gives the flows a packet, which [`Talk::frame`] makes.
     pub fn send(&mut self, side: usize, at: u32, payload: usize, flag: Flag) -> &mut Self {
         let frame = self.frame(side, at, payload, flag);
         if self.stamps && (payload > 0 || flag != Flag::None) {
@@ -129,25 +132,25 @@ impl Talk {
         self.give(&frame)
     }
 
-    /// Any frame.
+    /// Gives the flows any frame.
     pub fn give(&mut self, frame: &[u8]) -> &mut Self {
         let (time, point, ring) = (self.now, self.point, self.ring);
         self.flows.packet(&Packet { time, head: frame, length: frame.len(), point, ring });
         self
     }
 
-    /// Data of 1000 bytes from the client.
+    /// Sends 1000 bytes from the client.
     pub fn data(&mut self, at: u32) -> &mut Self {
         self.send(0, at, 1000, Flag::None)
     }
 
-    /// The server acknowledges so many bytes.
+    /// Acknowledges bytes from the server.
     pub fn ack(&mut self, bytes: u32) -> &mut Self {
         self.acked[1] = bytes;
         self.send(1, 0, 0, Flag::None)
     }
 
-    /// The handshake, 10 ms from the client to the server and back.
+    /// Shakes hands, with 10 ms from the client to the server and back.
     pub fn shake(&mut self) -> &mut Self {
         self.send(0, 0, 0, Flag::Syn).wait(10);
         self.send(1, 0, 0, Flag::Syn);
@@ -158,14 +161,14 @@ impl Talk {
         self.flows.report()
     }
 
-    /// The only flow.
+    /// Returns the only flow.
     pub fn flow(&self) -> FlowReport {
         let mut report = self.report();
         assert_eq!(report.flows.len(), 1);
         report.flows.remove(0)
     }
 
-    /// The stalls of the only flow: milliseconds since the beginning, length, cause.
+    /// Returns the stalls of the only flow: milliseconds since the beginning, length, and cause.
     pub fn stalls(&self) -> Vec<(u64, u64, Cause)> {
         let flow = self.flow();
         let ms = |seconds: f64| (seconds * 1000.0).round() as u64;
