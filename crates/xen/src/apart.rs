@@ -1,8 +1,8 @@
-//! A device of its own for each peer whose pages are mapped.
+//! A separate gntdev for each peer whose pages are kept apart.
 //!
-//! Linux keeps what was mapped by one open gntdev in one list, which each map and unmap walks
-//! under one lock. So a guest that has many lists mapped, or maps them again and again, would
-//! make all others wait, were there one for all. Copies take neither list nor lock.
+//! Linux keeps all pages that were mapped by one open gntdev in one list. Each map and unmap walks
+//! this list under one lock. With one gntdev for all, a guest that has many lists mapped, or maps
+//! them again and again, would make all others wait. Copies need neither list nor lock.
 
 use crate::device::Device;
 use crate::sys::Gntdev;
@@ -10,7 +10,7 @@ use grantway_hypervisor::{DomId, Error};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The open devices, by peer. Each is kept by whoever asked for it, and by what is mapped.
+/// The open devices, by peer. Each stays open while a caller, or a mapping, keeps it.
 #[derive(Debug)]
 pub struct ByPeer<T = Gntdev>(Mutex<HashMap<DomId, Weak<T>>>);
 
@@ -21,11 +21,12 @@ impl<T> Default for ByPeer<T> {
 }
 
 impl<T> ByPeer<T> {
-    /// The peer's, opened now if it is not: several vifs of a guest have one.
+    /// Returns the peer's device, and opens it if it is not open. Several vifs of a guest share
+    /// one.
     ///
     /// # Errors
     ///
-    /// It cannot be opened; the peer uses the device of all.
+    /// The device cannot be opened; the peer then uses the shared one.
     pub fn open(&self, peer: DomId, device: &Device<T>) -> Result<Arc<T>, Error> {
         let mut all = self.lock();
         if let Some(open) = all.get(&peer).and_then(Weak::upgrade) {
@@ -37,11 +38,11 @@ impl<T> ByPeer<T> {
         Ok(fresh)
     }
 
-    /// The peer's, where it is open, or that of all.
+    /// Returns the peer's device if it is open, or else the shared one.
     ///
     /// # Errors
     ///
-    /// The latter cannot be opened.
+    /// The shared device cannot be opened.
     pub fn get(&self, peer: DomId, device: &Device<T>) -> Result<Arc<T>, Error> {
         match self.lock().get(&peer).and_then(Weak::upgrade) {
             Some(open) => Ok(open),
@@ -74,7 +75,7 @@ mod tests {
         let others = peers.open(other, &device).unwrap();
         assert!(Arc::ptr_eq(&first, &second), "two vifs of one guest");
         assert!(!Arc::ptr_eq(&first, &others) && !Arc::ptr_eq(&first, &all));
-        // Where none can be opened any more, those that are open stay.
+        // If no device can be opened any more, the open ones stay.
         std::fs::remove_file(&path).unwrap();
         let mapped = peers.get(one, &device).unwrap();
         assert!(Arc::ptr_eq(&mapped, &first));

@@ -1,7 +1,7 @@
 //! Memory whose pages this domain granted to itself.
 //!
-//! For each piece of ordinary memory that a copy names, gntdev looks its page up and
-//! holds it, which takes as long as the copy. A grant is looked up by Xen.
+//! For each piece of ordinary memory that a copy names, gntdev looks up its page and holds it,
+//! which takes as long as the copy. A grant is looked up by Xen.
 
 use crate::sys::{Gntalloc, Own};
 use grantway_hypervisor::DomId;
@@ -9,7 +9,7 @@ use grantway_ring::PAGE_SIZE;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where the pages of an arena lie, and by which references.
+/// Address of an arena, and the references of its pages.
 #[derive(Debug)]
 pub struct Grants {
     base: usize,
@@ -18,22 +18,22 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// The domain that granted `len` bytes from `start` on, by which reference, and
-    /// their offset in its page; none where they lie in several.
+    /// Returns the domain that granted `len` bytes from `start` on, the reference of their page,
+    /// and their offset in it. Returns `None` if they are in several pages.
     pub fn find(&self, start: usize, len: usize) -> Option<(u16, u32, u16)> {
         let offset = start % PAGE_SIZE;
         let gref = self.grefs.get(start / PAGE_SIZE)?;
-        // Below a page.
+        // The offset is less than a page, so it fits.
         (offset + len <= PAGE_SIZE).then_some((self.domain.0, *gref, offset as u16))
     }
 }
 
-/// The arenas that there are.
+/// The arenas of a process.
 #[derive(Debug, Default)]
 pub struct Arenas(Mutex<Vec<Arc<Grants>>>);
 
 impl Arenas {
-    /// Makes one of at least so many bytes; none where gntalloc has no more pages.
+    /// Makes an arena of at least `bytes` bytes. Returns `None` if gntalloc has too few pages.
     pub fn make(
         self: &Arc<Self>,
         gntalloc: &Arc<Gntalloc>,
@@ -48,7 +48,7 @@ impl Arenas {
         Some(Arena { memory, _entry: entry })
     }
 
-    /// The one that this memory is.
+    /// Returns the grants of this memory, if it is an arena.
     pub fn of(&self, arena: &[u8]) -> Option<Arc<Grants>> {
         let base = arena.as_ptr().addr();
         let is = |grants: &&Arc<Grants>| {
@@ -62,10 +62,10 @@ impl Arenas {
     }
 }
 
-/// Memory of that kind.
+/// An arena: memory of the domain's own, with a grant for each page.
 #[derive(Debug)]
 pub struct Arena {
-    // Unmapped before its pages are given back.
+    // The memory is unmapped before its pages are given back.
     memory: Own,
     _entry: Entry,
 }
@@ -81,7 +81,7 @@ struct Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.arenas.with(|all| all.retain(|grants| !Arc::ptr_eq(grants, &self.grants)));
-        // Were it to fail, closing the device would do the same.
+        // If this failed, closing the device would do the same.
         let _ = self.gntalloc.dealloc(self.index, self.grants.grefs.len());
     }
 }

@@ -1,7 +1,7 @@
 //! Grant copies, in batches of one request.
 //!
-//! The driver makes a hypercall of each 16 copies, in order. What both lies in
-//! our arena it refuses, so that is done here, in its place between the others.
+//! The driver makes a hypercall for each 16 copies, in order. It refuses copies within our arena,
+//! so these are done here, in their place between the others.
 
 use crate::arena::Grants;
 use crate::device::{Device, os_error};
@@ -10,7 +10,7 @@ use crate::uapi::CopySegment;
 use grantway_hypervisor::{CopyOp, CopySide, Counters, DomId, Error, GrantRef, GrantStatus};
 use grantway_ring::PAGE_SIZE;
 
-/// What a batch needs beside the operations; kept from batch to batch.
+/// Memory that a batch needs beside the operations, kept from batch to batch.
 #[derive(Debug, Default)]
 pub struct Scratch {
     segments: Vec<CopySegment>,
@@ -27,7 +27,7 @@ pub fn count(counters: &Counters, ops: &[CopyOp]) {
 }
 
 impl Scratch {
-    /// As [`grantway_hypervisor::Mapper::copy`].
+    /// Copies, as [`grantway_hypervisor::Mapper::copy`] does.
     pub fn copy(
         &mut self,
         device: &Device<Gntdev>,
@@ -44,7 +44,8 @@ impl Scratch {
         done
     }
 
-    /// Hands to `copy` each part of the batch that has no local operation in it.
+    /// Gives `copy` each part of the batch that has no local operation in it, and does local
+    /// operations in between.
     fn parts(
         &mut self,
         grants: Option<&Grants>,
@@ -90,7 +91,7 @@ fn is_local(op: &CopyOp) -> bool {
     matches!((op.source, op.dest), (CopySide::Local { .. }, CopySide::Local { .. }))
 }
 
-/// Within our arena: nobody's grants are touched.
+/// Copies within our arena, without any grant. Returns the status.
 fn local(arena: &mut [u8], op: &CopyOp) -> GrantStatus {
     let len = usize::from(op.len);
     if len == 0 || len > PAGE_SIZE {
@@ -112,14 +113,14 @@ fn local(arena: &mut [u8], op: &CopyOp) -> GrantStatus {
     }
 }
 
-/// Xen's word on whether we may read grants: copies one byte of each to nowhere, in one
+/// Returns Xen's status for reading each grant: copies one byte of each into a scratch byte, in one
 /// batch.
 pub fn probe(gntdev: &Gntdev, domain: DomId, grefs: &[u32]) -> Result<Vec<GrantStatus>, Error> {
     let (mut segments, mut arena) = (Vec::with_capacity(grefs.len()), [0]);
     let mut copies = Copies::new(&mut segments, &mut arena);
     for &gref in grefs {
         let source = CopySide::Foreign { domain, gref: GrantRef(gref), offset: 0 };
-        // As it should be: a byte of a page, to a byte that is there.
+        // The copy is well formed: a byte of a page, to a byte that is there.
         let _ = copies.push(&CopyOp::new(source, CopySide::Local { offset: 0 }, 1));
     }
     gntdev.copy(&mut copies).map_err(|errno| os_error("a grant copy".to_owned(), errno))?;
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(parts, [2, 1]);
         assert_eq!((arena[8], arena[16]), (1, 1));
         let statuses = ops.map(|op| op.status);
-        // The driver said nothing about its own.
+        // The driver gave no status for its own copies.
         let (okay, said) = (GrantStatus::OKAY, GrantStatus::GENERAL_ERROR);
         let (bad, far) = (GrantStatus::BAD_COPY_ARG, GrantStatus::BAD_VIRT_ADDR);
         assert_eq!(statuses, [okay, bad, said, said, okay, far, bad, said, far]);
@@ -178,7 +179,7 @@ mod tests {
         let done = Scratch::default().copy(&missing, None, &mut arena, &mut ops);
         assert!(done.unwrap_err().to_string().ends_with("modprobe xen-gntdev"));
         assert!(ops.iter().all(|op| op.status == GrantStatus::GENERAL_ERROR));
-        // What needs no device is done without.
+        // A copy that needs no device is done without one.
         let done = Scratch::default().copy(&missing, None, &mut arena, &mut ops[..1]);
         assert_eq!((done, ops[0].status), (Ok(()), GrantStatus::OKAY));
     }

@@ -1,17 +1,17 @@
-//! Signals seen, by port.
+//! Signals that were seen, by port.
 
 use grantway_hypervisor::Port;
 
-/// The ports of a set, each with the signals seen at it.
+/// The ports of a set, with the number of signals seen at each.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// By number; `None` for what is not ours.
+    /// Counts by number of the port; `None` for a port that is not ours.
     ports: Vec<Option<u64>>,
     open: usize,
 }
 
 impl Counts {
-    /// A port that is ours from now on.
+    /// Makes a port ours from now on.
     pub fn open(&mut self, port: Port) {
         let index = port.0 as usize;
         if self.ports.len() <= index {
@@ -20,28 +20,28 @@ impl Counts {
         self.open += usize::from(self.ports[index].replace(0).is_none());
     }
 
-    /// Whether it was ours until now.
+    /// Removes a port. Returns true if it was ours.
     pub fn close(&mut self, port: Port) -> bool {
         let was = self.ports.get_mut(port.0 as usize).and_then(Option::take).is_some();
         self.open -= usize::from(was);
         was
     }
 
-    /// Number of ports that are ours.
+    /// Returns the number of ports that are ours.
     pub fn len(&self) -> usize {
         self.open
     }
 
-    /// Signals seen at a port; 0 for one that is not ours.
+    /// Returns the number of signals seen at a port; 0 for a port that is not ours.
     pub fn seen(&self, port: Port) -> u64 {
         self.ports.get(port.0 as usize).copied().flatten().unwrap_or(0)
     }
 
-    /// Takes in ports that fired, 4 bytes each.
+    /// Counts ports that fired, 4 bytes each, and calls `tell` for each.
     pub fn take(&mut self, fired: &[u8], tell: &mut dyn FnMut(Port)) {
         for word in fired.as_chunks().0 {
             let port = Port(u32::from_ne_bytes(*word));
-            // What was closed in between may still be on its way.
+            // A port that was closed in between may still be in the buffer.
             if let Some(Some(count)) = self.ports.get_mut(port.0 as usize) {
                 *count += 1;
                 tell(port);
@@ -49,8 +49,8 @@ impl Counts {
         }
     }
 
-    /// Counts a signal at every port, as nobody knows which fired; gives all
-    /// ports, 4 bytes each.
+    /// Counts a signal at every port, since it is not known which fired. Returns all ports, 4 bytes
+    /// each.
     pub fn take_all(&mut self, tell: &mut dyn FnMut(Port)) -> Vec<u8> {
         let mut all = Vec::with_capacity(4 * self.open);
         for (port, count) in (0_u32..).zip(&mut self.ports) {

@@ -1,5 +1,4 @@
-//! A device that is opened when it is first needed, and what to do when it
-//! cannot be.
+//! A device that is opened when it is first needed, and the errors if it cannot be opened.
 
 use grantway_hypervisor::Error;
 use rustix::io::{Errno, Result};
@@ -10,40 +9,40 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug)]
 pub struct Device<T> {
     path: PathBuf,
-    /// What brings it when it is not there.
+    /// Advice if the device is missing.
     remedy: &'static str,
     open: fn(&Path) -> Result<T>,
     opened: OnceLock<Arc<T>>,
 }
 
 impl<T> Device<T> {
-    /// One that is not open yet.
+    /// Makes a device that is not open yet.
     pub fn new(path: PathBuf, remedy: &'static str, open: fn(&Path) -> Result<T>) -> Self {
         Self { path, remedy, open, opened: OnceLock::new() }
     }
 
-    /// The device, which all who ask share.
+    /// Returns the device, which all callers share. Opens it at the first call.
     pub fn get(&self) -> std::result::Result<&Arc<T>, Error> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
         let fresh = self.fresh()?;
-        // Another thread may have been quicker; then this one is closed again.
+        // Another thread may have been quicker; then the fresh device is closed again.
         Ok(self.opened.get_or_init(|| Arc::new(fresh)))
     }
 
-    /// The device, opened for this caller alone.
+    /// Opens the device for this caller alone.
     pub fn fresh(&self) -> std::result::Result<T, Error> {
         (self.open)(&self.path).map_err(|errno| refused(&self.path, errno, self.remedy))
     }
 
-    /// Where it is.
+    /// Returns the path of the device.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// The error for a device that does not open.
+/// Returns the error for a device that does not open.
 pub fn refused(path: &Path, errno: Errno, missing: &'static str) -> Error {
     Error::Os {
         call: format!("open {}", path.display()),
@@ -57,12 +56,12 @@ pub fn refused(path: &Path, errno: Errno, missing: &'static str) -> Error {
     }
 }
 
-/// The number in the file of a driver's parameter.
+/// Returns the number in the file of a driver's parameter.
 pub fn parameter(file: &Path) -> Option<u64> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// The error of a request to an open device.
+/// Returns the error for a request to an open device.
 pub fn os_error(call: String, errno: Errno) -> Error {
     Error::Os {
         call,
@@ -105,7 +104,7 @@ mod tests {
             let text = refused(&path, errno, "modprobe xen-gntdev").to_string();
             assert!(text.contains(remedy) && !text.contains('\n'), "{text}");
         }
-        // Once it is there, no restart is needed.
+        // Once the device is there, no restart is needed.
         std::fs::write(&path, "").unwrap();
         let first = Arc::clone(device.get().unwrap());
         assert!(Arc::ptr_eq(&first, device.get().unwrap()));

@@ -1,8 +1,8 @@
-//! A set of event channels: one waiter's ports behind one descriptor.
+//! A set of event channels: the ports of one waiter behind one descriptor.
 //!
-//! The driver masks a port when it fires, and puts it into a buffer. Here it is
-//! counted and unmasked at once: what is sent after that fires anew, so that no
-//! signal which follows a look at the counter is lost.
+//! The driver masks a port when it fires, and puts it into a buffer. This set counts the signal and
+//! unmasks the port at once. A later signal fires again, so no signal after a look at the counter
+//! is lost.
 
 use crate::counts::Counts;
 use crate::device::os_error;
@@ -25,7 +25,7 @@ pub struct EventSet {
 }
 
 impl EventSet {
-    /// A set with no ports.
+    /// Makes a set without ports.
     pub fn new(domain: DomId, evtchn: Evtchn, counters: &Arc<Counters>) -> Self {
         Self {
             domain,
@@ -49,8 +49,8 @@ impl EventSet {
         Error::Event { domain: self.domain, port, why }
     }
 
-    /// Moves what fired into the counters. Afterwards the descriptor is not
-    /// readable, unless more fired meanwhile.
+    /// Moves signals that fired into the counters. Afterwards the descriptor is not readable,
+    /// unless more signals came meanwhile.
     fn take(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error> {
         loop {
             let bytes = match self.evtchn.fired(&mut self.buffer) {
@@ -130,7 +130,7 @@ impl EventChannels for EventSet {
 
     fn close(&mut self, port: Port) {
         if self.counts.close(port) {
-            // It is ours, so this succeeds; were it not ours, it would be closed.
+            // The port is ours, so this succeeds; if it were not ours, it would be closed already.
             let _ = self.evtchn.unbind(port.0);
         }
     }
@@ -148,7 +148,7 @@ impl EventChannels for EventSet {
     }
 
     fn count(&mut self, port: Port) -> u64 {
-        // What went wrong is told by the next wait.
+        // An error is returned by the next wait.
         let _ = self.take(&mut |_| {});
         self.counts.seen(port)
     }
@@ -158,7 +158,7 @@ impl EventChannels for EventSet {
     }
 
     fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error> {
-        // `None` also for an end that is further off than the clock goes.
+        // `None` also stands for an end that is beyond the range of the clock.
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut slept = false;
         loop {

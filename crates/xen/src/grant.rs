@@ -1,9 +1,8 @@
 //! Our own pages, granted by gntalloc.
 //!
-//! The driver keeps a page, and the grant of it, until it is mapped neither
-//! here nor at the peer, and says nothing of either. So a page is never used
-//! for a second thing: it is granted once and given back once, with the last
-//! handle of its run.
+//! The driver keeps a page, and the grant of it, until it is mapped neither here nor at the peer,
+//! and reports neither. So a page is never used for a second purpose: it is granted once, and given
+//! back once, with the last handle of its run.
 
 use crate::device::{Device, os_error};
 use crate::sys::Gntalloc;
@@ -11,12 +10,11 @@ use grantway_hypervisor::{Access, Counters, DomId, Error, GrantRef, Granted, Rel
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Pages that gntalloc gives to all processes of a domain, unless told
-/// otherwise.
+/// Pages that gntalloc gives to all processes of a domain, unless its parameter says otherwise.
 pub const GNTALLOC_PAGES: u64 = 1024;
 
-/// As [`grantway_hypervisor::Granter::grant`]. `limit` is the driver's
-/// parameter of that name.
+/// Grants pages, as [`grantway_hypervisor::Granter::grant`] does. `limit` is the driver's parameter
+/// of that name.
 pub fn grant(
     device: &Device<Gntalloc>,
     limit: u64,
@@ -39,7 +37,7 @@ pub fn grant(
         errno => os_error(format!("granting {pages} pages by {}", device.path().display()), errno),
     })?;
     let mapped = gntalloc.map(index, pages).map_err(|errno| {
-        // What went wrong first is the news.
+        // The first error is reported.
         let _ = gntalloc.dealloc(index, pages);
         os_error(format!("mmap of {pages} pages of {}", device.path().display()), errno)
     })?;
@@ -47,8 +45,8 @@ pub fn grant(
     Counters::add(&counters.granted, count);
     let (gntalloc, counters) = (Arc::clone(gntalloc), Arc::clone(counters));
     let run = mapped.share(move || {
-        // The driver knows the list, as it gave it; and were it not to, closing
-        // the device would do the same.
+        // The driver knows the list, since it gave it. If this failed nevertheless, closing the
+        // device would do the same.
         let _ = gntalloc.dealloc(index, pages);
         Counters::sub(&counters.granted, count);
         Counters::add(&counters.deferred, count);
@@ -56,7 +54,7 @@ pub fn grant(
     Ok(Granted { run, grefs: grefs.into_iter().map(GrantRef).collect(), peer })
 }
 
-/// As [`grantway_hypervisor::Granter::release`].
+/// Releases a run, as [`grantway_hypervisor::Granter::release`] does.
 pub fn release(granted: Granted) -> Released {
     Released { revoked: 0, deferred: granted.grefs.len() }
 }

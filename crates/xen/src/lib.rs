@@ -1,20 +1,16 @@
-//! The real Xen, by way of `/dev/xen`: what [`grantway_hypervisor`] asks for,
-//! kept by the Linux drivers `xen-gntdev`, `xen-gntalloc` and `xen-evtchn`, and
-//! by xenstored. No library of Xen's is needed, at run time or to build.
+//! The real Xen, by `/dev/xen`. This crate implements the traits of [`grantway_hypervisor`] with
+//! the Linux drivers `xen-gntdev`, `xen-gntalloc` and `xen-evtchn`, and with xenstored. No library
+//! of Xen is needed, at run time or to build.
 //!
-//! - [`Xen`] is the domain that this process runs in: a
-//!   [`grantway_hypervisor::Platform`]. It opens a device when it is first
-//!   asked for what the device does.
-//! - [`uapi`] is what the drivers expect in memory: request numbers and
-//!   layouts.
+//! - [`Xen`] is the domain that this process runs in: a [`grantway_hypervisor::Platform`]. It opens
+//!   a device at the first call that needs it.
+//! - [`uapi`] has the request numbers and layouts that the drivers expect.
 //!
-//! What these drivers cannot do shapes the traits: gntalloc never says whether
-//! a peer still has a page ([`grantway_hypervisor::Revoke::Unknown`]), and
-//! gntdev maps a list whole or not at all, without saying what was wrong (the
-//! first reference that is, is searched for afterwards).
+//! Limits of these drivers shape the traits. gntalloc never says if a peer still has a page
+//! ([`grantway_hypervisor::Revoke::Unknown`]). gntdev maps a list whole or not at all, and does not
+//! say which reference was wrong; the first such reference is searched for afterwards.
 //!
-//! Who may call in: the command, and tests. Everything that is `unsafe` is in
-//! `sys`.
+//! Callers are the command, and tests. All `unsafe` code is in `sys`.
 #![deny(unsafe_code)]
 
 mod apart;

@@ -1,11 +1,10 @@
-//! Peers' pages, mapped by gntdev.
+//! Pages of peers, mapped by gntdev.
 //!
-//! The driver maps a list with one mmap(2), whole or not at all, and fails with
-//! `EINVAL` whatever was wrong with whichever grant. What was wrong is found
-//! afterwards: by one batch of copies, each of which Xen answers with a status, and
-//! nothing is mapped for that. What may be read, and not written, is found by mapping
-//! parts of the list, each reference about once more: a list that is refused costs
-//! no more than twice one that is not.
+//! The driver maps a list with one mmap(2), whole or not at all. It fails with `EINVAL` for any
+//! fault of any grant. The fault is found afterwards by one batch of copies, which Xen answers with
+//! a status each and which map nothing. A grant that may be read but not written is found by
+//! mapping parts of the list, each reference about once more. So a refused list costs at most about
+//! twice as much as one that is mapped.
 
 use crate::copy::probe;
 use crate::device::os_error;
@@ -15,11 +14,11 @@ use grantway_ring::SharedRun;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Grants that gntdev maps at a time, unless told otherwise.
+/// Grants that gntdev maps at a time, unless its parameter says otherwise.
 pub const GNTDEV_GRANTS: u64 = 65_536;
 
-/// As [`grantway_hypervisor::Mapper::map`]. `limit` is the driver's
-/// parameter of that name.
+/// Maps grants, as [`grantway_hypervisor::Mapper::map`] does. `limit` is the driver's parameter of
+/// that name.
 pub fn map(
     gntdev: impl FnOnce() -> Result<Arc<Gntdev>, Error>,
     limit: u64,
@@ -48,8 +47,8 @@ pub fn map(
     Counters::add(&counters.mapped, count);
     let counters = Arc::clone(counters);
     Ok(pages.share(move || {
-        // The driver knows the list, as it took it; and were it not to, closing
-        // the device would do the same.
+        // The driver knows the list, since it took it. If this failed nevertheless, closing the
+        // device would do the same.
         let _ = gntdev.forget(index, numbers.len());
         Counters::add(&counters.unmaps, count);
         Counters::add(&counters.unmap_batches, 1);
@@ -67,7 +66,7 @@ struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// Maps a list; `None` when a grant of it, or Xen's table, says no.
+    /// Maps a list. Returns `None` if a grant of the list, or Xen's table, does not allow it.
     fn map(&self, grefs: &[u32], access: Access) -> Result<Option<(u64, Pages)>, Error> {
         let failed = |call: &str, errno| {
             os_error(format!("{call} {} grants of domain {}", grefs.len(), self.peer), errno)
@@ -83,7 +82,7 @@ impl Attempts<'_> {
         })?;
         let mapped = self.gntdev.map(index, grefs.len(), access == Access::ReadWrite);
         if mapped.is_err() {
-            // The driver keeps a list whose mmap failed.
+            // The driver keeps a list even if its mmap failed.
             let _ = self.gntdev.forget(index, grefs.len());
         }
         match mapped {
@@ -93,14 +92,14 @@ impl Attempts<'_> {
         }
     }
 
-    /// What was wrong with a list that did not map.
+    /// Returns the fault of a list that did not map.
     fn diagnose(&self, grefs: &[u32]) -> Error {
         match first_bad(self, grefs, self.access) {
             Ok(Some((gref, status))) => {
                 Error::Grant { domain: self.peer, gref: GrantRef(gref), status }
             }
             Ok(None) => Error::Exhausted {
-                // How long it is, is nowhere to be read from within a domain.
+                // A domain cannot read the size of this table.
                 what: "Xen's maptrack (grants that this process has and wants mapped counted)",
                 limit: self.mapped + grefs.len() as u64,
                 remedy: "map less, or give Xen gnttab_max_maptrack_frames=N (its default is 1024)",
@@ -110,12 +109,12 @@ impl Attempts<'_> {
     }
 }
 
-/// What can be asked about grants.
+/// Questions about grants.
 trait Asked {
-    /// Whether a list maps.
+    /// Returns true if a list maps.
     fn can_map(&self, grefs: &[u32], access: Access) -> Result<bool, Error>;
 
-    /// Whether each of a list may be read.
+    /// Returns a status for each grant of a list: okay if it may be read.
     fn can_read(&self, grefs: &[u32]) -> Result<Vec<GrantStatus>, Error>;
 }
 
@@ -134,14 +133,14 @@ impl Asked for Attempts<'_> {
     }
 }
 
-/// The first bad one of a list that did not map, and why; none where none of them is to
-/// blame.
+/// Returns the first bad grant of a list that did not map, and its status. Returns `None` if none
+/// of the grants is at fault.
 fn first_bad(
     asked: &impl Asked,
     grefs: &[u32],
     access: Access,
 ) -> Result<Option<(u32, GrantStatus)>, Error> {
-    // Xen answers a copy with a status, which mmap hides.
+    // Xen answers a copy with a status, while mmap hides it.
     let statuses = asked.can_read(grefs)?;
     let mut bad = grefs.iter().copied().zip(statuses).filter(|(_, status)| !status.is_okay());
     if let Some(found) = bad.next() {
@@ -156,8 +155,8 @@ fn first_bad(
     Ok(read_only.then_some((first, GrantStatus::PERMISSION_DENIED)))
 }
 
-/// The first of a list that does not map as a whole: the shortest part from the
-/// start on that does not map ends in it. Maps each reference about once.
+/// Returns the first refused grant of a list that does not map as a whole: the shortest part from
+/// the start that does not map ends with it. Maps each reference about once.
 fn first_refused(
     grefs: &[u32],
     mut can_map: impl FnMut(&[u32]) -> Result<bool, Error>,
@@ -175,11 +174,11 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Grants of which some are bad, and some for reading only; counts what is asked.
+    /// Grants of which some are bad, and some may only be read; counts the questions.
     struct Guest {
         bad: Vec<u32>,
         read_only: Vec<u32>,
-        /// Calls that map, and the pages of them; calls that copy.
+        /// Number of calls that map, of their pages, and of calls that copy.
         asked: Cell<[usize; 3]>,
     }
 
@@ -216,11 +215,11 @@ mod tests {
                 assert_eq!(bad, (Some((first, GrantStatus::BAD_GNTREF)), [0, 0, 1]));
             }
         }
-        // One that is only to be read needs some calls more, and about as many pages again.
+        // A grant that may only be read needs some more calls, and about as many pages again.
         let (first, [calls, pages, copies]) = found(&[], &[611], Access::ReadWrite);
         assert_eq!(first, Some((611, GrantStatus::PERMISSION_DENIED)));
         assert!(calls <= 11 && pages <= 511 + 2 && copies == 1, "{calls} calls, {pages} pages");
-        // None is bad: it is Xen's table that has no room.
+        // If no grant is bad, Xen's table has no room.
         assert_eq!(found(&[], &[], Access::ReadOnly), (None, [0, 0, 1]));
         assert_eq!(found(&[], &[], Access::ReadWrite).0, None);
     }

@@ -1,81 +1,81 @@
-//! Whether this is Xen, where its things are, and which domain we are.
+//! The system that this process runs on: if it is Xen, the places of its devices, and our domain.
 
 use crate::store::StoreAt;
 use grantway_hypervisor::{DomId, Error};
 use std::path::PathBuf;
 
-/// Why there is no way to Xen.
+/// Reason for which Xen cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another hypervisor, or none.
+    /// The machine runs on another hypervisor, or on none.
     #[error("this machine does not run on Xen ({found}); use the embedded host: grantway host")]
     NotXen {
-        /// What was looked at, and found.
+        /// The file that was read, and its content.
         found: String,
     },
-    /// Xenstored left its socket behind.
+    /// xenstored left its socket behind, and does not run.
     #[error("nobody listens on {}: xenstored does not run; start it", socket.display())]
     StoreDead {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
     },
-    /// The kernel's connection to the store has nobody at its other end.
+    /// The kernel's connection to the store has no xenstored at its other end.
     #[error(
         "no answer from {} in {seconds} s: xenstored does not run; start it in domain 0",
         device.display()
     )]
     StoreSilent {
-        /// The device.
+        /// Path of the device.
         device: PathBuf,
-        /// How long we waited.
+        /// Seconds that we waited.
         seconds: u64,
     },
-    /// The store does not know our number.
+    /// The store does not have the number of this domain.
     #[error(
         "xenstore has no `domid` in this domain's folder; \
          its toolstack must write it, as xl does: xenstore-write /local/domain/N/domid N"
     )]
     NoDomid,
-    /// The platform refused.
+    /// The platform returned an error.
     #[error(transparent)]
     Platform(#[from] Error),
 }
 
-/// Where a system keeps what we look for.
+/// Places of files on a system.
 #[derive(Debug, Clone)]
 pub struct Layout {
     root: PathBuf,
 }
 
 impl Layout {
-    /// The system that we run on.
+    /// Returns the places on the system that this process runs on.
     pub fn system() -> Self {
         Self { root: "/".into() }
     }
 
-    /// The folder of the devices.
+    /// Returns the folder of the devices.
     fn devices(&self) -> PathBuf {
         self.root.join("dev/xen")
     }
 
-    /// A device.
+    /// Returns the path of a device.
     pub fn device(&self, name: &str) -> PathBuf {
         self.devices().join(name)
     }
 
-    /// The file of a driver's `limit`.
+    /// Returns the path of a driver's parameter `limit`.
     pub fn limit(&self, module: &str) -> PathBuf {
         self.root.join("sys/module").join(module).join("parameters/limit")
     }
 
-    /// Says whether this is Xen.
+    /// Returns an error if this is not Xen.
     pub fn judge(&self) -> Result<(), OpenError> {
         let file = "sys/hypervisor/type";
         let hypervisor = std::fs::read_to_string(self.root.join(file)).ok();
         match hypervisor.as_deref().map(str::trim) {
             Some("xen") => Ok(()),
             Some(other) => Err(OpenError::NotXen { found: format!("/{file} says {other:?}") }),
-            // sysfs may be missing where devices are not: a container.
+            // In a container sysfs may be missing although the devices are there.
             None if self.devices().is_dir() => Ok(()),
             None => {
                 Err(OpenError::NotXen { found: format!("there is neither /{file} nor /dev/xen") })
@@ -83,25 +83,25 @@ impl Layout {
         }
     }
 
-    /// Where the store is.
+    /// Returns the place of the store.
     pub fn store(&self) -> StoreAt {
         let sockets = ["run", "var/run"].map(|run| self.root.join(run).join("xenstored/socket"));
         StoreAt::find(&sockets, self.device("xenbus"))
     }
 
-    /// Whether the kernel says that we are the first domain.
+    /// Returns true if the kernel says that this is the first domain.
     fn is_control(&self) -> bool {
         let capabilities = std::fs::read_to_string(self.root.join("proc/xen/capabilities"));
         capabilities.is_ok_and(|text| text.split([',', '\n']).any(|word| word == "control_d"))
     }
 
-    /// The kind of domain, where the kernel says it: `PV`, `PVH` or `HVM`.
+    /// Returns the kind of domain, if the kernel says it: `PV`, `PVH` or `HVM`.
     pub fn kind(&self) -> Option<String> {
         let text = std::fs::read_to_string(self.root.join("sys/hypervisor/guest_type")).ok()?;
         Some(text.trim().escape_debug().to_string())
     }
 
-    /// Which domain we are.
+    /// Returns the number of this domain.
     pub fn domain(&self, store: &StoreAt) -> Result<DomId, OpenError> {
         match store.own_domain()? {
             Some(domain) => Ok(domain),
@@ -110,7 +110,7 @@ impl Layout {
         }
     }
 
-    /// Where another system is, for tests.
+    /// Returns the places below another root, for tests.
     #[cfg(test)]
     pub fn under(root: &std::path::Path) -> Self {
         Self { root: root.to_owned() }

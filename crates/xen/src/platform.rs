@@ -17,16 +17,16 @@ use grantway_hypervisor::{
 use grantway_ring::SharedRun;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The domain that this process runs in, by way of `/dev/xen`.
+/// The domain that this process runs in, by `/dev/xen`.
 ///
-/// Devices are opened when they are first needed, so a frontend needs no
-/// gntdev and a backend no gntalloc. What a process holds goes back when it
-/// ends, in whatever way: the kernel closes its devices.
+/// Devices are opened when they are first needed, so a frontend needs no gntdev and a backend no
+/// gntalloc. All that a process holds goes back when it ends, in whatever way: the kernel closes
+/// its devices.
 #[derive(Debug)]
 pub struct Xen {
     domain: DomId,
     layout: Layout,
-    /// What it may not be able to read later, when a thread opens no files any more.
+    /// Values that are read early, since a thread may later be unable to open files.
     read: Read,
     store: StoreAt,
     gntdev: Device<Gntdev>,
@@ -38,14 +38,14 @@ pub struct Xen {
     arenas: Arc<Arenas>,
 }
 
-/// What is read of the kernel's files when the domain is opened.
+/// Values of the kernel's files that are read when the domain is opened.
 #[derive(Debug)]
 struct Read {
-    /// Grants that gntdev maps at a time.
+    /// Limit of grants that gntdev maps at a time.
     gntdev: u64,
-    /// Pages that gntalloc gives.
+    /// Limit of pages that gntalloc gives.
     gntalloc: u64,
-    /// The kind of this domain, such as PV.
+    /// Kind of this domain, such as PV.
     kind: Option<String>,
 }
 
@@ -61,23 +61,20 @@ impl Read {
 }
 
 impl Xen {
-    /// Finds out which domain this is, by way of its store, and opens nothing
-    /// that it keeps.
+    /// Finds out the number of this domain by its store. Keeps nothing open.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]: this is not Xen, or there is no store; each names its
-    /// remedy.
+    /// [`OpenError`]: this is not Xen, or there is no store. Each error names its remedy.
     pub fn open() -> Result<Arc<Self>, OpenError> {
         Self::open_in(Layout::system())
     }
 
-    /// This domain as it is after a restore: under another number, perhaps. Counters
-    /// go on.
+    /// Opens this domain again after a restore, which may have changed its number. Counters go on.
     ///
     /// # Errors
     ///
-    /// As [`Xen::open`].
+    /// Fails as [`Xen::open`] does.
     pub fn restored(&self) -> Result<Arc<Self>, OpenError> {
         Self::counted(self.layout.clone(), Arc::clone(&self.counters))
     }
@@ -110,63 +107,61 @@ impl Xen {
         }))
     }
 
-    /// Opens gntdev, which a backend cannot do without, now and not with the
-    /// first guest.
+    /// Opens gntdev now, since a backend needs it, instead of with the first guest.
     ///
     /// # Errors
     ///
-    /// [`Error::Os`] names the device and what brings it.
+    /// [`Error::Os`] names the device, and the remedy if it is missing.
     pub fn require_gntdev(&self) -> Result<(), Error> {
         self.gntdev.get().map(drop)
     }
 
-    /// Opens gntalloc, which a frontend cannot do without.
+    /// Opens gntalloc, which a frontend needs.
     ///
     /// # Errors
     ///
-    /// As [`Xen::require_gntdev`].
+    /// Fails as [`Xen::require_gntdev`] does.
     pub fn require_gntalloc(&self) -> Result<(), Error> {
         self.gntalloc.get().map(drop)
     }
 
-    /// Scratch of batches that are not under way; a panic of a holder left
-    /// nothing half done that matters.
+    /// Returns the scratch memory that no batch uses now. A panic of a holder left nothing behind
+    /// that matters.
     fn scratch(&self) -> MutexGuard<'_, Vec<Scratch>> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Granter for Xen {
-    /// Grants by gntalloc, whose pages are all one fixed pool of the domain.
-    /// Every process of the domain takes from it.
+    /// Grants by gntalloc. All its pages are one fixed pool of the domain, which all processes of
+    /// the domain share.
     fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
         grant::grant(&self.gntalloc, self.read.gntalloc, &self.counters, peer, pages, access)
     }
 
-    /// Always [`Revoke::Unknown`]: gntalloc revokes when the page is unmapped
-    /// here, and does not tell what came of it.
+    /// Returns [`Revoke::Unknown`] always: gntalloc revokes a grant when the page is unmapped here,
+    /// and does not report the result.
     fn revoke(&self, _: GrantRef) -> Revoke {
         Revoke::Unknown
     }
 
-    /// Gives the run back to gntalloc when its last handle is dropped. The
-    /// driver frees each page once the peer has let go of it.
+    /// Gives the run back to gntalloc when its last handle is dropped. The driver frees each page
+    /// once the peer no longer has it.
     fn release(&self, granted: Granted) -> Released {
         grant::release(granted)
     }
 
-    /// Gives the run back all the same: the kernel keeps the numbers of references
-    /// over a restore, and gntalloc's are still its own.
+    /// Gives the run back nevertheless: the kernel keeps the numbers of references over a restore,
+    /// and gntalloc's references are still its own.
     fn abandon(&self, granted: Granted) {
         drop(granted);
     }
 }
 
 impl Mapper for Xen {
-    /// Maps by gntdev. Grants of the domain's own only where it is PV: in
-    /// another kind Xen moves the page to where it is mapped, away from its
-    /// owner, and the kernel crashes sooner or later. Copies know no such
-    /// trouble.
+    /// Maps by gntdev. Grants of this domain itself are mapped only if it is PV. In another kind
+    /// Xen moves the page to the place of the mapping, away from its owner, and the kernel crashes
+    /// sooner or later. Copies do not have this problem.
     fn map(&self, peer: DomId, grefs: &[GrantRef], access: Access) -> Result<SharedRun, Error> {
         if peer == self.domain {
             let kind = self.read.kind.as_deref().unwrap_or("unknown");
@@ -182,7 +177,7 @@ impl Mapper for Xen {
         map::map(gntdev, self.read.gntdev, &self.counters, peer, grefs, access)
     }
 
-    /// A gntdev of the peer's own: one descriptor.
+    /// Opens a gntdev for this peer alone, which takes one descriptor.
     fn apart(&self, peer: DomId) -> Option<Apart> {
         let device = self.peers.open(peer, &self.gntdev).ok()?;
         Some(Box::new(device))

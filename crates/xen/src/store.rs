@@ -1,4 +1,4 @@
-//! Where the store is, and who it says we are.
+//! The place of the store, and the number that it gives to this domain.
 
 use crate::device::refused;
 use crate::open::OpenError;
@@ -15,14 +15,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What to do where there is no store.
+/// Advice if there is no store.
 pub const START: &str = "in domain 0 start xenstored; in a guest look for xenbus in dmesg";
 
-/// How long a store that is a device gets to answer: its answers come from
-/// another domain, and never come where xenstored does not run.
+/// Time limit for an answer of a store that is a device. Its answers come from another domain, and
+/// never come if xenstored does not run.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the store is.
+/// The place of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreAt {
     /// xenstored's socket, in its own domain.
@@ -32,7 +32,7 @@ pub enum StoreAt {
 }
 
 impl StoreAt {
-    /// The first of `sockets` that is there, or else the device.
+    /// Returns the first of `sockets` that exists, or else the device.
     pub fn find(sockets: &[PathBuf], device: PathBuf) -> Self {
         match sockets.iter().find(|socket| socket.exists()) {
             Some(socket) => Self::Socket(socket.clone()),
@@ -40,7 +40,7 @@ impl StoreAt {
         }
     }
 
-    /// A new connection.
+    /// Makes a new connection.
     pub fn connect(&self) -> Result<Box<dyn Store>, Error> {
         Ok(match self {
             Self::Socket(socket) => Box::new(Client::connect(socket)?),
@@ -50,8 +50,8 @@ impl StoreAt {
         })
     }
 
-    /// Our own number, as the store has it; `None` where it does not. A socket
-    /// is only ever answered as domain 0.
+    /// Returns the number of this domain, by the store; `None` if the store does not have it. Only
+    /// domain 0 has xenstored's socket.
     pub fn own_domain(&self) -> Result<Option<DomId>, OpenError> {
         match self {
             Self::Socket(socket) => match UnixStream::connect(socket) {
@@ -74,14 +74,14 @@ fn unopened(device: &Path, e: &std::io::Error) -> Error {
     refused(device, Errno::from_io_error(e).unwrap_or(Errno::IO), START)
 }
 
-/// Why the store did not say who we are.
+/// Reason for which the store did not give our number.
 #[derive(Debug)]
 enum Silence {
-    /// It says nothing.
+    /// The store does not answer.
     Quiet,
-    /// It says something else.
+    /// The store's answer is no number of a domain.
     Confused(String),
-    /// It cannot be spoken to.
+    /// The store cannot be reached.
     Broken(std::io::Error),
 }
 
@@ -105,7 +105,8 @@ impl Silence {
     }
 }
 
-/// Reads `domid`, which every toolstack puts into a domain's own folder.
+/// Reads `domid`, which every toolstack writes into a domain's own folder. Returns `None` if the
+/// store refuses.
 fn ask(
     transport: &mut (impl Read + Write + AsFd),
     patience: Duration,
@@ -113,6 +114,7 @@ fn ask(
     let question = encode(MessageType::Read.number(), 1, 0, &[b"domid\0"])
         .map_err(|e| Silence::Confused(e.to_string()))?;
     transport.write_all(&question).map_err(Silence::Broken)?;
+    // Events may come before the answer, and the answer may come in parts.
     let end = Instant::now() + patience;
     let (mut decoder, mut chunk) = (Decoder::new(), [0; 4096]);
     loop {
@@ -130,6 +132,7 @@ fn ask(
                 };
             }
         }
+        // A silent store is an error once the time is over.
         let left = end.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let mut fds = [PollFd::new(transport, PollFlags::IN)];

@@ -1,38 +1,34 @@
-//! What the drivers behind `/dev/xen` expect in memory: request numbers, and
-//! the layout of their arguments.
+//! Interfaces of the drivers behind `/dev/xen`: request numbers, and the layout of their arguments.
 //!
-//! The facts are those of Linux' `xen/gntdev.h`, `xen/gntalloc.h` and
-//! `xen/evtchn.h`, against which `tests/uapi.rs` checks every one of them. All
-//! numbers are made with `_IOC_NONE`, although most requests read and write
-//! their argument.
+//! The facts are those of Linux' `xen/gntdev.h`, `xen/gntalloc.h` and `xen/evtchn.h`;
+//! `tests/uapi.rs` checks each of them against these headers. All numbers are made with
+//! `_IOC_NONE`, although most requests read and write their argument.
 
 use rustix::ioctl::{Direction, Opcode, opcode};
 
-/// A request of gntdev and gntalloc.
+/// Makes the number of a request of gntdev or gntalloc.
 const fn grant(number: u8, bytes: usize) -> Opcode {
     opcode::from_components(Direction::None, b'G', number, bytes)
 }
 
-/// A request of evtchn.
+/// Makes the number of a request of evtchn.
 const fn event(number: u8, bytes: usize) -> Opcode {
     opcode::from_components(Direction::None, b'E', number, bytes)
 }
 
-/// gntdev: announces a list of grants, to be mapped by mmap(2) at the offset
-/// that comes back.
+/// gntdev: announces a list of grants, to be mapped by mmap(2) at the offset that it returns.
 pub const MAP_GRANT_REF: Opcode = grant(0, size_of::<MapGrantRef>());
-/// gntdev: forgets such a list.
+/// gntdev: forgets a list that was announced.
 pub const UNMAP_GRANT_REF: Opcode = grant(1, size_of::<UnmapGrantRef>());
 /// gntdev: does a batch of grant copies.
 pub const GRANT_COPY: Opcode = grant(8, size_of::<GrantCopy>());
-/// gntalloc: grants pages, to be mapped by mmap(2) at the offset that comes
-/// back.
+/// gntalloc: grants pages, to be mapped by mmap(2) at the offset that it returns.
 pub const ALLOC_GREF: Opcode = grant(5, size_of::<AllocGref>());
-/// gntalloc: gives such pages back.
+/// gntalloc: gives pages back that it granted.
 pub const DEALLOC_GREF: Opcode = grant(6, size_of::<DeallocGref>());
-/// evtchn: binds a new port to a port of a peer; gives the new port.
+/// evtchn: binds a new port to a port of a peer; returns the new port.
 pub const BIND_INTERDOMAIN: Opcode = event(1, size_of::<BindInterdomain>());
-/// evtchn: makes a port for a peer to bind to; gives the port.
+/// evtchn: makes a port for a peer to bind to; returns the port.
 pub const BIND_UNBOUND_PORT: Opcode = event(2, size_of::<BindUnboundPort>());
 /// evtchn: closes a port.
 pub const UNBIND: Opcode = event(3, size_of::<PortOf>());
@@ -52,9 +48,9 @@ pub const COPY_DEST_GREF: u16 = 2;
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct GrantRefOf {
-    /// Whose grant.
+    /// Domain that granted the page.
     pub domid: u32,
-    /// Which.
+    /// Reference of the grant.
     pub gref: u32,
 }
 
@@ -64,11 +60,11 @@ pub struct GrantRefOf {
 pub struct MapGrantRef {
     /// Number of entries.
     pub count: u32,
-    /// Nothing.
+    /// Padding.
     pub pad: u32,
-    /// Comes back: the offset for mmap(2).
+    /// Output: the offset for mmap(2).
     pub index: u64,
-    /// The entries; as many as `count` says follow each other.
+    /// The entries; `count` of them follow each other.
     pub refs: [GrantRefOf; 1],
 }
 
@@ -76,11 +72,11 @@ pub struct MapGrantRef {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct UnmapGrantRef {
-    /// As [`MAP_GRANT_REF`] gave it.
+    /// Offset that [`MAP_GRANT_REF`] returned.
     pub index: u64,
-    /// Number of entries, the same as then.
+    /// Number of entries, equal to that of [`MAP_GRANT_REF`].
     pub count: u32,
-    /// Nothing.
+    /// Padding.
     pub pad: u32,
 }
 
@@ -91,7 +87,7 @@ pub struct UnmapGrantRef {
 pub struct CopyEnd(u64);
 
 impl CopyEnd {
-    /// A grant.
+    /// Makes the side of a grant.
     #[must_use]
     pub fn foreign(gref: u32, offset: u16, domid: u16) -> Self {
         let ([a, b, c, d], [e, f], [g, h]) =
@@ -99,7 +95,7 @@ impl CopyEnd {
         Self(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
     }
 
-    /// An address.
+    /// Makes the side of an address of ours.
     #[must_use]
     pub fn local(address: usize) -> Self {
         let mut bytes = [0; 8];
@@ -113,15 +109,15 @@ impl CopyEnd {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CopySegment {
-    /// Where from.
+    /// Source of the copy.
     pub source: CopyEnd,
-    /// Where to.
+    /// Destination of the copy.
     pub dest: CopyEnd,
-    /// Bytes. An end of ours may cross pages, a grant may not.
+    /// Number of bytes. Memory of ours may cross pages, a grant may not.
     pub len: u16,
-    /// [`COPY_SOURCE_GREF`], [`COPY_DEST_GREF`]; one of them at least.
+    /// [`COPY_SOURCE_GREF`], [`COPY_DEST_GREF`], or both.
     pub flags: u16,
-    /// Comes back: a `GNTST_*`.
+    /// Output: a `GNTST_*`.
     pub status: i16,
 }
 
@@ -141,13 +137,13 @@ pub struct GrantCopy {
 pub struct AllocGref {
     /// The peer.
     pub domid: u16,
-    /// [`ALLOC_WRITABLE`].
+    /// [`ALLOC_WRITABLE`], or 0.
     pub flags: u16,
     /// Number of pages.
     pub count: u32,
-    /// Comes back: the offset for mmap(2).
+    /// Output: the offset for mmap(2).
     pub index: u64,
-    /// Come back: the references; as many as `count` says follow each other.
+    /// Output: the references; `count` of them follow each other.
     pub grefs: [u32; 1],
 }
 
@@ -155,7 +151,7 @@ pub struct AllocGref {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct DeallocGref {
-    /// As [`ALLOC_GREF`] gave it.
+    /// Offset that [`ALLOC_GREF`] returned.
     pub index: u64,
     /// Number of pages.
     pub count: u32,
@@ -167,7 +163,7 @@ pub struct DeallocGref {
 pub struct BindInterdomain {
     /// The peer.
     pub remote_domain: u32,
-    /// Its port.
+    /// Port of the peer.
     pub remote_port: u32,
 }
 

@@ -1,10 +1,9 @@
 //! The kernel's connection to the store, as a stream of messages.
 //!
-//! `/dev/xen/xenbus` takes a message by one write(2). What the store refuses
-//! comes back as an answer, but for watches, whose refusal (a malformed path, a
-//! quota) is the error of that write, and for messages longer than a page. A
-//! client would take either for the end of its connection; here they become the
-//! answers that xenstored's socket would have given.
+//! `/dev/xen/xenbus` takes each message by one write(2). A refusal of the store comes back as an
+//! answer, with two exceptions. A refused watch (a malformed path, a quota) and a message longer
+//! than a page are errors of that write. A client would take either for the end of its connection,
+//! so here they become the answers that xenstored's socket would have given.
 
 use grantway_hypervisor::StoreErrno;
 use grantway_xenstore::wire::{HEADER_LEN, Header, MessageType, encode};
@@ -16,16 +15,16 @@ use std::io::{ErrorKind, Read, Result, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The device, and the answers that it did not give.
+/// The device, and the answers that are made in its place.
 #[derive(Debug)]
 pub struct Xenbus<D = File> {
     device: D,
-    /// Readable while `device` or `wake` is.
+    /// Descriptor that is readable while `device` or `wake` is.
     ready: OwnedFd,
-    /// Readable while there is something in `answers`.
+    /// Descriptor that is readable while `answers` is not empty.
     wake: OwnedFd,
     answers: Vec<u8>,
-    /// Whether the last read may have ended within a message.
+    /// True if the last read may have ended within a message.
     within: bool,
 }
 
@@ -38,7 +37,7 @@ impl Xenbus {
 }
 
 impl<D: Read + Write + AsFd> Xenbus<D> {
-    /// Over a device that is open, and does not block.
+    /// Makes a connection of an open device, which does not block.
     fn over(device: D) -> Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -48,7 +47,7 @@ impl<D: Read + Write + AsFd> Xenbus<D> {
         Ok(Self { device, ready, wake, answers: Vec::new(), within: false })
     }
 
-    /// Answers a message in the store's stead, if its refusal has a name there.
+    /// Answers a message in place of the store, if the store has a name for the error.
     fn answer(&mut self, message: &[u8], errno: Errno) -> Option<()> {
         let name = name(errno)?;
         let header = Header::from_bytes(message.first_chunk::<HEADER_LEN>()?);
@@ -66,14 +65,14 @@ impl<D: Read + Write + AsFd> Xenbus<D> {
             *to = from;
         }
         if self.answers.is_empty() {
-            // It is not blocking, and whether it had anything does not matter.
+            // The descriptor does not block, and its value does not matter.
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
         count
     }
 }
 
-/// What the store calls an error of the kernel's, if it has a word for it.
+/// Returns the store's name of a kernel's error, if there is one.
 fn name(errno: Errno) -> Option<StoreErrno> {
     Some(match errno {
         Errno::INVAL => StoreErrno::Einval,
@@ -94,8 +93,8 @@ impl<D: Read + Write + AsFd> Read for Xenbus<D> {
         if !self.answers.is_empty() && !self.within {
             return Ok(self.take(bytes));
         }
-        // The driver fills a buffer as far as it can, so one that is not full
-        // ends with a message.
+        // The driver fills a buffer as far as it can, so a buffer that is not full ends with a
+        // message.
         match self.device.read(bytes) {
             Ok(count) => {
                 self.within = count == bytes.len();
@@ -115,7 +114,7 @@ impl<D: Read + Write + AsFd> Write for Xenbus<D> {
     fn write(&mut self, message: &[u8]) -> Result<usize> {
         self.device.write(message).or_else(|e| {
             let errno = match Errno::from_io_error(&e) {
-                // The driver's word for a message longer than its page.
+                // The driver gives this error for a message longer than its page.
                 Some(Errno::INVAL) if message.len() > 4096 => Some(Errno::TOOBIG),
                 errno => errno,
             };
@@ -144,7 +143,7 @@ mod tests {
     use grantway_xenstore::Client;
     use std::os::unix::net::UnixStream;
 
-    /// A device that refuses its first messages, and answers others itself.
+    /// A device that refuses its first messages, and answers further messages itself.
     #[derive(Debug)]
     struct Driver {
         refusals: Vec<Errno>,
@@ -226,14 +225,14 @@ mod tests {
         assert_eq!(xenbus.read(&mut bytes).unwrap(), 20);
         let message = encode(4, 77, 0, &[b"a\0t\0"]).unwrap();
         xenbus.answer(&message, Errno::EXIST).unwrap();
-        // Full again, then the rest, and only then ours.
+        // The buffer is full again, then come the rest and, only after it, our answer.
         assert_eq!(xenbus.read(&mut bytes).unwrap(), 20);
         assert_eq!(xenbus.read(&mut bytes).unwrap(), 6);
         let mut answer = [0; 64];
         let count = xenbus.read(&mut answer).unwrap();
         assert_eq!(answer[..count], encode(16, 77, 0, &[b"EEXIST\0"]).unwrap());
         assert_eq!(xenbus.read(&mut answer).unwrap_err().kind(), ErrorKind::WouldBlock);
-        // A message that ended with the buffer: nothing more comes of it.
+        // A message that ends with the buffer has no rest.
         (&xenbus.device.store).write_all(&event).unwrap();
         assert_eq!(xenbus.read(&mut [0; 46]).unwrap(), 46);
         xenbus.answer(&message, Errno::EXIST).unwrap();

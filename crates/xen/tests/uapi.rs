@@ -1,5 +1,5 @@
-//! Every number and every layout of `uapi`, against the system's headers: a C
-//! program prints what they say.
+//! Checks of every number and layout of `uapi` against the system's headers. A C program prints the
+//! values of the headers.
 
 use grantway_hypervisor::GrantStatus;
 use grantway_needs::{Need, met};
@@ -12,8 +12,9 @@ use std::process::{Command, Stdio};
 const HEADERS: [&str; 3] = ["gntdev", "gntalloc", "evtchn"];
 const COMPILER: Need<'_> = Need::Program("cc", "gcc");
 
-/// What we say, by the C expression that says it.
+/// Returns our values, by the C expressions of the headers' values.
 fn ours() -> BTreeMap<&'static str, i64> {
+    // Sizes of structures and offsets of fields.
     macro_rules! layouts {
         ($($c:literal $rust:ident: $($field:ident = $name:ident)*;)*) => {
             [$((concat!("sizeof(struct ", $c, ")"), size_of::<$rust>() as i64),
@@ -21,6 +22,7 @@ fn ours() -> BTreeMap<&'static str, i64> {
                   offset_of!($rust, $name) as i64),)*)*]
         };
     }
+    // Numbers of requests, and a flag.
     let numbers = [
         ("IOCTL_GNTDEV_MAP_GRANT_REF", MAP_GRANT_REF as i64),
         ("IOCTL_GNTDEV_UNMAP_GRANT_REF", UNMAP_GRANT_REF as i64),
@@ -53,7 +55,7 @@ fn ours() -> BTreeMap<&'static str, i64> {
     numbers.into_iter().chain(layouts).collect()
 }
 
-/// What only Xen's own headers say.
+/// Returns our values that only Xen's own headers have.
 fn ours_of_xen() -> BTreeMap<&'static str, i64> {
     [
         ("GNTCOPY_source_gref", i64::from(COPY_SOURCE_GREF)),
@@ -71,7 +73,7 @@ fn ours_of_xen() -> BTreeMap<&'static str, i64> {
     .into()
 }
 
-/// Compiles and runs a C program.
+/// Compiles and runs a C program. Returns its output.
 fn run_c(program: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let exe = dir.path().join("facts");
@@ -112,7 +114,7 @@ fn compare(includes: &str, ours: &BTreeMap<&'static str, i64>, body: &str) {
     }
 }
 
-/// The bytes of what the C program filled in under the same name.
+/// Returns our bytes of a copy end, which the C program filled in under this name.
 fn bytes_of(name: &str) -> String {
     let (foreign, local) = (uapi::CopyEnd::foreign(0x0403_0201, 0x0605, 0x0807), 0x1122_3344);
     let end = match name {
@@ -120,7 +122,7 @@ fn bytes_of(name: &str) -> String {
         "local" => uapi::CopyEnd::local(local),
         other => panic!("{other}"),
     };
-    // A copy end is 8 bytes, of which Debug shows the number.
+    // A copy end is 8 bytes. Debug shows them as a number.
     let shown = format!("{end:?}");
     let number = shown.trim_start_matches("CopyEnd(").trim_end_matches(')');
     number.parse::<u64>().unwrap().to_string()

@@ -1,11 +1,11 @@
-//! The set over a socket that keeps message bounds, with the test as driver.
+//! Tests of a set over a socket that keeps the bounds of messages. The test is the driver.
 
 use super::*;
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::time::Instant;
 
-/// How long a test waits for what must happen: a guard against hanging.
+/// Time limit of a test for an event that must happen. It only guards against hanging.
 const GUARD: Duration = Duration::from_secs(120);
 
 fn set(ports: &[u32]) -> (EventSet, OwnedFd) {
@@ -29,7 +29,7 @@ fn fire(driver: &OwnedFd, ports: &[u32]) {
     assert_eq!(rustix::io::write(driver, &bytes), Ok(bytes.len()));
 }
 
-/// Ports that were unmasked, by one call.
+/// Returns the ports that were unmasked, by one call.
 fn unmasked(driver: &OwnedFd) -> Vec<u32> {
     let mut bytes = vec![0; 2 * FIRED_BYTES];
     let taken = rustix::io::read(driver, &mut bytes).unwrap_or(0);
@@ -47,7 +47,7 @@ fn what_fires_is_counted_and_unmasked_at_once() {
     fire(&driver, &[6]);
     assert_eq!((set.count(Port(6)), set.count(Port(4)), set.count(Port(5))), (2, 1, 0));
     assert_eq!(unmasked(&driver), [6]);
-    // Nothing more, and nothing blocks.
+    // Nothing more is pending, and nothing blocks.
     set.poll(&mut |_| panic!("nothing fired")).unwrap();
     assert_eq!(unmasked(&driver), []);
 }
@@ -57,11 +57,11 @@ fn seed_003_a_signal_before_the_wait_is_not_lost() {
     let (mut set, driver) = set(&[4, 6]);
     let seen = set.count(Port(4));
     fire(&driver, &[4]);
-    // Taken in by a look at another port.
+    // The signal is counted by a look at another port.
     assert_eq!(set.count(Port(6)), 0);
     assert_eq!(set.wait(Port(4), seen, None), Ok(seen + 1));
     assert_eq!(set.counters.snapshot().wakeups, 0);
-    // Nothing more came, and the wait ends by itself.
+    // No more signals come, and the wait ends by itself.
     assert_eq!(set.wait(Port(4), seen + 1, Some(Duration::from_millis(5))), Ok(seen + 1));
 }
 
@@ -70,7 +70,8 @@ fn a_sleeper_wakes_for_its_own_port() {
     let (mut set, driver) = set(&[4, 6]);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| set.wait(Port(4), 0, Some(GUARD)));
-        // Each signal after the other one: it slept, for 6 or for 4.
+        // The second signal is sent after the first is unmasked, so the waiter slept, for 6 or for
+        // 4.
         fire(&driver, &[6]);
         let start = Instant::now();
         while unmasked(&driver) != [6] {
@@ -99,7 +100,7 @@ fn more_ports_than_one_call_takes() {
 #[test]
 fn errors_are_one_line_with_a_remedy() {
     let (mut set, _driver) = set(&[4]);
-    // A socket knows none of the requests.
+    // A socket does not know these requests.
     let notify = set.notify(Port(4)).unwrap_err().to_string();
     assert!(notify.starts_with("notify of evtchn: ") && notify.contains("too old"), "{notify}");
     assert!(

@@ -1,4 +1,4 @@
-//! A domain whose drivers are not loaded.
+//! Tests of a domain whose drivers are not loaded.
 
 use super::*;
 use grantway_hypervisor::CopySide;
@@ -38,8 +38,8 @@ fn each_missing_driver_is_named_with_its_remedy() {
     assert_eq!((xen.counters().granted, xen.counters().mapped), (0, 0));
 }
 
-/// A domain maps by its own device from the moment that one is asked for, and by the device of
-/// all after nobody keeps it. Neither is a gntdev here, so each map fails, in its own words.
+/// A domain maps by its own device once one is asked for, and by the shared device once its own is
+/// dropped. Neither is a gntdev here, so each map fails, with an error of its own.
 #[test]
 fn pages_of_a_domain_that_is_kept_apart_are_mapped_by_its_own_device() {
     let (root, _socket, xen) = bare();
@@ -88,7 +88,7 @@ fn empty_lists_are_refused_as_on_the_embedded_host() {
 #[test]
 fn only_a_pv_domain_maps_its_own_grants() {
     let (root, _socket, xen) = bare();
-    // Its kind is read when it is opened.
+    // The kind is read when the domain is opened.
     let refusal = || {
         let xen = xen.restored().unwrap();
         xen.map(DomId(0), &[GrantRef(8)], Access::ReadOnly).unwrap_err().to_string()

@@ -6,36 +6,35 @@ use grantway_hypervisor::{CopyOp, CopySide, GrantStatus};
 use grantway_ring::PAGE_SIZE;
 use std::marker::PhantomData;
 
-/// Copies between grants and an arena, of which one side at least is a grant.
+/// Copies between grants and an arena. At least one side of each is a grant.
 ///
-/// Every address that goes into a segment lies in the arena, which is borrowed
-/// mutably for as long as the batch lives. Segments are judged here, because
-/// the driver answers one that is not well formed by dropping others.
+/// Every address in a segment is in the arena, which is borrowed mutably for as long as the batch
+/// lives. Segments are checked here, because the driver answers a malformed one by dropping others.
 #[derive(Debug)]
 pub struct Copies<'s, 'a> {
     segments: &'s mut Vec<CopySegment>,
     base: usize,
     bytes: usize,
-    /// How the arena's pages are granted, if they are.
+    /// Grants of the arena's pages, if there are any.
     grants: Option<&'s Grants>,
     arena: PhantomData<&'a mut [u8]>,
 }
 
 impl<'s, 'a> Copies<'s, 'a> {
-    /// An empty batch; `segments` is scratch.
+    /// Makes an empty batch; `segments` is scratch memory.
     pub fn new(segments: &'s mut Vec<CopySegment>, arena: &'a mut [u8]) -> Self {
         segments.clear();
         let base = arena.as_mut_ptr().expose_provenance();
         Self { segments, base, bytes: arena.len(), grants: None, arena: PhantomData }
     }
 
-    /// Names the arena by its grants where it can.
+    /// Names bytes of the arena by these grants, if they are in one page.
     pub fn by(mut self, grants: Option<&'s Grants>) -> Self {
         self.grants = grants;
         self
     }
 
-    /// Adds a copy, or says why it would be refused.
+    /// Adds a copy, or returns the status with which it would be refused.
     pub fn push(&mut self, op: &CopyOp) -> Result<(), GrantStatus> {
         let len = usize::from(op.len);
         if len == 0 || len > PAGE_SIZE {
@@ -75,17 +74,17 @@ impl<'s, 'a> Copies<'s, 'a> {
         }
     }
 
-    /// Whether there is nothing to do.
+    /// Returns true if the batch has no copies.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// The statuses, in the order in which copies were added.
+    /// Returns the statuses, in the order in which copies were added.
     pub fn statuses(&self) -> impl Iterator<Item = GrantStatus> {
         self.segments.iter().map(|segment| GrantStatus(segment.status))
     }
 
-    /// For the driver: the segments, and their number.
+    /// Returns the segments and their number, for the driver.
     pub(super) fn raw(&mut self) -> (*mut CopySegment, usize) {
         (self.segments.as_mut_ptr(), self.segments.len())
     }

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use rustix::io::{Errno, Result};
 use std::path::Path;
 
-/// Bytes that the driver gives or takes at most in one call: 1,024 ports.
+/// Most bytes that the driver gives or takes in one call: 1,024 ports.
 pub const FIRED_BYTES: usize = 4096;
 
 /// An open evtchn: ports that fire into one descriptor.
@@ -23,13 +23,13 @@ impl Evtchn {
         open(path, OFlags::NONBLOCK).map(Self)
     }
 
-    /// Something that fires like it.
+    /// Makes an evtchn of any descriptor that fires like one.
     #[cfg(test)]
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// Makes a port for `remote` to bind to.
+    /// Makes a port for `remote` to bind to. Returns the port.
     pub fn bind_unbound(&self, remote: u16) -> Result<u32> {
         let mut argument = BindUnboundPort { remote_domain: remote.into() };
         // SAFETY: the driver reads the argument.
@@ -37,7 +37,7 @@ impl Evtchn {
         u32::try_from(port).map_err(|_| Errno::INVAL)
     }
 
-    /// Binds a new port to the port that `remote` made.
+    /// Binds a new port to the port that `remote` made. Returns the new port.
     pub fn bind_interdomain(&self, remote: u16, port: u32) -> Result<u32> {
         let mut argument = BindInterdomain { remote_domain: remote.into(), remote_port: port };
         // SAFETY: the driver reads the argument.
@@ -60,20 +60,20 @@ impl Evtchn {
         unsafe { request(&self.0, NOTIFY, &raw mut argument) }.map(drop)
     }
 
-    /// Forgets what fired and was not read, and that it was too much.
+    /// Forgets signals that were not read, and the overflow of their buffer.
     pub fn reset(&self) -> Result<()> {
         // SAFETY: this request has no argument.
         unsafe { request(&self.0, RESET, std::ptr::null_mut::<u8>()) }.map(drop)
     }
 
-    /// Takes ports that fired, 4 bytes each. Each stays masked until it is
-    /// given back. `AGAIN` when there are none, `FBIG` when there were too many.
+    /// Takes ports that fired, 4 bytes each, and returns the number of bytes. Each port stays
+    /// masked until it is given back. Fails with `AGAIN` if no port fired, and with `FBIG` if the
+    /// buffer overflowed.
     pub fn fired(&self, ports: &mut [u8]) -> Result<usize> {
         rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut *ports))
     }
 
-    /// Unmasks ports, 4 bytes each, at most [`FIRED_BYTES`]; gives the bytes
-    /// taken.
+    /// Unmasks ports, 4 bytes each, at most [`FIRED_BYTES`]. Returns the number of bytes taken.
     pub fn unmask(&self, ports: &[u8]) -> Result<usize> {
         rustix::io::retry_on_intr(|| rustix::io::write(&self.0, ports))
     }

@@ -25,8 +25,8 @@ impl Pair {
     }
 }
 
-/// The argument of `MAP_GRANT_REF`: {count, 0}, the index, an entry for each
-/// grant.
+/// Makes the argument of `MAP_GRANT_REF`: {count, 0}, the index, an entry for each grant. Returns
+/// `None` for an empty list, or one with too many grants.
 fn map_argument(domid: u16, grefs: &[u32]) -> Option<Vec<Pair>> {
     let count = u32::try_from(grefs.len()).ok().filter(|&count| count > 0)?;
     let mut words = Vec::with_capacity(2 + grefs.len());
@@ -41,21 +41,21 @@ impl Gntdev {
         open(path, OFlags::empty()).map(Self)
     }
 
-    /// Announces a list of grants; gives the offset at which they are mapped.
+    /// Announces a list of grants. Returns the offset at which they are mapped.
     pub fn announce(&self, domid: u16, grefs: &[u32]) -> Result<u64> {
         let mut words = map_argument(domid, grefs).ok_or(Errno::INVAL)?;
-        // SAFETY: a header and as many entries as its count says, which is at
-        // least one: the driver reads all and writes the header back.
+        // SAFETY: the argument is a header and as many entries as its count says, which is at least
+        // one. The driver reads all, and writes the header back.
         unsafe { request(&self.0, MAP_GRANT_REF, words.as_mut_ptr())? };
         Ok(words[1].whole())
     }
 
-    /// Maps an announced list, whole.
+    /// Maps an announced list as a whole.
     pub fn map(&self, index: u64, count: usize, writable: bool) -> Result<Pages> {
         Pages::map(&self.0, index, count, writable)
     }
 
-    /// Forgets an announced list. What of it is still mapped stays so.
+    /// Forgets an announced list. Pages of it that are still mapped stay mapped.
     pub fn forget(&self, index: u64, count: usize) -> Result<()> {
         let count = u32::try_from(count).map_err(|_| Errno::INVAL)?;
         let mut argument = UnmapGrantRef { index, count, pad: 0 };
@@ -63,16 +63,16 @@ impl Gntdev {
         unsafe { request(&self.0, UNMAP_GRANT_REF, &raw mut argument) }.map(drop)
     }
 
-    /// Does a batch of copies, and sets the status of each. After an error the
-    /// statuses mean nothing: the driver sets them to okay before it copies,
-    /// and drops up to 15 copies before the one that it refuses.
+    /// Does a batch of copies, and sets the status of each. After an error the statuses mean
+    /// nothing: the driver sets them to okay before it copies, and drops up to 15 copies before the
+    /// one that it refuses.
     pub fn copy(&self, copies: &mut Copies<'_, '_>) -> Result<()> {
         let (segments, count) = copies.raw();
         let mut argument =
             GrantCopy { count: u32::try_from(count).map_err(|_| Errno::INVAL)?, segments };
-        // SAFETY: the driver reads the argument and `count` segments, writes
-        // their statuses, and copies between grants and the memory that the
-        // segments name, which lies in the arena that `copies` borrows mutably.
+        // SAFETY: the driver reads the argument and `count` segments, and writes their statuses. It
+        // copies between grants and the memory that the segments name. This memory is in the arena
+        // that `copies` borrows mutably.
         unsafe { request(&self.0, GRANT_COPY, &raw mut argument) }.map(drop)
     }
 }

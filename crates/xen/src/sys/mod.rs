@@ -1,6 +1,5 @@
-//! Every `unsafe` of this crate, and the system calls of the devices. What
-//! lives here knows descriptors, requests and mappings, and nothing of what
-//! they are good for.
+//! System calls of the devices, and all `unsafe` code of this crate. These modules know
+//! descriptors, requests and mappings, and nothing of their purpose.
 
 mod copies;
 mod evtchn;

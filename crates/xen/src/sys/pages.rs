@@ -1,4 +1,4 @@
-//! Pages of a device, mapped one after the other.
+//! Adjacent pages of a device, in one mapping.
 
 use grantway_ring::{PAGE_SIZE, SharedRun};
 use rustix::fd::AsFd;
@@ -10,16 +10,16 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A shared mapping of pages, unmapped whole when dropped.
+/// A shared mapping of pages, which is unmapped as a whole when dropped.
 #[derive(Debug)]
 pub struct Pages {
     base: NonNull<u8>,
     count: usize,
 }
 
-// SAFETY: only an address range that is unmapped by its only owner.
+// SAFETY: the value is only an address range, which its only owner unmaps.
 unsafe impl Send for Pages {}
-// SAFETY: as above; it gives out nothing but the address.
+// SAFETY: as for `Send`; the value gives out nothing but the address.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -28,8 +28,8 @@ impl Pages {
         let bytes = count.checked_mul(PAGE_SIZE).filter(|&bytes| bytes > 0).ok_or(Errno::INVAL)?;
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches
-        // no memory that is in use.
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory that is in
+        // use.
         let at = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, fd, offset)?
         };
@@ -37,14 +37,13 @@ impl Pages {
         Ok(Self { base, count })
     }
 
-    /// Makes the mapping one that is shared with a peer. `after` runs when it
-    /// was unmapped, which is when the last handle of the run is gone.
+    /// Makes the mapping a run that is shared with a peer. `after` runs after the unmapping, when
+    /// the last handle of the run is gone.
     pub fn share(self, after: impl FnOnce() + Send + Sync + 'static) -> SharedRun {
         let (base, count) = (self.base, self.count);
         let kept = Kept { pages: Some(self), after: Some(Box::new(after)) };
-        // SAFETY: `pages` has `count` pages mapped at `base` (for reading only
-        // where that was asked) until `kept` is dropped, and gives out no
-        // reference to them.
+        // SAFETY: `pages` has `count` pages mapped at `base` until `kept` is dropped (for reading
+        // only if that was asked for), and gives out no reference to them.
         unsafe { SharedRun::new(base, count, Arc::new(kept)) }
     }
 }
@@ -52,13 +51,13 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let bytes = self.count * PAGE_SIZE;
-        // SAFETY: exactly the range that `map` made; whoever holds pointers
-        // into it holds this value too.
+        // SAFETY: this is exactly the range that `map` made. A holder of pointers into it holds
+        // this value, too.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), bytes) };
     }
 }
 
-/// Pages that nobody else reaches, as memory.
+/// Memory of pages that only this mapping reaches, and calls that borrow it.
 #[derive(Debug)]
 pub struct Own(Pages);
 
@@ -67,8 +66,8 @@ impl Pages {
     ///
     /// # Safety
     ///
-    /// It was mapped to be written, and nothing but this mapping, and what the
-    /// kernel and Xen do on behalf of calls that borrow it, reads or writes its pages.
+    /// The mapping must be writable. Nothing but this mapping, and the kernel and Xen on behalf of
+    /// calls that borrow it, may read or write its pages.
     pub unsafe fn own(self) -> Own {
         Own(self)
     }
@@ -79,8 +78,8 @@ impl Deref for Own {
 
     fn deref(&self) -> &[u8] {
         let bytes = self.0.count * PAGE_SIZE;
-        // SAFETY: so many bytes are mapped for as long as the value lives, zeroed by
-        // the kernel at first, and whoever made it knows that nobody else writes them.
+        // SAFETY: this many bytes are mapped for as long as the value lives, and were zeroed by the
+        // kernel at first. The caller of `own` promised that nothing else writes them.
         unsafe { std::slice::from_raw_parts(self.0.base.as_ptr(), bytes) }
     }
 }
@@ -88,12 +87,12 @@ impl Deref for Own {
 impl DerefMut for Own {
     fn deref_mut(&mut self) -> &mut [u8] {
         let bytes = self.0.count * PAGE_SIZE;
-        // SAFETY: as above; they were mapped to be written.
+        // SAFETY: as in `deref`; the pages were mapped writable.
         unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), bytes) }
     }
 }
 
-/// Keeps a mapping, and says when it is gone.
+/// A mapping, and a function to call once it is unmapped.
 struct Kept {
     pages: Option<Pages>,
     after: Option<Box<dyn FnOnce() + Send + Sync>>,

@@ -1,4 +1,4 @@
-//! Requests of a device.
+//! Requests to a device.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -12,14 +12,14 @@ pub fn open(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::empty())
 }
 
-/// A request whose answer is the return value, or is written into its argument.
+/// A request that answers with its return value, or writes into its argument.
 struct Request {
     opcode: Opcode,
     argument: *mut c_void,
 }
 
-// SAFETY: the opcode and the argument are those that `request`'s caller vouches
-// for, and the output is the return value alone.
+// SAFETY: the caller of `request` vouches for the opcode and the argument, and the output is the
+// return value alone.
 unsafe impl Ioctl for Request {
     type Output = IoctlOutput;
 
@@ -38,15 +38,14 @@ unsafe impl Ioctl for Request {
     }
 }
 
-/// Makes a request; gives its return value.
+/// Makes a request. Returns its return value.
 ///
 /// # Safety
 ///
-/// `argument` is what the driver expects for `opcode`, valid for reads and
-/// writes of as many bytes as the driver touches, and so is whatever it points
-/// to.
+/// `argument` must be the argument that the driver expects for `opcode`. It must be valid for reads
+/// and writes of as many bytes as the driver touches, and so must everything that it points to.
 pub unsafe fn request<T>(fd: impl AsFd, opcode: Opcode, argument: *mut T) -> Result<IoctlOutput> {
     let request = Request { opcode, argument: argument.cast() };
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller promised this.
     unsafe { rustix::ioctl::ioctl(fd, request) }
 }

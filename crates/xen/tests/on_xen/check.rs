@@ -1,13 +1,13 @@
-//! Checks by name, counted.
+//! Checks with names, which are counted.
 
 use std::fmt::Debug;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a check waits for what must happen: a guard against hanging.
+/// Time limit of a check for an event that must happen. It only guards against hanging.
 pub const GUARD: Duration = Duration::from_secs(120);
 
-/// What a check gives: nothing, or what was wrong.
+/// Result of a check: nothing, or the fault.
 pub type Outcome = Result<(), String>;
 
 #[derive(Debug, Default)]
@@ -37,12 +37,12 @@ impl Checks {
     }
 }
 
-/// The value, or the error as text.
+/// Returns the value, or the error as text.
 pub fn get<T>(result: Result<T, impl std::fmt::Display>) -> Result<T, String> {
     result.map_err(|e| e.to_string())
 }
 
-/// Both are the same.
+/// Returns an error unless both values are equal.
 pub fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Outcome {
     if found == expected {
         Ok(())
@@ -51,7 +51,7 @@ pub fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Outcome 
     }
 }
 
-/// It is so.
+/// Returns the error `what` unless `so` is true.
 pub fn is(what: &str, so: bool) -> Outcome {
     if so { Ok(()) } else { Err(what.to_owned()) }
 }

@@ -41,7 +41,7 @@ fn in_and_out(xen: &Xen) -> Outcome {
     get(first.0.write(0, &pattern))?;
     let mut arena = vec![0; 3 * PAGE_SIZE];
     let before = xen.counters();
-    // Whatever the arena's alignment, 4096 bytes at an odd place cross a page.
+    // 4096 bytes at an odd place cross a page, whatever the arena's alignment.
     let mut ops = [
         CopyOp::new(foreign(xen, first.1, 0), local(777), 4096),
         CopyOp::new(foreign(xen, first.1, 4095), local(0), 1),
@@ -116,7 +116,7 @@ fn in_order(xen: &Xen) -> Outcome {
     let (ours, gref) = page(&granted, 0)?;
     let mut arena = vec![0; 64];
     arena[0] = 42;
-    // The byte walks through the arena and the page, 40 times.
+    // The byte moves through the arena and the page, 40 times.
     let mut ops = Vec::new();
     for step in 0..40_u16 {
         let at = usize::from(step);
@@ -154,7 +154,7 @@ fn fresh(xen: &Xen) -> Outcome {
     let granted = get(xen.grant(xen.domain(), 1, Access::ReadWrite))?;
     let (ours, gref) = page(&granted, 0)?;
     get(ours.write(0, &[8; PAGE_SIZE]))?;
-    // Zeroed by the allocator, so its pages do not exist yet.
+    // The allocator zeroes this memory, so its pages do not exist yet.
     let mut arena = vec![0; 64 * PAGE_SIZE];
     let mut ops: Vec<CopyOp> = (0..32)
         .map(|at| CopyOp::new(foreign(xen, gref, 0), local(2 * at * PAGE_SIZE), 4096))

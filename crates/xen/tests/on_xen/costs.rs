@@ -1,4 +1,4 @@
-//! What operations cost here.
+//! Costs of operations on this machine.
 
 use crate::check::{Checks, get};
 use crate::grants::is_pv;
@@ -10,7 +10,8 @@ pub fn all(checks: &mut Checks, xen: &Xen) {
     checks.check("costs", || measure(xen));
 }
 
-/// Microseconds a unit, of `units` a call, over a quarter of a second.
+/// Returns the microseconds per unit, with `units` units per call, measured for a quarter of a
+/// second.
 fn per_unit(units: usize, mut call: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
     call()?;
     let (start, mut calls) = (Instant::now(), 0);
@@ -25,6 +26,7 @@ fn measure(xen: &Xen) -> Result<(), String> {
     let us = xen.domain();
     let granted = get(xen.grant(us, 512, Access::ReadWrite))?;
     println!("        us each, within domain {us}");
+    // Only a PV domain may map its own grants.
     let sizes: &[usize] = if is_pv() { &[1, 16, 128, 512] } else { &[] };
     for &pages in sizes {
         let cost = per_unit(pages, || {
@@ -32,6 +34,7 @@ fn measure(xen: &Xen) -> Result<(), String> {
         })?;
         println!("        map + unmap of {pages:3} at a time    {cost:8.2}");
     }
+    // Copies of short and long packets, in batches of several sizes.
     let mut arena = vec![0; 512 * 2048];
     for len in [64, 1500] {
         for batch in [1, 16, 64, 256] {
@@ -46,6 +49,7 @@ fn measure(xen: &Xen) -> Result<(), String> {
             println!("        copy of {len:4} bytes, {batch:3} at a time {cost:8.2}");
         }
     }
+    // Event channels, without a signal and with one.
     let mut events = get(xen.events())?;
     let a = get(events.alloc_unbound(us))?;
     let b = get(events.bind_interdomain(us, a))?;

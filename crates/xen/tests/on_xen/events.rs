@@ -71,7 +71,7 @@ fn level(xen: &Xen) -> Outcome {
     let seen = events.count(b);
     get(events.notify(a))?;
     std::thread::sleep(Duration::from_millis(50));
-    // A look elsewhere takes it in; the wait must still see it.
+    // A look at another port counts the signal, and the wait must still see it.
     let other = events.count(d);
     get(events.notify(c))?;
     same("elsewhere", get(events.wait(d, other, LONG))?, other + 1)?;
@@ -84,8 +84,8 @@ fn storm(xen: &Xen) -> Outcome {
     let (mut one, mut two) = (get(xen.events())?, get(xen.events())?);
     let a = get(one.alloc_unbound(xen.domain()))?;
     let b = get(two.bind_interdomain(xen.domain(), a))?;
-    // The sender publishes a number, then signals; the receiver looks again
-    // after each signal, and may not sleep for ever.
+    // The sender publishes a number, then signals. The receiver looks again after each signal, and
+    // may not sleep for ever.
     let published = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
@@ -170,7 +170,7 @@ fn bound_anew(xen: &Xen) -> Outcome {
     let mut guest = get(xen.events())?;
     let a = get(guest.alloc_unbound(xen.domain()))?;
     for round in 0..3 {
-        // As a backend that is killed and starts again.
+        // The set stands for a backend that is killed and starts again.
         let mut backend = get(xen.events())?;
         let b = get(backend.bind_interdomain(xen.domain(), a))?;
         let seen = guest.count(a);
@@ -193,6 +193,7 @@ fn dropped(xen: &Xen) -> Outcome {
 fn flood(xen: &Xen) -> Outcome {
     let (mut one, mut two) = (get(xen.events())?, get(xen.events())?);
     let mut ports = Vec::new();
+    // A table that is full earlier makes fewer pairs.
     for _ in 0..1500 {
         let a = match one.alloc_unbound(xen.domain()) {
             Ok(a) => a,
@@ -212,10 +213,12 @@ fn flood(xen: &Xen) -> Outcome {
             Err(error) => return Err(error.to_string()),
         }
     }
+    // Signals of the bindings are taken first, so that each port fires anew.
     get(two.poll(&mut |_| {}))?;
     for (a, _) in &ports {
         get(one.notify(*a))?;
     }
+    // Every port has fired once, in however many batches.
     let mut fired = std::collections::HashSet::new();
     let end = Instant::now() + GUARD;
     while fired.len() < ports.len() && Instant::now() < end {
@@ -232,8 +235,8 @@ fn overflow(xen: &Xen) -> Outcome {
         get(events.wait(port, 0, SHORT))?;
     }
     let seen = [a, b, c, d].map(|port| events.count(port));
-    // Unmasked without being read, a port fires into the buffer again, which
-    // has room for 64 where there are no more ports than that.
+    // A port that is unmasked without being read fires into the buffer again. With so few ports the
+    // buffer has room for 64.
     for _ in 0..200 {
         get(events.notify(a))?;
         std::thread::sleep(Duration::from_micros(200));

@@ -30,7 +30,7 @@ pub fn all(checks: &mut Checks, xen: &Xen) {
     check("map: a page outlives its granter's handle", outlives);
 }
 
-/// Whether this domain may map what it granted to itself.
+/// Returns true if this domain may map pages that it granted to itself.
 pub fn is_pv() -> bool {
     std::fs::read_to_string("/sys/hypervisor/guest_type").is_ok_and(|kind| kind.trim() == "PV")
 }
@@ -174,7 +174,7 @@ fn bad_named(xen: &Xen) -> Outcome {
         }
     }
     same("mapped", xen.counters().mapped, 0)?;
-    // All of it still maps.
+    // The list without the bad reference still maps.
     get(xen.map(xen.domain(), &granted.grefs, Access::ReadWrite)).map(drop)
 }
 
@@ -238,7 +238,7 @@ fn outlives(xen: &Xen) -> Outcome {
     let run = get(xen.map(xen.domain(), &granted.grefs, Access::ReadWrite))?;
     get(page(&granted, 0)?.0.write(0, b"kept"))?;
     xen.release(granted);
-    // Whoever takes pages now does not get these.
+    // Later grants do not get these pages.
     let others = own(xen, 200, Access::ReadWrite)?;
     for index in 0..200 {
         get(page(&others, index)?.0.write(0, &[0xaa; PAGE_SIZE]))?;

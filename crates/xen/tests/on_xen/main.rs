@@ -1,12 +1,12 @@
-//! The platform on a real Xen. Elsewhere it says that it is skipped.
+//! Tests of the platform on a real Xen. On another machine they print that they are skipped.
 //!
 //! The program runs by itself in any domain that has the three devices:
 //!
-//! - `on_xen` grants to its own domain, and so needs no other; `on_xen grants`,
-//!   `copies`, `events` and `store` are parts of it;
-//! - `on_xen serve P` in domain S and `on_xen peer S` in domain P are the two ends
-//!   of a test across domains: S grants to P, which reaches in;
-//! - `on_xen costs` prints what operations cost here.
+//! - `on_xen` grants to its own domain, and so needs no other; `on_xen grants`, `copies`, `events`
+//!   and `store` are parts of it;
+//! - `on_xen serve P` in domain S and `on_xen peer S` in domain P are the two ends of a test across
+//!   domains: S grants to P, which maps and copies;
+//! - `on_xen costs` prints the costs of operations on this machine.
 
 mod check;
 mod copies;
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // Arguments choose a part of the tests, or an end of the test across domains.
     let args: Vec<String> = std::env::args().skip(1).collect();
     println!("domain {} on {}", xen.domain(), xen.host());
     let mut checks = Checks::default();

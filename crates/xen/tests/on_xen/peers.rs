@@ -1,8 +1,8 @@
-//! Across two domains: `serve` grants and waits, `peer` reaches in.
+//! Tests across two domains: `serve` grants and waits, `peer` maps and copies.
 //!
-//! Who serves writes into its own `data/grantway-peer`: three references (two
-//! for writing, one for reading), a port, and `state`. Pages: 0 is a question,
-//! 1 its answer in reverse, 2 is for reading.
+//! The serving end writes into its own `data/grantway-peer`: three references (two for writing, one
+//! for reading), a port, and `state`. Page 0 is a question, page 1 its answer in reverse, and page
+//! 2 is for reading.
 
 use crate::check::{Checks, GUARD, Outcome, get, is, same};
 use crate::grants::{page, read};
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 const FOLDER: &str = "data/grantway-peer";
 const LEN: usize = 64;
 
-/// The granting end: answers until it is told to end, then lets go of its pages
-/// while the peer still has them.
+/// Runs the granting end. It answers until it is told to end, then gives up its pages while the
+/// peer still has them.
 pub fn serve(checks: &mut Checks, xen: &Xen, peer: DomId) {
     checks.check("served a peer", || {
         let mut store = get(xen.store())?;
@@ -33,7 +33,7 @@ pub fn serve(checks: &mut Checks, xen: &Xen, peer: DomId) {
         tell(xen, store.as_mut(), peer, "state", "ready")?;
         println!("        granted {:?} {:?}, port {port}", writable.grefs, readable.grefs);
         answer(events.as_mut(), port, &writable)?;
-        // The peer has all three mapped.
+        // The peer has all three pages mapped.
         xen.release(writable);
         xen.release(readable);
         let others = get(xen.grant(peer, 300, Access::ReadWrite))?;
@@ -42,7 +42,8 @@ pub fn serve(checks: &mut Checks, xen: &Xen, peer: DomId) {
             is("a page was used again", read(&page)?.iter().all(|&byte| byte == 0))?;
             get(page.write(0, &[0xcc; 4096]))?;
         }
-        // Counted before it is told, or the answer may be among what was seen.
+        // The counter is read before `released` is written. Otherwise the peer's answer could be
+        // among the signals already seen.
         let seen = events.count(port);
         tell(xen, store.as_mut(), peer, "state", "released")?;
         is("nobody let go", get(events.wait(port, seen, Some(GUARD)))? > seen)?;
@@ -79,7 +80,7 @@ fn answer(events: &mut dyn EventChannels, port: Port, pages: &Granted) -> Outcom
     }
 }
 
-/// The reaching end.
+/// Runs the end that maps and copies.
 pub fn peer(checks: &mut Checks, xen: &Xen, guest: DomId) {
     let mut found = None;
     checks.check("peer: found what the other end granted", || {
@@ -128,12 +129,12 @@ pub fn peer(checks: &mut Checks, xen: &Xen, guest: DomId) {
         drop((run, readable));
         get(events.notify(ours))?;
         until(store.as_mut(), guest, "ended")?;
-        // Its ports went with its process: this is swallowed.
+        // The peer's ports ended with its process, so this signal is swallowed.
         std::thread::sleep(Duration::from_millis(500));
         get(events.notify(ours))
     });
     checks.check("peer: what was given back is out of reach", || {
-        // The guest's kernel looks again now and then at what it could not end.
+        // The guest's kernel retries from time to time to end grants that it could not end.
         let start = Instant::now();
         while xen.map(guest, &grefs, Access::ReadOnly).is_ok() {
             is("still mapped within the guard", start.elapsed() < GUARD)?;
@@ -147,7 +148,7 @@ pub fn peer(checks: &mut Checks, xen: &Xen, guest: DomId) {
     });
 }
 
-/// Puts questions by mapping and by copying, and takes the answers.
+/// Asks questions by mapping and by copying, and checks the answers.
 fn ask(
     xen: &Xen,
     events: &mut dyn EventChannels,
@@ -160,6 +161,7 @@ fn ask(
     let far = |gref, offset| CopySide::Foreign { domain: guest, gref, offset };
     let near = |offset| CopySide::Local { offset };
     for round in 0..20_u8 {
+        // Questions are written by mapping and by copying in turns.
         let mut asked = [round; LEN];
         asked[0] = round ^ 0xff;
         let mut arena = [0; 2 * LEN];
@@ -174,7 +176,7 @@ fn ask(
         get(events.notify(port))?;
         asked.reverse();
         let end = Instant::now() + GUARD;
-        // A signal may be that of the binding, so look until it is there.
+        // A signal may be that of the binding, so the page is read until it has the answer.
         loop {
             let seen = events.count(port);
             let mut answer = [0; LEN];
@@ -187,7 +189,7 @@ fn ask(
         }
         let mut ops = [
             CopyOp::new(far(grefs[1], 0), near(LEN as u32), LEN as u16),
-            // Within the guest, both sides foreign; and what is not allowed.
+            // Both sides of the second copy are the guest's. The third copy is not allowed.
             CopyOp::new(far(grefs[1], 0), far(grefs[0], 1024), LEN as u16),
             CopyOp::new(near(0), far(grefs[2], 0), 1),
         ];
@@ -206,7 +208,7 @@ fn until(store: &mut dyn Store, guest: DomId, wanted: &str) -> Outcome {
     let path = format!("/local/domain/{guest}/{FOLDER}/state");
     let end = Instant::now() + GUARD;
     while Instant::now() < end {
-        // It is out of bounds until it is told.
+        // The node cannot be read until its permissions are set.
         if store.read_text(&path).is_ok_and(|state| state.as_deref() == Some(wanted)) {
             return Ok(());
         }

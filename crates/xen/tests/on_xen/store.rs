@@ -1,4 +1,4 @@
-//! The store, by the socket and by the kernel.
+//! Tests of the store, by the socket and by the kernel's device.
 
 use crate::check::{Checks, GUARD, Outcome, get, is, same};
 use grantway_hypervisor::{
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 pub fn all(checks: &mut Checks, xen: &Xen) {
     type Connect = fn(&Xen) -> Result<Box<dyn Store>, String>;
-    // In domain 0 the platform takes the socket; the device is to hand as well,
-    // without what the platform does about its refusals.
+    // In domain 0 the platform uses the socket. The device is tested as well, without the
+    // platform's handling of its refusals.
     let ways: [(&str, Connect); 2] =
         [("the platform's", |xen| get(xen.store())), ("bare /dev/xen/xenbus", |_| device())];
     for (name, connect) in ways {
@@ -42,7 +42,7 @@ pub fn all(checks: &mut Checks, xen: &Xen) {
     }
 }
 
-/// What the store refuses is an error of the request, and of no other.
+/// A refusal of the store is an error of its request, and of no other.
 fn refusals(store: &mut dyn Store) -> Outcome {
     same("watch", errno(store.watch("/a b", "t")), Some(StoreErrno::Einval))?;
     let long = errno(store.write(&format!("{FOLDER}/long"), &[b'x'; 4_070]));
@@ -66,11 +66,11 @@ fn device() -> Result<Box<dyn Store>, String> {
     Ok(Box::new(Client::over(file)))
 }
 
-/// A folder that a guest may write to as well.
+/// Folder to which a guest may write as well.
 const FOLDER: &str = "data/grantway-test";
 
-/// A value that xenstored takes from a guest: with names and permissions a node
-/// may have 2,048 bytes.
+/// Length of a value that xenstored accepts from a guest: a node may have 2,048 bytes with its
+/// names and permissions.
 const LONG: usize = 1900;
 
 fn errno<T>(result: Result<T, Error>) -> Option<StoreErrno> {
