@@ -283,7 +283,7 @@ fn late(plan: &Plan, guest: usize, sample: Option<&Sample>) -> CommandError {
 
 /// The running set-up.
 pub struct Rig {
-    // In the order in which they are to end.
+    // Fields are in the order in which they are to end.
     guests: Vec<Part>,
     backend: Part,
     _host: Part,

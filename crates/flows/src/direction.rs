@@ -258,7 +258,7 @@ impl Direction {
         } else {
             self.older(start, end, now, stamp)
         };
-        // Each byte of payload counts once.
+        // New payload counts, and the payload of a segment that fills a hole.
         let new = end.saturating_sub(self.next.max(start));
         self.next = self.next.max(end);
         let payload = u64::from(segment.payload);

@@ -82,7 +82,7 @@ impl Plan {
 
 /// The running set-up.
 pub struct Rig {
-    // In the order in which they are to end.
+    // Fields are in the order in which they are to end.
     guests: Part,
     backend: Part,
     _host: Part,

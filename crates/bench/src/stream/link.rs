@@ -121,7 +121,7 @@ pub struct Settings {
 
 /// A vif by one policy, with an iperf3 that listens behind the backend.
 pub struct Link {
-    // In the order in which they are to end.
+    // Fields are in the order in which they are to end.
     _server: Process,
     frontend: Process,
     backend: Process,

@@ -32,7 +32,7 @@ pub trait Way {
 
 /// A veth between two namespaces.
 pub struct Veth {
-    // In the order in which they are to end.
+    // Fields are in the order in which they are to end.
     _server: Process,
     inside: Namespace,
     _outside: Namespace,
@@ -91,7 +91,7 @@ impl Way for Veth {
 
 /// Two guests on a backend's bridge.
 pub struct Guests {
-    // In the order in which they are to end.
+    // Fields are in the order in which they are to end.
     tracer: Option<Process>,
     server: Process,
     backend: Process,

@@ -425,8 +425,8 @@ mod tests {
                     let went: u64 = (0..512).map(|n| feed.turn(n, false)).sum();
                     let dropped = feed.dropped();
                     assert_eq!(went + dropped, 512 * list as u64, "{load:?} {traffic:?}");
-                    // Of six kinds one is neither IP nor ARP, which a vif whose networks are
-                    // listed may not send.
+                    // One of the six kinds is neither IP nor ARP. A vif whose networks are listed
+                    // may not send it.
                     let foreign = (load, traffic) == (Load::Addresses, Traffic::Split);
                     assert_eq!(dropped > 0, foreign, "{load:?} {traffic:?}");
                     assert!(dropped * 5 <= 512 * list as u64, "{load:?} {traffic:?}");
