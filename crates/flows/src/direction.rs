@@ -249,20 +249,20 @@ impl Direction {
         // A segment behind the end may leave a hole. One before the end fills a hole, or repeats
         // data.
         let stamp = segment.timestamps.map(|(own, _)| own);
-        let (data, is_missed) = if start >= self.next {
+        let (data, filled) = if start >= self.next {
             if start > self.next {
                 self.holes.add(self.next..start, now, stamp);
             }
             self.unacked.sent(start, end, now, stamp);
-            (Data::New, true)
+            (Data::New, 0)
         } else {
             self.older(start, end, now, stamp)
         };
-        // New payload counts, and the payload of a segment that fills a hole.
+        // New payload counts, and payload that was missing.
         let new = end.saturating_sub(self.next.max(start));
         self.next = self.next.max(end);
         let payload = u64::from(segment.payload);
-        self.bytes += if is_missed { payload } else { new.min(payload) };
+        self.bytes += (filled + new).min(payload);
         if data == Data::Again {
             self.resent += 1;
             self.lines.again.push(now, self.since(end), budget);
@@ -274,11 +274,11 @@ impl Direction {
     }
 
     /// Handles a segment that begins before the end of the sent data. Returns its kind of data, and
-    /// whether it fills a hole.
-    fn older(&mut self, start: u64, end: u64, now: u64, stamp: Option<u32>) -> (Data, bool) {
+    /// the number of bytes that were missing.
+    fn older(&mut self, start: u64, end: u64, now: u64, stamp: Option<u32>) -> (Data, u64) {
         let hole = self.holes.fill(&(start..end));
-        let is_missed = hole.is_some();
-        let late = hole.is_some_and(|hole| {
+        let filled = hole.as_ref().map_or(0, |&(_, filled)| filled);
+        let late = hole.is_some_and(|(hole, _)| {
             let trip = self.trips.smooth().unwrap_or(0).max(OVERTAKEN);
             let older = match (stamp, hole.stamp) {
                 (Some(own), Some(behind)) => own.wrapping_sub(behind) as i32 <= 0,
@@ -288,10 +288,10 @@ impl Direction {
         });
         if late {
             self.late += 1;
-            return (Data::Late, true);
+            return (Data::Late, filled);
         }
         self.unacked.sent_again(start, end, now, stamp);
-        (Data::Again, is_missed)
+        (Data::Again, filled)
     }
 
     fn flew(&mut self, now: u64, budget: &mut Budget) {

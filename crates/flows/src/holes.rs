@@ -28,21 +28,29 @@ impl Holes {
         self.0.push(Hole { range, at, stamp });
     }
 
-    /// Removes the range of a segment from the first hole that it overlaps. Returns that hole as it
-    /// was before; `None` if there is no such hole.
-    pub fn fill(&mut self, came: &Range<u64>) -> Option<Hole> {
-        let at = self
-            .0
-            .iter()
-            .position(|hole| came.start < hole.range.end && hole.range.start < came.end)?;
-        let hole = self.0.remove(at);
-        let parts = [hole.range.start..came.start, came.end..hole.range.end];
-        for range in parts.into_iter().filter(|part| part.start < part.end) {
-            if self.0.len() < HOLES_MAX {
-                self.0.insert(at, Hole { range, ..hole.clone() });
+    /// Takes out the numbers that a segment brings. Returns the first hole that it lies in, as it
+    /// was, and the number of numbers that were missing; `None` if none was.
+    pub fn fill(&mut self, came: &Range<u64>) -> Option<(Hole, u64)> {
+        let (mut first, mut filled) = (None, 0);
+        let mut at = 0;
+        while let Some(hole) = self.0.get(at) {
+            let Range { start, end } = hole.range;
+            if came.start >= end || start >= came.end {
+                at += 1;
+                continue;
             }
+            let hole = self.0.remove(at);
+            filled += end.min(came.end) - start.max(came.start);
+            // What the segment leaves of the hole stays, if there is room.
+            for range in [came.end..end, start..came.start] {
+                if range.start < range.end && self.0.len() < HOLES_MAX {
+                    self.0.insert(at, Hole { range, ..hole.clone() });
+                    at += 1;
+                }
+            }
+            first.get_or_insert(hole);
         }
-        Some(hole)
+        first.map(|hole| (hole, filled))
     }
 
     /// Forgets the holes that end at this number or before.
@@ -60,10 +68,14 @@ mod tests {
         let mut holes = Holes::default();
         holes.add(100..200, 1, Some(7));
         assert_eq!(holes.fill(&(200..300)), None);
-        assert_eq!(holes.fill(&(120..130)).map(|hole| hole.at), Some(1));
+        assert_eq!(holes.fill(&(120..130)).map(|(hole, filled)| (hole.at, filled)), Some((1, 10)));
         assert_eq!(holes.fill(&(120..130)), None);
         assert!(holes.fill(&(90..121)).is_some() && holes.fill(&(130..200)).is_some());
         assert!(holes.0.is_empty());
+        // One segment fills two holes, with old numbers between them.
+        (1..=2).for_each(|n| holes.add(n * 100..n * 100 + 10, n, None));
+        assert_eq!(holes.fill(&(105..205)).map(|(hole, filled)| (hole.at, filled)), Some((1, 10)));
+        assert_eq!(holes.fill(&(0..300)).map(|(_, filled)| filled), Some(10));
         (0..100).for_each(|n| holes.add(n * 10..n * 10 + 5, n, None));
         assert_eq!(holes.0.len(), HOLES_MAX);
         holes.forget(980);

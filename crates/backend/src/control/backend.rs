@@ -104,8 +104,9 @@ const STEP_WORK: usize = 2 * BURST_WORK;
 
 /// Most that the control thread does in one step for control requests, and for lists that a killed
 /// process had staged. The unit is a page that is mapped or unmapped; other work counts as pages
-/// that take as long.
-pub const CONTROL_WORK_MAX: usize = STEP_WORK + REQUEST_WORK;
+/// that take as long. A burst begins below the work of a step, and its last
+/// request below the work of a burst.
+pub const CONTROL_WORK_MAX: usize = (STEP_WORK - 1) + (BURST_WORK - 1) + REQUEST_WORK;
 
 /// Counters at one moment between the turns of all workers. A packet is in them with all that was
 /// done for it in its turn, or not at all.
