@@ -46,7 +46,7 @@ pub use state::trace::{TRACE_HEAD, TraceBatch, TraceKind, TraceReader, TraceReco
 pub use turn::lists::GraphReport;
 pub use turn::queue::{QueueCounts, QueueReport};
 pub use turn::waiting::WAITING_MAX;
-pub use worker::{Idle, Pace, ROUND_MAX, Still, WaitMode, WorkerReport, processor_time};
+pub use worker::{Idle, Pace, ROUND_MAX, Settings, Still, WaitMode, WorkerReport, processor_time};
 
 /// Most bytes of memory that frames hold that wait for one queue: for its guest to post pages, and
 /// on their way from the vif's other queues.

@@ -1,16 +1,12 @@
 //! How worker threads start.
 
-use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{
-    Backend, BackendConfig, OnWorker, Patience, StartError, WaitMode, processor_time,
-};
+use grantway_backend::{Backend, BackendConfig, OnWorker, Settings, StartError, WaitMode};
 use grantway_embedded::{Domain, Host, HostGuard, Role};
 use grantway_hypervisor::DomId;
 use grantway_ports::{Null, Port};
 use grantway_vector::{Secret, path};
 use std::sync::{Arc, Mutex};
 use std::thread::{ThreadId, current};
-use std::time::Instant;
 
 /// A backend with so many workers, in a folder of its own.
 struct Site {
@@ -27,20 +23,12 @@ impl Site {
 
     fn start(&self, workers: usize, on_worker: OnWorker) -> Result<Backend, StartError> {
         let config = BackendConfig {
-            mode: WaitMode::Interrupt,
+            settings: Settings { mode: WaitMode::Interrupt, on_worker, ..Settings::default() },
             workers,
-            queues: 1,
-            patience: Patience::default(),
-            policy: PolicyLimits::default(),
             uplink: None,
             graph: path::bridge(Secret(1, 2), || 0).unwrap(),
             by_rules: false,
-            merge: true,
             run_folder: self.folder.path().to_owned(),
-            hotplug: false,
-            clock: Instant::now,
-            meter: processor_time,
-            on_worker,
         };
         let domain = Domain::connect(self.folder.path(), DomId::ZERO, Role::Service).unwrap();
         Backend::start(domain, config, Box::new(|_| Ok(Box::new(Null::new()) as Box<dyn Port>)))

@@ -9,7 +9,7 @@ use super::args::TurnsArgs;
 use super::rig::Direction;
 use arrayvec::ArrayVec;
 use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{Backend, BackendConfig, Patience, WaitMode};
+use grantway_backend::{Backend, BackendConfig, Patience, Settings, WaitMode};
 use grantway_command::args::Api;
 use grantway_command::error::CommandError;
 use grantway_command::output;
@@ -102,22 +102,21 @@ impl Turns {
         let port = (Arc::clone(&given), usize::from(args.size));
         let bridged = args.direction == Direction::GuestToGuest;
         let config = BackendConfig {
-            mode: WaitMode::Busy,
+            settings: Settings {
+                mode: WaitMode::Busy,
+                patience: Patience { drain: Duration::from_secs(10), stall: None },
+                policy: PolicyLimits { most: args.policy, ..PolicyLimits::default() },
+                clock: at_once,
+                // The meter stands still, so that all turns are alike.
+                meter: || Duration::ZERO,
+                ..Settings::default()
+            },
             // No workers: turns are given by this thread.
             workers: 0,
-            queues: 1,
-            patience: Patience { drain: Duration::from_secs(10), stall: None },
-            policy: PolicyLimits { most: args.policy, ..PolicyLimits::default() },
             uplink: None,
             run_folder: folder.path().to_owned(),
-            hotplug: false,
-            clock: at_once,
-            // The clock stands still, so that all turns are alike.
-            meter: || Duration::ZERO,
             graph: graph(args.spoof)?,
             by_rules: args.spoof,
-            merge: true,
-            on_worker: Arc::new(|| Ok(())),
         };
         let platform: Arc<dyn Platform> = Arc::clone(&dom0) as _;
         // The backend's port counts frames, unless the guests are bridged.

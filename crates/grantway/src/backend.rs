@@ -15,7 +15,7 @@ use crate::trace::{TRACE, TraceSocket};
 use grantway_backend::policy::{Mapped, PolicyLimits};
 use grantway_backend::{
     Account, Backend, BackendConfig, OnWorker, OpenPort, Patience, PortRequest, QueueCounts,
-    QueueReport, ROUND_MAX, WaitMode,
+    QueueReport, ROUND_MAX, Settings, WaitMode,
 };
 use grantway_command::control::{ReportSocket, backend_socket, nanoseconds, numbers};
 use grantway_command::error::CommandError;
@@ -141,31 +141,33 @@ fn config(
     on_worker: OnWorker,
 ) -> BackendConfig {
     BackendConfig {
+        settings: Settings {
+            mode,
+            queues: args.queues.into(),
+            patience: Patience {
+                drain: Duration::from_millis(args.drain_timeout),
+                stall: Some(Duration::from_millis(args.stall_timeout)),
+            },
+            policy: PolicyLimits {
+                most: args.policy.kind(),
+                pages: args.mapped_pages.try_into().unwrap_or(usize::MAX),
+                all: all_mapped(args, place.is_xen()),
+                lease: patience::answer(PolicyLimits::default().lease),
+            },
+            merge: args.merge.is_on(),
+            hotplug: place.is_xen(),
+            clock: clock(),
+            meter: grantway_backend::processor_time,
+            on_worker,
+        },
         uplink,
-        mode,
         workers: match (&args.rules, args.workers) {
             (Some(_), _) => 1,
             (None, workers) => workers.map_or_else(fitting_workers, usize::from),
         },
-        queues: args.queues.into(),
-        patience: Patience {
-            drain: Duration::from_millis(args.drain_timeout),
-            stall: Some(Duration::from_millis(args.stall_timeout)),
-        },
-        policy: PolicyLimits {
-            most: args.policy.kind(),
-            pages: args.mapped_pages.try_into().unwrap_or(usize::MAX),
-            all: all_mapped(args, place.is_xen()),
-            lease: patience::answer(PolicyLimits::default().lease),
-        },
         run_folder: place.run_folder.clone(),
-        hotplug: place.is_xen(),
-        clock: clock(),
-        meter: grantway_backend::processor_time,
         graph,
         by_rules: args.rules.is_some(),
-        merge: args.merge.is_on(),
-        on_worker,
     }
 }
 

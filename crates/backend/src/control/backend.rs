@@ -13,14 +13,12 @@ use crate::control::vif::{Vif, remove_remains, write_error};
 use crate::error::{StartError, VifError};
 use crate::ids::MAX_QUEUES;
 use crate::ids::VifId;
-use crate::policy::{Budget, Policy, PolicyLimits};
-use crate::state::guest::Patience;
-use crate::state::shared::{Clock, Meter, OnWorker};
+use crate::policy::{Budget, Policy};
 use crate::state::stats::VifStatsSnapshot;
 use crate::state::trace::{Trace, TraceReader};
 use crate::turn::lists::GraphReport;
 use crate::turn::queue::QueueReport;
-use crate::worker::{Beside, Notice, Service, Teller, WaitMode, WorkerReport, Workers};
+use crate::worker::{Beside, Notice, Service, Settings, Teller, WorkerReport, Workers};
 use grantway_hypervisor::{
     CounterSnapshot, Error as PlatformError, EventChannels, Platform, Store,
 };
@@ -39,17 +37,11 @@ use tracing::warn;
 
 /// Configuration of a backend.
 pub struct BackendConfig {
-    /// Way in which workers wait.
-    pub mode: WaitMode,
+    /// Settings that all parts of the backend read.
+    pub settings: Settings,
     /// Number of threads that move packets. With none, the caller moves packets by
     /// [`Backend::serve`].
     pub workers: usize,
-    /// Most queues that a vif may have, 1 to [`MAX_QUEUES`](crate::MAX_QUEUES).
-    pub queues: u32,
-    /// Patience with guests that post no pages.
-    pub patience: Patience,
-    /// Limits on the ways in which buffers cross.
-    pub policy: PolicyLimits,
     /// Port beside the guests on the backend's own bridge.
     pub uplink: Option<Box<dyn Port>>,
     /// Graph that packets on the bridge go through. If packets go by rules, all packets go through
@@ -58,21 +50,8 @@ pub struct BackendConfig {
     /// True if packets go by rules, once rules are loaded ([`Backend::load`]). All queues belong to
     /// one worker then: a rate or a connection is known in one place.
     pub by_rules: bool,
-    /// True if TCP segments from guests are merged for receivers that accept large frames, and
-    /// large frames from ports are cut for guests that do not.
-    pub merge: bool,
     /// Folder of the journals, by which a successor takes over.
     pub run_folder: PathBuf,
-    /// True if hotplug scripts set interfaces up, as under a Xen toolstack.
-    pub hotplug: bool,
-    /// Source of the time.
-    pub clock: Clock,
-    /// Meter of a worker's processor time, by which its queues share the processor:
-    /// [`processor_time`](crate::processor_time), or a count of work.
-    pub meter: Meter,
-    /// Function that each worker thread calls before it serves a queue. The function may give up
-    /// rights that no turn needs. An error ends the start.
-    pub on_worker: OnWorker,
 }
 
 /// One vif, as operators see it.
@@ -141,13 +120,8 @@ pub struct Backend {
     /// True once the backend was told to end: no vif is taken up any more.
     ending: bool,
     open_port: OpenPort,
-    hotplug: bool,
-    queues: u32,
-    patience: Patience,
-    clock: Clock,
-    policy: PolicyLimits,
+    settings: Settings,
     budget: Arc<Budget>,
-    merge: bool,
     journals: Journals,
     trace: Arc<Trace>,
     notices: Receiver<Notice>,
@@ -180,31 +154,23 @@ impl Backend {
         let (sender, notices) = channel();
         let bell = Arc::new(eventfd()?);
         let events = platform.events()?;
-        let refused = Refusals::new(config.clock)?;
+        let refused = Refusals::new(config.settings.clock)?;
         let gate = gate([bell.as_fd(), events.descriptor(), refused.descriptor()])?;
         // The workers start before any vif is taken up: a vif needs them to connect.
+        let BackendConfig { mut settings, graph, by_rules, uplink, .. } = config;
+        settings.queues = settings.queues.clamp(1, MAX_QUEUES);
         let service = Service {
             platform: Arc::clone(&platform),
-            mode: config.mode,
-            clock: config.clock,
-            meter: config.meter,
+            settings: settings.clone(),
             teller: Teller { notices: sender, bell: Arc::clone(&bell) },
-            merge: config.merge,
-            on_worker: config.on_worker,
         };
-        let BackendConfig { graph, by_rules, uplink, .. } = config;
         let beside = Beside { graph, by_rules, uplink };
         let workers = Workers::start(config.workers, &service, beside)?;
         // A new watch fires at once, which is the first look.
         store.watch(&base, VIFS_TOKEN)?;
         let mut backend = Self {
-            hotplug: config.hotplug,
-            queues: config.queues.clamp(1, MAX_QUEUES),
-            patience: config.patience,
-            clock: config.clock,
-            policy: config.policy,
-            budget: Budget::new(config.policy.all),
-            merge: config.merge,
+            budget: Budget::new(settings.policy.all),
+            settings,
             journals,
             trace: Arc::default(),
             platform,
@@ -266,13 +232,8 @@ impl Backend {
             workers: &self.workers,
             open_port: &mut self.open_port,
             journals: &self.journals,
-            hotplug: self.hotplug,
-            queues: self.queues,
-            patience: self.patience,
-            clock: self.clock,
-            policy: self.policy,
+            settings: &self.settings,
             budget: &self.budget,
-            merge: self.merge,
             trace: &self.trace,
         }
     }

@@ -2,11 +2,9 @@
 
 use super::succession::Journals;
 use crate::ids::VifId;
-use crate::policy::{Budget, PolicyLimits};
-use crate::state::guest::Patience;
-use crate::state::shared::Clock;
+use crate::policy::Budget;
 use crate::state::trace::Trace;
-use crate::worker::Workers;
+use crate::worker::{Settings, Workers};
 use grantway_hypervisor::{EventChannels, Platform, Store};
 use grantway_ports::{Port, PortError};
 use std::sync::Arc;
@@ -44,20 +42,10 @@ pub(crate) struct Surroundings<'a> {
     pub workers: &'a Workers,
     pub open_port: &'a mut OpenPort,
     pub journals: &'a Journals,
-    /// True if hotplug scripts set interfaces up, as under a Xen toolstack.
-    pub hotplug: bool,
-    /// Most queues that a vif may have.
-    pub queues: u32,
-    /// Patience with a guest that posts no pages.
-    pub patience: Patience,
-    /// Source of the time.
-    pub clock: Clock,
-    /// Limits on the ways in which the vif's buffers cross.
-    pub policy: PolicyLimits,
+    /// Settings of the backend.
+    pub settings: &'a Settings,
     /// Budget of guest memory that all vifs may have mapped.
     pub budget: &'a Arc<Budget>,
-    /// True if segments are merged, as [`crate::BackendConfig::merge`] says.
-    pub merge: bool,
     /// Trace that queues write to.
     pub trace: &'a Arc<Trace>,
 }

@@ -94,7 +94,7 @@ impl Vif {
             vif.see_off(actions, around)?;
             return Ok((vif, BackendActions::new()));
         }
-        if around.hotplug {
+        if around.settings.hotplug {
             kernel_keeps_off(id)?;
         }
         // The journal learns the interface at once, so that a successor can remove it.
@@ -106,7 +106,7 @@ impl Vif {
         }
         let port = (around.open_port)(&request)?;
         around.journals.opened(id, port.interface());
-        vif.queues = port.caps().max_queues.min(around.queues);
+        vif.queues = port.caps().max_queues.min(around.settings.queues);
         vif.port = Some(port);
         // From here on a failure must take back what was begun.
         match vif.prepare(takeover, around) {
@@ -153,12 +153,15 @@ impl Vif {
             left: None,
             control: None,
             past: None,
-            shared: Arc::new(Shared::new(around.clock, Tap::new(Arc::clone(around.trace), id))),
+            shared: Arc::new(Shared::new(
+                around.settings.clock,
+                Tap::new(Arc::clone(around.trace), id),
+            )),
             policy: Policy::Copy,
-            quota: Quota::within(around.budget, around.policy.pages),
+            quota: Quota::within(around.budget, around.settings.policy.pages),
             staged: None,
             apart: None,
-            voice: Voice::new((around.clock)()),
+            voice: Voice::new((around.settings.clock)()),
         }
     }
 
@@ -211,19 +214,19 @@ impl Vif {
         let own_name = self.id.to_string();
         Ok(PortRequest {
             vif: self.id,
-            name: if around.hotplug { own_name } else { vifname.unwrap_or(own_name) },
+            name: if around.settings.hotplug { own_name } else { vifname.unwrap_or(own_name) },
             mtu: mtu.unwrap_or(1500),
             interface: left.and_then(|left| left.interface),
             fresh: true,
-            queues: around.queues,
-            scripted: around.hotplug,
+            queues: around.settings.queues,
+            scripted: around.settings.hotplug,
         })
     }
 
     /// Tells the machine that the hotplug script is done, or that no script is to be waited for.
     fn look_for_hotplug(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
         let mut text = |key| around.store.read_text(&format!("{}/{key}", self.path));
-        let done = !around.hotplug
+        let done = !around.settings.hotplug
             || text(keys::SCRIPT)?.is_none()
             || text(keys::HOTPLUG_STATUS)?.as_deref().map(str::trim) == Some("connected");
         if done { self.feed(BackendEvent::HotplugDone, around) } else { Ok(()) }
@@ -365,7 +368,7 @@ impl Vif {
                 }
                 BackendAction::Disconnect => self.disconnect(around),
                 BackendAction::Destroy => {
-                    self.debts.of_the_gone(around.hotplug);
+                    self.debts.of_the_gone(around.settings.hotplug);
                     self.destroy(around);
                     info!("{}: gone", self.id);
                 }
@@ -459,7 +462,7 @@ pub(crate) fn remove_remains(id: VifId, around: &mut Surroundings<'_>) -> Result
             mtu: 1500,
             interface: left.interface,
             fresh: false,
-            queues: around.queues,
+            queues: around.settings.queues,
             scripted: true,
         };
         match (around.open_port)(&request).and_then(|mut port| port.remove()) {

@@ -1,10 +1,9 @@
 //! Messages between the control thread and its workers.
 
-use super::mode::WaitMode;
+use super::settings::Settings;
 use crate::VifError;
 use crate::bell::ring;
 use crate::ids::VifId;
-use crate::state::shared::{Clock, Meter, OnWorker};
 use crate::turn::lists::GraphReport;
 use crate::turn::queue::{Afterwards, QueueReport, QueueSpec};
 use grantway_hypervisor::{Error as PlatformError, Platform};
@@ -93,14 +92,8 @@ impl Teller {
 #[derive(Clone)]
 pub(crate) struct Service {
     pub platform: Arc<dyn Platform>,
-    pub mode: WaitMode,
-    pub clock: Clock,
-    pub meter: Meter,
+    pub settings: Settings,
     pub teller: Teller,
-    /// True if segments are merged, by [`crate::BackendConfig::merge`].
-    pub merge: bool,
-    /// First call of each worker thread, by [`crate::BackendConfig::on_worker`].
-    pub on_worker: OnWorker,
 }
 
 /// Parts beside the vifs' queues that packets go through. The first worker has them.

@@ -11,6 +11,7 @@ mod neighbours;
 mod pace;
 mod round;
 mod serve;
+mod settings;
 mod share;
 mod slot;
 mod spin;
@@ -32,6 +33,7 @@ pub use mode::WaitMode;
 pub use pace::{Idle, Pace, Still};
 pub use round::ROUND_MAX;
 use serve::Worker;
+pub use settings::Settings;
 pub use share::processor_time;
 use spin::Spin;
 use std::cell::{Cell, RefCell};
@@ -223,10 +225,10 @@ impl Handle {
     ) -> Result<Self, PlatformError> {
         let (commands, inbox) = channel();
         let wake = Arc::new(Bell::new()?);
-        let spin = Spin::new(service.mode, threaded)?;
+        let spin = Spin::new(service.settings.mode, threaded)?;
         let wake_up = Arc::clone(&wake);
         let fall = Fall(service.teller.clone());
-        let on_worker = Arc::clone(&service.on_worker);
+        let on_worker = Arc::clone(&service.settings.on_worker);
         let mut worker = Worker::new(number, service, spin, wake_up, inbox, beside)?;
         let handle = |seat| Self { commands, wake, seat, queues: RefCell::default() };
         if !threaded {

@@ -87,9 +87,9 @@ impl Worker {
         beside: Option<Beside>,
     ) -> Result<Self, PlatformError> {
         let events = service.platform.events()?;
-        let now = (service.clock)();
+        let now = (service.settings.clock)();
         let Beside { graph, uplink, .. } = beside.unwrap_or_else(Beside::nothing);
-        let mut merger = service.merge.then(|| Merger::new(|| uptime().as_nanos() as u64));
+        let mut merger = service.settings.merge.then(|| Merger::new(|| uptime().as_nanos() as u64));
         if let (Some(merger), Some(port)) = (&mut merger, &uplink)
             && !port.caps().wants_merged
         {
@@ -137,7 +137,7 @@ impl Worker {
     }
 
     pub fn run(&mut self) {
-        self.rounds.begin((self.service.meter)());
+        self.rounds.begin((self.service.settings.meter)());
         loop {
             let result = self.round(None);
             match result {
@@ -156,7 +156,7 @@ impl Worker {
     pub fn round(&mut self, longest: Option<Duration>) -> Result<Flow, PlatformError> {
         if longest.is_some() {
             // The time that the thread spent since the last round belongs to no round.
-            self.rounds.begin((self.service.meter)());
+            self.rounds.begin((self.service.settings.meter)());
         }
         self.serve_active();
         if self.uplink_active {
@@ -166,7 +166,7 @@ impl Worker {
         }
         // While frames flow, what else woke waits a little: asking costs as much as some frames. A
         // caller that gives a bound wants to know at once.
-        if longest.is_none() && !self.is_idle() && !self.pace.is_time(self.service.clock) {
+        if longest.is_none() && !self.is_idle() && !self.pace.is_time(self.service.settings.clock) {
             return Ok(Flow::Continue(()));
         }
         let next = self.timers.first().map(|&(at, _)| at);
@@ -178,7 +178,7 @@ impl Worker {
                 Some(longest.map_or(until, |longest| until.min(longest)))
             }
         };
-        self.rounds.end((self.service.meter)());
+        self.rounds.end((self.service.settings.meter)());
         let flow = self.look(timeout)?;
         if next.is_some() {
             self.call(self.now());
@@ -192,7 +192,7 @@ impl Worker {
     }
 
     fn now(&self) -> Instant {
-        (self.service.clock)()
+        (self.service.settings.clock)()
     }
 
     /// Wakes the queues whose time has come.
@@ -232,7 +232,7 @@ impl Worker {
                     self.active.swap_remove(at);
                     self.fail(place, error);
                     // The time of the failed turn and of the removal is on no account.
-                    since = since.map(|_| (self.service.meter)());
+                    since = since.map(|_| (self.service.settings.meter)());
                     self.rounds.goes_on_with(at);
                     self.pace.worked();
                     break;
@@ -255,7 +255,7 @@ impl Worker {
         if !self.broken.is_empty() {
             self.fail_broken();
             if since.is_some() {
-                self.shares.end((self.service.meter)());
+                self.shares.end((self.service.settings.meter)());
             }
         }
     }
@@ -263,7 +263,7 @@ impl Worker {
     /// Begins to share time among the active queues. Returns the processor time used up to now.
     fn share(&mut self) -> Duration {
         self.scratch.alone = false;
-        let now = (self.service.meter)();
+        let now = (self.service.settings.meter)();
         self.shares.begin(now);
         for &place in &self.active {
             if let Some(slot) = self.queues.get_mut(place) {
@@ -277,7 +277,7 @@ impl Worker {
     /// Frames that had waited for pages are charged to their senders, but for no more than such
     /// frames are known to cost. The queue itself is charged for the rest.
     fn charge(&mut self, place: Place, packets: usize, since: &mut Duration) {
-        let now = (self.service.meter)();
+        let now = (self.service.settings.meter)();
         let mut time = now.saturating_sub(*since);
         *since = now;
         // A turn moves at most a burst each way, so the count fits.
@@ -305,7 +305,7 @@ impl Worker {
         if slot.queue.settle(self.events.as_mut())?
             && let Some(since) = since
         {
-            let now = (self.service.meter)();
+            let now = (self.service.settings.meter)();
             slot.account.charge(now.saturating_sub(std::mem::replace(since, now)));
         }
         Ok(Served::Active)
@@ -319,8 +319,11 @@ impl Worker {
         let turn = match bridged {
             false => {
                 let (lists, id) = (&mut self.bridge.lists, slot.id);
-                let rules =
-                    lists.are_asked().then(|| Filter { lists, id, now: (self.service.clock)() });
+                let rules = lists.are_asked().then(|| Filter {
+                    lists,
+                    id,
+                    now: (self.service.settings.clock)(),
+                });
                 slot.queue.turn(&mut self.scratch, rules, merger, self.events.as_mut())?
             }
             true => {
@@ -359,7 +362,7 @@ impl Worker {
     fn rest(&mut self, place: Place, call_at: Option<Instant>) -> Result<Served, VifError> {
         let Some(slot) = self.queues.get_mut(place) else { return Ok(Served::Armed) };
         let Some(budget) = self.spin.budget() else { return Ok(Served::Active) };
-        if slot.idle.spins(budget, self.service.clock) {
+        if slot.idle.spins(budget, self.service.settings.clock) {
             core::hint::spin_loop();
             return Ok(Served::Active);
         }
@@ -390,7 +393,7 @@ impl Worker {
             merger: self.merger.as_mut(),
             from: own.id,
             sender: Some(own.key),
-            now: (self.service.clock)(),
+            now: (self.service.settings.clock)(),
         };
         let turn = forward.turn(&mut own.queue, &mut self.scratch);
         let Neighbours { woken, broken, .. } = beside;
@@ -437,7 +440,7 @@ impl Worker {
     /// Moves at most a burst from the uplink to the guests.
     fn serve_uplink(&mut self) {
         // A burst may be as much work as a turn, and is on no queue's account.
-        let since = self.shares.is_shared().then(self.service.meter);
+        let since = self.shares.is_shared().then(self.service.settings.meter);
         let mut beside = Neighbours::new(&mut self.queues);
         let mut forward = Forward {
             bridge: &mut self.bridge,
@@ -447,7 +450,7 @@ impl Worker {
             merger: None,
             from: UPLINK,
             sender: None,
-            now: (self.service.clock)(),
+            now: (self.service.settings.clock)(),
         };
         let more = forward.burst_from_uplink(&mut self.scratch.arena);
         let Neighbours { woken, broken, .. } = beside;
@@ -456,7 +459,7 @@ impl Worker {
             self.fail_broken();
         }
         if let Some(since) = since {
-            self.shares.leave_out((self.service.meter)().saturating_sub(since));
+            self.shares.leave_out((self.service.settings.meter)().saturating_sub(since));
         }
         self.pace.worked();
         self.uplink_active = more;

@@ -4,7 +4,7 @@ use super::guest::{readable, survived};
 use super::port::Lines;
 use super::xen::{Domain, Xen};
 use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{Backend, BackendConfig, OpenPort, Patience, VifId, VifReport, WaitMode};
+use grantway_backend::{Backend, BackendConfig, OpenPort, Settings, VifId, VifReport, WaitMode};
 use grantway_hypervisor::DomId;
 use grantway_ports::{Member, wall};
 use grantway_vector::nodes::Checks;
@@ -91,20 +91,19 @@ impl Server {
             })
         });
         let config = BackendConfig {
-            mode: WaitMode::Interrupt,
+            settings: Settings {
+                mode: WaitMode::Interrupt,
+                queues: self.setup.queues,
+                clock: || NOW.get(),
+                meter: || std::time::Duration::ZERO,
+                policy: self.setup.policy,
+                ..Settings::default()
+            },
             workers: 0,
-            queues: self.setup.queues,
-            patience: Patience::default(),
             uplink: None,
             run_folder: self.setup.run_folder.clone(),
-            hotplug: false,
-            clock: || NOW.get(),
-            meter: || std::time::Duration::ZERO,
-            policy: self.setup.policy,
             graph: graph(self.setup.by_rules),
             by_rules: self.setup.by_rules,
-            merge: true,
-            on_worker: Arc::new(|| Ok(())),
         };
         if let Some(calls) = dies_after {
             domain.dies_after(calls);

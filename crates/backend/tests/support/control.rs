@@ -7,7 +7,8 @@ use super::port::Ports;
 use super::{PROMPT, eventually};
 use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{
-    Backend, BackendConfig, Meter, OpenPort, Patience, VifId, VifReport, WaitMode, processor_time,
+    Backend, BackendConfig, Meter, OpenPort, Patience, Settings, VifId, VifReport, WaitMode,
+    processor_time,
 };
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
@@ -106,27 +107,28 @@ impl Control {
                         if bridged { Ok(Box::new(Member::new())) } else { guests.open(request) }
                     });
                     let config = BackendConfig {
-                        mode: setup.mode,
+                        settings: Settings {
+                            mode: setup.mode,
+                            queues: setup.queues,
+                            patience: setup.patience,
+                            policy: setup.policy,
+                            hotplug: setup.hotplug,
+                            clock: match setup.time {
+                                Time::Passes => Instant::now,
+                                _ => || NOW.get(),
+                            },
+                            meter: match setup.time {
+                                Time::Passes => processor_time,
+                                Time::Stands => || Duration::ZERO,
+                                Time::Counted(meter) => meter,
+                            },
+                            ..Settings::default()
+                        },
                         workers: if matches!(setup.time, Time::Passes) { setup.workers } else { 0 },
-                        queues: setup.queues,
-                        patience: setup.patience,
-                        policy: setup.policy,
                         uplink: setup.bridged.then(|| ports.open_uplink()),
                         run_folder: setup.run_folder.clone(),
-                        hotplug: setup.hotplug,
-                        clock: match setup.time {
-                            Time::Passes => Instant::now,
-                            _ => || NOW.get(),
-                        },
-                        meter: match setup.time {
-                            Time::Passes => processor_time,
-                            Time::Stands => || Duration::ZERO,
-                            Time::Counted(meter) => meter,
-                        },
                         graph: graph(setup.by_rules),
                         by_rules: setup.by_rules,
-                        merge: true,
-                        on_worker: Arc::new(|| Ok(())),
                     };
                     let platform = Faulty::over(platform, Arc::clone(&setup.faults));
                     let backend = Backend::start(Arc::new(platform), config, open);

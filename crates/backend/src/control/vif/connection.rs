@@ -44,7 +44,7 @@ impl Vif {
         };
         let after = if resume { Afterwards::Resumed } else { Afterwards::Over };
         self.take_out_of_service(after, around);
-        let now = (around.clock)();
+        let now = (around.settings.clock)();
         match error.passing(resume) {
             Some(Passing::Store) => Err(error),
             Some(Passing::Machine) if until.is_none_or(|until| now < until) => {
@@ -88,7 +88,7 @@ impl Vif {
         // The queues go by the policy and by what the control ring finds set and staged.
         self.choose_policy(&keys, around);
         self.connect_control(&keys, &pages, resume, around)?;
-        let ports = self.ports(queues.into(), &keys, around.merge)?;
+        let ports = self.ports(queues.into(), &keys, around.settings.merge)?;
         // From here on `take_out_of_service` detaches the queues that were attached.
         self.served = Some(keys.clone());
         self.connection = around.workers.next_connection();
@@ -97,8 +97,8 @@ impl Vif {
             checksum_ipv6: keys.checksum_ipv6,
             offloads: keys.offloads,
             patience: match keys.rx_notify {
-                true => around.patience,
-                false => around.patience.without_notify(),
+                true => around.settings.patience,
+                false => around.settings.patience.without_notify(),
             },
         };
         let mut lanes = (queues > 1).then(|| lanes(queues.into()).into_iter());
@@ -152,11 +152,11 @@ impl Vif {
     /// Chooses the policy of a new connection.
     fn choose_policy(&mut self, keys: &FrontendKeys, around: &Surroundings<'_>) {
         let chosen = Policy::chosen(keys.persistent, keys.ctrl.is_some());
-        self.policy = chosen.within(around.policy.most);
+        self.policy = chosen.within(around.settings.policy.most);
         self.staged = (self.policy == Policy::Staging).then(|| {
             // No more than MAX_QUEUES.
             let (mapper, queues) = (Arc::clone(around.platform), keys.queues.len() as u16);
-            let (quota, lease) = (Arc::clone(&self.quota), around.policy.lease);
+            let (quota, lease) = (Arc::clone(&self.quota), around.settings.policy.lease);
             Staged::with_lease(mapper, self.id.domain, queues, quota, lease)
         });
     }

@@ -73,7 +73,7 @@ impl Vif {
         around: &mut Surroundings<'_>,
     ) -> Result<(), PlatformError> {
         if self.debts.offer && !self.debts.folder_went {
-            let most = around.policy.most;
+            let most = around.settings.policy.most;
             done_where_gone(advertise(around.store, &self.path, self.queues, most))?;
         }
         self.debts.offer = false;

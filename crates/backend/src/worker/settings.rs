@@ -1,0 +1,53 @@
+//! Settings of a backend, which its control thread and its workers read.
+
+use super::mode::WaitMode;
+use super::processor_time;
+use crate::policy::PolicyLimits;
+use crate::state::guest::Patience;
+use crate::state::shared::{Clock, Meter, OnWorker};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Settings of a backend. They stay as they are while it runs.
+#[derive(Clone)]
+pub struct Settings {
+    /// Way in which workers wait.
+    pub mode: WaitMode,
+    /// Most queues that a vif may have, 1 to [`MAX_QUEUES`](crate::MAX_QUEUES).
+    pub queues: u32,
+    /// Patience with guests that post no pages.
+    pub patience: Patience,
+    /// Limits on the ways in which buffers cross.
+    pub policy: PolicyLimits,
+    /// True if TCP segments from guests are merged for receivers that accept large frames, and
+    /// large frames from ports are cut for guests that do not.
+    pub merge: bool,
+    /// True if hotplug scripts set interfaces up, as under a Xen toolstack.
+    pub hotplug: bool,
+    /// Source of the time.
+    pub clock: Clock,
+    /// Meter of a worker's processor time, by which its queues share the processor:
+    /// [`processor_time`](crate::processor_time), or a count of work.
+    pub meter: Meter,
+    /// Function that each worker thread calls before it serves a queue. The function may give up
+    /// rights that no turn needs. An error ends the start.
+    pub on_worker: OnWorker,
+}
+
+impl Default for Settings {
+    /// One queue per vif, the waiting that fits this machine, the system's clocks, merging on, and
+    /// no hotplug scripts.
+    fn default() -> Self {
+        Self {
+            mode: WaitMode::fitting(),
+            queues: 1,
+            patience: Patience::default(),
+            policy: PolicyLimits::default(),
+            merge: true,
+            hotplug: false,
+            clock: Instant::now,
+            meter: processor_time,
+            on_worker: Arc::new(|| Ok(())),
+        }
+    }
+}
