@@ -6,7 +6,9 @@ use grantway_backend::policy::Policy;
 use grantway_command::args::{
     Api, BufferPolicy, DOMAIN_MAX, GuestArgs, QUEUES_MAX, Switch, WaitModeArg,
 };
+use grantway_ports::parse_address;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// `grantway host`.
 #[derive(Debug, Args)]
@@ -145,6 +147,11 @@ pub struct BackendArgs {
     /// Port to which each vif is bridged.
     #[arg(long, value_name = "SPEC", default_value = "tap")]
     pub port: String,
+    /// Address of each vif's TAP. The default is that of xen-netback's interfaces: a bridge never
+    /// takes it for its own, and routed guests may rely on it. `keep` leaves the address that the
+    /// kernel or a script gave.
+    #[arg(long, value_name = "MAC|keep", default_value = "fe:ff:ff:ff:ff:ff", hide_short_help = true, value_parser = TapMac::from_str)]
+    pub tap_mac: TapMac,
     /// Mode of waiting; adaptive if not given. With one processor only nobody spins, and all modes
     /// are interrupt.
     #[arg(long, value_enum)]
@@ -203,6 +210,25 @@ pub struct BackendArgs {
     /// The domain of the embedded host that serves; 0 where missing.
     #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
     pub domain: Option<u16>,
+}
+
+/// Address of the TAPs of a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TapMac(pub Option<[u8; 6]>);
+
+impl FromStr for TapMac {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "keep" {
+            return Ok(Self(None));
+        }
+        let own = |mac: &[u8; 6]| *mac != [0; 6] && mac[0] & 1 == 0;
+        match parse_address(text).filter(own) {
+            Some(mac) => Ok(Self(Some(mac))),
+            None => Err("expected `keep`, or the address of one device: fe:ff:ff:ff:ff:ff".into()),
+        }
+    }
 }
 
 /// `grantway frontend`.

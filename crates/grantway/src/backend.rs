@@ -1,6 +1,6 @@
 //! `grantway backend`: serves every vif of a domain.
 
-use crate::args::BackendArgs;
+use crate::args::{BackendArgs, TapMac};
 use crate::claim::Claim;
 use crate::clock::clock;
 use crate::confine;
@@ -81,9 +81,12 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         None => Arc::new(|| Ok(())),
     };
     let config = config(args, &place, mode, (graph, uplink), on_worker);
-    let mut backend =
-        Backend::start(Arc::clone(&place.platform), config, opener(spec.clone(), &refusal))
-            .map_err(CommandError::failed)?;
+    let mut backend = Backend::start(
+        Arc::clone(&place.platform),
+        config,
+        opener(spec.clone(), args.tap_mac, &refusal),
+    )
+    .map_err(CommandError::failed)?;
     match &mut sandbox {
         Some(sandbox) => {
             confine::control(sandbox, args, &spec, &place);
@@ -307,7 +310,7 @@ type Refusal = Rc<RefCell<Option<String>>>;
 
 /// Opens each vif's port as `spec` says; a TAP is named as the vif asks, stays
 /// when this process is killed, and goes when its vif goes.
-fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
+fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
     let refusal = Rc::clone(refusal);
     Box::new(move |request: &PortRequest| -> Result<Box<dyn Port>, PortError> {
         let PortSpec::Tap { name } = &spec else { return spec.open() };
@@ -323,7 +326,7 @@ fn opener(spec: PortSpec, refusal: &Refusal) -> OpenPort {
             persist: Some(true),
             // What a script sets it sets itself.
             mtu: (!request.scripted).then_some(request.mtu),
-            mac: None,
+            mac: mac.0,
             up: !request.scripted,
             multi_queue: request.queues > 1,
         });

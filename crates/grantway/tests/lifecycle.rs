@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::network::{Pair, available};
+use common::network::{Namespace, Pair, available};
 use common::part::Part;
 use common::site::{MAC, Site};
 use common::{PROMPT, alone, say, wait_for};
@@ -334,4 +334,34 @@ fn processor_time(pid: u32) -> Vec<(String, u64)> {
     let mut times: Vec<_> = threads.flatten().filter_map(|thread| time(thread.path())).collect();
     times.sort();
     times
+}
+
+#[test]
+fn a_tap_has_the_address_of_netbacks_interfaces_unless_told_otherwise() {
+    let _alone = alone();
+    if !available(&["ip"]) {
+        return;
+    }
+    let space = Namespace::new("m");
+    let site = Site::start();
+    site.attach(&format!("mac={MAC},vifname=gwb1"));
+    let address = || space.interface("gwb1").expect("gwb1")["address"].clone();
+    let others = "00:16:3e:11:22:33";
+    let set = |address: &str| space.ip(&["link", "set", "dev", "gwb1", "address", address]);
+
+    let mut backend = site.backend(Some(&space), &[]);
+    assert_eq!(address(), "fe:ff:ff:ff:ff:ff");
+    // A successor takes over an interface of an earlier build.
+    backend.kill();
+    set(others);
+    let mut backend = site.backend(Some(&space), &[]);
+    assert_eq!(address(), "fe:ff:ff:ff:ff:ff");
+    backend.kill();
+    set(others);
+    let mut backend = site.backend(Some(&space), &["--tap-mac", "keep"]);
+    assert_eq!(address(), others);
+    backend.kill();
+    let mut backend = site.backend(Some(&space), &["--tap-mac", "02:00:00:00:00:07"]);
+    assert_eq!(address(), "02:00:00:00:00:07");
+    backend.terminate();
 }

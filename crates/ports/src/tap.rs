@@ -53,7 +53,7 @@ pub struct TapConfig {
     pub persist: Option<bool>,
     /// MTU in bytes, Ethernet header not counted; `None` leaves it.
     pub mtu: Option<u32>,
-    /// MAC address of the host's end; `None` leaves it.
+    /// MAC address of the host's end, on an interface that exists already, too; `None` leaves it.
     pub mac: Option<[u8; 6]>,
     /// Sets the link up.
     pub up: bool,
@@ -109,7 +109,10 @@ impl Tap {
         if let Some(persist) = config.persist {
             tap.set_persist(persist)?;
         }
-        if let Some(mac) = config.mac {
+        // An address that stays is not set again: setting it tells all listeners of the kernel.
+        if let Some(mac) = config.mac
+            && tap.mac()? != mac
+        {
             tap.set_mac(mac)?;
         }
         if let Some(mtu) = config.mtu {
