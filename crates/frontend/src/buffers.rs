@@ -1,12 +1,11 @@
-//! What frames are sent from: a pool of whole pages, and a pool of pages of sixteen
-//! small buffers each.
+//! Buffers that frames are sent from: a pool of whole pages, and pages of sixteen small buffers
+//! each.
 //!
-//! The small ones keep a ring of short frames within sixteen pages and their grants: a
-//! backend that maps them finds all in a few entries of its tables, and one that copies
-//! looks the same grant up again, in the same page. Each belongs to
-//! a slot of the ring, so that there is nothing to look for, and nothing to give back,
-//! where answers come in order. A buffer's number is its id on the ring: first the
-//! pages, behind them the small buffers.
+//! The small buffers keep a ring of short frames within sixteen pages and their grants. A backend
+//! that maps them finds all in a few entries of its tables, and one that copies looks the same
+//! grant up again, in the same page. Each small buffer belongs to a slot of the ring, so there is
+//! nothing to look for, and nothing to give back if answers come in order. A buffer's number is its
+//! id on the ring: the pages come first, and the small buffers behind them.
 
 use crate::lent::Lent;
 use crate::pool::Pool;
@@ -22,9 +21,9 @@ use grantway_ring::{PAGE_SIZE, SharedPage};
 /// Bytes of a small buffer.
 pub(crate) const SMALL: usize = 256;
 const SMALL_A_PAGE: usize = PAGE_SIZE / SMALL;
-/// As many as the ring has slots.
+/// Small buffers: one for each slot of the ring.
 const SMALLS: u32 = 256;
-/// Pages of them.
+/// Pages of small buffers.
 pub(crate) const SMALL_PAGES: usize = SMALLS as usize / SMALL_A_PAGE;
 
 /// The buffers of a queue that frames are sent from.
@@ -36,15 +35,14 @@ pub(crate) struct Buffers {
 /// Pages of small buffers.
 pub(crate) struct Small {
     pages: Box<[SharedPage; SMALL_PAGES]>,
-    /// By slot: the request for a frame in its buffer, but for its length and its
-    /// flags.
+    /// The request for a frame in each slot's buffer, except for its length and its flags.
     requests: Box<[[u32; 3]; SMALLS as usize]>,
     grefs: Vec<GrantRef>,
-    /// The number of the first of them.
+    /// The number of the first small buffer.
     first: u16,
-    /// By slot: whether its buffer is out.
+    /// Bits of the slots whose buffers are out.
     out: Out,
-    // Behind the handles above, so that those are gone when it goes back.
+    // Declared after the handles above, so that those are gone when it goes back.
     lent: Lent,
 }
 
@@ -56,35 +54,35 @@ struct Out([u64; SMALLS as usize / 64]);
 pub(crate) struct Buffer<'a> {
     pub page: &'a SharedPage,
     pub gref: GrantRef,
-    /// Where in the page the frame begins.
+    /// Start of the frame in the page.
     pub offset: u16,
 }
 
 impl Buffers {
-    /// Grants `pages` whole pages, and those of the small buffers.
+    /// Grants `pages` whole pages, and the pages of the small buffers.
     pub fn new(platform: &Arc<dyn Platform>, peer: DomId, pages: u16) -> Result<Self, Error> {
         let whole = Pool::new(platform, peer, pages, Access::ReadOnly)?;
         Ok(Self { pages: whole, small: Small::new(platform, peer, pages)? })
     }
 
-    /// Whole pages.
+    /// Returns the number of whole pages.
     pub fn pages(&self) -> usize {
         self.pages.size()
     }
 
-    /// Whole pages that nobody uses.
+    /// Returns the number of whole pages that nobody uses.
     #[inline]
     pub fn free_pages(&self) -> usize {
         self.pages.free()
     }
 
-    /// The small buffers.
+    /// Returns the small buffers.
     #[inline]
     pub fn small(&self) -> &Small {
         &self.small
     }
 
-    /// The small buffers, to note which are out.
+    /// Returns the small buffers, to note which are out.
     #[inline]
     pub fn small_mut(&mut self) -> &mut Small {
         &mut self.small
@@ -102,19 +100,19 @@ impl Buffers {
         self.pages.give(number);
     }
 
-    /// Where `len` bytes go in a whole page; none for a number that is no page's.
+    /// Returns the place for `len` bytes in a whole page; none if the number is not a page's.
     #[inline]
     pub fn page(&self, number: u16, len: usize) -> Option<Buffer<'_>> {
         let (page, gref) = self.pages.page(number)?;
         Some(Buffer { page, gref, offset: colour(number.into(), len) })
     }
 
-    /// The grants of the small buffers, and of the whole pages.
+    /// Returns the grants of the small buffers, and of the whole pages.
     pub fn grefs(&self) -> [Vec<GrantRef>; 2] {
         [self.small.grefs.clone(), self.pages.grefs().collect()]
     }
 
-    /// Says that the grants are void.
+    /// Notes that the grants are void.
     pub fn void(&self) {
         self.pages.void();
         self.small.lent.void();
@@ -122,41 +120,42 @@ impl Buffers {
 }
 
 impl Small {
-    /// How many slots from this one on, 64 at most, have their buffers here.
+    /// Returns the number of slots from this one on, 64 at most, whose buffers are all here.
     #[inline]
     pub fn free_from(&self, index: u32) -> usize {
         self.out.clear_from(index)
     }
 
-    /// The buffer of a slot: its page, and where in that page it begins.
+    /// Returns the buffer of a slot: its page, and its start in that page.
     #[inline]
     pub fn buffer(&self, index: u32) -> (&SharedPage, u16) {
         let slot = (index % SMALLS) as usize;
-        // Below a page.
+        // The offset is below a page.
         let offset = (slot % SMALL_A_PAGE * SMALL) as u16;
         (&self.pages[slot / SMALL_A_PAGE], offset)
     }
 
-    /// The request for a frame of so many bytes in that buffer, 14 at least.
+    /// Returns the request for a frame of `len` bytes, 14 at least, in the buffer of a slot.
     #[inline]
     pub fn request(&self, index: u32, len: u16, checksum: Checksum) -> [u32; 3] {
         write_again(self.requests[(index % SMALLS) as usize], len, checksum)
     }
 
-    /// Its number.
+    /// Returns the number of a slot's buffer.
     #[inline]
     pub fn number(&self, index: u32) -> u16 {
-        // 256 of them, behind as many pages.
+        // There are 256 of them, behind at most as many pages.
         self.first + (index % SMALLS) as u16
     }
 
-    /// Says that the buffers of so many slots, 64 at most, are out.
+    /// Notes that the buffers of `count` slots, 64 at most, are out.
     #[inline]
     pub fn send(&mut self, index: u32, count: usize) {
         self.out.each_word(index, count, |word, bits| *word |= bits);
     }
 
-    /// Takes the buffers of so many slots, 64 at most, back, if all of them are out.
+    /// Takes back the buffers of `count` slots, 64 at most. Returns false, and takes none, if one
+    /// of them is not out.
     #[inline]
     pub fn take_back(&mut self, index: u32, count: usize) -> bool {
         let mut all = true;
@@ -167,7 +166,7 @@ impl Small {
         all
     }
 
-    /// The slot whose buffer has this number.
+    /// Returns the slot whose buffer has this number.
     #[inline]
     pub fn slot_of(&self, number: u16) -> Option<u32> {
         let slot = number.checked_sub(self.first).map(u32::from);
@@ -181,7 +180,7 @@ impl Small {
         let mut requests = Box::new([[0; 3]; SMALLS as usize]);
         for ((slot, request), id) in requests.iter_mut().enumerate().zip(first..) {
             let Some(gref) = grefs.get(slot / SMALL_A_PAGE) else { break };
-            // Below a page.
+            // The offset is below a page.
             let offset = (slot % SMALL_A_PAGE * SMALL) as u16;
             let fragment = TxFragment { gref: gref.0, offset, size: 0, id };
             *request = write_one(fragment, Checksum::Unknown);
@@ -195,13 +194,13 @@ impl Small {
 }
 
 impl Out {
-    /// Where the bit of a slot is.
+    /// Returns the word and the bit of a slot.
     #[inline]
     fn place(index: u32) -> (usize, u32) {
         ((index % SMALLS) as usize / 64, index % 64)
     }
 
-    /// How many bits from this one on, 64 at most, are clear.
+    /// Returns the number of bits from this one on, 64 at most, that are clear.
     #[inline]
     fn clear_from(&self, index: u32) -> usize {
         let (word, shift) = Self::place(index);
@@ -210,8 +209,8 @@ impl Out {
         (bits as u64).trailing_zeros() as usize
     }
 
-    /// Calls `change` with each word that has some of so many bits, 64 at most, and
-    /// with those bits.
+    /// Calls `change` with each of the two words that may have some of `count` bits, 64 at most,
+    /// and with those bits.
     #[inline]
     fn each_word(&mut self, index: u32, count: usize, mut change: impl FnMut(&mut u64, u64)) {
         let (word, shift) = Self::place(index);
@@ -237,7 +236,7 @@ mod tests {
                     let within = slot.wrapping_sub(first) % SMALLS < count as u32;
                     assert_eq!(out.0[word] >> bit & 1 == 1, within, "{first} {count} {slot}");
                 }
-                // What is before and behind it is clear.
+                // The bits before and behind the run are clear.
                 let end = first.wrapping_add(count as u32);
                 assert_eq!(out.clear_from(end), 64, "{first} {count}");
                 let before = first.wrapping_sub(10);

@@ -1,46 +1,45 @@
-//! What can go wrong on a vif, by our caller's doing, the backend's, or the
-//! platform's.
+//! Errors of a vif: by our caller, the backend, or the platform.
 
 use alloc::string::String;
 use grantway_hypervisor::Error as PlatformError;
 use grantway_netif::slots::rx::RxFatal;
 use grantway_ring::RingError;
 
-/// Why a frame was not sent. The frame is the caller's still.
+/// Reason why a frame was not sent. The frame is the caller's still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// No slot or no page is free now: flush, wait for an event, take it in,
     /// and send again.
     #[error("the transmit ring is full")]
     Full,
-    /// Shorter than an Ethernet header or longer than 65,535 bytes.
+    /// The frame is shorter than an Ethernet header, or longer than `longest`.
     #[error("a frame of {found} bytes cannot be sent, which takes 14 to {longest}")]
     Length {
         /// The frame's length in bytes.
         found: usize,
-        /// The longest that this backend takes.
+        /// The longest frame that this backend accepts, in bytes.
         longest: usize,
     },
-    /// The backend did not offer what this frame asks of it.
+    /// The backend did not offer the work that this frame asks for.
     #[error("the backend takes no frame with {what}")]
     NotOffered {
-        /// What the frame asks.
+        /// The work that the frame asks for.
         what: &'static str,
     },
 }
 
-/// What the backend did that no backend may. The vif is to be closed.
+/// Faults of the backend that no backend may have. The vif is to be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// Its producer index is absurd.
+    /// The producer index of a ring is absurd.
     #[error("{ring} ring: {source}")]
     Ring {
         /// `transmit`, `receive` or `control`.
         ring: &'static str,
-        /// What was found.
+        /// The index that was found.
         source: RingError,
     },
-    /// It answered a request that is not outstanding.
+    /// The backend answered a request that is not outstanding.
     #[error("transmit ring: response at {index} has id {found}, which is not outstanding")]
     UnknownId {
         /// Free-running index of the response.
@@ -48,7 +47,7 @@ pub enum PeerError {
         /// The id found.
         found: u16,
     },
-    /// It answered an extra slot that was not sent, or a data slot as an extra.
+    /// The backend answered an extra slot that was not sent, or a data slot as an extra.
     #[error("transmit ring: response at {index} answers an extra slot, of which none is out")]
     UnknownExtra {
         /// Free-running index of the response.
@@ -64,15 +63,15 @@ pub enum PeerError {
         /// The id of the buffer posted at that index.
         expected: u16,
     },
-    /// Its receive responses break the protocol.
+    /// The receive responses break the protocol.
     #[error("receive ring, response at {index}: {source}")]
     Slots {
         /// Free-running index of the first response of the packet.
         index: u32,
-        /// What was found.
+        /// The rule that was broken.
         source: RxFatal,
     },
-    /// It answered a control request that is not out, or answered it twice.
+    /// The backend answered a control request that is not out, or answered it twice.
     #[error("control ring: answer at {index} has id {found}, which is not outstanding")]
     UnknownAnswer {
         /// Free-running index of the answer.
@@ -80,7 +79,7 @@ pub enum PeerError {
         /// The id found.
         found: u16,
     },
-    /// Its answer is to another type of request than was sent by that id.
+    /// The answer is to another type of request than was sent with that id.
     #[error("control ring: answer at {index} is of type {found}, expected {expected}")]
     WrongAnswer {
         /// Free-running index of the answer.
@@ -90,7 +89,7 @@ pub enum PeerError {
         /// The type of the request.
         expected: u16,
     },
-    /// Its answer has a status without a name.
+    /// The answer has a status without a name.
     #[error("control ring: answer at {index} has status {found}, expected 0 to 3")]
     UnknownStatus {
         /// Free-running index of the answer.
@@ -98,7 +97,7 @@ pub enum PeerError {
         /// The status found.
         found: u32,
     },
-    /// It unmapped more staged grants than the list had.
+    /// The backend says that it unmapped more staged grants than the list had.
     #[error("control ring: answer at {index} tells of {found} grants of a list of {expected}")]
     TooManyDeleted {
         /// Free-running index of the answer.
@@ -113,7 +112,7 @@ pub enum PeerError {
     Internal(&'static str),
 }
 
-/// Why a vif cannot go on.
+/// Reason why a vif cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VifError {
     /// The platform refused or went away.
@@ -122,15 +121,15 @@ pub enum VifError {
     /// The backend broke the protocol; the vif is to be closed.
     #[error("the backend broke the protocol: queue {queue}, {source}")]
     Peer {
-        /// On which of the vif's queues.
+        /// Number of the queue in the vif.
         queue: u16,
-        /// What it did.
+        /// The backend's fault.
         source: PeerError,
     },
     /// The backend broke the protocol of the control ring; the vif is to be closed.
     #[error("the backend broke the protocol: {source}")]
     Control {
-        /// What it did.
+        /// The backend's fault.
         source: PeerError,
     },
     /// There is no such vif.
@@ -146,9 +145,9 @@ pub enum VifError {
     Key {
         /// The store path.
         path: String,
-        /// What was read.
+        /// The value that was read.
         found: String,
-        /// What the protocol asks for.
+        /// The value that the protocol asks for.
         expected: &'static str,
     },
 }

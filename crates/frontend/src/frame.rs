@@ -1,5 +1,5 @@
-//! Received frames that are lent, for a call or for longer: in the pages that the
-//! backend wrote them to.
+//! Received frames that are lent, for a call or for longer, in the pages that the backend wrote
+//! them to.
 
 use crate::lent::Lent;
 use alloc::sync::Arc;
@@ -13,22 +13,22 @@ use grantway_netif::slots::rx::RxPacket;
 use grantway_netif::{Hash, Offload};
 use grantway_ring::{SharedPage, VolatileSlice};
 
-/// Pages of a receive pool, at most.
+/// Most pages of a receive pool.
 const PAGES: usize = 256;
 
-/// Pages that came back from whoever had them, one bit each.
+/// Pages that came back from their users, one bit each.
 #[derive(Debug, Default)]
 pub(crate) struct Returned([AtomicU64; PAGES / 64]);
 
 impl Returned {
     fn put(&self, page: u16) {
         if let Some(word) = self.0.get(usize::from(page) / 64) {
-            // Whoever takes it sees what was read before.
+            // The reads of the page come before the bit, and its taker sees the bit.
             word.fetch_or(1 << (page % 64), AcqRel);
         }
     }
 
-    /// Calls `take` with each page that came back.
+    /// Calls `take` with each page that came back, and forgets it.
     pub fn collect(&self, mut take: impl FnMut(u16)) {
         for (first, word) in (0u16..).step_by(64).zip(&self.0) {
             if word.load(Relaxed) == 0 {
@@ -36,7 +36,7 @@ impl Returned {
             }
             let mut pages = word.swap(0, Acquire);
             while pages != 0 {
-                // Below 64.
+                // The bit's number is below 64.
                 take(first + pages.trailing_zeros() as u16);
                 pages &= pages - 1;
             }
@@ -47,7 +47,7 @@ impl Returned {
 /// A stretch of a lent frame.
 pub(crate) struct Part {
     pub page: SharedPage,
-    /// The page's, in its pool.
+    /// The page's number in its pool.
     pub number: u16,
     pub offset: u16,
     pub len: u16,
@@ -56,7 +56,7 @@ pub(crate) struct Part {
 struct Lease {
     parts: Vec<Part>,
     returned: Arc<Returned>,
-    // Behind the parts: the pages go back to the platform after the last frame.
+    // Declared after the parts: the pages go back to the platform after the last frame.
     _lent: Arc<Lent>,
 }
 
@@ -73,8 +73,8 @@ enum Body {
     Copied(Vec<u8>),
 }
 
-/// A frame that was received, for as long as its owner likes. Dropped, its pages
-/// are posted again, whatever thread it is dropped on.
+/// A frame that was received, for as long as its owner likes. When dropped, on any thread, its
+/// pages may be posted again.
 pub struct LentFrame {
     len: usize,
     offload: Offload,
@@ -86,7 +86,7 @@ impl LentFrame {
         Self { len: bytes.len(), offload, body: Body::Copied(bytes) }
     }
 
-    /// In pages that are to come back to `returned`.
+    /// Makes a frame in pages that are to come back to `returned`.
     pub(crate) fn lent(
         parts: Vec<Part>,
         offload: Offload,
@@ -97,37 +97,37 @@ impl LentFrame {
         Self { len, offload, body: Body::Lent(Lease { parts, returned, _lent: lent }) }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes, which no frame is.
+    /// Returns true if the frame has no bytes, which no frame is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Checksum and segmentation state.
+    /// Returns the checksum and segmentation state.
     #[must_use]
     pub fn offload(&self) -> Offload {
         self.offload
     }
 
-    /// Its stretches, in order, where it is lent; none where it was copied. Each is as
-    /// long as the backend made it, so the first may be empty, or hold less than an
-    /// Ethernet header (XSA-522).
+    /// Returns the stretches of a lent frame, in order; none of a copied frame. Each is as long as
+    /// the backend made it, so the first may be empty, or shorter than an Ethernet header
+    /// (XSA-522).
     pub fn slices(&self) -> impl Iterator<Item = VolatileSlice<'_>> {
         let parts = match &self.body {
             Body::Lent(lease) => lease.parts.as_slice(),
             Body::Copied(_) => &[],
         };
-        // Each was judged to lie in its page.
+        // Each part was judged to lie in its page.
         parts.iter().filter_map(|part| VolatileSlice::new(&part.page, part.offset, part.len).ok())
     }
 
-    /// Its bytes where they were copied already: nobody else writes them.
+    /// Returns the bytes of a frame that was copied already: nobody else writes them.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.body {
@@ -136,7 +136,7 @@ impl LentFrame {
         }
     }
 
-    /// Copies its first bytes, as many as fit, out once; how many that were.
+    /// Copies the frame's first bytes to `buf`, once. Returns the number of bytes, as many as fit.
     pub fn copy_to(&self, buf: &mut [u8]) -> usize {
         let len = self.len.min(buf.len());
         if let Body::Copied(bytes) = &self.body {
@@ -163,53 +163,53 @@ enum Place<'a> {
 }
 
 impl<'a> RxFrame<'a> {
-    /// In one page, with nothing said beside.
+    /// Makes a frame in one page, without a hash.
     #[inline]
     pub(crate) fn one(slice: VolatileSlice<'a>, offload: Offload) -> Self {
         Self { len: slice.len(), offload, hash: None, place: Place::One(slice) }
     }
 
-    /// In one page or several.
+    /// Makes a frame in one page or several.
     pub(crate) fn chain(parts: &'a [VolatileSlice<'a>], packet: &RxPacket<'_>) -> Self {
         let RxPacket { len, offload, hash, .. } = *packet;
         Self { len, offload, hash, place: Place::Chain(parts) }
     }
 
-    /// In private memory.
+    /// Makes a frame in private memory.
     pub(crate) fn copied(bytes: &'a [u8], packet: &RxPacket<'_>) -> Self {
         let RxPacket { len, offload, hash, .. } = *packet;
         Self { len, offload, hash, place: Place::Copied(bytes) }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes, which no frame is.
+    /// Returns true if the frame has no bytes, which no frame is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Checksum and segmentation state.
+    /// Returns the checksum and segmentation state.
     #[must_use]
     pub fn offload(&self) -> Offload {
         self.offload
     }
 
-    /// Its hash, where the backend was asked to send one along. The backend may
-    /// have written anything.
+    /// Returns the hash, if the backend was asked to send one along. The backend may have written
+    /// anything.
     #[must_use]
     pub fn hash(&self) -> Option<Hash> {
         self.hash
     }
 
-    /// Its stretches, in order, where it is lent; none where it was copied. Each is as
-    /// long as the backend made it, so the first may be empty, or hold less than an
-    /// Ethernet header (XSA-522).
+    /// Returns the stretches of a lent frame, in order; none of a copied frame. Each is as long as
+    /// the backend made it, so the first may be empty, or shorter than an Ethernet header
+    /// (XSA-522).
     #[must_use]
     pub fn slices(&self) -> &[VolatileSlice<'a>] {
         match &self.place {
@@ -219,7 +219,7 @@ impl<'a> RxFrame<'a> {
         }
     }
 
-    /// Its bytes where they were copied already: nobody else writes them.
+    /// Returns the bytes of a frame that was copied already: nobody else writes them.
     #[must_use]
     pub fn bytes(&self) -> Option<&'a [u8]> {
         match self.place {
@@ -228,7 +228,7 @@ impl<'a> RxFrame<'a> {
         }
     }
 
-    /// Copies its first bytes, as many as fit, out once; how many that were.
+    /// Copies the frame's first bytes to `buf`, once. Returns the number of bytes, as many as fit.
     #[inline]
     pub fn copy_to(&self, buf: &mut [u8]) -> usize {
         match self.place {
@@ -249,14 +249,14 @@ impl fmt::Debug for RxFrame<'_> {
     }
 }
 
-/// Copies the first bytes of stretches out, as many as fit; how many that were.
+/// Copies the first bytes of stretches to `buf`. Returns the number of bytes, as many as fit.
 #[inline]
 fn copy_slices<'a>(slices: impl Iterator<Item = VolatileSlice<'a>>, buf: &mut [u8]) -> usize {
     let mut at = 0;
     for slice in slices {
         let Some(room) = buf.get_mut(at..).filter(|room| !room.is_empty()) else { break };
         let part = slice.len().min(room.len());
-        // No longer than the slice.
+        // The part is no longer than the slice.
         if slice.read(0, &mut room[..part]).is_err() {
             break;
         }

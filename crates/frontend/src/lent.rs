@@ -1,5 +1,5 @@
-//! What is lent to the backend's domain, and taken back when dropped: pages,
-//! and the event channels of a queue.
+//! Resources lent to the backend's domain, and taken back when dropped: pages, and the event
+//! channels of a queue.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -7,13 +7,13 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use grantway_hypervisor::{Access, DomId, Error, EventChannels, GrantRef, Granted, Platform, Port};
 use grantway_ring::SharedPage;
 
-/// A run of granted pages. Dropped, it goes back to the platform, which keeps
-/// those that the backend still reaches.
+/// A run of granted pages. When dropped, it goes back to the platform, which keeps the pages that
+/// the backend still reaches.
 pub(crate) struct Lent {
     platform: Arc<dyn Platform>,
-    /// `None` once it went back.
+    /// The pages; `None` once they went back.
     granted: Option<Granted>,
-    /// Whether its grants are void.
+    /// True if the grants are void.
     void: AtomicBool,
 }
 
@@ -33,12 +33,12 @@ impl Lent {
         })
     }
 
-    /// One of its pages, and the reference of its grant.
+    /// Returns a page of the run, and the reference of its grant.
     pub fn page(&self, index: usize) -> Option<(SharedPage, GrantRef)> {
         self.granted.as_ref()?.page(index)
     }
 
-    /// Says that its grants are void: their references are not touched any more.
+    /// Notes that the grants are void: their references are not touched any more.
     pub fn void(&self) {
         self.void.store(true, Relaxed);
     }
@@ -54,14 +54,13 @@ impl Drop for Lent {
     }
 }
 
-/// The event channels of one queue, in a set of their own. Dropped, they are
-/// closed.
+/// The event channels of one queue, in a set of their own. When dropped, they are closed.
 pub(crate) struct Channels {
-    /// The set that they are of, for waiting.
+    /// The set of the channels, for waiting.
     pub set: Box<dyn EventChannels>,
-    /// For what is sent, and for both directions where they are not split.
+    /// Channel for frames sent, and for both directions if they are not split.
     pub tx: Port,
-    /// For what is received.
+    /// Channel for frames received.
     pub rx: Port,
 }
 
@@ -77,7 +76,7 @@ impl Channels {
         Ok(channels)
     }
 
-    /// Leaves them as they are.
+    /// Leaves the channels open, and does not touch them.
     pub fn forget(self) {
         core::mem::forget(self);
     }

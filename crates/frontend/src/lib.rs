@@ -1,18 +1,14 @@
-//! One vif from the side of the guest: what a guest's driver or a unikernel
-//! links.
+//! The guest's side of one vif, for a guest's driver or a unikernel to link.
 //!
-//! [`Vif`] negotiates over the store; a [`Queue`] sends and receives frames. One
-//! thread may run a vif with all its queues, which is what [`Vif::open`] makes;
-//! or a [`Runner`] has the queues and gives each to a thread. Nothing here
-//! blocks, starts a thread or reads a clock: the caller waits on the event
-//! channels and on the store, by whatever means it has, and calls
-//! [`Vif::store_changed`] and [`Vif::take_events`]. [`Control`] is the control ring,
-//! which stays with whoever has the vif.
+//! [`Vif`] negotiates over the store. A [`Queue`] sends and receives frames. With [`Vif::open`] one
+//! thread runs a vif with all its queues. Otherwise a [`Runner`] has the queues and gives each to a
+//! thread. Nothing here blocks, starts a thread or reads a clock: the caller waits on the event
+//! channels and on the store, by whatever means it has, and calls [`Vif::store_changed`] and
+//! [`Vif::take_events`]. [`Control`] is the control ring, which stays with the owner of the vif.
 //!
-//! The backend is not trusted: every response is copied once, checked against
-//! a private shadow of what was asked (XSA-376), and only then believed. Pages
-//! that the backend can reach are zeroed, granted once, and shared with
-//! nothing else (XSA-403).
+//! The backend is not trusted. Every response is copied once, and believed only after a check
+//! against a private shadow of the request (XSA-376). Pages that the backend can reach are zeroed,
+//! granted once, and shared with nothing else (XSA-403).
 #![no_std]
 #![forbid(unsafe_code)]
 

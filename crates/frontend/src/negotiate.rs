@@ -1,4 +1,4 @@
-//! What the two ends tell each other through the store.
+//! Negotiation of the two ends through the store.
 
 use crate::refs::{CtrlRefs, QueueRefs};
 use crate::{SendError, VifError};
@@ -11,7 +11,7 @@ use grantway_netif::keys::{self, QUEUE_PREFIX, QueueKey, queue_path};
 use grantway_netif::{GsoKind, Offload};
 use grantway_netif::{Policy, PolicyFeatures};
 
-/// What the guest would like; what it gets depends on the backend.
+/// Wishes of the guest; the backend decides what it gets of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wishes {
     /// Frames over several pages, and so longer than 4096 bytes.
@@ -22,18 +22,16 @@ pub struct Wishes {
     pub checksum: bool,
     /// An event channel for each direction.
     pub split_events: bool,
-    /// Queues, of 530 granted pages each; 0 counts as
-    /// 1.
+    /// Queues, of 530 granted pages each; 0 counts as 1.
     pub queues: u16,
     /// A control ring, of three granted pages, without which nothing is staged.
     pub control: bool,
-    /// How buffers are to cross; with a backend that does not offer it, the next
-    /// best.
+    /// The buffer policy; the next best is used with a backend that does not offer it.
     pub policy: Policy,
 }
 
 impl Default for Wishes {
-    /// Everything, on one queue, by grant copy.
+    /// Returns a wish for everything, on one queue, by grant copy.
     fn default() -> Self {
         Self {
             scatter_gather: true,
@@ -47,7 +45,7 @@ impl Default for Wishes {
     }
 }
 
-/// What the backend offers, as far as we wish for it: what may be sent.
+/// Features that the backend offers and we wish for: they limit what may be sent.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct BackendFeatures {
     /// Frames over several slots.
@@ -62,19 +60,19 @@ pub struct BackendFeatures {
     pub checksum_ipv6: bool,
     /// An event channel for each direction.
     pub split_events: bool,
-    /// Queues: at least 1 once it was asked.
+    /// Number of queues: at least 1 once the backend was asked.
     pub queues: u16,
     /// A control ring.
     pub control: bool,
-    /// How buffers cross.
+    /// The buffer policy that was agreed on.
     pub policy: Policy,
-    /// Whether the toolstack says that the backend is to be trusted: frames are
-    /// lent in its pages only then.
+    /// True if the toolstack says that the backend is to be trusted: only then are frames lent in
+    /// its pages.
     pub trusted: bool,
 }
 
 impl BackendFeatures {
-    /// Reads what the backend wrote, and keeps what is wished for.
+    /// Reads the backend's features, and keeps those that are wished for.
     pub(crate) fn read(
         store: &mut dyn Store,
         backend: &str,
@@ -82,7 +80,7 @@ impl BackendFeatures {
         trusted: bool,
     ) -> Result<Self, PlatformError> {
         let most = peek(store, &format!("{backend}/{}", keys::MULTI_QUEUE_MAX_QUEUES))?;
-        // What is no number, or none at all, is a backend of one queue.
+        // A value that is no number, or is missing, means a backend of one queue.
         let staging = peek(store, &format!("{backend}/{}", keys::FEATURE_STAGING))?;
         let most = most.and_then(|text| text.trim().parse().ok()).unwrap_or(1);
         let mut flag = |key: &str| -> Result<bool, PlatformError> {
@@ -92,7 +90,7 @@ impl BackendFeatures {
         // A large frame takes several slots.
         let gso = wishes.gso && wishes.checksum && scatter_gather;
         let control = wishes.control && flag(keys::FEATURE_CTRL_RING)?;
-        // One that does not say is asked, over the ring.
+        // A backend that says nothing about staging is asked over the ring.
         let staging = control && staging.is_none_or(|value| value.trim() != "0");
         Ok(Self {
             scatter_gather,
@@ -124,8 +122,8 @@ impl BackendFeatures {
         }
     }
 
-    /// Refuses a checksum that the backend does not fill in, of a frame that begins
-    /// so.
+    /// Refuses a blank checksum that the backend does not fill in; `head` has the first bytes of
+    /// the frame.
     pub(crate) fn admit_blank(&self, head: &[u8]) -> Result<(), SendError> {
         let (blank, what) = match payload(head) {
             Payload::Ipv6(_) => (self.checksum_ipv6, "a blank checksum over IPv6"),
@@ -135,7 +133,7 @@ impl BackendFeatures {
     }
 }
 
-/// Writes all that the backend needs, in one transaction: it reads none of it
+/// Writes all nodes that the backend needs, in one transaction. The backend reads none of them
 /// before it sees Connected.
 pub(crate) fn publish(
     store: &mut dyn Store,
@@ -146,6 +144,7 @@ pub(crate) fn publish(
     policy: Policy,
 ) -> Result<(), PlatformError> {
     let count = queues.len() as u32;
+    // A queue's event channels have one node if both directions share one, and two otherwise.
     let mut pairs: Vec<(String, String)> = Vec::new();
     for (number, refs) in (0..).zip(queues) {
         let mut put = |key, value: u32| {
@@ -181,7 +180,7 @@ pub(crate) fn publish(
         pairs.push((key.to_string(), u8::from(on).to_string()));
     }
     transaction(store, |store| {
-        // What an earlier connection wrote in another shape would be read again.
+        // Nodes that an earlier connection wrote in another shape would be read again.
         for name in store.list(frontend)? {
             if is_of_a_connection(&name) {
                 store.remove(&format!("{frontend}/{name}"))?;
@@ -194,16 +193,15 @@ pub(crate) fn publish(
     })
 }
 
-/// Whether a node of the frontend's folder tells of its rings.
+/// Returns true if a node of the frontend's folder describes its rings.
 fn is_of_a_connection(name: &str) -> bool {
     [keys::MULTI_QUEUE_NUM_QUEUES, keys::CTRL_RING_REF, keys::EVENT_CHANNEL_CTRL].contains(&name)
         || name.starts_with(QUEUE_PREFIX)
         || QueueKey::ALL.iter().any(|key| name == key.as_str())
 }
 
-/// The value of a node of the backend's, which may be gone or hidden: once a
-/// folder of the backend's is gone, its parents are none of ours to read, and
-/// the store says so instead.
+/// Returns the value of a node of the backend's; none if it is gone or hidden. Once a folder of the
+/// backend's is gone, we may not read its parents, and the store answers that instead.
 pub(crate) fn peek(store: &mut dyn Store, path: &str) -> Result<Option<String>, PlatformError> {
     match store.read_text(path) {
         Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => Ok(None),
@@ -211,8 +209,8 @@ pub(crate) fn peek(store: &mut dyn Store, path: &str) -> Result<Option<String>, 
     }
 }
 
-/// A backend's words, fit for a log: in one line, without control characters,
-/// and not long.
+/// Returns a backend's text in a form fit for a log: in one line, without control characters, and
+/// not long.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 40;
     let escaped: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();

@@ -1,4 +1,4 @@
-//! A vif's place in the store: its two folders, and what is watched of them.
+//! Nodes of a vif in the store: its two folders, and the watches on them.
 
 use crate::VifError;
 use crate::negotiate::{number, peek, shown};
@@ -17,15 +17,15 @@ const DOMAIN_TOKEN: &str = "domid";
 /// The domain's own number, in its own folder.
 const DOMAIN: &str = "domid";
 
-/// What changed in the store.
+/// A change in the store.
 pub(crate) enum Change {
-    /// The backend's state; `None` where it is missing.
+    /// The backend's state; `None` if it is missing.
     Peer(Option<XenbusState>),
-    /// Our own.
+    /// Our own state.
     Own(Option<XenbusState>),
-    /// Whether the backend says that its link is up.
+    /// The backend's link: true if it is up.
     Carrier(bool),
-    /// The domain was saved and restored: what was said before is void.
+    /// The domain was saved and restored: earlier values are void.
     Restored,
 }
 
@@ -35,15 +35,15 @@ pub(crate) struct Nodes {
     devid: u32,
     /// The guest's folder.
     pub path: String,
-    /// The backend's.
+    /// The backend's folder.
     pub backend_path: String,
-    /// Whose that is.
+    /// The backend's domain.
     pub backend: DomId,
-    /// Whether it is to be trusted, as the toolstack says.
+    /// True if the backend is to be trusted, as the toolstack says.
     pub trusted: bool,
-    /// The domain that all of this was found for.
+    /// The domain for which all of this was found.
     domain: DomId,
-    /// Whether the watch of its number has fired, as each does once it is set.
+    /// True once the watch of the domain's number has fired, as each does when it is set.
     settled: bool,
 }
 
@@ -64,14 +64,14 @@ impl Nodes {
         store.watch(&format!("{backend_path}/{}", keys::STATE), BACKEND_TOKEN)?;
         store.watch(&format!("{path}/{}", keys::STATE), OWN_TOKEN)?;
         store.watch(&format!("{backend_path}/{}", keys::CARRIER), CARRIER_TOKEN)?;
-        // Last: Linux sets watches again after a restore, beginning with the last,
-        // and what is set fires.
+        // The domain's number is watched last: Linux sets watches again after a restore, beginning
+        // with the last, and a watch that is set fires.
         store.watch(DOMAIN, DOMAIN_TOKEN)?;
         let domain = platform.domain();
         Ok(Self { store, devid, path, backend_path, backend, trusted, domain, settled: false })
     }
 
-    /// The next change, read from the node itself.
+    /// Returns the next change, read from the node itself.
     pub fn next_change(&mut self) -> Result<Option<Change>, Error> {
         while let Some(event) = self.store.next_event()? {
             return Ok(Some(match event.token.as_str() {
@@ -88,8 +88,8 @@ impl Nodes {
         Ok(None)
     }
 
-    /// What a state is to be taken for. Where it is missing, or is that of a new
-    /// device, the folder may be another domain's by now.
+    /// Reads a state, and returns the change that it stands for. If the state is missing, or is
+    /// that of a new device, the folder may be another domain's by now.
     fn judged(
         &mut self,
         read: fn(&mut Self) -> Result<Option<XenbusState>, Error>,
@@ -100,8 +100,8 @@ impl Nodes {
         Ok(if lasting || self.is_ours()? { change(state) } else { Change::Restored })
     }
 
-    /// Whether the domain has the number still by which all was found; it has
-    /// where its store does not say.
+    /// Returns true if the domain still has the number for which all was found, or if its store
+    /// does not say.
     fn is_ours(&mut self) -> Result<bool, Error> {
         let number = peek(self.store.as_mut(), DOMAIN)?;
         let number: Option<u16> = number.and_then(|text| text.trim().parse().ok());
@@ -116,8 +116,8 @@ impl Nodes {
         state(self.store.as_mut(), &self.backend_path)
     }
 
-    /// Shows a state where there is one: a folder that the toolstack removed
-    /// must not come back to life.
+    /// Writes a state if there is one: a folder that the toolstack removed must not come back to
+    /// life.
     pub fn show(&mut self, state: XenbusState) -> Result<(), Error> {
         let path = format!("{}/{}", self.path, keys::STATE);
         transaction(self.store.as_mut(), |store| match store.read_text(&path)? {
@@ -126,12 +126,12 @@ impl Nodes {
         })
     }
 
-    /// A node of the backend's, where it may be read.
+    /// Returns a node of the backend's folder, if it may be read.
     pub fn backend_node(&mut self, key: &str) -> Result<Option<String>, Error> {
         peek(self.store.as_mut(), &format!("{}/{key}", self.backend_path))
     }
 
-    /// The address that the toolstack gave the vif.
+    /// Returns the Ethernet address that the toolstack gave the vif.
     pub fn mac(&mut self) -> Result<String, VifError> {
         let path = format!("{}/{}", self.path, keys::MAC);
         attached(self.store.as_mut(), &self.path, self.devid, |store, _| {
@@ -143,7 +143,7 @@ impl Nodes {
         })
     }
 
-    /// The MTU that the toolstack gave the vif, if any.
+    /// Returns the MTU that the toolstack gave the vif, if any.
     pub fn mtu(&mut self) -> Result<Option<u32>, VifError> {
         let front = self.path.as_str();
         attached(self.store.as_mut(), front, self.devid, |store, back| {
@@ -158,9 +158,9 @@ impl Nodes {
     }
 }
 
-/// Reads what the toolstack says of a vif, all at one moment, with its backend's
-/// folder at hand: a vif that is detached meanwhile is not there, rather than one
-/// that lacks a key.
+/// Reads what the toolstack wrote about a vif, all at one moment; `read` gets the path of its
+/// backend's folder. A vif that is detached meanwhile is reported as absent, not as one that lacks
+/// a key.
 fn attached<T>(
     store: &mut dyn Store,
     path: &str,
@@ -175,7 +175,7 @@ fn attached<T>(
     })?
 }
 
-/// The domain whose backend it is.
+/// Returns the domain of the vif's backend.
 fn backend_domain(store: &mut dyn Store, path: &str) -> Result<DomId, VifError> {
     let path = format!("{path}/{}", keys::BACKEND_ID);
     let number = number(store, &path, "the backend's domain")?;
@@ -186,8 +186,8 @@ fn backend_domain(store: &mut dyn Store, path: &str) -> Result<DomId, VifError> 
     })?))
 }
 
-/// Whether the toolstack has the backend trusted, which it has where it says
-/// nothing. What is neither yes nor no is no answer to guess at.
+/// Returns true if the toolstack says that the backend is trusted, or says nothing. A value that is
+/// neither 0 nor 1 is an error, and not guessed at.
 fn trusted(store: &mut dyn Store, path: &str) -> Result<bool, VifError> {
     let path = format!("{path}/{}", keys::TRUSTED);
     let found = peek(store, &path)?;
@@ -202,7 +202,7 @@ fn trusted(store: &mut dyn Store, path: &str) -> Result<bool, VifError> {
     }
 }
 
-/// The state below a folder; a node that holds no state counts as unknown.
+/// Returns the state below a folder; a node that holds no state counts as unknown.
 fn state(store: &mut dyn Store, path: &str) -> Result<Option<XenbusState>, Error> {
     let text = peek(store, &format!("{path}/{}", keys::STATE))?;
     Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))

@@ -11,13 +11,12 @@ use grantway_ring::SharedPage;
 pub(crate) struct Pool {
     pages: Vec<(SharedPage, GrantRef)>,
     free: Vec<u16>,
-    // Behind the handles above, so that those are gone when it goes back.
+    // Declared after the handles above, so that those are gone when it goes back.
     lent: Arc<Lent>,
 }
 
 impl Pool {
-    /// Grants `count` zeroed pages, at most 65,536 since their numbers are
-    /// 16-bit ids.
+    /// Grants `count` zeroed pages. Their numbers are 16-bit ids.
     pub fn new(
         platform: &Arc<dyn Platform>,
         peer: DomId,
@@ -32,22 +31,22 @@ impl Pool {
         Ok(Self { pages, free, lent: Arc::new(lent) })
     }
 
-    /// All of its pages.
+    /// Returns the number of pages, free or not.
     pub fn size(&self) -> usize {
         self.pages.len()
     }
 
-    /// Their grants, in order.
+    /// Returns the pages' grants, in order.
     pub fn grefs(&self) -> impl Iterator<Item = GrantRef> + '_ {
         self.pages.iter().map(|(_, gref)| *gref)
     }
 
-    /// What keeps its pages from going back while one of them is lent on.
+    /// Returns a handle that keeps the pages from going back while one of them is lent on.
     pub fn keeper(&self) -> Arc<Lent> {
         Arc::clone(&self.lent)
     }
 
-    /// Pages that nobody uses.
+    /// Returns the number of pages that nobody uses.
     #[inline]
     pub fn free(&self) -> usize {
         self.free.len()
@@ -65,13 +64,13 @@ impl Pool {
         self.free.push(page);
     }
 
-    /// A page and its grant reference; `None` for a number that is not ours.
+    /// Returns a page and its grant reference; `None` if the number is not ours.
     #[inline]
     pub fn page(&self, page: u16) -> Option<(&SharedPage, GrantRef)> {
         self.pages.get(usize::from(page)).map(|(page, gref)| (page, *gref))
     }
 
-    /// Says that the grants are void.
+    /// Notes that the grants are void.
     pub fn void(&self) {
         self.lent.void();
     }

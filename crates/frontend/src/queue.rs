@@ -21,14 +21,13 @@ use grantway_ring::{Front, RingPage, SharedPage, VolatileSliceMut};
 
 /// Pages in each direction's pool: one for each slot of the ring.
 const POOL_PAGES: u16 = 256;
-/// Slots that have to be free before a ring that was full is filled again. To refill it slot by
-/// slot would make bursts of a few, and read the line of the index again for each.
+/// Slots that have to be free before a ring that was full is filled again. Slot by slot, bursts
+/// would be of a few frames, and each would read the line of the index again.
 const ROOM: u32 = BURST as u32;
 
-/// A queue that is connected, or ready to be: its rings, its pages and its
-/// event channels, for one thread to use. Dropped, it closes and takes back
-/// what it lent to the backend, which may still reach it: then the platform's
-/// deferred reclaim has it.
+/// A queue that is connected, or ready to be: its rings, its pages and its event channels, for one
+/// thread to use. When dropped, it closes its channels and takes back what was granted. Pages that
+/// the backend still reaches go to the platform's deferred reclaim.
 pub struct Queue {
     number: u16,
     features: BackendFeatures,
@@ -36,19 +35,19 @@ pub struct Queue {
     channels: Channels,
     transmit: Transmit,
     receive: Receive,
-    /// A frame found no room since pages last came back.
+    /// True if a frame found no room since pages last came back.
     wants_room: bool,
     staging: QueueStaging,
     stats: QueueStats,
-    // Behind the halves, which have handles of these pages.
+    // Declared after the halves, which have handles of these pages.
     rings: [Lent; 2],
 }
 
 impl Queue {
-    /// Pages of its rings, one each way.
+    /// Pages of the rings, one for each direction.
     pub const RING_PAGES: usize = 2;
 
-    /// Pages that frames go through, granted for as long as it is connected.
+    /// Pages of frames, granted for as long as the queue is connected.
     pub const BUFFER_PAGES: usize = 2 * POOL_PAGES as usize + SMALL_PAGES;
 
     /// Grants rings and pools to the backend's domain and makes the event
@@ -88,13 +87,13 @@ impl Queue {
         })
     }
 
-    /// Which of the vif's queues it is, from 0.
+    /// Returns the queue's number in the vif, from 0.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// What the backend offers, as far as it was wished for.
+    /// Returns the backend's features, as far as they were wished for.
     #[must_use]
     pub fn features(&self) -> BackendFeatures {
         self.features
@@ -104,7 +103,7 @@ impl Queue {
         self.refs
     }
 
-    /// What the backend does wrong is told with the queue's number.
+    /// Returns a function that adds the queue's number to an error of the backend.
     fn fault(&self) -> impl Fn(PeerError) -> VifError + use<> {
         let queue = self.number;
         move |source| VifError::Peer { queue, source }
@@ -122,9 +121,9 @@ impl Queue {
         why_not.map_or(Ok(()), Err)
     }
 
-    /// The same for frames in order, up to the first that cannot be taken: how
-    /// many were, and why that one was not. `frame` makes the frame of one of
-    /// `items`, the same one at each call.
+    /// Copies and queues frames in order, up to the first that cannot be taken. Returns the number
+    /// of frames taken, and the error of the first that was not. `frame` makes the frame of one of
+    /// `items`, and must make the same one at each call.
     #[inline]
     pub fn send_burst<'a, T>(
         &mut self,
@@ -138,23 +137,24 @@ impl Queue {
         self.lend_burst(items, meta, |item, at, mut room| {
             let bytes = frame(item).bytes;
             if let Some(bytes) = bytes.get(at..).and_then(|rest| rest.get(..room.len())) {
-                // As long as the room.
+                // The bytes are as long as the room.
                 let _ = room.write(0, bytes);
             }
         })
     }
 
-    /// Lends the buffers that frames are sent from, so that they are written once, in
-    /// their place. `meta` tells of each of `items` what is to be known of its frame,
-    /// the same at each call; `write` is then called with the room for it, or for each
-    /// stretch of it where it is longer than 4096 bytes, and where in the frame that
-    /// begins. What is not written is whatever an earlier frame of this queue left
-    /// there. As with [`Queue::send_burst`] frames are taken in order, up to the first
-    /// that cannot be, which may have been written; they go out with the next
-    /// [`Queue::flush`].
+    /// Lends the buffers that frames are sent from, so that each frame is written once, in its
+    /// place. `meta` returns the length and offload of an item's frame, the same at each call.
+    /// `write` is then called with the room for the frame and the offset in the frame at which the
+    /// room begins: once, or once for each page if the frame is longer than 4096 bytes. Bytes that
+    /// are not written keep what an earlier frame of this queue left there.
     ///
-    /// Whether the backend offers to fill a blank checksum in is looked up in the frame
-    /// once it is written.
+    /// Frames are taken in order, up to the first that cannot be, as in [`Queue::send_burst`]; that
+    /// one may have been written. They go out with the next [`Queue::flush`]. Returns the number of
+    /// frames taken, and the error of the first that was not.
+    ///
+    /// If a checksum is blank, the frame is read after it was written, to find out if the backend
+    /// offers to fill that checksum in.
     ///
     /// ```no_run
     /// # fn lends(queue: &mut grantway_frontend::Queue) -> Result<(), grantway_frontend::VifError> {
@@ -200,7 +200,7 @@ impl Queue {
         (sent, None)
     }
 
-    /// Shows the backend what was queued, and signals it if it asked.
+    /// Shows the backend the queued frames, and signals it if it asked.
     ///
     /// # Errors
     ///
@@ -213,8 +213,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes transmit completions in; returns how many pages came back. For
-    /// when [`Queue::send`] gave [`SendError::Full`], or on an event.
+    /// Takes in transmit completions, and returns the number of buffers that came back. For use
+    /// after [`SendError::Full`] of [`Queue::send`], or on an event.
     ///
     /// # Errors
     ///
@@ -225,7 +225,8 @@ impl Queue {
         Ok(reaped)
     }
 
-    /// Copies the next frame to `buf`, which best has room for 65,535 bytes.
+    /// Copies the next frame to `buf`, which best has room for 65,535 bytes. Returns none if there
+    /// is no frame.
     ///
     /// # Errors
     ///
@@ -234,9 +235,9 @@ impl Queue {
         self.receive.recv(buf, &mut self.stats).map_err(self.fault())
     }
 
-    /// Copies frames to `arena`, each at a multiple of 64 bytes, and tells `took`
-    /// where each begins; how many: a burst at most, and none once what is left of
-    /// the arena is shorter than the longest frame, 65,535 bytes.
+    /// Copies frames to `arena`, each at a multiple of 64 bytes, and tells `took` the start of
+    /// each. Returns the number of frames, a burst at most. Ends early if a frame may not fit: once
+    /// the rest of the arena is shorter than the longest frame, 65,535 bytes.
     ///
     /// # Errors
     ///
@@ -270,10 +271,10 @@ impl Queue {
         Ok(received)
     }
 
-    /// Lends the next frame in the pages that the backend wrote it to, so that it
-    /// is copied once, where its reader wants it, or never. Where half of the
-    /// queue's pages are lent already the frame is a copy, and so it is with a
-    /// backend that the toolstack says is not to be trusted.
+    /// Lends the next frame in the pages that the backend wrote it to, so that it is copied once,
+    /// to its reader's place, or never. The frame is a copy if half of the queue's pages are lent
+    /// already, or if the toolstack says that the backend is not to be trusted. Returns none if
+    /// there is no frame.
     ///
     /// # Errors
     ///
@@ -282,12 +283,13 @@ impl Queue {
         self.receive.recv_lent(&mut self.stats).map_err(self.fault())
     }
 
-    /// Lends frames in the pages that the backend wrote them to, each for one call of
-    /// `look`; how many, a burst at most. Their pages are posted again by the next
-    /// [`Queue::repost`]. The backend may write while they are looked at: what is to be
-    /// judged is copied out first ([`RxFrame::copy_to`]), and nothing is read twice.
-    /// Frames of a backend that the toolstack says is not to be trusted are copied to
-    /// private memory before.
+    /// Lends frames in the pages that the backend wrote them to, each for one call of `look`.
+    /// Returns the number of frames, a burst at most. Their pages are posted again by the next
+    /// [`Queue::repost`].
+    ///
+    /// The backend may write while `look` looks: copy out the bytes that are to be judged
+    /// ([`RxFrame::copy_to`]), and read nothing twice. Frames are copied to private memory first if
+    /// the toolstack says that the backend is not to be trusted.
     ///
     /// ```no_run
     /// # fn looks(queue: &mut grantway_frontend::Queue) -> Result<(), grantway_frontend::VifError> {
@@ -314,14 +316,14 @@ impl Queue {
         self.receive.look_at(BURST, &mut look, &mut self.stats).map_err(fault)
     }
 
-    /// What is to be staged, and the word that it is.
+    /// Returns the pages that are worth staging, and how many of them are staged.
     #[must_use]
     pub fn staging(&self) -> &QueueStaging {
         &self.staging
     }
 
-    /// Posts pages that [`Queue::recv`] emptied, where enough are, and signals
-    /// the backend if it asked.
+    /// Posts pages that [`Queue::recv`] emptied, if there are enough, and signals the backend if it
+    /// asked.
     ///
     /// # Errors
     ///
@@ -333,7 +335,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Posts every free page.
+    /// Posts every free page, and signals the backend if it asked.
     pub(crate) fn post(&mut self) -> Result<(), VifError> {
         if self.receive.refill() {
             self.stats.notifies += 1;
@@ -342,9 +344,9 @@ impl Queue {
         Ok(())
     }
 
-    /// The last look before sleeping: flushes, posts, and asks to be signalled
-    /// for a received frame, and for room where the last frame found none. True
-    /// when something is there already: do not sleep.
+    /// Takes the last look before sleeping. Flushes, posts, and asks to be signalled for a received
+    /// frame, and for room if the last frame found none. Returns true if a frame or room is there
+    /// already: do not sleep.
     ///
     /// # Errors
     ///
@@ -353,7 +355,7 @@ impl Queue {
         self.flush()?;
         self.post()?;
         let frame = self.receive.arm().map_err(self.fault())?;
-        // What comes back now is room, and nobody signals it a second time.
+        // Answers that are there now are room, and nobody signals them a second time.
         let room = self.wants_room && {
             self.reap()?;
             !self.wants_room || self.transmit.arm().map_err(self.fault())?
@@ -362,7 +364,7 @@ impl Queue {
         Ok(frame || room)
     }
 
-    /// Takes signals in without blocking; true when there was one.
+    /// Takes in signals without blocking. Returns true if there was one.
     ///
     /// # Errors
     ///
@@ -374,12 +376,12 @@ impl Queue {
         Ok(taken > 0)
     }
 
-    /// Its event channels, for waiting.
+    /// Returns the event channels, for waiting.
     pub fn events(&mut self) -> &mut dyn EventChannels {
         self.channels.set.as_mut()
     }
 
-    /// The descriptor of its event channels.
+    /// Returns the descriptor of the event channels.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
@@ -391,20 +393,20 @@ impl Queue {
         self.stats.turns += 1;
     }
 
-    /// Slots on the transmit ring that the backend has not answered.
+    /// Returns the number of transmit slots that the backend has not answered.
     #[must_use]
     pub fn outstanding(&self) -> u32 {
         self.transmit.outstanding()
     }
 
-    /// What it carried.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> &QueueStats {
         &self.stats
     }
 
-    /// Forgets what was lent without touching it: grants and ports are void,
-    /// and their numbers may be somebody else's by now.
+    /// Drops the queue without touching its grants and ports: they are void, and their numbers may
+    /// be somebody else's by now.
     pub(crate) fn forget(self) {
         self.transmit.void();
         self.receive.void();
@@ -413,7 +415,7 @@ impl Queue {
     }
 }
 
-/// The pages of a queue that are worth staging, the best first.
+/// Returns the pages of a queue that are worth staging, the best first.
 fn to_stage(transmit: &Transmit, receive: &Receive) -> Vec<StagingPage> {
     let [small, whole] = transmit.buffers().grefs();
     let read = |gref| StagingPage { gref, readonly: true };
@@ -421,7 +423,7 @@ fn to_stage(transmit: &Transmit, receive: &Receive) -> Vec<StagingPage> {
     small.into_iter().map(read).chain(written).chain(whole.into_iter().map(read)).collect()
 }
 
-/// A page for a ring.
+/// Grants a page for a ring.
 fn ring(
     platform: &Arc<dyn Platform>,
     backend: DomId,

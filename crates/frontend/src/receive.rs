@@ -17,32 +17,30 @@ use grantway_ring::{Front, RingPage, SharedPage, VolatileSlice};
 /// Responses copied from the ring at a time: more than any legal chain has.
 const LOOK: usize = 64;
 const SLOTS: usize = 256;
-/// No page's number: the page of that slot is lent to the application.
+/// Number of no page: the page of that slot is lent to the application.
 const LENT: u16 = u16::MAX;
 
 /// A frame that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
-    /// Its length at the start of the caller's buffer, in bytes.
+    /// Length in bytes, from the start of the caller's buffer.
     pub len: usize,
     /// Checksum and segmentation state.
     pub offload: Offload,
-    /// Its hash, where the backend was asked to send one along. The backend may
-    /// have written anything.
+    /// The hash, if the backend was asked to send one along. The backend may have written anything.
     pub hash: Option<Hash>,
 }
 
 /// The receive half of a queue.
 pub(crate) struct Receive {
     ring: Front<RingPage<2>, 2>,
-    /// Owned copies of the responses that come next, so that each is read from
-    /// the ring once.
+    /// Owned copies of the next responses, so that each is read from the ring once.
     seen: [[u32; 2]; LOOK],
-    /// The next of them, and one past the last.
+    /// The next of `seen`, and one past the last.
     next: usize,
     end: usize,
     pages: Pages,
-    /// Room for a frame of a backend that is not trusted, once there was one.
+    /// Room for a frame of an untrusted backend, as long as the longest so far.
     room: Vec<u8>,
 }
 
@@ -51,19 +49,19 @@ struct Pages {
     pool: Pool,
     /// The page posted at each slot of the ring.
     posted: [u16; SLOTS],
-    /// The request for it.
+    /// The request of each slot's page.
     requests: [[u32; 2]; SLOTS],
-    /// Whether each page stays at its slot when a frame was taken from it, to be
-    /// posted there again: so it is while none is lent on.
+    /// True if each page stays at its slot when a frame was taken from it, to be posted there
+    /// again. So it is while no page is lent.
     settled: bool,
-    /// Pages that frames are lent in, and those that came back.
+    /// Number of pages that frames are lent in, and the pages that came back.
     lent: usize,
     returned: Arc<Returned>,
-    /// Whether frames may be lent at all: not where the backend is not trusted.
+    /// True if frames may be lent at all, which needs a trusted backend.
     lends: bool,
 }
 
-/// The most of its pages that a queue lends: the rest stays posted.
+/// Most pages that a queue lends at once: the rest stays posted.
 const LENT_MAX: usize = SLOTS / 2;
 
 impl Receive {
@@ -80,17 +78,19 @@ impl Receive {
         Self { ring, seen: [[0; 2]; LOOK], next: 0, end: 0, pages, room: Vec::new() }
     }
 
-    /// What is posted.
+    /// Returns the pool of the posted pages.
     pub fn pool(&self) -> &Pool {
         &self.pages.pool
     }
 
-    /// Posts every free page; true when the backend asked to be signalled.
+    /// Posts every free page. Returns true if the backend asked to be signalled.
     #[must_use]
     pub fn refill(&mut self) -> bool {
         let pages = &mut self.pages;
         pages.collect();
         if pages.settled {
+            // The page of each slot stays, so the requests are pushed again as they are, in two
+            // runs around the end of the ring.
             let first = self.ring.req_prod_pvt() as usize % SLOTS;
             let (behind, before) = pages.requests.split_at(first);
             let free = self.ring.free() as usize;
@@ -115,13 +115,13 @@ impl Receive {
                 }
             }
         }
-        // Then each slot has a page of its own, and no page is elsewhere.
+        // With a full ring each slot has a page of its own, and no page is elsewhere.
         pages.settled = self.ring.free() == 0;
         self.ring.publish()
     }
 
-    /// Whether so many pages were used up that posting them again is worth a
-    /// publish.
+    /// Returns true if enough pages are free, a quarter of the ring, that posting them again is
+    /// worth a publish.
     pub fn wants_refill(&mut self) -> bool {
         self.pages.collect();
         let free = match self.pages.settled {
@@ -131,8 +131,8 @@ impl Receive {
         free >= SLOTS / 4
     }
 
-    /// Copies the next frame to `buf`. A frame that the backend could not
-    /// deliver whole, or that does not fit, is counted and skipped.
+    /// Copies the next frame to `buf`. A frame that the backend could not deliver whole, or that
+    /// does not fit, is counted and skipped. Returns none if there is no frame.
     pub fn recv(
         &mut self,
         buf: &mut [u8],
@@ -149,9 +149,9 @@ impl Receive {
         })
     }
 
-    /// Copies frames of one slot, from the next on, to `arena` from `at` on, each at a
-    /// multiple of 64, and tells `took` of each; how many, at most `most`, up to the
-    /// first that is of another kind, or finds no room.
+    /// Copies frames of one slot, from the next on, to `arena` from `at` on, each at a multiple of
+    /// 64, and tells `took` of each. Returns the number of frames, at most `most`. Ends at the
+    /// first frame that is of another kind, or finds no room.
     #[inline]
     pub fn recv_short(
         &mut self,
@@ -175,7 +175,8 @@ impl Receive {
         self.each_short(most, take, stats)
     }
 
-    /// Has `look` look at frames of one slot in their pages, likewise.
+    /// Has `look` look at frames of one slot in their pages, from the next on. Returns the number
+    /// of frames, at most `most`.
     #[inline]
     fn look_short(
         &mut self,
@@ -191,9 +192,9 @@ impl Receive {
         self.each_short(most, take, stats)
     }
 
-    /// Has `take` take frames of one slot, from the next on: page, offset, length and
-    /// offload; how many, at most `most`, up to the first that is of another kind, or
-    /// that it does not take.
+    /// Has `take` take frames of one slot, from the next on, by page, offset, length and offload.
+    /// Returns the number of frames, at most `most`. Ends at the first frame that is of another
+    /// kind, or that `take` refuses.
     #[inline]
     fn each_short(
         &mut self,
@@ -211,9 +212,9 @@ impl Receive {
                 break;
             };
             let index = first.wrapping_add(count) as usize % SLOTS;
-            // Whatever is amiss with one is told when it is looked at by itself.
+            // Anything amiss with a frame is told when it is looked at by itself.
             let Some((page, _)) = self.pages.pool.page(self.pages.posted[index]) else { break };
-            // 14 to 4096.
+            // The status is 14 to 4096.
             let len = status as u16;
             let offload = Offload { checksum, gso: None };
             if id != self.pages.posted[index] || !take(page, offset, len, offload) {
@@ -222,6 +223,7 @@ impl Receive {
             count += 1;
             bytes += u64::from(len);
         }
+        // All frames that were taken leave the ring at once.
         let consumed = self.ring.consume(count);
         consumed.map_err(|_| PeerError::Internal("consumed unseen responses"))?;
         self.next += count as usize;
@@ -232,8 +234,8 @@ impl Receive {
         Ok(count as usize)
     }
 
-    /// Has `look` look at frames in their pages, at most `most`; how many. Those of a
-    /// backend that is not trusted are copied first.
+    /// Has `look` look at frames in their pages, at most `most`, and returns the number of frames.
+    /// Frames of a backend that is not trusted are copied first.
     #[inline]
     pub fn look_at(
         &mut self,
@@ -257,7 +259,7 @@ impl Receive {
         Ok(looked)
     }
 
-    /// The same for the next frame, of any kind; whether there is one.
+    /// Has `look` look at the next frame, of any kind. Returns true if there was one.
     fn look_next(
         &mut self,
         look: &mut impl FnMut(RxFrame<'_>),
@@ -271,7 +273,7 @@ impl Receive {
                     let (page, _) = pages.page_at(first, fragment.slot)?;
                     let part = VolatileSlice::new(page, fragment.offset, fragment.len);
                     let part = part.map_err(|_| PeerError::Internal("an unchecked fragment"))?;
-                    // A frame has fewer parts than are looked at together.
+                    // A packet has fewer parts than LOOK.
                     let _ = parts.try_push(part);
                 }
                 look(RxFrame::chain(&parts, packet));
@@ -288,16 +290,16 @@ impl Receive {
         looked.map(|looked| looked.is_some())
     }
 
-    /// Whether all that was copied from the ring was received.
+    /// Returns true if all responses that were copied from the ring were received.
     pub fn is_through(&self) -> bool {
         self.next == self.end
     }
 
-    /// Gives the next frame in its pages, or, where too many of them are lent
-    /// already, in a copy.
+    /// Returns the next frame, lent in its pages, or as a copy if it may not be lent or too many
+    /// pages are lent already. Returns none if there is no frame.
     pub fn recv_lent(&mut self, stats: &mut QueueStats) -> Result<Option<LentFrame>, PeerError> {
         self.pages.collect();
-        // What frames were taken from is free for any slot from now on.
+        // A page that a frame was taken from may from now on be posted at any slot.
         self.pages.unsettle(self.ring.rsp_cons(), self.ring.free());
         self.next_frame(stats, |pages, first, packet, stats| {
             if let Some(frame) = pages.lend(first, packet)? {
@@ -310,8 +312,8 @@ impl Receive {
         })
     }
 
-    /// Finds the next packet, has `take` take it, and gives its pages back but
-    /// those that were lent.
+    /// Finds the next packet, has `take` take it, and gives its pages back, except those that were
+    /// lent. Returns the first result of `take` that is not none.
     #[inline]
     fn next_frame<T>(
         &mut self,
@@ -331,14 +333,14 @@ impl Receive {
             let parsed = match parse_rx(&self.seen[self.next..self.end]) {
                 Ok(Some(parsed)) => parsed,
                 Ok(None) => return Ok(None),
-                // Its end may have come since.
+                // The packet's end may have come since the responses were copied.
                 Err(_) if self.next > 0 => {
                     self.next = self.end;
                     continue;
                 }
                 Err(source) => return Err(PeerError::Slots { index: first, source }),
             };
-            // At most LOOK.
+            // A packet has at most LOOK slots.
             let slots = parsed.slots as u32;
             self.pages.check_ids(first, &self.seen[self.next..self.next + parsed.slots])?;
             let received = match &parsed.outcome {
@@ -355,6 +357,8 @@ impl Receive {
                     None
                 }
             };
+            // The packet leaves the ring, received or refused, and the loop goes on if nobody got a
+            // frame.
             self.ring
                 .consume(slots)
                 .map_err(|_| PeerError::Internal("consumed unseen responses"))?;
@@ -367,7 +371,7 @@ impl Receive {
         }
     }
 
-    /// Copies what the ring has from the next packet on; whether it has anything.
+    /// Copies responses of the ring, from the next packet on. Returns true if there is one.
     fn look(&mut self) -> Result<bool, PeerError> {
         self.next = 0;
         self.end = self
@@ -377,7 +381,7 @@ impl Receive {
         Ok(self.end > 0)
     }
 
-    /// Asks for a signal at the next response; true when one is there already.
+    /// Asks for a signal at the next response. Returns true if one is there already.
     pub fn arm(&mut self) -> Result<bool, PeerError> {
         self.ring.arm().map_err(|source| PeerError::Ring { ring: "receive", source })
     }
@@ -399,7 +403,7 @@ impl Pages {
         }
     }
 
-    /// Gives back the pages of so many slots, but those that were lent.
+    /// Gives back the pages of `slots` slots, except those that were lent.
     #[inline]
     fn give_back(&mut self, first: u32, slots: u32) {
         if self.settled {
@@ -413,15 +417,15 @@ impl Pages {
         }
     }
 
-    /// Gives the pages back that stayed at their slots: the `free` before `next`.
+    /// Gives back the pages that stayed at their slots: those of the `free` slots before `next`.
     fn unsettle(&mut self, next: u32, free: u32) {
         if core::mem::take(&mut self.settled) {
             self.give_back(next.wrapping_sub(free), free);
         }
     }
 
-    /// The page posted at a slot of a packet that begins at `first`: which it is was
-    /// decided when it was posted, not by the response.
+    /// Returns the page posted at a slot of a packet that begins at `first`, and its number. The
+    /// page is the one that was posted there, whatever the response says.
     #[inline]
     fn page_at(&self, first: u32, slot: usize) -> Result<(&SharedPage, u16), PeerError> {
         let number = self.posted[first.wrapping_add(slot as u32) as usize % SLOTS];
@@ -429,8 +433,8 @@ impl Pages {
         page.ok_or(PeerError::Internal("a page of no pool"))
     }
 
-    /// Lends a frame in its pages; none where too many are lent already, or none
-    /// may be.
+    /// Lends a frame in its pages. Returns none if too many pages are lent already, or if none may
+    /// be.
     fn lend(&mut self, first: u32, packet: &RxPacket<'_>) -> Result<Option<LentFrame>, PeerError> {
         let fragments = packet.fragments();
         let pages = fragments.len();
@@ -464,8 +468,8 @@ impl Pages {
         Ok(())
     }
 
-    /// A response must name the buffer that was posted at its index (an extra
-    /// has no room for an id).
+    /// Checks that each response names the buffer that was posted at its index. An extra has no
+    /// room for an id.
     #[inline]
     fn check_ids(&self, first: u32, words: &[[u32; 2]]) -> Result<(), PeerError> {
         let mut extra = false;

@@ -1,4 +1,4 @@
-//! Who runs a vif's queues: one thread, or many.
+//! Runners of a vif's queues: one thread, or many.
 
 use crate::queue::Queue;
 use crate::receive::Received;
@@ -11,24 +11,24 @@ use grantway_netif::flow::{flow_hash, queue_of};
 
 /// Runs the queues of a vif while it is connected.
 ///
-/// Each [`Queue`] has all that a thread needs to use it. What it finds the
-/// backend doing wrong is told to [`Vif::fail`], which closes the vif.
+/// Each [`Queue`] has all that a thread needs to use it. A fault of the backend that a queue finds
+/// is told to [`Vif::fail`], which closes the vif.
 pub trait Runner {
     /// Takes the queues of a new connection, in order: frames may cross.
     fn start(&mut self, queues: Vec<Queue>);
 
-    /// Hands them back, at once: the connection ends.
+    /// Hands the queues back, at once: the connection ends.
     fn stop(&mut self) -> Vec<Queue>;
 }
 
 /// Frames received from one queue before the next gets its turn.
 const BURST: u32 = 64;
 
-/// The queues of a vif that the thread which has the vif runs itself.
+/// The queues of a vif, run by the thread that has the vif.
 #[derive(Default)]
 pub struct Here {
     queues: Vec<Queue>,
-    /// Whose turn it is to be received from, and how many it gave in this one.
+    /// The queue that is received from, and the number of frames that it gave in this turn.
     turn: usize,
     taken: u32,
 }
@@ -54,7 +54,7 @@ impl Here {
     }
 
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<Received>, VifError> {
-        // Once more than there are: the first may only have had its turn.
+        // One look more than there are queues: the first may only have ended its turn.
         for _ in 0..=self.queues.len() {
             let Some(queue) = self.queues.get_mut(self.turn) else { break };
             if self.taken < BURST
@@ -69,7 +69,7 @@ impl Here {
         Ok(None)
     }
 
-    /// One step on each queue.
+    /// Runs one step on each queue.
     fn each(
         &mut self,
         step: impl FnMut(&mut Queue) -> Result<(), VifError>,
@@ -78,23 +78,23 @@ impl Here {
     }
 }
 
-/// What one thread does with all queues of a vif. While it is not connected
-/// there are none: nothing is sent, and nothing comes.
+/// Calls for one thread that has all queues of a vif. While the vif is not connected there are no
+/// queues: nothing is sent, and nothing comes.
 ///
-/// A backend that breaks the protocol has the vif closed and held, and the
-/// reason is in [`Vif::take_failure`].
+/// A backend that breaks the protocol has the vif closed and held, and [`Vif::take_failure`] has
+/// the reason.
 impl Vif<Here> {
-    /// Queues a frame, if the backend takes what it asks, on the queue that its
-    /// flow keeps to. It goes out with the next [`Vif::flush`].
+    /// Queues a frame on the queue that its flow keeps to, if the backend accepts it. The frame
+    /// goes out with the next [`Vif::flush`].
     ///
     /// # Errors
     ///
-    /// [`SendError`]; [`SendError::Full`] also while not connected.
+    /// [`SendError`]; [`SendError::Full`] also if the vif is not connected.
     pub fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
         self.runner.send(frame, offload)
     }
 
-    /// Shows the backend what was queued, and signals it where it asked.
+    /// Shows the backend the queued frames, and signals it if it asked.
     ///
     /// # Errors
     ///
@@ -103,8 +103,8 @@ impl Vif<Here> {
         self.runner.each(Queue::flush)
     }
 
-    /// Takes transmit completions in; returns how many pages came back. For
-    /// when [`Vif::send`] gave [`SendError::Full`], or on an event.
+    /// Takes in transmit completions, and returns the number of buffers that came back. For use
+    /// after [`SendError::Full`] of [`Vif::send`], or on an event.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Vif<Here> {
         Ok(reaped)
     }
 
-    /// Receives a frame, from each queue in its turn.
+    /// Receives a frame, from each queue in its turn. Returns none if there is no frame.
     ///
     /// # Errors
     ///
@@ -129,8 +129,8 @@ impl Vif<Here> {
         self.judge(received).map(Option::flatten)
     }
 
-    /// Posts pages that [`Vif::recv`] emptied, where enough are, and signals
-    /// the backend where it asked.
+    /// Posts pages that [`Vif::recv`] emptied, if there are enough, and signals the backend if it
+    /// asked.
     ///
     /// # Errors
     ///
@@ -139,8 +139,8 @@ impl Vif<Here> {
         self.runner.each(Queue::repost)
     }
 
-    /// The last look before sleeping: see [`Queue::arm`]. True when something
-    /// is there already, in a queue or in the store: do not sleep.
+    /// Takes the last look before sleeping, as [`Queue::arm`] does. Returns true if something is
+    /// there already, in a queue or in the store: do not sleep.
     ///
     /// # Errors
     ///
@@ -155,8 +155,8 @@ impl Vif<Here> {
         Ok(there)
     }
 
-    /// Takes signals in without blocking, and answers of the control ring; true
-    /// when there was a signal for a queue.
+    /// Takes in signals, and answers of the control ring, without blocking. Returns true if there
+    /// was a signal for a queue.
     ///
     /// # Errors
     ///
@@ -171,20 +171,20 @@ impl Vif<Here> {
         Ok(taken)
     }
 
-    /// The queues, for what is done with one of them.
+    /// Returns the queues, to use one of them alone.
     pub fn queues(&mut self) -> &mut [Queue] {
         &mut self.runner.queues
     }
 
-    /// The descriptors of the event channels, one a queue and the control ring's,
-    /// to wait on beside the store's.
+    /// Returns the descriptors of the event channels, one per queue and the control ring's, to wait
+    /// on beside the store's.
     #[cfg(feature = "std")]
     pub fn event_descriptors(&self) -> impl Iterator<Item = std::os::fd::BorrowedFd<'_>> {
         let control = self.control().map(|control| control.descriptor());
         self.runner.queues.iter().map(Queue::descriptor).chain(control)
     }
 
-    /// The vif's counters since it was opened, over all its connections.
+    /// Returns the vif's counters since it was opened, over all its connections.
     #[must_use]
     pub fn stats(&self) -> QueueStats {
         let mut sum = self.past_stats();

@@ -1,4 +1,4 @@
-//! What a queue would have its backend keep mapped.
+//! Pages that a queue would have its backend keep mapped.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -8,15 +8,15 @@ use grantway_hypervisor::GrantRef;
 /// One page that is to be staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagingPage {
-    /// Its grant.
+    /// The page's grant.
     pub gref: GrantRef,
-    /// Whether the backend may only read it: it serves transmission.
+    /// True if the backend may only read the page, which then serves transmission.
     pub readonly: bool,
 }
 
-/// The pages of one queue that are worth staging, the best first, and how many of
-/// them are. The pages are the queue's for as long as it is connected, staged or
-/// not; what is not staged takes grant copy.
+/// The pages of one queue that are worth staging, the best first, and the number of them that are
+/// staged. The pages are the queue's for as long as it is connected, staged or not. A page that is
+/// not staged takes grant copy.
 #[derive(Debug, Clone)]
 pub struct QueueStaging {
     queue: u16,
@@ -25,32 +25,31 @@ pub struct QueueStaging {
 }
 
 impl QueueStaging {
-    /// None of them is staged yet.
+    /// Makes the pages of a queue, of which none is staged yet.
     pub(crate) fn new(queue: u16, pages: Vec<StagingPage>) -> Self {
         Self { queue, pages: pages.into(), staged: Arc::default() }
     }
 
-    /// Which of the vif's queues.
+    /// Returns the number of the queue in the vif.
     #[must_use]
     pub fn queue(&self) -> u16 {
         self.queue
     }
 
-    /// All of them: those of small buffers first, then what is posted to be
-    /// received into, then whole pages to send from. Any number of them from the
-    /// first on may be staged.
+    /// Returns all pages: first those of small buffers, then those posted to receive into, then
+    /// whole pages to send from. Any number of them from the first on may be staged.
     #[must_use]
     pub fn pages(&self) -> &[StagingPage] {
         &self.pages
     }
 
-    /// Says that the backend confirmed so many of them, from the first on: from
-    /// now on the queue counts on them. Fewer before some are taken back.
+    /// Notes that the backend confirmed the first `pages` pages: from now on the queue counts on
+    /// them. The number is lowered before pages are taken back.
     pub(crate) fn set_staged(&self, pages: usize) {
         self.staged.store(pages.min(self.pages.len()), Relaxed);
     }
 
-    /// How many the queue counts on.
+    /// Returns the number of pages that the queue counts on as staged.
     #[inline]
     #[must_use]
     pub fn staged(&self) -> usize {

@@ -1,35 +1,34 @@
-//! What a queue carried.
+//! Counters of a queue.
 
 /// The counters of one queue since it connected.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct QueueStats {
     /// Packets handed to the backend.
     pub tx_packets: u64,
-    /// Their bytes.
+    /// Bytes of those packets.
     pub tx_bytes: u64,
-    /// Slots they took, extras included.
+    /// Slots of those packets, extras included.
     pub tx_slots: u64,
     /// Slots that the backend answered with an error or as dropped.
     pub tx_errors: u64,
-    /// Times that no slot or page was free.
+    /// Times that a frame found no free slot or page.
     pub tx_full: u64,
     /// Packets received.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Bytes of those packets.
     pub rx_bytes: u64,
-    /// Slots they took, extras included.
+    /// Slots received, extras and refused packets included.
     pub rx_slots: u64,
     /// Packets dropped because the backend answered a slot with an error.
     pub rx_errors: u64,
     /// Packets dropped because the caller's buffer was too short for them.
     pub rx_too_large: u64,
-    /// Frames that were to be lent and were copied: too many pages were lent
-    /// already, or the backend is not trusted.
+    /// Frames that were to be lent and were copied, because too many pages were lent already, or
+    /// the backend is not trusted.
     pub rx_copied: u64,
     /// Signals taken in.
     pub interrupts: u64,
-    /// Calls that moved at least one packet: bursts sent, and receive polls
-    /// that found something.
+    /// Calls that moved at least one packet: bursts sent, and receive polls that found a packet.
     pub turns: u64,
     /// Signals sent to the backend.
     pub notifies: u64,
@@ -54,7 +53,7 @@ impl QueueStats {
         self.notifies += other.notifies;
     }
 
-    /// Names and values, for tables and for machines.
+    /// Returns names and values, for tables and for machines.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("tx_packets", self.tx_packets),

@@ -15,10 +15,10 @@ use grantway_ring::{Front, PAGE_SIZE, RingPage, SharedPage, VolatileSliceMut};
 
 /// Shortest frame: an Ethernet header.
 pub(crate) const SHORTEST: usize = 14;
-/// Longest frame that a request's 16-bit size can tell of.
+/// Longest frame that a request's 16-bit size can express.
 pub(crate) const LONGEST: usize = 65_535;
 
-/// Bytes of a frame that tell what it carries.
+/// Bytes of a frame that are read to find out what it carries.
 const LOOKED_AT: usize = 128;
 
 /// Frames that are put on the ring, or taken off it, together.
@@ -27,16 +27,16 @@ pub(crate) const BURST: usize = 64;
 /// A frame to be sent.
 #[derive(Debug, Clone, Copy)]
 pub struct TxFrame<'a> {
-    /// All of it, 14 to 65,535 bytes, without FCS.
+    /// All bytes of the frame, 14 to 65,535, without FCS.
     pub bytes: &'a [u8],
     /// Checksum and segmentation state.
     pub offload: Offload,
 }
 
-/// What is said of a frame that is written where it is sent from.
+/// Description of a frame that is written where it is sent from.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct TxMeta {
-    /// Its length, 14 to 65,535 bytes, without FCS.
+    /// Length of the frame, 14 to 65,535 bytes, without FCS.
     pub len: usize,
     /// Checksum and segmentation state.
     pub offload: Offload,
@@ -46,13 +46,13 @@ pub struct TxMeta {
 pub(crate) struct Transmit {
     ring: Front<RingPage<3>, 3>,
     buffers: Buffers,
-    /// By id: whether the page is out with the backend.
+    /// True for each page that is out with the backend, by id.
     out: Vec<bool>,
     /// Extra slots that are out; their answers carry no id.
     extras_out: u32,
     /// Copies of slots, for one call at a time.
     slots: Box<[[u32; 3]; BURST]>,
-    /// What may be sent.
+    /// Features of the backend, which limit what may be sent.
     features: BackendFeatures,
 }
 
@@ -63,18 +63,18 @@ impl Transmit {
         Self { ring, buffers, out, extras_out: 0, slots, features }
     }
 
-    /// What frames are sent from.
+    /// Returns the buffers that frames are sent from.
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
-    /// Has short frames, from the first on, written to the small buffers of the slots
-    /// that come next, and puts their slots on the ring, where they stay private until
-    /// [`Transmit::publish`]; how many, up to the first that is not short, or may not
-    /// be sent, or finds no room.
+    /// Has short frames, from the first on, written to the small buffers of the next slots, and
+    /// puts their slots on the ring. They stay private until [`Transmit::publish`]. Returns the
+    /// number of frames. Ends at the first frame that is not short, may not be sent, or finds no
+    /// room.
     ///
-    /// In two passes: while what is written waits for lines that the backend has,
-    /// nothing else is, and more of them are under way at once.
+    /// There are two passes. The writes of the first wait for cache lines that the backend has.
+    /// With nothing else among them, more lines are under way at once.
     #[inline]
     pub fn send_short<T>(
         &mut self,
@@ -94,7 +94,7 @@ impl Transmit {
                 break;
             }
             let (page, offset) = small.buffer(index);
-            // At most 256.
+            // The length is at most 256.
             let Ok(room) = VolatileSliceMut::new(page, offset, len as u16) else { break };
             write(item, 0, room);
             if offload.checksum == Checksum::Partial && self.admit_blank(page, offset, len).is_err()
@@ -108,11 +108,11 @@ impl Transmit {
         index = first;
         for (slot, item) in self.slots.iter_mut().zip(items.get(..count).unwrap_or(&[])) {
             let TxMeta { len, offload } = meta(item);
-            // At most 256, if it is what it was.
+            // The length is at most 256, if `meta` says the same as before.
             *slot = small.request(index, len as u16, offload.checksum);
             index = index.wrapping_add(1);
         }
-        // As many as there was room for.
+        // The count was limited to the room, so all slots are pushed.
         let sent = self.ring.push_batch(self.slots.get(..count).unwrap_or(&[]));
         self.buffers.small_mut().send(first, sent);
         stats.tx_packets += sent as u64;
@@ -125,8 +125,8 @@ impl Transmit {
     /// for each page, in order, with the offset in the frame and the room in the page.
     ///
     /// # Errors
-    /// The frame has a length that the backend does not accept, asks for work that the
-    /// backend does not offer, or finds no room. Nothing is sent then.
+    /// The frame has a length that the backend does not accept, asks for work that the backend does
+    /// not offer, or finds no room. Nothing is sent then.
     pub fn send(
         &mut self,
         meta: TxMeta,
@@ -138,6 +138,7 @@ impl Transmit {
         if !(SHORTEST..=longest).contains(&len) {
             return Err(SendError::Length { found: len, longest });
         }
+        // The slots, extras included, and the pages have to be there before anything is written.
         self.features.admit_segments(offload)?;
         let pages = len.div_ceil(PAGE_SIZE);
         let extras = usize::from(offload.gso.is_some());
@@ -148,7 +149,7 @@ impl Transmit {
         let mut fragments = ArrayVec::<TxFragment, SLOTS_SENT>::new();
         let mut outcome = self.write_pages(meta, write, &mut fragments);
         let mut slots = ArrayVec::<[u32; 3], SLOTS_WRITTEN>::new();
-        // At most LONGEST, which fits 16 bits.
+        // The length is at most LONGEST, which fits 16 bits.
         let len16 = len as u16;
         let written = match fragments[..] {
             [fragment] if extras == 0 => {
@@ -160,6 +161,7 @@ impl Transmit {
         if written.is_err() || fragments.len() != pages {
             outcome = outcome.and(Err(SendError::Length { found: len, longest }));
         }
+        // The pages of a refused frame go back. Nothing is on the ring yet.
         if let Err(refusal) = outcome {
             fragments.iter().for_each(|fragment| self.buffers.give_page(fragment.id));
             return Err(refusal);
@@ -170,7 +172,7 @@ impl Transmit {
                 *out = true;
             }
         }
-        // At most a few for each packet, and the ring has 256 slots.
+        // A packet has few extras, and the ring has 256 slots.
         self.extras_out += (slots.len() - pages) as u32;
         stats.tx_packets += 1;
         stats.tx_bytes += len as u64;
@@ -189,7 +191,7 @@ impl Transmit {
         fragments: &mut ArrayVec<TxFragment, SLOTS_SENT>,
     ) -> Result<(), SendError> {
         for at in (0..len).step_by(PAGE_SIZE) {
-            // At most a page.
+            // The size is at most a page.
             let size = (len - at).min(PAGE_SIZE) as u16;
             // There are free pages, and each piece fits its page: none of these fails.
             let Some(id) = self.buffers.take_page() else { break };
@@ -207,8 +209,8 @@ impl Transmit {
         Ok(())
     }
 
-    /// Whether a frame may be sent whose checksum is blank, by its first bytes, which
-    /// lie where they are sent from.
+    /// Refuses a frame with a blank checksum that the backend does not fill in. The frame's first
+    /// bytes are read from the page that it is sent from.
     #[cold]
     fn admit_blank(&self, page: &SharedPage, offset: u16, len: usize) -> Result<(), SendError> {
         let mut head = [0; LOOKED_AT];
@@ -218,14 +220,14 @@ impl Transmit {
         self.features.admit_blank(head)
     }
 
-    /// Shows the backend what was sent; true when it asked to be signalled.
+    /// Shows the backend the slots that were pushed. Returns true if it asked to be signalled.
     #[must_use]
     pub fn publish(&mut self) -> bool {
         self.ring.publish()
     }
 
-    /// Takes completions in and frees their pages. Called on an event or when
-    /// pages run short, not on each send: reaping within every transmit keeps
+    /// Takes in completions, frees their buffers, and returns the number of buffers. To be called
+    /// on an event or when pages run short, not on each send: reaping within every transmit keeps
     /// moving the event index and buys nothing.
     pub fn reap(&mut self, stats: &mut QueueStats) -> Result<usize, PeerError> {
         let mut reaped = 0;
@@ -244,8 +246,8 @@ impl Transmit {
         }
     }
 
-    /// Takes answers to short frames, each in its own slot, and all well; false where
-    /// one is of another kind: nothing was taken then.
+    /// Takes in answers to short frames, each in its own slot and without error. Returns false, and
+    /// takes nothing, if one is of another kind.
     #[inline]
     fn reap_in_order(&mut self, first: u32, count: usize) -> bool {
         let small = self.buffers.small_mut();
@@ -260,7 +262,7 @@ impl Transmit {
         differ == 0 && small.take_back(first, count)
     }
 
-    /// Takes any answers; how many buffers came back.
+    /// Takes in answers of any kind. Returns the number of buffers that came back.
     fn reap_any(
         &mut self,
         first: u32,
@@ -296,8 +298,8 @@ impl Transmit {
         Ok(reaped)
     }
 
-    /// Asks for a signal once a quarter of what is out has come back; true when
-    /// that is so already, or nothing is out: then nobody would ever signal.
+    /// Asks for a signal once a quarter of the outstanding slots has come back. Returns true if
+    /// that is so already, or if nothing is outstanding: then nobody would ever signal.
     pub fn arm(&mut self) -> Result<bool, PeerError> {
         let outstanding = self.ring.outstanding();
         if outstanding == 0 {
@@ -307,13 +309,13 @@ impl Transmit {
         armed.map_err(|source| PeerError::Ring { ring: "transmit", source })
     }
 
-    /// Slots that are free.
+    /// Returns the number of free slots.
     #[inline]
     pub fn room(&self) -> u32 {
         self.ring.free()
     }
 
-    /// Slots that the backend has not answered.
+    /// Returns the number of slots that the backend has not answered.
     pub fn outstanding(&self) -> u32 {
         self.ring.outstanding()
     }

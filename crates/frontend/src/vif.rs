@@ -17,18 +17,18 @@ use grantway_netif::xenbus::frontend::{
     FrontendAction, FrontendActions, FrontendEvent, FrontendMachine,
 };
 
-/// Changes in the store that one look takes in. Each costs a question of the
-/// store, during which the backend may have made the next (XSA-349).
+/// Most changes of the store that one call takes in. Each costs a question to the store, during
+/// which the backend may have made the next change (XSA-349).
 const CHANGES_A_LOOK: usize = 16;
 
-/// Where a vif stands, for its caller.
+/// State of a vif, for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VifStatus {
     /// The two ends are negotiating, or wait for each other.
     Waiting,
     /// Packets may flow.
     Connected,
-    /// A failure or the backend closed it; [`Vif::restart`] tries again.
+    /// A failure or the backend closed the vif; [`Vif::restart`] tries again.
     Held,
     /// The device was taken away.
     Gone,
@@ -37,8 +37,8 @@ pub enum VifStatus {
     Restored,
 }
 
-/// One vif of this domain: what negotiates, and hands the queues of each
-/// connection to the [`Runner`] that uses them.
+/// One vif of this domain. Negotiates, and hands the queues of each connection to the [`Runner`]
+/// that uses them.
 pub struct Vif<R: Runner = Here> {
     platform: Arc<dyn Platform>,
     devid: u32,
@@ -46,45 +46,44 @@ pub struct Vif<R: Runner = Here> {
     wishes: Wishes,
     machine: FrontendMachine,
     features: BackendFeatures,
-    /// Queues that were published, until the backend is there, too.
+    /// Queues that were published, until the backend has connected, too.
     made: Vec<Queue>,
-    /// The control ring, where the backend has one.
+    /// The control ring, if the backend has one.
     control: Option<Control>,
-    /// What was last wished of the hash.
+    /// The last wish for the hash.
     hash: Option<HashWish>,
     pub(crate) runner: R,
     running: bool,
-    /// Whether the backend says that its link is up.
+    /// True if the backend says that its link is up, or says nothing.
     carrier: bool,
-    /// Whether a look at the store ended before all changes were taken in.
+    /// True if the last look at the store ended before all changes were taken in.
     changes_left: bool,
-    /// Whether the domain was restored since all of this was found.
+    /// True if the domain was restored since the vif was opened or resumed.
     restored: bool,
-    /// Counters of queues that are no more.
+    /// Counters of the queues of ended connections.
     past: QueueStats,
     failure: Option<VifError>,
 }
 
 impl Vif {
-    /// Opens vif `devid` of the platform's domain and begins to negotiate,
-    /// whatever state the store shows. The calling thread runs its queues.
+    /// Opens vif `devid` of the platform's domain and begins to negotiate, whatever state the store
+    /// shows. The calling thread runs the queues.
     ///
     /// # Errors
     ///
-    /// As [`Vif::open_with`].
+    /// The errors of [`Vif::open_with`].
     pub fn open(platform: Arc<dyn Platform>, devid: u32, wishes: Wishes) -> Result<Self, VifError> {
         Self::open_with(platform, devid, wishes, Here::default())
     }
 }
 
 impl<R: Runner> Vif<R> {
-    /// Opens vif `devid` as [`Vif::open`] does; `runner` runs its queues.
+    /// Opens vif `devid` like [`Vif::open`]; `runner` runs its queues.
     ///
     /// # Errors
     ///
-    /// [`VifError::NoVif`] when the toolstack attached no such vif;
-    /// [`VifError::Key`] when its nodes are not as a toolstack writes them;
-    /// [`VifError::Platform`].
+    /// [`VifError::NoVif`] if the toolstack attached no such vif; [`VifError::Key`] if its nodes
+    /// are not as a toolstack writes them; [`VifError::Platform`].
     pub fn open_with(
         platform: Arc<dyn Platform>,
         devid: u32,
@@ -115,20 +114,19 @@ impl<R: Runner> Vif<R> {
         Ok(vif)
     }
 
-    /// Goes on in a domain that was saved and restored, as `platform` finds it
-    /// now: the vif is looked for anew, and negotiates with whatever backend it
-    /// has by now, as one that was just opened.
+    /// Goes on in a domain that was saved and restored; `platform` is the platform as it is now.
+    /// The vif is looked up again, and negotiates with its present backend like a vif that was just
+    /// opened.
     ///
-    /// The grants and ports of the connection before are void, and what they
-    /// were named by may be somebody else's by now. So they are not touched: for
-    /// each restore a set of event channels a queue, and one for the control ring,
-    /// stays open for as long as this process runs, and so do their pages where
-    /// the platform cannot take them back ([`grantway_hypervisor::Granter::abandon`]).
+    /// The grants and ports of the earlier connection are void, and their numbers may be somebody
+    /// else's by now. So they are not touched. For each restore, one set of event channels per
+    /// queue and one for the control ring stay open for as long as this process runs. Their pages
+    /// stay, too, if the platform cannot take them back
+    /// ([`grantway_hypervisor::Granter::abandon`]).
     ///
     /// # Errors
     ///
-    /// As [`Vif::open_with`]; the vif is then of no use until it is tried again
-    /// with success.
+    /// The errors of [`Vif::open_with`]. The vif is then of no use until a later call succeeds.
     pub fn resume(&mut self, platform: Arc<dyn Platform>) -> Result<(), VifError> {
         self.forget();
         self.platform = platform;
@@ -141,7 +139,7 @@ impl<R: Runner> Vif<R> {
         self.carry_out(actions)
     }
 
-    /// Forgets what was lent without touching it.
+    /// Drops grants and event channels without touching them.
     fn forget(&mut self) {
         for queue in self.take_queues() {
             queue.forget();
@@ -151,9 +149,9 @@ impl<R: Runner> Vif<R> {
         }
     }
 
-    /// Takes in what changed in the store, a bounded number of changes at a
-    /// time. To be called when the store's descriptor is readable, and again
-    /// before any waiting while [`Vif::has_changes`].
+    /// Takes in changes of the store, a bounded number at a time, and returns the state of the vif.
+    /// To be called when the store's descriptor is readable, and again before any waiting while
+    /// [`Vif::has_changes`].
     ///
     /// # Errors
     ///
@@ -173,15 +171,14 @@ impl<R: Runner> Vif<R> {
         Ok(self.status())
     }
 
-    /// Whether [`Vif::store_changed`] left changes for its next call, of which
-    /// the store's descriptor may tell nothing: the backend writes faster than
-    /// they are read.
+    /// Returns true if [`Vif::store_changed`] left changes for its next call, because the backend
+    /// writes faster than they are read. The store's descriptor may not become readable for them.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         self.changes_left
     }
 
-    /// Where it stands.
+    /// Returns the state of the vif.
     #[must_use]
     pub fn status(&self) -> VifStatus {
         if self.restored {
@@ -197,17 +194,17 @@ impl<R: Runner> Vif<R> {
         }
     }
 
-    /// Why it is held, once.
+    /// Returns the reason why the vif is held, once.
     pub fn take_failure(&mut self) -> Option<VifError> {
         self.failure.take()
     }
 
-    /// Closes the vif for what a queue found its backend doing; it is held
-    /// then, and the reason is in [`Vif::take_failure`].
+    /// Closes the vif because of an `error` that a queue found its backend making. The vif is held
+    /// then, and [`Vif::take_failure`] has the reason.
     ///
     /// # Errors
     ///
-    /// The platform or the store is gone, also where `error` says so.
+    /// The platform or the store is gone, or `error` is not about the backend: it is returned then.
     pub fn fail(&mut self, error: VifError) -> Result<(), VifError> {
         match error {
             VifError::Peer { .. } | VifError::Control { .. } => {
@@ -227,9 +224,9 @@ impl<R: Runner> Vif<R> {
         self.feed(FrontendEvent::Restart)
     }
 
-    /// Closes for good. The backend's answer is awaited through
-    /// [`Vif::store_changed`], until [`VifStatus::Gone`]; pages that it still
-    /// reaches are left to the platform's deferred reclaim.
+    /// Closes the vif for good. The backend's answer is awaited through [`Vif::store_changed`],
+    /// until [`VifStatus::Gone`]. Pages that the backend still reaches are left to the platform's
+    /// deferred reclaim.
     ///
     /// # Errors
     ///
@@ -238,25 +235,25 @@ impl<R: Runner> Vif<R> {
         self.feed(FrontendEvent::Shutdown)
     }
 
-    /// The store connection, for its descriptor.
+    /// Returns the store connection, for its descriptor.
     #[must_use]
     pub fn store(&self) -> &dyn Store {
         self.nodes.store.as_ref()
     }
 
-    /// What runs its queues.
+    /// Returns the runner of the queues.
     #[must_use]
     pub fn runner(&self) -> &R {
         &self.runner
     }
 
-    /// What runs its queues.
+    /// Returns the runner of the queues.
     pub fn runner_mut(&mut self) -> &mut R {
         &mut self.runner
     }
 
     fn feed(&mut self, event: FrontendEvent) -> Result<(), VifError> {
-        // Whatever it would come to, it would touch what is not ours any more.
+        // A restored domain's grants and nodes are not ours any more, so no event may touch them.
         if self.restored {
             return Ok(());
         }
@@ -278,8 +275,8 @@ impl<R: Runner> Vif<R> {
                     }
                     self.stage_all()?;
                 }
-                // Revoked where the backend let go, deferred where it did not:
-                // the platform looks again at every later release.
+                // Grants are revoked if the backend let go, and deferred otherwise: the platform
+                // looks again at every later release.
                 FrontendAction::Disconnect => {
                     drop(self.take_queues());
                     self.control = None;
@@ -293,7 +290,7 @@ impl<R: Runner> Vif<R> {
         }
     }
 
-    /// Grants, publishes, and says how it went.
+    /// Grants and publishes, and returns the outcome as an event.
     fn connect(&mut self) -> Result<FrontendEvent, VifError> {
         match self.try_connect() {
             Ok(()) => Ok(FrontendEvent::Published),
@@ -330,7 +327,7 @@ impl<R: Runner> Vif<R> {
         Ok(publish(nodes.store.as_mut(), &nodes.path, &refs, ctrl, self.wishes, policy)?)
     }
 
-    /// The queues, wherever they are; none are left.
+    /// Takes all queues back, published or running, and adds their counters to the past ones.
     fn take_queues(&mut self) -> Vec<Queue> {
         let mut queues = core::mem::take(&mut self.made);
         if core::mem::take(&mut self.running) {
@@ -342,9 +339,9 @@ impl<R: Runner> Vif<R> {
         queues
     }
 
-    /// Says how the backend is to hash what it sends us, and which queue each frame
-    /// is to come by; none leaves both to the backend. Holds for later connections
-    /// too. How it goes is in [`Vif::hash`]: nothing here blocks.
+    /// Sets how the backend is to hash the frames that it sends to us, and the queue that each
+    /// frame is to come by; none leaves both to the backend. The wish holds for later connections,
+    /// too. Nothing here blocks: [`Vif::hash`] shows the progress.
     ///
     /// # Errors
     ///
@@ -357,7 +354,7 @@ impl<R: Runner> Vif<R> {
         }
     }
 
-    /// What was last wished of the hash, and how that stands.
+    /// Returns the last wish for the hash, and its state.
     #[must_use]
     pub fn hash(&self) -> (Option<&HashWish>, HashState) {
         let state = match (&self.control, &self.hash) {
@@ -369,16 +366,16 @@ impl<R: Runner> Vif<R> {
         (self.hash.as_ref(), state)
     }
 
-    /// Has the backend keep all pages of this connection mapped, or as many as it
-    /// takes, where that was agreed on.
+    /// Has the backend keep all pages of this connection mapped, or as many as it accepts, if
+    /// staging was agreed on.
     fn stage_all(&mut self) -> Result<(), VifError> {
         let all: Vec<StagingState> = self.staging();
         all.into_iter().try_for_each(|state| self.stage(state.queue, state.pages))
     }
 
-    /// Has so many pages of a queue staged, from the first on; others are taken
-    /// back. How it goes is in [`Vif::staging`]: nothing here blocks, and packets
-    /// flow meanwhile. A connection begins with all of them wished for.
+    /// Has `pages` pages of a queue staged, from the first on, and the others taken back. Nothing
+    /// here blocks, and packets flow meanwhile: [`Vif::staging`] shows the progress. A connection
+    /// begins with the wish for all pages.
     ///
     /// # Errors
     ///
@@ -387,33 +384,33 @@ impl<R: Runner> Vif<R> {
         self.control_mut().map_or(Ok(()), |control| control.stage(queue, pages))
     }
 
-    /// What of each queue of this connection is staged, in order; nothing where
-    /// staging was not agreed on.
+    /// Returns the staging state of each queue of this connection, in order; nothing if staging was
+    /// not agreed on.
     #[must_use]
     pub fn staging(&self) -> Vec<StagingState> {
         self.control().map(|control| control.staging().collect()).unwrap_or_default()
     }
 
-    /// What the backend refused of staging since the last call, the first of it.
-    /// The vif goes on: what is not staged takes grant copy.
+    /// Returns the first refusal of the backend about staging since the last call. The vif goes on:
+    /// pages that are not staged take grant copy.
     pub fn take_staging_refusal(&mut self) -> Option<StagingRefusal> {
         self.control_mut()?.take_staging_refusal()
     }
 
-    /// The control ring of this connection, where the backend has one.
+    /// Returns the control ring of this connection, if the backend has one.
     #[must_use]
     pub fn control(&self) -> Option<&Control> {
         self.control.as_ref().filter(|_| self.running)
     }
 
-    /// The control ring of this connection, for requests and answers.
+    /// Returns the control ring of this connection, for requests and answers.
     pub fn control_mut(&mut self) -> Option<&mut Control> {
         self.control.as_mut().filter(|_| self.running)
     }
 
-    /// Takes answers of the control ring in, without blocking, and goes on with
-    /// what depends on them. To be called when its descriptor is readable. A
-    /// backend that breaks the protocol has the vif closed and held.
+    /// Takes in answers of the control ring, without blocking, and goes on with the changes that
+    /// depend on them. To be called when the control ring's descriptor is readable. A backend that
+    /// breaks the protocol has the vif closed and held.
     ///
     /// # Errors
     ///
@@ -425,55 +422,55 @@ impl<R: Runner> Vif<R> {
         }
     }
 
-    /// What the backend offers, as far as it is wished for.
+    /// Returns the backend's features, as far as they are wished for.
     #[must_use]
     pub fn features(&self) -> BackendFeatures {
         self.features
     }
 
-    /// Whether the toolstack has the backend trusted (its `trusted` node, read
-    /// when the vif is opened or resumed; it has where there is none).
+    /// Returns true if the toolstack says that the backend is trusted, or says nothing. Its
+    /// `trusted` node is read when the vif is opened or resumed.
     ///
-    /// What an untrusted backend calls for (XSA-403) is done for every one:
-    /// frames are copied into pages that hold nothing else, and out of such
-    /// before anybody looks at them. Only [`Queue::recv_lent`] differs, which lends a
-    /// frame in its page where this is true, and copies it where it is not.
+    /// The measures against an untrusted backend (XSA-403) are taken with every backend: frames are
+    /// copied into pages that hold nothing else, and out of such pages before anybody looks at
+    /// them. Only [`Queue::recv_lent`] and [`Queue::recv_lent_burst`] differ. They lend a frame in
+    /// its pages if this is true, and copy it otherwise.
     #[must_use]
     pub fn trusts_backend(&self) -> bool {
         self.nodes.trusted
     }
 
-    /// Whether the backend's link is up; it is where the backend says nothing.
+    /// Returns true if the backend says that its link is up, or says nothing.
     #[must_use]
     pub fn carrier(&self) -> bool {
         self.carrier
     }
 
-    /// The counters of the connections that ended.
+    /// Returns the counters of the connections that ended.
     #[must_use]
     pub fn past_stats(&self) -> QueueStats {
         self.past
     }
 
-    /// The Ethernet address that the toolstack gave it, as text.
+    /// Returns the Ethernet address that the toolstack gave the vif, as text.
     ///
     /// # Errors
     ///
-    /// [`VifError::Key`] when it gave none.
+    /// [`VifError::Key`] if the toolstack gave none.
     pub fn mac(&mut self) -> Result<String, VifError> {
         self.nodes.mac()
     }
 
-    /// The MTU that the toolstack gave it, 1500 where it gave none, in bytes.
+    /// Returns the MTU that the toolstack gave the vif, in bytes; 1500 if it gave none.
     ///
     /// # Errors
     ///
-    /// [`VifError::Key`] when it is no number.
+    /// [`VifError::Key`] if the MTU is no number.
     pub fn mtu(&mut self) -> Result<u32, VifError> {
         Ok(self.nodes.mtu()?.unwrap_or(1500))
     }
 
-    /// What the backend wrote when it could not serve this vif.
+    /// Returns the text that the backend wrote if it could not serve this vif.
     ///
     /// # Errors
     ///

@@ -1,9 +1,8 @@
-//! A change of the hash, request by request: each is made once the one before is
-//! answered, since they use one page, and what comes next depends on what the
-//! backend can.
+//! A change of the hash, request by request. Each request is made once the one before is answered,
+//! since all use one page, and the next one depends on the backend's answer.
 //!
-//! The types come last, so that where nothing was hashed before nothing is until
-//! all is set. A change that is refused under way switches hashing off.
+//! The types are set last. If nothing was hashed before, nothing is until all is set. A change that
+//! is refused under way switches hashing off.
 
 use super::Ticket;
 use alloc::vec::Vec;
@@ -11,60 +10,60 @@ use grantway_netif::ctrl::{HASH_MAPPING_ENTRIES, HashTypes, Message, Status, alg
 use grantway_netif::toeplitz::KEY_BYTES;
 use grantway_ring::SharedPage;
 
-/// How the backend is to hash frames by Toeplitz, and where they are to go.
+/// Wish for the backend to hash frames by Toeplitz, and to send them to certain queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HashWish {
-    /// What is hashed; the most specific type that fits a frame wins.
+    /// Types of packets that are hashed; the most specific type that fits a frame wins.
     pub types: HashTypes,
     /// The key. Whoever knows it can choose frames that all go to one queue.
     pub key: [u8; KEY_BYTES],
-    /// The queue for each remainder of the hash by this table's length; where it
-    /// is empty the queue is the remainder by the number of queues.
+    /// The queue for each remainder of the hash by this table's length. With an empty table the
+    /// queue is the remainder by the number of queues.
     pub mapping: Vec<u16>,
 }
 
-/// How a change of the hash stands.
+/// State of a change of the hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashState {
     /// The backend steers as it likes.
     Unset,
-    /// Wished for, and to be set once the vif is connected.
+    /// The change waits for the vif to be connected.
     Waiting,
-    /// Under way.
+    /// The change is under way.
     Setting,
-    /// In force.
+    /// The wish is in force.
     Set,
     /// The backend has no control ring.
     NoRing,
-    /// It cannot be; the backend steers as it likes.
+    /// The change cannot be made; the backend steers as it likes.
     Refused(HashRefusal),
 }
 
-/// Why a change of the hash cannot be.
+/// Reason why a change of the hash cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HashRefusal {
     /// The backend refused a request.
     #[error("the backend refused to {what}: {status:?}")]
     Request {
-        /// What was asked.
+        /// The request, as a verb.
         what: &'static str,
-        /// Its answer.
+        /// The backend's answer.
         status: Status,
     },
     /// The backend cannot calculate some types.
     #[error("the backend hashes types {offered:?}, asked were {asked:?}")]
     Types {
-        /// What was asked for.
+        /// Types that were asked for.
         asked: HashTypes,
-        /// What it can.
+        /// Types that the backend can calculate.
         offered: HashTypes,
     },
-    /// The table is longer than the backend takes.
+    /// The table is longer than the backend accepts.
     #[error("the backend takes a table of {most} entries, asked were {asked}")]
     Mapping {
         /// Entries that were asked for.
         asked: usize,
-        /// The most that it takes.
+        /// The most entries that the backend accepts.
         most: u32,
     },
     /// The table names a queue that the vif has not.
@@ -77,7 +76,7 @@ pub enum HashRefusal {
     },
 }
 
-/// What is asked next, or is being asked.
+/// The next request, or the one that is out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Rest,
@@ -98,7 +97,7 @@ pub(super) struct HashChange {
     queues: u16,
     step: Step,
     wish: Option<HashWish>,
-    /// What comes behind the change that is under way.
+    /// The wish after the change that is under way.
     next: Option<Option<HashWish>>,
     waiting: Option<Ticket>,
     state: HashState,
@@ -126,12 +125,12 @@ impl HashChange {
         self.waiting == Some(ticket)
     }
 
-    /// The request that [`HashChange::next_message`] gave is out.
+    /// Notes that the request of [`HashChange::next_message`] is out.
     pub fn asked(&mut self, ticket: Ticket) {
         self.waiting = Some(ticket);
     }
 
-    /// What is to be asked now, if anything; `page` gets what it points to.
+    /// Returns the next request, if one is to be sent now; `page` gets the data that it points to.
     pub fn next_message(&mut self, page: &SharedPage, gref: u32) -> Option<Message> {
         if self.waiting.is_some() {
             return None;
@@ -142,6 +141,7 @@ impl HashChange {
         }
         let wish = self.wish.as_ref();
         let mapping = wish.map_or(&[][..], |wish| &wish.mapping);
+        // Data goes to the page first, so that it is there before the request.
         Some(match self.step {
             Step::Rest => return None,
             Step::Algorithm => Message::SetHashAlgorithm { algorithm: algorithm::TOEPLITZ.into() },
@@ -152,7 +152,7 @@ impl HashChange {
                 Message::SetHashKey { gref, bytes: KEY_BYTES as u32 }
             }
             Step::Most => Message::GetHashMappingSize,
-            // The backend said that it takes as many.
+            // The backend said that it accepts as many entries.
             Step::Size => Message::SetHashMappingSize { entries: mapping.len() as u32 },
             Step::Part(at) => {
                 let part = mapping.get(at..)?;
@@ -175,7 +175,7 @@ impl HashChange {
         }
     }
 
-    /// The request that was out is answered.
+    /// Takes in the answer to the request that was out, and chooses the next step.
     pub fn answered(&mut self, result: Result<u32, Status>) {
         self.waiting = None;
         self.step = match (self.step, result) {

@@ -1,11 +1,11 @@
 //! The control ring from the guest's side: requests that never block the data
 //! path, and answers that may come out of order.
 //!
-//! The ring, its event channel and two pages for what requests point to, one for
-//! the hash and one for staging, are lent to the backend for as long as the vif is connected. Every request has a
-//! private shadow: an answer is believed only where it names one that is out, of
-//! the same type (XSA-376). An id holds the shadow's number and a count, so that
-//! an answer which comes twice is found out.
+//! The ring, its event channel and two pages for data of requests, one for the hash and one for
+//! staging, are lent to the backend for as long as the vif is connected. Every request has a
+//! private shadow: an answer is believed only if it names a request that is out, of the same type
+//! (XSA-376). An id holds the shadow's number and a count, so that an answer which comes twice is
+//! found out.
 
 mod hash;
 mod staging;
@@ -26,26 +26,26 @@ use grantway_ring::{Front, RingPage, SharedPage};
 use hash::HashChange;
 use staging::StagingChange;
 
-/// Which request an answer is to.
+/// Identity of a request, to know its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(u16);
 
 /// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// Which request.
+    /// The request's ticket.
     pub ticket: Ticket,
-    /// What was asked.
+    /// The request.
     pub message: Message,
-    /// The answer's data, or why the backend refused.
+    /// The answer's data, or the status with which the backend refused.
     pub result: Result<u32, Status>,
 }
 
-/// Why a request was not taken.
+/// Reason why a request was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// As many requests are out, or answered and not looked at, as the ring has
-    /// slots: take answers first.
+    /// The ring has no slot left: requests that are out, and answers not looked at, count. Take
+    /// answers first.
     #[error("{CTRL_RING_ENTRIES} control requests are out or answered; take answers first")]
     Full,
 }
@@ -64,30 +64,30 @@ const _: () = assert!(1 << SHADOW_BITS == CTRL_RING_ENTRIES);
 /// The control ring of one connection. Nothing here blocks.
 pub struct Control {
     ring: Front<RingPage<4>, 4>,
-    /// One for each slot of the ring.
+    /// Requests that are out: one place for each slot of the ring.
     out: Vec<Option<Asked>>,
     /// Requests made so far, for ids.
     made: u16,
-    /// What was answered and not looked at.
+    /// Answers that nobody has looked at.
     answers: VecDeque<Answer>,
     change: HashChange,
     staging: StagingChange,
-    /// What requests of a change of the hash point to, and of staging.
+    /// Pages with the data of requests: for a change of the hash, and for staging.
     hash_page: (SharedPage, GrantRef),
     list_page: (SharedPage, GrantRef),
     refs: CtrlRefs,
     channels: Channels,
-    // Behind the handles of its pages.
+    // Declared after the handles of its pages.
     lent: Lent,
 }
 
 impl Control {
-    /// Pages that it grants: the ring, and two that requests point to.
+    /// Pages that the control ring grants: the ring, and two for data of requests.
     pub const PAGES: usize = 3;
 
-    /// Lends a ring and two pages to the backend's domain and makes an event
-    /// channel, for so many queues, which have these pages to be staged, or none.
-    /// On failure nothing stays lent.
+    /// Lends a ring and two pages to the backend's domain, and makes an event channel. `queues` is
+    /// the number of queues; `staging` has their pages to be staged, or nothing. On failure nothing
+    /// stays lent.
     pub(crate) fn new(
         platform: &Arc<dyn Platform>,
         backend: DomId,
@@ -123,13 +123,12 @@ impl Control {
         self.refs
     }
 
-    /// Puts a request on the ring and signals the backend if it asked. What the
-    /// message points to must stay granted until the answer is there.
+    /// Puts a request on the ring, and signals the backend if it asked. Returns the request's
+    /// ticket. Memory that the message points to must stay granted until the answer is there.
     ///
     /// # Errors
     ///
-    /// [`SubmitError`] within, nothing was taken then; [`VifError`] where the
-    /// platform is gone.
+    /// [`SubmitError`] within: nothing was taken then. [`VifError`] if the platform is gone.
     pub fn submit(&mut self, message: Message) -> Result<Result<Ticket, SubmitError>, VifError> {
         let taken = self.out.iter().flatten().count() + self.answers.len();
         let free = self.out.iter().position(Option::is_none);
@@ -137,7 +136,7 @@ impl Control {
             return Ok(Err(SubmitError::Full));
         };
         self.made = self.made.wrapping_add(1);
-        // Below the number of slots, which the bits hold.
+        // The shadow is below the number of slots, for which the bits have room.
         let id = self.made << SHADOW_BITS | shadow as u16;
         if self.ring.push(message.request(id).to_words()).is_err() {
             return Ok(Err(SubmitError::Full));
@@ -151,18 +150,18 @@ impl Control {
         Ok(Ok(Ticket(id)))
     }
 
-    /// The next answer to a request of [`Control::submit`], in the order in which
-    /// they came; see [`Vif::take_answers`](crate::Vif::take_answers).
+    /// Returns the next answer to a request of [`Control::submit`], in the order in which they
+    /// came; see [`Vif::take_answers`](crate::Vif::take_answers).
     pub fn next_answer(&mut self) -> Option<Answer> {
         self.answers.pop_front()
     }
 
-    /// Takes signals and answers in, and goes on with what is being changed; asks
-    /// to be signalled for the next answer.
+    /// Takes in signals and answers, goes on with the changes that are under way, and asks to be
+    /// signalled for the next answer.
     pub(crate) fn poll(&mut self) -> Result<(), VifError> {
         self.channels.set.poll(&mut |_| {})?;
-        // Each turn takes an answer, or ends: as many as are out, and those of
-        // the few steps of a change.
+        // Each turn takes an answer, or is the last. There are as many answers as requests out, and
+        // those of the few steps of a change.
         loop {
             while let Some((index, words)) = self.ring.pop().map_err(ring_error)? {
                 let answer = self.judge(index, CtrlResponse::from_words(words));
@@ -176,14 +175,14 @@ impl Control {
                 }
             }
             self.go_on()?;
-            // Armed with nothing out, too: what is asked later is answered later.
+            // The ring is armed with nothing out, too, for answers to later requests.
             if !self.ring.arm().map_err(ring_error)? {
                 return Ok(());
             }
         }
     }
 
-    /// Matches an answer with its request.
+    /// Matches an answer with its request, and returns both.
     fn judge(&mut self, index: u32, response: CtrlResponse) -> Result<Answer, PeerError> {
         let found = response.id;
         let shadow = usize::from(found) % CTRL_RING_ENTRIES;
@@ -213,37 +212,37 @@ impl Control {
         Ok(Answer { ticket: Ticket(found), message: asked.message, result })
     }
 
-    /// Begins a change of the hash, behind one that is under way.
+    /// Begins a change of the hash, after one that is under way.
     pub(crate) fn set_hash(&mut self, wish: Option<HashWish>) -> Result<(), VifError> {
         self.change.want(wish);
         self.go_on()
     }
 
-    /// How the change of the hash stands that was asked for last.
+    /// Returns the state of the last change of the hash.
     #[must_use]
     pub fn hash(&self) -> HashState {
         self.change.state()
     }
 
-    /// Has so many pages of a queue staged, from the first on, or as many as the
-    /// backend takes; and others taken back.
+    /// Has `pages` pages of a queue staged, from the first on, or as many as the backend accepts,
+    /// and the others taken back.
     pub(crate) fn stage(&mut self, queue: u16, pages: usize) -> Result<(), VifError> {
         self.staging.want(queue, pages);
         self.go_on()
     }
 
-    /// What of each queue is staged; nothing where staging was not agreed on.
+    /// Returns the staging state of each queue; nothing if staging was not agreed on.
     pub fn staging(&self) -> impl Iterator<Item = StagingState> + '_ {
         self.staging.states()
     }
 
-    /// What the backend refused of staging since the last call, the first of it:
-    /// the pages that it is about take grant copy.
+    /// Returns the backend's first refusal about staging since the last call. The pages that it is
+    /// about take grant copy.
     pub(crate) fn take_staging_refusal(&mut self) -> Option<StagingRefusal> {
         self.staging.take_refusal()
     }
 
-    /// Asks what is to be asked next for a change of the hash, and for staging.
+    /// Sends the next request of a change of the hash, and of staging, if there is one.
     fn go_on(&mut self) -> Result<(), VifError> {
         if let Some(message) = self.change.next_message(&self.hash_page.0, self.hash_page.1.0)
             && let Ok(ticket) = self.submit(message)?
@@ -258,20 +257,20 @@ impl Control {
         Ok(())
     }
 
-    /// Whether a request of ours is out.
+    /// Returns true if the request of this ticket is out.
     #[must_use]
     pub fn is_out(&self, ticket: Ticket) -> bool {
         self.out.iter().flatten().any(|asked| asked.id == ticket.0)
     }
 
-    /// The descriptor of its event channel.
+    /// Returns the descriptor of the event channel.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         self.channels.set.descriptor()
     }
 
-    /// Forgets what was lent without touching it.
+    /// Drops the ring without touching its grants and its port.
     pub(crate) fn forget(self) {
         self.lent.void();
         self.channels.forget();

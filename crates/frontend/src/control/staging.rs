@@ -1,9 +1,8 @@
-//! Has the backend keep pages mapped, request by request: how many it takes, then
-//! lists of at most a page each. Each is asked for once the one before is
-//! answered, since they use one page.
+//! Staging, request by request: the number of pages that the backend accepts, then lists of at most
+//! a page each. Each request is made once the one before is answered, since all use one page.
 //!
-//! What is staged of a queue is always its first pages: more are added behind
-//! them, and the last are taken back first.
+//! The staged pages of a queue are always its first ones. More are added behind them, and the last
+//! are taken back first.
 
 use super::Ticket;
 use crate::staging::{QueueStaging, StagingPage};
@@ -13,33 +12,32 @@ use grantway_netif::ctrl::{
 };
 use grantway_ring::SharedPage;
 
-/// A list that the backend refuses is asked for by half, and so on, down to
-/// fewer than this: it may have room for some.
+/// Shortest list that halving may lead to. A list that the backend refuses is asked for again by
+/// half, and so on: the backend may have room for some.
 const SMALLEST: usize = 32;
-/// Times that pages are asked back before they are left where they are: packets
-/// may use them.
+/// Times that pages are asked back before they are left staged: packets may use them.
 const TRIES: u32 = 8;
 
-/// How much of a queue is staged.
+/// Staging state of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagingState {
-    /// Which queue.
+    /// Number of the queue.
     pub queue: u16,
-    /// Its pages that are worth staging.
+    /// Number of the queue's pages that are worth staging.
     pub pages: usize,
-    /// How many of them are to be.
+    /// Number of pages that are to be staged.
     pub wished: usize,
-    /// How many are.
+    /// Number of pages that are staged.
     pub staged: usize,
-    /// How many the backend takes, once it was asked.
+    /// Number of pages that the backend accepts, once it was asked.
     pub capacity: Option<u32>,
-    /// Why it is not as it is wished, if that is not to come.
+    /// Reason why the wish is not met, if it will not be.
     pub refusal: Option<StagingRefusal>,
 }
 
 impl StagingState {
-    /// Whether nothing more is to come: it is as it is wished, or as far as the
-    /// backend goes.
+    /// Returns true if no more requests follow: the wish is met, as far as the backend goes, or was
+    /// refused.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let full = |capacity: u32| self.staged == self.wished.min(capacity as usize);
@@ -47,19 +45,19 @@ impl StagingState {
     }
 }
 
-/// The backend refused what was asked about staging.
+/// A refusal of the backend about staging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("queue {queue}: the backend refused to {what}: {status:?}")]
 pub struct StagingRefusal {
-    /// For which queue.
+    /// Number of the queue.
     pub queue: u16,
-    /// What was asked.
+    /// The request, as a verb.
     pub what: &'static str,
-    /// Its answer.
+    /// The backend's answer.
     pub status: Status,
 }
 
-/// What a queue's backend was asked.
+/// A request about a queue's staging.
 #[derive(Debug, Clone, Copy)]
 enum Asked {
     Capacity,
@@ -75,28 +73,29 @@ struct Lists {
     capacity: Option<u32>,
     /// Most pages of the next list.
     most: usize,
-    /// Pages that did not come back yet of those that were asked back, and where
-    /// those began.
+    /// Pages that were asked back and have not come back yet, and the number of the first that was
+    /// asked back.
     leaving: Vec<StagingPage>,
     first: usize,
     tries: u32,
-    /// The backend keeps some behind the first: no more can be said of it.
+    /// True if the backend keeps some pages behind a gap: then staged pages are no first pages any
+    /// more.
     stuck: bool,
     refusal: Option<StagingRefusal>,
 }
 
-/// What is to be staged on every queue.
+/// Staging of every queue.
 pub(super) struct StagingChange {
     queues: Vec<Lists>,
     waiting: Option<(Ticket, usize, Asked)>,
-    /// What is to be asked, or was asked in vain.
+    /// The next request, or one that was not taken.
     next: Option<(usize, Asked)>,
-    /// Not yet told.
+    /// A refusal that was not told yet.
     untold: Option<StagingRefusal>,
 }
 
 impl StagingChange {
-    /// Nothing is staged, nor to be.
+    /// Makes the state in which nothing is staged, nor is to be.
     pub fn new(queues: Vec<QueueStaging>) -> Self {
         let lists = |pages| Lists {
             pages,
@@ -114,7 +113,7 @@ impl StagingChange {
         Self { queues, waiting: None, next: None, untold: None }
     }
 
-    /// How many pages of a queue are to be staged, from the first on.
+    /// Sets the number of pages of a queue that are to be staged, from the first on.
     pub fn want(&mut self, queue: u16, pages: usize) {
         if let Some(lists) = self.queues.get_mut(usize::from(queue)) {
             lists.wished = pages.min(lists.pages.pages().len());
@@ -135,7 +134,7 @@ impl StagingChange {
         })
     }
 
-    /// What was refused since the last call, the first of it.
+    /// Returns the first refusal since the last call.
     pub fn take_refusal(&mut self) -> Option<StagingRefusal> {
         self.untold.take()
     }
@@ -144,12 +143,12 @@ impl StagingChange {
         self.waiting.is_some_and(|(waiting, ..)| waiting == ticket)
     }
 
-    /// The request that [`StagingChange::next_message`] gave is out.
+    /// Notes that the request of [`StagingChange::next_message`] is out.
     pub fn asked(&mut self, ticket: Ticket) {
         self.waiting = self.next.take().map(|(queue, asked)| (ticket, queue, asked));
     }
 
-    /// What is to be asked now, if anything; `page` gets what it points to.
+    /// Returns the next request, if one is to be sent now; `page` gets the list that it points to.
     pub fn next_message(&mut self, page: &SharedPage, list: u32) -> Option<Message> {
         if self.waiting.is_some() {
             return None;
@@ -158,11 +157,11 @@ impl StagingChange {
         let (queue, asked) = queues.find_map(|(at, lists)| Some((at, lists.next_step()?)))?;
         self.next = Some((queue, asked));
         let lists = self.queues.get(queue)?;
-        // Below the number of queues, which is 16 bits.
+        // The number is below that of the queues, which has 16 bits.
         let queue = queue as u32;
         let put = |pages: &[StagingPage]| {
             write_list(page, pages);
-            // At most a page of entries.
+            // The list is at most a page of entries.
             pages.len() as u32
         };
         Some(match asked {
@@ -175,7 +174,7 @@ impl StagingChange {
         })
     }
 
-    /// The answer is there; `page` is what the request pointed to.
+    /// Takes in the answer; `page` has the list of its request.
     pub fn answered(&mut self, result: Result<u32, Status>, page: &SharedPage) {
         let Some((_, queue, asked)) = self.waiting.take() else { return };
         let Some(lists) = self.queues.get_mut(queue) else { return };
@@ -187,7 +186,7 @@ impl StagingChange {
 }
 
 impl Lists {
-    /// What comes next, if anything is to.
+    /// Returns the next request of this queue, if there is one.
     fn next_step(&mut self) -> Option<Asked> {
         if self.stuck || self.refusal.is_some() {
             return None;
@@ -201,7 +200,7 @@ impl Lists {
             if self.wished == self.staged {
                 return None;
             }
-            // The queue counts on them no more before they go.
+            // The queue stops counting on the pages before they go.
             self.pages.set_staged(self.wished);
             self.first = self.wished.max(self.staged.saturating_sub(GREF_LIST_ENTRIES));
             self.leaving = self.pages.pages().get(self.first..self.staged)?.to_vec();
@@ -209,8 +208,8 @@ impl Lists {
         Some(Asked::Del)
     }
 
-    /// Some of a list went and some stay, so what is there is no more a number of
-    /// first pages.
+    /// Gives up on a list of which some pages went and some stay: the staged pages are no longer
+    /// the first ones.
     fn get_stuck(&mut self) {
         self.stuck = true;
         self.staged = self.first;
@@ -262,7 +261,7 @@ impl Lists {
                 refused(queue, "give pages back", status)
             }
             (Asked::Del, Err(status)) => {
-                // All of them stay.
+                // All pages of the list stay.
                 self.leaving.clear();
                 self.wished = self.staged;
                 self.pages.set_staged(self.staged);
@@ -276,7 +275,7 @@ impl Lists {
 fn write_list(page: &SharedPage, pages: &[StagingPage]) {
     for (at, staged) in pages.iter().enumerate().take(GREF_LIST_ENTRIES) {
         let flags = if staged.readonly { GrefFlags::READONLY } else { GrefFlags::empty() };
-        // A status that no backend means, so that its own is told from it.
+        // No backend answers with this status, so its own can be told from it.
         let entry = GrefEntry { gref: staged.gref.0, flags, status: u16::MAX };
         let [gref, rest] = entry.to_words().map(u32::to_le_bytes);
         let _ = page.write(at * GREF_ENTRY_BYTES, &gref);
@@ -284,8 +283,8 @@ fn write_list(page: &SharedPage, pages: &[StagingPage]) {
     }
 }
 
-/// The statuses of a list, each read once. They choose among our own pages, and
-/// nothing else is taken from them.
+/// Returns the statuses of a list, each read once. They choose among our own pages, and nothing
+/// else depends on them.
 fn read_statuses(page: &SharedPage, entries: usize) -> Vec<u16> {
     let status = |at| {
         let mut bytes = u16::MAX.to_le_bytes();

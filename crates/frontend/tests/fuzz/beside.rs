@@ -17,7 +17,7 @@ pub struct Beside {
     pub carried: u64,
 }
 
-/// Frame `number` of a direction; their lengths take one to three slots.
+/// Returns frame `number` of a direction; the frames' lengths take one to three slots.
 fn numbered(number: u64, seed: u8) -> Vec<u8> {
     let mut bytes = frame(60 + (number * 613 % 9000) as usize, seed);
     bytes[14..22].copy_from_slice(&number.to_be_bytes());
@@ -44,7 +44,7 @@ impl Beside {
         beside
     }
 
-    /// A frame each way.
+    /// Carries a frame each way.
     pub fn carry(&mut self) {
         assert_eq!(self.vif.store_changed().unwrap(), VifStatus::Connected);
         let out = numbered(self.carried, 5);
@@ -63,7 +63,7 @@ impl Beside {
         self.carried += 1;
     }
 
-    /// What was sent, as a backend reads it.
+    /// Takes the frame that was sent, as a backend reads it.
     fn take(&mut self) -> Vec<u8> {
         let first = self.rings.tx_cons;
         let slots: Vec<_> = self.rings.requests().into_iter().map(TxRequest::from_words).collect();

@@ -1,5 +1,5 @@
-//! Writes over whatever a frontend shares, all the while and from a thread of
-//! its own, so that it changes as it is being read.
+//! A thread that writes over everything that a frontend shares, all the while, so that it changes
+//! as it is being read.
 
 use super::support::GUARD;
 use super::support::server::{Rings, Server};
@@ -53,7 +53,7 @@ pub struct Hammer {
 }
 
 impl Hammer {
-    /// And the mappings of the pages that were posted.
+    /// Makes the hammer, and maps the posted pages. Returns both.
     pub fn new(numbers: Numbers, server: &Server, rings: &[&mut Rings]) -> (Self, Vec<SharedRun>) {
         let runs: Vec<_> = rings.iter().map(|one| posted(server, one)).collect();
         let pages = runs.iter().flat_map(|run| (0..256).map_while(|n| run.page(n))).collect();
@@ -68,8 +68,8 @@ impl Hammer {
         (hammer, runs)
     }
 
-    /// Until it is stopped, and no longer than a step of the other thread may
-    /// take: a frontend that never comes back ends the test.
+    /// Runs until it is stopped. Ends the whole test if a step of the other thread takes too long:
+    /// then a frontend never came back.
     pub fn run(mut self, stop: &AtomicBool, steps: &AtomicU64) {
         let (mut last, mut since) = (0, Instant::now());
         while !stop.load(SeqCst) {
@@ -94,7 +94,7 @@ impl Hammer {
         }
     }
 
-    /// A part of an answer, as another part of it is being read, or an index.
+    /// Writes a part of an answer, as another part of it is being read, or an index.
     fn ring(&mut self) {
         let numbers = &mut self.numbers;
         let queue = numbers.below(self.tx.len());

@@ -1,13 +1,12 @@
-//! A backend that does anything: random answers, indices, states and keys, and
-//! pages that it writes to while the frontend reads them. Whatever comes, the
-//! frontend neither panics nor hangs nor loses the store, keeps to the pages of
-//! its queues, holds nothing more once it is over, and works with a backend
-//! that keeps to the rules afterwards. Another vif of the same guest loses
+//! A backend that does anything: random answers, indices, states and keys, and pages that it writes
+//! to while the frontend reads them. The frontend must neither panic nor hang nor lose the store.
+//! It keeps to the pages of its queues, and holds nothing more once the connection is over.
+//! Afterwards it works with a backend that keeps to the rules. Another vif of the same guest loses
 //! nothing meanwhile.
 //!
-//! A run is a fixed number of connections from a fixed seed. `GRANTWAY_FUZZ_ROUNDS` sets
-//! another number, `GRANTWAY_FUZZ_SECONDS` has it go on for so long from a seed of its own,
-//! and `GRANTWAY_FUZZ_SEED` repeats a run that was seen before (as far as threads allow).
+//! A run is a fixed number of connections from a fixed seed. `GRANTWAY_FUZZ_ROUNDS` sets another
+//! number. `GRANTWAY_FUZZ_SECONDS` lets it go on for that time from a seed of its own.
+//! `GRANTWAY_FUZZ_SEED` repeats an earlier run (as far as threads allow).
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -33,22 +32,22 @@ use support::{GUARD, frame};
 
 /// Queues that the frontend wishes for.
 const QUEUES: u16 = 3;
-/// Pages of a queue: two rings, and what is sent from and received into.
+/// Pages of a queue: two rings, and the pages of frames.
 const PAGES: u64 = 530;
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What a backend does with one queue.
+/// The backend's side of one queue.
 struct Queue {
     rings: Rings,
-    /// What was sent and not answered: an id, or an extra, which has none.
+    /// Slots sent and not answered: an id, or none for an extra.
     out: Vec<Option<u16>>,
     answered: u32,
 }
 
-/// Answers some of what was sent, most often by the rules.
+/// Answers some of the requests, most often by the rules.
 fn answer(numbers: &mut Numbers, queue: &mut Queue) {
     let Queue { rings, out, answered: at } = queue;
     // Absurd indices of ours make no more than absurd answers.
@@ -82,8 +81,7 @@ fn answer(numbers: &mut Numbers, queue: &mut Queue) {
     rings.tx_publish(*at);
 }
 
-/// Fills some of what was posted, most often by the rules: a burst ends with a
-/// frame.
+/// Fills some of the posted pages, most often by the rules: a burst ends with a frame.
 fn fill(numbers: &mut Numbers, rings: &mut Rings) {
     let posted = rings.posted();
     let count = numbers.below(30).min(if posted > 256 { 0 } else { posted as usize });
@@ -120,7 +118,7 @@ fn fill(numbers: &mut Numbers, rings: &mut Rings) {
     rings.rx_publish(rings.rx_cons);
 }
 
-/// The application's side: a burst each way.
+/// Plays the application: a burst each way.
 fn use_it(numbers: &mut Numbers, world: &mut World, buffer: &mut [u8]) {
     for _ in 0..numbers.below(30) {
         let most = if numbers.once_in(20) { 65_000 } else { 2000 };
@@ -147,7 +145,7 @@ fn use_it(numbers: &mut Numbers, world: &mut World, buffer: &mut [u8]) {
     world.vif.take_events().unwrap();
 }
 
-/// Negotiates with random keys, and takes the queues up.
+/// Negotiates with random keys, and attaches the queues.
 fn connect(numbers: &mut Numbers, world: &mut World) -> Vec<Queue> {
     world.begins_anew();
     let back = world.server.back.clone();
@@ -173,7 +171,7 @@ fn connect(numbers: &mut Numbers, world: &mut World) -> Vec<Queue> {
     rings.into_iter().map(queue).collect()
 }
 
-/// One thing that a backend may do at any time.
+/// Does one thing that a backend may do at any time.
 fn act(numbers: &mut Numbers, world: &mut World, queues: &mut [Queue]) {
     let at = numbers.below(queues.len());
     let rings = &queues[at].rings;
@@ -209,7 +207,7 @@ fn act(numbers: &mut Numbers, world: &mut World, queues: &mut [Queue]) {
     }
 }
 
-/// Ends what runs beside a test, also where the test fails.
+/// Ends the threads beside a test, also if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -228,7 +226,7 @@ struct Fuzz {
 }
 
 impl Fuzz {
-    /// A connection that is abused until it ends, or for so many steps.
+    /// Abuses a connection until it ends, or for `most` steps.
     fn abuse(&mut self, most: u32, buffer: &mut [u8]) {
         let Self { world, beside, numbers, steps, kept } = self;
         let mut queues = connect(numbers, world);
@@ -255,7 +253,7 @@ impl Fuzz {
         for queue in queues {
             world.server.detach(queue.rings);
         }
-        // Not always with the connection.
+        // The pages are not always unmapped with the connection.
         kept.extend(runs);
         if !numbers.once_in(4) {
             kept.clear();
@@ -266,7 +264,7 @@ impl Fuzz {
         world.vif.restart().unwrap();
     }
 
-    /// A connection by the rules, and what is held while it is there.
+    /// Makes a connection by the rules. Returns the resources held while it is there.
     fn works(&mut self) -> Held {
         let world = &mut self.world;
         world.begins_anew();
@@ -282,7 +280,7 @@ impl Fuzz {
 
     fn run(mut self, work: Work) {
         let mut buffer = vec![0; 65_536];
-        // What the first of all makes for good is not counted.
+        // The first connection makes some things for good, which are not counted.
         self.abuse(STEPS, &mut buffer);
         self.kept.clear();
         let mut before = self.works();
@@ -318,13 +316,13 @@ impl Fuzz {
     }
 }
 
-/// Connections, and steps of one at the most: about what an idle machine of two processors
-/// does in twenty seconds.
+/// Connections, and steps of one at the most: about the work of an idle machine of two processors
+/// in twenty seconds.
 const CONNECTIONS: u64 = 420;
 const STEPS: u32 = 130;
 const SEED: u64 = 0x6772_616e_7477_6179;
 
-/// How long there are new connections.
+/// The end of a run: a number of connections, or a time.
 #[derive(Debug, Clone, Copy)]
 enum Work {
     Connections(u64),
@@ -340,7 +338,7 @@ impl Work {
     }
 }
 
-/// What the guest holds, and what this process does.
+/// Resources of the guest and of this process.
 #[derive(Debug, PartialEq, Eq)]
 struct Held {
     granted: u64,

@@ -9,11 +9,11 @@ pub mod world;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what must happen. No verdict depends on it: it is far
-/// longer than any machine takes, and ends a test that would hang.
+/// Longest time that a test waits for something that must happen. No verdict depends on it: it is
+/// far longer than any machine takes, and ends a test that would hang.
 pub const GUARD: Duration = Duration::from_secs(120);
 
-/// A look every so often until it gives something.
+/// Looks every 300 us until there is a result, and returns it.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -26,7 +26,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A frame of a type that nobody knows, each byte told by its place and `seed`.
+/// Returns a frame of an unknown type, in which each byte depends on its place and `seed`.
 pub fn frame(len: usize, seed: u8) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..len).map(|n| (n as u8).wrapping_add(seed)).collect();
     if len >= 14 {
@@ -35,8 +35,7 @@ pub fn frame(len: usize, seed: u8) -> Vec<u8> {
     frame
 }
 
-/// Tells the threads of a scope to end, also where what they are beside fails: a
-/// scope waits for them.
+/// Tells the threads of a scope to end, also if the test beside them fails: a scope waits for them.
 pub struct Ends<'a>(pub &'a AtomicBool);
 
 impl Drop for Ends<'_> {

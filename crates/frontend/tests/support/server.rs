@@ -21,7 +21,7 @@ pub struct Server {
     pub back: String,
 }
 
-/// What a frontend published, mapped.
+/// The rings that a frontend published, mapped.
 pub struct Rings {
     pub tx: RingPage<3>,
     pub rx: RingPage<2>,
@@ -55,7 +55,7 @@ impl Server {
     }
 
     pub fn front_key(&mut self, key: &str) -> Option<String> {
-        // With the folder goes the right to look.
+        // The right to look goes with the folder.
         self.store.read_text(&format!("{}/{key}", self.front)).ok().flatten()
     }
 
@@ -64,7 +64,7 @@ impl Server {
         Some(XenbusState::from_store(text.as_bytes()).unwrap())
     }
 
-    /// What a stock backend offers, then InitWait.
+    /// Offers the features of a stock backend, then shows InitWait.
     pub fn offer(&mut self) {
         for key in [
             "feature-sg",
@@ -87,13 +87,12 @@ impl Server {
         })
     }
 
-    /// Maps the rings and binds the ports that the frontend published for its
-    /// one queue.
+    /// Maps the rings and binds the ports that the frontend published for its one queue.
     pub fn attach(&mut self) -> Rings {
         self.attach_below("")
     }
 
-    /// And those of a queue among several.
+    /// Maps the rings and binds the ports of a queue among several.
     pub fn attach_queue(&mut self, number: usize) -> Rings {
         self.attach_below(&format!("queue-{number}/"))
     }
@@ -135,7 +134,7 @@ impl Server {
         map(Access::ReadWrite)
     }
 
-    /// A page of the guest's for reading, if we may.
+    /// Maps a page of the guest's for reading, if we may.
     pub fn peek(&self, gref: GrantRef) -> Option<(SharedRun, SharedPage)> {
         let run = self.domain.map(self.guest, &[gref], Access::ReadOnly).ok()?;
         let page = run.page(0).unwrap();
@@ -164,13 +163,14 @@ impl Server {
 }
 
 impl Rings {
-    /// Transmit requests that were not taken yet.
+    /// Takes the transmit requests that were not taken yet.
     pub fn requests(&mut self) -> Vec<[u32; 3]> {
         self.sane_requests().unwrap_or_else(|found| panic!("{found} requests"))
     }
 
-    /// Transmit requests that were not taken yet, or how many the index claims
-    /// where they are more than a ring. The index is read once: somebody else may write to it.
+    /// Takes the transmit requests that were not taken yet. If the index claims more than a ring,
+    /// returns the claimed number as an error. The index is read once: somebody else may write to
+    /// it.
     pub fn sane_requests(&mut self) -> Result<Vec<[u32; 3]>, u32> {
         let end = self.tx.load(Index::ReqProd);
         fence(SeqCst);
@@ -188,12 +188,13 @@ impl Rings {
         self.tx.write_slot(index, TxResponse { id, status }.to_words());
     }
 
-    /// Publishes transmit answers up to this index; whether a signal is asked.
+    /// Publishes transmit answers up to this index. Returns true if a signal is asked for.
     pub fn tx_publish(&self, to: u32) -> bool {
         publish(&self.tx, to)
     }
 
-    /// Answers all that was sent, by the rules.
+    /// Answers all requests by the rules. Returns the number of slots, and true if a signal is
+    /// asked for.
     pub fn serve_tx(&mut self) -> (usize, bool) {
         let first = self.tx_cons;
         let slots = self.requests();
@@ -212,12 +213,12 @@ impl Rings {
         (slots.len(), !slots.is_empty() && self.tx_publish(self.tx_cons))
     }
 
-    /// Pages posted and not taken yet.
+    /// Returns the number of pages posted and not taken yet.
     pub fn posted(&self) -> u32 {
         self.rx.load(Index::ReqProd).wrapping_sub(self.rx_cons)
     }
 
-    /// The next posted page.
+    /// Takes the next posted page.
     pub fn take(&mut self) -> RxRequest {
         assert!(self.posted() > 0, "nothing is posted");
         let words = self.rx.read_slot(self.rx_cons);
@@ -234,7 +235,7 @@ impl Rings {
         publish(&self.rx, to)
     }
 
-    /// Delivers one frame by the rules.
+    /// Delivers one frame by the rules. Returns true if a signal is asked for.
     pub fn deliver(&mut self, server: &Server, bytes: &[u8]) -> bool {
         let parts: Vec<_> = bytes.chunks(4096).collect();
         for (n, part) in parts.iter().enumerate() {

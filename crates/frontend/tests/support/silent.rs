@@ -1,5 +1,4 @@
-//! A platform that knows of no page whether the backend still reaches it, as
-//! Xen's gntalloc.
+//! A platform that cannot tell if the backend still reaches a page, as Xen's gntalloc.
 
 use grantway_embedded::Domain;
 use grantway_hypervisor::{
@@ -11,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 pub struct Silent {
     domain: Arc<Domain>,
-    /// What was given back. It stays in force.
+    /// Pages that were given back, and stay granted.
     kept: Mutex<Vec<Granted>>,
 }
 
@@ -20,7 +19,7 @@ impl Silent {
         Self { domain: Arc::clone(domain), kept: Mutex::default() }
     }
 
-    /// The pages that were given back.
+    /// Returns the pages that were given back.
     pub fn pages(&self) -> Vec<(GrantRef, SharedPage)> {
         let kept = self.kept.lock().unwrap();
         let pages = |granted: &Granted| {

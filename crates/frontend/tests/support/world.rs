@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub const GUEST: DomId = DomId(7);
-/// The backend's: a driver domain, which can do less than domain 0.
+/// The backend's domain: a driver domain, which can do less than domain 0.
 pub const BACK: DomId = DomId(3);
 
 pub struct World {
@@ -50,12 +50,12 @@ impl World {
         Self { vif, server, guest, tools, toolstack, host, _folder: folder }
     }
 
-    /// Both folders as a toolstack makes them.
+    /// Makes both folders as a toolstack makes them.
     pub fn attach(&mut self) {
         attach(self.toolstack.as_mut(), 0);
     }
 
-    /// Another vif of the guest's, with a backend by hand in the same domain.
+    /// Makes another vif of the guest's, with a backend by hand in the same domain.
     pub fn another(&mut self, devid: u32) -> (Vif, Server) {
         attach(self.toolstack.as_mut(), devid);
         let (front, back) = paths_of(devid);
@@ -64,21 +64,21 @@ impl World {
         (Vif::open(platform, devid, Wishes::default()).unwrap(), server)
     }
 
-    /// The backend's domain once more, for what it does to the guest's pages while
-    /// its own end is in use.
+    /// Returns a second handle of the backend's domain, for access to the guest's pages while its
+    /// own end is in use.
     pub fn other_end(&self) -> Server {
         let (front, back) = paths();
         Server::new(Arc::clone(&self.server.domain), GUEST, &front, &back)
     }
 
-    /// Another backend process, in place of one that died.
+    /// Returns another backend process, in place of one that died.
     pub fn other_server(&mut self) -> Server {
         let (front, back) = paths();
         let domain = Domain::connect(self.host.dir(), BACK, Role::Service).unwrap();
         Server::new(domain, GUEST, &front, &back)
     }
 
-    /// The frontend looks at the store.
+    /// Lets the frontend look at the store.
     #[track_caller]
     pub fn look(&mut self) -> VifStatus {
         // The host is one thread: with this answer all earlier events are out.
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Looks until the frontend stands so.
+    /// Looks until the frontend has this status.
     #[track_caller]
     pub fn until(&mut self, status: VifStatus) {
         let start = Instant::now();
@@ -128,22 +128,21 @@ impl World {
         }
     }
 
-    /// A world whose backend offers so many queues, and whose frontend wishes
-    /// for as many.
+    /// Makes a world whose backend offers `queues` queues, and whose frontend wishes for as many.
     pub fn of_queues(queues: u16) -> Self {
         let mut world = Self::with(Wishes { queues, ..Wishes::default() });
         world.server.key("multi-queue-max-queues", queues.to_string().as_bytes());
         world
     }
 
-    /// The handshake by the rules, from wherever both ends are.
+    /// Does the handshake by the rules, from any state of both ends.
     #[track_caller]
     pub fn connect(&mut self) -> Rings {
         self.published();
         self.connect_as_offered()
     }
 
-    /// The rest of the handshake, with what the backend has written already.
+    /// Does the rest of the handshake, with the keys that the backend has written already.
     #[track_caller]
     pub fn connect_as_offered(&mut self) -> Rings {
         self.until_shown(XenbusState::Connected);
@@ -153,7 +152,7 @@ impl World {
         rings
     }
 
-    /// The same, with several queues.
+    /// Does the handshake of [`World::connect`] with several queues.
     #[track_caller]
     pub fn connect_all(&mut self) -> Vec<Rings> {
         self.published();
@@ -164,7 +163,7 @@ impl World {
         rings
     }
 
-    /// Until the frontend has published its rings.
+    /// Offers, and waits until the frontend has published its rings.
     #[track_caller]
     pub fn published(&mut self) {
         self.begins_anew();
@@ -172,7 +171,7 @@ impl World {
         self.until_shown(XenbusState::Connected);
     }
 
-    /// Until the frontend waits for an offer, from wherever both ends are.
+    /// Brings the frontend from any state to waiting for an offer.
     #[track_caller]
     pub fn begins_anew(&mut self) {
         if !matches!(self.server.front_state(), Some(XenbusState::Initialising)) {
@@ -183,7 +182,7 @@ impl World {
         }
     }
 
-    /// A frame each way.
+    /// Carries a frame each way.
     #[track_caller]
     pub fn works(&mut self, rings: &mut Rings) {
         let bytes = frame(100, 3);
@@ -200,8 +199,8 @@ impl World {
         self.vif.arm().unwrap();
     }
 
-    /// The frontend found the backend out: it closed, says why, and serves a
-    /// backend that keeps to the rules afterwards.
+    /// Checks that the frontend found the backend out: it closed, says why, and serves a backend
+    /// that keeps to the rules afterwards.
     #[track_caller]
     pub fn closed_for(&mut self, rings: Rings, why: &str) {
         assert_eq!(self.vif.status(), VifStatus::Held, "it did not notice");
@@ -218,7 +217,7 @@ impl World {
         self.comes_back(rings);
     }
 
-    /// After a failure: the backend lets go, and both begin anew.
+    /// Begins anew after a failure: the backend lets go first.
     #[track_caller]
     pub fn comes_back(&mut self, rings: Rings) {
         self.server.detach(rings);
@@ -228,13 +227,13 @@ impl World {
         self.ends(rings);
     }
 
-    /// Closes in order; nothing of the guest's is left in force.
+    /// Closes in order, and checks that nothing of the guest's is left in force.
     #[track_caller]
     pub fn ends(&mut self, rings: Rings) {
         self.all_end([rings]);
     }
 
-    /// The same, with several queues.
+    /// Closes as [`World::ends`] does, with several queues.
     #[track_caller]
     pub fn all_end(&mut self, rings: impl IntoIterator<Item = Rings>) {
         rings.into_iter().for_each(|rings| self.server.detach(rings));

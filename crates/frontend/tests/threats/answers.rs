@@ -1,4 +1,4 @@
-//! XSA-376: nothing that a response says is believed.
+//! XSA-376: no claim of a response is believed.
 
 use crate::support::server::Rings;
 use crate::support::world::World;
@@ -18,7 +18,7 @@ fn flush(world: &mut World) {
     world.vif.flush().unwrap();
 }
 
-/// Sends so many frames; the ids that they have.
+/// Sends `frames` frames, and returns their ids.
 fn send(world: &mut World, rings: &mut Rings, frames: usize) -> Vec<u16> {
     for n in 0..frames {
         world.vif.send(&frame(60, n as u8), Offload::default()).unwrap();
@@ -33,7 +33,7 @@ fn reap(world: &mut World) -> usize {
 
 #[test]
 fn xsa_376_transmit_ids_that_are_not_outstanding() {
-    // Never used, out of range, answered already, and answered twice.
+    // Ids that were never used, are out of range, were answered already, or are answered twice.
     for attack in 0..5 {
         let mut world = World::new();
         let mut rings = world.connect();
@@ -94,7 +94,7 @@ fn every_status_of_a_transmit_answer_frees_its_page() {
             let from = rings.tx_cons;
             let ids = send(&mut world, &mut rings, 256);
             assert_eq!(ids.len(), 256);
-            // In any order: only the ids count.
+            // The order is any: only the ids count.
             for (n, id) in ids.iter().rev().enumerate() {
                 rings.tx_put(from.wrapping_add(n as u32), *id, status);
             }
@@ -187,7 +187,7 @@ fn a_burst_has_what_comes_one_by_one_and_ends_where_an_answer_is_wrong() {
     for (&(at, len), bytes) in places.iter().zip(&sent) {
         assert!(at % 64 == 0 && arena[at..at + len] == bytes[..]);
     }
-    // Where what is left could not hold any frame nothing more is taken.
+    // With less room than the longest frame needs, nothing more is taken.
     rings.deliver(&world.server, &sent[2]);
     let queue = &mut world.vif.queues()[0];
     assert_eq!(queue.recv_burst(&mut arena[..60_000], |_, _| ()).unwrap(), 0);
@@ -227,7 +227,7 @@ fn xsa_376_the_wrong_id_behind_an_extra_and_in_a_later_fragment() {
     }
 }
 
-/// One answer to one page: refused, counted, its page posted again, and the vif
+/// Gives one answer to one page: it is refused and counted, its page is posted again, and the vif
 /// goes on.
 #[track_caller]
 fn skipped(world: &mut World, rings: &mut Rings, offset: u16, flags: RxFlags, status: i16) {
@@ -298,7 +298,7 @@ fn an_offset_and_flags_without_a_name_are_legal() {
 
 #[test]
 fn xsa_376_frames_of_too_many_pages() {
-    // 19 are taken; up to a ring they are dropped; without an end they are fatal.
+    // Chains of 19 slots are taken; up to a ring they are dropped; without an end they are fatal.
     for (count, end) in [(19, true), (20, true), (63, true), (64, false), (200, false)] {
         let mut world = World::new();
         let mut rings = world.connect();
@@ -371,7 +371,7 @@ fn xsa_376_extras_that_no_rule_explains() {
 
 #[test]
 fn extras_unasked_for_are_told_and_never_hidden() {
-    // Whoever did not wish for unfinished frames learns that this is one.
+    // A frontend that did not wish for unfinished frames learns that this is one.
     let wishes = Wishes { gso: false, checksum: false, ..Wishes::default() };
     let mut world = World::with(wishes);
     let mut rings = world.connect();
@@ -408,7 +408,7 @@ fn xsa_155_answers_rewritten_while_they_are_read() {
     let ring = rings.rx.clone();
     std::thread::scope(|scope| {
         let _ends = Ends(&stop);
-        // Lengths and offsets change all the while; ids stay, being right.
+        // Lengths and offsets change all the while; ids stay right.
         scope.spawn(|| {
             let mut n = 0u32;
             while !stop.load(SeqCst) {
@@ -440,7 +440,7 @@ fn xsa_155_answers_rewritten_while_they_are_read() {
             }
         }
     });
-    // It keeps the page mapped.
+    // The backend keeps the page mapped.
     drop(ring);
     // A request that was scribbled on comes back with another id: then it was
     // found out.

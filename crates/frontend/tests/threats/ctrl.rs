@@ -46,7 +46,7 @@ impl Served {
     }
 }
 
-/// A vif that is connected, with a control ring.
+/// Returns a connected vif with a control ring.
 fn connected() -> (World, Rings, Served) {
     let mut world = World::new();
     world.server.key("feature-ctrl-ring", b"1");
@@ -88,7 +88,7 @@ fn ctrl_answers_come_in_any_order() {
         let expected = Answer { ticket: *ticket, message, result: Ok(queue + 1000) };
         if n == 0 {
             world.vif.take_answers().unwrap();
-            // Answered and not looked at is still taken.
+            // A place that is answered and not looked at is still taken.
             assert_eq!(submit(&mut world, WISH), Err(SubmitError::Full));
         }
         assert_eq!(next(&mut world), Some(expected));
@@ -103,7 +103,7 @@ fn ctrl_answers_come_in_any_order() {
     world.ends(rings);
 }
 
-/// Answers to three requests of which the second is spoilt.
+/// Answers three requests, the second of which is spoilt.
 fn spoilt(spoil: impl Fn(&mut CtrlResponse, &[CtrlRequest]), why: &str) {
     let (mut world, rings, mut served) = connected();
     let del = Message::DelGrefMapping { queue: 0, list: 9, entries: 4 };
@@ -147,8 +147,8 @@ fn wish(mapping: &[u16]) -> HashWish {
     HashWish { types: HashTypes::all(), key: [7; 40], mapping: mapping.to_vec() }
 }
 
-/// Serves requests of a change one by one; `judge` gives the answer to each. What
-/// was asked, by type.
+/// Serves requests of a change one by one; `judge` gives the answer to each. Returns the types of
+/// the requests.
 pub fn serve(
     world: &mut World,
     served: &mut Served,
@@ -166,7 +166,7 @@ pub fn serve(
     }
 }
 
-/// What a backend says that can do all.
+/// Returns the answer of a backend that can do all.
 fn willing(request: CtrlRequest) -> (Status, u32) {
     match request.kind {
         kind::GET_HASH_FLAGS => (Status::Success, 15),
@@ -252,7 +252,7 @@ fn ctrl_a_change_that_is_refused_switches_hashing_off() {
         let refusal = HashRefusal::Request { what, status: Status::NotSupported };
         assert_eq!(world.vif.hash().1, HashState::Refused(refusal));
     }
-    // What the backend cannot, what it has no room for, and a queue too many.
+    // Types that the backend cannot hash, a table too long for it, and a queue too many.
     world.vif.set_hash(Some(wish(&[0; 3]))).unwrap();
     serve(&mut world, &mut served, |request| match request.kind {
         kind::GET_HASH_FLAGS => (Status::Success, 0xffff_fff7),

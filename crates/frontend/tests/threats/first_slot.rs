@@ -1,6 +1,6 @@
-//! XSA-522: a frame in several slots whose first is shorter than an Ethernet header, on
-//! which stock netfront crashes its guest. It is odd, and legal: whichever way it is
-//! taken, all of it arrives, and nothing beyond its slots.
+//! XSA-522: a frame in several slots whose first is shorter than an Ethernet header, on which stock
+//! netfront crashes its guest. Such a frame is odd, and legal. Taken in any way, all of it arrives,
+//! and nothing beyond its slots.
 
 use crate::support::frame;
 use crate::support::server::Rings;
@@ -14,7 +14,7 @@ use grantway_netif::{ETH_HEADER_BYTES, Hash};
 use grantway_ring::RingMemory;
 use std::sync::Arc;
 
-/// What pages hold around the bytes of a frame.
+/// Filler of pages around the bytes of a frame.
 const BESIDE: u8 = 0xee;
 
 /// The ways in which a frame is taken off a queue.
@@ -28,7 +28,7 @@ enum Way {
 
 const WAYS: [Way; 4] = [Way::Recv, Way::Burst, Way::Lent, Way::Looked];
 
-/// The next frame, and its first bytes as somebody sees them who looks at a header only.
+/// Takes the next frame, and its first bytes as a reader of headers sees them.
 fn take(world: &mut World, way: Way) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut buffer = vec![0; 2 * 65_536];
     let queue = &mut world.vif.queues()[0];
@@ -93,7 +93,7 @@ fn deliver(world: &World, rings: &mut Rings, parts: &[&[u8]], at_end: bool, extr
     rings.rx_publish(rings.rx_cons);
 }
 
-/// A frontend, connected, that was told to trust its backend, or not to.
+/// Returns a connected frontend that was told to trust its backend, or not to.
 fn connected(trusts: bool) -> (World, Rings) {
     let mut world = World::new();
     if !trusts {
@@ -149,7 +149,7 @@ fn xsa_522_a_header_in_slots_of_one_byte_and_of_none() {
     let bytes = frame(19, 3);
     let ones: Vec<&[u8]> = bytes.chunks(1).collect();
     let none: &[u8] = &[];
-    // Nothing but the last, each byte by itself, and bytes among empty slots.
+    // All bytes in the last slot, each byte by itself, and bytes among empty slots.
     let all_in_last: Vec<_> = std::iter::repeat_n(none, 18).chain([&bytes[..]]).collect();
     let among: Vec<_> = bytes.chunks(3).flat_map(|part| [none, part]).collect();
     for way in WAYS {
@@ -159,7 +159,7 @@ fn xsa_522_a_header_in_slots_of_one_byte_and_of_none() {
                 let (whole, begin) = take(&mut world, way).expect("a frame");
                 assert_eq!((&whole[..], &begin[..]), (&bytes[..], &bytes[..14]), "{way:?}");
             }
-            // Empty slots only are no frame.
+            // A packet of empty slots only is no frame.
             let errors = world.vif.stats().rx_errors;
             deliver(&world, &mut rings, &[none; 19], at_end, false);
             assert_eq!(take(&mut world, way), None, "{way:?}");

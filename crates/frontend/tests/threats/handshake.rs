@@ -37,12 +37,12 @@ fn a_backend_that_disappears_at_each_moment() {
             world.server.state(XenbusState::Closing);
             world.look();
         }
-        // Its process ends; nothing in the store tells of it.
+        // The backend's process ends; nothing in the store tells of it.
         let dead = world.other_server();
         drop((std::mem::replace(&mut world.server, dead), rings));
         world.look();
         if moment == 4 || moment == 5 {
-            // As on Xen, signals to nobody are swallowed; the ring fills.
+            // Signals to nobody are swallowed, as on Xen; the ring fills.
             let sent = (0..1000)
                 .take_while(|&n| world.vif.send(&frame(60, n as u8), Offload::default()).is_ok())
                 .count();
@@ -90,7 +90,7 @@ fn a_backend_whose_folder_disappears_at_each_moment() {
             world.until(VifStatus::Gone);
         }
         world.nothing_is_lent();
-        // What was removed does not come back to life.
+        // A removed node does not come back to life.
         assert_eq!(world.toolstack.read_text(&front).unwrap(), None);
     }
 }
@@ -124,8 +124,8 @@ fn a_backend_that_lies_about_its_features() {
 
 #[test]
 fn a_backend_that_hides_its_nodes_costs_its_own_vif_only() {
-    // What a backend may do to its own folder must not read as the end of the
-    // store: one process may hold other vifs, too.
+    // Anything that a backend does to its own folder must not read as the end of the store: one
+    // process may hold other vifs, too.
     let hidden = [
         "state",
         "carrier",
@@ -218,7 +218,7 @@ fn init_wait_twice_and_connected_without_it() {
     world.server.state(XenbusState::Connected);
     world.until(VifStatus::Connected);
     world.works(&mut rings);
-    // And after Connected: the backend began anew, so do we.
+    // After Connected it means that the backend began anew, and so do we.
     world.server.detach(rings);
     world.server.state(XenbusState::InitWait);
     world.look();
@@ -244,7 +244,7 @@ fn a_backend_that_never_answers() {
     assert_eq!(after.granted, before.granted, "no page more than the pools'");
     assert!(after.notifies - before.notifies <= 2, "one signal for what nobody looks at");
     assert_eq!(world.vif.queues()[0].outstanding(), 256);
-    // It closes at once all the same; the backend need not say a word.
+    // The vif closes at once all the same; the backend need not say a word.
     world.vif.shutdown().unwrap();
     assert_eq!(world.server.front_state(), Some(XenbusState::Closing));
     assert_eq!(world.guest.counters().deferred, 2, "the two rings are mapped still");
@@ -281,7 +281,7 @@ fn xsa_349_a_look_takes_in_a_bounded_number_of_changes() {
     let mut rings = world.connect();
     world.look();
     world.server.key("carrier", b"0");
-    // Each below the node, so that no change is merged with another one.
+    // Each change is below the node, so that no change is merged with another one.
     for n in 0..CHANGES {
         world.server.key(&format!("carrier/{n}"), b"");
     }
@@ -317,7 +317,7 @@ fn xsa_349_a_store_flood_that_does_not_end() {
                 let mut store = world.server.domain.store().unwrap();
                 let (stop, writes, back) = (&stop, &writes, &back);
                 scope.spawn(move || {
-                    // It ends by itself only if a look never comes back.
+                    // The thread ends by itself only if a look never comes back.
                     let start = Instant::now();
                     while !stop.load(SeqCst) && start.elapsed() < GUARD {
                         store.write(&format!("{back}/state"), b"4").unwrap();
@@ -329,7 +329,7 @@ fn xsa_349_a_store_flood_that_does_not_end() {
             })
             .collect();
         let mut looks = 0;
-        // Until there was a flood, whichever thread is the first to run.
+        // The loop goes on until there was a flood, whichever thread is the first to run.
         while looks < 40 || writes.load(SeqCst) < WRITES && !floods.iter().any(|f| f.is_finished())
         {
             assert_eq!(world.vif.store_changed().unwrap(), VifStatus::Connected);
@@ -337,7 +337,7 @@ fn xsa_349_a_store_flood_that_does_not_end() {
             world.works(&mut rings);
         }
         drop(ends);
-        // Each of them, so that all of them have ended.
+        // Each of them is joined, so that all of them have ended.
         let ends: Vec<_> = floods.into_iter().map(|flood| flood.join().unwrap()).collect();
         ends.iter().all(|&end| end)
     });
@@ -398,7 +398,7 @@ fn vifs_that_are_not_as_a_toolstack_makes_them() {
         toolstack.write(&format!("{front}/backend-id"), id.as_bytes()).unwrap();
         assert!(words(open(1)).contains("backend-id"), "{id:?}: {}", words(open(1)));
     }
-    // A backend that is not there: it waits.
+    // Without a backend the vif waits.
     toolstack.write(&format!("{front}/backend-id"), b"3").unwrap();
     assert_eq!(open(1), Ok(()));
     eventually("nothing is left of them", || {

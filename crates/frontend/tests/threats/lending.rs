@@ -12,14 +12,14 @@ use grantway_netif::{Checksum, Offload};
 /// Ids of the small buffers, behind those of whole pages.
 const SMALL: std::ops::Range<u16> = 256..512;
 
-/// A frontend, connected.
+/// Returns a connected frontend.
 fn connected() -> (World, Rings) {
     let mut world = World::new();
     let rings = world.connect();
     (world, rings)
 }
 
-/// Sends so many short frames; the ids that they have.
+/// Sends `frames` short frames, and returns their ids.
 fn send(world: &mut World, rings: &mut Rings, frames: usize) -> Vec<u16> {
     for n in 0..frames {
         world.vif.send(&frame(60, n as u8), Offload::default()).unwrap();
@@ -40,7 +40,7 @@ fn small_buffers_are_used_again_whatever_order_they_are_answered_in() {
         let ids = send(&mut world, &mut rings, 256);
         assert_eq!(are_small(&ids), 256, "round {round}");
         for n in 0..256 {
-            // In order, turned round, or by pairs; well or not.
+            // The answers come in order, turned round, or by pairs, and with or without errors.
             let id = match round % 3 {
                 0 => ids[n],
                 1 => ids[255 - n],
@@ -91,8 +91,8 @@ fn a_slot_whose_buffer_is_still_out_takes_a_whole_page() {
 
 #[test]
 fn xsa_376_small_buffers_that_are_not_outstanding() {
-    // Never used, out of range, answered already, answered twice; the last in a
-    // burst that is in order otherwise.
+    // Ids that were never used, are out of range, were answered already, or are answered twice; the
+    // last in a burst that is in order otherwise.
     for attack in 0..5 {
         let (mut world, mut rings) = connected();
         world.works(&mut rings);
@@ -119,7 +119,7 @@ fn xsa_376_small_buffers_that_are_not_outstanding() {
         rings.tx_put(from.wrapping_add(2), ids[2], status::OKAY);
         rings.tx_publish(from.wrapping_add(3));
         assert_eq!(world.vif.reap().unwrap(), 0, "attack {attack}");
-        // Who comes back is offered less: an ordinary vif.
+        // The next connection is an ordinary vif.
         world.closed_for(rings, "which is not outstanding");
     }
 }
@@ -142,7 +142,7 @@ fn a_checksum_that_is_not_to_be_blank_is_refused_once_the_frame_is_written() {
         let refused = Some(SendError::NotOffered { what: "a blank checksum" });
         assert_eq!((sent, why_not), (1, refused));
         queue.flush().unwrap();
-        // What was not taken holds nothing up.
+        // A frame that was not taken holds nothing up.
         assert_eq!(rings.serve_tx().0, 1);
         assert_eq!(world.vif.reap().unwrap(), 1);
         for _ in 0..300 {

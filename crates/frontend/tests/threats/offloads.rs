@@ -12,7 +12,7 @@ use grantway_ring::RingMemory;
 
 const BLANK: Offload = Offload { checksum: Checksum::Partial, gso: None };
 
-/// A frame of this type, behind so many tags.
+/// Returns a frame of this type, behind `tags` tags.
 fn of_type(kind: u16, tags: usize) -> Vec<u8> {
     let mut frame = frame(100, 7);
     for tag in 0..tags {
@@ -29,7 +29,7 @@ fn blank_checksums_go_by_what_is_offered_for_their_family() {
         let mut world = World::new();
         world.server.offer();
         let flag = |on: bool| if on { b"1" } else { b"0" };
-        // Before the frontend looks.
+        // The keys are written before the frontend looks.
         world.server.key("feature-no-csum-offload", flag(!over_ipv4));
         world.server.key("feature-ipv6-csum-offload", flag(over_ipv6));
         let mut rings = world.connect_as_offered();
@@ -41,7 +41,7 @@ fn blank_checksums_go_by_what_is_offered_for_their_family() {
                     true => assert_eq!(sent, Ok(()), "{what}"),
                     false => assert!(matches!(sent, Err(SendError::NotOffered { .. })), "{what}"),
                 }
-                // What is whole may always go.
+                // A frame with a whole checksum may always go.
                 let whole = world.vif.send(&of_type(kind, tags), Offload::default());
                 assert_eq!(whole, Ok(()), "{what}");
             }
@@ -59,8 +59,8 @@ fn blank_checksums_go_by_what_is_offered_for_their_family() {
 
 #[test]
 fn mirage_net_xen_122_checksum_states_are_not_mixed_up() {
-    // The bits of one direction are those of the other, swapped; and what a
-    // frame's bits say holds for that frame only.
+    // The bits of one direction are those of the other, swapped; a frame's bits hold for that frame
+    // only.
     use Checksum::{Complete, Partial, Unknown};
     let mut world = World::new();
     let mut rings = world.connect();
@@ -88,7 +88,7 @@ fn mirage_net_xen_122_checksum_states_are_not_mixed_up() {
         assert_eq!(TxRequest::from_words(first).flags, flags, "{offload:?}");
         rings.serve_tx();
         world.vif.reap().unwrap();
-        // In an order of its own.
+        // The frames are read in another order.
         let (flags, checksum) = received[(round + round / 4) % 4];
         let index = rings.rx_cons;
         let request = rings.take();

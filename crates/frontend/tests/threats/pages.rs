@@ -1,4 +1,4 @@
-//! What a backend can see of the guest's memory, and for how long.
+//! The guest's memory that a backend can see, and for how long.
 
 use crate::support::server::{Rings, Server};
 use crate::support::silent::Silent;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// References that the guest of a test may have in use.
 const MOST: u32 = 2048;
 
-/// All that the backend can reach, by reference, but for the two rings.
+/// Maps all pages that the backend can reach, by reference, except for the two rings.
 fn reachable(server: &Server, rings: &Rings) -> BTreeMap<u32, (SharedRun, SharedPage)> {
     let all = (0..MOST).filter(|&gref| rings.grefs.iter().all(|ring| ring.0 != gref));
     all.filter_map(|gref| Some((gref, server.peek(GrantRef(gref))?))).collect()
@@ -59,7 +59,7 @@ fn xsa_403_pages_hold_nothing_but_frames_for_this_backend() {
                 let start = usize::from(request.offset);
                 page[start..start + size].copy_from_slice(&sent[at..at + size]);
                 at += size;
-                // At once: the next frame may hide what this one left behind.
+                // Each frame is checked at once: the next may hide what this one left behind.
                 let (_, seen) = &pages[&request.gref];
                 assert!(bytes(seen) == *page, "{len} bytes: gref {} has more", request.gref);
                 rings.tx_put(first.wrapping_add(n as u32), request.id, 0);
@@ -145,7 +145,7 @@ fn xsa_396_pages_that_stay_mapped_are_never_used_again() {
         let mut again = world.connect();
         let new = reachable(&world.server, &again);
         for (gref, _, _) in &kept {
-            // Still granted, being mapped; but not to be found on a ring.
+            // The page is mapped, so it is still granted; but it is not to be found on a ring.
             assert!(new.contains_key(gref));
         }
         drop(new);
@@ -222,7 +222,7 @@ fn xsa_396_a_backend_that_keeps_everything_is_told_apart_from_a_bug() {
 
 #[test]
 fn xsa_396_pages_of_which_nobody_knows_are_never_used_again() {
-    // As on Xen, where gntalloc says of no page that the backend let it go.
+    // A page is never known to be let go, as with gntalloc on Xen.
     let mut world = World::new();
     let silent = Arc::new(Silent::over(&world.guest));
     let platform: Arc<dyn Platform> = Arc::<Silent>::clone(&silent);

@@ -1,5 +1,5 @@
-//! Several queues: what is published of them, which of them a frame takes, and
-//! what a backend may do with one of them.
+//! Several queues: their published nodes, the queue that a frame takes, and all that a backend may
+//! do with one of them.
 
 use crate::support::frame;
 use crate::support::server::Rings;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 const FLAT: [&str; 5] =
     ["tx-ring-ref", "rx-ring-ref", "event-channel", "event-channel-tx", "event-channel-rx"];
 
-/// The names in the frontend's folder that tell of its queues.
+/// Returns the names in the frontend's folder that describe its queues.
 fn names(world: &mut World) -> Vec<String> {
     let front = world.server.front.clone();
     let mut names = world.server.store.list(&front).unwrap();
@@ -30,21 +30,21 @@ fn names(world: &mut World) -> Vec<String> {
     names
 }
 
-/// A frame of flow `n`, which is known by its stations.
+/// Returns a frame of flow `n`, which is known by its stations.
 fn of_flow(n: u8) -> Vec<u8> {
     let mut frame = frame(100, n);
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, n]);
     frame
 }
 
-/// A flow that keeps to this queue, of so many.
+/// Returns a flow that keeps to this queue, of `queues`.
 fn flow_on(queue: usize, queues: usize) -> u8 {
     (0..=255).find(|&n| queue_of(flow_hash(&of_flow(n)), queues) == queue).unwrap()
 }
 
 #[test]
 fn one_queue_has_flat_keys_and_several_have_folders() {
-    // As stock netfront writes them, and nothing of an earlier connection with
+    // The nodes are as stock netfront writes them, with nothing of an earlier connection with
     // another number of queues, or another kind of event channels.
     let mut world = World::with(Wishes { queues: 4, ..Wishes::default() });
     for (offered, split) in [(4, true), (1, true), (3, false), (2, true), (1, false), (4, false)] {
@@ -118,7 +118,7 @@ fn a_backend_that_lies_about_its_number_of_queues() {
     world.ends(rings);
 }
 
-/// Sends a frame of a flow; the queue that it arrives on.
+/// Sends a frame of a flow, and returns the queue that it arrives on.
 #[track_caller]
 fn sent_on(world: &mut World, rings: &mut [Rings], flow: u8) -> usize {
     world.vif.send(&of_flow(flow), Offload::default()).unwrap();
@@ -186,7 +186,7 @@ fn a_full_queue_waits_for_room_and_the_others_go_on() {
     assert_eq!(sent_on_second(&mut world, &mut rings, free), 1);
     assert!(!world.vif.arm().unwrap());
     assert_eq!(world.vif.send(&of_flow(full), Offload::default()), Err(SendError::Full));
-    // A signal once a quarter came back, on the queue that waits.
+    // A signal comes once a quarter came back, on the queue that waits.
     let requests = rings[0].requests();
     assert_eq!(requests.len(), 256);
     assert!(!world.vif.arm().unwrap());
@@ -237,7 +237,7 @@ fn what_is_wrong_on_one_queue_closes_them_all() {
             rings.into_iter().for_each(|rings| world.server.detach(rings));
             world.server.state(XenbusState::Closed);
             world.look();
-            // And all of them come back.
+            // All queues come back after a restart.
             world.vif.restart().unwrap();
             let mut rings = world.connect_all();
             for flow in 0..3 {
@@ -250,7 +250,7 @@ fn what_is_wrong_on_one_queue_closes_them_all() {
 
 #[test]
 fn queues_that_cannot_all_be_had_leave_nothing() {
-    // Room for three of four.
+    // There is room for three queues of four.
     let config = HostConfig { grant_entries: 2048, ..HostConfig::default() };
     let mut world = World::on(config, Wishes { queues: 4, ..Wishes::default() });
     world.server.key("multi-queue-max-queues", b"4");

@@ -8,7 +8,7 @@ use grantway_hypervisor::{Permission, Platform, Rights, Store};
 use grantway_netif::{Offload, XenbusState};
 use std::sync::Arc;
 
-/// The guest's platform, as its process has it after the restore.
+/// Returns the guest's platform, as its process has it after the restore.
 fn platform(world: &World) -> Arc<dyn Platform> {
     Arc::<Domain>::clone(&world.guest)
 }
@@ -48,7 +48,7 @@ fn a_restored_guest_connects_anew_and_touches_nothing_of_before() {
                 world.works(&mut rings[0]);
             }
             assert_eq!(u64::from(world.table().grants), 2 * lent);
-            // What was taken up afterwards goes in order.
+            // Queues that were attached afterwards end in order.
             rings.into_iter().for_each(|rings| world.server.detach(rings));
             world.vif.shutdown().unwrap();
             world.server.state(XenbusState::Closed);
@@ -58,7 +58,7 @@ fn a_restored_guest_connects_anew_and_touches_nothing_of_before() {
     }
 }
 
-/// All that may be asked of a vif without a connection, at any time.
+/// Asks all that may be asked of a vif without a connection, at any time.
 fn asks_everything(world: &mut World) {
     let vif = &mut world.vif;
     assert_eq!(vif.send(&frame(60, 1), Offload::default()), Err(SendError::Full));
@@ -146,9 +146,8 @@ fn a_guest_that_goes_on_where_it_was_saved_closes_first() {
 
 #[test]
 fn a_restored_guest_is_told_so_by_its_store_and_touches_nothing() {
-    // What a store says after a restore: all watches fire, that of the domain's
-    // number first where the kernel sets it first, and the folders of before are
-    // no more, or are new ones.
+    // The store after a restore: all watches fire, that of the domain's number first if the kernel
+    // sets it first. The earlier folders are gone, or are new ones.
     let (front, _) = crate::support::world::paths();
     let number = format!("/local/domain/{GUEST}/domid");
     let clues: [&dyn Fn(&mut World); 3] = [
@@ -169,7 +168,7 @@ fn a_restored_guest_is_told_so_by_its_store_and_touches_nothing() {
         let before = world.table();
         clue(&mut world);
         world.until(VifStatus::Restored);
-        // Whatever is tried meanwhile, nothing of before is touched.
+        // Nothing that is tried meanwhile touches earlier grants.
         world.vif.shutdown().unwrap();
         world.vif.restart().unwrap();
         assert_eq!(world.look(), VifStatus::Restored);
@@ -220,8 +219,8 @@ fn a_guest_that_is_restored_before_its_folders_are_there_tries_again() {
 
 #[test]
 fn a_vif_that_never_connects_keeps_no_other_from_it() {
-    // Of one guest, in one process: the backend of the first never says a word,
-    // that of the second gives up half way.
+    // Two vifs of one guest, in one process: the backend of the first never says a word, that of
+    // the second gives up half way.
     let mut world = World::new();
     let mut others = Vec::new();
     for devid in [1, 2] {

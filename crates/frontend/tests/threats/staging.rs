@@ -20,7 +20,7 @@ fn wishes() -> Wishes {
     Wishes { policy: Policy::Staging, ..Wishes::default() }
 }
 
-/// A vif that is connected and wishes for staging; nothing is answered yet.
+/// Returns a connected vif that wishes for staging; nothing is answered yet.
 fn connected() -> (World, Rings, Served) {
     let mut world = World::with(wishes());
     world.server.key("feature-ctrl-ring", b"1");
@@ -53,7 +53,7 @@ fn set_statuses(server: &Server, request: CtrlRequest, status: impl Fn(usize) ->
     }
 }
 
-/// What a backend says that can do all.
+/// Returns the answer of a backend that can do all.
 fn willing(server: &Server, request: CtrlRequest) -> (Status, u32) {
     match request.kind {
         kind::GET_GREF_MAPPING_SIZE => (Status::Success, 1024),
@@ -65,21 +65,21 @@ fn willing(server: &Server, request: CtrlRequest) -> (Status, u32) {
     }
 }
 
-/// Answers each request as `lie` says, and by the rules where it says nothing; what
-/// was asked.
+/// Answers each request with the answer of `lie`, or by the rules if that is none. Returns the
+/// types of the requests.
 fn serve_with(
     world: &mut World,
     served: &mut Served,
     mut lie: impl FnMut(&Server, CtrlRequest) -> Option<(Status, u32)>,
 ) -> Vec<u16> {
-    // The same domain, for what is done to the guest's pages meanwhile.
+    // A second handle of the domain, for access to the guest's pages meanwhile.
     let server = world.other_end();
     serve(world, served, |request| {
         lie(&server, request).unwrap_or_else(|| willing(&server, request))
     })
 }
 
-/// The vif goes on, by grant copy or not, and ends in order.
+/// Checks that the vif goes on, by grant copy or not, and ends in order.
 fn goes_on(mut world: World, mut rings: Rings, served: Served) {
     world.works(&mut rings);
     assert_eq!(world.vif.take_failure(), None);
@@ -111,12 +111,12 @@ fn staging_a_wrong_size_of_get() {
 #[test]
 fn staging_more_said_than_was_asked() {
     let (mut world, rings, mut served) = connected();
-    // Of an ADD nothing is counted but what was asked for.
+    // After an ADD only the pages that were asked for count.
     serve_with(&mut world, &mut served, |_, request| {
         (request.kind == kind::ADD_GREF_MAPPING).then_some((Status::Success, u32::MAX))
     });
     assert_eq!((state(&world).staged, state(&world).refusal), (PAGES, None));
-    // Of a DEL more than was asked for is no answer.
+    // A DEL cannot give back more than was asked for.
     world.vif.stage(0, 500).unwrap();
     serve_with(&mut world, &mut served, |_, request| {
         (request.kind == kind::DEL_GREF_MAPPING).then_some((Status::Success, request.data[2] + 1))
@@ -142,7 +142,7 @@ fn staging_every_request_refused() {
             if refused == kind::DEL_GREF_MAPPING {
                 world.vif.stage(0, 0).unwrap();
                 serve_with(&mut world, &mut served, |_, request| answer(request));
-                // It has them still, and may use them.
+                // The backend has them still, and may use them.
                 assert_eq!(state(&world).staged, PAGES);
             } else {
                 assert_eq!(state(&world).staged, 0);
@@ -155,8 +155,8 @@ fn staging_every_request_refused() {
     }
 }
 
-/// The answer to the first request of this kind is spoilt: the vif closes, says
-/// why, and serves a better backend.
+/// Spoils the answer to the first request of a type: the vif closes, says why, and serves a better
+/// backend.
 fn spoilt(at: u16, spoil: impl Fn(&mut CtrlResponse), why: &str) {
     let (mut world, rings, mut served) = connected();
     for _ in 0..8 {
@@ -197,7 +197,7 @@ fn staging_wrong_ids_types_and_statuses() {
 
 #[test]
 fn staging_answers_never_asked_for() {
-    // Once more what was answered, what was never asked, and indices alone.
+    // Repeats an old answer, answers what was never asked, and moves indices alone.
     for again in 0..3 {
         let (mut world, rings, mut served) = connected();
         let [get] = served.requests()[..] else { panic!("one request") };
@@ -234,7 +234,7 @@ fn staging_answers_out_of_order() {
     world.published();
     let mut served = Served::attach(&mut world.server);
     let rings = world.connect_as_offered();
-    // A change of the hash is under way beside it, and the later is answered first.
+    // A change of the hash is under way beside staging, and the later request is answered first.
     let wish = HashWish { types: HashTypes::all(), key: [7; 40], mapping: vec![0; 9] };
     world.vif.set_hash(Some(wish)).unwrap();
     let mut most = 0;
@@ -276,7 +276,7 @@ fn staging_statuses_of_garbage() {
     serve_with(&mut world, &mut served, |server, request| {
         tries += 1;
         asked.insert(list(server, request).len());
-        // Every third is said to be gone, and the list is filled with other things.
+        // Every third page is said to be gone, and the list is filled with other things.
         let [_, gref, entries] = request.data;
         for n in 0..entries as usize {
             server.fill(gref, (n * 8) as u16, &0xdead_beef_u32.to_le_bytes());
@@ -284,12 +284,12 @@ fn staging_statuses_of_garbage() {
         set_statuses(server, request, |n| if n % 3 == 0 { 0 } else { 1 + n as u16 * 511 });
         Some((Status::Success, 0))
     });
-    // It asks for those that are left, a bounded number of times, and lets them be.
+    // The frontend asks for the pages that are left, a bounded number of times, and lets them be.
     assert!(tries == 8 && asked.first() < asked.last(), "{tries} times {asked:?}");
     let refusal = world.vif.take_staging_refusal().expect("a typed refusal");
     assert_eq!(refusal.what, "give pages back");
     assert_eq!(state(&world).staged, 400, "it counts on the first ones only");
-    // What is in doubt is asked about no more.
+    // Pages in doubt are asked about no more.
     world.vif.stage(0, 0).unwrap();
     world.vif.stage(0, PAGES).unwrap();
     assert_eq!(serve_with(&mut world, &mut served, |_, _| None), []);
@@ -315,8 +315,7 @@ fn staging_pages_that_come_back_in_two_goes() {
         let asked = serve_with(&mut world, &mut served, |_, _| None);
         assert_eq!((asked, state(&world).staged), (vec![kind::ADD_GREF_MAPPING], PAGES));
     }
-    // Some went, and then it has no such request: what is staged is what was not
-    // asked back.
+    // Some went, and then the backend has no such request: staged is what was not asked back.
     world.vif.stage(0, 400).unwrap();
     let mut first = true;
     serve_with(&mut world, &mut served, |server, request| {
@@ -349,7 +348,7 @@ fn staging_no_answer_ever() {
     }
 }
 
-/// Keeps what was staged mapped.
+/// Maps the pages of a list, and keeps them mapped.
 fn holds(server: &Server, request: CtrlRequest) -> (SharedRun, Vec<GrantRef>) {
     let grefs: Vec<_> = list(server, request).iter().map(|entry| GrantRef(entry.gref)).collect();
     let run = server.domain.map(server.guest, &grefs, Access::ReadOnly).unwrap();
@@ -461,7 +460,7 @@ fn staging_that_is_not_offered_is_the_next_best() {
         assert_eq!(world.vif.features().policy, expected, "{says:?} {persistent:?}");
         let shown = world.server.front_key("feature-persistent");
         assert_eq!(shown.as_deref() == Some("1"), expected == Policy::Persistent);
-        // What is not agreed on is not asked for.
+        // Staging that was not agreed on is not asked for.
         let asked = served.requests().len();
         assert_eq!(asked, usize::from(expected == Policy::Staging));
         assert_eq!(world.vif.staging().len(), asked);

@@ -1,4 +1,4 @@
-//! The toolstack's word on whether the backend is to be trusted.
+//! The toolstack's node that says if the backend is to be trusted.
 
 use crate::support::frame;
 use crate::support::world::{World, paths};
@@ -13,7 +13,7 @@ fn platform(world: &World) -> Arc<dyn Platform> {
     Arc::<Domain>::clone(&world.guest)
 }
 
-/// What the node holds from now on; nothing for none.
+/// Sets the node's value from now on; none removes it.
 fn say(world: &mut World, trusted: Option<&[u8]>) {
     let node = format!("{}/trusted", paths().0);
     match trusted {
@@ -60,8 +60,8 @@ fn trusted_is_read_again_after_a_restore() {
 
 #[test]
 fn xsa_403_an_untrusted_backend_gets_linear_copies_as_every_other_does() {
-    // Each slot lies in a page of its own and holds bytes of the frame only; what
-    // the caller does to its buffer afterwards is not seen.
+    // Each slot lies in a page of its own and holds bytes of the frame only. Later changes of the
+    // caller's buffer are not seen.
     for trusted in ["0", "1"] {
         let mut world = World::new();
         say(&mut world, Some(trusted.as_bytes()));

@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::time::{Duration, Instant};
 
-/// Round trips of the ping-pong; `GRANTWAY_ROUNDS` for another number.
+/// Returns the number of round trips of the ping-pong; `GRANTWAY_ROUNDS` sets another.
 fn rounds() -> u32 {
     std::env::var("GRANTWAY_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000)
 }
@@ -43,8 +43,8 @@ fn seed_003_no_wakeup_is_lost_while_both_sides_sleep() {
         });
         let mut buffer = [0; 200];
         for round in 0..rounds {
-            // Long enough, now and then, for the backend to fall asleep, or to
-            // be caught at any point on its way there.
+            // The pause is long enough, now and then, for the backend to fall asleep, or to be
+            // caught at any point on its way there.
             pause(round.wrapping_mul(0x9e37_79b9) >> 16);
             let sent = frame(60, round as u8);
             if let Err(SendError::Full) = vif.send(&sent, Offload::default()) {
@@ -64,23 +64,23 @@ fn seed_003_no_wakeup_is_lost_while_both_sides_sleep() {
                 vif.take_events().unwrap();
             };
             assert_eq!(buffer[..received.len], frame(60, round as u8), "round {round}");
-            // Where echoes are there at once for long, nothing else posts pages.
+            // Nothing else posts pages while echoes are there at once for long.
             vif.repost().unwrap();
         }
     });
     world.ends(rings);
 }
 
-/// How a guest waits for frames.
+/// A guest's way of waiting for frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
-    /// By the state of the ring: it is looked at once more after it was armed.
+    /// The guest goes by the state of the ring, and looks at it once more after it was armed.
     Level,
-    /// By signals: what was signalled before the wait is forgotten, as Mirage did it.
+    /// The guest goes by signals, and forgets those before the wait, as Mirage did.
     Edge,
 }
 
-/// What a guest does from one sleep to the next, in this order.
+/// A guest's step from one sleep to the next; [`Wait::steps`] has their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Drain,
@@ -98,9 +98,9 @@ impl Wait {
     }
 }
 
-/// Goes through all schedules in which up to two frames arrive between any two steps of a
-/// guest, for a few sleeps in a row; in how many a frame was slept over: it is on the ring,
-/// and no signal says so.
+/// Goes through every 97th of the schedules in which up to two frames arrive before each step of
+/// a guest, for a few sleeps in a row. Returns the number of schedules in which a frame was slept
+/// over, so that it is on the ring and no signal says so, and the number of schedules tried.
 fn slept_over(wait: Wait) -> (u32, u32) {
     const SLEEPS: u32 = 3;
     let steps = wait.steps();
@@ -157,7 +157,7 @@ fn slept_over(wait: Wait) -> (u32, u32) {
     (stalls, tried)
 }
 
-/// Responses that the frontend has taken, of its only queue.
+/// Returns the number of responses that the frontend has taken, of its only queue.
 fn world_consumed(world: &World) -> u32 {
     world.vif.stats().rx_slots as u32
 }
@@ -184,7 +184,7 @@ fn pause(random: u32) {
     }
 }
 
-/// Serves what is there and sleeps when nothing is; how many frames.
+/// Serves the frames that are there, and sleeps if there is none. Returns the number of frames.
 fn echo(server: &mut Server, rings: &mut Rings) -> u32 {
     let slots = rings.tx.load(Index::ReqProd).wrapping_sub(rings.tx_cons);
     if slots == 0 {
@@ -223,7 +223,7 @@ fn openbsd_xnf_receive_pages_are_always_posted_again() {
     let mut numbers = 60u32;
     for round in 0..3000 {
         numbers = numbers.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        // Good ones, bad ones, long ones: each gives its pages back.
+        // Good, bad and long frames: each gives its pages back.
         match numbers >> 29 {
             0 => {
                 let index = rings.rx_cons;
@@ -239,7 +239,7 @@ fn openbsd_xnf_receive_pages_are_always_posted_again() {
         world.vif.repost().unwrap();
         assert!(rings.posted() > 256 - 64 - 8, "round {round}: {} posted", rings.posted());
     }
-    // Before it sleeps, all of them are, and the backend was told if it asked.
+    // Before the guest sleeps, all pages are posted, and the backend was told if it asked.
     rings.rx.store(Index::ReqEvent, rings.rx.load(Index::ReqProd).wrapping_add(1));
     let seen = server_count(&mut world.server, &rings);
     rings.deliver(&world.server, &frame(100, 1));
@@ -257,8 +257,8 @@ fn server_count(server: &mut Server, rings: &Rings) -> u64 {
 
 #[test]
 fn linux_0ea09fb6d3_completions_are_not_reaped_in_each_transmit() {
-    // A backend signals when the index that we asked for is passed; whoever
-    // reaps within each transmit moves it on each time.
+    // A backend signals when the index that we asked for is passed. To reap within each transmit
+    // would move that index each time.
     const BURSTS: usize = 2000;
     let mut world = World::new();
     let mut rings = world.connect();
@@ -269,7 +269,7 @@ fn linux_0ea09fb6d3_completions_are_not_reaped_in_each_transmit() {
             match world.vif.send(&frame(200, n), Offload::default()) {
                 Ok(()) => packets += 1,
                 Err(SendError::Full) => {
-                    // As a caller should: wait, be woken, take in.
+                    // The caller waits, is woken, and takes in, as it should.
                     world.vif.flush().unwrap();
                     if !world.vif.arm().unwrap() {
                         world.vif.reap().unwrap();
