@@ -1,6 +1,5 @@
-//! What operations cost on this machine's embedded host: a backend in this
-//! process, a guest in another. Figures are medians of slices; they move with
-//! the machine, and they are not Xen's.
+//! Costs of operations on this machine's embedded host: a backend in this process, a guest in
+//! another. Figures are medians of slices. They move with the machine, and they are not Xen's.
 
 use grantway_embedded::{Domain, Host, Role};
 use grantway_hypervisor::{
@@ -93,7 +92,7 @@ fn guest(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// Microseconds a call, the median of 21 slices of 10 ms.
+/// Returns the microseconds per call, as the median of 21 slices of 10 ms.
 fn median(mut body: impl FnMut()) -> f64 {
     let mut slices: Vec<f64> = (0..21)
         .map(|_| {

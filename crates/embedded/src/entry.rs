@@ -1,10 +1,9 @@
 //! A grant table in shared memory: Xen's version 1 entries, {u16 flags; u16
 //! domid; u32 frame}, little-endian, 8 bytes each.
 //!
-//! The granting process writes an entry and takes it back; whoever maps or
-//! copies sets and clears `reading` and `writing`; the host clears them for a
-//! process that died. Flags and domid are one 32-bit word, so that each of
-//! these is one compare-exchange (Xen does the same).
+//! The granting process writes an entry and takes it back. A process that maps or copies sets and
+//! clears `reading` and `writing`. The host clears them for a process that died. Flags and domid
+//! are one 32-bit word, so each of these is one compare-exchange, as in Xen.
 
 use crate::sys::Words;
 use grantway_hypervisor::{Access, DomId, GrantStatus};
@@ -21,9 +20,9 @@ const TYPE_MASK: u32 = 3;
 const PERMIT_ACCESS: u32 = 1;
 /// GTF_readonly.
 const READ_ONLY: u32 = 1 << 2;
-/// GTF_reading: somebody reads or has it mapped.
+/// GTF_reading: a domain reads the page or has it mapped.
 const READING: u32 = 1 << 3;
-/// GTF_writing: somebody writes or has it mapped for writing.
+/// GTF_writing: a domain writes the page or has it mapped for writing.
 const WRITING: u32 = 1 << 4;
 
 /// The table of one domain.
@@ -33,7 +32,7 @@ pub struct GrantTable {
     entries: u32,
 }
 
-/// How many entries are in force, and how many of them a peer holds.
+/// Numbers of entries in force, and of those that a peer holds.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Census {
     /// Entries that permit access.
@@ -43,12 +42,12 @@ pub struct Census {
 }
 
 impl GrantTable {
-    /// The table in `words`, which holds `entries` entries.
+    /// Takes the table in `words`, which has `entries` entries.
     pub fn new(words: Words, entries: u32) -> Self {
         Self { words, entries }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn entries(&self) -> u32 {
         self.entries
     }
@@ -76,8 +75,8 @@ impl GrantTable {
         }
     }
 
-    /// Takes an entry back if nobody reads or writes through it; whether it is
-    /// out of force now.
+    /// Takes an entry back if nobody reads or writes through it. Returns true if it is out of force
+    /// now.
     pub fn revoke(&self, gref: u32) -> bool {
         let Some((head, _)) = self.entry(gref) else {
             return true;
@@ -97,8 +96,8 @@ impl GrantTable {
         }
     }
 
-    /// Holds an entry for `by`: sets `reading`, and `writing` where asked.
-    /// Gives the frame that the granter wrote, not judged.
+    /// Holds an entry for `by`: sets `reading`, and `writing` if asked. Returns the frame that the
+    /// granter wrote, not judged.
     pub fn pin(&self, gref: u32, by: DomId, write: bool) -> Result<u32, GrantStatus> {
         let Some((head, frame)) = self.entry(gref) else {
             return Err(GrantStatus::BAD_GNTREF);
@@ -135,7 +134,7 @@ impl GrantTable {
         }
     }
 
-    /// Ends what a dead process of `by` held; gives the number of entries.
+    /// Ends the holds of a dead process of `by`. Returns the number of entries.
     pub fn sweep(&self, by: DomId) -> u32 {
         let mut swept = 0;
         for gref in 0..self.entries {
@@ -214,12 +213,12 @@ mod tests {
         assert_eq!(table.census(), Census::default());
     }
 
-    /// XSA-396: whoever looks first and takes back then does so under a peer that
-    /// came in between.
+    /// XSA-396: a revoke that looks first and takes back afterwards does so under a peer that came
+    /// in between.
     #[test]
     fn a_revoke_and_a_pin_never_both_succeed() {
         const ENTRIES: u32 = 4096;
-        /// At one entry of so many the pin comes first, at another one the revoke.
+        /// At one entry of this many the pin comes first, at another one the revoke.
         const ORDERED: u32 = 1024;
         const LOOKS: u32 = 50;
         let table = table(ENTRIES);

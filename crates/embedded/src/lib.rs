@@ -8,16 +8,19 @@
 //!   for one process.
 //! - [`store`] is the xenstore, with no I/O in it.
 //!
-//! Costs are real ones of the same kind as Xen's, never sleeps: a grant copy is
-//! one `process_vm_readv` or `process_vm_writev` a batch, a map is an `mmap` of
-//! the granter's page and an unmap a `munmap` with its TLB shootdown, a
-//! notification is a write to an eventfd, a blocked wait a `poll`. A thread that the kernel
-//! does not let reach into other processes copies by mapping ([`copy_by_mapping`]).
+//! Costs are real ones of the same kind as Xen's, never sleeps:
 //!
-//! It is no isolation boundary: domains are processes of one user, which may
-//! reach each other's memory anyway. What it does keep apart is what keeps a
-//! test honest: nothing that a process writes makes the host or a peer panic,
-//! and when a process dies, in whatever way, the host takes back what it held.
+//! - a grant copy is one `process_vm_readv` or `process_vm_writev` per batch;
+//! - a map is an `mmap` of the granter's page, and an unmap a `munmap` with its TLB shootdown;
+//! - a notification is a write to an eventfd, and a blocked wait a `poll`.
+//!
+//! A thread that the kernel does not let reach into other processes copies by mapping
+//! ([`copy_by_mapping`]).
+//!
+//! The host is no isolation boundary: domains are processes of one user, which may reach each
+//! other's memory anyway. The host keeps apart what keeps a test honest. Nothing that a process
+//! writes makes the host or a peer panic. When a process dies, in whatever way, the host takes back
+//! what it held.
 
 mod domain;
 mod entry;

@@ -1,8 +1,8 @@
-//! Pending and mask bits of a set of event channels, in two levels as Xen has
-//! them: a selector bit for each word of pending bits.
+//! Pending and mask bits of a set of event channels, in two levels as Xen has them: a selector bit
+//! for each word of pending bits.
 //!
-//! Everybody who may signal a port of the set writes here, so nothing read from
-//! here is trusted: a bit for a port that is not ours is a spurious event.
+//! Every process that may signal a port of the set writes here, so nothing read from here is
+//! trusted: a bit for a port that is not ours is a spurious event.
 
 use crate::sys::{Wake, Words};
 use rustix::fd::AsFd;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 /// Bits in a word.
 const BITS: usize = 64;
 
-/// Where the parts lie, in words of 64 bits: selectors, pending, mask.
+/// Layout of the parts, in words of 64 bits: selectors, pending, mask.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     words: usize,
@@ -44,13 +44,13 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Bytes that the bits of `ports` ports take.
+    /// Returns the number of bytes that the bits of `ports` ports take.
     pub fn bytes(ports: u32) -> usize {
         let layout = Layout::of(ports);
         (layout.selectors + 2 * layout.words) * 8
     }
 
-    /// The bits in `memory`.
+    /// Maps the bits in `memory`.
     pub fn new(memory: impl AsFd, wake: Wake, ports: u32) -> Result<Self> {
         Ok(Self {
             words: Words::of(memory, Self::bytes(ports))?,
@@ -60,13 +60,13 @@ impl Pending {
         })
     }
 
-    /// The descriptor that wakes the owner.
+    /// Returns the descriptor that wakes the owner.
     pub fn wake(&self) -> &Wake {
         &self.wake
     }
 
-    /// Signals a port: its bit, and where that is news and not masked the
-    /// selector and the wake-up. Signals merge while the bit is set.
+    /// Signals a port: sets its bit, and if that is news and not masked, the selector and the
+    /// wake-up. Signals merge while the bit is set.
     #[inline]
     pub fn signal(&self, port: u32) -> Result<()> {
         if port >= self.ports {
@@ -76,8 +76,8 @@ impl Pending {
         let Some(pending) = self.words.word64(self.layout.pending(word)) else {
             return Ok(());
         };
-        // Release: what the signal tells of (ring indices) is visible to whoever
-        // takes the bit. Pairs with the swap in `take`.
+        // Release: data that the signal is about (ring indices) is visible to the taker of the bit.
+        // Pairs with the `fetch_and` in `take`.
         if pending.fetch_or(bit, AcqRel) & bit != 0 {
             return Ok(());
         }
@@ -100,8 +100,8 @@ impl Pending {
         self.wake.ring()
     }
 
-    /// Ends a signal that its sender may have died in, between the bit and the
-    /// wake-up: every later one would merge with it, and wake nobody.
+    /// Ends a signal whose sender may have died between the bit and the wake-up: every later signal
+    /// would merge with it, and wake nobody.
     pub fn complete(&self, port: u32) -> Result<()> {
         let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));
         match self.words.word64(self.layout.pending(word)) {
@@ -110,14 +110,14 @@ impl Pending {
         }
     }
 
-    /// What is left of a signal whose sender was killed behind its first step.
+    /// Does the first step of a signal only, as a sender that is killed behind it.
     #[cfg(test)]
     pub fn half_a_signal(&self, port: u32) {
         let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));
         self.words.word64(self.layout.pending(word)).unwrap().fetch_or(bit, AcqRel);
     }
 
-    /// Masks a port and forgets what it had pending: a port that is free.
+    /// Masks a port that is now free, and forgets its pending signal.
     pub fn retire(&self, port: u32) {
         let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));
         if let Some(mask) = self.words.word64(self.layout.mask(word)) {
@@ -135,7 +135,7 @@ impl Pending {
         self.prepare_with(port, || ());
     }
 
-    /// The same; what others do between its two steps is an argument.
+    /// Does the steps of [`Pending::prepare`], and calls `between` between them.
     fn prepare_with(&self, port: u32, between: impl FnOnce()) {
         let (word, bit) = (port as usize / BITS, 1u64 << (port as usize % BITS));
         if let Some(mask) = self.words.word64(self.layout.mask(word)) {
@@ -147,7 +147,7 @@ impl Pending {
         }
     }
 
-    /// Takes every pending bit that is not masked; gives how many there were.
+    /// Takes every pending bit that is not masked, and returns their number.
     #[inline]
     pub fn take(&self, mut each: impl FnMut(u32)) -> u64 {
         let mut taken = 0;
@@ -155,7 +155,7 @@ impl Pending {
             let Some(selector) = self.words.word64(index) else {
                 break;
             };
-            // A plain look first: an idle poll does not take the line over.
+            // A plain look comes first: an idle poll does not take the cache line over.
             if selector.load(Acquire) == 0 {
                 continue;
             }
@@ -259,7 +259,7 @@ mod tests {
             let silenced = |round: &u32| {
                 pending.retire(7);
                 begun.store(*round, Release);
-                // So that the signal falls into each step of `prepare`.
+                // With this delay the signal falls into each step of `prepare`.
                 for _ in 0..*round % 512 {
                     std::hint::spin_loop();
                 }

@@ -9,27 +9,26 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 /// The version that both sides must speak.
 pub const VERSION: u32 = 1;
 
-/// Domains in one answer to [`Request::Tables`]. Names are at most
-/// [`NAME_MAX`] long, and a domain's lists are cut at [`ROWS_MAX`], so that
-/// this many always fit in a message.
+/// Most domains in one answer to [`Request::Tables`]. Names are at most [`NAME_MAX`] long, and a
+/// domain's lists are cut at [`ROWS_MAX`], so this many always fit in a message.
 pub const DOMAINS_MAX: usize = 8;
 
-/// Rows of a list in a [`DomainTable`].
+/// Most rows of a list in a [`DomainTable`].
 pub const ROWS_MAX: usize = 64;
 
-/// Bytes in a domain's name, at most.
+/// Most bytes in a domain's name.
 pub const NAME_MAX: usize = 255;
 
-/// What a process asks.
+/// A request of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// First of all: who we are. Answered with [`Answer::Welcome`].
+    /// The first request, which says who asks. Answered with [`Answer::Welcome`].
     Hello {
         /// [`VERSION`].
         version: u32,
         /// The domain.
         domid: u16,
-        /// Whether this process is to hold the domain's memory and grants.
+        /// True if this process is to hold the domain's memory and grants.
         guest: bool,
     },
     /// The memory is mapped at this address: the domain is alive.
@@ -41,42 +40,42 @@ pub enum Request {
     OpenSet,
     /// The end of a set.
     CloseSet {
-        /// Which.
+        /// The set.
         set: u64,
     },
     /// A port that `remote` may bind to: [`Answer::Port`].
     AllocUnbound {
-        /// In which set.
+        /// The set that the port is to be in.
         set: u64,
-        /// For whom.
+        /// The domain that may bind.
         remote: u16,
     },
     /// A port bound to one of `remote`'s: [`Answer::Port`].
     Bind {
-        /// In which set.
+        /// The set that the port is to be in.
         set: u64,
-        /// Whose port.
+        /// The domain of the other port.
         remote: u16,
-        /// Which.
+        /// The other port.
         port: u32,
     },
     /// Ends a port.
     ClosePort {
-        /// In which set.
+        /// The port's set.
         set: u64,
-        /// Which.
+        /// The port.
         port: u32,
     },
-    /// Where a port's peer listens: [`Answer::Peer`].
+    /// The set of a port's peer: [`Answer::Peer`], or [`Answer::Done`] if there is no peer.
     Peer {
-        /// In which set.
+        /// The set of our port.
         set: u64,
         /// Our port.
         port: u32,
     },
     /// A domain's memory and grants: [`Answer::Grants`].
     Lease {
-        /// Whose.
+        /// The domain.
         domid: u16,
     },
     /// A store connection: [`Answer::Done`] with a socket.
@@ -90,21 +89,20 @@ pub enum Request {
     },
     /// Ends a domain and its processes.
     Destroy {
-        /// Which.
+        /// The domain.
         domid: u16,
     },
-    /// What the host holds, from this domain on: [`Answer::Tables`].
+    /// Everything that the host holds, from this domain on: [`Answer::Tables`].
     Tables {
         /// The first domain to tell of.
         from: u16,
     },
 }
 
-/// What the host answers.
+/// An answer of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Come in. With the board of lives, and for a guest its memory and its
-    /// grant table.
+    /// The process is in. With the board of lives, and for a guest its memory and its grant table.
     Welcome {
         /// Number of this boot (0 for a service).
         boot: u32,
@@ -115,9 +113,9 @@ pub enum Answer {
         /// Pages of memory.
         ram_pages: u32,
     },
-    /// Done.
+    /// The request was carried out.
     Done,
-    /// A set: with pending bits, port states and the wake-up.
+    /// A set, with pending bits, port states and the wake-up.
     Set {
         /// Its number.
         set: u64,
@@ -127,9 +125,9 @@ pub enum Answer {
         /// Its number.
         port: u32,
     },
-    /// A peer's set: with pending bits and the wake-up.
+    /// A peer's set, with pending bits and the wake-up.
     Peer {
-        /// The binding that this is about.
+        /// The number of the binding.
         binding: u32,
         /// The number of the set.
         set: u64,
@@ -138,23 +136,23 @@ pub enum Answer {
     },
     /// A domain's memory and grant table, both with descriptors.
     Grants {
-        /// Which boot of the domain.
+        /// The number of the domain's boot.
         boot: u32,
         /// The process that runs it.
         pid: i32,
-        /// Address of frame 0 there.
+        /// Address of frame 0 in that process.
         base: u64,
         /// Pages of memory.
         ram_pages: u32,
         /// Entries of the table.
         grant_entries: u32,
     },
-    /// Whether the domain is new.
+    /// The domain exists now.
     Created {
-        /// Not there before.
+        /// True if it was not there before.
         new: bool,
     },
-    /// What the host holds.
+    /// Everything that the host holds.
     Tables {
         /// The host's process.
         host_pid: u32,
@@ -164,45 +162,45 @@ pub enum Answer {
         store_connections: u32,
         /// Sets of event channels.
         event_sets: u32,
-        /// Some domains.
+        /// A part of the domains.
         domains: Vec<DomainTable>,
-        /// Where to go on asking.
+        /// The domain from which to go on asking, if there are more.
         next: Option<u16>,
     },
-    /// No.
+    /// The request was refused.
     Refused(Refusal),
 }
 
-/// Why the host refuses.
+/// Reason why the host refuses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// Another version of the protocol.
+    /// The process speaks another version of the protocol.
     Version {
-        /// The host's.
+        /// The host's version.
         host: u32,
     },
     /// No such domain was made.
     NoDomain {
-        /// Which.
+        /// The domain.
         domid: u16,
     },
     /// The domain does not run.
     NotAlive {
-        /// Which.
+        /// The domain.
         domid: u16,
     },
     /// A process runs the domain already.
     Held {
-        /// Which domain.
+        /// The domain.
         domid: u16,
-        /// Which process.
+        /// The process that runs it.
         pid: u32,
     },
     /// Another process of our domain maps that domain's grants.
     Leased {
-        /// Whose grants.
+        /// The domain that grants.
         domid: u16,
-        /// Which process.
+        /// The process that maps.
         pid: u32,
     },
     /// No port is free.
@@ -210,48 +208,48 @@ pub enum Refusal {
         /// Ports that a domain has.
         limit: u32,
     },
-    /// The port is not there, or not for us.
+    /// The port is not there, or is not for us.
     BadPort {
-        /// Whose.
+        /// The domain of the port.
         domid: u16,
-        /// Which.
+        /// The port.
         port: u32,
-        /// Why.
+        /// The reason.
         why: PortRefusal,
     },
-    /// Only domain 0 may.
+    /// The request is for domain 0 only.
     NotPrivileged,
     /// A domain of that number has another name.
     Exists {
         /// Its name.
         name: String,
     },
-    /// A request that makes no sense now.
+    /// The request makes no sense now.
     Confused,
     /// The host lacks something (descriptors, memory).
     Os {
-        /// The call.
+        /// The system call.
         call: String,
         /// The system's error number.
         errno: i32,
     },
 }
 
-/// Why a port cannot be used.
+/// Reason why a port cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PortRefusal {
-    /// Not one of the set's.
+    /// The port is not one of the set's.
     NotOurs,
-    /// Free.
+    /// The port is free.
     NotThere,
-    /// Made for another domain.
+    /// The port was made for another domain.
     NotForUs,
-    /// Has a peer already.
+    /// The port has a peer already.
     Taken,
 }
 
 impl PortRefusal {
-    /// In words.
+    /// Returns the reason in words.
     pub fn why(self) -> &'static str {
         match self {
             Self::NotOurs => "not a port of this set of event channels",
@@ -262,13 +260,13 @@ impl PortRefusal {
     }
 }
 
-/// Encodes a message; `None` for one that is too long.
+/// Encodes a message. Returns `None` if it is too long.
 pub fn encode(message: &impl Serialize) -> Option<Vec<u8>> {
     let bytes = postcard::to_stdvec(message).ok()?;
     (bytes.len() <= MESSAGE_MAX).then_some(bytes)
 }
 
-/// Decodes a message; `None` for what is none, or has something behind it.
+/// Decodes a message. Returns `None` if the bytes are none, or have something behind it.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes) {
         Ok((message, [])) => Some(message),
@@ -276,7 +274,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     }
 }
 
-/// A number that a domain may have.
+/// Returns the domain of a number, if a domain may have that number.
 pub fn domid(number: u16) -> Option<DomId> {
     (number < DomId::FIRST_RESERVED).then_some(DomId(number))
 }

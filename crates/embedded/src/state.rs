@@ -1,5 +1,5 @@
-//! What the host tells a process through shared memory that only the host
-//! writes: the state of each of its ports, and which domains are alive.
+//! Shared memory that only the host writes: the state of each port of a process, and the domains
+//! that are alive.
 
 use crate::sys::{Words, WordsView, seal_for_readers, shared_memory};
 use grantway_hypervisor::DomId;
@@ -15,7 +15,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// A board of `words` words, all 0.
+    /// Makes a board of `words` words, all 0.
     pub fn new(name: &str, words: usize) -> Result<Self> {
         let fd = shared_memory(name, words * 4)?;
         let words = Words::of(&fd, words * 4)?;
@@ -23,7 +23,7 @@ impl Board {
         Ok(Self { fd, words })
     }
 
-    /// The descriptor for readers.
+    /// Returns the descriptor for readers.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
@@ -39,17 +39,17 @@ impl Board {
 /// Words in the board of lives: one for each domain number.
 pub const LIVES: usize = DomId::FIRST_RESERVED as usize;
 
-/// Which domains are alive: the number of their boot, or 0.
+/// Boots of the domains that are alive, by domain; 0 if it is not.
 #[derive(Debug)]
 pub struct Lives(WordsView);
 
 impl Lives {
-    /// The board behind `fd`.
+    /// Maps the board behind `fd`.
     pub fn of(fd: &OwnedFd) -> Result<Self> {
         WordsView::of(fd, LIVES * 4).map(Self)
     }
 
-    /// The boot of `domain` that is alive, 0 for none.
+    /// Returns the boot of `domain` that is alive, 0 for none.
     #[inline]
     pub fn boot(&self, domain: DomId) -> u32 {
         self.0.load32(usize::from(domain.0))
@@ -59,19 +59,19 @@ impl Lives {
 /// The state of a port, as its owner sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortState {
-    /// Not ours.
+    /// The port is not ours.
     Free,
-    /// Without a peer.
+    /// The port has no peer.
     Unbound,
-    /// With a peer; the number changes with each new peer.
+    /// The port has a peer; the number changes with each new peer.
     Bound(u32),
 }
 
 impl PortState {
-    /// Bindings are counted modulo this.
+    /// Number of bindings, modulo which they are counted.
     pub const BINDINGS: u32 = 1 << 30;
 
-    /// As a word of the board.
+    /// Returns the state as a word of the board.
     pub fn word(self) -> u32 {
         match self {
             Self::Free => 0,
@@ -80,7 +80,7 @@ impl PortState {
         }
     }
 
-    /// From a word of the board.
+    /// Returns the state in a word of the board.
     #[inline]
     pub fn from_word(word: u32) -> Self {
         match word & 3 {

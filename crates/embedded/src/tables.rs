@@ -1,4 +1,4 @@
-//! What the host holds at one moment, for tests and for `grantway list`.
+//! Everything that the host holds at one moment, for tests and for `grantway list`.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,14 +18,14 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The domain of that number.
+    /// Returns the domain of that number.
     #[must_use]
     pub fn domain(&self, domid: u16) -> Option<&DomainTable> {
         self.domains.iter().find(|domain| domain.domid == domid)
     }
 }
 
-/// What the host holds of one domain.
+/// Everything that the host holds of one domain.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainTable {
     /// The domain's number.
@@ -34,7 +34,7 @@ pub struct DomainTable {
     pub name: String,
     /// The process that holds its memory and its grant table, while it runs.
     pub pid: Option<u32>,
-    /// How often it booted, over all domains (0 while it does not run).
+    /// Number of its present boot, counted over all domains of the host (0 while it does not run).
     pub boot: u32,
     /// Other processes of the domain (a backend, a toolstack).
     pub services: Vec<u32>,
@@ -46,9 +46,9 @@ pub struct DomainTable {
     pub grants: u32,
     /// Grants that a peer holds (`reading` or `writing` set).
     pub grants_held: u32,
-    /// Who may map and copy its grants: domain and process.
+    /// Processes that may map and copy its grants: domain and process id.
     pub leases: Vec<(u16, u32)>,
-    /// Its store connections; domain 0's are those through the socket file, too.
+    /// Its store connections; those of domain 0 include the ones through the socket file.
     pub store_connections: u32,
     /// Store nodes that it owns.
     pub store_nodes: u32,

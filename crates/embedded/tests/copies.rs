@@ -61,7 +61,7 @@ fn random_batches() {
         for _ in 0..count {
             let longest = if numbers.below(4) == 0 { 4096 } else { 200 };
             let len = 1 + numbers.below(longest);
-            // Runs of one kind, so that groups form.
+            // Operations of one kind often follow each other, so that groups form.
             let kind = if numbers.below(3) > 0 && !ops.is_empty() {
                 None
             } else {
@@ -179,7 +179,7 @@ fn many_operations() {
             )
         })
         .collect();
-    // Some of them wrong, in the middle of calls.
+    // Some operations are wrong, in the middle of calls.
     for at in [0, 1000, 1023, 1024, 4095] {
         ops[at].len = 0;
     }
@@ -190,7 +190,7 @@ fn many_operations() {
     }
 }
 
-/// Copies go on while their granter ends: statuses, and nothing else.
+/// A granter that ends while copies go on causes statuses, and nothing else.
 #[test]
 fn a_granter_that_ends_costs_its_own_operations() {
     let fixture = Fixture::new();

@@ -9,10 +9,10 @@ use grantway_hypervisor::{
 };
 use support::{BACK, FRONT, Fixture, GUARD, Process, eventually};
 
-/// Where the backend's process writes how many turns it made.
+/// Offset at which the backend's process writes the number of its turns.
 const TURNS: usize = 8;
 
-/// What the started processes do; nothing in the test run itself.
+/// Runs the parts of started processes; does nothing in the test run itself.
 #[test]
 fn part() {
     let Some((part, dir, words)) = support::part() else {
@@ -20,7 +20,7 @@ fn part() {
     };
     let numbers: Vec<u32> = words.split_whitespace().map(|word| word.parse().unwrap()).collect();
     match part.as_str() {
-        // Grants pages and ports, and says which.
+        // Grants pages and ports, and tells which.
         "front" => {
             let front = Domain::connect(&dir, FRONT, Role::Guest).unwrap();
             let granted = front.grant(BACK, 4, Access::ReadWrite).unwrap();
@@ -118,7 +118,7 @@ fn a_killed_backend_leaves_nothing_and_can_be_replaced() {
         assert_eq!(table.ports_bound, 1);
         assert!(table.grants_held >= 8);
         assert_eq!(front.revoke(granted.grefs[0]), Revoke::StillMapped);
-        // At another moment of its work each time.
+        // The process is killed at another moment of its work each time.
         eventually("the backend's turns", || {
             let mut turns = [0; 8];
             granted.run.page(0).unwrap().read(TURNS, &mut turns).unwrap();
@@ -173,14 +173,14 @@ fn a_killed_guest_costs_its_backend_statuses_only() {
 
         process.kill();
         clean(&fixture, 7);
-        // As on Xen: what is mapped stays, events go nowhere, copies fail.
+        // Mappings stay, events go nowhere and copies fail, as on Xen.
         run.page(1).unwrap().read(4000, &mut bytes).unwrap();
         assert_eq!(bytes, [4, 4]);
         events.notify(ours).unwrap();
         back.copy(&mut arena, &mut ops).unwrap();
         assert_eq!(ops[0].status, GrantStatus::BAD_DOMAIN);
         assert!(matches!(back.map(FRONT, &[gref], Access::ReadOnly), Err(Error::NoDomain { .. })));
-        // As a toolstack that restarts it: its vif is closed on its behalf.
+        // The host closes the vif on the domain's behalf, as a toolstack that restarts it does.
         assert_eq!(tools.read("/local/domain/7/device/vif/0/state").unwrap(), b"6");
         let (mut released, mut closed) = (false, false);
         eventually("the watches on the death and on the vif's state", || {

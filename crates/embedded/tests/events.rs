@@ -15,7 +15,7 @@ const LOOKS: u32 = 100;
 
 type Set = Box<dyn EventChannels>;
 
-/// A bound pair, with the spurious first event taken.
+/// Binds a pair of ports, and takes the spurious first event.
 fn pair(front: &mut Set, back: &mut Set) -> (Port, Port) {
     let theirs = front.alloc_unbound(BACK).unwrap();
     let ours = back.bind_interdomain(FRONT, theirs).unwrap();
@@ -120,7 +120,7 @@ fn two_threads_never_lose_an_event() {
         });
         for round in 0..ROUNDS {
             f.notify(theirs).unwrap();
-            // Now and then by hand, as a worker that spins first would.
+            // Now and then the test polls by hand, as a worker that spins first would.
             if round % 3 == 0 {
                 let mut looks = 0;
                 while f.count(theirs) <= round && looks < LOOKS {
@@ -135,7 +135,7 @@ fn two_threads_never_lose_an_event() {
     println!("{ROUNDS} rounds, {wakeups} wake-ups in front");
 }
 
-/// A worker with many ports that sleeps on the descriptor, not in `wait`.
+/// A worker has many ports, and sleeps on the descriptor, not in `wait`.
 #[test]
 fn a_worker_on_the_descriptor_never_loses_an_event() {
     const PORTS: usize = 70;
@@ -162,7 +162,7 @@ fn a_worker_on_the_descriptor_never_loses_an_event() {
             }
         });
         let mut seen = vec![0; PORTS];
-        // Several are under way at once.
+        // Several signals are under way at once.
         for round in 0..ROUNDS {
             let which = round % PORTS;
             let (theirs, _) = pairs[which];
@@ -174,8 +174,8 @@ fn a_worker_on_the_descriptor_never_loses_an_event() {
     });
 }
 
-/// The narrowest place: a signal between the look and the drain, whose ring of
-/// the descriptor the drain swallows.
+/// The narrowest place is a signal between the look and the drain, whose ring of the descriptor the
+/// drain swallows.
 #[test]
 fn a_signal_during_a_poll_is_seen_or_keeps_the_descriptor_readable() {
     let fixture = Fixture::new();
@@ -208,7 +208,7 @@ fn a_storm_on_one_port_does_not_keep_a_waiter_on_another() {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let over = &over;
-        // It ends by itself only if the waiter never comes back.
+        // The storm ends by itself only if the waiter never comes back.
         let storms = scope.spawn(move || {
             let start = Instant::now();
             while !over.load(Ordering::Relaxed) && start.elapsed() < GUARD {

@@ -22,7 +22,7 @@ fn a_mapping_is_the_granters_page() {
     let (front, back) = (fixture.guest(FRONT), fixture.service());
     let granted = front.grant(BACK, 3, Access::ReadWrite).unwrap();
     assert!(granted.grefs.iter().all(|gref| gref.0 >= GrantRef::FIRST_FREE));
-    // Not in the order of the pages, so that it is no single mapping.
+    // The order is not that of the pages, so that it is no single mapping.
     let order = [granted.grefs[2], granted.grefs[0], granted.grefs[1]];
     let mapped = back.map(FRONT, &order, Access::ReadWrite).unwrap();
     for (index, page) in [2, 0, 1].into_iter().enumerate() {
@@ -137,7 +137,7 @@ fn one_process_of_a_domain_reaches_a_peers_grants() {
     let run = one.map(FRONT, &granted.grefs, Access::ReadOnly).unwrap();
     let refused = two.map(FRONT, &granted.grefs, Access::ReadOnly).unwrap_err();
     assert!(refused.to_string().contains(&std::process::id().to_string()), "{refused}");
-    // The lease is the process's, which lasts as long as its mappings.
+    // The lease is the process's, and lasts as long as its mappings.
     drop(one);
     assert!(two.map(FRONT, &granted.grefs, Access::ReadOnly).is_err());
     drop(run);
@@ -175,7 +175,7 @@ fn a_domain_that_boots_again_is_found_again() {
     assert_eq!(fixture.tables().domain(7).unwrap().grants_held, 1);
 }
 
-/// XSA-396: a revoke that succeeds while the peer gets the page.
+/// XSA-396: a revoke must not succeed while the peer gets the page.
 #[test]
 fn revoking_and_mapping_race_to_one_winner() {
     let fixture = Fixture::new();
@@ -188,7 +188,7 @@ fn revoking_and_mapping_race_to_one_winner() {
         let mapping = scope.spawn(move || {
             for gref in receiver {
                 if let Ok(run) = mapper.map(FRONT, &[gref], Access::ReadWrite) {
-                    // Ours while mapped: nobody zeroes or reuses it.
+                    // The page is ours while mapped: nobody zeroes or reuses it.
                     let page = run.page(0).unwrap();
                     page.write(0, &[0x5a; 64]).unwrap();
                     let mut bytes = [0; 64];

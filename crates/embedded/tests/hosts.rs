@@ -1,4 +1,4 @@
-//! The host itself: its folder, its end, and what it is fed.
+//! The host itself: its folder, its end, and its input.
 
 mod support;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 use support::{BACK, FRONT, Fixture, GUARD, Process};
 
-/// What the started processes do; nothing in the test run itself.
+/// Runs the parts of started processes; does nothing in the test run itself.
 #[test]
 fn part() {
     let Some((part, dir, _)) = support::part() else {
@@ -33,7 +33,7 @@ fn part() {
     }
 }
 
-/// Everything that a pair of domains does, and the end of both.
+/// Does everything that a pair of domains does, and ends both.
 fn cycle(fixture: &Fixture) {
     let (front, back) = (fixture.guest(FRONT), fixture.service());
     let granted = front.grant(BACK, 2, Access::ReadWrite).unwrap();
@@ -136,7 +136,7 @@ fn a_killed_host_is_seen_and_replaced() {
         Domain::connect(dir.path(), BACK, Role::Service),
         Err(ConnectError::NoHost { .. })
     ));
-    // Its sockets still lie there.
+    // The dead host's sockets still lie there.
     assert!(dir.path().join("control").exists());
     let _host = Host::spawn(dir.path()).unwrap();
     Domain::connect(dir.path(), BACK, Role::Service).unwrap();
@@ -185,8 +185,7 @@ fn a_process_that_never_reads_its_answers_is_disconnected() {
     )
     .unwrap();
     rustix::net::connect(&socket, &address).unwrap();
-    // A hello of another version (postcard: variant, version, domid, guest),
-    // over and over.
+    // The hello of another version (postcard: variant, version, domid, guest), over and over.
     for _ in 0..100_000 {
         if rustix::net::send(&socket, &[0, 99, 0, 0], SendFlags::NOSIGNAL).is_err() {
             break;
@@ -195,7 +194,7 @@ fn a_process_that_never_reads_its_answers_is_disconnected() {
     fixture.settles("it is gone", |tables| tables.connections == 1);
 }
 
-/// In a process of its own, so that the descriptors of other tests do not count.
+/// The test runs in a process of its own, so that the descriptors of other tests do not count.
 #[test]
 fn a_thousand_cycles_leave_nothing_behind() {
     if std::env::var_os("GRANTWAY_ALONE").is_none() {
@@ -232,7 +231,7 @@ fn nothing_of_it_needs_root() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    // Where nobody may read the build folder, run a copy.
+    // If nobody may read the build folder, run a copy.
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("hosts");
     std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
@@ -255,7 +254,7 @@ fn nothing_of_it_needs_root() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("READY"), "{output:?}");
 }
 
-/// Debian's client.
+/// Debian's client may talk to the host.
 #[test]
 fn a_stock_xenstore_client_reads_the_hosts_store() {
     if !met(&[Need::Program("xenstore-ls", "xenstore-utils")]) {

@@ -1,5 +1,5 @@
-//! What went wrong in a xenstored, played against the embedded host's store: one test for
-//! each advisory that no other test of the store replays (`docs/advisories.md`).
+//! Bugs of a xenstored, played against the embedded host's store: one test for each advisory that
+//! no other test of the store replays (`docs/advisories.md`).
 
 mod store_support;
 
@@ -24,7 +24,7 @@ fn xsa_323_what_a_guest_may_name_everybody_can_read() {
     assert_eq!(t.list(dom0, 0, "/local/domain/1").unwrap(), [path.as_str()]);
     t.chmod(one, 0, &path, "n1,r2").unwrap();
     assert_eq!(t.read(two, 0, &absolute).unwrap(), "v");
-    // One byte more is no path, for who makes it as for who reads it.
+    // With one byte more it is no path, neither for its maker nor for a reader.
     let longer = format!("{path}p");
     assert_eq!(t.write(one, 0, &longer, ""), Err(E::Einval));
     t.rm(dom0, 0, &absolute).unwrap();
@@ -40,7 +40,7 @@ fn xsa_325_a_guest_that_was_cut_off_is_known_until_it_dies() {
     let header = Header { kind: M::Write.number(), req_id: 1, tx_id: 0, len: u32::MAX };
     assert!(t.server.input(one, &header.to_bytes()).is_err(), "what is no message");
     t.server.disconnect(one);
-    // Its peers keep what they share with it, and are told when it ends.
+    // A domain's peers keep what they share with it, and are told when it ends.
     assert!(t.fired(dom0).is_empty(), "it lives");
     assert_eq!(t.ask(dom0, M::IsDomainIntroduced, b"1\0").unwrap(), b"T\0");
     assert_eq!(t.read(dom0, 0, "/local/domain/1/device/vif/0/state").unwrap(), "4");
@@ -91,7 +91,7 @@ fn xsa_415_421_a_node_that_cannot_be_made_leaves_nothing_of_its_transaction() {
     let (mut t, [dom0, one, _]) = three_with(Quotas { nodes: 4, ..Quotas::default() });
     let tx = t.begin(one).unwrap();
     t.write(one, tx, "a", "1").unwrap();
-    // Its first two names fit, and the third does not.
+    // The first two names fit, and the third does not.
     assert_eq!(t.write(one, tx, "b/c/d", "1"), Err(E::Enospc));
     for path in ["b", "b/c", "b/c/d"] {
         assert_eq!(t.read(one, tx, path), Err(E::Enoent), "{path}");
@@ -99,7 +99,7 @@ fn xsa_415_421_a_node_that_cannot_be_made_leaves_nothing_of_its_transaction() {
     t.end(one, tx, true).unwrap();
     assert_eq!(t.list(dom0, 0, "/local/domain/1").unwrap(), ["a"]);
     assert_eq!(t.server.usage(DomId(1)), Usage { nodes: 2, ..Usage::default() });
-    // And where only the whole is too much.
+    // Each transaction fits by itself, and both together do not.
     let (first, second) = (t.begin(one).unwrap(), t.connect(1));
     let other = t.begin(second).unwrap();
     t.write(one, first, "x/y", "").unwrap();
@@ -129,7 +129,7 @@ fn xsa_418_the_deepest_tree_is_made_and_removed() {
 
 #[test]
 fn xsa_419_nodes_of_a_dead_guest_in_anothers_folder_are_nobodys() {
-    // Two guests work together: what the one makes in the other's folder goes with it.
+    // Two guests work together: a node that one makes in the other's folder goes with that folder.
     let (mut t, [_, one, mut two]) = three();
     t.mkdir(one, 0, "open").unwrap();
     t.chmod(one, 0, "open", "n1,b2").unwrap();
@@ -145,7 +145,7 @@ fn xsa_419_nodes_of_a_dead_guest_in_anothers_folder_are_nobodys() {
         assert!(t.list(one, 0, "open").unwrap().is_empty());
         t.server.introduce(DomId(2));
         two = t.connect(2);
-        // Its name went from the permissions of others, too.
+        // The domain's name went from the permissions of others, too.
         assert_eq!(t.write(two, 0, "/local/domain/1/open/x", ""), Err(E::Eacces));
         t.chmod(one, 0, "open", "n1,b2").unwrap();
     }

@@ -19,7 +19,7 @@ fn errno<T: std::fmt::Debug>(result: Result<T, Error>) -> StoreErrno {
     }
 }
 
-/// The next event; waits as a worker would.
+/// Waits for the next event as a worker would, and returns it.
 fn event(store: &mut dyn Store) -> WatchEvent {
     loop {
         if let Some(event) = store.next_event().unwrap() {

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use store_support::{GUARD, Served, eventually};
 
-/// Whether the tools that a test runs are installed.
+/// Returns true if the tools that a test runs are installed.
 fn installed(tools: &[&str]) -> bool {
     let needs: Vec<_> = tools.iter().map(|tool| Need::Program(tool, "xenstore-utils")).collect();
     met(&needs)
@@ -41,14 +41,14 @@ fn ended(mut child: std::process::Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The output of a tool that must succeed.
+/// Returns the output of a tool that must succeed.
 fn good(served: &Served, tool: &str, args: &[&str]) -> String {
     let out = run(served, tool, args);
     assert!(out.status.success(), "{tool} {args:?}: {out:?}");
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// The complaint of a tool that must fail.
+/// Returns the complaint of a tool that must fail.
 fn bad(served: &Served, tool: &str, args: &[&str]) -> String {
     let out = run(served, tool, args);
     assert!(!out.status.success(), "{tool} {args:?}: {out:?}");
@@ -77,7 +77,7 @@ fn write_read_list_and_remove() {
     tool("xenstore-write", &["/x/y/z", ""]);
     tool("xenstore-rm", &["-t", "/x/y/z"]);
     assert!(!served.server.lock().unwrap().exists("/x"));
-    // Relative: domain 0's own folder.
+    // A relative path is in domain 0's own folder.
     tool("xenstore-write", &["name", "Domain-0"]);
     assert_eq!(tool("xenstore-read", &["/local/domain/0/name"]), "Domain-0\n");
 }

@@ -8,8 +8,7 @@ use grantway_xenstore::wire::{MessageType as M, encode};
 use proptest::prelude::*;
 use store_support::Talk;
 
-/// More than a connection may ever hold: 64 KiB of answers, one more answer,
-/// and its events.
+/// More bytes than a connection may ever hold: 64 KiB of answers, one more answer, and its events.
 const MOST: usize = 8 << 20;
 
 fn world() -> (Server, ConnId, ConnId) {
@@ -112,14 +111,14 @@ fn xsa_349_watch_flood() {
     };
     send(&mut server, dom0, M::Watch, b"/local/domain/1\0t\0");
     let quiet = server.backlog(dom0).output;
-    // The same path again and again is told once.
+    // Events of one path are told once.
     for _ in 0..100_000 {
         send(&mut server, guest, M::Write, b"a/b\0x");
         let len = server.output(guest).len();
         server.written(guest, len).unwrap();
     }
     assert!(server.backlog(dom0).output < quiet + 100);
-    // Paths that differ are told as the watched one, past a bound.
+    // Events of different paths are told as one of the watched path, past a bound.
     for n in 0..50_000 {
         let path = format!("a/flood-{n}\0");
         send(&mut server, guest, M::Write, path.as_bytes());
@@ -151,7 +150,7 @@ fn a_guest_that_does_not_read_is_not_heard_and_holds_nobody_up() {
         t.server.input(guest, &request).unwrap();
         assert!(sent < 100, "never paused");
     }
-    // One more stays where it is, and is answered in its turn.
+    // One more request stays where it is, and is answered in its turn.
     sent += 1;
     let request = encode(M::Read.number(), sent, 0, &[b"/big\0"]).unwrap();
     t.server.input(guest, &request).unwrap();
@@ -164,7 +163,7 @@ fn a_guest_that_does_not_read_is_not_heard_and_holds_nobody_up() {
     assert!(answers.iter().all(|(.., a)| a.is_ok()));
     assert!(t.server.wants_input(guest));
 
-    // One that goes on all the same is cut off.
+    // A client that goes on all the same is cut off.
     let request = request.repeat(1000);
     let cut = (0..100).any(|_| t.server.input(guest, &request).is_err());
     assert!(cut);

@@ -70,10 +70,10 @@ fn list(map: &Map, path: &str) -> Result<Vec<String>, E> {
     Ok(names.map(|p| p[p.rfind('/').unwrap() + 1..].to_owned()).collect())
 }
 
-/// What a transaction did, to be done again where it ends.
+/// Operation of a transaction, to be done again at its end.
 enum Redo {
     Write(String, String),
-    /// With whether it was there: one that was not is removed all the same.
+    /// Removal, and if the node was there: one that was not is removed all the same.
     Rm(String, bool, Result<(), E>),
     Read(String, Result<String, E>),
     List(String, Result<Vec<String>, E>),
@@ -83,11 +83,11 @@ struct Tx {
     id: u32,
     map: Map,
     redo: Vec<Redo>,
-    /// Whether anybody else changed anything since: then `EAGAIN` may be.
+    /// True if anybody else changed anything since: then `EAGAIN` may be.
     raced: bool,
 }
 
-/// Does it again. Whether it gives what it gave the first time.
+/// Does an operation again. Returns true if the result is that of the first time.
 fn redo(map: &mut Map, what: &Redo) -> bool {
     match what {
         Redo::Write(path, value) => {
@@ -167,8 +167,8 @@ proptest! {
                     if let Some(tx) = txs[who].take() {
                         match talk.end(c, tx.id, keep) {
                             Ok(()) if keep => {
-                                // As if it had run just now, reads and all;
-                                // one that only read ran at its start.
+                                // The operations ran as if just now, reads and all. Those of a
+                                // transaction that only read ran at its start.
                                 for what in tx.redo.iter().filter(|_| changes(&tx)) {
                                     prop_assert!(redo(&mut live, what));
                                 }

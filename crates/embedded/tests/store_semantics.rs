@@ -1,4 +1,4 @@
-//! What the store promises: access, transactions, watches, quotas.
+//! Promises of the store: access, transactions, watches, quotas.
 
 mod store_support;
 
@@ -23,7 +23,7 @@ fn access_is_judged_by_node() {
     assert_eq!(t.chmod(two, 0, "/local/domain/1/data/a", "n2"), Err(E::Eacces));
     t.chmod(one, 0, "data/a", "n1,b2").unwrap();
     t.write(two, 0, "/local/domain/1/data/a", "2").unwrap();
-    // Its maker owns a node, with the rights of the node above.
+    // A node belongs to its maker, with the rights of the node above.
     t.write(two, 0, "/local/domain/1/data/a/b", "3").unwrap();
     assert_eq!(t.perms(dom0, 0, "/local/domain/1/data/a/b").unwrap(), "n2,b2");
     // Domain 0's new nodes keep the owner of the node above.
@@ -43,7 +43,7 @@ fn what_is_missing_is_told_to_those_who_may_know() {
     assert_eq!(t.read(two, 0, "/local/domain/1/nothing"), Err(E::Eacces));
     assert_eq!(t.read(two, 0, "/nothing"), Err(E::Eacces));
     assert_eq!(t.write(two, 0, "/nothing", ""), Err(E::Eacces));
-    // Who may read but not write learns it by reading.
+    // A domain that may read but not write learns it by reading.
     t.chmod(one, 0, "/local/domain/1", "r1").unwrap();
     assert_eq!(t.read(two, 0, "/local/domain/1/nothing"), Err(E::Enoent));
     assert_eq!(t.mkdir(two, 0, "/local/domain/1/nothing"), Err(E::Eacces));
@@ -102,7 +102,7 @@ fn malformed_requests() {
     for kind in [M::Control, M::Introduce, M::Release, M::Resume] {
         assert_eq!(t.ask(one, kind, b"1\0"), Err(E::Eacces));
     }
-    // A transaction that is not there; and one inside another.
+    // A transaction that is not there, and one inside another.
     assert_eq!(t.read(one, 99, "x"), Err(E::Enoent));
     assert_eq!(t.end(one, 0, true), Err(E::Enoent));
     let tx = t.begin(one).unwrap();
@@ -159,7 +159,7 @@ fn a_transaction_is_alone_until_its_end() {
     // Somebody else's change elsewhere is neither seen nor in the way.
     t.write(dom0, 0, "/local/domain/1/other", "1").unwrap();
     assert_eq!(t.read(one, tx, "other"), Err(E::Enoent));
-    // That read is one of the transaction's now, so drop it and try again.
+    // The read is one of the transaction's now, so drop it and try again.
     assert_eq!(t.end(one, tx, true), Err(E::Eagain));
     assert_eq!(t.read(one, 0, "x").unwrap(), "old");
 
@@ -192,8 +192,8 @@ fn conflicts() {
     let make_deep: Step = |t, c, tx| t.write(c, tx, "/t/a/x/y", "w").unwrap();
     let remove: Step = |t, c, tx| t.rm(c, tx, "/t/a").unwrap();
     let chmod: Step = |t, c, tx| t.chmod(c, tx, "/t/a", "r0").unwrap();
-    // What the transaction does (each also writes /mine), what somebody else
-    // does meanwhile, and whether that is in the way.
+    // The transaction's step (each also writes /mine), somebody else's step meanwhile, and true if
+    // that is in the way.
     let table: &[(&str, Step, Step, bool)] = &[
         ("read, write", read, write, true),
         ("read, write another", read, write_b, false),
@@ -230,7 +230,7 @@ fn conflicts() {
         let expected = if *conflict { Err(E::Eagain) } else { Ok(()) };
         assert_eq!(t.end(me, tx, true), expected, "{name}");
         assert_eq!(t.server.exists("/mine"), !conflict, "{name}");
-        // The books are right whichever way it ended.
+        // The books are right after either end.
         t.rm(me, 0, "/t").unwrap();
         t.rm(me, 0, "/mine").unwrap();
         assert_eq!(t.server.usage(DomId::ZERO).nodes, before - 3, "{name}");
@@ -282,7 +282,7 @@ fn relative_watches_tell_relative_paths() {
     let (mut t, [dom0, one, _]) = three();
     t.watch(one, "device/vif", "rel").unwrap();
     t.watch(one, "/local/domain/1/device/vif", "abs").unwrap();
-    // The same path twice, however it is written.
+    // One path may be watched once, however it is written.
     assert_eq!(t.watch(one, "device/vif", "abs"), Err(E::Eexist));
     assert_eq!(t.fired(one), ["device/vif=rel", "/local/domain/1/device/vif=abs"]);
     t.write(dom0, 0, "/local/domain/1/device/vif/0/state", "1").unwrap();
@@ -309,7 +309,7 @@ fn watches_tell_only_what_may_be_read() {
     assert_eq!(t.fired(two), both);
     t.write(one, 0, "s", "told").unwrap();
     assert_eq!(t.fired(two), both);
-    // Losing sight of it is seen, and so is its end.
+    // A watcher is told when it loses sight of a node, and when the node ends.
     t.chmod(one, 0, "s", "n1").unwrap();
     assert_eq!(t.fired(two), both);
     t.write(one, 0, "s", "secret").unwrap();
@@ -459,7 +459,7 @@ fn quotas() {
     assert_eq!(t.watch(one, "a", ""), Err(E::Eexist));
     t.server.disconnect(again);
     t.watch(one, "b", "").unwrap();
-    // What one transaction looks at.
+    // Nodes that one transaction looks at.
     let tx = t.begin(one).unwrap();
     t.read(one, tx, "a").unwrap();
     t.read(one, tx, "a/b").unwrap();

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One request, one answer, at a time. The host sees the process end when the
+/// A connection with one request and one answer at a time. The host sees the process end when the
 /// last holder of this drops it.
 #[derive(Debug)]
 pub struct Control {
@@ -21,7 +21,7 @@ pub struct Control {
     buffer: Mutex<Box<[u8]>>,
 }
 
-/// Locks; a panic of another holder left nothing half done that matters.
+/// Locks. A panic of another holder left nothing half done that matters.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -59,22 +59,22 @@ impl Control {
         })
     }
 
-    /// The folder of the host.
+    /// Returns the folder of the host.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Readable, with a hang-up, once the host is gone.
+    /// Returns a descriptor that shows a hang-up once the host is gone.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// The error for a host that is gone.
+    /// Returns the error for a host that is gone.
     pub fn gone(&self) -> Error {
         Error::Gone { what: format!("the embedded host at {}", self.dir.display()) }
     }
 
-    /// Asks, and waits for the answer; a refusal is an answer.
+    /// Asks, waits for the answer, and returns it. A refusal is an answer.
     pub fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Error> {
         let Some(bytes) = encode(request) else {
             return Err(Error::Protocol {
@@ -100,7 +100,7 @@ impl Control {
         Ok((answer, message.fds))
     }
 
-    /// Asks; a refusal is an error.
+    /// Asks, waits for the answer, and returns it. A refusal is an error.
     pub fn request(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Error> {
         match self.ask(request)? {
             (Answer::Refused(refusal), _) => Err(refused(refusal)),
@@ -109,7 +109,7 @@ impl Control {
     }
 }
 
-/// The error for an answer that does not fit its question.
+/// Returns the error for an answer that does not fit its question.
 pub fn unexpected(answer: &Answer) -> Error {
     Error::Protocol {
         what: "an answer of the embedded host",
@@ -118,7 +118,7 @@ pub fn unexpected(answer: &Answer) -> Error {
     }
 }
 
-/// The next descriptor of an answer.
+/// Takes the next descriptor of an answer.
 pub fn take(fds: &mut impl Iterator<Item = OwnedFd>) -> Result<OwnedFd, Error> {
     fds.next().ok_or_else(|| Error::Protocol {
         what: "an answer of the embedded host",
@@ -127,7 +127,7 @@ pub fn take(fds: &mut impl Iterator<Item = OwnedFd>) -> Result<OwnedFd, Error> {
     })
 }
 
-/// The error of a system call of ours.
+/// Returns the error of a system call of ours.
 pub fn os_error(call: &str, reason: Errno) -> Error {
     Error::Os {
         call: call.to_owned(),
@@ -140,7 +140,7 @@ pub fn os_error(call: &str, reason: Errno) -> Error {
     }
 }
 
-/// What to do about a domain that was not made.
+/// Remedy for a domain that was not made.
 pub const ATTACH_FIRST: &str = "attach a vif to it first: grantway attach";
 
 fn refused(refusal: Refusal) -> Error {

@@ -8,16 +8,16 @@ use grantway_ring::PAGE_SIZE;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Operations of one group: a page of private memory for each bounds what a
-/// copy from a peer to a peer takes (256 KiB).
+/// Most operations of one group from peer to peer: each takes a page of private memory (256 KiB in
+/// all).
 const BOUNCES: usize = 64;
 
-/// What a batch needs beside the operations; kept from batch to batch.
+/// Memory of a batch beside the operations; kept from batch to batch.
 #[derive(Debug, Default)]
 pub struct Scratch {
     near: Transfer,
     far: Transfer,
-    /// Operations of the group, by index in the batch.
+    /// Operations of the group whose grants are held, by index in the batch.
     group: Vec<Held>,
     bounce: Vec<u8>,
 }
@@ -29,7 +29,7 @@ struct Held {
     len: usize,
     source: Option<GrantRef>,
     dest: Option<GrantRef>,
-    /// Addresses in the peers' processes, from peer to peer only.
+    /// Addresses in the peers' processes, used from peer to peer only.
     from: u64,
     to: u64,
 }
@@ -40,7 +40,7 @@ impl Held {
     }
 }
 
-/// Who is at either end of a group; `None` is our own arena.
+/// Domains at both ends of a group; `None` is our own arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ends {
     source: Option<DomId>,
@@ -56,8 +56,8 @@ impl Ends {
         Self { source: domain(&op.source), dest: domain(&op.dest) }
     }
 
-    /// How many operations of a kind may be done at once: as many as a call
-    /// takes, but one where a later one may read what an earlier one wrote.
+    /// Returns the most operations of this kind that may be done at once: as many as a call takes,
+    /// but one if a later operation may read what an earlier one wrote.
     fn group_max(self) -> usize {
         match (self.source, self.dest) {
             (None, None) => 1,
@@ -77,7 +77,7 @@ pub fn count(counters: &Counters, ops: &[CopyOp]) {
 }
 
 impl Scratch {
-    /// Does a batch in order and sets each status.
+    /// Does a batch in order, and sets each status.
     pub fn copy(
         &mut self,
         peers: &Foreigners,
@@ -117,8 +117,8 @@ impl Scratch {
         let reach = |domain: Option<DomId>| match domain.map(|domain| peers.get(domain)) {
             None => Ok(Some(None)),
             Some(Ok(foreign)) => Ok(Some(Some(foreign))),
-            // Not there is a status of the operation; no lease or no host is
-            // an error of the batch.
+            // A domain that is not there is a status of the operations. No lease, or no host, is an
+            // error of the batch.
             Some(Err(Error::NoDomain { .. })) => Ok(None),
             Some(Err(error)) => Err(error),
         };
@@ -131,6 +131,7 @@ impl Scratch {
                 return Ok(());
             }
         };
+        // One call may not take all of the group.
         let mut from = range.start;
         while from < range.end {
             from = match (&source, &dest) {
@@ -149,8 +150,8 @@ impl Scratch {
         self.group.clear();
     }
 
-    /// Copies between a peer's pages and our arena: to the pages if `STORE`, else from
-    /// them. Takes as many operations as one call does, and returns where to go on.
+    /// Copies between a peer's pages and our arena: to the pages if `STORE`, else from them. Takes
+    /// as many operations as one call does, and returns the index of the next.
     fn cross<const STORE: bool>(
         &mut self,
         peer: &Arc<Foreign>,
@@ -172,7 +173,7 @@ impl Scratch {
                             let (source, dest) =
                                 if STORE { (None, Some(gref)) } else { (Some(gref), None) };
                             self.group.push(Held { source, dest, ..Held::new(at, op.len) });
-                            // In the arena: `locate` checked.
+                            // The bytes lie in the arena: `locate` checked.
                             let local = memory.wrapping_add(start);
                             self.near.push(local, peer.address(frame, offset), op.len.into());
                         }
@@ -204,8 +205,9 @@ impl Scratch {
         done.map(|()| at)
     }
 
-    /// A peer's pages to a peer's pages, through private memory: whatever the
-    /// sender writes meanwhile, one version of the bytes arrives.
+    /// Copies from a peer's pages to a peer's pages, through private memory, and returns the index
+    /// of the next operation. One version of the bytes arrives, whatever the sender writes
+    /// meanwhile.
     fn relay(
         &mut self,
         source: &Arc<Foreign>,
@@ -217,6 +219,7 @@ impl Scratch {
         self.bounce.resize(BOUNCES * PAGE_SIZE, 0);
         let end = range.end.min(range.start.saturating_add(BOUNCES));
         self.hold_both(source, dest, &mut ops[range.start..end], range.start);
+        // Each operation has a page of `bounce`.
         let memory = self.bounce.as_mut_ptr();
         for (index, held) in self.group.iter().enumerate() {
             // `index` is below BOUNCES and `len` at most a page.
@@ -229,7 +232,7 @@ impl Scratch {
             self.near.read(source.pid(), from, to)
         });
         let stored = fetched.and_then(|()| {
-            // Only what was fetched is stored, so what was not leaves its
+            // Only bytes that were fetched are stored, so an operation that failed leaves its
             // destination alone. In the usual case that is one call.
             let fetched = |held: &Held, ops: &[CopyOp]| ops[held.op].status.is_okay();
             let mut from = 0;
@@ -253,7 +256,7 @@ impl Scratch {
         for gref in self.group.iter().filter_map(|held| held.source) {
             holder.unpin(gref, false);
         }
-        // One lock at a time: both ends may be one domain.
+        // One lock is held at a time: both ends may be one domain.
         drop(holder);
         let mut holder = dest.holder();
         for gref in self.group.iter().filter_map(|held| held.dest) {
@@ -262,8 +265,7 @@ impl Scratch {
         stored.map(|()| end)
     }
 
-    /// Holds both grants of each operation that is well formed, or none of the
-    /// two.
+    /// Holds both grants of each operation that is well formed, or neither.
     fn hold_both(&mut self, source: &Foreign, dest: &Foreign, ops: &mut [CopyOp], first: usize) {
         let mut holder = source.holder();
         for (index, op) in ops.iter_mut().enumerate() {
@@ -284,7 +286,7 @@ impl Scratch {
                 Err(status) => op.status = status,
             }
         }
-        // One lock at a time: both ends may be one domain.
+        // One lock is held at a time: both ends may be one domain.
         drop(holder);
         let mut holder = dest.holder();
         let mut failed = false;
@@ -305,6 +307,7 @@ impl Scratch {
             }
         }
         drop(holder);
+        // A source without its destination is let go.
         if failed {
             let mut holder = source.holder();
             self.group.retain(|held| {
@@ -317,7 +320,7 @@ impl Scratch {
     }
 }
 
-/// Within our arena: nobody's grants are touched.
+/// Copies within our arena, without a grant, and returns the index of the next operation.
 fn local(arena: &mut [u8], ops: &mut [CopyOp], at: usize) -> usize {
     let size = arena.len();
     let op = &mut ops[at];
@@ -333,7 +336,7 @@ fn local(arena: &mut [u8], ops: &mut [CopyOp], at: usize) -> usize {
     at + 1
 }
 
-/// Where a local side starts in the arena.
+/// Returns the start of a local side in the arena.
 pub(super) fn locate(side: CopySide, len: u16, arena: usize) -> Result<usize, GrantStatus> {
     let CopySide::Local { offset } = side else {
         return Err(GrantStatus::BAD_VIRT_ADDR);
@@ -348,7 +351,7 @@ pub(super) fn locate(side: CopySide, len: u16, arena: usize) -> Result<usize, Gr
     }
 }
 
-/// Whether a foreign side stays within its page.
+/// Returns an error if a foreign side is empty or leaves its page.
 pub(super) fn crosses(offset: u16, len: u16) -> Result<(), GrantStatus> {
     if len == 0 || usize::from(offset) + usize::from(len) > PAGE_SIZE {
         Err(GrantStatus::BAD_COPY_ARG)
@@ -368,8 +371,8 @@ fn transfer(
     transfer_part(pairs, peer, group, ops, 0, call)
 }
 
-/// Copies the pairs of `group`, which are those from `first` on, in one call;
-/// where that stops half-way, pair by pair, to find those that fail.
+/// Copies the pairs of `group`, which are those from `first` on, in one call. If that stops
+/// half-way, goes on pair by pair, to find those that fail.
 fn transfer_part(
     pairs: &Transfer,
     peer: &Foreign,
@@ -387,6 +390,7 @@ fn transfer_part(
         Err(Errno::FAULT) => 0,
         Err(errno) => return refused(peer, errno, group, ops),
     };
+    // A call that stops copied the first pairs whole.
     let mut single = false;
     for (index, held) in group.iter().enumerate() {
         let pair = first + index;
@@ -421,7 +425,7 @@ fn refused(peer: &Foreign, errno: Errno, group: &[Held], ops: &mut [CopyOp]) -> 
             }
             Ok(())
         }
-        // A process that is on its way out has no memory to check our right to.
+        // An exiting process has no memory left to check our right to.
         Errno::PERM if !peer.is_alive() => refused(peer, Errno::SRCH, group, ops),
         Errno::PERM => Err(Error::Os {
             call: format!("process_vm_readv of process {} (domain {})", peer.pid(), peer.domain()),

@@ -13,22 +13,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the bits and the wake-up may disagree: empty polls after which it is
-/// drained though nothing is known to be in it (a peer rang for nothing, and a
-/// waiter on the descriptor should not spin for ever), and vain drains after
-/// which a ring that is still owed is given up (its sender died).
+/// Bound of a disagreement between the bits and the wake-up. After this many empty polls the
+/// wake-up is drained, though no ring is known to be in it: a peer may have rung for nothing, and a
+/// waiter on the descriptor should not spin for ever. After this many vain drains, rings that are
+/// still owed are given up: their sender died.
 const PATIENCE: u32 = 64;
 
 /// A port of ours.
 #[derive(Debug, Default)]
 struct Local {
-    /// Signals seen.
+    /// Number of signals seen.
     count: u64,
-    /// The peer, as of a binding.
+    /// The peer, and the binding for which it was found.
     peer: Option<Peer>,
 }
 
-/// Where a port's peer listens.
+/// The set and port of a port's peer.
 #[derive(Debug)]
 struct Peer {
     binding: u32,
@@ -39,9 +39,9 @@ struct Peer {
 
 /// A set of event channels.
 ///
-/// Signals are taken from shared memory without a system call. The wake-up (an
-/// eventfd) is rung once for each pending bit that was news, so what was taken
-/// says how much there is to drain, and an idle poll costs no call.
+/// Signals are taken from shared memory without a system call. The wake-up (an eventfd) is rung
+/// once for each pending bit that was news. So the number of bits taken says how much there is to
+/// drain, and an idle poll costs no call.
 #[derive(Debug)]
 pub struct EventSet {
     id: u64,
@@ -51,7 +51,7 @@ pub struct EventSet {
     counters: Arc<Counters>,
     pending: Pending,
     states: WordsView,
-    /// By number; `None` for what is not ours.
+    /// Ports by number; `None` if a port is not ours.
     ports: Vec<Option<Local>>,
     /// Sets of peers, by the host's number, so that many ports share a mapping.
     peers: HashMap<u64, Arc<Pending>>,
@@ -62,7 +62,7 @@ pub struct EventSet {
 }
 
 impl EventSet {
-    /// A new set with no ports.
+    /// Makes a set with no ports.
     pub fn open(
         domain: DomId,
         limit: u32,
@@ -110,13 +110,13 @@ impl EventSet {
         Error::Event { domain: self.domain, port, why: "not a port of this set of event channels" }
     }
 
-    /// Asks the host where the peer of a port listens.
+    /// Asks the host for the set of a port's peer.
     fn look_up(&mut self, port: u32) -> Result<Option<Peer>, Error> {
         let request = Request::Peer { set: self.id, port };
         let (answer, fds) = self.control.request(&request)?;
         let (binding, set, port) = match answer {
             Answer::Peer { binding, set, port } => (binding, set, port),
-            // It lost its peer in between.
+            // The port lost its peer in between.
             Answer::Done => return Ok(None),
             other => return Err(unexpected(&other)),
         };
@@ -131,8 +131,7 @@ impl EventSet {
         Ok(Some(Peer { binding, set, pending, port }))
     }
 
-    /// A port refers to this peer no more; where it was the last, nor do we to its
-    /// set.
+    /// Forgets the peer of a port. With the last port of the peer's set, the set is forgotten, too.
     fn let_go(&mut self, peer: Option<Peer>) {
         let Some(Peer { set, pending, .. }) = peer else { return };
         drop(pending);
@@ -148,7 +147,7 @@ impl EventSet {
             .map_err(|reason| os_error("mmap", reason))
     }
 
-    /// Moves pending bits into the counters; gives their number.
+    /// Moves pending bits into the counters, and returns their number.
     fn take(&mut self, fired: &mut dyn FnMut(Port)) -> u64 {
         let ports = &mut self.ports;
         let taken = self.pending.take(|port| {
@@ -161,8 +160,8 @@ impl EventSet {
         taken
     }
 
-    /// As [`EventChannels::poll`]; `readable` when the descriptor is known to
-    /// be. Gives the number of bits taken; after 0, whatever is sent makes the
+    /// Does the work of [`EventChannels::poll`], and returns the number of bits taken. `readable`
+    /// says that the descriptor is known to be so. After a result of 0, any later signal makes the
     /// descriptor readable (or it is so already).
     fn gather(&mut self, fired: &mut dyn FnMut(Port), readable: bool) -> Result<u64, Error> {
         let taken = self.take(fired);
@@ -181,12 +180,12 @@ impl EventSet {
         } else {
             self.vain_drains += 1;
             if self.vain_drains == PATIENCE {
-                // Whoever set those bits died before it rang.
+                // The senders of those bits died before they rang.
                 self.rings = 0;
                 self.vain_drains = 0;
             }
         }
-        // What was rung for between the look above and the drain.
+        // Bits that were set between the look above and the drain, whose rings may be drained.
         Ok(taken + self.take(fired))
     }
 
@@ -197,8 +196,8 @@ impl EventSet {
         }
     }
 
-    /// Blocks until the wake-up is rung, the host is gone or the time is over;
-    /// whether it was rung.
+    /// Blocks until the wake-up is rung, the host is gone or the time is over. Returns true if it
+    /// was rung.
     fn sleep(&self, timeout: Option<Duration>) -> Result<bool, Error> {
         let timeout = timeout.map(|left| Timespec {
             tv_sec: left.as_secs().min(1 << 30) as i64,
@@ -278,7 +277,7 @@ impl EventChannels for EventSet {
     }
 
     fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error> {
-        // `None` also for an end that is further off than the clock goes.
+        // The end is `None` also if it is further off than the clock goes.
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (mut slept, mut rung) = (false, false);
         loop {

@@ -21,7 +21,7 @@ pub struct Foreigners {
 }
 
 impl Foreigners {
-    /// None yet.
+    /// Makes the list, which is empty.
     pub fn new(
         us: DomId,
         control: &Arc<Control>,
@@ -37,8 +37,8 @@ impl Foreigners {
         }
     }
 
-    /// The domain as it runs now; asks the host at first sight, and again when
-    /// it booted anew.
+    /// Returns the domain as it runs now. Asks the host at first sight, and again if the domain
+    /// booted anew.
     pub fn get(&self, domain: DomId) -> Result<Arc<Foreign>, Error> {
         let boot = self.lives.boot(domain);
         let dead = Error::NoDomain { domain, remedy: "it does not run: start its frontend" };
@@ -51,8 +51,8 @@ impl Foreigners {
         }
         drop(known);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have asked in between: two sets of pins for one
-        // table would clear each other's bits.
+        // Another thread may have asked in between. Two sets of pins for one table would clear each
+        // other's bits.
         if let Some(foreign) = known.get(&domain).filter(|foreign| foreign.boot == boot) {
             return Ok(Arc::clone(foreign));
         }
@@ -87,9 +87,8 @@ impl Foreigners {
 
 /// One boot of another domain.
 ///
-/// The host lets one process of a domain do this at a time, and in that process
-/// there is one value of this type: so its counts say when the entry's bits are
-/// to be set and cleared.
+/// The host lets one process of a domain do this at a time, and that process has one value of this
+/// type. So its counts decide when the entry's bits are to be set and cleared.
 #[derive(Debug)]
 pub struct Foreign {
     domain: DomId,
@@ -102,7 +101,7 @@ pub struct Foreign {
     pins: Mutex<Pins>,
     lives: Arc<Lives>,
     counters: Arc<Counters>,
-    /// The host takes our holds back when this goes; so it stays while they do.
+    /// The connection, which stays while the holds do: the host takes them back when it goes.
     _control: Arc<Control>,
 }
 
@@ -114,34 +113,33 @@ struct Pins(Vec<Pin>);
 struct Pin {
     holds: u32,
     writers: u32,
-    /// As the granter wrote it, judged, at the first hold.
+    /// Frame that the granter wrote, judged at the first hold.
     frame: u32,
 }
 
 impl Foreign {
-    /// The process that runs the domain.
+    /// Returns the process that runs the domain.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Which domain this is.
+    /// Returns the domain's number.
     pub fn domain(&self) -> DomId {
         self.domain
     }
 
-    /// Whether this boot of the domain still runs.
+    /// Returns true if this boot of the domain still runs.
     pub fn is_alive(&self) -> bool {
         self.lives.boot(self.domain) == self.boot
     }
 
-    /// The address, in the domain's process, of a byte of a frame that `pin`
-    /// gave.
+    /// Returns the address, in the domain's process, of a byte of a frame that `pin` gave.
     pub fn address(&self, frame: u32, offset: u16) -> u64 {
         let page = u64::from(frame) * grantway_ring::PAGE_SIZE as u64;
         self.base.wrapping_add(page).wrapping_add(offset.into())
     }
 
-    /// Takes holds, each until [`Holder::unpin`].
+    /// Locks the holds, to take and to end them. Each lasts until [`Holder::unpin`].
     pub fn holder(&self) -> Holder<'_> {
         Holder { foreign: self, pins: lock(&self.pins) }
     }
@@ -156,6 +154,7 @@ impl Foreign {
             });
         }
         let write = access == Access::ReadWrite;
+        // All grants are held before any is mapped.
         let mut frames = Vec::with_capacity(grefs.len());
         let mut holder = self.holder();
         for (index, &gref) in grefs.iter().enumerate() {
@@ -185,6 +184,7 @@ impl Foreign {
         Counters::add(&self.counters.map_batches, 1);
         Counters::add(&self.counters.mapped, count);
         let base = pages.base();
+        // From here on the mapping ends the holds when it is dropped.
         let mapped =
             Arc::new(MappedRun { pages: Some(pages), grefs: grefs.into(), write, foreign: self });
         // SAFETY: `pages` maps this many pages at `base` (for reading only
@@ -194,7 +194,7 @@ impl Foreign {
     }
 }
 
-/// Takes and ends holds under one lock.
+/// The holds under their lock.
 #[derive(Debug)]
 pub struct Holder<'a> {
     foreign: &'a Foreign,
@@ -202,7 +202,7 @@ pub struct Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// Holds a grant; gives its frame, which lies within the domain's memory.
+    /// Holds a grant. Returns its frame, which lies within the domain's memory.
     pub fn pin(&mut self, gref: GrantRef, write: bool) -> Result<u32, GrantStatus> {
         let table = &self.foreign.table;
         if gref.0 >= table.entries() {
@@ -246,7 +246,7 @@ impl Holder<'_> {
     }
 }
 
-/// Keeps granted pages mapped and held.
+/// Granted pages that are mapped and held.
 #[derive(Debug)]
 struct MappedRun {
     pages: Option<PageRun>,
@@ -257,7 +257,7 @@ struct MappedRun {
 
 impl Drop for MappedRun {
     fn drop(&mut self) {
-        // Unmapped first: from the unpin on the granter may use the pages.
+        // The pages are unmapped first: from the unpin on the granter may use them.
         drop(self.pages.take());
         let mut holder = self.foreign.holder();
         for &gref in &self.grefs {

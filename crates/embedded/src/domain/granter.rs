@@ -1,8 +1,8 @@
 //! Our own pages and grants.
 //!
-//! A frame and its reference go back to the pool together, when the entry is out
-//! of force and the last handle of the run is gone; so a reference that somebody
-//! still remembers never names another page.
+//! A frame and its reference go back to the pool together, once the entry is out of force and the
+//! last handle of the run is gone. So a reference that somebody still remembers never names another
+//! page.
 
 use super::control::lock;
 use crate::entry::{ENTRY_BYTES, GrantTable};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 /// Memory and grant table of the domain that this process runs.
 #[derive(Debug)]
 pub struct Granting {
-    /// `None` only while dropped.
+    /// The memory; `None` only while dropped.
     ram: Option<Mapping>,
     base: NonNull<u8>,
     ram_pages: u32,
@@ -32,12 +32,12 @@ unsafe impl Send for Granting {}
 // SAFETY: as above.
 unsafe impl Sync for Granting {}
 
-/// Who has which page.
+/// Owners of pages and references.
 #[derive(Debug, Default)]
 struct Books {
-    /// Runs of free frames: start and length.
+    /// Runs of free frames: length by start.
     free: BTreeMap<u32, u32>,
-    /// Every frame from here on was never used: it is zero, and takes no memory.
+    /// The first frame that was never used, like all behind it: each is zero, and takes no memory.
     fresh_frame: u32,
     free_grefs: Vec<u32>,
     fresh_gref: u32,
@@ -54,19 +54,19 @@ struct Run {
     start: u32,
     grefs: Vec<u32>,
     pages: Vec<Page>,
-    /// Whether somebody here still has the run or a page of it.
+    /// True while somebody here still has the run or a page of it.
     handles: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Page {
-    /// In force.
+    /// The grant is in force.
     Granted,
-    /// Given back while the peer had it; tried again later.
+    /// The page was given back while the peer had it; tried again later.
     Deferred,
-    /// Out of force, with a handle left.
+    /// The grant is out of force, with a handle left.
     Revoked,
-    /// In the pool.
+    /// The page is in the pool.
     Free,
 }
 
@@ -95,7 +95,7 @@ impl Granting {
         })
     }
 
-    /// Address of frame 0.
+    /// Returns the address of frame 0.
     pub fn base(&self) -> u64 {
         self.base.as_ptr().addr() as u64
     }
@@ -106,7 +106,7 @@ impl Granting {
         unsafe { self.base.add(frame as usize * PAGE_SIZE) }
     }
 
-    /// As [`grantway_hypervisor::Granter::grant`].
+    /// Does the work of [`grantway_hypervisor::Granter::grant`].
     pub fn grant(
         self: &Arc<Self>,
         peer: DomId,
@@ -120,6 +120,7 @@ impl Granting {
             limit: self.ram_pages.into(),
             remedy: "start the host with more --ram-pages, or use fewer queues",
         };
+        // Everything that may be missing is checked before anything is taken.
         let wanted = u32::try_from(pages).map_err(|_| no_memory())?;
         if wanted == 0 {
             return Err(Error::Protocol {
@@ -143,6 +144,7 @@ impl Granting {
         // of the pool: nobody has them mapped through a grant, and no handle of ours
         // refers to them.
         unsafe { base.as_ptr().write_bytes(0, used * PAGE_SIZE) };
+        // The pages are zero before an entry comes in force.
         let id = books.next_run;
         books.next_run += 1;
         let mut grefs = Vec::with_capacity(pages);
@@ -165,7 +167,7 @@ impl Granting {
         Ok(Granted { run, grefs: grefs.into_iter().map(GrantRef).collect(), peer })
     }
 
-    /// As [`grantway_hypervisor::Granter::revoke`].
+    /// Does the work of [`grantway_hypervisor::Granter::revoke`].
     pub fn revoke(&self, gref: GrantRef) -> Revoke {
         let mut books = lock(&self.books);
         let Some(&(run, page)) = books.owner.get(&gref.0) else {
@@ -174,7 +176,7 @@ impl Granting {
         if self.try_revoke(&mut books, run, page) { Revoke::Revoked } else { Revoke::StillMapped }
     }
 
-    /// As [`grantway_hypervisor::Granter::release`].
+    /// Does the work of [`grantway_hypervisor::Granter::release`].
     pub fn release(&self, granted: Granted) -> Released {
         let mut books = lock(&self.books);
         self.reclaim(&mut books);
@@ -190,13 +192,14 @@ impl Granting {
                 released.deferred += 1;
             }
         }
-        // Its handle takes the books, too.
+        // The handle in `granted` locks the books, too.
         drop(books);
         drop(granted);
         released
     }
 
-    /// Takes a page's grant out of force if the peer does not reach it.
+    /// Takes a page's grant out of force if the peer does not reach it. Returns true if it is out
+    /// of force now.
     fn try_revoke(&self, books: &mut Books, run: u64, page: usize) -> bool {
         let Some(owned) = books.runs.get_mut(&run) else {
             return true;
@@ -233,7 +236,7 @@ impl Granting {
         }
     }
 
-    /// Tries again what was deferred.
+    /// Tries again to revoke the deferred pages.
     fn reclaim(&self, books: &mut Books) {
         let mut index = 0;
         while let Some(&(run, page)) = books.deferred.get(index) {
@@ -245,8 +248,8 @@ impl Granting {
         }
     }
 
-    /// The last handle of a run is gone: nobody here can look at it any more,
-    /// so it is given back, whether or not somebody did so before.
+    /// Gives a run back whose last handle is gone: nobody here can look at it any more, given back
+    /// before or not.
     fn let_go(&self, run: u64) {
         let mut books = lock(&self.books);
         let Some(owned) = books.runs.get_mut(&run) else {
@@ -268,8 +271,8 @@ impl Granting {
 
 impl Drop for Granting {
     fn drop(&mut self) {
-        // Whoever still copies into this memory does so by its address in this
-        // process, which therefore must not come to mean anything else.
+        // A peer that still copies into this memory does so by its address in this process. That
+        // address must not come to mean anything else.
         let used = lock(&self.books).fresh_gref;
         let held = (GrantRef::FIRST_FREE..used).filter(|&gref| !self.table.revoke(gref)).count();
         if held > 0
@@ -281,7 +284,7 @@ impl Drop for Granting {
 }
 
 impl Books {
-    /// The first run of free frames that is long enough.
+    /// Takes the first run of free frames that is long enough. Returns its start.
     fn take_frames(&mut self, wanted: u32) -> Option<u32> {
         let (&start, &len) = self.free.iter().find(|&(_, &len)| len >= wanted)?;
         self.free.remove(&start);
@@ -291,7 +294,8 @@ impl Books {
         Some(start)
     }
 
-    /// A run of frames comes into use; how many of the first of them were before.
+    /// Notes that a run of frames comes into use. Returns the number of its first frames that were
+    /// in use before.
     fn use_frames(&mut self, start: u32, frames: u32) -> u32 {
         let used = self.fresh_frame.saturating_sub(start).min(frames);
         self.fresh_frame = self.fresh_frame.max(start + frames);
@@ -313,7 +317,7 @@ impl Books {
         self.free.insert(start, len);
     }
 
-    /// A free reference; the caller checked that there is one.
+    /// Takes a free reference; the caller checked that there is one.
     fn take_gref(&mut self) -> u32 {
         self.free_grefs.pop().unwrap_or_else(|| {
             let gref = self.fresh_gref;
@@ -346,7 +350,7 @@ impl Books {
     }
 }
 
-/// Keeps a run of our own pages.
+/// A handle of a run of our own pages.
 #[derive(Debug)]
 struct Handle {
     granting: Arc<Granting>,

@@ -12,18 +12,18 @@ thread_local! {
     static MAPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on the calling thread copies by mapping pages, which costs more than
+/// Makes the calling thread copy by mapping pages from now on, which costs more than
 /// `process_vm_readv`. Landlock forbids that call to a thread that it confines.
 pub fn copy_by_mapping() {
     MAPS.set(true);
 }
 
-/// Whether the calling thread copies so.
+/// Returns true if the calling thread copies by mapping pages.
 pub(super) fn is_chosen() -> bool {
     MAPS.get()
 }
 
-/// Does a batch in order and sets each status.
+/// Does a batch in order, and sets each status.
 pub(super) fn copy(peers: &Foreigners, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {
     let mut refused = None;
     for op in ops.iter_mut() {
@@ -43,11 +43,11 @@ pub(super) fn copy(peers: &Foreigners, arena: &mut [u8], ops: &mut [CopyOp]) -> 
     Err(error)
 }
 
-/// Why an operation was not done.
+/// Reason why an operation was not done.
 enum Failure {
-    /// For a reason of its own.
+    /// The status of this operation alone.
     Status(GrantStatus),
-    /// For a reason that ends the batch.
+    /// The error that ends the batch.
     Batch(Error),
 }
 
@@ -76,11 +76,11 @@ fn one(peers: &Foreigners, arena: &mut [u8], op: &CopyOp) -> Result<(), Failure>
     Ok(())
 }
 
-/// Where a copy reads or writes.
+/// Place that a copy reads or writes.
 enum Side {
-    /// From this byte of the arena on.
+    /// The bytes from this one of the arena on.
     Local(usize),
-    /// From this byte of a mapped page on.
+    /// The bytes from this one of a mapped page on.
     Foreign(SharedPage, usize),
 }
 

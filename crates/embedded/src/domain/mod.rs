@@ -29,18 +29,18 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// What a process is to its domain.
+/// Part of a process in its domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It runs the domain: it holds the memory and the grant table, and its end
-    /// is the domain's. One process a domain.
+    /// The process runs the domain: it holds the memory and the grant table, and its end is the
+    /// domain's. A domain has one such process.
     Guest,
-    /// It works in the domain beside others (a backend, a toolstack): events,
-    /// store, maps and copies, but no grants of its own.
+    /// The process works in the domain beside others (a backend, a toolstack): events, store, maps
+    /// and copies, but no grants of its own.
     Service,
 }
 
-/// Why a process does not become part of a domain.
+/// Reason why a process does not become part of a domain.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No host serves the folder.
@@ -63,16 +63,16 @@ pub enum ConnectError {
         /// The process.
         pid: u32,
     },
-    /// The platform refused: no such domain, another version ...
+    /// The platform refused: no such domain, another version, ...
     #[error(transparent)]
     Platform(#[from] Error),
 }
 
 /// A domain of an embedded host, for one process.
 ///
-/// Its connection to the host ends with the last clone of its `Arc`, the last
-/// set of event channels and the last mapped run made from it; the host then
-/// takes back what the process held, as it does when the process is killed.
+/// The process's connection to the host ends with the last clone of the `Arc`, the last set of
+/// event channels and the last mapped run made from it. The host then takes back what the process
+/// held, as it does if the process is killed.
 #[derive(Debug)]
 pub struct Domain {
     id: DomId,
@@ -89,8 +89,7 @@ pub struct Domain {
 impl Domain {
     /// Becomes a process of domain `id` at the host that serves `dir`.
     ///
-    /// Domain 0 is always there; another must have been made
-    /// ([`Domain::create_domain`]).
+    /// Domain 0 is always there; any other must have been made ([`Domain::create_domain`]).
     ///
     /// # Errors
     ///
@@ -133,40 +132,40 @@ impl Domain {
         }))
     }
 
-    /// What this process is to the domain.
+    /// Returns the part of this process in the domain.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// The number of this boot, different for each boot of each domain of the
-    /// host; 0 for a service.
+    /// Returns the number of this boot, different for each boot of each domain of the host; 0 for a
+    /// service.
     #[must_use]
     pub fn boot(&self) -> u32 {
         self.boot
     }
 
-    /// The folder of the host.
+    /// Returns the folder of the host.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.control.dir()
     }
 
-    /// Becomes readable, with a hang-up, when the host is gone; nothing else
-    /// ever makes it readable but an answer that another thread of this process
-    /// waits for. Wait for `POLLHUP` (no events asked), and do not read it.
+    /// Returns a descriptor that becomes readable, with a hang-up, when the host is gone. Otherwise
+    /// only an answer that another thread of this process waits for makes it readable. Wait for
+    /// `POLLHUP` (no events asked), and do not read it.
     #[must_use]
     pub fn host_descriptor(&self) -> BorrowedFd<'_> {
         self.control.descriptor()
     }
 
-    /// Whether the host is still there.
+    /// Returns true if the host is still there.
     #[must_use]
     pub fn host_is_alive(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut fds = [PollFd::from_borrowed_fd(self.control.descriptor(), PollFlags::empty())];
         let now = Timespec::default();
-        // A signal may cut even a look that does not wait.
+        // A signal may interrupt even a look that does not wait.
         rustix::io::retry_on_intr(|| poll(&mut fds, Some(&now))).is_ok()
             && !fds[0].revents().contains(PollFlags::HUP)
     }

@@ -1,4 +1,4 @@
-//! What domain 0 asks of the host beside what a hypervisor is asked.
+//! Requests of domain 0 to the host, beside those to a hypervisor.
 
 use super::Domain;
 use super::control::unexpected;
@@ -7,14 +7,14 @@ use crate::tables::Tables;
 use grantway_hypervisor::{DomId, Error};
 
 impl Domain {
-    /// Makes a domain, so that it can boot; whether it is new. The store gets
+    /// Makes a domain, so that it can boot. Returns true if it is new. The store gets
     /// `/local/domain/N` with its name and number, readable for it.
     ///
     /// # Errors
     ///
-    /// [`Error::Protocol`] when one of that number has another name, when the
-    /// name is empty, longer than 255 bytes or has a `/` in it, or from another
-    /// domain than 0; [`Error::Gone`].
+    /// [`Error::Protocol`] if a domain of that number has another name, if the name is empty,
+    /// longer than 255 bytes or contains a `/` or a NUL, or if this is not domain 0;
+    /// [`Error::NoDomain`] for a reserved number; [`Error::Gone`].
     pub fn create_domain(&self, id: DomId, name: &str) -> Result<bool, Error> {
         let request = Request::Create { domid: id.0, name: name.to_owned() };
         match self.control.request(&request)? {
@@ -23,13 +23,13 @@ impl Domain {
         }
     }
 
-    /// Ends a domain: its processes lose their host, its part of the store
-    /// (`/local/domain/N`) is removed.
+    /// Ends a domain: its processes lose their host, and its part of the store (`/local/domain/N`)
+    /// is removed.
     ///
     /// # Errors
     ///
-    /// [`Error::NoDomain`]; [`Error::Protocol`] for domain 0, or from another
-    /// domain; [`Error::Gone`].
+    /// [`Error::NoDomain`]; [`Error::Protocol`] for domain 0, or if this is not domain 0;
+    /// [`Error::Gone`].
     pub fn destroy_domain(&self, id: DomId) -> Result<(), Error> {
         match self.control.request(&Request::Destroy { domid: id.0 })? {
             (Answer::Done, _) => Ok(()),
@@ -37,11 +37,11 @@ impl Domain {
         }
     }
 
-    /// What the host holds now.
+    /// Returns everything that the host holds now.
     ///
     /// # Errors
     ///
-    /// [`Error::Protocol`] from another domain than 0, [`Error::Gone`].
+    /// [`Error::Protocol`] if this is not domain 0; [`Error::Gone`].
     pub fn host_tables(&self) -> Result<Tables, Error> {
         let mut tables = Tables::default();
         let mut from = Some(0);
@@ -63,7 +63,7 @@ impl Domain {
                     tables.store_connections = store_connections;
                     tables.event_sets = event_sets;
                     tables.domains.extend(domains);
-                    // Only ever onwards, whatever a host says.
+                    // The numbers only ever rise, whatever a host says.
                     from = next.filter(|&next| next > start);
                 }
                 (answer, _) => return Err(unexpected(&answer)),

@@ -1,5 +1,4 @@
-//! Event channels, the host's side: who owns which port, and who is bound to
-//! whom. Signals never pass here.
+//! Event channels, the host's side: the owner of each port, and its peer. Signals never pass here.
 
 use crate::pending::Pending;
 use crate::protocol::{PortRefusal, Refusal};
@@ -17,7 +16,7 @@ struct Slot {
     link: Link,
 }
 
-/// What a port is bound to.
+/// The other end of a port.
 #[derive(Debug, Clone, Copy)]
 enum Link {
     Unbound { remote: DomId },
@@ -59,17 +58,17 @@ pub struct Set {
 }
 
 impl Set {
-    /// Memory of the pending bits.
+    /// Returns the memory of the pending bits.
     pub fn pending_fd(&self) -> &OwnedFd {
         &self.pending_fd
     }
 
-    /// Memory of the port states.
+    /// Returns the memory of the port states.
     pub fn states_fd(&self) -> &OwnedFd {
         self.states.fd()
     }
 
-    /// The wake-up.
+    /// Returns the wake-up.
     pub fn wake(&self) -> &Wake {
         self.pending.wake()
     }
@@ -79,12 +78,12 @@ impl Set {
     }
 }
 
-/// Where the peer of a port listens.
+/// The set and port of a port's peer.
 #[derive(Debug)]
 pub struct Peer<'a> {
-    /// The binding.
+    /// The number of the binding.
     pub binding: u32,
-    /// The peer's set.
+    /// The number of the peer's set.
     pub id: u64,
     /// The peer's set.
     pub set: &'a Set,
@@ -102,17 +101,17 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// None yet; each domain may have ports below `limit`.
+    /// Makes a table without sets; each domain may have ports below `limit`.
     pub fn new(limit: u32) -> Self {
         Self { limit, domains: BTreeMap::new(), sets: BTreeMap::new(), bindings: 0 }
     }
 
-    /// Number of sets.
+    /// Returns the number of sets.
     pub fn sets(&self) -> usize {
         self.sets.len()
     }
 
-    /// Ports of a domain without and with a peer.
+    /// Returns the numbers of a domain's ports without and with a peer.
     pub fn usage(&self, domain: DomId) -> (u32, u32) {
         let Some(ports) = self.domains.get(&domain) else {
             return (0, 0);
@@ -132,7 +131,7 @@ impl Channels {
             states: Board::new("grantway-ports", self.limit as usize)?,
             ports: BTreeSet::new(),
         };
-        // The number is fresh, so there is none to be found instead.
+        // The number is fresh, so no other set is found instead.
         Ok(self.sets.entry(id).or_insert(set))
     }
 
@@ -147,7 +146,7 @@ impl Channels {
         self.sets.remove(&id);
     }
 
-    /// A port that `remote` may bind to.
+    /// Makes a port that `remote` may bind to, and returns it.
     pub fn alloc_unbound(&mut self, id: u64, remote: DomId) -> std::result::Result<u32, Refusal> {
         self.allocate(id, Link::Unbound { remote })
     }
@@ -163,7 +162,7 @@ impl Channels {
         Ok(port)
     }
 
-    /// A port of ours bound to `remote`'s port. It starts pending.
+    /// Makes a port of ours bound to `remote`'s port, and returns it. The port starts pending.
     pub fn bind(
         &mut self,
         id: u64,
@@ -189,7 +188,7 @@ impl Channels {
         let port = self.allocate(id, Link::Bound { remote, port: remote_port, binding })?;
         self.relink(remote, remote_port, Link::Bound { remote: us, port, binding });
         if let Some(set) = self.sets.get(&id) {
-            // Xen does so: whatever was sent before we were there is not lost.
+            // Xen does so: a signal that was sent before we were there is not lost.
             let _ = set.pending.signal(port);
         }
         Ok(port)
@@ -205,7 +204,7 @@ impl Channels {
         }
     }
 
-    /// Ends what the former peer of a port may have left half signalled.
+    /// Completes a signal that the former peer of a port may have left half done.
     fn complete(&self, domain: DomId, port: u32) {
         let slot = self.domains.get(&domain).and_then(|ports| ports.slots.get(&port));
         if let Some(set) = slot.and_then(|slot| self.sets.get(&slot.set)) {
@@ -237,7 +236,7 @@ impl Channels {
         Ok(())
     }
 
-    /// Where the peer of a set's port listens; `None` while it has none.
+    /// Returns the set and port of the peer of a set's port; `None` while it has none.
     pub fn peer(&self, id: u64, port: u32) -> Option<Peer<'_>> {
         let us = self.sets.get(&id)?;
         if !us.ports.contains(&port) {

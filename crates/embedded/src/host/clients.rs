@@ -1,4 +1,4 @@
-//! Control connections: a process each, from its hello to its end.
+//! Control connections: one per process, from its hello to its end.
 
 use super::{Host, ON_CONTROL};
 use crate::protocol::{Answer, Refusal, Request, VERSION, decode, domid, encode};
@@ -17,11 +17,11 @@ const SETS_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct Client {
     socket: OwnedFd,
-    /// As the kernel says, not as the process says.
+    /// The process id that the kernel tells, not one that the process tells.
     pub(super) pid: i32,
-    /// The domain, after the hello.
+    /// The domain, once the process said hello.
     pub(super) domain: Option<DomId>,
-    /// Whether it runs the domain.
+    /// True if the process runs the domain.
     pub(super) guest: bool,
     sets: Vec<u64>,
 }
@@ -45,7 +45,7 @@ impl Reply {
     }
 }
 
-/// A refusal for the host's own lack of something.
+/// Returns the refusal for a resource that the host itself lacks.
 pub(super) fn os(call: &'static str) -> impl Fn(Errno) -> Refusal {
     move |errno| Refusal::Os { call: call.to_owned(), errno: errno.raw_os_error() }
 }
@@ -74,7 +74,7 @@ impl Host {
         );
     }
 
-    /// One message of a process, or its end.
+    /// Serves one message of a process, or its end.
     pub(super) fn serve_client(&mut self, id: u64) {
         let Some(client) = self.clients.get(&id) else {
             return;
@@ -82,7 +82,7 @@ impl Host {
         let mut buffer = [0; MESSAGE_MAX];
         let request = match receive(&client.socket, &mut buffer) {
             Err(Errno::AGAIN) => return,
-            // Descriptors are nothing that we asked for: `receive` closed them.
+            // Descriptors were not asked for: they are closed with `message`.
             Ok(message) if message.bytes > 0 => decode::<Request>(&buffer[..message.bytes]),
             Ok(_) | Err(_) => None,
         };
@@ -98,7 +98,7 @@ impl Host {
             _ => false,
         };
         if !sent {
-            // Gone, or it asks without reading the answers.
+            // The process is gone, or asks without reading the answers.
             self.drop_client(id);
         }
     }
@@ -106,6 +106,7 @@ impl Host {
     fn answer(&mut self, id: u64, request: Request) -> Result<Reply, Refusal> {
         let client = self.clients.get(&id).ok_or(Refusal::Confused)?;
         let (pid, domain) = (client.pid, client.domain);
+        // A hello comes first and once. No other request is served before it.
         if let Request::Hello { version, domid: number, guest } = request {
             if version != VERSION {
                 return Err(Refusal::Version { host: VERSION });
@@ -127,6 +128,7 @@ impl Host {
             }
             return Ok(reply);
         }
+        // All other requests are of a known domain, and some of domain 0 only.
         let us = domain.ok_or(Refusal::Confused)?;
         let privileged = || {
             if us == DomId::ZERO { Ok(()) } else { Err(Refusal::NotPrivileged) }
@@ -218,8 +220,8 @@ impl Host {
         }
     }
 
-    /// Ends a connection whose process is gone already, ahead of its turn in
-    /// the queue of events; whether it is ended.
+    /// Ends a connection whose process is gone already, ahead of its turn in the queue of events.
+    /// Returns true if it is ended.
     pub(super) fn drop_if_gone(&mut self, id: u64) -> bool {
         let Some(client) = self.clients.get(&id) else {
             return true;

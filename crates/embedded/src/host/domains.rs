@@ -1,4 +1,4 @@
-//! Domains: who was made, who runs, and who may reach whose grants.
+//! Domains: those that were made, those that run, and the processes that may reach their grants.
 
 use super::Host;
 use super::clients::{Reply, os};
@@ -24,12 +24,12 @@ struct Guest {
     client: u64,
     pid: i32,
     boot: u32,
-    /// Where its memory is in its process, once it says so.
+    /// Address of the memory in the guest's process, once it says so.
     base: Option<u64>,
     ram: OwnedFd,
     table_fd: OwnedFd,
     table: GrantTable,
-    /// Which client of a domain may map and copy.
+    /// The client of each domain that may map and copy.
     leases: BTreeMap<DomId, u64>,
 }
 
@@ -40,7 +40,8 @@ impl Record {
 }
 
 impl Host {
-    /// Makes the memory and the grant table of a domain that boots.
+    /// Makes the memory and the grant table of a domain that boots, and returns the welcome with
+    /// them.
     pub(super) fn hold(&mut self, client: u64, pid: i32, domain: DomId) -> Result<Reply, Refusal> {
         let record = self.domains.get(&domain).ok_or(Refusal::NoDomain { domid: domain.0 })?;
         if let Some((holder, pid)) = record.guest.as_ref().map(|guest| (guest.client, guest.pid))
@@ -48,6 +49,8 @@ impl Host {
         {
             return Err(Refusal::Held { domid: domain.0, pid: pid as u32 });
         }
+        // Memory and table are new at each boot, so an old holder of them reaches nothing of this
+        // boot.
         let entries = self.config.grant_entries;
         let bytes = entries as usize * ENTRY_BYTES;
         let table_fd = shared_memory("grantway-grants", bytes).map_err(os("memfd_create"))?;
@@ -84,7 +87,7 @@ impl Host {
         }
     }
 
-    /// From here on the domain is alive.
+    /// Notes that the domain is alive from here on.
     pub(super) fn booted(
         &mut self,
         client: u64,
@@ -111,6 +114,7 @@ impl Host {
         mapper: DomId,
         granter: DomId,
     ) -> Result<Reply, Refusal> {
+        // One process of a domain at a time: its pins would clear another's bits.
         let holder = self
             .domains
             .get(&granter)
@@ -145,8 +149,7 @@ impl Host {
         .with(&guest.table_fd)
     }
 
-    /// Takes back what a process that is gone held of grants: its leases, and
-    /// the domain that it ran.
+    /// Takes back the holds of a process that is gone: its leases, and the domain that it ran.
     pub(super) fn bury(&mut self, client: u64, domain: DomId) {
         for record in self.domains.values_mut() {
             let Some(guest) = record.guest.as_mut() else {

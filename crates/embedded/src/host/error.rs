@@ -1,9 +1,9 @@
-//! Why a host does not run.
+//! Errors of a host.
 
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-/// Why a host cannot start, or stopped.
+/// Reason why a host cannot start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// Another host has the folder.
@@ -11,10 +11,10 @@ pub enum HostError {
     Busy {
         /// The folder.
         dir: PathBuf,
-        /// Its process, 0 when it did not say.
+        /// Its process, 0 if that is not known.
         pid: u32,
     },
-    /// There is something else where the folder should be.
+    /// The path is there and is no folder.
     #[error("{} is not a folder; choose another --dir", dir.display())]
     NotFolder {
         /// The path.
@@ -25,10 +25,10 @@ pub enum HostError {
     NotWritable {
         /// The file or folder.
         path: PathBuf,
-        /// The system's words.
+        /// The system's reason.
         reason: Errno,
     },
-    /// A Unix socket's path has at most 107 bytes.
+    /// The socket's path is longer than the 107 bytes of a Unix socket's.
     #[error("{} is too long for a Unix socket (107 bytes); choose a shorter --dir", path.display())]
     PathTooLong {
         /// The socket's path.
@@ -39,7 +39,7 @@ pub enum HostError {
     Os {
         /// The call.
         call: &'static str,
-        /// The system's words.
+        /// The system's reason.
         reason: Errno,
     },
 }

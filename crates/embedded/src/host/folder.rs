@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 /// The control socket's name in the folder.
 pub const CONTROL: &str = "control";
 
-/// The store's socket in the folder, where `XENSTORED_PATH` would name it.
+/// The store's socket in the folder, at the place that `XENSTORED_PATH` would name.
 pub const STORE: &str = "xenstored/socket";
 
 const LOCK: &str = "lock";
 
-/// A folder that is ours alone; its sockets go when this is dropped.
+/// A folder that is ours alone. The sockets go when this is dropped.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -26,18 +26,18 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder where it is not there, takes its lock, and listens.
+    /// Makes the folder if it is not there, takes its lock, and listens.
     pub fn open(dir: &Path) -> Result<Self, HostError> {
         make(dir, dir)?;
         make(&dir.join("xenstored"), dir)?;
         let lock = lock(dir)?;
-        // Under the lock, so whatever lies there is a dead host's.
+        // The lock is ours, so sockets that lie there are a dead host's.
         let control = listen(&dir.join(CONTROL), SocketType::SEQPACKET)?;
         let store = listen(&dir.join(STORE), SocketType::STREAM)?;
         Ok(Self { path: dir.to_owned(), lock, control, store })
     }
 
-    /// Where it is.
+    /// Returns the folder's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -48,8 +48,8 @@ impl Drop for Folder {
         for socket in [CONTROL, STORE] {
             let _ = std::fs::remove_file(self.path.join(socket));
         }
-        // A child that another thread has just forked holds the descriptor, too, until it
-        // becomes its program.
+        // The lock is ended by hand: a child that another thread has just forked holds the
+        // descriptor, too, until it becomes its program.
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Keeps a host's thread going; dropping it stops the host.
+/// A host's thread, which goes on until this is dropped.
 #[derive(Debug)]
 pub struct HostGuard {
     dir: PathBuf,
@@ -15,21 +15,20 @@ pub struct HostGuard {
 }
 
 impl Host {
-    /// Runs a host with the usual tables on a thread; it listens when this
-    /// returns.
+    /// Runs a host with the usual tables on a thread. The host listens when this returns.
     ///
     /// # Errors
     ///
-    /// As [`Host::bind`].
+    /// The errors of [`Host::bind`].
     pub fn spawn(dir: &Path) -> Result<HostGuard, HostError> {
         Self::spawn_with(dir, HostConfig::default())
     }
 
-    /// Runs a host on a thread; it listens when this returns.
+    /// Runs a host on a thread. The host listens when this returns.
     ///
     /// # Errors
     ///
-    /// As [`Host::bind`].
+    /// The errors of [`Host::bind`].
     pub fn spawn_with(dir: &Path, config: HostConfig) -> Result<HostGuard, HostError> {
         let mut host = Self::bind(dir, config)?;
         let stop = Arc::new(Wake::new().map_err(HostError::os("eventfd"))?);
@@ -43,17 +42,17 @@ impl Host {
 }
 
 impl HostGuard {
-    /// The folder that it serves.
+    /// Returns the folder that the host serves.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Stops the host and says how it ended.
+    /// Stops the host, and returns the error that it ended with, if any.
     ///
     /// # Errors
     ///
-    /// As [`Host::run`].
+    /// The errors of [`Host::run`].
     pub fn stop(mut self) -> Result<(), HostError> {
         self.end()
     }

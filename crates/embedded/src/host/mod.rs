@@ -1,6 +1,6 @@
-//! The host: one thread and one epoll for every domain, and nothing in the way
-//! of a packet. A message of a process is one answer; a process that sends
-//! anything else is disconnected, and loses what it held.
+//! The host: one thread and one epoll for every domain, and nothing in the way of a packet. Each
+//! message of a process gets one answer. A process that sends anything else is disconnected, and
+//! loses what it held.
 
 mod channels;
 mod clients;
@@ -27,18 +27,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use stores::Stores;
 
-/// How many event channels a domain has.
+/// Size of a domain's table of event channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PortTable {
-    /// 4096, as in Xen's two-level tables.
+    /// Table of 4096 ports, as in Xen's two-level tables.
     #[default]
     TwoLevel,
-    /// 131072, as in Xen's FIFO tables.
+    /// Table of 131072 ports, as in Xen's FIFO tables.
     Fifo,
 }
 
 impl PortTable {
-    /// Ports of a domain; port 0 is reserved.
+    /// Returns the number of ports of a domain; port 0 is reserved.
     #[must_use]
     pub fn ports(self) -> u32 {
         match self {
@@ -55,20 +55,19 @@ pub struct HostConfig {
     pub ports: PortTable,
     /// Entries of a domain's grant table, of 8 bytes; the first 8 are reserved.
     pub grant_entries: u32,
-    /// Pages that a domain may grant. The memory is sparse: only pages that
-    /// were touched cost any.
+    /// Pages that a domain may grant. The memory is sparse: only pages that were touched take any.
     pub ram_pages: u32,
 }
 
 impl Default for HostConfig {
-    /// Xen's defaults: 4096 ports, 64 frames of grant table; and 256 MiB.
+    /// Returns Xen's defaults, 4096 ports and 64 frames of grant table, with 256 MiB of memory.
     fn default() -> Self {
         Self { ports: PortTable::TwoLevel, grant_entries: 64 * 512, ram_pages: 65_536 }
     }
 }
 
-/// What an epoll event is about; clients and store connections have numbers
-/// from [`FIRST_ID`] on, never used twice.
+/// Subjects of epoll events. Clients and store connections have numbers from [`FIRST_ID`] on, never
+/// used twice.
 const ON_CONTROL: u64 = 0;
 const ON_STORE: u64 = 1;
 const ON_SHUTDOWN: u64 = 2;
@@ -80,7 +79,7 @@ pub struct Host {
     folder: Folder,
     config: HostConfig,
     epoll: OwnedFd,
-    /// Given up for a moment to turn a process away when descriptors run out.
+    /// A descriptor given up for a moment to turn a process away when descriptors run out.
     spare: Option<OwnedFd>,
     lives: Board,
     channels: Channels,
@@ -92,13 +91,12 @@ pub struct Host {
 }
 
 impl Host {
-    /// Takes the folder `dir` (made where it is not there) and listens in it;
-    /// the sockets of a dead host are replaced.
+    /// Takes the folder `dir`, makes it if it is not there, and listens in it. The sockets of a
+    /// dead host are replaced.
     ///
     /// # Errors
     ///
-    /// [`HostError`]: the folder is served by another host, is none, or may not
-    /// be written.
+    /// [`HostError`]: another host serves the folder, it is no folder, or it may not be written.
     pub fn bind(dir: &Path, config: HostConfig) -> Result<Self, HostError> {
         let folder = Folder::open(dir)?;
         raise_descriptor_limit();
@@ -123,7 +121,7 @@ impl Host {
         Ok(host)
     }
 
-    /// The folder that it serves.
+    /// Returns the folder that the host serves.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.folder.path()
@@ -133,8 +131,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`HostError::Os`] when epoll fails; nothing that a process does ends a
-    /// host.
+    /// [`HostError::Os`] if epoll fails. Nothing that a process does ends a host.
     pub fn run(&mut self, shutdown: impl AsFd) -> Result<(), HostError> {
         self.watch(&shutdown, ON_SHUTDOWN, EventFlags::IN).map_err(HostError::os("epoll_ctl"))?;
         let served = self.serve();
@@ -181,7 +178,7 @@ impl Host {
         id
     }
 
-    /// One connection of a listening socket, or `None` when there is none.
+    /// Accepts one connection of a listening socket. Returns `None` if there is none.
     fn accept(&mut self, which: u64) -> Option<OwnedFd> {
         use rustix::net::{SocketFlags, accept_with};
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -191,7 +188,7 @@ impl Host {
         match accept(&self.folder) {
             Ok(socket) => Some(socket),
             Err(Errno::MFILE | Errno::NFILE) => {
-                // Turn it away rather than being woken for it for ever.
+                // The process is turned away: the host would be woken for it for ever.
                 tracing::warn!("out of descriptors: a process is turned away; raise `ulimit -n`");
                 self.spare = None;
                 drop(accept(&self.folder));
@@ -208,9 +205,9 @@ fn spare() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// Lets this process have as many descriptors as it may: a host holds a few for each
-/// process and each set of channels, a backend for each vif. A limit that cannot be
-/// raised stays, and is met by whoever runs into it.
+/// Raises the descriptor limit of this process as far as it may. A host holds a few descriptors for
+/// each process and each set of channels, a backend for each vif. A limit that cannot be raised
+/// stays, and the call that reaches it reports it.
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -1,5 +1,5 @@
-//! The store's connections: bytes between sockets and the server, which has no
-//! I/O of its own, and what the host does in the store as a toolstack.
+//! Connections of the store: bytes between sockets and the server, which has no I/O of its own.
+//! Beside them the host's changes of the store as a toolstack.
 
 use super::clients::{Reply, os};
 use super::{Host, ON_STORE};
@@ -12,18 +12,18 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Store connections of one guest, at most.
+/// Most store connections of one guest.
 const CONNECTIONS_MAX: u32 = 64;
 
 /// Bytes read at once.
 const READ: usize = 4096;
 
-/// The store and who is connected to it.
+/// The store and its connections.
 #[derive(Debug)]
 pub(super) struct Stores {
     server: Server,
     connections: BTreeMap<u64, Connection>,
-    /// The host's number of a connection, by the server's.
+    /// The host's number of each connection, by the server's.
     ids: BTreeMap<ConnId, u64>,
 }
 
@@ -44,30 +44,30 @@ impl Stores {
         }
     }
 
-    /// Number of connections.
+    /// Returns the number of connections.
     pub(super) fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// Number of connections of a domain.
+    /// Returns the number of connections of a domain.
     pub(super) fn connections_of(&self, domain: DomId) -> u32 {
         let own = |connection: &&Connection| connection.domain == domain;
         self.connections.values().filter(own).count() as u32
     }
 
-    /// What a domain uses: nodes, watches, transactions.
+    /// Returns a domain's usage: nodes, watches, transactions.
     pub(super) fn usage(&self, domain: DomId) -> crate::store::Usage {
         self.server.usage(domain)
     }
 
-    /// A domain that boots.
+    /// Introduces a domain that boots.
     pub(super) fn introduce(&mut self, domain: DomId) {
         self.server.introduce(domain);
     }
 
-    /// A domain whose process is gone, but which may boot again: it keeps its
-    /// nodes. As a toolstack that restarts it would, the host closes its vifs
-    /// on its behalf, so that their backends go back to waiting.
+    /// Retires a domain whose process is gone, but which may boot again: its nodes stay. The host
+    /// closes its vifs on its behalf, as a toolstack that restarts the domain would, so that their
+    /// backends go back to waiting.
     pub(super) fn leave(&mut self, epoll: &OwnedFd, domain: DomId) {
         self.disconnect_all(epoll, domain);
         self.server.retire(domain);
@@ -75,21 +75,21 @@ impl Stores {
         for vif in self.server.list(&vifs).unwrap_or_default() {
             let path = format!("{vifs}/{vif}/state");
             match self.server.read(&path).as_deref() {
-                // Never started, or closed already.
+                // The vif was never started, or is closed already.
                 Err(_) | Ok(b"1" | b"6") => {}
                 Ok(_) => told(self.server.write(&path, b"6"), "closing a vif"),
             }
         }
     }
 
-    /// A domain that is made.
+    /// Makes the folder of a new domain.
     pub(super) fn create(&mut self, domain: DomId, name: &str) {
         let home = format!("/local/domain/{domain}");
         let permissions = [
             Permission { domain: DomId::ZERO, rights: Rights::None },
             Permission { domain, rights: Rights::Read },
         ];
-        // What is made below a node takes its permissions.
+        // Nodes that are made below a node take its permissions.
         let made = self
             .server
             .write(&home, b"")
@@ -102,7 +102,7 @@ impl Stores {
         told(made, "making a domain's folder");
     }
 
-    /// A domain that is ended for good.
+    /// Releases a domain that is ended for good, and removes its folder.
     pub(super) fn destroy(&mut self, epoll: &OwnedFd, domain: DomId) {
         self.disconnect_all(epoll, domain);
         self.server.release(domain);
@@ -147,13 +147,14 @@ impl Stores {
         Ok(())
     }
 
-    /// Takes in what a connection sent.
+    /// Takes in the bytes that a connection sent.
     fn input(&mut self, epoll: &OwnedFd, id: u64, flags: EventFlags) {
         let Some(connection) = self.connections.get(&id) else {
             return;
         };
         let server_id = connection.server_id;
         let over = EventFlags::HUP | EventFlags::ERR;
+        // A connection with long output is not read, only ended.
         if !self.server.wants_input(server_id) {
             if flags.intersects(over) {
                 self.disconnect(epoll, id);
@@ -181,8 +182,8 @@ impl Stores {
         }
     }
 
-    /// Writes what waits, wherever it waits, and settles who is to be woken
-    /// for. Costs nothing for connections that nothing waits for.
+    /// Writes the output of all connections that have some, and sets the events that each is to be
+    /// woken for. Connections without output cost nothing.
     fn flush(&mut self, epoll: &OwnedFd) {
         let mut full: BTreeSet<ConnId> = BTreeSet::new();
         let mut seen: BTreeSet<ConnId> = BTreeSet::new();
@@ -211,7 +212,7 @@ impl Stores {
         }
     }
 
-    /// Makes epoll's interest in a connection what it is to be woken for.
+    /// Sets the events of epoll that a connection is to be woken for.
     fn settle(&mut self, epoll: &OwnedFd, server_id: ConnId, full: bool) {
         let Some(&id) = self.ids.get(&server_id) else { return };
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -225,7 +226,7 @@ impl Stores {
         }
     }
 
-    /// Writes once to one connection; whether more may be written.
+    /// Writes once to one connection. Returns true if more may be written.
     fn write(&mut self, server_id: ConnId) -> Result<bool, ()> {
         let connection =
             self.ids.get(&server_id).and_then(|id| self.connections.get(id)).ok_or(())?;
@@ -249,7 +250,7 @@ fn told(done: Result<(), Error>, what: &str) {
 }
 
 impl Host {
-    /// A connection through the socket file: domain 0's.
+    /// Accepts a connection through the socket file, which is domain 0's.
     pub(super) fn accept_store(&mut self) {
         if let Some(socket) = self.accept(ON_STORE) {
             let id = self.fresh_id();
@@ -257,7 +258,7 @@ impl Host {
         }
     }
 
-    /// A connection for a domain that asks through its control connection.
+    /// Makes a connection for a domain that asks through its control connection.
     pub(super) fn open_store(&mut self, domain: DomId) -> Result<Reply, Refusal> {
         if domain != DomId::ZERO && self.stores.connections_of(domain) >= CONNECTIONS_MAX {
             return Err(os("store connections")(Errno::MFILE));
@@ -269,7 +270,7 @@ impl Host {
             None,
         )
         .map_err(os("socketpair"))?;
-        // Their end blocks, ours does not.
+        // The other end blocks, ours does not.
         rustix::io::ioctl_fionbio(&ours, true).map_err(os("ioctl"))?;
         let id = self.fresh_id();
         self.stores.connect(&self.epoll, id, ours, domain).map_err(os("epoll_ctl"))?;

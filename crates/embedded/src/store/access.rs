@@ -1,18 +1,18 @@
-//! Who may do what with a node.
+//! Rights of domains on nodes.
 
 use grantway_hypervisor::{DomId, Permission, Rights};
 
-/// What is asked of a node.
+/// Kind of access that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     Read,
     Write,
-    /// To set its permissions.
+    /// Access to set the permissions.
     Own,
 }
 
-/// Returns true if `domain` may do that. Domain 0 may do everything, and an owner everything with
-/// its node. The first entry has the rights of all domains that no later entry names.
+/// Returns true if `domain` has this access. Domain 0 may do everything, and an owner everything
+/// with its node. The first entry has the rights of all domains that no later entry names.
 pub(super) fn may(domain: DomId, permissions: &[Permission], want: Want) -> bool {
     let Some((first, others)) = permissions.split_first() else {
         return domain == DomId::ZERO;

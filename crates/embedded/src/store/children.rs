@@ -1,11 +1,11 @@
-//! The children of a node, in the order of their names. As the tree is, they are
-//! persistent: a copy shares them in blocks, and a change copies one block, so that
-//! neither costs much however many there are.
+//! The children of a node, in the order of their names. They are persistent, as the tree is: a copy
+//! shares them in blocks, and a change copies one block. So neither costs much, even with many
+//! children.
 
 use super::tree::Node;
 use std::sync::Arc;
 
-/// Children of a block, at most.
+/// Most children of a block.
 const BLOCK: usize = 64;
 
 type Child = (Arc<str>, Arc<Node>);
@@ -13,12 +13,12 @@ type Child = (Arc<str>, Arc<Node>);
 /// Children by their names.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Children {
-    /// In order, none of them empty.
+    /// Blocks in order, none of them empty.
     blocks: Vec<Arc<Vec<Child>>>,
 }
 
 impl Children {
-    /// The block that a name is in or would be, and its place there.
+    /// Returns the block that a name is in or would be, and its place there.
     fn place(&self, name: &str) -> (usize, Result<usize, usize>) {
         let begins_before =
             |block: &Arc<Vec<Child>>| block.first().is_some_and(|(first, _)| **first <= *name);
@@ -30,13 +30,13 @@ impl Children {
         (block, at)
     }
 
-    /// The child of a name.
+    /// Returns the child of a name.
     pub(super) fn get(&self, name: &str) -> Option<&Arc<Node>> {
         let (block, at) = self.place(name);
         self.blocks.get(block)?.get(at.ok()?).map(|(_, node)| node)
     }
 
-    /// The child of a name, to be changed.
+    /// Returns the child of a name, to be changed.
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Arc<Node>> {
         let (block, at) = self.place(name);
         let at = at.ok()?;
@@ -44,7 +44,7 @@ impl Children {
         block.get_mut(at).map(|(_, node)| node)
     }
 
-    /// Puts a child where there may be one of that name.
+    /// Puts a child, in place of one of that name if there is one.
     pub(super) fn insert(&mut self, name: &str, node: Arc<Node>) {
         let (number, at) = self.place(name);
         let Some(block) = self.blocks.get_mut(number) else {
@@ -66,7 +66,7 @@ impl Children {
         }
     }
 
-    /// Takes a child out.
+    /// Takes a child out, and returns it.
     pub(super) fn remove(&mut self, name: &str) -> Option<Arc<Node>> {
         let (number, at) = self.place(name);
         let at = at.ok()?;
@@ -78,12 +78,12 @@ impl Children {
         Some(node)
     }
 
-    /// All of them, in order.
+    /// Returns all children, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Node>)> {
         self.blocks.iter().flat_map(|block| block.iter()).map(|(name, node)| (&**name, node))
     }
 
-    /// Their names, in order.
+    /// Returns the children's names, in order.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.iter().map(|(name, _)| name)
     }

@@ -1,4 +1,4 @@
-//! The host's own hands on the store, as domain 0: its toolstack's part.
+//! Operations of the host itself on the store, as domain 0: its toolstack's part.
 
 use super::quota::Quotas;
 use super::{INTRODUCE, RELEASE, Server, tree};
@@ -13,17 +13,17 @@ impl Server {
         }
     }
 
-    /// Says that a domain's process is gone and may boot again: its nodes stay,
-    /// and `@releaseDomain` fires if it was known. End its connections first.
+    /// Notes that a domain's process is gone and may boot again: its nodes stay, and
+    /// `@releaseDomain` fires if the domain was known. End its connections first.
     pub fn retire(&mut self, domain: DomId) {
         if self.introduced.remove(&domain) {
             self.tell_special(RELEASE);
         }
     }
 
-    /// Forgets a domain that has died: its nodes go with all below them, its
-    /// entries go from the permissions of others, and `@releaseDomain` fires if
-    /// it was known. End its connections first.
+    /// Forgets a domain that has died. Its nodes go with all below them, its entries go from the
+    /// permissions of others, and `@releaseDomain` fires if the domain was known. End its
+    /// connections first.
     pub fn release(&mut self, domain: DomId) {
         if domain == DomId::ZERO {
             return;
@@ -42,7 +42,7 @@ impl Server {
                 view.set_permissions(path, permissions)?;
             }
             for path in &owned {
-                // The root cannot go; domain 0 takes it back.
+                // The root cannot go, so domain 0 takes it back.
                 if path == "/" {
                     view.set_permissions(path, &tree::only_dom0())?;
                 } else if !matches!(view.remove(path), Ok(()) | Err(StoreErrno::Enoent)) {
@@ -62,25 +62,25 @@ impl Server {
         self.retire(domain);
     }
 
-    /// Whether a domain is known. Domain 0 always is.
+    /// Returns true if a domain is known. Domain 0 always is.
     #[must_use]
     pub fn is_introduced(&self, domain: DomId) -> bool {
         domain == DomId::ZERO || self.introduced.contains(&domain)
     }
 
-    /// Whether a node is there. A path that is none names no node.
+    /// Returns true if a node is there. A path that is not valid names no node.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.node_path(DomId::ZERO, path.as_bytes())
             .is_ok_and(|path| tree::lookup(&self.root, &path).is_some())
     }
 
-    /// A node's permissions, or those of `@introduceDomain` or
-    /// `@releaseDomain`. The first names the owner.
+    /// Returns a node's permissions, or those of `@introduceDomain` or `@releaseDomain`. The first
+    /// names the owner.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]: `ENOENT`, or `EINVAL` for a path that is none.
+    /// [`Error::Store`]: `ENOENT`, or `EINVAL` for a path that is not valid.
     pub fn permissions(&self, path: &str) -> Result<Vec<Permission>, Error> {
         let found = self.resolve(DomId::ZERO, path.as_bytes()).and_then(|(full, _)| {
             let special = self.special.get(full.as_str());
@@ -93,7 +93,7 @@ impl Server {
         found.map_err(|errno| refused("get-perms", path, errno))
     }
 
-    /// The quotas that it was made with.
+    /// Returns the quotas of the store.
     #[must_use]
     pub fn quotas(&self) -> &Quotas {
         &self.quotas
@@ -116,15 +116,14 @@ impl Server {
     }
 }
 
-/// The operations of domain 0, at once and firing watches. Relative paths are
-/// below `/local/domain/0`.
+/// Operations of domain 0, at once and firing watches. Relative paths are below `/local/domain/0`.
 impl StoreOps for Server {
     fn read(&mut self, path: &str) -> Result<Vec<u8>, Error> {
         self.as_dom0("read", path, |view, path| Ok(view.read(path)?.to_vec()))
     }
 
     fn write(&mut self, path: &str, value: &[u8]) -> Result<(), Error> {
-        // No longer than a client could write, so that a client can read it.
+        // The value is no longer than a client could write, so that a client can read it.
         if value.len() > grantway_xenstore::wire::PAYLOAD_MAX {
             return Err(refused("write", path, StoreErrno::E2big));
         }
@@ -154,7 +153,7 @@ impl StoreOps for Server {
     }
 }
 
-/// The permissions without a domain's. Where it was the owner, domain 0 is.
+/// Returns the permissions without a domain's. If it was the owner, domain 0 is instead.
 fn without(domain: DomId, permissions: &[Permission]) -> Vec<Permission> {
     let others = permissions.iter().skip(1).filter(|p| p.domain != domain);
     let first = permissions.first().filter(|p| p.domain != domain);

@@ -1,35 +1,31 @@
-//! The embedded host's xenstore, with no I/O in it: bytes of the real wire
-//! protocol in, bytes out, so that a stock `xenstore-ls` may talk to it.
+//! The embedded host's xenstore, with no I/O in it: bytes of the real wire protocol in, bytes out,
+//! so that a stock `xenstore-ls` may talk to it.
 //!
 //! - `tree`, `children`: the nodes; persistent, so that a snapshot costs nothing.
-//! - `transaction`, `view`: what a domain may read and change, all at once.
-//! - `watches`, `queue`: whom a change is told, and what waits to be written.
+//! - `transaction`, `view`: reads and changes of a domain, all at once.
+//! - `watches`, `queue`: the receivers of a change, and output that waits.
 //! - `request`: one message of the wire, and its answer.
 //! - `host`: the same operations for the host's own process, as domain 0.
 //!
-//! # What it promises
+//! # Promises
 //!
-//! - Access is judged as xenstored does: domain 0 may do all; whether a node is
-//!   missing is told only to those who may do the same with the nearest node
-//!   above (`ENOENT`), to others it is `EACCES`.
-//! - A transaction sees the store as it was at its start. Its end gives
-//!   `EAGAIN` when a node that it looked at or changed was changed since by
-//!   somebody else. That is judged by node, and apart for a node's value and
-//!   for its children's names: two transactions that make different children
-//!   of one node both win. One that changed nothing always wins.
-//! - A watch fires once when it is set, then for its path, for all below it,
-//!   and for its path when that goes with a node above it; for those that may
-//!   read the node, could read it before, or may read its parent. Watches of
-//!   a transaction fire at its end. An answer comes before the events that its
-//!   request fired on the same connection.
-//! - Equal events that wait are merged, and past a bound an event is told as
-//!   one of the watched path. A connection whose output is long has no requests
-//!   taken in until it has read (XSA-349 and its kind); no other connection
-//!   waits for it.
+//! - Access is judged as xenstored does: domain 0 may do all. A domain learns that a node is
+//!   missing (`ENOENT`) only if it may do the same with the nearest node above. Others get
+//!   `EACCES`.
+//! - A transaction sees the store as it was at its start. Its end gives `EAGAIN` if somebody else
+//!   has since changed a node that it looked at or changed. Nodes are judged one by one, and a
+//!   node's value apart from its children's names: two transactions that make different children of
+//!   one node both win. A transaction that changed nothing always wins.
+//! - A watch fires once when it is set. Then it fires for its path, for all paths below, and for
+//!   its path if that goes with a node above it. The watcher is told if it may read the node, could
+//!   read it before, or may read its parent. Watches of a transaction fire at its end. An answer
+//!   comes before the events that its request fired on the same connection.
+//! - Equal events that wait are merged, and past a bound an event is told as one of the watched
+//!   path. A connection with long output has no requests taken in until it has read (XSA-349 and
+//!   its kind). No other connection waits for it.
 //! - Quotas and their refusals: see [`Quotas`].
-//! - When a domain is released, its nodes go, and its name goes from the
-//!   permissions of others (XSA-322), so that a later domain of that number
-//!   inherits nothing.
+//! - When a domain is released, its nodes go, and its name goes from the permissions of others
+//!   (XSA-322). So a later domain of that number inherits nothing.
 //!
 //! `SET_TARGET` is not there (`ENOSYS`): it serves device models only.
 
@@ -59,22 +55,22 @@ use tree::Node;
 use view::View;
 use watches::Watches;
 
-/// Output in bytes from which on no requests are taken in.
+/// Bytes of output from which on no requests are taken in.
 const PAUSE_AT: usize = 64 * 1024;
 
-/// Input in bytes that may be held back. A host that looks at
-/// [`Server::wants_input`] before each read never comes near.
+/// Most bytes of input that are held back. A host that looks at [`Server::wants_input`] before each
+/// read never comes near.
 const MAX_HELD: usize = 1024 * 1024;
 
-/// Distinct events that wait, for an unprivileged connection and for one of
-/// domain 0, before they are told as events of the watched path.
+/// Most distinct events that wait for an unprivileged connection, and for one of domain 0. Further
+/// events are told as events of the watched path.
 const MAX_EVENTS: usize = 1024;
 const MAX_EVENTS_DOM0: usize = 8192;
 
 const INTRODUCE: &str = "@introduceDomain";
 const RELEASE: &str = "@releaseDomain";
 
-/// One connection. Numbers are never used again.
+/// Number of a connection. Numbers are never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(u64);
 
@@ -84,17 +80,17 @@ impl fmt::Display for ConnId {
     }
 }
 
-/// Why a connection must be closed.
+/// Reason why a connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fatal {
     /// A payload that is too long: there is no place from which to go on.
     #[error(transparent)]
     TooLong(#[from] TooLong),
-    /// More was put in than is ever held back, while the other side did not
-    /// read. See [`Server::wants_input`].
+    /// More was put in than is ever held back, while the other side did not read. See
+    /// [`Server::wants_input`].
     #[error("xenstore input: found {held} bytes held back, expected at most {MAX_HELD}")]
     Overrun {
-        /// What is held, in bytes.
+        /// Bytes that are held back.
         held: usize,
     },
     /// There is no such connection, or no longer.
@@ -102,10 +98,10 @@ pub enum Fatal {
     Closed(ConnId),
 }
 
-/// What waits in a connection, in bytes.
+/// Bytes that wait in a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Bytes that came in and were not looked at, or not whole.
+    /// Bytes that came in and were not looked at, or are no whole message.
     pub input: usize,
     /// Bytes to be written.
     pub output: usize,
@@ -129,17 +125,17 @@ pub struct Server {
     last_connection: u64,
     last_transaction: u32,
     connections: BTreeMap<ConnId, Connection>,
-    /// Those that have something to be written.
+    /// Connections that have output.
     speaking: BTreeSet<ConnId>,
     watches: Watches,
     ledger: Ledger,
     introduced: BTreeSet<DomId>,
-    /// Who may be told of `@introduceDomain` and `@releaseDomain`.
+    /// Permissions of `@introduceDomain` and `@releaseDomain`.
     special: BTreeMap<&'static str, Arc<[Permission]>>,
 }
 
 impl Server {
-    /// A store with a root and nothing else; only domain 0 may look at it.
+    /// Makes a store with a root and nothing else; only domain 0 may look at it.
     #[must_use]
     pub fn new(quotas: Quotas) -> Self {
         let mut ledger = Ledger::default();
@@ -159,7 +155,7 @@ impl Server {
         }
     }
 
-    /// A new connection of a domain; domain 0 is privileged.
+    /// Makes a connection of a domain; domain 0 is privileged.
     pub fn connect(&mut self, domain: DomId) -> ConnId {
         self.last_connection += 1;
         let id = ConnId(self.last_connection);
@@ -184,9 +180,8 @@ impl Server {
         self.speaking.remove(&c);
     }
 
-    /// Takes bytes in that the connection sent, and handles each message that
-    /// is whole. What comes while [`Server::wants_input`] is false is held back
-    /// until the output was read.
+    /// Takes in bytes that the connection sent, and handles each whole message. Bytes that come
+    /// while [`Server::wants_input`] is false are held back until the output was read.
     ///
     /// # Errors
     ///
@@ -201,15 +196,15 @@ impl Server {
         }
     }
 
-    /// Whether the connection may be read from now. False while it does not
-    /// read its own output.
+    /// Returns true if the connection may be read from now. It may not while it does not read its
+    /// own output.
     #[must_use]
     pub fn wants_input(&self, c: ConnId) -> bool {
         self.connections.get(&c).is_some_and(|connection| connection.output.bytes() < PAUSE_AT)
     }
 
-    /// The next bytes to write to the connection; empty when there are none.
-    /// Say how many were written with [`Server::written`].
+    /// Returns the next bytes to write to the connection; empty if there are none. Tell the number
+    /// of bytes written with [`Server::written`].
     pub fn output(&mut self, c: ConnId) -> &[u8] {
         match self.connections.get_mut(&c) {
             Some(connection) => connection.output.front(),
@@ -217,12 +212,12 @@ impl Server {
         }
     }
 
-    /// The first `count` bytes of [`Server::output`] were written. Goes on with
+    /// Notes that the first `count` bytes of [`Server::output`] were written, and goes on with
     /// requests that were held back.
     ///
     /// # Errors
     ///
-    /// As [`Server::input`].
+    /// The errors of [`Server::input`].
     pub fn written(&mut self, c: ConnId, count: usize) -> Result<(), Fatal> {
         let connection = self.connections.get_mut(&c).ok_or(Fatal::Closed(c))?;
         connection.output.advance(count);
@@ -232,13 +227,13 @@ impl Server {
         self.work(c)
     }
 
-    /// The connections that have something to be written. Look after each
-    /// call that may fire watches: any of them may have events.
+    /// Returns the connections that have output. Look after each call that may fire watches: any of
+    /// them may have events.
     pub fn connections_with_output(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.speaking.iter().copied()
     }
 
-    /// What waits in a connection.
+    /// Returns the bytes that wait in a connection.
     #[must_use]
     pub fn backlog(&self, c: ConnId) -> Backlog {
         self.connections.get(&c).map_or_else(Backlog::default, |connection| Backlog {
@@ -247,14 +242,13 @@ impl Server {
         })
     }
 
-    /// What a domain uses now.
+    /// Returns the present usage of a domain.
     #[must_use]
     pub fn usage(&self, domain: DomId) -> Usage {
         self.ledger.of(domain)
     }
 
-    /// Handles messages for as long as there are whole ones and the output is
-    /// short.
+    /// Handles messages for as long as there are whole ones and the output is short.
     fn work(&mut self, c: ConnId) -> Result<(), Fatal> {
         while self.wants_input(c) {
             let Some(connection) = self.connections.get_mut(&c) else {
@@ -284,8 +278,8 @@ impl Server {
         });
     }
 
-    /// Does something at once. The change is to be told with
-    /// [`Server::fire`], once the answer is on its way.
+    /// Carries out `body` at once. [`Server::fire`] has to tell the change, once the answer is on
+    /// its way.
     fn at_once<T>(
         &mut self,
         caller: DomId,
@@ -303,7 +297,7 @@ impl Server {
         Ok((value, change))
     }
 
-    /// Makes a transaction's changes the store's.
+    /// Makes a transaction's changes the store's. Returns the change, if there is one.
     fn commit(
         &mut self,
         caller: DomId,
@@ -347,8 +341,7 @@ impl Server {
         }
     }
 
-    /// Tells one path's change to the watches on it, and unless `exact` to
-    /// those above.
+    /// Tells one path's change to the watches on that path, and unless `exact` to those above.
     fn tell(&mut self, path: &str, exact: bool, change: &Change) {
         let above = tree::parent(path).unwrap_or("/");
         let nodes = [
@@ -382,7 +375,7 @@ impl Server {
         }
     }
 
-    /// The absolute path, and how many bytes of it were not in `given`.
+    /// Returns the absolute path, and the number of its bytes that were not in `given`.
     fn resolve(&self, domain: DomId, given: &[u8]) -> Result<(String, usize), StoreErrno> {
         let (kind, text) = path::validate(given).map_err(|_| StoreErrno::Einval)?;
         let (full, hidden) = match kind {
@@ -399,7 +392,8 @@ impl Server {
         }
     }
 
-    /// As [`Server::resolve`], for a path of the tree.
+    /// Returns the absolute path of a node, as [`Server::resolve`] does, and refuses the special
+    /// ones.
     fn node_path(&self, domain: DomId, given: &[u8]) -> Result<String, StoreErrno> {
         match self.resolve(domain, given)? {
             (path, _) if path.starts_with('/') => Ok(path),

@@ -1,11 +1,10 @@
-//! What waits to be written to one connection.
+//! Output that waits for one connection.
 
 use grantway_xenstore::wire::{HEADER_LEN, MessageType, PAYLOAD_MAX, encode};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Bytes that are made ready for writing at a time. Events among them can no
-/// longer be merged.
+/// Bytes that are made ready for writing at a time. Events among them can no longer be merged.
 const READY: usize = 16 * 1024;
 
 /// An event that waits.
@@ -29,10 +28,10 @@ enum Item {
 
 /// Answers and events in their order.
 ///
-/// It is bounded: no request is taken in while it is long
-/// (see [`super::Server::wants_input`]), an event that already waits does not
-/// wait twice, and past `max_events` an event is told as one of the watched
-/// path itself, of which there is one a watch.
+/// The queue is bounded. No request is taken in while it is long (see
+/// [`super::Server::wants_input`]). An event that already waits does not wait twice. Past
+/// `max_events` an event is told as one of the watched path itself, of which there is one per
+/// watch.
 #[derive(Debug)]
 pub(super) struct OutputQueue {
     ready: Vec<u8>,
@@ -57,7 +56,7 @@ impl OutputQueue {
         }
     }
 
-    /// Bytes in all.
+    /// Returns the number of bytes in all.
     pub(super) fn bytes(&self) -> usize {
         self.ready.len() - self.written + self.waiting
     }
@@ -67,7 +66,7 @@ impl OutputQueue {
         self.items.push_back(Item::Answer(bytes));
     }
 
-    /// An event of `path`, below or at the watched path `top`. Both are as the
+    /// Queues an event of `path`, below or at the watched path `top`. Both are written as the
     /// watcher wants them told.
     pub(super) fn event(&mut self, path: &str, token: &Arc<[u8]>, top: &str) {
         let make = |path: &str| Event { path: path.into(), token: Arc::clone(token) };
@@ -88,7 +87,7 @@ impl OutputQueue {
         self.items.push_back(Item::Event(event));
     }
 
-    /// The next bytes to write; empty when there are none.
+    /// Returns the next bytes to write; empty if there are none.
     pub(super) fn front(&mut self) -> &[u8] {
         if self.written == self.ready.len() {
             self.ready.clear();
@@ -105,7 +104,7 @@ impl OutputQueue {
                         self.events.remove(&event);
                         let parts = [event.path.as_bytes(), b"\0", &event.token, b"\0"];
                         let kind = MessageType::WatchEvent.number();
-                        // It fits: a longer one was never let in.
+                        // The event fits: a longer one was never let in.
                         self.ready.extend(encode(kind, 0, 0, &parts).unwrap_or_default());
                     }
                 }
@@ -114,7 +113,7 @@ impl OutputQueue {
         self.ready.get(self.written..).unwrap_or_default()
     }
 
-    /// `count` bytes of [`OutputQueue::front`] were written.
+    /// Notes that `count` bytes of [`OutputQueue::front`] were written.
     pub(super) fn advance(&mut self, count: usize) {
         self.written = self.written.saturating_add(count).min(self.ready.len());
     }

@@ -1,15 +1,14 @@
-//! How much of the store a domain may use, and how much it does.
+//! Quotas of the store, and each domain's usage.
 
 use grantway_hypervisor::DomId;
 use std::collections::BTreeMap;
 
-/// What an unprivileged domain may use; the defaults are xenstored's. Domain 0
-/// has no quotas, but for the depth.
+/// Limits of an unprivileged domain; the defaults are xenstored's. Domain 0 has no quotas, except
+/// for the depth.
 ///
-/// The wire has no `EQUOTA`, and a guest's driver takes an errno that it does
-/// not know for `EINVAL`. So the refusals are those of xenstored: `E2BIG` for
-/// one watch too many, `ENOSPC` for all else, and `EINVAL` for a path that is
-/// too deep, as for one that is too long.
+/// The wire has no `EQUOTA`, and a guest's driver takes an errno that it does not know for
+/// `EINVAL`. So the refusals are those of xenstored: `E2BIG` for one watch too many, `ENOSPC` for
+/// all else, and `EINVAL` for a path that is too deep or too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quotas {
     /// Nodes that a domain owns.
@@ -24,13 +23,13 @@ pub struct Quotas {
     pub transaction_nodes: usize,
     /// Entries of a node's permissions.
     pub permissions: usize,
-    /// Names in a path. Ours: xenstored has only the path's length. At most
+    /// Names in a path. This quota is our own: xenstored has only the path's length. At most
     /// [`Quotas::MAX_DEPTH`] counts, for everybody.
     pub depth: usize,
 }
 
 impl Quotas {
-    /// The deepest path there can be, in names.
+    /// Most names in any path.
     pub const MAX_DEPTH: usize = 128;
 }
 
@@ -48,7 +47,7 @@ impl Default for Quotas {
     }
 }
 
-/// What a domain uses now.
+/// Present usage of a domain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Nodes that it owns.

@@ -10,7 +10,7 @@ use grantway_xenstore::wire::{Message, MessageType, PAYLOAD_MAX, encode};
 use grantway_xenstore::{path, permission};
 use std::sync::Arc;
 
-/// An answer, and what is told after it.
+/// An answer, and the events that are told after it.
 struct Answer {
     payload: Vec<u8>,
     then: Then,
@@ -51,7 +51,7 @@ impl Answer {
     }
 }
 
-/// Who asks, and within what.
+/// The sender of a request, and its transaction.
 #[derive(Clone, Copy)]
 struct Asker {
     connection: ConnId,
@@ -60,7 +60,7 @@ struct Asker {
 }
 
 impl Server {
-    /// Handles one message and queues its answer, then what it fired.
+    /// Handles one message, and queues its answer and then the events that it fired.
     pub(super) fn handle(&mut self, c: ConnId, domain: DomId, message: &Message) {
         let header = message.header;
         let asker = Asker { connection: c, domain, transaction: header.tx_id };
@@ -69,12 +69,12 @@ impl Server {
             Ok(answer) if answer.payload.len() <= PAYLOAD_MAX => {
                 (header.kind, answer.payload, answer.then)
             }
-            // Only reads have long answers, and they have no `then`.
+            // Only reads have long answers, and reads have no `then`.
             Ok(_) => error(StoreErrno::E2big),
             Err(errno) => error(errno),
         };
         if let Some(connection) = self.connections.get_mut(&c) {
-            // It was measured above, so it is never too long.
+            // The payload was measured above, so it is never too long.
             let bytes = encode(kind, header.req_id, header.tx_id, &[&payload]);
             connection.output.answer(bytes.unwrap_or_default());
             self.speaking.insert(c);
@@ -178,7 +178,7 @@ impl Server {
         }
     }
 
-    /// Does something in the asker's transaction, or at once.
+    /// Carries out `body` in the asker's transaction, or at once.
     fn within<T>(
         &mut self,
         asker: Asker,
@@ -219,8 +219,8 @@ impl Server {
         Ok(Answer::of(names))
     }
 
-    /// Names from an offset on, in bytes of the whole list with its NULs, after
-    /// the list's generation. An empty name ends the last part.
+    /// Returns the list's generation, then names from an offset on, in bytes of the whole list with
+    /// its NULs. An empty name ends the last part.
     fn directory_part(&mut self, asker: Asker, payload: &[u8]) -> Result<Answer> {
         let (given, rest) = split(payload)?;
         let path = self.node_path(asker.domain, given)?;
@@ -230,7 +230,7 @@ impl Server {
         let mut part = format!("{}\0", node.children_generation).into_bytes();
         let mut at = 0_usize;
         for name in node.children.names() {
-            // The byte after is for the empty name, should it be the last.
+            // One byte is kept for the empty name, which follows if this name is the last.
             if at >= offset && part.len() + name.len() + 2 > PAYLOAD_MAX {
                 return Ok(Answer::of(part));
             }
@@ -369,14 +369,14 @@ fn privileged(asker: Asker) -> Result<()> {
     }
 }
 
-/// The first string, and the bytes after its NUL.
+/// Returns the first string, and the bytes after its NUL.
 fn split(payload: &[u8]) -> Result<(&[u8], &[u8])> {
     let end = payload.iter().position(|byte| *byte == 0);
     let (first, rest) = payload.split_at(end.ok_or(StoreErrno::Einval)?);
     Ok((first, rest.get(1..).unwrap_or_default()))
 }
 
-/// The string that a payload is, where it is one.
+/// Returns the string of a payload that is one string.
 fn only(payload: &[u8]) -> Result<&[u8]> {
     match split(payload)? {
         (string, []) => Ok(string),

@@ -7,21 +7,21 @@ use grantway_hypervisor::{DomId, StoreErrno};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What happened to a path.
+/// Changes of a path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Touch {
-    /// Its watches fire. They do not for the parents that a write makes.
+    /// True if the path's watches fire. They do not for the parents that a write makes.
     pub(super) fires: bool,
-    /// It was removed with all below it, and may be there again.
+    /// True if the path was removed with all below it; it may be there again.
     pub(super) replaced: bool,
 }
 
-/// What was learnt of a path, and must hold still at the end.
+/// Knowledge of a path, beside its node's, that must hold still at the end.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
-    /// The names of its children.
+    /// True if the names of its children were looked at.
     pub(super) children: bool,
-    /// All below it.
+    /// True if all below it counts.
     pub(super) subtree: bool,
 }
 
@@ -33,14 +33,14 @@ pub(super) struct Transaction {
     /// The store as it would be.
     pub(super) root: Arc<Node>,
     pub(super) touched: BTreeMap<String, Touch>,
-    /// What was looked at, whether it was there or not; always its value,
-    /// permissions and existence. `None` where nobody can come between.
+    /// Paths that were looked at, there or not. Value, permissions and existence of each always
+    /// count. `None` if nobody can come between.
     pub(super) seen: Option<BTreeMap<String, Seen>>,
     /// Nodes made less nodes removed, by owner.
     pub(super) nodes: BTreeMap<DomId, isize>,
 }
 
-/// What a transaction did, for the watches.
+/// Changes of a transaction, for the watches.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) old: Arc<Node>,
@@ -49,12 +49,12 @@ pub(super) struct Change {
 }
 
 impl Transaction {
-    /// One that a client ends.
+    /// Begins a transaction that a client ends.
     pub(super) fn begin(root: &Arc<Node>) -> Self {
         Self { seen: Some(BTreeMap::new()), ..Self::at_once(root) }
     }
 
-    /// One that ends before anybody else has a turn.
+    /// Begins a transaction that ends before anybody else has a turn.
     pub(super) fn at_once(root: &Arc<Node>) -> Self {
         Self {
             base: Arc::clone(root),
@@ -65,12 +65,11 @@ impl Transaction {
         }
     }
 
-    /// The store with this transaction's changes, where `current` is the store
-    /// without.
+    /// Returns the store with this transaction's changes; `current` is the store without.
     ///
-    /// A transaction that changed nothing never loses: what it read was true
-    /// together, when it began. `EAGAIN` when a node that was looked at or
-    /// changed is not the one it was then.
+    /// A transaction that changed nothing never loses: all that it read was true together, when it
+    /// began. Otherwise the error is `EAGAIN` if a node that was looked at or changed is not the
+    /// one it was then.
     pub(super) fn onto(
         &self,
         current: &Arc<Node>,
@@ -94,7 +93,7 @@ impl Transaction {
             let done = match (mine, lookup_mut(&mut new, path)) {
                 (Some(mine), _) if touch.replaced => put(&mut new, path, Arc::clone(mine), *clock),
                 (None, Some(_)) if touch.replaced => take(&mut new, path, *clock).is_some(),
-                // Gone with something above it, or never there.
+                // The node went with something above it, or was never there.
                 (None, _) => true,
                 (Some(mine), Some(there)) => {
                     there.value = Arc::clone(&mine.value);

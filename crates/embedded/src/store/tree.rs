@@ -1,5 +1,5 @@
-//! The tree of nodes. It is persistent: a copy of its root is a snapshot, and
-//! a change copies only the nodes on the way to what changed.
+//! The tree of nodes. The tree is persistent: a copy of its root is a snapshot, and a change copies
+//! only the nodes on the way to the changed one.
 
 use super::children::Children;
 use grantway_hypervisor::{DomId, Permission, Rights};
@@ -9,12 +9,12 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) value: Arc<[u8]>,
-    /// Never empty: the first names the owner.
+    /// The permissions, never empty: the first names the owner.
     pub(super) permissions: Arc<[Permission]>,
     pub(super) children: Children,
-    /// Moves with the value and the permissions; no two nodes ever share one.
+    /// Number that changes with the value and the permissions; no two nodes ever share one.
     pub(super) generation: u64,
-    /// Moves with the names of the children.
+    /// Number that changes with the names of the children.
     pub(super) children_generation: u64,
 }
 
@@ -33,23 +33,23 @@ impl Node {
         self.permissions.first().map_or(DomId::ZERO, |p| p.domain)
     }
 
-    /// The same node, but with no children.
+    /// Returns this node without children.
     pub(super) fn alone(&self) -> Self {
         Self { children: Children::default(), ..self.clone() }
     }
 }
 
-/// Nobody's but domain 0's.
+/// Returns the permissions of a node that is domain 0's alone.
 pub(super) fn only_dom0() -> Arc<[Permission]> {
     [Permission { domain: DomId::ZERO, rights: Rights::None }].into()
 }
 
-/// The names in a path, from the root on.
+/// Returns the names in a path, from the root on.
 pub(super) fn names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|name| !name.is_empty())
 }
 
-/// The path of the node above; none above the root.
+/// Returns the path of the node above; none above the root.
 pub(super) fn parent(path: &str) -> Option<&str> {
     match path.rsplit_once('/')? {
         ("", "") => None,
@@ -58,23 +58,23 @@ pub(super) fn parent(path: &str) -> Option<&str> {
     }
 }
 
-/// The path itself and all above it, the root last.
+/// Returns the path itself and all above it, the root last.
 pub(super) fn upwards(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| parent(path))
 }
 
-/// A child's path.
+/// Returns a child's path.
 pub(super) fn below(path: &str, name: &str) -> String {
     let path = path.strip_suffix('/').unwrap_or(path);
     format!("{path}/{name}")
 }
 
-/// The node of a path.
+/// Returns the node of a path.
 pub(super) fn lookup<'a>(root: &'a Arc<Node>, path: &str) -> Option<&'a Arc<Node>> {
     names(path).try_fold(root, |node, name| node.children.get(name))
 }
 
-/// The deepest node on the way to a path that is there, how many names are
+/// Returns the path and the deepest node on the way to `path` that is there, the number of names
 /// missing below it, and the path of the first of those.
 pub(super) fn nearest<'a, 'p>(
     root: &'a Arc<Node>,
@@ -96,7 +96,7 @@ pub(super) fn nearest<'a, 'p>(
     (path, node, 0, path)
 }
 
-/// The node of a path, to be changed.
+/// Returns the node of a path, to be changed.
 pub(super) fn lookup_mut<'a>(root: &'a mut Arc<Node>, path: &str) -> Option<&'a mut Node> {
     lookup(root, path)?;
     let mut node = Arc::make_mut(root);
@@ -106,7 +106,7 @@ pub(super) fn lookup_mut<'a>(root: &'a mut Arc<Node>, path: &str) -> Option<&'a 
     Some(node)
 }
 
-/// Puts a node where there may be one. False where there is no parent for it.
+/// Puts a node, in place of one that may be there. Returns false if there is no parent for it.
 pub(super) fn put(root: &mut Arc<Node>, path: &str, node: Arc<Node>, generation: u64) -> bool {
     let Some((above, name)) = place(path) else {
         return false;
@@ -119,7 +119,7 @@ pub(super) fn put(root: &mut Arc<Node>, path: &str, node: Arc<Node>, generation:
     true
 }
 
-/// Takes a node, and all below it, out.
+/// Takes a node out, with all below it, and returns it.
 pub(super) fn take(root: &mut Arc<Node>, path: &str, generation: u64) -> Option<Arc<Node>> {
     lookup(root, path)?;
     let (above, name) = place(path)?;
@@ -133,8 +133,8 @@ fn place(path: &str) -> Option<(&str, &str)> {
     Some((above, path.rsplit_once('/')?.1))
 }
 
-/// Calls `visit` with every node from `node` on, itself first. Paths are no
-/// deeper than [`super::Quotas::MAX_DEPTH`], so this may call itself.
+/// Calls `visit` with every node from `node` on, itself first. Paths are no deeper than
+/// [`super::Quotas::MAX_DEPTH`], so the recursion is bounded.
 pub(super) fn walk(path: &str, node: &Arc<Node>, visit: &mut dyn FnMut(&str, &Arc<Node>)) {
     visit(path, node);
     for (name, child) in node.children.iter() {

@@ -1,7 +1,7 @@
-//! The operations on nodes, as one domain may do them in one transaction.
+//! Operations on nodes, as one domain may do them in one transaction.
 //!
-//! Each checks everything before it changes anything, so one that fails has
-//! changed nothing.
+//! Each checks everything before it changes anything, so an operation that fails has changed
+//! nothing.
 
 use super::access::{Want, may};
 use super::quota::{Ledger, Quotas};
@@ -28,7 +28,7 @@ impl View<'_> {
         Ok(Arc::clone(&self.there(path, Want::Read)?.permissions))
     }
 
-    /// The node, for its children's names and their generation.
+    /// Returns the node, for its children's names and their generation.
     pub(super) fn list(&mut self, path: &str) -> Result<Arc<Node>, StoreErrno> {
         let node = self.there(path, Want::Read)?;
         let children = true;
@@ -60,7 +60,8 @@ impl View<'_> {
         }
     }
 
-    /// One that is not there is removed already, as long as its parent is.
+    /// Removes a node with all below it. A node that is not there is removed already, as long as
+    /// its parent is there.
     pub(super) fn remove(&mut self, path: &str) -> Result<(), StoreErrno> {
         let Some(above) = parent(path) else {
             return Err(StoreErrno::Einval);
@@ -111,8 +112,8 @@ impl View<'_> {
         self.find(path, want)?.ok_or(StoreErrno::Enoent)
     }
 
-    /// The node if it is there. Whether it is not is told only to those who may
-    /// do the same with the nearest node above; to others it is `EACCES`.
+    /// Returns the node if it is there. A caller learns that it is missing only if it may do the
+    /// same with the nearest node above; others get `EACCES`.
     fn find(&mut self, path: &str, want: Want) -> Result<Option<Arc<Node>>, StoreErrno> {
         let (at, node, missing, first_missing) = nearest(&self.transaction.root, path);
         let node = Arc::clone(node);
@@ -126,13 +127,13 @@ impl View<'_> {
         Ok((missing == 0).then_some(node))
     }
 
-    /// Makes a node and the parents that it lacks. They have the permissions of
-    /// the nearest node above, but their maker for an owner, unless that is
-    /// domain 0.
+    /// Makes a node and the parents that it lacks. They have the permissions of the nearest node
+    /// above, but their maker as owner, unless that is domain 0.
     fn create(&mut self, path: &str, value: &[u8]) -> Result<(), StoreErrno> {
         let (at, node, missing, _) = nearest(&self.transaction.root, path);
         let mut at = at.to_owned();
         let mut permissions = Arc::clone(&node.permissions);
+        // The quotas are checked before anything is made.
         if !self.privileged() {
             let sooner = self.ledger.of(self.caller).nodes;
             let delta = self.transaction.nodes.get(&self.caller).copied();
@@ -148,6 +149,7 @@ impl View<'_> {
                 first.domain = self.caller;
             }
         }
+        // Parents are made first, and empty; only the node itself fires watches.
         let there = names(path).count().saturating_sub(missing);
         for (left, name) in (0..missing).rev().zip(names(path).skip(there)) {
             at = below(&at, name);

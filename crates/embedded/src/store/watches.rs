@@ -1,4 +1,4 @@
-//! Who watches which path.
+//! Watches, by path and by connection.
 
 use super::ConnId;
 use super::tree::upwards;
@@ -12,28 +12,28 @@ pub(super) struct Watcher {
     pub(super) connection: ConnId,
     pub(super) domain: DomId,
     pub(super) token: Arc<[u8]>,
-    /// Bytes at the front of a path that are not told: the domain's own
-    /// folder, where the watch was set with a relative path.
+    /// Bytes at the front of a path that are not told: the domain's own folder, if the watch was
+    /// set with a relative path.
     pub(super) hidden: usize,
 }
 
 /// All watches.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
-    /// By the path that they watch.
+    /// Watches by the path that they watch.
     by_path: BTreeMap<String, Vec<Watcher>>,
-    /// What each connection watches.
+    /// Paths that each connection watches.
     paths: BTreeMap<ConnId, BTreeSet<String>>,
 }
 
 impl Watches {
-    /// Whether that connection has one with that path and token.
+    /// Returns true if that connection has a watch with that path and token.
     pub(super) fn has(&self, path: &str, watcher: &Watcher) -> bool {
         let same = |w: &Watcher| w.connection == watcher.connection && w.token == watcher.token;
         self.by_path.get(path).is_some_and(|there| there.iter().any(same))
     }
 
-    /// False when there is one already.
+    /// Adds a watch. Returns false if there is one already.
     pub(super) fn add(&mut self, path: &str, watcher: Watcher) -> bool {
         if self.has(path, &watcher) {
             return false;
@@ -43,7 +43,7 @@ impl Watches {
         true
     }
 
-    /// False when there is none.
+    /// Removes a watch. Returns false if there is none.
     pub(super) fn remove(&mut self, path: &str, connection: ConnId, token: &[u8]) -> bool {
         let Some(there) = self.by_path.get_mut(path) else {
             return false;
@@ -63,7 +63,7 @@ impl Watches {
         true
     }
 
-    /// Removes a connection's watches, and says how many they were.
+    /// Removes a connection's watches, and returns their number.
     pub(super) fn remove_all(&mut self, connection: ConnId) -> usize {
         let mut removed = 0;
         for path in self.paths.remove(&connection).unwrap_or_default() {
@@ -78,8 +78,8 @@ impl Watches {
         removed
     }
 
-    /// The watches that a change of `path` fires, each with the path that it
-    /// watches: those of the path, and unless `exact` those of all above it.
+    /// Returns the watches that a change of `path` fires, each with the path that it watches: those
+    /// of the path, and unless `exact` those of all above it.
     pub(super) fn of<'a>(
         &'a self,
         path: &'a str,

@@ -8,8 +8,8 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Makes sparse, zeroed shared memory whose size is sealed: nobody who gets the
-/// descriptor can make another's mapping of it fault.
+/// Makes sparse, zeroed shared memory. Its size is sealed: nobody who gets the descriptor can make
+/// another's mapping of it fault.
 pub fn shared_memory(name: &str, bytes: usize) -> Result<OwnedFd> {
     let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&fd, bytes as u64)?;
@@ -17,8 +17,8 @@ pub fn shared_memory(name: &str, bytes: usize) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// From now on the descriptor can be mapped for reading only; mappings that are
-/// there already stay writable.
+/// Limits the descriptor to mappings for reading from now on; mappings that are there already stay
+/// writable.
 pub fn seal_for_readers(fd: impl AsFd) -> Result<()> {
     rustix::fs::fcntl_add_seals(fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)
 }
@@ -37,8 +37,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `bytes` bytes; refuses a descriptor with fewer, which
-    /// would fault later.
+    /// Maps the first `bytes` bytes. Refuses a descriptor with fewer, which would fault later.
     pub fn of(fd: impl AsFd, bytes: usize, writable: bool) -> Result<Self> {
         let size = rustix::fs::fstat(&fd)?.st_size;
         if bytes == 0 || usize::try_from(size).map_or(true, |size| size < bytes) {
@@ -55,13 +54,13 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Gives the pages up but keeps the addresses taken, so that whoever still
-    /// has them (a peer's copy under way) hits nothing else of ours.
+    /// Gives the pages up but keeps the addresses taken. A user that still has them, as a peer's
+    /// copy under way, then hits nothing else of ours.
     pub fn retire(self) {
         // SAFETY: replaces this very mapping, which has no references into it,
         // by one that allows nothing.
@@ -73,7 +72,7 @@ impl Mapping {
                 MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
             )
         };
-        // When even that fails the mapping simply stays.
+        // If even that fails, the mapping simply stays.
         let _ = done;
         std::mem::forget(self);
     }
@@ -97,7 +96,7 @@ impl Words {
         Mapping::of(fd, bytes, true).map(Self)
     }
 
-    /// 32-bit word `index`.
+    /// Returns 32-bit word `index`; none past the end.
     #[inline]
     pub fn word32(&self, index: usize) -> Option<&AtomicU32> {
         if index >= self.0.bytes / 4 {
@@ -109,7 +108,7 @@ impl Words {
         Some(unsafe { AtomicU32::from_ptr(self.0.base.cast::<u32>().add(index).as_ptr()) })
     }
 
-    /// 64-bit word `index`.
+    /// Returns 64-bit word `index`; none past the end.
     #[inline]
     pub fn word64(&self, index: usize) -> Option<&AtomicU64> {
         if index >= self.0.bytes / 8 {

@@ -11,15 +11,15 @@ use std::mem::MaybeUninit;
 /// Bytes in the longest message.
 pub const MESSAGE_MAX: usize = 16 * 1024;
 
-/// Descriptors in one message, at most.
+/// Most descriptors in one message.
 pub const FDS_MAX: usize = 4;
 
-/// A message that came.
+/// A message that was received.
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes of the buffer that it fills; 0 is the end of the connection.
+    /// Bytes of the buffer that the message fills; 0 is the end of the connection.
     pub bytes: usize,
-    /// What came with it.
+    /// Descriptors that came with the message.
     pub fds: Vec<OwnedFd>,
 }
 
@@ -36,8 +36,8 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(
     if sent == bytes.len() { Ok(()) } else { Err(Errno::MSGSIZE) }
 }
 
-/// Receives one message; one that is longer than the buffer, or carries more
-/// descriptors than fit, is `MSGSIZE`.
+/// Receives one message. A message that is longer than the buffer, or carries more descriptors than
+/// fit, is `MSGSIZE`.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -1,5 +1,5 @@
-//! Every system call and every `unsafe` of this crate. What lives here knows
-//! descriptors and mappings, and nothing of domains.
+//! Every system call and every `unsafe` of this crate. The modules here know descriptors and
+//! mappings, and nothing of domains.
 
 mod memory;
 mod message;

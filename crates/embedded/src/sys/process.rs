@@ -3,20 +3,19 @@
 use libc::{iovec, pid_t};
 use rustix::io::Errno;
 
-/// Pairs to one call (`IOV_MAX`).
+/// Most pairs of one call (`IOV_MAX`).
 pub const PAIRS_MAX: usize = 1024;
 
-/// Lets any process of the same user copy from and to our memory, where the
-/// Yama module would allow it to our ancestors only.
+/// Lets any process of the same user copy from and to our memory. The Yama module would allow it to
+/// our ancestors only.
 pub fn let_peers_reach_us() {
     // Without Yama there is no such option, and nothing to allow.
     let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
 }
 
-/// Copies that one call does: pairs of our memory and a peer's.
+/// Copies of one call: pairs of our memory and a peer's.
 ///
-/// Kept and reused from batch to batch, so that nothing is allocated in steady
-/// state.
+/// A value is kept and reused from batch to batch, so that nothing is allocated in steady state.
 #[derive(Debug, Default)]
 pub struct Transfer {
     local: Vec<iovec>,
@@ -34,12 +33,12 @@ impl Transfer {
         self.remote.clear();
     }
 
-    /// Number of pairs.
+    /// Returns the number of pairs.
     pub fn len(&self) -> usize {
         self.local.len()
     }
 
-    /// Whether another pair fits.
+    /// Returns true if no other pair fits.
     pub fn is_full(&self) -> bool {
         self.local.len() >= PAIRS_MAX
     }
@@ -50,13 +49,13 @@ impl Transfer {
         self.remote.push(iovec { iov_base: remote as usize as *mut libc::c_void, iov_len: len });
     }
 
-    /// Bytes of pair `index`.
+    /// Returns the bytes of pair `index`.
     pub fn bytes(&self, index: usize) -> usize {
         self.local.get(index).map_or(0, |pair| pair.iov_len)
     }
 
-    /// Copies pairs `from..to` out of the peer's memory in one call; gives the
-    /// bytes copied, which end at a pair's end.
+    /// Copies pairs `from..to` out of the peer's memory in one call. Returns the number of bytes
+    /// copied, which end at a pair's end.
     ///
     /// # Safety
     ///
@@ -79,14 +78,13 @@ impl Transfer {
         outcome(copied)
     }
 
-    /// Copies pairs `from..to` into the peer's memory in one call; gives the
-    /// bytes copied.
+    /// Copies pairs `from..to` into the peer's memory in one call. Returns the number of bytes
+    /// copied.
     ///
     /// # Safety
     ///
-    /// The local side of each pair is valid for reads, and nothing writes to it
-    /// meanwhile. Where `pid` is our own, the remote side is memory that no
-    /// reference exists to.
+    /// The local side of each pair is valid for reads, and nothing writes to it meanwhile. If `pid`
+    /// is our own, the remote side is memory that no reference exists to.
     pub unsafe fn write(&self, pid: i32, from: usize, to: usize) -> Result<usize, Errno> {
         let (local, remote) = self.pairs(from, to)?;
         // SAFETY: the caller promised the local side; the kernel checks the

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use grantway_ring::PAGE_SIZE;
 
-/// Where a peer's pages come from.
+/// A peer's memory, from which pages are mapped.
 #[derive(Debug)]
 pub struct PageSource {
     fd: OwnedFd,
@@ -16,8 +16,8 @@ pub struct PageSource {
 }
 
 impl PageSource {
-    /// Takes a memfd of `pages` pages; refuses one that is smaller, or whose
-    /// size its holder can still change.
+    /// Takes a memfd of `pages` pages. Refuses one that is smaller, or that its holder can still
+    /// shrink.
     pub fn new(fd: OwnedFd, pages: u32) -> Result<Self> {
         let size = rustix::fs::fstat(&fd)?.st_size;
         let sealed = rustix::fs::fcntl_get_seals(&fd)?;
@@ -29,13 +29,13 @@ impl PageSource {
         Ok(Self { fd, pages })
     }
 
-    /// Number of pages.
+    /// Returns the number of pages.
     pub fn pages(&self) -> u32 {
         self.pages
     }
 }
 
-/// Pages mapped one after the other; unmapped whole when dropped.
+/// Pages mapped one after the other, and unmapped together when dropped.
 #[derive(Debug)]
 pub struct PageRun {
     base: NonNull<u8>,
@@ -56,7 +56,7 @@ impl PageRun {
         let bytes = frames.len().checked_mul(PAGE_SIZE).ok_or(Errno::NOMEM)?;
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
-        // As the hypervisor does, a map leaves nothing to a later fault.
+        // A map leaves nothing to a later fault, as on the hypervisor.
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         if let &[frame] = frames {
             // SAFETY: a fresh mapping at an address of the kernel's choice.
@@ -83,7 +83,7 @@ impl PageRun {
             )?
         };
         let base = NonNull::new(at.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        // From here on dropping `run` takes back whatever part is mapped.
+        // From here on, dropping `run` takes back any part that is mapped.
         let run = Self { base, bytes };
         let mut page = 0;
         // Frames in a row are one mapping.
@@ -107,7 +107,7 @@ impl PageRun {
         Ok(run)
     }
 
-    /// Address of the first page.
+    /// Returns the address of the first page.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }

@@ -9,18 +9,17 @@ use rustix::io::{Errno, Result};
 pub struct Wake(OwnedFd);
 
 impl Wake {
-    /// A new one, at 0.
+    /// Makes a counter at 0.
     pub fn new() -> Result<Self> {
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
     }
 
-    /// One that a peer sent.
+    /// Takes a counter that a peer sent.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// Adds one. A counter at its end is readable already, so that error is
-    /// none.
+    /// Adds one. A counter at its end is readable already, so that is no error.
     #[inline]
     pub fn ring(&self) -> Result<()> {
         match rustix::io::retry_on_intr(|| rustix::io::write(&self.0, &1u64.to_ne_bytes())) {
@@ -29,7 +28,7 @@ impl Wake {
         }
     }
 
-    /// Takes all that was added, without blocking.
+    /// Takes all that was added, without blocking, and returns it.
     pub fn drain(&self) -> Result<u64> {
         let mut count = [0; 8];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut count)) {

@@ -19,19 +19,19 @@ use std::thread::JoinHandle;
 #[allow(unused_imports, reason = "each test file uses a part")]
 pub use guard::{GUARD, eventually};
 
-/// A server and what its connections have been told.
+/// A server, and everything that its connections have been told.
 pub struct Talk {
     pub server: Server,
     ears: BTreeMap<ConnId, (Decoder, Vec<(String, String)>)>,
     last: u32,
 }
 
-/// A store with dom0, and with domains 1 and 2 in folders of their own.
+/// Makes a store with dom0, and with domains 1 and 2 in folders of their own.
 pub fn three() -> (Talk, [ConnId; 3]) {
     three_with(Quotas::default())
 }
 
-/// The same, with these quotas.
+/// Makes the store of [`three`] with these quotas.
 pub fn three_with(quotas: Quotas) -> (Talk, [ConnId; 3]) {
     let mut talk = Talk::with(quotas);
     let connections = [0, 1, 2].map(|domain| talk.connect(domain));
@@ -61,7 +61,7 @@ impl Talk {
         c
     }
 
-    /// Sends a request, reads all there is, and gives its answer.
+    /// Sends a request, reads all there is, and returns the request's answer.
     pub fn ask_in(&mut self, c: ConnId, tx: u32, kind: M, payload: &[u8]) -> Answer {
         self.last += 1;
         let bytes = encode(kind.number(), self.last, tx, &[payload]).unwrap();
@@ -75,8 +75,7 @@ impl Talk {
         self.ask_in(c, 0, kind, payload)
     }
 
-    /// Reads all that a connection has been sent. Gives the answers, keeps the
-    /// events.
+    /// Reads all that a connection has been sent. Returns the answers, and keeps the events.
     pub fn listen(&mut self, c: ConnId) -> Vec<(u32, u32, Answer)> {
         let (decoder, events) = self.ears.get_mut(&c).unwrap();
         let mut answers = Vec::new();
@@ -107,13 +106,13 @@ impl Talk {
         answers
     }
 
-    /// The paths of the events since the last call, with their tokens.
+    /// Returns the paths of the events since the last call, with their tokens.
     pub fn events(&mut self, c: ConnId) -> Vec<(String, String)> {
         assert!(self.listen(c).is_empty(), "an answer that nobody awaits");
         std::mem::take(&mut self.ears.get_mut(&c).unwrap().1)
     }
 
-    /// As [`Talk::events`], as `path=token`.
+    /// Returns the events of [`Talk::events`] as `path=token`.
     pub fn fired(&mut self, c: ConnId) -> Vec<String> {
         let events = self.events(c);
         events.iter().map(|(p, t)| format!("{p}={t}")).collect()
@@ -147,7 +146,7 @@ impl Talk {
         Ok(names.split_terminator('\0').map(str::to_owned).collect())
     }
 
-    /// Permissions as `n0,r1`.
+    /// Sets permissions, written as `n0,r1`.
     pub fn chmod(&mut self, c: ConnId, tx: u32, path: &str, to: &str) -> Result<(), StoreErrno> {
         let payload = format!("{path}\0{}\0", to.replace(',', "\0"));
         self.ask_in(c, tx, M::SetPerms, payload.as_bytes()).map(drop)
@@ -260,7 +259,7 @@ fn serve(server: &Mutex<Server>, listeners: Vec<(UnixListener, DomId)>, stop: &A
     }
 }
 
-/// Reads once and writes what it can. An error ends the connection.
+/// Reads once and writes what can be written. An error ends the connection.
 fn turn(server: &mut Server, stream: &mut UnixStream, c: ConnId) -> Result<(), String> {
     let fatal = |e: Fatal| e.to_string();
     let mut chunk = [0; 8192];

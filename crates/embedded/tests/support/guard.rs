@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what must happen. No verdict depends on it: it is far
-/// longer than any machine takes, and ends a test that would hang.
+/// Longest time that a test waits for something that must happen. No verdict depends on it: it is
+/// far longer than any machine takes, and ends a test that would hang.
 pub const GUARD: Duration = Duration::from_secs(120);
 
-/// Looks until there is something.
+/// Looks until there is a result, and returns it.
 ///
 /// # Panics
 /// Nothing was there within [`GUARD`]; `what` names it.

@@ -56,7 +56,7 @@ impl Fixture {
         self.tools.host_tables().unwrap()
     }
 
-    /// Waits until the host's tables are as they should be.
+    /// Waits until the host's tables are as `good` wants them, and returns them.
     pub fn settles(&self, what: &str, good: impl Fn(&Tables) -> bool) -> Tables {
         let start = Instant::now();
         loop {
@@ -70,12 +70,11 @@ impl Fixture {
     }
 }
 
-/// A process running one test function of this very binary, which looks at
-/// these variables.
+/// A process that runs one test function of this very binary, which looks at these variables.
 pub struct Process(Child);
 
 impl Process {
-    /// Starts `test` and waits until it says `READY`; gives the words behind.
+    /// Starts `test` and waits until it says `READY`. Returns the words behind.
     pub fn start(test: &str, part: &str, dir: &Path, words: &str) -> (Self, String) {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([test, "--exact", "--nocapture", "--test-threads=1"])
@@ -94,7 +93,7 @@ impl Process {
                 .find_map(|line| Some(line.ok()?.split_once("READY")?.1.trim().to_owned()))
                 .expect("the process ended before it was ready");
             let _ = sender.send(ready);
-            // Keeps on reading, so that the process never waits for us.
+            // The thread keeps on reading, so that the process never waits for us.
             lines.for_each(drop);
         });
         let said = said.recv_timeout(GUARD);
@@ -106,7 +105,7 @@ impl Process {
         self.0.id()
     }
 
-    /// SIGKILL, and reaped.
+    /// Kills the process with SIGKILL, and reaps it.
     pub fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -120,7 +119,7 @@ impl Drop for Process {
     }
 }
 
-/// What a started process is told, or `None` in the test run itself.
+/// Returns the part, folder and words of a started process; `None` in the test run itself.
 pub fn part() -> Option<(String, PathBuf, String)> {
     Some((
         std::env::var("GRANTWAY_PART").ok()?,
