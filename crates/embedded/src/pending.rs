@@ -128,9 +128,9 @@ impl Pending {
         }
     }
 
-    /// Makes a port ready for signals, with none pending. The mask goes first: a late signal
-    /// of the port's last binding that still saw the mask would leave its bit behind without
-    /// the selector, and every later signal would merge with it unseen.
+    /// Makes a port ready for signals, with none pending. The mask goes first. Otherwise a late
+    /// signal of the port's last binding might still see the mask, and leave its bit behind without
+    /// the selector. Every later signal would merge with it unseen.
     pub fn prepare(&self, port: u32) {
         self.prepare_with(port, || ());
     }

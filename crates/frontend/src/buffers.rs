@@ -2,10 +2,10 @@
 //! each.
 //!
 //! The small buffers keep a ring of short frames within sixteen pages and their grants. A backend
-//! that maps them finds all in a few entries of its tables, and one that copies looks the same
-//! grant up again, in the same page. Each small buffer belongs to a slot of the ring, so there is
-//! nothing to look for, and nothing to give back if answers come in order. A buffer's number is its
-//! id on the ring: the pages come first, and the small buffers behind them.
+//! that maps them finds all in a few entries of its tables. One that copies looks the same grant up
+//! again, in the same page. Each small buffer belongs to a slot of the ring, so there is nothing to
+//! look for. If answers come in order, there is nothing to give back either. A buffer's number is
+//! its id on the ring: the pages come first, and the small buffers behind them.
 
 use crate::lent::Lent;
 use crate::pool::Pool;

@@ -272,9 +272,9 @@ impl Queue {
     }
 
     /// Lends the next frame in the pages that the backend wrote it to, so that it is copied once,
-    /// to its reader's place, or never. The frame is a copy if half of the queue's pages are lent
-    /// already, or if the toolstack says that the backend is not to be trusted. Returns none if
-    /// there is no frame.
+    /// to its reader's place, or never. The frame is a copy if more than half of the queue's pages
+    /// would be lent with it. It is one, too, if the toolstack says that the backend is not to be
+    /// trusted. Returns none if there is no frame.
     ///
     /// # Errors
     ///

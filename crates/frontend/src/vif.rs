@@ -37,8 +37,8 @@ pub enum VifStatus {
     Restored,
 }
 
-/// One vif of this domain. Negotiates, and hands the queues of each connection to the [`Runner`]
-/// that uses them.
+/// One vif of this domain. A vif negotiates, and hands the queues of each connection to the
+/// [`Runner`] that uses them.
 pub struct Vif<R: Runner = Here> {
     platform: Arc<dyn Platform>,
     devid: u32,
@@ -199,7 +199,7 @@ impl<R: Runner> Vif<R> {
         self.failure.take()
     }
 
-    /// Closes the vif because of an `error` that a queue found its backend making. The vif is held
+    /// Closes the vif because of an `error` of its backend that a queue found. The vif is held
     /// then, and [`Vif::take_failure`] has the reason.
     ///
     /// # Errors

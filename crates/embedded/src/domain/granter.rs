@@ -1,8 +1,8 @@
 //! Our own pages and grants.
 //!
-//! A frame and its reference go back to the pool together, once the entry is out of force and the
-//! last handle of the run is gone. So a reference that somebody still remembers never names another
-//! page.
+//! A frame and its reference go back to the pool together. Before that the entry has to be out of
+//! force, and the last handle of the run gone. So a reference that somebody still remembers never
+//! names another page.
 
 use super::control::lock;
 use crate::entry::{ENTRY_BYTES, GrantTable};

@@ -70,8 +70,8 @@ pub enum ConnectError {
 
 /// A domain of an embedded host, for one process.
 ///
-/// The process's connection to the host ends with the last clone of the `Arc`, the last set of
-/// event channels and the last mapped run made from it. The host then takes back what the process
+/// The process's connection to the host ends with the last clone of the `Arc`, and with the last
+/// event channels and mapped runs made from it. The host then takes back what the process
 /// held, as it does if the process is killed.
 #[derive(Debug)]
 pub struct Domain {
@@ -95,6 +95,7 @@ impl Domain {
     ///
     /// [`ConnectError`]; each names its remedy.
     pub fn connect(dir: &Path, id: DomId, role: Role) -> Result<Arc<Self>, ConnectError> {
+        // The host knows the process once it said hello, and answers with the tables' sizes.
         let control = Arc::new(Control::connect(dir)?);
         let hello = Request::Hello { version: VERSION, domid: id.0, guest: role == Role::Guest };
         let (answer, fds) = match control.ask(&hello)? {
@@ -109,6 +110,7 @@ impl Domain {
         let lives = Arc::new(Lives::of(&take(&mut fds)?).map_err(mmap)?);
         let_peers_reach_us();
         let counters = Arc::new(Counters::default());
+        // A guest is alive for others only once its memory is mapped, so it tells the address last.
         let granting = if role == Role::Guest {
             let (ram, table) = (take(&mut fds)?, take(&mut fds)?);
             let granting =

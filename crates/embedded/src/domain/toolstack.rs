@@ -12,9 +12,10 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// [`Error::Protocol`] if a domain of that number has another name, if the name is empty,
-    /// longer than 255 bytes or contains a `/` or a NUL, or if this is not domain 0;
-    /// [`Error::NoDomain`] for a reserved number; [`Error::Gone`].
+    /// - [`Error::Protocol`]: a domain of that number has another name; the name is empty, longer
+    ///   than 255 bytes, or contains a `/` or a NUL; this is not domain 0.
+    /// - [`Error::NoDomain`]: the number is reserved.
+    /// - [`Error::Gone`].
     pub fn create_domain(&self, id: DomId, name: &str) -> Result<bool, Error> {
         let request = Request::Create { domid: id.0, name: name.to_owned() };
         match self.control.request(&request)? {

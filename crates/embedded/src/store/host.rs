@@ -28,6 +28,7 @@ impl Server {
         if domain == DomId::ZERO {
             return;
         }
+        // The nodes are collected first: the tree changes below.
         let mut owned: Vec<String> = Vec::new();
         let mut named: Vec<(String, Vec<Permission>)> = Vec::new();
         tree::walk("/", &self.root, &mut |path, node| {
@@ -51,6 +52,7 @@ impl Server {
             }
             Ok(())
         });
+        // Watches fire for the change as a whole.
         if let Ok(((), Some(change))) = change {
             self.fire(&change);
         }

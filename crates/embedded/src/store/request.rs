@@ -96,6 +96,7 @@ impl Server {
     fn answer(&mut self, asker: Asker, kind: u32, payload: &[u8]) -> Result<Answer> {
         use MessageType as M;
         let kind = M::from_wire(kind).ok_or(StoreErrno::Enosys)?;
+        // A transaction has to be one of this connection's.
         if asker.transaction != 0 {
             let connection = self.connections.get(&asker.connection);
             connection

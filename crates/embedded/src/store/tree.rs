@@ -74,8 +74,8 @@ pub(super) fn lookup<'a>(root: &'a Arc<Node>, path: &str) -> Option<&'a Arc<Node
     names(path).try_fold(root, |node, name| node.children.get(name))
 }
 
-/// Returns the path and the deepest node on the way to `path` that is there, the number of names
-/// missing below it, and the path of the first of those.
+/// Finds the deepest node on the way to `path` that is there. Returns its path, the node, the
+/// number of names missing below it, and the path of the first of those.
 pub(super) fn nearest<'a, 'p>(
     root: &'a Arc<Node>,
     path: &'p str,

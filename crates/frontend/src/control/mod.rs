@@ -1,11 +1,11 @@
 //! The control ring from the guest's side: requests that never block the data
 //! path, and answers that may come out of order.
 //!
-//! The ring, its event channel and two pages for data of requests, one for the hash and one for
-//! staging, are lent to the backend for as long as the vif is connected. Every request has a
-//! private shadow: an answer is believed only if it names a request that is out, of the same type
-//! (XSA-376). An id holds the shadow's number and a count, so that an answer which comes twice is
-//! found out.
+//! The ring, its event channel and two pages are lent to the backend for as long as the vif is
+//! connected. The pages have the data of requests: one for the hash, and one for staging. Every
+//! request has a private shadow: an answer is believed only if it names a request that is out, of
+//! the same type (XSA-376). An id holds the shadow's number and a count, so that an answer which
+//! comes twice is found out.
 
 mod hash;
 mod staging;

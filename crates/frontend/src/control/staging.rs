@@ -229,6 +229,7 @@ impl Lists {
                 None
             }
             (Asked::Capacity, Err(status)) => refused(queue, "say how many pages it takes", status),
+            // The whole list is mapped, or none of it.
             (Asked::Add(count), Ok(_)) => {
                 self.staged += count;
                 self.pages.set_staged(self.staged.min(self.wished));
@@ -241,6 +242,8 @@ impl Lists {
                 None
             }
             (Asked::Add(_), Err(status)) => refused(queue, "map a list of pages", status),
+            // The page has a status for each entry. Pages that stay are asked for again, a few
+            // times.
             (Asked::Del, Ok(_)) => {
                 let success = Status::Success.to_u16();
                 let mut statuses = read_statuses(page, self.leaving.len()).into_iter();

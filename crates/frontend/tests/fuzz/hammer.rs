@@ -120,7 +120,7 @@ impl Hammer {
     }
 }
 
-/// The pages that are posted on a ring, mapped.
+/// Maps the pages that are posted on a ring.
 fn posted(server: &Server, rings: &Rings) -> SharedRun {
     let gref = |n| GrantRef(RxRequest::from_words(rings.rx.read_slot(n)).gref);
     let grefs: Vec<_> = (0..rings.posted().min(256)).map(gref).collect();

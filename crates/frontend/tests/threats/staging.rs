@@ -422,7 +422,7 @@ fn staging_flips_of_what_is_offered() {
             world.look();
             assert_eq!(state(&world).staged, PAGES, "agreed on, whatever it says later");
             world.works(&mut rings);
-            // And on the next connection: what it says then counts.
+            // The value counts on the next connection.
             served.close(&mut world.server);
             world.server.detach(rings);
             world.server.key(key, flip);

@@ -98,9 +98,9 @@ impl Wait {
     }
 }
 
-/// Goes through every 97th of the schedules in which up to two frames arrive before each step of
-/// a guest, for a few sleeps in a row. Returns the number of schedules in which a frame was slept
-/// over, so that it is on the ring and no signal says so, and the number of schedules tried.
+/// Goes through every 97th of the schedules in which up to two frames arrive before each step of a
+/// guest, for a few sleeps. Returns the number of schedules in which a frame was slept over, and
+/// the number tried. Such a frame is on the ring, and no signal says so.
 fn slept_over(wait: Wait) -> (u32, u32) {
     const SLEEPS: u32 = 3;
     let steps = wait.steps();
