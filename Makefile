@@ -20,8 +20,8 @@ demo: ## the whole path at work on this machine: neither Xen nor root needed
 	$(GRANTWAY) demo
 
 # WITH="metrics peers" installs the larger ones, too (scripts/packages).
-setup: ## installs the Debian packages that tests, proofs and the lab use, as root
-	@scripts/packages --install test instructions proof lab $(WITH)
+setup: ## installs the Debian packages that tests, fuzzing, proofs and the lab use, as root
+	@scripts/packages --install test fuzz instructions proof lab $(WITH)
 
 # FILTER=grantway/net runs the test programs of that name only, TIMES=1 names the slowest tests.
 test: ## all tests that this machine can run; names what it leaves out
@@ -41,10 +41,10 @@ measure: ## rates, shares and times against their bars: holds, falls short, or n
 # TARGET="slots_tx backend" runs those only. TARGET=vector FRAMES=10000000 goes on for
 # so many frames in place of seconds.
 fuzz: ## fuzzes each target, and each end, for SECONDS (30)
-	@$(if $(FRAMES),GRANTWAY_FUZZ_FRAMES=$(FRAMES)) scripts/fuzz $(BUILD) $(or $(SECONDS),30) $(TARGET)
+	@$(if $(FRAMES),GRANTWAY_FUZZ_FRAMES=$(FRAMES)) scripts/fuzz $(BUILD) run $(or $(SECONDS),30) $(TARGET)
 
 fuzz-keep: ## keeps in the repository what fuzzing found
-	@scripts/fuzz $(BUILD) 0 $(TARGET)
+	@scripts/fuzz $(BUILD) keep $(TARGET)
 
 proof: ## no wake-up is lost: models of both ends, and what each of their steps is for
 	@scripts/packages --need proof
@@ -78,7 +78,10 @@ check: instructions avx2 ## format, lints, imports, comments, documentation, lic
 	scripts/check-words
 	cargo fmt --all --check
 	cargo fmt --manifest-path tests/no_std/Cargo.toml --check
+	cargo fmt --manifest-path tests/libfuzzer/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --manifest-path tests/libfuzzer/Cargo.toml --target-dir $(BUILD)/libfuzzer \
+	  --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	scripts/check-licences
 

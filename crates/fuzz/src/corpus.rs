@@ -1,17 +1,17 @@
 //! Files of inputs: one a line, in hexadecimal, so that a change shows as a
-//! line. Empty lines and those that begin with `#` are none.
+//! line. Empty lines and those that begin with `#` are none. `scripts/fuzz` writes them.
 
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Longest input in bytes.
+/// Longest input in bytes; `scripts/fuzz` has the same number.
 pub const MAX_INPUT: usize = 1024;
 
-/// Most inputs that are kept for a target.
+/// Most inputs that are kept for a target; `scripts/fuzz` has the same number.
 pub const MAX_KEPT: usize = 600;
 
-/// The file of the inputs that are kept for `target` in this repository.
+/// Returns the file of the inputs that are kept for `target` in this repository.
 #[must_use]
 pub fn kept(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(format!("{target}.hex"))
@@ -35,20 +35,7 @@ pub fn read(file: &Path) -> io::Result<Vec<Vec<u8>>> {
     inputs.collect()
 }
 
-/// Writes a file of inputs, below a line that says what they are.
-///
-/// # Errors
-/// It cannot be written.
-pub fn write(file: &Path, title: &str, inputs: &[Vec<u8>]) -> io::Result<()> {
-    let mut text = format!("# {title}\n");
-    for input in inputs {
-        text.push_str(&encode(input));
-        text.push('\n');
-    }
-    std::fs::write(file, text)
-}
-
-/// An input as a line.
+/// Returns an input as a line.
 #[must_use]
 pub fn encode(input: &[u8]) -> String {
     input.iter().fold(String::new(), |mut line, byte| {
@@ -57,7 +44,7 @@ pub fn encode(input: &[u8]) -> String {
     })
 }
 
-/// The input of a line; `None` where it is none.
+/// Returns the input of a line; `None` if the line is none.
 #[must_use]
 pub fn decode(line: &str) -> Option<Vec<u8>> {
     let digits = line.bytes().all(|byte| byte.is_ascii_hexdigit());

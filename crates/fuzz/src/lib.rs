@@ -1,16 +1,12 @@
-//! Fuzzing guided by coverage, without an engine from elsewhere.
+//! Targets of fuzzing, and the inputs that are kept for them.
 //!
-//! - [`targets`]: what is fuzzed. A target takes any bytes, makes of them what a
-//!   peer could write, and panics where a promise of the code is broken.
-//! - [`corpus`]: inputs worth keeping, one file a target, which `cargo test`
-//!   runs again.
-//! - [`engine`]: changes inputs at random and keeps those that reach something
-//!   new, as the compiler's counters tell.
+//! - [`targets`]: functions that take any bytes, make of them what a peer could write,
+//!   and panic if the code breaks a promise.
+//! - [`corpus`]: inputs worth keeping, one file a target, which `cargo test` runs again.
 //!
-//! The program of this crate runs the engine; `make fuzz` builds it with the
-//! counters (a stable compiler has them).
+//! libFuzzer, which changes inputs and keeps those that reach something new, is in
+//! `tests/libfuzzer`: this crate needs no C++ compiler. `make fuzz` runs both.
 #![forbid(unsafe_code)]
 
 pub mod corpus;
-pub mod engine;
 pub mod targets;

@@ -18,8 +18,7 @@ mod vector;
 pub struct Target {
     /// Its name, and that of its corpus.
     pub name: &'static str,
-    /// Bytes that belong together in an input: inputs are often changed by as
-    /// many.
+    /// Bytes that belong together in an input: tests often change inputs by as many.
     pub unit: usize,
     /// Takes any bytes.
     ///

@@ -1,6 +1,6 @@
 //! Random changes of an input.
 
-use crate::corpus::MAX_INPUT;
+use grantway_fuzz::corpus::MAX_INPUT;
 use grantway_testkit::Numbers;
 
 /// Values at edges, as 16 bits.
@@ -23,7 +23,7 @@ pub(super) fn mutate(input: &mut Vec<u8>, other: &[u8], unit: usize, numbers: &m
     input.truncate(MAX_INPUT);
 }
 
-/// A part of `bytes`, often of whole units.
+/// Returns a part of `bytes`, often of whole units.
 fn part(bytes: &[u8], unit: usize, numbers: &mut Numbers) -> std::ops::Range<usize> {
     if bytes.is_empty() {
         return 0..0;
@@ -49,6 +49,7 @@ fn grow(input: &mut Vec<u8>, other: &[u8], unit: usize, numbers: &mut Numbers) {
     input.splice(at..at, new.into_iter().take(room));
 }
 
+/// Changes bytes of `input`, moves a part of it, or takes one out.
 fn change(input: &mut Vec<u8>, unit: usize, numbers: &mut Numbers) {
     let at = numbers.below(input.len());
     match numbers.below(8) {
