@@ -1,6 +1,6 @@
 //! Support that the tests of several crates share: repeatable numbers.
 //!
-//! Only tests and the fuzz engine call this crate. It calls nothing of the workspace.
+//! Only tests and fuzz targets call this crate. It calls nothing of the workspace.
 #![forbid(unsafe_code)]
 
 /// Repeatable numbers: the same seed gives the same numbers, on any machine
