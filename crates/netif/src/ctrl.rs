@@ -1,7 +1,7 @@
 //! The control ring: hashing and static grants, asked for by the frontend.
 //!
 //! One request, one response; responses may come in another order. The ring
-//! works only once the backend is Connected (netif-abi.md).
+//! works only once the backend is Connected.
 
 use crate::PAGE_BYTES;
 use arrayvec::ArrayVec;

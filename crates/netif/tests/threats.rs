@@ -1,4 +1,4 @@
-//! The rows of threats.md that the wire alone can answer, one test each.
+//! Threats that the wire alone can answer, one test each.
 
 use grantway_netif::ctrl::{Status, gref_list_entries, mapping_range};
 use grantway_netif::rx::{RxFlags, RxResponse};

@@ -107,8 +107,10 @@ pub enum SpecError {
         found: String,
     },
     /// A value that is no number, or too large a one.
-    #[error("port \"generator\": {key}={found:?}, expected a whole number such as 64, 10k or 1M")]
+    #[error("port {kind:?}: {key}={found:?}, expected a whole number such as 64, 10k or 1M")]
     Number {
+        /// The kind.
+        kind: &'static str,
         /// The key.
         key: String,
         /// What was found.
@@ -278,7 +280,11 @@ fn generator(text: &str) -> Result<PortSpec, SpecError> {
     for (key, value) in
         pairs("generator", "size, rate, burst, flows, count, window, timed, to, from", text)?
     {
-        let refuse = || SpecError::Number { key: key.to_owned(), found: value.to_owned() };
+        let refuse = || SpecError::Number {
+            kind: "generator",
+            key: key.to_owned(),
+            found: value.to_owned(),
+        };
         let whole = || number(value).ok_or_else(refuse);
         let narrow = || u32::try_from(whole()?).map_err(|_| refuse());
         match key {

@@ -1,4 +1,4 @@
-//! The rows of threats.md about staged pages, and what an honest guest gets.
+//! Threats to staged pages, and what an honest guest gets.
 
 use crate::rig::{GUEST, OTHER, Overwritten, Rig, bytes, entries, entry, filled, pieces, statuses};
 use crate::support::ctrl::Lists;

@@ -1,6 +1,5 @@
-//! The rows of threats.md that a hostile or broken frontend can play against
-//! the real backend, one test each, named after the row. Beside each attack an
-//! honest vif carries numbered frames and loses none, and after each the
+//! Threats of a hostile or broken frontend to the real backend, one test each. Beside each
+//! attack an honest vif carries numbered frames and loses none, and after each the
 //! backend serves a new vif, lets go of all that it held, and nobody panicked.
 
 #[path = "../support/mod.rs"]

@@ -1,6 +1,5 @@
-//! The rows of threats.md that a hostile or broken backend can play against
-//! the real frontend, one test each, named after the row. After each attack
-//! the frontend has said why it closed, serves a backend that keeps to the
+//! Threats of a hostile or broken backend to the real frontend, one test each. After each
+//! attack the frontend has said why it closed, serves a backend that keeps to the
 //! rules, and at the end leaves nothing in force.
 
 #[path = "../support/mod.rs"]

@@ -98,24 +98,40 @@ pub(super) fn carry_out(
             set_mapping(hashing, gref, (entries, offset), pages)?;
         }
         Message::SetHashAlgorithm { algorithm } => hashing.set_algorithm(algorithm)?,
-        _ if tables.is_empty() => return Err(Status::NotSupported.into()),
+        Message::GetGrefMappingSize { .. }
+        | Message::AddGrefMapping { .. }
+        | Message::DelGrefMapping { .. } => return stage(index, message, tables, pages),
+    }
+    Ok(0)
+}
+
+/// Carries out a message about staged pages. Returns the data of its answer. Every message is
+/// refused as not supported if no queue stages pages.
+fn stage(
+    index: u32,
+    message: Message,
+    tables: &mut [Box<dyn StagedTable>],
+    pages: &impl Pages,
+) -> Result<u32, Refused> {
+    let mut bytes = [0; PAGE_SIZE];
+    match message {
+        _ if tables.is_empty() => Err(Status::NotSupported.into()),
         Message::GetGrefMappingSize { queue } => {
             let table = tables.get(queue as usize).ok_or(Status::InvalidParameter)?;
-            return Ok(table.capacity());
+            Ok(table.capacity())
         }
         Message::AddGrefMapping { queue, list, entries } => {
-            let mut bytes = [0; PAGE_SIZE];
             let (table, bytes) = staged(tables, queue, entries, &mut bytes)?;
             read(pages, list, bytes)?;
             table.add(index, &entries_of(bytes))?;
+            Ok(0)
         }
         Message::DelGrefMapping { queue, list, entries } => {
-            let mut bytes = [0; PAGE_SIZE];
             let (table, bytes) = staged(tables, queue, entries, &mut bytes)?;
-            return unstage(index, table, list, bytes, pages);
+            unstage(index, table, list, bytes, pages)
         }
+        _ => Err(Status::NotSupported.into()),
     }
-    Ok(0)
 }
 
 fn read(pages: &impl Pages, gref: u32, bytes: &mut [u8]) -> Result<(), Refused> {

@@ -1,5 +1,5 @@
-//! What must come of each control request, by the rules of netif-abi.md and
-//! nothing else.
+//! A model of the control ring: the answer to each request by the rules of Xen's public header
+//! `xen/io/netif.h` and of staging grants, and nothing else.
 
 use super::link::Asked;
 use grantway_hypervisor::{Access, GrantRef};
