@@ -99,17 +99,18 @@ impl Idle {
     }
 }
 
-/// Number of rounds in a row that moved no frame. Some other thread may have to do what the worker
-/// looks for, and may wait for this processor. So every eighth of these rounds gives it away.
+/// Number of rounds in a row that moved no frame. Some other thread may have to do what the thread
+/// looks for, and may wait for this processor. So some of these rounds give it away.
 #[derive(Debug, Default)]
 pub struct Still(u32);
 
 impl Still {
-    /// Returns true if the processor is to be given away, after another round.
+    /// Returns true if the processor is to be given away, after another round: after every `rounds`
+    /// of them, a power of two.
     #[inline]
-    pub fn gives_way(&mut self) -> bool {
+    pub fn gives_way(&mut self, rounds: u32) -> bool {
         self.0 = self.0.wrapping_add(1);
-        self.0.is_multiple_of(ROUNDS)
+        self.0.is_multiple_of(rounds)
     }
 }
 
@@ -141,11 +142,11 @@ mod tests {
     #[test]
     fn every_eighth_still_round_gives_the_processor_away() {
         let mut still = Still::default();
-        let given = (1..=64).filter(|_| still.gives_way()).count();
+        let given = (1..=64).filter(|_| still.gives_way(8)).count();
         assert_eq!(given, 8);
         // A round that moved something begins anew.
         still = Still::default();
-        assert!((1..8).all(|_| !still.gives_way()) && still.gives_way());
+        assert!((1..8).all(|_| !still.gives_way(8)) && still.gives_way(8));
     }
 
     #[test]

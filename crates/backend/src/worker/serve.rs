@@ -36,6 +36,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+/// Rounds without a frame after which the worker gives its processor away.
+const STILL_ROUNDS: u32 = 8;
 /// Time between two looks at what else woke, while frames flow.
 const LOOK_EVERY: Duration = Duration::from_micros(20);
 /// Most broken queues that are taken out of service in one round. Each of them is unmapped,
@@ -161,7 +163,7 @@ impl Worker {
         self.serve_active();
         if self.uplink_active {
             self.serve_uplink();
-        } else if self.spin.budget().is_some() && self.still.gives_way() {
+        } else if self.spin.budget().is_some() && self.still.gives_way(STILL_ROUNDS) {
             std::thread::yield_now();
         }
         // While frames flow, what else woke waits a little: asking costs as much as some frames. A

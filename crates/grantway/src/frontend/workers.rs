@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// Time for which a thread that finds work keeps its processor: the thread that takes its frames
 /// further may wait for it, and frames that nothing takes are lost.
 const KEPT: Duration = Duration::from_micros(50);
+/// Rounds without a frame after which the thread gives its processor away. A round without a frame
+/// is a few loads here, and a system call as long as many of them.
+const STILL_ROUNDS: u32 = 64;
 /// Time between two looks at commands and events while there is work.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -297,7 +300,7 @@ impl Worker {
             let moved = self.linked && self.bridge.turn()?;
             if moved {
                 (idle, still) = (Idle::default(), Still::default());
-            } else if still.gives_way() {
+            } else if still.gives_way(STILL_ROUNDS) {
                 std::thread::yield_now();
             }
             let hurry = moved || (self.linked && idle.looks_again(self.mode, Instant::now));
