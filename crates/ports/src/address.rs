@@ -1,37 +1,37 @@
-//! Ethernet addresses, and telling bridges where one is.
+//! Ethernet addresses, and frames that tell bridges the place of one.
 
 use std::time::Duration;
 
 use crate::{clock::Clock, testframe::EXPERIMENTAL};
 
-/// How often an address is told again: well within the 300 s after which
-/// learning bridges forget it.
+/// Time after which an address is told again: well within the 300 s after which learning bridges
+/// forget it.
 const EVERY: Duration = Duration::from_secs(60);
-/// Length of the frame that tells, in bytes: the smallest that a wire carries.
+/// Length of the frame that tells an address, in bytes: the smallest that a wire carries.
 const LEN: usize = 60;
 
-/// Reads an address, which is six pairs of hexadecimal digits with colons
-/// between; `None` where the text is no such.
+/// Reads an address: six pairs of hexadecimal digits with colons between them. Returns `None` if
+/// the text is no address.
 #[must_use]
 pub fn parse_address(text: &str) -> Option<[u8; 6]> {
     let mut address = [0; 6];
     let mut pairs = text.split(':');
     for byte in &mut address {
         let pair = pairs.next().filter(|pair| pair.len() == 2)?;
-        // Before the digits `from_str_radix` would take a sign.
+        // `from_str_radix` would accept a sign before the digits.
         let digits = pair.bytes().all(|b| b.is_ascii_hexdigit());
         *byte = digits.then(|| u8::from_str_radix(pair, 16).ok()).flatten()?;
     }
     pairs.next().is_none().then_some(address)
 }
 
-/// An address as it is written.
+/// Returns an address in its usual notation.
 pub(crate) fn written(address: [u8; 6]) -> String {
     address.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Tells bridges that an address is here, by a broadcast from it: without one,
-/// what is for somebody who never sends is flooded to all.
+/// Tells bridges the place of an address, by a broadcast from it. Without a broadcast, bridges
+/// flood the frames for an address that never sends.
 pub(crate) struct Presence {
     address: [u8; 6],
     clock: Clock,
@@ -39,22 +39,22 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// Nothing is told yet.
+    /// Returns a presence that has not told the address yet.
     pub fn new(address: [u8; 6], clock: Clock) -> Self {
         Presence { address, clock, told: None }
     }
 
-    /// Whether it was told since the link came up.
+    /// Returns true if the address was told since the link came up.
     pub fn is_told(&self) -> bool {
         self.told.is_some()
     }
 
-    /// The link came up: bridges may be others now.
+    /// Has the address told again: the link came up, and the bridges may be others now.
     pub fn again(&mut self) {
         self.told = None;
     }
 
-    /// Writes the frame where it is due and fits; its length.
+    /// Writes the frame that tells the address, if it is due and fits. Returns its length.
     pub fn tell(&mut self, buf: &mut [u8]) -> Option<usize> {
         let now = (self.clock)();
         if self.told.is_some_and(|told| now.saturating_sub(told) < EVERY) {

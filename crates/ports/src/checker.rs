@@ -1,4 +1,4 @@
-//! The sink that knows the generator's frames and finds what is missing.
+//! The port that knows the generator's frames and finds the missing ones.
 
 use grantway_netif::Offload;
 
@@ -13,26 +13,25 @@ use crate::{
     timing::{TIME_LEN, Timing},
 };
 
-/// Sequences behind the newest that are remembered per flow.
+/// Number of sequences behind the newest that are remembered per flow.
 pub(crate) const WINDOW: u64 = 1024;
 const WORDS: usize = (WINDOW / 64) as usize;
-/// Largest step ahead that is believed; beyond it the frame is corrupt.
+/// Largest step ahead that is believed; a frame further ahead is corrupt.
 const MAX_STEP: u64 = 1 << 32;
-/// Frames up to this many bytes may arrive padded to it.
+/// Length to which a shorter frame may be padded on its way.
 const MIN_WIRE: usize = 60;
-/// First bytes of a frame by which it is known.
+/// Length of the first bytes by which a frame is known.
 const HEAD: usize = 64;
 
-/// How a checker judges.
+/// Settings of a checker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckerConfig {
-    /// Flows that are followed, at most 65,536; about 200 bytes each, taken
-    /// when a flow, or one numbered higher, is first seen.
+    /// Most flows that are followed, at most 65,536. A flow takes about 200 bytes as soon as it, or
+    /// a flow with a higher number, is seen.
     pub flows: u32,
-    /// Compares the bytes behind the tag in every n-th frame; 0 for never.
+    /// Interval of frames whose bytes behind the tag are compared: every n-th; 0 for none.
     pub payload_every: u32,
-    /// Whether every flow is expected from sequence 0 on; else from the first
-    /// frame seen of it.
+    /// True if every flow is expected from sequence 0 on. False: from the first frame seen of it.
     pub from_zero: bool,
 }
 
@@ -42,45 +41,45 @@ impl Default for CheckerConfig {
     }
 }
 
-/// What one frame was.
+/// Judgement of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// The one expected next in its flow.
+    /// The frame is the next one of its flow.
     InOrder,
-    /// Ahead of the one expected: so many before it count as lost until they
-    /// turn up.
+    /// The frame is this number of sequences ahead of the next one. The frames before it count as
+    /// lost until they arrive.
     Ahead(u64),
-    /// Late: it had counted as lost, and no longer does.
+    /// The frame is late. It had counted as lost, and no longer does.
     Reordered,
-    /// Seen before.
+    /// The frame was seen before.
     Duplicated,
-    /// More than 1,024 behind the newest of its flow, or before the first:
-    /// late or seen before, which is not known any more.
+    /// The frame is more than 1,024 behind the newest of its flow, or before the first. It is late
+    /// or was seen before; the checker cannot tell which.
     Stale,
-    /// A generator's frame, but damaged: wrong length, wrong payload, or a
-    /// sequence or flow out of reason. It counts in no flow.
+    /// The frame is a generator's, but damaged: wrong length, wrong payload, or an implausible
+    /// sequence or flow. It counts in no flow.
     Corrupt,
-    /// Not a generator's frame, or one too short to carry a number.
+    /// The frame is not a generator's, or is too short to carry a number.
     Foreign,
 }
 
-/// What became of a flow, or of all.
+/// Counts of the frames of one flow, or of all flows.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct FlowReport {
-    /// Frames that arrived whole, late and repeated ones included.
+    /// Frames that arrived undamaged, late and repeated ones included.
     pub received: u64,
-    /// Frames that did not arrive, or too late to tell.
+    /// Frames that did not arrive, or that arrived too late to tell.
     pub lost: u64,
     /// Frames that arrived again.
     pub duplicated: u64,
     /// Frames that arrived after a later one of their flow.
     pub reordered: u64,
-    /// See [`Verdict::Stale`].
+    /// Frames that are [`Verdict::Stale`].
     pub stale: u64,
 }
 
 impl FlowReport {
-    /// Two sets of flows together.
+    /// Returns the sum of two sets of flows.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             received: self.received + other.received,
@@ -101,11 +100,11 @@ pub struct Checker {
     corrupt: u64,
     foreign: u64,
     timing: Option<Timing>,
-    /// What the next frame is if nothing is amiss.
+    /// The next frame, if no frame is lost or out of order.
     expected: Option<Expected>,
 }
 
-/// A frame that is next in its flow, by all that is judged of each frame.
+/// The next frame of its flow, by all that is judged of each frame.
 #[derive(Debug)]
 struct Expected {
     at: TaggedAt,
@@ -115,14 +114,15 @@ struct Expected {
 }
 
 impl Expected {
-    /// The one behind this one.
+    /// Returns the frame that follows the one with this tag.
     fn behind(at: TaggedAt, tag: Tag) -> Self {
         let tag = Tag { sequence: tag.sequence.wrapping_add(1), ..tag };
         let [m0, m1, m2, m3, l0, l1, f0, f1, ..] = tag.encode();
         Self { at, tag, head: [m0, m1, m2, m3, l0, l1, f0, f1] }
     }
 
-    /// Whether a frame of `len` bytes that begins so is the one of this sequence.
+    /// Returns true if a frame of `len` bytes that begins with `frame` is the one of this flow and
+    /// sequence.
     #[inline]
     fn is(&self, frame: &[u8], len: usize, sequence: u64) -> bool {
         let tag = frame.get(self.at.offset()..).and_then(|rest| rest.first_chunk::<TAG_LEN>());
@@ -136,11 +136,11 @@ impl Expected {
 
 #[derive(Debug, Clone)]
 struct Flow {
-    /// The first sequence that is expected at all, once that is known.
+    /// First sequence that is expected at all, once it is known.
     base: Option<u64>,
     /// One past the newest sequence seen.
     next: u64,
-    /// Bit s mod WINDOW: whether s, of the last WINDOW before `next`, arrived.
+    /// Bit s mod WINDOW: true if s, of the last WINDOW sequences before `next`, arrived.
     seen: [u64; WORDS],
     report: FlowReport,
 }
@@ -156,7 +156,7 @@ impl Flow {
         ((n / 64) as usize, 1 << (n % 64))
     }
 
-    /// Moves on so that `next` becomes `to`; what is passed over is unseen.
+    /// Sets `next` to `to`; the sequences that are passed over are unseen and lost.
     fn pass_to(&mut self, to: u64) {
         if to - self.next >= WINDOW {
             self.seen = [0; WORDS];
@@ -170,7 +170,7 @@ impl Flow {
         self.next = to;
     }
 
-    /// So many that were expected arrived.
+    /// Counts the next `count` frames as arrived in order.
     #[inline]
     fn pass_in_order(&mut self, count: u64) {
         let end = self.next + count;
@@ -185,6 +185,7 @@ impl Flow {
         self.report.received += count;
     }
 
+    /// Counts a frame of this sequence, and judges it.
     #[inline]
     fn note(&mut self, sequence: u64) -> Verdict {
         let base = *self.base.get_or_insert_with(|| {
@@ -192,12 +193,14 @@ impl Flow {
             sequence
         });
         let (word, bit) = Flow::bit(sequence);
+        // The next frame.
         if sequence == self.next {
             self.seen[word] |= bit;
             self.next += 1;
             self.report.received += 1;
             return Verdict::InOrder;
         }
+        // A frame ahead: the frames before it count as lost.
         if sequence > self.next {
             let step = sequence - self.next;
             if step > MAX_STEP || sequence == u64::MAX {
@@ -209,6 +212,7 @@ impl Flow {
             self.report.received += 1;
             return Verdict::Ahead(step);
         }
+        // A frame from before: it is late, or was seen already.
         self.report.received += 1;
         if sequence < base || self.next - sequence > WINDOW {
             self.report.stale += 1;
@@ -226,7 +230,7 @@ impl Flow {
 }
 
 impl Checker {
-    /// A checker that has seen nothing.
+    /// Returns a checker that has seen no frame.
     #[must_use]
     pub fn new(config: CheckerConfig) -> Self {
         let until_payload = config.payload_every;
@@ -241,14 +245,14 @@ impl Checker {
         }
     }
 
-    /// The same, and tells how long frames were under way that carry a time of
-    /// this clock.
+    /// Returns a checker that also measures the time under way of frames that carry a time, by this
+    /// clock.
     #[must_use]
     pub fn timed_by(self, clock: Clock) -> Self {
         Checker { timing: Some(Timing::new(clock)), ..self }
     }
 
-    /// A checker for another queue, that has seen nothing.
+    /// Returns a checker for another queue that has seen no frame.
     fn another(&self) -> Self {
         let timing = self.timing.as_ref().map(Timing::another);
         Checker { timing, ..Checker::new(self.config.clone()) }
@@ -260,9 +264,9 @@ impl Checker {
         self.check_head(frame, frame.len()).unwrap_or_else(|| self.check_any(frame))
     }
 
-    /// Judges a frame of `len` bytes by its first, 64 of which are enough: if it is
-    /// the one that is expected, and its payload is not to be compared. Else it is not
-    /// judged, and all of it is wanted.
+    /// Judges a frame of `len` bytes by its first bytes, 64 of which are enough, if it is the
+    /// expected frame and its payload is not to be compared. Otherwise returns `None`: the frame is
+    /// not judged, and the whole frame is needed.
     #[inline]
     fn check_head(&mut self, head: &[u8], len: usize) -> Option<Verdict> {
         let expected = self.expected.as_mut()?;
@@ -276,8 +280,8 @@ impl Checker {
         Some(flow.note(sequence))
     }
 
-    /// Judges frames from the first on for as long as each is the one that is
-    /// expected, and its payload is not to be compared; how many those are.
+    /// Judges frames from the first on, as long as each is the expected one and its payload is not
+    /// to be compared. Returns the number of judged frames.
     fn check_expected(&mut self, arena: &[u8], frames: &[FramePlace]) -> usize {
         let Some(expected) = &mut self.expected else { return 0 };
         let Some(flow) = self.flows.get_mut(usize::from(expected.tag.flow)) else { return 0 };
@@ -297,7 +301,7 @@ impl Checker {
         let count = other.count();
         expected.tag.sequence = first.wrapping_add(count as u64);
         flow.pass_in_order(count as u64);
-        // At most what was left.
+        // The count is at most the frames that were left.
         self.until_payload = self.until_payload.saturating_sub(count as u32);
         count
     }
@@ -307,6 +311,7 @@ impl Checker {
             self.foreign += 1;
             return Verdict::Foreign;
         };
+        // A short frame may have been padded on its way.
         let length = usize::from(tag.length);
         let padded = length < frame.len() && frame.len() <= MIN_WIRE;
         let end = at.offset() + TAG_LEN;
@@ -321,7 +326,7 @@ impl Checker {
             return Verdict::Corrupt;
         };
         let verdict = flow.note(tag.sequence);
-        // With one flow, or while one sends.
+        // The expectation holds with one flow, or while one flow sends several frames.
         let plain = verdict == Verdict::InOrder && !tag.timed;
         self.expected = plain.then(|| Expected::behind(at, tag));
         if verdict == Verdict::Corrupt {
@@ -335,8 +340,8 @@ impl Checker {
         verdict
     }
 
-    /// Says that the generator made `made` frames of `flow` and that no more
-    /// will come: those after the last one seen are lost too.
+    /// Says that the generator made `made` frames of `flow`, and that no more will come. The frames
+    /// after the last one seen are lost, too.
     pub fn finish(&mut self, flow: u16, made: u64) {
         if let Some(flow) = self.flow(flow) {
             flow.base.get_or_insert(0);
@@ -346,37 +351,37 @@ impl Checker {
         }
     }
 
-    /// Frames that were damaged.
+    /// Returns the number of damaged frames.
     #[must_use]
     pub fn corrupt(&self) -> u64 {
         self.corrupt
     }
 
-    /// Frames that were not the generator's.
+    /// Returns the number of frames that were not the generator's.
     #[must_use]
     pub fn foreign(&self) -> u64 {
         self.foreign
     }
 
-    /// How long the frames were under way that carried a time: nanoseconds,
-    /// ascending and to two digits, and how many took so long.
+    /// Returns the times under way of frames that carried a time: nanoseconds, ascending and to two
+    /// digits, each with the number of frames that took it.
     #[must_use]
     pub fn latency(&self) -> Vec<(u64, u64)> {
         self.timing.as_ref().map(Timing::counts).unwrap_or_default()
     }
 
-    /// What became of all, for a port's report.
+    /// Returns the findings for a port's report.
     pub(crate) fn report(&self) -> CheckReport {
         CheckReport { total: self.total(), corrupt: self.corrupt, foreign: self.foreign }
     }
 
-    /// What became of one flow.
+    /// Returns the counts of one flow.
     #[must_use]
     pub fn flow_report(&self, flow: u16) -> FlowReport {
         self.flows.get(usize::from(flow)).map(|f| f.report).unwrap_or_default()
     }
 
-    /// What became of all flows together.
+    /// Returns the counts of all flows together.
     #[must_use]
     pub fn total(&self) -> FlowReport {
         self.flows.iter().fold(FlowReport::default(), |mut sum, flow| {
@@ -423,7 +428,7 @@ impl Default for Checker {
     }
 }
 
-/// A [`Checker`] as a port: what is sent to it is judged.
+/// A [`Checker`] as a port: it judges the frames that are sent to it.
 #[derive(Debug, Default)]
 pub struct CheckPort {
     checker: Checker,
@@ -432,28 +437,30 @@ pub struct CheckPort {
 }
 
 impl CheckPort {
-    /// A port in front of `checker`.
+    /// Returns a port that gives its frames to `checker`.
     #[must_use]
     pub fn new(checker: Checker) -> Self {
         CheckPort { checker, presence: None, counters: Counters::default() }
     }
 
-    /// The same, and has an address: it sends a broadcast from there when its
-    /// link comes up and once a minute, so that bridges learn where it is.
+    /// Returns a port that gives its frames to `checker` and has an address. It sends a broadcast
+    /// from this address when its link comes up and once per minute, so that bridges learn the
+    /// place of the address.
     #[must_use]
     pub fn at(checker: Checker, address: [u8; 6], clock: Clock) -> Self {
         let presence = Some(Presence::new(address, clock));
         CheckPort { presence, ..CheckPort::new(checker) }
     }
 
-    /// The checker behind the port.
+    /// Returns the checker behind the port.
     #[must_use]
     pub fn checker(&self) -> &Checker {
         &self.checker
     }
 
-    /// Judges a frame of `len` bytes where it was received. `copy` copies its first bytes,
-    /// as many as fit, out: 64 of them, and all of it where those are not enough.
+    /// Judges a frame of `len` bytes where it was received. `copy` copies the first bytes of the
+    /// frame into a buffer, as many as fit, and returns their number. It is called for 64 bytes,
+    /// and for the whole frame if those are not enough.
     #[inline]
     pub fn check_in_place(&mut self, len: usize, copy: impl Fn(&mut [u8]) -> usize) {
         let mut head = [0; HEAD];
@@ -469,7 +476,7 @@ impl CheckPort {
         self.counters.count_sent(len);
     }
 
-    /// The checker behind the port, to finish it.
+    /// Returns the checker behind the port, to finish it.
     pub fn checker_mut(&mut self) -> &mut Checker {
         &mut self.checker
     }
@@ -524,8 +531,8 @@ impl PortControl for CheckPort {
         Ok(())
     }
 
-    /// Judges by itself, so a flow is to keep to one queue. The first alone
-    /// tells of an address.
+    /// Opens a queue with a checker of its own, so each flow has to keep to one queue. Only the
+    /// first queue tells bridges its address.
     fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
         Ok(Box::new(Self::new(self.checker.another())))
     }

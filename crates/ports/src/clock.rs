@@ -7,12 +7,11 @@ use std::{
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A source of time. Captures take it as the time since 1970 UTC; others
-/// only look at differences, and where one process writes a time and another
-/// reads it, both have the same clock ([`monotonic`]).
+/// A source of time. Captures use it as the time since 1970 UTC; others use only differences. If
+/// one process writes a time and another reads it, both have the same clock ([`monotonic`]).
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// The wall clock: time since 1970 UTC, 0 if the machine's clock is earlier.
+/// Returns the wall clock: the time since 1970 UTC, 0 if the machine's clock is earlier.
 #[must_use]
 pub fn wall() -> Clock {
     Arc::new(|| {
@@ -21,17 +20,17 @@ pub fn wall() -> Clock {
     })
 }
 
-/// A clock that never steps back: time since the machine started, the same in
-/// each of its processes.
+/// Returns a clock that never steps back: the time since the machine started, equal in all of its
+/// processes.
 #[must_use]
 pub fn monotonic() -> Clock {
     Arc::new(uptime)
 }
 
-/// What [`monotonic`] tells.
+/// Returns the time that [`monotonic`] tells.
 #[must_use]
 pub fn uptime() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
-    // Neither is ever negative, and there are less than 1e9 nanoseconds.
+    // Both parts are never negative, and the nanoseconds are below 1e9.
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }

@@ -1,4 +1,4 @@
-//! The port that gives back what it was sent.
+//! The port that gives back the frames that it was sent.
 
 use std::collections::VecDeque;
 
@@ -10,15 +10,15 @@ use crate::port::{
     Readiness, SendError,
 };
 
-/// Bytes that wait to go back; beyond them the port is busy.
+/// Most bytes that wait to go back; beyond them the port is busy.
 const WAITING: usize = 1 << 20;
 
-/// Gives each frame back as it came, in order, from bounded memory.
+/// A port that gives each frame back unchanged, in order, from bounded memory.
 #[derive(Debug, Default)]
 pub struct Echo {
     waiting: VecDeque<(Vec<u8>, Offload)>,
     bytes: usize,
-    /// Those among them that do not fit a page, or are to be finished.
+    /// Waiting frames that do not fit a page, or have work to be finished.
     unfinished: usize,
     /// Buffers to use again.
     spare: Vec<Vec<u8>>,
@@ -26,14 +26,14 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// One that holds nothing.
+    /// Returns a port that holds no frame.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 }
 
-/// Whether a frame fits a page and leaves nothing to be done.
+/// Returns true if a frame fits a page and has no unfinished work.
 fn is_finished(frame: &[u8], offload: Offload) -> bool {
     frame.len() <= PAGE_SIZE && offload.gso.is_none() && offload.checksum != Checksum::Partial
 }

@@ -1,7 +1,7 @@
-//! The source of numbered test frames.
+//! The port that makes numbered test frames.
 //!
-//! The head of each flow's frame is built once, the rest is one pattern for
-//! all; per frame only the sequence is written.
+//! The head of each flow's frames is built once, and the rest is one pattern for all. Only the
+//! sequence is written per frame.
 
 use std::{
     collections::BTreeMap,
@@ -33,39 +33,35 @@ pub use run::Run;
 
 /// Largest frame in bytes, Ethernet header included.
 const MAX_SIZE: usize = 65_535;
-/// Most flows: what the tag can number.
+/// Most flows: the tag's number of a flow has 16 bits.
 const MAX_FLOWS: u32 = 65_536;
-/// What is kept per flow: all headers and the tag, in one cache line.
+/// Length of the bytes that are kept per flow: all headers and the tag, in one cache line.
 const HEAD: usize = 64;
-/// Smallest frame that can carry a time behind its tag.
+/// Length of the smallest frame that can carry a time behind its tag.
 const TIMED_SIZE: usize = UDP_HEADERS + TAG_LEN + TIME_LEN;
 
-/// What a generator makes.
+/// Settings of a generator.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GeneratorConfig {
-    /// Length of each frame in bytes, 14 to 65,535: Ethernet header included,
-    /// FCS not.
+    /// Length of each frame in bytes, 14 to 65,535: with the Ethernet header, without FCS.
     pub size: usize,
-    /// Frames that come together, at least 1: with a rate they fall due
-    /// together, without one [`Port::recv`] says once after each burst that
-    /// there is nothing.
+    /// Frames that come together, at least 1. With a rate they are due together. Without a
+    /// rate [`Port::recv`] says once after each burst that there is no frame.
     pub burst: u32,
-    /// Frames a second from each queue; 0 for as fast as they are asked for.
-    /// The schedule does not wait for a slow reader: what is late is due at
-    /// once.
+    /// Frames per second from each queue; 0 for as fast as they are asked for. The schedule
+    /// does not wait for a slow reader: a late frame is due at once.
     pub rate: u64,
-    /// Flows of each queue, 1 to 65,536 in all, taken in turn; each has its own
+    /// Flows of each queue, taken in turn; 1 to 65,536 over all queues. Each flow has its own
     /// UDP source port and its own sequence from 0.
     pub flows: u32,
     /// Frames to make in each queue; `None` for no end.
     pub count: Option<u64>,
-    /// Most frames of a queue that are under way, each of which has to come back
-    /// before the next is made; 0 for no such bound. It takes the place of rate
-    /// and burst.
+    /// Most frames of a queue that are under way: one has to come back before the next is
+    /// made. 0 for no bound. A window takes the place of rate and burst.
     pub window: u32,
-    /// Every so-many-th frame of a queue, from the first on, carries the time at
-    /// which it was due, and what comes back is judged and timed; 0 for none.
-    /// Takes a size of 64 bytes and more.
+    /// Interval of the frames of a queue that carry the time at which they were due: every
+    /// n-th, from the first on. Frames that come back are judged and timed. 0 for none.
+    /// Needs a size of at least 64 bytes.
     pub timed: u32,
     /// Destination MAC address.
     pub destination: [u8; 6],
@@ -114,7 +110,7 @@ impl Default for GeneratorConfig {
     }
 }
 
-/// Why there is no such generator.
+/// Reason for which a generator cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GeneratorError {
     /// The size is out of bounds.
@@ -126,7 +122,7 @@ pub enum GeneratorError {
     /// The number of flows is out of bounds.
     #[error("generator: {0} flows, expected 1 to 65536")]
     Flows(u32),
-    /// A window and a rate.
+    /// A window and a rate are both given.
     #[error("generator: window {window} with rate {rate}, expected one of them; leave one out")]
     Window {
         /// The window.
@@ -134,7 +130,7 @@ pub enum GeneratorError {
         /// The rate.
         rate: u64,
     },
-    /// Too short for a time.
+    /// The frames are too short for a time.
     #[error("generator: size {0} with timed, expected at least 64 bytes, to hold a time")]
     Timed(usize),
 }
@@ -142,57 +138,57 @@ pub enum GeneratorError {
 /// Flow and sequence of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// The flow, from 0.
+    /// Number of the flow, from 0.
     pub flow: u16,
-    /// The frame's number within its flow, from 0.
+    /// Number of the frame within its flow, from 0.
     pub sequence: u64,
 }
 
-/// Makes numbered frames; what is sent to it is counted and forgotten.
+/// A port that makes numbered frames. It counts the frames that are sent to it and forgets them.
 ///
-/// Each further queue makes such frames of flows of its own. One that is closed
-/// leaves them to the next, which goes on with their numbers.
+/// Each further queue makes frames of its own flows. A closed queue leaves its flows to the next
+/// one that is opened, which goes on with their numbers.
 pub struct Generator {
     config: GeneratorConfig,
     tagged: Option<TaggedAt>,
-    /// Byte n is n, for the whole size.
+    /// Payload of all frames: byte n is n, for the whole size.
     pattern: Vec<u8>,
     stream: Stream,
     siblings: Arc<Mutex<Siblings>>,
     clock: Clock,
-    /// Judges what comes back, where frames carry times.
+    /// Checker of the frames that come back, if frames carry times.
     returned: Option<Checker>,
     counters: Counters,
     name: String,
 }
 
-/// The flows of one queue, and how far they are.
+/// Flows of one queue, and their progress.
 #[derive(Default)]
 struct Stream {
-    /// The number of the first flow.
+    /// Number of the first flow.
     first: u16,
     heads: Vec<[u8; HEAD]>,
     sequences: Vec<u64>,
     ahead: Ahead,
-    /// The next, counted from the first.
+    /// Index of the next frame's flow, counted from the first.
     flow: usize,
     made: u64,
     start: Option<Duration>,
-    /// Frames due by the last look at the clock, or of this burst.
+    /// Frames that may be made, by the last reading of the clock, the burst or the window.
     allowed: u64,
 }
 
-/// What the queues of one generator share.
+/// State that the queues of one generator share.
 struct Siblings {
-    /// The first flow that no queue has had.
+    /// Number of the first flow that no queue has had.
     next: u32,
-    /// Of queues that were closed, by their first flow.
+    /// Flows of queues that were closed, by their first flow.
     left: BTreeMap<u16, Stream>,
 }
 
 impl Generator {
-    /// A generator that has made nothing yet. `clock` is only read if there is
-    /// a rate, and its first reading is the start of the schedule.
+    /// Returns a generator that has made no frame yet. `clock` is read if there is a rate, and its
+    /// first reading is the start of the schedule. It is also read if frames carry times.
     ///
     /// # Errors
     /// A value of `config` is out of bounds.
@@ -222,40 +218,40 @@ impl Generator {
         }
     }
 
-    /// What it was made with.
+    /// Returns the settings of the generator.
     #[must_use]
     pub fn config(&self) -> &GeneratorConfig {
         &self.config
     }
 
-    /// Frames made so far by this queue.
+    /// Returns the number of frames that this queue has made.
     #[must_use]
     pub fn made(&self) -> u64 {
         self.stream.made
     }
 
-    /// Frames made so far of one flow; 0 for a flow that this queue has not.
+    /// Returns the number of frames made of one flow; 0 if the flow is not one of this queue.
     #[must_use]
     pub fn made_of(&self, flow: u16) -> u64 {
         let at = flow.checked_sub(self.stream.first).map(usize::from);
         at.and_then(|at| self.stream.sequences.get(at)).copied().unwrap_or(0)
     }
 
-    /// Whether all of [`count`](GeneratorConfig::count) were made.
+    /// Returns true if all of [`count`](GeneratorConfig::count) were made.
     #[must_use]
     pub fn finished(&self) -> bool {
         self.config.count.is_some_and(|count| self.stream.made >= count)
     }
 
-    /// Offset in a frame of the 8 bytes, big-endian, that hold the sequence;
-    /// `None` where frames are too short (below 30 bytes) to carry one.
+    /// Returns the offset in a frame of the 8 bytes, big-endian, that hold the sequence. Returns
+    /// `None` if frames are too short (below 30 bytes) to carry one.
     #[must_use]
     pub fn sequence_at(&self) -> Option<usize> {
         self.tagged.map(|at| at.offset() + SEQUENCE_IN_TAG)
     }
 
-    /// The next frame's flow and sequence, taken without writing a frame, for
-    /// callers that patch a template of their own. `None` at the end.
+    /// Takes the next frame's flow and sequence without writing a frame, for callers that patch a
+    /// template of their own. Returns `None` at the end.
     #[inline]
     pub fn advance(&mut self) -> Option<Stamp> {
         if self.finished() {
@@ -267,12 +263,12 @@ impl Generator {
         stream.sequences[at] = sequence + 1;
         stream.flow = if at + 1 == stream.sequences.len() { 0 } else { at + 1 };
         stream.made += 1;
-        // At most MAX_FLOWS in all.
+        // The number fits: there are at most MAX_FLOWS in all.
         Some(Stamp { flow: stream.first + at as u16, sequence })
     }
 
-    /// Writes the next frame and returns its length. Returns 0, and takes no
-    /// frame, at the end and where `buf` is shorter than a frame.
+    /// Writes the next frame and returns its length. Returns 0, and takes no frame, at the end or
+    /// if `buf` is shorter than a frame.
     #[inline]
     pub fn next_into(&mut self, buf: &mut [u8]) -> usize {
         let size = self.config.size;
@@ -288,8 +284,8 @@ impl Generator {
         size
     }
 
-    /// A frame of `flow`, with sequence 0, to be patched later; `None` for a
-    /// flow that there is not.
+    /// Returns a frame of `flow` with sequence 0, to be patched later. Returns `None` if the flow
+    /// is not one of this queue.
     #[must_use]
     pub fn template(&self, flow: u16) -> Option<Vec<u8>> {
         let at = flow.checked_sub(self.stream.first)?;
@@ -300,15 +296,15 @@ impl Generator {
         Some(frame)
     }
 
-    /// Writes `sequence` (see [`advance`](Self::advance)) into a copy of a
-    /// template; frames too short for one stay as they are.
+    /// Writes `sequence` (see [`advance`](Self::advance)) into a copy of a template. A frame that
+    /// is too short for a sequence stays unchanged.
     #[inline]
     pub fn patch(&self, frame: &mut [u8], sequence: u64) {
         stamp(frame, self.tagged, sequence);
     }
 
-    /// Writes when the frame that was just taken was due, where it is the turn of
-    /// one that carries that.
+    /// Writes the time at which the frame that was just taken was due, if it is one that carries a
+    /// time.
     #[inline]
     fn write_time(&self, frame: &mut [u8]) {
         let (Some(at), every) = (self.tagged, u64::from(self.config.timed)) else { return };
@@ -325,7 +321,7 @@ impl Generator {
         }
     }
 
-    /// When a frame of this queue was due; now, where there is no schedule.
+    /// Returns the time at which a frame of this queue was due; now, if there is no schedule.
     fn due_at(&self, number: u64) -> Duration {
         let (rate, burst) = (self.config.rate, u64::from(self.config.burst));
         let Some(start) = self.stream.start.filter(|_| rate > 0) else { return (self.clock)() };
@@ -334,7 +330,7 @@ impl Generator {
         start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// How many frames may be made now, of so many.
+    /// Returns the number of frames that may be made now, at most `most`.
     fn due_of(&mut self, most: usize) -> usize {
         if self.finished() || !self.due() {
             return 0;
@@ -344,7 +340,7 @@ impl Generator {
         usize::try_from(left).unwrap_or(most).min(most)
     }
 
-    /// Whether another frame may be handed out now.
+    /// Returns true if another frame may be made now.
     fn due(&mut self) -> bool {
         let stream = &mut self.stream;
         if self.config.window > 0 {
@@ -356,7 +352,7 @@ impl Generator {
         }
         let burst = u64::from(self.config.burst);
         if self.config.rate == 0 {
-            // The end of a burst: nothing, this once.
+            // At the end of a burst there is no frame, once.
             let fresh = stream.allowed == 0;
             stream.allowed = stream.made.saturating_add(burst);
             return fresh;
@@ -371,7 +367,7 @@ impl Generator {
     }
 }
 
-/// Writes a frame as long as the pattern.
+/// Writes a frame that is as long as the pattern.
 #[inline]
 fn write_frame(
     frame: &mut [u8],
@@ -392,7 +388,7 @@ fn write_frame(
     stamp(frame, tagged, sequence);
 }
 
-/// Writes the number of a frame, where it carries one.
+/// Writes the sequence of a frame, if it carries one.
 #[inline]
 fn stamp(frame: &mut [u8], tagged: Option<TaggedAt>, sequence: u64) {
     let Some(at) = tagged else { return };
@@ -403,7 +399,7 @@ fn stamp(frame: &mut [u8], tagged: Option<TaggedAt>, sequence: u64) {
 }
 
 impl Stream {
-    /// Writes frames as long as the pattern, one to each room.
+    /// Writes a frame into each room, as long as the pattern.
     fn fill<'a>(
         &mut self,
         pattern: &[u8],
@@ -422,13 +418,13 @@ impl Stream {
 
     fn new(config: &GeneratorConfig, first: u16) -> Self {
         let flows = config.flows as usize;
-        // At most MAX_FLOWS in all.
+        // The number fits: there are at most MAX_FLOWS in all.
         let heads = (0..flows).map(|at| head(config, first + at as u16)).collect();
         Stream { first, heads, sequences: vec![0; flows], ..Stream::default() }
     }
 }
 
-/// What is the same in each frame of a flow, but for the sequence.
+/// Returns the head that the frames of a flow share, with sequence 0.
 fn head(config: &GeneratorConfig, flow: u16) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     for (n, byte) in head.iter_mut().enumerate() {
@@ -446,10 +442,10 @@ fn head(config: &GeneratorConfig, flow: u16) -> [u8; HEAD] {
     head
 }
 
-/// Ethernet, IPv4 and UDP, from 198.18.0.1 to 198.19.0.1 (the block of
-/// RFC 2544), UDP checksum absent since the sequence changes.
+/// Returns the headers of Ethernet, IPv4 and UDP, from 198.18.0.1 to 198.19.0.1 (the block of RFC
+/// 2544). There is no UDP checksum, since the sequence changes.
 fn udp_headers(config: &GeneratorConfig, flow: u16) -> [u8; UDP_HEADERS] {
-    // At most 65,521, which both length fields hold.
+    // The length is at most 65,521, which both length fields hold.
     let datagram = (config.size - ETHERNET_HEADER - 20) as u16;
     let ethernet = Ethernet2Header {
         source: config.source,

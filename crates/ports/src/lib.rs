@@ -1,10 +1,9 @@
-//! What a backend, or a frontend command, bridges to.
+//! Ports: the ends that a backend, or a frontend command, bridges vifs to.
 //!
 //! Every port is a [`Port`]: it carries frames in private memory, with an
-//! [`Offload`](grantway_netif::Offload) beside each; or, by [`Port::send_split`],
-//! frames with a private head whose rest lies in pages that their sender can still write.
-//! [`PortControl`] changes a port, and [`Probe`] reports on it. Nothing in here knows of
-//! rings or grants.
+//! [`Offload`](grantway_netif::Offload) beside each. [`Port::send_split`] takes frames with a
+//! private head whose rest lies in pages that their sender can still write. [`PortControl`] changes
+//! a port, and [`Probe`] reports on it. Nothing in here knows of rings or grants.
 //!
 //! | port | sends to | receives from |
 //! |---|---|---|
@@ -13,11 +12,11 @@
 //! | [`Null`] | nowhere, counted | nothing |
 //! | [`Echo`] | itself | what it was sent |
 //! | [`Generator`] | nowhere, counted | numbered test frames |
-//! | [`CheckPort`] | a [`Checker`] of such frames | nothing |
-//! | [`Member`] | other vifs, by way of the backend's own bridge | the same |
+//! | [`CheckPort`] | a [`Checker`] of numbered test frames | nothing |
+//! | [`Member`] | other vifs, through the backend's own bridge | other vifs, through that bridge |
 //!
-//! [`PortSpec`] is how a command line names them. `unsafe` lives in
-//! `tap/sys.rs`, the system calls that no crate wraps, and nowhere else.
+//! [`PortSpec`] is the name of a port on a command line. `unsafe` lives only in `tap/sys.rs`, which
+//! has the system calls that no crate wraps.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A seat at the backend's own bridge.
+//! The port of a vif that is on the backend's own bridge.
 
 use grantway_netif::Offload;
 
@@ -7,15 +7,15 @@ use crate::port::{
     Readiness, SendError,
 };
 
-/// Says that the vif is on the backend's own bridge, which passes frames from
-/// guest to guest by itself: this port has none to give, and takes none.
+/// A port that says that the vif is on the backend's own bridge. The bridge passes frames from
+/// guest to guest by itself, so this port has no frames to give, and accepts none.
 #[derive(Debug, Default)]
 pub struct Member {
     counters: Counters,
 }
 
 impl Member {
-    /// A seat.
+    /// Returns such a port.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

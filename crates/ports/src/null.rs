@@ -1,4 +1,4 @@
-//! The sink that counts.
+//! The port that counts frames and forgets them.
 
 use grantway_netif::Offload;
 
@@ -8,14 +8,14 @@ use crate::port::{
 };
 use crate::split::SplitFrame;
 
-/// Takes every frame, counts it and forgets it; never has one to give.
+/// A port that accepts every frame, counts it and forgets it. It never has a frame to give.
 #[derive(Debug, Default)]
 pub struct Null {
     counters: Counters,
 }
 
 impl Null {
-    /// A sink that has seen nothing.
+    /// Returns a port that has seen no frame.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

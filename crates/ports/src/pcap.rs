@@ -1,9 +1,9 @@
 //! Capture files, pcap and pcapng, in both directions.
 //!
-//! Reading is bounded: a record larger than [`MAX_RECORD`] is an error, never
-//! an allocation. Writing keeps frames byte for byte, except that what was left
-//! to a network card is done: a capture holds what a wire would carry, with
-//! whole checksums and without large frames, and can be played again.
+//! Reading is bounded: a record larger than [`MAX_RECORD`] is an error, and memory for it is never
+//! allocated. Frames are written byte for byte, but the work left to a network card is done first.
+//! So a capture holds the frames that a wire would carry, with finished checksums and without large
+//! frames, and can be played again.
 
 mod blocks;
 mod heads;
@@ -20,8 +20,8 @@ pub use reader::CaptureReader;
 pub use record::Record;
 pub use writer::{CaptureWriter, Direction};
 
-/// Largest packet record or block, in bytes, that is read into memory; four
-/// times what libpcap's largest snapshot needs.
+/// Largest packet record or block, in bytes, that is read into memory: four times libpcap's largest
+/// snapshot.
 pub const MAX_RECORD: usize = 1 << 20;
 
 /// Snapshot length written to capture files, libpcap's largest.
@@ -30,17 +30,17 @@ pub const SNAPLEN: u32 = 262_144;
 /// `LINKTYPE_ETHERNET`.
 pub(crate) const ETHERNET: u16 = 1;
 
-/// The two formats.
+/// The two formats of captures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CaptureFormat {
-    /// The old one: one link type a file. Written with nanosecond times.
+    /// The old format: one link type per file. It is written with nanosecond times.
     Pcap,
-    /// The new one: blocks, interfaces, directions.
+    /// The new format: blocks, interfaces, directions.
     PcapNg,
 }
 
 impl CaptureFormat {
-    /// The format that a file's extension asks for.
+    /// Returns the format that a file's extension asks for.
     #[must_use]
     pub fn from_extension(path: &std::path::Path) -> Option<CaptureFormat> {
         let extension = path.extension()?.to_str()?;
@@ -61,7 +61,7 @@ impl fmt::Display for CaptureFormat {
     }
 }
 
-/// Why a capture file could not be read or written.
+/// Reason for which a capture file could not be read or written.
 ///
 /// Offsets are in bytes from the start of the file, at the start of the record
 /// or block in question.
@@ -73,7 +73,7 @@ pub enum CaptureError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// Operation that failed.
         operation: &'static str,
         /// The system's answer.
         source: io::Error,
@@ -92,7 +92,7 @@ pub enum CaptureError {
     Magic {
         /// The file.
         path: PathBuf,
-        /// Its first bytes, as many as there are, at most four.
+        /// First bytes of the file, at most four.
         found: Vec<u8>,
     },
     /// The frames are not Ethernet.
@@ -103,7 +103,7 @@ pub enum CaptureError {
     LinkType {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Offset of the file header or packet.
         offset: u64,
         /// The link type.
         found: i64,
@@ -116,7 +116,7 @@ pub enum CaptureError {
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Where the record starts.
+        /// Offset of the record.
         offset: u64,
         /// Bytes that the record says it has.
         expected: u64,
@@ -131,7 +131,7 @@ pub enum CaptureError {
     RecordTooLong {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Offset of the record.
         offset: u64,
         /// The length that the record claims.
         length: u64,
@@ -141,17 +141,17 @@ pub enum CaptureError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Offset of the record.
         offset: u64,
-        /// What is wrong.
+        /// Defect that was found.
         what: &'static str,
     },
-    /// A time that the format cannot hold.
+    /// The format cannot hold a time.
     #[error("{}: the time {seconds} s since 1970 does not fit the format; write .pcapng", path.display())]
     Time {
         /// The file.
         path: PathBuf,
-        /// The time.
+        /// The time, in seconds since 1970.
         seconds: u64,
     },
 }

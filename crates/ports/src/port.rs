@@ -115,7 +115,7 @@ pub struct PortCaps {
 }
 
 impl Default for PortCaps {
-    /// One queue, and nothing else.
+    /// Returns the capabilities of a port with one queue and nothing else.
     fn default() -> Self {
         Self { max_queues: 1, wants_merged: false, short: false, bridged: false }
     }
@@ -154,9 +154,9 @@ impl<'a> Readiness<'a> {
 /// A port never blocks and is driven by one thread. [`SendError::Dropped`] costs one
 /// frame, which the port counts. [`PortError`] ends the port.
 ///
-/// [`PortControl`] has what changes a port, [`Probe`] what operators read of it. A port
-/// needs [`send`](Port::send), [`recv`](Port::recv), [`readiness`](Port::readiness),
-/// [`Probe`], and an empty `impl PortControl`; everything else has a default.
+/// [`PortControl`] changes a port, and [`Probe`] reports on it to operators. A port needs
+/// [`send`](Port::send), [`recv`](Port::recv), [`readiness`](Port::readiness), [`Probe`], and an
+/// empty `impl PortControl`; everything else has a default.
 pub trait Port: PortControl + Any + Send {
     /// Sends one frame, all of it or nothing.
     ///
@@ -180,14 +180,14 @@ pub trait Port: PortControl + Any + Send {
         Ok(sent)
     }
 
-    /// Sends one frame whose rest lies in pages that its sender can still write. The port
-    /// does not read the rest after this returns, whatever it returns.
+    /// Sends one frame whose rest lies in pages that its sender can still write. The port does not
+    /// read the rest after this function returns, even if it returns an error.
     ///
-    /// The default sends a copy, for ports that look at payloads or keep them. The copy is
-    /// made in `room`, which is at least as long as the frame.
+    /// The default sends a copy, for ports that look at payloads or keep them. The copy is made in
+    /// `room`, which is at least as long as the frame.
     ///
     /// # Errors
-    /// As [`Port::send`].
+    /// The errors of [`Port::send`].
     fn send_split(
         &mut self,
         frame: &SplitFrame<'_>,
@@ -197,15 +197,15 @@ pub trait Port: PortControl + Any + Send {
         send_gathered(self, frame, offload, room)
     }
 
-    /// Sends one large frame that was merged from as many segments as there are pieces.
-    /// The frame is the pieces one behind the other; the first holds all headers. A port
-    /// that counts frames counts the segments.
+    /// Sends one large frame that was merged from as many segments as there are pieces. The pieces
+    /// follow each other in the frame, and the first holds all headers. A port that counts frames
+    /// counts the segments.
     ///
-    /// The default sends a copy. The copy is made in `room`, which is at least as long as
-    /// the frame.
+    /// The default sends a copy. The copy is made in `room`, which is at least as long as the
+    /// frame.
     ///
     /// # Errors
-    /// As [`Port::send`].
+    /// The errors of [`Port::send`].
     fn send_pieces(
         &mut self,
         pieces: &[&[u8]],
@@ -215,7 +215,7 @@ pub trait Port: PortControl + Any + Send {
         send_joined(self, pieces, offload, room)
     }
 
-    /// Ends a burst: a port that buffers writes out here. The default does nothing.
+    /// Ends a burst: a port that buffers writes its buffer out here. The default does nothing.
     ///
     /// # Errors
     /// The buffered frames could not be written; the port is of no more use.
@@ -238,7 +238,7 @@ pub trait Port: PortControl + Any + Send {
     /// its place is added to `frames`.
     ///
     /// # Errors
-    /// As [`Port::recv`]. Frames that were received before the error stay listed.
+    /// The errors of [`Port::recv`]. Frames that were received before the error stay listed.
     fn recv_burst(
         &mut self,
         arena: &mut [u8],
@@ -276,7 +276,7 @@ pub trait PortControl: Probe {
         Ok(())
     }
 
-    /// Sets if frames can cross the vif now: an interface shows it as its carrier.
+    /// Sets if frames can cross the vif now. An interface shows this as its carrier.
     ///
     /// # Errors
     /// The platform refused the change.
@@ -315,6 +315,6 @@ pub trait Probe {
     /// Returns the name that operators see.
     fn name(&self) -> &str;
 
-    /// Returns the counters now; and, of a port that checks test frames, its findings.
+    /// Returns the counters now, and the findings of a port that checks test frames.
     fn report(&self) -> PortReport;
 }

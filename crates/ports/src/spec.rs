@@ -1,4 +1,4 @@
-//! How a command line names a port.
+//! Names of ports on a command line.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -33,25 +33,23 @@ const SYNTAX: &str = "tap[:NAME], bridge, null, echo, check[:from=MAC], \
 pub enum PortSpec {
     /// `tap` or `tap:NAME`.
     Tap {
-        /// The interface; `None` lets the kernel choose.
+        /// Name of the interface; `None` lets the kernel choose.
         name: Option<String>,
     },
-    /// `bridge`: the backend's own, which all its guests are on.
+    /// `bridge`: the backend's own bridge, which all its guests are on.
     Bridge,
     /// `null`.
     Null,
     /// `echo`.
     Echo,
-    /// `generator` or `generator:KEY=VALUE,...`. Numbers may end in k, M or G,
-    /// powers of 1000.
+    /// `generator` or `generator:KEY=VALUE,...`. Numbers may end in k, M or G: powers of 1000.
     Generator(GeneratorConfig),
     /// `check` or `check:from=MAC`.
     Check {
-        /// The address that it tells bridges of.
+        /// Address that the port tells bridges.
         from: Option<[u8; 6]>,
     },
-    /// `pcap:in=FILE,out=FILE`, at least one of the two. A file's name cannot
-    /// hold a comma.
+    /// `pcap:in=FILE,out=FILE`, at least one of the two. The name of a file cannot contain a comma.
     Pcap {
         /// The capture to play.
         input: Option<PathBuf>,
@@ -60,14 +58,14 @@ pub enum PortSpec {
     },
 }
 
-/// What is wrong with a port spec.
+/// Error of a port spec.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// No such kind of port.
+    /// There is no such kind of port.
     #[error("port {found:?}: no such kind; expected one of {SYNTAX}")]
     Kind {
-        /// What stands before the colon.
+        /// Text before the colon.
         found: String,
     },
     /// The kind takes nothing after a colon.
@@ -75,30 +73,30 @@ pub enum SpecError {
     Surplus {
         /// The kind.
         kind: &'static str,
-        /// What stands after the colon.
+        /// Text after the colon.
         found: String,
     },
-    /// Something that is no `KEY=VALUE`.
+    /// A part is no `KEY=VALUE`.
     #[error("port {kind:?}: {found:?}, expected KEY=VALUE with a KEY of {expected}")]
     Pair {
         /// The kind.
         kind: &'static str,
-        /// What was found.
+        /// The part.
         found: String,
-        /// The keys there are.
+        /// Keys of this kind.
         expected: &'static str,
     },
-    /// A key that the kind does not have.
+    /// The kind does not have this key.
     #[error("port {kind:?}: no key {found:?}; expected one of {expected}")]
     Key {
         /// The kind.
         kind: &'static str,
-        /// What was found.
+        /// The key.
         found: String,
-        /// The keys there are.
+        /// Keys of this kind.
         expected: &'static str,
     },
-    /// A key given twice.
+    /// A key is given twice.
     #[error("port {kind:?}: key {found:?} is given twice; keep one")]
     Twice {
         /// The kind.
@@ -106,47 +104,47 @@ pub enum SpecError {
         /// The key.
         found: String,
     },
-    /// A value that is no number, or too large a one.
+    /// A value is no number, or is too large.
     #[error("port {kind:?}: {key}={found:?}, expected a whole number such as 64, 10k or 1M")]
     Number {
         /// The kind.
         kind: &'static str,
         /// The key.
         key: String,
-        /// What was found.
+        /// The value.
         found: String,
     },
-    /// A value that is no address, or not one of the kind asked for.
+    /// A value is no address, or is not an address of the expected kind.
     #[error("port {kind:?}: {key}={found:?}, expected {expected}, such as 00:16:3e:00:00:01")]
     Address {
         /// The kind.
         kind: &'static str,
         /// The key.
         key: String,
-        /// What was found.
+        /// The value.
         found: String,
-        /// What was expected.
+        /// Kind of address that was expected.
         expected: &'static str,
     },
-    /// A pcap port with no file.
+    /// A pcap port has no file.
     #[error(
         "port \"pcap\": no file; write pcap:in=FILE to play one, pcap:out=FILE to write one, or both"
     )]
     NoFile,
-    /// The name of a file to be written says no format.
+    /// The extension of a file to be written names no format.
     #[error("port \"pcap\": out={}: the extension says no format; name the file .pcap or .pcapng", .0.display())]
     Extension(PathBuf),
-    /// A generator out of bounds.
+    /// A value of a generator is out of bounds.
     #[error(transparent)]
     Generator(#[from] GeneratorError),
-    /// An interface name that cannot be.
+    /// The name of an interface is not allowed.
     #[error(transparent)]
     Tap(#[from] TapError),
 }
 
 impl PortSpec {
-    /// Opens the port: a TAP with its link up and no offloads yet, captures
-    /// with the wall clock, a generator with the monotonic clock.
+    /// Opens the port. A TAP has its link up and no offloads yet. Captures use the wall clock,
+    /// generators and checkers the monotonic clock.
     ///
     /// # Errors
     /// The TAP or the file cannot be opened; each error names its remedy.
@@ -217,6 +215,8 @@ impl fmt::Display for PortSpec {
             PortSpec::Check { from: Some(from) } => write!(f, "check:from={}", written(*from)),
             PortSpec::Generator(c) => {
                 let (size, rate, burst, flows) = (c.size, c.rate, c.burst, c.flows);
+                // Size, rate, burst and flows are always written; all else only if it is not the
+                // default.
                 write!(f, "generator:size={size},rate={rate},burst={burst},flows={flows}")?;
                 c.count.map_or(Ok(()), |count| write!(f, ",count={count}"))?;
                 for (key, n) in [("window", c.window), ("timed", c.timed)] {
@@ -252,7 +252,7 @@ fn bare(kind: &'static str, rest: Option<&str>) -> Result<(), SpecError> {
     }
 }
 
-/// Splits `KEY=VALUE,...`; every key at most once.
+/// Splits `KEY=VALUE,...`. Each key may be given once.
 fn pairs<'a>(
     kind: &'static str,
     expected: &'static str,
@@ -325,7 +325,7 @@ fn address(
     })
 }
 
-/// An address that frames may come from: no group's, and not zero.
+/// Reads an address that frames may come from: not a group's, and not zero.
 fn own_address(kind: &'static str, key: &str, value: &str) -> Result<[u8; 6], SpecError> {
     let expected = "one device's own address";
     let found = address(kind, key, value, expected)?;
@@ -336,7 +336,8 @@ fn own_address(kind: &'static str, key: &str, value: &str) -> Result<[u8; 6], Sp
     Ok(found)
 }
 
-/// A whole number as ports take it: digits, and k, M or G for powers of 1000.
+/// Reads a whole number: digits, and k, M or G for powers of 1000. Returns `None` if the text is no
+/// such number.
 #[must_use]
 pub fn number(text: &str) -> Option<u64> {
     let (digits, unit) = match text.as_bytes().last()? {

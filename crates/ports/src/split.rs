@@ -2,12 +2,10 @@
 
 use grantway_ring::VolatileSlice;
 
-/// A frame whose first bytes are private, and whose rest lies in its sender's
-/// pages, mapped.
+/// A frame whose first bytes are private, and whose rest lies in its sender's mapped pages.
 ///
-/// Whatever is judged is in the private part. The rest may change at any time,
-/// so it is read at most once, all of it, and nothing is concluded from what
-/// was there before.
+/// Only the private part may be judged. The rest may change at any time, so it is read at most
+/// once, all of it, and nothing is concluded from bytes that were there before.
 #[derive(Debug, Clone, Copy)]
 pub struct SplitFrame<'a> {
     head: &'a [u8],
@@ -16,38 +14,38 @@ pub struct SplitFrame<'a> {
 }
 
 impl<'a> SplitFrame<'a> {
-    /// A frame of these parts, one behind the other.
+    /// Returns a frame of these parts, one behind the other.
     #[must_use]
     pub fn new(head: &'a [u8], rest: &'a [VolatileSlice<'a>]) -> Self {
         let len = head.len() + rest.iter().map(VolatileSlice::len).sum::<usize>();
         Self { head, rest, len }
     }
 
-    /// Bytes of the whole frame.
+    /// Returns the bytes of the whole frame.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes, which no frame is.
+    /// Returns true if the frame has no bytes, which no real frame is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its private bytes.
+    /// Returns the private bytes.
     #[must_use]
     pub fn head(&self) -> &'a [u8] {
         self.head
     }
 
-    /// What is not private.
+    /// Returns the parts that are not private.
     #[must_use]
     pub fn rest(&self) -> &'a [VolatileSlice<'a>] {
         self.rest
     }
 
-    /// Brings all of it to the start of `room`, each byte once; none where
+    /// Copies the whole frame to the start of `room`, reading each byte once. Returns `None` if
     /// there is too little room.
     pub fn gather<'b>(&self, room: &'b mut [u8]) -> Option<&'b [u8]> {
         let whole = room.get_mut(..self.len)?;

@@ -1,7 +1,7 @@
 //! A TAP: a network interface of the host whose other end is this process.
 //!
-//! Frames cross with a `virtio_net_hdr` beside them, so that unfinished
-//! checksums and TCP segmentation pass through in both directions.
+//! Each frame crosses with a `virtio_net_hdr`, so that unfinished checksums and TCP segmentation
+//! pass in both directions.
 
 mod claim;
 mod error;
@@ -37,33 +37,33 @@ use claim::Claim;
 pub use claim::folder as claims_folder;
 use vnet::VnetHeader;
 
-/// Frames that one [`Port::recv`] may drop before it says that there is none.
+/// Most frames that one [`Port::recv`] drops before it says that there is none.
 const RECV_ATTEMPTS: usize = 64;
 
-/// How to open a TAP.
+/// Settings for opening a TAP.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct TapConfig {
-    /// Name of the interface, created if there is none; `None` lets the kernel
-    /// choose `tap0`, `tap1`, ...
+    /// Name of the interface, which is created if it does not exist. `None` lets the kernel choose
+    /// `tap0`, `tap1`, ...
     pub name: Option<String>,
-    /// What the reading side can take at first.
+    /// Unfinished frames that the reading side accepts at first.
     pub offloads: TapOffloads,
-    /// `Some(true)` keeps the interface when this process ends, `Some(false)`
-    /// makes it go, `None` leaves it as it was.
+    /// `Some(true)` keeps the interface when this process ends, `Some(false)` lets it go then,
+    /// `None` changes nothing.
     pub persist: Option<bool>,
-    /// MTU in bytes, Ethernet header not counted; `None` leaves it.
+    /// MTU in bytes, without the Ethernet header; `None` changes nothing.
     pub mtu: Option<u32>,
-    /// MAC address of the host's end, on an interface that exists already, too; `None` leaves it.
+    /// MAC address of the host's end, also of an interface that exists; `None` changes nothing.
     pub mac: Option<[u8; 6]>,
-    /// Sets the link up.
+    /// True to set the link up.
     pub up: bool,
-    /// Whether it is to have several queues. An interface that exists decides
-    /// for itself: [`PortCaps::max_queues`] tells.
+    /// True to have several queues. An interface that exists keeps its kind, which
+    /// [`PortCaps::max_queues`] tells.
     pub multi_queue: bool,
 }
 
 impl TapConfig {
-    /// The interface `name`, nothing else asked.
+    /// Returns settings that only name the interface.
     #[must_use]
     pub fn named(name: &str) -> Self {
         TapConfig { name: Some(name.to_owned()), ..Self::default() }
@@ -74,31 +74,31 @@ impl TapConfig {
 #[derive(Debug)]
 pub struct Tap {
     fd: OwnedFd,
-    /// A socket in the network namespace that the TAP was opened in.
+    /// Socket in the network namespace that the TAP was opened in.
     control: OwnedFd,
     name: String,
     multi_queue: bool,
-    /// That nobody else has it, shared by its queues.
+    /// Proof that no other program has the TAP, shared by its queues; none with one queue.
     claim: Option<Arc<Claim>>,
     offloads: TapOffloads,
     counters: Counters,
 }
 
-/// Queues that the kernel gives a TAP (`MAX_TAP_QUEUES` of its tun driver).
+/// Most queues that the kernel gives a TAP (`MAX_TAP_QUEUES` of its tun driver).
 const MAX_QUEUES: u32 = 256;
 
 impl Tap {
-    /// Opens the interface, creating it if need be.
+    /// Opens the interface, and creates it if it does not exist.
     ///
     /// # Errors
-    /// See [`TapError`]: each says what to do about it.
+    /// See [`TapError`]: each error says what to do about it.
     pub fn open(config: &TapConfig) -> Result<Tap, TapError> {
         let wanted = match &config.name {
             Some(name) => check_name(name)?,
             None => "tap%d",
         };
         let mut tap = match Self::attach(wanted, config.multi_queue) {
-            // There is one already, and it is of the other kind.
+            // The interface exists, and is of the other kind.
             Err(TapError::NotATap { .. }) => Self::attach(wanted, !config.multi_queue),
             attached => attached,
         }?;
@@ -124,7 +124,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Makes sure that nobody else has the interface.
+    /// Makes sure that no other program has the interface.
     fn claim(&self) -> Result<Claim, TapError> {
         let named = || self.name.clone();
         let index = name_to_index(&self.control, &self.name)
@@ -134,7 +134,7 @@ impl Tap {
         claim.ok_or_else(|| TapError::InUse { name: self.name.clone() })
     }
 
-    /// A queue of the interface, which is made where there is none.
+    /// Opens a queue of the interface, which is created if it does not exist.
     fn attach(wanted: &str, multi_queue: bool) -> Result<Tap, TapError> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
@@ -149,24 +149,24 @@ impl Tap {
         Ok(tap)
     }
 
-    /// The name that the interface of this index has by now, in the caller's
-    /// network namespace; `None` where it is gone.
+    /// Returns the current name of the interface of this index, in the caller's network namespace.
+    /// Returns `None` if the interface is gone.
     #[must_use]
     pub fn name_of(interface: u32) -> Option<String> {
         let socket = link::control_socket().ok()?;
         index_to_name(socket, interface).ok()
     }
 
-    /// What the reading side takes now.
+    /// Returns the unfinished frames that the reading side accepts now.
     #[must_use]
     pub fn offloads(&self) -> TapOffloads {
         self.offloads
     }
 
-    /// The name that the interface has now; it may have been renamed.
+    /// Returns the current name of the interface; it may have been renamed.
     ///
     /// # Errors
-    /// [`TapError::System`], also when the interface was deleted.
+    /// [`TapError::System`], also if the interface was deleted.
     pub fn current_name(&mut self) -> Result<&str, TapError> {
         self.name = self.call("TUNGETIFF", sys::current_name)?;
         Ok(&self.name)
@@ -180,10 +180,10 @@ impl Tap {
         self.call("TUNSETPERSIST", |fd| sys::set_persist(fd, persist))
     }
 
-    /// Whether the host sees a carrier: the cable in or out.
+    /// Sets if the host sees a carrier, as if the cable was plugged in or pulled out.
     ///
     /// # Errors
-    /// [`TapError::System`]; Linux older than 5.0 does not know it.
+    /// [`TapError::System`], also on Linux older than 5.0, which cannot do it.
     pub fn set_carrier(&mut self, carrier: bool) -> Result<(), TapError> {
         self.call("TUNSETCARRIER", |fd| sys::set_carrier(fd, carrier))
     }
@@ -196,7 +196,7 @@ impl Tap {
         self.link("setting the link up or down", |s, name| link::set_up(s, name, up))
     }
 
-    /// Whether the link is administratively up.
+    /// Returns true if the link is administratively up.
     ///
     /// # Errors
     /// [`TapError::System`].
@@ -204,16 +204,16 @@ impl Tap {
         self.link("reading the link's flags", link::is_up)
     }
 
-    /// Sets the MTU in bytes, Ethernet header not counted.
+    /// Sets the MTU in bytes, without the Ethernet header.
     ///
     /// # Errors
-    /// [`TapError::NoPermission`], or [`TapError::System`] where the kernel
-    /// has other bounds (68 to 65,521 for a TAP).
+    /// [`TapError::NoPermission`], or [`TapError::System`] if the MTU is outside the kernel's
+    /// bounds (68 to 65,521 for a TAP).
     pub fn set_mtu(&mut self, mtu: u32) -> Result<(), TapError> {
         self.link("setting the MTU", |s, name| link::set_mtu(s, name, mtu))
     }
 
-    /// The MTU in bytes, Ethernet header not counted.
+    /// Returns the MTU in bytes, without the Ethernet header.
     ///
     /// # Errors
     /// [`TapError::System`].
@@ -221,7 +221,7 @@ impl Tap {
         self.link("reading the MTU", link::mtu)
     }
 
-    /// The MAC address of the host's end.
+    /// Returns the MAC address of the host's end.
     ///
     /// # Errors
     /// [`TapError::System`].
@@ -232,8 +232,8 @@ impl Tap {
     /// Sets the MAC address of the host's end.
     ///
     /// # Errors
-    /// [`TapError::NoPermission`], or [`TapError::System`] for an address that
-    /// the kernel does not take (multicast, or all zero).
+    /// [`TapError::NoPermission`], or [`TapError::System`] for an address that the kernel refuses
+    /// (multicast, or all zero).
     pub fn set_mac(&mut self, mac: [u8; 6]) -> Result<(), TapError> {
         self.link("setting the MAC address", |s, name| link::set_mac(s, name, mac))
     }
@@ -253,7 +253,7 @@ impl Tap {
         f(self.fd.as_fd()).map_err(|e| TapError::system(&self.name, operation, e))
     }
 
-    /// Runs an operation that goes by name, under the name of this moment.
+    /// Runs an operation that takes the interface's name, with its current name.
     fn link<T>(
         &mut self,
         operation: &'static str,
@@ -292,7 +292,7 @@ impl Port for Tap {
         }
         let (header, len) = match judge(frame.head(), frame.len(), offload) {
             Ok(judged) => judged,
-            // The headers may go on beyond what is private.
+            // The headers may continue behind the private bytes.
             Err(DropReason::Truncated) => return send_gathered(self, frame, offload, room),
             Err(reason) => return Err(self.counters.refuse(reason)),
         };
@@ -309,7 +309,7 @@ impl Port for Tap {
         let head = pieces.first().copied().unwrap_or(&[]);
         let (header, end) =
             judge(head, len, offload).map_err(|reason| self.counters.refuse(reason))?;
-        // What is behind the packet stays out, wherever it lies.
+        // Bytes behind the packet are left out, in whichever piece they lie.
         if end < len || pieces.len() > BURST {
             return send_joined(self, pieces, offload, room);
         }
@@ -326,7 +326,7 @@ impl Port for Tap {
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         for _ in 0..RECV_ATTEMPTS {
             let mut header = [0; VnetHeader::LEN];
-            // One byte too many arrives here, so that a cut frame shows.
+            // A frame that was cut is noticed by one byte too many, which arrives here.
             let mut spill = [0; 1];
             let mut parts =
                 [IoSliceMut::new(&mut header), IoSliceMut::new(buf), IoSliceMut::new(&mut spill)];
@@ -396,21 +396,21 @@ impl Probe for Tap {
     }
 }
 
-/// What becomes of a frame that was not written.
+/// Fate of a frame that was not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unsent {
-    /// A signal came first.
+    /// A signal came first; the write is tried again.
     Again,
-    /// The kernel takes none now.
+    /// The kernel accepts no frame now.
     Busy,
-    /// It is lost, and the next one may not be.
+    /// The frame is lost; the next one may be sent.
     Dropped(DropReason),
     /// The port is of no more use.
     Failed,
 }
 
-/// By the kernel's answer. One that is not known here is about the frame, which a guest
-/// made, as long as the interface and the descriptor are there.
+/// Judges the kernel's answer to a write. An unknown error is about the frame, which a guest made,
+/// as long as the interface and the descriptor are there.
 fn unsent(errno: Errno) -> Unsent {
     match errno {
         Errno::INTR => Unsent::Again,
@@ -422,8 +422,8 @@ fn unsent(errno: Errno) -> Unsent {
     }
 }
 
-/// The header of a frame of `len` bytes on its way to the kernel, by its first
-/// bytes, and how many are to be written.
+/// Judges a frame of `len` bytes on its way to the kernel, by its first bytes. Returns its header,
+/// and the number of bytes that are to be written.
 fn judge(
     head: &[u8],
     len: usize,
@@ -439,7 +439,7 @@ fn judge(
 }
 
 impl Tap {
-    /// Writes a frame of `len` bytes, which a TAP takes whole or not at all.
+    /// Writes a frame of `len` bytes. A TAP takes a frame whole or not at all.
     fn write(
         &mut self,
         len: usize,
@@ -465,7 +465,7 @@ impl Tap {
         }
     }
 
-    /// Judges what one read brought.
+    /// Judges the frame of one read.
     fn accept(
         &mut self,
         header: [u8; VnetHeader::LEN],

@@ -1,18 +1,20 @@
-//! The frames that [`Generator`](crate::Generator) makes and
-//! [`Checker`](crate::Checker) knows.
+//! The frames that [`Generator`](crate::Generator) makes and [`Checker`](crate::Checker) knows.
 //!
-//! A tag of 16 bytes names each frame: magic (4), length of the frame (2),
-//! flow (2), sequence within the flow (8), all big-endian. It is the payload of
-//! Ethernet/IPv4/UDP from 58 bytes on; from 30 bytes on it stands right behind
-//! an Ethernet header of the local experimental type 0x88b5; shorter frames
-//! have none. Bytes behind the tag count up: byte n of the frame is n. A frame
-//! with the other magic carries a time in the first six of them.
+//! A tag of 16 bytes names each frame: magic (4), length of the frame (2), flow (2), sequence
+//! within the flow (8), all big-endian. Its place depends on the length of the frame:
+//!
+//! - From 58 bytes on, the tag is the payload of Ethernet/IPv4/UDP.
+//! - From 30 bytes on, the tag follows an Ethernet header of the local experimental type 0x88b5.
+//! - Shorter frames have no tag.
+//!
+//! The bytes behind the tag count up: byte n of the frame is n. A frame with the other magic
+//! (`MAGIC_TIMED`) carries a time in the first six of them.
 
 use grantway_netif::headers::ethertype;
 
 /// First four bytes of the tag.
 pub const MAGIC: u32 = 0x4757_4159;
-/// The same of a frame that carries a time behind its tag.
+/// First four bytes of the tag of a frame that carries a time behind its tag.
 pub(crate) const MAGIC_TIMED: u32 = 0x4757_4154;
 /// Length of the tag in bytes.
 pub const TAG_LEN: usize = 16;
@@ -22,7 +24,7 @@ pub const UDP_HEADERS: usize = 14 + 20 + 8;
 pub(crate) const SEQUENCE_IN_TAG: usize = 8;
 pub(crate) const EXPERIMENTAL: u16 = 0x88b5;
 
-/// Where the tag of a frame stands.
+/// Place of the tag in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TaggedAt {
     /// In a UDP datagram, at byte 42.
@@ -32,7 +34,8 @@ pub enum TaggedAt {
 }
 
 impl TaggedAt {
-    /// Where the tag of a generated frame of `size` bytes stands, if anywhere.
+    /// Returns the place of the tag in a generated frame of `size` bytes. Returns `None` if the
+    /// frame is too short for a tag.
     #[must_use]
     pub const fn of_size(size: usize) -> Option<TaggedAt> {
         if size >= UDP_HEADERS + TAG_LEN {
@@ -44,7 +47,7 @@ impl TaggedAt {
         }
     }
 
-    /// What the Ethernet header says of it.
+    /// Returns the type in the Ethernet header of a frame whose tag is here.
     pub(crate) const fn ethertype(self) -> [u8; 2] {
         match self {
             TaggedAt::Udp => ethertype::IPV4.to_be_bytes(),
@@ -52,7 +55,7 @@ impl TaggedAt {
         }
     }
 
-    /// Offset of the tag's first byte.
+    /// Returns the offset of the tag's first byte.
     #[must_use]
     pub const fn offset(self) -> usize {
         match self {
@@ -68,7 +71,7 @@ pub(crate) struct Tag {
     pub(crate) length: u16,
     pub(crate) flow: u16,
     pub(crate) sequence: u64,
-    /// Whether a time stands behind it.
+    /// True if a time stands behind the tag.
     pub(crate) timed: bool,
 }
 
@@ -83,7 +86,7 @@ impl Tag {
         tag
     }
 
-    /// Reads the tag of a frame, looking where its type says it is.
+    /// Reads the tag of a frame. The frame's type says where the tag is.
     #[inline]
     pub(crate) fn find(frame: &[u8]) -> Option<(TaggedAt, Tag)> {
         let at = match frame.get(12..14)? {

@@ -1,4 +1,4 @@
-//! How long frames were under way, by the time that some of them carry.
+//! Times that frames were under way, by the time that some of them carry.
 
 use std::time::Duration;
 
@@ -6,49 +6,49 @@ use hdrhistogram::Histogram;
 
 use crate::clock::Clock;
 
-/// Length of a frame's time in bytes: nanoseconds modulo 2^48, which is 78
-/// hours, big-endian.
+/// Length of the time in a frame, in bytes: big-endian nanoseconds modulo 2^48, which is 78 hours.
 pub(crate) const TIME_LEN: usize = 6;
-/// Longer than this counts as this, in nanoseconds.
+/// Longest time under way, in nanoseconds; a longer one counts as this.
 const LONGEST: u64 = 60_000_000_000;
 const MASK: u64 = (1 << 48) - 1;
 
-/// A time as a frame carries it.
+/// Returns a time as a frame carries it.
 pub(crate) fn encode(time: Duration) -> [u8; TIME_LEN] {
     let [_, _, bytes @ ..] = (nanos(time) & MASK).to_be_bytes();
     bytes
 }
 
-/// 584 years are enough.
+/// Returns a time in nanoseconds, at most 2^64 - 1, which is 584 years.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Times of arrival against the times that frames carry, to two digits.
+/// Times that frames were under way, kept to two digits: from the time in the frame to its arrival.
 pub(crate) struct Timing {
     clock: Clock,
-    /// Made when the first such frame comes.
+    /// Histogram of the times. It is made when the first frame with a time arrives.
     histogram: Option<Histogram<u64>>,
 }
 
 impl Timing {
-    /// Nothing has come yet; `clock` is read for frames that carry a time, and is
-    /// the one that the sender read.
+    /// Returns a record without frames. `clock` is read for each frame that carries a time, and has
+    /// to be the clock that the sender read.
     pub fn new(clock: Clock) -> Self {
         Self { clock, histogram: None }
     }
 
-    /// One for another queue.
+    /// Returns a record without frames for another queue, by the same clock.
     pub fn another(&self) -> Self {
         Self::new(self.clock.clone())
     }
 
-    /// A frame came that carries this time.
+    /// Notes the arrival of a frame that carries `time`.
     pub fn arrived(&mut self, time: [u8; TIME_LEN]) {
         let sent = time.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
         let under_way = nanos((self.clock)()).wrapping_sub(sent) & MASK;
         if self.histogram.is_none() {
-            // Bounds that cannot be refused: 1, at least twice that, and 2 digits.
+            // These bounds are never refused: the lowest is 1, the highest at least twice that,
+            // digits 2.
             self.histogram = Histogram::new_with_bounds(1, LONGEST, 2).ok();
         }
         if let Some(histogram) = &mut self.histogram {
@@ -56,7 +56,8 @@ impl Timing {
         }
     }
 
-    /// Nanoseconds and how many frames took so long, in ascending order.
+    /// Returns times under way in nanoseconds, ascending, each with the number of frames that took
+    /// it.
     pub fn counts(&self) -> Vec<(u64, u64)> {
         let recorded = self.histogram.iter().flat_map(Histogram::iter_recorded);
         recorded.map(|v| (v.value_iterated_to(), v.count_at_value())).collect()

@@ -57,7 +57,7 @@ fn loss_lateness_and_repetition_are_told_apart() {
     checker.finish(0, 10);
     let expected = FlowReport { received: 7, lost: 1 + 4, duplicated: 2, reordered: 1, stale: 0 };
     assert_eq!(checker.flow_report(0), expected);
-    // What the end counted as lost may still turn up.
+    // A frame that the end counted as lost may still arrive.
     assert_eq!(checker.check(&numbered(0, 9)), Reordered);
     assert_eq!(checker.flow_report(0).lost, 4);
 }
@@ -132,12 +132,12 @@ fn the_port_judges_what_is_sent() {
     assert_eq!(port.report().counters.sent, 4);
 }
 
-/// The same verdicts from a set of everything that was ever seen.
+/// A checker that gives its verdicts from a set of every sequence ever seen.
 #[derive(Default)]
 struct Model {
     next: u64,
     seen: BTreeSet<u64>,
-    /// Those that count as lost for good, since they came too late to tell.
+    /// Counts; a frame that came too late to tell counts as lost for good.
     report: FlowReport,
 }
 
@@ -184,7 +184,7 @@ proptest! {
         let mut models: [Model; 3] = Default::default();
         for (flow, step) in steps {
             let model = &mut models[usize::from(flow)];
-            // A step of 1 is the frame that is due.
+            // A step of 1 is the next frame.
             let sequence = (model.next + 999_999).saturating_add_signed(step);
             let sequence = sequence.saturating_sub(1_000_000);
             prop_assert_eq!(checker.check(&numbered(flow, sequence)), model.note(sequence));
@@ -195,7 +195,7 @@ proptest! {
             checker.finish(flow as u16, made);
             model.report.lost += tail;
             prop_assert_eq!(checker.flow_report(flow as u16), model.report);
-            // Every number is accounted for exactly once.
+            // Every sequence is counted exactly once.
             let report = model.report;
             let unique = report.received - report.duplicated - report.stale;
             prop_assert_eq!(unique + report.lost, made);
@@ -279,7 +279,7 @@ fn frames_are_judged_in_place_as_they_are_judged_elsewhere() {
             let mut frame = vec![0; size];
             generator.next_into(&mut frame);
             match n {
-                // Lost, damaged behind what is always looked at, damaged before.
+                // Frame 100 is lost, 127 is damaged in its payload, and 200 in its first bytes.
                 100 => continue,
                 127 => frame[size - 1] ^= 1,
                 200 => frame[50] ^= 0x80,

@@ -5,20 +5,20 @@ use etherparse::checksum::Sum16BitWords;
 use crate::port::DropReason;
 use grantway_netif::headers::{self, Family, Headers};
 
-/// The sum over a pseudo-header but for its length.
+/// Sum over a pseudo-header, without its length.
 ///
-/// It is calculated anew, since a frontend that asks for segmentation may have
-/// left anything in the field. The field is believed only where the IP header
-/// need not hold the last destination.
+/// The sum is calculated anew, since a frontend that asks for segmentation may have left anything
+/// in the checksum field. The field is believed only if the IP header need not hold the last
+/// destination.
 #[derive(Debug, Clone)]
 pub(super) struct PseudoHeader(Sum16BitWords);
 
 impl PseudoHeader {
-    /// That of a frame whose headers were found.
+    /// Returns the sum for a frame whose headers were found.
     pub(super) fn of(frame: &[u8], found: &Headers) -> Self {
         if found.routed {
             let at = found.checksum_at();
-            // In this arithmetic the complement is the negative.
+            // In one's complement arithmetic the complement is the negative.
             let length = (found.end - found.start) as u32;
             let mut field = Sum16BitWords::new().add_slice(&frame[at..at + 2]);
             return Self(field.add_4bytes((!length).to_be_bytes()));
@@ -31,8 +31,8 @@ impl PseudoHeader {
         Self(Sum16BitWords::new().add_slice(&frame[addresses]).add_2bytes([0, number]))
     }
 
-    /// What an unfinished checksum holds, for `length` bytes of transport
-    /// header and payload.
+    /// Returns the value of an unfinished checksum field, for `length` bytes of transport header
+    /// and payload.
     pub(super) fn unfinished(&self, length: usize) -> [u8; 2] {
         let sum = self.0.clone().add_4bytes((length as u32).to_be_bytes());
         // etherparse sums native words, so its result is in memory order.
@@ -40,7 +40,7 @@ impl PseudoHeader {
     }
 }
 
-/// Finishes the checksum of TCP or UDP in place, over IPv4 or IPv6, behind what
+/// Finishes the checksum of TCP or UDP in place, over IPv4 or IPv6, behind all headers that
 /// [`headers::read`] knows. Padding behind the IP packet is not summed.
 ///
 /// # Errors
@@ -50,11 +50,11 @@ pub fn finish_checksum(frame: &mut [u8]) -> Result<(), DropReason> {
     finish_at(&mut frame[..found.end], found.start, found.protocol.checksum_offset())
 }
 
-/// Writes what an unfinished checksum of TCP or UDP holds, the pseudo-header's sum, for
-/// whoever finishes it later; what was found on the way.
+/// Writes the value of an unfinished checksum of TCP or UDP: the pseudo-header's sum. The checksum
+/// can be finished later. Returns the headers that were found.
 ///
 /// # Errors
-/// As [`finish_checksum`].
+/// The errors of [`finish_checksum`].
 pub fn begin_checksum(frame: &mut [u8]) -> Result<Headers, DropReason> {
     let found = headers::read(frame, frame.len())?;
     let unfinished = PseudoHeader::of(frame, &found).unfinished(found.end - found.start);
@@ -63,9 +63,12 @@ pub fn begin_checksum(frame: &mut [u8]) -> Result<Headers, DropReason> {
     Ok(found)
 }
 
-/// Sums `packet` from `start` to its end and writes the complement `offset`
-/// bytes after `start`, as the kernel's `skb_checksum_help` does: 0 is written
-/// as 0xffff, which for UDP alone makes a difference.
+/// Sums `packet` from `start` to its end, and writes the complement `offset` bytes after `start`. A
+/// sum of 0 is written as 0xffff, as the kernel's `skb_checksum_help` does; this makes a difference
+/// only for UDP.
+///
+/// # Errors
+/// The field does not lie within the packet.
 pub(crate) fn finish_at(packet: &mut [u8], start: usize, offset: usize) -> Result<(), DropReason> {
     let field = start + offset;
     if field + 2 > packet.len() {

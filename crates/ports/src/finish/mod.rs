@@ -1,10 +1,10 @@
-//! Finishing frames in software: what a network card, or the kernel for a TAP,
-//! does to a frame whose checksum or segmentation was left to it.
+//! Frames that are finished in software: a network card, or the kernel for a TAP, does this to a
+//! frame whose checksum or segmentation was left to it.
 //!
-//! For peers that take only what a wire carries: a capture file, or a guest
-//! that did not offer the offload. A frame may come from a hostile guest: what
-//! cannot be finished is a [`DropReason`](crate::DropReason), and the work is
-//! bounded by [`MAX_PACKET`] and [`MAX_SEGMENTS`].
+//! Some peers accept only frames that a wire carries: a capture file, or a guest that did not offer
+//! the offload. A frame may come from a hostile guest. A frame that cannot be finished gives a
+//! [`DropReason`](crate::DropReason), and the work is bounded by [`MAX_PACKET`] and
+//! [`MAX_SEGMENTS`].
 
 mod checksum;
 mod segment;

@@ -1,4 +1,4 @@
-//! Cutting a large TCP frame into the frames that a wire carries.
+//! Segmentation: a large TCP frame is cut into the frames that a wire carries.
 
 use etherparse::checksum::Sum16BitWords;
 use grantway_netif::headers::{self, Family, Headers, Ipv6, Protocol, tcp_flags};
@@ -10,26 +10,28 @@ use crate::port::{DropReason, FrameMeta};
 /// Largest IP packet that is cut, in bytes.
 pub const MAX_PACKET: usize = 65_535;
 
-/// Most segments that one frame is cut into: those of the largest packet at 8
-/// bytes each, which is what Linux's smallest segment (48) leaves beside the
-/// most options (40). A guest that asks for fewer bytes a segment wants the work.
+/// Most segments that one frame is cut into: the largest packet, cut every 8 bytes. 8 bytes are
+/// left of Linux's smallest segment (48) beside the most options (40). A guest that asks for fewer
+/// bytes per segment only wants to cause work.
 pub const MAX_SEGMENTS: usize = MAX_PACKET / 8;
 
-/// What becomes of the segments' TCP checksums.
+/// State of the segments' TCP checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SegmentChecksum {
-    /// They are finished.
+    /// The checksums are finished.
     Whole,
-    /// They hold the pseudo-header's sum only, for a peer that takes such.
+    /// The checksums hold the pseudo-header's sum only, for a peer that accepts unfinished
+    /// checksums.
     Partial,
 }
 
 /// The segments of one frame, each written into the caller's buffer.
 ///
-/// As Linux's `tcp_gso_segment` does it: all headers are repeated; lengths,
-/// sequence number and checksums are each segment's own; IPv4's identification
-/// counts up by one a segment, whether or not it may be fragmented; FIN and PSH
-/// are the last segment's, CWR the first one's, every other flag all have.
+/// Segments follow Linux's `tcp_gso_segment`:
+///
+/// - All headers are repeated. Each segment has its own lengths, sequence number and checksums.
+/// - IPv4's identification counts up by one per segment, even if the packet must not be fragmented.
+/// - Only the last segment has FIN and PSH, and only the first has CWR. All have every other flag.
 #[derive(Debug, Clone)]
 pub struct Segments<'a> {
     headers: &'a [u8],
@@ -43,12 +45,12 @@ pub struct Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// Looks at the headers of `frame`. Padding behind the IP packet is left
-    /// out; a frame that fits into one segment makes one.
+    /// Reads the headers of `frame`. Padding behind the IP packet is left out. A frame that fits
+    /// into one segment makes one.
     ///
     /// # Errors
-    /// The headers were not found, are not those that `gso` speaks of, or there
-    /// are more bytes than [`MAX_PACKET`] or segments than [`MAX_SEGMENTS`].
+    /// The headers were not found, or are not those that `gso` names. Or there are more bytes than
+    /// [`MAX_PACKET`], or more segments than [`MAX_SEGMENTS`].
     pub fn new(frame: &'a [u8], gso: Gso, checksum: SegmentChecksum) -> Result<Self, DropReason> {
         let found = headers::read(frame, frame.len())?;
         check_gso(gso, &found)?;
@@ -65,37 +67,37 @@ impl<'a> Segments<'a> {
         Ok(Self { headers, payload, found, pseudo_header, size, checksum, count, next: 0 })
     }
 
-    /// Segments in all; at least one.
+    /// Returns the number of all segments; at least one.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Segments that are not written yet.
+    /// Returns the number of segments that are not written yet.
     #[must_use]
     pub fn left(&self) -> usize {
         self.count - self.next
     }
 
-    /// Bytes of the next segment, headers included; `None` after the last.
+    /// Returns the bytes of the next segment, headers included; `None` after the last.
     #[must_use]
     pub fn next_len(&self) -> Option<usize> {
         let left = self.payload.len().saturating_sub(self.next * self.size);
         (self.next < self.count).then(|| self.headers.len() + left.min(self.size))
     }
 
-    /// Bytes of the longest segment, headers included: the buffer that is
-    /// needed.
+    /// Returns the bytes of the longest segment, headers included: the buffer that is needed.
     #[must_use]
     pub fn longest(&self) -> usize {
         self.headers.len() + self.size.min(self.payload.len())
     }
 
-    /// Writes the next segment to the start of `buf`; `None` after the last.
+    /// Writes the next segment to the start of `buf`. Returns its length and state; `None` after
+    /// the last.
     ///
     /// # Errors
-    /// [`DropReason::TooLong`]: it does not fit. The same segment is next, for
-    /// a buffer of [`longest`](Self::longest) bytes.
+    /// [`DropReason::TooLong`]: the segment does not fit into `buf`. It stays the next one, for a
+    /// buffer of [`longest`](Self::longest) bytes.
     pub fn next_into(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, DropReason> {
         let number = self.next;
         if number == self.count {
@@ -122,13 +124,13 @@ impl<'a> Segments<'a> {
         Ok(Some(FrameMeta { len, offload: Offload { checksum, gso: None } }))
     }
 
-    /// The IP header of the next segment, in a frame of `len` bytes.
+    /// Writes the IP header of the next segment, in a frame of `len` bytes.
     fn ip(&self, headers: &mut [u8], len: usize) {
         let header = &mut headers[self.found.ip..];
         let total = len - self.found.ip;
         match self.found.family {
             Family::V4 => {
-                // At most MAX_PACKET, as no segment is longer than the whole.
+                // The total is at most MAX_PACKET, since no segment is longer than the whole.
                 header[2..4].copy_from_slice(&(total as u16).to_be_bytes());
                 let id = u16::from_be_bytes([header[4], header[5]]).wrapping_add(self.next as u16);
                 header[4..6].copy_from_slice(&id.to_be_bytes());
@@ -143,7 +145,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// The TCP header of the next segment, its checksum unfinished.
+    /// Writes the TCP header of the next segment, with an unfinished checksum.
     fn tcp(&self, headers: &mut [u8], first: u32, len: usize) {
         let header = &mut headers[self.found.start..];
         let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
@@ -159,7 +161,10 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Whether what is to be segmented is what the headers say.
+/// Checks that the headers are those that the segmentation `gso` is for.
+///
+/// # Errors
+/// The frame is not TCP or of the other IP version, or the segment size is 0.
 pub(crate) fn check_gso(gso: Gso, found: &Headers) -> Result<(), DropReason> {
     let family = match gso.kind {
         GsoKind::Tcpv4 => Family::V4,

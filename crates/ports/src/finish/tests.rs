@@ -1,4 +1,4 @@
-//! Finished frames against sums and rules written down once more, plainly.
+//! Finished frames against sums and rules that are written down once more, plainly.
 
 pub(crate) mod frames;
 mod segments;
@@ -68,7 +68,7 @@ fn a_source_route_is_the_senders_affair() {
 
 #[test]
 fn a_sum_of_zero_is_written_as_ones() {
-    // Two bytes of payload make up for all the rest.
+    // Two bytes of payload are chosen so that the checksum becomes 0.
     let shape = Shape { tcp: false, ..Shape::default() };
     let mut frame = shape.frame(&[0, 0]);
     let at = frame.len() - 2;

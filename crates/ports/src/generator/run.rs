@@ -1,21 +1,21 @@
-//! Frames that are made where they are sent from.
+//! Frames that are written directly into the place that they are sent from.
 
 use super::{Generator, HEAD, Stream};
 use crate::port::BURST;
 use crate::testframe::SEQUENCE_IN_TAG;
 
-/// Heads that are kept: of a burst, and of the one behind it.
+/// Number of heads that are kept: those of a burst, and of the burst behind it.
 const AHEAD: u64 = 2 * BURST as u64;
 
-/// Heads of the next frames, in private memory, written a burst ahead. A number that was
-/// just written cannot be read with what is around it until its store is through, and
-/// that waits behind all those to lines that the other end has.
+/// Heads of the next frames, in private memory, written a burst ahead. A sequence that was just
+/// written cannot be read together with the bytes around it before its store is complete. That
+/// store waits behind all stores to cache lines that the other end has.
 pub(super) struct Ahead {
-    /// That of each frame at its sequence, modulo their count.
+    /// Head of each frame, at the index of its sequence modulo `AHEAD`.
     heads: Box<[[u8; HEAD]; AHEAD as usize]>,
-    /// Whose they are.
+    /// Flow of the heads.
     flow: usize,
-    /// The sequence behind the last that was written.
+    /// Sequence behind the last one that was written.
     until: u64,
 }
 
@@ -26,8 +26,8 @@ impl Default for Ahead {
 }
 
 impl Ahead {
-    /// Has the heads from `first` on ready, as many as `frames`, a burst at most, and
-    /// those of a burst behind them.
+    /// Prepares the heads of `frames` frames, a burst at most, from sequence `first` on, and those
+    /// of a burst behind them.
     #[inline]
     fn prepare(
         &mut self,
@@ -51,9 +51,10 @@ impl Ahead {
 }
 
 impl Generator {
-    /// The frames that may be made now, at most so many and a burst, for who writes them
-    /// where they are sent from: none carries a time, and all are of one flow. Whoever
-    /// wrote some of them says so with [`Generator::made_in_place`].
+    /// Returns the frames that may be made now, at most `most` and a burst, for a caller that
+    /// writes them into the place that they are sent from. No frame carries a time, and all are of
+    /// one flow. The caller tells the number of frames that it wrote to
+    /// [`Generator::made_in_place`].
     pub fn run(&mut self, most: usize) -> Run<'_> {
         let most = if self.stream.heads.len() > 1 { most.min(1) } else { most.min(BURST) };
         let frames = self.due_of(most);
@@ -70,7 +71,7 @@ impl Generator {
         }
     }
 
-    /// Says that so many of the last [`Run`] were made.
+    /// Notes that the first `frames` frames of the last [`Run`] were made.
     pub fn made_in_place(&mut self, frames: usize) {
         let Stream { sequences, made, .. } = &mut self.stream;
         match &mut sequences[..] {
@@ -86,8 +87,8 @@ impl Generator {
     }
 }
 
-/// Frames of a [`Generator`] that are to be made in place. A short one is two stores
-/// where it is sent from, and its number no third, of those that wait there for the line.
+/// Frames of a [`Generator`] that are to be made in place. A short frame takes two stores. Its
+/// sequence is part of them, and not a third store that waits for the cache line.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
     frames: usize,
@@ -98,21 +99,21 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// How many.
+    /// Returns the number of frames.
     #[must_use]
     pub fn frames(&self) -> usize {
         self.frames
     }
 
-    /// Bytes of each.
+    /// Returns the bytes of each frame.
     #[inline]
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Makes one of them, counted from 0: calls `put` with bytes and where in the frame
-    /// they go.
+    /// Makes the frame of this number, counted from 0. Calls `put` with an offset in the frame and
+    /// the bytes that go there.
     #[inline]
     pub fn write(&self, number: usize, mut put: impl FnMut(usize, &[u8])) {
         let head = &self.heads[(self.first.wrapping_add(number as u64) % AHEAD) as usize];

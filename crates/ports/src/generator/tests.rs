@@ -1,4 +1,4 @@
-//! What comes out of a generator, byte by byte and over time.
+//! Frames of a generator, byte by byte and over time.
 
 use std::sync::{Arc, Mutex};
 
@@ -153,7 +153,7 @@ fn the_rate_is_kept_and_late_frames_are_due_at_once() {
     assert_eq!(at(4), 4);
     assert_eq!(at(7), 0);
     assert_eq!(at(1000), 1000 - 8 + 4);
-    // A clock that steps back brings nothing and breaks nothing.
+    // A clock that steps back brings no frame and breaks nothing.
     assert_eq!(at(10), 0);
     assert_eq!(at(2000), 1000);
 }
@@ -185,7 +185,7 @@ fn further_queues_have_flows_of_their_own() {
         while queue.readiness().is_now() {
             if queue.recv(&mut buf).unwrap().is_some() {
                 let (_, tag) = crate::testframe::Tag::find(&buf).unwrap();
-                // The port of the sender, too: a flow to whoever looks at it.
+                // The sender's port belongs to the flow, too.
                 assert_eq!(buf[34..36], tag.flow.to_be_bytes());
                 assert_eq!(checker.check(&buf), Verdict::InOrder);
                 flows.insert(tag.flow);
@@ -244,7 +244,7 @@ fn every_third_frame_carries_the_time_at_which_it_was_due() {
         assert_eq!(checker.check(&buf[..len]), Verdict::InOrder);
     }
     assert!(generator.recv(&mut buf).unwrap().is_none());
-    // Nobody asks for a while: what is late counts from when it was due.
+    // Nobody asks for a while: late frames carry the time at which they were due.
     *nanos.lock().unwrap() += 10_000;
     for _ in 2..8 {
         let len = generator.recv(&mut buf).unwrap().unwrap().len;
@@ -254,7 +254,7 @@ fn every_third_frame_carries_the_time_at_which_it_was_due() {
     // Frames 0, 3 and 6, due after 0, 2 and 6 us.
     let told: Vec<_> = checker.latency().iter().map(|&(ns, n)| (ns / 100, n)).collect();
     assert_eq!(told, [(0, 1), (40, 1), (80, 1)]);
-    // What came back is judged by the generator itself.
+    // The generator itself judges the frames that come back.
     assert_eq!(generator.report().latency, checker.latency()[1..]);
     assert_eq!(generator.report().checked.map(|report| report.total.received), Some(6));
 }
@@ -274,7 +274,7 @@ fn frames_made_in_place_are_those_that_are_received() {
         let mut placing = Generator::new(config, monotonic()).unwrap();
         let mut frames = 0;
         for turn in 0..60 {
-            // Not all that may be made are.
+            // Not all frames that may be made are made.
             let run = placing.run(7 + turn);
             let made = run.frames().min(turn * 7 % 65);
             for number in 0..made {

@@ -20,7 +20,7 @@ const END: u16 = 0;
 /// Most bytes of an interface's name, or of a comment, that are written.
 const TEXT_MAX: usize = 256;
 
-/// What an enhanced packet block says.
+/// Content of an enhanced packet block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Packet<'a> {
     /// Time since 1970.
@@ -33,7 +33,7 @@ pub(super) struct Packet<'a> {
     pub length: u32,
     /// A comment; none if empty.
     pub comment: &'a str,
-    /// Which way the packet went.
+    /// Direction of the packet.
     pub direction: Option<Direction>,
     /// Packets that were lost since the one before; not written if 0.
     pub lost: u64,
@@ -41,7 +41,7 @@ pub(super) struct Packet<'a> {
     pub queue: Option<u32>,
 }
 
-/// One block at a time, encoded.
+/// Encoder of one block at a time.
 #[derive(Debug, Default)]
 pub(super) struct Block(Vec<u8>);
 
@@ -60,7 +60,7 @@ impl Block {
         if let Some(name) = name {
             self.option(NAME, clip(name.as_bytes()));
         }
-        // Ticks of 10^-9 s.
+        // Ticks are 10^-9 s.
         self.option(RESOLUTION, &[9]);
         self.option(END, &[]);
         self.end()
@@ -70,7 +70,7 @@ impl Block {
     pub(super) fn packet(&mut self, packet: &Packet<'_>) -> &[u8] {
         let nanos = u64::try_from(packet.time.as_nanos()).unwrap_or(u64::MAX);
         let bytes = packet.bytes.get(..SNAPLEN as usize).unwrap_or(packet.bytes);
-        // At most SNAPLEN.
+        // The length is at most SNAPLEN.
         let captured = bytes.len() as u32;
         let length = packet.length.max(captured);
         self.begin(ENHANCED_PACKET);
@@ -95,7 +95,7 @@ impl Block {
         self.end()
     }
 
-    /// Begins a block, whose length is filled in at its end.
+    /// Begins a block. Its length is filled in at its end.
     fn begin(&mut self, kind: u32) {
         self.0.clear();
         self.words(&[kind, 0]);
@@ -121,7 +121,7 @@ impl Block {
     }
 
     fn option(&mut self, code: u16, value: &[u8]) {
-        // Values are at most TEXT_MAX.
+        // Values have at most TEXT_MAX bytes.
         self.0.extend(code.to_le_bytes().into_iter().chain((value.len() as u16).to_le_bytes()));
         self.padded(value);
     }

@@ -1,34 +1,34 @@
-//! Writing what passes on several interfaces as it happens: heads of packets, and
-//! what is said beside them.
+//! Writer of the packets of several interfaces while they pass: heads of packets, and comments
+//! beside them.
 
 use super::blocks::{Block, Packet};
 use super::writer::Direction;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// The head of a packet, or a comment without one.
+/// The head of a packet, or a comment without a packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
-    /// When, since 1970.
+    /// Time since 1970.
     pub time: Duration,
-    /// By the number that [`HeadsWriter::interface`] gave.
+    /// Number of the interface, from [`HeadsWriter::interface`].
     pub interface: u32,
-    /// Which of the interface's queues.
+    /// Queue of the interface.
     pub queue: u32,
-    /// Which way it went.
+    /// Direction of the packet.
     pub direction: Direction,
-    /// Its first bytes.
+    /// First bytes of the packet.
     pub bytes: &'a [u8],
-    /// How many it has.
+    /// Length of the whole packet in bytes.
     pub length: u32,
-    /// What is said beside it; nothing where empty.
+    /// Comment beside the packet; none if empty.
     pub comment: &'a str,
     /// Packets that were lost since the one before.
     pub lost: u64,
 }
 
-/// Writes a pcapng of several interfaces, nanosecond times. Each call writes whole
-/// blocks to the sink, which is to buffer them.
+/// Writes a pcapng of several interfaces, with nanosecond times. Each call writes whole blocks to
+/// the sink, which is to buffer them.
 #[derive(Debug)]
 pub struct HeadsWriter<W> {
     sink: W,
@@ -47,7 +47,7 @@ impl<W: Write> HeadsWriter<W> {
         Ok(writer)
     }
 
-    /// Describes one more interface: its number.
+    /// Describes one more interface, and returns its number.
     ///
     /// # Errors
     /// The sink cannot be written.
@@ -57,7 +57,7 @@ impl<W: Write> HeadsWriter<W> {
         Ok(self.interfaces - 1)
     }
 
-    /// Writes one.
+    /// Writes one packet or comment.
     ///
     /// # Errors
     /// The sink cannot be written.
@@ -68,7 +68,7 @@ impl<W: Write> HeadsWriter<W> {
         self.sink.write_all(self.block.packet(&packet))
     }
 
-    /// Has the sink write out what it keeps.
+    /// Has the sink write out its buffer.
     ///
     /// # Errors
     /// The sink cannot be written.

@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// A capture file that is played, as fast as it is read, and one that is written. Either
-/// may be absent.
+/// A capture file that is played as fast as it is read, and one that is written. Either may be
+/// absent.
 pub struct PcapPort {
     name: String,
     input: Option<CaptureReader>,
@@ -38,7 +38,7 @@ impl PcapPort {
         let side = |what: &str, path: &Path| format!("{what}={}", path.display());
         let sides = [input.map(|p| side("in", p)), output.map(|p| side("out", p))];
         let name = format!("pcap:{}", sides.into_iter().flatten().collect::<Vec<_>>().join(","));
-        // The input first: a missing one must not cost an old output.
+        // The input is opened first: if it is missing, an old output must not be lost.
         let input = input.map(CaptureReader::open).transpose()?;
         let output = output.map(CaptureWriter::create).transpose()?;
         let output = output.map(|writer| (writer, clock));

@@ -1,7 +1,7 @@
-//! Reading captures, one record at a time, in bounded memory.
+//! Reader of captures, one record at a time, in bounded memory.
 //!
-//! The record's length is read and bounded here first; only a record that is
-//! whole in the buffer goes to the parser.
+//! The reader reads and bounds a record's length first. Only a record that is whole in the buffer
+//! goes to the parser.
 
 use std::{
     fs::File,
@@ -37,7 +37,7 @@ pub struct CaptureReader<R = File> {
 #[derive(Debug)]
 enum Kind {
     Pcap {
-        /// Whether fractions of a second are nanoseconds, or else microseconds.
+        /// True if fractions of a second are nanoseconds; false for microseconds.
         nanos: bool,
     },
     PcapNg(Section),
@@ -46,23 +46,23 @@ enum Kind {
 /// The section of a pcapng file that is being read.
 #[derive(Debug, Default)]
 struct Section {
-    /// Interfaces of the sections before.
+    /// Number of interfaces of the sections before.
     earlier: u32,
-    /// Its own so far.
+    /// Interfaces of this section so far.
     interfaces: Vec<Interface>,
 }
 
 #[derive(Debug)]
 struct Interface {
     link: u16,
-    /// 0 for no limit.
+    /// Most bytes captured of a packet; 0 for no limit.
     snaplen: u32,
     ticks: Ticks,
     name: Option<Box<str>>,
 }
 
 impl CaptureReader<File> {
-    /// Opens a capture; its first bytes say which format it is.
+    /// Opens a capture. Its first bytes say which format it has.
     ///
     /// # Errors
     /// The file is no capture of Ethernet frames, or cannot be read.
@@ -90,7 +90,7 @@ impl<R: Read> CaptureReader<R> {
             [0x4d, 0x3c, 0xb2, 0xa1] => (false, Kind::Pcap { nanos: true }),
             [0xa1, 0xb2, 0xc3, 0xd4] => (true, Kind::Pcap { nanos: false }),
             [0xa1, 0xb2, 0x3c, 0x4d] => (true, Kind::Pcap { nanos: true }),
-            // The order of the bytes stands in the section header.
+            // The byte order is in the section header.
             [0x0a, 0x0d, 0x0d, 0x0a] => (false, Kind::PcapNg(Section::default())),
             _ => {
                 return Err(CaptureError::Magic { path: path.to_owned(), found: magic });
@@ -103,7 +103,7 @@ impl<R: Read> CaptureReader<R> {
         Ok(reader)
     }
 
-    /// The file's format.
+    /// Returns the file's format.
     #[must_use]
     pub fn format(&self) -> CaptureFormat {
         match self.kind {
@@ -112,11 +112,11 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// The next frame, or `None` at the end of the file. It stays valid until
-    /// the next call.
+    /// Returns the next frame, or `None` at the end of the file. The frame stays valid until the
+    /// next call.
     ///
     /// # Errors
-    /// The file is damaged or not Ethernet; what is left of it cannot be read.
+    /// The file is damaged or not Ethernet. The rest of it cannot be read.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, CaptureError> {
         let Some(span) = self.next_span()? else { return Ok(None) };
         let frame = self.source.position + span.start;
@@ -124,13 +124,15 @@ impl<R: Read> CaptureReader<R> {
         Ok(Some(&self.source.buffer[frame..frame + span.len]))
     }
 
-    /// The next frame with what the file says of it, or `None` at the end. It stays
-    /// valid until the next call.
+    /// Returns the next frame with what the file says about it, or `None` at the end. The record
+    /// stays valid until the next call.
     ///
     /// # Errors
-    /// As [`next_frame`](Self::next_frame); and its time is not between 1970 and 2554.
+    /// The errors of [`next_frame`](Self::next_frame); or the frame's time is not between 1970 and
+    /// 2554.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
         let Some(span) = self.next_span()? else { return Ok(None) };
+        // An interface has its own unit of time.
         let time = match (span.ticks, &self.kind) {
             (Some(ticks), Kind::PcapNg(section)) => {
                 let interface = section.interfaces.get(span.interface as usize);
@@ -151,7 +153,7 @@ impl<R: Read> CaptureReader<R> {
         let at = self.source.position;
         self.source.consume(span.record);
         let bytes = &self.source.buffer[at..at + span.record];
-        // The frame's padding and what ends the block lie around the options.
+        // Options lie between the frame's padding and the length that ends the block.
         let end = span.record.saturating_sub(4);
         let options = bytes.get(span.options..end).unwrap_or_default();
         Ok(Some(Record {
@@ -180,8 +182,8 @@ impl<R: Read> CaptureReader<R> {
         let PcapHeader { version_major: 2, network, .. } = header else {
             return Err(self.source.malformed("a version of the format other than 2"));
         };
-        // The upper bits tell of a frame check sequence, which would be sent
-        // as payload.
+        // The upper bits say that frames have a frame check sequence, which would be sent as
+        // payload.
         if network.0 != i32::from(ETHERNET) {
             let found = i64::from(network.0);
             return Err(CaptureError::LinkType { path: path.clone(), offset, found });
@@ -196,13 +198,13 @@ struct Span {
     start: usize,
     len: usize,
     record: usize,
-    /// Bytes that there were on the wire.
+    /// Number of bytes on the wire.
     length: u32,
-    /// Its number in the section.
+    /// Number of the interface in the section.
     interface: u32,
-    /// Its time as the interface counts, or in nanoseconds in a pcap file.
+    /// Time in the interface's unit, or in nanoseconds in a pcap file.
     ticks: Option<u64>,
-    /// Where options begin.
+    /// Offset of the options.
     options: usize,
 }
 
@@ -258,8 +260,8 @@ fn next_packet<R: Read>(
     Ok(None)
 }
 
-/// Brings the next block that is read into the window, and skips those that are not. Returns its
-/// length, or none at the end of the file.
+/// Brings the next block of a known type into the window, and skips all others. Returns its length,
+/// or none at the end of the file.
 fn next_block<R: Read>(
     source: &mut Source<R>,
     big_endian: &mut bool,
@@ -271,6 +273,7 @@ fn next_block<R: Read>(
         }
         source.need(12)?;
         let kind = source.u32_at(0, *big_endian);
+        // A section may have another byte order, and has its own interfaces.
         if kind == SECTION {
             *big_endian = match source.bytes()[8..12] {
                 [0x4d, 0x3c, 0x2b, 0x1a] => false,
@@ -280,6 +283,7 @@ fn next_block<R: Read>(
             section.earlier = section.earlier.saturating_add(section.interfaces.len() as u32);
             section.interfaces.clear();
         }
+        // The length is checked before anything is read by it.
         let length = source.u32_at(4, *big_endian) as usize;
         if length < 12 || !length.is_multiple_of(4) {
             return Err(source.malformed("a block length that is below 12 or not a multiple of 4"));
@@ -297,7 +301,7 @@ fn next_block<R: Read>(
     }
 }
 
-/// Reads the block at the window's start: an interface is added to the section's, and a packet is
+/// Reads the block at the window's start. An interface is added to the section's. A packet is
 /// returned.
 fn read_block<R: Read>(
     source: &Source<R>,
@@ -312,7 +316,7 @@ fn read_block<R: Read>(
     match block {
         Block::SectionHeader(_) => Ok(None),
         Block::InterfaceDescription(found) if interfaces.len() < MAX_INTERFACES => {
-            // 16 bits in the file, so this never wraps.
+            // The link type has 16 bits in the file, so this never wraps.
             let link = found.linktype.0 as u16;
             let options = source.bytes().get(16..length - 4).unwrap_or_default();
             let options = Options { bytes: options, big_endian };
@@ -339,6 +343,7 @@ fn read_block<R: Read>(
             }))
         }
         Block::SimplePacket(found) => {
+            // A simple packet has no captured length: the first interface's limit bounds it.
             let limit = match interfaces.first() {
                 Some(Interface { snaplen, .. }) if *snaplen > 0 => *snaplen as usize,
                 _ => usize::MAX,
@@ -366,9 +371,9 @@ struct Source<R> {
     reader: R,
     path: PathBuf,
     buffer: Vec<u8>,
-    /// Start of what is unread in `buffer`.
+    /// Start of the unread bytes in `buffer`.
     position: usize,
-    /// The same as an offset in the file.
+    /// Offset of the unread bytes in the file.
     offset: u64,
     ended: bool,
 }
@@ -389,7 +394,7 @@ impl<R: Read> Source<R> {
         &self.buffer[self.position..]
     }
 
-    /// Reads until `want` bytes are there or the file ends; says how many are.
+    /// Reads until `want` bytes are there or the file ends. Returns the number of unread bytes.
     fn fill(&mut self, want: usize) -> Result<usize, CaptureError> {
         let have = self.buffer.len() - self.position;
         if have >= want || self.ended {
@@ -415,7 +420,10 @@ impl<R: Read> Source<R> {
         Ok(self.buffer.len())
     }
 
-    /// Reads a record of `want` bytes, or says what is wrong with it.
+    /// Reads until a record of `want` bytes is there.
+    ///
+    /// # Errors
+    /// The record is longer than [`MAX_RECORD`], or the file ends before its end.
     fn need(&mut self, want: usize) -> Result<(), CaptureError> {
         let offset = self.offset;
         if want > MAX_RECORD {
@@ -435,7 +443,7 @@ impl<R: Read> Source<R> {
         self.offset += len as u64;
     }
 
-    /// Passes over a block of any length without holding it.
+    /// Passes over a block of any length, without holding all of it.
     fn skip(&mut self, len: usize) -> Result<(), CaptureError> {
         let start = self.offset;
         let mut left = len;
@@ -455,7 +463,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// A word of the record at the position, which `need` has fetched.
+    /// Returns a word of the record at the position, which `need` has read.
     fn u32_at(&self, at: usize, big_endian: bool) -> u32 {
         let word: [u8; 4] = match self.bytes().get(at..at + 4) {
             Some(&[a, b, c, d]) => [a, b, c, d],

@@ -1,4 +1,4 @@
-//! What a capture says of a frame beside its bytes.
+//! Frames of a capture, with their time, interface and options.
 
 use super::Direction;
 
@@ -18,25 +18,25 @@ pub(super) const RESOLUTION: u16 = 9;
 const NAME_MAX: usize = 64;
 const NANOS: u128 = 1_000_000_000;
 
-/// A frame of a capture, and what is said of it.
+/// A frame of a capture, with what the file says about it.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
-    /// Its bytes, as many as were captured.
+    /// Captured bytes of the frame.
     pub frame: &'a [u8],
-    /// How many there were on the wire; never less than were captured.
+    /// Number of bytes on the wire; never less than were captured.
     pub length: u32,
-    /// When, in nanoseconds since 1970; none in a block without a time.
+    /// Time in nanoseconds since 1970; none in a block without a time.
     pub time: Option<u64>,
-    /// The interface's number, from 0 on: each interface of each section of the file
-    /// has one of its own.
+    /// Number of the interface, from 0 on. Each interface of each section of the file has its own
+    /// number.
     pub interface: u32,
-    /// What the file calls the interface, where it does.
+    /// Name of the interface, if the file has one.
     pub name: Option<&'a str>,
     pub(super) options: Options<'a>,
 }
 
 impl<'a> Record<'a> {
-    /// Which way it went, where that is said.
+    /// Returns the direction of the packet, if the file says it.
     #[must_use]
     pub fn direction(&self) -> Option<Direction> {
         let mut options = self.options;
@@ -49,7 +49,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Which of the interface's queues it was seen on, where that is said.
+    /// Returns the queue of the interface on which the packet was seen, if the file says it.
     #[must_use]
     pub fn queue(&self) -> Option<u32> {
         let mut options = self.options;
@@ -57,7 +57,8 @@ impl<'a> Record<'a> {
         self.options.word(value)
     }
 
-    /// Packets that whoever captured it lost since the one before, where that is said.
+    /// Returns the number of packets that were lost by the capturing program since the packet
+    /// before; 0 if the file does not say it.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let mut options = self.options;
@@ -69,14 +70,14 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// The comments that somebody wrote beside it.
+    /// Returns the comments beside the packet.
     pub fn comments(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.options.filter(|(code, _)| *code == COMMENT).map(|(_, value)| value)
     }
 }
 
-/// Options of a block: each has a code, a length, and a value padded to words.
-/// The list ends where it is damaged.
+/// Options of a block. Each has a code, a length, and a value padded to 4 bytes. The list ends at
+/// the first damaged one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Options<'a> {
     pub bytes: &'a [u8],
@@ -109,7 +110,8 @@ impl<'a> Iterator for Options<'a> {
     }
 }
 
-/// What an interface is called, where that is said: on one line, whatever it holds.
+/// Returns the name of an interface, if the file has one. Characters other than printable ASCII are
+/// replaced, so that it stays on one line.
 pub(super) fn name(mut options: Options<'_>) -> Option<Box<str>> {
     let (_, value) = options.find(|(code, _)| *code == NAME)?;
     let name = String::from_utf8_lossy(&value[..value.len().min(NAME_MAX)]);
@@ -118,18 +120,17 @@ pub(super) fn name(mut options: Options<'_>) -> Option<Box<str>> {
     (!name.is_empty()).then(|| name.into())
 }
 
-/// How an interface counts time.
+/// Unit and offset of an interface's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticks {
-    /// `if_tsresol`: ticks a second, as a power of ten, or of two with the upper bit
-    /// set.
+    /// `if_tsresol`: ticks per second, as a power of ten, or of two if the upper bit is set.
     resolution: u8,
     /// `if_tsoffset`: seconds to be added.
     offset: i64,
 }
 
 impl Ticks {
-    /// Microseconds since 1970, unless these options say otherwise.
+    /// Reads the unit and offset of these options. Without them, times are microseconds since 1970.
     pub(super) fn of(options: Options<'_>) -> Self {
         let mut ticks = Self { resolution: 6, offset: 0 };
         for (code, value) in options {
@@ -148,9 +149,9 @@ impl Ticks {
         ticks
     }
 
-    /// Nanoseconds since 1970; none where a 64-bit number cannot hold them.
+    /// Returns nanoseconds since 1970; none if a 64-bit number cannot hold them.
     pub(super) fn nanos(self, ticks: u64) -> Option<u64> {
-        // Of 94 bits at most.
+        // The product has at most 94 bits.
         let scaled = u128::from(ticks) * NANOS;
         let exponent = u32::from(self.resolution & 0x7f);
         let nanos = match self.resolution & 0x80 {

@@ -1,4 +1,4 @@
-//! Captures there and back, and captures that lie.
+//! Captures that are written and read again, and captures that lie.
 
 mod records;
 
@@ -30,7 +30,7 @@ fn path() -> &'static Path {
     Path::new("test.pcap")
 }
 
-/// One millisecond and one nanosecond later at each reading.
+/// Returns a clock that is one millisecond and one nanosecond later at each reading.
 fn ticking() -> Clock {
     let readings = AtomicU64::new(0);
     Arc::new(move || {
@@ -79,7 +79,7 @@ fn udp(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The same frame with only the pseudo-header's sum in its checksum.
+/// Returns the frame with only the pseudo-header's sum in its checksum.
 fn unfinished(whole: &[u8]) -> Vec<u8> {
     let mut frame = whole.to_vec();
     let length = (whole.len() - 34) as u16;
@@ -91,7 +91,7 @@ fn unfinished(whole: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A pcapng of the given blocks, each (type, body), in either byte order.
+/// Returns a pcapng of the given blocks, each (type, body), in either byte order.
 fn blocks(big_endian: bool, blocks: &[(u32, Vec<u8>)]) -> Vec<u8> {
     let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
     let mut out = Vec::new();
@@ -152,7 +152,7 @@ fn files_as_ports() {
         }
         assert_eq!(output.recv(&mut [0; 100]).unwrap(), None);
         output.flush().unwrap();
-        // As if killed: nothing that flush has not written is there.
+        // The program is killed here: bytes that flush has not written are missing.
         std::mem::forget(output);
         let mut input = PcapPort::open(Some(&file), None, ticking()).unwrap();
         let mut buf = vec![0; RECV_BUFFER];
@@ -217,7 +217,7 @@ fn unfinished_checksums_are_finished_in_the_file() {
         let mut bytes = Vec::new();
         let mut writer = CaptureWriter::new(&mut bytes, path(), format).unwrap();
         assert!(writer.write(Duration::ZERO, &partial, offload, None).unwrap());
-        // No headers to be found: written as it is, and that is said.
+        // No headers are found: the frame is written unchanged, and the answer says so.
         assert!(!writer.write(Duration::ZERO, &[9; 60], offload, None).unwrap());
         drop(writer);
         assert_eq!(read(&bytes).unwrap(), [whole.clone(), vec![9; 60]]);
@@ -237,7 +237,8 @@ fn large_frames_are_cut_in_the_file() {
             writer.write(Duration::ZERO, frame, offload, None).unwrap()
         };
         assert!(write(&frame, gso(1000)));
-        // Not to be cut, but whole; and not even that.
+        // The first frame cannot be cut, but its checksum can be finished; the second not even
+        // that.
         assert!(write(&frame, gso(0)));
         assert!(!write(&[9; 60], gso(1000)));
         drop(writer);
@@ -310,7 +311,7 @@ fn the_other_byte_order_and_microseconds_are_read() {
         );
         let frames = [vec![9; 7], vec![1, 2, 3, 4, 5], vec![0, 1, 2, 3, 4, 5]];
         assert_eq!(read(&bytes).unwrap(), frames);
-        // Two sections of different order, rightly laid out.
+        // Two sections of different byte order are read, each in its own.
         let mut two = bytes;
         let other = !big_endian;
         two.extend(blocks(
@@ -321,7 +322,7 @@ fn the_other_byte_order_and_microseconds_are_read() {
     }
 }
 
-/// An interface of that name.
+/// Returns the description of an interface with this name.
 fn named(big_endian: bool, name: &[u8]) -> (u32, Vec<u8>) {
     let (kind, mut body) = interface(big_endian, 1, 0);
     for half in [2, name.len() as u16] {
@@ -350,7 +351,7 @@ fn a_record_says_what_its_interface_is_called() {
                 enhanced(big_endian, 3, &[9; 7]),
             ],
         );
-        // The next section begins anew.
+        // The next section counts its interfaces from 0 again.
         let next = [section(other), named(other, b"eth0"), enhanced(other, 0, &[8; 4])];
         bytes.extend(blocks(other, &next));
         let mut reader = CaptureReader::new(&bytes[..], Path::new("x")).unwrap();
@@ -387,8 +388,8 @@ fn truncated_at_every_byte_is_said_with_its_offset() {
                 Err(other) => panic!("{length}: {other}"),
             }
         }
-        // Ends between records are ends of the file: pcap's header and two
-        // frames, and pcapng's two header blocks besides.
+        // A cut between records is an end of the file: after pcap's header and two frames, and
+        // after pcapng's two header blocks besides.
         assert_eq!(ends, if format == CaptureFormat::Pcap { 3 } else { 4 });
     }
 }
@@ -443,7 +444,7 @@ fn errors_name_file_offset_and_remedy() {
     let mut odd = ng(&[(9, vec![0; 8])]);
     odd[32] = 13;
     says(&odd, &["offset 28", "multiple of 4"]);
-    // A block that is passed over may claim gigabytes, and costs none.
+    // A block that is skipped may claim gigabytes, and costs no memory.
     let mut long = ng(&[(9, vec![0; 8])]);
     long[32..36].copy_from_slice(&0xffff_fffcu32.to_le_bytes());
     says(&long, &["offset 28", "4294967292 bytes", "after 20"]);
@@ -476,7 +477,7 @@ proptest! {
         }
     }
 
-    /// Anything behind a right magic is frames or an error, in bounded memory.
+    /// Any bytes behind a right magic give frames or an error, in bounded memory.
     #[test]
     fn hostile_files_never_panic(
         pick in 0usize..2,

@@ -1,4 +1,4 @@
-//! Writing captures: little-endian, nanosecond times, one Ethernet interface.
+//! Writer of captures: little-endian, nanosecond times, one Ethernet interface.
 
 use std::{
     fs::File,
@@ -13,10 +13,10 @@ use super::blocks::{Block, Packet};
 use super::{CaptureError, CaptureFormat, ETHERNET, SNAPLEN};
 use crate::finish::{SegmentChecksum, Segments, finish_checksum};
 
-/// Bytes kept back before they are written out unasked.
+/// Bytes that are buffered before they are written out without a call of `flush`.
 const BUFFER: usize = 256 * 1024;
 
-/// Which way a frame went, for formats that can say it.
+/// Direction of a frame, for formats that can say it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Received from the port.
@@ -26,7 +26,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// As `epb_flags` has it.
+    /// Returns the direction's bits in `epb_flags`.
     pub(super) fn flags(self) -> u32 {
         match self {
             Direction::Inbound => 1,
@@ -35,8 +35,8 @@ impl Direction {
     }
 }
 
-/// Writes frames to a capture; what is buffered goes out with
-/// [`flush`](Self::flush) or when this is dropped.
+/// Writes frames to a capture. Buffered bytes are written out by [`flush`](Self::flush), or when
+/// the writer is dropped.
 #[derive(Debug)]
 pub struct CaptureWriter<W: Write = File> {
     out: BufWriter<W>,
@@ -79,15 +79,15 @@ impl<W: Write> CaptureWriter<W> {
         Ok(writer)
     }
 
-    /// The file's format.
+    /// Returns the file's format.
     #[must_use]
     pub fn format(&self) -> CaptureFormat {
         self.format
     }
 
-    /// Writes one frame, or the segments that it is to be cut into, with
-    /// finished checksums; says whether there was something to finish. Where
-    /// the headers do not allow it, the frame is written as it is.
+    /// Writes one frame, or the segments that it is to be cut into, with finished checksums. A
+    /// frame whose headers do not allow it is written unchanged. Returns true if a checksum or
+    /// segmentation was finished.
     ///
     /// # Errors
     /// The file cannot be written, or the time does not fit its format.
@@ -131,7 +131,7 @@ impl<W: Write> CaptureWriter<W> {
         Ok(finished)
     }
 
-    /// Writes out what is buffered.
+    /// Writes out the buffered bytes.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -179,7 +179,8 @@ impl<W: Write> CaptureWriter<W> {
     fn header(&mut self) -> io::Result<()> {
         match self.format {
             CaptureFormat::Pcap => {
-                // Magic of nanosecond times, version 2.4, zone, accuracy.
+                // The words are the magic of nanosecond times, version 2.4, zone, accuracy,
+                // snapshot length and link type.
                 let link = u32::from(ETHERNET);
                 self.words(&[0xa1b2_3c4d, 0x0004_0002, 0, 0, SNAPLEN, link])
             }

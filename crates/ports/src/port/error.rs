@@ -3,14 +3,13 @@
 use crate::{TapError, pcap::CaptureError};
 use grantway_netif::headers::Why;
 
-/// Why a frame was not sent.
+/// Reason for which a frame was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The port would have to wait; nothing was taken and nothing counted as
-    /// dropped.
+    /// The port would have to wait. It took nothing, and counted nothing as dropped.
     #[error("the port is busy; send again later")]
     Busy,
-    /// This frame was dropped, and counted under its reason.
+    /// The port dropped the frame, and counted it under this reason.
     #[error("frame dropped: {0}")]
     Dropped(DropReason),
     /// The port is of no more use.
@@ -18,7 +17,7 @@ pub enum SendError {
     Failed(#[from] PortError),
 }
 
-/// Why a port is of no more use.
+/// Error that ends a port.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// A system call failed in a way that no later frame can mend.
@@ -26,7 +25,7 @@ pub enum PortError {
     Io {
         /// The port's name.
         port: String,
-        /// What was being done.
+        /// Operation that failed.
         operation: &'static str,
         /// The system's answer.
         source: std::io::Error,
@@ -34,7 +33,7 @@ pub enum PortError {
     /// The interface behind the port was deleted.
     #[error("{port}: the interface is gone (deleted by another program?); open the port again")]
     Gone {
-        /// The name it was last known by.
+        /// Last known name of the interface.
         port: String,
     },
     /// The port has as many queues as it can have.
@@ -53,7 +52,7 @@ pub enum PortError {
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why one frame was dropped; each reason is a counter.
+        /// Reason for which one frame was dropped; each reason is a counter.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum DropReason { $($(#[$doc])* $name,)* }
@@ -62,7 +61,7 @@ macro_rules! drop_reasons {
             /// Every reason, in the order of the counters.
             pub const ALL: &'static [DropReason] = &[$(DropReason::$name,)*];
 
-            /// The counter's name: lower case, words joined by `-`.
+            /// Returns the counter's name: lower case, words joined by `-`.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $(DropReason::$name => $text,)* }
@@ -74,44 +73,44 @@ macro_rules! drop_reasons {
 drop_reasons! {
     /// The interface is administratively down.
     InterfaceDown = "interface-down",
-    /// Shorter than an Ethernet header.
+    /// The frame is shorter than an Ethernet header.
     TooShort = "too-short",
-    /// Longer than the port or the buffer holds.
+    /// The frame is longer than the port or the buffer can hold.
     TooLong = "too-long",
-    /// An unfinished checksum on a frame that is neither IPv4 nor IPv6.
+    /// The checksum is unfinished, and the frame is neither IPv4 nor IPv6.
     NotIp = "not-ip",
-    /// An unfinished checksum, and the frame ends within its headers, or
-    /// before the length that its IP header claims.
+    /// The checksum is unfinished, and the frame ends within its headers, or before the length that
+    /// its IP header claims.
     Truncated = "truncated-headers",
-    /// An unfinished checksum, and an IP or TCP header contradicts itself
-    /// (version, IHL or data offset).
+    /// The checksum is unfinished, and an IP or TCP header contradicts itself (version, IHL or data
+    /// offset).
     BadHeader = "bad-header",
-    /// An unfinished checksum on a fragment, which has none of its own.
+    /// The checksum is unfinished, and the frame is a fragment, which has no checksum of its own.
     Fragment = "fragment",
-    /// More IPv6 extension headers than any real packet carries.
+    /// The frame has more IPv6 extension headers than any real packet carries.
     ExtensionChain = "extension-chain",
-    /// An unfinished checksum on something other than TCP or UDP.
+    /// The checksum is unfinished, and the transport is neither TCP nor UDP.
     OtherTransport = "other-transport",
-    /// Segmentation asked of a frame that is not TCP.
+    /// Segmentation is asked for, and the frame is not TCP.
     GsoNotTcp = "gso-not-tcp",
-    /// Segmentation asked for the other IP version than the frame has.
+    /// Segmentation is asked for another IP version than the frame has.
     GsoWrongFamily = "gso-wrong-family",
-    /// Segmentation asked with a segment size of 0.
+    /// Segmentation is asked for with a segment size of 0.
     GsoZeroSize = "gso-zero-size",
-    /// Segmentation asked into more segments than are cut here.
+    /// Segmentation is asked for into more segments than are cut here.
     GsoTooMany = "gso-too-many",
-    /// Segmentation asked of a frame whose checksum is not unfinished.
+    /// Segmentation is asked for, and the checksum is not unfinished.
     GsoNotPartial = "gso-not-partial",
-    /// Received with a kind of segmentation that netif does not have.
+    /// The received frame has a kind of segmentation that netif does not have.
     GsoUnknown = "gso-unknown",
-    /// Received with segmentation that is switched off (a frame that was
-    /// queued before [`PortControl::set_offloads`](super::PortControl::set_offloads)).
+    /// The received frame has segmentation that is switched off: it was queued before
+    /// [`PortControl::set_offloads`](super::PortControl::set_offloads).
     GsoNotWanted = "gso-not-wanted",
     /// The kernel refused the frame, as malformed or for a reason not known here.
     Rejected = "rejected",
     /// The kernel had no memory for the frame.
     NoMemory = "no-memory",
-    /// This port only receives.
+    /// The port only receives.
     ReceiveOnly = "receive-only",
 }
 

@@ -4,7 +4,7 @@ use super::{DropReason, Port, SendError};
 use crate::split::SplitFrame;
 use grantway_netif::Offload;
 
-/// Sends a copy of the frame, for ports that look at all of it.
+/// Sends a copy of the frame, for a port that looks at all of it.
 pub(crate) fn send_gathered(
     port: &mut (impl Port + ?Sized),
     frame: &SplitFrame<'_>,
@@ -17,7 +17,7 @@ pub(crate) fn send_gathered(
     }
 }
 
-/// Sends a copy of a frame that lies in pieces, for ports that want it in one.
+/// Sends a copy of a frame that lies in pieces, for a port that needs it in one piece.
 pub(crate) fn send_joined(
     port: &mut (impl Port + ?Sized),
     pieces: &[&[u8]],

@@ -1,4 +1,4 @@
-//! Port specs: what is taken, and what the errors say.
+//! Port specs: accepted texts, and the errors of others.
 
 use super::*;
 

@@ -1,9 +1,9 @@
-//! One owner for each TAP of several queues: the kernel lets every program with the rights
-//! join in, where a TAP of one queue is busy.
+//! Claims: one owner for each TAP of several queues. The kernel says that a TAP of one queue is
+//! busy, but lets every program with the rights open a queue of a TAP of several queues.
 //!
-//! A claim is a lock on one byte of a file that only this user may open. So no other user
-//! can hold one, and a program that is killed gives its claims back. Programs of different
-//! users do not see each other's claims: only root has a TAP that is not its own.
+//! A claim is a lock on one byte of a file that only this user may open. So no other user can
+//! hold one, and a killed program gives its claims back. Programs of different users do not see
+//! each other's claims: only root can have a TAP that is not its own.
 
 use super::sys;
 use rustix::fs::{Mode, OFlags};
@@ -16,16 +16,16 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "taps.lock";
 
-/// Held while a program owns the TAP; gone with the program, however it ends.
+/// Claim of a TAP, held while a program owns it. The claim ends with the program, however it ends.
 #[derive(Debug)]
 pub(super) struct Claim {
-    /// None where this user has no folder for claims.
+    /// Lock of the interface's byte; none if this user has no folder for claims.
     _lock: Option<OwnedFd>,
 }
 
 impl Claim {
-    /// Claims the interface of this index in the caller's network namespace; `None` where
-    /// another program, or another part of this one, has.
+    /// Claims the interface of this index in the caller's network namespace. Returns `None` if
+    /// another program, or another part of this one, has claimed it.
     pub fn take(interface: u32) -> Result<Option<Claim>> {
         let Some(folder) = folder()? else { return Ok(Some(Claim { _lock: None })) };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -35,16 +35,16 @@ impl Claim {
     }
 }
 
-/// The folder where this user's claims of TAPs lie, which is made if it is missing; none for
-/// a user without a runtime folder.
+/// Returns the folder for this user's claims of TAPs, and makes it if it is missing. Returns `None`
+/// for a user without a runtime folder.
 ///
 /// # Errors
-/// It cannot be made, or others may write to it; the error names it.
+/// The folder cannot be made, or others may write to it; the error names it.
 pub fn folder() -> Result<Option<PathBuf>> {
     let own = geteuid();
     let base = match own.is_root() {
         true => PathBuf::from("/run"),
-        // Made by the login manager for this user, and not a folder where all make files.
+        // The login manager makes this folder for this user; others cannot write to it.
         false => PathBuf::from(format!("/run/user/{}", own.as_raw())),
     };
     if !base.is_dir() {
@@ -56,7 +56,7 @@ pub fn folder() -> Result<Option<PathBuf>> {
     Ok(Some(folder))
 }
 
-/// Makes a folder that only its owner may write to, or finds it so.
+/// Makes a folder that only its owner may write to, or checks that it is one.
 fn make(folder: &Path, own: u32) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
@@ -78,13 +78,13 @@ fn make(folder: &Path, own: u32) -> Result<()> {
     }
 }
 
-/// The number of the caller's network namespace; 0 where there is no `/proc`.
+/// Returns the number of the caller's network namespace; 0 if there is no `/proc`.
 fn namespace() -> u64 {
     std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino())
 }
 
-/// Which byte of the file stands for an interface: interfaces of different namespaces may
-/// have one index. Both numbers are of 32 bits, and an index is below 2^31.
+/// Returns the byte of the file that stands for an interface. Interfaces of different namespaces
+/// may have equal indices. Both numbers have 32 bits, and an index is below 2^31.
 fn place(namespace: u64, interface: u32) -> u64 {
     (namespace & u64::from(u32::MAX)) << 31 | u64::from(interface & 0x7fff_ffff)
 }
@@ -113,7 +113,7 @@ mod tests {
         make(&folder, own).unwrap();
         assert_eq!(symlink_metadata(&folder).unwrap().mode() & 0o777, 0o700);
         make(&folder, own).unwrap();
-        // By hand, a folder that all may read is made.
+        // A folder that all may read may have been made by hand.
         set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
         make(&folder, own).unwrap();
         for mode in [0o777, 0o720, 0o702] {

@@ -1,27 +1,27 @@
-//! What can go wrong with a TAP, and what to do about it.
+//! Errors of a TAP, and what to do about each.
 
 use rustix::io::Errno;
 
-/// Why a TAP could not be opened or changed.
+/// Error for which a TAP could not be opened or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TapError {
     /// The name is longer than the kernel allows.
     #[error("interface name {name:?} has {length} bytes, at most 15 fit; choose a shorter one")]
     NameTooLong {
-        /// The name asked for.
+        /// Name that was asked for.
         name: String,
-        /// Its length in bytes.
+        /// Length of the name in bytes.
         length: usize,
     },
-    /// The name holds something that a name may not.
+    /// The name contains a character that is not allowed in names.
     #[error(
         "interface name {name:?} holds {found}; use 1 to 15 ASCII letters, digits, '.', '-' or '_'"
     )]
     BadName {
-        /// The name asked for.
+        /// Name that was asked for.
         name: String,
-        /// What is wrong with it.
+        /// Defect of the name.
         found: &'static str,
     },
     /// Another program holds the TAP of this name.
@@ -29,27 +29,27 @@ pub enum TapError {
         "TAP {name} is held by another program; stop that program (`fuser -v /dev/net/tun` finds it) or choose another name"
     )]
     InUse {
-        /// The name asked for.
+        /// Name that was asked for.
         name: String,
     },
-    /// There is an interface of this name that is no TAP.
+    /// There is an interface of this name that is not a TAP.
     #[error(
         "interface {name} exists and is {found}; choose another name, or delete it with `ip link del {name}`"
     )]
     NotATap {
-        /// The name asked for.
+        /// Name that was asked for.
         name: String,
-        /// What it is, as far as can be told.
+        /// Kind of the interface, as far as it is known.
         found: &'static str,
     },
-    /// The process lacks CAP_NET_ADMIN, or the device's mode shuts it out.
+    /// The process lacks CAP_NET_ADMIN, or the device's mode excludes it.
     #[error(
         "no permission for {operation} on TAP {name}; run as root or give CAP_NET_ADMIN, or create it beforehand with `ip tuntap add dev {name} mode tap user $USER vnet_hdr`"
     )]
     NoPermission {
         /// The interface.
         name: String,
-        /// What was refused.
+        /// Operation that was refused.
         operation: &'static str,
     },
     /// There is no /dev/net/tun.
@@ -57,12 +57,12 @@ pub enum TapError {
         "/dev/net/tun is missing or has no driver; load it with `modprobe tun`, or pass the device into the container"
     )]
     NoDevice,
-    /// The folder where the owners of TAPs are known cannot be used.
+    /// The folder that records the owners of TAPs cannot be used.
     #[error("TAP {name}: claiming it failed: {source}; make that folder this user's alone")]
     Claim {
         /// The interface.
         name: String,
-        /// What is wrong with the folder, which it names.
+        /// Defect of the folder; it names the folder.
         source: std::io::Error,
     },
     /// The system refused for another reason.
@@ -70,7 +70,7 @@ pub enum TapError {
     System {
         /// The interface.
         name: String,
-        /// What was being done.
+        /// Operation that failed.
         operation: &'static str,
         /// The system's answer.
         source: std::io::Error,
@@ -87,7 +87,7 @@ impl TapError {
     }
 }
 
-/// The error of opening /dev/net/tun.
+/// Returns the error of opening /dev/net/tun.
 pub(super) fn opening(name: &str, errno: Errno) -> TapError {
     match errno {
         Errno::NOENT | Errno::NODEV | Errno::NXIO => TapError::NoDevice,
@@ -95,7 +95,7 @@ pub(super) fn opening(name: &str, errno: Errno) -> TapError {
     }
 }
 
-/// The error of TUNSETIFF.
+/// Returns the error of TUNSETIFF.
 pub(super) fn attaching(name: &str, errno: Errno) -> TapError {
     match errno {
         Errno::BUSY => TapError::InUse { name: name.to_owned() },
@@ -104,8 +104,8 @@ pub(super) fn attaching(name: &str, errno: Errno) -> TapError {
     }
 }
 
-/// Best guess at why the kernel does not take `name` for our kind of TAP.
-/// /sys may show another network namespace, so it only words the message.
+/// Guesses why the kernel does not accept `name` for this kind of TAP. /sys may show another
+/// network namespace, so the guess is used only in the message.
 fn what_is(name: &str) -> &'static str {
     const IFF_TUN: u32 = 0x1;
     let Ok(text) = std::fs::read_to_string(format!("/sys/class/net/{name}/tun_flags")) else {

@@ -15,7 +15,7 @@ use super::sys::{
 const IFF_UP: u16 = 0x1;
 const ARPHRD_ETHER: u16 = 1;
 
-/// A socket for interface operations, in the caller's network namespace.
+/// Returns a socket for interface operations, in the caller's network namespace.
 pub(super) fn control_socket() -> Result<OwnedFd> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
     rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
@@ -27,12 +27,12 @@ fn flags(socket: BorrowedFd<'_>, name: &str) -> Result<u16> {
     Ok(u16::from_ne_bytes([request.value[0], request.value[1]]))
 }
 
-/// Whether the link is up.
+/// Returns true if the link is up.
 pub(super) fn is_up(socket: BorrowedFd<'_>, name: &str) -> Result<bool> {
     Ok(flags(socket, name)? & IFF_UP != 0)
 }
 
-/// Sets the link up or down, leaving its other flags.
+/// Sets the link up or down, and leaves its other flags.
 pub(super) fn set_up(socket: BorrowedFd<'_>, name: &str, up: bool) -> Result<()> {
     let old = flags(socket, name)?;
     let new = if up { old | IFF_UP } else { old & !IFF_UP };
@@ -44,7 +44,7 @@ pub(super) fn set_up(socket: BorrowedFd<'_>, name: &str, up: bool) -> Result<()>
     interface::<SIOCSIFFLAGS>(socket, &mut request)
 }
 
-/// The MTU.
+/// Returns the MTU in bytes.
 pub(super) fn mtu(socket: BorrowedFd<'_>, name: &str) -> Result<u32> {
     let mut request = Request::new(name);
     interface::<SIOCGIFMTU>(socket, &mut request)?;
@@ -52,7 +52,7 @@ pub(super) fn mtu(socket: BorrowedFd<'_>, name: &str) -> Result<u32> {
     Ok(u32::from_ne_bytes([a, b, c, d]))
 }
 
-/// Sets the MTU.
+/// Sets the MTU in bytes.
 pub(super) fn set_mtu(socket: BorrowedFd<'_>, name: &str, mtu: u32) -> Result<()> {
     let mtu = i32::try_from(mtu).map_err(|_| Errno::INVAL)?;
     let mut request = Request::new(name);
@@ -60,11 +60,11 @@ pub(super) fn set_mtu(socket: BorrowedFd<'_>, name: &str, mtu: u32) -> Result<()
     interface::<SIOCSIFMTU>(socket, &mut request)
 }
 
-/// The MAC address.
+/// Returns the MAC address.
 pub(super) fn mac(socket: BorrowedFd<'_>, name: &str) -> Result<[u8; 6]> {
     let mut request = Request::new(name);
     interface::<SIOCGIFHWADDR>(socket, &mut request)?;
-    // A `sockaddr`: two bytes of family, then the address.
+    // The value is a `sockaddr`: two bytes of family, then the address.
     let [_, _, a, b, c, d, e, f, ..] = request.value;
     Ok([a, b, c, d, e, f])
 }

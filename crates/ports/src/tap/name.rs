@@ -5,8 +5,8 @@ use super::TapError;
 /// Longest name of an interface in bytes (`IFNAMSIZ` less the final zero).
 pub const MAX_NAME: usize = 15;
 
-/// Checks a name as the kernel would, and refuses what the kernel would take
-/// for a template.
+/// Checks a name as the kernel does, and also refuses a name that the kernel would use as a
+/// template.
 ///
 /// # Errors
 /// [`TapError::NameTooLong`] or [`TapError::BadName`].
@@ -25,7 +25,7 @@ pub fn check_name(name: &str) -> Result<&str, TapError> {
             '/' => return bad("a '/'"),
             ':' => return bad("a ':'"),
             '%' => return bad("a '%', which the kernel would number"),
-            // The kernel's isspace() is of Latin-1: it takes 0xa0 for a space.
+            // The kernel's isspace() is of Latin-1: 0xa0 is a space there.
             c if c.is_whitespace() => return bad("white space"),
             c if c.is_control() => return bad("a control character"),
             c if !c.is_ascii() => return bad("a character that is not ASCII"),

@@ -1,7 +1,9 @@
-//! The `ioctl`s of `/dev/net/tun` and of network interfaces
-//! (`linux/if_tun.h`, `linux/if.h`, `linux/sockios.h`), which no crate wraps, and
-//! the `writev` of bytes that nobody may have a reference to, and the lock of one byte
-//! that belongs to an open file and not to a process.
+//! System calls that no crate wraps:
+//!
+//! - the `ioctl`s of `/dev/net/tun` and of network interfaces (`linux/if_tun.h`, `linux/if.h`,
+//!   `linux/sockios.h`)
+//! - the `writev` of bytes to which nobody may have a reference
+//! - the lock of one byte that belongs to an open file and not to a process
 
 #![allow(unsafe_code)]
 
@@ -50,19 +52,19 @@ const TUN_F_CSUM: usize = 0x01;
 const TUN_F_TSO4: usize = 0x02;
 const TUN_F_TSO6: usize = 0x04;
 
-/// `struct ifreq`: a name and a union of at most 24 bytes. It is 40 bytes on
-/// 64-bit Linux and 32 on 32-bit, so this is never smaller than the kernel's.
+/// `struct ifreq`: a name and a union of at most 24 bytes. The kernel's has 40 bytes on 64-bit
+/// Linux and 32 on 32-bit, so this one is never smaller.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     name: [u8; MAX_NAME + 1],
-    /// The union; what it holds depends on the operation.
+    /// The union; its content depends on the operation.
     pub(super) value: [u8; 24],
 }
 
 impl Request {
-    /// A request for `name`, which has at most [`MAX_NAME`] bytes (longer ones
-    /// are cut; `check_name` has refused them before), value all zero.
+    /// Returns a request for `name`, with a value of all zero. `name` has at most [`MAX_NAME`]
+    /// bytes; a longer one is cut, but `check_name` has refused it before.
     pub(super) fn new(name: &str) -> Request {
         let mut request = Request { name: [0; MAX_NAME + 1], value: [0; 24] };
         let len = name.len().min(MAX_NAME);
@@ -81,15 +83,15 @@ pub(super) fn interface<const OPCODE: Opcode>(
     socket: BorrowedFd<'_>,
     request: &mut Request,
 ) -> Result<()> {
-    // SAFETY: every SIOC*IF* opcode takes a pointer to a `struct ifreq`, which
-    // it reads and at most overwrites; `Request` is at least as large and as
-    // aligned, and all of its bit patterns are valid.
+    // SAFETY: every SIOC*IF* opcode takes a pointer to a `struct ifreq`, which it reads and at most
+    // overwrites. `Request` is at least as large and as aligned, and all of its bit patterns are
+    // valid.
     unsafe { ioctl(socket, Updater::<OPCODE, Request>::new(request)) }
 }
 
-/// Attaches the descriptor to the TAP `name`, created if need be, and returns
-/// the name that it got (`%d` in it is filled in by the kernel). With
-/// `multi_queue` it is one queue of several.
+/// Attaches the descriptor to the TAP `name`, which is created if it does not exist. With
+/// `multi_queue` it is one queue of several. Returns the name of the interface: the kernel replaces
+/// `%d` in it by a number.
 pub(super) fn attach(fd: BorrowedFd<'_>, name: &str, multi_queue: bool) -> Result<String> {
     let mut request = Request::new(name);
     let queues = if multi_queue { IFF_MULTI_QUEUE } else { 0 };
@@ -101,7 +103,7 @@ pub(super) fn attach(fd: BorrowedFd<'_>, name: &str, multi_queue: bool) -> Resul
     Ok(request.name())
 }
 
-/// The name of the attached interface.
+/// Returns the name of the attached interface.
 pub(super) fn current_name(fd: BorrowedFd<'_>) -> Result<String> {
     let mut request = Request::new("");
     // SAFETY: TUNGETIFF fills in a `struct ifreq`.
@@ -121,7 +123,7 @@ pub(super) fn set_little_endian(fd: BorrowedFd<'_>, on: bool) -> Result<()> {
     unsafe { ioctl(fd, Setter::<TUNSETVNETLE, c_int>::new(c_int::from(on))) }
 }
 
-/// Says which unfinished frames this end can take.
+/// Sets the unfinished frames that this end accepts.
 pub(super) fn set_offloads(fd: BorrowedFd<'_>, offloads: TapOffloads) -> Result<()> {
     let bit = |on: bool, bit: usize| if on { bit } else { 0 };
     let bits = bit(offloads.checksum, TUN_F_CSUM)
@@ -131,7 +133,7 @@ pub(super) fn set_offloads(fd: BorrowedFd<'_>, offloads: TapOffloads) -> Result<
     unsafe { ioctl(fd, IntegerSetter::<TUNSETOFFLOAD>::new_usize(bits)) }
 }
 
-/// Keeps or releases the interface at the last close.
+/// Sets if the interface is kept at the last close.
 pub(super) fn set_persist(fd: BorrowedFd<'_>, on: bool) -> Result<()> {
     // SAFETY: TUNSETPERSIST takes its argument by value and no pointer.
     unsafe { ioctl(fd, IntegerSetter::<TUNSETPERSIST>::new_usize(usize::from(on))) }
@@ -143,12 +145,12 @@ pub(super) fn set_carrier(fd: BorrowedFd<'_>, on: bool) -> Result<()> {
     unsafe { ioctl(fd, Setter::<TUNSETCARRIER, c_int>::new(c_int::from(on))) }
 }
 
-/// Most stretches of a split frame that [`write_split`] takes: as many as any
-/// packet has slots.
+/// Most parts of a split frame's rest that [`write_split`] takes: as many as a packet can have
+/// slots.
 pub(super) const SLICES_MAX: usize = SLOTS_ACCEPTED;
 
-/// Writes a header, the private bytes of a frame and what lies in its sender's
-/// pages, `len` bytes of the frame in all, in one call.
+/// Writes a header, and the first `len` bytes of a frame, in one call: its private bytes, and then
+/// those in its sender's pages. Returns the number of bytes written.
 pub(super) fn write_split(
     fd: BorrowedFd<'_>,
     header: &[u8],
@@ -171,8 +173,8 @@ pub(super) fn write_split(
     if left > 0 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: each part is memory that the borrowed header and frame keep there
-    // for reads of so many bytes; the kernel only reads it, whoever else writes.
+    // SAFETY: each part is memory that the borrowed header and frame keep readable for its length.
+    // The kernel only reads it, even if others write to it.
     let written = unsafe { libc::writev(fd.as_raw_fd(), parts.as_ptr(), count) };
     usize::try_from(written).map_err(|_| {
         let error = std::io::Error::last_os_error();
@@ -180,8 +182,8 @@ pub(super) fn write_split(
     })
 }
 
-/// Locks one byte of a file for writing, for as long as this description of it is open
-/// anywhere. Whether it could: another description may hold it.
+/// Locks one byte of a file for writing, as long as this open file description exists anywhere.
+/// Returns false if another description holds the lock.
 pub(super) fn lock_byte(fd: BorrowedFd<'_>, at: u64) -> Result<bool> {
     let start = libc::off_t::try_from(at).map_err(|_| Errno::INVAL)?;
     let lock = libc::flock {
@@ -189,7 +191,7 @@ pub(super) fn lock_byte(fd: BorrowedFd<'_>, at: u64) -> Result<bool> {
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: start,
         l_len: 1,
-        // As the kernel wants it.
+        // The kernel requires 0.
         l_pid: 0,
     };
     // SAFETY: F_OFD_SETLK reads a `struct flock` through the pointer, which is valid for

@@ -1,5 +1,5 @@
-//! Real TAPs. Each test runs itself again in a network namespace of its own,
-//! so that nothing of the machine is touched; without root it is skipped.
+//! Tests of real TAPs. Each test runs itself again in a network namespace of its own, so that
+//! nothing of the machine is touched. Without root it is skipped.
 
 mod conversation;
 mod segments;
@@ -15,7 +15,7 @@ use grantway_netif::{Checksum, Offload};
 
 use super::*;
 
-/// How long a test waits for what must happen: a guard against hanging.
+/// Time that a test waits for an event: a guard against hanging.
 const GUARD: Duration = Duration::from_secs(120);
 
 const INSIDE: &str = "GRANTWAY_TEST_NAMESPACE";
@@ -88,12 +88,12 @@ fn exists(name: &str) -> bool {
     output.unwrap().status.success()
 }
 
-/// Receives until `pick` takes a frame.
+/// Receives frames until `pick` accepts one, and returns its value.
 fn receive<T>(tap: &mut Tap, pick: impl FnMut(&[u8], Offload) -> Option<T>) -> T {
     receive_into(tap, &mut vec![0; RECV_BUFFER], pick)
 }
 
-/// The same, with a buffer of the caller's.
+/// Receives like [`receive`], into the caller's buffer.
 fn receive_into<T>(
     tap: &mut Tap,
     buf: &mut [u8],
@@ -209,7 +209,7 @@ tap_test! {
 
 tap_test! {
     fn a_tap_made_by_hand_is_taken_as_it_is() {
-        // Without vnet_hdr, as older instructions have it.
+        // Older instructions create the TAP without vnet_hdr.
         ip("tuntap add dev hand mode tap");
         let mut tap = open("hand");
         tap.send(&[0xff; 60], Offload::default()).unwrap();
@@ -240,7 +240,7 @@ tap_test! {
             assert!(matches!(error, TapError::InUse { .. }), "{error}");
         }
         let mut buf = vec![0; RECV_BUFFER];
-        // What leaves by one queue comes back to the same: flows keep to theirs.
+        // The answers to frames of one queue come back to that queue: flows keep to their queues.
         second.send(&[0xff; 60], Offload::default()).unwrap();
         first.send(&[0xff; 60], Offload::default()).unwrap();
         while first.recv(&mut buf).unwrap().is_some() || second.recv(&mut buf).unwrap().is_some() {}
@@ -264,7 +264,7 @@ tap_test! {
             ..TapConfig::named("gw0")
         };
         let index = Tap::open(&config).unwrap().interface().unwrap();
-        // Every user may bind a name, and see the index that is next.
+        // Every user may bind a name, and see the next index.
         let name = format!("grantway/tap/{index}");
         let name = SocketAddr::from_abstract_name(name).unwrap();
         let _squatter = UnixListener::bind_addr(&name).unwrap();

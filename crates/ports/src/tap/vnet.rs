@@ -1,5 +1,5 @@
-//! `struct virtio_net_hdr` (`linux/virtio_net.h`), little-endian, 10 bytes,
-//! and what it means in netif's words.
+//! The header beside a frame of a TAP, `struct virtio_net_hdr` (`linux/virtio_net.h`):
+//! little-endian, 10 bytes, and its meaning in netif's words.
 
 use grantway_netif::{Checksum, Gso, GsoKind, Offload, headers};
 
@@ -56,12 +56,11 @@ impl VnetHeader {
     }
 }
 
-/// The header for a frame on its way to the kernel, and how much of the frame
-/// to write: an unfinished checksum covers everything written, so padding
-/// behind the IP packet stays out.
+/// Returns the header for a frame on its way to the kernel, and the number of bytes to write. An
+/// unfinished checksum covers all bytes that are written, so padding behind the IP packet is left
+/// out.
 ///
-/// Only the first bytes of the frame of `len` bytes need be there: no others are
-/// looked at.
+/// `head` has the first bytes of the frame of `len` bytes. Only those are read.
 pub(super) fn outgoing(
     head: &[u8],
     len: usize,
@@ -102,26 +101,28 @@ pub(super) fn outgoing(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrival {
     pub(super) offload: Offload,
-    /// Whether the checksum was finished here.
+    /// True if the checksum was finished here.
     pub(super) finished: bool,
 }
 
-/// What a frame from the kernel is in netif's words.
+/// Judges a frame from the kernel, and returns its state in netif's words.
 ///
-/// netif can only say that the outermost transport checksum is unfinished. An
-/// inner one (a tunnel of the host's), or any at all while the frontend takes
-/// none, is finished here.
+/// netif can only say that the outermost transport checksum is unfinished. An inner checksum (of a
+/// tunnel of the host) is finished here. So is any checksum while the frontend does not accept
+/// unfinished ones.
 pub(super) fn incoming(
     header: VnetHeader,
     frame: &mut [u8],
     offloads: TapOffloads,
 ) -> Result<Arrival, DropReason> {
+    // Segmentation of a kind that netif has.
     let gso = match header.gso_type & !GSO_ECN {
         GSO_NONE => None,
         GSO_TCPV4 => Some(Gso { kind: GsoKind::Tcpv4, size: header.gso_size }),
         GSO_TCPV6 => Some(Gso { kind: GsoKind::Tcpv6, size: header.gso_size }),
         _ => return Err(DropReason::GsoUnknown),
     };
+    // The checksum is not unfinished, so there is nothing to finish and nothing to cut.
     if header.flags & NEEDS_CSUM == 0 {
         if gso.is_some() {
             return Err(DropReason::GsoNotPartial);
@@ -130,10 +131,12 @@ pub(super) fn incoming(
         let checksum = if valid { Checksum::Complete } else { Checksum::Unknown };
         return Ok(Arrival { offload: Offload { checksum, gso: None }, finished: false });
     }
+    // The outermost checksum, if it is the unfinished one.
     let (start, offset) = (usize::from(header.csum_start), usize::from(header.csum_offset));
     let outermost = headers::read(frame, frame.len())
         .ok()
         .filter(|found| found.start == start && found.protocol.checksum_offset() == offset);
+    // Large frames go on only if the frontend accepts them, and if the headers agree.
     if let Some(gso) = gso {
         let wanted = match gso.kind {
             GsoKind::Tcpv4 => offloads.tso4,
@@ -144,6 +147,7 @@ pub(super) fn incoming(
         }
         check_gso(gso, &outermost.ok_or(DropReason::GsoNotTcp)?)?;
     }
+    // The frontend finishes the checksum, or it is finished here.
     if offloads.checksum && outermost.is_some() {
         let offload = Offload { checksum: Checksum::Partial, gso };
         return Ok(Arrival { offload, finished: false });

@@ -1,19 +1,19 @@
-//! Frames laid out by hand, so that a test knows where everything is without
-//! asking the code that it tests.
+//! Frames laid out by hand, so that a test knows the place of everything without asking the code
+//! that it tests.
 
 use proptest::prelude::*;
 
-/// A TCP or UDP frame. Its transport checksum holds what a sender leaves.
+/// A TCP or UDP frame. Its transport checksum is unfinished, as a sender leaves it.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
     pub(crate) tags: usize,
     pub(crate) v6: bool,
     pub(crate) tcp: bool,
-    /// IPv6 extension headers: number and bytes, the first of which is set.
+    /// IPv6 extension headers: number and bytes. The first byte is replaced.
     pub(crate) extensions: Vec<(u8, Vec<u8>)>,
-    /// Words of IPv4 options.
+    /// Number of words of IPv4 options.
     pub(crate) ip_options: usize,
-    /// Words of TCP options.
+    /// Number of words of TCP options.
     pub(crate) tcp_options: usize,
     /// TCP flags, the byte of CWR to FIN.
     pub(crate) flags: u8,
@@ -22,7 +22,7 @@ pub(crate) struct Shape {
     /// IPv4 identification, flags and fragment offset.
     pub(crate) id: u16,
     pub(crate) fragment: u16,
-    /// The last destination, where it is not the one in the IP header.
+    /// Last destination, if it is not the one in the IP header.
     pub(crate) last: Option<[u8; 16]>,
 }
 
@@ -48,12 +48,12 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Start of the IP header.
+    /// Returns the start of the IP header.
     pub(crate) fn ip(&self) -> usize {
         14 + 4 * self.tags
     }
 
-    /// Start of the transport header.
+    /// Returns the start of the transport header.
     pub(crate) fn transport(&self) -> usize {
         let extensions = self.extensions.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         self.ip() + if self.v6 { 40 + extensions } else { 20 + 4 * self.ip_options }
@@ -71,7 +71,7 @@ impl Shape {
         if self.tcp { 6 } else { 17 }
     }
 
-    /// The frame of this shape, its transport checksum unfinished.
+    /// Returns the frame of this shape, with an unfinished transport checksum.
     pub(crate) fn frame(&self, payload: &[u8]) -> Vec<u8> {
         let mut out = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
         for tag in 0..self.tags {
@@ -99,7 +99,7 @@ impl Shape {
             out.extend(self.id.to_be_bytes());
             out.extend(self.fragment.to_be_bytes());
             out.extend([64, self.protocol(), 0, 0, 10, 9, 0, 1, 10, 9, 0, 2]);
-            // No operation.
+            // The option 1 does nothing.
             out.resize(self.transport(), 1);
             let at = self.ip() + 10;
             let sum = !plain_sum(&out[self.ip()..]);
@@ -111,7 +111,7 @@ impl Shape {
             out.extend(self.sequence.to_be_bytes());
             out.extend(99u32.to_be_bytes());
             out.extend([(5 + self.tcp_options as u8) << 4, self.flags, 0x20, 0, 0, 0, 0, 9]);
-            // No operation.
+            // The option 1 does nothing.
             out.resize(self.payload(), 1);
         } else {
             out.extend((length as u16).to_be_bytes());
@@ -124,7 +124,7 @@ impl Shape {
         out
     }
 
-    /// As in RFC 9293 and RFC 8200.
+    /// Returns the pseudo-header of RFC 9293 and RFC 8200.
     pub(crate) fn pseudo_header(&self, frame: &[u8], length: usize) -> Vec<u8> {
         let ip = &frame[self.ip()..];
         let mut out = if self.v6 { ip[8..40].to_vec() } else { ip[12..20].to_vec() };
@@ -145,7 +145,7 @@ impl Shape {
     }
 }
 
-/// The one's complement sum of 16-bit words, byte by byte.
+/// Returns the one's complement sum of 16-bit words, byte by byte.
 pub(crate) fn plain_sum(bytes: &[u8]) -> u16 {
     let mut sum = 0u32;
     for (n, &byte) in bytes.iter().enumerate() {
@@ -155,18 +155,18 @@ pub(crate) fn plain_sum(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// Extension headers that GSO frames may have.
+/// Returns extension headers that GSO frames may have.
 fn extensions() -> impl Strategy<Value = Vec<(u8, Vec<u8>)>> {
     let one = (prop_oneof![Just(0u8), Just(60), Just(43)], 0u8..3).prop_map(|(number, words)| {
         let mut bytes = vec![0; 8 + 8 * usize::from(words)];
-        // What is in there are options of padding, or a route at its end.
+        // The zeros behind it are options of padding, or a route at its end.
         bytes[1] = words;
         (number, bytes)
     });
     proptest::collection::vec(one, 0..4)
 }
 
-/// TCP frames of every kind.
+/// Returns TCP frames of every kind.
 pub(crate) fn shapes() -> impl Strategy<Value = Shape> {
     let ip = (0usize..3, any::<bool>(), extensions(), 0usize..=10, any::<u16>(), any::<bool>());
     let tcp = (0usize..=10, any::<u8>(), any::<u32>());

@@ -1,4 +1,4 @@
-//! Segments: what is whole stays whole, what changes follows the rules.
+//! Segments: all that has to stay stays, and all that changes follows the rules.
 
 use grantway_netif::{Checksum, Gso, GsoKind, headers};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn gso(shape: &Shape, size: u16) -> Gso {
     Gso { kind: if shape.v6 { GsoKind::Tcpv6 } else { GsoKind::Tcpv4 }, size }
 }
 
-/// All segments, from a buffer that is filled with something else each time.
+/// Returns all segments, from a buffer that is filled with other bytes before each.
 pub(crate) fn cut(frame: &[u8], gso: Gso, checksum: SegmentChecksum) -> Vec<Vec<u8>> {
     let mut segments = Segments::new(frame, gso, checksum).unwrap();
     let expected = match checksum {
@@ -40,7 +40,7 @@ fn field<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
     frame[at..at + N].try_into().unwrap()
 }
 
-/// What a segment may differ in from the whole.
+/// Returns the headers without the fields in which a segment may differ from the whole.
 fn blank(shape: &Shape, header: &[u8]) -> Vec<u8> {
     let mut out = header.to_vec();
     let (ip, tcp) = (shape.ip(), shape.transport());
@@ -58,7 +58,7 @@ fn blank(shape: &Shape, header: &[u8]) -> Vec<u8> {
 
 fn check(shape: &Shape, payload: &[u8], size: u16, checksum: SegmentChecksum) {
     let mut frame = shape.frame(payload);
-    // Padding belongs to the wire that it came from.
+    // Padding belongs to the wire that the frame came from.
     frame.extend_from_slice(&[0xdd; 5]);
     let segments = cut(&frame, gso(shape, size), checksum);
     let (ip, tcp) = (shape.ip(), shape.transport());
@@ -170,7 +170,7 @@ fn each_refusal_has_its_reason() {
     assert_eq!(refused(&v6, 3000, gso(&v4, 1000)), DropReason::GsoWrongFamily);
     assert_eq!(refused(&v4, 3000, gso(&v4, 0)), DropReason::GsoZeroSize);
     assert_eq!(refused(&v4, MAX_SEGMENTS + 1, gso(&v4, 1)), DropReason::GsoTooMany);
-    // Claims no length, and is longer than any packet.
+    // The packet claims no length, and is longer than any packet.
     let mut long = v4.frame(&bytes(100));
     long[16..18].fill(0);
     long.resize(14 + MAX_PACKET + 1, 0);
@@ -206,8 +206,8 @@ proptest! {
         check(&shape, &bytes(length.min(longest)), size.max((length / MAX_SEGMENTS + 1) as u16), checksum);
     }
 
-    /// Frames with some bytes changed: segments of what the headers now say,
-    /// or a reason, and never a panic.
+    /// Frames with some bytes changed give segments of the headers that are now there, or a reason,
+    /// and never a panic.
     #[test]
     fn damaged_headers_never_panic(
         shape in shapes(),

@@ -1,8 +1,8 @@
-//! What a capture says of its frames.
+//! Records: the times, interfaces and options of a capture's frames.
 
 use super::*;
 
-/// An option of a block, padded.
+/// Returns an option of a block, padded.
 fn option(big_endian: bool, code: u16, value: &[u8]) -> Vec<u8> {
     let half = |n: u16| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
     let mut all = [&half(code)[..], &half(value.len() as u16), value].concat();
@@ -10,7 +10,7 @@ fn option(big_endian: bool, code: u16, value: &[u8]) -> Vec<u8> {
     all
 }
 
-/// An interface that counts `resolution` from `offset` seconds on.
+/// Returns an interface that counts in `resolution` from `offset` seconds on.
 fn counting(big_endian: bool, resolution: u8, offset: i64) -> (u32, Vec<u8>) {
     let (kind, body) = interface(big_endian, 1, 0);
     let offset = if big_endian { offset.to_be_bytes() } else { offset.to_le_bytes() };
@@ -54,7 +54,7 @@ fn records_have_times_interfaces_directions_and_comments() {
                 counting(big_endian, 0x80 | 10, -1),
                 timed(big_endian, 0, 1 << 60, &said.concat()),
                 timed(big_endian, 1, 3 << 10 | 1 << 9, &[]),
-                // Damaged options are none.
+                // Damaged options count as none.
                 timed(big_endian, 0, 7, &[1, 1, 0xff, 0xff]),
                 section(big_endian),
                 interface(big_endian, 1, 0),

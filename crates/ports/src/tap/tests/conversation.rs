@@ -26,7 +26,7 @@ use crate::{
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const PARTIAL: Offload = Offload { checksum: Checksum::Partial, gso: None };
 
-/// A TAP at 10.9.0.1 and fd09::1, and a neighbour, which is this test.
+/// A TAP at 10.9.0.1 and fd09::1, and a neighbour, which the test plays.
 struct Wire {
     tap: Tap,
     mac: [u8; 6],
@@ -38,7 +38,7 @@ impl Wire {
         let mut tap = open("gw0");
         ip("addr add 10.9.0.1/24 dev gw0");
         ip("addr add fd09::1/64 dev gw0 nodad");
-        // The kernel takes packets to it from some later moment on.
+        // The kernel accepts packets to the address only after a moment.
         let local = ["-6", "route", "show", "table", "local", "fd09::1"];
         until("fd09::1 to be local", || {
             let shown = Command::new("ip").args(local).output().unwrap();
@@ -75,7 +75,7 @@ fn v6_address(last: u8) -> [u8; 16] {
     address
 }
 
-/// The sum over the pseudo-header, as it stands in an unfinished checksum.
+/// Returns the sum over the pseudo-header, as in an unfinished checksum.
 fn pseudo_sum(frame: &[u8]) -> [u8; 2] {
     let found = headers::read(frame, frame.len()).unwrap();
     let (from, to) = match found.family {
@@ -138,8 +138,7 @@ tap_test! {
     }
 }
 
-/// The kernel believes an unfinished checksum, and checks one of which nothing
-/// is known.
+/// Checks that the kernel believes an unfinished checksum, and verifies one of unknown state.
 fn unfinished_udp_arrives(v6: bool) {
     let mut wire = Wire::new(v6);
     let socket = UdpSocket::bind(wire.at(5000)).unwrap();
@@ -156,9 +155,9 @@ fn unfinished_udp_arrives(v6: bool) {
     send(b"unfinished", PARTIAL, b"");
     assert_eq!(socket.recv(&mut buf).unwrap(), 10);
     assert_eq!(&buf[..10], b"unfinished");
-    // The one with a wrong checksum does not arrive: the one after it is the next.
+    // The frame with a wrong checksum does not arrive: the frame after it is the next.
     send(b"wrong", Offload::default(), b"");
-    // Padding is no part of what is summed.
+    // Padding is not summed.
     send(b"padded", PARTIAL, &[0xff; 7]);
     assert_eq!(socket.recv(&mut buf).unwrap(), 6);
     assert_eq!(&buf[..6], b"padded");
@@ -167,7 +166,7 @@ fn unfinished_udp_arrives(v6: bool) {
 tap_test! { fn unfinished_udp_over_ipv4_arrives() { unfinished_udp_arrives(false) } }
 tap_test! { fn unfinished_udp_over_ipv6_arrives() { unfinished_udp_arrives(true) } }
 
-/// What the kernel hands over follows the offloads of the moment.
+/// Checks that the kernel's frames follow the offloads that are set at the moment.
 fn offloads_can_change(v6: bool) {
     let mut wire = Wire::new(v6);
     let socket = UdpSocket::bind(wire.at(5000)).unwrap();
@@ -209,7 +208,7 @@ fn offloads_can_change(v6: bool) {
 tap_test! { fn offloads_can_change_with_ipv4() { offloads_can_change(false) } }
 tap_test! { fn offloads_can_change_with_ipv6() { offloads_can_change(true) } }
 
-/// The least of a TCP peer: handshake, then what the test asks for.
+/// A minimal TCP peer: handshake, then what the test asks for.
 struct Peer {
     wire: Wire,
     stream: TcpStream,
@@ -266,7 +265,7 @@ impl Peer {
         frame
     }
 
-    /// Receives what comes next in the stream, and acknowledges it.
+    /// Receives the next payload of the stream, and acknowledges it.
     fn next_payload(&mut self) -> (Vec<u8>, Offload) {
         let wanted = self.acknowledged;
         let found = receive(&mut self.wire.tap, |frame, offload| {
@@ -301,8 +300,8 @@ fn large_frames_cross_both_ways(v6: bool) {
     peer.stream.read_exact(&mut got).unwrap();
     assert_eq!(got, sent);
 
-    // How many segments the kernel begins with is its own affair (one, where the
-    // handshake was slow), so it is answered until its frames are large.
+    // The kernel chooses the number of segments that it begins with (one, if the handshake was
+    // slow). So it is answered until its frames are large.
     peer.sequence += sent.len() as u32;
     let reply = &sent[..8000];
     let mut largest = 0;
@@ -330,7 +329,7 @@ tap_test! { fn large_frames_cross_both_ways_over_ipv4() { large_frames_cross_bot
 tap_test! { fn large_frames_cross_both_ways_over_ipv6() { large_frames_cross_both_ways(true) } }
 
 tap_test! {
-    /// With segmentation switched off the kernel cuts for us.
+    /// With segmentation off the kernel cuts the frames.
     fn without_segmentation_no_frame_exceeds_the_mss() {
         let mut peer = Peer::connect(false);
         let only_checksum = TapOffloads { checksum: true, ..TapOffloads::NONE };
@@ -346,7 +345,7 @@ tap_test! {
     }
 }
 
-/// The last bytes of a frame, in pages of somebody else's, from odd offsets on.
+/// Puts the last bytes of a frame into pages of another owner, at odd offsets.
 fn in_pages(rest: &[u8]) -> Vec<(SharedPage, u16, u16)> {
     let parts: Vec<&[u8]> = rest.chunks(4001).collect();
     let run = SharedRun::private(parts.len());
@@ -384,7 +383,7 @@ tap_test! {
                     make_partial(&mut frame);
                 }
                 let offload = if partial { PARTIAL } else { Offload::default() };
-                // Little enough that the headers go on beyond it, too.
+                // Some heads are so short that the headers go on behind them.
                 for private in [128, 60, 42, 41, 14] {
                     let whole = frame.len();
                     // Padding stays out of an unfinished checksum.
@@ -396,7 +395,7 @@ tap_test! {
                 }
             }
         }
-        // More stretches than any packet has, in a copy.
+        // A frame with more stretches than any packet has is copied.
         let payload = [1; 200];
         let mut frame = Vec::new();
         wire.builder().udp(4000, 5000).write(&mut frame, &payload).unwrap();

@@ -1,5 +1,5 @@
-//! The kernel's segments against ours: the same frame goes to a bridge of the
-//! kernel's, behind which a TAP takes no large frames.
+//! The kernel's segments against ours. A frame goes to a bridge of the kernel, behind which a TAP
+//! accepts no large frames.
 
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
@@ -13,7 +13,7 @@ use crate::{
     tap::{Tap, TapOffloads},
 };
 
-/// A frame goes in at one TAP and comes out of the other.
+/// A bridge between two TAPs: a frame goes in at one and comes out of the other.
 struct Bridge {
     from: Tap,
     to: Tap,
@@ -34,7 +34,7 @@ fn payload(length: usize) -> Vec<u8> {
     (0..length).map(|n| (n * 31 + n / 256) as u8).collect()
 }
 
-/// Frames of both families with all that their headers can have.
+/// Returns frames of both families with all that their headers can have.
 fn cases() -> Vec<(Shape, usize, u16)> {
     let padding = |number: u8| (number, vec![0, 0, 1, 4, 0, 0, 0, 0]);
     let sizes = [(5000, 1000), (5001, 1448), (4000, 1000), (1001, 1000), (60_000, 1448), (300, 9)];
@@ -46,7 +46,7 @@ fn cases() -> Vec<(Shape, usize, u16)> {
                     Shape {
                         tags,
                         v6,
-                        // Every flag, none, and what there mostly is.
+                        // The flags are all, ACK, ACK with PSH, and those with CWR and FIN.
                         flags: [0xff, 0x10, 0x18, 0x99][n % 4],
                         fragment: if n % 2 == 0 { DONT_FRAGMENT } else { 0 },
                         extensions: match v6 && n % 3 == 0 {

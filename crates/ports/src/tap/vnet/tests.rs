@@ -1,4 +1,4 @@
-//! The header's bytes, and every judgement over them.
+//! The bytes of the header, and every judgement of it.
 
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
@@ -125,7 +125,7 @@ fn what_the_frontend_does_not_take_is_finished_or_refused() {
     let whole = frame(false, true, 10);
     let mut bytes = whole.clone();
     let (header, _) = outgoing(&bytes, bytes.len(), PARTIAL).unwrap();
-    // The pseudo-header's sum, as the kernel leaves it.
+    // The pseudo-header's sum is there, as the kernel leaves it.
     let sum = etherparse::checksum::Sum16BitWords::new()
         .add_slice(&bytes[26..34])
         .add_4bytes([0, 6, 0, 30]);
@@ -142,8 +142,7 @@ fn what_the_frontend_does_not_take_is_finished_or_refused() {
     assert_eq!(refused, Err(DropReason::GsoNotWanted));
 }
 
-/// A tunnel of the host's: the checksum that is unfinished is the inner one,
-/// which netif has no words for.
+/// A tunnel of the host: the unfinished checksum is the inner one, which netif cannot express.
 #[test]
 fn an_inner_checksum_is_finished_here() {
     let inner = frame(false, true, 10);
@@ -191,7 +190,7 @@ proptest! {
         prop_assert_eq!(VnetHeader::decode(header).encode(), header);
     }
 
-    /// What goes out comes back in as the same.
+    /// Outgoing offloads come back in unchanged.
     #[test]
     fn offloads_survive_the_header(v6: bool, tcp: bool, large: bool, size in 1u16..) {
         let kind = if v6 { GsoKind::Tcpv6 } else { GsoKind::Tcpv4 };
