@@ -1,9 +1,9 @@
 //! `grantway frontend`: a vif in user space, bridged to a TAP or another port.
 //!
-//! The main thread has the vif: its place in the store, its state, and what
-//! operators ask. Each queue has a thread of its own (`workers`), which joins it
-//! to a queue of the port (`bridge`). What keeps it from its vif on Xen is found
-//! before anything begins (`grantway_command::obstacle`).
+//! The main thread has the vif: its place in the store, its state, and the questions of operators.
+//! Each queue has a thread of its own (`workers`), which joins it to a queue of the port
+//! (`bridge`). Obstacles between the process and its vif on Xen are found before anything begins
+//! (`grantway_command::obstacle`).
 
 mod bridge;
 mod workers;
@@ -30,18 +30,18 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 use workers::Workers;
 
-/// How long the backend gets to close in order when we are told to end.
+/// Time that the backend gets to close in order when this process is told to end.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// How long a failed connection rests before it is tried again.
+/// Time that a failed connection rests before it is tried again.
 const REST: Duration = Duration::from_millis(200);
-/// How long a restored domain may be without the vif.
+/// Time that a restored domain may be without the vif.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Carries frames until it is told to end.
 ///
 /// # Errors
 ///
-/// The host, the vif or the port is not to be had, or the host went away.
+/// The host, the vif or the port cannot be had, or the host went away.
 pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let spec = port_spec(args)?;
     let signals = Signals::take()?;
@@ -70,7 +70,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     Frontend { vif, place, ctl, linked: false, wished: policy }.run(&signals, &reports)
 }
 
-/// What the vif is to be bridged to, as far as the command line tells.
+/// Returns the port that the vif is to be bridged to, by the command line.
 fn port_spec(args: &FrontendArgs) -> Result<PortSpec, CommandError> {
     let spec = match (&args.tap, &args.port) {
         (Some(name), _) => format!("tap:{name}").parse(),
@@ -85,6 +85,7 @@ fn port_spec(args: &FrontendArgs) -> Result<PortSpec, CommandError> {
     }
 }
 
+/// Opens the port, and checks that it can have as many queues as are asked for.
 fn open_port(
     spec: &PortSpec,
     args: &FrontendArgs,
@@ -124,17 +125,19 @@ struct Frontend {
     vif: Vif<Workers>,
     place: Place,
     ctl: CtlSocket,
-    /// What was last told of the link.
+    /// State of the link that was last told.
     linked: bool,
-    /// How buffers are to cross.
+    /// Policy by which buffers are to cross.
     wished: Policy,
 }
 
 impl Frontend {
+    /// Serves the vif until it is told to end, or the vif is gone.
     fn run(&mut self, signals: &Signals, reports: &ReportSocket) -> Result<(), CommandError> {
         let mut ending: Option<Instant> = None;
         let mut failed_at: Option<Instant> = None;
         loop {
+            // The vif's state decides what is next.
             self.place.check()?;
             self.vif.take_answers().map_err(CommandError::failed)?;
             match self.vif.store_changed().map_err(CommandError::failed)? {
@@ -157,12 +160,14 @@ impl Frontend {
                     if since.elapsed() >= REST {
                         failed_at = None;
                         self.vif.restart().map_err(CommandError::failed)?;
-                        // What the store told meanwhile wakes nobody up.
+                        // Changes in the store meanwhile wake nobody up, so the store is read again
+                        // at once.
                         continue;
                     }
                 }
                 VifStatus::Held | VifStatus::Gone => return self.leave(ending.is_some()),
             }
+            // Then the threads, operators and signals are served.
             self.tell_link();
             if self.take_troubles()? {
                 continue;
@@ -180,6 +185,7 @@ impl Frontend {
                 self.vif.shutdown().map_err(CommandError::failed)?;
                 continue;
             }
+            // While the vif closes, or rests after a failure, the wait has a limit.
             let timeout = match ending {
                 Some(since) if since.elapsed() > patience::farewell(FAREWELL) => {
                     return self.leave(true);
@@ -196,8 +202,8 @@ impl Frontend {
         }
     }
 
-    /// Goes on in a domain that was restored. Its toolstack has the vif in the store
-    /// before it lets the domain go on, or soon after.
+    /// Goes on in a domain that was restored. Its toolstack has the vif in the store before it lets
+    /// the domain go on, or soon afterwards.
     fn resume(&mut self, signals: &Signals) -> Result<(), CommandError> {
         let since = Instant::now();
         loop {
@@ -215,7 +221,7 @@ impl Frontend {
         }
     }
 
-    /// Tells of the link where it changed.
+    /// Logs the state of the link if it has changed.
     fn tell_link(&mut self) {
         let linked = self.vif.runner().linked();
         if std::mem::replace(&mut self.linked, linked) == linked {
@@ -235,7 +241,7 @@ impl Frontend {
         }
     }
 
-    /// Hears why a thread ended; whether the vif was closed for it.
+    /// Takes the trouble that ended a thread. Returns true if the vif was closed for it.
     fn take_troubles(&mut self) -> Result<bool, CommandError> {
         match self.vif.runner_mut().trouble() {
             None => Ok(false),
@@ -248,7 +254,8 @@ impl Frontend {
         }
     }
 
-    /// The vif is closed for good.
+    /// Removes the port, since the vif is closed for good. Unless this process was `asked` to end,
+    /// the error says that the vif was detached.
     fn leave(&mut self, asked: bool) -> Result<(), CommandError> {
         self.vif.runner_mut().remove_port()?;
         if asked {
@@ -257,12 +264,14 @@ impl Frontend {
         Err(CommandError::Failed("the vif was detached; attach it again to go on".into()))
     }
 
+    /// Returns the report for operators.
     fn report(&self) -> Value {
+        // The counters of earlier connections are part of the sum.
         let mut stats = self.vif.past_stats();
         let workers = self.vif.runner();
         let queues = workers.report();
         queues.iter().for_each(|queue| stats.add(&queue.stats));
-        // The middle of the moments at which the queues were read.
+        // The report's time is the middle of the moments at which the queues were read.
         let read: Duration = queues.iter().map(|queue| queue.at).sum();
         let at = read.checked_div(queues.len() as u32).unwrap_or_else(uptime);
         let each: Vec<Value> = queues

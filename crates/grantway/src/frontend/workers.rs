@@ -23,27 +23,29 @@ const STILL_ROUNDS: u32 = 64;
 /// Time between two looks at commands and events while there is work.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What a thread is told.
+/// Command for a thread.
 enum Command {
-    /// Whether frames may cross.
+    /// True if frames may cross.
     Link(bool),
+    /// Request for a report of the queue.
     Inspect(Sender<QueueReport>),
+    /// Request to end, and to give back queue and port.
     Stop,
 }
 
-/// How one queue stands.
+/// State of one queue.
 pub struct QueueReport {
-    /// Which.
+    /// Number of the queue.
     pub number: u16,
-    /// What it carried since it connected.
+    /// Counters since the queue connected.
     pub stats: QueueStats,
-    /// What did not cross since then.
+    /// Frames that did not cross since then.
     pub drops: Drops,
     /// Segments from the vif that reached the port as part of a large frame.
     pub merged: u64,
-    /// What the port behind it has passed so far.
+    /// Counters of the port behind the queue.
     pub port: PortReport,
-    /// When this was read.
+    /// Time at which this was read.
     pub at: Duration,
 }
 
@@ -60,24 +62,25 @@ impl QueueReport {
     }
 }
 
-/// The main thread's end of all of them.
+/// The main thread's side of all queue threads.
 pub struct Workers {
     mode: WaitMode,
     api: Api,
     merge: bool,
-    /// The port's queues, in order, while no thread has them. The first is kept
-    /// for as long as the command runs.
+    /// Queues of the port, in order, while no thread has them. The first is kept for as long as the
+    /// command runs.
     ports: Vec<Box<dyn Port>>,
     threads: Vec<Thread>,
-    /// Queues that no thread could be had for.
+    /// Queues of the vif for which no thread could be started.
     idle: Vec<Queue>,
+    /// True if frames may cross.
     linked: bool,
-    /// What did not cross on connections that ended.
+    /// Frames that did not cross on connections that ended.
     past_drops: Drops,
-    /// What queues of the port passed that are closed again.
+    /// Counters of queues of the port that were closed.
     past_ports: Option<PortReport>,
     bell: Bell,
-    /// Of this connection: what an earlier one suffered is over.
+    /// Troubles of this connection. Those of an earlier one are dropped with it.
     troubles: Receiver<Trouble>,
     teller: Sender<Trouble>,
 }
@@ -90,7 +93,7 @@ struct Thread {
 
 impl Thread {
     fn tell(&self, command: Command) {
-        // One that ended has told why.
+        // A thread that ended has told its trouble.
         if self.commands.send(command).is_ok() {
             self.wake.ring();
         }
@@ -98,7 +101,8 @@ impl Thread {
 }
 
 impl Workers {
-    /// None yet, without a port; `merge` is whether segments are merged for it.
+    /// Returns an object without threads and without a port. TCP segments are merged for the port
+    /// if `merge` is true.
     pub fn new(mode: WaitMode, api: Api, merge: bool) -> Result<Self, CommandError> {
         let (teller, troubles) = channel();
         Ok(Self {
@@ -117,35 +121,35 @@ impl Workers {
         })
     }
 
-    /// Gives them the port to bridge to, before the first connection.
+    /// Sets the port to bridge to, before the first connection.
     pub fn set_port(&mut self, port: Box<dyn Port>) {
         self.ports = vec![port];
     }
 
-    /// Readable when there may be trouble.
+    /// Returns a descriptor that is readable if there may be trouble.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.descriptor()
     }
 
-    /// What ended a thread, or kept it from starting.
+    /// Returns a trouble that ended a thread, or kept it from starting.
     pub fn trouble(&mut self) -> Option<Trouble> {
         self.bell.hush();
         self.troubles.try_recv().ok()
     }
 
-    /// Says whether frames may cross, while there are threads.
+    /// Tells all threads if frames may cross.
     pub fn set_link(&mut self, up: bool) {
         if std::mem::replace(&mut self.linked, up) != up {
             self.threads.iter().for_each(|thread| thread.tell(Command::Link(up)));
         }
     }
 
-    /// Whether frames may cross.
+    /// Returns true if frames may cross.
     pub fn linked(&self) -> bool {
         self.linked
     }
 
-    /// The vif is gone for good, and the port with it.
+    /// Removes the port, since the vif is gone for good.
     pub fn remove_port(&mut self) -> Result<(), CommandError> {
         match self.ports.first_mut() {
             Some(port) => port.remove().map_err(CommandError::failed),
@@ -153,9 +157,9 @@ impl Workers {
         }
     }
 
-    /// How each queue stands.
+    /// Returns the state of each queue.
     pub fn report(&self) -> Vec<QueueReport> {
-        // All are asked before the first is waited for.
+        // All threads are asked before the first answer is waited for.
         let ask = |thread: &Thread| {
             let (reply, answer) = channel();
             thread.tell(Command::Inspect(reply));
@@ -165,30 +169,32 @@ impl Workers {
         answers.into_iter().filter_map(|answer| answer.recv().ok()).collect()
     }
 
-    /// How its threads wait.
+    /// Returns the mode in which the threads wait.
     pub fn mode(&self) -> WaitMode {
         self.mode
     }
 
-    /// What did not cross, all connections together; `now` is how the queues
-    /// stand.
+    /// Returns the frames that did not cross, on all connections together. `now` is the present
+    /// state of the queues.
     pub fn drops(&self, now: &[QueueReport]) -> Drops {
         let mut sum = self.past_drops;
         now.iter().for_each(|queue| sum.add(&queue.drops));
         sum
     }
 
-    /// What the port has passed, all of its queues together.
+    /// Returns the counters of the port, of all its queues together. `now` is the present state of
+    /// the queues.
     pub fn port_report(&self, now: &[QueueReport]) -> Option<PortReport> {
         let idle = self.ports.iter().map(|port| port.report());
         let busy = now.iter().map(|queue| queue.port.clone());
-        // The name is that of the first.
+        // The name is that of the first queue.
         PortReport::sum(idle.chain(busy).chain(self.past_ports.clone()))
     }
 
+    /// Starts a thread for each queue of the vif, with a queue of the port.
     fn try_start(&mut self, features: BackendFeatures) -> Result<(), Trouble> {
         while self.ports.len() > self.idle.len() {
-            // A queue that nobody reads would swallow its flows.
+            // A queue of the port that nobody reads would swallow its flows.
             let surplus = self.ports.pop().map(|port| port.report());
             self.past_ports = PortReport::sum(self.past_ports.take().into_iter().chain(surplus));
         }
@@ -249,13 +255,13 @@ impl Runner for Workers {
         }
         let mut queues = std::mem::take(&mut self.idle);
         for thread in self.threads.drain(..) {
-            // A panic has ended the process.
+            // A panic would have ended the process.
             let bridge = thread.handle.join().unwrap_or_else(|panic| resume_unwind(panic));
             self.past_drops.add(&bridge.ends.drops);
             self.ports.push(bridge.ends.port);
             queues.push(bridge.ends.queue);
         }
-        // What the threads told is over with them.
+        // Troubles that the threads told are over with them.
         (self.teller, self.troubles) = channel();
         self.linked = false;
         let down = self.ports.first_mut().map_or(Ok(()), |port| port.set_link(false));
@@ -266,13 +272,14 @@ impl Runner for Workers {
     }
 }
 
+/// Tells the main thread of a trouble.
 fn tell(teller: &Sender<Trouble>, bell: &Bell, trouble: Trouble) {
-    // Nobody listens any more where the connection has ended.
+    // Nobody listens if the connection has ended.
     let _ = teller.send(trouble);
     bell.ring();
 }
 
-/// A thread's own end.
+/// A thread's own side.
 struct Worker {
     name: String,
     bridge: Bridge,
@@ -288,15 +295,18 @@ impl Worker {
         if let Err(trouble) = self.rounds() {
             tell(teller, bell, trouble);
         }
-        // The inbox goes here: whoever asks on is told that nobody answers.
+        // The inbox is dropped here, so that a later request is answered by an error.
         self.bridge
     }
 
+    /// Gives the bridge its turns, and sleeps if there is nothing to do.
     fn rounds(&mut self) -> Result<(), Trouble> {
         let start = Instant::now();
         let (mut kept, mut looks) = (Pace::new(start, KEPT), Pace::new(start, LOOK_EVERY));
         let (mut idle, mut still) = (Idle::default(), Still::default());
         loop {
+            // While frames may cross there is a turn in each round. A thread without work gives
+            // way.
             let moved = self.linked && self.bridge.turn()?;
             if moved {
                 (idle, still) = (Idle::default(), Still::default());
@@ -304,8 +314,8 @@ impl Worker {
                 std::thread::yield_now();
             }
             let hurry = moved || (self.linked && idle.looks_again(self.mode, Instant::now));
-            // A port that has frames later, such as a generator with a rate, is no reason for
-            // system calls.
+            // A port may be ready and give its frames later, such as a generator with a rate. This
+            // is no reason for system calls.
             let there = hurry || (self.linked && self.bridge.arm()?);
             if there && !kept.is_time(Instant::now) {
                 continue;
@@ -328,12 +338,14 @@ impl Worker {
                 continue;
             }
             self.sleep()?;
+            // An event that woke the thread is counted.
             if self.bridge.ends.queue.take_events()? {
                 self.bridge.ends.queue.events().woken();
             }
         }
     }
 
+    /// Does what a command asks for. Breaks if the thread is to end.
     fn obey(&mut self, command: Command) -> Result<ControlFlow<()>, Trouble> {
         match command {
             Command::Link(up) => {
@@ -353,6 +365,7 @@ impl Worker {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// Sleeps until a command, an event of the vif or a frame of the port comes.
     fn sleep(&self) -> Result<(), Trouble> {
         let mut descriptors = vec![self.wake.descriptor(), self.bridge.ends.queue.descriptor()];
         if self.linked && self.bridge.wants_frames() {

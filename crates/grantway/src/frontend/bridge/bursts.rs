@@ -52,6 +52,8 @@ impl Carry for Bursts {
             }
         }
         let mut moved = 0;
+        // A frame that the backend does not accept is dropped and counted, and the next one is
+        // tried.
         while let Some(left) = self.burst.get(self.next..).filter(|left| !left.is_empty()) {
             let frame = |place: &FramePlace| TxFrame {
                 bytes: place.bytes(&self.outgoing),

@@ -30,13 +30,13 @@ pub(super) struct InPlace {
 }
 
 impl InPlace {
-    /// Frames of ports that are neither generator nor checker cross as `others` has it.
+    /// Returns a way that uses `others` for ports that are neither generator nor checker.
     pub(super) fn new(others: Bursts) -> Self {
         Self { others, stuck: false }
     }
 }
 
-/// Returns the port as what it is, if it is a `P`.
+/// Returns the port as a `P`, if it is one.
 fn downcast<P: Port>(port: &mut dyn Port) -> Option<&mut P> {
     (port as &mut dyn Any).downcast_mut()
 }
@@ -47,6 +47,7 @@ impl Carry for InPlace {
         let Some(generator) = downcast::<Generator>(ends.port.as_mut()).filter(|_| short) else {
             return self.others.transmit(ends);
         };
+        // The frames are written directly into the slots' buffers.
         let queue = &mut ends.queue;
         let run = generator.run(BURST);
         let numbers = NUMBERS.get(..run.frames()).unwrap_or(&NUMBERS);
@@ -79,6 +80,7 @@ impl Carry for InPlace {
                 }
             }
         }
+        // Frames without room are made in the next turn.
         self.stuck = made < numbers.len();
         generator.made_in_place(made);
         if made > 0 {
