@@ -42,26 +42,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How long the frontends get to close in order when we are told to end.
+/// Time that the frontends get to close in order when this process is told to end.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Serves until it is told to end.
+/// Serves all vifs until it is told to end.
 ///
 /// # Errors
 ///
-/// The host is not there, a port cannot be had at all, or the host went away.
+/// The host is not there, no vif can have its port, or the host went away.
 pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let spec = port_spec(args)?;
-    // `systemctl reload` sends SIGHUP, which ends a process that does not take it.
+    // `systemctl reload` sends SIGHUP, which would end a process that does not take the signal.
     let signals = Signals::take()?.and_reload()?;
     let secret = secret()?;
     let mut rules = args.rules.as_deref().map(|path| LiveRules::new(path, secret));
     raise_descriptor_limit();
-    // A pinned thread would find one processor.
+    // The mode is chosen before the thread is pinned: a pinned thread would find one processor.
     let mode = wait_mode(args.mode);
     if let Some(cpu) = args.cpu {
         pin(cpu)?;
     }
+    // The place, and everything that needs the rights that are given up below.
     let place = match &args.host {
         Some(dir) => Place::embedded(dir, args.domain.unwrap_or(0), Role::Service)?,
         None => Place::xen(&args.run_dir, Role::Service)?,
@@ -74,7 +75,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let (memory, descriptors) = (OwnMemory::open(), Descriptors::open());
     let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
     let graph = graph(args, secret)?;
-    // What is opened from here on is opened with the rights that are left.
+    // Everything that is opened from here on is opened with the rights that are left.
     let mut sandbox = (!args.no_sandbox).then(|| confine::process(&place));
     let on_worker = match &sandbox {
         Some(sandbox) => confined(sandbox.worker()),
@@ -94,6 +95,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         }
         None => warn!("--no-sandbox: all threads keep all rights"),
     }
+    // The rules hold before the backend says that it is ready.
     let metrics = listener.and_then(|listener| unless_failed(Metrics::start(listener)));
     if let Some(rules) = &mut rules {
         rules.load(&mut backend)?;
@@ -110,7 +112,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The port of each vif, once the options that depend on it are checked.
+/// Returns the port of each vif, after a check of the options that depend on it.
 fn port_spec(args: &BackendArgs) -> Result<PortSpec, CommandError> {
     let spec: PortSpec = args.port.parse().map_err(CommandError::usage)?;
     if args.uplink.is_some() && spec != PortSpec::Bridge {
@@ -124,7 +126,7 @@ fn port_spec(args: &BackendArgs) -> Result<PortSpec, CommandError> {
     Ok(spec)
 }
 
-/// The sockets of reports and of traces.
+/// Opens the sockets of reports and of traces.
 fn sockets(place: &Place) -> Result<(ReportSocket, TraceSocket), CommandError> {
     let path = backend_socket(&place.run_folder, place.platform.domain().0);
     let reports = ReportSocket::bind(&path)
@@ -135,7 +137,7 @@ fn sockets(place: &Place) -> Result<(ReportSocket, TraceSocket), CommandError> {
     Ok((reports, traces))
 }
 
-/// The backend's settings, by the command line.
+/// Returns the backend's settings, by the command line.
 fn config(
     args: &BackendArgs,
     place: &Place,
@@ -174,14 +176,14 @@ fn config(
     }
 }
 
-/// Who is told how the backend stands.
+/// Sockets by which others ask for the state of the backend.
 struct Listeners {
     reports: ReportSocket,
     traces: TraceSocket,
     metrics: Option<Metrics>,
 }
 
-/// A backend that serves, and what it is asked and told meanwhile.
+/// A backend that serves, with its questions and its signals.
 struct Serving {
     backend: Backend,
     place: Place,
@@ -191,12 +193,12 @@ struct Serving {
     listeners: Listeners,
     signals: Signals,
     own: (OwnMemory, Descriptors),
-    /// Since when it closes its vifs.
+    /// Time since which it closes its vifs.
     ending: Option<Instant>,
 }
 
 impl Serving {
-    /// Does all that there is to do, and waits for more. Breaks when the backend has ended.
+    /// Does all work that there is, and waits for more. Breaks when the backend has ended.
     fn step(&mut self) -> Result<ControlFlow<()>, CommandError> {
         self.backend.step().map_err(CommandError::failed)?;
         if let Some(refusal) = self.refusal.borrow_mut().take() {
@@ -204,7 +206,7 @@ impl Serving {
         }
         self.tell();
         match self.signals.came() {
-            // A successor takes over by the journals, and no guest notices.
+            // A successor takes over with the journals, and no guest notices.
             Some(Told::Leave) => return Ok(ControlFlow::Break(())),
             Some(Told::Reload) => {
                 self.reload();
@@ -217,6 +219,7 @@ impl Serving {
             }
             _ => {}
         }
+        // While the vifs close, the wait is short, and has an end.
         let timeout = match self.ending {
             Some(since)
                 if self.backend.is_empty() || since.elapsed() > patience::farewell(FAREWELL) =>
@@ -226,6 +229,7 @@ impl Serving {
             Some(_) => Some(Duration::from_millis(50)),
             None => None,
         };
+        // Then the step waits for anything that it has to do with.
         self.place.check()?;
         let Listeners { reports, traces, metrics } = &self.listeners;
         let [store, bell] = self.backend.descriptors();
@@ -236,7 +240,7 @@ impl Serving {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Answers whoever asks how the backend stands.
+    /// Answers all who ask for the state of the backend.
     fn tell(&mut self) {
         let Self { backend, place, mode, rules, listeners, own, .. } = self;
         let told = || {
@@ -259,17 +263,17 @@ impl Serving {
     }
 }
 
-/// What a worker thread begins with.
+/// Returns the function with which a worker thread begins: it gives up rights.
 fn confined(worker: grantway_sandbox::Worker) -> OnWorker {
     Arc::new(move || worker.confine().map_err(std::io::Error::other))
 }
 
-/// What a backend can serve without.
+/// Returns none with a warning on failure: a backend can serve without metrics.
 fn unless_failed<T>(outcome: Result<T, CommandError>) -> Option<T> {
     outcome.map_err(|e| warn!("{e}; serving without metrics")).ok()
 }
 
-/// What packets go through: all nodes where there are rules, and a bridge otherwise.
+/// Returns the graph that packets go through: all nodes if there are rules, and otherwise a bridge.
 fn graph(args: &BackendArgs, secret: Secret) -> Result<Graph, CommandError> {
     let clock = || nanoseconds(uptime());
     if args.rules.is_none() {
@@ -294,27 +298,28 @@ fn open_uplink(spec: &str) -> Result<Box<dyn Port>, CommandError> {
         return Err(CommandError::Usage("--uplink bridge: a bridge is not its own uplink".into()));
     }
     let mut uplink = spec.open().map_err(CommandError::failed)?;
-    // What a guest cannot take the bridge finishes for it.
+    // The bridge finishes frames for guests that cannot do it.
     uplink.set_offloads(TapOffloads::ALL).map_err(CommandError::failed)?;
     uplink.set_link(true).map_err(CommandError::failed)?;
     Ok(uplink)
 }
 
-/// A worker for every second processor, at most four: the guests want some too.
+/// Returns the number of workers: one for every second processor, at most four, since guests need
+/// processors, too.
 fn fitting_workers() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get() / 2).clamp(1, 4)
 }
 
-/// Why no vif at all can have a TAP here.
+/// Error for which no vif at all can have a TAP here.
 type Refusal = Rc<RefCell<Option<String>>>;
 
-/// Opens each vif's port as `spec` says; a TAP is named as the vif asks, stays
-/// when this process is killed, and goes when its vif goes.
+/// Returns the function that opens each vif's port as `spec` says. A TAP is named as the vif asks.
+/// It stays when this process is killed, and is removed with its vif.
 fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
     let refusal = Rc::clone(refusal);
     Box::new(move |request: &PortRequest| -> Result<Box<dyn Port>, PortError> {
         let PortSpec::Tap { name } = &spec else { return spec.open() };
-        // What a killed process left may have another name by now.
+        // The TAP that a killed process left may have another name by now.
         let left = request.interface.and_then(Tap::name_of);
         if left.is_none() && !request.fresh {
             return Err(PortError::Gone { port: request.name.clone() });
@@ -324,7 +329,7 @@ fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
             name: Some(name),
             offloads: TapOffloads::NONE,
             persist: Some(true),
-            // What a script sets it sets itself.
+            // A script sets the MTU and the link itself.
             mtu: (!request.scripted).then_some(request.mtu),
             mac: mac.0,
             up: !request.scripted,
@@ -333,8 +338,8 @@ fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
         match tap {
             Ok(tap) => Ok(Box::new(tap)),
             Err(e) => {
-                // What one vif cannot have is its own affair; what none can
-                // have is ours.
+                // An error of one vif fails that vif alone. An error that every vif would have ends
+                // the backend.
                 if matches!(e, TapError::NoPermission { .. } | TapError::NoDevice) {
                     refusal.borrow_mut().get_or_insert(e.to_string());
                 }
@@ -344,6 +349,7 @@ fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
     })
 }
 
+/// Returns the report for operators.
 fn report(
     backend: &Backend,
     platform: &dyn Platform,
@@ -351,15 +357,15 @@ fn report(
     rules: Option<&LiveRules>,
     (memory, descriptors): (Memory, &Descriptors),
 ) -> Value {
-    // What a packet took and the packet itself are in it together. A vif's own report is
-    // read afterwards.
+    // The account has the packets and their work of one moment. Each vif's own report is read
+    // afterwards.
     let Account { at, vifs: accounts, platform: asked } = backend.account();
     let reports: Vec<_> = backend.report().collect();
     let graph = backend.graph();
     let vifs: Vec<Value> = reports
         .iter()
         .map(|vif| {
-            // Nobody else adds a vif.
+            // The accounts have every vif, since only this thread adds vifs.
             let stats = accounts.get(&vif.vif).copied().unwrap_or(vif.stats);
             json!({
                 "vif": vif.vif.to_string(),
@@ -397,8 +403,8 @@ fn report(
     })
 }
 
-/// What buffers of all vifs may have mapped: pages by Xen's account, of which there is
-/// none on an embedded host, and areas by Linux's.
+/// Returns the limits on what buffers of all vifs may have mapped: pages by Xen's account, which an
+/// embedded host does not have, and areas by Linux's.
 fn all_mapped(args: &BackendArgs, is_xen: bool) -> Mapped {
     let roots = Roots::system(&args.run_dir);
     let pages = args.mapped_total.unwrap_or_else(|| match is_xen {
@@ -411,14 +417,14 @@ fn all_mapped(args: &BackendArgs, is_xen: bool) -> Mapped {
     Mapped { pages, areas }
 }
 
-/// The most that one step of the control thread did for requests of guests, and for lists
-/// that a killed process had staged, and may do: in pages mapped or unmapped.
+/// Returns the most work of one step of the control thread, and its limit, in pages mapped or
+/// unmapped. The work is for requests of guests, and for lists that a killed process had staged.
 fn control_work(backend: &Backend) -> Value {
     let (most, limit) = backend.control_work();
     json!({ "used": most, "limit": limit })
 }
 
-/// A queue's counters as JSON.
+/// Returns a queue's counters as JSON.
 fn queue_report(queue: &QueueReport) -> Value {
     let QueueCounts { tx_packets, rx_packets, interrupts, notifies, turns } = queue.counts;
     json!({
@@ -440,7 +446,7 @@ fn port_drops(port: &PortReport) -> Map<String, Value> {
     port.counters.drops().map(|(reason, n)| (reason.to_string(), n.into())).collect()
 }
 
-/// A port's counters as JSON.
+/// Returns a port's counters as JSON.
 pub fn port_report(port: &PortReport) -> Value {
     json!({
         "name": port.name,
