@@ -20,7 +20,7 @@ Example:
   grantway host --dir /tmp/gw &
   XENSTORED_PATH=/tmp/gw/xenstored/socket xenstore-ls -f")]
 pub struct HostArgs {
-    /// Folder of the host's sockets; made where it is not there.
+    /// Folder of the host's sockets, which is made if it does not exist.
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
     /// Event channels that a domain has.
@@ -60,10 +60,10 @@ pub struct AttachArgs {
     /// Folder of the embedded host.
     #[arg(long, value_name = "DIR")]
     pub host: PathBuf,
-    /// The domain, 1 to 32751; made where it is not there.
+    /// Domain, 1 to 32751, which is made if it does not exist.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=DOMAIN_MAX))]
     pub domain: u16,
-    /// The vif, as xl writes it.
+    /// The vif, as written for xl.
     #[arg(value_name = "VIF", default_value = "")]
     pub vif: String,
 }
@@ -79,13 +79,13 @@ pub struct DetachArgs {
     /// Folder of the embedded host.
     #[arg(long, value_name = "DIR")]
     pub host: PathBuf,
-    /// The domain.
+    /// Domain that has the vif.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=DOMAIN_MAX))]
     pub domain: u16,
-    /// The vif's number in it.
+    /// Number of the vif in its domain.
     #[arg(long, value_name = "N")]
     pub devid: u16,
-    /// Remove it at once, without asking the backend.
+    /// Remove the vif at once, without asking the backend.
     #[arg(long)]
     pub force: bool,
 }
@@ -102,7 +102,7 @@ pub struct ListArgs {
     /// Folder of the embedded host.
     #[arg(long, value_name = "DIR")]
     pub host: PathBuf,
-    /// Also show what the host holds: ports, grants, who reaches them.
+    /// Also show what the host holds: ports, grants, and the domains that reach them.
     #[arg(long)]
     pub tables: bool,
     /// Print JSON.
@@ -138,7 +138,7 @@ Example:
   grantway backend --merge off
   grantway backend --host /tmp/gw --port null --mode busy --cpu 0")]
 pub struct BackendArgs {
-    /// Folder of the embedded host; on Xen where missing.
+    /// Folder of the embedded host. Default: real Xen.
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
     /// Folder of sockets and journals on Xen.
@@ -152,42 +152,42 @@ pub struct BackendArgs {
     /// kernel or a script gave.
     #[arg(long, value_name = "MAC|keep", default_value = "fe:ff:ff:ff:ff:ff", hide_short_help = true, value_parser = TapMac::from_str)]
     pub tap_mac: TapMac,
-    /// Mode of waiting; adaptive if not given. With one processor only nobody spins, and all modes
+    /// Mode of waiting. Default: adaptive. With only one processor no thread spins, and all modes
     /// are interrupt.
     #[arg(long, value_enum)]
     pub mode: Option<WaitModeArg>,
-    /// The best buffer policy to offer. Each vif gets the best that both ends
-    /// support; copy and map hold for all vifs.
+    /// Best buffer policy to offer. Each vif gets the best that both ends support; copy and map
+    /// hold for all vifs.
     #[arg(long, value_enum, default_value_t = PolicyBound::Staging)]
     pub policy: PolicyBound,
-    /// Most pages of a vif's guest that are mapped at once, its rings not counted;
-    /// what exceeds it is copied.
+    /// Most pages of a vif's guest that are mapped at once, without its rings; buffers beyond that
+    /// are copied.
     #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
     pub mapped_pages: u32,
-    /// Most pages of all guests that are mapped at once, rings not counted; no vif may
-    /// have more than it leaves free. Three quarters of what Xen allows by default where
-    /// missing.
+    /// Most pages of all guests that are mapped at once, without rings. A vif may hold no more of
+    /// them than are still free. Default: three quarters of what Xen allows; no limit on an
+    /// embedded host.
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub mapped_total: Option<u64>,
-    /// A port beside the guests on the bridge, with --port bridge.
+    /// Port beside the guests on the bridge, with --port bridge.
     #[arg(long, value_name = "SPEC")]
     pub uplink: Option<String>,
-    /// Rules for the packets of every vif: a file, as `grantway rules check --help`
-    /// shows. SIGHUP loads it again; one that is not in order is refused.
+    /// File of rules for the packets of every vif, as `grantway rules check --help` shows. SIGHUP
+    /// loads it again; a file with errors is refused.
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
-    /// A capture of what a filter mirrors, with --rules.
+    /// Capture of the packets that a filter mirrors, with --rules.
     #[arg(long, value_name = "FILE.pcap", requires = "rules")]
     pub mirror: Option<PathBuf>,
-    /// Merge TCP segments of guests for receivers that take large frames, and cut
-    /// large frames from a TAP for guests that take none.
+    /// Merge TCP segments of guests for receivers that accept large frames, and cut large frames
+    /// from a TAP for guests that do not.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub merge: Switch,
-    /// Most queues that a vif may have; its frontend takes what it wants of them.
+    /// Most queues that a vif may have. Its frontend uses as many of them as it wants.
     #[arg(long, value_name = "N", default_value_t = QUEUES_OFFERED, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
-    /// Threads that move frames, each for its share of the queues; one for every
-    /// second processor where missing, at most 4.
+    /// Threads that move frames, each for its share of the queues. Default: one for every second
+    /// processor, at most 4; 1 with --rules.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub workers: Option<u8>,
     /// Time that a frame waits for a guest that posts no pages, before it is dropped.
@@ -207,7 +207,7 @@ pub struct BackendArgs {
     /// can open every file. Use it to debug: the sandbox also hides symbols from backtraces.
     #[arg(long)]
     pub no_sandbox: bool,
-    /// The domain of the embedded host that serves; 0 where missing.
+    /// Domain of the embedded host in which the backend serves. Default: 0.
     #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
     pub domain: Option<u16>,
 }
@@ -261,15 +261,16 @@ pub struct FrontendArgs {
     /// Bridge the vif to another port.
     #[arg(long, value_name = "SPEC")]
     pub port: Option<String>,
-    /// Queues to ask for, each with a thread and a queue of the port to itself; a
-    /// backend that offers fewer is taken at its word.
+    /// Queues to ask for, each with a thread and a queue of the port to itself. The backend may
+    /// offer fewer.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
-    /// Policy by which buffers are to cross; the next best if the backend does not offer it.
+    /// Policy by which buffers are to cross. If the backend does not offer it, the next best is
+    /// used.
     #[arg(long, value_enum, default_value_t = BufferPolicy::Copy)]
     pub policy: BufferPolicy,
-    /// Use large TCP frames that the other end segments, if the backend offers that; off is for
-    /// tests, and for comparing.
+    /// Use large TCP frames that the other end segments, if the backend offers that. Off is for
+    /// tests and comparisons.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub gso: Switch,
     /// Merge TCP segments from the vif for a port that accepts large frames.
@@ -284,7 +285,7 @@ pub struct FrontendArgs {
     /// Run on this processor only.
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
-    /// Largest IP packet of the TAP in bytes; the vif's own where missing.
+    /// Largest IP packet of the TAP in bytes. Default: the vif's MTU.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535))]
     pub mtu: Option<u32>,
 }
@@ -299,7 +300,7 @@ Example:
   grantway report | jq '.\"backend-0\".platform.copies'
   grantway report --host /tmp/gw")]
 pub struct ReportArgs {
-    /// Folder of the embedded host; Xen where missing.
+    /// Folder of the embedded host. Default: real Xen.
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
     /// Folder of the sockets on Xen.
@@ -312,12 +313,12 @@ pub struct ReportArgs {
 pub enum PolicyBound {
     /// A grant copy for each slot.
     Copy,
-    /// Pages that guests send are mapped while they are on their way, but for headers; what guests
-    /// receive is grant-copied. For large packets of any guest.
+    /// Pages that guests send are mapped while they are under way, except headers. Packets to
+    /// guests are grant-copied. For large packets of any guest.
     Map,
-    /// Pages stay mapped once they were seen (feature-persistent).
+    /// Pages stay mapped after their first use (feature-persistent).
     Persistent,
-    /// Pages are mapped that the frontend lists over the control ring.
+    /// Pages that the frontend lists over the control ring stay mapped.
     Staging,
 }
 
@@ -348,7 +349,7 @@ Example:
   grantway doctor --json | jq '.findings[].remedy'
   grantway doctor --host /tmp/gw")]
 pub struct DoctorArgs {
-    /// Folder of the embedded host; Xen where missing.
+    /// Folder of the embedded host. Default: real Xen.
     #[arg(long, value_name = "DIR")]
     pub host: Option<PathBuf>,
     /// Folder of the backend's socket on Xen.
@@ -359,5 +360,5 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// Queues that a backend offers unless it is told.
+/// Queues that a backend offers by default.
 pub const QUEUES_OFFERED: u8 = 4;
