@@ -1,4 +1,4 @@
-//! The backend's end of the handshake, told anything in any order.
+//! Target: the backend's end of the handshake, with any events in any order.
 
 use super::Bytes;
 use grantway_netif::XenbusState as S;
@@ -22,8 +22,8 @@ pub(super) fn run(data: &[u8]) {
         let actions = machine.handle(event);
         watch.carry_out(&actions);
         watch.check(&machine);
-        // Levels, not edges: what is seen twice does no harm. Only a Closing that
-        // was written over by us is a new one.
+        // Events say states, not changes: an event that comes twice does no harm. The exception is
+        // a Closing that the machine has overwritten: it is a new one.
         if event != BackendEvent::Own(Some(S::Closing)) || machine.shown() == Some(S::Closing) {
             let mut again = machine.clone();
             assert!(again.handle(event).is_empty() && again == machine, "{event:?} again");
@@ -31,7 +31,7 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// None, or one of the nine.
+/// Returns none, or one of the nine states.
 pub(super) fn state(number: u8) -> Option<S> {
     S::ALL.get(usize::from(number % 10)).copied()
 }
@@ -51,22 +51,22 @@ fn event(byte: u8) -> BackendEvent {
     }
 }
 
-/// What a caller of the machine holds, and may expect.
+/// State that a caller of the machine has, with the actions that it may expect.
 #[derive(Debug, Default)]
 struct Watch {
     peer: Option<S>,
     online: bool,
     stopping: bool,
     hotplug: bool,
-    /// Taking over is for the beginning, and not always.
+    /// True if a takeover is allowed: only at the beginning, and not always.
     first: bool,
-    /// What the `state` node holds.
+    /// State in the `state` node.
     shown: Option<S>,
-    /// Rings are mapped, or being mapped.
+    /// True if rings are mapped, or being mapped.
     held: bool,
-    /// They are mapped.
+    /// True if the rings are mapped.
     mapped: bool,
-    /// They were a former process's, which had said Connected.
+    /// True if the rings belonged to an earlier process, which had said Connected.
     taken: bool,
     gone: bool,
 }
@@ -84,6 +84,7 @@ impl Watch {
         }
     }
 
+    /// Checks that the machine may ask for these actions, and does them.
     fn carry_out(&mut self, actions: &[BackendAction]) {
         let mut advertised = false;
         for &action in actions {
@@ -109,7 +110,8 @@ impl Watch {
                 }
                 BackendAction::TakeOver => {
                     assert!(!self.held && self.first);
-                    // One that had not come to say Connected leaves that to us.
+                    // An earlier process that had not yet said Connected leaves that to the
+                    // successor.
                     let taken = self.shown == Some(S::Connected);
                     (self.held, self.mapped, self.taken) = (true, false, taken);
                 }
@@ -141,7 +143,7 @@ impl Watch {
             assert!(!away && !matches!(self.peer, Some(S::Initialising | S::Closing)));
             assert!(self.online && !self.stopping);
         }
-        // Nobody is to be waited for, so nothing is left standing.
+        // There is nobody to wait for, so nothing may be left.
         assert!(!(away && (self.stopping || !self.online)), "left standing");
     }
 }

@@ -1,4 +1,4 @@
-//! A file that says it is a capture, and the flows in it.
+//! Target: a file that claims to be a capture, and the flows in it.
 
 use super::flows::check;
 use grantway_flows::{Event, Flows, Limits, Packet, Ring};
@@ -26,7 +26,7 @@ pub(super) fn run(data: &[u8]) {
         Err(other) => panic!("{other}"),
     }
     check(&flows);
-    // Who only wants the frames gets as many at least.
+    // A reader of frames alone gets at least as many bytes.
     let mut alone = 0;
     if let Ok(mut reader) = CaptureReader::new(data, Path::new("x")) {
         while let Ok(Some(frame)) = reader.next_frame() {

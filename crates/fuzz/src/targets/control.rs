@@ -1,6 +1,6 @@
-//! The slots of the control ring, the bounds of what they ask for, and what comes
-//! of a whole ring of them: the hash against a model, lists against rules that are
-//! written again here.
+//! Target: the slots of the control ring and the bounds of their requests, and the effect of a
+//! whole ring of them. The hash is checked against a model, and lists against rules that are
+//! written down again here.
 
 use super::Bytes;
 use grantway_netif::ctrl::{
@@ -18,7 +18,7 @@ pub(super) fn run(data: &[u8]) {
         let words = [bytes.u32(), bytes.u32(), bytes.u32(), bytes.u32()];
         slot(words);
         if let Ok(message) = CtrlRequest::from_words(words).message() {
-            // What a request points to is what comes behind it.
+            // The bytes behind the slot are what a request points to.
             let behind = data.get(16..).unwrap_or_default();
             hash.carry_out(message, behind);
         }
@@ -26,7 +26,7 @@ pub(super) fn run(data: &[u8]) {
     list(data);
 }
 
-/// What is set of the hash, and what ought to be.
+/// The hash settings, and a model of them.
 struct Hash {
     real: Hashing,
     queues: u16,
@@ -43,8 +43,10 @@ impl Hash {
         Self { real, queues, toeplitz: false, types: 0, key: vec![0; 40], table: Vec::new() }
     }
 
+    /// Does what a message asks for, in the model and in the real settings, and compares.
     fn carry_out(&mut self, message: Message, behind: &[u8]) {
         const INVALID: Result<(), Status> = Err(Status::InvalidParameter);
+        // Each message has a right answer, which the model knows.
         let before = self.real.clone();
         let (done, right) = match message {
             Message::SetHashAlgorithm { algorithm } => {
@@ -83,11 +85,13 @@ impl Hash {
             Message::SetHashMapping { entries, offset, .. } => self.fill(entries, offset, behind),
             _ => return,
         };
+        // The real answer is the right one, and a refused message has no effect.
         assert_eq!(done, right, "{message:?}");
         assert!(done.is_ok() || self.real == before, "what is refused changes nothing");
         self.compare(behind);
     }
 
+    /// Fills a part of the table. Returns the real answer and the right one.
     fn fill(
         &mut self,
         entries: u32,
@@ -99,7 +103,7 @@ impl Hash {
         let mut bytes = Bytes(behind);
         let mut words = Vec::new();
         let done = self.real.mapping_part(entries, offset).and_then(|part| {
-            // Mostly queues that there are.
+            // Most of these queues exist.
             words.extend(part.clone().map(|_| u32::from(bytes.u8() % 7)));
             self.real.set_mapping(part.start, &words)
         });
@@ -109,11 +113,11 @@ impl Hash {
                 *entry = word as u16;
             }
         }
-        // A table is never more than a page.
+        // The table is never larger than a page, so there is no other error.
         (done, if right { Ok(()) } else { Err(Status::InvalidParameter) })
     }
 
-    /// All of it is as it ought to be, and no frame goes to a queue that is not.
+    /// Checks that all settings are those of the model, and that frames go to existing queues.
     fn compare(&self, frame: &[u8]) {
         assert_eq!(self.real.algorithm() == 1, self.toeplitz);
         assert_eq!(self.real.types().bits(), self.types);
@@ -136,21 +140,22 @@ impl Hash {
     }
 }
 
-/// A list of pages to be staged, as often again as its first byte says.
+/// Checks a list of pages to be staged, with more entries by the first byte.
 fn list(data: &[u8]) {
     let Some((&again, rest)) = data.split_first() else { return };
     let entry = |chunk: &[u8]| {
         let mut bytes = Bytes(chunk);
-        // References that are near each other, so that some come twice.
+        // References are near each other, so that some come twice.
         let (gref, flags) = (u32::from(bytes.u16()), bytes.u16());
         GrefEntry { gref, flags: GrefFlags::from_bits_retain(flags), status: 0 }
     };
     let mut entries: Vec<GrefEntry> = rest.chunks_exact(4).map(entry).collect();
-    // Longer lists than an input makes, up to beyond a page.
+    // More entries than an input has make lists of more than a page.
     for n in 0..u32::from(again) * 3 {
         entries.push(GrefEntry { gref: 0x1_0000 + n, ..GrefEntry::default() });
     }
     let count = entries.len();
+    // The answer has to be right for the list.
     let twice = |at: usize| entries[..at].iter().any(|e| e.gref == entries[at].gref);
     match check_added(&entries, 8) {
         Ok(()) => {
@@ -171,6 +176,7 @@ fn list(data: &[u8]) {
     }
 }
 
+/// Checks the message in a slot, its bounds, and its answers.
 fn slot(words: [u32; 4]) {
     let request = CtrlRequest::from_words(words);
     assert_eq!(request.to_words(), words);
@@ -181,7 +187,7 @@ fn slot(words: [u32; 4]) {
             let again = message.request(request.id);
             assert_eq!((again.id, again.kind), (request.id, request.kind));
             assert_eq!(again.message(), Ok(message));
-            // Words that a message uses are kept, the others are zero.
+            // Words that a message uses are kept, and the others are zero.
             for (ours, theirs) in again.data.iter().zip(request.data) {
                 assert!(*ours == theirs || *ours == 0);
             }
@@ -189,6 +195,7 @@ fn slot(words: [u32; 4]) {
         }
         Err(unknown) => assert!(!known && unknown.found == request.kind),
     }
+    // Every status comes back from a slot.
     let statuses =
         [Status::Success, Status::NotSupported, Status::InvalidParameter, Status::BufferOverflow];
     for status in statuses {
@@ -206,7 +213,7 @@ fn slot(words: [u32; 4]) {
     assert_eq!(GrefEntry::from_words(entry).to_words(), entry);
 }
 
-/// XSA-270: sums that no 32 bits hold. The grant stands for the other bound:
+/// Checks bounds whose sums no 32 bits hold (XSA-270). The grant is used as the other bound:
 /// entries of the table, or queues.
 fn bounds(message: Message) {
     match message {

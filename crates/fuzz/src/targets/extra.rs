@@ -1,4 +1,4 @@
-//! Single slots of both rings, and what a `state` node holds.
+//! Target: single slots of both rings, and the content of a `state` node.
 
 use grantway_netif::XenbusState;
 use grantway_netif::extra::{Extra, ExtraError, has_more, kind};
@@ -15,6 +15,7 @@ pub(super) fn run(data: &[u8]) {
     state(data);
 }
 
+/// Checks that a slot is parsed, and comes back when it is written.
 fn slot(words: [u32; 2]) {
     let [first, second] = words;
     let found = first as u8;
@@ -22,7 +23,7 @@ fn slot(words: [u32; 2]) {
         Ok((extra, more)) => {
             assert_eq!(more, has_more(words));
             assert!((kind::GSO..=kind::XDP).contains(&found));
-            // What has a meaning comes back, and all else is zero.
+            // Bits with a meaning come back, and all others are zero.
             let meant = match found {
                 kind::GSO => 0xffff_00ff,
                 kind::XDP => 0,
@@ -44,6 +45,7 @@ fn slot(words: [u32; 2]) {
             assert!(found == kind::GSO && said == second as u8 && !(1..=2).contains(&said));
         }
     }
+    // Requests and answers come back, without the bits that have no meaning.
     let tx = [first, second, first.rotate_left(7)];
     assert_eq!(TxRequest::from_words(tx).to_words(), tx);
     assert_eq!(TxResponse::from_words(tx).to_words(), [first, 0, 0]);
@@ -55,7 +57,7 @@ fn state(text: &[u8]) {
     let number = std::str::from_utf8(text.strip_suffix(b"\0").unwrap_or(text))
         .ok()
         .map(|text| text.trim_matches(|c: char| c.is_ascii_whitespace()))
-        // The standard library also takes a sign.
+        // The standard library would accept a sign.
         .filter(|text| !text.starts_with('+'))
         .and_then(|text| text.parse::<u128>().ok());
     let expected = number.and_then(|n| XenbusState::ALL.get(usize::try_from(n).ok()?)).copied();

@@ -1,14 +1,14 @@
-//! Two ends that send each other any segments.
+//! Target: two ends that send each other any segments.
 
 use super::Bytes;
 use grantway_flows::series::POINTS_MAX;
 use grantway_flows::{Event, Flows, Limits, Packet, Ring};
 
-/// Most flows.
+/// Most flows that are followed.
 const FLOWS: usize = 4;
-/// Most stalls that are listed of each.
+/// Most stalls that are listed of each flow.
 const STALLS: usize = 3;
-/// Points beyond those that each series has anyway.
+/// Most points besides those that each series always has.
 const POINTS: usize = 100;
 
 pub(super) fn run(data: &[u8]) {
@@ -17,7 +17,7 @@ pub(super) fn run(data: &[u8]) {
     let mut bytes = Bytes(data);
     let mut now = 0_u64;
     while !bytes.0.is_empty() {
-        // So that few bytes make nanoseconds and years.
+        // The time is a digit and a shift, so that one byte can make nanoseconds or years.
         let (time, what) = (bytes.u8(), bytes.u8());
         now = now.saturating_add(u64::from(time & 15) << (4 * (time >> 4)));
         let ring = Ring { interface: u32::from(what >> 6 & 1), ..Ring::default() };
@@ -33,7 +33,7 @@ pub(super) fn run(data: &[u8]) {
     check(&flows);
 }
 
-/// A TCP segment over IPv4, of which numbers and options are any.
+/// Returns a TCP segment over IPv4, with any numbers and options.
 fn frame(bytes: &mut Bytes<'_>, what: u8) -> Vec<u8> {
     let options = usize::from(what >> 3 & 3) * 4;
     let side = usize::from(what & 1);
@@ -53,7 +53,7 @@ fn frame(bytes: &mut Bytes<'_>, what: u8) -> Vec<u8> {
     frame
 }
 
-/// What holds whatever came.
+/// Checks the rules that hold for any input.
 pub(super) fn check(flows: &Flows) {
     let report = flows.report();
     let skipped = report.skipped;

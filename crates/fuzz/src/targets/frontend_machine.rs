@@ -1,4 +1,4 @@
-//! The frontend's end of the handshake, told anything in any order.
+//! Target: the frontend's end of the handshake, with any events in any order.
 
 use super::Bytes;
 use super::backend_machine::state;
@@ -35,19 +35,19 @@ fn event(byte: u8) -> FrontendEvent {
     }
 }
 
-/// What a caller of the machine holds, and may expect.
+/// State that a caller of the machine has, with the actions that it may expect.
 #[derive(Debug, Default)]
 struct Watch {
     peer: Option<S>,
     shown: Option<S>,
     stopping: bool,
-    /// A failure waits to be looked at.
+    /// True if a failure waits to be looked at.
     failed: bool,
-    /// There are rings, or they are being made.
+    /// True if there are rings, or rings are being made.
     rings: bool,
     published: bool,
     ready: bool,
-    /// Pages are granted that were not asked back.
+    /// True if pages are granted that were not taken back.
     lent: bool,
     gone: bool,
 }
@@ -65,6 +65,7 @@ impl Watch {
         }
     }
 
+    /// Checks that the machine may ask for these actions, and does them.
     fn carry_out(&mut self, actions: &[FrontendAction]) {
         for &action in actions {
             assert!(!self.gone, "{action:?} after the end");
@@ -72,7 +73,7 @@ impl Watch {
                 FrontendAction::SetState(state) => {
                     let before = self.shown.replace(state);
                     assert_ne!(before, Some(state), "written again");
-                    // A backend that goes on is told before.
+                    // A backend that goes on serving is told of the end by Closing first.
                     let told = before != Some(S::Connected) || self.away() || self.closes();
                     match state {
                         S::Connected => assert!(self.published),
@@ -130,7 +131,7 @@ impl Watch {
             assert!(!self.failed && !self.stopping);
         }
         assert!(!(away && self.stopping), "left standing");
-        // Whoever let go is asked for nothing more.
+        // Once the backend is away, no page is lent to it.
         assert!(!(away && self.lent), "still lent");
     }
 }

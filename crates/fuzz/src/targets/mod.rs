@@ -1,4 +1,4 @@
-//! What is fuzzed.
+//! Targets: the code that is fuzzed, and the promises that it keeps.
 
 mod backend_machine;
 mod capture;
@@ -13,28 +13,28 @@ mod slots_tx;
 mod stack;
 mod vector;
 
-/// Something to be fuzzed.
+/// One target.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, and that of its corpus.
+    /// Name of the target and of its corpus.
     pub name: &'static str,
-    /// Bytes that belong together in an input: tests often change inputs by as many.
+    /// Bytes that belong together in an input. Tests often change inputs by this many.
     pub unit: usize,
-    /// Takes any bytes.
+    /// Function that takes any bytes.
     ///
     /// # Panics
-    /// Where the code under test breaks a promise.
+    /// The code under test breaks a promise.
     pub run: fn(&[u8]),
-    /// What all runs of this process were of; none where inputs say enough.
+    /// Function that returns the tally of all runs of this process; none if the inputs say enough.
     pub tally: Option<fn() -> Tally>,
 }
 
-/// What inputs were made into, and what became of it.
+/// Frames that were made of inputs, and their fate.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Frames that were given.
+    /// Number of frames that were given.
     pub frames: u64,
-    /// Those that were dropped, by reason, for every reason that there is.
+    /// Number of dropped frames, for every reason that there is.
     pub drops: Vec<(&'static str, u64)>,
 }
 
@@ -54,15 +54,15 @@ pub const ALL: &[Target] = &[
     Target { name: "flows", unit: 14, run: flows::run, tally: None },
 ];
 
-/// The target of this name.
+/// Returns the target of this name.
 #[must_use]
 pub fn find(name: &str) -> Option<Target> {
     ALL.iter().copied().find(|target| target.name == name)
 }
 
-/// Slots of `N` words; bytes that make no whole slot are left out. The last slot
-/// but one comes again as often as the first byte says: chains that are longer
-/// than an input, and yet may end.
+/// Returns slots of `N` words. Bytes that make no whole slot are left out. The last slot but one is
+/// repeated as often as the first byte says. So chains can be longer than an input, and can still
+/// end.
 fn slots<const N: usize>(data: &[u8]) -> Vec<[u32; N]> {
     let Some((&again, data)) = data.split_first() else { return Vec::new() };
     let slot = |bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Frames of any length laid over posted pages, and read back.
+//! Target: frames of any length, laid over posted pages and read back.
 
 use super::Bytes;
 use grantway_netif::slots::rx::SLOTS_WRITTEN;
@@ -18,12 +18,13 @@ pub(super) fn run(data: &[u8]) {
         algorithm: bytes.u8(),
         value: bytes.u32(),
     });
-    // Segmentation goes with an unfinished checksum, whatever was said.
+    // Segmentation needs an unfinished checksum, whatever else was said.
     let said = Offload { checksum: checksum[usize::from(what & 3) % 3], gso };
     let offload = match gso {
         Some(_) => Offload { checksum: Checksum::Partial, gso },
         None => said,
     };
+    // A refusal has to be right.
     let room = 4096usize.saturating_sub(usize::from(offset));
     let data = 1 + len.saturating_sub(room).div_ceil(4096);
     let layout = match RxLayout::new(len, offset, said, hash) {
@@ -34,7 +35,7 @@ pub(super) fn run(data: &[u8]) {
                 RxWriteError::OffsetOutOfPage { found } => {
                     assert!(found == offset && offset >= 4096);
                 }
-                // XSA-522.
+                // The first slot is too short for a header (XSA-522).
                 RxWriteError::FirstTooShort { offset: found, room: left } => {
                     assert!(found == offset && usize::from(left) == room && room < 14);
                 }
@@ -45,6 +46,7 @@ pub(super) fn run(data: &[u8]) {
             };
         }
     };
+    // The slots cover the whole frame, in order, and each lies within a page.
     assert!(len >= 14 && room >= 14 && data <= SLOTS_WRITTEN);
     assert!(gso.is_none_or(|gso| gso.size > 0));
     let slots = layout.slots();
@@ -58,6 +60,7 @@ pub(super) fn run(data: &[u8]) {
         }
     }
     assert!(at == len && layout.slot(slots).is_none() && layout.words(slots, 0).is_none());
+    // The slots are read back as the frame that was laid out.
     let words: Vec<_> = (0..slots).filter_map(|slot| layout.words(slot, slot as u16)).collect();
     let parsed = parse_rx(&words).expect("written by us").expect("of one slot at least");
     let RxOutcome::Packet(packet) = parsed.outcome else { panic!("refused: {parsed:?}") };

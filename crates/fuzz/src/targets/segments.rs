@@ -1,4 +1,4 @@
-//! Frames that are to be finished in software, headers of a guest's making.
+//! Target: frames that are finished in software, with headers from a guest.
 
 use super::Bytes;
 use grantway_netif::headers::{self, Family, Headers, Protocol};
@@ -11,7 +11,7 @@ use grantway_ports::finish::{
 pub(super) fn run(data: &[u8]) {
     let mut bytes = Bytes(data);
     let (what, size, behind) = (bytes.u8(), bytes.u16(), usize::from(bytes.u16()));
-    // The input has the headers, and as much as it says comes behind.
+    // The input has the headers. As many bytes as it says follow them.
     let mut frame = bytes.0.to_vec();
     frame.extend((0..behind).map(|n| n as u8));
     let located = headers::read(&frame, frame.len());
@@ -25,7 +25,7 @@ pub(super) fn run(data: &[u8]) {
     let field = found.checksum_at();
     assert!(field + 2 <= found.header_end);
     match found.routed {
-        // What the sender left is believed.
+        // The sum that the sender left is believed.
         true => {
             let rest = 0xffff - u32::from(value(&finished, field));
             assert_eq!(plain_sum(&frame[found.start..found.end]) % 0xffff, rest % 0xffff);
@@ -40,6 +40,7 @@ pub(super) fn run(data: &[u8]) {
     cut(&frame, &found, Gso { kind, size }, checksum);
 }
 
+/// Checks every segment of a frame against the frame.
 fn cut(frame: &[u8], found: &Headers, gso: Gso, checksum: SegmentChecksum) {
     let Ok(mut segments) = Segments::new(frame, gso, checksum) else { return };
     assert!(found.protocol == Protocol::Tcp && found.end - found.ip <= MAX_PACKET);
@@ -50,6 +51,7 @@ fn cut(frame: &[u8], found: &Headers, gso: Gso, checksum: SegmentChecksum) {
     let mut payload = &frame[found.header_end..found.end];
     let mut number = 0;
     while let Some(meta) = segments.next_into(&mut buf).expect("room for the longest") {
+        // The payload is the next part of the whole.
         let segment = &buf[..meta.len];
         let (header, part) = segment.split_at(found.header_end);
         let (expected, rest) = payload.split_at(part.len());
@@ -57,7 +59,7 @@ fn cut(frame: &[u8], found: &Headers, gso: Gso, checksum: SegmentChecksum) {
         payload = rest;
         number += 1;
         assert!(part.len() == usize::from(gso.size) || number == count);
-        // Whoever gets the segment finds in it what was in the whole.
+        // The headers are found at the same places as in the whole.
         let again = headers::read(segment, segment.len()).expect("a segment has headers");
         let cwr = found.cwr && number == 1;
         assert_eq!(again, Headers { end: meta.len, cwr, ..*found });
@@ -65,16 +67,18 @@ fn cut(frame: &[u8], found: &Headers, gso: Gso, checksum: SegmentChecksum) {
             let words = usize::from(header[found.ip] & 15);
             assert_eq!(plain_sum(&header[found.ip..][..4 * words]), 0xffff);
         }
+        // The checksum is finished, or prepared for a driver.
         assert_eq!(meta.offload.gso, None);
         match meta.offload.checksum {
             Checksum::Complete => assert!(found.routed || sums_up(segment, &again)),
             unfinished => {
                 assert_eq!(unfinished, Checksum::Partial);
-                // As a driver leaves it: a sum without the segment itself.
+                // A driver leaves a sum without the segment itself.
                 let field = u32::from(value(segment, found.checksum_at()));
                 assert!(found.routed || field % 0xffff == outer_sum(segment, &again) % 0xffff);
             }
         }
+        // Sequence, identification and flags are those of this segment.
         let sent = frame.len().min(found.end) - found.header_end - payload.len() - part.len();
         let sequence = word(frame, found.start + 4).wrapping_add(sent as u32);
         assert_eq!(word(header, found.start + 4), sequence);
@@ -88,12 +92,12 @@ fn cut(frame: &[u8], found: &Headers, gso: Gso, checksum: SegmentChecksum) {
     assert!(number == count && payload.is_empty());
 }
 
-/// Whether a packet's transport checksum is right.
+/// Returns true if a packet's transport checksum is right.
 fn sums_up(packet: &[u8], found: &Headers) -> bool {
     folded(u64::from(outer_sum(packet, found) + plain_sum(&packet[found.start..]))) == 0xffff
 }
 
-/// The sum of what a transport checksum covers beside the packet's own bytes.
+/// Returns the sum over all that a transport checksum covers besides the packet's own bytes.
 fn outer_sum(packet: &[u8], found: &Headers) -> u32 {
     let addresses = match found.family {
         Family::V4 => &packet[found.ip + 12..found.ip + 20],
@@ -112,7 +116,7 @@ fn value(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The one's complement sum of 16-bit words.
+/// Returns the one's complement sum of 16-bit words.
 fn plain_sum(bytes: &[u8]) -> u32 {
     let word = |two: &[u8]| u64::from(two[0]) << 8 | two.get(1).map_or(0, |&low| u64::from(low));
     folded(bytes.chunks(2).map(word).sum())

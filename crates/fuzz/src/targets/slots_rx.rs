@@ -1,4 +1,4 @@
-//! What a backend writes into the receive ring.
+//! Target: slots that a backend writes into the receive ring.
 
 use super::slots;
 use grantway_netif::Checksum;
@@ -40,7 +40,7 @@ fn check(left: &[Slot], parsed: &RxParsed) {
     for published in 1..slots.len() {
         assert_eq!(parse_rx(&slots[..published]), Err(RxFatal::Incomplete { published }));
     }
-    // The chain once more: the first part, its extras, the other parts.
+    // The chain is followed once more: the first part, its extras, the other parts.
     let mut extras = 0;
     if response(slots[0]).flags.contains(RxFlags::EXTRA_INFO) {
         extras = 1 + slots[1..].iter().take_while(|slot| has_more(**slot)).count();

@@ -1,4 +1,4 @@
-//! What a guest writes into the transmit ring, and how it is answered.
+//! Target: slots that a guest writes into the transmit ring, and their answers.
 
 use super::slots;
 use arrayvec::ArrayVec;
@@ -31,14 +31,16 @@ fn request(slot: Slot) -> TxRequest {
     TxRequest::from_words(slot)
 }
 
+/// Checks a chain of slots that was parsed.
 fn check(left: &[Slot], parsed: &Parsed) {
     assert!(parsed.slots >= 1 && parsed.slots <= left.len());
     let (slots, _) = left.split_at(parsed.slots);
-    // Nothing else than these slots was looked at, and none of them in vain.
+    // The parser read only these slots, and needed all of them.
     assert_eq!(parse_tx(slots).as_ref(), Ok(&Some(*parsed)));
     for published in 1..slots.len() {
         assert_eq!(parse_tx(&slots[..published]), Err(TxFatal::Truncated { published }));
     }
+    // The slots are the first one, its extras, and the other fragments.
     let extras = match &parsed.outcome {
         Outcome::Packet(packet) => packet.extras,
         Outcome::Refused(refused) => refused.extras,
@@ -52,6 +54,7 @@ fn check(left: &[Slot], parsed: &Parsed) {
         assert_eq!(has_more([slot[0], slot[1]]), n + 1 < extras);
     }
     let later: Vec<_> = later.iter().copied().map(request).collect();
+    // A multicast message has no bytes. All others chain their fragments.
     match &parsed.outcome {
         Outcome::Packet(packet) if packet.multicast.is_some() => {
             assert!(later.is_empty() && packet.len == 0);
@@ -74,7 +77,7 @@ fn check(left: &[Slot], parsed: &Parsed) {
     }
 }
 
-/// Each slot is answered once: by its own id, or as an extra.
+/// Checks that each slot is answered once: by its own id, or as an extra.
 fn check_answers(slots: &[Slot], parsed: &Parsed<'_>, extras: usize) {
     for with in [status::OKAY, status::ERROR, status::DROPPED] {
         let mut answers = parsed.responses(with);
@@ -131,7 +134,8 @@ fn check_refusal(first: &TxRequest, later: &[TxRequest], refused: &Refused<'_>) 
     }
 }
 
-/// What is written again is the same packet, where stock netback would take it.
+/// Checks that a packet that is written again is parsed as the same packet, if stock netback would
+/// accept it.
 fn write_again(packet: &TxPacket<'_>) {
     let mut slots = ArrayVec::new();
     let &TxPacket { len, offload, hash, multicast, .. } = packet;
@@ -148,7 +152,7 @@ fn write_again(packet: &TxPacket<'_>) {
     assert_eq!(said, (len, offload, hash, multicast));
 }
 
-/// Where the chain of slots goes on past the last one.
+/// Returns true if the chain of slots continues behind the last one.
 fn goes_on(slots: &[Slot]) -> bool {
     let first = request(slots[0]);
     let mut at = 1;

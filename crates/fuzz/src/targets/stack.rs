@@ -1,4 +1,4 @@
-//! Frames into a stack in user space: a peer's that shakes hands, and says anything.
+//! Target: a stack in user space, with frames from a peer that shakes hands and says anything.
 
 use super::Bytes;
 use grantway_frontend::{BackendFeatures, Received, SendError, VifError};
@@ -13,20 +13,21 @@ use grantway_stack::smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress,
 use grantway_stack::{Device, Link, tcp_socket};
 
 const MTU: usize = 1500;
-/// Frames that the link has room for before it is emptied.
+/// Number of frames that the link has room for before it is emptied.
 const ROOM: usize = 70;
-/// Frames that sockets get to send for each that they were given.
+/// Most polls in which sockets send, for each frame that they were given.
 const TURNS: usize = 8;
 
 const OURS: ([u8; 6], [u8; 4]) = ([0, 0x16, 0x3e, 0, 0, 1], [10, 0, 0, 1]);
 const PEER: ([u8; 6], [u8; 4]) = ([0, 0x16, 0x3e, 0, 0, 2], [10, 0, 0, 2]);
 
-/// What a test's peer sends, and what it is sent.
+/// Peer of the stack: the frame that it sends, and a check of those that it gets.
 struct Peer {
     frame: Option<(Vec<u8>, Offload)>,
     features: BackendFeatures,
     sent: usize,
-    /// The sequence number and the acknowledgement of the last segment.
+    /// Sequence and acknowledgement that the peer's next segment should have, by the last segment
+    /// that it got.
     heard: [u32; 2],
 }
 
@@ -74,7 +75,7 @@ impl Link for Peer {
 }
 
 impl Peer {
-    /// What holds of every frame, whatever it answers.
+    /// Checks the rules for every frame, whatever it answers.
     fn check(&self, frame: &[u8], offload: Offload) {
         assert!(frame.len() >= 14 && frame.len() <= 65_535);
         match offload.gso {
@@ -99,6 +100,7 @@ impl Peer {
 pub(super) fn run(data: &[u8]) {
     let mut bytes = Bytes(data);
     let what = bytes.u8();
+    // The backend offers everything, or nothing.
     let offers = what & 1 != 0;
     let features = BackendFeatures {
         scatter_gather: offers,
@@ -108,6 +110,7 @@ pub(super) fn run(data: &[u8]) {
         checksum_ipv6: offers,
         ..BackendFeatures::default()
     };
+    // An interface with two connections, one called and one calling, and a socket for datagrams.
     let mut device = Device::new(MTU);
     device.connect(Peer { frame: None, features, sent: 0, heard: [0; 2] });
     let mut config = Config::new(HardwareAddress::Ethernet(EthernetAddress(OURS.0)));
@@ -136,12 +139,13 @@ pub(super) fn run(data: &[u8]) {
     while !bytes.0.is_empty() {
         let heard = device.link().map_or([0; 2], |peer| peer.heard);
         let frame = frame(&mut bytes, heard);
-        // So that few bytes make microseconds and minutes.
+        // The time is a power of two, so that one byte can make microseconds or half an hour.
         now += Duration::from_micros(1 << (bytes.u8() & 31));
         given += 1;
         if let Some(peer) = device.link_mut() {
             (peer.frame, peer.sent) = (Some(frame), 0);
         }
+        // The stack takes the frame. The sockets read all, and send as much as they can.
         device.begin();
         while interface.poll_ingress_single(now, &mut device, &mut sockets) != Ingress::None {}
         for handle in [listener, caller] {
@@ -163,7 +167,8 @@ pub(super) fn run(data: &[u8]) {
         }
         let stats = device.stats();
         let refused = stats.rx_bad_checksum + stats.rx_malformed;
-        // What waits for room may hold the next frame back, and lose it with the test.
+        // A frame that waits for room may hold the next frame back, which is then lost with the
+        // test.
         assert!(stats.rx_frames + refused <= given);
     }
 }
@@ -172,7 +177,7 @@ fn address([a, b, c, d]: [u8; 4]) -> IpAddress {
     IpAddress::v4(a, b, c, d)
 }
 
-/// A frame of the peer's, and what it says beside.
+/// Returns a frame of the peer, with its offload.
 fn frame(bytes: &mut Bytes<'_>, heard: [u32; 2]) -> (Vec<u8>, Offload) {
     let what = bytes.u8();
     let checksum = [Checksum::Unknown, Checksum::Partial, Checksum::Complete, Checksum::Partial];
@@ -180,7 +185,7 @@ fn frame(bytes: &mut Bytes<'_>, heard: [u32; 2]) -> (Vec<u8>, Offload) {
     let mut frame = [OURS.0, PEER.0].concat();
     match what & 7 {
         0 => {
-            // Anything.
+            // Any bytes follow the addresses.
             let len = usize::from(bytes.u8());
             frame.extend((0..len).map(|_| bytes.u8()));
         }
@@ -208,11 +213,11 @@ fn ipv4(frame: &mut Vec<u8>, protocol: u8) {
     frame.extend([PEER.1, OURS.1].concat());
 }
 
-/// A header of TCP, next to what is expected.
+/// Adds a TCP header whose numbers are near the expected ones.
 fn segment(frame: &mut Vec<u8>, bytes: &mut Bytes<'_>, what: u8, heard: [u32; 2]) {
     let ports = if what & 8 == 0 { [0, 5, 0, 1] } else { [0, 2, 3, 232] };
     let (flags, options) = (bytes.u8(), usize::from(bytes.u8() & 3) * 4);
-    // As far off as one byte says.
+    // The difference is at most what a signed byte holds.
     let near = |number: u32, off: u8| number.wrapping_add((i32::from(off as i8)) as u32);
     let [sequence, acknowledged] = heard.map(|number| near(number, bytes.u8()));
     frame.extend(ports);
@@ -224,7 +229,7 @@ fn segment(frame: &mut Vec<u8>, bytes: &mut Bytes<'_>, what: u8, heard: [u32; 2]
     frame.extend((0..options).map(|_| bytes.u8()));
 }
 
-/// Fills lengths in, and sums that are looked at.
+/// Fills in the lengths, and the checksums that are read.
 fn finish(frame: &mut [u8], udp: bool) {
     let total = (frame.len() - 14) as u16;
     frame[16..18].copy_from_slice(&total.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Frames of a guest's making, through the whole graph.
+//! Target: frames made by a guest, through the whole graph.
 
 use super::{Bytes, Tally};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 const SECRET: Secret = Secret(1, 2);
 const PORTS: u16 = 4;
 
-/// Rules that look at everything.
+/// Rules that read every field.
 const RULES: &str = r#"
 flows = true
 [[vif]]
@@ -65,7 +65,7 @@ static LOADED: LazyLock<[Arc<Rules>; 2]> = LazyLock::new(|| {
     [Arc::default(), Arc::new(rules)]
 });
 
-/// Frames of all runs, and drops among them: a graph lives for an input only.
+/// Frames of all runs, and their drops. It outlives the graphs, which live for one input each.
 static SEEN: Mutex<Option<(u64, Drops)>> = Mutex::new(None);
 
 pub(super) fn tally() -> Tally {
@@ -75,7 +75,7 @@ pub(super) fn tally() -> Tally {
 }
 
 fn seen<T>(look: impl FnOnce(&mut (u64, Drops)) -> T) -> T {
-    // A run that panicked left nothing half done.
+    // A run that panicked has left nothing half done.
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     look(seen.get_or_insert_with(Default::default))
 }
@@ -104,6 +104,7 @@ pub(super) fn run(data: &[u8]) {
         let make = if what & 4 == 0 { frame } else { spoiled };
         frames.push(make(&mut bytes, &mut arena));
     }
+    // Lists of one frame have to give the same as lists of all.
     let one = given(&frames, &arena, (rules, checks, Takes::default()), 1);
     let many = given(&frames, &arena, (rules, checks, Takes::default()), 64);
     assert_eq!(one, many);
@@ -113,15 +114,14 @@ pub(super) fn run(data: &[u8]) {
             drops.add(reason, times);
         }
     });
-    // Merged, there are no more of them, but for those that could not be finished for
-    // who takes them finished only.
+    // Merging makes no more frames. But receivers that accept only finished frames lose those that
+    // could not be finished.
     let merged = given(&frames, &arena, (rules, checks, Takes::ALL), 64);
     let unfinished: u64 = many.unfinished.iter().map(|&(_, times)| times).sum();
     assert!(merged.given.len() as u64 <= many.given.len() as u64 + unfinished);
 }
 
-/// The next frame: how much of it there is, where it is from, and what is said of
-/// it.
+/// Returns the next frame: its length, its sender and its offload are part of the input.
 fn frame(bytes: &mut Bytes<'_>, arena: &mut Vec<u8>) -> Frame {
     let (length, said) = (usize::from(bytes.u8()), bytes.u8());
     let (private, rest) = bytes.0.split_at(length.min(bytes.0.len()));
@@ -132,13 +132,13 @@ fn frame(bytes: &mut Bytes<'_>, arena: &mut Vec<u8>) -> Frame {
     if said & 32 == 0 {
         finish(&mut arena[at as usize..]);
     }
-    // Some have more that is not private.
+    // Some frames have more bytes that are not private.
     let len = if said & 64 == 0 { head } else { head + 1000 };
     Frame { at, head, len, token: 0, offload: offload(said), from: PortId(u16::from(said) % PORTS) }
 }
 
-/// The next frame: one in order, of which a few bytes are other than they should be.
-/// Of bytes by chance few get past the first header.
+/// Returns the next frame: a correct one with a few bytes changed. Few frames of random bytes would
+/// get past the first header.
 fn spoiled(bytes: &mut Bytes<'_>, arena: &mut Vec<u8>) -> Frame {
     let (kind, hosts, said, end) = (bytes.u8(), bytes.u8(), bytes.u8(), bytes.u8());
     let mut frame = in_order(kind, hosts);
@@ -148,19 +148,19 @@ fn spoiled(bytes: &mut Bytes<'_>, arena: &mut Vec<u8>) -> Frame {
             *byte = value;
         }
     }
-    // One in four ends early.
+    // One frame in four ends early.
     frame.truncate(if end < 64 { usize::from(end) } else { frame.len() });
     let (at, head) = (arena.len() as u32, frame.len() as u32);
     arena.extend(frame);
     if said & 128 == 0 {
         finish(&mut arena[at as usize..]);
     }
-    // Some have more that is not private.
+    // Some frames have more bytes that are not private.
     let len = if end & 1 == 0 { head } else { head + 1000 };
     Frame { at, head, len, token: 0, offload: offload(said), from: PortId(u16::from(said) % PORTS) }
 }
 
-/// A frame of this kind, between these hosts.
+/// Returns a correct frame of this kind, between these hosts.
 fn in_order(kind: u8, hosts: u8) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, hosts >> 4, 2, 0, 0, 0, 0, hosts & 15];
     if kind & 64 != 0 {
@@ -173,8 +173,9 @@ fn in_order(kind: u8, hosts: u8) -> Vec<u8> {
         _ => &[0, 9, 0, 9, 0, 24, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8],
     };
     let protocol = [6, 17, 1, 17][usize::from(kind & 3)];
-    // A fragment: whether there are more, and which it is, of up to four.
+    // A fragment has a flag for more fragments, and its place among up to four.
     let place = [kind >> 4 & 1, kind >> 5 & 3].map(u16::from);
+    // The kinds are IPv4, IPv6 without and with an extension, and ARP.
     match kind >> 2 & 3 {
         0 => {
             frame.extend([8, 0, 0x46, 0, 0, 48, 0, 1]);
@@ -209,7 +210,7 @@ fn in_order(kind: u8, hosts: u8) -> Vec<u8> {
     frame
 }
 
-/// What is said of a frame.
+/// Returns the offload that these bits say.
 fn offload(said: u8) -> Offload {
     let kind = if said & 4 == 0 { GsoKind::Tcpv4 } else { GsoKind::Tcpv6 };
     match said >> 3 & 3 {
@@ -220,7 +221,7 @@ fn offload(said: u8) -> Offload {
     }
 }
 
-/// Most sums by chance are wrong.
+/// Writes the right checksum into a header of IPv4, since most random ones are wrong.
 fn finish(frame: &mut [u8]) {
     let at = if frame.get(12..14) == Some(&[0x81, 0]) { 18 } else { 14 };
     if frame.get(at - 2..at) != Some(&[8, 0]) {
