@@ -202,9 +202,9 @@ pub struct BackendArgs {
     /// Serve metrics for Prometheus at http://ADDR/metrics, such as 127.0.0.1:9633.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<std::net::SocketAddr>,
-    /// Keep all rights. Without the sandbox, a worker that a guest takes over can open files,
-    /// run programs and make connections with the rights of this user, and the control thread
-    /// can open every file. Use it to debug: the sandbox also hides symbols from backtraces.
+    /// Keep all rights. Without the sandbox, a worker that a guest takes over has the rights of
+    /// this user: it can open files, run programs and make connections. The control thread can open
+    /// every file. Use this option to debug: the sandbox also hides symbols from backtraces.
     #[arg(long)]
     pub no_sandbox: bool,
     /// Domain of the embedded host in which the backend serves. Default: 0.

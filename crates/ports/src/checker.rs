@@ -264,9 +264,9 @@ impl Checker {
         self.check_head(frame, frame.len()).unwrap_or_else(|| self.check_any(frame))
     }
 
-    /// Judges a frame of `len` bytes by its first bytes, 64 of which are enough, if it is the
-    /// expected frame and its payload is not to be compared. Otherwise returns `None`: the frame is
-    /// not judged, and the whole frame is needed.
+    /// Judges a frame of `len` bytes by its first bytes, 64 of which are enough. Returns `None`
+    /// unless the frame is the expected one and its payload is not to be compared. It is not judged
+    /// then, and the whole frame is needed.
     #[inline]
     fn check_head(&mut self, head: &[u8], len: usize) -> Option<Verdict> {
         let expected = self.expected.as_mut()?;

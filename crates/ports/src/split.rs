@@ -4,7 +4,7 @@ use grantway_ring::VolatileSlice;
 
 /// A frame whose first bytes are private, and whose rest lies in its sender's mapped pages.
 ///
-/// Only the private part may be judged. The rest may change at any time, so it is read at most
+/// Only the private part may be judged. The rest may change at any time. So it is read at most
 /// once, all of it, and nothing is concluded from bytes that were there before.
 #[derive(Debug, Clone, Copy)]
 pub struct SplitFrame<'a> {

@@ -51,10 +51,9 @@ impl Ahead {
 }
 
 impl Generator {
-    /// Returns the frames that may be made now, at most `most` and a burst, for a caller that
-    /// writes them into the place that they are sent from. No frame carries a time, and all are of
-    /// one flow. The caller tells the number of frames that it wrote to
-    /// [`Generator::made_in_place`].
+    /// Returns the frames that may be made now, at most `most` and a burst. The caller writes them
+    /// into the place that they are sent from. No frame carries a time, and all are of one flow.
+    /// The caller tells the number of frames that it wrote to [`Generator::made_in_place`].
     pub fn run(&mut self, most: usize) -> Run<'_> {
         let most = if self.stream.heads.len() > 1 { most.min(1) } else { most.min(BURST) };
         let frames = self.due_of(most);

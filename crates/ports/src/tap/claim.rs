@@ -1,5 +1,5 @@
-//! Claims: one owner for each TAP of several queues. The kernel says that a TAP of one queue is
-//! busy, but lets every program with the rights open a queue of a TAP of several queues.
+//! Claims: one owner for each TAP of several queues. The kernel refuses a second program only on a
+//! TAP of one queue. Every program with the rights may open a queue of a TAP of several queues.
 //!
 //! A claim is a lock on one byte of a file that only this user may open. So no other user can
 //! hold one, and a killed program gives its claims back. Programs of different users do not see
