@@ -22,8 +22,6 @@ tcp g1 dom0
 tcp g1 dom0 -R
 if [ "$(backend_kind)" = grantway ]; then
     kill_backend
-    # As an earlier build left it, or a script.
-    ip link set dev "$vif" address 02:00:00:00:00:01
     start_backend
     routed
 fi

@@ -346,7 +346,8 @@ impl Queue {
 
     /// Takes the last look before sleeping. Flushes, posts, and asks to be signalled for a received
     /// frame, and for room if the last frame found none. Returns true if a frame or room is there
-    /// already: do not sleep.
+    /// already: do not sleep. Room is returned once: the next call does not find it again, unless a
+    /// frame finds no room in between.
     ///
     /// # Errors
     ///

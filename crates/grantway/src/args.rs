@@ -147,9 +147,9 @@ pub struct BackendArgs {
     /// Port to which each vif is bridged.
     #[arg(long, value_name = "SPEC", default_value = "tap")]
     pub port: String,
-    /// Address of each vif's TAP. The default is that of xen-netback's interfaces: a bridge never
-    /// takes it for its own, and routed guests may rely on it. `keep` leaves the address that the
-    /// kernel or a script gave.
+    /// Address of the TAP of a new vif. The default is that of xen-netback's interfaces: a bridge
+    /// never takes it for its own, and routed guests may rely on it. `keep`: the kernel's choice. A
+    /// TAP that is taken over keeps its address, and so does one that --port names.
     #[arg(long, value_name = "MAC|keep", default_value = "fe:ff:ff:ff:ff:ff", hide_short_help = true, value_parser = TapMac::from_str)]
     pub tap_mac: TapMac,
     /// Mode of waiting. Default: adaptive. With only one processor no thread spins, and all modes

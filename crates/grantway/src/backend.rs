@@ -324,6 +324,7 @@ fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
         if left.is_none() && !request.fresh {
             return Err(PortError::Gone { port: request.name.clone() });
         }
+        let is_ours = left.is_none() && name.is_none();
         let name = left.or_else(|| name.clone()).unwrap_or_else(|| request.name.clone());
         let tap = Tap::open(&TapConfig {
             name: Some(name),
@@ -331,7 +332,9 @@ fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
             persist: Some(true),
             // A script sets the MTU and the link itself.
             mtu: (!request.scripted).then_some(request.mtu),
-            mac: mac.0,
+            // An interface that was left, or that has its own name, keeps its address: its guest
+            // may know it.
+            mac: mac.0.filter(|_| is_ours),
             up: !request.scripted,
             multi_queue: request.queues > 1,
         });

@@ -202,7 +202,7 @@ fn the_manual_has_what_other_programs_run() {
         ("grantway-bench", "slices of at most 0.5 s"),
         ("grantway-bench-packets", "wake-ups are counted by"),
         ("grantway-demo", "needs neither Xen nor root"),
-        ("grantway-iperf-client", "Bits a second that UDP sends"),
+        ("grantway-iperf-client", "Bits per second that UDP sends"),
     ] {
         let text = page(name).replace("\\-", "-").to_lowercase();
         assert!(text.contains(&words.to_lowercase()), "no {words:?} in {text}");

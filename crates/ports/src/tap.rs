@@ -53,7 +53,7 @@ pub struct TapConfig {
     pub persist: Option<bool>,
     /// MTU in bytes, without the Ethernet header; `None` changes nothing.
     pub mtu: Option<u32>,
-    /// MAC address of the host's end, also of an interface that exists; `None` changes nothing.
+    /// MAC address of the host's end; `None` changes nothing.
     pub mac: Option<[u8; 6]>,
     /// True to set the link up.
     pub up: bool,
@@ -105,15 +105,13 @@ impl Tap {
         if tap.multi_queue {
             tap.claim = Some(Arc::new(tap.claim()?));
         }
+        // The address comes early: udev gives another to an interface that has a random one.
+        if let Some(mac) = config.mac {
+            tap.set_mac(mac)?;
+        }
         tap.change_offloads(config.offloads)?;
         if let Some(persist) = config.persist {
             tap.set_persist(persist)?;
-        }
-        // An address that stays is not set again: setting it tells all listeners of the kernel.
-        if let Some(mac) = config.mac
-            && tap.mac()? != mac
-        {
-            tap.set_mac(mac)?;
         }
         if let Some(mtu) = config.mtu {
             tap.set_mtu(mtu)?;
@@ -235,7 +233,7 @@ impl Tap {
     /// [`TapError::NoPermission`], or [`TapError::System`] for an address that the kernel refuses
     /// (multicast, or all zero).
     pub fn set_mac(&mut self, mac: [u8; 6]) -> Result<(), TapError> {
-        self.link("setting the MAC address", |s, name| link::set_mac(s, name, mac))
+        self.call("setting the MAC address", |tap| link::set_mac(tap, mac))
     }
 
     fn change_offloads(&mut self, offloads: TapOffloads) -> Result<(), TapError> {

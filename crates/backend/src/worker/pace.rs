@@ -84,7 +84,7 @@ impl Idle {
         if budget.is_zero() {
             return false;
         }
-        self.turns += 1;
+        self.turns = self.turns.wrapping_add(1);
         if self.since.is_some() && !self.turns.is_multiple_of(ROUNDS) {
             return true;
         }

@@ -315,7 +315,8 @@ impl Worker {
             }
             let hurry = moved || (self.linked && idle.looks_again(self.mode, Instant::now));
             // A port may be ready and give its frames later, such as a generator with a rate. This
-            // is no reason for system calls.
+            // is no reason for system calls. What `arm` found is not found again by a second call:
+            // a round in which it returned true never sleeps.
             let there = hurry || (self.linked && self.bridge.arm()?);
             if there && !kept.is_time(Instant::now) {
                 continue;
@@ -334,7 +335,7 @@ impl Worker {
                 }
             }
             self.bridge.ends.queue.take_events()?;
-            if hurry || (self.linked && self.bridge.arm()?) {
+            if there || (self.linked && self.bridge.arm()?) {
                 continue;
             }
             self.sleep()?;

@@ -69,10 +69,10 @@ pub(super) fn mac(socket: BorrowedFd<'_>, name: &str) -> Result<[u8; 6]> {
     Ok([a, b, c, d, e, f])
 }
 
-/// Sets the MAC address.
-pub(super) fn set_mac(socket: BorrowedFd<'_>, name: &str, mac: [u8; 6]) -> Result<()> {
-    let mut request = Request::new(name);
+/// Sets the MAC address of the TAP itself, whatever its name is by now.
+pub(super) fn set_mac(tap: BorrowedFd<'_>, mac: [u8; 6]) -> Result<()> {
+    let mut request = Request::new("");
     request.value[..2].copy_from_slice(&ARPHRD_ETHER.to_ne_bytes());
     request.value[2..8].copy_from_slice(&mac);
-    interface::<SIOCSIFHWADDR>(socket, &mut request)
+    interface::<SIOCSIFHWADDR>(tap, &mut request)
 }
