@@ -1,5 +1,5 @@
 //! The control thread: the store, the state machine of each vif, control rings, and takeovers. The
-//! control thread touches no packet, and hears of workers only by their notices.
+//! control thread touches no packet. Workers tell it by notices, and answer when it asks.
 
 pub(crate) mod backend;
 pub(crate) mod ctrl;

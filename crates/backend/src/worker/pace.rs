@@ -1,5 +1,5 @@
-//! The waiter of every loop that moves frames: the pace at which a busy thread looks at what else
-//! woke, the time for which it spins, and the rounds after which it lets others have the processor.
+//! Parts of a loop that moves frames: the pace at which a busy thread looks at what else woke, the
+//! time for which it spins, and the rounds after which it lets others have the processor.
 
 use super::mode::WaitMode;
 use std::time::{Duration, Instant};
