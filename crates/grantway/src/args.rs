@@ -43,16 +43,16 @@ pub enum PortsArg {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The keys, all optional, with commas between (xl-network-configuration(5)):
-  mac      address of the guest; a random one of Xen's prefix where missing
-  vifname  name of the backend's network device; vifDOMAIN.DEVID where missing
+  mac      address of the guest; default: a random one with Xen's prefix
+  vifname  name of the backend's network device; default: vifDOMAIN.DEVID
   bridge   bridge that the device is to join
   script   hotplug script
   rate     limit on what the guest transmits: 10Mb/s, 1MB/s@20ms
   mtu      largest IP packet in bytes, 68 to 65535
-  devid    the vif's number; the lowest free one where missing
-  backend  domain of the backend; 0 where missing
+  devid    the vif's number; default: the lowest free one
+  backend  domain of the backend; default: 0
 And, without a value:
-  trusted, untrusted  whether the guest is to trust its backend; it is where missing
+  trusted, untrusted  whether the guest trusts its backend; default: trusted
 
 Example:
   grantway attach --host /tmp/gw --domain 1 'mac=00:16:3e:00:00:01,vifname=gwb1'")]

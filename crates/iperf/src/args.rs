@@ -81,7 +81,7 @@ pub struct EndArgs {
 /// `grantway iperf server`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints `ready` once it listens, and ends on SIGTERM or SIGINT, or after so many tests.
+Prints `ready` once it listens, and ends on SIGTERM or SIGINT, or after `--tests` tests.
 Up to 16 connections are served at once, and 64 senders of UDP.
 
 Example:

@@ -21,7 +21,7 @@ queues get eight flows each. Needs root and iperf3.
 
 With `--gso off` the frontend is one that has no large frames, and its kernel cuts
 what it sends; `--merge off,on` then shows what it brings that both ends merge
-segments for who takes large frames.
+segments for receivers that accept large frames.
 
 Example:
   grantway bench stream --seconds 10
