@@ -23,7 +23,7 @@ clean_up() {
         [ ! -e /sys/fs/cgroup/scenario ] || usleep 200000
         left=$((left - 1))
     done
-    for dev in /sys/class/net/vif* /sys/class/net/*br*/bridge /sys/class/net/gw*; do
+    for dev in /sys/class/net/vif* /sys/class/net/*/bridge /sys/class/net/gw*; do
         dev=${dev#/sys/class/net/}
         [ ! -e "/sys/class/net/${dev%%/*}" ] || ip link delete "${dev%%/*}"
     done
