@@ -345,7 +345,14 @@ fn a_tap_has_the_address_of_netbacks_interfaces_unless_told_otherwise() {
     let space = Namespace::new("m");
     let site = Site::start();
     site.attach(&format!("mac={MAC},vifname=gwb1"));
-    let address = || space.interface("gwb1").expect("gwb1")["address"].clone();
+    // A backend says that it serves before it has taken up every vif.
+    let address = || {
+        site.wait("the vif's TAP", PROMPT, || {
+            let report = site.backend_report();
+            report["vifs"][0]["port"]["name"].is_string().then_some(())
+        });
+        space.interface("gwb1").expect("gwb1")["address"].clone()
+    };
     let others = "00:16:3e:11:22:33";
     let set = |address: &str| space.ip(&["link", "set", "dev", "gwb1", "address", address]);
 
