@@ -6,7 +6,7 @@ use grantway_backend::policy::Policy;
 use grantway_command::args::{
     Api, BufferPolicy, DOMAIN_MAX, GuestArgs, QUEUES_MAX, Switch, WaitModeArg,
 };
-use grantway_ports::parse_address;
+use grantway_command::toolstack::mac::Mac;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -214,7 +214,7 @@ pub struct BackendArgs {
 
 /// Address of the TAPs of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TapMac(pub Option<[u8; 6]>);
+pub struct TapMac(pub Option<Mac>);
 
 impl FromStr for TapMac {
     type Err = String;
@@ -223,11 +223,8 @@ impl FromStr for TapMac {
         if text == "keep" {
             return Ok(Self(None));
         }
-        let own = |mac: &[u8; 6]| *mac != [0; 6] && mac[0] & 1 == 0;
-        match parse_address(text).filter(own) {
-            Some(mac) => Ok(Self(Some(mac))),
-            None => Err("expected `keep`, or the address of one device: fe:ff:ff:ff:ff:ff".into()),
-        }
+        let expected = || "expected `keep`, or the address of one device: fe:ff:ff:ff:ff:ff".into();
+        text.parse().map(|mac| Self(Some(mac))).map_err(|_| expected())
     }
 }
 

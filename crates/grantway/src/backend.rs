@@ -334,7 +334,7 @@ fn opener(spec: PortSpec, mac: TapMac, refusal: &Refusal) -> OpenPort {
             mtu: (!request.scripted).then_some(request.mtu),
             // An interface that was left, or that has its own name, keeps its address: its guest
             // may know it.
-            mac: mac.0.filter(|_| is_ours),
+            mac: mac.0.filter(|_| is_ours).map(Into::into),
             up: !request.scripted,
             multi_queue: request.queues > 1,
         });

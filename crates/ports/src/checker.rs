@@ -475,11 +475,6 @@ impl CheckPort {
         }
         self.counters.count_sent(len);
     }
-
-    /// Returns the checker behind the port, to finish it.
-    pub fn checker_mut(&mut self) -> &mut Checker {
-        &mut self.checker
-    }
 }
 
 impl Port for CheckPort {

@@ -11,7 +11,7 @@ use grantway_stack::smoltcp::socket::tcp;
 use grantway_stack::smoltcp::time::{Duration, Instant};
 use grantway_stack::smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 use grantway_stack::{Device, Link, tcp_socket};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -38,7 +38,9 @@ struct End {
     back: Rc<RefCell<Way>>,
     features: BackendFeatures,
     /// Frames that the way out has room for.
-    room: usize,
+    room: Cell<usize>,
+    /// Longest frame that the other end accepts, in bytes.
+    longest: Cell<usize>,
 }
 
 impl Link for End {
@@ -48,8 +50,12 @@ impl Link for End {
 
     fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
         let mut way = self.out.borrow_mut();
-        if way.under_way.len() >= self.room {
+        if way.under_way.len() >= self.room.get() {
             return Err(SendError::Full);
+        }
+        let (found, longest) = (frame.len(), self.longest.get());
+        if found > longest {
+            return Err(SendError::Length { found, longest });
         }
         let frame = Frame { bytes: frame.to_vec(), offload };
         way.under_way.push_back(frame.clone());
@@ -165,7 +171,8 @@ fn cable(features: BackendFeatures, room: usize) -> (Host, Host, Rc<RefCell<Way>
         out: Rc::clone(out),
         back: Rc::clone(back),
         features,
-        room,
+        room: Cell::new(room),
+        longest: Cell::new(usize::MAX),
     };
     (Host::new(1, end(there, back)), Host::new(2, end(back, there)), Rc::clone(there))
 }
@@ -319,4 +326,21 @@ fn a_flood_of_connections_makes_segments_short_and_breaks_none() {
     let way = there.borrow();
     let last = way.passed[before..].iter().rfind(|frame| frame.bytes.len() > 5000).unwrap();
     assert_eq!(last.offload.gso.map(|gso| gso.size), Some(536));
+}
+
+#[test]
+fn a_waiting_frame_that_is_refused_is_counted() {
+    let (mut one, _other, there) = cable(ALL, 0);
+    let caller = one.socket(4096);
+    let socket: &mut tcp::Socket<'_> = one.sockets.get_mut(caller);
+    socket.connect(one.interface.context(), (v4(2), PORT), 40_000).unwrap();
+    one.send(Instant::ZERO);
+    let waited = one.device.stats().tx_waited;
+    assert!(waited > 0 && one.device.is_blocked());
+    let link = one.device.link().unwrap();
+    link.room.set(256);
+    link.longest.set(0);
+    assert!(one.device.flush().unwrap() && !one.device.is_blocked());
+    assert_eq!(one.device.stats().tx_too_long, waited);
+    assert!(there.borrow().passed.is_empty());
 }

@@ -48,6 +48,12 @@ impl Mac {
     }
 }
 
+impl From<Mac> for [u8; 6] {
+    fn from(mac: Mac) -> Self {
+        mac.0
+    }
+}
+
 impl FromStr for Mac {
     type Err = MacError;
 

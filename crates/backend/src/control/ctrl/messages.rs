@@ -98,40 +98,29 @@ pub(super) fn carry_out(
             set_mapping(hashing, gref, (entries, offset), pages)?;
         }
         Message::SetHashAlgorithm { algorithm } => hashing.set_algorithm(algorithm)?,
-        Message::GetGrefMappingSize { .. }
-        | Message::AddGrefMapping { .. }
-        | Message::DelGrefMapping { .. } => return stage(index, message, tables, pages),
+        Message::GetGrefMappingSize { queue } => {
+            offered(tables)?;
+            let table = tables.get(queue as usize).ok_or(Status::InvalidParameter)?;
+            return Ok(table.capacity());
+        }
+        Message::AddGrefMapping { queue, list, entries } => {
+            let mut bytes = [0; PAGE_SIZE];
+            let (table, bytes) = staged(tables, queue, entries, &mut bytes)?;
+            read(pages, list, bytes)?;
+            table.add(index, &entries_of(bytes))?;
+        }
+        Message::DelGrefMapping { queue, list, entries } => {
+            let mut bytes = [0; PAGE_SIZE];
+            let (table, bytes) = staged(tables, queue, entries, &mut bytes)?;
+            return unstage(index, table, list, bytes, pages);
+        }
     }
     Ok(0)
 }
 
-/// Carries out a message about staged pages. Returns the data of its answer. Every message is
-/// refused as not supported if no queue stages pages.
-fn stage(
-    index: u32,
-    message: Message,
-    tables: &mut [Box<dyn StagedTable>],
-    pages: &impl Pages,
-) -> Result<u32, Refused> {
-    let mut bytes = [0; PAGE_SIZE];
-    match message {
-        _ if tables.is_empty() => Err(Status::NotSupported.into()),
-        Message::GetGrefMappingSize { queue } => {
-            let table = tables.get(queue as usize).ok_or(Status::InvalidParameter)?;
-            Ok(table.capacity())
-        }
-        Message::AddGrefMapping { queue, list, entries } => {
-            let (table, bytes) = staged(tables, queue, entries, &mut bytes)?;
-            read(pages, list, bytes)?;
-            table.add(index, &entries_of(bytes))?;
-            Ok(0)
-        }
-        Message::DelGrefMapping { queue, list, entries } => {
-            let (table, bytes) = staged(tables, queue, entries, &mut bytes)?;
-            unstage(index, table, list, bytes, pages)
-        }
-        _ => Err(Status::NotSupported.into()),
-    }
+/// Refuses a message about staged pages as not supported if no queue stages pages.
+fn offered(tables: &[Box<dyn StagedTable>]) -> Result<(), Status> {
+    if tables.is_empty() { Err(Status::NotSupported) } else { Ok(()) }
 }
 
 fn read(pages: &impl Pages, gref: u32, bytes: &mut [u8]) -> Result<(), Refused> {
@@ -204,6 +193,7 @@ fn staged<'a>(
     bytes: &'a mut [u8; PAGE_SIZE],
 ) -> Result<(&'a mut dyn StagedTable, &'a mut [u8]), Status> {
     // The number of queues fits: it is at most 16.
+    offered(tables)?;
     let entries = gref_list_entries(queue, tables.len() as u32, entries)?;
     let table = tables.get_mut(queue as usize).ok_or(Status::InvalidParameter)?;
     const { assert!(GREF_LIST_ENTRIES * GREF_ENTRY_BYTES <= PAGE_SIZE) };
