@@ -2,6 +2,7 @@
 
 use crate::footprint::Footprint;
 use crate::limits::{raise_gntalloc, roomy};
+use grantway_netif::xenbus::Reopen;
 use std::path::Path;
 
 /// The reason why a vif cannot be used, and the command that helps.
@@ -42,9 +43,7 @@ pub enum Obstacle {
 ///
 /// The obstacle.
 pub fn check(root: &Path, devid: u32, need: Footprint) -> Result<(), Obstacle> {
-    let driver = root.join(format!("sys/bus/xen/devices/vif-{devid}/driver"));
-    if let Some(driver) = driver.read_link().ok().as_deref().and_then(Path::file_name) {
-        let driver = driver.to_string_lossy().into_owned();
+    if let Some(driver) = driver_of(root, devid) {
         return Err(Obstacle::Held { devid, driver });
     }
     let limit = std::fs::read_to_string(root.join("sys/module/xen_gntalloc/parameters/limit"));
@@ -60,11 +59,46 @@ pub fn check(root: &Path, devid: u32, need: Footprint) -> Result<(), Obstacle> {
     }
 }
 
+/// Takes vif `devid` of the system below `root` from the driver that the kernel has given it: a
+/// device that comes back is a new one to the kernel. Returns when the driver has let go.
+///
+/// # Errors
+///
+/// The driver cannot be unbound.
+pub fn take_away(root: &Path, devid: u32) -> Result<(), Obstacle> {
+    let Some(driver) = driver_of(root, devid) else { return Ok(()) };
+    let unbind = root.join(format!("sys/bus/xen/drivers/{driver}/unbind"));
+    let unbound = std::fs::write(unbind, format!("vif-{devid}"));
+    // It may have let go by itself.
+    if unbound.is_err() && driver_of(root, devid).is_some() {
+        return Err(Obstacle::Held { devid, driver });
+    }
+    Ok(())
+}
+
+/// Returns how vif `devid` of the system below `root` is to come back. Since Linux 7.0 the kernel
+/// takes a device that is no longer in Initialising and returns to it for a new one, and gives it
+/// to xen-netfront if that is loaded.
+pub fn reopen(root: &Path, devid: u32) -> Reopen {
+    let netfront = root.join("sys/bus/xen/drivers/vif");
+    let state = root.join(format!("sys/bus/xen/devices/vif-{devid}/state"));
+    match std::fs::read_to_string(state) {
+        Ok(state) if state.trim() != "Initialising" && netfront.exists() => Reopen::Connected,
+        _ => Reopen::Initialising,
+    }
+}
+
+/// Returns the name of the kernel's driver that has a vif.
+fn driver_of(root: &Path, devid: u32) -> Option<String> {
+    let driver = root.join(format!("sys/bus/xen/devices/vif-{devid}/driver"));
+    Some(driver.read_link().ok()?.file_name()?.to_string_lossy().into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use grantway_backend::policy::Policy;
-    use std::fs::{create_dir_all, write};
+    use std::fs::{create_dir_all, read_to_string, write};
     use std::os::unix::fs::symlink;
 
     struct System(tempfile::TempDir);
@@ -98,6 +132,32 @@ mod tests {
         assert!(text.contains("echo vif-1 > /sys/bus/xen/drivers/vif/unbind"), "{text}");
         assert!(text.contains(r"'blacklist xen-netfront\ninstall xen-netfront /bin/false\n'"));
         assert!(!text.contains('\n') && !text.contains("  "), "{text}");
+    }
+
+    #[test]
+    fn a_vif_that_came_back_is_taken_from_the_driver_that_got_it() {
+        let system = System::with_limit("1024\n");
+        let root = system.0.path();
+        let (device, driver) =
+            (root.join("sys/bus/xen/devices/vif-0"), root.join("sys/bus/xen/drivers/vif"));
+        create_dir_all(&device).unwrap();
+        // Nobody has it, and nobody can get it.
+        write(device.join("state"), "Closed\n").unwrap();
+        assert_eq!(take_away(root, 0), Ok(()));
+        assert_eq!(reopen(root, 0), Reopen::Initialising);
+        // It had it, and would get it again.
+        create_dir_all(&driver).unwrap();
+        write(driver.join("unbind"), "").unwrap();
+        assert_eq!(reopen(root, 0), Reopen::Connected);
+        write(device.join("state"), "Initialising\n").unwrap();
+        assert_eq!(reopen(root, 0), Reopen::Initialising);
+        symlink("../../../bus/xen/drivers/vif", device.join("driver")).unwrap();
+        assert_eq!(take_away(root, 0), Ok(()));
+        assert_eq!(read_to_string(driver.join("unbind")).unwrap(), "vif-0");
+        // What cannot be unbound is named.
+        std::fs::remove_dir_all(&driver).unwrap();
+        let held = Obstacle::Held { devid: 0, driver: "vif".to_owned() };
+        assert_eq!(take_away(root, 0), Err(held));
     }
 
     #[test]

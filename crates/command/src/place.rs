@@ -6,6 +6,7 @@ use crate::footprint::Footprint;
 use crate::obstacle;
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{DomId, Error as PlatformError, Platform};
+use grantway_netif::xenbus::Reopen;
 use grantway_xen::Xen;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt;
@@ -100,6 +101,28 @@ impl Place {
             self.host = Host::Xen(restored);
         }
         Ok(())
+    }
+
+    /// Takes the vif from a driver of the kernel's that got it when it came back.
+    ///
+    /// # Errors
+    ///
+    /// The driver cannot be unbound.
+    pub fn take_away(&self, devid: u32) -> Result<(), CommandError> {
+        match &self.host {
+            Host::Embedded(_) => Ok(()),
+            Host::Xen(_) => {
+                obstacle::take_away(Path::new("/"), devid).map_err(CommandError::failed)
+            }
+        }
+    }
+
+    /// Returns how a vif of this domain is to come back.
+    pub fn reopen(&self, devid: u32) -> Reopen {
+        match &self.host {
+            Host::Embedded(_) => Reopen::Initialising,
+            Host::Xen(_) => obstacle::reopen(Path::new("/"), devid),
+        }
     }
 
     /// Returns true if this is real Xen.

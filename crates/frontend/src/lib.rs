@@ -40,6 +40,7 @@ pub use control::{
 pub use error::{PeerError, SendError, VifError};
 pub use frame::{LentFrame, RxFrame};
 pub use grantway_netif::Policy;
+pub use grantway_netif::xenbus::Reopen;
 pub use negotiate::{BackendFeatures, Wishes};
 pub use queue::Queue;
 pub use receive::Received;

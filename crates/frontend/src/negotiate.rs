@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use grantway_hypervisor::{Error as PlatformError, Store, StoreErrno, transaction};
 use grantway_netif::headers::{Payload, payload};
 use grantway_netif::keys::{self, QUEUE_PREFIX, QueueKey, queue_path};
+use grantway_netif::xenbus::Reopen;
 use grantway_netif::{GsoKind, Offload};
 use grantway_netif::{Policy, PolicyFeatures};
 
@@ -28,6 +29,8 @@ pub struct Wishes {
     pub control: bool,
     /// The buffer policy; the next best is used with a backend that does not offer it.
     pub policy: Policy,
+    /// How a connection begins after an earlier one.
+    pub reopen: Reopen,
 }
 
 impl Default for Wishes {
@@ -41,6 +44,7 @@ impl Default for Wishes {
             queues: 1,
             control: true,
             policy: Policy::Copy,
+            reopen: Reopen::Initialising,
         }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) enum Change {
     Peer(Option<XenbusState>),
     /// Our own state.
     Own(Option<XenbusState>),
+    /// The device has another backend than the one that was found.
+    Replaced,
     /// The backend's link: true if it is up.
     Carrier(bool),
     /// The domain was saved and restored: earlier values are void.
@@ -76,7 +78,13 @@ impl Nodes {
         while let Some(event) = self.store.next_event()? {
             return Ok(Some(match event.token.as_str() {
                 BACKEND_TOKEN => self.judged(Self::peer_state, Change::Peer)?,
-                OWN_TOKEN => self.judged(Self::own_state, Change::Own)?,
+                OWN_TOKEN => match self.judged(Self::own_state, Change::Own)? {
+                    // What a new device shows may be what the earlier one showed.
+                    Change::Own(Some(XenbusState::Initialising)) if !self.same_backend()? => {
+                        Change::Replaced
+                    }
+                    change => change,
+                },
                 DOMAIN_TOKEN if core::mem::replace(&mut self.settled, true) => Change::Restored,
                 CARRIER_TOKEN => {
                     let carrier = self.backend_node(keys::CARRIER)?;
@@ -106,6 +114,12 @@ impl Nodes {
         let number = peek(self.store.as_mut(), DOMAIN)?;
         let number: Option<u16> = number.and_then(|text| text.trim().parse().ok());
         Ok(number.is_none_or(|number| number == self.domain.0))
+    }
+
+    /// Returns true if the toolstack still names the backend that was found.
+    fn same_backend(&mut self) -> Result<bool, Error> {
+        let backend = peek(self.store.as_mut(), &format!("{}/{}", self.path, keys::BACKEND))?;
+        Ok(backend.as_ref() == Some(&self.backend_path))
     }
 
     pub fn own_state(&mut self) -> Result<Option<XenbusState>, Error> {

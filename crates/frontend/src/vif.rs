@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use grantway_hypervisor::{Error, Platform, Store};
 use grantway_netif::Policy;
 use grantway_netif::xenbus::frontend::{
-    FrontendAction, FrontendActions, FrontendEvent, FrontendMachine,
+    FrontendAction, FrontendActions, FrontendEvent, FrontendMachine, Reopen,
 };
 
 /// Most changes of the store that one call takes in. Each costs a question to the store, during
@@ -28,10 +28,16 @@ pub enum VifStatus {
     Waiting,
     /// Packets may flow.
     Connected,
-    /// A failure or the backend closed the vif; [`Vif::restart`] tries again.
+    /// The vif was closed: by a failure, or by a backend that never connected it. Only
+    /// [`Vif::restart`] tries again, so that two ends that cannot agree do not chase each other:
+    /// let some time pass, and more after each failure.
     Held,
-    /// The device was taken away.
+    /// The device was taken away. If it comes back, the vif is [`VifStatus::Replaced`].
     Gone,
+    /// Another device is in the vif's place, whose backend may be another domain's: the toolstack
+    /// attached it anew, or another frontend has been there. Nothing goes on before
+    /// [`Vif::renew`].
+    Replaced,
     /// The domain was saved and restored, as its store shows. Earlier grants and ports are void,
     /// and nothing goes on before [`Vif::resume`].
     Restored,
@@ -60,6 +66,10 @@ pub struct Vif<R: Runner = Here> {
     changes_left: bool,
     /// True if the domain was restored since the vif was opened or resumed.
     restored: bool,
+    /// True if another device was found in the vif's place.
+    replaced: bool,
+    /// True if the vif is closed for good.
+    ending: bool,
     /// Counters of the queues of ended connections.
     past: QueueStats,
     failure: Option<VifError>,
@@ -91,7 +101,8 @@ impl<R: Runner> Vif<R> {
         runner: R,
     ) -> Result<Self, VifError> {
         let mut nodes = Nodes::open(platform.as_ref(), devid)?;
-        let (machine, actions) = FrontendMachine::start(nodes.own_state()?, nodes.peer_state()?);
+        let (own, peer) = (nodes.own_state()?, nodes.peer_state()?);
+        let (machine, actions) = FrontendMachine::start(own, peer, wishes.reopen);
         let mut vif = Self {
             platform,
             devid,
@@ -107,6 +118,8 @@ impl<R: Runner> Vif<R> {
             carrier: true,
             changes_left: false,
             restored: false,
+            replaced: false,
+            ending: false,
             past: QueueStats::default(),
             failure: None,
         };
@@ -130,12 +143,38 @@ impl<R: Runner> Vif<R> {
     pub fn resume(&mut self, platform: Arc<dyn Platform>) -> Result<(), VifError> {
         self.forget();
         self.platform = platform;
+        self.begin()
+    }
+
+    /// Goes on with the device that is in the vif's place now ([`VifStatus::Replaced`]): it is
+    /// looked up again, with its backend's domain, and negotiates like a vif that was just opened.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Vif::open_with`]. After [`VifError::NoVif`] the vif is [`VifStatus::Gone`].
+    pub fn renew(&mut self) -> Result<(), VifError> {
+        drop(self.take_queues());
+        self.control = None;
+        self.replaced = false;
+        self.begin()
+    }
+
+    /// Sets how later connections begin, in place of [`Wishes::reopen`]. It holds from the next
+    /// [`Vif::resume`] or [`Vif::renew`] on.
+    pub fn set_reopen(&mut self, reopen: Reopen) {
+        self.wishes.reopen = reopen;
+    }
+
+    /// Begins from whatever the store shows.
+    fn begin(&mut self) -> Result<(), VifError> {
         self.nodes = Nodes::open(self.platform.as_ref(), self.devid)?;
         let (own, peer) = (self.nodes.own_state()?, self.nodes.peer_state()?);
-        let (machine, actions) = FrontendMachine::start(own, peer);
+        let (machine, actions) = FrontendMachine::start(own, peer, self.wishes.reopen);
         self.machine = machine;
         self.failure = None;
         self.restored = false;
+        self.replaced = false;
+        self.carrier = true;
         self.carry_out(actions)
     }
 
@@ -161,7 +200,15 @@ impl<R: Runner> Vif<R> {
         for _ in 0..CHANGES_A_LOOK {
             match self.nodes.next_change()? {
                 Some(Change::Peer(state)) => self.feed(FrontendEvent::Peer(state))?,
-                Some(Change::Own(state)) => self.feed(FrontendEvent::Own(state))?,
+                Some(Change::Own(state)) => {
+                    let other = self.machine.is_gone() || state != self.machine.shown();
+                    self.replaced |= state.is_some() && other && !self.ending;
+                    self.feed(FrontendEvent::Own(state))?;
+                }
+                Some(Change::Replaced) => {
+                    self.replaced = !self.ending;
+                    self.feed(FrontendEvent::Own(None))?;
+                }
                 Some(Change::Carrier(up)) => self.carrier = up,
                 Some(Change::Restored) => self.restored = true,
                 None => return Ok(self.status()),
@@ -183,6 +230,8 @@ impl<R: Runner> Vif<R> {
     pub fn status(&self) -> VifStatus {
         if self.restored {
             VifStatus::Restored
+        } else if self.replaced {
+            VifStatus::Replaced
         } else if self.machine.is_gone() {
             VifStatus::Gone
         } else if self.machine.is_held() {
@@ -194,7 +243,8 @@ impl<R: Runner> Vif<R> {
         }
     }
 
-    /// Returns the reason why the vif is held, once.
+    /// Returns the reason why the vif is held, once; none if the backend closed the vif before it
+    /// connected it.
     pub fn take_failure(&mut self) -> Option<VifError> {
         self.failure.take()
     }
@@ -232,6 +282,7 @@ impl<R: Runner> Vif<R> {
     ///
     /// The platform or the store is gone.
     pub fn shutdown(&mut self) -> Result<(), VifError> {
+        self.ending = true;
         self.feed(FrontendEvent::Shutdown)
     }
 

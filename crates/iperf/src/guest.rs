@@ -234,7 +234,7 @@ impl Guest {
                 Some(failure) => CommandError::failed(failure),
                 None => CommandError::Failed("the backend closed the vif; start it again".into()),
             }),
-            VifStatus::Gone => {
+            VifStatus::Gone | VifStatus::Replaced => {
                 Err(CommandError::Failed("the vif was detached; attach it again to go on".into()))
             }
             VifStatus::Restored => Err(CommandError::Failed(
@@ -300,7 +300,10 @@ impl Guest {
         let since = uptime();
         while uptime().saturating_sub(since) < patience::farewell(FAREWELL) {
             let status = self.vif.store_changed().map_err(CommandError::failed)?;
-            if matches!(status, VifStatus::Gone | VifStatus::Held | VifStatus::Restored) {
+            if matches!(
+                status,
+                VifStatus::Gone | VifStatus::Replaced | VifStatus::Held | VifStatus::Restored
+            ) {
                 break;
             }
             if !self.vif.has_changes() {

@@ -4,6 +4,7 @@ use BackendAction::{Advertise, Connect, Destroy, Disconnect, TakeOver};
 use grantway_netif::XenbusState as S;
 use grantway_netif::xenbus::{
     BackendAction, BackendEvent, BackendMachine, FrontendAction, FrontendEvent, FrontendMachine,
+    Reopen,
 };
 use proptest::prelude::*;
 
@@ -33,7 +34,8 @@ fn connected_back() -> BackendMachine {
 }
 
 fn connected_front() -> FrontendMachine {
-    let (mut machine, actions) = FrontendMachine::start(Some(S::Initialising), Some(S::InitWait));
+    let (mut machine, actions) =
+        FrontendMachine::start(Some(S::Initialising), Some(S::InitWait), Reopen::Initialising);
     assert_eq!(actions.as_slice(), [FrontendAction::Connect]);
     let actions = machine.handle(FrontendEvent::Published);
     assert_eq!(actions.as_slice(), [show(S::Connected)]);
@@ -182,16 +184,19 @@ fn vanished_nodes_end_both() {
     let end = [FrontendAction::Disconnect, FrontendAction::Reclaim, FrontendAction::Stop];
     assert_eq!(actions.as_slice(), end);
 
-    // Made anew in between: another device, whatever its backend shows.
-    let mut machine = connected_front();
-    assert!(machine.handle(FrontendEvent::Own(Some(S::Connected))).is_empty());
-    let actions = machine.handle(FrontendEvent::Own(Some(S::Initialising)));
-    assert_eq!(actions.as_slice(), end);
+    // Made anew in between: another device, whatever its backend shows, and whatever another
+    // frontend has shown there by now.
+    for state in S::ALL.into_iter().filter(|&state| state != S::Connected) {
+        let mut machine = connected_front();
+        assert!(machine.handle(FrontendEvent::Own(Some(S::Connected))).is_empty());
+        let actions = machine.handle(FrontendEvent::Own(Some(state)));
+        assert_eq!(actions.as_slice(), end);
+    }
 
     let (machine, actions) = BackendMachine::start(None, None, true, true);
     assert!(machine.is_gone());
     assert_eq!(actions.as_slice(), [Destroy]);
-    let (machine, actions) = FrontendMachine::start(None, None);
+    let (machine, actions) = FrontendMachine::start(None, None, Reopen::Initialising);
     assert!(machine.is_gone());
     assert_eq!(actions.as_slice(), [FrontendAction::Stop]);
 }
@@ -199,7 +204,7 @@ fn vanished_nodes_end_both() {
 #[test]
 fn frontend_found_connected_goes_round() {
     let connected = Some(S::Connected);
-    let (mut machine, actions) = FrontendMachine::start(connected, connected);
+    let (mut machine, actions) = FrontendMachine::start(connected, connected, Reopen::Initialising);
     assert_eq!(actions.as_slice(), [show(S::Closing)]);
     let actions = machine.handle(FrontendEvent::Peer(Some(S::Closing)));
     assert_eq!(actions.as_slice(), [show(S::Closed)]);
@@ -220,12 +225,48 @@ fn frontend_follows_a_closing_backend_and_returns() {
 
 #[test]
 fn frontend_failure_waits_for_a_restart() {
-    let (mut machine, _) = FrontendMachine::start(Some(S::Initialising), Some(S::InitWait));
+    let (mut machine, _) =
+        FrontendMachine::start(Some(S::Initialising), Some(S::InitWait), Reopen::Initialising);
     let actions = machine.handle(FrontendEvent::ConnectFailed);
     assert_eq!(actions.as_slice(), [FrontendAction::Disconnect, show(S::Closing)]);
     let actions = machine.handle(FrontendEvent::Peer(Some(S::Closed)));
     assert_eq!(actions.as_slice(), [show(S::Closed), FrontendAction::Reclaim]);
     assert!(machine.is_held());
+    let actions = machine.handle(FrontendEvent::Restart);
+    assert_eq!(actions.as_slice(), [show(S::Initialising)]);
+}
+
+#[test]
+fn a_frontend_that_may_not_show_initialising_comes_back_by_connected() {
+    let closed = Some(S::Closed);
+    let (mut machine, actions) = FrontendMachine::start(closed, closed, Reopen::Connected);
+    assert_eq!(actions.as_slice(), [FrontendAction::Connect]);
+    let actions = machine.handle(FrontendEvent::Published);
+    assert_eq!(actions.as_slice(), [show(S::Connected)]);
+    // The backend has not seen it yet; then it comes by itself.
+    assert!(machine.handle(FrontendEvent::Peer(closed)).is_empty());
+    assert!(machine.handle(FrontendEvent::Peer(Some(S::InitWait))).is_empty());
+    let actions = machine.handle(FrontendEvent::Peer(Some(S::Connected)));
+    assert_eq!(actions.as_slice(), [FrontendAction::Ready]);
+    // It goes, and its Closing went unseen.
+    let actions = machine.handle(FrontendEvent::Peer(closed));
+    let again = [FrontendAction::Disconnect, show(S::Closed), FrontendAction::Reclaim];
+    assert_eq!(actions.as_slice(), [again.as_slice(), &[FrontendAction::Connect]].concat());
+}
+
+#[test]
+fn a_backend_that_closes_what_it_never_connected_is_a_failure() {
+    let start = FrontendMachine::start(Some(S::Initialising), Some(S::InitWait), Reopen::default());
+    let mut machine = start.0;
+    machine.handle(FrontendEvent::Published);
+    let actions = machine.handle(FrontendEvent::Peer(Some(S::Closing)));
+    let closing = [FrontendAction::Disconnect, show(S::Closing), show(S::Closed)];
+    assert_eq!(actions.as_slice(), closing);
+    assert!(machine.is_held());
+    assert_eq!(
+        machine.handle(FrontendEvent::Peer(Some(S::Closed))).as_slice(),
+        [FrontendAction::Reclaim]
+    );
     let actions = machine.handle(FrontendEvent::Restart);
     assert_eq!(actions.as_slice(), [show(S::Initialising)]);
 }
@@ -318,7 +359,7 @@ proptest! {
         own in states(), peer in states(),
         events in proptest::collection::vec(front_events(), 0..40),
     ) {
-        let (mut machine, first) = FrontendMachine::start(own, peer);
+        let (mut machine, first) = FrontendMachine::start(own, peer, Reopen::Initialising);
         let (mut rings, mut lent, mut gone) = (false, false, false);
         let mut lists = vec![first];
         lists.extend(events.into_iter().map(|event| machine.handle(event)));

@@ -11,7 +11,7 @@ use super::toolstack::Toolstack;
 use super::xen::Xen;
 use grantway_backend::VifId;
 use grantway_backend::policy::{Policy, PolicyLimits};
-use grantway_frontend::Wishes;
+use grantway_frontend::{Reopen, Wishes};
 use grantway_hypervisor::{DomId, Platform};
 use grantway_netif::XenbusState;
 use grantway_ports::Checker;
@@ -170,6 +170,10 @@ impl Conversation {
                     Policy::Staging,
                     Policy::Staging,
                 ]),
+                reopen: match number % 2 {
+                    0 => Reopen::Initialising,
+                    _ => Reopen::Connected,
+                },
             };
             // Who takes no scattered frames is sent none, by those beside it.
             let sizes: &[usize] = match self.bridged || !wishes.scatter_gather {

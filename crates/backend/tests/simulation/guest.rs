@@ -252,7 +252,7 @@ struct Driver<'a> {
 impl Driver<'_> {
     fn drive(&mut self, vif: &mut Vif, numbers: &mut Numbers, whole: bool) -> Step {
         match vif.store_changed().unwrap() {
-            VifStatus::Gone => return Step::Gone,
+            VifStatus::Gone | VifStatus::Replaced => return Step::Gone,
             VifStatus::Held => {
                 match vif.take_failure() {
                     // Its folder may go while it writes into it.

@@ -12,6 +12,8 @@ use std::time::Instant;
 pub const GUEST: DomId = DomId(7);
 /// The backend's domain: a driver domain, which can do less than domain 0.
 pub const BACK: DomId = DomId(3);
+/// The driver domain that takes the place of one that crashed.
+pub const NEXT: DomId = DomId(4);
 
 pub struct World {
     pub vif: Vif,
@@ -36,12 +38,12 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let host = Host::spawn_with(folder.path(), config).unwrap();
         let tools = Domain::connect(folder.path(), DomId(0), Role::Service).unwrap();
-        for (id, name) in [(GUEST, "guest"), (BACK, "back")] {
+        for (id, name) in [(GUEST, "guest"), (BACK, "back"), (NEXT, "next")] {
             tools.create_domain(id, name).unwrap();
         }
         let mut toolstack = tools.store().unwrap();
         let (front, back) = paths();
-        attach(toolstack.as_mut(), 0);
+        attach(toolstack.as_mut(), 0, BACK);
         let guest = Domain::connect(folder.path(), GUEST, Role::Guest).unwrap();
         let domain = Domain::connect(folder.path(), BACK, Role::Service).unwrap();
         let server = Server::new(domain, GUEST, &front, &back);
@@ -52,13 +54,22 @@ impl World {
 
     /// Makes both folders as a toolstack makes them.
     pub fn attach(&mut self) {
-        attach(self.toolstack.as_mut(), 0);
+        attach(self.toolstack.as_mut(), 0, BACK);
+    }
+
+    /// Makes the guest's folder anew with a backend in another domain, in place of one whose domain
+    /// went, and puts that backend in place of the server.
+    pub fn replace(&mut self) -> Server {
+        attach(self.toolstack.as_mut(), 0, NEXT);
+        let domain = Domain::connect(self.host.dir(), NEXT, Role::Service).unwrap();
+        let (front, back) = paths_of(0, NEXT);
+        std::mem::replace(&mut self.server, Server::new(domain, GUEST, &front, &back))
     }
 
     /// Makes another vif of the guest's, with a backend by hand in the same domain.
     pub fn another(&mut self, devid: u32) -> (Vif, Server) {
-        attach(self.toolstack.as_mut(), devid);
-        let (front, back) = paths_of(devid);
+        attach(self.toolstack.as_mut(), devid, BACK);
+        let (front, back) = paths_of(devid, BACK);
         let server = Server::new(Arc::clone(&self.server.domain), GUEST, &front, &back);
         let platform: Arc<dyn Platform> = Arc::<Domain>::clone(&self.guest);
         (Vif::open(platform, devid, Wishes::default()).unwrap(), server)
@@ -178,7 +189,16 @@ impl World {
             self.server.state(XenbusState::Closing);
             self.look();
             self.server.state(XenbusState::Closed);
+            self.tries_again();
             self.until_shown(XenbusState::Initialising);
+        }
+    }
+
+    /// Has the frontend go on where the backend closed what it had not connected.
+    #[track_caller]
+    pub fn tries_again(&mut self) {
+        if self.look() == VifStatus::Held {
+            self.vif.restart().unwrap();
         }
     }
 
@@ -260,19 +280,19 @@ impl World {
 }
 
 pub fn paths() -> (String, String) {
-    paths_of(0)
+    paths_of(0, BACK)
 }
 
-fn paths_of(devid: u32) -> (String, String) {
+fn paths_of(devid: u32, backend: DomId) -> (String, String) {
     (
         format!("/local/domain/{GUEST}/device/vif/{devid}"),
-        format!("/local/domain/{BACK}/backend/vif/{GUEST}/{devid}"),
+        format!("/local/domain/{backend}/backend/vif/{GUEST}/{devid}"),
     )
 }
 
-fn attach(store: &mut dyn Store, devid: u32) {
-    let (front, back) = paths_of(devid);
-    for (path, owner, reader) in [(&front, GUEST, BACK), (&back, BACK, GUEST)] {
+fn attach(store: &mut dyn Store, devid: u32, backend: DomId) {
+    let (front, back) = paths_of(devid, backend);
+    for (path, owner, reader) in [(&front, GUEST, backend), (&back, backend, GUEST)] {
         let _ = store.remove(path);
         store.write(path, b"").unwrap();
         let permissions = [
@@ -282,7 +302,7 @@ fn attach(store: &mut dyn Store, devid: u32) {
         store.set_permissions(path, &permissions).unwrap();
     }
     write(store, &back, &[("frontend", &front), ("frontend-id", "7"), ("online", "1")]);
-    write(store, &front, &[("backend", &back), ("backend-id", "3")]);
+    write(store, &front, &[("backend", &back), ("backend-id", &backend.to_string())]);
     write(store, &front, &[("mac", "00:16:3e:00:00:01"), ("state", "1")]);
     write(store, &back, &[("state", "1")]);
 }

@@ -184,6 +184,7 @@ fn states_in_every_order() {
         }
         let looked = world.vif.store_changed();
         assert!(looked.is_ok(), "{looked:?}");
+        world.tries_again();
         if world.vif.status() == VifStatus::Connected {
             let _ = world.vif.send(&frame(60, 1), Offload::default());
             world.vif.flush().unwrap();

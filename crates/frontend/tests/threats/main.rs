@@ -13,6 +13,7 @@ mod lending;
 mod offloads;
 mod pages;
 mod queues;
+mod replaced;
 mod resume;
 mod staging;
 mod trusted;

@@ -201,6 +201,7 @@ fn xsa_396_a_backend_that_keeps_everything_is_told_apart_from_a_bug() {
         world.server.state(XenbusState::Closing);
         world.until_shown(XenbusState::Closed);
         world.server.state(XenbusState::Closed);
+        world.tries_again();
         world.until_shown(XenbusState::Initialising);
     }
     assert_eq!(kept.len(), 3, "2040 entries are three connections of 530");

@@ -53,6 +53,7 @@ fn one_queue_has_flat_keys_and_several_have_folders() {
         world.server.state(XenbusState::Closing);
         world.look();
         world.server.state(XenbusState::Closed);
+        world.tries_again();
         world.until_shown(XenbusState::Initialising);
         world.server.offer();
         world.server.key("feature-split-event-channels", both.as_bytes());

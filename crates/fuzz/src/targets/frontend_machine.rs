@@ -3,13 +3,18 @@
 use super::Bytes;
 use super::backend_machine::state;
 use grantway_netif::XenbusState as S;
-use grantway_netif::xenbus::{FrontendAction, FrontendEvent, FrontendMachine};
+use grantway_netif::xenbus::{FrontendAction, FrontendEvent, FrontendMachine, Reopen};
 
 pub(super) fn run(data: &[u8]) {
     let mut bytes = Bytes(data);
-    let (own, peer) = (state(bytes.u8()), state(bytes.u8()));
-    let (mut machine, actions) = FrontendMachine::start(own, peer);
-    let mut watch = Watch { peer, shown: own, ..Watch::default() };
+    let (first, peer) = (bytes.u8(), state(bytes.u8()));
+    let own = state(first);
+    let reopen = match first / 10 % 2 {
+        0 => Reopen::Initialising,
+        _ => Reopen::Connected,
+    };
+    let (mut machine, actions) = FrontendMachine::start(own, peer, reopen);
+    let mut watch = Watch { peer, reopen, shown: own, ..Watch::default() };
     watch.carry_out(&actions);
     watch.check(&machine);
     for &byte in bytes.0 {
@@ -39,6 +44,9 @@ fn event(byte: u8) -> FrontendEvent {
 #[derive(Debug, Default)]
 struct Watch {
     peer: Option<S>,
+    reopen: Reopen,
+    /// True if the backend's Closed is none of before the last connection was asked for.
+    moved: bool,
     shown: Option<S>,
     stopping: bool,
     /// True if a failure waits to be looked at.
@@ -55,7 +63,11 @@ struct Watch {
 impl Watch {
     fn tell(&mut self, event: FrontendEvent) {
         match event {
-            FrontendEvent::Peer(state) => self.peer = state,
+            FrontendEvent::Peer(state) => {
+                self.peer = state;
+                self.moved |= state != Some(S::Closed);
+                self.failed |= self.published && !self.ready && (self.away() || self.closes());
+            }
             FrontendEvent::Published => self.published |= self.rings,
             FrontendEvent::ConnectFailed => self.failed |= self.rings && !self.published,
             FrontendEvent::Fatal => self.failed |= self.rings,
@@ -79,13 +91,19 @@ impl Watch {
                         S::Connected => assert!(self.published),
                         S::Closed if !told => panic!("Closed without Closing"),
                         S::Closing | S::Closed => assert!(!self.rings),
-                        S::Initialising => assert!(!self.rings && !self.lent),
+                        S::Initialising => {
+                            assert!(!self.rings && !self.lent);
+                            assert_eq!(self.reopen, Reopen::Initialising);
+                        }
                         _ => panic!("{state} is none of a frontend's"),
                     }
                 }
                 FrontendAction::Connect => {
                     assert!(!self.rings && !self.lent, "two connections");
-                    assert!(!self.failed && !self.stopping && self.peer == Some(S::InitWait));
+                    assert!(!self.failed && !self.stopping);
+                    self.moved = self.peer == Some(S::InitWait);
+                    let asks = self.peer == Some(S::Closed) && self.shown == Some(S::Closed);
+                    assert!(self.moved || asks && self.reopen == Reopen::Connected);
                     (self.rings, self.lent) = (true, true);
                 }
                 FrontendAction::Ready => {
@@ -109,7 +127,16 @@ impl Watch {
     }
 
     fn away(&self) -> bool {
-        matches!(self.peer, None | Some(S::Unknown | S::Closed))
+        match self.peer {
+            None | Some(S::Unknown) => true,
+            Some(S::Closed) => self.moved || !self.asking(),
+            Some(_) => false,
+        }
+    }
+
+    /// Returns true if a backend in Closed may not have seen what it is asked.
+    fn asking(&self) -> bool {
+        self.reopen == Reopen::Connected && (self.rings || self.shown == Some(S::Closing))
     }
 
     fn closes(&self) -> bool {

@@ -6,6 +6,7 @@
 //! (`grantway_command::obstacle`).
 
 mod bridge;
+mod rest;
 mod workers;
 
 use crate::args::FrontendArgs;
@@ -21,8 +22,9 @@ use grantway_command::patience;
 use grantway_command::place::Place;
 use grantway_command::process::pin;
 use grantway_command::wait::{Signals, readable};
-use grantway_frontend::{Policy, Vif, VifStatus, Wishes};
+use grantway_frontend::{Policy, Vif, VifError, VifStatus, Wishes};
 use grantway_ports::{Port, PortSpec, Tap, TapConfig, TapOffloads, parse_address, uptime};
+use rest::Rest;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -32,8 +34,8 @@ use workers::Workers;
 
 /// Time that the backend gets to close in order when this process is told to end.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// Time that a failed connection rests before it is tried again.
-const REST: Duration = Duration::from_millis(200);
+/// Time between two looks for a vif that is to come back.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Time that a restored domain may be without the vif.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -59,7 +61,8 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let ctl = CtlSocket::bind(&socket).map_err(|e| failed(&socket, e))?;
     let policy = args.policy.kind();
     let (queues, gso) = (args.queues.into(), args.gso.is_on());
-    let wishes = Wishes { queues, policy, gso, ..Wishes::default() };
+    let reopen = place.reopen(args.devid);
+    let wishes = Wishes { queues, policy, gso, reopen, ..Wishes::default() };
     let workers = Workers::new(mode, args.api, args.merge.is_on())?;
     let mut vif = Vif::open_with(Arc::clone(&place.platform), args.devid, wishes, workers)
         .map_err(CommandError::failed)?;
@@ -67,7 +70,8 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     port.set_link(false).map_err(CommandError::failed)?;
     vif.runner_mut().set_port(port);
     output::line("ready")?;
-    Frontend { vif, place, ctl, linked: false, wished: policy }.run(&signals, &reports)
+    let (linked, attached, wished, devid) = (false, true, policy, args.devid);
+    Frontend { vif, place, ctl, devid, linked, attached, wished }.run(&signals, &reports)
 }
 
 /// Returns the port that the vif is to be bridged to, by the command line.
@@ -125,17 +129,20 @@ struct Frontend {
     vif: Vif<Workers>,
     place: Place,
     ctl: CtlSocket,
+    devid: u32,
     /// State of the link that was last told.
     linked: bool,
+    /// True until it was told that the vif was detached.
+    attached: bool,
     /// Policy by which buffers are to cross.
     wished: Policy,
 }
 
 impl Frontend {
-    /// Serves the vif until it is told to end, or the vif is gone.
+    /// Serves the vif until it is told to end. A vif that is detached is waited for.
     fn run(&mut self, signals: &Signals, reports: &ReportSocket) -> Result<(), CommandError> {
         let mut ending: Option<Instant> = None;
-        let mut failed_at: Option<Instant> = None;
+        let mut rest = Rest::default();
         loop {
             // The vif's state decides what is next.
             self.place.check()?;
@@ -144,6 +151,7 @@ impl Frontend {
                 VifStatus::Connected => {
                     let carrier = self.vif.carrier();
                     self.vif.runner_mut().set_link(carrier);
+                    rest.connected(Instant::now());
                 }
                 VifStatus::Waiting => {}
                 VifStatus::Restored => {
@@ -155,25 +163,28 @@ impl Frontend {
                     self.resume(signals)?;
                     continue;
                 }
-                VifStatus::Held if ending.is_none() => {
-                    let since = *failed_at.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= REST {
-                        failed_at = None;
+                VifStatus::Held | VifStatus::Gone if ending.is_some() => return self.leave(),
+                VifStatus::Held => {
+                    if let Some(length) = rest.begin(Instant::now()) {
+                        self.tell_failure(length);
+                    }
+                    if rest.end(Instant::now()) {
                         self.vif.restart().map_err(CommandError::failed)?;
                         // Changes in the store meanwhile wake nobody up, so the store is read again
                         // at once.
                         continue;
                     }
                 }
-                VifStatus::Held | VifStatus::Gone => return self.leave(ending.is_some()),
+                VifStatus::Replaced => {
+                    self.renew()?;
+                    continue;
+                }
+                VifStatus::Gone => self.tell_detached(),
             }
             // Then the threads, operators and signals are served.
             self.tell_link();
             if self.take_troubles()? {
                 continue;
-            }
-            if let Some(failure) = self.vif.take_failure() {
-                warn!("{failure}");
             }
             if let Some(refusal) = self.vif.take_staging_refusal() {
                 warn!("{refusal}; what is not staged is copied");
@@ -188,11 +199,11 @@ impl Frontend {
             // While the vif closes, or rests after a failure, the wait has a limit.
             let timeout = match ending {
                 Some(since) if since.elapsed() > patience::farewell(FAREWELL) => {
-                    return self.leave(true);
+                    return self.leave();
                 }
                 _ if self.vif.has_changes() => Some(Duration::ZERO),
                 Some(_) => Some(Duration::from_millis(50)),
-                None => failed_at.map(|_| REST),
+                None => rest.left(Instant::now()),
             };
             let (store, bell) = (self.vif.store().descriptor(), self.vif.runner().bell());
             let mut own = vec![signals.descriptor(), reports.descriptor(), store, bell];
@@ -208,16 +219,57 @@ impl Frontend {
         let since = Instant::now();
         loop {
             self.place.restore()?;
+            self.take_away()?;
             match self.vif.resume(Arc::clone(&self.place.platform)) {
                 Ok(()) => return Ok(()),
                 Err(e) if since.elapsed() > patience::answer(PATIENCE) => {
                     return Err(CommandError::failed(e));
                 }
-                Err(_) => readable(&[signals.descriptor()], None, Some(REST))?,
+                Err(_) => readable(&[signals.descriptor()], None, Some(LOOK_EVERY))?,
             }
             if signals.came().is_some() {
                 return Err(CommandError::Failed("ended before its vif was there again".into()));
             }
+        }
+    }
+
+    /// Goes on with the device that is in the vif's place now.
+    fn renew(&mut self) -> Result<(), CommandError> {
+        self.take_away()?;
+        match self.vif.renew() {
+            Ok(()) => {
+                info!("the vif was attached anew; connecting");
+                self.attached = true;
+                Ok(())
+            }
+            // It went again.
+            Err(VifError::NoVif { .. }) => Ok(()),
+            Err(e) => Err(CommandError::failed(e)),
+        }
+    }
+
+    /// Takes the vif from a driver of the kernel's that found it new.
+    fn take_away(&mut self) -> Result<(), CommandError> {
+        self.place.take_away(self.devid)?;
+        self.vif.set_reopen(self.place.reopen(self.devid));
+        Ok(())
+    }
+
+    /// Logs the reason why the vif is held, and the time for which it rests.
+    fn tell_failure(&mut self, rest: Duration) {
+        match self.vif.take_failure() {
+            Some(failure) => warn!("{failure}; trying again in {rest:?}"),
+            None => warn!(
+                "the backend closed the vif before it connected it, for which its log has the \
+                 reason; trying again in {rest:?}"
+            ),
+        }
+    }
+
+    /// Logs that the vif was detached, once.
+    fn tell_detached(&mut self) {
+        if std::mem::take(&mut self.attached) {
+            warn!("the vif was detached; waiting until it is attached again");
         }
     }
 
@@ -254,14 +306,9 @@ impl Frontend {
         }
     }
 
-    /// Removes the port, since the vif is closed for good. Unless this process was `asked` to end,
-    /// the error says that the vif was detached.
-    fn leave(&mut self, asked: bool) -> Result<(), CommandError> {
-        self.vif.runner_mut().remove_port()?;
-        if asked {
-            return Ok(());
-        }
-        Err(CommandError::Failed("the vif was detached; attach it again to go on".into()))
+    /// Removes the port, since the vif is closed for good.
+    fn leave(&mut self) -> Result<(), CommandError> {
+        self.vif.runner_mut().remove_port()
     }
 
     /// Returns the report for operators.

@@ -56,7 +56,8 @@ pub type BackendActions = ArrayVec<BackendAction, 8>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
-    /// Nothing is held; InitWait once the frontend asks.
+    /// Nothing is held; InitWait once the frontend asks, by Initialising or by
+    /// keys and Connected.
     Closed,
     /// In InitWait.
     Waiting,
@@ -243,7 +244,7 @@ impl BackendMachine {
 
     /// Moves on as far as what is known allows. Each turn but those of Closed
     /// goes one phase towards Closed, and Closed is left only for Waiting with
-    /// a frontend in Initialising, or for Gone: at most five turns.
+    /// a frontend in Initialising or Connected, or for Gone: at most five turns.
     fn settle(&mut self, out: &mut BackendActions) {
         use XenbusState as S;
         let leaving = !self.online || self.stopping;
@@ -287,10 +288,16 @@ impl BackendMachine {
                     self.destroy(out);
                     return;
                 }
+                // It was about to be connected, and has changed its mind: as stock netback
+                // does, we say that we have seen it.
+                Phase::Closed if self.peer == Some(S::Closing) => {
+                    self.close(out);
+                    return;
+                }
                 Phase::Closed => {
                     // Not before the frontend asks: stock netfront's removal
                     // waits to see Closed, and would wait for ever.
-                    if self.peer != Some(S::Initialising) {
+                    if !matches!(self.peer, Some(S::Initialising | S::Connected)) {
                         return;
                     }
                     self.open(out);

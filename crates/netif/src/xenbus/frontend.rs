@@ -9,8 +9,8 @@ pub enum FrontendEvent {
     /// The backend's `state` node was read; None where it is missing. A node
     /// that holds no state is [`XenbusState::Unknown`].
     Peer(Option<XenbusState>),
-    /// The frontend's own `state` node was read; None where it is missing. Found
-    /// in Initialising where we showed another state, it is another device's.
+    /// The frontend's own `state` node was read; None where it is missing. Only we
+    /// write it: a state that we did not show is another device's.
     Own(Option<XenbusState>),
     /// [`FrontendAction::Connect`] succeeded.
     Published,
@@ -51,11 +51,25 @@ pub enum FrontendAction {
 /// The actions of one event, to be carried out in order.
 pub type FrontendActions = ArrayVec<FrontendAction, 8>;
 
+/// How a frontend in Closed begins a new connection.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reopen {
+    /// By Initialising, upon which the backend goes to InitWait: what every backend knows.
+    #[default]
+    Initialising,
+    /// By the keys and Connected, written while the backend is in Closed, which then goes through
+    /// InitWait by itself: as Linux's netback and ours do. For domains in which Initialising
+    /// says something else: since Linux 7.0 a device that is no longer in it and returns to it is
+    /// taken for a new one, and given to xen-netfront where that is loaded.
+    Connected,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
-    /// In Initialising, until the backend is in InitWait.
+    /// In Initialising, until the backend is in InitWait; or in Closed, until
+    /// it is in InitWait or Closed (`Reopen::Connected`).
     Waiting,
-    /// In Initialising, an answer to `Connect` outstanding.
+    /// As in `Waiting`, an answer to `Connect` outstanding.
     Connecting,
     /// In Connected.
     Connected,
@@ -74,6 +88,10 @@ pub struct FrontendMachine {
     /// Content of our `state` node.
     shown: Option<XenbusState>,
     peer: Option<XenbusState>,
+    reopen: Reopen,
+    /// The backend was seen to do something since our `Connect`: a Closed is
+    /// none of before.
+    moved: bool,
     /// The backend was seen Connected since our `Connect`.
     ready: bool,
     /// Something was granted since the last `Reclaim`.
@@ -89,13 +107,19 @@ impl FrontendMachine {
     ///
     /// A frontend that finds itself Connected was another process's: its rings
     /// are lost, and it goes through Closing and Closed back to Initialising.
-    pub fn start(own: Option<XenbusState>, peer: Option<XenbusState>) -> (Self, FrontendActions) {
+    pub fn start(
+        own: Option<XenbusState>,
+        peer: Option<XenbusState>,
+        reopen: Reopen,
+    ) -> (Self, FrontendActions) {
         use XenbusState as S;
         let mut out = FrontendActions::new();
         let mut machine = Self {
             phase: Phase::Waiting,
             shown: own,
             peer,
+            reopen,
+            moved: false,
             ready: false,
             lent: false,
             held: false,
@@ -103,7 +127,10 @@ impl FrontendMachine {
         };
         match own {
             None => machine.stop(&mut out),
-            Some(S::Unknown | S::Initialising) => machine.show(S::Initialising, &mut out),
+            Some(S::Initialising) => {}
+            Some(S::Unknown) if reopen == Reopen::Initialising => {
+                machine.show(S::Initialising, &mut out);
+            }
             Some(S::Closed) => machine.phase = Phase::Closed,
             Some(_) => machine.close(&mut out),
         }
@@ -118,16 +145,16 @@ impl FrontendMachine {
             return out;
         }
         match event {
-            FrontendEvent::Peer(state) => self.peer = state,
-            FrontendEvent::Own(None) => self.stop(&mut out),
-            // A toolstack made the folder anew and its absence went unseen: that
-            // is another device, which may have another backend.
-            FrontendEvent::Own(Some(XenbusState::Initialising))
-                if self.shown != Some(XenbusState::Initialising) =>
-            {
+            FrontendEvent::Peer(state) => {
+                self.peer = state;
+                self.moved |= state != Some(XenbusState::Closed);
+            }
+            // A folder that is missing, or was made anew while we looked away:
+            // that is another device, which may have another backend.
+            FrontendEvent::Own(state) if state.is_none() || state != self.shown => {
                 self.stop(&mut out);
             }
-            FrontendEvent::Own(Some(_)) => {}
+            FrontendEvent::Own(_) => {}
             FrontendEvent::Published => {
                 if self.phase == Phase::Connecting {
                     self.show(XenbusState::Connected, &mut out);
@@ -174,6 +201,13 @@ impl FrontendMachine {
         matches!(self.phase, Phase::Connecting | Phase::Connected)
     }
 
+    /// Returns true if a backend in Closed was asked by Connected, so that its Closed is no answer:
+    /// it may see Connected late, and connect rings that we gave up. It answers our Closing by its
+    /// own.
+    fn is_asking(&self) -> bool {
+        self.reopen == Reopen::Connected && (self.is_active() || self.phase == Phase::Closing)
+    }
+
     fn show(&mut self, state: XenbusState, out: &mut FrontendActions) {
         if self.shown != Some(state) {
             self.shown = Some(state);
@@ -199,11 +233,12 @@ impl FrontendMachine {
     ///
     /// A backend found in Closed is asked anew at once, without our Closed in
     /// between: it might see that one late, in InitWait, and close again, and so
-    /// on for ever (found by the joint exploration).
+    /// on for ever (found by the joint exploration). Where we come back by
+    /// Connected, it is not in InitWait before it has seen that.
     fn follow(&mut self, out: &mut FrontendActions) {
         self.disconnect(out);
         let anew = self.peer == Some(XenbusState::Closed) && !self.is_leaving();
-        if !anew {
+        if !anew || self.reopen == Reopen::Connected {
             self.show(XenbusState::Closed, out);
         }
         self.phase = Phase::Closed;
@@ -225,17 +260,25 @@ impl FrontendMachine {
     /// four turns.
     fn settle(&mut self, out: &mut FrontendActions) {
         use XenbusState as S;
-        let leaving = self.is_leaving();
         loop {
-            let gone = matches!(self.peer, None | Some(S::Unknown | S::Closed));
+            let gone = match self.peer {
+                None | Some(S::Unknown) => true,
+                Some(S::Closed) => self.moved || !self.is_asking(),
+                Some(_) => false,
+            };
             let closing = self.peer == Some(S::Closing);
+            // Who closes what it never connected would do so again, and at once.
+            self.held |= self.phase == Phase::Connected && !self.ready && (gone || closing);
+            let leaving = self.is_leaving();
             match self.phase {
                 Phase::Gone => return,
                 Phase::Waiting | Phase::Connecting | Phase::Connected if leaving => self.close(out),
                 Phase::Waiting if closing => self.follow(out),
                 Phase::Waiting => {
-                    if self.peer == Some(S::InitWait) {
+                    let asked = self.shown == Some(S::Initialising);
+                    if self.peer == Some(S::InitWait) || !asked && self.peer == Some(S::Closed) {
                         self.phase = Phase::Connecting;
+                        self.moved = self.peer == Some(S::InitWait);
                         self.lent = true;
                         out.push(FrontendAction::Connect);
                     }
@@ -278,7 +321,9 @@ impl FrontendMachine {
                     if leaving || !present {
                         return;
                     }
-                    self.show(S::Initialising, out);
+                    if self.reopen == Reopen::Initialising {
+                        self.show(S::Initialising, out);
+                    }
                     self.phase = Phase::Waiting;
                 }
             }

@@ -23,4 +23,4 @@ pub mod backend;
 pub mod frontend;
 
 pub use backend::{BackendAction, BackendActions, BackendEvent, BackendMachine};
-pub use frontend::{FrontendAction, FrontendActions, FrontendEvent, FrontendMachine};
+pub use frontend::{FrontendAction, FrontendActions, FrontendEvent, FrontendMachine, Reopen};

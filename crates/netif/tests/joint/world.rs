@@ -4,6 +4,7 @@ use crate::stock::{StockBack, StockFront};
 use grantway_netif::XenbusState;
 use grantway_netif::xenbus::{
     BackendAction, BackendEvent, BackendMachine, FrontendAction, FrontendEvent, FrontendMachine,
+    Reopen,
 };
 
 /// A frontend process around our machine.
@@ -90,6 +91,8 @@ pub struct World {
     pub wild: bool,
     /// An end carries out all its actions before the other end does anything.
     pub whole: bool,
+    /// How a frontend of ours comes back from Closed.
+    pub reopen: Reopen,
     /// The rings whose keys are in the store.
     pub published: u8,
     /// The rings of the backend's journal.
@@ -100,8 +103,8 @@ pub struct World {
 }
 
 impl OurFront {
-    pub fn start(fs: Option<XenbusState>, bs: Option<XenbusState>) -> Self {
-        let (machine, actions) = FrontendMachine::start(fs, bs);
+    pub fn start(fs: Option<XenbusState>, bs: Option<XenbusState>, reopen: Reopen) -> Self {
+        let (machine, actions) = FrontendMachine::start(fs, bs, reopen);
         Self { machine, queue: actions.to_vec(), rings: 0, fails_next: false }
     }
 
@@ -136,6 +139,7 @@ impl World {
             stopped: false,
             wild: false,
             whole: false,
+            reopen: Reopen::Initialising,
             published: 0,
             journal: 0,
             front,
@@ -216,7 +220,11 @@ impl World {
             return steps;
         }
         match front.queue.remove(0) {
-            FrontendAction::SetState(state) => next.set_fs(state),
+            FrontendAction::SetState(state) => {
+                let new = state == XenbusState::Initialising && self.reopen == Reopen::Connected;
+                assert!(!new, "the kernel would take the device for a new one: {self:?}");
+                next.set_fs(state);
+            }
             FrontendAction::Connect => {
                 assert_eq!(front.rings, 0, "{self:?}");
                 if front.fails_next {
@@ -321,7 +329,7 @@ impl World {
         match event {
             Event::StartFront => {
                 let Front::Dead = self.front else { return None };
-                next.front = Front::Ours(OurFront::start(self.fs, self.bs));
+                next.front = Front::Ours(OurFront::start(self.fs, self.bs, self.reopen));
                 next.fired.front_peer = true;
                 next.fired.front_own = true;
             }

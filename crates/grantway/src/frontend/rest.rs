@@ -1,0 +1,100 @@
+//! Rests between connections that fail.
+
+use std::time::{Duration, Instant};
+
+/// The first rest.
+const FIRST: Duration = Duration::from_millis(200);
+/// The longest rest.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Each rest is twice as long as the one before, until a connection has lasted for longer than the
+/// rest that it came after.
+pub struct Rest {
+    next: Duration,
+    /// The failure after which the present rest began.
+    failed: Option<Instant>,
+    /// The moment since when the vif has been connected.
+    connected: Option<Instant>,
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        Self { next: FIRST, failed: None, connected: None }
+    }
+}
+
+impl Rest {
+    /// Notes that the vif is connected.
+    pub fn connected(&mut self, now: Instant) {
+        self.connected.get_or_insert(now);
+    }
+
+    /// Notes that the vif is held because of a failure. Returns the length of the rest that begins
+    /// with that; none if it has begun already.
+    pub fn begin(&mut self, now: Instant) -> Option<Duration> {
+        if self.failed.is_some() {
+            return None;
+        }
+        self.failed = Some(now);
+        if let Some(since) = self.connected.take()
+            && now.duration_since(since) >= self.next
+        {
+            self.next = FIRST;
+        }
+        Some(self.next)
+    }
+
+    /// Ends the rest if it is over. Returns true if it is.
+    pub fn end(&mut self, now: Instant) -> bool {
+        let over = self.left(now) == Some(Duration::ZERO);
+        if over {
+            self.next = LONGEST.min(2 * self.next);
+            self.failed = None;
+        }
+        over
+    }
+
+    /// Returns the time that is left of the rest, if there is one.
+    pub fn left(&self, now: Instant) -> Option<Duration> {
+        self.failed.map(|failed| self.next.saturating_sub(now.duration_since(failed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rest that the vif gets after a failure at `now`, in milliseconds.
+    fn rest(rest: &mut Rest, now: &mut Instant) -> u128 {
+        let length = rest.begin(*now).unwrap();
+        *now += length - Duration::from_nanos(1);
+        assert_eq!(rest.begin(*now), None);
+        assert!(!rest.end(*now));
+        *now += rest.left(*now).unwrap();
+        assert!(rest.end(*now));
+        assert_eq!(rest.left(*now), None);
+        length.as_millis()
+    }
+
+    #[test]
+    fn a_connection_that_fails_is_tried_ever_more_slowly() {
+        let (mut now, mut rests) = (Instant::now(), Rest::default());
+        let found: Vec<u128> = (0..10).map(|_| rest(&mut rests, &mut now)).collect();
+        assert_eq!(found, [200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn only_a_connection_that_lasts_ends_that() {
+        let (mut now, mut rests) = (Instant::now(), Rest::default());
+        assert_eq!(rest(&mut rests, &mut now), 200);
+        assert_eq!(rest(&mut rests, &mut now), 400);
+        // 799 ms are too short.
+        rests.connected(now);
+        rests.connected(now + Duration::from_millis(700));
+        now += Duration::from_millis(799);
+        assert_eq!(rest(&mut rests, &mut now), 800);
+        rests.connected(now);
+        now += Duration::from_millis(1600);
+        assert_eq!(rest(&mut rests, &mut now), 200);
+    }
+}
