@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import subprocess
 import time
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from . import machine
 from .results import Mark, Reader, Text
 from .scenario import Scenario, by_boot, in_order
+from .world import World
 
 START = 600
 """Seconds that hypervisor and dom0 may take to come up."""
@@ -34,7 +36,7 @@ class Boot:
     """A boot under way; `run` gives what it came to."""
 
     def __init__(
-        self, name: str, scenarios: list[Scenario], words: dict[str, str], logs: Path, until: float
+        self, world: World, name: str, scenarios: list[Scenario], words: dict[str, str], logs: Path, until: float
     ) -> None:
         self.name = name
         self.waiting = list(scenarios)
@@ -51,7 +53,7 @@ class Boot:
         plan = ":".join(s.name for s in scenarios)
         logs.mkdir(parents=True, exist_ok=True)
         self.reader = Reader(logs / "results")
-        self.qemu = machine.start(name, {"plan": plan, **words}, logs)
+        self.qemu = machine.start(world, name, {"plan": plan, **words}, logs)
 
     def run(self, seen) -> list[Scenario]:
         """Until the machine is off; `seen` is told each verdict and each line.
@@ -131,7 +133,7 @@ class Boot:
 
 
 def run_all(
-    scenarios: list[Scenario], words: dict[str, str], report, under: str | None, logs: Path,
+    world: World, scenarios: list[Scenario], words: dict[str, str], report, under: str | None = None,
     until: float = math.inf,
 ) -> None:
     """Runs scenarios in as few boots as may be, all under one kind of boot if so told.
@@ -139,6 +141,7 @@ def run_all(
     None begins after `until`, by the clock that never goes back; the scenarios then run in
     the order in which they come.
     """
+    shutil.rmtree(world.logs, ignore_errors=True)
     boots = by_boot(scenarios) if until == math.inf else in_order(scenarios)
     count = 0
     while boots:
@@ -148,7 +151,7 @@ def run_all(
                 report.late(scenario)
             continue
         count += 1
-        boot = Boot(under or name, group, words, logs / f"{count}-{name}", until)
+        boot = Boot(world, under or name, group, words, world.logs / f"{count}-{name}", until)
         try:
             left = boot.run(report)
         finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .places import LAB
 from .scenario import Scenario
+from .world import World
 
 
 def place() -> Path:
@@ -23,8 +24,9 @@ def place() -> Path:
 class History:
     """Seconds since 1970, by name."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, world: World) -> None:
         self.path = path
+        self.world = world
         try:
             read = json.loads(path.read_text())
         except (OSError, ValueError):
@@ -33,7 +35,7 @@ class History:
 
     def note(self, name: str) -> None:
         """It passed just now. A failed one is not noted, so it comes first next time."""
-        self.passed[name] = time.time()
+        self.passed[self.world.key(name)] = time.time()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             written = self.path.with_suffix(".new")
@@ -52,7 +54,7 @@ class History:
             return []
         start = commits() % len(scenarios)
         turned = scenarios[start:] + scenarios[:start]
-        return sorted(turned, key=lambda s: self.passed.get(s.name, 0.0))
+        return sorted(turned, key=lambda s: self.passed.get(self.world.key(s.name), 0.0))
 
 
 def commits() -> int:

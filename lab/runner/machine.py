@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from .places import BOOTS, IMAGE
+from . import settings
+from .places import BOOTS
+from .world import World
 
 XEN = "spec-ctrl=no console=com1 com1=115200,8n1 loglvl=warning guest_loglvl=info conring_size=1m"
 """For the hypervisor, beside dom0's memory."""
@@ -19,40 +21,34 @@ LINUX = f"mitigations=off norandmaps {UNTESTED} console=hvc0 loglevel=5"
 
 def profile(boot: str) -> dict[str, str]:
     """The settings of a file of lab/boots."""
-    path = BOOTS / boot
-    if not path.exists():
-        known = ", ".join(sorted(p.name for p in BOOTS.iterdir()))
-        raise SystemExit(f"lab: no boot {boot}; there are: {known}")
-    lines = [line.split("#")[0] for line in path.read_text().splitlines()]
-    pairs = [line.split("=", 1) for line in lines if "=" in line]
-    return {key.strip(): value.strip() for key, value in pairs}
+    return settings.read(BOOTS, boot, "boot")
 
 
-def command(boot: str, words: dict[str, str], serial: list[str]) -> list[str]:
+def command(world: World, boot: str, words: dict[str, str], serial: list[str]) -> list[str]:
     """QEMU's command line; `words` go to dom0/init, `serial` are the two lines."""
-    settings = profile(boot)
-    memory = settings["dom0_memory"]
+    given, image = profile(boot), world.image
+    memory = given["dom0_memory"]
     linux = " ".join([LINUX, *(f"lab.{key}={value}" for key, value in words.items())])
     # A comma ends a module's command line, unless it is doubled.
     linux = linux.replace(",", ",,")
     line = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
-    line += ["-machine", "pc", "-cpu", settings["cpu"], "-accel", settings["accel"]]
-    line += ["-smp", settings["smp"], "-m", settings["memory"]]
-    if "icount" in settings:
-        line += ["-icount", settings["icount"]]
-    line += ["-kernel", str(IMAGE / "xen"), "-append", f"dom0_mem={memory}M,max:{memory}M dom0_max_vcpus={settings['smp']} {XEN}"]
-    line += ["-initrd", f"{IMAGE / 'vmlinux'} {linux},{IMAGE / 'dom0.cpio'}"]
+    line += ["-machine", "pc", "-cpu", given["cpu"], "-accel", given["accel"]]
+    line += ["-smp", given["smp"], "-m", given["memory"]]
+    if "icount" in given:
+        line += ["-icount", given["icount"]]
+    line += ["-kernel", str(image / "xen"), "-append", f"dom0_mem={memory}M,max:{memory}M dom0_max_vcpus={given['smp']} {XEN}"]
+    line += ["-initrd", f"{image / 'vmlinux'} {linux},{image / 'dom0.cpio'}"]
     for target in serial:
         line += ["-serial", target]
     return line
 
 
-def start(boot: str, words: dict[str, str], folder: Path) -> subprocess.Popen[bytes]:
+def start(world: World, boot: str, words: dict[str, str], folder: Path) -> subprocess.Popen[bytes]:
     """Starts it; the console and the results go to files of `folder`."""
     for name in ("console", "results"):
         (folder / name).unlink(missing_ok=True)
     serial = [f"file:{folder / 'console'}", f"file:{folder / 'results'}"]
     with open(folder / "qemu", "wb") as log:
         return subprocess.Popen(
-            command(boot, words, serial), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command(world, boot, words, serial), stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )

@@ -1,4 +1,4 @@
-"""Where things are."""
+"""Where things are, whichever world runs; what belongs to one is in world.py."""
 
 from pathlib import Path
 
@@ -6,6 +6,5 @@ LAB = Path(__file__).resolve().parent.parent
 SCENARIOS = LAB / "scenarios"
 BENCHES = LAB / "benches"
 BOOTS = LAB / "boots"
+WORLDS = LAB / "worlds"
 CACHE = LAB.parent / ".cache" / "lab"
-IMAGE = CACHE / "image"
-LOGS = CACHE / "logs"

@@ -7,6 +7,7 @@ from pathlib import Path
 from .boot import Verdict
 from .history import History
 from .scenario import Scenario
+from .verdicts import Verdicts
 
 TAIL = 12
 """Lines of each log that a failure shows."""
@@ -17,9 +18,12 @@ SHOWN = ("trace", "backend", "dom0-dmesg", "guest-*.log", "xl-create-*", "hotplu
 class Report:
     """Prints verdicts as they come, and counts them."""
 
-    def __init__(self, verbose: bool, history: History | None = None) -> None:
+    def __init__(
+        self, verbose: bool, history: History | None = None, verdicts: Verdicts | None = None
+    ) -> None:
         self.verbose = verbose
         self.history = history
+        self.verdicts = verdicts
         self.said: dict[str, list[str]] = {}
         self.passed = self.failed = self.skipped = 0
 
@@ -34,6 +38,17 @@ class Report:
         self.skipped += 1
         print(f"skipped {scenario.name}: {why}", flush=True)
 
+    def note(self, scenario: Scenario, verdict: str, why: str = "") -> None:
+        """Keeps what it came to."""
+        if self.verdicts is not None:
+            self.verdicts.note(scenario.name, verdict, why)
+
+    def not_judged(self, scenario: Scenario, why: str) -> None:
+        """It could not be tried, or says nothing of us."""
+        self.skipped += 1
+        self.note(scenario, "not judged", why)
+        print(f"not judged {scenario.name}: {why}", flush=True)
+
     def late(self, scenario: Scenario) -> None:
         """There was no time for it."""
         self.skipped += 1
@@ -47,17 +62,20 @@ class Report:
         folder.mkdir(exist_ok=True)
         (folder / "said").write_text("".join(f"{line}\n" for line in said))
         if verdict.outcome == "skipped":
-            self.skip(verdict.scenario, said[-1].removeprefix("skip: ") if said else "by itself")
+            why = said[-1].removeprefix("skip: ") if said else "by itself"
+            self.not_judged(verdict.scenario, why)
             return
         if verdict.outcome == "ok":
             self.passed += 1
             if self.history is not None:
                 self.history.note(name)
+            self.note(verdict.scenario, "ok")
             print(f"ok {name} ({verdict.seconds:.0f} s)", flush=True)
             if not self.verbose:
                 self.block(said)
             return
         self.failed += 1
+        self.note(verdict.scenario, "FAILED", verdict.outcome)
         print(f"FAILED {name} ({verdict.outcome} after {verdict.seconds:.0f} s)", flush=True)
         if not self.verbose:
             self.block(said)

@@ -51,14 +51,17 @@ expect "$(frontend_said g1 | grep -c 'link up')" = 2 "connections of the fronten
 say "saved and restored: $(frontend_said g1 | grep 'restored' | sed 's/.*WARN //')"
 frontend_said g1 >&2
 
+# A vif that is detached is waited for, and found again.
 xl network-detach g1 0 >&2
 wait_for 20 none_mapped
 await 20 "" "interfaces of vifs" vifs_left
-last_word() { frontend_said g1 | tail -n 1; }
-await 20 "grantway frontend: the vif was detached; attach it again to go on" "its last word" last_word
+told() { frontend_said g1 | grep 'the vif was detached; waiting'; }
+wait_for 20 told
 xl network-attach g1 bridge=xenbr0 >&2
-frontend_start g1 --policy staging
 pings dom0 g1
+wait_for 20 frontend_staged g1
+expect "$(frontend_said g1 | grep -c 'link up')" = 3 "connections of the frontend"
+say "detached and attached again: $(frontend_said g1 | grep 'attached anew' | sed 's/.*INFO //')"
 load_start g1 dom0
 xl destroy g1
 nothing_left
