@@ -40,6 +40,14 @@ impl Hints {
         }
     }
 
+    /// Returns the command that starts the backend now and whenever the machine boots.
+    pub fn enable(&self) -> String {
+        match &self.host {
+            Some(_) => self.start(),
+            None => format!("systemctl enable --now {}", self.unit),
+        }
+    }
+
     /// Returns the command that restarts the backend.
     pub fn restart(&self) -> String {
         match &self.host {

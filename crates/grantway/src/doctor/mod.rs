@@ -81,13 +81,15 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
     let hints = Hints::on_xen(role);
     findings.push(checks::devices::tun(&process, true));
     findings.push(checks::sandbox::judge(&Offer::of_kernel(&roots.at(""))));
-    findings.extend(checks::netback::judge(&Netback::gather(roots)));
+    let netback = Netback::gather(roots);
+    findings.extend(checks::netback::judge(&netback));
     findings.push(checks::vifs::store(&store, None));
     let vifs = store.vifs();
     let queues = vifs.iter().map(|vif| vif.queues).sum();
     findings.extend(checks::limits::judge(&limits, &platform, role, queues));
     let backend = BackendFact::gather(&roots.run_folder, roots.patience);
-    findings.push(checks::backend::judge(&backend, vifs, &hints));
+    let kept_away = netback.forbidden.as_deref().filter(|_| !netback.loaded);
+    findings.push(checks::backend::judge(&backend, vifs, kept_away, &hints));
     findings.extend(checks::backend::bounds(&backend));
     findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
     let links = links::gather(roots);
@@ -115,7 +117,7 @@ fn on_embedded(roots: &Roots, dir: &Path) -> Vec<Finding> {
     }
     let vifs = store.vifs();
     let backend = BackendFact::gather(dir, roots.patience);
-    findings.push(checks::backend::judge(&backend, vifs, &hints));
+    findings.push(checks::backend::judge(&backend, vifs, None, &hints));
     findings.extend(checks::backend::bounds(&backend));
     findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
     findings.extend(checks::links::judge(vifs, &links::gather(roots), &hints));

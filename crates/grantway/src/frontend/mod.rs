@@ -147,7 +147,11 @@ impl Frontend {
             // The vif's state decides what is next.
             self.place.check()?;
             self.vif.take_answers().map_err(CommandError::failed)?;
-            match self.vif.store_changed().map_err(CommandError::failed)? {
+            let status = self.vif.store_changed().map_err(CommandError::failed)?;
+            if status != VifStatus::Held {
+                rest.cancel();
+            }
+            match status {
                 VifStatus::Connected => {
                     let carrier = self.vif.carrier();
                     self.vif.runner_mut().set_link(carrier);

@@ -54,6 +54,11 @@ impl Rest {
         over
     }
 
+    /// Gives up the rest, if there is one: the vif is no longer held.
+    pub fn cancel(&mut self) {
+        self.failed = None;
+    }
+
     /// Returns the time that is left of the rest, if there is one.
     pub fn left(&self, now: Instant) -> Option<Duration> {
         self.failed.map(|failed| self.next.saturating_sub(now.duration_since(failed)))
@@ -81,6 +86,15 @@ mod tests {
         let (mut now, mut rests) = (Instant::now(), Rest::default());
         let found: Vec<u128> = (0..10).map(|_| rest(&mut rests, &mut now)).collect();
         assert_eq!(found, [200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn a_vif_that_is_made_anew_ends_its_rest() {
+        let (now, mut rests) = (Instant::now(), Rest::default());
+        assert_eq!(rests.begin(now), Some(FIRST));
+        rests.cancel();
+        assert_eq!(rests.left(now + LONGEST), None);
+        assert_eq!(rests.begin(now), Some(FIRST));
     }
 
     #[test]

@@ -2,13 +2,18 @@
 
 use crate::doctor::facts::backend::{BackendFact, Bounds};
 use crate::doctor::facts::vifs::VifNodes;
-use crate::doctor::finding::Finding;
+use crate::doctor::finding::{Finding, shown};
 use crate::doctor::hints::Hints;
 use crate::shares;
 
 /// Judges if a backend runs. Without online vifs a backend is not needed yet, so its absence is
-/// only a warning.
-pub fn judge(backend: &BackendFact, vifs: &[VifNodes], hints: &Hints) -> Finding {
+/// only a warning; but if xen-netback is `kept_away` as well, the next guest has no network.
+pub fn judge(
+    backend: &BackendFact,
+    vifs: &[VifNodes],
+    kept_away: Option<&str>,
+    hints: &Hints,
+) -> Finding {
     let subject = "backend";
     let online = vifs.iter().filter(|vif| vif.online).count();
     match backend {
@@ -19,9 +24,17 @@ pub fn judge(backend: &BackendFact, vifs: &[VifNodes], hints: &Hints) -> Finding
                 format!("runs; vifs: {} served, {connected} connected", vifs.len()),
             )
         }
-        BackendFact::Absent if online == 0 => {
-            Finding::warn(subject, "none runs; no vif waits for it yet", hints.start())
-        }
+        BackendFact::Absent if online == 0 => match kept_away {
+            Some(by) => Finding::fail(
+                subject,
+                format!(
+                    "none runs, and xen-netback is kept away by {}: guests get no network",
+                    shown(by)
+                ),
+                hints.enable(),
+            ),
+            None => Finding::warn(subject, "none runs; no vif waits for it yet", hints.start()),
+        },
         BackendFact::Absent => Finding::fail(
             subject,
             format!("none runs; vifs that wait for it: {online}"),

@@ -211,7 +211,13 @@ fn vifs_that_the_store_takes_for_served() {
 #[test]
 fn who_serves() {
     let waiting = [vif(InitWait, Initialising)];
-    let judged = |fact: BackendFact, vifs: &[VifNodes]| backend::judge(&fact, vifs, &hints());
+    let judged = |fact: BackendFact, vifs: &[VifNodes]| backend::judge(&fact, vifs, None, &hints());
+    let by = Some("/lib/modprobe.d/grantway.conf");
+    let nobody = |fact: BackendFact, vifs: &[VifNodes]| backend::judge(&fact, vifs, by, &hints());
+    let words = "kept away by /lib/modprobe.d/grantway.conf";
+    check(&nobody(BackendFact::Absent, &[]), Verdict::Fail, words, "systemctl enable --now");
+    check(&nobody(BackendFact::Absent, &waiting), Verdict::Fail, "wait for it: 1", "systemctl");
+    check(&nobody(serves(true), &waiting), Verdict::Ok, "1 served, 1 connected", "");
     check(&judged(serves(true), &waiting), Verdict::Ok, "1 served, 1 connected", "");
     check(&judged(BackendFact::Absent, &[]), Verdict::Warn, "no vif waits", "systemctl start");
     check(&judged(BackendFact::Absent, &waiting), Verdict::Fail, "wait for it: 1", "systemctl");
