@@ -7,12 +7,8 @@ import subprocess
 from .places import LAB
 from .world import World
 
-GONE = 3
-"""How lab/setup ends where the archive has no such package."""
-
-
 class Gone(Exception):
-    """A package of a world that moves is no longer there."""
+    """A world that moves cannot be made today: a package is gone, or needs another one."""
 
 
 def prepare(world: World, with_grantway: bool, with_before: bool = False) -> None:
@@ -25,11 +21,15 @@ def prepare(world: World, with_grantway: bool, with_before: bool = False) -> Non
     for step in ([str(LAB / "setup"), world.name], image):
         if step is image and binary is not None:
             binary.wait()
-        status = subprocess.run(step, check=False).returncode
-        if status == GONE and world.moves:
+        if subprocess.run(step, check=False).returncode == 0:
+            continue
+        if binary is not None:
+            binary.wait()
+            if binary.returncode:
+                raise SystemExit("lab: no binary could be built: run lab/binary")
+        if world.moves:
             raise Gone
-        if status:
-            raise SystemExit(f"lab: {step[0]} failed")
+        raise SystemExit(f"lab: {step[0]} failed")
 
 
 def offers(world: World) -> set[str]:

@@ -11,10 +11,10 @@ from .world import World
 
 
 class Verdicts:
-    """A file of the world's part of the cache."""
+    """A file beside the world's part of the cache, which may be made anew."""
 
     def __init__(self, world: World) -> None:
-        self.path = world.folder / "verdicts.json"
+        self.path = world.folder.with_suffix(".json")
         try:
             read = json.loads(self.path.read_text())
         except (OSError, ValueError):

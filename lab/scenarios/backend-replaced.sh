@@ -11,9 +11,27 @@ driver() {
     guest_run -t 60 "$1" '. /lab/dom0/lib.sh; xl devd 2>/dev/null && bridge_up && start_backend' ||
         fail "the driver domain $1 does not come up"
 }
+# attach DRIVER: until the script there has run, which xl devd gives up if the backend takes more
+# than 10 s to offer itself.
+attach() {
+    for _try in 1 2 3 4 5; do
+        xl network-attach g1 bridge=xenbr0 backend="$1" >&2
+        ! hotplugged "/local/domain/$(domid "$1")/backend/vif/$(domid g1)/0/hotplug-status" || return 0
+        xl network-detach g1 0 >&2
+    done
+    fail "xl devd of $1 does not run the script"
+}
+hotplugged() (
+    set +ex
+    until=$(($(now_ms) + $(patient 15) * 1000))
+    until [ "$(xenstore-read "$1" 2>/dev/null)" = connected ]; do
+        [ "$(now_ms)" -lt $until ] || exit 1
+        usleep 200000
+    done
+)
 driver drv1
 guest_start g1 modules=tun
-xl network-attach g1 bridge=xenbr0,backend=drv1 >&2
+attach drv1
 frontend_start g1 --policy staging
 pings g1 dom0 10
 wait_for 20 frontend_staged g1
@@ -22,7 +40,7 @@ for number in 2 3; do
     xl destroy "drv$((number - 1))"
     xl network-detach g1 0 >&2
     driver "drv$number"
-    xl network-attach g1 bridge=xenbr0,backend="drv$number" >&2
+    attach "drv$number"
     wait_for 30 vif_connected g1
     pings g1 dom0 10
     wait_for 20 frontend_staged g1

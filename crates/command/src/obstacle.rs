@@ -4,6 +4,11 @@ use crate::footprint::Footprint;
 use crate::limits::{raise_gntalloc, roomy};
 use grantway_netif::xenbus::Reopen;
 use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// xen-netfront, if it is loaded.
+const NETFRONT: &str = "sys/bus/xen/drivers/vif";
 
 /// The reason why a vif cannot be used, and the command that helps.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,32 +64,64 @@ pub fn check(root: &Path, devid: u32, need: Footprint) -> Result<(), Obstacle> {
     }
 }
 
-/// Takes vif `devid` of the system below `root` from the driver that the kernel has given it: a
-/// device that comes back is a new one to the kernel. Returns when the driver has let go.
-///
-/// # Errors
-///
-/// The driver cannot be unbound.
-pub fn take_away(root: &Path, devid: u32) -> Result<(), Obstacle> {
-    let Some(driver) = driver_of(root, devid) else { return Ok(()) };
-    let unbind = root.join(format!("sys/bus/xen/drivers/{driver}/unbind"));
-    let unbound = std::fs::write(unbind, format!("vif-{devid}"));
-    // It may have let go by itself.
-    if unbound.is_err() && driver_of(root, devid).is_some() {
-        return Err(Obstacle::Held { devid, driver });
+/// Time within which the kernel gives a new device to a driver that is loaded.
+const BOUND_WITHIN: Duration = Duration::from_secs(2);
+
+/// A vif that came back, on its way from the kernel to us: a device that comes back is a new one to
+/// the kernel, which gives it to xen-netfront if that is loaded.
+#[derive(Debug, Default)]
+pub struct TakeAway {
+    since: Option<Instant>,
+    /// True once a driver has had the vif.
+    had: bool,
+    /// The thread that unbinds the driver, which waits for the vif's backend.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TakeAway {
+    /// Takes vif `devid` of the system below `root` from the kernel's driver, or waits until the
+    /// driver has had its chance to bind. Returns true if the vif is free; otherwise it is to be
+    /// called again. Never blocks.
+    pub fn is_free(&mut self, root: &Path, devid: u32, now: Instant) -> bool {
+        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return false;
+        }
+        self.thread = None;
+        let since = *self.since.get_or_insert(now);
+        match driver_of(root, devid) {
+            Some(driver) => {
+                self.had = true;
+                let unbind = root.join(format!("sys/bus/xen/drivers/{driver}/unbind"));
+                // What it came to shows in the next call.
+                let unbinding = move || drop(std::fs::write(unbind, format!("vif-{devid}")));
+                self.thread = std::thread::Builder::new().spawn(unbinding).ok();
+                false
+            }
+            None => {
+                self.had
+                    || !root.join(NETFRONT).exists()
+                    || now.duration_since(since) >= BOUND_WITHIN
+            }
+        }
     }
-    Ok(())
+}
+
+/// Returns true if a driver of the kernel's has vif `devid` of the system below `root`.
+#[must_use]
+pub fn is_held(root: &Path, devid: u32) -> bool {
+    driver_of(root, devid).is_some()
 }
 
 /// Returns how vif `devid` of the system below `root` is to come back. Since Linux 7.0 the kernel
-/// takes a device that is no longer in Initialising and returns to it for a new one, and gives it
-/// to xen-netfront if that is loaded.
+/// takes a device that is no longer in Initialising and returns to it for a new one.
+#[must_use]
 pub fn reopen(root: &Path, devid: u32) -> Reopen {
-    let netfront = root.join("sys/bus/xen/drivers/vif");
     let state = root.join(format!("sys/bus/xen/devices/vif-{devid}/state"));
-    match std::fs::read_to_string(state) {
-        Ok(state) if state.trim() != "Initialising" && netfront.exists() => Reopen::Connected,
-        _ => Reopen::Initialising,
+    let initialising =
+        std::fs::read_to_string(state).is_ok_and(|state| state.trim() == "Initialising");
+    match root.join(NETFRONT).exists() && !initialising {
+        true => Reopen::Connected,
+        false => Reopen::Initialising,
     }
 }
 
@@ -134,30 +171,60 @@ mod tests {
         assert!(!text.contains('\n') && !text.contains("  "), "{text}");
     }
 
+    /// Calls until the vif is free.
+    fn taken_away(root: &Path, take: &mut TakeAway, now: Instant) {
+        let guard = Instant::now();
+        while !take.is_free(root, 0, now) {
+            assert!(guard.elapsed() < Duration::from_secs(120), "{take:?}");
+            std::thread::yield_now();
+            // As the kernel does it, once the driver has let go.
+            let root = root.join("sys/bus/xen");
+            if read_to_string(root.join("drivers/vif/unbind")).is_ok_and(|text| text == "vif-0") {
+                let _ = std::fs::remove_file(root.join("devices/vif-0/driver"));
+            }
+        }
+    }
+
     #[test]
     fn a_vif_that_came_back_is_taken_from_the_driver_that_got_it() {
         let system = System::with_limit("1024\n");
-        let root = system.0.path();
-        let (device, driver) =
-            (root.join("sys/bus/xen/devices/vif-0"), root.join("sys/bus/xen/drivers/vif"));
+        let (root, now) = (system.0.path(), Instant::now());
+        let device = root.join("sys/bus/xen/devices/vif-0");
         create_dir_all(&device).unwrap();
-        // Nobody has it, and nobody can get it.
-        write(device.join("state"), "Closed\n").unwrap();
-        assert_eq!(take_away(root, 0), Ok(()));
-        assert_eq!(reopen(root, 0), Reopen::Initialising);
-        // It had it, and would get it again.
+        // Nobody can get it.
+        assert!(TakeAway::default().is_free(root, 0, now));
+        let driver = root.join(NETFRONT);
         create_dir_all(&driver).unwrap();
         write(driver.join("unbind"), "").unwrap();
+        // It may get it in a moment, or never.
+        let mut take = TakeAway::default();
+        assert!(!take.is_free(root, 0, now));
+        assert!(!take.is_free(root, 0, now + BOUND_WITHIN - Duration::from_nanos(1)));
+        assert!(take.is_free(root, 0, now + BOUND_WITHIN));
+        // It gets it.
+        let mut take = TakeAway::default();
+        assert!(!take.is_free(root, 0, now));
+        symlink("../../../bus/xen/drivers/vif", device.join("driver")).unwrap();
+        assert!(is_held(root, 0));
+        taken_away(root, &mut take, now);
+        assert!(!is_held(root, 0));
+    }
+
+    #[test]
+    fn a_vif_that_netfront_would_get_anew_comes_back_by_connected() {
+        let system = System::with_limit("1024\n");
+        let root = system.0.path();
+        let device = root.join("sys/bus/xen/devices/vif-0");
+        create_dir_all(&device).unwrap();
+        write(device.join("state"), "Closed\n").unwrap();
+        assert_eq!(reopen(root, 0), Reopen::Initialising);
+        create_dir_all(root.join(NETFRONT)).unwrap();
         assert_eq!(reopen(root, 0), Reopen::Connected);
         write(device.join("state"), "Initialising\n").unwrap();
         assert_eq!(reopen(root, 0), Reopen::Initialising);
-        symlink("../../../bus/xen/drivers/vif", device.join("driver")).unwrap();
-        assert_eq!(take_away(root, 0), Ok(()));
-        assert_eq!(read_to_string(driver.join("unbind")).unwrap(), "vif-0");
-        // What cannot be unbound is named.
-        std::fs::remove_dir_all(&driver).unwrap();
-        let held = Obstacle::Held { devid: 0, driver: "vif".to_owned() };
-        assert_eq!(take_away(root, 0), Err(held));
+        // The kernel has not made the device yet.
+        std::fs::remove_dir_all(&device).unwrap();
+        assert_eq!(reopen(root, 0), Reopen::Connected);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::args::GuestArgs;
 use crate::error::CommandError;
 use crate::footprint::Footprint;
-use crate::obstacle;
+use crate::obstacle::{self, TakeAway};
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{DomId, Error as PlatformError, Platform};
 use grantway_netif::xenbus::Reopen;
@@ -12,6 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Folder of sockets and journals of running parts on Xen.
 pub const RUN_FOLDER: &str = "/run/grantway";
@@ -103,18 +104,18 @@ impl Place {
         Ok(())
     }
 
-    /// Takes the vif from a driver of the kernel's that got it when it came back.
-    ///
-    /// # Errors
-    ///
-    /// The driver cannot be unbound.
-    pub fn take_away(&self, devid: u32) -> Result<(), CommandError> {
+    /// Returns true if a vif that came back is free for us, and takes it from a driver of the
+    /// kernel's otherwise: then to be called again. Never blocks.
+    pub fn is_free(&self, take: &mut TakeAway, devid: u32) -> bool {
         match &self.host {
-            Host::Embedded(_) => Ok(()),
-            Host::Xen(_) => {
-                obstacle::take_away(Path::new("/"), devid).map_err(CommandError::failed)
-            }
+            Host::Embedded(_) => true,
+            Host::Xen(_) => take.is_free(Path::new("/"), devid, Instant::now()),
         }
+    }
+
+    /// Returns true if a driver of the kernel's has the vif.
+    pub fn is_held(&self, devid: u32) -> bool {
+        self.is_xen() && obstacle::is_held(Path::new("/"), devid)
     }
 
     /// Returns how a vif of this domain is to come back.

@@ -5,7 +5,7 @@ use crate::{SendError, VifError};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use grantway_hypervisor::{Error as PlatformError, Store, StoreErrno, transaction};
+use grantway_hypervisor::{Error as PlatformError, Store, StoreErrno};
 use grantway_netif::headers::{Payload, payload};
 use grantway_netif::keys::{self, QUEUE_PREFIX, QueueKey, queue_path};
 use grantway_netif::xenbus::Reopen;
@@ -137,16 +137,13 @@ impl BackendFeatures {
     }
 }
 
-/// Writes all nodes that the backend needs, in one transaction. The backend reads none of them
-/// before it sees Connected.
-pub(crate) fn publish(
-    store: &mut dyn Store,
-    frontend: &str,
+/// Returns all nodes that the backend needs, each with its value.
+pub(crate) fn nodes_of(
     queues: &[QueueRefs],
     ctrl: Option<CtrlRefs>,
     wishes: Wishes,
     policy: Policy,
-) -> Result<(), PlatformError> {
+) -> Vec<(String, String)> {
     let count = queues.len() as u32;
     // A queue's event channels have one node if both directions share one, and two otherwise.
     let mut pairs: Vec<(String, String)> = Vec::new();
@@ -183,18 +180,25 @@ pub(crate) fn publish(
     for (key, on) in flags {
         pairs.push((key.to_string(), u8::from(on).to_string()));
     }
-    transaction(store, |store| {
-        // Nodes that an earlier connection wrote in another shape would be read again.
-        for name in store.list(frontend)? {
-            if is_of_a_connection(&name) {
-                store.remove(&format!("{frontend}/{name}"))?;
-            }
+    pairs
+}
+
+/// Writes the nodes of [`nodes_of`], within a transaction.
+pub(crate) fn write_nodes(
+    store: &mut dyn Store,
+    frontend: &str,
+    nodes: &[(String, String)],
+) -> Result<(), PlatformError> {
+    // Nodes that an earlier connection wrote in another shape would be read again.
+    for name in store.list(frontend)? {
+        if is_of_a_connection(&name) {
+            store.remove(&format!("{frontend}/{name}"))?;
         }
-        for (key, value) in &pairs {
-            store.write(&format!("{frontend}/{key}"), value.as_bytes())?;
-        }
-        Ok(())
-    })
+    }
+    for (key, value) in nodes {
+        store.write(&format!("{frontend}/{key}"), value.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Returns true if a node of the frontend's folder describes its rings.

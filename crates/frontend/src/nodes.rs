@@ -47,6 +47,11 @@ pub(crate) struct Nodes {
     domain: DomId,
     /// True once the watch of the domain's number has fired, as each does when it is set.
     settled: bool,
+    /// Our own state, as it was read or written last: what the store holds as long as the device is
+    /// the one that was found.
+    shown: Option<XenbusState>,
+    /// True if a write found another device.
+    replaced: bool,
 }
 
 impl Nodes {
@@ -69,20 +74,31 @@ impl Nodes {
         // The domain's number is watched last: Linux sets watches again after a restore, beginning
         // with the last, and a watch that is set fires.
         store.watch(DOMAIN, DOMAIN_TOKEN)?;
-        let domain = platform.domain();
-        Ok(Self { store, devid, path, backend_path, backend, trusted, domain, settled: false })
+        Ok(Self {
+            store,
+            devid,
+            path,
+            backend_path,
+            backend,
+            trusted,
+            domain: platform.domain(),
+            settled: false,
+            shown: None,
+            replaced: false,
+        })
     }
 
     /// Returns the next change, read from the node itself.
     pub fn next_change(&mut self) -> Result<Option<Change>, Error> {
+        if core::mem::take(&mut self.replaced) {
+            return Ok(Some(Change::Replaced));
+        }
         while let Some(event) = self.store.next_event()? {
             return Ok(Some(match event.token.as_str() {
                 BACKEND_TOKEN => self.judged(Self::peer_state, Change::Peer)?,
-                OWN_TOKEN => match self.judged(Self::own_state, Change::Own)? {
+                OWN_TOKEN => match self.judged(Self::current_state, Change::Own)? {
                     // What a new device shows may be what the earlier one showed.
-                    Change::Own(Some(XenbusState::Initialising)) if !self.same_backend()? => {
-                        Change::Replaced
-                    }
+                    Change::Own(Some(_)) if !self.same_backend()? => Change::Replaced,
                     change => change,
                 },
                 DOMAIN_TOKEN if core::mem::replace(&mut self.settled, true) => Change::Restored,
@@ -122,7 +138,13 @@ impl Nodes {
         Ok(backend.as_ref() == Some(&self.backend_path))
     }
 
+    /// Returns our own state, from which everything begins.
     pub fn own_state(&mut self) -> Result<Option<XenbusState>, Error> {
+        self.shown = self.current_state()?;
+        Ok(self.shown)
+    }
+
+    fn current_state(&mut self) -> Result<Option<XenbusState>, Error> {
         state(self.store.as_mut(), &self.path)
     }
 
@@ -130,14 +152,45 @@ impl Nodes {
         state(self.store.as_mut(), &self.backend_path)
     }
 
-    /// Writes a state if there is one: a folder that the toolstack removed must not come back to
-    /// life.
+    /// Writes a state, if the device is still the one that was found: a folder that the toolstack
+    /// removed must not come back to life, and the state of a device in its place is not ours.
     pub fn show(&mut self, state: XenbusState) -> Result<(), Error> {
-        let path = format!("{}/{}", self.path, keys::STATE);
-        transaction(self.store.as_mut(), |store| match store.read_text(&path)? {
-            Some(_) => store.write(&path, state.as_str().as_bytes()),
-            None => Ok(()),
-        })
+        if self.shown == Some(state) {
+            return Ok(());
+        }
+        self.write(state, |_, _| Ok(()))
+    }
+
+    /// Writes Connected and, at the same moment, what `nodes` writes below a path, if the device is
+    /// still the one that was found.
+    pub fn publish(
+        &mut self,
+        nodes: impl FnMut(&mut dyn Store, &str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.write(XenbusState::Connected, nodes)
+    }
+
+    fn write(
+        &mut self,
+        new: XenbusState,
+        mut nodes: impl FnMut(&mut dyn Store, &str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Self { path, backend_path, shown, .. } = self;
+        let (written, there) = transaction(self.store.as_mut(), |store| {
+            let backend = store.read_text(&format!("{path}/{}", keys::BACKEND))?;
+            let ours = backend.as_ref() == Some(backend_path) && state(store, path)? == *shown;
+            if ours {
+                nodes(store, path)?;
+                store.write(&format!("{path}/{}", keys::STATE), new.as_str().as_bytes())?;
+            }
+            Ok((ours, backend.is_some()))
+        })?;
+        match written {
+            true => self.shown = Some(new),
+            // The watch of our own state tells of a folder that went.
+            false => self.replaced |= there,
+        }
+        Ok(())
     }
 
     /// Returns a node of the backend's folder, if it may be read.

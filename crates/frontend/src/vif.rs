@@ -2,7 +2,7 @@
 
 use crate::VifError;
 use crate::control::{Control, HashState, HashWish, StagingRefusal, StagingState};
-use crate::negotiate::{BackendFeatures, Wishes, publish};
+use crate::negotiate::{BackendFeatures, Wishes, nodes_of, write_nodes};
 use crate::nodes::{Change, Nodes};
 use crate::queue::Queue;
 use crate::refs::QueueRefs;
@@ -375,7 +375,10 @@ impl<R: Runner> Vif<R> {
         let ctrl = self.control.as_ref().map(Control::refs);
         let refs: Vec<QueueRefs> = self.made.iter().map(Queue::refs).collect();
         let policy = self.features.policy;
-        Ok(publish(nodes.store.as_mut(), &nodes.path, &refs, ctrl, self.wishes, policy)?)
+        let published = nodes_of(&refs, ctrl, self.wishes, policy);
+        // With Connected, which the machine then has nothing to add to: a kernel that looks at the
+        // nodes in between could take the device for a new one.
+        Ok(nodes.publish(|store, path| write_nodes(store, path, &published))?)
     }
 
     /// Takes all queues back, published or running, and adds their counters to the past ones.

@@ -111,7 +111,13 @@ impl Guest {
             .map_err(|e| CommandError::Failed(format!("{}: {e}", socket.display())))?;
         let policy = args.policy.kind();
         let offloads = !args.no_offloads;
-        let wishes = Wishes { policy, gso: offloads, checksum: offloads, ..Wishes::default() };
+        let wishes = Wishes {
+            policy,
+            gso: offloads,
+            checksum: offloads,
+            reopen: place.reopen(args.devid),
+            ..Wishes::default()
+        };
         let stack = Stack::new(&config(args)?, instant(uptime()));
         let platform = Arc::clone(&place.platform);
         let mut vif =

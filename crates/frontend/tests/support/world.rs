@@ -60,6 +60,7 @@ impl World {
     /// Makes the guest's folder anew with a backend in another domain, in place of one whose domain
     /// went, and puts that backend in place of the server.
     pub fn replace(&mut self) -> Server {
+        let _ = self.toolstack.remove(&paths().1);
         attach(self.toolstack.as_mut(), 0, NEXT);
         let domain = Domain::connect(self.host.dir(), NEXT, Role::Service).unwrap();
         let (front, back) = paths_of(0, NEXT);

@@ -17,6 +17,7 @@ use grantway_command::control::{ReportSocket, ctl_socket, frontend_socket, nanos
 use grantway_command::error::CommandError;
 use grantway_command::footprint::Footprint;
 use grantway_command::mode::wait_mode;
+use grantway_command::obstacle::TakeAway;
 use grantway_command::output;
 use grantway_command::patience;
 use grantway_command::place::Place;
@@ -143,6 +144,8 @@ impl Frontend {
     fn run(&mut self, signals: &Signals, reports: &ReportSocket) -> Result<(), CommandError> {
         let mut ending: Option<Instant> = None;
         let mut rest = Rest::default();
+        // A vif that came back, until it is free for us.
+        let mut taking: Option<TakeAway> = None;
         loop {
             // The vif's state decides what is next.
             self.place.check()?;
@@ -179,14 +182,26 @@ impl Frontend {
                         continue;
                     }
                 }
+                VifStatus::Replaced if ending.is_some() => return self.leave(),
                 VifStatus::Replaced => {
-                    self.renew()?;
-                    continue;
+                    rest = Rest::default();
+                    taking.get_or_insert_default();
                 }
                 VifStatus::Gone => self.tell_detached(),
             }
+            if let Some(take) = &mut taking
+                && self.place.is_free(take, self.devid)
+            {
+                taking = None;
+                self.renew()?;
+                continue;
+            }
             // Then the threads, operators and signals are served.
-            self.tell_link();
+            // A driver that got the vif while nobody looked shows the state that we would show.
+            if self.tell_link() && self.place.is_held(self.devid) {
+                taking.get_or_insert_default();
+                continue;
+            }
             if self.take_troubles()? {
                 continue;
             }
@@ -207,6 +222,7 @@ impl Frontend {
                 }
                 _ if self.vif.has_changes() => Some(Duration::ZERO),
                 Some(_) => Some(Duration::from_millis(50)),
+                None if taking.is_some() => Some(LOOK_EVERY),
                 None => rest.left(Instant::now()),
             };
             let (store, bell) = (self.vif.store().descriptor(), self.vif.runner().bell());
@@ -218,28 +234,34 @@ impl Frontend {
     }
 
     /// Goes on in a domain that was restored. Its toolstack has the vif in the store before it lets
-    /// the domain go on, or soon afterwards.
+    /// the domain go on, or soon afterwards, unless it was detached before.
     fn resume(&mut self, signals: &Signals) -> Result<(), CommandError> {
         let since = Instant::now();
+        let mut taking = TakeAway::default();
         loop {
             self.place.restore()?;
-            self.take_away()?;
-            match self.vif.resume(Arc::clone(&self.place.platform)) {
-                Ok(()) => return Ok(()),
-                Err(e) if since.elapsed() > patience::answer(PATIENCE) => {
-                    return Err(CommandError::failed(e));
+            if self.place.is_free(&mut taking, self.devid) {
+                self.vif.set_reopen(self.place.reopen(self.devid));
+                match self.vif.resume(Arc::clone(&self.place.platform)) {
+                    Ok(()) => break,
+                    Err(e) if self.attached && since.elapsed() > patience::answer(PATIENCE) => {
+                        return Err(CommandError::failed(e));
+                    }
+                    Err(_) => {}
                 }
-                Err(_) => readable(&[signals.descriptor()], None, Some(LOOK_EVERY))?,
             }
+            readable(&[signals.descriptor()], None, Some(LOOK_EVERY))?;
             if signals.came().is_some() {
                 return Err(CommandError::Failed("ended before its vif was there again".into()));
             }
         }
+        self.attached = true;
+        Ok(())
     }
 
     /// Goes on with the device that is in the vif's place now.
     fn renew(&mut self) -> Result<(), CommandError> {
-        self.take_away()?;
+        self.vif.set_reopen(self.place.reopen(self.devid));
         match self.vif.renew() {
             Ok(()) => {
                 info!("the vif was attached anew; connecting");
@@ -252,20 +274,13 @@ impl Frontend {
         }
     }
 
-    /// Takes the vif from a driver of the kernel's that found it new.
-    fn take_away(&mut self) -> Result<(), CommandError> {
-        self.place.take_away(self.devid)?;
-        self.vif.set_reopen(self.place.reopen(self.devid));
-        Ok(())
-    }
-
     /// Logs the reason why the vif is held, and the time for which it rests.
     fn tell_failure(&mut self, rest: Duration) {
         match self.vif.take_failure() {
             Some(failure) => warn!("{failure}; trying again in {rest:?}"),
             None => warn!(
-                "the backend closed the vif before it connected it, for which its log has the \
-                 reason; trying again in {rest:?}"
+                "the backend closed the vif before it connected it (its log has the reason), or was \
+                 taken away; trying again in {rest:?}"
             ),
         }
     }
@@ -277,15 +292,15 @@ impl Frontend {
         }
     }
 
-    /// Logs the state of the link if it has changed.
-    fn tell_link(&mut self) {
+    /// Logs the state of the link if it has changed. Returns true if it came up.
+    fn tell_link(&mut self) -> bool {
         let linked = self.vif.runner().linked();
         if std::mem::replace(&mut self.linked, linked) == linked {
-            return;
+            return false;
         }
         if !linked {
             info!("link down");
-            return;
+            return false;
         }
         let (wished, agreed) = (self.wished, self.vif.features().policy);
         let trusted = if self.vif.trusts_backend() { "trusted" } else { "not trusted" };
@@ -295,6 +310,7 @@ impl Frontend {
                 info!("link up, policy {agreed}, backend {trusted}, which does not offer {wished}");
             }
         }
+        true
     }
 
     /// Takes the trouble that ended a thread. Returns true if the vif was closed for it.
