@@ -29,7 +29,7 @@ pub struct Wishes {
     pub control: bool,
     /// The buffer policy; the next best is used with a backend that does not offer it.
     pub policy: Policy,
-    /// How a connection begins after an earlier one.
+    /// The way in which a connection begins after an earlier one.
     pub reopen: Reopen,
 }
 

@@ -51,7 +51,7 @@ pub enum FrontendAction {
 /// The actions of one event, to be carried out in order.
 pub type FrontendActions = ArrayVec<FrontendAction, 8>;
 
-/// How a frontend in Closed begins a new connection.
+/// The way in which a frontend in Closed begins a new connection.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reopen {
     /// By Initialising, upon which the backend goes to InitWait: what every backend knows.
@@ -69,7 +69,7 @@ enum Phase {
     /// In Initialising, until the backend is in InitWait; or in Closed, until
     /// it is in InitWait or Closed (`Reopen::Connected`).
     Waiting,
-    /// As in `Waiting`, an answer to `Connect` outstanding.
+    /// Where `Waiting` was left, an answer to `Connect` outstanding.
     Connecting,
     /// In Connected.
     Connected,

@@ -44,7 +44,7 @@ fn explore(start: World, events: &[Event]) -> Graph {
     graph
 }
 
-/// The same start for a frontend of ours of either kind.
+/// Returns this start for a frontend of ours of either kind.
 fn either(start: World) -> [World; 2] {
     [Reopen::Initialising, Reopen::Connected].map(|reopen| {
         let mut start = start.clone();

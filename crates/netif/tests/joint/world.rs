@@ -91,7 +91,7 @@ pub struct World {
     pub wild: bool,
     /// An end carries out all its actions before the other end does anything.
     pub whole: bool,
-    /// How a frontend of ours comes back from Closed.
+    /// The way in which a frontend of ours comes back from Closed.
     pub reopen: Reopen,
     /// The rings whose keys are in the store.
     pub published: u8,
