@@ -69,7 +69,7 @@ enum Phase {
     /// In Initialising, until the backend is in InitWait; or in Closed, until
     /// it is in InitWait or Closed (`Reopen::Connected`).
     Waiting,
-    /// Where `Waiting` was left, an answer to `Connect` outstanding.
+    /// In one of the states of `Waiting`, an answer to `Connect` outstanding.
     Connecting,
     /// In Connected.
     Connected,
