@@ -30,6 +30,22 @@ fn check_clean(site: &Site, when: &str) {
     }
 }
 
+/// Checks that a frontend whose vif went holds nothing but its watches.
+fn check_released(site: &Site, when: &str) {
+    assert_eq!(site.list()["vifs"], Value::Array(Vec::new()), "{when}");
+    let guest = site.domain(1);
+    for key in ["grants_held", "ports_unbound", "ports_bound"] {
+        assert_eq!(guest[key], 0, "{when}: {key}: {guest:#}");
+    }
+    // Grants of rings that the backend unmapped a moment later are taken back with the next
+    // connection's.
+    assert!(guest["grants"].as_u64().is_some_and(|grants| grants <= 3), "{when}: {guest:#}");
+    let server = site.domain(0);
+    for key in ["ports_unbound", "ports_bound", "grants"] {
+        assert_eq!(server[key], 0, "{when}: {key}: {server:#}");
+    }
+}
+
 /// A vif's states in the list: the backend's and the frontend's.
 fn states(site: &Site) -> (String, String) {
     let list = site.list();
@@ -95,13 +111,21 @@ fn a_vif_with_taps_is_attached_detached_under_traffic_and_attached_again() {
     let pair = Pair::new();
     let site = Site::start();
     let mut backend = site.backend(Some(&pair.outside), &[]);
+    let mut frontend = None;
     for round in 1..=3 {
         site.attach(&format!("mac={MAC},vifname=gwb1"));
-        wait_states(&site, "InitWait", "Initialising");
-        assert!(pair.outside.interface("gwb1").is_some(), "round {round}: no gwb1");
-        let mut frontend = site.frontend(Some(&pair.inside), &["--tap", "gwf1"]);
+        // The first attach makes the frontend, which follows each later one.
+        let frontend = frontend.get_or_insert_with(|| {
+            wait_states(&site, "InitWait", "Initialising");
+            site.frontend(Some(&pair.inside), &["--tap", "gwf1"])
+        });
         wait_states(&site, "Connected", "Connected");
-        pair.address();
+        assert!(pair.outside.interface("gwb1").is_some(), "round {round}: no gwb1");
+        // The frontend's TAP keeps what it has.
+        match round {
+            1 => pair.address(),
+            _ => pair.outside.address("gwb1", 1, 1),
+        }
         pair.inside.wait_ping("10.99.1.1");
         let flood = pair.inside.command_with("ping", &["-f", "-q", "-w", "3600", "10.99.1.1"]);
         let flood = Part::spawn("ping -f", flood);
@@ -109,37 +133,49 @@ fn a_vif_with_taps_is_attached_detached_under_traffic_and_attached_again() {
         let before = seen();
         site.wait("the flood", PROMPT, || (seen() > before + 100).then_some(()));
         site.detached();
-        let status = frontend.wait_end(PROMPT);
-        assert_eq!(status.code(), Some(1), "round {round}: {status}");
-        frontend.check_last_line("grantway frontend: ", "detached");
-        for (namespace, name) in [(&pair.outside, "gwb1"), (&pair.inside, "gwf1")] {
-            wait_for(&format!("round {round}: {name} to go"), PROMPT, || {
-                namespace.interface(name).is_none().then_some(())
-            });
-        }
+        wait_detached(frontend, round);
+        wait_for(&format!("round {round}: gwb1 to go"), PROMPT, || {
+            pair.outside.interface("gwb1").is_none().then_some(())
+        });
         drop(flood);
-        check_clean(&site, "after the detach");
+        check_released(&site, "after the detach");
         assert!(backend.is_alive());
     }
+    assert!(pair.inside.interface("gwf1").is_some(), "the frontend's TAP outlives a detach");
+    frontend.unwrap().terminate();
+    assert!(pair.inside.interface("gwf1").is_none(), "the frontend's TAP goes with it");
     backend.terminate();
 }
+
+/// Waits until the frontend has told of this many detaches.
+fn wait_detached(frontend: &Part, times: usize) {
+    wait_for(&format!("detach {times} to be told"), PROMPT, || {
+        (frontend.said().matches(DETACHED).count() == times).then_some(())
+    });
+}
+
+/// Words of a frontend whose vif was detached.
+const DETACHED: &str = "the vif was detached; waiting until it is attached again";
 
 #[test]
 fn a_detach_under_a_full_stream_ends_in_order() {
     let _alone = alone();
     let site = Site::start();
     let mut backend = site.backend(None, &["--port", "check"]);
+    site.attach(&format!("mac={MAC}"));
+    let mut frontend = site.frontend(None, &["--port", "generator:size=1496"]);
     for round in 1..=3 {
-        site.attach(&format!("mac={MAC}"));
-        let mut frontend = site.frontend(None, &["--port", "generator:size=1496"]);
         site.wait_connected();
         wait_flow(&site, "before the detach");
         site.detached();
-        let status = frontend.wait_end(PROMPT);
-        assert_eq!(status.code(), Some(1), "round {round}: {status}");
-        frontend.check_last_line("grantway frontend: ", "detached");
-        check_clean(&site, "after the detach");
+        wait_detached(&frontend, round);
+        check_released(&site, "after the detach");
+        site.attach(&format!("mac={MAC}"));
     }
+    site.wait_connected();
+    wait_flow(&site, "after the last attach");
+    frontend.terminate();
+    site.detached();
     backend.terminate();
     check_clean(&site, "after the backend's end");
 }
@@ -156,10 +192,19 @@ fn a_detach_in_the_middle_of_connecting_ends_in_order() {
         let mut frontend = Part::spawn("frontend", site.command(None, "frontend", &args));
         std::thread::sleep(Duration::from_millis(millis));
         site.detached();
-        let status = frontend.wait_end(PROMPT);
-        assert_eq!(status.code(), Some(1), "after {millis} ms: {status}");
-        // Attached no more, or not when it looked.
-        frontend.check_last_line("grantway frontend: ", "attach");
+        // It waits, or found no vif when it looked.
+        let what = format!("detached after {millis} ms: the frontend to see it");
+        let waits = wait_for(&what, PROMPT, || match frontend.said().contains(DETACHED) {
+            true => Some(true),
+            false => (!frontend.is_alive()).then_some(false),
+        });
+        if waits {
+            frontend.terminate();
+        } else {
+            let status = frontend.wait_end(PROMPT);
+            assert_eq!(status.code(), Some(1), "after {millis} ms: {status}");
+            frontend.check_last_line("grantway frontend: ", "attach");
+        }
         connected += u32::from(frontend.said().contains("link up"));
         check_clean(&site, &format!("detached after {millis} ms"));
     }
