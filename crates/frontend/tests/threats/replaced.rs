@@ -85,20 +85,14 @@ fn initialising_is_never_shown_where_it_makes_a_new_device() {
     world.vif.renew().unwrap();
     // The backend finds the keys and Connected while it is in Closed, and so after each failure.
     for _ in 0..3 {
-        world.until_shown(XenbusState::Connected);
-        let mut rings = world.server.attach();
-        world.server.state(XenbusState::Connected);
-        world.until(VifStatus::Connected);
+        let mut rings = world.connect_as_offered();
         world.works(&mut rings);
         world.server.detach(rings);
         world.server.state(XenbusState::Closing);
         world.until_shown(XenbusState::Closed);
         world.server.state(XenbusState::Closed);
     }
-    world.until_shown(XenbusState::Connected);
-    let mut rings = world.server.attach();
-    world.server.state(XenbusState::Connected);
-    world.until(VifStatus::Connected);
+    let mut rings = world.connect_as_offered();
     world.works(&mut rings);
     world.ends(rings);
 }
