@@ -16,7 +16,9 @@ def prepare(world: World, with_grantway: bool, with_before: bool = False) -> Non
     # Beside the downloads; the image waits for it, and says what failed.
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     before = ["--before"] if with_before else []
-    binary = subprocess.Popen([str(LAB / "binary"), *before], **quiet) if with_grantway else None
+    # Where the compiler is not downloaded with the rest.
+    beside = with_grantway and world.arch == "amd64"
+    binary = subprocess.Popen([str(LAB / "binary"), *before], **quiet) if beside else None
     image = [str(LAB / "image"), world.name, *before] + ([] if with_grantway else ["--without-grantway"])
     for step in ([str(LAB / "setup"), world.name], image):
         if step is image and binary is not None:
@@ -34,11 +36,11 @@ def prepare(world: World, with_grantway: bool, with_before: bool = False) -> Non
 
 def offers(world: World) -> set[str]:
     """What the grantway binary of the image can do, as `needs:` names it."""
-    binary = world.image / "grantway" / "usr" / "bin" / "grantway"
-    if not binary.exists():
+    if not (world.image / "grantway" / "usr" / "bin" / "grantway").exists():
         return set()
-    text = subprocess.run([binary, "backend", "--help"], capture_output=True, text=True, check=False)
-    offer = {"grantway", "grantway-xen"} if "xen" in text.stdout.lower() else {"grantway"}
+    offer = {"grantway", "grantway-xen"}
+    if (world.image / "grantway-dom0" / "usr" / "bin" / "grantway-drill").exists():
+        offer.add("drill")
     if (world.image / "grantway-dom0" / "usr" / "bin" / "grantway-before").exists():
         offer.add("lab/before")
     if (world.image / "grantway-dom0" / "lab" / "package" / "usr" / "bin" / "grantway").exists():

@@ -20,6 +20,10 @@ class World:
     """Debian's word for its processors."""
     moves: bool
     """Its packages come and go: one that is gone fails nothing."""
+    boot: str | None
+    """The file of lab/boots that all its scenarios run under, not their own."""
+    scenarios: tuple[str, ...]
+    """The ones that it is for; all, where there is none."""
 
     @property
     def folder(self) -> Path:
@@ -48,4 +52,5 @@ class World:
 def named(name: str) -> World:
     """The world of that name; ends the program where there is none."""
     words = settings.read(WORLDS, name, "world", "world")
-    return World(name, words["arch"], words.get("moves") == "yes")
+    scenarios = tuple(words.get("scenarios", "").split())
+    return World(name, words["arch"], words.get("moves") == "yes", words.get("boot"), scenarios)

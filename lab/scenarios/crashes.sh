@@ -2,7 +2,7 @@
 # and says why; its successor takes over, and the same TCP connection goes on.
 # boot: pv
 # timeout: 200
-# needs: grantway-xen
+# needs: grantway-xen drill
 only_grantway
 bridge_up
 # In this build SIGUSR1 has a worker panic at its next turn.

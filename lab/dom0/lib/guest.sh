@@ -25,6 +25,8 @@ guest_config() {
             *) fail "guest_config: unknown option $_option" ;;
         esac
     done
+    # There is one kind on Arm.
+    [ "$(uname -m)" != aarch64 ] || _type=pvh
     mkdir -p $LAB/guests
     cat >"$LAB/guests/$_name.cfg" <<CONFIG
 name = "$_name"
