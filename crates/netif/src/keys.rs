@@ -58,6 +58,8 @@ pub const FEATURE_MULTICAST_CONTROL: &str = "feature-multicast-control";
 pub const FEATURE_DYNAMIC_MULTICAST_CONTROL: &str = "feature-dynamic-multicast-control";
 /// Backend: one event channel for each direction.
 pub const FEATURE_SPLIT_EVENT_CHANNELS: &str = "feature-split-event-channels";
+/// Backend: leaves the bytes free in front of received data that [`XDP_HEADROOM`] asks for.
+pub const FEATURE_XDP_HEADROOM: &str = "feature-xdp-headroom";
 /// Backend: has a control ring.
 pub const FEATURE_CTRL_RING: &str = "feature-ctrl-ring";
 /// Both ends: grants stay mapped and are used again. Ours, from seed 000; no
@@ -93,6 +95,11 @@ pub const EVENT_CHANNEL_CTRL: &str = "event-channel-ctrl";
 pub const REQUEST_RX_COPY: &str = "request-rx-copy";
 /// Frontend: apply the multicast filter.
 pub const REQUEST_MULTICAST_CONTROL: &str = "request-multicast-control";
+
+/// Frontend: bytes to leave free in front of received data, for an XDP program; none if missing.
+/// It changes while the frontend is
+/// [`Reconfiguring`](crate::state::XenbusState::Reconfiguring).
+pub const XDP_HEADROOM: &str = "xdp-headroom";
 
 /// A node that each queue has of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -22,9 +22,9 @@ pub enum XenbusState {
     Closing = 5,
     /// Closed; nothing of the peer's is held.
     Closed = 6,
-    /// PCI only.
+    /// Frontend: connected, and changes its `xdp-headroom`.
     Reconfiguring = 7,
-    /// PCI only.
+    /// Backend: connected, and ready for the new headroom.
     Reconfigured = 8,
 }
 
@@ -49,6 +49,11 @@ impl XenbusState {
         Self::Reconfiguring,
         Self::Reconfigured,
     ];
+
+    /// Returns true if a frontend in this state has published its rings and uses them.
+    pub const fn has_rings(self) -> bool {
+        matches!(self, Self::Connected | Self::Reconfiguring)
+    }
 
     /// Reads what a `state` node holds: decimal, with white space or a closing
     /// NUL around it as some writers leave it.

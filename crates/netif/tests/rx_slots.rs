@@ -2,7 +2,7 @@
 
 use grantway_netif::extra::{Extra, ExtraError};
 use grantway_netif::rx::{RxFlags, RxResponse};
-use grantway_netif::slots::rx::{SLOTS_ACCEPTED, SLOTS_WRITTEN};
+use grantway_netif::slots::rx::{SLOTS_ACCEPTED, SLOTS_WRITTEN, XDP_HEADROOM, XDP_HEADROOM_MAX};
 use grantway_netif::slots::{
     RxFatal, RxLayout, RxOutcome, RxPacket, RxParsed, RxRefusal, RxSlot, RxWriteError, parse_rx,
     rx_slots_needed,
@@ -117,6 +117,27 @@ fn every_offset_comes_back() {
             check(len, offset, SEGMENTED, None);
         }
     }
+}
+
+#[test]
+fn layout_at_another_offset_is_as_if_made_there() {
+    for offload in [Offload::default(), SEGMENTED] {
+        for len in [14, 60, 3840, 3841, 4096, 4097, 65_535] {
+            let first = RxLayout::new(len, 64, offload, Some(HASH)).unwrap();
+            for offset in [0, 64, XDP_HEADROOM, XDP_HEADROOM_MAX, 4082] {
+                let there = RxLayout::new(len, offset, offload, Some(HASH));
+                assert_eq!(first.at_offset(offset), there, "{len} bytes at {offset}");
+            }
+            // XSA-522 holds for it, too.
+            for offset in 4083..4096 {
+                let refused = first.at_offset(offset).unwrap_err();
+                assert!(matches!(refused, RxWriteError::FirstTooShort { .. }), "{refused}");
+            }
+            assert!(first.at_offset(4096).is_err() && first.at_offset(u16::MAX).is_err());
+        }
+    }
+    // Any frame has room behind the largest headroom.
+    assert!(RxLayout::new(65_535, XDP_HEADROOM_MAX, SEGMENTED, Some(HASH)).is_ok());
 }
 
 #[test]

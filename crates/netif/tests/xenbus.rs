@@ -1,6 +1,6 @@
 //! Single runs of the two machines, action by action.
 
-use BackendAction::{Advertise, Connect, Destroy, Disconnect, TakeOver};
+use BackendAction::{Advertise, Connect, Destroy, Disconnect, Headroom, TakeOver};
 use grantway_netif::XenbusState as S;
 use grantway_netif::xenbus::{
     BackendAction, BackendEvent, BackendMachine, FrontendAction, FrontendEvent, FrontendMachine,
@@ -117,12 +117,58 @@ fn backend_takes_over_nothing_but_a_connection() {
             for online in [false, true] {
                 let (machine, actions) = BackendMachine::start(Some(own), Some(peer), online, true);
                 // A process that was killed before it said Connected left rings in service, too.
-                let served = matches!(own, S::InitWait | S::Connected);
-                let both = served && peer == S::Connected && online;
+                let served = matches!(own, S::InitWait | S::Connected | S::Reconfigured);
+                let both = served && peer.has_rings() && online;
                 assert_eq!(actions.contains(&TakeOver), both);
                 assert_eq!(machine.is_gone(), actions.contains(&Destroy));
             }
         }
+    }
+}
+
+#[test]
+fn backend_makes_room_before_it_answers_and_takes_it_away_behind_connected() {
+    let mut machine = connected_back();
+    for _ in 0..2 {
+        let mut peer = |state| machine.handle(BackendEvent::Peer(Some(state))).to_vec();
+        assert_eq!(peer(S::Reconfiguring), [Headroom, set(S::Reconfigured)]);
+        assert_eq!(peer(S::Reconfiguring), []);
+        assert_eq!(peer(S::Connected), [set(S::Connected), Headroom]);
+        assert_eq!(peer(S::Connected), []);
+        assert!(machine.is_connected() && !machine.is_reconfiguring());
+    }
+    // A guest that leaves meanwhile goes as any other.
+    let mut peer = |state| machine.handle(BackendEvent::Peer(Some(state))).to_vec();
+    peer(S::Reconfiguring);
+    assert_eq!(peer(S::Closing), [Disconnect, set(S::Closing)]);
+    assert_eq!(peer(S::Reconfiguring), [], "it is to close first");
+    assert_eq!(peer(S::Closed), [set(S::Closed)]);
+}
+
+#[test]
+fn backend_connects_a_frontend_that_reconfigures_at_once() {
+    let (mut machine, _) = back(S::Initialising, S::Initialising);
+    assert!(machine.handle(BackendEvent::HotplugDone).is_empty());
+    let actions = machine.handle(BackendEvent::Peer(Some(S::Reconfiguring)));
+    assert_eq!(actions.as_slice(), [Connect]);
+    assert!(machine.is_reconfiguring());
+    let actions = machine.handle(BackendEvent::Connected);
+    assert_eq!(actions.as_slice(), [set(S::Connected), Headroom, set(S::Reconfigured)]);
+}
+
+#[test]
+fn backend_takes_over_an_answer_that_is_owed() {
+    let start = |own, peer| BackendMachine::start(Some(own), Some(peer), true, true);
+    for (own, peer, reconfigures, actions) in [
+        (S::Connected, S::Reconfiguring, true, &[Headroom, set(S::Reconfigured)][..]),
+        (S::Reconfigured, S::Reconfiguring, true, &[]),
+        (S::Reconfigured, S::Connected, true, &[set(S::Connected), Headroom]),
+        (S::Connected, S::Connected, false, &[]),
+    ] {
+        let (mut machine, first) = start(own, peer);
+        assert_eq!(first.as_slice(), [TakeOver]);
+        assert_eq!(machine.is_reconfiguring(), reconfigures, "{own} {peer}");
+        assert_eq!(machine.handle(BackendEvent::Connected).as_slice(), actions, "{own} {peer}");
     }
 }
 
@@ -348,7 +394,7 @@ proptest! {
                     prop_assert!(!held);
                     gone = true;
                 }
-                Advertise | BackendAction::SetState(_) => {}
+                Advertise | Headroom | BackendAction::SetState(_) => {}
             }
         }
         prop_assert_eq!(gone, machine.is_gone());

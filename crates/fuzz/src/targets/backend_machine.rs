@@ -86,7 +86,7 @@ impl Watch {
 
     /// Checks that the machine may ask for these actions, and does them.
     fn carry_out(&mut self, actions: &[BackendAction]) {
-        let mut advertised = false;
+        let (mut advertised, mut room) = (false, false);
         for &action in actions {
             assert!(!self.gone, "{action:?} after the end");
             match action {
@@ -95,25 +95,38 @@ impl Watch {
                     advertised = true;
                 }
                 BackendAction::SetState(state) => {
-                    assert_ne!(self.shown.replace(state), Some(state), "written again");
+                    let before = self.shown.replace(state);
+                    assert_ne!(before, Some(state), "written again");
                     match state {
                         S::InitWait => assert!(advertised && !self.held),
+                        S::Connected if before == Some(S::Reconfigured) => {
+                            assert!(self.mapped && self.peer == Some(S::Connected));
+                        }
                         S::Connected => assert!(self.mapped && self.hotplug && !self.taken),
+                        S::Reconfigured => {
+                            assert!(self.mapped && before == Some(S::Connected) && room);
+                            assert_eq!(self.peer, Some(S::Reconfiguring));
+                        }
                         S::Closing | S::Closed => assert!(!self.held),
                         _ => panic!("{state} is none of a backend's"),
                     }
                 }
                 BackendAction::Connect => {
                     assert!(!self.held, "two connections");
-                    assert!(self.peer == Some(S::Connected) && self.shown == Some(S::InitWait));
+                    assert!(self.peer.is_some_and(S::has_rings));
+                    assert_eq!(self.shown, Some(S::InitWait));
                     (self.held, self.mapped, self.taken) = (true, false, false);
                 }
                 BackendAction::TakeOver => {
                     assert!(!self.held && self.first);
                     // An earlier process that had not yet said Connected leaves that to the
                     // successor.
-                    let taken = self.shown == Some(S::Connected);
+                    let taken = matches!(self.shown, Some(S::Connected | S::Reconfigured));
                     (self.held, self.mapped, self.taken) = (true, false, taken);
+                }
+                BackendAction::Headroom => {
+                    assert!(self.mapped, "no queue is in service");
+                    room = true;
                 }
                 BackendAction::Disconnect => {
                     assert!(self.held, "nothing to take down");
@@ -136,7 +149,11 @@ impl Watch {
         let script = self.hotplug || self.taken;
         assert_eq!(machine.is_connected(), self.held && self.mapped && script);
         if machine.is_connected() {
-            assert_eq!(self.shown, Some(S::Connected));
+            let reconfigures = self.peer == Some(S::Reconfiguring);
+            let follows = if reconfigures { S::Reconfigured } else { S::Connected };
+            // A state of the peer's that says nothing leaves the last answer.
+            let silent = !self.peer.is_some_and(S::has_rings);
+            assert!(self.shown == Some(follows) || silent, "{:?}", self.shown);
         }
         let away = matches!(self.peer, None | Some(S::Unknown | S::Closed));
         if self.held {

@@ -15,6 +15,16 @@ pub const SLOTS_WRITTEN: usize = 18;
 /// Data slots of a frame that a frontend accepts.
 pub const SLOTS_ACCEPTED: usize = 19;
 
+/// Headroom of Linux's XDP (`XDP_PACKET_HEADROOM`): stock netfront runs a program on the bytes from
+/// here on, wherever the response says that they begin.
+pub const XDP_HEADROOM: u16 = 256;
+
+/// Largest headroom that a backend leaves free: the rest of the page takes an Ethernet frame of
+/// 1500 bytes.
+pub const XDP_HEADROOM_MAX: u16 = 2048;
+
+const _: () = assert!(PAGE_BYTES - XDP_HEADROOM_MAX as usize >= 1522);
+
 /// Data slots for `len` bytes where the first page takes `room`; at least one.
 const fn data_slots(len: usize, room: usize) -> usize {
     1 + len.saturating_sub(room).div_ceil(PAGE_BYTES)
@@ -69,6 +79,23 @@ pub enum RxWriteError {
     ZeroGsoSize,
 }
 
+/// Returns the data slots of a frame of `len` bytes at `offset` in its first page.
+#[inline]
+fn first_and_rest(len: usize, offset: u16) -> Result<usize, RxWriteError> {
+    let room = match PAGE_BYTES.checked_sub(usize::from(offset)) {
+        None | Some(0) => return Err(RxWriteError::OffsetOutOfPage { found: offset }),
+        Some(room) if room < usize::from(ETH_HEADER_BYTES) => {
+            // Below a header.
+            return Err(RxWriteError::FirstTooShort { offset, room: room as u16 });
+        }
+        Some(room) => room,
+    };
+    match data_slots(len, room) {
+        slots if slots > SLOTS_WRITTEN => Err(RxWriteError::TooManySlots { len, slots }),
+        slots => Ok(slots),
+    }
+}
+
 /// Content of one of the requests that a frame consumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RxSlot {
@@ -117,18 +144,7 @@ impl RxLayout {
         if len < usize::from(ETH_HEADER_BYTES) {
             return Err(RxWriteError::TooShort { found: len });
         }
-        let room = match PAGE_BYTES.checked_sub(usize::from(offset)) {
-            None | Some(0) => return Err(RxWriteError::OffsetOutOfPage { found: offset }),
-            Some(room) if room < usize::from(ETH_HEADER_BYTES) => {
-                // Below a header.
-                return Err(RxWriteError::FirstTooShort { offset, room: room as u16 });
-            }
-            Some(room) => room,
-        };
-        let data = data_slots(len, room);
-        if data > SLOTS_WRITTEN {
-            return Err(RxWriteError::TooManySlots { len, slots: data });
-        }
+        let data = first_and_rest(len, offset)?;
         if offload.gso.is_some_and(|gso| gso.size == 0) {
             return Err(RxWriteError::ZeroGsoSize);
         }
@@ -147,6 +163,17 @@ impl RxLayout {
         };
         flags.set(RxFlags::EXTRA_INFO, !extras.is_empty());
         Ok(Self { len, offset, data, flags, extras })
+    }
+
+    /// Returns the layout of the same frame at another offset in its first page.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`RxLayout::new`] about the offset and the slots.
+    pub fn at_offset(&self, offset: u16) -> Result<Self, RxWriteError> {
+        let Self { len, offset: _, data: _, flags, ref extras } = *self;
+        let data = first_and_rest(len, offset)?;
+        Ok(Self { len, offset, data, flags, extras: extras.clone() })
     }
 
     /// Requests that the frame consumes.

@@ -20,7 +20,7 @@ pub enum BackendEvent {
     ConnectFailed,
     /// `hotplug-status` says "connected", or no script is to be waited for.
     HotplugDone,
-    /// The frontend is in Connected, but its ring references and ports are not
+    /// The frontend uses its rings, but its ring references and ports are not
     /// those that `Connect` or `TakeOver` found: it went round while we looked
     /// away. To be looked at whenever a watch on its state fires.
     KeysChanged,
@@ -44,6 +44,9 @@ pub enum BackendAction {
     /// Attach, from the journal, to rings that a killed process left in service,
     /// and leave the store alone; answer as for [`BackendAction::Connect`].
     TakeOver,
+    /// Give the queues the headroom that the frontend asks for by its key, or more as long as
+    /// [`BackendMachine::is_reconfiguring`].
+    Headroom,
     /// Stop serving; unmap and unbind all that is the frontend's, half-built or
     /// not.
     Disconnect,
@@ -57,7 +60,7 @@ pub type BackendActions = ArrayVec<BackendAction, 8>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
     /// Nothing is held; InitWait once the frontend asks, by Initialising or by
-    /// keys and Connected.
+    /// keys and a state that has rings.
     Closed,
     /// In InitWait.
     Waiting,
@@ -65,9 +68,9 @@ enum Phase {
     Connecting,
     /// In InitWait with the rings connected: the script is not done.
     Hotplug,
-    /// In Connected, or in InitWait, an answer to `TakeOver` outstanding.
+    /// In Connected, Reconfigured or InitWait, an answer to `TakeOver` outstanding.
     TakingOver,
-    /// In Connected.
+    /// In Connected or Reconfigured.
     Connected,
     /// In Closing, nothing held, until the frontend has let go.
     Closing,
@@ -93,7 +96,8 @@ impl BackendMachine {
     ///
     /// `takeover` says that a journal of a former process is at hand, and that it
     /// names the ring references and ports that the store names. Both ends
-    /// found Connected are then taken over in silence, and so is a frontend in
+    /// found Connected are then taken over in silence, and so is a frontend that
+    /// reconfigures, which still gets its answer, and a frontend in
     /// Connected where that process had not come to say so itself: it may have taken
     /// requests from the rings. Without it, and in every other state, the vif goes
     /// through Closing, Closed and InitWait until the frontend comes anew. (Stock Linux netfront stays in Closed until its
@@ -117,8 +121,8 @@ impl BackendMachine {
         };
         match own {
             None => machine.destroy(&mut out),
-            Some(S::InitWait | S::Connected)
-                if online && takeover && peer == Some(S::Connected) =>
+            Some(S::InitWait | S::Connected | S::Reconfigured)
+                if online && takeover && peer.is_some_and(S::has_rings) =>
             {
                 machine.phase = Phase::TakingOver;
                 out.push(BackendAction::TakeOver);
@@ -156,9 +160,7 @@ impl BackendMachine {
             BackendEvent::Own(Some(_)) => {}
             BackendEvent::Online(online) => self.online = online,
             BackendEvent::Connected => match self.phase {
-                Phase::TakingOver if self.shown == Some(XenbusState::Connected) => {
-                    self.phase = Phase::Connected;
-                }
+                Phase::TakingOver if self.is_shown_in_use() => self.phase = Phase::Connected,
                 Phase::Connecting | Phase::TakingOver if self.hotplug => self.connected(&mut out),
                 Phase::Connecting | Phase::TakingOver => self.phase = Phase::Hotplug,
                 _ => {}
@@ -195,6 +197,19 @@ impl BackendMachine {
         self.phase == Phase::Connected
     }
 
+    /// Returns true if the frontend may be changing its headroom: it says so, or may not know yet
+    /// that the backend has seen the change before. A program may then run on received frames, or
+    /// not, whatever its key says: it writes the key after its state.
+    pub fn is_reconfiguring(&self) -> bool {
+        self.peer == Some(XenbusState::Reconfiguring)
+            || self.shown == Some(XenbusState::Reconfigured)
+    }
+
+    /// Returns true if our `state` node tells of a connection.
+    fn is_shown_in_use(&self) -> bool {
+        matches!(self.shown, Some(XenbusState::Connected | XenbusState::Reconfigured))
+    }
+
     /// Returns true if the vif is gone; the machine does nothing more.
     pub fn is_gone(&self) -> bool {
         self.phase == Phase::Gone
@@ -226,6 +241,26 @@ impl BackendMachine {
         self.phase = Phase::Connected;
     }
 
+    /// Follows a connected frontend that changes its headroom.
+    ///
+    /// The frontend goes on once it reads Reconfigured, so the room comes first. It takes a state
+    /// of Reconfigured that is left of an earlier change for an answer, so the room is taken away
+    /// only after Connected is written: by then a key of such a hasty change is in the store.
+    fn reconfigure(&mut self, out: &mut BackendActions) {
+        use XenbusState as S;
+        match (self.peer, self.shown) {
+            (Some(S::Reconfiguring), Some(S::Connected)) => {
+                out.push(BackendAction::Headroom);
+                self.show(S::Reconfigured, out);
+            }
+            (Some(S::Connected), Some(S::Reconfigured)) => {
+                self.show(S::Connected, out);
+                out.push(BackendAction::Headroom);
+            }
+            _ => {}
+        }
+    }
+
     fn close(&mut self, out: &mut BackendActions) {
         if self.is_active() {
             out.push(BackendAction::Disconnect);
@@ -244,7 +279,7 @@ impl BackendMachine {
 
     /// Moves on as far as what is known allows. Each turn but those of Closed
     /// goes one phase towards Closed, and Closed is left only for Waiting with
-    /// a frontend in Initialising or Connected, or for Gone: at most five turns.
+    /// a frontend in Initialising or with rings, or for Gone: at most five turns.
     fn settle(&mut self, out: &mut BackendActions) {
         use XenbusState as S;
         let leaving = !self.online || self.stopping;
@@ -259,8 +294,9 @@ impl BackendMachine {
                     // make two ends that both begin anew chase each other (found
                     // by the joint exploration). A frontend's Initialised means
                     // nothing to stock netback either: only Connected says that
-                    // the keys are there.
-                    if self.peer == Some(S::Connected) {
+                    // the keys are there, and Reconfiguring, into which stock
+                    // netfront may go before Connected was seen.
+                    if self.peer.is_some_and(S::has_rings) {
                         out.push(BackendAction::Connect);
                         self.phase = Phase::Connecting;
                     }
@@ -271,6 +307,9 @@ impl BackendMachine {
                     // knows nothing of these rings.
                     let anew = matches!(self.peer, Some(S::Initialising | S::Closing));
                     if !(leaving || gone || anew) {
+                        if self.phase == Phase::Connected {
+                            self.reconfigure(out);
+                        }
                         return;
                     }
                     self.close(out);
@@ -297,7 +336,7 @@ impl BackendMachine {
                 Phase::Closed => {
                     // Not before the frontend asks: stock netfront's removal
                     // waits to see Closed, and would wait for ever.
-                    if !matches!(self.peer, Some(S::Initialising | S::Connected)) {
+                    if !self.peer.is_some_and(|peer| peer == S::Initialising || peer.has_rings()) {
                         return;
                     }
                     self.open(out);

@@ -47,6 +47,11 @@ impl Graph {
         self.steps.iter().filter(|steps| steps.is_empty()).count()
     }
 
+    /// Calls `check` for every state.
+    pub fn for_each(&self, check: impl FnMut(&World)) {
+        self.worlds.iter().for_each(check);
+    }
+
     /// Calls `check` for every state in which neither end has anything to do.
     pub fn for_each_rest(&self, mut check: impl FnMut(&World)) {
         for (world, steps) in self.worlds.iter().zip(&self.steps) {

@@ -188,6 +188,42 @@ fn our_backend_serves_stock_netfront() {
     assert!(met > 0);
 }
 
+/// However programs come and go, and the backend is killed: while one runs, the frames have room for
+/// it, and the driver is never left waiting for its answer.
+#[test]
+fn stock_netfronts_program_always_has_its_headroom() {
+    let start = world(Front::Stock(StockFront::probe()), Back::Dead);
+    let events = [
+        Event::StartBack { takeover: true },
+        Event::KillBackServing,
+        Event::FrontProgram(true),
+        Event::FrontProgram(false),
+    ];
+    let graph = Graph::explore(start, &events);
+    graph.assert_every_run_ends();
+    let mut hasty = 0;
+    graph.for_each(|world| {
+        let (Front::Stock(front), Back::Ours(back)) = (&world.front, &world.back) else { return };
+        assert!(!front.program || back.rings == 0 || back.room, "{world:?}");
+        let unseen = back.machine.shown() == Some(XenbusState::Reconfigured)
+            && world.bs == back.machine.shown()
+            && world.fs == Some(XenbusState::Reconfiguring)
+            && world.fired.back_peer;
+        hasty += usize::from(unseen);
+    });
+    assert!(hasty > 0, "no driver was hasty enough to take an earlier answer for its own");
+    let mut met = [0; 2];
+    graph.for_each_rest(|world| {
+        let (Front::Stock(front), Back::Ours(back)) = (&world.front, &world.back) else { return };
+        assert!(back.machine.is_connected(), "{world:?}");
+        let connected = Some(XenbusState::Connected);
+        assert_eq!((world.fs, world.bs), (connected, connected), "{world:?}");
+        assert_eq!((back.room, world.headroom), (front.program, front.program), "{world:?}");
+        met[usize::from(front.program)] += 1;
+    });
+    assert!(met.iter().all(|&met| met > 0), "{met:?}");
+}
+
 #[test]
 fn our_backend_without_a_journal_closes_towards_stock_netfront() {
     // Stock netfront does not come back from Closed until its driver is bound

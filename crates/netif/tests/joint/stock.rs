@@ -17,6 +17,14 @@ enum Doing {
     RemoveWaitClosing,
     /// Waits until the backend is Closed.
     RemoveWaitClosed,
+    /// An XDP program comes or goes: writes Reconfiguring.
+    Reconfigure(bool),
+    /// Writes the headroom that it wants.
+    AskForHeadroom(bool),
+    /// Waits until the backend is Reconfigured, and exchanges the program.
+    Exchange(bool),
+    /// Writes Connected.
+    Reconnect,
 }
 
 /// Stock netfront.
@@ -24,11 +32,22 @@ enum Doing {
 pub struct StockFront {
     doing: Doing,
     pub rings: u8,
+    /// An XDP program runs on each received frame, from byte 256 of its page on.
+    pub program: bool,
 }
 
 impl StockFront {
     pub fn probe() -> Self {
-        Self { doing: Doing::Probe, rings: 0 }
+        Self { doing: Doing::Probe, rings: 0, program: false }
+    }
+
+    /// A program is loaded, exchanged for another, or taken off.
+    pub fn load(&mut self, program: bool) -> Option<()> {
+        if self.doing != Doing::Live || self.rings == 0 {
+            return None;
+        }
+        self.doing = Doing::Reconfigure(program);
+        Some(())
     }
 
     pub fn reload(&mut self) -> Option<()> {
@@ -94,6 +113,25 @@ impl StockFront {
                 }
                 front.rings = 0;
                 front.doing = Doing::Probe;
+            }
+            Doing::Reconfigure(program) => {
+                next.set_fs(S::Reconfiguring);
+                front.doing = Doing::AskForHeadroom(program);
+            }
+            Doing::AskForHeadroom(program) => {
+                next.headroom = program;
+                front.doing = Doing::Exchange(program);
+            }
+            Doing::Exchange(program) => {
+                if world.bs != Some(S::Reconfigured) {
+                    return None;
+                }
+                front.program = program;
+                front.doing = Doing::Reconnect;
+            }
+            Doing::Reconnect => {
+                next.set_fs(S::Connected);
+                front.doing = Doing::Live;
             }
         }
         next.front = Front::Stock(front);

@@ -24,6 +24,10 @@ pub struct OurBack {
     pub queue: Vec<BackendAction>,
     /// Rings that are mapped; 0 for none.
     pub rings: u8,
+    /// The queues leave room for an XDP program.
+    pub room: bool,
+    /// The key is to be read again: it is of a change that the machine has not seen.
+    owes: bool,
     hotplug: bool,
     fails_next: bool,
 }
@@ -53,6 +57,8 @@ pub enum Event {
     KillBack,
     /// A kill while both ends are Connected and at rest.
     KillBackConnected,
+    /// A kill of a backend in service, between any two steps.
+    KillBackServing,
     FrontFatal,
     FrontRestart,
     FrontShutdown,
@@ -66,6 +72,8 @@ pub enum Event {
     Vanish,
     /// The stock driver is unbound and bound again.
     FrontReload,
+    /// The stock driver is given an XDP program, or has its program taken off.
+    FrontProgram(bool),
 }
 
 /// Watches that have fired and whose node is not read yet.
@@ -95,6 +103,8 @@ pub struct World {
     pub reopen: Reopen,
     /// The rings whose keys are in the store.
     pub published: u8,
+    /// The frontend's key asks for headroom.
+    pub headroom: bool,
     /// The rings of the backend's journal.
     journal: u8,
     pub front: Front,
@@ -121,7 +131,15 @@ impl OurBack {
         takeover: bool,
     ) -> Self {
         let (machine, actions) = BackendMachine::start(bs, fs, online, takeover);
-        Self { machine, queue: actions.to_vec(), rings: 0, hotplug: false, fails_next: false }
+        Self {
+            machine,
+            queue: actions.to_vec(),
+            rings: 0,
+            room: false,
+            owes: false,
+            hotplug: false,
+            fails_next: false,
+        }
     }
 
     fn tell(&mut self, event: BackendEvent) {
@@ -141,6 +159,7 @@ impl World {
             whole: false,
             reopen: Reopen::Initialising,
             published: 0,
+            headroom: false,
             journal: 0,
             front,
             back,
@@ -253,6 +272,15 @@ impl World {
         vec![next]
     }
 
+    /// Has a backend leave room for a program, or not: by the key, by what its machine knows, and by
+    /// the state that it reads behind the key.
+    fn judge_room(&self, back: &mut OurBack) {
+        let changing = self.fs == Some(XenbusState::Reconfiguring);
+        let seen = back.machine.is_reconfiguring();
+        back.room = self.headroom || seen || changing;
+        back.owes = changing && !seen;
+    }
+
     fn back_steps(&self, back: &OurBack) -> Vec<World> {
         let mut steps = Vec::new();
         if let Some(&action) = back.queue.first() {
@@ -273,9 +301,14 @@ impl World {
                             BackendAction::TakeOver => self.journal,
                             _ => self.published,
                         };
+                        self.judge_room(&mut back);
                         next.journal = back.rings;
                         back.tell(BackendEvent::Connected);
                     }
+                }
+                BackendAction::Headroom => {
+                    assert_ne!(back.rings, 0, "{self:?}");
+                    self.judge_room(&mut back);
                 }
                 BackendAction::Disconnect => back.rings = 0,
                 BackendAction::Destroy => assert!(back.queue.is_empty()),
@@ -291,10 +324,13 @@ impl World {
             let mut back = back.clone();
             clear(&mut next.fired);
             back.hotplug |= hotplug;
+            if back.owes && back.rings != 0 {
+                self.judge_room(&mut back);
+            }
             back.tell(event);
             let other_keys = back.rings != 0 && back.rings != self.published;
-            let about_peer = matches!(event, BackendEvent::Peer(Some(XenbusState::Connected)));
-            if about_peer && other_keys {
+            let rings = matches!(event, BackendEvent::Peer(Some(state)) if state.has_rings());
+            if rings && other_keys {
                 back.tell(BackendEvent::KeysChanged);
             }
             next.back = Back::Ours(back);
@@ -364,6 +400,13 @@ impl World {
                 }
                 next.back = Back::Dead;
             }
+            Event::KillBackServing => {
+                let Back::Ours(back) = &self.back else { return None };
+                if !back.machine.is_connected() || !self.fs.is_some_and(XenbusState::has_rings) {
+                    return None;
+                }
+                next.back = Back::Dead;
+            }
             Event::FrontFatal => next.tell_front(FrontendEvent::Fatal)?,
             Event::FrontRestart => next.tell_front(FrontendEvent::Restart)?,
             Event::FrontShutdown => {
@@ -408,6 +451,10 @@ impl World {
             }
             Event::FrontReload => match &mut next.front {
                 Front::Stock(front) => front.reload()?,
+                _ => return None,
+            },
+            Event::FrontProgram(on) => match &mut next.front {
+                Front::Stock(front) => front.load(on)?,
                 _ => return None,
             },
         }
