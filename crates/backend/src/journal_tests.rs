@@ -320,6 +320,7 @@ const GUEST: Guest = Guest {
     scatter_gather: true,
     checksum_ipv6: true,
     offloads: TapOffloads::ALL,
+    headroom: 0,
     patience: Patience::LINUX,
 };
 

@@ -4,8 +4,9 @@ use crate::VifError;
 use crate::ids::CtrlRefs;
 use crate::ids::QueueRefs;
 use crate::policy::Policy;
-use grantway_hypervisor::{Error as PlatformError, GrantRef, Port, Store, transaction};
+use grantway_hypervisor::{Error as PlatformError, GrantRef, Port, Store, StoreErrno, transaction};
 use grantway_netif::keys::{self, QueueKey, queue_path};
+use grantway_netif::slots::rx::XDP_HEADROOM_MAX;
 use grantway_ports::TapOffloads;
 
 /// Writes the features that this backend offers: only features that work. Nothing is written if the
@@ -27,6 +28,7 @@ pub(crate) fn advertise(
         (keys::FEATURE_SPLIT_EVENT_CHANNELS, 1),
         (keys::FEATURE_MULTICAST_CONTROL, 1),
         (keys::FEATURE_DYNAMIC_MULTICAST_CONTROL, 1),
+        (keys::FEATURE_XDP_HEADROOM, 1),
         (keys::FEATURE_CTRL_RING, 1),
         (keys::FEATURE_PERSISTENT, policy.offered().persistent.into()),
         (keys::FEATURE_STAGING, policy.offered().staging.into()),
@@ -131,6 +133,27 @@ impl FrontendKeys {
             persistent,
         })
     }
+}
+
+/// Returns the headroom that the frontend asks for; 0 if it asks for none, or hides that it does.
+///
+/// # Errors
+///
+/// [`VifError::Key`] for what is no number, or more than [`XDP_HEADROOM_MAX`];
+/// [`VifError::Platform`].
+pub(crate) fn headroom(store: &mut dyn Store, frontend: &str) -> Result<u16, VifError> {
+    let path = format!("{frontend}/{}", keys::XDP_HEADROOM);
+    let found = match store.read_text(&path) {
+        Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => None,
+        found => found?,
+    };
+    let Some(found) = found else { return Ok(0) };
+    let headroom = found.trim().parse().ok().filter(|headroom| *headroom <= XDP_HEADROOM_MAX);
+    headroom.ok_or_else(|| VifError::Key {
+        path,
+        found: shown(&found),
+        expected: "a number of bytes up to 2048",
+    })
 }
 
 /// Returns the control ring, or `None` if the frontend has none.

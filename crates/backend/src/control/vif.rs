@@ -3,6 +3,7 @@
 mod connection;
 mod debts;
 mod found;
+mod headroom;
 mod pending;
 
 use self::found::{Found, online, state};
@@ -53,6 +54,8 @@ pub(crate) struct Vif {
     queues: u32,
     /// Keys of the connection in service; `None` while no worker has the port.
     served: Option<FrontendKeys>,
+    /// Bytes that the queues in service leave free in front of each frame.
+    headroom: u16,
     /// The number of the last connection.
     connection: u64,
     /// Set if a killed process left a connection in service that is to be taken over. The value
@@ -149,6 +152,7 @@ impl Vif {
             port: None,
             queues: 1,
             served: None,
+            headroom: 0,
             connection: 0,
             left: None,
             control: None,
@@ -260,7 +264,7 @@ impl Vif {
             done = done.and(self.try_to_connect(around));
         }
         // A frontend may have gone through Closed to Connected between two looks.
-        if peer == Some(XenbusState::Connected) && self.keys_changed(around)? {
+        if peer.is_some_and(XenbusState::has_rings) && self.keys_changed(around)? {
             done = done.and(self.feed(BackendEvent::KeysChanged, around));
         }
         if self.served.is_some() {
@@ -309,7 +313,8 @@ impl Vif {
     /// Serves a burst of the guest's control requests, and returns what was done. No request is
     /// served before both ends show Connected.
     pub fn serve_control(&mut self, around: &mut Surroundings<'_>) -> Result<Served, VifError> {
-        let connected = self.machine.is_connected() && self.stored == Some(XenbusState::Connected);
+        let shown = matches!(self.stored, Some(XenbusState::Connected | XenbusState::Reconfigured));
+        let connected = self.machine.is_connected() && shown;
         let Some(control) = self.control.as_mut().filter(|_| connected) else {
             return Ok(Served::default());
         };
@@ -365,6 +370,10 @@ impl Vif {
                 BackendAction::Connect | BackendAction::TakeOver => {
                     self.attempt = Some(Attempt::new(action == BackendAction::TakeOver));
                     connects = true;
+                }
+                BackendAction::Headroom => {
+                    self.debts.headroom = true;
+                    let _ = self.settle_headroom(around);
                 }
                 BackendAction::Disconnect => self.disconnect(around),
                 BackendAction::Destroy => {

@@ -46,6 +46,10 @@ pub(crate) struct Guest {
     /// Unfinished frames. `checksum` is about blank checksums over IPv4, and over all else that is
     /// not IPv6.
     pub offloads: TapOffloads,
+    /// Bytes that are left free in front of each frame in its first page, for an XDP program of the
+    /// guest (`xdp-headroom`). With such a program stock netfront drops frames over several pages,
+    /// so large frames are cut for it.
+    pub headroom: u16,
     /// Patience with the guest when it posts no pages.
     pub patience: Patience,
 }
@@ -54,10 +58,15 @@ impl Guest {
     /// Returns true if the guest accepts a frame that begins with `head`, in this state.
     pub fn takes(&self, head: &[u8], offload: Offload) -> bool {
         match offload.gso.map(|gso| gso.kind) {
-            Some(GsoKind::Tcpv4) => self.offloads.tso4,
-            Some(GsoKind::Tcpv6) => self.offloads.tso6,
+            Some(GsoKind::Tcpv4) => self.takes_large(self.offloads.tso4),
+            Some(GsoKind::Tcpv6) => self.takes_large(self.offloads.tso6),
             None => offload.checksum != Checksum::Partial || self.takes_blank(head),
         }
+    }
+
+    /// Returns true if the guest accepts large frames of a kind that its keys say it accepts.
+    pub fn takes_large(&self, accepted: bool) -> bool {
+        accepted && self.headroom == 0
     }
 
     /// Returns true if the guest accepts a frame that begins with `head` with a blank checksum.

@@ -320,6 +320,11 @@ impl Queue {
         self.receive.takes()
     }
 
+    /// Leaves so many bytes free in front of each frame for its guest from now on.
+    pub(crate) fn set_headroom(&mut self, headroom: u16) {
+        self.receive.set_headroom(headroom);
+    }
+
     /// Returns true if its frames go to the bridge.
     pub(crate) fn is_bridged(&self) -> bool {
         self.port.caps().bridged

@@ -89,7 +89,14 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     /// Unfinished frames that the guest takes.
     pub(crate) fn takes(&self) -> Takes {
         let TapOffloads { checksum, tso4, tso6 } = self.guest.offloads;
-        Takes { checksum, gso_v4: tso4, gso_v6: tso6 }
+        let large = |accepted| self.guest.takes_large(accepted);
+        Takes { checksum, gso_v4: large(tso4), gso_v6: large(tso6) }
+    }
+
+    /// Leaves so many bytes free in front of each frame from now on, those that wait included.
+    pub(crate) fn set_headroom(&mut self, headroom: u16) {
+        self.guest.headroom = headroom;
+        self.waiting.move_to(headroom, self.guest.scatter_gather);
     }
 
     /// Packets given to the guest.
@@ -153,7 +160,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 
     /// Returns true if a frame from the port only has to fit a page. That holds if the guest set no
-    /// hash and no filter, no frame waits, no other queue passed a frame on, and a killed process
+    /// hash, no filter and no headroom, no frame waits, no other queue passed a frame on, and a killed process
     /// left no pages.
     fn is_plain(&mut self, shared: &Shared) -> bool {
         self.waiting.is_empty()
@@ -161,6 +168,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             && self.carried.is_empty()
             && !shared.multicast.is_wanted()
             && !self.steers.are_set(&shared.steering)
+            && self.guest.headroom == 0
     }
 
     /// The next frame for this guest, brought to `at` in the arena: one that
@@ -295,7 +303,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         self.layout_at(colour(self.ring.req_cons(), len), head, len, offload, shared)
     }
 
-    /// Lays a frame out as [`Receive::layout`], from `offset` in the first page on.
+    /// Lays a frame out as [`Receive::layout`], from `offset` in the first page on, or behind the
+    /// headroom that the guest asked for.
     #[inline]
     fn layout_at(
         &mut self,
@@ -313,6 +322,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
             return Ok(None);
         }
         let hash = self.steers.hash(&shared.steering, head);
+        let offset = if self.guest.headroom == 0 { offset } else { self.guest.headroom };
         let layout = RxLayout::new(len, offset, offload, hash);
         layout.map(Some).map_err(|_| VifError::Internal("a frame beyond the checked bounds"))
     }
@@ -369,7 +379,10 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
 
     /// Returns true if the guest can take a frame of `len` bytes.
     fn fits(&self, len: usize, stats: &VifStats) -> bool {
-        let longest = if self.guest.scatter_gather { LONGEST } else { PAGE_SIZE };
+        let longest = match self.guest.scatter_gather {
+            true => LONGEST,
+            false => PAGE_SIZE - usize::from(self.guest.headroom),
+        };
         if len > longest {
             VifStats::add(&stats.rx_dropped_too_large, 1);
         } else if len < ETHERNET_HEADER {

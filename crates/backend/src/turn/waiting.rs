@@ -140,6 +140,22 @@ impl Waiting {
         self.frames.push_back(frame);
     }
 
+    /// Has all waiting frames begin at `offset` in their first page; 0 has them begin at its start.
+    /// A frame that the guest could not take there stays as it is: one that no longer fits a page,
+    /// for a guest without `scatter_gather`.
+    pub fn move_to(&mut self, offset: u16, scatter_gather: bool) {
+        for frame in &mut self.frames {
+            let moved = frame.layout.at_offset(offset);
+            let fits = |layout: &RxLayout| scatter_gather || layout.slots() <= frame.layout.slots();
+            if let Some(layout) = moved.ok().filter(fits) {
+                frame.layout = layout;
+            }
+        }
+        if let Some(first) = self.frames.front() {
+            self.wanted = first.slots();
+        }
+    }
+
     /// The first frame, its bytes at the start of `room`, where this many pages are
     /// posted: enough for it. The time of the next begins now.
     pub fn pop(

@@ -23,6 +23,9 @@ pub(super) enum Command {
     Attach(Box<QueueSpec>, PortId, Sender<Attached>),
     Detach(VifId, Afterwards, Sender<Vec<Detached>>),
     Inspect(VifId, Sender<Inspected>),
+    /// The bytes to leave free in front of each frame for the vif's guest. The answer tells that no
+    /// frame is published without them any more.
+    Headroom(VifId, u16, Sender<()>),
     Account(Sender<WorkerReport>),
     Load(Box<Rules>),
     Graph(Sender<GraphReport>),

@@ -162,6 +162,15 @@ impl Workers {
         (queues, failed)
     }
 
+    /// Leaves so many bytes free in front of each frame for a vif's guest. After the call no frame
+    /// is published without them.
+    pub fn set_headroom(&self, vif: VifId, headroom: u16) {
+        for worker in self.all.iter().filter(|worker| worker.has(vif)) {
+            // A worker that has ended publishes nothing.
+            let _ = worker.ask(|reply| Command::Headroom(vif, headroom, reply));
+        }
+    }
+
     /// Calls `read` while no worker is in a turn: the work of a turn is then in all counters or in
     /// none. `read` has to be short, since no packet moves meanwhile.
     pub fn between_turns<T>(&self, read: impl FnOnce() -> T) -> T {

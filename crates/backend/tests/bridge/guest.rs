@@ -28,6 +28,8 @@ pub struct Guest {
     pub address: Address,
     pub out: Granted,
     pub into: Granted,
+    /// Where the last frame of [`Guest::gets`] began in its first page.
+    pub offset: u16,
     /// Answers that were taken off the ring and not looked at, by their index.
     answers: VecDeque<(u32, RxResponse)>,
 }
@@ -39,7 +41,7 @@ impl Guest {
         let out = hostile.pages(24, Access::ReadOnly);
         let into = hostile.pages(SLOTS as usize, Access::ReadWrite);
         let address = [2, 0, 0, 0, 0, number as u8];
-        Self { hostile, rings, address, out, into, answers: VecDeque::new() }
+        Self { hostile, rings, address, out, into, offset: 0, answers: VecDeque::new() }
     }
 
     /// With all its pages staged.
@@ -54,7 +56,7 @@ impl Guest {
             assert_eq!(lists.add(&mut hostile, &list), Ok(0));
         }
         let address = [2, 0, 0, 0, 0, number as u8];
-        Self { hostile, rings, address, out, into, answers: VecDeque::new() }
+        Self { hostile, rings, address, out, into, offset: 0, answers: VecDeque::new() }
     }
 
     /// Posts this many pages.
@@ -130,6 +132,9 @@ impl Guest {
             }
             let (index, answer) = self.answers.pop_front().unwrap();
             assert!(answer.status >= 0, "{answer:?}");
+            if frame.is_empty() {
+                self.offset = answer.offset;
+            }
             self.read(index, answer, &mut frame);
             if !answer.flags.contains(RxFlags::MORE_DATA) {
                 return frame;

@@ -6,6 +6,7 @@ mod support;
 
 mod first_slot;
 mod guest;
+mod headroom;
 mod lists;
 mod merge;
 mod rules;

@@ -172,6 +172,16 @@ impl Hostile {
         self.await_backend(S::InitWait);
     }
 
+    /// Loads an XDP program as stock netfront does, or takes one off by a headroom of "0".
+    #[track_caller]
+    pub fn reconfigure(&mut self, headroom: &str) {
+        self.state(XenbusState::Reconfiguring);
+        self.key("xdp-headroom", headroom);
+        self.await_backend(XenbusState::Reconfigured);
+        self.state(XenbusState::Connected);
+        self.await_backend(XenbusState::Connected);
+    }
+
     /// Pages that the backend may reach.
     pub fn pages(&self, count: usize, access: Access) -> Granted {
         self.domain.grant(self.backend, count, access).unwrap()

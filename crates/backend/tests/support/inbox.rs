@@ -10,6 +10,8 @@ use grantway_netif::slots::rx::{RxOutcome, parse_rx};
 /// A page for each slot of the ring, and the answers that are not looked at yet.
 pub struct Inbox {
     pub into: Granted,
+    /// Where the last frame began in its first page.
+    pub offset: u16,
     words: Vec<[u32; 2]>,
     /// The ring's index of the first of them.
     first: u32,
@@ -19,7 +21,7 @@ impl Inbox {
     /// With no page posted yet.
     pub fn new(guest: &Hostile, rings: &Rings) -> Self {
         let into = guest.pages(SLOTS as usize, Access::ReadWrite);
-        Self { into, words: Vec::new(), first: rings.rx_cons }
+        Self { into, offset: 0, words: Vec::new(), first: rings.rx_cons }
     }
 
     /// With all pages posted.
@@ -47,6 +49,7 @@ impl Inbox {
         });
         let parsed = parse_rx(&words).unwrap().unwrap();
         let RxOutcome::Packet(packet) = &parsed.outcome else { panic!("{parsed:?}") };
+        self.offset = packet.fragments().next().unwrap().offset;
         let mut frame = Vec::new();
         for fragment in packet.fragments() {
             let mut part = vec![0; fragment.len.into()];

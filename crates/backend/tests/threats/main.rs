@@ -12,6 +12,7 @@ mod first_slot;
 mod frontends;
 mod grants;
 mod hash;
+mod headroom;
 mod keys;
 mod lifecycle;
 mod patience;

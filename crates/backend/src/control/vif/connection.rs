@@ -92,10 +92,12 @@ impl Vif {
         // From here on `take_out_of_service` detaches the queues that were attached.
         self.served = Some(keys.clone());
         self.connection = around.workers.next_connection();
+        self.headroom = self.headroom_due(0, around)?;
         let guest = Guest {
             scatter_gather: keys.scatter_gather,
             checksum_ipv6: keys.checksum_ipv6,
             offloads: keys.offloads,
+            headroom: self.headroom,
             patience: match keys.rx_notify {
                 true => around.settings.patience,
                 false => around.settings.patience.without_notify(),

@@ -1,5 +1,5 @@
-//! The debts of a vif to the store: nodes and watches that could not be written because the store
-//! had trouble of its own. Every look at the vif tries them again. The machine never waits for
+//! The debts of a vif to the store: nodes and watches that could not be written, or a node that
+//! could not be read, because the store had trouble of its own. Every look at the vif tries them again. The machine never waits for
 //! them. Only the last of its states counts, as a frontend that looks late sees no other either.
 
 use super::pending::Debts;
@@ -14,7 +14,7 @@ use tracing::info;
 impl Vif {
     /// Returns true if the store lacks anything of the vif.
     pub(super) fn owes(&self) -> bool {
-        let Debts { state, offer, script, watches, folder_went } = self.debts;
+        let Debts { state, offer, script, watches, folder_went, headroom: _ } = self.debts;
         let of_folder = state || offer || script || self.machine.shown() != self.stored;
         watches || (of_folder && !folder_went)
     }
@@ -28,9 +28,10 @@ impl Vif {
             Some(state) => self.tell(state, around),
             None => Ok(()),
         };
+        let moved = self.settle_headroom(around);
         let cleared = if self.debts.script { self.clear_hotplug(around) } else { Ok(()) };
         let ended = if self.debts.watches { self.unwatch(around) } else { Ok(()) };
-        told.and(cleared).and(ended)
+        told.and(moved).and(cleared).and(ended)
     }
 
     /// Writes a state, after the features that are offered.

@@ -26,6 +26,8 @@ pub(super) struct Debts {
     /// True if the hotplug script's node is to be removed, so that a later vif of the same name
     /// waits for its own script.
     pub(super) script: bool,
+    /// True if the headroom is to be taken from the frontend's key.
+    pub(super) headroom: bool,
     /// True if the watches are to be ended.
     pub(super) watches: bool,
     /// True if the vif's folder was removed: a folder that is there now is another vif's.
@@ -36,6 +38,7 @@ impl Debts {
     /// Notes the debts of a vif that is gone.
     pub fn of_the_gone(&mut self, hotplug: bool) {
         self.offer = false;
+        self.headroom = false;
         self.script = hotplug;
         self.watches = true;
     }

@@ -73,6 +73,7 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
         if self.waiting.is_empty()
             || !self.carried.is_empty()
             || self.steers.are_set(&shared.steering)
+            || self.guest.headroom != 0
         {
             return Ok(None);
         }

@@ -2,7 +2,7 @@
 
 use super::{Flow, Worker};
 use crate::VifError;
-use crate::ids::Key;
+use crate::ids::{Key, VifId};
 use crate::turn::queue::{Afterwards, Queue, QueueSpec};
 use crate::worker::message::{Attached, Command, Detached, Notice, WorkerReport};
 use crate::worker::pace::Idle;
@@ -41,6 +41,10 @@ impl Worker {
                 let queues = queues.map(|slot| slot.queue.report(slot.key.1, self.number));
                 let failed = failed.map(|(_, port)| port.report());
                 let _ = reply.send((queues.collect(), failed.collect()));
+            }
+            Command::Headroom(vif, headroom, reply) => {
+                self.set_headroom(vif, headroom);
+                let _ = reply.send(());
             }
             Command::Account(reply) => {
                 let (number, used, queues) =
@@ -105,6 +109,18 @@ impl Worker {
         self.by_event.insert(rx, place);
         self.activate(place, false);
         Ok(())
+    }
+
+    /// Leaves so many bytes free in front of each frame for a vif's guest.
+    fn set_headroom(&mut self, vif: VifId, headroom: u16) {
+        let keys: Vec<Key> = self.queues.of(vif).map(|slot| slot.key).collect();
+        for key in keys {
+            let Some(slot) = self.queues.find(key) else { continue };
+            slot.queue.set_headroom(headroom);
+            if let Some(merger) = self.merger.as_mut().filter(|_| slot.queue.is_bridged()) {
+                merger.set_receiver(slot.id, slot.queue.takes());
+            }
+        }
     }
 
     /// Takes a queue out of service. Returns its connection and its port.

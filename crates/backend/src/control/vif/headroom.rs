@@ -1,0 +1,68 @@
+//! The bytes that a guest wants free in front of each frame, for an XDP program.
+//!
+//! Stock netfront loads a program in these steps: it writes Reconfiguring, writes `xdp-headroom`,
+//! waits for Reconfigured, runs the program on each frame from then on, always from byte 256 of the
+//! first page on, and writes Connected. To take a program off it does the same with a headroom of 0.
+//! So the backend may see Reconfiguring before the key, and does not know when the program comes or
+//! goes. Until it sees Connected, it leaves the room free in any case: without a program netfront
+//! takes a frame from wherever the answer's offset says.
+
+use super::Vif;
+use super::found::state;
+use crate::VifError;
+use crate::control::negotiate;
+use crate::control::surroundings::Surroundings;
+use grantway_hypervisor::Error as PlatformError;
+use grantway_netif::XenbusState;
+use grantway_netif::slots::rx::XDP_HEADROOM;
+
+impl Vif {
+    /// Returns the headroom that the queues are to leave, which now leave `now`. A guest that asks
+    /// for what cannot be is told, and gets none.
+    pub(super) fn headroom_due(
+        &mut self,
+        now: u16,
+        around: &mut Surroundings<'_>,
+    ) -> Result<u16, PlatformError> {
+        let asked = match negotiate::headroom(around.store, &self.frontend) {
+            Ok(asked) => asked,
+            Err(VifError::Platform(e)) => return Err(e),
+            Err(error) => {
+                self.report(&error, around);
+                0
+            }
+        };
+        // The state is read behind the key, which the guest writes behind its state: a key of a
+        // change that the machine has not seen yet does not count before the guest has its answer.
+        let seen = self.machine.is_reconfiguring();
+        let changing = state(around.store, &self.frontend)? == Some(XenbusState::Reconfiguring);
+        self.debts.headroom = changing && !seen;
+        Ok(match asked {
+            0 if changing || seen => now.max(XDP_HEADROOM),
+            asked => asked,
+        })
+    }
+
+    /// Gives the queues the headroom that is due, if the machine asked for that. What the guest has
+    /// had so far is taken away only after it can read Connected.
+    pub(super) fn settle_headroom(
+        &mut self,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), PlatformError> {
+        let reconfiguring = self.machine.is_reconfiguring();
+        let shown = reconfiguring || self.stored == Some(XenbusState::Connected);
+        if !self.debts.headroom || self.served.is_none() || !shown {
+            return Ok(());
+        }
+        let due = match self.headroom_due(self.headroom, around) {
+            // The key is read again behind Connected.
+            Err(_) if reconfiguring => self.headroom.max(XDP_HEADROOM),
+            due => due?,
+        };
+        if due != self.headroom {
+            around.workers.set_headroom(self.id, due);
+            self.headroom = due;
+        }
+        Ok(())
+    }
+}
