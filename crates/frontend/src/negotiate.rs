@@ -201,9 +201,16 @@ pub(crate) fn write_nodes(
     Ok(())
 }
 
-/// Returns true if a node of the frontend's folder describes its rings.
+/// Returns true if a node of the frontend's folder is about one connection: its rings, or the
+/// headroom for an XDP program of a driver that had the vif before.
 fn is_of_a_connection(name: &str) -> bool {
-    [keys::MULTI_QUEUE_NUM_QUEUES, keys::CTRL_RING_REF, keys::EVENT_CHANNEL_CTRL].contains(&name)
+    const OTHERS: [&str; 4] = [
+        keys::MULTI_QUEUE_NUM_QUEUES,
+        keys::CTRL_RING_REF,
+        keys::EVENT_CHANNEL_CTRL,
+        keys::XDP_HEADROOM,
+    ];
+    OTHERS.contains(&name)
         || name.starts_with(QUEUE_PREFIX)
         || QueueKey::ALL.iter().any(|key| name == key.as_str())
 }
