@@ -22,7 +22,12 @@ pub fn judge(vifs: &[VifNodes], links: &[Link], hints: &Hints) -> Vec<Finding> {
                 findings.extend(found);
             }
             // On the embedded host a port may be anything, so an interface need not exist.
-            None if hints.is_scripted() && vif.backend == Some(XenbusState::Connected) => {
+            None if hints.is_scripted()
+                && matches!(
+                    vif.backend,
+                    Some(XenbusState::Connected | XenbusState::Reconfigured)
+                ) =>
+            {
                 findings.push(Finding::fail(
                     vif.default_name(),
                     format!("connected, and there is no interface {}", names(vif).join(" or ")),

@@ -4,7 +4,9 @@ use crate::doctor::facts::backend::{BackendFact, Served};
 use crate::doctor::facts::vifs::{StoreFact, VifNodes};
 use crate::doctor::finding::{Finding, shown};
 use crate::doctor::hints::{Hints, SCRIPTS_LOG, quoted};
-use grantway_netif::XenbusState::{self, Closed, Closing, Connected, InitWait, Initialising};
+use grantway_netif::XenbusState::{
+    self, Closed, Closing, Connected, InitWait, Initialising, Reconfigured,
+};
 use std::path::Path;
 
 /// Judges the store's answer. `dir` is the folder of the embedded host, if there is one.
@@ -42,7 +44,7 @@ pub fn judge(vif: &VifNodes, backend: &BackendFact, hints: &Hints) -> Finding {
     // An error in words says more than the states do, so errors come first.
     if let Some(error) = &vif.error {
         let found = format!("the backend wrote: {} ({})", shown(error), states());
-        if both == (Some(Connected), Some(Connected)) {
+        if is_in_use(both) {
             let remedy = format!("once it is understood: xenstore-rm {}/error", quoted(&vif.path));
             return Finding::warn(name, found, remedy);
         }
@@ -68,19 +70,21 @@ pub fn judge(vif: &VifNodes, backend: &BackendFact, hints: &Hints) -> Finding {
             true => failed("the backend that runs has not taken it up"),
             false => failed("no backend has taken it up"),
         },
-        (Some(InitWait), Some(Connected)) if !hotplugged => Finding::fail(
+        (Some(InitWait), Some(front)) if front.has_rings() && !hotplugged => Finding::fail(
             name,
             format!("stuck: its hotplug script never said that it is done ({})", states()),
             format!("{SCRIPTS_LOG}; then: {}", hints.hotplug(vif)),
         ),
-        (Some(InitWait), Some(Connected)) => failed("the guest is ready, and the backend is not"),
+        (Some(InitWait), Some(front)) if front.has_rings() => {
+            failed("the guest is ready, and the backend is not")
+        }
         (Some(InitWait), _) if !hotplugged => Finding::warn(
             name,
             "its hotplug script has not said that it is done",
             format!("{SCRIPTS_LOG}; if it does not run any more: {}", hints.hotplug(vif)),
         ),
         (Some(InitWait), _) => Finding::ok(name, format!("waits for its guest ({})", states())),
-        (Some(Connected), Some(Connected)) => served(vif, &name, backend, hints),
+        _ if is_in_use(both) => served(vif, &name, backend, hints),
         (Some(Closing), Some(Closing | Closed)) | (Some(Connected), Some(Closing)) => {
             let found = format!("closing ({})", states());
             Finding::warn(name, found, format!("if it stays so: {}", hints.detach(vif)))
@@ -94,6 +98,13 @@ pub fn judge(vif: &VifNodes, backend: &BackendFact, hints: &Hints) -> Finding {
         }
         _ => failed("its two ends disagree"),
     }
+}
+
+/// Returns true if both ends say that they are connected. A guest that loads an XDP program says
+/// Reconfiguring meanwhile, and its backend answers Reconfigured.
+fn is_in_use((backend, frontend): (Option<XenbusState>, Option<XenbusState>)) -> bool {
+    matches!(backend, Some(Connected | Reconfigured))
+        && frontend.is_some_and(XenbusState::has_rings)
 }
 
 /// Judges a vif of which both ends say Connected: the backend that runs must say so, too.
