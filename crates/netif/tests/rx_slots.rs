@@ -247,6 +247,21 @@ fn bad_extras_are_refused() {
 }
 
 #[test]
+fn headroom_that_nobody_asked_for_leaves_the_frame_where_its_offset_says() {
+    let extra = Extra::Xdp { headroom: XDP_HEADROOM }.to_rx_words(false);
+    let first = slot(0, XDP_HEADROOM, 3840, RxFlags::EXTRA_INFO | RxFlags::MORE_DATA);
+    let slots = [first, extra, slot(2, 0, 100, RxFlags::empty())];
+    let packet = packet(&slots);
+    assert_eq!((packet.len, packet.extras), (3940, 1));
+    let parts: Vec<_> = packet.fragments().map(|part| (part.offset, part.len)).collect();
+    assert_eq!(parts, [(XDP_HEADROOM, 3840), (0, 100)]);
+    // Nor is a page left because an extra says so.
+    let beyond = Extra::Xdp { headroom: u16::MAX }.to_rx_words(false);
+    let slots = [slot(0, 0, 60, RxFlags::EXTRA_INFO), beyond];
+    assert_eq!(self::packet(&slots).fragments().next().map(|part| part.offset), Some(0));
+}
+
+#[test]
 fn short_frames_and_prefixes_are_refused() {
     for found in 0..14 {
         let slots = [slot(0, 0, found as i16, RxFlags::empty())];

@@ -160,8 +160,8 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
     }
 
     /// Returns true if a frame from the port only has to fit a page. That holds if the guest set no
-    /// hash, no filter and no headroom, no frame waits, no other queue passed a frame on, and a killed process
-    /// left no pages.
+    /// hash, no filter and no headroom, no frame waits, no other queue passed a frame on, and a
+    /// killed process left no pages.
     fn is_plain(&mut self, shared: &Shared) -> bool {
         self.waiting.is_empty()
             && !self.lane.as_ref().is_some_and(LaneEnd::is_pending)

@@ -28,7 +28,7 @@ pub struct Guest {
     pub address: Address,
     pub out: Granted,
     pub into: Granted,
-    /// Where the last frame of [`Guest::gets`] began in its first page.
+    /// Start of the last frame of [`Guest::gets`] in its first page.
     pub offset: u16,
     /// Answers that were taken off the ring and not looked at, by their index.
     answers: VecDeque<(u32, RxResponse)>,

@@ -10,7 +10,7 @@ use grantway_netif::slots::rx::{RxOutcome, parse_rx};
 /// A page for each slot of the ring, and the answers that are not looked at yet.
 pub struct Inbox {
     pub into: Granted,
-    /// Where the last frame began in its first page.
+    /// Start of the last frame in its first page.
     pub offset: u16,
     words: Vec<[u32; 2]>,
     /// The ring's index of the first of them.

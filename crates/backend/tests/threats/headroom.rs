@@ -231,6 +231,24 @@ fn frames_that_wait_for_pages_get_the_headroom_of_the_moment_they_find_some() {
 }
 
 #[test]
+fn a_frame_that_fits_the_posted_pages_without_headroom_waits_no_longer() {
+    let mut world = World::new();
+    let mut hostile = world.guest();
+    let rings = hostile.connect_as(&[(KEY, "256")]);
+    let inbox = Inbox::new(&hostile, &rings);
+    let mut guest = Guest { hostile, rings, inbox };
+    world.behind(GUEST).give(frame(4096), Offload::default());
+    guest.inbox.post(&mut guest.hostile, &mut guest.rings, 1);
+    // Its queue had turns with the page, and asks for a signal at the second.
+    (0..4).for_each(|_| guest.hostile.is_served(&mut guest.rings));
+    assert_eq!(guest.rings.rx.load(Index::RspProd), 0);
+    guest.hostile.reconfigure("0");
+    let (bytes, _) = guest.inbox.next(&mut guest.rings);
+    assert!(bytes == frame(4096) && guest.inbox.offset == 0);
+    world.stands();
+}
+
+#[test]
 fn takeover_gives_the_headroom_and_the_answer_that_the_guest_waits_for() {
     let mut world = World::new();
     let mut guest = Guest::connected(&mut world, &[]);

@@ -95,6 +95,17 @@ fn a_backend_whose_folder_disappears_at_each_moment() {
     }
 }
 
+/// A backend would leave the room in front of every frame, for a program that is gone.
+#[test]
+fn headroom_of_a_driver_that_had_the_vif_before_is_removed() {
+    let mut world = World::new();
+    world.toolstack.write(&format!("{}/xdp-headroom", paths().0), b"256").unwrap();
+    world.server.key("feature-xdp-headroom", b"1");
+    world.server.offer();
+    world.until_shown(XenbusState::Connected);
+    assert_eq!(world.server.front_key("xdp-headroom"), None);
+}
+
 #[test]
 fn a_backend_that_lies_about_its_features() {
     let garbage: [&[u8]; 8] = [b"", b"2", b"-1", b"yes", b"\xff\xfe", b"1\0", b"11", &[b'1'; 2000]];

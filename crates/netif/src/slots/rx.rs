@@ -532,8 +532,8 @@ impl Reader<'_> {
             match Extra::from_words(words) {
                 Ok((Extra::Gso(gso, _), _)) => packet.offload.gso = Some(gso),
                 Ok((Extra::Hash(hash), _)) => packet.hash = Some(hash),
-                // Stock netfront passes these over, too: filters are not for
-                // it, and nobody here asks for headroom.
+                // Stock netfront passes filters over, too. Linux's netback tells
+                // of headroom whoever asked for it, as no frontend of ours does.
                 Ok((Extra::McastAdd(_) | Extra::McastDel(_) | Extra::Xdp { .. }, _)) => {}
                 Err(reason) => self.refuse(RxRefusal::BadExtra { slot, reason }),
             }

@@ -71,6 +71,7 @@ impl Vif {
         self.shared.begin();
         self.shared.multicast.set_wanted(keys.multicast);
         self.look_at_rate(around)?;
+        self.headroom = self.headroom_due(0, around)?;
         let (pages, left) = self.journal_of(&keys, resume, around)?;
         // At most MAX_QUEUES.
         let queues = keys.queues.len() as u16;
@@ -92,7 +93,6 @@ impl Vif {
         // From here on `take_out_of_service` detaches the queues that were attached.
         self.served = Some(keys.clone());
         self.connection = around.workers.next_connection();
-        self.headroom = self.headroom_due(0, around)?;
         let guest = Guest {
             scatter_gather: keys.scatter_gather,
             checksum_ipv6: keys.checksum_ipv6,

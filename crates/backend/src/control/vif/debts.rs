@@ -1,6 +1,7 @@
 //! The debts of a vif to the store: nodes and watches that could not be written, or a node that
-//! could not be read, because the store had trouble of its own. Every look at the vif tries them again. The machine never waits for
-//! them. Only the last of its states counts, as a frontend that looks late sees no other either.
+//! could not be read, because the store had trouble of its own. Every look at the vif tries them
+//! again. The machine never waits for them. Only the last of its states counts, as a frontend that
+//! looks late sees no other either.
 
 use super::pending::Debts;
 use super::{Vif, WATCHED, token};

@@ -6,6 +6,10 @@
 //! So the backend may see Reconfiguring before the key, and does not know when the program comes or
 //! goes. Until it sees Connected, it leaves the room free in any case: without a program netfront
 //! takes a frame from wherever the answer's offset says.
+//!
+//! Linux's netback puts an extra of type XDP behind the first slot, and leaves the offset at 0:
+//! netfront takes the extra's number for the offset. Here the offset itself says it, so that a frame
+//! uses up one posted page less. A frame over several pages has the headroom in the first.
 
 use super::Vif;
 use super::found::state;
@@ -32,8 +36,8 @@ impl Vif {
                 0
             }
         };
-        // The state is read behind the key, which the guest writes behind its state: a key of a
-        // change that the machine has not seen yet does not count before the guest has its answer.
+        // The state is read behind the key, which the guest writes behind its state. So a 0 of a
+        // change that the machine has not seen yet is known for one: the program may still run.
         let seen = self.machine.is_reconfiguring();
         let changing = state(around.store, &self.frontend)? == Some(XenbusState::Reconfiguring);
         self.debts.headroom = changing && !seen;

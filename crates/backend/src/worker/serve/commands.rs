@@ -115,11 +115,14 @@ impl Worker {
     fn set_headroom(&mut self, vif: VifId, headroom: u16) {
         let keys: Vec<Key> = self.queues.of(vif).map(|slot| slot.key).collect();
         for key in keys {
-            let Some(slot) = self.queues.find(key) else { continue };
+            let Some(place) = self.queues.place(key) else { continue };
+            let Some(slot) = self.queues.get_mut(place) else { continue };
             slot.queue.set_headroom(headroom);
             if let Some(merger) = self.merger.as_mut().filter(|_| slot.queue.is_bridged()) {
                 merger.set_receiver(slot.id, slot.queue.takes());
             }
+            // A frame that waits may need fewer pages now than the guest is to signal.
+            self.activate(place, false);
         }
     }
 

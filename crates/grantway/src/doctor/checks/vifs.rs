@@ -107,7 +107,7 @@ fn is_in_use((backend, frontend): (Option<XenbusState>, Option<XenbusState>)) ->
         && frontend.is_some_and(XenbusState::has_rings)
 }
 
-/// Judges a vif of which both ends say Connected: the backend that runs must say so, too.
+/// Judges a vif of which both ends say that they are connected: the backend that runs must say so, too.
 fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> Finding {
     match backend {
         BackendFact::Absent => Finding::fail(

@@ -60,6 +60,11 @@ fn judged(vif: &VifNodes) -> Finding {
 #[test]
 fn vifs_that_are_well() {
     check(&judged(&vif(Connected, Connected)), Verdict::Ok, "connected, 1 queue", "");
+    // A guest that loads an XDP program, and one whose program is loaded.
+    let (asks, answers) = (XenbusState::Reconfiguring, XenbusState::Reconfigured);
+    for (backend, frontend) in [(Connected, asks), (answers, asks), (answers, Connected)] {
+        check(&judged(&vif(backend, frontend)), Verdict::Ok, "connected, 1 queue", "");
+    }
     check(&judged(&vif(InitWait, Initialising)), Verdict::Ok, "waits for its guest", "");
     check(&judged(&vif(Closed, Closed)), Verdict::Ok, "closed by its guest", "");
     let silent = BackendFact::Silent { socket: "s".into() };
@@ -166,10 +171,12 @@ fn vifs_whose_ends_disagree() {
     for (backend, frontend, words) in [
         (Initialising, Connected, "the backend that runs has not taken it up"),
         (InitWait, Connected, "the guest is ready, and the backend is not"),
+        (InitWait, XenbusState::Reconfiguring, "the guest is ready, and the backend is not"),
         (Connected, Initialising, "disagree (backend Connected, frontend Initialising)"),
         (Closed, Connected, "disagree"),
         (Connected, Closed, "disagree"),
         (XenbusState::Reconfiguring, Connected, "disagree"),
+        (XenbusState::Reconfigured, Closed, "disagree"),
     ] {
         let vif = vif(backend, frontend);
         check(&judged(&vif), Verdict::Fail, words, "journalctl -u grantway-backend -n 20");
