@@ -39,6 +39,7 @@ pub use error::{StartError, VifError};
 pub use ids::{MAX_QUEUES, QUEUE_PAGES, VifId};
 pub use journal::{JournalError, Tampered};
 pub use layout::ARENA_PAGES;
+pub use state::checksums::Checksums;
 pub use state::guest::Patience;
 pub use state::shared::{Clock, Meter, OnWorker};
 pub use state::stats::{VifStats, VifStatsSnapshot};

@@ -2,6 +2,7 @@
 //! says what it means.
 
 use clap::{Args, ValueEnum};
+use grantway_backend::Checksums;
 use grantway_backend::policy::Policy;
 use grantway_command::args::{
     Api, BufferPolicy, DOMAIN_MAX, GuestArgs, QUEUES_MAX, Switch, WaitModeArg,
@@ -42,7 +43,7 @@ pub enum PortsArg {
 /// `grantway attach`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The keys, all optional, with commas between (xl-network-configuration(5)):
+The keys, all optional, with commas between (xl-network-configuration(5), but for checksum):
   mac      address of the guest; default: a random one with Xen's prefix
   vifname  name of the backend's network device; default: vifDOMAIN.DEVID
   bridge   bridge that the device is to join
@@ -51,6 +52,7 @@ The keys, all optional, with commas between (xl-network-configuration(5)):
   mtu      largest IP packet in bytes, 68 to 65535
   devid    the vif's number; default: the lowest free one
   backend  domain of the backend; default: 0
+  checksum `full` or `offload`, as for `grantway backend --checksum`
 And, without a value:
   trusted, untrusted  whether the guest trusts its backend; default: trusted
 
@@ -183,6 +185,11 @@ pub struct BackendArgs {
     /// from a TAP for guests that do not.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub merge: Switch,
+    /// Checksums of vifs that have no mark of their own. A node `checksum` in a vif's backend folder
+    /// marks it, or `other-config:checksum` of the VIF on XAPI; both are read when the guest
+    /// connects.
+    #[arg(long, value_enum, default_value_t = ChecksumArg::Offload)]
+    pub checksum: ChecksumArg,
     /// Most queues that a vif may have. Its frontend uses as many of them as it wants.
     #[arg(long, value_name = "N", default_value_t = QUEUES_OFFERED, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
@@ -210,6 +217,26 @@ pub struct BackendArgs {
     /// Domain of the embedded host in which the backend serves. Default: 0.
     #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u16).range(0..=DOMAIN_MAX))]
     pub domain: Option<u16>,
+}
+
+/// Checksums of the frames that vifs carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ChecksumArg {
+    /// A checksum may be left blank between guests and interfaces that accept that.
+    Offload,
+    /// No frame to or from the guest has a blank checksum, and none is left to be segmented. For
+    /// routers that drop or forward such frames, as those of FreeBSD's pf.
+    Full,
+}
+
+impl ChecksumArg {
+    /// Returns the backend's setting of this name.
+    pub fn kind(self) -> Checksums {
+        match self {
+            Self::Offload => Checksums::Offload,
+            Self::Full => Checksums::Full,
+        }
+    }
 }
 
 /// Address of the TAPs of a backend.

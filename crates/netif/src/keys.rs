@@ -29,6 +29,9 @@ pub const BRIDGE: &str = "bridge";
 pub const SCRIPT: &str = "script";
 /// By the toolstack: guest transmit credit, "bytes,microseconds".
 pub const RATE: &str = "rate";
+/// By the operator: "full" where no checksum may be left blank on either side of the vif,
+/// "offload" otherwise. Ours.
+pub const CHECKSUM: &str = "checksum";
 /// By the toolstack: name for the network device.
 pub const VIFNAME: &str = "vifname";
 /// By the toolstack: "0" where the frontend is not to trust the backend.

@@ -25,7 +25,8 @@ const WHOLE: usize = work::SHORT;
 impl<O: Others> Sink for Forward<'_, O> {
     #[inline]
     fn limits(&self) -> Limits {
-        Limits { private: HEAD, whole: WHOLE, slots: RING_SLOTS, reach: self.bridge.reach() }
+        let reach = self.bridge.reach();
+        Limits { private: HEAD, whole: WHOLE, slots: RING_SLOTS, reach, cuts: false }
     }
 
     fn may_flood(&self, head: &[u8]) -> bool {
@@ -75,6 +76,9 @@ impl<O: Others> Sink for Forward<'_, O> {
 impl<O: Others> Forward<'_, O> {
     /// A turn of the sender's queue.
     pub fn turn(mut self, queue: &mut Queue, scratch: &mut Scratch) -> Result<Turn, VifError> {
+        if queue.completes() {
+            self.merger = None;
+        }
         let moved = queue.transmit(scratch, &mut self)?;
         queue.after_transmit(moved, scratch, None, self.events)
     }
@@ -125,7 +129,7 @@ impl<O: Others> Forward<'_, O> {
                     break;
                 }
             };
-            let price = u32::from(work::price(meta.len, meta.offload.gso));
+            let price = u32::from(work::price(meta.len, meta.offload.gso, work::SEGMENT));
             let to_all = price.saturating_mul(reach);
             // Where a burst to all is within a turn's work, nobody asks where it goes.
             let one = to_all > work::TURN / BURST as u32

@@ -14,6 +14,7 @@ use crate::error::{StartError, VifError};
 use crate::ids::MAX_QUEUES;
 use crate::ids::VifId;
 use crate::policy::{Budget, Policy};
+use crate::state::checksums::Checksums;
 use crate::state::stats::VifStatsSnapshot;
 use crate::state::trace::{Trace, TraceReader};
 use crate::turn::lists::GraphReport;
@@ -65,6 +66,8 @@ pub struct VifReport {
     pub queues: Vec<QueueReport>,
     /// True if packets may flow.
     pub connected: bool,
+    /// Checksums of the vif's frames, by the mark that was read last.
+    pub checksums: Checksums,
     /// The buffer policy.
     pub policy: Policy,
     /// Number of the guest's pages that are mapped now under that policy, on all queues.
@@ -428,6 +431,7 @@ impl Backend {
                 port,
                 queues,
                 connected: state.is_connected(),
+                checksums: state.checksums(),
                 policy: state.policy(),
                 mapped: state.mapped(),
                 stats: state.stats().snapshot(),

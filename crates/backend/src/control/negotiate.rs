@@ -4,27 +4,40 @@ use crate::VifError;
 use crate::ids::CtrlRefs;
 use crate::ids::QueueRefs;
 use crate::policy::Policy;
+use crate::state::checksums::Checksums;
 use grantway_hypervisor::{Error as PlatformError, GrantRef, Port, Store, StoreErrno, transaction};
 use grantway_netif::keys::{self, QueueKey, queue_path};
 use grantway_netif::slots::rx::XDP_HEADROOM_MAX;
 use grantway_ports::TapOffloads;
+
+/// Features of a vif that depend on settings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offer {
+    /// Most queues of the vif.
+    pub queues: u32,
+    /// Best buffer policy.
+    pub policy: Policy,
+    /// If checksums are full, the guest is asked to leave nothing unfinished. A guest that does so
+    /// all the same is served.
+    pub checksums: Checksums,
+}
 
 /// Writes the features that this backend offers: only features that work. Nothing is written if the
 /// folder is gone.
 pub(crate) fn advertise(
     store: &mut dyn Store,
     backend: &str,
-    queues: u32,
-    policy: Policy,
+    Offer { queues, policy, checksums }: Offer,
 ) -> Result<(), PlatformError> {
+    let full = u32::from(checksums.are_full());
     let offers = [
         (keys::FEATURE_SG, 1),
-        (keys::FEATURE_GSO_TCPV4, 1),
-        (keys::FEATURE_GSO_TCPV6, 1),
+        (keys::FEATURE_GSO_TCPV4, 1 - full),
+        (keys::FEATURE_GSO_TCPV6, 1 - full),
         (keys::FEATURE_RX_COPY, 1),
         (keys::FEATURE_RX_FLIP, 0),
-        (keys::FEATURE_IPV6_CSUM_OFFLOAD, 1),
-        (keys::FEATURE_NO_CSUM_OFFLOAD, 0),
+        (keys::FEATURE_IPV6_CSUM_OFFLOAD, 1 - full),
+        (keys::FEATURE_NO_CSUM_OFFLOAD, full),
         (keys::FEATURE_SPLIT_EVENT_CHANNELS, 1),
         (keys::FEATURE_MULTICAST_CONTROL, 1),
         (keys::FEATURE_DYNAMIC_MULTICAST_CONTROL, 1),
@@ -76,6 +89,15 @@ impl FrontendKeys {
     pub fn offloads_with_cutting(&self) -> TapOffloads {
         let tso4 = self.offloads.checksum;
         TapOffloads { tso4, tso6: tso4 && self.checksum_ipv6, ..self.offloads }
+    }
+
+    /// Returns the keys as they are in force under these checksums: if checksums are full, the
+    /// frontend accepts nothing unfinished.
+    pub fn under(self, checksums: Checksums) -> Self {
+        match checksums {
+            Checksums::Offload => self,
+            Checksums::Full => Self { checksum_ipv6: false, offloads: TapOffloads::NONE, ..self },
+        }
     }
 
     /// Reads the keys, once, into owned values, and returns them.

@@ -4,6 +4,7 @@ mod connection;
 mod debts;
 mod found;
 mod headroom;
+mod mark;
 mod pending;
 
 use self::found::{Found, online, state};
@@ -17,6 +18,7 @@ use crate::control::voice::Voice;
 use crate::ids::MAX_QUEUES;
 use crate::ids::VifId;
 use crate::policy::{Policy, Quota, Staged};
+use crate::state::checksums::Checksums;
 use crate::state::credit::Rate;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
@@ -66,6 +68,8 @@ pub(crate) struct Vif {
     /// Counts of the ports of further queues that are closed again.
     past: Option<PortReport>,
     shared: Arc<Shared>,
+    /// Checksums of its frames, by the mark that was read last.
+    checksums: Checksums,
     policy: Policy,
     /// Quota of the guest's pages that are mapped, over all connections.
     quota: Arc<Quota>,
@@ -161,6 +165,7 @@ impl Vif {
                 around.settings.clock,
                 Tap::new(Arc::clone(around.trace), id),
             )),
+            checksums: around.settings.checksums,
             policy: Policy::Copy,
             quota: Quota::within(around.budget, around.settings.policy.pages),
             staged: None,
@@ -447,6 +452,11 @@ impl Vif {
         // The sum has the name of the first.
         let sum = PortReport::sum(here.chain(busy).chain(failed).chain(self.past.clone()));
         (queues, sum)
+    }
+
+    /// Returns how the checksums of its frames are, by the mark that was read last.
+    pub fn checksums(&self) -> Checksums {
+        self.checksums
     }
 
     /// Returns the vif's counters.

@@ -1,5 +1,6 @@
 //! State that the queues of one vif share, whichever workers they belong to.
 
+pub(crate) mod checksums;
 pub(crate) mod credit;
 pub(crate) mod guest;
 pub(crate) mod multicast;

@@ -42,6 +42,11 @@ stats! {
     /// Packets of these that were TCP segments, and went on merged with others into one large
     /// frame.
     tx_merged,
+    /// Packets of these whose blank checksum was completed here, since the vif's checksums are full.
+    tx_completed,
+    /// Segments that large frames of the guest were cut into, since the vif's checksums are full.
+    /// Each counts as a packet.
+    tx_cut,
     /// Packets given to the guest.
     rx_packets,
     /// Bytes of these packets.
@@ -62,6 +67,9 @@ stats! {
     tx_dropped_slots,
     /// Guest's packets answered with an error: a grant could not be read.
     tx_dropped_grant,
+    /// Guest's packets that could not be completed, although the vif's checksums are full: headers
+    /// that are not understood, or more segments than a turn's work allows.
+    tx_dropped_offload,
     /// Guest's packets that the port did not take. The port's own counters tell why.
     tx_dropped_port,
     /// Guest's packets that found the port busy.

@@ -9,8 +9,10 @@ use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::turn::outgoing::Outgoing;
 use crate::turn::taken::{Taken, What};
+use crate::turn::work;
 use grantway_netif::slots::tx::{Outcome, TxFatal, TxFragment, TxRefusal, parse_tx};
 use grantway_netif::tx::status;
+use grantway_ports::FramePlace;
 use std::time::Instant;
 
 /// Demands of a sink on the packets of a turn.
@@ -25,6 +27,8 @@ pub(crate) struct Limits {
     pub slots: usize,
     /// Number of receivers that a packet may go to; 0 if their number makes no difference.
     pub reach: u32,
+    /// True if a large frame goes on as segments, each sent by itself.
+    pub cuts: bool,
 }
 
 /// The packets that a turn took off the ring. A turn does the same steps in the same order for any
@@ -98,6 +102,8 @@ impl TxBatch {
         pieces.clear();
         fragments.clear();
         owed.clear();
+        let segment = if limits.cuts { work::SEGMENT_SENT } else { work::SEGMENT };
+        let segment = (limits.reach > 0).then_some(segment);
         let (mut slot, mut at, mut whole_at) = (0, 0, HEADS);
         while packets.len() < BURST && slot < limits.slots {
             let parsed = match parse_tx(&slots[slot..waiting]) {
@@ -115,7 +121,7 @@ impl TxBatch {
                     if let Err(later) = admit(packet.len.into()) {
                         return Ok(Some(later));
                     }
-                    taken.describe(&packet, limits.reach > 0, fragments);
+                    taken.describe(&packet, segment, fragments);
                     at = taken.list(at, limits.private, fragments, pieces);
                 }
                 Outcome::Refused(refused) => taken.what = What::Refused(refused.reason),
@@ -159,6 +165,11 @@ impl TxBatch {
             };
             taken.end(end);
         }
+    }
+
+    /// Iterates over the packets that go on, if all of each is private.
+    pub fn frames(&self) -> impl Iterator<Item = FramePlace> {
+        self.packets.iter().filter(|taken| taken.goes_on()).map(Taken::place)
     }
 
     /// A packet of the turn, by its number, of which at most `private` bytes are private;

@@ -2,10 +2,12 @@
 //!
 //! From the guest, in this order: [`transmit`] takes slots off the ring; [`batch`], or [`plain`]
 //! for packets of a slot each, parses them; `policy` brings their bytes into private memory;
-//! [`stages`] has rules judge them; a [`sink`] takes them; their slots are answered.
+//! [`stages`] has rules judge them; a [`sink`] takes them, behind
+//! [`complete`] if the vif's checksums are full; their slots are answered.
 //! To the guest: [`receive`].
 
 pub(crate) mod batch;
+pub(crate) mod complete;
 pub(crate) mod delivery;
 pub(crate) mod lists;
 pub(crate) mod outgoing;

@@ -8,11 +8,13 @@ use crate::ids::{QueueRefs, VifId};
 use crate::journal::Journal;
 use crate::policy::{Buffers, Map};
 use crate::rings::map_ring;
+use crate::state::checksums::Checksums;
 use crate::state::guest::Guest;
 use crate::state::shared::Shared;
 use crate::state::stats::VifStats;
 use crate::state::steer::LaneEnd;
 use crate::turn::Moved;
+use crate::turn::complete::Complete;
 use crate::turn::delivery::{Accepted, Delivery};
 use crate::turn::outgoing::Outgoing;
 use crate::turn::plain::RxPlain;
@@ -43,6 +45,8 @@ pub(crate) struct QueueSpec {
     pub refs: QueueRefs,
     /// Features that the guest accepts.
     pub guest: Guest,
+    /// Checksums of the vif's frames.
+    pub checksums: Checksums,
     /// The buffers, by which bytes cross.
     pub buffers: Buffers,
     /// Maps pages for the port, under the map policy.
@@ -118,6 +122,8 @@ pub(crate) struct Queue {
     stretches: Option<Stretches>,
     /// True if the port wants merged segments.
     merges: bool,
+    /// True if no packet of the guest goes on with a blank checksum.
+    completes: bool,
     counts: QueueCounts,
 }
 
@@ -132,6 +138,7 @@ impl Queue {
         match Self::rings(&spec, platform, events) {
             Ok((transmit, receive, tx_event, rx_event)) => {
                 let QueueSpec { buffers, map, port, shared, journal, lane, .. } = spec;
+                let completes = spec.checksums.are_full();
                 let receive = receive.with_lane(lane);
                 let journal = journal.map(Journal::new);
                 let stretches = map.map(Stretches::new);
@@ -147,6 +154,7 @@ impl Queue {
                     journal,
                     stretches,
                     merges,
+                    completes,
                     counts: QueueCounts::default(),
                 })
             }
@@ -241,6 +249,12 @@ impl Queue {
     ) -> Result<Turn, VifError> {
         let (port, buffers, shared) = (self.port.as_mut(), &mut self.buffers, &*self.shared);
         let out = match &mut self.stretches {
+            // A vif whose packets are completed has nothing mapped for its port.
+            _ if self.completes => {
+                let sink = &mut Complete { sink: &mut ToPort { port, merger: None } };
+                let stages = Stages { buffers, rules: rules.as_mut(), sink, shared };
+                self.transmit.turn(scratch, stages)?
+            }
             None => {
                 let sink = &mut ToPort { port, merger: merger.filter(|_| self.merges) };
                 let stages = Stages { buffers, rules: rules.as_mut(), sink, shared };
@@ -263,6 +277,10 @@ impl Queue {
         sink: &mut impl Sink,
     ) -> Result<Moved, VifError> {
         let (buffers, shared) = (&mut self.buffers, &*self.shared);
+        if self.completes {
+            let sink = &mut Complete { sink };
+            return self.transmit.turn(scratch, Stages { buffers, rules: None, sink, shared });
+        }
         self.transmit.turn(scratch, Stages { buffers, rules: None, sink, shared })
     }
 
@@ -323,6 +341,11 @@ impl Queue {
     /// Leaves so many bytes free in front of each frame for its guest from now on.
     pub(crate) fn set_headroom(&mut self, headroom: u16) {
         self.receive.set_headroom(headroom);
+    }
+
+    /// Returns true if no packet of the guest goes on with a blank checksum.
+    pub(crate) fn completes(&self) -> bool {
+        self.completes
     }
 
     /// Returns true if its frames go to the bridge.

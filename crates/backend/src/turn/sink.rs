@@ -67,7 +67,7 @@ pub(crate) struct ToPort<'a> {
 impl Sink for ToPort<'_> {
     #[inline]
     fn limits(&self) -> Limits {
-        Limits { private: usize::MAX, whole: PAGE_SIZE, slots: RING_SLOTS, reach: 0 }
+        Limits { private: usize::MAX, whole: PAGE_SIZE, slots: RING_SLOTS, reach: 0, cuts: false }
     }
 
     #[inline]
@@ -92,9 +92,8 @@ impl Sink for ToPort<'_> {
         _: &mut Buffers,
         stats: &VifStats,
     ) -> Result<(), VifError> {
-        let going = batch.packets.iter().filter(|taken| taken.goes_on());
         // A burst at most.
-        let frames: ArrayVec<FramePlace, BURST> = going.map(|taken| taken.place()).collect();
+        let frames: ArrayVec<FramePlace, BURST> = batch.frames().collect();
         self.send_frames(arena, &frames, stats)
     }
 }

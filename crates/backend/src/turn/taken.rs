@@ -98,17 +98,18 @@ impl Taken {
         }
     }
 
-    /// Notes what the packet's slots say, and adds its fragments to the list.
+    /// Notes what the packet's slots say, and adds its fragments to the list. `segment` is the
+    /// price of a segment, if the sink asks for prices.
     pub(super) fn describe(
         &mut self,
         packet: &TxPacket<'_>,
-        is_priced: bool,
+        segment: Option<u32>,
         fragments: &mut Vec<TxFragment>,
     ) {
         self.what = packet.multicast.map_or(What::Packet, What::Change);
         (self.len, self.offload) = (packet.len, packet.offload);
-        if is_priced {
-            self.price = work::price(self.len(), packet.offload.gso);
+        if let Some(segment) = segment {
+            self.price = work::price(self.len(), packet.offload.gso, segment);
         }
         // A ring's at most.
         let first = fragments.len() as u16;

@@ -23,27 +23,32 @@ const VISIT: u32 = 2;
 /// A page that is stored.
 const PAGE: u32 = 6;
 /// A segment that is built, and waits.
-const SEGMENT: u32 = 2;
+pub(crate) const SEGMENT: u32 = 2;
+/// A segment that is built, and sent by itself: a TAP takes a system call.
+pub(crate) const SEGMENT_SENT: u32 = 20;
+/// Most segments of a frame that are sent one by one: a turn's work. Linux's longest frame has as
+/// many at 132 bytes in each.
+pub(crate) const SEGMENTS_SENT: usize = (TURN / SEGMENT_SENT) as usize;
 
 /// Price of a packet of at most [`SHORT`] bytes for each receiver.
 pub(crate) const SHORT_PRICE: u32 = VISIT + PAGE / 2;
 /// Bytes of such a packet.
 pub(crate) const SHORT: usize = 512;
 
-/// Returns the most that a packet costs for each receiver.
+/// Returns the most that a packet costs for each receiver, at this price of a segment.
 #[inline]
-pub(crate) fn price(len: usize, gso: Option<Gso>) -> u16 {
+pub(crate) fn price(len: usize, gso: Option<Gso>, segment: u32) -> u16 {
     let segments = gso.map_or(0, |gso| len / usize::from(gso.size.max(1)));
     // At most 16 pages. Of a frame that is to have more segments none is built: that many
     // are of 8 bytes in the longest frame, the least that Linux sends (`TCP_MIN_GSO_SIZE`).
     let (pages, segments) = (len.div_ceil(PAGE_SIZE) as u32, segments.min(MAX_SEGMENTS) as u32);
-    (VISIT + PAGE * pages + SEGMENT * segments).min(u16::MAX.into()) as u16
+    (VISIT + PAGE * pages + segment * segments).min(u16::MAX.into()) as u16
 }
 
 /// The most time that a frame of this length takes a receiver to which it is given.
 #[inline]
 pub(crate) fn time_to_give(len: usize) -> Duration {
-    UNIT * u32::from(price(len, None))
+    UNIT * u32::from(price(len, None, SEGMENT))
 }
 
 /// A segment that is built and copied into a page.
@@ -74,6 +79,7 @@ mod tests {
 
     #[test]
     fn a_price_is_by_pages_and_segments_and_has_an_end() {
+        let price = |len, gso| price(len, gso, SEGMENT);
         let gso = |size| Some(Gso { kind: GsoKind::Tcpv4, size });
         assert_eq!(price(60, None), 8);
         assert_eq!(price(65_535, None), 98);
@@ -82,6 +88,15 @@ mod tests {
             assert_eq!(price(65_535, gso(size)), 98 + 2 * 8191, "{size}");
         }
         assert!(u32::from(price(SHORT, None)) >= SHORT_PRICE);
+    }
+
+    #[test]
+    fn a_frame_of_the_most_segments_that_are_sent_is_a_turn_by_itself() {
+        let most = Some(Gso { kind: GsoKind::Tcpv4, size: 132 });
+        assert!(65_535_usize.div_ceil(132) <= SEGMENTS_SENT);
+        assert!(u32::from(price(65_535, most, SEGMENT_SENT)) > TURN - 200);
+        let least = Some(Gso { kind: GsoKind::Tcpv4, size: 1 });
+        assert_eq!(price(65_535, least, SEGMENT_SENT), u16::MAX);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::mode::WaitMode;
 use super::processor_time;
 use crate::policy::PolicyLimits;
+use crate::state::checksums::Checksums;
 use crate::state::guest::Patience;
 use crate::state::shared::{Clock, Meter, OnWorker};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub struct Settings {
     /// True if TCP segments from guests are merged for receivers that accept large frames, and
     /// large frames from ports are cut for guests that do not.
     pub merge: bool,
+    /// Checksums of vifs that have no mark of their own.
+    pub checksums: Checksums,
     /// True if hotplug scripts set interfaces up, as under a Xen toolstack.
     pub hotplug: bool,
     /// Source of the time.
@@ -44,6 +47,7 @@ impl Default for Settings {
             patience: Patience::default(),
             policy: PolicyLimits::default(),
             merge: true,
+            checksums: Checksums::Offload,
             hotplug: false,
             clock: Instant::now,
             meter: processor_time,

@@ -36,7 +36,19 @@ pub struct Guest {
 
 impl Guest {
     pub fn boot_as(world: &mut World, number: u16, keys: &[(&str, &str)]) -> Self {
-        let mut hostile = world.guest_of(VifId { domain: DomId(20 + number), devid: 0 });
+        Self::boot_with(world, number, &[], keys)
+    }
+
+    /// With these nodes in the backend's folder, and these keys of its own.
+    pub fn boot_with(
+        world: &mut World,
+        number: u16,
+        nodes: &[(&str, &str)],
+        keys: &[(&str, &str)],
+    ) -> Self {
+        let vif = VifId { domain: DomId(20 + number), devid: 0 };
+        let domain = world.boot(vif.domain);
+        let mut hostile = world.vif_with(domain, vif, nodes);
         let rings = hostile.connect_as(keys);
         let out = hostile.pages(24, Access::ReadOnly);
         let into = hostile.pages(SLOTS as usize, Access::ReadWrite);

@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod checksums;
 mod first_slot;
 mod guest;
 mod headroom;

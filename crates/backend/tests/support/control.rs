@@ -7,8 +7,8 @@ use super::port::Ports;
 use super::{PROMPT, eventually};
 use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{
-    Backend, BackendConfig, Meter, OpenPort, Patience, Settings, VifId, VifReport, WaitMode,
-    processor_time,
+    Backend, BackendConfig, Checksums, Meter, OpenPort, Patience, Settings, VifId, VifReport,
+    WaitMode, processor_time,
 };
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
@@ -41,6 +41,8 @@ pub struct Setup {
     pub bridged: bool,
     /// Whether packets go by rules.
     pub by_rules: bool,
+    /// Checksums of vifs without a mark.
+    pub checksums: Checksums,
     pub patience: Patience,
     pub policy: PolicyLimits,
     pub hotplug: bool,
@@ -112,6 +114,7 @@ impl Control {
                             queues: setup.queues,
                             patience: setup.patience,
                             policy: setup.policy,
+                            checksums: setup.checksums,
                             hotplug: setup.hotplug,
                             clock: match setup.time {
                                 Time::Passes => Instant::now,

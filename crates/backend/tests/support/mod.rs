@@ -14,6 +14,7 @@ pub mod log;
 pub mod panics;
 pub mod port;
 pub mod rings;
+pub mod sums;
 pub mod tcp;
 pub mod toolstack;
 pub mod world;

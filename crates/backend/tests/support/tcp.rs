@@ -92,7 +92,7 @@ impl Tcp {
 }
 
 /// The one's complement sum of 16-bit words.
-fn sum(bytes: &[u8]) -> u16 {
+pub fn sum(bytes: &[u8]) -> u16 {
     let words =
         bytes.chunks(2).map(|pair| u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
     let mut sum: u64 = words.map(u64::from).sum();

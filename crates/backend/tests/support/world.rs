@@ -7,7 +7,7 @@ use super::port::{Behind, Inner, Ports};
 use super::toolstack::Toolstack;
 use super::{eventually, panics};
 use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{Meter, Patience, VifId, WaitMode};
+use grantway_backend::{Checksums, Meter, Patience, VifId, WaitMode};
 use grantway_embedded::{Domain, DomainTable, Host, HostGuard, Role};
 use grantway_hypervisor::DomId;
 use std::path::PathBuf;
@@ -109,6 +109,7 @@ impl World {
             queues,
             bridged,
             by_rules: false,
+            checksums: Checksums::Offload,
             patience: ENDLESS,
             // Nor is a list refused because a worker's turn was long.
             policy: PolicyLimits { lease: super::PROMPT, ..PolicyLimits::default() },
@@ -167,7 +168,12 @@ impl World {
 
     /// One more vif of a guest.
     pub fn vif_of(&mut self, domain: Arc<Domain>, vif: VifId) -> Hostile {
-        self.attach(vif, &[]);
+        self.vif_with(domain, vif, &[])
+    }
+
+    /// With these nodes in the backend's folder.
+    pub fn vif_with(&mut self, domain: Arc<Domain>, vif: VifId, nodes: &[(&str, &str)]) -> Hostile {
+        self.attach(vif, nodes);
         self.guests.push(vif);
         Hostile::new(domain, vif, self.setup.domain)
     }

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod checksums;
 mod ctrl;
 mod driver;
 mod events;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fmt::Write;
 
 /// Counters of a vif: the name in its report, the metric, a label beside the vif's, and help.
-const VIF_COUNTERS: [(&str, &str, &str, &str); 20] = [
+const VIF_COUNTERS: [(&str, &str, &str, &str); 22] = [
     ("tx_packets", "packets", "direction=\"tx\"", "Packets that crossed, named from the guest"),
     ("rx_packets", "packets", "direction=\"rx\"", ""),
     ("tx_bytes", "bytes", "direction=\"tx\"", "Bytes of these packets, without FCS"),
@@ -14,6 +14,8 @@ const VIF_COUNTERS: [(&str, &str, &str, &str); 20] = [
     ("rx_slots", "slots", "direction=\"rx\"", ""),
     ("rx_cut", "cut", "", "Segments that large frames for the guest were cut into"),
     ("tx_merged", "merged", "", "Segments of the guest that went on merged to large frames"),
+    ("tx_completed", "tx_completed", "", "Packets of the guest whose checksum was completed here"),
+    ("tx_cut", "tx_cut", "", "Segments that large frames of the guest were cut into"),
     ("interrupts", "interrupts", "", "Signals from the guest"),
     ("notifies", "notifies", "", "Signals to the guest"),
     ("turns", "turns", "", "Turns in which a queue moved a packet"),
@@ -64,10 +66,16 @@ pub fn render(report: &Value) -> String {
         .collect();
     // An info metric is always 1: its labels are what it says.
     let info = vifs.iter().map(|(labels, vif)| {
-        let (policy, port) = (escaped(&vif["policy"]), escaped(&vif["port"]["name"]));
-        (format!("{labels},policy=\"{policy}\",port=\"{port}\""), 1.0)
+        let [policy, checksum, port] =
+            [&vif["policy"], &vif["checksum"], &vif["port"]["name"]].map(escaped);
+        let said = format!("policy=\"{policy}\",checksum=\"{checksum}\",port=\"{port}\"");
+        (format!("{labels},{said}"), 1.0)
     });
-    page.gauge("vif_info", "How a vif's buffers cross, and what it is bridged to", info);
+    page.gauge(
+        "vif_info",
+        "How a vif's buffers and checksums cross, and what it is bridged to",
+        info,
+    );
     let connected =
         vifs.iter().map(|(labels, vif)| (labels.clone(), f64::from(vif["connected"] == true)));
     page.gauge("vif_connected", "Whether packets may flow", connected);
@@ -208,6 +216,7 @@ mod tests {
         let text = render(&json!({
             "vifs": [{
                 "domain": 3, "devid": 1, "connected": true, "policy": "copy", "mapped": 7,
+                "checksum": "full",
                 "port": { "name": "a\"b\\c\nd" },
                 "stats": { "tx_packets": 5, "rx_packets": 6, "tx_dropped_grant": 2 },
                 "queues": [{ "queue": 0, "rx_posted": 256, "port_drops": { "too long": 4 } }],
@@ -222,7 +231,9 @@ mod tests {
         }));
         let vif = "domid=\"3\",devid=\"1\"";
         for line in [
-            format!("grantway_vif_info{{{vif},policy=\"copy\",port=\"a\\\"b\\\\c\\nd\"}} 1"),
+            format!(
+                "grantway_vif_info{{{vif},policy=\"copy\",checksum=\"full\",port=\"a\\\"b\\\\c\\nd\"}} 1"
+            ),
             format!("grantway_vif_packets_total{{{vif},direction=\"rx\"}} 6"),
             format!(
                 "grantway_vif_dropped_packets_total{{{vif},direction=\"tx\",reason=\"grant\"}} 2"

@@ -72,6 +72,7 @@ impl Vif {
         self.shared.multicast.set_wanted(keys.multicast);
         self.look_at_rate(around)?;
         self.headroom = self.headroom_due(0, around)?;
+        self.look_at_checksums(around)?;
         let (pages, left) = self.journal_of(&keys, resume, around)?;
         // At most MAX_QUEUES.
         let queues = keys.queues.len() as u16;
@@ -89,9 +90,11 @@ impl Vif {
         // The queues go by the policy and by what the control ring finds set and staged.
         self.choose_policy(&keys, around);
         self.connect_control(&keys, &pages, resume, around)?;
+        let published = keys.clone();
+        let keys = keys.under(self.checksums);
         let ports = self.ports(queues.into(), &keys, around.settings.merge)?;
         // From here on `take_out_of_service` detaches the queues that were attached.
-        self.served = Some(keys.clone());
+        self.served = Some(published);
         self.connection = around.workers.next_connection();
         let guest = Guest {
             scatter_gather: keys.scatter_gather,
@@ -111,6 +114,7 @@ impl Vif {
                 number,
                 refs,
                 guest,
+                checksums: self.checksums,
                 journal: pages.queues.get(usize::from(number)).cloned(),
                 resume: usize::from(number) < left,
                 buffers: self.buffers_of(number, around),
@@ -154,7 +158,11 @@ impl Vif {
     /// Chooses the policy of a new connection.
     fn choose_policy(&mut self, keys: &FrontendKeys, around: &Surroundings<'_>) {
         let chosen = Policy::chosen(keys.persistent, keys.ctrl.is_some());
-        self.policy = chosen.within(around.settings.policy.most);
+        self.policy = match chosen.within(around.settings.policy.most) {
+            // A checksum is completed in private memory.
+            Policy::Map if self.checksums.are_full() => Policy::Copy,
+            policy => policy,
+        };
         self.staged = (self.policy == Policy::Staging).then(|| {
             // No more than MAX_QUEUES.
             let (mapper, queues) = (Arc::clone(around.platform), keys.queues.len() as u16);

@@ -5,7 +5,7 @@
 
 use super::pending::Debts;
 use super::{Vif, WATCHED, token};
-use crate::control::negotiate::advertise;
+use crate::control::negotiate::{Offer, advertise};
 use crate::control::surroundings::Surroundings;
 use crate::error::is_of_nodes;
 use grantway_hypervisor::{Error as PlatformError, StoreErrno, transaction};
@@ -75,8 +75,13 @@ impl Vif {
         around: &mut Surroundings<'_>,
     ) -> Result<(), PlatformError> {
         if self.debts.offer && !self.debts.folder_went {
-            let most = around.settings.policy.most;
-            done_where_gone(advertise(around.store, &self.path, self.queues, most))?;
+            self.look_at_checksums(around)?;
+            let offer = Offer {
+                queues: self.queues,
+                policy: around.settings.policy.most,
+                checksums: self.checksums,
+            };
+            done_where_gone(advertise(around.store, &self.path, offer))?;
         }
         self.debts.offer = false;
         Ok(())
