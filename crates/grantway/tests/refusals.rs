@@ -44,6 +44,7 @@ fn a_wrong_vif_string_is_refused() {
         ("rate=fast", 2, [r#"rate="fast""#, "10Mb/s"]),
         ("devid=-1", 2, [r#"devid="-1""#, "0 to 65535"]),
         ("trusted=1", 2, [r#"key "trusted" is not known"#, "trusted, untrusted"]),
+        ("checksum=half", 2, [r#"checksum="half""#, "full or offload"]),
         ("trusted,untrusted", 2, ["given twice", "keep one"]),
         ("vifname=a-name-beyond-15", 2, ["at most 15", "choose a shorter one"]),
         ("vifname=a/b", 2, ["'/'", "letters, digits"]),

@@ -3,10 +3,11 @@
 //! The rules are those of xl-network-configuration(5). Pairs of a key and a value have commas
 //! between them, blanks before a key are ignored, every key is optional, and the empty string is
 //! legal. This reader is stricter than xl in two points: it refuses a key that is given twice, and
-//! a zero or multicast address.
+//! a zero or multicast address. It knows one key more, `checksum`.
 
 use super::mac::{Mac, MacError};
 use super::rate::{Rate, RateError};
+use grantway_backend::Checksums;
 use grantway_hypervisor::DomId;
 use grantway_ports::TapError;
 use grantway_ports::tap::check_name;
@@ -14,7 +15,7 @@ use std::str::FromStr;
 
 /// The keys that are understood.
 const KEYS: &str = "mac, vifname, bridge, script, rate, mtu, devid, backend, type, \
-     trusted, untrusted";
+     checksum, trusted, untrusted";
 
 /// Smallest MTU: every link has to support it for IPv4 (RFC 791).
 const MTU_MIN: u16 = 68;
@@ -41,6 +42,8 @@ pub struct VifConfig {
     pub devid: Option<u16>,
     /// The domain of the backend.
     pub backend: Option<DomId>,
+    /// The checksums of the vif's frames.
+    pub checksum: Option<Checksums>,
     /// True if the guest is to trust its backend.
     pub trusted: Option<bool>,
 }
@@ -100,6 +103,12 @@ pub enum ConfigError {
         /// The path.
         found: String,
     },
+    /// A value that is no word for checksums.
+    #[error("checksum={found:?}: expected full or offload")]
+    Checksum {
+        /// The value.
+        found: String,
+    },
     /// A value that is no address.
     #[error(transparent)]
     Mac(#[from] MacError),
@@ -140,6 +149,7 @@ impl FromStr for VifConfig {
                     let domain = DomId(number("backend", value, 0, most)?);
                     once("backend", &mut vif.backend, domain)?;
                 }
+                "checksum" => once("checksum", &mut vif.checksum, checksum(value)?)?,
                 "type" if value == "vif" => once("type", &mut kind, ())?,
                 _ => return Err(unsupported(part, key)),
             }
@@ -164,6 +174,10 @@ fn number(key: &'static str, text: &str, least: u16, most: u16) -> Result<u16, C
 fn device(key: &'static str, name: &str) -> Result<String, ConfigError> {
     let name = check_name(name).map_err(|source| ConfigError::Name { key, source })?;
     Ok(name.to_owned())
+}
+
+fn checksum(word: &str) -> Result<Checksums, ConfigError> {
+    word.parse().map_err(|()| ConfigError::Checksum { found: word.to_owned() })
 }
 
 fn script(path: &str) -> Result<String, ConfigError> {
@@ -201,7 +215,7 @@ mod tests {
     fn every_key() {
         let vif = parse(
             "mac=00:16:3e:00:00:01,vifname=gwb1, bridge=br0,script=vif-bridge,\
-             rate=1MB/s@20ms,mtu=9000,devid=3,backend=0,type=vif, untrusted",
+             rate=1MB/s@20ms,mtu=9000,devid=3,backend=0,type=vif,checksum=full, untrusted",
         )
         .unwrap();
         assert_eq!(vif.mac.unwrap().to_string(), "00:16:3e:00:00:01");
@@ -210,6 +224,7 @@ mod tests {
         assert_eq!(vif.script.as_deref(), Some("/etc/xen/scripts/vif-bridge"));
         assert_eq!(vif.rate, Some(Rate { bytes: 20_000, interval: 20_000 }));
         assert_eq!((vif.mtu, vif.devid), (Some(9000), Some(3)));
+        assert_eq!(vif.checksum, Some(Checksums::Full));
         assert_eq!(vif.backend, Some(DomId(0)));
         assert_eq!((vif.trusted, parse("trusted").unwrap().trusted), (Some(false), Some(true)));
     }
@@ -243,6 +258,7 @@ mod tests {
             "devid=1,devid=1",
             "type=vif,type=vif",
             "bridge=a,mtu=99,bridge=a",
+            "checksum=full,checksum=offload",
             "trusted,untrusted",
         ] {
             assert!(matches!(parse(text), Err(ConfigError::Twice { .. })), "{text}");
@@ -274,6 +290,7 @@ mod tests {
         assert!(refusal("mac=01:00:00:00:00:00").contains("multicast"));
         assert!(refusal("rate=fast").contains("10Mb/s"));
         assert!(refusal("script=").contains("path of a script"));
+        assert!(refusal("checksum=Full").contains("full or offload"));
     }
 
     proptest! {
@@ -285,7 +302,7 @@ mod tests {
         #[test]
         fn nothing_that_looks_like_a_vif_panics(
             parts in proptest::collection::vec(
-                ("(mac|vifname|bridge|script|rate|mtu|devid|backend|type|model|é)?", ".{0,20}"),
+                ("(mac|vifname|bridge|script|rate|mtu|devid|backend|checksum|type|model|é)?", ".{0,20}"),
                 0..6,
             ),
         ) {

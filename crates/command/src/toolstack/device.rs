@@ -192,6 +192,7 @@ fn write(
         (keys::MTU, config.mtu.map(|mtu| mtu.to_string())),
         (keys::RATE, config.rate.map(|rate| rate.to_string())),
         (keys::VIFNAME, config.vifname.clone()),
+        (keys::CHECKSUM, config.checksum.map(|checksum| checksum.as_str().to_owned())),
     ];
     described.extend(optional.into_iter().filter_map(|(key, value)| Some((key, value?))));
     folder(tx, &back, &server, &described)?;

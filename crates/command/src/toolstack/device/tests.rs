@@ -120,7 +120,7 @@ fn what_is_not_said_is_not_written() {
     let attached = bench.attach("").unwrap();
     assert_eq!(attached.mac.to_string(), "00:16:3e:01:02:03");
     let mut store = bench.store();
-    for key in ["script", "bridge", "mtu", "rate", "vifname", "hotplug-status"] {
+    for key in ["script", "bridge", "mtu", "rate", "vifname", "checksum", "hotplug-status"] {
         assert_eq!(text(store.as_mut(), &format!("{BACK}/{key}")), None, "{key}");
     }
     assert_eq!(text(store.as_mut(), &format!("{FRONT}/mtu")).as_deref(), Some("1500"));
