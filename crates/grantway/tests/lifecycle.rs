@@ -7,7 +7,7 @@ mod common;
 use common::network::{Namespace, Pair, available};
 use common::part::Part;
 use common::site::{MAC, Site};
-use common::{PROMPT, alone, say, wait_for};
+use common::{PROMPT, alone, say, succeed, wait_for};
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -309,6 +309,31 @@ fn the_toolstacks_word_on_the_backend_is_shown() {
         site.detached();
     }
     backend.terminate();
+}
+
+#[test]
+fn full_checksums_are_of_the_backend_or_of_a_vif_and_are_shown() {
+    let _alone = alone();
+    let site = Site::start();
+    for (option, mark, shown) in [
+        (&[][..], "", "offload"),
+        (&[], ",checksum=full", "full"),
+        (&["--checksum", "full"], "", "full"),
+        (&["--checksum", "full"], ",checksum=offload", "offload"),
+    ] {
+        let mut backend = site.backend(None, &[&["--port", "null"], option].concat());
+        site.attach(&format!("mac={MAC}{mark}"));
+        let mut frontend = site.frontend(None, &["--port", "null"]);
+        site.wait_connected();
+        assert_eq!(site.vif_report()["checksum"], shown, "{option:?} {mark}");
+        let top =
+            succeed(site.command(None, "top", &["--json", "--once", "--interval", "0.1"]), PROMPT);
+        let named = top.contains(r#""checksum":"full""#);
+        assert_eq!(named, shown == "full", "{option:?} {mark}: {top}");
+        frontend.terminate();
+        site.detached();
+        backend.terminate();
+    }
 }
 
 #[test]

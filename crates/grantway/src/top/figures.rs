@@ -40,6 +40,8 @@ pub struct VifFigures {
     pub connected: bool,
     /// Policy by which buffers cross.
     pub policy: String,
+    /// Checksums of the vif's frames: `full` or `offload`.
+    pub checksum: String,
     /// Packets per second from the guest.
     pub tx_pps: f64,
     /// Bits of layer 2 per second from the guest, without FCS.
@@ -177,6 +179,7 @@ impl VifFigures {
             vif: after.name.clone(),
             connected: after.connected,
             policy: after.policy.clone(),
+            checksum: after.checksum.clone(),
             tx_pps: a_second("tx_packets"),
             tx_bps: a_second("tx_bytes") * 8.0,
             rx_pps: a_second("rx_packets"),

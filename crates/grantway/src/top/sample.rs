@@ -39,6 +39,9 @@ pub struct Vif {
     pub connected: bool,
     /// Policy by which buffers cross.
     pub policy: String,
+    /// Checksums of the vif's frames; empty if the backend does not say.
+    #[serde(default)]
+    pub checksum: String,
     /// Pages of the guest that are mapped.
     pub mapped: u64,
     /// Counters of the vif by name.

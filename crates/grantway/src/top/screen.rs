@@ -2,6 +2,7 @@
 
 use super::figures::{Figures, VifFigures};
 use crate::shares::{self, Part};
+use grantway_backend::Checksums;
 use grantway_command::table::Table;
 
 /// Returns the text for one backend.
@@ -29,13 +30,23 @@ pub fn show(name: &str, figures: &Figures) -> String {
     let workers = lines(figures.workers.iter().map(|worker| {
         format!("worker {} {:.0} % ({})", worker.worker, worker.busy * 100.0, worker.queues)
     }));
-    text += &format!("{workers}\n\n{}\n{}", rates(&figures.vifs), batches(&figures.vifs));
+    text += &format!("{workers}\n{}\n", full_checksums(&figures.vifs));
+    text += &format!("{}\n{}", rates(&figures.vifs), batches(&figures.vifs));
     for table in [queues(&figures.vifs), drops(&figures.vifs)] {
         if !table.rows().is_empty() {
             text += &format!("\n{table}");
         }
     }
     text
+}
+
+/// Returns lines that name the vifs whose checksums are full, if there are any.
+fn full_checksums(vifs: &[VifFigures]) -> String {
+    let full = vifs.iter().filter(|vif| vif.checksum == Checksums::Full.as_str());
+    match lines(full.map(|vif| vif.vif.clone())) {
+        names if names.is_empty() => names,
+        names => format!("with full checksums:\n{names}\n"),
+    }
 }
 
 /// Joins the items with commas, on lines of 80 columns.

@@ -16,6 +16,7 @@ fn sample(seconds: u64, per_second: u64) -> Sample {
         });
         json!({
             "vif": name, "connected": true, "policy": "persistent", "mapped": 4096,
+            "checksum": if name == "vif1.0" { "full" } else { "offload" },
             "stats": {
                 "tx_packets": 3 * n, "rx_packets": n, "tx_bytes": 3 * n * 1500, "rx_bytes": n * 64,
                 "tx_slots": 6 * n, "rx_slots": 2 * n, "interrupts": n, "turns": 2 * n,
@@ -94,6 +95,7 @@ fn every_line_fits_a_terminal() {
         "vif32751.65535",
         "PPI",
         "worker 11 25 % (64)",
+        "with full checksums:\nvif1.0\n",
         "tx grant",
         "grants mapped: 8194",
         "8192 pages mapped of 98.3k, 32 areas of 48.4k, 64 descriptors of 1.02k",

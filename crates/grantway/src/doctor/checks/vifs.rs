@@ -119,7 +119,9 @@ fn served(vif: &VifNodes, name: &str, backend: &BackendFact, hints: &Hints) -> F
             Some(served) if served.connected => {
                 let queues = vif.queues;
                 let s = if queues == 1 { "" } else { "s" };
-                Finding::ok(name, format!("connected, {queues} queue{s}{}", crossing(vif, served)))
+                let full = if served.full_checksums { ", full checksums" } else { "" };
+                let crossing = crossing(vif, served);
+                Finding::ok(name, format!("connected, {queues} queue{s}{full}{crossing}"))
             }
             Some(_) => {
                 let found = "connected in the store, and the backend that runs says that it is not";

@@ -3,6 +3,7 @@
 use crate::doctor::bound::within;
 use crate::doctor::roots::names;
 use crate::shares::{Part, Parts};
+use grantway_backend::Checksums;
 use grantway_command::control;
 use serde::Deserialize;
 use serde_json::Value;
@@ -56,6 +57,8 @@ pub struct Served {
     pub policy: String,
     /// Pages of buffers that are mapped now.
     pub mapped: u64,
+    /// True if the vif's checksums are full.
+    pub full_checksums: bool,
 }
 
 impl BackendFact {
@@ -104,6 +107,7 @@ fn vifs(report: &Value) -> Vec<Served> {
             connected: vif["connected"] == true,
             policy: vif["policy"].as_str().unwrap_or_default().to_owned(),
             mapped: vif["mapped"].as_u64().unwrap_or_default(),
+            full_checksums: vif["checksum"] == Checksums::Full.as_str(),
         })
     };
     vifs.iter().filter_map(each).collect()

@@ -39,7 +39,13 @@ fn parts<const N: usize>(each: [(&str, Part); N]) -> Parts {
 }
 
 fn served(connected: bool, policy: &str, mapped: u64) -> Served {
-    Served { name: "vif3.0".into(), connected, policy: policy.into(), mapped }
+    Served {
+        name: "vif3.0".into(),
+        connected,
+        policy: policy.into(),
+        mapped,
+        full_checksums: false,
+    }
 }
 
 /// Returns vif3.0, with its hotplug script done.
@@ -89,6 +95,13 @@ fn how_buffers_cross_and_why_they_are_not_staged() {
         let backend = serves_all(vec![served(true, policy, mapped)]);
         check(&vifs::judge(vif, &backend, &hints()), Verdict::Ok, words, "");
     }
+}
+
+#[test]
+fn a_vif_with_full_checksums_is_named() {
+    let full = Served { full_checksums: true, ..served(true, "copy", 0) };
+    let found = vifs::judge(&vif(Connected, Connected), &serves_all(vec![full]), &hints());
+    check(&found, Verdict::Ok, "connected, 1 queue, full checksums, by copy", "");
 }
 
 #[test]
