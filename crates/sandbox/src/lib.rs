@@ -33,6 +33,11 @@
 //!   call that opens a file must not pass. A C library that tries a new call gets the answer
 //!   of an older kernel, for which it has a second way.
 //!
+//! # A helper
+//!
+//! A process beside a backend ([`Host::None`]) keeps no capability. It closes its files as the
+//! control thread does.
+//!
 //! # The embedded host
 //!
 //! There a grant copy is `process_vm_readv` of another process's memory

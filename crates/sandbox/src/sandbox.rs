@@ -17,6 +17,8 @@ pub enum Host {
     Xen,
     /// The embedded host: a copy reaches into another process.
     Embedded,
+    /// No platform: a helper beside a backend.
+    None,
 }
 
 impl Host {
@@ -30,13 +32,14 @@ impl Host {
         match self {
             Self::Xen => makes_taps,
             Self::Embedded => makes_taps | self.worker_keeps() | CapabilitySet::DAC_OVERRIDE,
+            Self::None => CapabilitySet::empty(),
         }
     }
 
     /// Returns the capabilities that a worker keeps.
     fn worker_keeps(self) -> CapabilitySet {
         match self {
-            Self::Xen => CapabilitySet::empty(),
+            Self::Xen | Self::None => CapabilitySet::empty(),
             // A process that has fewer capabilities than another may not copy from it
             // without this one.
             Self::Embedded => CapabilitySet::SYS_PTRACE,

@@ -119,6 +119,7 @@ done! {
     a_worker_that_opens_a_file_to_read_is_refused
     a_worker_that_makes_memory_executable_is_refused
     a_worker_that_asks_a_terminal_is_refused
+    a_helper_keeps_no_capability
     a_worker_does_its_work
     a_worker_panics_and_the_process_goes_on
     a_kernel_without_landlock_runs_with_the_rest
@@ -262,6 +263,11 @@ fn perform(deed: &str, folder: &Path) {
             let error = rustix::termios::tcgetattr(std::io::stderr()).unwrap_err();
             assert_eq!(error, rustix::io::Errno::NOSYS);
         }),
+        "a_helper_keeps_no_capability" => {
+            enter(Host::None);
+            let own = capabilities(None).unwrap();
+            assert!((own.effective | own.permitted | own.inheritable).is_empty(), "{own:?}");
+        }
         "a_worker_does_its_work" => {
             work(Host::Xen);
         }
