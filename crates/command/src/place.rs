@@ -76,7 +76,7 @@ impl Place {
         let platform = Xen::open().map_err(CommandError::failed)?;
         // A missing device is an error now, and not with the first vif.
         match role {
-            Role::Service => platform.require_gntdev(),
+            Role::Service => platform.require_backend(),
             Role::Guest => platform.require_gntalloc(),
         }
         .map_err(CommandError::failed)?;

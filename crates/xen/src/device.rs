@@ -56,6 +56,18 @@ pub fn refused(path: &Path, errno: Errno, missing: &'static str) -> Error {
     }
 }
 
+/// Returns the error for a request that a driver refuses though nothing is wrong with it.
+pub fn lacks(path: &Path, request: &'static str, errno: Errno) -> Error {
+    Error::Os {
+        call: format!("{request} by {}", path.display()),
+        reason: match errno {
+            Errno::NOTTY | Errno::NOSYS => "the driver of this kernel does not know it".to_owned(),
+            errno => errno.to_string(),
+        },
+        remedy: "use Linux 4.9 or later",
+    }
+}
+
 /// Returns the number in the file of a driver's parameter.
 pub fn parameter(file: &Path) -> Option<u64> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()

@@ -3,13 +3,13 @@
 use crate::apart::ByPeer;
 use crate::arena::Arenas;
 use crate::copy::{self, Scratch};
-use crate::device::{Device, parameter};
+use crate::device::{Device, lacks, parameter};
 use crate::events::EventSet;
 use crate::grant;
 use crate::map;
 use crate::open::{Layout, OpenError};
 use crate::store::StoreAt;
-use crate::sys::{Evtchn, Gntalloc, Gntdev};
+use crate::sys::{Copies, Evtchn, Gntalloc, Gntdev};
 use grantway_hypervisor::{
     Access, Apart, Arena, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, GrantRef,
     Granted, Granter, Mapper, Platform, Released, Revoke, Store,
@@ -107,20 +107,28 @@ impl Xen {
         }))
     }
 
-    /// Opens gntdev now, since a backend needs it, instead of with the first guest.
+    /// Opens the devices that a backend needs, instead of with the first guest, and asks their
+    /// drivers for the requests that old kernels lack.
     ///
     /// # Errors
     ///
-    /// [`Error::Os`] names the device, and the remedy if it is missing.
-    pub fn require_gntdev(&self) -> Result<(), Error> {
-        self.gntdev.get().map(drop)
+    /// [`Error::Os`] names the device or the request, and the remedy if it is missing.
+    pub fn require_backend(&self) -> Result<(), Error> {
+        let gntdev = self.gntdev.get()?;
+        // A batch without copies does nothing.
+        let (mut segments, mut arena) = (Vec::new(), []);
+        let copied = gntdev.copy(&mut Copies::new(&mut segments, &mut arena));
+        copied.map_err(|errno| lacks(self.gntdev.path(), "grant copy", errno))?;
+        let evtchn = self.evtchn.fresh()?;
+        // A fresh device has no signal to forget.
+        evtchn.reset().map_err(|errno| lacks(self.evtchn.path(), "reset", errno))
     }
 
     /// Opens gntalloc, which a frontend needs.
     ///
     /// # Errors
     ///
-    /// Fails as [`Xen::require_gntdev`] does.
+    /// Fails as [`Xen::require_backend`] does.
     pub fn require_gntalloc(&self) -> Result<(), Error> {
         self.gntalloc.get().map(drop)
     }

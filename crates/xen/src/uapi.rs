@@ -3,6 +3,9 @@
 //! The facts are those of Linux' `xen/gntdev.h`, `xen/gntalloc.h` and `xen/evtchn.h`;
 //! `tests/uapi.rs` checks each of them against these headers. All numbers are made with
 //! `_IOC_NONE`, although most requests read and write their argument.
+//!
+//! [`GRANT_COPY`] came last, with Linux 4.9; the other requests are older than Linux 3.0. Linux 4.19
+//! has all of them. [`crate::Xen::require_backend`] asks the drivers.
 
 use rustix::ioctl::{Direction, Opcode, opcode};
 

@@ -25,7 +25,7 @@ fn each_missing_driver_is_named_with_its_remedy() {
     let grefs = [GrantRef(8)];
     let map = xen.map(DomId(1), &grefs, Access::ReadOnly).unwrap_err();
     assert_eq!(told(map), missing("gntdev"));
-    assert_eq!(told(xen.require_gntdev().unwrap_err()), missing("gntdev"));
+    assert_eq!(told(xen.require_backend().unwrap_err()), missing("gntdev"));
     let source = CopySide::Foreign { domain: DomId(1), gref: grefs[0], offset: 0 };
     let mut ops = [CopyOp::new(source, CopySide::Local { offset: 0 }, 1)];
     assert_eq!(told(xen.copy(&mut [0], &mut ops).unwrap_err()), missing("gntdev"));
@@ -36,6 +36,20 @@ fn each_missing_driver_is_named_with_its_remedy() {
     assert_eq!((xen.domain(), xen.host()), (DomId::ZERO, "xen"));
     assert_eq!(xen.revoke(GrantRef(8)), Revoke::Unknown);
     assert_eq!((xen.counters().granted, xen.counters().mapped), (0, 0));
+}
+
+#[test]
+fn a_driver_without_grant_copy_is_named() {
+    let (root, _socket, xen) = bare();
+    // The kernel gives no file of a disk these requests.
+    std::fs::write(root.path().join("dev/xen/gntdev"), "").unwrap();
+    let text = xen.require_backend().unwrap_err().to_string();
+    let text = text.replace(&root.path().display().to_string(), "");
+    assert_eq!(
+        text,
+        "grant copy by /dev/xen/gntdev: the driver of this kernel does not know it; use Linux 4.9 \
+         or later"
+    );
 }
 
 /// A domain maps by its own device once one is asked for, and by the shared device once its own is
