@@ -11,6 +11,7 @@ BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 # Debian's zsh reads packages' completions elsewhere than those of /usr/local.
 ZSHDIR ?= $(PREFIX)/share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
+LIBDIR ?= $(PREFIX)/lib/grantway
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 MODULESLOADDIR ?= $(PREFIX)/lib/modules-load.d
 # Not every modprobe reads /usr/local.
@@ -27,13 +28,45 @@ BASELINE_BIN := $(BASELINE)/release/grantway
 BESIDE := grantway-bench grantway-iperf
 BASELINE_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-C target-cpu=x86-64)
 
-.PHONY: install uninstall deb baseline
+BACKEND_UNITS := grantway-backend grantway-backend-domU
+
+# $(call install_units,NAMES): units, with the places that they name.
+define install_units
+for unit in $(1); do \
+  install -d $(DESTDIR)$(UNITDIR) && \
+  sed -e 's|@BINDIR@|$(BINDIR)|' -e 's|@DOCDIR@|$(DOCDIR)|' packaging/systemd/$$unit.service.in \
+    > $(DESTDIR)$(UNITDIR)/$$unit.service && \
+  chmod 644 $(DESTDIR)$(UNITDIR)/$$unit.service || exit 1; \
+done
+endef
+
+# $(call install_options,NAME): a file of /etc/default, unless there is one.
+define install_options
+test -e $(DESTDIR)$(DEFAULTDIR)/$(1) \
+  || install -D -m 644 packaging/default/$(1) $(DESTDIR)$(DEFAULTDIR)/$(1)
+endef
+
+# Guests have a backend after the next boot, when xen-netback is kept away. What serves them now
+# goes on: a backend that runs already is succeeded by the new one.
+ENABLE = if command -v systemctl >/dev/null; then \
+  systemctl --quiet enable $(addsuffix .service,$(BACKEND_UNITS)) && \
+  if [ -d /run/systemd/system ]; then systemctl daemon-reload && \
+  systemctl try-restart $(addsuffix .service,$(BACKEND_UNITS)); fi; \
+  else echo "no systemd: have \`grantway backend\` started at boot, as xen-netback is kept away" >&2; fi
+DISABLE = PATH="$(BINDIR):$$PATH" packaging/lib/give-back || [ $$? = 2 ]; \
+  ! command -v systemctl >/dev/null || systemctl --quiet disable $(addsuffix .service,$(BACKEND_UNITS)) || true
+
+.PHONY: install install-command install-backend install-frontend uninstall deb baseline static
 
 baseline:
 	RUSTFLAGS="$(BASELINE_FLAGS)" cargo build --release --locked $(PROGRAMS) --target-dir $(BASELINE)
 
 # `make install` as root must not build as root: what is built is taken.
-install: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command and its programs, their manual, units and modprobe.d, below DESTDIR and PREFIX
+install: install-command install-backend install-frontend ## all of it, below DESTDIR and PREFIX; without DESTDIR the units are enabled, too
+	$(if $(DESTDIR),,@$(ENABLE))
+
+# For a workstation: nothing of it takes effect by being there.
+install-command: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command and its programs, their manual, completions
 	install -D -m 755 $(BASELINE_BIN) $(DESTDIR)$(BINDIR)/grantway
 	install -D -m 755 -t $(DESTDIR)$(BINDIR) $(addprefix $(dir $(BASELINE_BIN)),$(BESIDE))
 	made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && \
@@ -42,28 +75,49 @@ install: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command and its prog
 	install -D -m 644 "$$made"/completions/grantway.bash $(DESTDIR)$(BASHDIR)/grantway && \
 	install -D -m 644 -t $(DESTDIR)$(FISHDIR) "$$made"/completions/grantway.fish && \
 	install -D -m 644 -t $(DESTDIR)$(ZSHDIR) "$$made"/completions/_grantway
-	for unit in grantway-backend grantway-backend-domU; do \
-	  install -d $(DESTDIR)$(UNITDIR) && \
-	  sed -e 's|@BINDIR@|$(BINDIR)|' -e 's|@DOCDIR@|$(DOCDIR)|' packaging/systemd/$$unit.service.in \
-	    > $(DESTDIR)$(UNITDIR)/$$unit.service && \
-	  chmod 644 $(DESTDIR)$(UNITDIR)/$$unit.service || exit 1; \
-	done
+	install -D -m 644 packaging/README.md $(DESTDIR)$(DOCDIR)/README.md
+
+install-backend:
+	$(call install_units,$(BACKEND_UNITS))
 	install -D -m 644 packaging/modprobe.d/grantway.conf $(DESTDIR)$(MODPROBEDIR)/grantway.conf
 	install -D -m 644 packaging/modules-load.d/grantway.conf $(DESTDIR)$(MODULESLOADDIR)/grantway.conf
 	install -D -m 755 packaging/scripts/vif-grantway $(DESTDIR)$(SCRIPTDIR)/vif-grantway
-	install -D -m 644 packaging/README.md $(DESTDIR)$(DOCDIR)/README.md
-	test -e $(DESTDIR)$(DEFAULTDIR)/grantway \
-	  || install -D -m 644 packaging/default/grantway $(DESTDIR)$(DEFAULTDIR)/grantway
+	install -D -m 755 packaging/lib/give-back $(DESTDIR)$(LIBDIR)/give-back
+	$(call install_options,grantway)
 
-uninstall: ## what `make install` put there, but for /etc/default/grantway
+install-frontend:
+	$(call install_units,grantway-frontend@)
+	$(call install_options,grantway-frontend)
+
+uninstall: ## what `make install` put there, but for /etc/default; without DESTDIR vifs go back to xen-netback
+	$(if $(DESTDIR),,@$(DISABLE))
 	rm -f $(DESTDIR)$(BINDIR)/grantway $(addprefix $(DESTDIR)$(BINDIR)/,$(BESIDE))
 	rm -f $(DESTDIR)$(MANDIR)/man1/grantway.1.gz $(DESTDIR)$(MANDIR)/man1/grantway-*.1.gz
 	rm -f $(DESTDIR)$(BASHDIR)/grantway $(DESTDIR)$(FISHDIR)/grantway.fish $(DESTDIR)$(ZSHDIR)/_grantway
-	rm -f $(DESTDIR)$(UNITDIR)/grantway-backend.service $(DESTDIR)$(UNITDIR)/grantway-backend-domU.service
+	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(addsuffix .service,$(BACKEND_UNITS) grantway-frontend@))
 	rm -f $(DESTDIR)$(MODPROBEDIR)/grantway.conf $(DESTDIR)$(MODULESLOADDIR)/grantway.conf
-	rm -f $(DESTDIR)$(SCRIPTDIR)/vif-grantway
-	rm -f $(DESTDIR)$(DOCDIR)/README.md
-	-rmdir $(DESTDIR)$(DOCDIR) 2>/dev/null
+	rm -f $(DESTDIR)$(SCRIPTDIR)/vif-grantway $(DESTDIR)$(LIBDIR)/give-back $(DESTDIR)$(DOCDIR)/README.md
+	-rmdir $(DESTDIR)$(DOCDIR) $(DESTDIR)$(LIBDIR) 2>/dev/null
+	$(if $(DESTDIR),,@[ ! -d /run/systemd/system ] || systemctl daemon-reload)
 
-deb: baseline ## a Debian package, in target/debian
+# Needs the C library's static part: Debian's libc6-dev, glibc-static of the Red Hat family.
+STATIC := $(BUILD)/static
+STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu
+STATIC_BIN := $(STATIC)/$(STATIC_TARGET)/release
+# What a static glibc would do by shared libraries of the same version.
+STATIC_BARRED := getaddrinfo|gethostby.*|get(pw|gr)(ent|nam|uid|gid).*
+
+static: ## the programs without any library, for systems with an older one; in target/static
+	RUSTFLAGS="$(BASELINE_FLAGS) -C target-feature=+crt-static" cargo build --release --locked $(PROGRAMS) \
+	  --target $(STATIC_TARGET) --target-dir $(STATIC)
+	@for program in grantway $(BESIDE); do \
+	  ldd $(STATIC_BIN)/$$program 2>&1 | grep -q 'statically linked\|not a dynamic' || \
+	    { echo "static: $$program needs libraries" >&2; exit 1; }; \
+	  ! nm $(STATIC_BIN)/$$program | grep -E ' [TW] ($(STATIC_BARRED))$$' || \
+	    { echo "static: $$program calls what needs libraries" >&2; exit 1; }; \
+	done
+	@$(STATIC_BIN)/grantway --version
+	@echo $(STATIC_BIN)/grantway
+
+deb: baseline ## Debian packages of the command, the backend and the frontend, in target/debian
 	@MAKE="$(MAKE)" packaging/deb/build $(BUILD)
