@@ -43,6 +43,6 @@ def offers(world: World) -> set[str]:
         offer.add("drill")
     if (world.image / "grantway-dom0" / "usr" / "bin" / "grantway-before").exists():
         offer.add("lab/before")
-    if (world.image / "grantway-dom0" / "lab" / "package" / "usr" / "bin" / "grantway").exists():
+    if any((world.image / "grantway-dom0" / "lab" / "package").glob("*.deb")):
         offer.add("package")
     return offer

@@ -1,4 +1,4 @@
-# The unit of the Debian package in a real systemd, with all that it takes away, and each option
+# The unit of the Debian packages in a real systemd, with all that it takes away, and each option
 # that packaging/README.md names; a restart and a crash that no guest notices.
 # boot: pv
 # timeout: 600
@@ -7,8 +7,8 @@
 only_grantway
 without_netback
 bridge_up
-install_package
 systemd_start
+install_backend
 systemctl --version | head -n 1
 
 mkdir -p /etc/grantway

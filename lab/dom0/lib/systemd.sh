@@ -1,14 +1,25 @@
-# A real systemd beside dom0's first process, which runs the unit of the Debian package. It is
-# the first of process and mount namespaces of its own, and has the scenario's group: so it
-# ends as the scenario does.
+# A real systemd beside dom0's first process, with the Debian packages. It is the first of
+# process and mount namespaces of its own, and has the scenario's group: so it ends as the
+# scenario does.
 
-# install_package: what the Debian package installs, as dpkg would put it.
-install_package() {
-    (cd /lab/package && find . -type f) | while read -r _file; do
-        mkdir -p "$(dirname "/$_file")"
-        cp "/lab/package/$_file" "/$_file"
+# packages [OPTIONS...] ACTION NAMES: dpkg as an administrator calls it; -i takes names, too.
+packages() {
+    _files=
+    for _word in "$@"; do
+        case $_word in
+            grantway*) [ "$_action" != -i ] || _word=$(echo /lab/package/"$_word"_*.deb) ;;
+            *) _action=$_word ;;
+        esac
+        _files="$_files $_word"
     done
-    # It forbids the kernel's netback, which other scenarios of this boot load.
+    # There is no ldconfig, and busybox would take its own dpkg.
+    in_systemd /usr/bin/dpkg --force-bad-path $_files >&2
+}
+
+# install_backend: the packages of the backend, without what forbids the kernel's netback, which
+# other scenarios of this boot load.
+install_backend() {
+    packages -i grantway grantway-backend
     rm /lib/modprobe.d/grantway.conf
 }
 
@@ -19,7 +30,7 @@ unit_setting() {
 }
 unit_setting_off() { rm "/run/systemd/system/grantway-backend.service.d/$1.conf"; }
 
-# systemd_start: starts it, until it answers.
+# systemd_start [TARGET]: starts it, until it answers.
 systemd_start() {
     mkdir -p /run/systemd/system /var/tmp /home
     # All that it logs.
@@ -32,11 +43,17 @@ TimeoutStartSec=600"
     unshare -m -p -u -f --mount-proc sh -c '
         mount -t xenfs xenfs /proc/xen
         exec env -i container=lab PATH=/usr/sbin:/usr/bin \
-            /usr/lib/systemd/systemd --system --unit=basic.target --show-status=no --log-target=kmsg' >$LAB/logs/systemd 2>&1 </dev/null &
+            /usr/lib/systemd/systemd --system --unit='${1:-basic.target}' --show-status=no --log-target=kmsg' >$LAB/logs/systemd 2>&1 </dev/null &
     _unshare=$!
     wait_for 30 systemd_answers
     systemd_pid=$(cat "/proc/$_unshare/task/$_unshare/children")
     systemd_pid=${systemd_pid% }
+}
+# systemd_stop: as by a power cut.
+systemd_stop() {
+    kill -9 "$systemd_pid"
+    wait "$_unshare" || true
+    rm -f /run/systemd/private
 }
 systemd_answers() { [ -S /run/systemd/private ]; }
 
