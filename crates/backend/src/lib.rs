@@ -41,7 +41,7 @@ pub use journal::{JournalError, Tampered};
 pub use layout::ARENA_PAGES;
 pub use state::checksums::Checksums;
 pub use state::guest::Patience;
-pub use state::shared::{Clock, Meter, OnWorker};
+pub use state::shared::{Clock, Meter, OnPlug, OnWorker, PlugEvent};
 pub use state::stats::{VifStats, VifStatsSnapshot};
 pub use state::trace::{TRACE_HEAD, TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing};
 pub use turn::lists::GraphReport;

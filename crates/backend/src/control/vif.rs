@@ -20,7 +20,7 @@ use crate::ids::VifId;
 use crate::policy::{Policy, Quota, Staged};
 use crate::state::checksums::Checksums;
 use crate::state::credit::Rate;
-use crate::state::shared::Shared;
+use crate::state::shared::{PlugEvent, Shared};
 use crate::state::stats::VifStats;
 use crate::state::trace::Tap;
 use crate::turn::queue::QueueReport;
@@ -186,7 +186,12 @@ impl Vif {
                 self.tell(state, around)?;
             }
         }
-        remove_remains(self.id, around)
+        remove_remains(self.id, around)?;
+        if around.settings.hotplug {
+            // A process that was killed may not have come to this.
+            self.clear_hotplug(around)?;
+        }
+        Ok(())
     }
 
     /// Sets the link down unless a connection is taken over, and watches the frontend. This comes
@@ -206,7 +211,19 @@ impl Vif {
         around: &mut Surroundings<'_>,
     ) -> Result<(), VifError> {
         let done = self.carry_out(actions, around);
+        // If the store cannot say it, a needless event does no harm.
+        let plugged = matches!(self.is_plugged(around), Ok(true));
+        if around.settings.hotplug && !plugged && !self.machine.is_gone() {
+            (around.settings.on_plug)(self.id, PlugEvent::Online);
+        }
         done.and(self.look_for_hotplug(around))
+    }
+
+    /// Returns true if the hotplug script says that it is done.
+    fn is_plugged(&self, around: &mut Surroundings<'_>) -> Result<bool, VifError> {
+        let path = format!("{}/{}", self.path, keys::HOTPLUG_STATUS);
+        let status = around.store.read_text(&path)?;
+        Ok(status.as_deref().map(str::trim) == Some("connected"))
     }
 
     /// Returns the request for the vif's port. With hotplug scripts, as on Xen, its name is always
@@ -234,10 +251,10 @@ impl Vif {
 
     /// Tells the machine that the hotplug script is done, or that no script is to be waited for.
     fn look_for_hotplug(&mut self, around: &mut Surroundings<'_>) -> Result<(), VifError> {
-        let mut text = |key| around.store.read_text(&format!("{}/{key}", self.path));
+        let script = format!("{}/{}", self.path, keys::SCRIPT);
         let done = !around.settings.hotplug
-            || text(keys::SCRIPT)?.is_none()
-            || text(keys::HOTPLUG_STATUS)?.as_deref().map(str::trim) == Some("connected");
+            || around.store.read_text(&script)?.is_none()
+            || self.is_plugged(around)?;
         if done { self.feed(BackendEvent::HotplugDone, around) } else { Ok(()) }
     }
 

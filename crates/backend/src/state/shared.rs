@@ -1,5 +1,6 @@
 //! State that the queues of one vif share.
 
+use crate::ids::VifId;
 use crate::state::credit::Credit;
 use crate::state::multicast::MulticastFilter;
 use crate::state::stats::VifStats;
@@ -16,6 +17,19 @@ pub type Meter = fn() -> Duration;
 
 /// The first call of a worker thread. The error says why the thread must not serve.
 pub type OnWorker = Arc<dyn Fn() -> std::io::Result<()> + Send + Sync>;
+
+/// An event of a vif, for whoever runs its hotplug script. A successor repeats an event of which it
+/// cannot know that it was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlugEvent {
+    /// The interface exists, and the script does not say that it is done.
+    Online,
+    /// The interface is gone, and the script had said that it was done.
+    Remove,
+}
+
+/// Function that is called for a vif's events.
+pub type OnPlug = Arc<dyn Fn(VifId, PlugEvent) + Send + Sync>;
 
 /// State that the queues of one vif share, whichever workers they belong to.
 pub(crate) struct Shared {

@@ -5,7 +5,7 @@ use super::processor_time;
 use crate::policy::PolicyLimits;
 use crate::state::checksums::Checksums;
 use crate::state::guest::Patience;
-use crate::state::shared::{Clock, Meter, OnWorker};
+use crate::state::shared::{Clock, Meter, OnPlug, OnWorker};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,6 +35,8 @@ pub struct Settings {
     /// Function that each worker thread calls before it serves a queue. The function may give up
     /// rights that no turn needs. An error ends the start.
     pub on_worker: OnWorker,
+    /// Function that is called for a vif's events, with hotplug scripts. It must not block.
+    pub on_plug: OnPlug,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             clock: Instant::now,
             meter: processor_time,
             on_worker: Arc::new(|| Ok(())),
+            on_plug: Arc::new(|_, _| ()),
         }
     }
 }

@@ -7,8 +7,8 @@ use super::port::Ports;
 use super::{PROMPT, eventually};
 use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{
-    Backend, BackendConfig, Checksums, Meter, OpenPort, Patience, Settings, VifId, VifReport,
-    WaitMode, processor_time,
+    Backend, BackendConfig, Checksums, Meter, OpenPort, Patience, PlugEvent, Settings, VifId,
+    VifReport, WaitMode, processor_time,
 };
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
@@ -20,7 +20,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,8 @@ pub struct Setup {
     pub patience: Patience,
     pub policy: PolicyLimits,
     pub hotplug: bool,
+    /// The events that the backend raised.
+    pub plugged: Arc<Mutex<Vec<(VifId, PlugEvent)>>>,
     pub ports: Arc<Ports>,
     pub time: Time,
 }
@@ -108,6 +110,7 @@ impl Control {
                     let open: OpenPort = Box::new(move |request| {
                         if bridged { Ok(Box::new(Member::new())) } else { guests.open(request) }
                     });
+                    let plugged = Arc::clone(&setup.plugged);
                     let config = BackendConfig {
                         settings: Settings {
                             mode: setup.mode,
@@ -116,6 +119,9 @@ impl Control {
                             policy: setup.policy,
                             checksums: setup.checksums,
                             hotplug: setup.hotplug,
+                            on_plug: Arc::new(move |vif, event| {
+                                plugged.lock().unwrap().push((vif, event));
+                            }),
                             clock: match setup.time {
                                 Time::Passes => Instant::now,
                                 _ => || NOW.get(),

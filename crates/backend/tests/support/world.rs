@@ -114,6 +114,7 @@ impl World {
             // Nor is a list refused because a worker's turn was long.
             policy: PolicyLimits { lease: super::PROMPT, ..PolicyLimits::default() },
             hotplug,
+            plugged: Arc::default(),
             ports: ports_too,
             time: Time::Passes,
         };

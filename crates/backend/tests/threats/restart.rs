@@ -7,13 +7,14 @@ use crate::support::panics;
 use crate::support::port::Call;
 use crate::support::rings::{Rings, SLOTS, slot};
 use crate::support::world::{GUEST, World};
-use grantway_backend::WaitMode;
+use grantway_backend::{PlugEvent, WaitMode};
 use grantway_hypervisor::{Access, DomId, GrantRef, Granted};
 use grantway_netif::rx::RxRequest;
 use grantway_netif::tx::{TxFlags, status};
 use grantway_netif::{Offload, XenbusState};
 use grantway_ring::{Index, RingMemory};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 const NONE: TxFlags = TxFlags::empty();
@@ -512,6 +513,41 @@ fn waits_for_its_script(world: &mut World) -> (Hostile, [Rings; 2]) {
     rings.iter_mut().for_each(|rings| guest.is_served(rings));
     assert_eq!(guest.backend_state(), Some(XenbusState::InitWait));
     (guest, rings)
+}
+
+/// A successor repeats the event that starts XAPI's script until the script is done, and the event
+/// for which XAPI waits at a detach until the folder is gone.
+#[test]
+fn restart_repeats_events_that_may_not_have_been_seen() {
+    let mut world = World::with(DomId(0), WaitMode::Interrupt, true);
+    let plugged = Arc::clone(&world.setup.plugged);
+    let seen =
+        |event| plugged.lock().unwrap().iter().filter(|seen| **seen == (GUEST, event)).count();
+    let counts = || (seen(PlugEvent::Online), seen(PlugEvent::Remove));
+    let (mut guest, mut rings) = waits_for_its_script(&mut world);
+    assert_eq!(counts(), (1, 0));
+    world.stop();
+    world.start();
+    eventually("the event of the successor", || (counts() == (2, 0)).then_some(()));
+    let path = format!("{}/hotplug-status", world.toolstack.back(GUEST));
+    world.toolstack.store.write(&path, b"connected").unwrap();
+    guest.await_backend(XenbusState::Connected);
+    world.stop();
+    world.start();
+    rings.iter_mut().for_each(|rings| guest.is_served(rings));
+    assert_eq!(counts(), (2, 0));
+    world.toolstack.ask_to_close(GUEST);
+    guest.await_backend(XenbusState::Closing);
+    guest.state(XenbusState::Closed);
+    eventually("the end of the vif", || (counts() == (2, 1)).then_some(()));
+    let gone = || world.toolstack.store.read_text(&path).unwrap().is_none().then_some(());
+    eventually("the end of the script's node", gone);
+    world.stop();
+    // As if the process had been killed before it wrote this.
+    world.toolstack.store.write(&path, b"connected").unwrap();
+    world.start();
+    eventually("the event of the successor", || (counts() == (2, 2)).then_some(()));
+    world.stands_and(lost_at_most(100));
 }
 
 /// What was consumed is not taken again from a ring that holds answers by now.

@@ -8,6 +8,7 @@ use super::{Vif, WATCHED, token};
 use crate::control::negotiate::{Offer, advertise};
 use crate::control::surroundings::Surroundings;
 use crate::error::is_of_nodes;
+use crate::state::shared::PlugEvent;
 use grantway_hypervisor::{Error as PlatformError, StoreErrno, transaction};
 use grantway_netif::{XenbusState, keys};
 use tracing::info;
@@ -87,9 +88,15 @@ impl Vif {
         Ok(())
     }
 
-    fn clear_hotplug(&mut self, around: &mut Surroundings<'_>) -> Result<(), PlatformError> {
+    /// Raises the event of a vif whose script had run and whose interface is gone, and then removes
+    /// the script's node. A toolstack may wait for the event before it removes the folder.
+    pub(super) fn clear_hotplug(
+        &mut self,
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), PlatformError> {
         let path = format!("{}/{}", self.path, keys::HOTPLUG_STATUS);
         if !self.debts.folder_went && around.store.read_text(&path)?.is_some() {
+            (around.settings.on_plug)(self.id, PlugEvent::Remove);
             // The toolstack may be removing the folder at this moment.
             done_where_gone(around.store.remove(&path))?;
         }
