@@ -12,6 +12,7 @@ use crate::notify::ServiceManager;
 use crate::rules::{LiveRules, secret};
 use crate::shares::{self, Descriptors};
 use crate::trace::{TRACE, TraceSocket};
+use crate::uevent::Helper;
 use grantway_backend::policy::{Mapped, PolicyLimits};
 use grantway_backend::{
     Account, Backend, BackendConfig, OnWorker, OpenPort, Patience, PortRequest, QueueCounts,
@@ -75,13 +76,17 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let (memory, descriptors) = (OwnMemory::open(), Descriptors::open());
     let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
     let graph = graph(args, secret)?;
+    let helper = place.is_xen().then(Helper::start).flatten();
     // Everything that is opened from here on is opened with the rights that are left.
     let mut sandbox = (!args.no_sandbox).then(|| confine::process(&place));
     let on_worker = match &sandbox {
         Some(sandbox) => confined(sandbox.worker()),
         None => Arc::new(|| Ok(())),
     };
-    let config = config(args, &place, mode, (graph, uplink), on_worker);
+    let mut config = config(args, &place, mode, (graph, uplink), on_worker);
+    if let Some(helper) = helper {
+        config.settings.on_plug = Arc::new(move |vif, event| helper.raise(vif, event));
+    }
     let mut backend = Backend::start(
         Arc::clone(&place.platform),
         config,
@@ -165,6 +170,7 @@ fn config(
             clock: clock(),
             meter: grantway_backend::processor_time,
             on_worker,
+            ..Settings::default()
         },
         uplink,
         workers: match (&args.rules, args.workers) {

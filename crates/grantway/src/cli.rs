@@ -7,7 +7,7 @@ use crate::args::{
 use crate::programs::{self, ProgramArgs};
 use crate::{
     attach, backend, ctl, doctor, flows, frontend, generate, host, list, nodes, plan, report,
-    rules, top,
+    rules, top, uevent,
 };
 use clap::{CommandFactory, Parser, Subcommand};
 use grantway_command::error::CommandError;
@@ -72,6 +72,9 @@ pub enum Command {
     /// Write man pages, and completions for shells.
     #[command(hide = true)]
     Generate(crate::generate::GenerateArgs),
+    /// Raise the kernel's events of vifs that a backend names on the standard input.
+    #[command(name = uevent::COMMAND, hide = true, after_help = uevent::HELP)]
+    UeventHelper,
 }
 
 impl CommandLine for Cli {
@@ -99,6 +102,7 @@ impl CommandLine for Cli {
             Command::Graph(_) => "graph",
             Command::Flows(_) => "flows",
             Command::Generate(_) => "generate",
+            Command::UeventHelper => uevent::COMMAND,
         }
     }
 
@@ -121,6 +125,7 @@ impl CommandLine for Cli {
             Command::Graph(args) => nodes::run(args),
             Command::Flows(args) => flows::run(args),
             Command::Generate(args) => generate::run(args, Self::command()),
+            Command::UeventHelper => uevent::run(),
         }
     }
 }

@@ -9,7 +9,8 @@
 //!   [`grantway_command::toolstack`].
 //! - [`backend`], [`frontend`]: the two ends.
 //! - [`claim`], [`confine`], [`notify`]: a backend is the only one of its domain, gives up rights,
-//!   and tells a service manager that it serves. [`clock`]: its time.
+//!   and tells a service manager that it serves. [`uevent`]: events by which udev learns of a vif.
+//!   [`clock`]: its time.
 //! - [`report`]: the reports of both ends; [`trace`]: packets that a backend shows; [`ctl`]:
 //!   questions to a frontend.
 //! - [`rules`]: files of rules, and what they counted; [`nodes`]: what went through a backend's
@@ -44,6 +45,7 @@ mod running;
 mod shares;
 mod top;
 mod trace;
+mod uevent;
 
 use cli::Cli;
 use grantway_command::program;

@@ -79,7 +79,7 @@ fn the_units_leave_what_every_option_needs() {
             assert!(calls.split(' ').any(|call| call == own), "{unit}: {own} in {calls}");
         }
         assert_eq!(values(&text, "CapabilityBoundingSet"), ["CAP_NET_ADMIN"]);
-        // What no option needs more of.
+        // What nothing needs more of.
         for (setting, value) in [
             ("NoNewPrivileges", "yes"),
             ("DevicePolicy", "closed"),
@@ -87,6 +87,9 @@ fn the_units_leave_what_every_option_needs() {
             ("IPAddressAllow", "localhost"),
             ("PrivateIPC", "yes"),
             ("ProtectClock", "yes"),
+            ("ProtectSystem", "strict"),
+            ("ProtectKernelTunables", "yes"),
+            ("ReadWritePaths", "-/sys/devices"),
         ] {
             assert_eq!(values(&text, setting), [value], "{unit}: {setting}");
         }
