@@ -10,8 +10,8 @@ pub(super) fn run(data: &[u8]) {
     let (online, takeover) = (flags & 1 != 0, flags & 2 != 0);
     let (machine, actions) = BackendMachine::start(own, peer, online, takeover);
     let mut watch = Watch { peer, online, shown: own, ..Watch::default() };
-    let served = matches!(own, Some(S::InitWait | S::Connected));
-    watch.first = online && takeover && served && peer == Some(S::Connected);
+    let served = matches!(own, Some(S::InitWait | S::Connected | S::Reconfigured));
+    watch.first = online && takeover && served && peer.is_some_and(S::has_rings);
     watch.carry_out(&actions);
     let mut machine = machine;
     watch.check(&machine);
