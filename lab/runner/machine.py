@@ -61,7 +61,7 @@ def arm(image: Path, xen: str, words: dict[str, str], results: str) -> list[str]
     """Modules where the device tree says, and virtio for the results: there is one serial line."""
     words = words | {"results": "vport0p1"}
     return [
-        "-append", f"{xen} console=dtuart dtuart=serial0 {XEN}",
+        "-append", f"{xen} console=dtuart {XEN}",
         "-device", f"guest-loader,addr=0x49000000,kernel={image / 'vmlinux'},bootargs={linux(words)}",
         "-device", f"guest-loader,addr=0x4d000000,initrd={image / 'dom0.cpio'}",
         "-device", "virtio-serial-device", "-chardev", results.replace(":", ",id=results,path=", 1),
