@@ -114,7 +114,7 @@ unit_setting_off close
 say "SIGINT: both ends of the vif are Closed"
 
 # The backend's own bridge.
-unit_serves --port bridge --uplink tap:gw0
+unit_serves --port bridge --uplink tap:gw0 --checksum full
 xl destroy g1
 ip addr add 10.0.2.1/24 dev gw0
 guest_start "g2 g3" vif=script=vif-grantway
