@@ -1,5 +1,6 @@
-# A guest whose vif is marked checksum=full gets no blank checksum and sends none; a guest
-# beside it shows what a capture sees of blank ones. A successor keeps the mark.
+# A guest whose vif is marked checksum=full gets no blank checksum and sends none, by TAPs and
+# the kernel's bridge as by the backend's own; a guest beside it shows what a capture sees of
+# blank ones. A successor keeps the mark.
 # boot: pv
 # timeout: 240
 # needs: grantway-xen
@@ -111,6 +112,34 @@ all_complete "from it, to its TAP" dom0 "$(vif_of g1)"
 all_complete "from it, to the other guest" g2 eth0 "'$from_g1'"
 some_blank "to the other guest, from dom0" g2 eth0 "'not ($from_g1)'"
 some_blank "from the other guest, to its TAP" dom0 "$(vif_of g2)"
+expect "$(checksum_errors g1)$(checksum_errors g2)$(checksum_errors dom0)" = "$errors" "checksum errors"
+xl destroy g2
+xl destroy g1
+nothing_left
+iperf_server_end
+kill_backend -TERM
+ip link delete xenbr0
+
+# The backend's own bridge, by its option; the other guest is marked `offload`.
+start_backend --port bridge --uplink tap:gw0 --checksum full
+ip addr add 10.0.0.1/24 dev gw0
+ip addr add fd00::1/64 dev gw0 nodad
+guest_start g1 vif=script=vif-grantway
+guest_start g2 vif=script=$(marker offload /etc/xen/scripts/vif-grantway)
+begin
+capture dom0 gw0
+capture g1 eth0
+capture g2 eth0
+g1_is_marked
+all_pairs
+captured dom0 gw0
+captured g1 eth0
+captured g2 eth0
+all_complete "by the own bridge, to the guest" g1 eth0
+all_complete "from it, to the uplink" dom0 gw0 "'$from_g1'"
+all_complete "from it, to the other guest" g2 eth0 "'$from_g1'"
+some_blank "to the other guest, from the uplink" g2 eth0 "'not ($from_g1)'"
+some_blank "from the other guest, to the uplink" dom0 gw0 "'not ($from_g1)'"
 expect "$(checksum_errors g1)$(checksum_errors g2)$(checksum_errors dom0)" = "$errors" "checksum errors"
 xl destroy g2
 xl destroy g1
