@@ -1,6 +1,7 @@
 # A guest whose vif is marked checksum=full gets no blank checksum and sends none, by TAPs and
 # the kernel's bridge as by the backend's own; a guest beside it shows what a capture sees of
 # blank ones. A successor keeps the mark.
+# order: 2
 # boot: pv
 # timeout: 240
 # needs: grantway-xen
