@@ -84,13 +84,16 @@ guest_create() {
 # guest_ready NAME [SECONDS]: waits until the guest's agent answers.
 guest_ready() { wait_for "${2:-60}" guest_answers "$1"; }
 guest_answers() {
-    _domid=$(domid "$1") && xenstore-exists "/local/domain/$_domid/data/lab/ready"
+    _domid=$(domid "$1") || return
+    timeout 1 xenstore-watch -n 2 "/local/domain/$_domid/data/lab/ready" >/dev/null 2>&1
+    xenstore-exists "/local/domain/$_domid/data/lab/ready"
 }
 
 # domid NAME: the number of the domain of this name; fails if there is none.
 domid() (
     set +ex
-    known=$(cat "$LAB/guests/$1.domid" 2>/dev/null)
+    known=
+    [ ! -e "$LAB/guests/$1.domid" ] || read -r known <"$LAB/guests/$1.domid"
     if [ -z "$known" ] || [ "$(xenstore-read "/local/domain/$known/name" 2>/dev/null)" != "$1" ]; then
         known=$(xl domid "$1" 2>/dev/null)
         echo "$known" >"$LAB/guests/$1.domid"
@@ -112,18 +115,22 @@ guest_run() (
     at=/local/domain/$domain/data/lab
     name=$1
     shift
-    id=$(cat /proc/sys/kernel/random/uuid)
+    read -r id </proc/sys/kernel/random/uuid
     xenstore-write "$at/run/$id" "$(printf '%s\n' "$*" | base64 -w 0)"
     until=$(($(now_ms) + $(patient "$time") * 1000))
-    until answer=$(xenstore-read "$at/done/$id" 2>/dev/null); do
+    # A watch fires when it is set, and at what happens from then on: what happened before is seen
+    # after a second. To look again and again would take the guest's time: a look is some programs.
+    until timeout 1 xenstore-watch -n 2 "$at/done/$id" >/dev/null 2>&1
+        answer=$(xenstore-read "$at/done/$id" 2>/dev/null); do
         xenstore-exists "/local/domain/$domain" || { echo "the guest $name went (it was domain $domain)"; exit 125; }
         [ "$(now_ms)" -lt $until ] || exit 124
-        usleep 50000
     done
-    for part in $(seq 0 $((${answer#* } - 1))); do
-        xenstore-read "$at/out/$id/$part"
-    done | base64 -d
-    xenstore-rm "$at/done/$id" "$at/out/$id" 2>/dev/null
+    if [ "${answer#* }" != 0 ]; then
+        set --
+        while [ $# -lt "${answer#* }" ]; do set -- "$@" "$at/out/$id/$#"; done
+        xenstore-read "$@" | base64 -d
+    fi
+    xenstore-rm "$at/run/$id" "$at/done/$id" "$at/out/$id" 2>/dev/null
     exit "${answer% *}"
 )
 

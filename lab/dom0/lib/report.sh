@@ -56,7 +56,10 @@ await() {
 }
 
 # now_ms: milliseconds since boot, to 10 ms.
-now_ms() { sed 's/\([0-9]*\)\.\([0-9]*\) .*/\1\20/' /proc/uptime; }
+now_ms() {
+    read -r _now _ </proc/uptime
+    echo "${_now%.*}${_now#*.}0"
+}
 
 # random_ms MAX: 0 to MAX-1.
 random_ms() { awk -v max="$1" -v seed="$(od -An -N4 -tu4 /dev/urandom)" 'BEGIN { srand(seed); print int(rand() * max) }'; }

@@ -129,13 +129,25 @@ load_start() {
     wait_for 15 load_flows "$_from"
 }
 # load_flows FROM: whether its last whole second carried anything.
-load_flows() { on "$1" "tail -n 1 /run/lab/load | awk '{ for (i = 2; i <= NF; i++) if (\$i ~ /bits\/sec/) rate = \$(i - 1) } END { exit !(rate > 0) }' && pidof iperf3 >/dev/null"; }
+load_flows() { on "$1" "$(flows); flows"; }
 # load_goes_on FROM: whether it does in seconds that begin from now on.
 load_goes_on() {
-    _lines=$(on "$1" "grep -c sec /run/lab/load")
-    wait_for 30 load_went_on "$1" $((_lines + 2))
+    on "$1" "$(flows); lines=\$((\$(grep -c sec /run/lab/load) + 2)) left=$(($(patient 30) * 5))
+        until [ \$(grep -c sec /run/lab/load) -ge \$lines ] && flows; do
+            left=\$((left - 1))
+            [ \$left -gt 0 ] || exit 1
+            usleep 200000
+        done" || fail "waited in vain: load_goes_on $1"
 }
-load_went_on() { [ "$(on "$1" "grep -c sec /run/lab/load")" -ge "$2" ] && load_flows "$1"; }
+# flows: defines `flows` for the shell of `on`.
+flows() {
+    cat <<'SCRIPT'
+flows() {
+    tail -n 1 /run/lab/load | awk '{ for (i = 2; i <= NF; i++) if ($i ~ /bits\/sec/) rate = $(i - 1) } END { exit !(rate > 0) }' &&
+        pidof iperf3 >/dev/null
+}
+SCRIPT
+}
 load_stop() { on "$1" "killall -INT iperf3; while pidof iperf3 >/dev/null; do usleep 100000; done"; }
 
 # checksum_errors WHERE: how many its kernel has counted; which, for the trace. Not what
