@@ -3,6 +3,34 @@
 # store_lives: whether there is a xenstored. Xen's tools hang without one.
 store_lives() { [ -e "/proc/$(cat /run/xenstored/xenstored.pid)/exe" ]; }
 
+# keep_files: notes how the folders are that packages write to. Those below /lab/kept are links:
+# a package takes files away and puts others into their places, but writes into none.
+keep_files() {
+    mkdir -p /lab/kept/var
+    packaged >/lab/kept/list
+    cp -al /etc /usr /lab/kept/
+    cp -al /var/lib /lab/kept/var/
+}
+packaged() { find /etc /usr /var/lib -xdev; }
+# files_back: makes them so again, where they were noted.
+files_back() {
+    local path
+    [ -e /lab/kept ] || return 0
+    while read -r path; do
+        if [ -d "/lab/kept$path" ] && [ ! -L "/lab/kept$path" ]; then
+            mkdir -p "$path"
+        elif [ ! "$path" -ef "/lab/kept$path" ]; then
+            ln -f "/lab/kept$path" "$path"
+        fi
+    done </lab/kept/list
+    # What came, the innermost first.
+    packaged | awk 'NR == FNR { old[$0]; next } !($0 in old)' /lab/kept/list - | sort -r >/lab/kept/came
+    while read -r path; do
+        if [ -d "$path" ] && [ ! -L "$path" ]; then rmdir "$path"; else rm "$path"; fi
+    done </lab/kept/came
+    rm -r /lab/kept
+}
+
 # clean_up: fails where something is left that nothing removes.
 clean_up() {
     local id left dev file
@@ -33,12 +61,8 @@ clean_up() {
     for id in $(timeout $((5 * $(slowness))) xenstore-list /local/domain/0/backend/vif); do
         timeout $((5 * $(slowness))) xenstore-rm "/local/domain/0/backend/vif/$id"
     done
-    rm -rf /var/lib/xen/save/* /run/grantway
-    # Debian's packages had theirs in their place, and took them along.
-    for file in /lab/own/grantway*; do
-        [ ! -e "$file" ] || ln -f "$file" /usr/bin/
-    done
-    rm -f /usr/lib/modprobe.d/grantway.conf
+    rm -rf /var/lib/xen/save/* /run/grantway /run/systemd
+    files_back || return 1
     left=$(timeout $((10 * $(slowness))) xl list | awk 'NR > 1 && $2 != 0') || return 1
     [ -z "$left" ] || { echo "left: $left"; return 1; }
 }

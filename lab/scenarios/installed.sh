@@ -9,9 +9,6 @@ without_netback
 bridge_up
 bridge_up xenbr1 1
 systemd_start
-# Of an earlier scenario.
-packages --purge grantway-backend grantway
-without_netback
 # kept_away: whether modprobe is told to leave xen-netback out.
 kept_away() { modprobe -c | grep -qE '^(blacklist|install) xen.netback'; }
 # kind INTERFACE: whose it is.

@@ -53,7 +53,7 @@ TimeoutStartSec=600"
 systemd_stop() {
     kill -9 "$systemd_pid"
     wait "$_unshare" || true
-    rm -f /run/systemd/private
+    rm /run/systemd/private
 }
 systemd_answers() { [ -S /run/systemd/private ]; }
 
