@@ -53,5 +53,7 @@ unit_serves
 guest_start g4 vif=bridge=xenbr0
 await 20 1 "events from within the unit" online g4
 refuse in_systemd nsenter -t "$(unit_says MainPID)" -m sh -c ': >/sys/kernel/mm/ksm/run'
+expect "$(in_systemd nsenter -t "$(unit_says MainPID)" -m sh -c 'for _one in /sys/*; do [ ! -w $_one ] || echo $_one; done')" = \
+    /sys/devices "folders of /sys that the unit may write to"
 say "the unit: one event"
 xl destroy g4

@@ -90,6 +90,11 @@ fn the_units_leave_what_every_option_needs() {
             ("ProtectSystem", "strict"),
             ("ProtectKernelTunables", "yes"),
             ("ReadWritePaths", "-/sys/devices"),
+            (
+                "ReadOnlyPaths",
+                "-/sys/block -/sys/bus -/sys/class -/sys/dev -/sys/firmware -/sys/fs -/sys/hypervisor \
+                 -/sys/kernel -/sys/module -/sys/power",
+            ),
         ] {
             assert_eq!(values(&text, setting), [value], "{unit}: {setting}");
         }
