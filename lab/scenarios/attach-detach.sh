@@ -14,7 +14,7 @@ load_start g1 dom0 -b 20M
 guest_run g1 'while :; do
     if ip link set eth1 up 2>/dev/null; then
         ip addr replace 10.0.1.101/24 dev eth1
-        ping -q -i 0.005 -w 60 10.0.1.1 >/dev/null 2>&1
+        ping -U -q -i 0.005 -w 60 10.0.1.1 >/dev/null 2>&1
     fi
     usleep 50000
 done &'

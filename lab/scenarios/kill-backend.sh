@@ -33,7 +33,7 @@ kills() {
     guest_dmesg_mark g1
     load_start g1 dom0 "$@"
     : >"$files-kills"
-    ping -D -i 0.02 "$(address g1)" >"$files-pings" &
+    ping -U -D -i 0.02 "$(address g1)" >"$files-pings" &
     ping_pid=$!
     rounds=0
     while again 5 "$most" 30; do

@@ -79,7 +79,7 @@ _pid=$(unit_says MainPID)
 rules drop
 grantway rules check /etc/grantway/rules.toml >&2
 systemctl reload grantway-backend
-dropped() { ! on g1 "ping -q -c 1 -W 5 10.0.0.1" >&2; }
+dropped() { ! on g1 "ping -U -q -c 1 -W 5 10.0.0.1" >&2; }
 wait_for 20 dropped
 rules accept
 systemctl reload grantway-backend

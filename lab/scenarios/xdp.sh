@@ -22,7 +22,7 @@ is_front() { [ "$(xenstore-read "/local/domain/$(domid g1)/device/vif/0/state")"
 # them does, on the same queue.
 no_ping_reaches() {
     before=$(echos)
-    ping -n -q -c 20 -i 0.05 -W 1 "$(address g1)" >$LAB/logs/ping-dropped 2>&1 || true
+    ping -U -n -q -c 20 -i 0.05 -W 1 "$(address g1)" >$LAB/logs/ping-dropped 2>&1 || true
     tcp g1 dom0 -n 4M
     expect "$(echos)" = "$before" "echo requests that passed the program"
 }

@@ -27,11 +27,13 @@ ping_sizes() {
 
 # answers COUNT AMONG PING: defines `answered` for the shell of `on`: that of the first AMONG
 # packets COUNT are answered. With a limit of time or of packets ping itself would end where
-# an answer is late, and at the first notification of an error.
+# an answer is late, and at the first notification of an error. Every ping of the lab has -U: a
+# socket that asks for times of arrival has Linux change its own code under the packets of others,
+# and QEMU may go on with what it translated of that before ("Oops: int3").
 answers() {
     cat <<SCRIPT
 answered() {
-    ping -n -i 0.2 $3 >/run/lab/ping-\$\$ 2>&1 &
+    ping -U -n -i 0.2 $3 >/run/lab/ping-\$\$ 2>&1 &
     left=$(($(patient 20) * 10))
     until awk -F 'icmp_seq=' '/ bytes from / && \$2 + 0 <= $2 && !seen[\$2 + 0]++ { n++ } END { exit n < $1 }' /run/lab/ping-\$\$; do
         left=\$((left - 1))
