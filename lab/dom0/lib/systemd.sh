@@ -16,8 +16,7 @@ packages() {
     in_systemd /usr/bin/dpkg --force-bad-path $_files >&2
 }
 
-# install_backend: the packages of the backend, without what forbids the kernel's netback, which
-# other scenarios of this boot load.
+# install_backend: the packages of the backend, without what forbids the kernel's netback.
 install_backend() {
     packages -i grantway grantway-backend
     rm /lib/modprobe.d/grantway.conf
