@@ -4,8 +4,9 @@
 //! waits for Reconfigured, runs the program on each frame from then on, always from byte 256 of the
 //! first page on, and writes Connected. To take a program off it does the same with a headroom of 0.
 //! So the backend may see Reconfiguring before the key, and does not know when the program comes or
-//! goes. Until it sees Connected, it leaves the room free in any case: without a program netfront
-//! takes a frame from wherever the answer's offset says.
+//! goes. Until it sees Connected, it leaves these 256 bytes free in any case, and no less than before
+//! the change: without a program netfront takes a frame from wherever the answer's offset says. A
+//! guest whose program needs more has to write the key first.
 //!
 //! Linux's netback puts an extra of type XDP behind the first slot, and leaves the offset at 0:
 //! netfront takes the extra's number for the offset. Here the offset itself says it, so that a frame
@@ -41,10 +42,7 @@ impl Vif {
         let seen = self.machine.is_reconfiguring();
         let changing = state(around.store, &self.frontend)? == Some(XenbusState::Reconfiguring);
         self.debts.headroom = changing && !seen;
-        Ok(match asked {
-            0 if changing || seen => now.max(XDP_HEADROOM),
-            asked => asked,
-        })
+        Ok(if changing || seen { asked.max(now).max(XDP_HEADROOM) } else { asked })
     }
 
     /// Gives the queues the headroom that is due, if the machine asked for that. What the guest has
