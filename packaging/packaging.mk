@@ -24,6 +24,9 @@ SCRIPTDIR ?= /etc/xen/scripts
 # as these flags would have everything else built anew.
 BASELINE := $(BUILD)/baseline
 BASELINE_BIN := $(BASELINE)/release/grantway
+# Runs on this machine, and makes manual and completions: another one where BASELINE_BIN was
+# built for another machine.
+GENERATOR := $(BASELINE_BIN)
 # What the command runs for `bench`, `demo` and `iperf`, beside it.
 BESIDE := grantway-bench grantway-iperf
 BASELINE_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-C target-cpu=x86-64)
@@ -70,7 +73,7 @@ install-command: $(if $(wildcard $(BASELINE_BIN)),,baseline) ## the command and 
 	install -D -m 755 $(BASELINE_BIN) $(DESTDIR)$(BINDIR)/grantway
 	install -D -m 755 -t $(DESTDIR)$(BINDIR) $(addprefix $(dir $(BASELINE_BIN)),$(BESIDE))
 	made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && \
-	$(BASELINE_BIN) generate "$$made" && gzip -9n "$$made"/man1/* && \
+	$(GENERATOR) generate "$$made" && gzip -9n "$$made"/man1/* && \
 	install -D -m 644 -t $(DESTDIR)$(MANDIR)/man1 "$$made"/man1/* && \
 	install -D -m 644 "$$made"/completions/grantway.bash $(DESTDIR)$(BASHDIR)/grantway && \
 	install -D -m 644 -t $(DESTDIR)$(FISHDIR) "$$made"/completions/grantway.fish && \
