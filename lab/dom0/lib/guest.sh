@@ -152,6 +152,15 @@ guest_restore() {
     guest_ready "$1"
 }
 
+# guest_migrate NAME: `xl migrate` to this same host, until the new domain answers.
+guest_migrate() {
+    _old=$(domid "$1")
+    xl migrate -s '' "$1" 'xl migrate-receive' >"$LAB/logs/xl-migrate-$1" 2>&1 ||
+        fail "xl migrate $1: $(tail -n 3 "$LAB/logs/xl-migrate-$1")"
+    wait_for 20 domid_is_not "$1" "$_old"
+    guest_ready "$1"
+}
+
 # guest_net NAME [INTERFACE [NET [COMMAND]]]: waits for it, gives it its addresses,
 # and runs COMMAND there; until its backend serves it. Its number is the vif's. NET is the third number of the IPv4 address, and the IPv6
 # network: 0.
