@@ -5,8 +5,10 @@
 //! first page on, and writes Connected. To take a program off it does the same with a headroom of 0.
 //! So the backend may see Reconfiguring before the key, and does not know when the program comes or
 //! goes. Until it sees Connected, it leaves these 256 bytes free in any case, and no less than before
-//! the change: without a program netfront takes a frame from wherever the answer's offset says. A
-//! guest whose program needs more has to write the key first.
+//! the change: without a program netfront takes a frame from wherever the answer's offset says. No
+//! more than the 256 bytes hold without exception: a guest whose program needs more has to write the
+//! key before its state, and once it has read Connected of an earlier change; and a successor of a
+//! killed backend does not know what there was before.
 //!
 //! Linux's netback puts an extra of type XDP behind the first slot, and leaves the offset at 0:
 //! netfront takes the extra's number for the offset. Here the offset itself says it, so that a frame
@@ -41,7 +43,8 @@ impl Vif {
         // change that the machine has not seen yet is known for one: the program may still run.
         let seen = self.machine.is_reconfiguring();
         let changing = state(around.store, &self.frontend)? == Some(XenbusState::Reconfiguring);
-        self.debts.headroom = changing && !seen;
+        // As long as it may change, each look reads the key again.
+        self.debts.headroom = changing || seen;
         Ok(if changing || seen { asked.max(now).max(XDP_HEADROOM) } else { asked })
     }
 
