@@ -12,9 +12,9 @@ worlds: ## every scenario in every world; writes docs/compatibility.md
 	  echo "== $$world"; lab/run --world $$world || status=1; \
 	done; lab/matrix; exit $$status
 
-# PART="kernel bridge" measures those only.
+# PART="kernel bridge" measures those only; SYMBOLS=1 says by function where the instructions went.
 lab-bench: ## what packets cost there, in instructions, beside the kernel's netback
-	lab/bench -v $(PART)
+	lab/bench -v $(if $(SYMBOLS),--symbols) $(PART)
 
 lab-shell: ## a console into that Xen's dom0
 	lab/shell

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .report import Report
 from .scenario import Scenario
+from .symbols import Symbols
 
 ASKED = ("copies", "maps", "unmaps", "copy_batches", "map_batches", "unmap_batches", "notifies")
 """What our backend counts of what it asks the hypervisor for."""
@@ -18,10 +19,11 @@ HEADINGS = (
 class Figures(Report):
     """Collects rows as they are said."""
 
-    def __init__(self, verbose: bool) -> None:
+    def __init__(self, verbose: bool, symbols: Symbols | None = None) -> None:
         super().__init__(verbose)
         self.rows: list[dict] = []
         self.open: dict = {}
+        self.symbols: Symbols | None = symbols
 
     def line(self, scenario: Scenario, text: str) -> None:
         """A line that the scenario said."""
@@ -39,6 +41,8 @@ class Figures(Report):
                 self.open["domains"][name] = float(percent)
             case "report", _:
                 self.open["reports"].append(json.loads("|".join(parts)))
+            case "symbols", [kind, encoded] if self.symbols is not None:
+                self.symbols.take(scenario.name, kind, encoded)
             case "half", _:
                 self.open["halves"].append(json.loads("|".join(parts))["rows"][0])
             case "end", _:

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from . import settings
-from .places import BOOTS
+from .places import BOOTS, COUNTER
 from .world import World
 
 PC = "qemu-system-x86_64"
@@ -74,7 +74,8 @@ def start(world: World, boot: str, words: dict[str, str], folder: Path) -> subpr
     for name in ("console", "results"):
         (folder / name).unlink(missing_ok=True)
     lines = [f"file:{folder / name}" for name in ("console", "results")]
+    counting = ["-plugin", f"{COUNTER},out={folder / 'counter'}"] if "symbols" in words else []
     with open(folder / "qemu", "wb") as log:
         return subprocess.Popen(
-            command(world, boot, words, *lines), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command(world, boot, words, *lines) + counting, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )

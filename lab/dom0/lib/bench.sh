@@ -1,17 +1,20 @@
 # Measuring, where one instruction is one nanosecond (lab/bench). What is said
 # here is for runner/figures.py, which computes with it.
 
-# flow SETUP WAY FROM TO SOURCE [OPTIONS...]: a TCP stream, then frames of 64 bytes
-# with FCS by UDP, by iperf3; SOURCE says what has arrived: `count_NAME`, and words.
+# flow SETUP WAY FROM TO SOURCE [OPTIONS...]: a TCP stream, then frames of 64 bytes with
+# FCS and of 1514 without by UDP, by iperf3; SOURCE says what has arrived: `count_NAME`, and words.
 flow() {
     _setup=$1 _way=$2 _sender=$3 _sink=$4 _source=$5
     shift 5
+    tell_symbols
     load_start "$_sender" "$_sink" "$@"
     window "$_setup" "$_way" "TCP"
     load_stop "$_sender"
-    load_start "$_sender" "$_sink" -u -b 0 -l 18 "$@"
-    window "$_setup" "$_way" "UDP 64 B"
-    load_stop "$_sender"
+    for _payload in 18 1472; do
+        load_start "$_sender" "$_sink" -u -b 0 -l $_payload "$@"
+        window "$_setup" "$_way" "UDP $((_payload == 18 ? 64 : 1514)) B"
+        load_stop "$_sender"
+    done
 }
 
 # window SETUP WAY KIND: what happens within a second.
@@ -20,10 +23,24 @@ window() {
     usleep 700000
     say "bench begin|$1|$2|$3"
     look
+    mark 1
     domains 1
+    mark 2
     look
     say "bench end"
 }
+# mark 1|2: begins a window of the counter by symbol, or ends it, where one counts.
+mark() { [ "$counted" != yes ] || /lab/counter/mark "$1"; }
+# tell_symbols: where Xen's and the kernels' functions are, once a part, where one counts.
+tell_symbols() {
+    counted=$(word lab.symbols)
+    if [ "$counted" != yes ] || [ -e $LAB/symbols ]; then return 0; fi
+    : >$LAB/symbols
+    encoded xen </proc/xen/xensyms
+    encoded linux </proc/kallsyms
+    guest_run g1 "grep '\[' /proc/kallsyms" | encoded guest
+}
+encoded() { gzip -c | base64 -w 400 | sed "s/^/bench symbols|$1|/"; }
 # What has arrived by now, and what our backend did for it, where it runs.
 look() {
     say "bench at|$(date +%s%N)|$($_source)"
@@ -50,6 +67,7 @@ count_guest() {
 # starts first.
 halves() {
     _options="--policy $4 --direction $5 --size $3 --seconds 1 --json"
+    tell_symbols
     say "bench begin|$1|$2|$3 B"
     grantway bench packets --end backend $_options >$LAB/logs/half-backend 2>&1 &
     _half=$!
@@ -58,6 +76,8 @@ halves() {
         usleep 300000
     fi
     guest_run g1 "grantway bench packets --end frontend ${6:+--port '$6'} $_options" >$LAB/logs/half-g1 &
+    # Both ends measure one second, and are under way for half a one before it and behind it.
+    if [ "$counted" = yes ]; then { usleep 1000000 && mark 1 && usleep 500000 && mark 2; } & fi
     domains 2
     wait $_half || fail "the backend's half: $(cat $LAB/logs/half-backend)"
     wait || true
