@@ -105,7 +105,7 @@ class Symbols:
 
     def add_to(self, rows: list[dict], counters: list[Path]) -> None:
         """Gives each row its instructions by symbol, of what the plugin wrote of each boot."""
-        ours = [path for path in sorted((self.image / "grantway" / "usr" / "bin").glob("grantway*"))]
+        ours = sorted((self.image / "grantway" / "usr" / "bin").glob("grantway*"))
         programs = [Program(path, self.image / f"{path.name}.symbols") for path in ours]
         programs += [Program(path) for path in self.others]
         windows = [window for path in counters for window in path.read_text().split("window\n")[1:]]

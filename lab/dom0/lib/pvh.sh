@@ -45,8 +45,8 @@ pvh_faults() {
     _triple=$(xl dmesg | grep -c 'Triple fault' || true)
     echo $((_triple + $(cat /var/log/xen/console/guest-*.log | grep -c 'BUG: ENTRY_TRAMPOLINE stack guard page was hit' || true)))
 }
-# pvh_gone NAME: a kernel that lost its own data may not even come to its end. So does a migration
-# leave another name of it.
+# pvh_gone NAME: removes it. A kernel that lost its own data may not come to its end, and a
+# migration that broke leaves the guest by another name.
 pvh_gone() {
     for _half in "$1" "$1--incoming" "$1--migratedaway"; do
         xl destroy "$_half" >/dev/null 2>&1 || true
