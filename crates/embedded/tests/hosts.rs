@@ -234,7 +234,7 @@ fn nothing_of_it_needs_root() {
     // If nobody may read the build folder, run a copy.
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("hosts");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    grantway_testkit::copy_program(&std::env::current_exe().unwrap(), &copy);
     let tmp = dir.path().join("tmp");
     std::fs::create_dir(&tmp).unwrap();
     for path in [dir.path(), copy.as_path(), tmp.as_path()] {

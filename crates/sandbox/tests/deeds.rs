@@ -176,7 +176,7 @@ fn a_user_without_rights_is_confined_like_root() {
     let folder = tempfile::tempdir().unwrap();
     // The build may lie where that user sees nothing.
     let program = folder.path().join("deeds");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    grantway_testkit::copy_program(&std::env::current_exe().unwrap(), &program);
     let nobody = 65_534;
     std::os::unix::fs::chown(folder.path(), Some(nobody), Some(nobody)).unwrap();
     let deed = "a_user_without_rights_is_confined_like_root";

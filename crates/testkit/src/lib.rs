@@ -1,7 +1,23 @@
-//! Support that the tests of several crates share: repeatable numbers.
+//! Support that the tests of several crates share: repeatable numbers, and copies of programs.
 //!
 //! Only tests and fuzz targets call this crate. It calls nothing of the workspace.
 #![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::process::Command;
+
+/// Copies a program, with its mode, to where a test runs it.
+///
+/// `cp` does it, not this process: a program that any process has open for writing is not run
+/// (ETXTBSY, execve(2)). If this process wrote it, a child that another test starts meanwhile would
+/// hold it open, too, until that child becomes its own program.
+///
+/// # Panics
+/// `cp` does not start, or fails.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("--").args([from, to]).status().expect("cp starts");
+    assert!(status.success(), "cp {} {}: {status}", from.display(), to.display());
+}
 
 /// Repeatable numbers: the same seed gives the same numbers, on any machine
 /// (xorshift64*, Vigna, "An experimental exploration of Marsaglia's xorshift

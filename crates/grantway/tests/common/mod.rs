@@ -169,7 +169,7 @@ impl Unprivileged {
     pub fn with(programs: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("gw-nobody-").tempdir().expect("a folder");
         for name in [&["grantway"], programs].concat() {
-            std::fs::copy(program(name), folder.path().join(name)).expect("a copy of a program");
+            grantway_testkit::copy_program(program(name).as_ref(), &folder.path().join(name));
         }
         if is_root() {
             std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("chown");

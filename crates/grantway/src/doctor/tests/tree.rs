@@ -49,9 +49,11 @@ impl Tree {
 
     /// Adds a program.
     pub fn program(self, name: &str, script: &str) -> Self {
-        let path = format!("bin/{name}");
-        let tree = self.with(&path, &format!("#!/bin/sh\n{script}\n"));
-        fs::set_permissions(tree.path(&path), fs::Permissions::from_mode(0o755)).unwrap();
+        let source = format!("scripts/{name}");
+        let tree = self.with(&source, &format!("#!/bin/sh\n{script}\n"));
+        let source = tree.path(&source);
+        fs::set_permissions(&source, fs::Permissions::from_mode(0o755)).unwrap();
+        grantway_testkit::copy_program(&source, &tree.made(&format!("bin/{name}")));
         tree
     }
 
