@@ -15,7 +15,8 @@ use std::process::Command;
 /// # Panics
 /// `cp` does not start, or fails.
 pub fn copy_program(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg("--").args([from, to]).status().expect("cp starts");
+    let status =
+        Command::new("cp").args(["-p", "--"]).args([from, to]).status().expect("cp starts");
     assert!(status.success(), "cp {} {}: {status}", from.display(), to.display());
 }
 
