@@ -7,7 +7,6 @@ ip link add name xenbr1 type bridge stp_state 0 forward_delay 0
 ip link set xenbr1 mtu 9000 up
 ip addr add 10.0.1.1/24 dev xenbr1
 start_backend
-[ "$(backend_kind)" = stock ] || expect "$(worker_nice "$(cat $LAB/backend.pid)")" = -10 "the priority of workers"
 guest_start g1 vif=bridge=xenbr0 vif=bridge=xenbr1,mtu=9000
 vif=$(vif_of g1)
 iperf_server dom0

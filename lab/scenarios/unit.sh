@@ -29,7 +29,6 @@ expect "$(unit_process NoNewPrivs)" = 1 "NoNewPrivileges"
 expect "$(unit_process Seccomp)" = 2 "the filter of system calls"
 expect "$(unit_process CapBnd)" = 0000000000001000 "the capabilities that it may have (CAP_NET_ADMIN)"
 expect "$(unit_process CapEff)" = 0000000000001000 "the capabilities that it has"
-expect "$(unit_nice)" = -10 "the priority of workers"
 _pid=$(unit_says MainPID)
 refuse in_systemd nsenter -t "$_pid" -m sh -c ': >/etc/written'
 in_systemd nsenter -t "$_pid" -m sh -c ': >/run/grantway/written && rm /run/grantway/written'
@@ -99,8 +98,7 @@ pings dom0 g1
 tcp g1 dom0
 refuse metrics g1 10.0.0.1
 unit_setting metrics "IPAddressAllow=10.0.0.0/24"
-unit_serves --policy copy --workers 2 --nice -5 --metrics 10.0.0.1:9633
-expect "$(unit_nice)" = -5 "the priority of both workers"
+unit_serves --policy copy --workers 2 --metrics 10.0.0.1:9633
 wait_for 30 metrics g1 10.0.0.1
 unit_setting_off metrics
 tcp g1 dom0 -R

@@ -1,7 +1,6 @@
-//! The processor that a process runs on, the priority of its threads, and the memory that it has.
+//! The processor that a process runs on, and the memory that it has.
 
 use crate::error::CommandError;
-use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,44 +20,6 @@ pub fn pin(cpu: usize) -> Result<(), CommandError> {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).map_err(|e| failed(e.to_string()))
-}
-
-/// A priority that the calling thread has for a while. Threads that it starts meanwhile keep it.
-pub struct Nice {
-    before: i32,
-}
-
-impl Nice {
-    /// Gives the calling thread a priority, -20 (before all others) to 19. Returns none if it is
-    /// not more urgent than the thread's own, which stays then.
-    ///
-    /// # Errors
-    ///
-    /// The process has no right to the priority.
-    pub fn take(nice: i8) -> Result<Option<Self>, CommandError> {
-        let nice = i32::from(nice);
-        let before = getpriority_process(None).unwrap_or(0);
-        if nice >= before {
-            return Ok(None);
-        }
-        let why = |e| {
-            CommandError::Failed(format!(
-                "--nice {nice}: {e}, expected CAP_SYS_NICE, or a limit of {} (ulimit -e) or more; \
-                 in a systemd unit: LimitNICE={nice}",
-                20 - nice
-            ))
-        };
-        setpriority_process(None, nice).map_err(why)?;
-        Ok(Some(Self { before }))
-    }
-}
-
-impl Drop for Nice {
-    /// Gives the thread its own priority back.
-    fn drop(&mut self) {
-        // Nobody needs a right to be less urgent.
-        let _ = setpriority_process(None, self.before);
-    }
 }
 
 /// Memory of a process, in bytes.

@@ -197,11 +197,6 @@ pub struct BackendArgs {
     /// processor, at most 4; 1 with --rules.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub workers: Option<u8>,
-    /// Priority of these threads, -20 (before all others) to 0 (that of this process). Default: -10
-    /// on Xen, where the kernel's backend works in interrupts; 0 on an embedded host, and with
-    /// --mode busy. Without the right to it they serve with 0, and a warning says so.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i8).range(-20..=0))]
-    pub nice: Option<i8>,
     /// Time that a frame waits for a guest that posts no pages, before it is dropped.
     #[arg(long, value_name = "MS", default_value_t = 10_000, hide_short_help = true)]
     pub drain_timeout: u64,

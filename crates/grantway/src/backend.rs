@@ -25,7 +25,7 @@ use grantway_command::mode::wait_mode;
 use grantway_command::output;
 use grantway_command::patience;
 use grantway_command::place::Place;
-use grantway_command::process::{Memory, Nice, OwnMemory, pin};
+use grantway_command::process::{Memory, OwnMemory, pin};
 use grantway_command::wait::{Signals, Told, readable};
 use grantway_embedded::{Role, raise_descriptor_limit};
 use grantway_hypervisor::Platform;
@@ -45,10 +45,6 @@ use tracing::{info, warn};
 
 /// Time that the frontends get to close in order when this process is told to end.
 const FAREWELL: Duration = Duration::from_secs(3);
-
-/// Priority of workers on Xen, unless told otherwise. The kernel's backend works in interrupts: a
-/// worker that waits for its turn beside programs moves less (`lab/README.md`).
-const NICE: i8 = -10;
 
 /// Serves all vifs until it is told to end.
 ///
@@ -81,8 +77,6 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
     let graph = graph(args, secret)?;
     let helper = place.is_xen().then(Helper::start).flatten();
-    // Workers inherit the priority. The right to it is given up with the others.
-    let nice = urgent(args, &place, mode);
     // Everything that is opened from here on is opened with the rights that are left.
     let mut sandbox = (!args.no_sandbox).then(|| confine::process(&place));
     let on_worker = match &sandbox {
@@ -99,7 +93,6 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         opener(spec.clone(), args.tap_mac, &refusal),
     )
     .map_err(CommandError::failed)?;
-    drop(nice);
     match &mut sandbox {
         Some(sandbox) => {
             confine::control(sandbox, args, &spec, &place);
@@ -280,17 +273,6 @@ impl Serving {
 /// Returns the function with which a worker thread begins: it gives up rights.
 fn confined(worker: grantway_sandbox::Worker) -> OnWorker {
     Arc::new(move || worker.confine().map_err(std::io::Error::other))
-}
-
-/// Gives the calling thread the priority of workers, which it has until the value is dropped.
-/// Returns none if that is its own priority. Without the right to more the backend serves with it.
-fn urgent(args: &BackendArgs, place: &Place, mode: WaitMode) -> Option<Nice> {
-    let default = if place.is_xen() && mode != WaitMode::Busy { NICE } else { 0 };
-    let nice = Some(args.nice.unwrap_or(default)).filter(|&nice| nice < 0)?;
-    Nice::take(nice).unwrap_or_else(|e| {
-        warn!("{e}; workers have the priority of this process");
-        None
-    })
 }
 
 /// Returns none with a warning on failure: a backend can serve without metrics.

@@ -81,40 +81,6 @@ fn a_backend_gives_up_what_it_does_not_need() {
 }
 
 #[test]
-fn workers_have_a_priority_of_their_own() {
-    let _alone = alone();
-    let site = Site::start();
-    let of = |thread: &Path| {
-        let text = std::fs::read_to_string(thread.join("stat")).expect("a thread's figures");
-        // Behind the name, which may have spaces: the state, then fields 4 to 19.
-        let (_, fields) = text.rsplit_once(')').expect("a name");
-        let nice = fields.split_whitespace().nth(16).expect("19 fields");
-        nice.parse::<i32>().expect("a number")
-    };
-    let own = of(Path::new("/proc/thread-self"));
-    let all = |args: &[&str]| {
-        let backend = site.backend(None, &[&["--port", "null", "--workers", "2"], args].concat());
-        backend.wait_said("serving the vifs", PROMPT);
-        let all = threads(&backend);
-        let (workers, others) = all.iter().partition::<Vec<_>, _>(|(name, _)| name == "worker");
-        let nice = |of_them: &[&(String, std::path::PathBuf)]| {
-            of_them.iter().map(|(_, thread)| of(thread)).collect::<Vec<_>>()
-        };
-        let refused = backend.said().contains("workers have the priority of this process");
-        (nice(&workers), nice(&others), refused)
-    };
-    let (workers, others, refused) = all(&[]);
-    assert_eq!(
-        (workers, others.iter().all(|&nice| nice == own), refused),
-        (vec![own; 2], true, false)
-    );
-    // Who may not be more urgent serves as before, with a warning.
-    let (workers, others, refused) = all(&["--nice", "-20"]);
-    assert_eq!(workers, vec![if refused { own } else { -20 }; 2]);
-    assert!(others.iter().all(|&nice| nice == own), "{others:?}");
-}
-
-#[test]
 fn without_the_sandbox_the_log_says_so() {
     let _alone = alone();
     let site = Site::start();

@@ -33,13 +33,6 @@ backend_ready() {
 }
 backend_alive() { [ -e "/proc/$(cat $LAB/backend.pid)/exe" ]; }
 
-# worker_nice PID: the priorities of a backend's workers, without repetition.
-worker_nice() {
-    for _thread in /proc/"$1"/task/*; do
-        [ "$(cat "$_thread/comm")" != worker ] || sed 's/.*) //' "$_thread/stat" | cut -d ' ' -f 17
-    done | sort -u | tr '\n' ' ' | sed 's/ $//'
-}
-
 # kill_backend [-SIGNAL]: SIGKILL unless told otherwise; waits for its end.
 kill_backend() {
     _pid=$(cat $LAB/backend.pid)

@@ -73,5 +73,3 @@ unit_serves() {
 unit_says() { systemctl show -p "$1" --value grantway-backend; }
 # unit_process FIELD: of its main process's status.
 unit_process() { in_systemd sed -n "s/^$1:[[:space:]]*//p" "/proc/$(unit_says MainPID)/status"; }
-# unit_nice: the priorities of its workers, without repetition.
-unit_nice() { in_systemd sh -c '. /lab/dom0/lib/backend.sh && worker_nice "$1"' - "$(unit_says MainPID)"; }
