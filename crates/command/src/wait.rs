@@ -23,11 +23,29 @@ pub fn readable(
     let mut polled: Vec<PollFd<'_>> =
         descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     polled.extend(lifeline.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty())));
+    wait(&mut polled, timeout)
+}
+
+/// Like [`readable`], and returns which of the descriptors are readable.
+///
+/// # Errors
+///
+/// The system refused.
+pub fn which_readable<const N: usize>(
+    descriptors: [BorrowedFd<'_>; N],
+    timeout: Option<Duration>,
+) -> Result<[bool; N], CommandError> {
+    let mut polled = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    wait(&mut polled, timeout)?;
+    Ok(polled.map(|fd| !fd.revents().is_empty()))
+}
+
+fn wait(polled: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), CommandError> {
     let timeout = timeout.map(|t| Timespec {
         tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(t.subsec_nanos()),
     });
-    match poll(&mut polled, timeout.as_ref()) {
+    match poll(polled, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(e) => Err(CommandError::Failed(format!("poll: {e}"))),
     }

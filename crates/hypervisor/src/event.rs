@@ -71,8 +71,9 @@ pub trait EventChannels: Send {
     /// [`Error::Gone`] or [`Error::Os`].
     fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error>;
 
-    /// Counts a wake-up, as [`EventChannels::wait`] does by itself: whoever slept on
-    /// the descriptor and was woken by a signal says so.
+    /// Counts a wake-up, as [`EventChannels::wait`] does by itself: whoever waited on
+    /// the descriptor, with nothing to do, says so if a signal ended that, also one that had come
+    /// before the wait began.
     fn woken(&mut self) {}
 
     /// The descriptor that is readable while a signal is pending, for `poll`

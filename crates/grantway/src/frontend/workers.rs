@@ -4,7 +4,7 @@ use super::bridge::{Bridge, Drops, Trouble};
 use grantway_backend::{Idle, Pace, Still, WaitMode};
 use grantway_command::args::Api;
 use grantway_command::error::CommandError;
-use grantway_command::wait::{Bell, readable};
+use grantway_command::wait::{Bell, which_readable};
 use grantway_frontend::{BackendFeatures, Queue, QueueStats, Runner};
 use grantway_ports::{Port, PortReport, TapOffloads, uptime};
 use std::ops::ControlFlow;
@@ -315,8 +315,7 @@ impl Worker {
             }
             let hurry = moved || (self.linked && idle.looks_again(self.mode, Instant::now));
             // A port may be ready and give its frames later, such as a generator with a rate. This
-            // is no reason for system calls. What `arm` found is not found again by a second call:
-            // a round in which it returned true never sleeps.
+            // is no reason for system calls.
             let there = hurry || (self.linked && self.bridge.arm()?);
             if there && !kept.is_time(Instant::now) {
                 continue;
@@ -327,20 +326,18 @@ impl Worker {
             if there && !looks.is_time(Instant::now) {
                 continue;
             }
-            // The bell is hushed first: a command that comes later rings it again.
-            self.wake.hush();
-            while let Ok(command) = self.inbox.try_recv() {
-                if self.obey(command)?.is_break() {
-                    return Ok(());
+            let [told, signalled] = self.look(there)?;
+            if told {
+                // The bell is hushed first: a command that comes later rings it again.
+                self.wake.hush();
+                while let Ok(command) = self.inbox.try_recv() {
+                    if self.obey(command)?.is_break() {
+                        return Ok(());
+                    }
                 }
             }
-            self.bridge.ends.queue.take_events()?;
-            if there || (self.linked && self.bridge.arm()?) {
-                continue;
-            }
-            self.sleep()?;
             // An event that woke the thread is counted.
-            if self.bridge.ends.queue.take_events()? {
+            if signalled && self.bridge.ends.queue.take_events()? && !there {
                 self.bridge.ends.queue.events().woken();
             }
         }
@@ -366,12 +363,22 @@ impl Worker {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Sleeps until a command, an event of the vif or a frame of the port comes.
-    fn sleep(&self) -> Result<(), Trouble> {
-        let mut descriptors = vec![self.wake.descriptor(), self.bridge.ends.queue.descriptor()];
-        if self.linked && self.bridge.wants_frames() {
-            descriptors.extend(self.bridge.ends.port.readiness().descriptor());
-        }
-        readable(&descriptors, None, None).map_err(|e| Trouble::Thread(e.to_string()))
+    /// Looks if a command or an event of the vif came. If there is no work, sleeps until one of
+    /// them comes, or a frame of the port.
+    fn look(&self, there: bool) -> Result<[bool; 2], Trouble> {
+        let timeout = there.then_some(Duration::ZERO);
+        let own = [self.wake.descriptor(), self.bridge.ends.queue.descriptor()];
+        let port = match self.linked && self.bridge.wants_frames() {
+            true => self.bridge.ends.port.readiness().descriptor(),
+            false => None,
+        };
+        let readable = match port {
+            Some(port) => {
+                let [wake, queue] = own;
+                which_readable([wake, queue, port], timeout).map(|[told, came, _]| [told, came])
+            }
+            None => which_readable(own, timeout),
+        };
+        readable.map_err(|e| Trouble::Thread(e.to_string()))
     }
 }

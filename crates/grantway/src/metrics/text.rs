@@ -49,7 +49,7 @@ const PLATFORM_COUNTERS: [(&str, &str); 9] = [
     ("unmaps", "Grants unmapped"),
     ("unmap_batches", "Calls for unmapping grants"),
     ("notifies", "Signals sent through event channels"),
-    ("wakeups", "Sleeps that a signal ended"),
+    ("wakeups", "Waits that a signal ended, or for which one had come"),
 ];
 
 /// Returns the text for a backend's report.
