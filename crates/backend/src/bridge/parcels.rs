@@ -6,7 +6,7 @@
 //! into private memory, all of it, together with all others of the turn.
 
 use crate::VifError;
-use crate::layout::{HEAD, HEADS};
+use crate::layout::{self, HEAD, HEADS};
 use crate::policy::Buffers;
 use crate::turn::batch::TxBatch;
 use crate::turn::lists::{Lists, UPLINK};
@@ -56,22 +56,22 @@ impl Parcels {
         let mut at = HEADS;
         for frame in 0..lists.len() {
             // A list has no more than a burst, and all of it fits behind the heads.
-            let parcel = self.place(frame as u8, lists, batch, (at, has_uplink), arena);
-            let len = parcel.map_or(0, |parcel| parcel.place.meta.len);
-            at = (at + len).next_multiple_of(64);
+            let parcel = self.place(frame as u8, lists, batch, (&mut at, has_uplink), arena);
             self.all.push(parcel);
         }
         let Self { all, gather } = self;
         gather.fetch(buffers, arena, |frame| all[frame] = None)
     }
 
-    /// A frame of the list. The arena has room for all of it from `at` on.
+    /// A frame of the list. The arena has room for it from `free` on, which is moved behind what the
+    /// frame needs of that. A copy names a page of the arena by its grant, so as far as may be each
+    /// lies in one page: copies from the sender for the uplink, and those to the receivers of a flood.
     fn place(
         &mut self,
         frame: u8,
         lists: &Lists,
         batch: &mut TxBatch,
-        (at, has_uplink): (usize, bool),
+        (free, has_uplink): (&mut usize, bool),
         arena: &mut [u8],
     ) -> Option<Parcel> {
         let (verdict, is_merged) = (lists.verdict(frame), lists.is_merged(frame));
@@ -84,6 +84,7 @@ impl Parcels {
         let (len, is_private) = (packet.len(), packet.private() == packet.len());
         let place = |at, len, offload| FramePlace { at, meta: FrameMeta { len, offload } };
         if is_merged {
+            let at = *free;
             let mut end = at;
             for (part, skip) in lists.pieces(frame) {
                 // Each frame of the list is a packet that goes on.
@@ -91,12 +92,16 @@ impl Parcels {
                 let bytes = skip as usize..part.len as usize;
                 end = self.gather.add(frame.into(), &packet, bytes, end, arena);
             }
+            *free = end.next_multiple_of(64);
             return Some(Parcel { place: place(at, end - at, first.offload), rest: None });
         }
         let offload = packet.offload();
         if is_private {
             return Some(Parcel { place: place(packet.at(), len, offload), rest: None });
         }
+        let lead = if verdict == Verdict::Flood { 0 } else { packet.lead().unwrap_or(0) };
+        let at = layout::place(*free, lead, len);
+        *free = (at + len).next_multiple_of(64);
         if verdict == Verdict::Flood || (verdict == Verdict::To(UPLINK) && has_uplink) {
             self.gather.add(frame.into(), &packet, 0..len, at, arena);
             return Some(Parcel { place: place(at, len, offload), rest: None });

@@ -118,3 +118,41 @@ fn lists_reach_whom_their_packets_reach_one_by_one_and_in_their_order() {
         assert!(lists.uplink == one_by_one.uplink, "seed {seed}");
     }
 }
+
+#[test]
+fn what_is_brought_for_the_uplink_or_for_all_lies_in_whole_pages_of_the_arena() {
+    let mut world = World::bridged();
+    let [mut a, mut b, mut c] = three(&mut world);
+    let uplink = world.behind(UPLINK);
+    // From now on it is known where that is.
+    uplink.give(frame(a.address, OUTSIDE, 60), Offload::default());
+    a.posts(1);
+    a.gets();
+    let mut sends = |to: [u8; 6], lead: usize| {
+        let bytes = frame(to, a.address, lead + 2 * 4096 + 10);
+        let mut cuts = [lead, 4096, 4096, 10].into_iter();
+        let slots = a.slots(&bytes, &mut || cuts.next().unwrap(), 7);
+        let known = uplink.look().taken.len();
+        // Four in a turn.
+        a.sends_slots(&slots.repeat(4));
+        let taken = uplink.look().taken.split_off(known);
+        assert!(taken.len() == 4 && taken.iter().all(|(found, _)| *found == bytes), "{lead}");
+        bytes
+    };
+    let straddling = || world.setup.faults.straddling();
+    for lead in [14, 66, 127, 128, 129, 1000, 4095, 4096] {
+        sends(OUTSIDE, lead);
+    }
+    assert_eq!(straddling(), [0, 0], "copies from the sender, to the uplink");
+    for lead in [14, 1000, 4096] {
+        b.posts(16);
+        c.posts(16);
+        let bytes = sends(BROADCAST, lead);
+        for guest in [&mut b, &mut c] {
+            assert!((0..4).all(|_| guest.gets() == bytes), "{lead}");
+        }
+    }
+    assert_eq!(straddling()[1], 0, "copies to the receivers of a flood");
+    drop((a, b, c));
+    world.bridge_stands();
+}

@@ -4,13 +4,14 @@
 
 use grantway_embedded::Domain;
 use grantway_hypervisor::{
-    Access, Apart, CopyOp, CounterSnapshot, DomId, Error, EventChannels, GrantRef, Granted,
-    Granter, Mapper, Permission, Platform, Port, Released, Revoke, Store, StoreErrno, StoreOps,
-    WatchEvent,
+    Access, Apart, CopyOp, CopySide, CounterSnapshot, DomId, Error, EventChannels, GrantRef,
+    Granted, Granter, Mapper, Permission, Platform, Port, Released, Revoke, Store, StoreErrno,
+    StoreOps, WatchEvent,
 };
-use grantway_ring::SharedRun;
+use grantway_ring::{PAGE_SIZE, SharedRun};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -73,6 +74,7 @@ pub struct Faults {
     nodes: Mutex<Vec<Fault>>,
     row: Mutex<Option<Row>>,
     maps: Mutex<Maps>,
+    straddling: [AtomicUsize; 2],
 }
 
 impl Faults {
@@ -113,6 +115,11 @@ impl Faults {
     /// asked.
     pub fn maps(&self) -> Vec<(DomId, usize)> {
         self.maps.lock().unwrap().tried.replace(Vec::new()).unwrap_or_default()
+    }
+
+    /// Copies so far that came to two pages of the backend's arena, and that went from two.
+    pub fn straddling(&self) -> [usize; 2] {
+        self.straddling.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     fn meet(&self, what: &'static str, path: &str) -> Result<(), Error> {
@@ -180,6 +187,16 @@ impl Mapper for Faulty {
     }
 
     fn copy(&self, arena: &mut [u8], ops: &mut [CopyOp]) -> Result<(), Error> {
+        let page = |at: usize| at / PAGE_SIZE;
+        for op in ops.iter() {
+            for (side, count) in [op.dest, op.source].into_iter().zip(&self.faults.straddling) {
+                let CopySide::Local { offset } = side else { continue };
+                let (first, len) = (offset as usize, usize::from(op.len));
+                if page(first) != page(first + len.saturating_sub(1)) {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
         self.domain.copy(arena, ops)
     }
 }
