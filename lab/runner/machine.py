@@ -14,6 +14,15 @@ PC = "qemu-system-x86_64"
 XEN = "loglvl=warning guest_loglvl=info conring_size=1m"
 """For the hypervisor, beside dom0's memory."""
 
+OUTSIDE = """
+ip tuntap add mode tap nic0
+ip addr add 10.0.0.254/24 dev nic0
+ip link set nic0 up
+setpriv --pdeathsig KILL iperf3 -s &
+exec "$@"
+"""
+"""What is behind a machine's network card: a network namespace, and iperf3 in it."""
+
 UNTESTED = "cryptomgr.notests initcall_blacklist=crypto_kdf108_init,x509_key_init"
 """A kernel's tests of its own ciphers: half a second of each boot here."""
 
@@ -37,6 +46,10 @@ def command(world: World, boot: str, words: dict[str, str], console: str, result
     line += ["-smp", given["smp"], "-m", given["memory"]]
     if "icount" in given:
         line += ["-icount", given["icount"]]
+    if "nic" in given:
+        line = ["unshare", "-n", "sh", "-euc", OUTSIDE, "outside", *line]
+        line += ["-netdev", "tap,id=nic,ifname=nic0,script=no,downscript=no"]
+        line += ["-device", f"{given['nic']},netdev=nic,romfile="]
     return line + ["-kernel", str(world.image / "xen"), "-serial", console] + by(world.image, xen, words, results)
 
 

@@ -36,7 +36,7 @@ ramdisk = "/lab/guest.cpio"
 memory = $_memory
 vcpus = $_vcpus
 tsc_mode = "$(tsc_mode)"
-cmdline = "console=hvc0 loglevel=6 panic=1 mitigations=off cryptomgr.notests initcall_blacklist=crypto_kdf108_init,x509_key_init lab.name=$_name lab.modules=$_modules lab.backend=$(backend_kind) lab.slow=$(slowness)"
+cmdline = "console=hvc0 loglevel=6 panic=1 mitigations=off norandmaps cryptomgr.notests initcall_blacklist=crypto_kdf108_init,x509_key_init lab.name=$_name lab.modules=$_modules lab.backend=$(backend_kind) lab.slow=$(slowness)"
 vif = [ $_vifs ]
 on_reboot = "$_reboot"
 on_crash = "destroy"
@@ -186,6 +186,7 @@ address() {
     case $1 in
         dom0) echo "10.0.${2:-0}.1" ;;
         *.*) echo "$1" ;;
+        outside) echo "10.0.${2:-0}.254" ;;
         *) echo "10.0.${2:-0}.$(guest_number "$1")" ;;
     esac
 }

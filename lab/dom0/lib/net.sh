@@ -9,6 +9,15 @@ bridge_up() {
     ip addr add "fd0$_net::1/64" dev "$_bridge" nodad
 }
 
+# nic_up: the machine's network card, on the bridge.
+nic_up() {
+    modprobe e1000e
+    wait_for 15 [ -e /sys/class/net/eth0 ]
+    ip link set eth0 master xenbr0
+    ip link set eth0 up
+    wait_for 15 grep -qx 1 /sys/class/net/eth0/carrier
+}
+
 # no_interface NAME: whether it is gone.
 no_interface() { [ ! -e "/sys/class/net/$1" ]; }
 
