@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// `grantway bench`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-All but `vector` runs on an embedded host of its own: a host, a backend and guests are
+All but `vector` and `prices` run on an embedded host of its own: a host, a backend and guests are
 processes that end with the bench. What is compared is measured in turns, in
 slices of at most 0.5 s, first forwards and then backwards (A B B A), with a look
 at the machine before and after each slice: two virtual processors wander, and a
@@ -52,6 +52,8 @@ pub enum BenchWhat {
     Vector(crate::vector::args::VectorArgs),
     /// One backend with many vifs: their cost, and the packets that they carry.
     Scale(crate::scale::args::ScaleArgs),
+    /// Prices of a locked operation, a system call and a wake-up on this machine.
+    Prices(PricesArgs),
     /// The process that has all guests of `scale`.
     #[command(hide = true)]
     Guests(crate::scale::args::GuestsArgs),
@@ -61,6 +63,27 @@ pub enum BenchWhat {
     /// The batched path alone, to be run under a counter of instructions.
     #[command(hide = true)]
     Lists(crate::vector::args::ListsArgs),
+}
+
+/// `grantway bench prices`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+What a packet takes is told in instructions by make instructions, where a system call
+or a locked operation counts as one. This is what they take on this machine, in
+nanoseconds, each with the place where a packet pays it, in turns in one pinned
+thread. Only that thread's time counts: of a wake-up, the signal to the other side,
+the sleep, and the way back from it; the other side pays the same.
+
+Example:
+  grantway bench prices
+  grantway bench prices --seconds 2 --json")]
+pub struct PricesArgs {
+    /// Seconds that each row of the table is measured.
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
+    pub seconds: f64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `grantway bench turns`.

@@ -2,7 +2,7 @@
 
 use crate::args::{BenchArgs, BenchWhat};
 use crate::demo::DemoArgs;
-use crate::{demo, latency, packets, peers, scale, seeds, stream, tcp, turns, vector};
+use crate::{demo, latency, packets, peers, prices, scale, seeds, stream, tcp, turns, vector};
 use clap::Subcommand;
 use grantway_command::error::CommandError;
 use grantway_command::program::Commands;
@@ -45,6 +45,7 @@ fn bench(args: &BenchArgs) -> Result<(), CommandError> {
         BenchWhat::Vector(args) => vector::run(args),
         BenchWhat::Lists(args) => vector::count::run(args),
         BenchWhat::Scale(args) => scale::run(args),
+        BenchWhat::Prices(args) => prices::run(args),
         BenchWhat::Guests(args) => scale::guests::run(args),
     }
 }

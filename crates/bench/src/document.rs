@@ -10,8 +10,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub struct Document<'a, R> {
     /// Name of the bench: `packets`, `latency`, `seeds`, `peers`, `stream`, `vector`,
-    /// `vector-nftables`, `scale` or `demo`.
-    /// `scale` or `demo`.
+    /// `vector-nftables`, `scale`, `prices` or `demo`.
     pub bench: &'static str,
     /// Version of Grantway.
     pub version: &'static str,

@@ -8,7 +8,8 @@
 //!   reports, which is a slice. [`tools`], [`namespace`]: programs of others.
 //! - [`slices`], [`stats`]: turns, dropped slices, pairs, medians; [`probe`]: the state of the
 //!   machine.
-//! - [`turns`]: both ends in one thread, for counters of instructions.
+//! - [`turns`]: both ends in one thread, for counters of instructions; [`prices`]: what those do not
+//!   show.
 //! - [`document`], [`progress`]: the printed output; [`fill`]: the rows as a page.
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ mod namespace;
 mod packets;
 mod papers;
 mod peers;
+mod prices;
 mod probe;
 mod progress;
 mod rig;

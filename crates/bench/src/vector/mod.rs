@@ -7,7 +7,7 @@
 pub mod args;
 mod case;
 pub mod count;
-mod measure;
+pub(crate) mod measure;
 mod nftables;
 mod page;
 
