@@ -114,6 +114,7 @@ fn often(
 /// Returns all things, the cheapest first.
 fn things() -> Result<Vec<Thing>, CommandError> {
     let (plain, locked) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (shown, asked) = (AtomicU64::new(0), AtomicU64::new(0));
     let (ours, page) = ([0u8; 4096], [1u8; 4096]);
     let (mut ours, page) = (Box::new(ours), Box::new(page));
     let nothing = descriptor(EventfdFlags::NONBLOCK)?;
@@ -130,10 +131,18 @@ fn things() -> Result<Vec<Thing>, CommandError> {
             black_box(&locked).fetch_add(1, Ordering::Relaxed);
             Ok(())
         }),
-        often("full fence", "between publishing and looking if a signal is due", 100_000, || {
-            fence(Ordering::SeqCst);
-            Ok(())
-        }),
+        often(
+            "full fence",
+            "between publishing and looking if a signal is due",
+            100_000,
+            move || {
+                // Fences with nothing between them would become one.
+                black_box(&shown).store(1, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                black_box(black_box(&asked).load(Ordering::Relaxed));
+                Ok(())
+            },
+        ),
         often(
             "copy of a page",
             "a frame; both pages are in the nearest cache",
