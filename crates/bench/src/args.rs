@@ -10,8 +10,8 @@ use std::path::PathBuf;
 /// `grantway bench`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-All but `vector` and `prices` run on an embedded host of its own: a host, a backend and guests are
-processes that end with the bench. What is compared is measured in turns, in
+Each but `vector` and `prices` has an embedded host of its own: a host, a backend and
+guests are processes that end with the bench. What is compared is measured in turns, in
 slices of at most 0.5 s, first forwards and then backwards (A B B A), with a look
 at the machine before and after each slice: two virtual processors wander, and a
 slice during which they did is dropped. Ratios are medians of the pairs of slices

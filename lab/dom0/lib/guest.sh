@@ -181,7 +181,8 @@ guest_net() {
 
 # guest_number NAME: 101 for g1.
 guest_number() { echo $((100 + $(echo "$1" | sed 's/[^0-9]*//'))); }
-# address NAME [NET], address6 NAME [NET]: of a guest, or of dom0; what is one already stays.
+# address NAME [NET], address6 NAME [NET]: of a guest, of dom0, or (IPv4 only) of what is `outside`
+# behind the network card; what is one already stays.
 address() {
     case $1 in
         dom0) echo "10.0.${2:-0}.1" ;;
