@@ -43,6 +43,15 @@ impl<'a> VolatileSlice<'a> {
         self.page.as_ptr().map_addr(|addr| addr.saturating_add(self.offset.into()))
     }
 
+    /// Returns the bytes of the slice behind its first `len`; none of a slice that is no longer.
+    #[inline]
+    #[must_use]
+    pub fn behind(&self, len: usize) -> Self {
+        // The slice has no more bytes, and its end stays where it is.
+        let left_out = len.min(self.len()) as u16;
+        Self { page: self.page, offset: self.offset + left_out, len: self.len - left_out }
+    }
+
     /// Copies bytes out, once, from `at` on.
     ///
     /// # Errors
@@ -82,6 +91,28 @@ impl<'a> VolatileSliceMut<'a> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The address of its first byte, for an iovec.
+    #[must_use]
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.0.as_ptr()
+    }
+
+    /// Returns the bytes of the slice behind its first `len`, to be filled meanwhile; none of a
+    /// slice that is no longer.
+    #[must_use]
+    pub fn behind(&mut self, len: usize) -> VolatileSliceMut<'_> {
+        VolatileSliceMut(self.0.behind(len))
+    }
+
+    /// Copies bytes out again, once, from `at` on. The peer may have changed them.
+    ///
+    /// # Errors
+    ///
+    /// They do not lie within the slice.
+    pub fn read(&self, at: usize, dst: &mut [u8]) -> Result<(), OutOfPage> {
+        self.0.read(at, dst)
     }
 
     /// Copies bytes in, once, from `at` on.
@@ -135,6 +166,14 @@ mod tests {
         assert!(slice.read(2, &mut bytes).is_err());
         assert!(slice.read(usize::MAX, &mut bytes).is_err());
         assert_eq!(slice.as_ptr().addr().get(), page.as_ptr().addr().get() + 100);
+        let mut last = [0];
+        assert_eq!(
+            (slice.behind(2).len(), slice.behind(3).len(), slice.behind(9999).len()),
+            (1, 0, 0)
+        );
+        slice.behind(2).read(0, &mut last).unwrap();
+        assert_eq!(last, [3]);
+        assert!(slice.behind(2).read(1, &mut last).is_err());
         for (offset, len, fits) in [(4096, 0, true), (0, 4096, true), (1, 4096, false)] {
             assert_eq!(VolatileSlice::new(&page, offset, len).is_ok(), fits);
         }
