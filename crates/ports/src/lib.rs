@@ -52,6 +52,6 @@ pub use port::{
     SentBurst,
 };
 pub use spec::{PortSpec, SpecError, number};
-pub use split::SplitFrame;
+pub use split::{FRAME_PAGES, SplitFrame, SplitMeta, SplitRoom};
 pub use tap::{Tap, TapConfig, TapError, claims_folder};
 pub use testframe::{MAGIC, TAG_LEN, TaggedAt, UDP_HEADERS};

@@ -9,7 +9,7 @@ pub use report::{CheckReport, Counters, PortReport};
 pub(crate) use whole::{send_gathered, send_joined};
 
 use crate::offloads::TapOffloads;
-use crate::split::SplitFrame;
+use crate::split::{SplitFrame, SplitMeta, SplitRoom};
 use arrayvec::ArrayVec;
 use grantway_netif::Offload;
 use std::any::Any;
@@ -109,6 +109,9 @@ pub struct PortCaps {
     /// True if each frame that [`Port::recv`] gives now fits a page and has no unfinished
     /// checksum or segmentation.
     pub short: bool,
+    /// True if [`Port::send_split`] and [`Port::recv_split`] have the pages of a frame read and
+    /// written where they lie, without a copy of the port's own.
+    pub in_place: bool,
     /// True if the vif belongs to the backend's own bridge. Its frames go from guest to
     /// guest; nothing is sent to the port.
     pub bridged: bool,
@@ -117,7 +120,7 @@ pub struct PortCaps {
 impl Default for PortCaps {
     /// Returns the capabilities of a port with one queue and nothing else.
     fn default() -> Self {
-        Self { max_queues: 1, wants_merged: false, short: false, bridged: false }
+        Self { max_queues: 1, wants_merged: false, short: false, in_place: false, bridged: false }
     }
 }
 
@@ -232,6 +235,27 @@ pub trait Port: PortControl + Any + Send {
     /// # Errors
     /// The port is of no more use.
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError>;
+
+    /// Receives one frame, the first bytes to the start of `buf`, and those behind them into the
+    /// pages of `room`. Returns `Ok(None)` if there is none now.
+    ///
+    /// A frame that is no longer than its head is private, and so is a frame that the port has to
+    /// look at: it lies in `buf` as a whole, and its rest may lie in the pages, too. A frame that
+    /// is dropped leaves nothing in the pages. `buf` holds [`RECV_BUFFER`] bytes. A frame
+    /// that does not fit in the pages is dropped.
+    ///
+    /// The default receives into `buf`, for ports that make or look at all of a frame.
+    ///
+    /// # Errors
+    /// The errors of [`Port::recv`].
+    fn recv_split(
+        &mut self,
+        buf: &mut [u8],
+        room: &mut SplitRoom<'_>,
+    ) -> Result<Option<SplitMeta>, PortError> {
+        let _ = room;
+        Ok(self.recv(buf)?.map(|meta| SplitMeta { meta, private: meta.len }))
+    }
 
     /// Receives frames into `arena` until there are none, `frames` is full, or the rest of
     /// the arena could not hold any frame. Each frame begins at a multiple of 64 bytes;

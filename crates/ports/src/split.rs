@@ -1,6 +1,9 @@
-//! A frame that lies partly in pages that its sender can still write.
+//! A frame that lies partly in pages that a peer can still write: on its way from that peer, or to
+//! it.
 
-use grantway_ring::VolatileSlice;
+use crate::port::{FrameMeta, RECV_BUFFER};
+use arrayvec::ArrayVec;
+use grantway_ring::{PAGE_SIZE, VolatileSlice, VolatileSliceMut};
 
 /// A frame whose first bytes are private, and whose rest lies in its sender's mapped pages.
 ///
@@ -60,6 +63,95 @@ impl<'a> SplitFrame<'a> {
     }
 }
 
+/// Pages that a frame of any length takes.
+pub const FRAME_PAGES: usize = RECV_BUFFER.div_ceil(PAGE_SIZE);
+
+/// Room in pages of a peer for a frame whose first bytes are received into private memory.
+///
+/// Only the private bytes may be judged. What else is to be judged, or finished, is copied out of
+/// the pages again.
+#[derive(Debug)]
+pub struct SplitRoom<'a> {
+    head: usize,
+    pages: ArrayVec<VolatileSliceMut<'a>, FRAME_PAGES>,
+    /// Bytes of head and pages.
+    len: usize,
+}
+
+impl<'a> SplitRoom<'a> {
+    /// Returns room without pages. `head` is the number of a frame's bytes that are private.
+    #[must_use]
+    pub fn new(head: usize) -> Self {
+        Self { head, pages: ArrayVec::new(), len: head }
+    }
+
+    /// Adds room behind the rest. Returns false if there are [`FRAME_PAGES`] pages already.
+    pub fn push(&mut self, page: VolatileSliceMut<'a>) -> bool {
+        let len = page.len();
+        let pushed = self.pages.try_push(page).is_ok();
+        self.len += if pushed { len } else { 0 };
+        pushed
+    }
+
+    /// Returns the number of a frame's bytes that are private.
+    #[must_use]
+    pub fn head(&self) -> usize {
+        self.head
+    }
+
+    /// Returns the bytes of the longest frame that fits.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true if no frame fits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the pages, in the order of the frame's bytes.
+    #[must_use]
+    pub fn pages(&self) -> &[VolatileSliceMut<'a>] {
+        &self.pages
+    }
+
+    /// Copies the rest of a frame out of the pages, to its place in `frame`, whose first bytes are
+    /// there already. Reads each byte once. Returns false if the pages have fewer bytes.
+    pub fn gather(&self, frame: &mut [u8]) -> bool {
+        let mut left = frame.get_mut(self.head..).unwrap_or_default();
+        for page in &self.pages {
+            let (part, behind) = left.split_at_mut(page.len().min(left.len()));
+            if page.read(0, part).is_err() {
+                return false;
+            }
+            left = behind;
+        }
+        left.is_empty()
+    }
+
+    /// Sets what a frame of `len` bytes wrote in the pages to zero: its receiver is not to have it.
+    pub fn wipe(&mut self, len: usize) {
+        let mut left = len.saturating_sub(self.head);
+        for page in &mut self.pages {
+            let part = page.len().min(left);
+            // The part is no longer than the page.
+            let _ = page.write(0, &[0; PAGE_SIZE][..part]);
+            left -= part;
+        }
+    }
+}
+
+/// A frame that was received with [`Port::recv_split`](crate::Port::recv_split).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SplitMeta {
+    /// Length and unfinished work of the frame.
+    pub meta: FrameMeta,
+    /// Bytes of the frame that are private: all of them, or as many as [`SplitRoom::head`] says.
+    pub private: usize,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +182,36 @@ mod tests {
         let mut port = Null::new();
         port.send_split(&frame, offload, &mut []).unwrap();
         assert_eq!((port.report().counters.sent, port.report().counters.sent_bytes), (1, 10));
+    }
+
+    #[test]
+    fn a_rest_in_pages_is_copied_out_again_or_set_to_zero() {
+        let run = SharedRun::private(2);
+        let pages = [run.page(0).unwrap(), run.page(1).unwrap()];
+        pages[0].write(4090, &[3, 4, 5, 6, 7, 8]).unwrap();
+        pages[1].write(0, &[9, 10, 11]).unwrap();
+        let mut room = SplitRoom::new(2);
+        assert!(room.push(VolatileSliceMut::new(&pages[0], 4090, 6).unwrap()));
+        assert!(room.push(VolatileSliceMut::new(&pages[1], 0, 2).unwrap()));
+        assert_eq!((room.head(), room.len(), room.pages().len()), (2, 10, 2));
+        assert!(!room.is_empty() && SplitRoom::new(0).is_empty());
+        let mut frame = [1, 2, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert!(room.gather(&mut frame));
+        assert_eq!(frame, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        let mut short = [1, 2, 0, 0];
+        assert!(room.gather(&mut short) && short == [1, 2, 3, 4]);
+        assert!(room.gather(&mut [1]));
+        assert!(!room.gather(&mut [0; 11]));
+        room.wipe(9);
+        let mut left = [0; 3];
+        pages[0].read(4093, &mut left).unwrap();
+        assert_eq!(left, [0; 3]);
+        pages[1].read(0, &mut left).unwrap();
+        assert_eq!(left, [0, 10, 11]);
+        for _ in 2..FRAME_PAGES {
+            assert!(room.push(VolatileSliceMut::new(&pages[1], 0, 2).unwrap()));
+        }
+        assert!(!room.push(VolatileSliceMut::new(&pages[1], 0, 2).unwrap()));
     }
 
     #[test]

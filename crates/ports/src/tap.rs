@@ -12,6 +12,7 @@ mod vnet;
 
 use std::{
     io::{IoSlice, IoSliceMut},
+    ops::ControlFlow,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
@@ -32,10 +33,10 @@ use crate::port::{
     PortError, PortReport, Probe, RECV_BUFFER, Readiness, SendError,
 };
 use crate::port::{send_gathered, send_joined};
-use crate::split::SplitFrame;
+use crate::split::{SplitFrame, SplitMeta, SplitRoom};
 use claim::Claim;
 pub use claim::folder as claims_folder;
-use vnet::VnetHeader;
+use vnet::{Judged, VnetHeader};
 
 /// Most frames that one [`Port::recv`] drops before it says that there is none.
 const RECV_ATTEMPTS: usize = 64;
@@ -330,16 +331,40 @@ impl Port for Tap {
                 [IoSliceMut::new(&mut header), IoSliceMut::new(buf), IoSliceMut::new(&mut spill)];
             let read = match rustix::io::readv(&self.fd, &mut parts) {
                 Ok(read) => read,
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR) => continue,
-                Err(Errno::IO) => {
-                    return Err(PortError::Gone { port: self.name.clone() });
-                }
-                Err(errno) => return Err(self.fatal("reading a frame", errno)),
+                Err(errno) => match self.unread(errno)? {
+                    ControlFlow::Continue(()) => continue,
+                    ControlFlow::Break(()) => return Ok(None),
+                },
             };
             match self.accept(header, buf, read) {
                 Ok(meta) => return Ok(Some(meta)),
                 Err(reason) => self.counters.drop_one(reason),
+            }
+        }
+        Ok(None)
+    }
+
+    fn recv_split(
+        &mut self,
+        buf: &mut [u8],
+        room: &mut SplitRoom<'_>,
+    ) -> Result<Option<SplitMeta>, PortError> {
+        for _ in 0..RECV_ATTEMPTS {
+            let mut header = [0; VnetHeader::LEN];
+            let head = buf.get_mut(..room.head()).unwrap_or_default();
+            let read = match sys::read_split(self.fd.as_fd(), &mut header, head, room) {
+                Ok(read) => read,
+                Err(errno) => match self.unread(errno)? {
+                    ControlFlow::Continue(()) => continue,
+                    ControlFlow::Break(()) => return Ok(None),
+                },
+            };
+            match self.accept_split(header, buf, room, read) {
+                Ok(split) => return Ok(Some(split)),
+                Err(reason) => {
+                    room.wipe(read.saturating_sub(VnetHeader::LEN));
+                    self.counters.drop_one(reason);
+                }
             }
         }
         Ok(None)
@@ -351,7 +376,7 @@ impl Port for Tap {
 
     fn caps(&self) -> PortCaps {
         let max_queues = if self.multi_queue { MAX_QUEUES } else { 1 };
-        PortCaps { max_queues, wants_merged: true, ..PortCaps::default() }
+        PortCaps { max_queues, wants_merged: true, in_place: true, ..PortCaps::default() }
     }
 }
 
@@ -461,6 +486,49 @@ impl Tap {
                 Unsent::Failed => SendError::Failed(self.fatal("writing a frame", errno)),
             });
         }
+    }
+
+    /// Judges the kernel's answer to a read. Breaks if there is no frame now.
+    ///
+    /// # Errors
+    ///
+    /// The port is of no more use.
+    fn unread(&self, errno: Errno) -> Result<ControlFlow<()>, PortError> {
+        match errno {
+            Errno::AGAIN => Ok(ControlFlow::Break(())),
+            Errno::INTR => Ok(ControlFlow::Continue(())),
+            Errno::IO => Err(PortError::Gone { port: self.name.clone() }),
+            _ => Err(self.fatal("reading a frame", errno)),
+        }
+    }
+
+    /// Judges the frame of one read whose rest is in pages. A frame that has to be looked at behind
+    /// its head is copied out of them.
+    fn accept_split(
+        &mut self,
+        header: [u8; VnetHeader::LEN],
+        buf: &mut [u8],
+        room: &SplitRoom<'_>,
+        read: usize,
+    ) -> Result<SplitMeta, DropReason> {
+        let len = read.saturating_sub(VnetHeader::LEN);
+        let head = room.head().min(buf.len());
+        // A frame that fills all of the room may have been cut.
+        if len > head && len >= room.len() {
+            return Err(DropReason::TooLong);
+        }
+        if len > head {
+            let judged = vnet::judge(VnetHeader::decode(header), &buf[..head], len, self.offloads);
+            if let Ok(Judged::Ready(offload)) = judged {
+                self.counters.count_received(len);
+                return Ok(SplitMeta { meta: FrameMeta { len, offload }, private: head });
+            }
+            if !room.gather(buf.get_mut(..len).ok_or(DropReason::TooLong)?) {
+                return Err(DropReason::TooLong);
+            }
+        }
+        let meta = self.accept(header, buf, read)?;
+        Ok(SplitMeta { meta, private: meta.len })
     }
 
     /// Judges the frame of one read.

@@ -328,7 +328,7 @@ impl Port for TestPort {
     fn caps(&self) -> PortCaps {
         let inner = self.behind.look();
         let (wants_merged, short) = (inner.merges, inner.short);
-        PortCaps { max_queues: u32::MAX, wants_merged, short, bridged: false }
+        PortCaps { max_queues: u32::MAX, wants_merged, short, in_place: true, bridged: false }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - the `ioctl`s of `/dev/net/tun` and of network interfaces (`linux/if_tun.h`, `linux/if.h`,
 //!   `linux/sockios.h`)
-//! - the `writev` of bytes to which nobody may have a reference
+//! - the `writev` and the `readv` of bytes to which nobody may have a reference
 //! - the lock of one byte that belongs to an open file and not to a process
 
 #![allow(unsafe_code)]
@@ -20,7 +20,7 @@ use rustix::{
 
 use super::name::MAX_NAME;
 use crate::offloads::TapOffloads;
-use crate::split::SplitFrame;
+use crate::split::{FRAME_PAGES, SplitFrame, SplitRoom};
 
 const TUNSETIFF: Opcode = opcode::write::<c_int>(b'T', 202);
 const TUNSETPERSIST: Opcode = opcode::write::<c_int>(b'T', 203);
@@ -176,7 +176,35 @@ pub(super) fn write_split(
     // SAFETY: each part is memory that the borrowed header and frame keep readable for its length.
     // The kernel only reads it, even if others write to it.
     let written = unsafe { libc::writev(fd.as_raw_fd(), parts.as_ptr(), count) };
-    usize::try_from(written).map_err(|_| {
+    moved(written)
+}
+
+/// Reads a header and a frame in one call: the frame's first bytes to `head`, and the others into
+/// the pages of `room`. Returns the number of bytes read.
+pub(super) fn read_split(
+    fd: BorrowedFd<'_>,
+    header: &mut [u8],
+    head: &mut [u8],
+    room: &mut SplitRoom<'_>,
+) -> Result<usize> {
+    let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let mut parts = [nothing; 2 + FRAME_PAGES];
+    let private = [(header.as_mut_ptr(), header.len()), (head.as_mut_ptr(), head.len())];
+    let pages = room.pages().iter().map(|page| (page.as_ptr().as_ptr(), page.len()));
+    let mut count: c_int = 0;
+    for (part, (base, size)) in parts.iter_mut().zip(private.into_iter().chain(pages)) {
+        *part = libc::iovec { iov_base: base.cast(), iov_len: size };
+        count += 1;
+    }
+    // SAFETY: header and head are borrowed for writing. The other parts are bytes of pages that
+    // `room` keeps mapped for writing, and to which no reference exists.
+    let read = unsafe { libc::readv(fd.as_raw_fd(), parts.as_ptr(), count) };
+    moved(read)
+}
+
+/// Returns the number of bytes that a system call says it moved.
+fn moved(answer: libc::ssize_t) -> Result<usize> {
+    usize::try_from(answer).map_err(|_| {
         let error = std::io::Error::last_os_error();
         Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))
     })

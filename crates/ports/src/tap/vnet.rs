@@ -105,6 +105,15 @@ pub(super) struct Arrival {
     pub(super) finished: bool,
 }
 
+/// A frame from the kernel, judged by its header and its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// The frame goes on as it is.
+    Ready(Offload),
+    /// The checksum of the bytes from `start` on is to be finished, `offset` bytes behind that.
+    Unfinished { start: usize, offset: usize },
+}
+
 /// Judges a frame from the kernel, and returns its state in netif's words.
 ///
 /// netif can only say that the outermost transport checksum is unfinished. An inner checksum (of a
@@ -115,6 +124,23 @@ pub(super) fn incoming(
     frame: &mut [u8],
     offloads: TapOffloads,
 ) -> Result<Arrival, DropReason> {
+    match judge(header, frame, frame.len(), offloads)? {
+        Judged::Ready(offload) => Ok(Arrival { offload, finished: false }),
+        Judged::Unfinished { start, offset } => {
+            finish_at(frame, start, offset)?;
+            let offload = Offload { checksum: Checksum::Complete, gso: None };
+            Ok(Arrival { offload, finished: true })
+        }
+    }
+}
+
+/// Judges a frame of `len` bytes from the kernel by its first bytes.
+pub(super) fn judge(
+    header: VnetHeader,
+    head: &[u8],
+    len: usize,
+    offloads: TapOffloads,
+) -> Result<Judged, DropReason> {
     // Segmentation of a kind that netif has.
     let gso = match header.gso_type & !GSO_ECN {
         GSO_NONE => None,
@@ -129,11 +155,11 @@ pub(super) fn incoming(
         }
         let valid = header.flags & DATA_VALID != 0;
         let checksum = if valid { Checksum::Complete } else { Checksum::Unknown };
-        return Ok(Arrival { offload: Offload { checksum, gso: None }, finished: false });
+        return Ok(Judged::Ready(Offload { checksum, gso: None }));
     }
     // The outermost checksum, if it is the unfinished one.
     let (start, offset) = (usize::from(header.csum_start), usize::from(header.csum_offset));
-    let outermost = headers::read(frame, frame.len())
+    let outermost = headers::read(head, len)
         .ok()
         .filter(|found| found.start == start && found.protocol.checksum_offset() == offset);
     // Large frames go on only if the frontend accepts them, and if the headers agree.
@@ -149,12 +175,9 @@ pub(super) fn incoming(
     }
     // The frontend finishes the checksum, or it is finished here.
     if offloads.checksum && outermost.is_some() {
-        let offload = Offload { checksum: Checksum::Partial, gso };
-        return Ok(Arrival { offload, finished: false });
+        return Ok(Judged::Ready(Offload { checksum: Checksum::Partial, gso }));
     }
-    finish_at(frame, start, offset)?;
-    let offload = Offload { checksum: Checksum::Complete, gso: None };
-    Ok(Arrival { offload, finished: true })
+    Ok(Judged::Unfinished { start, offset })
 }
 
 fn narrow(n: usize) -> Result<u16, DropReason> {

@@ -5,6 +5,7 @@ use std::{
     net::{TcpListener, TcpStream, UdpSocket},
     process::Command,
     thread,
+    time::{Duration, Instant},
 };
 
 use etherparse::{
@@ -14,12 +15,12 @@ use etherparse::{
 use grantway_netif::headers::{self, Family, Protocol};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
-use grantway_ring::{SharedPage, SharedRun, VolatileSlice};
+use grantway_ring::{SharedPage, SharedRun, VolatileSlice, VolatileSliceMut};
 
 use super::{GUARD, ip, open, receive, tap_test, until};
 use crate::{
     port::{DropReason, Port, PortControl, Probe, RECV_BUFFER, SendError},
-    split::SplitFrame,
+    split::{FRAME_PAGES, SplitFrame, SplitMeta, SplitRoom},
     tap::{Tap, TapOffloads},
 };
 
@@ -342,6 +343,104 @@ tap_test! {
             assert!(payload.len() <= usize::from(MSS));
             got += payload.len();
         }
+    }
+}
+
+/// Calls `look` until it finds something.
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + GUARD;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "waited {GUARD:?} for {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Receives a frame whose rest goes to the pages of `run`, and returns all of it.
+fn recv_split(tap: &mut Tap, run: &SharedRun) -> Option<(Vec<u8>, SplitMeta)> {
+    let pages: Vec<_> = (0..run.pages()).map(|n| run.page(n).unwrap()).collect();
+    let mut room = SplitRoom::new(128);
+    for page in &pages {
+        assert!(room.push(VolatileSliceMut::new(page, 0, 4096).unwrap()));
+    }
+    let mut buf = vec![0; RECV_BUFFER];
+    let split = tap.recv_split(&mut buf, &mut room).unwrap()?;
+    assert!(split.private == split.meta.len || split.private == 128);
+    let frame = &mut buf[..split.meta.len];
+    assert!(split.private == frame.len() || room.gather(frame));
+    Some((frame.to_vec(), split))
+}
+
+tap_test! {
+    fn frames_received_into_pages_are_those_that_were_sent() {
+        let mut wire = Wire::new(false);
+        wire.tap.set_mtu(65_000).unwrap();
+        let (socket, peer) = (UdpSocket::bind(wire.at(5000)).unwrap(), wire.peer(4000));
+        let run = SharedRun::private(FRAME_PAGES);
+        for (offloads, size) in [TapOffloads::ALL, TapOffloads::NONE]
+            .into_iter()
+            .flat_map(|offloads| [10, 86, 87, 1400, 9000, 60_000].map(|size| (offloads, size)))
+        {
+            wire.tap.set_offloads(offloads).unwrap();
+            let payload: Vec<u8> = (0..size).map(|n| (n * 7 + n / 251) as u8).collect();
+            socket.send_to(&payload, &peer).unwrap();
+            let (frame, split) = wait_for("the frame", || {
+                let (frame, split) = recv_split(&mut wire.tap, &run)?;
+                frame.ends_with(&payload).then_some((frame, split))
+            });
+            assert_eq!(split.private, if frame.len() > 128 { 128 } else { frame.len() });
+            if split.meta.offload.checksum != Checksum::Partial {
+                assert!(checksum_is_right(&frame));
+            }
+        }
+        // Nothing is there now.
+        wait_for("the last frame", || recv_split(&mut wire.tap, &run).is_none().then_some(()));
+    }
+}
+
+tap_test! {
+    /// The checksum is finished in private memory, and no byte is judged in a page.
+    fn a_frame_that_is_to_be_finished_is_copied_out_of_its_pages() {
+        let mut wire = Wire::new(false);
+        let (socket, peer) = (UdpSocket::bind(wire.at(5000)).unwrap(), wire.peer(4000));
+        let run = SharedRun::private(FRAME_PAGES);
+        while wire.tap.recv(&mut vec![0; RECV_BUFFER]).unwrap().is_some() {}
+        socket.send_to(&[7; 1000], &peer).unwrap();
+        let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+            wire.tap.readiness().descriptor().unwrap(),
+            rustix::event::PollFlags::IN,
+        )];
+        let guard = rustix::event::Timespec { tv_sec: GUARD.as_secs() as i64, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut fds, Some(&guard)), Ok(1), "no frame within {GUARD:?}");
+        // The frame waits with a blank checksum, which nobody accepts any more.
+        wire.tap.set_offloads(TapOffloads::NONE).unwrap();
+        let (frame, split) = wait_for("the frame", || {
+            let (frame, split) = recv_split(&mut wire.tap, &run)?;
+            frame.ends_with(&[7; 1000]).then_some((frame, split))
+        });
+        assert_eq!((split.private, split.meta.offload.checksum), (frame.len(), Checksum::Complete));
+        assert!(checksum_is_right(&frame));
+    }
+}
+
+tap_test! {
+    fn a_frame_that_finds_too_few_pages_is_dropped_and_leaves_nothing_in_them() {
+        let mut wire = Wire::new(false);
+        wire.tap.set_mtu(9000).unwrap();
+        let (socket, peer) = (UdpSocket::bind(wire.at(5000)).unwrap(), wire.peer(4000));
+        let run = SharedRun::private(1);
+        let before = wire.tap.report().counters;
+        socket.send_to(&[7; 8000], &peer).unwrap();
+        wait_for("the frame to be dropped", || {
+            while recv_split(&mut wire.tap, &run).is_some() {}
+            let counters = wire.tap.report().counters;
+            (counters.dropped(DropReason::TooLong) > before.dropped(DropReason::TooLong)).then_some(())
+        });
+        let mut left = [1; 4096];
+        run.page(0).unwrap().read(0, &mut left).unwrap();
+        assert!(!left.contains(&7));
     }
 }
 
