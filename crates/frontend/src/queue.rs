@@ -200,6 +200,30 @@ impl Queue {
         (sent, None)
     }
 
+    /// Lends whole pages that a frame is sent from before its length is known: room for the longest
+    /// frame, from the first page's start on. `fill` writes a frame there and returns its length
+    /// and offload, or none if there is no frame, and a value for the caller. Pages that the frame
+    /// does not reach are lent again. They keep what was written there, and the backend can read
+    /// that.
+    ///
+    /// The frame goes out with the next [`Queue::flush`]. Returns the caller's value; and true if a
+    /// frame was taken, or the reason why it was not, as in [`Queue::send`].
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Full`]: there is no room for the longest frame, and `fill` was not called.
+    pub fn lend_room<T>(
+        &mut self,
+        fill: impl FnOnce(&mut [VolatileSliceMut<'_>]) -> (Option<TxMeta>, T),
+    ) -> Result<(T, Result<bool, SendError>), SendError> {
+        if self.wants_room && self.transmit.room() < ROOM {
+            return Err(SendError::Full);
+        }
+        let filled = self.transmit.fill(fill, &mut self.stats);
+        self.wants_room = filled.is_err();
+        filled
+    }
+
     /// Shows the backend the queued frames, and signals it if it asked.
     ///
     /// # Errors

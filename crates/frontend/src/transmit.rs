@@ -18,8 +18,14 @@ pub(crate) const SHORTEST: usize = 14;
 /// Longest frame that a request's 16-bit size can express.
 pub(crate) const LONGEST: usize = 65_535;
 
+/// Bytes of a page, which fit 16 bits.
+const PAGE_BYTES: u16 = PAGE_SIZE as u16;
+
 /// Bytes of a frame that are read to find out what it carries.
 const LOOKED_AT: usize = 128;
+
+/// Pages that the longest frame takes.
+pub(crate) const FRAME_PAGES: usize = LONGEST.div_ceil(PAGE_SIZE);
 
 /// Frames that are put on the ring, or taken off it, together.
 pub(crate) const BURST: usize = 64;
@@ -166,18 +172,102 @@ impl Transmit {
             fragments.iter().for_each(|fragment| self.buffers.give_page(fragment.id));
             return Err(refusal);
         }
-        self.ring.push_batch(&slots);
-        for fragment in &fragments {
+        self.push(len, &fragments, &slots, stats);
+        Ok(())
+    }
+
+    /// Has a frame written to whole pages before its length is known, and puts its slots on the
+    /// ring. `fill` gets room for the longest frame, and returns none if there is no frame. Returns
+    /// what `fill` returned, and the reason if the frame may not be sent.
+    ///
+    /// # Errors
+    /// There is no room for the longest frame. `fill` was not called.
+    pub fn fill<T>(
+        &mut self,
+        fill: impl FnOnce(&mut [VolatileSliceMut<'_>]) -> (Option<TxMeta>, T),
+        stats: &mut QueueStats,
+    ) -> Result<(T, Result<bool, SendError>), SendError> {
+        // One slot more for an extra.
+        if (self.ring.free() as usize) <= FRAME_PAGES || self.buffers.free_pages() < FRAME_PAGES {
+            stats.tx_full += 1;
+            return Err(SendError::Full);
+        }
+        let mut ids = ArrayVec::<u16, FRAME_PAGES>::new();
+        while !ids.is_full()
+            && let Some(id) = self.buffers.take_page()
+        {
+            ids.push(id);
+        }
+        let whole = |id: &u16| {
+            VolatileSliceMut::new(self.buffers.page(*id, PAGE_SIZE)?.page, 0, PAGE_BYTES).ok()
+        };
+        let mut room: ArrayVec<_, FRAME_PAGES> = ids.iter().filter_map(whole).collect();
+        let (meta, told) = fill(&mut room);
+        drop(room);
+        let sent = match meta {
+            Some(meta) => self.send_filled(meta, &mut ids, stats).map(|()| true),
+            None => Ok(false),
+        };
+        // The pages that were not reached go back, in the order in which they were.
+        ids.iter().rev().for_each(|&id| self.buffers.give_page(id));
+        Ok((told, sent))
+    }
+
+    /// Puts the slots of a frame on the ring that lies in the first of these pages, and takes those
+    /// pages out of the list.
+    fn send_filled(
+        &mut self,
+        TxMeta { len, offload }: TxMeta,
+        ids: &mut ArrayVec<u16, FRAME_PAGES>,
+        stats: &mut QueueStats,
+    ) -> Result<(), SendError> {
+        let longest = if self.features.scatter_gather { LONGEST } else { PAGE_SIZE };
+        let refused = SendError::Length { found: len, longest };
+        if !(SHORTEST..=longest).contains(&len) {
+            return Err(refused);
+        }
+        self.features.admit_segments(offload)?;
+        let mut fragments = ArrayVec::<TxFragment, SLOTS_SENT>::new();
+        for (at, &id) in (0..len).step_by(PAGE_SIZE).zip(ids.iter()) {
+            // The size is at most a page.
+            let size = (len - at).min(PAGE_SIZE) as u16;
+            let Some(Buffer { page, gref, .. }) = self.buffers.page(id, PAGE_SIZE) else { break };
+            if at == 0 && offload.checksum == Checksum::Partial {
+                self.admit_blank(page, 0, size.into())?;
+            }
+            fragments.push(TxFragment { gref: gref.0, offset: 0, size, id });
+        }
+        let pages = len.div_ceil(PAGE_SIZE);
+        let mut slots = ArrayVec::<[u32; 3], SLOTS_WRITTEN>::new();
+        // The length is at most LONGEST, which fits 16 bits.
+        let written = write_tx(&fragments, len as u16, offload, None, None, &mut slots);
+        if written.is_err() || fragments.len() != pages {
+            return Err(refused);
+        }
+        self.push(len, &fragments, &slots, stats);
+        ids.drain(..pages);
+        Ok(())
+    }
+
+    /// Puts the slots of a frame of `len` bytes on the ring, and notes that its pages are out.
+    fn push(
+        &mut self,
+        len: usize,
+        fragments: &[TxFragment],
+        slots: &[[u32; 3]],
+        stats: &mut QueueStats,
+    ) {
+        self.ring.push_batch(slots);
+        for fragment in fragments {
             if let Some(out) = self.out.get_mut(usize::from(fragment.id)) {
                 *out = true;
             }
         }
         // A packet has few extras, and the ring has 256 slots.
-        self.extras_out += (slots.len() - pages) as u32;
+        self.extras_out += (slots.len() - fragments.len()) as u32;
         stats.tx_packets += 1;
         stats.tx_bytes += len as u64;
         stats.tx_slots += slots.len() as u64;
-        Ok(())
     }
 
     /// Has a frame written to free pages, and adds a fragment for each. The caller has

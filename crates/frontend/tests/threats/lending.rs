@@ -4,7 +4,7 @@
 use crate::support::frame;
 use crate::support::server::Rings;
 use crate::support::world::World;
-use grantway_frontend::{Policy, SendError, TxMeta, Wishes};
+use grantway_frontend::{Policy, Queue, SendError, TxMeta, Wishes};
 use grantway_netif::rx::RxFlags;
 use grantway_netif::tx::{TxRequest, status};
 use grantway_netif::{Checksum, Offload};
@@ -150,6 +150,46 @@ fn a_checksum_that_is_not_to_be_blank_is_refused_once_the_frame_is_written() {
         }
         world.ends(rings);
     }
+}
+
+#[test]
+fn room_for_a_frame_of_any_length_is_lent_and_what_it_does_not_reach_is_lent_again() {
+    let (mut world, mut rings) = connected();
+    let meta = |len| TxMeta { len, offload: Offload::default() };
+    let write = |queue: &mut Queue, len: usize| {
+        queue.lend_room(|pages| {
+            assert_eq!(pages.iter().map(|page| page.len()).sum::<usize>(), 65_536);
+            for (page, part) in pages.iter_mut().zip(frame(len, 3).chunks(4096)) {
+                page.write(0, part).unwrap();
+            }
+            (Some(meta(len)), len)
+        })
+    };
+    for round in 0..300 {
+        let queue = &mut world.vif.queues()[0];
+        // No frame, and frames of impossible lengths, take no page.
+        assert_eq!(queue.lend_room(|_| (None, 7)), Ok((7, Ok(false))));
+        for len in [13, 65_536, usize::MAX] {
+            let refused = SendError::Length { found: len, longest: 65_535 };
+            assert_eq!(queue.lend_room(|_| (Some(meta(len)), ())), Ok(((), Err(refused))));
+        }
+        let len = [14, 4096, 4097, 9000][round % 4];
+        assert_eq!(write(queue, len), Ok((len, Ok(true))));
+        queue.flush().unwrap();
+        assert_eq!(rings.serve_tx().0, len.div_ceil(4096));
+        assert_eq!(world.vif.reap().unwrap(), len.div_ceil(4096));
+    }
+    // The ring has room for fifteen of sixteen slots each. The next one needs one more for an extra.
+    let queue = &mut world.vif.queues()[0];
+    for _ in 0..15 {
+        assert_eq!(write(queue, 65_535), Ok((65_535, Ok(true))));
+    }
+    assert_eq!(queue.lend_room(|_| unreachable!() as (_, ())), Err(SendError::Full));
+    queue.flush().unwrap();
+    assert_eq!(rings.serve_tx().0, 240);
+    world.vif.reap().unwrap();
+    world.works(&mut rings);
+    world.ends(rings);
 }
 
 #[test]
