@@ -26,7 +26,8 @@ impl<O: Others> Sink for Forward<'_, O> {
     #[inline]
     fn limits(&self) -> Limits {
         let reach = self.bridge.reach();
-        Limits { private: HEAD, whole: WHOLE, slots: RING_SLOTS, reach, cuts: false }
+        let (slots, in_place) = (RING_SLOTS, usize::MAX);
+        Limits { private: HEAD, whole: WHOLE, in_place, slots, reach, cuts: false }
     }
 
     fn may_flood(&self, head: &[u8]) -> bool {

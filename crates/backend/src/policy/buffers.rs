@@ -1,7 +1,7 @@
 //! The buffers of a queue under each policy, and the calls that a turn makes to them.
 
 use super::copies::{Copies, ReadOnly, Way};
-use super::near::Near;
+use super::near::{Near, Pages};
 use super::persistent::Persistent;
 use super::staging::Staging;
 use super::table::GrefTable;
@@ -72,6 +72,21 @@ impl Buffers {
     pub fn staging(mapper: Arc<dyn Mapper>, guest: DomId, queue: &StagedQueue) -> Self {
         let copies = Copies::new(Grants { mapper, guest }, ReadOnly::Refused);
         Self { copies, kept: Kept::Listed(Staging::new(queue)) }
+    }
+
+    /// Returns true if pages stay mapped from one packet to the next.
+    pub(crate) fn keeps_pages(&self) -> bool {
+        !matches!(self.kept, Kept::Nothing)
+    }
+
+    /// Returns the pages that are mapped in this turn; none for a policy that keeps none.
+    pub(crate) fn pages(&mut self) -> Option<Pages<'_>> {
+        self.kept.table().map(|table| Pages::new(table))
+    }
+
+    /// Counts pieces whose pages were found mapped, and which others moved.
+    pub(crate) fn found(&mut self, pieces: usize) {
+        self.copies.hits += pieces as u64;
     }
 
     /// Begins a list of pieces, a burst at most, which [`Buffers::finish`] ends. Returns the mover

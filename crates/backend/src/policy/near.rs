@@ -4,7 +4,24 @@ use super::Piece;
 use super::copies::Way;
 use super::table::GrefTable;
 use grantway_hypervisor::GrantRef;
-use grantway_ring::SharedPage;
+use grantway_ring::{SharedPage, VolatileSlice};
+
+/// The mapped pages of a queue, to be named in a system call of this turn. None of them is unmapped
+/// before the turn's end.
+#[derive(Clone, Copy)]
+pub(crate) struct Pages<'a>(&'a GrefTable);
+
+impl<'a> Pages<'a> {
+    pub(super) fn new(table: &'a GrefTable) -> Self {
+        Self(table)
+    }
+
+    /// Returns bytes of a page that is mapped, to be read; none if it is not mapped.
+    #[inline]
+    pub fn to_read(self, gref: GrantRef, offset: u16, len: u16) -> Option<VolatileSlice<'a>> {
+        VolatileSlice::new(&self.0.find(gref)?.page, offset, len).ok()
+    }
+}
 
 /// The mapped pages of a queue, as a turn looks them up.
 pub(crate) struct Near<'a> {

@@ -25,6 +25,9 @@ pub(crate) struct Limits {
     pub whole: usize,
     /// A turn that has as many slots takes no further packet. The last packet may exceed it.
     pub slots: usize,
+    /// Bytes of the longest large packet that is private as a whole. Of a longer one the head is
+    /// private, and the arena has room for all of it from there on.
+    pub in_place: usize,
     /// Number of receivers that a packet may go to; 0 if their number makes no difference.
     pub reach: u32,
     /// True if a large frame goes on as segments, each sent by itself.
@@ -122,7 +125,10 @@ impl TxBatch {
                         return Ok(Some(later));
                     }
                     taken.describe(&packet, segment, fragments);
-                    at = taken.list(at, limits.private, fragments, pieces);
+                    at = match taken.stays(limits.in_place) {
+                        true => taken.list_head(at, fragments, pieces),
+                        false => taken.list(at, limits.private, fragments, pieces),
+                    };
                 }
                 Outcome::Refused(refused) => taken.what = What::Refused(refused.reason),
             }

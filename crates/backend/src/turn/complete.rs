@@ -24,7 +24,8 @@ type Ready = ArrayVec<FramePlace, BURST>;
 impl<S: Sink> Sink for Complete<'_, S> {
     fn limits(&self) -> Limits {
         let limits = self.sink.limits();
-        Limits { private: usize::MAX, reach: limits.reach.max(1), cuts: true, ..limits }
+        let (private, in_place) = (usize::MAX, usize::MAX);
+        Limits { private, in_place, reach: limits.reach.max(1), cuts: true, ..limits }
     }
 
     fn may_flood(&self, head: &[u8]) -> bool {

@@ -41,6 +41,11 @@ impl<'a> Outgoing<'a> {
         self.taken.len()
     }
 
+    /// Returns true if its rest stays in the guest's pages; see [`Taken::stays`].
+    pub fn stays(&self, in_place: usize) -> bool {
+        self.taken.stays(in_place)
+    }
+
     /// Returns the number of its bytes that are private.
     pub fn private(&self) -> usize {
         self.private

@@ -23,7 +23,7 @@ use crate::turn::scratch::Scratch;
 use crate::turn::sink::{Sink, ToPort};
 use crate::turn::stages::{Filter, Stages};
 use crate::turn::stretches::Stretches;
-use crate::turn::transmit::{Mapped, Transmit};
+use crate::turn::transmit::{InPlace, Mapped, Pause, Transmit};
 use grantway_hypervisor::{EventChannels, Platform, Port as EventPort};
 use grantway_ports::{FramePlace, Port, PortReport};
 use grantway_ring::{Back, Index, RingMemory, RingPage, SharedPage};
@@ -120,6 +120,8 @@ pub(crate) struct Queue {
     journal: Option<Journal>,
     /// Mapped stretches of a turn's packets, if the policy maps any.
     stretches: Option<Stretches>,
+    /// Turns in which no packet is sent in place, if the port can read pages that stay mapped.
+    in_place: Option<Pause>,
     /// True if the port wants merged segments.
     merges: bool,
     /// True if no packet of the guest goes on with a blank checksum.
@@ -143,6 +145,8 @@ impl Queue {
                 let journal = journal.map(Journal::new);
                 let stretches = map.map(Stretches::new);
                 let merges = port.caps().wants_merged;
+                let in_place = port.caps().in_place && buffers.keeps_pages();
+                let in_place = in_place.then(Pause::default);
                 Ok(Self {
                     transmit,
                     receive,
@@ -153,6 +157,7 @@ impl Queue {
                     rx_event,
                     journal,
                     stretches,
+                    in_place,
                     merges,
                     completes,
                     counts: QueueCounts::default(),
@@ -256,9 +261,19 @@ impl Queue {
                 self.transmit.turn(scratch, stages)?
             }
             None => {
-                let sink = &mut ToPort { port, merger: merger.filter(|_| self.merges) };
-                let stages = Stages { buffers, rules: rules.as_mut(), sink, shared };
-                self.transmit.turn(scratch, stages)?
+                let mut sink = ToPort { port, merger: merger.filter(|_| self.merges) };
+                let pause = self.in_place.as_mut().filter(|_| rules.is_none());
+                match pause.filter(|pause| pause.is_over()) {
+                    Some(pause) => {
+                        let sink = &mut InPlace { sink, pause };
+                        let stages = Stages { buffers, rules: None, sink, shared };
+                        self.transmit.turn(scratch, stages)?
+                    }
+                    None => {
+                        let (sink, rules) = (&mut sink, rules.as_mut());
+                        self.transmit.turn(scratch, Stages { buffers, rules, sink, shared })?
+                    }
+                }
             }
             Some(stretches) => {
                 let sink = &mut Mapped { port, stretches, alone: scratch.alone };
@@ -314,6 +329,9 @@ impl Queue {
         self.counts.turns += u64::from(packets > 0);
         self.counts.tx_packets += out.packets as u64;
         let now = || self.shared.now();
+        if let Some(pause) = self.in_place.as_mut().filter(|_| out.packets > 0) {
+            pause.end_turn();
+        }
         if let Some(stretches) = &mut self.stretches {
             stretches.end_turn(packets == 0);
         }

@@ -67,7 +67,8 @@ pub(crate) struct ToPort<'a> {
 impl Sink for ToPort<'_> {
     #[inline]
     fn limits(&self) -> Limits {
-        Limits { private: usize::MAX, whole: PAGE_SIZE, slots: RING_SLOTS, reach: 0, cuts: false }
+        let (private, in_place) = (usize::MAX, usize::MAX);
+        Limits { private, whole: PAGE_SIZE, in_place, slots: RING_SLOTS, reach: 0, cuts: false }
     }
 
     #[inline]

@@ -150,6 +150,26 @@ impl Taken {
         end.next_multiple_of(64)
     }
 
+    /// Returns true if the packet is large and longer than `in_place`: its rest stays in the
+    /// guest's pages.
+    pub fn stays(&self, in_place: usize) -> bool {
+        self.len() > in_place && self.offload.gso.is_some()
+    }
+
+    /// Finds a place in the arena, from `at` on, for the whole packet, and lists its head to be
+    /// fetched there. Returns where the arena is free behind the packet.
+    pub(super) fn list_head(
+        &mut self,
+        at: usize,
+        fragments: &[TxFragment],
+        pieces: &mut Vec<Piece>,
+    ) -> usize {
+        let own = fragments.get(usize::from(self.fragments.0)..).unwrap_or(&[]);
+        let at = place(at, lead(own).unwrap_or(0).min(self.len()), self.len());
+        self.list(at, HEAD, fragments, pieces);
+        (at + self.len()).next_multiple_of(64)
+    }
+
     /// Returns true if all pieces of the packet were fetched.
     pub(super) fn is_here(&self, pieces: &[Piece]) -> bool {
         let (first, end) = self.pieces;

@@ -1,8 +1,10 @@
 //! Guest transmit: slots off the ring, packets to a sink, every slot answered once.
 
 mod hand_over;
+mod in_place;
 mod mapped;
 
+pub(crate) use in_place::{InPlace, Pause};
 pub(crate) use mapped::Mapped;
 
 use hand_over::{HandOver, within};

@@ -5,6 +5,7 @@
 mod support;
 
 mod frontends;
+mod in_place;
 mod lending;
 mod map;
 mod persistent;

@@ -84,7 +84,7 @@ impl Mapped<'_> {
 impl Sink for Mapped<'_> {
     fn limits(&self) -> Limits {
         let slots = if self.alone { SLOTS_ALONE } else { SLOTS_BESIDE };
-        Limits { private: HEAD, whole: 0, slots, reach: 0, cuts: false }
+        Limits { private: HEAD, whole: 0, in_place: usize::MAX, slots, reach: 0, cuts: false }
     }
 
     /// A turn never asks for it, as no packet is taken whole.
