@@ -2,10 +2,11 @@
 
 mod bursts;
 mod in_place;
+mod intake;
 
 use bursts::Bursts;
 use grantway_command::args::Api;
-use grantway_frontend::{Queue, VifError};
+use grantway_frontend::{BackendFeatures, Queue, VifError};
 use grantway_ports::{Port, PortError};
 use in_place::InPlace;
 
@@ -93,6 +94,14 @@ trait Carry: Send {
     fn forget_waiting(&mut self);
 }
 
+/// Returns true if the backend takes every unfinished frame that a port may give, and is trusted: it
+/// can read what a port wrote to pages, even if that is not sent.
+fn takes_all(features: BackendFeatures) -> bool {
+    let BackendFeatures { scatter_gather, checksum_ipv4, checksum_ipv6, .. } = features;
+    let large = features.gso_tcpv4 && features.gso_tcpv6;
+    features.trusted && scatter_gather && checksum_ipv4 && checksum_ipv6 && large
+}
+
 /// Two ends, and the way in which frames cross.
 pub struct Bridge {
     /// The ends.
@@ -104,7 +113,9 @@ impl Bridge {
     /// Joins a queue and a port. TCP segments from the vif are merged if `merge` is true and
     /// the port wants large frames.
     pub fn new(queue: Queue, port: Box<dyn Port>, api: Api, merge: bool) -> Self {
-        let bursts = Bursts::new(merge && port.caps().wants_merged);
+        let caps = port.caps();
+        let in_place = caps.in_place && takes_all(queue.features());
+        let bursts = Bursts::new(merge && caps.wants_merged, in_place);
         let way: Box<dyn Carry> = match api {
             Api::Copy => Box::new(bursts),
             Api::Lend => Box::new(InPlace::new(bursts)),

@@ -1,5 +1,6 @@
 //! Frames that cross in bursts through private memory.
 
+use super::intake::Intake;
 use super::{Carry, Ends, Trouble};
 use arrayvec::ArrayVec;
 use grantway_command::control::nanoseconds;
@@ -23,11 +24,14 @@ pub(super) struct Bursts {
     arrived: Vec<FramePlace>,
     /// Merges TCP segments from the vif, if the port wants large frames.
     merger: Option<Merger>,
+    /// Large frames from the port, if it writes them to the vif's pages.
+    intake: Option<Intake>,
 }
 
 impl Bursts {
-    /// Allocates both arenas.
-    pub(super) fn new(merge: bool) -> Self {
+    /// Allocates both arenas. Segments from the vif are merged if `merge` is true. Large frames of the
+    /// port are written to the pages that the vif sends them from if `in_place` is true.
+    pub(super) fn new(merge: bool, in_place: bool) -> Self {
         Self {
             outgoing: vec![0; FILL + RECV_BUFFER],
             burst: ArrayVec::new(),
@@ -35,6 +39,7 @@ impl Bursts {
             incoming: vec![0; FILL + RECV_BUFFER],
             arrived: Vec::with_capacity(BURST),
             merger: merge.then(|| Merger::new(|| nanoseconds(uptime()))),
+            intake: in_place.then(Intake::default),
         }
     }
 }
@@ -44,11 +49,15 @@ impl Carry for Bursts {
         // The whole burst is read before its first frame is sent: writes to private memory
         // do not delay the writes to memory that the backend reads.
         if self.next == self.burst.len() {
+            if let Some(intake) = self.intake.as_mut().filter(|intake| intake.expects_large()) {
+                return intake.turn(ends, &mut self.outgoing);
+            }
             self.burst.clear();
             self.next = 0;
             ends.port.recv_burst(&mut self.outgoing, &mut self.burst)?;
-            if self.burst.is_empty() {
-                return Ok(false);
+            let Some(last) = self.burst.last() else { return Ok(false) };
+            if let Some(intake) = &mut self.intake {
+                intake.saw(last.meta);
             }
         }
         let mut moved = 0;
@@ -112,10 +121,14 @@ impl Carry for Bursts {
     }
 
     fn is_waiting(&self) -> bool {
-        self.next < self.burst.len()
+        let waits = |intake: &Intake| intake.is_waiting();
+        self.next < self.burst.len() || self.intake.as_ref().is_some_and(waits)
     }
 
     fn forget_waiting(&mut self) {
         self.next = self.burst.len();
+        if let Some(intake) = &mut self.intake {
+            intake.forget_waiting();
+        }
     }
 }
