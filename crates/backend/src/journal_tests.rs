@@ -4,11 +4,13 @@
 //! A turn runs against memory that logs its writes. For every prefix of the log, the memory after
 //! that prefix is rebuilt, a successor takes over, and both ends go on. Every request must be
 //! answered exactly once, by its own id. No packet may be sent twice, and no bytes may be taken
-//! from anything but a request. Here turns have packets of several slots. The tests of `plain` have
-//! packets of one slot each, which take a shorter way.
+//! from anything but a request. Here turns have packets of several slots, which are copied, mapped,
+//! or in pages that stay mapped. The tests of `plain` have packets of one slot each, which take a
+//! shorter way.
 
 mod multicast;
 mod plain;
+mod receive;
 
 use crate::ids::QueueRefs;
 use crate::journal::{Journal, JournalMemory};
@@ -17,23 +19,20 @@ use crate::state::guest::Guest;
 use crate::state::guest::Patience;
 use crate::state::shared::Shared;
 use crate::state::trace::Tap;
-use crate::turn::receive::Receive;
 use crate::turn::scratch::Scratch;
 use crate::turn::sink::ToPort;
 use crate::turn::stages::Stages;
 use crate::turn::stretches::Stretches;
-use crate::turn::transmit::{Mapped, Transmit};
+use crate::turn::transmit::{InPlace, Mapped, Pause, Transmit};
 use grantway_hypervisor::{
     Access, CopyOp, CopySide, DomId, Error, GrantRef, GrantStatus, Mapper, Port as EventPort,
 };
-use grantway_netif::rx::RxRequest;
-use grantway_netif::slots::rx::{RxOutcome, parse_rx};
 use grantway_netif::slots::tx::{TxFragment, write_tx};
 use grantway_netif::tx::{TxResponse, status};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 use grantway_ports::{
     Counters, FrameMeta, Port, PortCaps, PortControl, PortError, PortReport, Probe, Readiness,
-    SendError, TapOffloads,
+    SendError, SplitFrame, TapOffloads,
 };
 use grantway_ring::{Back, Front, Index, PAGE_SIZE, RingMemory, SharedRun};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -244,6 +243,8 @@ struct Pages {
     guest: Arc<Granted>,
     buffers: Buffers,
     mapped: Option<Stretches>,
+    /// True if large packets are sent in place.
+    in_place: bool,
 }
 
 impl Pages {
@@ -251,13 +252,20 @@ impl Pages {
         let (stored, log) = (Mutex::new(0), log.clone());
         let guest = Arc::new(Granted { granted, holes, stored, log });
         let buffers = Buffers::copy(Arc::clone(&guest) as _, DomId(9));
-        Self { guest, buffers, mapped: None }
+        Self { guest, buffers, mapped: None, in_place: false }
     }
 
     /// Maps pages for the port, but not all pages of a turn.
     fn mapping(self) -> Self {
         let map = Map::new(Arc::clone(&self.guest) as _, DomId(9), Quota::new(20));
         Self { mapped: Some(Stretches::new(map)), ..self }
+    }
+
+    /// Keeps pages mapped that were seen, and sends large packets in them.
+    fn in_place(self) -> Self {
+        let guest = Arc::clone(&self.guest) as _;
+        let buffers = Buffers::persistent(guest, DomId(9), Quota::new(200));
+        Self { buffers, in_place: true, ..self }
     }
 
     /// Returns the number of pages that are mapped.
@@ -272,6 +280,8 @@ struct Wire {
     frames: VecDeque<Vec<u8>>,
     /// True if the port says that each of its frames fits a page.
     short: bool,
+    /// Frames that were sent in the guest's pages.
+    in_place: usize,
     counters: Counters,
 }
 
@@ -279,6 +289,16 @@ impl Port for Wire {
     fn send(&mut self, frame: &[u8], _: Offload) -> Result<(), SendError> {
         self.log.write(Write::Sent(frame.to_vec()));
         Ok(())
+    }
+
+    fn send_split(
+        &mut self,
+        frame: &SplitFrame<'_>,
+        offload: Offload,
+        room: &mut [u8],
+    ) -> Result<(), SendError> {
+        self.in_place += 1;
+        self.send(frame.gather(room).unwrap(), offload)
     }
 
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
@@ -313,7 +333,7 @@ impl Probe for Wire {
 
 fn wire(log: &Logged, frames: Vec<Vec<u8>>) -> Wire {
     let (log, frames, counters) = (log.clone(), frames.into(), Counters::default());
-    Wire { log, frames, short: false, counters }
+    Wire { log, frames, short: false, in_place: 0, counters }
 }
 
 const GUEST: Guest = Guest {
@@ -328,20 +348,26 @@ fn identity() -> QueueRefs {
     QueueRefs { tx_ring: GrantRef(8), rx_ring: GrantRef(9), tx_event: EventPort(1), rx_event: None }
 }
 
-/// Pushes packets of 1, 2 and 3 slots, some with an extra, whose pages are `ids`.
-fn transmit_requests(front: &mut Front<Logged, 3>, ids: std::ops::Range<u16>) {
+/// Pushes packets of 1, 2 and 3 slots, some with an extra, with `size` bytes for each slot, in the
+/// first `granted` pages.
+fn transmit_requests(
+    front: &mut Front<Logged, 3>,
+    ids: std::ops::Range<u16>,
+    size: u16,
+    granted: u16,
+) {
     let mut ids = ids.peekable();
     let mut pages = 1;
     while ids.peek().is_some() {
         let fragments: Vec<TxFragment> = ids
             .by_ref()
             .take(pages)
-            .map(|id| TxFragment { gref: 1000 + u32::from(id), offset: 0, size: 100, id })
+            .map(|id| TxFragment { gref: 1000 + u32::from(id % granted), offset: 0, size, id })
             .collect();
         let gso = (pages == 2).then_some(Gso { kind: GsoKind::Tcpv4, size: 50 });
         let checksum = if gso.is_some() { Checksum::Partial } else { Checksum::Unknown };
         let mut slots = arrayvec::ArrayVec::new();
-        let len = 100 * fragments.len() as u16;
+        let len = size * fragments.len() as u16;
         write_tx(&fragments, len, Offload { checksum, gso }, None, None, &mut slots).unwrap();
         assert_eq!(front.push_batch(&slots), slots.len());
         pages = pages % 3 + 1;
@@ -364,6 +390,13 @@ fn turn(
     let shared = Shared::new(moment, Tap::nowhere());
     let (buffers, shared) = (&mut pages.buffers, &shared);
     let done = match &mut pages.mapped {
+        None if pages.in_place => {
+            let pause = &mut Pause::default();
+            let sink = &mut InPlace { sink: ToPort { port, merger: None }, pause };
+            let done = transmit.turn(scratch, Stages { buffers, rules: None, sink, shared });
+            pages.buffers.end_turn(false, &moment, &shared.stats);
+            done
+        }
         Some(stretches) => {
             let sink = &mut Mapped { port, stretches, alone: true };
             transmit.turn(scratch, Stages { buffers, rules: None, sink, shared })
@@ -378,15 +411,20 @@ fn turn(
 
 #[test]
 fn transmit_taken_over_after_any_write() {
-    transmit_taken_over(false);
+    transmit_taken_over(100, |pages| pages);
 }
 
 #[test]
 fn transmit_with_answers_that_wait_taken_over_after_any_write() {
-    transmit_taken_over(true);
+    transmit_taken_over(100, Pages::mapping);
 }
 
-fn transmit_taken_over(maps: bool) {
+#[test]
+fn transmit_in_place_taken_over_after_any_write() {
+    transmit_taken_over(1500, Pages::in_place);
+}
+
+fn transmit_taken_over(size: u16, way: impl Fn(Pages) -> Pages) {
     const START: u32 = u32::MAX - 40;
     const FIRST: u16 = 30;
     const ALL: u16 = 60;
@@ -397,22 +435,25 @@ fn transmit_taken_over(maps: bool) {
     let back = Back::<_, 3>::attach(logged.clone(), START, START).unwrap();
     let mut transmit = Transmit::new(back, 0, Some(Journal::new(logged.clone())));
     let granted: BTreeSet<u32> = (0..ALL).map(|id| 1000 + u32::from(id)).collect();
-    let pages = |log: &Logged| {
-        let pages = Pages::new(granted.clone(), BTreeSet::new(), log);
-        if maps { pages.mapping() } else { pages }
-    };
+    let pages = |log: &Logged| way(Pages::new(granted.clone(), BTreeSet::new(), log));
     let (mut scratch, mut policy) = (Scratch::new(None), pages(&logged));
+    let (maps, in_place) = (policy.mapped.is_some(), policy.in_place);
+    // Pages are sent in place once they were seen.
+    let reused = if in_place { FIRST } else { ALL };
     let mut port = wire(&logged, Vec::new());
     // One burst goes well first, so that the journal is not fresh.
-    transmit_requests(&mut front, 0..FIRST);
+    transmit_requests(&mut front, 0..FIRST, size, reused);
     let _ = front.publish();
     turn(&mut transmit, &mut scratch, &mut policy, &mut port);
     turn(&mut transmit, &mut scratch, &mut policy, &mut port);
-    transmit_requests(&mut front, FIRST..ALL);
+    transmit_requests(&mut front, FIRST..ALL, size, reused);
     let _ = front.publish();
     let before = logged.memory();
     logged.take_log();
+    port.in_place = 0;
     turn(&mut transmit, &mut scratch, &mut policy, &mut port);
+    let in_pages = if maps { 10 } else { 5 * usize::from(in_place) };
+    assert_eq!(port.in_place, in_pages);
     let published = RingMemory::<3>::load(&logged, Index::RspProd);
     assert_eq!((policy.mapped() > 0, published == before.indices[2]), (maps, maps));
     // No request came since: all answers that waited are given.
@@ -472,88 +513,6 @@ fn sent(log: &[Write]) -> Vec<Vec<u8>> {
             _ => None,
         })
         .collect()
-}
-
-/// Returns frames of 1, 2 and 3 pages. Each byte is the frame's number.
-fn frames(numbers: std::ops::Range<u8>) -> Vec<Vec<u8>> {
-    numbers.map(|n| vec![n; 100 + PAGE_SIZE * (usize::from(n) % 3)]).collect()
-}
-
-#[test]
-fn receive_taken_over_after_any_write() {
-    const START: u32 = u32::MAX - 40;
-    const POSTED: u16 = 120;
-    let logged = Logged::over(Memory::at(START));
-    Journal::new(logged.clone()).begin(identity(), 0, START);
-    // A first turn fills the journal, and the second turn is the one that is cut.
-    let mut front = Front::<_, 2>::attach(logged.clone(), START, START).unwrap();
-    for id in 0..POSTED {
-        front.push(RxRequest { id, gref: 1000 + u32::from(id) }.to_words()).unwrap();
-    }
-    let _ = front.publish();
-    let granted: BTreeSet<u32> = (0..POSTED).map(|id| 1000 + u32::from(id)).collect();
-    let pages = || Pages::new(granted.clone(), BTreeSet::new(), &logged);
-    let back = Back::<_, 2>::attach(logged.clone(), START, START).unwrap();
-    let journal = Some(Journal::new(logged.clone()));
-    let mut receive = Receive::new(back, 0, GUEST, journal, Vec::new(), Instant::now());
-    let (mut scratch, shared) = (Scratch::new(None), Shared::new(Instant::now, Tap::nowhere()));
-    receive
-        .turn(&mut scratch, &mut pages().buffers, &mut wire(&logged, frames(0..9)), None, &shared)
-        .unwrap();
-    let before = logged.memory();
-    logged.take_log();
-    receive
-        .turn(&mut scratch, &mut pages().buffers, &mut wire(&logged, frames(9..21)), None, &shared)
-        .unwrap();
-    let log = logged.take_log();
-    assert!(log.len() > 25, "the turn wrote {} times", log.len());
-
-    for cut in 0..=log.len() {
-        // A successor of each cut serves a third turn.
-        let then = Logged::over(before.after(&log[..cut]));
-        let journal = Journal::new(then.clone());
-        let published = RingMemory::<2>::load(&then, Index::RspProd);
-        let resume = journal.resume_receive(published).unwrap();
-        let back = Back::<_, 2>::attach(then.clone(), resume.consumed, published).unwrap();
-        let mut successor =
-            Receive::new(back, 0, GUEST, Some(journal), resume.owed, Instant::now());
-        let mut later = pages();
-        successor
-            .turn(&mut scratch, &mut later.buffers, &mut wire(&then, frames(21..40)), None, &shared)
-            .unwrap();
-
-        // The guest sees whole frames, in pages that it posted, each page at the index where it was
-        // posted.
-        let prod = RingMemory::<2>::load(&then, Index::ReqProd);
-        let mut front = Front::<_, 2>::attach(then.clone(), prod, START).unwrap();
-        let mut words = [[0; 2]; SLOTS as usize];
-        let seen = front.peek_batch(&mut words).unwrap();
-        let mut at = 0;
-        let mut lengths = Vec::new();
-        while let Some(parsed) = parse_rx(&words[at..seen]).unwrap() {
-            let RxOutcome::Packet(packet) = parsed.outcome else {
-                panic!("a refused frame after a cut at {cut}");
-            };
-            for fragment in packet.fragments() {
-                assert_eq!(usize::from(fragment.id), at + fragment.slot, "cut at {cut}");
-            }
-            lengths.push(packet.len);
-            at += parsed.slots;
-        }
-        let published_before = published != START.wrapping_add(18);
-        let first: Vec<usize> = frames(0..9).iter().map(Vec::len).collect();
-        assert_eq!(lengths[..9], first[..], "cut at {cut}");
-        let mut rest: Vec<usize> = Vec::new();
-        if published_before {
-            rest.extend(frames(9..21).iter().map(Vec::len));
-        }
-        rest.extend(frames(21..40).iter().map(Vec::len));
-        assert_eq!(lengths[9..], rest[..], "cut at {cut}");
-        assert_eq!(
-            *later.guest.stored.lock().unwrap(),
-            frames(21..40).iter().map(|f| f.len().div_ceil(PAGE_SIZE)).sum()
-        );
-    }
 }
 
 #[test]
