@@ -13,12 +13,15 @@ const GUEST_NODES: u64 = 17;
 const BACKEND_NODES: u64 = 29;
 /// Nodes that a backend watches for a vif.
 const BACKEND_WATCHES: u64 = 2;
-/// Areas of memory that a queue's staged pages are mapped in. There are two lists, and the first
-/// has pages that are read and pages that are written.
+/// Areas of memory that a queue's staged pages are mapped in. There are two lists. The first is of
+/// a queue at rest, and has pages that are read and pages that are written. The second has the
+/// further pages of a busy queue.
 const STAGED_AREAS: u64 = 3;
 
-/// Pages of buffers that a queue grants.
+/// Pages of buffers that a busy queue grants.
 const GRANTED: u64 = Queue::BUFFER_PAGES as u64;
+/// Pages of buffers that a queue at rest has granted and mapped.
+const RESTING: u64 = Queue::RESTING_PAGES as u64;
 
 /// Returns the most pages of buffers that are mapped for a queue at once.
 fn mapped(policy: Policy) -> u64 {
@@ -75,9 +78,14 @@ impl Footprint {
         Control::PAGES as u64
     }
 
-    /// Returns the grants of buffers.
+    /// Returns the most grants of buffers: those of busy queues.
     pub fn buffers(self) -> u64 {
         self.queues * GRANTED
+    }
+
+    /// Returns the grants of buffers while the queues are at rest and were never busy.
+    pub fn resting_buffers(self) -> u64 {
+        self.queues * RESTING
     }
 
     /// Returns all grants, which is also the number of pages of the guest.
@@ -105,6 +113,15 @@ impl Footprint {
     /// Returns the most pages of buffers that the backend has mapped at once.
     pub fn mapped_buffers(self) -> u64 {
         self.to_map().min(self.quota)
+    }
+
+    /// Returns the pages of buffers that the backend has mapped while the queues are at rest, at
+    /// most.
+    pub fn mapped_resting(self) -> u64 {
+        match self.policy {
+            Policy::Copy | Policy::Map => 0,
+            Policy::Persistent | Policy::Staging => self.resting_buffers().min(self.quota),
+        }
     }
 
     /// Returns the most areas of the backend's address space: one per map call, and the journal's.
@@ -164,23 +181,34 @@ mod tests {
 
     #[test]
     fn one_queue_by_hand() {
-        // 2 * 256 pages, and 256 / 16 more for small buffers.
-        assert_eq!(figures(Policy::Copy, 1), [2, 3, 528, 3, 4, 3, 21]);
-        assert_eq!(figures(Policy::Map, 1), [2, 3, 528, 3 + 256, 4 + 256, 3, 21]);
-        assert_eq!(figures(Policy::Persistent, 1), [2, 3, 528, 3 + 528, 4 + 16, 3, 21]);
-        assert_eq!(figures(Policy::Staging, 1), [2, 3, 528, 3 + 528, 4 + 3, 3, 21]);
-        assert_eq!(Footprint::new(Policy::Copy, 1, 4096).grants(), 533);
-        assert_eq!(Footprint::new(Policy::Staging, 1, 4096).grants(), 533);
-        assert_eq!(Footprint::largest_queue(), 530);
+        // 256 / 16 pages for small buffers, 256 / 2 to send longer frames, 256 to receive into.
+        assert_eq!(figures(Policy::Copy, 1), [2, 3, 400, 3, 4, 3, 21]);
+        assert_eq!(figures(Policy::Map, 1), [2, 3, 400, 3 + 256, 4 + 256, 3, 21]);
+        assert_eq!(figures(Policy::Persistent, 1), [2, 3, 400, 3 + 400, 4 + 16, 3, 21]);
+        assert_eq!(figures(Policy::Staging, 1), [2, 3, 400, 3 + 400, 4 + 3, 3, 21]);
+        assert_eq!(Footprint::new(Policy::Copy, 1, 4096).grants(), 405);
+        assert_eq!(Footprint::new(Policy::Staging, 1, 4096).grants(), 405);
+        assert_eq!(Footprint::largest_queue(), 402);
+        // At rest a queue receives into half as many.
+        for (policy, quota, mapped) in [
+            (Policy::Copy, 4096, 0),
+            (Policy::Map, 4096, 0),
+            (Policy::Persistent, 4096, 272),
+            (Policy::Staging, 4096, 272),
+            (Policy::Staging, 100, 100),
+        ] {
+            let vif = Footprint::new(policy, 1, quota);
+            assert_eq!((vif.resting_buffers(), vif.mapped_resting()), (272, mapped), "{policy}");
+        }
     }
 
     #[test]
     fn several_queues_by_hand() {
-        assert_eq!(figures(Policy::Copy, 2), [4, 3, 1056, 5, 6, 5, 28]);
-        assert_eq!(figures(Policy::Staging, 4), [8, 3, 2112, 9 + 2112, 10 + 12, 9, 38]);
-        // Eight queues would have 4224 pages mapped, and a vif may have 4096.
-        assert_eq!(figures(Policy::Staging, 8), [16, 3, 4224, 17 + 4096, 18 + 24, 17, 58]);
-        assert_eq!(figures(Policy::Persistent, 8)[3..5], [17 + 4096, 18 + 8 * 16]);
+        assert_eq!(figures(Policy::Copy, 2), [4, 3, 800, 5, 6, 5, 28]);
+        assert_eq!(figures(Policy::Staging, 4), [8, 3, 1600, 9 + 1600, 10 + 12, 9, 38]);
+        // Eleven queues would have 4400 pages mapped, and a vif may have 4096.
+        assert_eq!(figures(Policy::Staging, 11), [22, 3, 4400, 23 + 4096, 24 + 33, 23, 73]);
+        assert_eq!(figures(Policy::Persistent, 11)[3..5], [23 + 4096, 24 + 11 * 16]);
     }
 
     #[test]

@@ -231,15 +231,15 @@ mod tests {
     fn pages_that_gntalloc_does_not_give_are_asked_for_beforehand() {
         let system = System::with_limit("1024\n");
         assert_eq!(system.check(0, Policy::Staging, 1), Ok(()));
-        let refused = system.check(0, Policy::Copy, 2).unwrap_err();
+        let refused = system.check(0, Policy::Copy, 3).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "xen-gntalloc gives 1024 pages to all of this domain, and 2 queues by this policy take \
-             1063; raise it: echo 2048 > /sys/module/xen_gntalloc/parameters/limit; or use fewer \
+            "xen-gntalloc gives 1024 pages to all of this domain, and 3 queues by this policy take \
+             1209; raise it: echo 2048 > /sys/module/xen_gntalloc/parameters/limit; or use fewer \
              --queues"
         );
-        let one = System::with_limit("512").check(0, Policy::Copy, 1).unwrap_err();
-        assert!(one.to_string().contains("1 queue by this policy takes 533"), "{one}");
+        let one = System::with_limit("400").check(0, Policy::Copy, 1).unwrap_err();
+        assert!(one.to_string().contains("1 queue by this policy takes 405"), "{one}");
         assert_eq!(System::with_limit("4096").check(0, Policy::Staging, 4), Ok(()));
         // A gntalloc that is built in, or of another kernel, says so when it is full.
         assert_eq!(System::with_limit("").check(0, Policy::Staging, 4), Ok(()));

@@ -1,5 +1,5 @@
-//! Buffers that frames are sent from: a pool of whole pages, and pages of sixteen small buffers
-//! each.
+//! Buffers that frames are sent from: a pool of pages, whole or by halves, and pages of sixteen
+//! small buffers each.
 //!
 //! The small buffers keep a ring of short frames within sixteen pages and their grants. A backend
 //! that maps them finds all in a few entries of its tables. One that copies looks the same grant up
@@ -7,15 +7,15 @@
 //! look for. If answers come in order, there is nothing to give back either. A buffer's number is
 //! its id on the ring: the pages come first, and the small buffers behind them.
 
+use crate::halves::{HALVES, Halves, PAGES};
 use crate::lent::Lent;
-use crate::pool::Pool;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, Platform};
+use grantway_netif::Checksum;
 use grantway_netif::slots::tx::{TxFragment, write_again, write_one};
-use grantway_netif::{Checksum, colour};
 use grantway_ring::{PAGE_SIZE, SharedPage};
 
 /// Bytes of a small buffer.
@@ -25,10 +25,12 @@ const SMALL_A_PAGE: usize = PAGE_SIZE / SMALL;
 const SMALLS: u32 = 256;
 /// Pages of small buffers.
 pub(crate) const SMALL_PAGES: usize = SMALLS as usize / SMALL_A_PAGE;
+/// Pages of all buffers.
+pub(crate) const SEND_PAGES: usize = SMALL_PAGES + PAGES as usize;
 
 /// The buffers of a queue that frames are sent from.
 pub(crate) struct Buffers {
-    pages: Pool,
+    halves: Halves,
     small: Small,
 }
 
@@ -50,30 +52,23 @@ pub(crate) struct Small {
 #[derive(Default)]
 struct Out([u64; SMALLS as usize / 64]);
 
-/// A whole page that was taken.
-pub(crate) struct Buffer<'a> {
-    pub page: &'a SharedPage,
-    pub gref: GrantRef,
-    /// Start of the frame in the page.
-    pub offset: u16,
-}
-
 impl Buffers {
-    /// Grants `pages` whole pages, and the pages of the small buffers.
-    pub fn new(platform: &Arc<dyn Platform>, peer: DomId, pages: u16) -> Result<Self, Error> {
-        let whole = Pool::new(platform, peer, pages, Access::ReadOnly)?;
-        Ok(Self { pages: whole, small: Small::new(platform, peer, pages)? })
+    /// Grants the pages of both kinds of buffers.
+    pub fn new(platform: &Arc<dyn Platform>, peer: DomId) -> Result<Self, Error> {
+        let halves = Halves::new(platform, peer)?;
+        Ok(Self { halves, small: Small::new(platform, peer, HALVES)? })
     }
 
-    /// Returns the number of whole pages.
-    pub fn pages(&self) -> usize {
-        self.pages.size()
-    }
-
-    /// Returns the number of whole pages that nobody uses.
+    /// Returns the pages, whole or by halves.
     #[inline]
-    pub fn free_pages(&self) -> usize {
-        self.pages.free()
+    pub fn halves(&self) -> &Halves {
+        &self.halves
+    }
+
+    /// Returns the pages, to take some and to give some back.
+    #[inline]
+    pub fn halves_mut(&mut self) -> &mut Halves {
+        &mut self.halves
     }
 
     /// Returns the small buffers.
@@ -88,33 +83,14 @@ impl Buffers {
         &mut self.small
     }
 
-    /// Takes a whole page.
-    #[inline]
-    pub fn take_page(&mut self) -> Option<u16> {
-        self.pages.take()
-    }
-
-    /// Gives a whole page back.
-    #[inline]
-    pub fn give_page(&mut self, number: u16) {
-        self.pages.give(number);
-    }
-
-    /// Returns the place for `len` bytes in a whole page; none if the number is not a page's.
-    #[inline]
-    pub fn page(&self, number: u16, len: usize) -> Option<Buffer<'_>> {
-        let (page, gref) = self.pages.page(number)?;
-        Some(Buffer { page, gref, offset: colour(number.into(), len) })
-    }
-
-    /// Returns the grants of the small buffers, and of the whole pages.
+    /// Returns the grants of the small buffers, and of the other pages.
     pub fn grefs(&self) -> [Vec<GrantRef>; 2] {
-        [self.small.grefs.clone(), self.pages.grefs().collect()]
+        [self.small.grefs.clone(), self.halves.grefs().collect()]
     }
 
     /// Notes that the grants are void.
     pub fn void(&self) {
-        self.pages.void();
+        self.halves.void();
         self.small.lent.void();
     }
 }
@@ -144,7 +120,7 @@ impl Small {
     /// Returns the number of a slot's buffer.
     #[inline]
     pub fn number(&self, index: u32) -> u16 {
-        // There are 256 of them, behind at most as many pages.
+        // There are 256 of them, behind as many halves of pages.
         self.first + (index % SMALLS) as u16
     }
 

@@ -1,7 +1,7 @@
 //! Received frames that are lent, for a call or for longer, in the pages that the backend wrote
 //! them to.
 
-use crate::lent::Lent;
+use crate::pool::Held;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -57,7 +57,7 @@ struct Lease {
     parts: Vec<Part>,
     returned: Arc<Returned>,
     // Declared after the parts: the pages go back to the platform after the last frame.
-    _lent: Arc<Lent>,
+    _lent: Arc<Held>,
 }
 
 impl Drop for Lease {
@@ -91,7 +91,7 @@ impl LentFrame {
         parts: Vec<Part>,
         offload: Offload,
         returned: Arc<Returned>,
-        lent: Arc<Lent>,
+        lent: Arc<Held>,
     ) -> Self {
         let len = parts.iter().map(|part| usize::from(part.len)).sum();
         Self { len, offload, body: Body::Lent(Lease { parts, returned, _lent: lent }) }

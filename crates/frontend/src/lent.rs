@@ -33,6 +33,15 @@ impl Lent {
         })
     }
 
+    /// Grants as many further pages to the same domain, in a run of their own.
+    pub fn again(&self, access: Access) -> Result<Self, Error> {
+        let (pages, peer) = match &self.granted {
+            Some(granted) => (granted.grefs.len(), granted.peer),
+            None => return Err(Error::Gone { what: "a run that went back".into() }),
+        };
+        Self::new(&self.platform, peer, pages, access)
+    }
+
     /// Returns a page of the run, and the reference of its grant.
     pub fn page(&self, index: usize) -> Option<(SharedPage, GrantRef)> {
         self.granted.as_ref()?.page(index)

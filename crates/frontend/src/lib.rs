@@ -20,6 +20,7 @@ mod buffers;
 mod control;
 mod error;
 mod frame;
+mod halves;
 mod lent;
 mod negotiate;
 mod nodes;

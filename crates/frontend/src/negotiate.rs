@@ -23,7 +23,7 @@ pub struct Wishes {
     pub checksum: bool,
     /// An event channel for each direction.
     pub split_events: bool,
-    /// Queues, of 530 granted pages each; 0 counts as 1.
+    /// Queues, of 274 granted pages each, and of 402 once they were busy; 0 counts as 1.
     pub queues: u16,
     /// A control ring, of three granted pages, without which nothing is staged.
     pub control: bool,

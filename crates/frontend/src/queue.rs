@@ -1,11 +1,11 @@
 //! One queue: a transmit and a receive ring and their event channels.
 
-use crate::buffers::{Buffers, SMALL_PAGES};
+use crate::buffers::{Buffers, SEND_PAGES};
 use crate::frame::{LentFrame, RxFrame};
 use crate::lent::{Channels, Lent};
 use crate::negotiate::BackendFeatures;
 use crate::pool::Pool;
-use crate::receive::{Receive, Received};
+use crate::receive::{RESTING, Receive, Received};
 use crate::refs::QueueRefs;
 use crate::staging::{QueueStaging, StagingPage};
 use crate::stats::QueueStats;
@@ -18,12 +18,6 @@ use grantway_hypervisor::{
 };
 use grantway_netif::Offload;
 use grantway_ring::{Front, RingPage, SharedPage, VolatileSliceMut};
-
-/// Pages in each direction's pool: one for each slot of the ring.
-const POOL_PAGES: u16 = 256;
-/// Slots that have to be free before a ring that was full is filled again. Slot by slot, bursts
-/// would be of a few frames, and each would read the line of the index again.
-const ROOM: u32 = BURST as u32;
 
 /// A queue that is connected, or ready to be: its rings, its pages and its event channels, for one
 /// thread to use. When dropped, it closes its channels and takes back what was granted. Pages that
@@ -47,8 +41,13 @@ impl Queue {
     /// Pages of the rings, one for each direction.
     pub const RING_PAGES: usize = 2;
 
-    /// Pages of frames, granted for as long as the queue is connected.
-    pub const BUFFER_PAGES: usize = 2 * POOL_PAGES as usize + SMALL_PAGES;
+    /// Pages of frames at rest, granted for as long as the queue is connected.
+    pub const RESTING_PAGES: usize = SEND_PAGES + RESTING as usize;
+
+    /// Pages of frames of a busy queue: as many further ones to receive into. They are granted once
+    /// half a ring of frames waits, and stay granted. The queue uses them until it is at rest
+    /// again.
+    pub const BUFFER_PAGES: usize = Self::RESTING_PAGES + RESTING as usize;
 
     /// Grants rings and pools to the backend's domain and makes the event
     /// channels. On failure nothing stays granted.
@@ -61,8 +60,8 @@ impl Queue {
         let channels = Channels::new(platform.as_ref(), backend, features.split_events)?;
         let (tx_ring, tx_page, tx_gref) = ring(platform, backend)?;
         let (rx_ring, rx_page, rx_gref) = ring(platform, backend)?;
-        let buffers = Buffers::new(platform, backend, POOL_PAGES)?;
-        let rx_pool = Pool::new(platform, backend, POOL_PAGES, Access::ReadWrite)?;
+        let buffers = Buffers::new(platform, backend)?;
+        let rx_pool = Pool::new(platform, backend, RESTING)?;
         let tx_front = Front::init(RingPage::new(tx_page));
         let transmit = Transmit::new(tx_front, buffers, features);
         let rx_front = Front::init(RingPage::new(rx_page));
@@ -180,7 +179,7 @@ impl Queue {
         meta: impl Fn(&T) -> TxMeta,
         mut write: impl FnMut(&T, usize, VolatileSliceMut<'_>),
     ) -> (usize, Option<SendError>) {
-        if self.wants_room && self.transmit.room() < ROOM {
+        if self.wants_room && !self.transmit.has_room() {
             return (0, Some(SendError::Full));
         }
         self.wants_room = false;
@@ -216,7 +215,7 @@ impl Queue {
         &mut self,
         fill: impl FnOnce(&mut [VolatileSliceMut<'_>]) -> (Option<TxMeta>, T),
     ) -> Result<(T, Result<bool, SendError>), SendError> {
-        if self.wants_room && self.transmit.room() < ROOM {
+        if self.wants_room && !self.transmit.has_room() {
             return Err(SendError::Full);
         }
         let filled = self.transmit.fill(fill, &mut self.stats);
@@ -245,7 +244,7 @@ impl Queue {
     /// The backend broke the protocol.
     pub fn reap(&mut self) -> Result<usize, VifError> {
         let reaped = self.transmit.reap(&mut self.stats).map_err(self.fault())?;
-        self.wants_room &= reaped == 0 || self.transmit.room() < ROOM;
+        self.wants_room &= reaped == 0 || !self.transmit.has_room();
         Ok(reaped)
     }
 
@@ -352,6 +351,7 @@ impl Queue {
     /// # Errors
     ///
     /// The platform is gone.
+    #[inline]
     pub fn repost(&mut self) -> Result<(), VifError> {
         if self.receive.wants_refill() {
             self.post()?;
@@ -359,11 +359,15 @@ impl Queue {
         Ok(())
     }
 
-    /// Posts every free page, and signals the backend if it asked.
+    /// Posts every free page, further ones if the queue is busy, and signals the backend if it asked.
+    #[inline]
     pub(crate) fn post(&mut self) -> Result<(), VifError> {
         if self.receive.refill() {
             self.stats.notifies += 1;
             self.channels.set.notify(self.channels.rx)?;
+        }
+        if self.receive.has_moved() {
+            self.staging.set_further(self.receive.has_further(), self.receive.pool());
         }
         Ok(())
     }
@@ -440,7 +444,7 @@ impl Queue {
     }
 }
 
-/// Returns the pages of a queue that are worth staging, the best first.
+/// Returns the pages of a queue at rest, the best first.
 fn to_stage(transmit: &Transmit, receive: &Receive) -> Vec<StagingPage> {
     let [small, whole] = transmit.buffers().grefs();
     let read = |gref| StagingPage { gref, readonly: true };

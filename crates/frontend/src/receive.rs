@@ -17,6 +17,16 @@ use grantway_ring::{Front, RingPage, SharedPage, VolatileSlice};
 /// Responses copied from the ring at a time: more than any legal chain has.
 const LOOK: usize = 64;
 const SLOTS: usize = 256;
+/// Pages of a queue at rest. A busy queue has twice as many: one for each slot of the ring.
+pub(crate) const RESTING: u16 = SLOTS as u16 / 2;
+/// Responses that wait at a look by which the queue is busy: three quarters of the pages at rest.
+const CROWD: u32 = RESTING as u32 / 4 * 3;
+/// Responses received, with no crowd among them, by which the queue is at rest again: at first, and
+/// at most. The number doubles each time the queue becomes busy, so that a queue which always
+/// does has its pages mapped and unmapped rarely.
+const CALM: [u32; 2] = [65_536, 1 << 20];
+/// Free pages that are worth a publish.
+const REFILL: usize = SLOTS / 4;
 /// Number of no page: the page of that slot is lent to the application.
 const LENT: u16 = u16::MAX;
 
@@ -39,6 +49,9 @@ pub(crate) struct Receive {
     /// The next of `seen`, and one past the last.
     next: usize,
     end: usize,
+    /// Responses looked at since the last crowd, and the number by which the queue is at rest.
+    calm: u32,
+    calm_wanted: u32,
     pages: Pages,
     /// Room for a frame of an untrusted backend, as long as the longest so far.
     room: Vec<u8>,
@@ -51,18 +64,20 @@ struct Pages {
     posted: [u16; SLOTS],
     /// The request of each slot's page.
     requests: [[u32; 2]; SLOTS],
-    /// True if each page stays at its slot when a frame was taken from it, to be posted there
-    /// again. So it is while no page is lent.
+    /// True if each page stays at its slots when a frame was taken from it, to be posted there
+    /// again: the two are half a ring apart if the queue is at rest. So it is while no page is
+    /// lent.
     settled: bool,
     /// Number of pages that frames are lent in, and the pages that came back.
     lent: usize,
+    /// True if a page was posted at a slot that was not its own.
+    moved: bool,
+    /// True if further pages were of use since pages were posted.
+    crowd: bool,
     returned: Arc<Returned>,
     /// True if frames may be lent at all, which needs a trusted backend.
     lends: bool,
 }
-
-/// Most pages that a queue lends at once: the rest stays posted.
-const LENT_MAX: usize = SLOTS / 2;
 
 impl Receive {
     pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool, lends: bool) -> Self {
@@ -72,10 +87,21 @@ impl Receive {
             requests: [[0; 2]; SLOTS],
             settled: false,
             lent: 0,
+            moved: false,
+            crowd: false,
             returned: Arc::default(),
             lends,
         };
-        Self { ring, seen: [[0; 2]; LOOK], next: 0, end: 0, pages, room: Vec::new() }
+        Self {
+            ring,
+            seen: [[0; 2]; LOOK],
+            next: 0,
+            end: 0,
+            calm: 0,
+            calm_wanted: CALM[0],
+            pages,
+            room: Vec::new(),
+        }
     }
 
     /// Returns the pool of the posted pages.
@@ -83,23 +109,28 @@ impl Receive {
         &self.pages.pool
     }
 
-    /// Posts every free page. Returns true if the backend asked to be signalled.
+    /// Posts every free page, further ones if the queue is busy. Returns true if the backend asked
+    /// to be signalled.
     #[must_use]
     pub fn refill(&mut self) -> bool {
+        self.pages.collect();
+        if self.pages.crowd || self.calm >= self.calm_wanted {
+            self.resize();
+        }
         let pages = &mut self.pages;
-        pages.collect();
         if pages.settled {
             // The page of each slot stays, so the requests are pushed again as they are, in two
             // runs around the end of the ring.
             let first = self.ring.req_prod_pvt() as usize % SLOTS;
             let (behind, before) = pages.requests.split_at(first);
-            let free = self.ring.free() as usize;
+            let free = pages.free(&self.ring);
             let before = before.get(..free).unwrap_or(before);
             let behind = behind.get(..free - before.len()).unwrap_or(behind);
             self.ring.push_batch(before);
             self.ring.push_batch(behind);
             return self.ring.publish();
         }
+        pages.moved = true;
         while self.ring.free() > 0 {
             let Some(id) = pages.pool.take() else { break };
             let Some((_, gref)) = pages.pool.page(id) else { break };
@@ -115,20 +146,56 @@ impl Receive {
                 }
             }
         }
-        // With a full ring each slot has a page of its own, and no page is elsewhere.
-        pages.settled = self.ring.free() == 0;
+        // With the pages in use on the ring, and no others, no page is elsewhere.
+        let on_ring = SLOTS - self.ring.free() as usize;
+        if pages.lent == 0 && pages.pool.free() == 0 && on_ring == pages.pool.in_use().into() {
+            pages.settle(self.ring.rsp_cons());
+        }
         self.ring.publish()
     }
 
-    /// Returns true if enough pages are free, a quarter of the ring, that posting them again is
-    /// worth a publish.
+    /// Takes further pages into use after a crowd, and out of use after a calm.
+    #[inline(never)]
+    fn resize(&mut self) {
+        let crowd = core::mem::take(&mut self.pages.crowd);
+        self.calm = 0;
+        let pages = &mut self.pages;
+        if crowd == (pages.pool.in_use() > RESTING) {
+            return;
+        }
+        let free = pages.free(&self.ring);
+        pages.unsettle(self.ring.rsp_cons(), free);
+        match crowd {
+            // Without further grants the queue goes on with the pages that it has.
+            true => drop(pages.pool.grow(RESTING)),
+            false => {
+                pages.pool.shrink(RESTING);
+                self.calm_wanted = CALM[1].min(2 * self.calm_wanted);
+            }
+        }
+    }
+
+    /// Returns true if other pages may be in use than at the last call.
+    #[inline]
+    pub fn has_moved(&mut self) -> bool {
+        core::mem::take(&mut self.pages.moved)
+    }
+
+    /// Returns true if further pages are in use, or are still on the ring or lent.
+    pub fn has_further(&self) -> bool {
+        let pool = &self.pages.pool;
+        pool.in_use() > RESTING || !pool.is_settled()
+    }
+
+    /// Returns true if enough pages are free that posting them again is worth a publish.
+    #[inline]
     pub fn wants_refill(&mut self) -> bool {
         self.pages.collect();
         let free = match self.pages.settled {
-            true => self.ring.free() as usize,
+            true => self.pages.free(&self.ring),
             false => self.pages.pool.free(),
         };
-        free >= SLOTS / 4
+        free >= REFILL
     }
 
     /// Copies the next frame to `buf`. A frame that the backend could not deliver whole, or that
@@ -300,7 +367,8 @@ impl Receive {
     pub fn recv_lent(&mut self, stats: &mut QueueStats) -> Result<Option<LentFrame>, PeerError> {
         self.pages.collect();
         // A page that a frame was taken from may from now on be posted at any slot.
-        self.pages.unsettle(self.ring.rsp_cons(), self.ring.free());
+        let free = self.pages.free(&self.ring);
+        self.pages.unsettle(self.ring.rsp_cons(), free);
         self.next_frame(stats, |pages, first, packet, stats| {
             if let Some(frame) = pages.lend(first, packet)? {
                 return Ok(Some(frame));
@@ -378,6 +446,12 @@ impl Receive {
             .ring
             .peek_batch(&mut self.seen)
             .map_err(|source| PeerError::Ring { ring: "receive", source })?;
+        // A look has at most LOOK of them, and the next publish judges the count.
+        self.calm = self.calm.wrapping_add(self.end as u32);
+        if self.ring.known() >= CROWD {
+            self.calm = 0;
+            self.pages.crowd = true;
+        }
         Ok(self.end > 0)
     }
 
@@ -394,6 +468,7 @@ impl Receive {
 
 impl Pages {
     /// Takes back what was lent.
+    #[inline]
     fn collect(&mut self) {
         if self.lent > 0 {
             self.returned.collect(|page| {
@@ -417,9 +492,31 @@ impl Pages {
         }
     }
 
+    /// Returns the number of pages that are not on the ring, while each stays at its slots.
+    #[inline]
+    fn free(&self, ring: &Front<RingPage<2>, 2>) -> usize {
+        let on_ring = SLOTS - ring.free() as usize;
+        usize::from(self.pool.in_use()).saturating_sub(on_ring)
+    }
+
+    /// Has each page stay at its slots from now on, since all of them are on the ring, from `next`
+    /// on.
+    fn settle(&mut self, next: u32) {
+        self.settled = true;
+        let pages = u32::from(self.pool.in_use());
+        for slot in pages..SLOTS as u32 {
+            let at = |slot: u32| next.wrapping_add(slot) as usize % SLOTS;
+            let (from, to) = (at(slot - pages), at(slot));
+            self.posted[to] = self.posted[from];
+            self.requests[to] = self.requests[from];
+        }
+    }
+
     /// Gives back the pages that stayed at their slots: those of the `free` slots before `next`.
-    fn unsettle(&mut self, next: u32, free: u32) {
+    fn unsettle(&mut self, next: u32, free: usize) {
         if core::mem::take(&mut self.settled) {
+            // There are 256 slots.
+            let free = free as u32;
             self.give_back(next.wrapping_sub(free), free);
         }
     }
@@ -438,7 +535,10 @@ impl Pages {
     fn lend(&mut self, first: u32, packet: &RxPacket<'_>) -> Result<Option<LentFrame>, PeerError> {
         let fragments = packet.fragments();
         let pages = fragments.len();
-        if !self.lends || self.lent + pages > LENT_MAX {
+        // The rest stays posted. A queue that would lend more is busy.
+        let crowd = self.lent + pages > usize::from(self.pool.in_use()) / 2;
+        if !self.lends || crowd {
+            self.crowd |= self.lends;
             return Ok(None);
         }
         let mut parts = Vec::with_capacity(pages);

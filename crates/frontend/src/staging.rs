@@ -1,8 +1,13 @@
 //! Pages that a queue would have its backend keep mapped.
 
+use crate::pool::Pool;
+use crate::receive::RESTING;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use grantway_hypervisor::GrantRef;
 
 /// One page that is to be staged.
@@ -15,19 +20,25 @@ pub struct StagingPage {
 }
 
 /// The pages of one queue that are worth staging, the best first, and the number of them that are
-/// staged. The pages are the queue's for as long as it is connected, staged or not. A page that is
-/// not staged takes grant copy.
+/// staged. A queue has some pages for as long as it is connected, and further ones while it is
+/// busy. A page that is not staged takes grant copy.
 #[derive(Debug, Clone)]
 pub struct QueueStaging {
     queue: u16,
+    /// The pages at rest.
     pages: Arc<[StagingPage]>,
+    /// Grants of the further pages, which are known before these pages are worth staging.
+    further: Arc<[AtomicU32; RESTING as usize]>,
+    busy: Arc<AtomicBool>,
     staged: Arc<AtomicUsize>,
 }
 
 impl QueueStaging {
     /// Makes the pages of a queue, of which none is staged yet.
     pub(crate) fn new(queue: u16, pages: Vec<StagingPage>) -> Self {
-        Self { queue, pages: pages.into(), staged: Arc::default() }
+        let further = Arc::new([const { AtomicU32::new(0) }; RESTING as usize]);
+        let (busy, staged) = (Arc::default(), Arc::default());
+        Self { queue, pages: pages.into(), further, busy, staged }
     }
 
     /// Returns the number of the queue in the vif.
@@ -36,17 +47,40 @@ impl QueueStaging {
         self.queue
     }
 
-    /// Returns all pages: first those of small buffers, then those posted to receive into, then
-    /// whole pages to send from. Any number of them from the first on may be staged.
+    /// Returns the number of pages that are worth staging now. Any number of them from the first on
+    /// may be staged.
     #[must_use]
-    pub fn pages(&self) -> &[StagingPage] {
-        &self.pages
+    pub fn worth(&self) -> usize {
+        let busy = self.busy.load(Acquire);
+        self.pages.len() + if busy { self.further.len() } else { 0 }
+    }
+
+    /// Returns a page. The pages of small buffers come first, then those posted to receive into,
+    /// then those to send longer frames from, and at last further ones to receive into.
+    #[must_use]
+    pub fn page(&self, at: usize) -> Option<StagingPage> {
+        let further = || {
+            let gref = self.further.get(at.checked_sub(self.pages.len())?)?.load(Relaxed);
+            Some(StagingPage { gref: GrantRef(gref), readonly: false })
+        };
+        self.pages.get(at).copied().or_else(further)
+    }
+
+    /// Notes if further pages of the pool that is received into are in use.
+    pub(crate) fn set_further(&self, busy: bool, pool: &Pool) {
+        if busy == self.busy.load(Relaxed) {
+            return;
+        }
+        for (place, gref) in self.further.iter().zip(pool.grefs().skip(RESTING.into())) {
+            place.store(gref.0, Relaxed);
+        }
+        self.busy.store(busy, Release);
     }
 
     /// Notes that the backend confirmed the first `pages` pages: from now on the queue counts on
     /// them. The number is lowered before pages are taken back.
     pub(crate) fn set_staged(&self, pages: usize) {
-        self.staged.store(pages.min(self.pages.len()), Relaxed);
+        self.staged.store(pages, Relaxed);
     }
 
     /// Returns the number of pages that the queue counts on as staged.

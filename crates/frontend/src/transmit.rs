@@ -1,12 +1,11 @@
 //! Transmit: frames into granted pages, slots onto the ring, completions back.
 
-use crate::buffers::{Buffer, Buffers, SMALL};
+use crate::buffers::{Buffers, SMALL};
+use crate::halves::Buffer;
 use crate::negotiate::BackendFeatures;
 use crate::stats::QueueStats;
 use crate::{PeerError, SendError};
 use alloc::boxed::Box;
-use alloc::vec;
-use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use grantway_netif::slots::tx::{SLOTS_SENT, SLOTS_WRITTEN, TxFragment, write_one, write_tx};
 use grantway_netif::tx::{TxResponse, status};
@@ -30,6 +29,10 @@ pub(crate) const FRAME_PAGES: usize = LONGEST.div_ceil(PAGE_SIZE);
 /// Frames that are put on the ring, or taken off it, together.
 pub(crate) const BURST: usize = 64;
 
+/// Slots, and halves of pages, that have to be free before a queue that was full is filled again.
+/// Slot by slot, bursts would be of a few frames, and each would read the line of the index again.
+const ROOM: u32 = BURST as u32;
+
 /// A frame to be sent.
 #[derive(Debug, Clone, Copy)]
 pub struct TxFrame<'a> {
@@ -52,8 +55,6 @@ pub struct TxMeta {
 pub(crate) struct Transmit {
     ring: Front<RingPage<3>, 3>,
     buffers: Buffers,
-    /// True for each page that is out with the backend, by id.
-    out: Vec<bool>,
     /// Extra slots that are out; their answers carry no id.
     extras_out: u32,
     /// Copies of slots, for one call at a time.
@@ -64,9 +65,8 @@ pub(crate) struct Transmit {
 
 impl Transmit {
     pub fn new(ring: Front<RingPage<3>, 3>, buffers: Buffers, features: BackendFeatures) -> Self {
-        let out = vec![false; buffers.pages()];
         let slots = Box::new([[0; 3]; BURST]);
-        Self { ring, buffers, out, extras_out: 0, slots, features }
+        Self { ring, buffers, extras_out: 0, slots, features }
     }
 
     /// Returns the buffers that frames are sent from.
@@ -127,8 +127,9 @@ impl Transmit {
         sent
     }
 
-    /// Has a frame written to whole pages and puts its slots on the ring. `write` is called
-    /// for each page, in order, with the offset in the frame and the room in the page.
+    /// Has a frame written to halves of pages and whole pages, and puts its slots on the ring.
+    /// `write` is called for each page, in order, with the offset in the frame and the room in the
+    /// page.
     ///
     /// # Errors
     /// The frame has a length that the backend does not accept, asks for work that the backend does
@@ -148,7 +149,8 @@ impl Transmit {
         self.features.admit_segments(offload)?;
         let pages = len.div_ceil(PAGE_SIZE);
         let extras = usize::from(offload.gso.is_some());
-        if (self.ring.free() as usize) < pages + extras || self.buffers.free_pages() < pages {
+        let has_room = self.buffers.halves().has_room(len);
+        if (self.ring.free() as usize) < pages + extras || !has_room {
             stats.tx_full += 1;
             return Err(SendError::Full);
         }
@@ -169,7 +171,10 @@ impl Transmit {
         }
         // The pages of a refused frame go back. Nothing is on the ring yet.
         if let Err(refusal) = outcome {
-            fragments.iter().for_each(|fragment| self.buffers.give_page(fragment.id));
+            let halves = self.buffers.halves_mut();
+            for fragment in &fragments {
+                halves.give_back(fragment.id);
+            }
             return Err(refusal);
         }
         self.push(len, &fragments, &slots, stats);
@@ -188,18 +193,20 @@ impl Transmit {
         stats: &mut QueueStats,
     ) -> Result<(T, Result<bool, SendError>), SendError> {
         // One slot more for an extra.
-        if (self.ring.free() as usize) <= FRAME_PAGES || self.buffers.free_pages() < FRAME_PAGES {
+        let has_room = self.buffers.halves().has_room(FRAME_PAGES * PAGE_SIZE);
+        if (self.ring.free() as usize) <= FRAME_PAGES || !has_room {
             stats.tx_full += 1;
             return Err(SendError::Full);
         }
         let mut ids = ArrayVec::<u16, FRAME_PAGES>::new();
         while !ids.is_full()
-            && let Some(id) = self.buffers.take_page()
+            && let Some(id) = self.buffers.halves_mut().take(PAGE_SIZE)
         {
             ids.push(id);
         }
         let whole = |id: &u16| {
-            VolatileSliceMut::new(self.buffers.page(*id, PAGE_SIZE)?.page, 0, PAGE_BYTES).ok()
+            let buffer = self.buffers.halves().buffer(*id, PAGE_SIZE)?;
+            VolatileSliceMut::new(buffer.page, 0, PAGE_BYTES).ok()
         };
         let mut room: ArrayVec<_, FRAME_PAGES> = ids.iter().filter_map(whole).collect();
         let (meta, told) = fill(&mut room);
@@ -209,7 +216,10 @@ impl Transmit {
             None => Ok(false),
         };
         // The pages that were not reached go back, in the order in which they were.
-        ids.iter().rev().for_each(|&id| self.buffers.give_page(id));
+        let halves = self.buffers.halves_mut();
+        for &id in ids.iter().rev() {
+            halves.give_back(id);
+        }
         Ok((told, sent))
     }
 
@@ -231,7 +241,8 @@ impl Transmit {
         for (at, &id) in (0..len).step_by(PAGE_SIZE).zip(ids.iter()) {
             // The size is at most a page.
             let size = (len - at).min(PAGE_SIZE) as u16;
-            let Some(Buffer { page, gref, .. }) = self.buffers.page(id, PAGE_SIZE) else { break };
+            let Some(buffer) = self.buffers.halves().buffer(id, PAGE_SIZE) else { break };
+            let Buffer { page, gref, .. } = buffer;
             if at == 0 && offload.checksum == Checksum::Partial {
                 self.admit_blank(page, 0, size.into())?;
             }
@@ -257,11 +268,10 @@ impl Transmit {
         slots: &[[u32; 3]],
         stats: &mut QueueStats,
     ) {
-        self.ring.push_batch(slots);
-        for fragment in fragments {
-            if let Some(out) = self.out.get_mut(usize::from(fragment.id)) {
-                *out = true;
-            }
+        // There is room. Most frames have one slot.
+        match *slots {
+            [slot] => _ = self.ring.push(slot),
+            _ => _ = self.ring.push_batch(slots),
         }
         // A packet has few extras, and the ring has 256 slots.
         self.extras_out += (slots.len() - fragments.len()) as u32;
@@ -271,7 +281,7 @@ impl Transmit {
     }
 
     /// Has a frame written to free pages, and adds a fragment for each. The caller has
-    /// counted free pages. Ends early with a refusal if the checksum is blank and the first
+    /// looked for room. Ends early with a refusal if the checksum is blank and the first
     /// page shows that the backend does not offer to fill it in.
     #[inline]
     fn write_pages(
@@ -283,9 +293,9 @@ impl Transmit {
         for at in (0..len).step_by(PAGE_SIZE) {
             // The size is at most a page.
             let size = (len - at).min(PAGE_SIZE) as u16;
-            // There are free pages, and each piece fits its page: none of these fails.
-            let Some(id) = self.buffers.take_page() else { break };
-            let Some(buffer) = self.buffers.page(id, size.into()) else { break };
+            // There is room, and each piece fits its page: none of these fails.
+            let Some(id) = self.buffers.halves_mut().take(size.into()) else { break };
+            let Some(buffer) = self.buffers.halves().buffer(id, size.into()) else { break };
             let Buffer { page, gref, offset } = buffer;
             let Ok(room) = VolatileSliceMut::new(page, offset, size) else { break };
             write(at, room);
@@ -370,14 +380,9 @@ impl Transmit {
             }
             let id = response.id;
             let small = self.buffers.small_mut();
-            let known = match (small.slot_of(id), self.out.get_mut(usize::from(id))) {
-                (Some(slot), _) => small.take_back(slot, 1),
-                (None, Some(out)) if *out => {
-                    *out = false;
-                    self.buffers.give_page(id);
-                    true
-                }
-                _ => false,
+            let known = match small.slot_of(id) {
+                Some(slot) => small.take_back(slot, 1),
+                None => self.buffers.halves_mut().give_back(id),
             };
             if !known {
                 return Err(PeerError::UnknownId { index, found: id });
@@ -399,10 +404,12 @@ impl Transmit {
         armed.map_err(|source| PeerError::Ring { ring: "transmit", source })
     }
 
-    /// Returns the number of free slots.
+    /// Returns true if there is room for a burst, in slots and in pages, and for the longest frame:
+    /// then nobody who waited for room finds too little of it.
     #[inline]
-    pub fn room(&self) -> u32 {
-        self.ring.free()
+    pub fn has_room(&self) -> bool {
+        let halves = self.buffers.halves();
+        self.ring.free() >= ROOM && halves.free() >= ROOM && halves.has_room(LONGEST)
     }
 
     /// Returns the number of slots that the backend has not answered.

@@ -22,8 +22,9 @@ const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
 /// Ports of the servers that a [`Stream`] has.
 const STREAM: [u16; 2] = [5203, 5204];
 
-/// What a queue has to be staged.
-const PAGES: u64 = 528;
+/// What a queue has to be staged at rest, and what a busy one has.
+const PAGES: u64 = 272;
+const BUSY: u64 = 400;
 
 /// What a frontend is told, so that it gets this policy of a backend that is told
 /// it, too.
@@ -35,12 +36,14 @@ fn wish(kind: Policy) -> &'static str {
     }
 }
 
-/// Waits until the vif shows this policy, and pages that are mapped as it has it.
-fn wait_policy(site: &Site, kind: &str, staged: u64) {
+/// Waits until the vif shows this policy, and has all pages of so many queues mapped that are
+/// staged.
+fn wait_policy(site: &Site, kind: &str, queues: u64) {
+    let all = queues * PAGES..=queues * BUSY;
     site.wait(&format!("the policy {kind}"), PROMPT, || {
         let vif = site.vif_report();
-        let right = vif["policy"] == kind && (staged == 0 || vif["mapped"] == staged);
-        right.then_some(())
+        let mapped = queues == 0 || all.contains(&vif["mapped"].as_u64().unwrap_or(0));
+        (vif["policy"] == kind && mapped).then_some(())
     });
 }
 
@@ -48,6 +51,12 @@ fn wait_policy(site: &Site, kind: &str, staged: u64) {
 fn held(domain: &Value) -> Vec<u64> {
     let keys = ["grants", "grants_held", "ports_unbound", "ports_bound"];
     keys.iter().map(|key| domain[key].as_u64().unwrap_or(0)).collect()
+}
+
+/// What the host's tables hold for a domain, but for the further pages of busy queues: a queue has
+/// 128 of them, or none.
+fn held_at_rest(domain: &Value) -> Vec<u64> {
+    held(domain).into_iter().map(|count| count % (BUSY - PAGES)).collect()
 }
 
 /// The frontend ends: nothing of its domain is in force or mapped.
@@ -79,8 +88,7 @@ fn iperf3_crosses_under_each_policy() {
         let name = kind.as_str();
         let backend = ["--workers", "2", "--policy", name];
         let mut link = Link::start_with(1500, &backend, &["--queues", "2", "--policy", wish(kind)]);
-        let staged = if kind == Policy::Staging { 2 * PAGES } else { 0 };
-        wait_policy(&link.site, name, staged);
+        wait_policy(&link.site, name, if kind == Policy::Staging { 2 } else { 0 });
         let mut told = String::new();
         for (what, args) in [
             ("TCP from the guest", &["-n", "100M", "-P", "4"][..]),
@@ -101,7 +109,7 @@ fn iperf3_crosses_under_each_policy() {
             Policy::Persistent => assert!(stats["mapped_hits"].as_u64() > Some(1000)),
             Policy::Staging => {
                 assert!(stats["mapped_hits"].as_u64() > Some(1000));
-                assert_eq!(mapped, 2 * PAGES);
+                assert!((2 * PAGES..=2 * BUSY).contains(&mapped), "{mapped} pages");
             }
             #[allow(unreachable_patterns, reason = "a policy that needs no frontend's help")]
             _ => {}
@@ -134,7 +142,7 @@ fn two_policies_on_two_vifs_of_one_backend() {
     }
     let mut link = Link::start_with(1500, &["--workers", "2"], &["--policy", "staging"]);
     let mut other = second(&link, &["--policy", "persistent"]);
-    wait_policy(&link.site, "staging", PAGES);
+    wait_policy(&link.site, "staging", 1);
     // Both at once, each the other's neighbour on its worker.
     let mut beside = Stream::start(&link.pair.inside, "10.99.2.1", STREAM, &["-n", "400M"]);
     for reverse in [&[][..], &["-R"]] {
@@ -154,7 +162,7 @@ fn two_policies_on_two_vifs_of_one_backend() {
     other.terminate();
     let gone = || (held(&link.site.domain(2)).iter().sum::<u64>() == 0).then_some(());
     link.site.wait("nothing of domain 2", PROMPT, gone);
-    assert_eq!(link.site.vif_report()["mapped"], PAGES);
+    wait_policy(&link.site, "staging", 1);
     pings(&link.pair, 100, "one is left");
     leaves_nothing(&mut link, "two policies");
     link.backend.terminate();
@@ -205,7 +213,7 @@ fn policies_change_by_reconnecting_while_tcp_goes_on() {
             ("copy", _) | (_, "copy") | ("persistent", "staging") => "copy",
             (_, wish) => wish,
         };
-        wait_policy(&link.site, agreed, if agreed == "staging" { 2 * PAGES } else { 0 });
+        wait_policy(&link.site, agreed, if agreed == "staging" { 2 } else { 0 });
         pings(&link.pair, 50, &what);
         // It has backed off for about as long as it was cut; were it cut again before
         // it goes on, it would wait for ever longer.
@@ -216,7 +224,7 @@ fn policies_change_by_reconnecting_while_tcp_goes_on() {
         });
         assert!(stream.is_alive(), "{what}: the connection was cut");
         // The same policy holds as much as it did the last time.
-        let tables = held(&link.site.domain(1));
+        let tables = held_at_rest(&link.site.domain(1));
         if (side, wish) == ("frontend", "staging") {
             let before = before.get_or_insert_with(|| tables.clone());
             assert_eq!(*before, tables, "{what}");
@@ -235,8 +243,8 @@ fn staging_comes_and_goes_on_some_queues_under_load() {
     }
     let args = ["--queues", "2", "--policy", "staging"];
     let mut link = Link::start_with(1500, &["--workers", "2"], &args);
-    wait_policy(&link.site, "staging", 2 * PAGES);
-    let tables = held(&link.site.domain(1));
+    wait_policy(&link.site, "staging", 2);
+    let tables = held_at_rest(&link.site.domain(1));
     let path = link.site.path();
     let ctl = |args: &[&str]| {
         let args = [&["ctl", "--host", &path, "--domain", "1", "staging"], args].concat();
@@ -250,15 +258,15 @@ fn staging_comes_and_goes_on_some_queues_under_load() {
         let pinger = scope.spawn(|| link.pair.inside.ping(to, count, 1000, "0.002"));
         for _ in 0..3 {
             for (args, expected) in [
-                (&["remove", "9999", "--queue", "1"][..], PAGES),
-                (&["remove", "500", "--queue", "0"], 28),
-                (&["add", "100", "--queue", "1"], 128),
-                (&["remove", "9999"], 0),
-                (&["add", "9999", "--queue", "0"], PAGES),
-                (&["add", "9999"], 2 * PAGES),
+                (&["remove", "9999", "--queue", "1"][..], PAGES..=BUSY),
+                (&["remove", "200", "--queue", "0"], PAGES - 200..=BUSY - 200),
+                (&["add", "100", "--queue", "1"], PAGES - 100..=BUSY - 100),
+                (&["remove", "9999"], 0..=0),
+                (&["add", "9999", "--queue", "0"], PAGES..=BUSY),
+                (&["add", "9999"], 2 * PAGES..=2 * BUSY),
             ] {
                 ctl(args);
-                assert_eq!(mapped(), expected, "{args:?}");
+                assert!(expected.contains(&mapped()), "{args:?}: {}", mapped());
                 std::thread::sleep(Duration::from_millis(30));
             }
         }
@@ -268,7 +276,7 @@ fn staging_comes_and_goes_on_some_queues_under_load() {
     assert!(stream.is_alive(), "the connection was cut");
     stream.kill();
     link.check_sound("staging that came and went");
-    assert_eq!(held(&link.site.domain(1)), tables, "as many pages are mapped as before");
+    assert_eq!(held_at_rest(&link.site.domain(1)), tables, "as many pages are mapped as before");
     leaves_nothing(&mut link, "staging that came and went");
     link.backend.terminate();
 }

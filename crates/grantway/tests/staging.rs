@@ -9,8 +9,8 @@ use common::site::Site;
 use common::{PROMPT, alone, finish, grantway_with, succeed, wait_for, words};
 use serde_json::Value;
 
-/// What a queue has to be staged.
-const PAGES: u64 = 528;
+/// What a queue has to be staged at rest, and what a busy one has.
+const PAGES: [u64; 2] = [272, 400];
 const GENERATOR: &str = "generator:size=60,rate=2000,flows=16";
 
 fn ctl<'a>(site: &'a str, args: &[&'a str]) -> Vec<&'a str> {
@@ -21,11 +21,26 @@ fn done(site: &str, args: &[&str]) -> String {
     succeed(grantway_with(&ctl(site, args)), PROMPT)
 }
 
-/// Pages that are staged of each queue.
-fn staged(site: &str) -> Vec<u64> {
+/// Pages of each queue that are staged, and those that are worth it.
+fn queues(site: &str) -> Vec<[u64; 2]> {
     let report: Value = serde_json::from_str(&done(site, &["show", "--json"])).unwrap();
     let queues = report["queues"].as_array().unwrap();
-    queues.iter().map(|queue| queue["staged"].as_u64().unwrap()).collect()
+    queues.iter().map(|queue| ["staged", "pages"].map(|key| queue[key].as_u64().unwrap())).collect()
+}
+
+/// Waits until all pages of these queues are staged, and mapped.
+#[track_caller]
+fn all_staged(site: &Site, numbers: &[usize]) {
+    let path = site.path();
+    wait_for("all pages to be staged and mapped", PROMPT, || {
+        let queues = queues(&path);
+        let full = |&number: &usize| {
+            let [staged, pages] = queues[number];
+            staged == pages && PAGES.contains(&pages)
+        };
+        let sum: u64 = queues.iter().map(|[staged, _]| staged).sum();
+        (numbers.iter().all(full) && site.vif_report()["mapped"] == sum).then_some(())
+    });
 }
 
 #[track_caller]
@@ -61,13 +76,16 @@ fn turns_over(site: &Site) {
     });
 }
 
-/// While many packets go both ways nothing is asked of the hypervisor.
+/// While many packets go both ways nothing is asked of the hypervisor, unless a queue has just
+/// become busy or is at rest again: then other pages are mapped.
 #[track_caller]
 fn costs_nothing(site: &Site) {
-    let before = spent(site);
-    wait_for("packets both ways", PROMPT, || {
+    let mut before = spent(site);
+    wait_for("packets both ways without grant operations", PROMPT, || {
         let now = spent(site);
-        assert_eq!(now.2, before.2, "grant operations");
+        if now.2 != before.2 {
+            before = now;
+        }
         (now.0 > before.0 + 300 && now.1 > before.1 + 300).then_some(())
     });
 }
@@ -86,46 +104,47 @@ fn staged_pages_cost_nothing_and_change_under_load() {
     let args = ["--port", GENERATOR, "--queues", "2", "--policy", "staging"];
     let mut frontend = site.frontend(None, &args);
     site.wait_connected();
-    let all_staged = || (staged(&path) == [PAGES; 2]).then_some(());
-    wait_for("all pages to be staged", PROMPT, all_staged);
+    all_staged(&site, &[0, 1]);
     turns_over(&site);
     costs_nothing(&site);
     let text = done(&path, &["show"]);
-    assert!(text.contains("queue") && text.contains("528") && text.contains("1024"), "{text}");
+    let one_of = |pages: [u64; 2], text: &str| pages.iter().any(|n| text.contains(&n.to_string()));
+    assert!(text.contains("queue") && one_of(PAGES, &text) && text.contains("1024"), "{text}");
     // What is taken back is copied, and staged again it is not.
-    done(&path, &["remove", "500", "--queue", "1"]);
-    assert_eq!(staged(&path), [PAGES, 28]);
-    assert_eq!(site.vif_report()["mapped"], PAGES + 28);
+    let less = PAGES.map(|pages| pages - 200);
+    done(&path, &["remove", "200", "--queue", "1"]);
+    assert!(less.contains(&queues(&path)[1][0]), "{:?}", queues(&path));
+    all_staged(&site, &[0]);
     done(&path, &["remove", "9999"]);
-    assert_eq!(staged(&path), [0, 0]);
+    assert_eq!([0, 1].map(|number| queues(&path)[number][0]), [0, 0]);
     let before = spent(&site);
     wait_for("copies", PROMPT, || (spent(&site).2 > before.2 + 100).then_some(()));
     done(&path, &["add", "9999"]);
-    assert_eq!(staged(&path), [PAGES; 2]);
+    all_staged(&site, &[0, 1]);
     turns_over(&site);
     costs_nothing(&site);
     let list = succeed(grantway_with(&["list", "--host", &path]), PROMPT);
-    assert!(list.contains("staging") && list.contains("1056"), "{list}");
+    let both = one_of([2 * PAGES[0], 2 * PAGES[1]], &list) || list.contains("672");
+    assert!(list.contains("staging") && both, "{list}");
     // A successor maps them again once all vifs are taken over; the frontend is not asked.
     // What crosses before that is copied.
     for _ in 0..3 {
         backend.kill();
         backend = start_backend(&site);
         site.wait_connected();
-        site.wait("all pages to be mapped", PROMPT, || {
-            (site.vif_report()["mapped"] == 2 * PAGES).then_some(())
-        });
+        all_staged(&site, &[0, 1]);
         turns_over(&site);
         costs_nothing(&site);
-        assert_eq!(site.vif_report()["mapped"], 2 * PAGES);
+        all_staged(&site, &[0, 1]);
     }
-    done(&path, &["remove", "28", "--queue", "0"]);
-    assert_eq!(staged(&path), [500, PAGES]);
+    done(&path, &["remove", "200", "--queue", "0"]);
+    assert!(less.contains(&queues(&path)[0][0]), "{:?}", queues(&path));
+    all_staged(&site, &[1]);
     // Closed, not killed: the next connection is staged anew.
     backend.interrupt();
     backend = start_backend(&site);
     site.wait_connected();
-    wait_for("all pages to be staged", PROMPT, all_staged);
+    all_staged(&site, &[0, 1]);
     refused(&path, &["add", "1", "--queue", "2"], 1, "has 2, counted from 0");
     frontend.terminate();
     backend.terminate();

@@ -263,7 +263,8 @@ impl<M: RingMemory<W>, const W: usize> Front<M, W> {
 
     /// Responses known without looking.
     #[inline(always)]
-    fn known(&self) -> u32 {
+    #[must_use]
+    pub fn known(&self) -> u32 {
         self.rsp_seen.wrapping_sub(self.rsp_cons)
     }
 

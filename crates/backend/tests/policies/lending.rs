@@ -55,7 +55,8 @@ fn bytes(frame: &LentFrame) -> Vec<u8> {
 fn frames_stay_as_they_are_for_as_long_as_they_are_lent() {
     let mut world = World::new();
     let mut vif = connect(&mut world, None);
-    // Half of the pages, two a frame; from then on in copies.
+    // Half of the pages, two a frame; then, after a copy, half of twice as many, since the queue is
+    // busy; from then on in copies.
     let mut kept = Vec::new();
     for n in 0..100 {
         world.behind(GUEST).give(numbered(n, 5000), Offload::default());
@@ -211,7 +212,7 @@ fn pages_that_are_lent_outlive_the_connection_and_are_nobody_elses() {
     eventually("its end", || (vif.store_changed().unwrap() == VifStatus::Gone).then_some(()));
     drop(vif);
     // The pool it belongs to is kept as a whole.
-    assert!(world.table(GUEST.domain).grants >= 256);
+    assert!(world.table(GUEST.domain).grants >= 128);
     assert_eq!(bytes(&kept), numbered(7, 5000));
     drop(kept);
     assert_eq!(world.table(GUEST.domain).grants, 0);

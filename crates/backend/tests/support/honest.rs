@@ -99,8 +99,13 @@ impl Honest {
     /// Has so many pages of a queue staged, and waits until they are.
     #[track_caller]
     pub fn stages(&self, queue: u16, pages: usize) {
-        self.shared.to_stage.lock().unwrap().push((queue, pages));
+        self.wishes_for(queue, pages);
         self.has_staged(queue, pages);
+    }
+
+    /// Wishes for so many staged pages of a queue.
+    pub fn wishes_for(&self, queue: u16, pages: usize) {
+        self.shared.to_stage.lock().unwrap().push((queue, pages));
     }
 
     /// Waits until so many pages of a queue are staged.
@@ -109,6 +114,15 @@ impl Honest {
         eventually("staged pages", || {
             let state = *self.staging().get(usize::from(queue))?;
             (state.wished.min(pages) == pages && state.staged == pages).then_some(())
+        });
+    }
+
+    /// Waits until all pages of a queue are staged: more of them while it is busy.
+    #[track_caller]
+    pub fn has_all_staged(&self, queue: u16) {
+        eventually("all pages staged", || {
+            let state = *self.staging().get(usize::from(queue))?;
+            (state.pages > 0 && state.staged == state.pages).then_some(())
         });
     }
 

@@ -68,6 +68,9 @@ enum Asked {
 /// One queue's pages.
 struct Lists {
     pages: QueueStaging,
+    /// Most pages that the caller wishes for.
+    most_wished: usize,
+    /// Pages that are to be staged: those that are worth it, as far as the caller wishes for them.
     wished: usize,
     staged: usize,
     capacity: Option<u32>,
@@ -82,6 +85,8 @@ struct Lists {
     /// more.
     stuck: bool,
     refusal: Option<StagingRefusal>,
+    /// The last refusal since the caller's wish, which is told once.
+    told: Option<StagingRefusal>,
 }
 
 /// Staging of every queue.
@@ -99,6 +104,7 @@ impl StagingChange {
     pub fn new(queues: Vec<QueueStaging>) -> Self {
         let lists = |pages| Lists {
             pages,
+            most_wished: 0,
             wished: 0,
             staged: 0,
             capacity: None,
@@ -108,26 +114,29 @@ impl StagingChange {
             tries: 0,
             stuck: false,
             refusal: None,
+            told: None,
         };
         let queues = queues.into_iter().map(lists).collect();
         Self { queues, waiting: None, next: None, untold: None }
     }
 
-    /// Sets the number of pages of a queue that are to be staged, from the first on.
+    /// Sets the number of pages of a queue that are to be staged, from the first on. A number that
+    /// is not below that of the pages which are worth staging now stands for all, whatever becomes
+    /// of the queue.
     pub fn want(&mut self, queue: u16, pages: usize) {
         if let Some(lists) = self.queues.get_mut(usize::from(queue)) {
-            lists.wished = pages.min(lists.pages.pages().len());
-            lists.most = GREF_LIST_ENTRIES;
-            lists.tries = 0;
-            lists.refusal = lists.refusal.filter(|_| lists.stuck);
+            let all = pages >= lists.pages.worth();
+            lists.most_wished = if all { usize::MAX } else { pages };
+            lists.wish(lists.most_wished.min(lists.pages.worth()));
+            lists.told = None;
         }
     }
 
     pub fn states(&self) -> impl Iterator<Item = StagingState> + '_ {
         self.queues.iter().map(|lists| StagingState {
             queue: lists.pages.queue(),
-            pages: lists.pages.pages().len(),
-            wished: lists.wished,
+            pages: lists.pages.worth(),
+            wished: lists.due(),
             staged: lists.staged,
             capacity: lists.capacity,
             refusal: lists.refusal,
@@ -167,8 +176,8 @@ impl StagingChange {
         Some(match asked {
             Asked::Capacity => Message::GetGrefMappingSize { queue },
             Asked::Add(count) => {
-                let pages = lists.pages.pages().get(lists.staged..lists.staged + count)?;
-                Message::AddGrefMapping { queue, list, entries: put(pages) }
+                let pages = lists.slice(lists.staged, lists.staged + count);
+                Message::AddGrefMapping { queue, list, entries: put(&pages) }
             }
             Asked::Del => Message::DelGrefMapping { queue, list, entries: put(&lists.leaving) },
         })
@@ -180,14 +189,47 @@ impl StagingChange {
         let Some(lists) = self.queues.get_mut(queue) else { return };
         if let Some(refusal) = lists.answered(asked, result, page) {
             lists.refusal = Some(refusal);
-            self.untold.get_or_insert(refusal);
+            if lists.told.replace(refusal) != Some(refusal) {
+                self.untold.get_or_insert(refusal);
+            }
         }
     }
 }
 
 impl Lists {
+    /// Returns the number of pages that are to be staged as the queue is now.
+    fn due(&self) -> usize {
+        // Pages that the backend refused to give back stay: see `answered`.
+        match self.refusal.is_some() && self.wished == self.staged {
+            true => self.wished,
+            false => self.most_wished.min(self.pages.worth()),
+        }
+    }
+
+    /// Begins a change to `pages` staged pages.
+    fn wish(&mut self, pages: usize) {
+        self.wished = pages;
+        self.most = GREF_LIST_ENTRIES;
+        self.tries = 0;
+        self.refusal = self.refusal.filter(|_| self.stuck);
+    }
+
+    /// Returns some of the queue's pages.
+    fn slice(&self, first: usize, end: usize) -> Vec<StagingPage> {
+        (first..end).map_while(|at| self.pages.page(at)).collect()
+    }
+
     /// Returns the next request of this queue, if there is one.
     fn next_step(&mut self) -> Option<Asked> {
+        // Pages that are on their way back come back first.
+        let due = self.due();
+        if self.leaving.is_empty() && due != self.wished {
+            // A backend that refused some pages is not asked for more, unless it gave some back.
+            match self.refusal.is_none() || due < self.staged {
+                true => self.wish(due),
+                false => self.wished = due,
+            }
+        }
         if self.stuck || self.refusal.is_some() {
             return None;
         }
@@ -203,7 +245,7 @@ impl Lists {
             // The queue stops counting on the pages before they go.
             self.pages.set_staged(self.wished);
             self.first = self.wished.max(self.staged.saturating_sub(GREF_LIST_ENTRIES));
-            self.leaving = self.pages.pages().get(self.first..self.staged)?.to_vec();
+            self.leaving = self.slice(self.first, self.staged);
         }
         Some(Asked::Del)
     }

@@ -33,7 +33,7 @@ use support::{GUARD, frame};
 /// Queues that the frontend wishes for.
 const QUEUES: u16 = 3;
 /// Pages of a queue: two rings, and the pages of frames.
-const PAGES: u64 = 530;
+const PAGES: u64 = 402;
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

@@ -12,6 +12,9 @@ use grantway_ring::{Index, RingMemory, RingPage, SharedPage, SharedRun};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
+/// Pages that a queue at rest posts.
+pub const RESTING: u32 = 128;
+
 pub struct Server {
     pub domain: Arc<Domain>,
     pub store: Box<dyn Store>,

@@ -1,6 +1,6 @@
 //! XSA-376: no claim of a response is believed.
 
-use crate::support::server::Rings;
+use crate::support::server::{RESTING, Rings};
 use crate::support::world::World;
 use crate::support::{Ends, frame};
 use grantway_frontend::{VifStatus, Wishes};
@@ -242,7 +242,7 @@ fn skipped(world: &mut World, rings: &mut Rings, offset: u16, flags: RxFlags, st
     assert_eq!(world.vif.status(), VifStatus::Connected, "{offset} {status}: {seen:?}");
     assert_eq!(world.vif.stats().rx_errors, errors + 1);
     world.works(rings);
-    assert_eq!(rings.posted(), 256, "every page is posted again");
+    assert_eq!(rings.posted(), RESTING, "every page is posted again");
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn an_offset_and_flags_without_a_name_are_legal() {
 #[test]
 fn xsa_376_frames_of_too_many_pages() {
     // Chains of 19 slots are taken; up to a ring they are dropped; without an end they are fatal.
-    for (count, end) in [(19, true), (20, true), (63, true), (64, false), (200, false)] {
+    for (count, end) in [(19, true), (20, true), (63, true), (64, false), (RESTING, false)] {
         let mut world = World::new();
         let mut rings = world.connect();
         for index in 0..count {
@@ -313,7 +313,7 @@ fn xsa_376_frames_of_too_many_pages() {
         assert_eq!(received.map(|frame| frame.len), (count == 19).then_some(190), "{count}");
         if end {
             world.works(&mut rings);
-            assert_eq!(rings.posted(), 256);
+            assert_eq!(rings.posted(), RESTING);
             world.ends(rings);
         } else {
             world.closed_for(rings, "goes on past");
@@ -326,7 +326,7 @@ fn xsa_376_a_whole_ring_without_an_end() {
     for extras in [false, true] {
         let mut world = World::new();
         let mut rings = world.connect();
-        for index in 0..256 {
+        for index in 0..RESTING {
             let request = rings.take();
             if extras && index > 0 {
                 let hash = Hash { kind: 1, algorithm: 1, value: 7 };
@@ -335,7 +335,7 @@ fn xsa_376_a_whole_ring_without_an_end() {
                 rings.rx_put(index, request.id, 0, if extras { EXTRA } else { MORE }, 60);
             }
         }
-        rings.rx_publish(256);
+        rings.rx_publish(RESTING);
         assert_eq!(world.vif.recv(&mut [0; 100]).unwrap(), None);
         world.closed_for(rings, "receive ring, response at");
     }
@@ -364,7 +364,7 @@ fn xsa_376_extras_that_no_rule_explains() {
         assert_eq!(world.vif.recv(&mut [0; 100]).unwrap(), None, "{extra:x?}");
         assert_eq!(world.vif.stats().rx_errors, errors + 1, "{extra:x?}");
         world.works(&mut rings);
-        assert_eq!(rings.posted(), 256);
+        assert_eq!(rings.posted(), RESTING);
     }
     world.ends(rings);
 }

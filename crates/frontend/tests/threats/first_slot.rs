@@ -3,7 +3,7 @@
 //! and nothing beyond its slots.
 
 use crate::support::frame;
-use crate::support::server::Rings;
+use crate::support::server::{RESTING, Rings};
 use crate::support::world::{World, paths};
 use grantway_embedded::Domain;
 use grantway_frontend::{RxFrame, Vif, VifStatus, Wishes};
@@ -137,7 +137,7 @@ fn xsa_522_a_first_slot_shorter_than_an_ethernet_header_is_no_trouble() {
                 }
             }
             world.works(&mut rings);
-            assert_eq!(rings.posted(), 256, "every page is posted again");
+            assert_eq!(rings.posted(), RESTING, "every page is posted again");
         }
         world.ends(rings);
     }

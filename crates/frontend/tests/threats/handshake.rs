@@ -204,7 +204,7 @@ fn states_in_every_order() {
         assert_eq!(world.vif.take_failure(), None);
         most = most.max(world.guest.counters().granted);
     }
-    assert!(most <= 530, "{most} pages in force, expected those of one queue");
+    assert!(most <= 274, "{most} pages in force, expected those of one queue");
     let mut rings = world.connect();
     world.works(&mut rings);
     world.ends(rings);

@@ -2,7 +2,7 @@
 //! an offset of their page.
 
 use crate::support::frame;
-use crate::support::server::Rings;
+use crate::support::server::{RESTING, Rings};
 use crate::support::world::World;
 use grantway_frontend::SendError;
 use grantway_netif::rx::RxFlags;
@@ -172,7 +172,7 @@ fn an_offset_that_leads_out_of_the_page_is_the_backends_fault() {
             refused += 1;
             assert_eq!(world.vif.stats().rx_errors, refused, "{what}");
             world.works(&mut rings);
-            assert_eq!(rings.posted(), 256, "{what}");
+            assert_eq!(rings.posted(), RESTING, "{what}");
         }
     }
     world.ends(rings);

@@ -105,7 +105,7 @@ fn a_backend_that_lies_about_its_number_of_queues() {
         world.server.key("multi-queue-max-queues", offered);
         world.published();
         assert_eq!(world.vif.features().queues, taken, "{offered:?}");
-        assert_eq!(world.guest.counters().granted, u64::from(taken) * 530, "{offered:?}");
+        assert_eq!(world.guest.counters().granted, u64::from(taken) * 274, "{offered:?}");
         if taken == 1 {
             let mut rings = world.connect();
             world.works(&mut rings);
@@ -252,7 +252,7 @@ fn what_is_wrong_on_one_queue_closes_them_all() {
 #[test]
 fn queues_that_cannot_all_be_had_leave_nothing() {
     // There is room for three queues of four.
-    let config = HostConfig { grant_entries: 2048, ..HostConfig::default() };
+    let config = HostConfig { grant_entries: 1024, ..HostConfig::default() };
     let mut world = World::on(config, Wishes { queues: 4, ..Wishes::default() });
     world.server.key("multi-queue-max-queues", b"4");
     world.server.offer();

@@ -25,7 +25,7 @@ fn a_restored_guest_connects_anew_and_touches_nothing_of_before() {
                 world.vif.send(&frame(60, 1), Offload::default()).unwrap();
             }
             let before = world.table();
-            let lent = u64::from(queues) * 530;
+            let lent = u64::from(queues) * 274;
             assert_eq!(u64::from(before.grants), lent);
             // Saved; the old backend and both folders go. Restored: a toolstack
             // makes them anew, for another backend.

@@ -13,8 +13,8 @@ use grantway_netif::{Offload, XenbusState};
 use grantway_ring::{Index, RingMemory, SharedRun};
 use std::collections::BTreeSet;
 
-/// Pages of a queue that are worth staging.
-const PAGES: usize = 16 + 256 + 256;
+/// Pages of a queue at rest.
+const PAGES: usize = 16 + 128 + 128;
 
 fn wishes() -> Wishes {
     Wishes { policy: Policy::Staging, ..Wishes::default() }
@@ -92,9 +92,9 @@ fn staging_a_wrong_size_of_get() {
     for (said, staged, asked) in [
         (0, 0, vec![8]),
         (1, 1, vec![8, 9]),
-        (527, 527, vec![8, 9, 9]),
-        (1 << 31, PAGES, vec![8, 9, 9]),
-        (u32::MAX, PAGES, vec![8, 9, 9]),
+        (271, 271, vec![8, 9]),
+        (1 << 31, PAGES, vec![8, 9]),
+        (u32::MAX, PAGES, vec![8, 9]),
     ] {
         let (mut world, rings, mut served) = connected();
         let found = serve_with(&mut world, &mut served, |_, request| {
@@ -117,7 +117,7 @@ fn staging_more_said_than_was_asked() {
     });
     assert_eq!((state(&world).staged, state(&world).refusal), (PAGES, None));
     // A DEL cannot give back more than was asked for.
-    world.vif.stage(0, 500).unwrap();
+    world.vif.stage(0, PAGES - 28).unwrap();
     serve_with(&mut world, &mut served, |_, request| {
         (request.kind == kind::DEL_GREF_MAPPING).then_some((Status::Success, request.data[2] + 1))
     });
@@ -270,7 +270,7 @@ fn staging_statuses_of_garbage() {
     serve_with(&mut world, &mut served, |_, _| None);
     let before = state(&world).staged;
     assert_eq!(before, PAGES);
-    world.vif.stage(0, 400).unwrap();
+    world.vif.stage(0, 144).unwrap();
     let mut tries = 0;
     let mut asked = BTreeSet::new();
     serve_with(&mut world, &mut served, |server, request| {
@@ -288,7 +288,7 @@ fn staging_statuses_of_garbage() {
     assert!(tries == 8 && asked.first() < asked.last(), "{tries} times {asked:?}");
     let refusal = world.vif.take_staging_refusal().expect("a typed refusal");
     assert_eq!(refusal.what, "give pages back");
-    assert_eq!(state(&world).staged, 400, "it counts on the first ones only");
+    assert_eq!(state(&world).staged, 144, "it counts on the first ones only");
     // Pages in doubt are asked about no more.
     world.vif.stage(0, 0).unwrap();
     world.vif.stage(0, PAGES).unwrap();
@@ -302,7 +302,7 @@ fn staging_pages_that_come_back_in_two_goes() {
     let (mut world, rings, mut served) = connected();
     serve_with(&mut world, &mut served, |_, _| None);
     for round in 0..3 {
-        world.vif.stage(0, 400).unwrap();
+        world.vif.stage(0, 144).unwrap();
         let mut lists = Vec::new();
         serve_with(&mut world, &mut served, |server, request| {
             lists.push(list(server, request).len());
@@ -310,13 +310,13 @@ fn staging_pages_that_come_back_in_two_goes() {
             Some((Status::Success, lists[0].min(60) as u32))
         });
         assert_eq!(lists, [128, 68], "round {round}");
-        assert_eq!((state(&world).staged, state(&world).refusal), (400, None));
+        assert_eq!((state(&world).staged, state(&world).refusal), (144, None));
         world.vif.stage(0, PAGES).unwrap();
         let asked = serve_with(&mut world, &mut served, |_, _| None);
         assert_eq!((asked, state(&world).staged), (vec![kind::ADD_GREF_MAPPING], PAGES));
     }
     // Some went, and then the backend has no such request: staged is what was not asked back.
-    world.vif.stage(0, 400).unwrap();
+    world.vif.stage(0, 144).unwrap();
     let mut first = true;
     serve_with(&mut world, &mut served, |server, request| {
         set_statuses(server, request, |n| if n == 0 { 0 } else { 2 });
@@ -325,13 +325,13 @@ fn staging_pages_that_come_back_in_two_goes() {
         Some(answer)
     });
     let refusal = world.vif.take_staging_refusal().expect("a typed refusal");
-    assert_eq!((state(&world).staged, refusal.status), (400, Status::NotSupported));
+    assert_eq!((state(&world).staged, refusal.status), (144, Status::NotSupported));
     goes_on(world, rings, served);
 }
 
 #[test]
 fn staging_no_answer_ever() {
-    for answered in 0..3 {
+    for answered in 0..2 {
         let (mut world, mut rings, mut served) = connected();
         for _ in 0..answered {
             let [request] = served.requests()[..] else { panic!("one request") };

@@ -1,7 +1,7 @@
 //! Signals: none lost, and no more than are needed.
 
 use crate::support::frame;
-use crate::support::server::{Rings, Server};
+use crate::support::server::{RESTING, Rings, Server};
 use crate::support::world::World;
 use grantway_frontend::SendError;
 use grantway_netif::Offload;
@@ -218,7 +218,7 @@ fn echo(server: &mut Server, rings: &mut Rings) -> u32 {
 fn openbsd_xnf_receive_pages_are_always_posted_again() {
     let mut world = World::new();
     let mut rings = world.connect();
-    assert_eq!(rings.posted(), 256);
+    assert_eq!(rings.posted(), RESTING);
     let mut buffer = vec![0; 65_536];
     let mut numbers = 60u32;
     for round in 0..3000 {
@@ -237,7 +237,7 @@ fn openbsd_xnf_receive_pages_are_always_posted_again() {
         }
         while world.vif.recv(&mut buffer).unwrap().is_some() {}
         world.vif.repost().unwrap();
-        assert!(rings.posted() > 256 - 64 - 8, "round {round}: {} posted", rings.posted());
+        assert!(rings.posted() > RESTING - 64 - 8, "round {round}: {} posted", rings.posted());
     }
     // Before the guest sleeps, all pages are posted, and the backend was told if it asked.
     rings.rx.store(Index::ReqEvent, rings.rx.load(Index::ReqProd).wrapping_add(1));
@@ -245,7 +245,7 @@ fn openbsd_xnf_receive_pages_are_always_posted_again() {
     rings.deliver(&world.server, &frame(100, 1));
     while world.vif.recv(&mut buffer).unwrap().is_some() {}
     world.vif.arm().unwrap();
-    assert_eq!(rings.posted(), 256);
+    assert_eq!(rings.posted(), RESTING);
     assert!(server_count(&mut world.server, &rings) > seen, "the backend waits for pages");
     world.ends(rings);
 }

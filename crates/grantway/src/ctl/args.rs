@@ -83,7 +83,7 @@ pub struct StagingShowArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  grantway ctl --host /tmp/gw --domain 1 staging remove 528
+  grantway ctl --host /tmp/gw --domain 1 staging remove 272
   grantway ctl --host /tmp/gw --domain 1 staging add 16 --queue 1")]
 pub struct StagingSetArgs {
     /// Pages of each queue; all that there are where it has fewer.

@@ -292,18 +292,20 @@ struct Worker {
 impl Worker {
     /// Carries frames until it is told to stop, or cannot go on.
     fn run(mut self, teller: &Sender<Trouble>, bell: &Bell) -> Bridge {
-        if let Err(trouble) = self.rounds() {
+        if let Err(trouble) = self.rounds(bell) {
             tell(teller, bell, trouble);
         }
         // The inbox is dropped here, so that a later request is answered by an error.
         self.bridge
     }
 
-    /// Gives the bridge its turns, and sleeps if there is nothing to do.
-    fn rounds(&mut self) -> Result<(), Trouble> {
+    /// Gives the bridge its turns, and sleeps if there is nothing to do. Rings the main thread's
+    /// bell if other pages are to be staged.
+    fn rounds(&mut self, bell: &Bell) -> Result<(), Trouble> {
         let start = Instant::now();
         let (mut kept, mut looks) = (Pace::new(start, KEPT), Pace::new(start, LOOK_EVERY));
         let (mut idle, mut still) = (Idle::default(), Still::default());
+        let mut worth = self.bridge.ends.queue.staging().worth();
         loop {
             // While frames may cross there is a turn in each round. A thread without work gives
             // way.
@@ -325,6 +327,10 @@ impl Worker {
             }
             if there && !looks.is_time(Instant::now) {
                 continue;
+            }
+            let now = self.bridge.ends.queue.staging().worth();
+            if std::mem::replace(&mut worth, now) != now {
+                bell.ring();
             }
             let [told, signalled] = self.look(there)?;
             if told {

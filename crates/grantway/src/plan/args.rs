@@ -15,7 +15,8 @@ Grants are the guest's: it lets its backend reach a page. Each page that the
 backend keeps mapped takes a maptrack handle in Xen (two where the backend's
 domain is PV, as dom0 is by default), and each map call an area of the
 backend's address space. Everything is counted at its most, of our own
-frontend; a stock guest grants as many pages as with `--policy copy`.
+frontend while all its queues are busy; at rest a queue receives into half as
+many pages. A stock guest grants no more than 512 pages a queue.
 
 The second says which limits these meet, what they are by default and on this
 machine ('-': not to be seen from here), and where one is too small, what to

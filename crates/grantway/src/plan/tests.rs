@@ -42,26 +42,27 @@ fn check(plan: &Plan, name: &str, of: &str, need: u64, raise: Option<&str>) {
 #[test]
 fn two_hundred_staged_vifs_by_hand() {
     let plan = plan("--vifs 200 --queues 2 --policy staging");
-    // (2 + 528) * 2 + 3
+    // (2 + 400) * 2 + 3
     let grants = need(&plan, "guest", "grants in all");
-    assert_eq!((grants.queue, grants.vif, grants.all), (Some(530), 1063, 212_600));
-    assert_eq!(need(&plan, "guest", "memory granted").vif, 1063 * 4096);
+    assert_eq!((grants.queue, grants.vif, grants.all), (Some(402), 807, 161_400));
+    assert_eq!(need(&plan, "guest", "of these at rest").vif, 2 * 272);
+    assert_eq!(need(&plan, "guest", "memory granted").vif, 807 * 4096);
     assert_eq!(need(&plan, "guest", "event channels").all, 1000);
-    // 4 rings, the control ring, 1056 buffers; twice on PV.
+    // 4 rings, the control ring, 800 buffers; twice on PV.
     assert_eq!(need(&plan, "backend", "pages mapped: rings, control ring").vif, 5);
-    assert_eq!(need(&plan, "backend", "pages mapped: buffers").vif, 1056);
-    assert_eq!(need(&plan, "backend", "maptrack handles").all, 2 * 1061 * 200);
+    assert_eq!(need(&plan, "backend", "pages mapped: buffers").vif, 800);
+    assert_eq!(need(&plan, "backend", "of these at rest").vif, 544);
+    assert_eq!(need(&plan, "backend", "maptrack handles").all, 2 * 805 * 200);
     // 5 + 2 * 3 + 1
     assert_eq!(need(&plan, "backend", "areas of its address space").all, 2400);
-    // (8 + 1063) / 512
-    check(&plan, "gnttab_max_frames", "each guest", 3, None);
-    let echo = "echo 2048 > /sys/module/xen_gntalloc";
-    check(&plan, "xen-gntalloc limit", "a guest with our frontend", 1063, Some(echo));
-    // Buffers take 422,400 / 256 = 1650, which are three quarters of 2200.
-    let option = "gnttab_max_maptrack_frames=4096 to GRUB";
-    check(&plan, "gnttab_max_maptrack_frames", "dom0", 2200, Some(option));
-    let option = "grantway backend --mapped-total 211200";
-    check(&plan, "--mapped-total", "grantway backend", 211_200, Some(option));
+    // (8 + 807) / 512
+    check(&plan, "gnttab_max_frames", "each guest", 2, None);
+    check(&plan, "xen-gntalloc limit", "a guest with our frontend", 807, None);
+    // Buffers take 320,000 / 256 = 1250, which are three quarters of 1667.
+    let option = "gnttab_max_maptrack_frames=2048 to GRUB";
+    check(&plan, "gnttab_max_maptrack_frames", "dom0", 1667, Some(option));
+    let option = "grantway backend --mapped-total 160000";
+    check(&plan, "--mapped-total", "grantway backend", 160_000, Some(option));
     check(&plan, "event channels, 2-level", "dom0", 1000, None);
     check(&plan, "vm.max_map_count", "grantway backend", 3400, None);
     // 9 * 200 + 64
@@ -71,10 +72,18 @@ fn two_hundred_staged_vifs_by_hand() {
 }
 
 #[test]
+fn a_hundred_and_ten_staged_vifs_are_within_the_defaults() {
+    let plan = plan("--vifs 110 --policy staging");
+    for limit in limits(&plan, &Machine::default()) {
+        assert!(limit.fits(), "{limit:?}");
+    }
+}
+
+#[test]
 fn a_page_is_one_handle_where_the_domain_is_not_pv() {
     for (kind, pages) in [("pv", 2), ("pvh", 1), ("hvm", 1)] {
         let plan = plan(&format!("--vifs 1 --policy staging --type {kind}"));
-        assert_eq!(need(&plan, "backend", "maptrack handles").vif, pages * 531, "{kind}");
+        assert_eq!(need(&plan, "backend", "maptrack handles").vif, pages * 403, "{kind}");
     }
     let machine = Machine { kind: Some(DomainKind::Pvh), ..Machine::default() };
     assert_eq!(plan_on(&machine, "--vifs 1").unwrap().kind, DomainKind::Pvh);
@@ -93,13 +102,13 @@ fn persistent_pages_may_be_in_sixteen_areas() {
 
 #[test]
 fn queues_and_mapped_pages_are_options_of_the_backend() {
-    let plan = plan("--vifs 1 --queues 8 --policy staging");
-    check(&plan, "--queues", "grantway backend", 8, Some("grantway backend --queues 8"));
-    check(&plan, "--mapped-pages", "each vif", 4224, Some("--mapped-pages 4224"));
+    let plan = plan("--vifs 1 --queues 11 --policy staging");
+    check(&plan, "--queues", "grantway backend", 11, Some("grantway backend --queues 11"));
+    check(&plan, "--mapped-pages", "each vif", 4400, Some("--mapped-pages 4400"));
     // What is not mapped is copied.
     assert_eq!(need(&plan, "backend", "pages mapped: buffers").vif, 4096);
-    let plan = super::tests::plan("--vifs 1 --queues 8 --policy staging --mapped-pages 4224");
-    check(&plan, "--mapped-pages", "each vif", 4224, None);
+    let plan = super::tests::plan("--vifs 1 --queues 11 --policy staging --mapped-pages 4400");
+    check(&plan, "--mapped-pages", "each vif", 4400, None);
     let plan = super::tests::plan("--vifs 1 --queues 4");
     check(&plan, "--queues", "grantway backend", 4, None);
     check(&plan, "--mapped-pages", "each vif", 0, None);
@@ -115,19 +124,19 @@ fn a_driver_domain_has_quotas() {
     check(&plan, "store watches", "driver domain", 401, Some("-W 512 in XENSTORED_ARGS"));
     let ports = "max_event_channels=2047 in its xl.cfg";
     check(&plan, "max_event_channels", "driver domain", 1800, Some(ports));
-    // 2 * 2112 * 200 / 256 = 3300, which are three quarters of 4400.
-    let both = "max_maptrack_frames=8192 in its xl.cfg, and add gnttab_max_maptrack_frames=8192";
-    check(&plan, "gnttab_max_maptrack_frames", "driver domain", 4400, Some(both));
+    // 2 * 1600 * 200 / 256 = 2500, which are three quarters of 3334.
+    let both = "max_maptrack_frames=4096 in its xl.cfg, and add gnttab_max_maptrack_frames=4096";
+    check(&plan, "gnttab_max_maptrack_frames", "driver domain", 3334, Some(both));
 }
 
 #[test]
 fn many_vifs_of_one_guest() {
-    let plan = plan("--vifs 64 --per-guest 64");
-    // (8 + 64 * 533) / 512
+    let plan = plan("--vifs 84 --per-guest 84");
+    // (8 + 84 * 405) / 512
     let option = "max_grant_frames=128 in its xl.cfg, and add gnttab_max_frames=128";
     check(&plan, "gnttab_max_frames", "each guest", 67, Some(option));
-    check(&plan, "store nodes", "each guest", 64 * 21, Some("-E 2048"));
-    check(&plan, "max_event_channels", "each guest", 192, None);
+    check(&plan, "store nodes", "each guest", 84 * 21, Some("-E 2048"));
+    check(&plan, "max_event_channels", "each guest", 252, None);
 }
 
 #[test]

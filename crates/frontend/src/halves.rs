@@ -1,0 +1,253 @@
+//! Pages that longer frames are sent from, whole or by halves, granted once and recycled.
+//!
+//! A frame of the usual MTU needs half a page, so a ring full of such frames needs half as many
+//! pages as it has slots. A buffer's number is its id on the ring: that of its first half.
+
+use crate::lent::Lent;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use grantway_hypervisor::{Access, DomId, Error, GrantRef, Platform};
+use grantway_netif::colour;
+use grantway_ring::{PAGE_SIZE, SharedPage};
+
+/// Bytes of half a page.
+const HALF: usize = PAGE_SIZE / 2;
+/// Halves of all pages: one for each slot of the ring.
+pub(crate) const HALVES: u16 = 256;
+/// Pages of the pool.
+pub(crate) const PAGES: u16 = HALVES / 2;
+const WORDS: usize = HALVES as usize / 64;
+/// Bits of the first halves in a word. The second half has the bit above.
+const FIRST: u64 = 0x5555_5555_5555_5555;
+
+/// The pages, and which of their halves are in use.
+pub(crate) struct Halves {
+    pages: Vec<(SharedPage, GrantRef)>,
+    used: Used,
+    // Declared after the handles above, so that those are gone when it goes back.
+    lent: Lent,
+}
+
+/// A buffer that was taken: a page, or half of one.
+pub(crate) struct Buffer<'a> {
+    pub page: &'a SharedPage,
+    pub gref: GrantRef,
+    /// Start of the bytes in the page.
+    pub offset: u16,
+}
+
+/// The halves in use.
+struct Used {
+    /// Bits of the halves that are free.
+    free: [u64; WORDS],
+    /// Bits of the first halves of pages that were taken whole.
+    whole: [u64; WORDS],
+    /// Number of halves that are free, and of pages of which both are.
+    free_halves: u16,
+    free_pages: u16,
+    /// Word in which a half was found last.
+    last: usize,
+}
+
+impl Halves {
+    /// Grants the pages, zeroed.
+    pub fn new(platform: &Arc<dyn Platform>, peer: DomId) -> Result<Self, Error> {
+        let lent = Lent::new(platform, peer, PAGES.into(), Access::ReadOnly)?;
+        let pages = (0..PAGES.into()).map_while(|index| lent.page(index)).collect();
+        Ok(Self { pages, used: Used::default(), lent })
+    }
+
+    /// Returns the pages' grants, in order.
+    pub fn grefs(&self) -> impl Iterator<Item = GrantRef> + '_ {
+        self.pages.iter().map(|(_, gref)| *gref)
+    }
+
+    /// Returns true if there is room for a frame of `len` bytes.
+    #[inline]
+    pub fn has_room(&self, len: usize) -> bool {
+        match len {
+            ..=HALF => self.used.free_halves > 0,
+            _ => usize::from(self.used.free_pages) >= len.div_ceil(PAGE_SIZE),
+        }
+    }
+
+    /// Returns the number of halves that are free.
+    #[inline]
+    pub fn free(&self) -> u32 {
+        self.used.free_halves.into()
+    }
+
+    /// Takes room for `len` bytes, at most a page of them: half a page if that suffices. Returns
+    /// its number.
+    #[inline]
+    pub fn take(&mut self, len: usize) -> Option<u16> {
+        match len {
+            ..=HALF => self.used.take_half(),
+            _ => self.used.take_page(),
+        }
+    }
+
+    /// Takes a buffer back. Returns false if there is none of this number in use.
+    #[inline]
+    pub fn give_back(&mut self, number: u16) -> bool {
+        self.used.give_back(number)
+    }
+
+    /// Returns the place for `len` bytes in the buffer of this number.
+    #[inline]
+    pub fn buffer(&self, number: u16, len: usize) -> Option<Buffer<'_>> {
+        let (page, gref) = self.pages.get(usize::from(number / 2))?;
+        let offset = match len {
+            // A half begins at the offset that leaves no more than its own room behind it.
+            ..=HALF => number % 2 * HALF as u16 + colour(number.into(), HALF + len),
+            _ => colour((number / 2).into(), len),
+        };
+        Some(Buffer { page, gref: *gref, offset })
+    }
+
+    /// Notes that the grants are void.
+    pub fn void(&self) {
+        self.lent.void();
+    }
+}
+
+impl Default for Used {
+    /// Returns the state in which all halves are free.
+    fn default() -> Self {
+        let (free, whole) = ([u64::MAX; WORDS], [0; WORDS]);
+        Self { free, whole, free_halves: HALVES, free_pages: PAGES, last: 0 }
+    }
+}
+
+impl Used {
+    /// Returns the bits of pages in a word that are free as a whole.
+    #[inline]
+    fn whole_pages(word: u64) -> u64 {
+        word & word >> 1 & FIRST
+    }
+
+    /// Takes the half of a page whose other half is in use, if there is one nearby, or else of any
+    /// page.
+    #[inline]
+    fn take_half(&mut self) -> Option<u16> {
+        if self.free.get(self.last)? == &0 {
+            self.last = self.free.iter().position(|&word| word != 0)?;
+        }
+        let free = self.free.get_mut(self.last)?;
+        let odd = (*free ^ *free >> 1) & FIRST;
+        let bit = if odd == 0 {
+            self.free_pages -= 1;
+            free.trailing_zeros()
+        } else {
+            // The half of that page which is free.
+            let first = odd.trailing_zeros();
+            first + u32::from(*free >> first & 1 == 0)
+        };
+        *free &= !(1 << bit);
+        self.free_halves -= 1;
+        Some(number(self.last, bit))
+    }
+
+    /// Takes a page of which both halves are free.
+    #[inline]
+    fn take_page(&mut self) -> Option<u16> {
+        let word = self.free.iter().position(|&word| Self::whole_pages(word) != 0)?;
+        let (free, whole) = (self.free.get_mut(word)?, self.whole.get_mut(word)?);
+        let bit = Self::whole_pages(*free).trailing_zeros();
+        *free &= !(0b11 << bit);
+        *whole |= 1 << bit;
+        self.free_halves -= 2;
+        self.free_pages -= 1;
+        Some(number(word, bit))
+    }
+
+    #[inline]
+    fn give_back(&mut self, number: u16) -> bool {
+        let (word, bit) = (usize::from(number / 64), number % 64);
+        let (Some(free), Some(whole)) = (self.free.get_mut(word), self.whole.get_mut(word)) else {
+            return false;
+        };
+        let first = bit & !1;
+        let is_whole = *whole >> first & 1 == 1;
+        // The second half of a page that was taken whole is no buffer.
+        if *free >> bit & 1 == 1 || (is_whole && bit != first) {
+            return false;
+        }
+        if is_whole {
+            *free |= 0b11 << bit;
+            *whole &= !(1 << bit);
+            self.free_halves += 2;
+            self.free_pages += 1;
+        } else {
+            *free |= 1 << bit;
+            self.free_halves += 1;
+            self.free_pages += u16::from(*free >> first & 0b11 == 0b11);
+        }
+        true
+    }
+}
+
+/// Returns the number of a bit.
+#[inline]
+fn number(word: usize, bit: u32) -> u16 {
+    // There are 256 bits.
+    (word * 64) as u16 + bit as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+
+    /// Returns the halves of a buffer.
+    fn halves(number: u16, whole: bool) -> impl Iterator<Item = u16> {
+        number..number + 1 + u16::from(whole)
+    }
+
+    #[test]
+    fn no_half_has_two_owners_and_each_comes_back_once() {
+        let mut numbers = 17u32;
+        let mut used = Used::default();
+        // The buffers in use: true for a whole page.
+        let mut taken: BTreeMap<u16, bool> = BTreeMap::new();
+        for step in 0..200_000u32 {
+            numbers = numbers.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let random = numbers >> 8;
+            // It fills, and empties again.
+            let fills = step / 700 % 2 == 0;
+            if random % 4 < if fills { 3 } else { 1 } {
+                let whole = random.is_multiple_of(3);
+                let room = if whole { used.free_pages } else { used.free_halves };
+                let number = if whole { used.take_page() } else { used.take_half() };
+                assert_eq!(number.is_some(), room > 0, "step {step}");
+                let Some(number) = number else { continue };
+                assert!(!whole || number.is_multiple_of(2));
+                let in_use: Vec<u16> =
+                    taken.iter().flat_map(|(&number, &whole)| halves(number, whole)).collect();
+                assert!(halves(number, whole).all(|half| !in_use.contains(&half)), "step {step}");
+                taken.insert(number, whole);
+            } else {
+                // Any number, most of which are in use.
+                let number = (random >> 4) as u16 % (HALVES + 8);
+                assert_eq!(used.give_back(number), taken.remove(&number).is_some(), "step {step}");
+            }
+            let out: u16 = taken.values().map(|&whole| 1 + u16::from(whole)).sum();
+            assert_eq!(used.free_halves, HALVES - out, "step {step}");
+            let pages = used.free.iter().map(|&word| Used::whole_pages(word).count_ones()).sum();
+            assert_eq!(u32::from(used.free_pages), pages, "step {step}");
+        }
+    }
+
+    #[test]
+    fn halves_fill_pages_that_are_in_use_already() {
+        let mut used = Used::default();
+        let taken: Vec<_> = (0..100).map_while(|_| used.take_half()).collect();
+        assert_eq!(taken, (0..100).collect::<Vec<u16>>());
+        assert!(used.give_back(3) && used.give_back(70));
+        assert_eq!((used.take_page(), used.free_pages), (Some(100), 77));
+        assert_eq!((used.take_half(), used.take_half()), (Some(70), Some(102)));
+        // A page that was taken whole comes back by its own number only.
+        assert!(!used.give_back(101) && used.give_back(100) && !used.give_back(100));
+        assert_eq!(used.take_half(), Some(103));
+    }
+}
