@@ -360,7 +360,7 @@ impl Queue {
     }
 
     /// Posts every free page, further ones if the queue is busy, and signals the backend if it asked.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn post(&mut self) -> Result<(), VifError> {
         if self.receive.refill() {
             self.stats.notifies += 1;

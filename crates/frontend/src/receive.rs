@@ -21,9 +21,9 @@ const SLOTS: usize = 256;
 pub(crate) const RESTING: u16 = SLOTS as u16 / 2;
 /// Responses that wait at a look by which the queue is busy: three quarters of the pages at rest.
 const CROWD: u32 = RESTING as u32 / 4 * 3;
-/// Responses received, with no crowd among them, by which the queue is at rest again: at first, and
-/// at most. The number doubles each time the queue becomes busy, so that a queue which always
-/// does has its pages mapped and unmapped rarely.
+/// Pages posted since the last crowd by which the queue is at rest again: at first, and at most.
+/// The number doubles each time, so that a queue which often becomes busy has its pages mapped and
+/// unmapped rarely.
 const CALM: [u32; 2] = [65_536, 1 << 20];
 /// Free pages that are worth a publish.
 const REFILL: usize = SLOTS / 4;
@@ -49,7 +49,7 @@ pub(crate) struct Receive {
     /// The next of `seen`, and one past the last.
     next: usize,
     end: usize,
-    /// Responses looked at since the last crowd, and the number by which the queue is at rest.
+    /// Pages posted since the last crowd, and the number by which the queue is at rest.
     calm: u32,
     calm_wanted: u32,
     pages: Pages,
@@ -128,6 +128,8 @@ impl Receive {
             let behind = behind.get(..free - before.len()).unwrap_or(behind);
             self.ring.push_batch(before);
             self.ring.push_batch(behind);
+            // There are 256 slots, and the count ends below twice its limit.
+            self.calm += free as u32;
             return self.ring.publish();
         }
         pages.moved = true;
@@ -137,6 +139,7 @@ impl Receive {
             let request = RxRequest { id, gref: gref.0 }.to_words();
             match self.ring.push(request) {
                 Ok(index) => {
+                    self.calm += 1;
                     pages.posted[index as usize % SLOTS] = id;
                     pages.requests[index as usize % SLOTS] = request;
                 }
@@ -446,9 +449,8 @@ impl Receive {
             .ring
             .peek_batch(&mut self.seen)
             .map_err(|source| PeerError::Ring { ring: "receive", source })?;
-        // A look has at most LOOK of them, and the next publish judges the count.
-        self.calm = self.calm.wrapping_add(self.end as u32);
-        if self.ring.known() >= CROWD {
+        // A crowd is more than one look has.
+        if self.end == LOOK && self.ring.known() >= CROWD {
             self.calm = 0;
             self.pages.crowd = true;
         }
