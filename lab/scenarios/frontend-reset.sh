@@ -28,9 +28,8 @@ if [ "$(backend_kind)" = grantway ]; then
         start_backend
         ours $count
     done
-    wait_for 20 frontend_staged g1
     # Rings, the control ring and all buffers, once.
-    await 20 531 "grants that the backend maps" backend_figure mapped
+    wait_for 20 frontend_mapped g1
     say "the backend closed the vif and connected it anew: netfront did not notice"
 fi
 # Another frontend process, after one that ended and one that was killed.

@@ -36,7 +36,8 @@ cross "staging to stock:"
 ours g2
 _ops=$(backend_grant_ops)
 cross "staging to staging:"
-expect "$(backend_grant_ops)" = "$_ops" "grant operations of the backend, with those before"
+# Queues that become busy have further pages, which are staged soon.
+expect $(($(backend_grant_ops) - _ops)) -lt 3000 "grant operations of the backend"
 expect "$(checksum_errors g1)$(checksum_errors g2)$(checksum_errors dom0)" = "$errors" "checksum errors"
 expect "$(vifs_left)" = "" "interfaces of vifs"
 # The end of one is nothing to the other.

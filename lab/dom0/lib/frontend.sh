@@ -41,8 +41,14 @@ figure() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p" | head -n 1; }
 frontend_figure() { guest_run "$1" 'grantway report' | tr '{' '\n' | figure "$2"; }
 backend_figure() { grantway report | tr '{' '\n' | figure "$1"; }
 
-# frontend_staged GUEST: whether all pages of its queue are.
-frontend_staged() { [ "$(frontend_figure "$1" staged)" = 528 ]; }
+# frontend_staged GUEST: whether all pages of its queue are, which has more of them while it is busy.
+frontend_staged() {
+    _state=$(guest_run "$1" 'grantway ctl staging show --json' | tr '{' '\n')
+    _staged=$(echo "$_state" | figure staged)
+    [ -n "$_staged" ] && [ "$_staged" = "$(echo "$_state" | figure pages)" ]
+}
+# frontend_mapped GUEST: whether the backend has all of these mapped, two rings and a control ring.
+frontend_mapped() { frontend_staged "$1" && [ "$(backend_figure mapped)" = $((_staged + 3)) ]; }
 # backend_grant_ops: operations on grants that the backend has asked for so far.
 backend_grant_ops() {
     _report=$(grantway report | tr '{' '\n')
