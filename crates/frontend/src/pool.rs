@@ -82,8 +82,8 @@ impl Pool {
         self.pages.get(usize::from(page)).map(|(page, gref)| (page, *gref))
     }
 
-    /// Takes twice as many pages into use. The further ones are granted if they were not before.
-    pub fn grow(&mut self, resting: u16) -> Result<(), Error> {
+    /// Grants as many further pages, if they were not before, and puts them away.
+    pub fn grant(&mut self, resting: u16) -> Result<(), Error> {
         let most = 2 * resting;
         if self.pages.len() == usize::from(resting) {
             let lent = self.lent.lent.again(Access::ReadWrite)?;
@@ -91,7 +91,13 @@ impl Pool {
             self.put_away.extend((resting..most).rev());
             self.lent = Arc::new(Held { lent, before: Some(Arc::clone(&self.lent)) });
         }
-        self.in_use = most;
+        Ok(())
+    }
+
+    /// Takes twice as many pages into use. The further ones are granted if they were not before.
+    pub fn grow(&mut self, resting: u16) -> Result<(), Error> {
+        self.grant(resting)?;
+        self.in_use = 2 * resting;
         self.free.append(&mut self.put_away);
         Ok(())
     }

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use grantway_hypervisor::{
     Access, DomId, Error as PlatformError, EventChannels, GrantRef, Platform,
 };
-use grantway_netif::Offload;
+use grantway_netif::{Offload, Policy};
 use grantway_ring::{Front, RingPage, SharedPage, VolatileSliceMut};
 
 /// A queue that is connected, or ready to be: its rings, its pages and its event channels, for one
@@ -65,7 +65,8 @@ impl Queue {
         let tx_front = Front::init(RingPage::new(tx_page));
         let transmit = Transmit::new(tx_front, buffers, features);
         let rx_front = Front::init(RingPage::new(rx_page));
-        let receive = Receive::new(rx_front, rx_pool, features.trusted);
+        let stages = features.policy == Policy::Staging;
+        let receive = Receive::new(rx_front, rx_pool, features.trusted, stages);
         let staging = QueueStaging::new(number, to_stage(&transmit, &receive));
         Ok(Self {
             number,
@@ -362,7 +363,8 @@ impl Queue {
     /// Posts every free page, further ones if the queue is busy, and signals the backend if it asked.
     #[inline(never)]
     pub(crate) fn post(&mut self) -> Result<(), VifError> {
-        if self.receive.refill() {
+        let staged = self.receive.awaits_staging() && self.staging.is_whole();
+        if self.receive.refill(staged) {
             self.stats.notifies += 1;
             self.channels.set.notify(self.channels.rx)?;
         }

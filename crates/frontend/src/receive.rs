@@ -52,6 +52,10 @@ pub(crate) struct Receive {
     /// Pages posted since the last crowd, and the number by which the queue is at rest.
     calm: u32,
     calm_wanted: u32,
+    /// True if further pages are granted, and are posted once the backend has them staged.
+    awaits: bool,
+    /// True if pages are staged at all.
+    stages: bool,
     pages: Pages,
     /// Room for a frame of an untrusted backend, as long as the longest so far.
     room: Vec<u8>,
@@ -80,7 +84,7 @@ struct Pages {
 }
 
 impl Receive {
-    pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool, lends: bool) -> Self {
+    pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool, lends: bool, stages: bool) -> Self {
         let pages = Pages {
             pool,
             posted: [0; SLOTS],
@@ -99,6 +103,8 @@ impl Receive {
             end: 0,
             calm: 0,
             calm_wanted: CALM[0],
+            awaits: false,
+            stages,
             pages,
             room: Vec::new(),
         }
@@ -109,13 +115,14 @@ impl Receive {
         &self.pages.pool
     }
 
-    /// Posts every free page, further ones if the queue is busy. Returns true if the backend asked
-    /// to be signalled.
+    /// Posts every free page, further ones if the queue is busy. Where pages are staged, these have
+    /// to be staged before: `staged` tells if they are. Returns true if the backend asked to be
+    /// signalled.
     #[must_use]
-    pub fn refill(&mut self) -> bool {
+    pub fn refill(&mut self, staged: bool) -> bool {
         self.pages.collect();
-        if self.pages.crowd || self.calm >= self.calm_wanted {
-            self.resize();
+        if self.pages.crowd || self.calm >= self.calm_wanted || (self.awaits && staged) {
+            self.resize(staged);
         }
         let pages = &mut self.pages;
         if pages.settled {
@@ -159,19 +166,35 @@ impl Receive {
 
     /// Takes further pages into use after a crowd, and out of use after a calm.
     #[inline(never)]
-    fn resize(&mut self) {
+    fn resize(&mut self, staged: bool) {
         let crowd = core::mem::take(&mut self.pages.crowd);
-        self.calm = 0;
-        let pages = &mut self.pages;
-        if crowd == (pages.pool.in_use() > RESTING) {
-            return;
+        let calm = self.calm >= self.calm_wanted;
+        if crowd || calm {
+            self.calm = 0;
         }
-        let free = pages.free(&self.ring);
-        pages.unsettle(self.ring.rsp_cons(), free);
-        match crowd {
-            // Without further grants the queue goes on with the pages that it has.
-            true => drop(pages.pool.grow(RESTING)),
-            false => {
+        let pages = &mut self.pages;
+        let grows = crowd || (self.awaits && !calm);
+        match (pages.pool.in_use() > RESTING, grows) {
+            // Packets in pages that are not staged would each take grant copy.
+            (false, true) if self.stages && !staged => {
+                // Without further grants the queue goes on with the pages that it has.
+                self.awaits = pages.pool.grant(RESTING).is_ok();
+                pages.moved = true;
+            }
+            (false, true) => {
+                self.awaits = false;
+                let free = pages.free(&self.ring);
+                pages.unsettle(self.ring.rsp_cons(), free);
+                drop(pages.pool.grow(RESTING));
+            }
+            (false, false) => {
+                // They were not staged in time, and nobody misses them any more.
+                pages.moved |= core::mem::take(&mut self.awaits);
+            }
+            (true, true) => {}
+            (true, false) => {
+                let free = pages.free(&self.ring);
+                pages.unsettle(self.ring.rsp_cons(), free);
                 pages.pool.shrink(RESTING);
                 self.calm_wanted = CALM[1].min(2 * self.calm_wanted);
             }
@@ -184,10 +207,16 @@ impl Receive {
         core::mem::take(&mut self.pages.moved)
     }
 
-    /// Returns true if further pages are in use, or are still on the ring or lent.
+    /// Returns true if further pages are to be used, are in use, or are still on the ring or lent.
     pub fn has_further(&self) -> bool {
         let pool = &self.pages.pool;
-        pool.in_use() > RESTING || !pool.is_settled()
+        self.awaits || pool.in_use() > RESTING || !pool.is_settled()
+    }
+
+    /// Returns true if further pages are posted once they are staged.
+    #[inline]
+    pub fn awaits_staging(&self) -> bool {
+        self.awaits
     }
 
     /// Returns true if enough pages are free that posting them again is worth a publish.

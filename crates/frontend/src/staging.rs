@@ -21,7 +21,7 @@ pub struct StagingPage {
 
 /// The pages of one queue that are worth staging, the best first, and the number of them that are
 /// staged. A queue has some pages for as long as it is connected, and further ones while it is
-/// busy. A page that is not staged takes grant copy.
+/// busy: it posts these once they are staged. A page that is not staged takes grant copy.
 #[derive(Debug, Clone)]
 pub struct QueueStaging {
     queue: u16,
@@ -64,6 +64,12 @@ impl QueueStaging {
             Some(StagingPage { gref: GrantRef(gref), readonly: false })
         };
         self.pages.get(at).copied().or_else(further)
+    }
+
+    /// Returns true if the further pages are among those that are worth staging, and all are staged.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.busy.load(Relaxed) && self.staged() >= self.worth()
     }
 
     /// Notes if further pages of the pool that is received into are in use.
