@@ -5,6 +5,7 @@ use crate::journal::Tampered;
 use grantway_hypervisor::{Error as PlatformError, GrantStatus, StoreErrno};
 use grantway_ports::PortError;
 use grantway_ring::RingError;
+use grantway_vector::graph::GraphError;
 
 /// Reason for which a backend does not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +16,9 @@ pub enum StartError {
     /// The journal of a predecessor cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The graph cannot be made.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
 }
 
 /// Reason for which a vif is not served any more. None of these costs any other vif.

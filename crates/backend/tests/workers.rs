@@ -25,9 +25,9 @@ impl Site {
         let config = BackendConfig {
             settings: Settings { mode: WaitMode::Interrupt, on_worker, ..Settings::default() },
             workers,
+            threads: true,
             uplink: None,
-            graph: path::bridge(Secret(1, 2), || 0).unwrap(),
-            by_rules: false,
+            nodes: path::Nodes::Bridge { secret: Secret(1, 2), clock: || 0 },
             run_folder: self.folder.path().to_owned(),
         };
         let domain = Domain::connect(self.folder.path(), DomId::ZERO, Role::Service).unwrap();

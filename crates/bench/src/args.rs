@@ -60,6 +60,9 @@ pub enum BenchWhat {
     /// Both ends in one thread in turns, to be run under a counter of instructions.
     #[command(hide = true)]
     Turns(TurnsArgs),
+    /// Several workers of one bridge in one thread, to be run under a counter of instructions.
+    #[command(hide = true)]
+    Crew(CrewArgs),
     /// The batched path alone, to be run under a counter of instructions.
     #[command(hide = true)]
     Lists(crate::vector::args::ListsArgs),
@@ -115,6 +118,35 @@ pub struct TurnsArgs {
     /// Apply rules that allow each vif only its own address.
     #[arg(long)]
     pub spoof: bool,
+}
+
+/// `grantway bench crew`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+For make instructions, which reads what callgrind counted of it: the instructions of
+one worker, while eight guests send bursts to each other by all workers.
+
+Example:
+  valgrind --tool=callgrind grantway bench crew --policy copy --workers 4")]
+pub struct CrewArgs {
+    /// Policy by which the buffers cross.
+    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    pub policy: Policy,
+    /// Workers of the backend.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub workers: u8,
+    /// The worker that is counted, from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub counted: u8,
+    /// Bytes of a frame, without FCS.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(60..=4096))]
+    pub size: u16,
+    /// Frames that a guest sends to another at once.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub burst: u16,
+    /// Packets, rounded up to whole laps.
+    #[arg(long, value_name = "N", default_value_t = 16_384)]
+    pub packets: usize,
 }
 
 /// Forms in which a bench prints its figures, beside the table.

@@ -2,7 +2,9 @@
 
 use crate::args::{BenchArgs, BenchWhat};
 use crate::demo::DemoArgs;
-use crate::{demo, latency, packets, peers, prices, scale, seeds, stream, tcp, turns, vector};
+use crate::{
+    crew, demo, latency, packets, peers, prices, scale, seeds, stream, tcp, turns, vector,
+};
 use clap::Subcommand;
 use grantway_command::error::CommandError;
 use grantway_command::program::Commands;
@@ -42,6 +44,7 @@ fn bench(args: &BenchArgs) -> Result<(), CommandError> {
         BenchWhat::Stream(args) => stream::run(args),
         BenchWhat::Tcp(args) => tcp::run(args),
         BenchWhat::Turns(args) => turns::run(args),
+        BenchWhat::Crew(args) => crew::run(args),
         BenchWhat::Vector(args) => vector::run(args),
         BenchWhat::Lists(args) => vector::count::run(args),
         BenchWhat::Scale(args) => scale::run(args),

@@ -16,6 +16,7 @@
 mod args;
 mod cli;
 mod contest;
+mod crew;
 mod demo;
 mod document;
 mod fill;

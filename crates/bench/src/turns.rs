@@ -26,8 +26,9 @@ use grantway_ports::{
     BURST, Counters, FrameMeta, FramePlace, Port, PortCaps, PortControl, PortError, PortReport,
     PortSpec, Probe, RECV_BUFFER, Readiness, SentBurst, wall,
 };
+use grantway_vector::Secret;
 use grantway_vector::nodes::Checks;
-use grantway_vector::{Graph, Secret, path};
+use grantway_vector::path::{self, Nodes};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -36,7 +37,7 @@ use std::time::{Duration, Instant};
 /// Most steps that the ends may take to agree. The thread sleeps a little between steps.
 const STEPS: usize = 20_000;
 /// Secret of the graph, fixed: no frame comes from outside.
-const SECRET: Secret = Secret(1, 2);
+pub(super) const SECRET: Secret = Secret(1, 2);
 /// Packets that cross before the first counted one. Every page has been used by then.
 const WARM_UP: usize = 2048;
 
@@ -112,11 +113,11 @@ impl Turns {
                 ..Settings::default()
             },
             // No workers: turns are given by this thread.
-            workers: 0,
+            workers: 1,
+            threads: false,
             uplink: None,
             run_folder: folder.path().to_owned(),
-            graph: graph(args.spoof)?,
-            by_rules: args.spoof,
+            nodes: nodes(args.spoof),
         };
         let platform: Arc<dyn Platform> = Arc::clone(&dom0) as _;
         // The backend's port counts frames, unless the guests are bridged.
@@ -276,26 +277,25 @@ fn look(queue: &mut Queue, _: &mut [u8]) -> Result<usize, VifError> {
 }
 
 /// Receives a burst as an application does that has it copied.
-fn receive(queue: &mut Queue, arena: &mut [u8]) -> Result<usize, VifError> {
+pub(super) fn receive(queue: &mut Queue, arena: &mut [u8]) -> Result<usize, VifError> {
     let received = queue.recv_burst(arena, |_, _| {})?;
     queue.repost()?;
     Ok(received)
 }
 
-fn queue(guests: &mut [Vif], guest: usize) -> Result<&mut Queue, CommandError> {
+pub(super) fn queue(guests: &mut [Vif], guest: usize) -> Result<&mut Queue, CommandError> {
     let queue = guests.get_mut(guest).and_then(|vif| vif.queues().first_mut());
     queue.ok_or_else(|| CommandError::Failed("the vif is not connected any more".into()))
 }
 
-/// Returns the graph of the backend. With `all`, the graph has all nodes.
-fn graph(all: bool) -> Result<Graph, CommandError> {
+/// Returns the nodes of the backend.
+fn nodes(all: bool) -> Nodes {
     let (secret, clock) = (SECRET, || 0);
     if !all {
-        return path::bridge(secret, clock).map_err(CommandError::failed);
+        return Nodes::Bridge { secret, clock };
     }
     let (capture, wall, checks) = (None, wall(), Checks::Leave);
-    let settings = path::Settings { secret, clock, capture, wall, checks, merge: false };
-    path::graph(settings).map_err(CommandError::failed)
+    Nodes::All(path::Settings { secret, clock, capture, wall, checks, merge: false })
 }
 
 /// Returns rules that give each guest one address.
@@ -310,7 +310,7 @@ fn rules(guests: usize) -> String {
 }
 
 /// Writes headers of UDP over IPv4 into a frame of 60 bytes or more.
-fn udp(frame: &mut [u8], from: [u8; 4], to: [u8; 4]) {
+pub(super) fn udp(frame: &mut [u8], from: [u8; 4], to: [u8; 4]) {
     // The length of a frame is far below 64 KiB.
     let [high, low] = (frame.len() as u16 - 14).to_be_bytes();
     let [udp_high, udp_low] = (frame.len() as u16 - 34).to_be_bytes();
@@ -328,26 +328,26 @@ fn udp(frame: &mut [u8], from: [u8; 4], to: [u8; 4]) {
 }
 
 /// Returns the IPv4 address of a guest.
-fn ip(guest: usize) -> [u8; 4] {
-    // There are at most two guests.
+pub(super) fn ip(guest: usize) -> [u8; 4] {
+    // There are a few guests.
     [10, 0, 0, guest as u8 + 1]
 }
 
 /// Returns the Ethernet address of a guest's vif.
-fn address(guest: usize) -> [u8; 6] {
-    // There are at most two guests.
+pub(super) fn address(guest: usize) -> [u8; 6] {
+    // There are a few guests.
     [0x00, 0x16, 0x3e, 0, 0, guest as u8 + 1]
 }
 
 /// Starts a guest, and waits until its vif is connected by this policy.
-fn guest(
+pub(super) fn guest(
     folder: &Path,
     dom0: &Arc<Domain>,
     number: usize,
     policy: Policy,
     backend: &mut Backend,
 ) -> Result<Vif, CommandError> {
-    // There are at most two guests.
+    // There are a few guests.
     let domain = DomId(number as u16 + 1);
     dom0.create_domain(domain, "guest")?;
     let [.., a, b, c] = address(number);
@@ -378,7 +378,7 @@ fn guest(
 }
 
 /// Returns the time of a clock that stands still.
-fn at_once() -> Instant {
+pub(super) fn at_once() -> Instant {
     static NOW: OnceLock<Instant> = OnceLock::new();
     *NOW.get_or_init(Instant::now)
 }

@@ -194,7 +194,7 @@ pub struct BackendArgs {
     #[arg(long, value_name = "N", default_value_t = QUEUES_OFFERED, value_parser = clap::value_parser!(u8).range(1..=QUEUES_MAX))]
     pub queues: u8,
     /// Threads that move frames, each for its share of the queues. Default: one for every second
-    /// processor, at most 4; 1 with --rules.
+    /// processor, at most 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub workers: Option<u8>,
     /// Time that a frame waits for a guest that posts no pages, before it is dropped.

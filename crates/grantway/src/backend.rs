@@ -33,13 +33,14 @@ use grantway_ports::pcap::CaptureWriter;
 use grantway_ports::{
     Port, PortError, PortReport, PortSpec, Tap, TapConfig, TapError, TapOffloads, uptime, wall,
 };
+use grantway_vector::Secret;
 use grantway_vector::nodes::Checks;
-use grantway_vector::{Graph, Secret, path};
+use grantway_vector::path::{self, Nodes};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
@@ -75,7 +76,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let listener = args.metrics.and_then(|address| unless_failed(Metrics::listen(address)));
     let (memory, descriptors) = (OwnMemory::open(), Descriptors::open());
     let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
-    let graph = graph(args, secret)?;
+    let nodes = nodes_of(args, secret)?;
     let helper = place.is_xen().then(Helper::start).flatten();
     // Everything that is opened from here on is opened with the rights that are left.
     let mut sandbox = (!args.no_sandbox).then(|| confine::process(&place));
@@ -83,7 +84,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
         Some(sandbox) => confined(sandbox.worker()),
         None => Arc::new(|| Ok(())),
     };
-    let mut config = config(args, &place, mode, (graph, uplink), on_worker);
+    let mut config = config(args, &place, mode, (nodes, uplink), on_worker);
     if let Some(helper) = helper {
         config.settings.on_plug = Arc::new(move |vif, event| helper.raise(vif, event));
     }
@@ -123,11 +124,6 @@ fn port_spec(args: &BackendArgs) -> Result<PortSpec, CommandError> {
     if args.uplink.is_some() && spec != PortSpec::Bridge {
         return Err(CommandError::Usage("--uplink is of the bridge: add --port bridge".into()));
     }
-    let one = args.workers.is_none_or(|workers| workers == 1);
-    if args.rules.is_some() && !one {
-        let words = "--rules: one worker moves all packets by rules: leave --workers out";
-        return Err(CommandError::Usage(words.into()));
-    }
     Ok(spec)
 }
 
@@ -147,7 +143,7 @@ fn config(
     args: &BackendArgs,
     place: &Place,
     mode: WaitMode,
-    (graph, uplink): (Graph, Option<Box<dyn Port>>),
+    (nodes, uplink): (Nodes, Option<Box<dyn Port>>),
     on_worker: OnWorker,
 ) -> BackendConfig {
     BackendConfig {
@@ -173,13 +169,10 @@ fn config(
             ..Settings::default()
         },
         uplink,
-        workers: match (&args.rules, args.workers) {
-            (Some(_), _) => 1,
-            (None, workers) => workers.map_or_else(fitting_workers, usize::from),
-        },
+        workers: args.workers.map_or_else(fitting_workers, usize::from),
+        threads: true,
         run_folder: place.run_folder.clone(),
-        graph,
-        by_rules: args.rules.is_some(),
+        nodes,
     }
 }
 
@@ -280,22 +273,22 @@ fn unless_failed<T>(outcome: Result<T, CommandError>) -> Option<T> {
     outcome.map_err(|e| warn!("{e}; serving without metrics")).ok()
 }
 
-/// Returns the graph that packets go through: all nodes if there are rules, and otherwise a bridge.
-fn graph(args: &BackendArgs, secret: Secret) -> Result<Graph, CommandError> {
+/// Returns the nodes that packets go through: all if there are rules, and otherwise a bridge.
+fn nodes_of(args: &BackendArgs, secret: Secret) -> Result<Nodes, CommandError> {
     let clock = || nanoseconds(uptime());
     if args.rules.is_none() {
-        return path::bridge(secret, clock).map_err(CommandError::failed);
+        return Ok(Nodes::Bridge { secret, clock });
     }
     let capture = args.mirror.as_deref().map(CaptureWriter::create).transpose();
-    let settings = path::Settings {
+    let capture = capture.map_err(CommandError::failed)?;
+    Ok(Nodes::All(path::Settings {
         secret,
         clock,
-        capture: capture.map_err(CommandError::failed)?,
+        capture: capture.map(|capture| Arc::new(Mutex::new(capture))),
         wall: wall(),
         checks: Checks::Leave,
         merge: false,
-    };
-    path::graph(settings).map_err(CommandError::failed)
+    }))
 }
 
 /// Opens the port beside the guests on the bridge.

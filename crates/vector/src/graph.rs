@@ -1,6 +1,7 @@
 //! The nodes, in the order in which lists go through them.
 
 use crate::batch::{Batch, Nanos, PortId};
+use crate::news::News;
 use crate::node::{Context, EDGES_MAX, Edge, Node, Out};
 use crate::reason::Drops;
 use crate::receivers::{Receivers, Takes};
@@ -89,6 +90,8 @@ pub struct Graph {
     out: Out,
     /// Number of the node to which lists come first.
     first: usize,
+    /// News of the frames so far, if the nodes have twins.
+    news: Option<Vec<News>>,
 }
 
 impl std::fmt::Debug for Graph {
@@ -109,6 +112,7 @@ impl Graph {
             clock,
             out: Out::default(),
             first: NOWHERE.into(),
+            news: None,
         }
     }
 
@@ -148,7 +152,8 @@ impl Graph {
         // first.
         let mut active: u64 = 1 << self.first;
         let (receivers, drops) = (&self.receivers, &mut self.drops);
-        let mut context = Context { now, arena, batch, receivers, drops };
+        let news = self.news.as_mut();
+        let mut context = Context { now, arena, batch, receivers, drops, news };
         while active != 0 {
             let number = 63 - active.leading_zeros() as usize;
             active &= !(1 << number);
@@ -212,6 +217,24 @@ impl Graph {
     #[must_use]
     pub fn may_flood(&self, head: &[u8], now: Nanos) -> bool {
         self.places.iter().any(|place| place.node.may_flood(head, now))
+    }
+
+    /// Keeps news for the nodes' twins from now on, two facts per frame at most, until
+    /// [`Graph::news`] takes them.
+    pub fn has_twins(&mut self) {
+        self.news.get_or_insert_default();
+    }
+
+    /// Takes the news of the frames since the last call. Keeps their room.
+    pub fn news(&mut self) -> impl Iterator<Item = News> + '_ {
+        self.news.iter_mut().flat_map(|news| news.drain(..))
+    }
+
+    /// Takes in what twins learnt of frames.
+    pub fn hear(&mut self, news: &[News], now: Nanos) {
+        for place in self.places.iter_mut().filter(|_| !news.is_empty()) {
+            news.iter().for_each(|news| place.node.hear(news, now));
+        }
     }
 
     /// Forgets a port that is gone. Its number may be given to another port.

@@ -1,6 +1,7 @@
 //! Nodes: a node takes its step for a whole list before the next one begins.
 
 use crate::batch::{Batch, Nanos, PortId, Verdict};
+use crate::news::{Fact, News};
 use crate::reason::{Drops, Reason};
 use crate::receivers::Receivers;
 use crate::report::Report;
@@ -28,6 +29,8 @@ pub struct Context<'a> {
     /// Kinds of frames that each port accepts as they are.
     pub receivers: &'a Receivers,
     pub(crate) drops: &'a mut Drops,
+    /// News for the twins of the nodes, if there are any.
+    pub(crate) news: Option<&'a mut Vec<News>>,
 }
 
 impl<'a> Context<'a> {
@@ -38,7 +41,7 @@ impl<'a> Context<'a> {
         batch: &'a mut Batch,
         (receivers, drops): (&'a Receivers, &'a mut Drops),
     ) -> Self {
-        Self { now, arena, batch, receivers, drops }
+        Self { now, arena, batch, receivers, drops, news: None }
     }
 
     /// Drops a frame, and counts the reason.
@@ -46,6 +49,14 @@ impl<'a> Context<'a> {
     pub fn drop(&mut self, frame: u8, reason: Reason) {
         self.drops.count(reason);
         self.batch.decide(frame, Verdict::Drop(reason));
+    }
+
+    /// Tells the node's twins of a fact.
+    #[inline]
+    pub(crate) fn tell(&mut self, fact: Fact) {
+        if let Some(news) = &mut self.news {
+            news.push(News(fact));
+        }
     }
 }
 
@@ -111,6 +122,11 @@ pub trait Node: Send {
     /// Obeys other rules from now on. What the node remembers of frames stays.
     fn reload(&mut self, rules: &Arc<Rules>) {
         let _ = rules;
+    }
+
+    /// Takes in what a twin learnt of a frame.
+    fn hear(&mut self, news: &News, now: Nanos) {
+        let _ = (news, now);
     }
 
     /// Forgets a port that is gone. Its number may be given to another port.

@@ -5,21 +5,21 @@ use crate::graph::{Graph, GraphError};
 use crate::node::{Each, Edge};
 use crate::nodes::{
     AntiSpoof, Arp, Bridge, Checks, Classifier, Ethernet, Firewall, Flows, Fragments, Gro, Ipv4,
-    Ipv6, Limit, Mirror, Segments, Transport,
+    Ipv6, Limit, Mirror, Segments, SharedCapture, Transport,
 };
 use crate::secret::Secret;
 use grantway_ports::Clock;
-use grantway_ports::pcap::CaptureWriter;
 use std::fs::File;
 
-/// Settings of the nodes, beside the rules.
+/// Settings of the nodes, beside the rules. The graphs of several workers have the same settings.
+#[derive(Clone)]
 pub struct Settings {
     /// Secret that nobody outside can guess.
     pub secret: Secret,
     /// Clock by which the nodes' steps are timed.
     pub clock: fn() -> Nanos,
     /// Capture for mirrored frames.
-    pub capture: Option<CaptureWriter<File>>,
+    pub capture: Option<SharedCapture<File>>,
     /// Clock with the time since 1970, for the capture.
     pub wall: Clock,
     /// Treatment of transport checksums.
@@ -27,6 +27,39 @@ pub struct Settings {
     /// True if segments are merged. The caller must then deliver frames by
     /// [`Batch::pieces`](crate::Batch::pieces).
     pub merge: bool,
+}
+
+/// The nodes that packets go through, of which each worker of a backend has its own.
+#[derive(Clone)]
+pub enum Nodes {
+    /// A bridge without rules: [`bridge`].
+    Bridge {
+        /// Secret that nobody outside can guess.
+        secret: Secret,
+        /// Clock by which the nodes' steps are timed.
+        clock: fn() -> Nanos,
+    },
+    /// All nodes, for rules: [`graph`].
+    All(Settings),
+}
+
+impl Nodes {
+    /// Makes one graph of them.
+    ///
+    /// # Errors
+    /// None, unless this function has a fault.
+    pub fn graph(&self) -> Result<Graph, GraphError> {
+        match self {
+            Self::Bridge { secret, clock } => bridge(*secret, *clock),
+            Self::All(settings) => graph(settings.clone()),
+        }
+    }
+
+    /// Returns true if packets go by rules, once rules are loaded.
+    #[must_use]
+    pub fn by_rules(&self) -> bool {
+        matches!(self, Self::All(_))
+    }
 }
 
 /// Makes the graph of a bridge without rules. The bridge finds the receivers of frames, and looks

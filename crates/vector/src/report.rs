@@ -19,6 +19,12 @@ impl Count {
         self.packets += 1;
         self.bytes += u64::from(bytes);
     }
+
+    /// Adds the frames of another count.
+    fn join(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
 }
 
 /// A flow.
@@ -67,13 +73,58 @@ pub struct Report {
     pub merged: u64,
 }
 
+impl Report {
+    /// Adds the report of a twin. Counts of the same rules add up. Stations and connections are
+    /// known to all twins, and those of the twin that knows most are reported; one twin alone refuses
+    /// a station.
+    pub fn add(&mut self, twin: &Self) {
+        let sum = |known: &mut Vec<(String, Count)>, more: &[(String, Count)]| {
+            // Rules that were loaded a moment ago have no counts that matter.
+            let same = known.iter_mut().zip(more).filter(|(known, more)| known.0 == more.0);
+            same.for_each(|(known, more)| known.1.join(more.1));
+        };
+        sum(&mut self.rules, &twin.rules);
+        sum(&mut self.filters, &twin.filters);
+        self.by_default.join(twin.by_default);
+        self.other_flows.join(twin.other_flows);
+        self.connections = self.connections.max(twin.connections);
+        self.stations = self.stations.max(twin.stations);
+        self.stations_refused += twin.stations_refused;
+        self.fragmented += twin.fragmented;
+        self.mirrored += twin.mirrored;
+        self.merged += twin.merged;
+        if self.mirror_error.is_none() {
+            self.mirror_error.clone_from(&twin.mirror_error);
+        }
+        self.add_flows(&twin.flows);
+    }
+
+    /// Adds flows. Both ends of one may be vifs of different twins.
+    fn add_flows(&mut self, flows: &[Flow]) {
+        let key = |flow: &Flow| (flow.addresses, flow.ports, flow.protocol, flow.is_v6);
+        let known = self.flows.iter().enumerate();
+        let known: HashMap<_, usize> = known.map(|(at, flow)| (key(flow), at)).collect();
+        for flow in flows {
+            match known.get(&key(flow)).and_then(|&at| self.flows.get_mut(at)) {
+                Some(known) => {
+                    known.count.join(flow.count);
+                    let [first, last] = known.times;
+                    known.times = [first.min(flow.times[0]), last.max(flow.times[1])];
+                }
+                None => self.flows.push(*flow),
+            }
+        }
+        self.flows.sort_by_key(|flow| std::cmp::Reverse(flow.count.bytes));
+    }
+}
+
 /// Returns the state of new rules. A rule that was there before, by name, keeps its state.
-pub(crate) fn carried<T, S: Copy + Default>(
+pub(crate) fn carried<T, S: Clone + Default>(
     old: &[T],
     states: &[S],
     new: &[T],
     name: impl Fn(&T) -> String,
 ) -> Vec<S> {
-    let known: HashMap<String, S> = old.iter().map(&name).zip(states.iter().copied()).collect();
-    new.iter().map(|item| known.get(&name(item)).copied().unwrap_or_default()).collect()
+    let known: HashMap<String, S> = old.iter().map(&name).zip(states.iter().cloned()).collect();
+    new.iter().map(|item| known.get(&name(item)).cloned().unwrap_or_default()).collect()
 }

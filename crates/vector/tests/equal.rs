@@ -64,6 +64,7 @@ impl Settings {
             }
         }
         Rules {
+            buckets: Default::default(),
             vifs: self.vifs.clone(),
             learning: Learning { age: 300 * SECOND, stations: self.stations },
             firewall: FirewallRules::new(self.rules.clone(), self.default).unwrap(),

@@ -1,6 +1,7 @@
 //! One sender's way through the bridge: what it is made of.
 
 use super::Bridge;
+use super::Mesh;
 use super::hub::Hub;
 use crate::VifError;
 use crate::ids::Key;
@@ -23,6 +24,8 @@ pub(crate) trait Others {
 pub(crate) struct Forward<'a, O> {
     pub bridge: &'a mut Bridge,
     pub hub: &'a mut Hub,
+    /// The way to other workers.
+    pub mesh: &'a Mesh,
     pub others: O,
     pub events: &'a mut dyn EventChannels,
     /// Merges the sender's segments, if they are to be merged.

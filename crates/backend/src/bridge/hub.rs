@@ -1,5 +1,6 @@
 //! Frames on their way to the receivers of one turn on the bridge.
 
+use super::bundle::Bundle;
 use super::parcels::Parcels;
 use crate::ids::Key;
 use crate::layout::BURST;
@@ -7,6 +8,7 @@ use crate::turn::delivery::Delivery;
 use crate::turn::plain::RxPlain;
 use arrayvec::ArrayVec;
 use grantway_ports::FramePlace;
+use grantway_vector::News;
 
 /// One receiver's queue, and what it is to be given.
 pub(super) struct Target {
@@ -34,16 +36,23 @@ pub(crate) struct Hub {
     pub(super) parcels: Box<Parcels>,
     /// For a receiver's burst.
     pub(super) plain: Box<RxPlain>,
+    /// Frames for the guests of other workers, by the workers' numbers.
+    pub(super) away: Box<[Bundle]>,
+    /// What the list of the turn taught.
+    pub(super) news: Vec<News>,
 }
 
 impl Hub {
-    pub fn new() -> Self {
+    /// Makes lists for one of so many workers.
+    pub fn new(workers: usize) -> Self {
         Self {
             targets: Vec::new(),
             used: 0,
             uplink: ArrayVec::new(),
             parcels: Box::default(),
             plain: Box::new(RxPlain::new()),
+            news: Vec::new(),
+            away: (0..workers).map(|_| Bundle::default()).collect(),
         }
     }
 

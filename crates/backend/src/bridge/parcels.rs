@@ -2,14 +2,14 @@
 //! are handed to their receivers: one for each frame of the list that goes somewhere.
 //!
 //! A frame for one guest has its rest in the sender's pages, and crosses from there. A frame
-//! for several receivers or for the uplink, or one that segments were merged into, is brought
+//! for several receivers, for the uplink or for a guest of another worker, or one that segments were merged into, is brought
 //! into private memory, all of it, together with all others of the turn.
 
+use super::Bridge;
 use crate::VifError;
 use crate::layout::{self, HEAD, HEADS};
 use crate::policy::Buffers;
 use crate::turn::batch::TxBatch;
-use crate::turn::lists::{Lists, UPLINK};
 use crate::turn::outgoing::Gather;
 use grantway_ports::{FrameMeta, FramePlace};
 use grantway_vector::Verdict;
@@ -47,16 +47,16 @@ impl Parcels {
     /// The platform is gone.
     pub fn fill(
         &mut self,
-        (lists, has_uplink): (&Lists, bool),
+        bridge: &Bridge,
         batch: &mut TxBatch,
         arena: &mut [u8],
         buffers: &mut Buffers,
     ) -> Result<(), VifError> {
         self.all.clear();
         let mut at = HEADS;
-        for frame in 0..lists.len() {
+        for frame in 0..bridge.lists.len() {
             // A list has no more than a burst, and all of it fits behind the heads.
-            let parcel = self.place(frame as u8, lists, batch, (&mut at, has_uplink), arena);
+            let parcel = self.place(frame as u8, bridge, batch, &mut at, arena);
             self.all.push(parcel);
         }
         let Self { all, gather } = self;
@@ -69,11 +69,12 @@ impl Parcels {
     fn place(
         &mut self,
         frame: u8,
-        lists: &Lists,
+        bridge: &Bridge,
         batch: &mut TxBatch,
-        (free, has_uplink): (&mut usize, bool),
+        free: &mut usize,
         arena: &mut [u8],
     ) -> Option<Parcel> {
+        let lists = &bridge.lists;
         let (verdict, is_merged) = (lists.verdict(frame), lists.is_merged(frame));
         if verdict == Verdict::Merged {
             return None;
@@ -102,7 +103,7 @@ impl Parcels {
         let lead = if verdict == Verdict::Flood { 0 } else { packet.lead().unwrap_or(0) };
         let at = layout::place(*free, lead, len);
         *free = (at + len).next_multiple_of(64);
-        if verdict == Verdict::Flood || (verdict == Verdict::To(UPLINK) && has_uplink) {
+        if bridge.wants_whole(verdict) {
             self.gather.add(frame.into(), &packet, 0..len, at, arena);
             return Some(Parcel { place: place(at, len, offload), rest: None });
         }

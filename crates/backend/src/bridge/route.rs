@@ -1,5 +1,7 @@
 //! Finds the receivers of a frame: by the verdict of the graph, and by flow among a guest's queues.
 
+use super::Member;
+use super::bundle::To;
 use super::forward::{Forward, Others};
 use crate::ids::Key;
 use crate::layout::HEAD;
@@ -46,10 +48,15 @@ impl<O: Others> Forward<'_, O> {
         rest: Option<u8>,
         arena: &[u8],
     ) -> Result<(), Verdict> {
-        let aimed = Aimed { first, places, rest, flooded: false };
+        let queue = self.bridge.lists.queue(first);
+        let aimed = Aimed { places, rest, flooded: false, queue };
         match self.bridge.lists.verdict(first) {
             Verdict::To(UPLINK) if self.bridge.uplink.is_some() => self.aim_at_uplink(places),
             verdict @ Verdict::To(port) => {
+                if let Some(worker) = self.bridge.worker_of(port) {
+                    self.hub.away[worker].add(places, To::Port(port, queue), arena);
+                    return Ok(());
+                }
                 if !self.aim_at(port, aimed, arena) {
                     return Err(verdict);
                 }
@@ -58,8 +65,13 @@ impl<O: Others> Forward<'_, O> {
                 for port in self.reached() {
                     self.aim_at(port, Aimed { flooded: true, ..aimed }, arena);
                 }
-                if self.from != UPLINK && self.bridge.lists.may_pass(self.from, UPLINK) {
+                if self.may_reach_uplink() {
                     self.aim_at_uplink(places);
+                }
+                let bridge = &*self.bridge;
+                let away = self.hub.away.iter_mut().enumerate();
+                for (_, bundle) in away.filter(|&(worker, _)| bridge.floods_to(worker)) {
+                    bundle.add(places, To::All, arena);
                 }
             }
             verdict @ (Verdict::Open | Verdict::Drop(_) | Verdict::Merged) => return Err(verdict),
@@ -67,20 +79,25 @@ impl<O: Others> Forward<'_, O> {
         Ok(())
     }
 
+    /// Returns true if what the sender floods may reach an uplink.
+    pub(super) fn may_reach_uplink(&self) -> bool {
+        self.from != UPLINK && self.bridge.lists.may_pass(self.from, UPLINK)
+    }
+
     #[inline]
-    fn aim_at_uplink(&mut self, places: &[FramePlace]) {
+    pub(super) fn aim_at_uplink(&mut self, places: &[FramePlace]) {
         // A turn has no more frames than there is room for.
         let _ = self.hub.uplink.try_extend_from_slice(places);
     }
 
     /// Adds frames to what a port's guest is given. Returns whether there is such a guest.
     #[inline]
-    fn aim_at(&mut self, port: PortId, aimed: Aimed<'_>, arena: &[u8]) -> bool {
-        let Aimed { first, mut places, rest, flooded } = aimed;
+    pub(super) fn aim_at(&mut self, port: PortId, aimed: Aimed<'_>, arena: &[u8]) -> bool {
+        let Aimed { mut places, rest, flooded, queue } = aimed;
         while let Some(place) = places.first() {
             let bytes = place.bytes(arena);
             let head = if rest.is_some() { &bytes[..bytes.len().min(HEAD)] } else { bytes };
-            let Some((key, others_too)) = self.queue_for(port, first, head) else { return false };
+            let Some((key, others_too)) = self.queue_for(port, queue, head) else { return false };
             let (now, later) = places.split_at(if others_too { places.len() } else { 1 });
             self.hub.target(key).push(now, rest, flooded);
             places = later;
@@ -91,10 +108,9 @@ impl<O: Others> Forward<'_, O> {
     /// Returns the queue of a port's guest that takes a frame which begins with `head`. A filter
     /// chooses it, or the guest's hash, or the number of the sender's queue, since flows keep to
     /// one queue. Returns true beside it if frames of the same verdict go there, too.
-    fn queue_for(&mut self, port: PortId, frame: u8, head: &[u8]) -> Option<(Key, bool)> {
-        let (vif, member) = self.bridge.member(port)?;
-        let queues = member.queues.max(1);
-        if let Some(chosen) = self.bridge.lists.queue(frame) {
+    fn queue_for(&mut self, port: PortId, chosen: Option<u16>, head: &[u8]) -> Option<(Key, bool)> {
+        let &Member { vif, queues } = self.bridge.members.get(&port)?;
+        if let Some(chosen) = chosen {
             return Some(((vif, chosen % queues), true));
         }
         let (number, same) = match self.sender {
@@ -106,22 +122,23 @@ impl<O: Others> Forward<'_, O> {
         Some(((vif, steered.unwrap_or(number)), same && steered.is_none()))
     }
 
-    /// The guests that are reached by what the sender floods.
-    fn reached(&self) -> Vec<PortId> {
+    /// This worker's guests that are reached by what the sender floods.
+    pub(super) fn reached(&self) -> Vec<PortId> {
         let bridge = &*self.bridge;
         let may = |&&id: &&PortId| id != self.from && bridge.lists.may_pass(self.from, id);
-        bridge.by_id.keys().filter(may).copied().collect()
+        bridge.members.keys().filter(may).copied().collect()
     }
 }
 
-/// Frames of the list that go the same way, as in [`Forward::aim`].
+/// Frames that go the same way, as in [`Forward::aim`].
 #[derive(Clone, Copy)]
-struct Aimed<'a> {
-    first: u8,
-    places: &'a [FramePlace],
-    rest: Option<u8>,
+pub(super) struct Aimed<'a> {
+    pub places: &'a [FramePlace],
+    pub rest: Option<u8>,
     /// True if the frames go to other guests, too.
-    flooded: bool,
+    pub flooded: bool,
+    /// The receiver's queue, if a filter chose one.
+    pub queue: Option<u16>,
 }
 
 /// Counts packets that reach nobody, by the verdict on them.

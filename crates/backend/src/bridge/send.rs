@@ -41,10 +41,12 @@ impl<O: Others> Sink for Forward<'_, O> {
         stats: &VifStats,
     ) -> Result<(), VifError> {
         self.bridge.lists.run_whole(arena, frames, (self.from, None), self.now);
+        self.tell();
         self.aim_all(arena, frames, stats);
         self.send_to_uplink(arena, stats);
         self.give(arena, None);
         self.flush();
+        self.send_away();
         Ok(())
     }
 
@@ -60,8 +62,8 @@ impl<O: Others> Sink for Forward<'_, O> {
         if let Some(merger) = &mut self.merger {
             lists.merge(merger, arena);
         }
-        let has_uplink = self.bridge.uplink.is_some();
-        self.hub.parcels.fill((lists, has_uplink), batch, arena, buffers)?;
+        self.tell();
+        self.hub.parcels.fill(self.bridge, batch, arena, buffers)?;
         let mut tally = Tally::new(stats);
         // A list has no more than a burst.
         for frame in 0..self.bridge.lists.len() as u8 {
@@ -70,6 +72,7 @@ impl<O: Others> Sink for Forward<'_, O> {
         self.send_to_uplink(arena, stats);
         let gone = self.give(arena, Some(Sender { batch, buffers, tally, gone: None }));
         self.flush();
+        self.send_away();
         gone.map_or(Ok(()), Err)
     }
 }
@@ -140,15 +143,39 @@ impl<O: Others> Forward<'_, O> {
             at = place((at + meta.len).next_multiple_of(64), 0, meta.len);
         }
         self.bridge.lists.run_whole(arena, &frames, (self.from, None), self.now);
+        self.tell();
         // What becomes of them is no vif's affair.
         self.aim_all(arena, &frames, &VifStats::default());
         self.hub.uplink.clear();
         self.give(arena, None);
+        self.send_away();
         more && self.bridge.uplink.is_some()
     }
 
+    /// Tells other workers what the list taught, before any frame of it is anywhere: whoever
+    /// answers a frame is judged by a worker that knows.
+    fn tell(&mut self) {
+        if self.mesh.is_shared() {
+            let news = &mut self.hub.news;
+            news.clear();
+            news.extend(self.bridge.lists.news());
+            self.mesh.tell(news);
+        }
+    }
+
+    /// Hands other workers what is for their guests.
+    fn send_away(&mut self) {
+        let reach = self.bridge.reach();
+        let away = self.hub.away.iter_mut().enumerate();
+        for (worker, bundle) in away.filter(|(_, bundle)| !bundle.is_empty()) {
+            (bundle.from, bundle.sender) = (self.from, self.sender);
+            let work = bundle.price(reach);
+            self.mesh.push(worker, bundle, work);
+        }
+    }
+
     /// Hands the uplink what is for it.
-    fn send_to_uplink(&mut self, arena: &[u8], stats: &VifStats) {
+    pub(super) fn send_to_uplink(&mut self, arena: &[u8], stats: &VifStats) {
         let frames = &mut self.hub.uplink;
         if let Some(port) = &mut self.bridge.uplink
             && !frames.is_empty()
@@ -164,7 +191,7 @@ impl<O: Others> Forward<'_, O> {
         self.hub.uplink.clear();
     }
 
-    fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         if let Some(uplink) = &mut self.bridge.uplink
             && let Err(e) = uplink.flush()
         {

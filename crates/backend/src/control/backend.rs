@@ -24,8 +24,9 @@ use grantway_hypervisor::{
     CounterSnapshot, Error as PlatformError, EventChannels, Platform, Store,
 };
 use grantway_ports::{Port, PortReport, uptime};
+use grantway_vector::Secret;
+use grantway_vector::path::Nodes;
 use grantway_vector::rules::RulesError;
-use grantway_vector::{Graph, Secret};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,17 +41,15 @@ use tracing::warn;
 pub struct BackendConfig {
     /// Settings that all parts of the backend read.
     pub settings: Settings,
-    /// Number of threads that move packets. With none, the caller moves packets by
-    /// [`Backend::serve`].
+    /// Number of workers that move packets, 1 at least.
     pub workers: usize,
+    /// True if each worker has a thread. Otherwise the caller moves packets by [`Backend::serve`].
+    pub threads: bool,
     /// Port beside the guests on the backend's own bridge.
     pub uplink: Option<Box<dyn Port>>,
-    /// Graph that packets on the bridge go through. If packets go by rules, all packets go through
-    /// it.
-    pub graph: Graph,
-    /// True if packets go by rules, once rules are loaded ([`Backend::load`]). All queues belong to
-    /// one worker then: a rate or a connection is known in one place.
-    pub by_rules: bool,
+    /// Nodes that packets on the bridge go through. With all nodes, all packets go through them by
+    /// rules, once rules are loaded ([`Backend::load`]).
+    pub nodes: Nodes,
     /// Folder of the journals, by which a successor takes over.
     pub run_folder: PathBuf,
 }
@@ -91,7 +90,8 @@ const STEP_WORK: usize = 2 * BURST_WORK;
 pub const CONTROL_WORK_MAX: usize = (STEP_WORK - 1) + (BURST_WORK - 1) + REQUEST_WORK;
 
 /// Counters at one moment between the turns of all workers. A packet is in them with all that was
-/// done for it in its turn, or not at all.
+/// done for it in its turn, or not at all. A frame that is on its way from one worker of a bridge to
+/// another counts as sent, and not yet as received.
 #[derive(Debug, Clone)]
 pub struct Account {
     /// Moment of the counts, as [`uptime`] tells it.
@@ -160,15 +160,15 @@ impl Backend {
         let refused = Refusals::new(config.settings.clock)?;
         let gate = gate([bell.as_fd(), events.descriptor(), refused.descriptor()])?;
         // The workers start before any vif is taken up: a vif needs them to connect.
-        let BackendConfig { mut settings, graph, by_rules, uplink, .. } = config;
+        let BackendConfig { mut settings, nodes, uplink, workers, threads, .. } = config;
         settings.queues = settings.queues.clamp(1, MAX_QUEUES);
         let service = Service {
             platform: Arc::clone(&platform),
             settings: settings.clone(),
             teller: Teller { notices: sender, bell: Arc::clone(&bell) },
         };
-        let beside = Beside { graph, by_rules, uplink };
-        let workers = Workers::start(config.workers, &service, beside)?;
+        let beside = Beside { nodes, uplink };
+        let workers = Workers::start((workers, threads), &service, beside)?;
         // A new watch fires at once, which is the first look.
         store.watch(&base, VIFS_TOKEN)?;
         let mut backend = Self {
@@ -311,8 +311,19 @@ impl Backend {
     /// # Errors
     ///
     /// The platform is gone.
+    #[inline]
     pub fn serve(&mut self) -> Result<bool, PlatformError> {
-        self.workers.serve()
+        self.workers.serve(None)
+    }
+
+    /// Does the same for the queues of one worker, by its number.
+    ///
+    /// # Errors
+    ///
+    /// The platform is gone.
+    #[inline]
+    pub fn serve_worker(&mut self, worker: usize) -> Result<bool, PlatformError> {
+        self.workers.serve(Some(worker))
     }
 
     /// Serves a burst of each control ring on which there may be requests, until the step's work is
@@ -369,10 +380,13 @@ impl Backend {
             any = true;
             match notice {
                 Notice::Gone(error) => return Err(error),
-                Notice::NoUplink(error) => warn!(
-                    "the uplink: {error}; the bridge goes on without it; restart the backend \
-                     to open it again"
-                ),
+                Notice::NoUplink(error) => {
+                    self.workers.lose_uplink();
+                    warn!(
+                        "the uplink: {error}; the bridge goes on without it; restart the backend \
+                         to open it again"
+                    );
+                }
                 // The platform is gone for all vifs.
                 Notice::Failed {
                     error: VifError::Platform(e @ PlatformError::Gone { .. }),

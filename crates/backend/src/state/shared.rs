@@ -6,6 +6,7 @@ use crate::state::multicast::MulticastFilter;
 use crate::state::stats::VifStats;
 use crate::state::steer::SteeringCell;
 use crate::state::trace::Tap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,9 +45,29 @@ pub(crate) struct Shared {
     pub steering: SteeringCell,
     /// The trace to which its queues write, for a reader.
     pub tap: Tap,
+    /// The time that its frames took workers other than its own.
+    pub debt: Debt,
     /// Queues whose guest has posted nothing for much too long. The lock is held while the carrier
     /// is set by their number.
     stalled: Mutex<u32>,
+}
+
+/// Time that frames of a vif took other workers, until it is on the account of one of its queues.
+#[derive(Default)]
+pub(crate) struct Debt(AtomicU64);
+
+impl Debt {
+    /// Adds time.
+    pub fn add(&self, time: Duration) {
+        self.0.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
+    /// Takes all of the time.
+    #[inline]
+    pub fn take(&self) -> Duration {
+        let nanos = if self.0.load(Relaxed) == 0 { 0 } else { self.0.swap(0, Relaxed) };
+        Duration::from_nanos(nanos)
+    }
 }
 
 impl Shared {
@@ -54,7 +75,7 @@ impl Shared {
         let (stats, credit, multicast) =
             (VifStats::default(), Credit::default(), MulticastFilter::default());
         let (steering, stalled) = (SteeringCell::default(), Mutex::new(0));
-        Self { clock, stats, credit, multicast, steering, tap, stalled }
+        Self { clock, stats, credit, multicast, steering, tap, debt: Debt::default(), stalled }
     }
 
     pub fn now(&self) -> Instant {

@@ -7,7 +7,9 @@ use grantway_ports::FramePlace;
 use grantway_vector::graph::NodeCounters;
 use grantway_vector::reason::Drops;
 use grantway_vector::report::Report;
-use grantway_vector::{BATCH_MAX, Batch, Frame, Graph, Merger, PortId, Reason, Rules, Verdict};
+use grantway_vector::{
+    BATCH_MAX, Batch, Frame, Graph, Merger, News, PortId, Reason, Rules, Verdict,
+};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -36,7 +38,8 @@ pub struct GraphReport {
 }
 
 impl GraphReport {
-    /// Adds what another worker's merger did: it has no other nodes.
+    /// Adds what the graph of another worker did. What the graphs know alike, as far as they
+    /// heard of it, counts once.
     pub(crate) fn add(&mut self, other: &Self) {
         for more in &other.nodes {
             if let Some(node) = self.nodes.iter_mut().find(|node| node.name == more.name) {
@@ -46,12 +49,34 @@ impl GraphReport {
                 node.timed_ns += more.timed_ns;
             }
         }
-        self.known.merged += other.known.merged;
+        for &reason in Reason::ALL {
+            self.drops.add(reason, other.drops.of(reason));
+        }
+        self.known.add(&other.known);
     }
 }
 
 // Each packet of a turn finds a place in the list: rules see all of them.
 const _: () = assert!(BURST <= BATCH_MAX);
+
+/// Rules, as the graphs of all workers have them.
+#[derive(Clone)]
+pub(crate) struct Loaded {
+    rules: Arc<Rules>,
+    /// True if the rules judge packets without a bridge, too.
+    is_asked: bool,
+}
+
+impl Loaded {
+    pub fn new(mut rules: Rules) -> Self {
+        let is_asked = !rules.is_empty();
+        let most = rules.learning.stations.max(UPLINK_STATIONS);
+        if let Some(uplink) = rules.vif_mut(UPLINK) {
+            uplink.stations.get_or_insert(most);
+        }
+        Self { rules: Arc::new(rules), is_asked }
+    }
+}
 
 /// A graph, and the list that goes through it.
 pub(crate) struct Lists {
@@ -76,19 +101,32 @@ impl Lists {
             frames: [None; BURST],
             began: now,
         };
-        lists.load(Rules::default());
+        lists.load(Loaded::new(Rules::default()));
         lists
     }
 
     /// Loads other rules, which judge from the next list on.
-    pub fn load(&mut self, mut rules: Rules) {
-        self.is_asked = !rules.is_empty();
-        let most = rules.learning.stations.max(UPLINK_STATIONS);
-        if let Some(uplink) = rules.vif_mut(UPLINK) {
-            uplink.stations.get_or_insert(most);
-        }
-        self.rules = Arc::new(rules);
+    pub fn load(&mut self, Loaded { rules, is_asked }: Loaded) {
+        (self.rules, self.is_asked) = (rules, is_asked);
         self.graph.load(&self.rules);
+    }
+
+    /// Keeps news for the graphs of other workers from now on.
+    pub fn has_twins(&mut self) {
+        self.graph.has_twins();
+    }
+
+    /// Takes the news of the lists since the last call.
+    pub fn news(&mut self) -> impl Iterator<Item = News> + '_ {
+        self.graph.news()
+    }
+
+    /// Takes in what the graphs of other workers learnt.
+    pub fn hear(&mut self, news: &[News], now: Instant) {
+        if !news.is_empty() {
+            let now = now.saturating_duration_since(self.began);
+            self.graph.hear(news, now.as_nanos() as u64);
+        }
     }
 
     /// Returns true if the rules judge packets between a guest and its own port.
@@ -204,6 +242,10 @@ impl Lists {
         }
         let now = now.saturating_duration_since(self.began);
         self.graph.run(&mut self.batch, arena, now.as_nanos() as u64);
+        if to.is_some() {
+            // Where a vif has a port of its own, all of its frames go through this graph.
+            self.graph.news().for_each(drop);
+        }
     }
 
     /// Returns the verdict on a frame.

@@ -31,7 +31,7 @@ use grantway_vector::Merger;
 use grantway_vector::receivers::Takes;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Everything that a worker needs to serve a queue.
 pub(crate) struct QueueSpec {
@@ -349,6 +349,11 @@ impl Queue {
             self.notify(events, self.tx_event)?;
         }
         Ok(true)
+    }
+
+    /// Takes the time that the vif's frames took other workers.
+    pub(crate) fn debt(&self) -> Duration {
+        self.shared.debt.take()
     }
 
     /// Unfinished frames that its guest takes.

@@ -3,19 +3,22 @@
 use super::settings::Settings;
 use crate::VifError;
 use crate::bell::ring;
+use crate::bridge::{Elsewhere, Mesh};
 use crate::ids::VifId;
-use crate::turn::lists::GraphReport;
+use crate::turn::lists::{GraphReport, Loaded};
 use crate::turn::queue::{Afterwards, QueueReport, QueueSpec};
 use grantway_hypervisor::{Error as PlatformError, Platform};
 use grantway_ports::{Port, PortError, PortReport};
-use grantway_vector::{Graph, PortId, Rules};
+use grantway_vector::path::Nodes;
+use grantway_vector::receivers::Takes;
+use grantway_vector::{Graph, PortId};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-/// Result of an attach. On failure the port comes back.
-pub(super) type Attached = Result<(), (VifError, Box<dyn Port>)>;
+/// Result of an attach: the unfinished frames that the guest takes. On failure the port comes back.
+pub(super) type Attached = Result<Takes, (VifError, Box<dyn Port>)>;
 
 /// A command to a worker.
 pub(super) enum Command {
@@ -24,10 +27,22 @@ pub(super) enum Command {
     Detach(VifId, Afterwards, Sender<Vec<Detached>>),
     Inspect(VifId, Sender<Inspected>),
     /// The bytes to leave free in front of each frame for the vif's guest. The answer tells that no
-    /// frame is published without them any more.
-    Headroom(VifId, u16, Sender<()>),
+    /// frame is published without them any more. It has the guest's number in lists, and the
+    /// unfinished frames that the guest takes now.
+    Headroom(VifId, u16, Sender<Option<(PortId, Takes)>>),
+    /// A guest of the bridge belongs to another worker. The answer tells that frames find it from
+    /// now on.
+    Elsewhere(PortId, Box<Elsewhere>, Sender<()>),
+    /// Unfinished frames that a guest of another worker takes. The answer tells that no others are
+    /// made for it any more.
+    Takes(PortId, Takes, Sender<()>),
+    /// A vif with this number is gone. The answer tells that all bundles that other workers had
+    /// given are delivered, and all about the vif is forgotten.
+    Forget(PortId, Sender<()>),
+    /// The worker that has the uplink lost it.
+    NoUplink,
     Account(Sender<WorkerReport>),
-    Load(Box<Rules>),
+    Load(Loaded),
     Graph(Sender<GraphReport>),
     /// Tells that the worker takes no turn, and takes none until the other end is dropped.
     Hold(Sender<()>, Receiver<()>),
@@ -99,20 +114,21 @@ pub(crate) struct Service {
     pub teller: Teller,
 }
 
-/// Parts beside the vifs' queues that packets go through. The first worker has them.
+/// Parts beside the vifs' queues that packets go through.
 pub(crate) struct Beside {
-    /// The nodes.
-    pub graph: Graph,
-    /// True if all packets go by rules, and not only those on the bridge. Then all queues belong to
-    /// this worker.
-    pub by_rules: bool,
-    /// A port beside the guests on the bridge.
+    /// The nodes, of which each worker has its own.
+    pub nodes: Nodes,
+    /// A port beside the guests on the bridge. The first worker has it.
     pub uplink: Option<Box<dyn Port>>,
 }
 
-impl Beside {
-    /// Returns the parts of all other workers: none.
-    pub(super) fn nothing() -> Self {
-        Self { graph: Graph::new(|| 0), by_rules: false, uplink: None }
-    }
+/// One worker's parts of these.
+pub(super) struct Parts {
+    pub graph: Graph,
+    pub uplink: Option<Box<dyn Port>>,
+    /// The worker that has the uplink, if that is another.
+    pub uplink_at: Option<usize>,
+    /// True if segments for the uplink are merged.
+    pub uplink_merges: bool,
+    pub mesh: Mesh,
 }

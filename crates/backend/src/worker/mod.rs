@@ -19,16 +19,19 @@ mod watch;
 
 use crate::VifError;
 use crate::bell::Bell;
+use crate::bridge::{Elsewhere, mesh};
+use crate::error::StartError;
 use crate::ids::VifId;
-use crate::turn::lists::{GraphReport, UPLINK_NAME};
+use crate::turn::lists::{GraphReport, Loaded, UPLINK_NAME};
 use crate::turn::queue::{Afterwards, QueueSpec};
 use grantway_hypervisor::Error as PlatformError;
 use grantway_ports::Port;
+use grantway_vector::receivers::Takes;
 use grantway_vector::rules::{Names, RulesError, parse};
 use grantway_vector::{PortId, Secret};
 pub use message::WorkerReport;
 pub(crate) use message::{Beside, Inspected, Notice, Service, Teller};
-use message::{Command, Detached};
+use message::{Command, Detached, Parts};
 pub use mode::WaitMode;
 pub use pace::{Idle, Pace, Still};
 pub use round::ROUND_MAX;
@@ -53,17 +56,32 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` workers, or one without a thread if `count` is 0. The first worker serves the
-    /// bridge, and all packets that go by rules.
+    /// Starts `count` workers, 1 at least, each with a thread if `threads` is true. The first worker
+    /// has the uplink.
     ///
     /// # Errors
     ///
     /// The platform or the system refused something that a worker needs.
-    pub fn start(count: usize, service: &Service, beside: Beside) -> Result<Self, PlatformError> {
-        let by_rules = beside.by_rules;
-        let mut beside = Some(beside);
-        let mut one = |number| Handle::start(number, service.clone(), beside.take(), count > 0);
-        let all = (0..count.max(1)).map(&mut one).collect::<Result<_, _>>()?;
+    pub fn start(
+        (count, threads): (usize, bool),
+        service: &Service,
+        beside: Beside,
+    ) -> Result<Self, StartError> {
+        let Beside { nodes, mut uplink } = beside;
+        let by_rules = nodes.by_rules();
+        let bells = (0..count.max(1)).map(|_| Bell::new().map(Arc::new));
+        let bells = bells.collect::<Result<Vec<_>, _>>()?;
+        let uplink_merges = uplink.as_ref().is_none_or(|port| port.caps().wants_merged);
+        let mut uplink_at = None;
+        let mut all = Vec::new();
+        for (mesh, bell) in mesh(&bells).into_iter().zip(bells) {
+            let (graph, uplink) = (nodes.graph()?, uplink.take());
+            let parts = Parts { graph, uplink, uplink_at, uplink_merges, mesh };
+            if parts.uplink.is_some() {
+                uplink_at = Some(all.len());
+            }
+            all.push(Handle::start(service.clone(), (parts, bell), threads)?);
+        }
         let mut names = Names::default();
         // The first name to join gets the number `UPLINK`.
         names.join(UPLINK_NAME);
@@ -79,10 +97,15 @@ impl Workers {
         let mut names = self.names.borrow().for_other_rules();
         let rules = parse(text, &mut names, secret)?;
         self.names.replace(names);
-        if let Some(first) = self.all.first() {
-            // A worker that has ended has already told the control thread.
-            let _ = first.send(Command::Load(Box::new(rules)));
-        }
+        let loaded = Loaded::new(rules);
+        // All obey the same rules from one moment on: what one learns by them the others have to
+        // hear by them.
+        self.between_turns(|| {
+            for worker in &self.all {
+                // A worker that has ended has already told the control thread.
+                let _ = worker.send(Command::Load(loaded.clone()));
+            }
+        });
         Ok(())
     }
 
@@ -101,43 +124,93 @@ impl Workers {
         self.connections.get()
     }
 
-    /// Serves a round of the worker that has no thread. Returns true if it has more to do.
+    /// Serves a round of each worker that has no thread, or of one by its number. Returns true if
+    /// one has more to do.
     ///
     /// # Errors
     ///
     /// The platform is gone.
     #[inline]
-    pub fn serve(&self) -> Result<bool, PlatformError> {
-        self.all.iter().try_fold(false, |more, worker| Ok(worker.serve()? || more))
+    pub fn serve(&self, one: Option<usize>) -> Result<bool, PlatformError> {
+        let all = one.map_or(&self.all[..], |one| self.all.get(one..=one).unwrap_or_default());
+        let more = all.iter().try_fold(false, |more, worker| Ok(worker.serve()? || more))?;
+        // A worker may have something of one that came behind it.
+        Ok(more || all.len() > 1 && all.iter().any(Handle::has_work))
     }
 
-    /// Puts a queue into service with the worker that has the fewest queues, or with the first
-    /// worker if the queue goes by rules or to the bridge.
+    /// Puts a queue into service with the worker that has the fewest queues. If the queue goes by
+    /// rules or to the bridge, that is the worker of the vif's first queue: what the graph of one
+    /// worker knows of a vif, it knows of all its queues.
     ///
     /// # Errors
     ///
     /// The reason why the queue could not be put into service, with its port if there still is one.
     pub fn attach(&self, spec: QueueSpec) -> Result<(), (VifError, Option<Box<dyn Port>>)> {
-        let chosen = match self.by_rules || spec.port.caps().bridged {
-            true => self.all.first(),
-            false => self.all.iter().min_by_key(|worker| worker.load()),
+        let (vif, bridged) = (spec.vif, spec.port.caps().bridged);
+        let together = self.by_rules || bridged;
+        let of_vif = self.all.iter().position(|worker| together && worker.has(vif));
+        let least = || {
+            let loads = self.all.iter().enumerate();
+            loads.min_by_key(|(_, worker)| worker.load()).map(|(number, _)| number)
         };
-        let Some(worker) = chosen else { return Err((VifError::WorkerGone, Some(spec.port))) };
-        let vif = spec.vif;
+        let number = of_vif.or_else(least);
+        let Some((number, worker)) = number.and_then(|n| Some((n, self.all.get(n)?))) else {
+            return Err((VifError::WorkerGone, Some(spec.port)));
+        };
         let Some(id) = self.names.borrow_mut().join(&name(vif)) else {
             return Err((VifError::Names, Some(spec.port)));
         };
-        let attached = worker.attach(spec, id);
-        if attached.is_err() {
-            self.let_go(vif);
+        if bridged && of_vif.is_none() {
+            // Before its first turn: what is learnt of it is of use to those who know where it is.
+            let guest = Elsewhere { vif, worker: number, shared: Arc::clone(&spec.shared) };
+            let guest = |reply| Command::Elsewhere(id, Box::new(guest.clone()), reply);
+            self.tell_others(number, guest);
         }
-        attached
+        match worker.attach(spec, id) {
+            Ok(takes) => {
+                if bridged && of_vif.is_none() {
+                    self.tell_others(number, |reply| Command::Takes(id, takes, reply));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.let_go(vif);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives all workers but this one a command, and waits until they have carried it out.
+    fn tell_others<T>(&self, but: usize, command: impl Fn(Sender<T>) -> Command) {
+        let others = self.all.iter().enumerate().filter(|&(number, _)| number != but);
+        // All are told before the first is waited for. If one has ended, `recv` fails.
+        let told: Vec<_> = others.filter_map(|(_, worker)| worker.tell(&command)).collect();
+        for answer in told {
+            let _ = answer.recv();
+        }
     }
 
     /// Frees the number of a vif that has no queue in service, so that another vif may get it.
     fn let_go(&self, vif: VifId) {
-        if !self.all.iter().any(|worker| worker.has(vif)) {
-            self.names.borrow_mut().leave(&name(vif));
+        if self.all.iter().any(|worker| worker.has(vif)) {
+            return;
+        }
+        if self.all.len() > 1
+            && let Some(id) = self.names.borrow_mut().join(&name(vif))
+        {
+            // Twice: after the first time no worker says anything new of the vif, and the second
+            // time each has heard what was said before.
+            for _ in 0..2 {
+                self.tell_others(usize::MAX, |reply| Command::Forget(id, reply));
+            }
+        }
+        self.names.borrow_mut().leave(&name(vif));
+    }
+
+    /// Notes that the first worker lost the uplink.
+    pub fn lose_uplink(&self) {
+        for worker in &self.all {
+            let _ = worker.send(Command::NoUplink);
         }
     }
 
@@ -165,9 +238,12 @@ impl Workers {
     /// Leaves so many bytes free in front of each frame for a vif's guest. After the call no frame
     /// is published without them.
     pub fn set_headroom(&self, vif: VifId, headroom: u16) {
-        for worker in self.all.iter().filter(|worker| worker.has(vif)) {
+        for (number, worker) in self.all.iter().enumerate().filter(|(_, worker)| worker.has(vif)) {
             // A worker that has ended publishes nothing.
-            let _ = worker.ask(|reply| Command::Headroom(vif, headroom, reply));
+            let now = worker.ask(|reply| Command::Headroom(vif, headroom, reply)).flatten();
+            if let Some((id, takes)) = now {
+                self.tell_others(number, |reply| Command::Takes(id, takes, reply));
+            }
         }
     }
 
@@ -227,18 +303,16 @@ struct Handle {
 
 impl Handle {
     fn start(
-        number: usize,
         service: Service,
-        beside: Option<Beside>,
+        (parts, wake): (Parts, Arc<Bell>),
         threaded: bool,
     ) -> Result<Self, PlatformError> {
         let (commands, inbox) = channel();
-        let wake = Arc::new(Bell::new()?);
         let spin = Spin::new(service.settings.mode, threaded)?;
         let wake_up = Arc::clone(&wake);
         let fall = Fall(service.teller.clone());
         let on_worker = Arc::clone(&service.settings.on_worker);
-        let mut worker = Worker::new(number, service, spin, wake_up, inbox, beside)?;
+        let mut worker = Worker::new(service, spin, wake_up, inbox, parts)?;
         let handle = |seat| Self { commands, wake, seat, queues: RefCell::default() };
         if !threaded {
             return Ok(handle(Seat::Here(Box::new(RefCell::new(worker)))));
@@ -278,7 +352,12 @@ impl Handle {
         let mut worker = worker.borrow_mut();
         // The flow says only whether the worker's thread ends, and there is none.
         let _ = worker.round(Some(Duration::ZERO))?;
-        Ok(!worker.is_idle())
+        Ok(worker.has_work())
+    }
+
+    /// Returns true if a worker without a thread has something to do.
+    fn has_work(&self) -> bool {
+        matches!(&self.seat, Seat::Here(worker) if worker.borrow().has_work())
     }
 
     fn has(&self, vif: VifId) -> bool {
@@ -300,14 +379,18 @@ impl Handle {
         Ok(())
     }
 
-    fn attach(&self, spec: QueueSpec, id: PortId) -> Result<(), (VifError, Option<Box<dyn Port>>)> {
+    fn attach(
+        &self,
+        spec: QueueSpec,
+        id: PortId,
+    ) -> Result<Takes, (VifError, Option<Box<dyn Port>>)> {
         let vif = spec.vif;
         let (reply, answer) = channel();
         self.send(Command::Attach(Box::new(spec), id, reply)).map_err(|e| (e, None))?;
         match answer.recv() {
-            Ok(Ok(())) => {
+            Ok(Ok(takes)) => {
                 *self.queues.borrow_mut().entry(vif).or_default() += 1;
-                Ok(())
+                Ok(takes)
             }
             Ok(Err((error, port))) => Err((error, Some(port))),
             Err(_) => Err((VifError::WorkerGone, None)),
@@ -335,10 +418,15 @@ impl Handle {
         Some((held, go))
     }
 
-    fn ask<T>(&self, question: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
+    /// Gives the worker a command. Returns the receiver of its answer.
+    fn tell<T>(&self, question: impl FnOnce(Sender<T>) -> Command) -> Option<Receiver<T>> {
         let (reply, answer) = channel();
         self.send(question(reply)).ok()?;
-        answer.recv().ok()
+        Some(answer)
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
+        self.tell(question)?.recv().ok()
     }
 }
 

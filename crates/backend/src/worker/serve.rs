@@ -7,10 +7,10 @@
 //! wake-up costs far more than a look. Then it is armed. Arming looks again, so that nothing that
 //! came in between is lost.
 
+mod bridged;
 mod commands;
 
-use super::message::{Beside, Command, Notice, Service};
-use super::neighbours::Neighbours;
+use super::message::{Command, Notice, Parts, Service};
 use super::pace::{Idle, Pace, Still};
 use super::round::Rounds;
 use super::share::Shares;
@@ -19,16 +19,16 @@ use super::spin::Spin;
 use super::watch::{REPORTED, Room, Watch, Woke};
 use crate::VifError;
 use crate::bell::Bell;
-use crate::bridge::{Bridge, Forward, Hub};
+use crate::bridge::{Bridge, Hub, Mesh};
 use crate::ids::Key;
+use crate::turn::Moved;
 use crate::turn::lists::{Lists, UPLINK};
-use crate::turn::queue::Turn;
 use crate::turn::scratch::Scratch;
 use crate::turn::stages::Filter;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPort};
 use grantway_ports::{Port, uptime};
-use grantway_vector::Merger;
 use grantway_vector::receivers::Takes;
+use grantway_vector::{Merger, News};
 use rustix::fd::AsFd;
 use std::collections::{BTreeSet, HashMap};
 use std::mem::MaybeUninit;
@@ -40,9 +40,6 @@ use std::time::{Duration, Instant};
 const STILL_ROUNDS: u32 = 8;
 /// Time between two looks at what else woke, while frames flow.
 const LOOK_EVERY: Duration = Duration::from_micros(20);
-/// Most broken queues that are taken out of service in one round. Each of them is unmapped,
-/// which takes some system calls.
-const FAILED_IN_ROUND: usize = 4;
 
 pub(super) struct Worker {
     number: usize,
@@ -72,8 +69,15 @@ pub(super) struct Worker {
     merger: Option<Merger>,
     bridge: Bridge,
     hub: Hub,
+    mesh: Mesh,
+    /// Room for what other workers tell.
+    news: Vec<News>,
+    /// Queues on the bridge that have no turn until there is room in the mesh.
+    stalled: BTreeSet<Place>,
     /// True if the uplink may have frames.
     uplink_active: bool,
+    /// True if the uplink has to wait, as those queues.
+    uplink_stalled: bool,
 }
 
 /// The decision whether the worker goes on.
@@ -81,24 +85,25 @@ type Flow = std::ops::ControlFlow<()>;
 
 impl Worker {
     pub fn new(
-        number: usize,
         service: Service,
         spin: Spin,
         wake: Arc<Bell>,
         inbox: Receiver<Command>,
-        beside: Option<Beside>,
+        parts: Parts,
     ) -> Result<Self, PlatformError> {
         let events = service.platform.events()?;
         let now = (service.settings.clock)();
-        let Beside { graph, uplink, .. } = beside.unwrap_or_else(Beside::nothing);
+        let Parts { graph, uplink, uplink_at, uplink_merges, mesh } = parts;
         let mut merger = service.settings.merge.then(|| Merger::new(|| uptime().as_nanos() as u64));
-        if let (Some(merger), Some(port)) = (&mut merger, &uplink)
-            && !port.caps().wants_merged
-        {
+        if let Some(merger) = merger.as_mut().filter(|_| !uplink_merges) {
             merger.set_receiver(UPLINK, Takes::default());
         }
+        let mut lists = Lists::new(graph, now);
+        if mesh.is_shared() {
+            lists.has_twins();
+        }
         let worker = Self {
-            number,
+            number: mesh.own(),
             scratch: Scratch::new(Some(service.platform.as_ref())),
             merger,
             service,
@@ -119,8 +124,12 @@ impl Worker {
             rounds: Rounds::default(),
             still: Still::default(),
             uplink_active: uplink.is_some(),
-            bridge: Bridge::new(Lists::new(graph, now), uplink),
-            hub: Hub::new(),
+            bridge: Bridge::new(lists, uplink, uplink_at),
+            hub: Hub::new(mesh.workers()),
+            mesh,
+            news: Vec::new(),
+            stalled: BTreeSet::new(),
+            uplink_stalled: false,
         };
         worker.watch_own_descriptors()?;
         Ok(worker)
@@ -160,6 +169,9 @@ impl Worker {
             // The time that the thread spent since the last round belongs to no round.
             self.rounds.begin((self.service.settings.meter)());
         }
+        if self.mesh.is_shared() {
+            self.serve_mesh();
+        }
         self.serve_active();
         if self.uplink_active {
             self.serve_uplink();
@@ -191,6 +203,13 @@ impl Worker {
     /// Returns true if there is nothing to do until something wakes the worker.
     pub fn is_idle(&self) -> bool {
         self.active.is_empty() && !self.uplink_active
+    }
+
+    /// Returns true if there is something to do at once.
+    pub fn has_work(&self) -> bool {
+        !self.is_idle()
+            || self.mesh.is_shared()
+                && (self.mesh.has_bundles() || self.is_stalled() && !self.mesh.is_full())
     }
 
     fn now(&self) -> Instant {
@@ -285,14 +304,18 @@ impl Worker {
         // A turn moves at most a burst each way, so the count fits.
         let each = time / packets.max(1) as u32;
         for &(sender, most) in &self.scratch.waited_from {
+            let part = each.min(most);
             if let Some(slot) = self.queues.find(sender) {
-                let part = each.min(most);
                 slot.account.charge(part);
-                time = time.saturating_sub(part);
+            } else if let Some(shared) = self.bridge.shared_of_vif(sender.0) {
+                shared.debt.add(part);
+            } else {
+                continue;
             }
+            time = time.saturating_sub(part);
         }
         if let Some(slot) = self.queues.get_mut(place) {
-            slot.account.charge(time);
+            slot.account.charge(time + slot.queue.debt());
         }
     }
 
@@ -318,6 +341,16 @@ impl Worker {
         // A bridged queue reaches other queues in its turn. Any other needs its own slot only.
         let merger = self.merger.as_mut();
         let bridged = slot.queue.is_bridged();
+        if bridged && self.mesh.is_full() && self.mesh.waits_for_room() {
+            let idle = Moved::default();
+            let (scratch, events) = (&mut self.scratch, self.events.as_mut());
+            // What waits for the guest goes on, and so does its patience.
+            let turn = slot.queue.after_transmit(idle, scratch, None, events)?;
+            if let Some(since) = since {
+                self.charge(place, turn.packets, since);
+            }
+            return Ok(self.stall(place, turn));
+        }
         let turn = match bridged {
             false => {
                 let (lists, id) = (&mut self.bridge.lists, slot.id);
@@ -350,8 +383,11 @@ impl Worker {
                 false => self.pace.moved(turn.packets),
             }
         }
-        if let Some(since) = since {
-            self.charge(place, turn.packets, since);
+        match since {
+            Some(since) => self.charge(place, turn.packets, since),
+            // What a queue alone does is on no account.
+            None if bridged => self.forgive(place),
+            None => {}
         }
         match turn.packets {
             0 => self.rest(place, turn.call_at),
@@ -374,97 +410,19 @@ impl Worker {
         slot.idle = Idle::default();
         slot.active = false;
         self.shares.rests(&mut slot.account);
+        self.call_later(place, call_at);
+        self.watch_port(place);
+        Ok(Served::Armed)
+    }
+
+    /// Sets the time at which a queue is called.
+    fn call_later(&mut self, place: Place, call_at: Option<Instant>) {
+        let Some(slot) = self.queues.get_mut(place) else { return };
         if slot.call_at != call_at {
             self.timers.extend(call_at.map(|at| (at, place)));
             let before = std::mem::replace(&mut slot.call_at, call_at);
             before.map(|at| self.timers.remove(&(at, place)));
         }
-        self.watch_port(place);
-        Ok(Served::Armed)
-    }
-
-    fn turn_bridged(&mut self, place: Place) -> Result<Turn, VifError> {
-        // The queue is taken out of its place while its turn reaches the other queues.
-        let Some(mut own) = self.queues.take(place) else { return Ok(Turn::default()) };
-        let mut beside = Neighbours::new(&mut self.queues);
-        let forward = Forward {
-            bridge: &mut self.bridge,
-            hub: &mut self.hub,
-            others: &mut beside,
-            events: self.events.as_mut(),
-            merger: self.merger.as_mut(),
-            from: own.id,
-            sender: Some(own.key),
-            now: (self.service.settings.clock)(),
-        };
-        let turn = forward.turn(&mut own.queue, &mut self.scratch);
-        let Neighbours { woken, broken, .. } = beside;
-        self.queues.put_back(place, own);
-        self.settle(woken, broken);
-        turn
-    }
-
-    /// Does to other queues what a turn on the bridge asked for, and reports a failed uplink.
-    fn settle(&mut self, woken: Vec<Key>, broken: Vec<(Key, VifError)>) {
-        for key in woken {
-            self.wake_queue(key);
-        }
-        for (key, error) in broken {
-            // Until the queue fails, other turns find it broken, too.
-            if self.broken.iter().all(|(known, _)| *known != key) {
-                self.broken.push((key, error));
-            }
-        }
-        if let Some(error) = self.bridge.take_failure() {
-            self.uplink_active = false;
-            self.service.teller.tell(Notice::NoUplink(error));
-        }
-    }
-
-    /// Takes queues out of service that the turns of others found broken: only a few per round, as
-    /// each takes its time.
-    #[cold]
-    fn fail_broken(&mut self) {
-        let now = self.broken.len().min(FAILED_IN_ROUND);
-        for (key, error) in self.broken.drain(..now).collect::<Vec<_>>() {
-            if let Some(place) = self.queues.place(key) {
-                self.fail(place, error);
-            }
-        }
-        self.pace.worked();
-        self.broken.retain(|(key, _)| self.queues.place(*key).is_some());
-        if let Some(&(key, _)) = self.broken.first() {
-            // An active queue keeps the worker from sleeping before the other broken queues fail.
-            self.wake_queue(key);
-        }
-    }
-
-    /// Moves at most a burst from the uplink to the guests.
-    fn serve_uplink(&mut self) {
-        // A burst may be as much work as a turn, and is on no queue's account.
-        let since = self.shares.is_shared().then(self.service.settings.meter);
-        let mut beside = Neighbours::new(&mut self.queues);
-        let mut forward = Forward {
-            bridge: &mut self.bridge,
-            hub: &mut self.hub,
-            others: &mut beside,
-            events: self.events.as_mut(),
-            merger: None,
-            from: UPLINK,
-            sender: None,
-            now: (self.service.settings.clock)(),
-        };
-        let more = forward.burst_from_uplink(&mut self.scratch.arena);
-        let Neighbours { woken, broken, .. } = beside;
-        self.settle(woken, broken);
-        if !self.broken.is_empty() {
-            self.fail_broken();
-        }
-        if let Some(since) = since {
-            self.shares.leave_out((self.service.settings.meter)().saturating_sub(since));
-        }
-        self.pace.worked();
-        self.uplink_active = more;
     }
 
     /// Watches the port's descriptor if the queue wants frames, and stops watching it if not.
@@ -501,12 +459,20 @@ impl Worker {
     /// Takes in events, commands and readable ports. Blocks for `timeout`, or for as long as it
     /// takes if there is none.
     fn look(&mut self, timeout: Option<Duration>) -> Result<Flow, PlatformError> {
+        let mut timeout = timeout;
+        if timeout != Some(Duration::ZERO) && !self.mesh.falls_asleep() {
+            timeout = Some(Duration::ZERO);
+        }
         let sleeps = timeout != Some(Duration::ZERO);
         if sleeps {
             self.spin.sleeps(std::mem::take(&mut self.worked));
         }
         let mut room: Room = [const { MaybeUninit::uninit() }; REPORTED];
-        for woke in self.watch.wait(timeout, &mut room)? {
+        let woken = self.watch.wait(timeout, &mut room)?;
+        if sleeps {
+            self.mesh.wakes();
+        }
+        for woke in woken {
             match woke {
                 Woke::Events => {
                     self.take_events()?;

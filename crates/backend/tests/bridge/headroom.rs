@@ -5,7 +5,7 @@ use crate::rules::by_rules;
 use crate::support::eventually;
 use crate::support::port::UPLINK;
 use crate::support::tcp::Tcp;
-use crate::support::world::World;
+use crate::support::world::{CREWS, World};
 use grantway_backend::policy::Policy;
 use grantway_netif::{Checksum, Offload};
 
@@ -94,40 +94,42 @@ fn what_crosses_the_bridge_begins_behind_the_headroom() {
 
 #[test]
 fn a_large_frame_of_a_guest_is_cut_for_a_guest_with_a_program() {
-    let mut world = World::bridged();
-    let [mut a, mut b, c] = three_as(&mut world, false, false);
-    let tcp = Tcp { v6: false };
-    let payload: Vec<u8> = (0..30_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
-    let whole = tcp.frame(b.address, a.address, &payload);
-    for program in [false, true, false] {
-        b.hostile.reconfigure(if program { "256" } else { "0" });
-        if !program {
-            // The room goes behind Connected.
-            eventually("a frame begins where its page does", || {
-                b.posts(2);
-                a.sends(&frame(b.address, a.address, 4096));
-                b.gets();
-                (b.offset == 0).then_some(())
-            });
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        let [mut a, mut b, c] = three_as(&mut world, false, false);
+        let tcp = Tcp { v6: false };
+        let payload: Vec<u8> = (0..30_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
+        let whole = tcp.frame(b.address, a.address, &payload);
+        for program in [false, true, false] {
+            b.hostile.reconfigure(if program { "256" } else { "0" });
+            if !program {
+                // The room goes behind Connected.
+                eventually("a frame begins where its page does", || {
+                    b.posts(2);
+                    a.sends(&frame(b.address, a.address, 4096));
+                    b.gets();
+                    (b.offset == 0).then_some(())
+                });
+                uses_up(&mut a, &mut b);
+            }
+            let large = a.unfinished(&whole, &mut || 4096, tcp.offload(1448).gso.unwrap());
+            b.posts(30);
+            let answers = a.hostile.transmit(&mut a.rings, &large);
+            assert!(answers.iter().all(|answer| answer.status >= 0), "{answers:?}");
+            if program {
+                let mut got = Vec::new();
+                while got.len() < payload.len() {
+                    let segment = gets(&mut b);
+                    got.extend_from_slice(tcp.check(&segment, Checksum::Partial).1);
+                }
+                assert!(got == payload);
+            } else {
+                let (frame, offload) = b.gets_unfinished();
+                assert!(frame == whole && offload == tcp.offload(1448));
+            }
             uses_up(&mut a, &mut b);
         }
-        let large = a.unfinished(&whole, &mut || 4096, tcp.offload(1448).gso.unwrap());
-        b.posts(30);
-        let answers = a.hostile.transmit(&mut a.rings, &large);
-        assert!(answers.iter().all(|answer| answer.status >= 0), "{answers:?}");
-        if program {
-            let mut got = Vec::new();
-            while got.len() < payload.len() {
-                let segment = gets(&mut b);
-                got.extend_from_slice(tcp.check(&segment, Checksum::Partial).1);
-            }
-            assert!(got == payload);
-        } else {
-            let (frame, offload) = b.gets_unfinished();
-            assert!(frame == whole && offload == tcp.offload(1448));
-        }
-        uses_up(&mut a, &mut b);
+        drop((a, b, c));
+        world.bridge_stands();
     }
-    drop((a, b, c));
-    world.bridge_stands();
 }

@@ -10,6 +10,7 @@ mod guest;
 mod headroom;
 mod lists;
 mod merge;
+mod mesh;
 mod rules;
 
 use grantway_backend::WaitMode;
@@ -25,136 +26,147 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use support::port::UPLINK;
 use support::rings::{page, slot};
 use support::tcp::{SEQUENCE, Tcp};
-use support::world::World;
+use support::world::{CREWS, World};
 use support::{Ends, eventually};
 
 #[test]
 fn frames_of_every_length_and_cut_arrive_whole_where_they_belong() {
-    let mut world = World::bridged();
-    let [mut a, mut b, mut c] = three(&mut world);
-    let mut numbers = Numbers::new(7);
-    c.posts(40);
-    let lengths = [14, 15, 60, 127, 128, 129, 130, 1514, 4095, 4096, 4097, 4224, 9014, 65_535];
-    for len in lengths {
-        for way in 0..6 {
-            let bytes = frame(b.address, a.address, len);
-            let smallest = len.div_ceil(18).max(1);
-            let slots = a.slots(
-                &bytes,
-                &mut || match way {
-                    0 => 4096,
-                    1 => smallest,
-                    2 => (smallest + 1).max(100),
-                    3 => (smallest + 1).max(128),
-                    _ => smallest.max(1 + numbers.below(4096)),
-                },
-                7,
-            );
-            b.posts(len.div_ceil(4096));
-            a.sends_slots(&slots);
-            assert_eq!(b.gets(), bytes, "{len} bytes in {} slots", slots.len());
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        let [mut a, mut b, mut c] = three(&mut world);
+        let mut numbers = Numbers::new(7);
+        c.posts(40);
+        let lengths = [14, 15, 60, 127, 128, 129, 130, 1514, 4095, 4096, 4097, 4224, 9014, 65_535];
+        for len in lengths {
+            for way in 0..6 {
+                let bytes = frame(b.address, a.address, len);
+                let smallest = len.div_ceil(18).max(1);
+                let slots = a.slots(
+                    &bytes,
+                    &mut || match way {
+                        0 => 4096,
+                        1 => smallest,
+                        2 => (smallest + 1).max(100),
+                        3 => (smallest + 1).max(128),
+                        _ => smallest.max(1 + numbers.below(4096)),
+                    },
+                    7,
+                );
+                b.posts(len.div_ceil(4096));
+                a.sends_slots(&slots);
+                assert_eq!(b.gets(), bytes, "{len} bytes in {} slots", slots.len());
+            }
         }
+        c.gets_nothing();
+        // The head goes by private memory; the rest crosses in one copy.
+        let copies = |world: &World| world.control().counters().copies;
+        let before = copies(&world);
+        b.posts(1);
+        let bytes = frame(b.address, a.address, 1514);
+        a.sends(&bytes);
+        assert_eq!(b.gets(), bytes);
+        assert_eq!(copies(&world) - before, 3, "head in, head out, the rest across");
+        drop((a, b, c));
+        world.bridge_stands();
     }
-    c.gets_nothing();
-    // The head goes by private memory; the rest crosses in one copy.
-    let copies = |world: &World| world.control().counters().copies;
-    let before = copies(&world);
-    b.posts(1);
-    let bytes = frame(b.address, a.address, 1514);
-    a.sends(&bytes);
-    assert_eq!(b.gets(), bytes);
-    assert_eq!(copies(&world) - before, 3, "head in, head out, the rest across");
-    drop((a, b, c));
-    world.bridge_stands();
 }
 
 #[test]
 fn between_guests_that_staged_their_pages_nothing_is_asked_of_the_hypervisor() {
-    let mut world = World::bridged();
-    let mut guests = [0, 1, 2].map(|number| Guest::boot_staged(&mut world, number, &[]));
-    know_each_other(&mut guests);
-    let before = world.control().counters();
-    let mut numbers = Numbers::new(17);
-    for round in 0..200 {
-        let (from, to) = (round % 3, (round + 1) % 3);
-        let whole = frame(guests[to].address, guests[from].address, 60 + numbers.below(9000));
-        guests[to].posts(3);
-        let slots = guests[from].slots(&whole, &mut || 4096, 7);
-        guests[from].sends_slots(&slots);
-        assert!(guests[to].gets() == whole, "round {round}");
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        let mut guests = [0, 1, 2].map(|number| Guest::boot_staged(&mut world, number, &[]));
+        know_each_other(&mut guests);
+        let before = world.control().counters();
+        let mut numbers = Numbers::new(17);
+        for round in 0..200 {
+            let (from, to) = (round % 3, (round + 1) % 3);
+            let whole = frame(guests[to].address, guests[from].address, 60 + numbers.below(9000));
+            guests[to].posts(3);
+            let slots = guests[from].slots(&whole, &mut || 4096, 7);
+            guests[from].sends_slots(&slots);
+            assert!(guests[to].gets() == whole, "round {round}");
+        }
+        let spent = world.control().counters().since(&before);
+        assert_eq!(spent.grant_ops(), 0, "{spent:?}");
+        drop(guests);
+        world.bridge_stands();
     }
-    let spent = world.control().counters().since(&before);
-    assert_eq!(spent.grant_ops(), 0, "{spent:?}");
-    drop(guests);
-    world.bridge_stands();
 }
 
 #[test]
 fn what_crosses_to_a_guest_is_copied_where_packets_for_a_port_are_mapped() {
-    let mut world = World::bridged();
-    world.setup.policy.most = Policy::Map;
-    world.restart();
-    let [mut a, mut b, mut c] = three(&mut world);
-    let before = world.control().counters();
-    for len in [60_usize, 129, 1514, 4096, 9014, 65_535] {
-        b.posts(len.div_ceil(4096));
-        let bytes = frame(b.address, a.address, len);
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        world.setup.policy.most = Policy::Map;
+        world.restart();
+        let [mut a, mut b, mut c] = three(&mut world);
+        let before = world.control().counters();
+        for len in [60_usize, 129, 1514, 4096, 9014, 65_535] {
+            b.posts(len.div_ceil(4096));
+            let bytes = frame(b.address, a.address, len);
+            a.sends(&bytes);
+            assert_eq!(b.gets(), bytes, "{len} bytes");
+        }
+        // To all of them, by private memory.
+        b.posts(3);
+        c.posts(3);
+        let bytes = frame(BROADCAST, a.address, 9014);
         a.sends(&bytes);
-        assert_eq!(b.gets(), bytes, "{len} bytes");
+        assert_eq!((b.gets(), c.gets()), (bytes.clone(), bytes));
+        let spent = world.control().counters().since(&before);
+        assert_eq!((spent.maps, spent.unmaps), (0, 0));
+        drop((a, b, c));
+        world.bridge_stands();
     }
-    // To all of them, by private memory.
-    b.posts(3);
-    c.posts(3);
-    let bytes = frame(BROADCAST, a.address, 9014);
-    a.sends(&bytes);
-    assert_eq!((b.gets(), c.gets()), (bytes.clone(), bytes));
-    let spent = world.control().counters().since(&before);
-    assert_eq!((spent.maps, spent.unmaps), (0, 0));
-    drop((a, b, c));
-    world.bridge_stands();
 }
 
 #[test]
 fn broadcast_reaches_all_and_ones_own_address_nobody() {
-    let mut world = World::bridged();
-    let [mut a, mut b, mut c] = three(&mut world);
-    for guest in [&mut b, &mut c] {
-        guest.posts(3);
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        let [mut a, mut b, mut c] = three(&mut world);
+        for guest in [&mut b, &mut c] {
+            guest.posts(3);
+        }
+        let bytes = frame(BROADCAST, a.address, 5000);
+        a.sends(&bytes);
+        assert_eq!(b.gets(), bytes);
+        assert_eq!(c.gets(), bytes);
+        // The uplink has seen it, and every flooded frame before.
+        let seen =
+            world.behind(UPLINK).look().taken.iter().filter(|(seen, _)| *seen == bytes).count();
+        assert_eq!(seen, 1);
+        a.sends(&frame(a.address, [2, 0, 0, 0, 7, 7], 60));
+        b.gets_nothing();
+        c.gets_nothing();
+        drop((a, b, c));
+        world.bridge_stands();
     }
-    let bytes = frame(BROADCAST, a.address, 5000);
-    a.sends(&bytes);
-    assert_eq!(b.gets(), bytes);
-    assert_eq!(c.gets(), bytes);
-    // The uplink has seen it, and every flooded frame before.
-    let seen = world.behind(UPLINK).look().taken.iter().filter(|(seen, _)| *seen == bytes).count();
-    assert_eq!(seen, 1);
-    a.sends(&frame(a.address, [2, 0, 0, 0, 7, 7], 60));
-    b.gets_nothing();
-    c.gets_nothing();
-    drop((a, b, c));
-    world.bridge_stands();
 }
 
 #[test]
 fn the_uplink_is_one_more_place() {
-    let mut world = World::bridged();
-    let [mut a, mut b, c] = three(&mut world);
-    let uplink = world.behind(UPLINK);
-    let outside = [2, 0, 0, 0, 1, 0];
-    let bytes = frame(a.address, outside, 3000);
-    a.posts(1);
-    uplink.give(bytes.clone(), Offload::default());
-    assert_eq!(a.gets(), bytes);
-    // Its address is learnt: an answer goes there and nowhere else.
-    let before = uplink.look().sent;
-    b.posts(1);
-    let answer = frame(outside, a.address, 2000);
-    a.sends(&answer);
-    eventually("the answer", || (uplink.look().sent > before).then_some(()));
-    assert_eq!(uplink.look().taken.last().unwrap().0, answer);
-    b.gets_nothing();
-    drop((a, b, c));
-    world.bridge_stands();
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        let [mut a, mut b, c] = three(&mut world);
+        let uplink = world.behind(UPLINK);
+        let outside = [2, 0, 0, 0, 1, 0];
+        let bytes = frame(a.address, outside, 3000);
+        a.posts(1);
+        uplink.give(bytes.clone(), Offload::default());
+        assert_eq!(a.gets(), bytes);
+        // Its address is learnt: an answer goes there and nowhere else.
+        let before = uplink.look().sent;
+        b.posts(1);
+        let answer = frame(outside, a.address, 2000);
+        a.sends(&answer);
+        eventually("the answer", || (uplink.look().sent > before).then_some(()));
+        assert_eq!(uplink.look().taken.last().unwrap().0, answer);
+        b.gets_nothing();
+        drop((a, b, c));
+        world.bridge_stands();
+    }
 }
 
 #[test]
@@ -187,45 +199,49 @@ fn an_uplink_that_is_deleted_costs_the_uplink_only() {
 
 #[test]
 fn a_receiver_without_pages_costs_its_own_frames_only() {
-    let mut world = World::bridged();
-    let [mut a, mut b, mut c] = three(&mut world);
-    // Far more than may wait.
-    let frames: Vec<_> = (0..400).map(|n| frame(b.address, a.address, 3000 + n)).collect();
-    for bytes in &frames {
-        a.sends(bytes);
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        let [mut a, mut b, mut c] = three(&mut world);
+        // Far more than may wait.
+        let frames: Vec<_> = (0..400).map(|n| frame(b.address, a.address, 3000 + n)).collect();
+        for bytes in &frames {
+            a.sends(bytes);
+        }
+        let bytes = frame(c.address, a.address, 9000);
+        c.posts(3);
+        a.sends(&bytes);
+        assert_eq!(c.gets(), bytes, "others do not wait");
+        // What waited comes first and in order.
+        for bytes in frames.iter().take(100) {
+            b.posts(1);
+            assert_eq!(b.gets(), *bytes);
+        }
+        drop((a, b, c));
+        world.bridge_stands();
     }
-    let bytes = frame(c.address, a.address, 9000);
-    c.posts(3);
-    a.sends(&bytes);
-    assert_eq!(c.gets(), bytes, "others do not wait");
-    // What waited comes first and in order.
-    for bytes in frames.iter().take(100) {
-        b.posts(1);
-        assert_eq!(b.gets(), *bytes);
-    }
-    drop((a, b, c));
-    world.bridge_stands();
 }
 
 #[test]
 fn a_broken_receiver_is_disabled_and_its_sender_goes_on() {
-    let mut world = World::bridged();
-    let [mut a, mut b, mut c] = three(&mut world);
-    b.rings.rx.store(Index::ReqProd, b.rings.rx_prod.wrapping_add(10_000));
-    a.sends(&frame(b.address, a.address, 60));
-    b.hostile.await_disabled();
-    c.posts(1);
-    let bytes = frame(c.address, a.address, 1514);
-    a.sends(&bytes);
-    assert_eq!(c.gets(), bytes);
-    // Its address is nobody's now: what is for it goes to all others.
-    c.posts(1);
-    let bytes = frame(b.address, a.address, 200);
-    a.sends(&bytes);
-    assert_eq!(c.gets(), bytes);
-    assert_eq!(a.hostile.backend_state(), Some(XenbusState::Connected));
-    drop((a, b, c));
-    world.bridge_stands();
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        let [mut a, mut b, mut c] = three(&mut world);
+        b.rings.rx.store(Index::ReqProd, b.rings.rx_prod.wrapping_add(10_000));
+        a.sends(&frame(b.address, a.address, 60));
+        b.hostile.await_disabled();
+        c.posts(1);
+        let bytes = frame(c.address, a.address, 1514);
+        a.sends(&bytes);
+        assert_eq!(c.gets(), bytes);
+        // Its address is nobody's now: what is for it goes to all others.
+        c.posts(1);
+        let bytes = frame(b.address, a.address, 200);
+        a.sends(&bytes);
+        assert_eq!(c.gets(), bytes);
+        assert_eq!(a.hostile.backend_state(), Some(XenbusState::Connected));
+        drop((a, b, c));
+        world.bridge_stands();
+    }
 }
 
 #[test]
@@ -309,38 +325,41 @@ fn pages_that_cannot_be_read_or_written_give_errors_to_both_and_stale_bytes_to_n
 
 #[test]
 fn a_super_frame_reaches_a_guest_without_gso_in_segments() {
-    // Also with headers across descriptors (DPDK's CVE-2022-2132).
-    let mut world = World::bridged();
-    let [mut a, mut b, mut c] = three_as(&mut world, true, false);
-    c.posts(4);
-    let payload: Vec<u8> = (0..30_000u32).map(|n| ((n * 5) >> 3) as u8).collect();
-    for tcp in Tcp::BOTH {
-        for step in [4096, 1000, tcp.headers() - 3] {
-            // The most slots there may be.
-            let len = if step < 100 { 4000 } else { 30_000.min(step * 17) };
-            let payload = &payload[..len];
-            let bytes = tcp.frame(b.address, a.address, payload);
-            let gso = tcp.offload(1448).gso.unwrap();
-            let mut first = true;
-            let mut cuts = || if std::mem::take(&mut first) || step > 100 { step } else { 4096 };
-            let slots = a.unfinished(&bytes, &mut cuts, gso);
-            b.posts(len.div_ceil(1448));
-            let answers = a.hostile.transmit(&mut a.rings, &slots);
-            assert!(answers.iter().all(|answer| answer.status >= 0), "{answers:?}");
-            let mut got = Vec::new();
-            while got.len() < len {
-                let segment = b.gets();
-                let (sequence, part) = tcp.check(&segment, Checksum::Complete);
-                assert_eq!(sequence, SEQUENCE.wrapping_add(got.len() as u32), "{tcp:?} {step}");
-                assert!(part.len() <= 1448, "{} bytes", part.len());
-                got.extend_from_slice(part);
+    for workers in CREWS {
+        // Also with headers across descriptors (DPDK's CVE-2022-2132).
+        let mut world = World::bridged_by(workers);
+        let [mut a, mut b, mut c] = three_as(&mut world, true, false);
+        c.posts(4);
+        let payload: Vec<u8> = (0..30_000u32).map(|n| ((n * 5) >> 3) as u8).collect();
+        for tcp in Tcp::BOTH {
+            for step in [4096, 1000, tcp.headers() - 3] {
+                // The most slots there may be.
+                let len = if step < 100 { 4000 } else { 30_000.min(step * 17) };
+                let payload = &payload[..len];
+                let bytes = tcp.frame(b.address, a.address, payload);
+                let gso = tcp.offload(1448).gso.unwrap();
+                let mut first = true;
+                let mut cuts =
+                    || if std::mem::take(&mut first) || step > 100 { step } else { 4096 };
+                let slots = a.unfinished(&bytes, &mut cuts, gso);
+                b.posts(len.div_ceil(1448));
+                let answers = a.hostile.transmit(&mut a.rings, &slots);
+                assert!(answers.iter().all(|answer| answer.status >= 0), "{answers:?}");
+                let mut got = Vec::new();
+                while got.len() < len {
+                    let segment = b.gets();
+                    let (sequence, part) = tcp.check(&segment, Checksum::Complete);
+                    assert_eq!(sequence, SEQUENCE.wrapping_add(got.len() as u32), "{tcp:?} {step}");
+                    assert!(part.len() <= 1448, "{} bytes", part.len());
+                    got.extend_from_slice(part);
+                }
+                assert!(got == payload, "{tcp:?} by {step}");
             }
-            assert!(got == payload, "{tcp:?} by {step}");
         }
+        c.gets_nothing();
+        drop((a, b, c));
+        world.bridge_stands();
     }
-    c.gets_nothing();
-    drop((a, b, c));
-    world.bridge_stands();
 }
 
 #[test]
@@ -424,20 +443,22 @@ fn a_payload_changes(staged: bool, kinds: &[Tcp]) {
 
 #[test]
 fn xsa_405_a_frame_that_waits_outlives_its_sender() {
-    let mut world = World::bridged();
-    let [mut a, mut b, mut c] = three(&mut world);
-    let bytes = frame(b.address, a.address, 9000);
-    a.sends(&bytes);
-    // The sender's pages are something else, and then gone, before there is room.
-    for index in 0..3 {
-        page(&a.out, index).0.write(0, &[0xee; 4096]).unwrap();
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        let [mut a, mut b, mut c] = three(&mut world);
+        let bytes = frame(b.address, a.address, 9000);
+        a.sends(&bytes);
+        // The sender's pages are something else, and then gone, before there is room.
+        for index in 0..3 {
+            page(&a.out, index).0.write(0, &[0xee; 4096]).unwrap();
+        }
+        let gone = a.hostile.vif;
+        drop(a);
+        world.detaches(gone);
+        b.posts(3);
+        assert_eq!(b.gets(), bytes);
+        c.gets_nothing();
+        drop((b, c));
+        world.bridge_stands();
     }
-    let gone = a.hostile.vif;
-    drop(a);
-    world.detaches(gone);
-    b.posts(3);
-    assert_eq!(b.gets(), bytes);
-    c.gets_nothing();
-    drop((b, c));
-    world.bridge_stands();
 }

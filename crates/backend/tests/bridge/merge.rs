@@ -6,7 +6,7 @@ use crate::support::PROMPT;
 use crate::support::port::UPLINK;
 use crate::support::rings::{SLOTS, page, slot};
 use crate::support::tcp::{SEQUENCE, Tcp};
-use crate::support::world::World;
+use crate::support::world::{CREWS, World};
 use grantway_backend::WaitMode;
 use grantway_hypervisor::GrantRef;
 use grantway_netif::tx::{TxFlags, TxRequest, status};
@@ -64,78 +64,84 @@ fn merged(world: &World, guest: &Guest) -> u64 {
 
 #[test]
 fn who_takes_large_frames_gets_one_and_others_the_segments() {
-    let mut world = World::bridged();
-    let [mut a, mut b, mut c] = guests(&mut world);
-    for (n, tcp) in (1..).zip(Tcp::BOTH) {
-        b.posts(8);
-        let frame = tcp.frame(b.address, a.address, &payload());
-        let slots_of_it = slots(&a, tcp, &frame);
-        let statuses = send(&mut a, &slots_of_it);
-        assert_eq!(statuses, [status::OKAY; 20]);
-        let whole = (frame, tcp.offload(SEGMENT));
-        assert!(b.gets_unfinished() == whole, "{tcp:?}: as if it had never been cut");
-        b.gets_nothing();
-        assert_eq!(merged(&world, &a), 20 * n);
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        let [mut a, mut b, mut c] = guests(&mut world);
+        for (n, tcp) in (1..).zip(Tcp::BOTH) {
+            b.posts(8);
+            let frame = tcp.frame(b.address, a.address, &payload());
+            let slots_of_it = slots(&a, tcp, &frame);
+            let statuses = send(&mut a, &slots_of_it);
+            assert_eq!(statuses, [status::OKAY; 20]);
+            let whole = (frame, tcp.offload(SEGMENT));
+            assert!(b.gets_unfinished() == whole, "{tcp:?}: as if it had never been cut");
+            b.gets_nothing();
+            assert_eq!(merged(&world, &a), 20 * n);
 
-        c.posts(20);
-        let frame = tcp.frame(c.address, a.address, &payload());
-        let slots_of_it = slots(&a, tcp, &frame);
-        assert_eq!(send(&mut a, &slots_of_it), [status::OKAY; 20]);
-        for n in 0..20 {
-            let segment = c.gets();
-            let (sequence, part) = tcp.check(&segment, Checksum::Partial);
-            let first = n * usize::from(SEGMENT);
-            assert_eq!(sequence, SEQUENCE.wrapping_add(first as u32), "{tcp:?}");
-            assert_eq!(part, &payload()[first..PAYLOAD.min(first + usize::from(SEGMENT))]);
+            c.posts(20);
+            let frame = tcp.frame(c.address, a.address, &payload());
+            let slots_of_it = slots(&a, tcp, &frame);
+            assert_eq!(send(&mut a, &slots_of_it), [status::OKAY; 20]);
+            for n in 0..20 {
+                let segment = c.gets();
+                let (sequence, part) = tcp.check(&segment, Checksum::Partial);
+                let first = n * usize::from(SEGMENT);
+                assert_eq!(sequence, SEQUENCE.wrapping_add(first as u32), "{tcp:?}");
+                assert_eq!(part, &payload()[first..PAYLOAD.min(first + usize::from(SEGMENT))]);
+            }
+            assert_eq!(merged(&world, &a), 20 * n, "nothing for who takes no such frame");
         }
-        assert_eq!(merged(&world, &a), 20 * n, "nothing for who takes no such frame");
+        drop((a, b, c));
+        world.bridge_stands();
     }
-    drop((a, b, c));
-    world.bridge_stands();
 }
 
 #[test]
 fn one_frame_waits_where_no_page_is_posted() {
-    let mut world = World::bridged();
-    let [mut a, mut b, c] = guests(&mut world);
-    let tcp = Tcp { v6: false };
-    let frame = tcp.frame(b.address, a.address, &payload());
-    let slots_of_it = slots(&a, tcp, &frame);
-    assert_eq!(send(&mut a, &slots_of_it), [status::OKAY; 20]);
-    // What the pages hold by now is nothing to the frame.
-    for n in 0..20 {
-        page(&a.out, n).0.write(0, &[0xee; 4096]).unwrap();
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        let [mut a, mut b, c] = guests(&mut world);
+        let tcp = Tcp { v6: false };
+        let frame = tcp.frame(b.address, a.address, &payload());
+        let slots_of_it = slots(&a, tcp, &frame);
+        assert_eq!(send(&mut a, &slots_of_it), [status::OKAY; 20]);
+        // What the pages hold by now is nothing to the frame.
+        for n in 0..20 {
+            page(&a.out, n).0.write(0, &[0xee; 4096]).unwrap();
+        }
+        b.posts(8);
+        assert!(b.gets_unfinished() == (frame, tcp.offload(SEGMENT)));
+        drop((a, b, c));
+        world.bridge_stands();
     }
-    b.posts(8);
-    assert!(b.gets_unfinished() == (frame, tcp.offload(SEGMENT)));
-    drop((a, b, c));
-    world.bridge_stands();
 }
 
 #[test]
 fn a_segment_that_cannot_be_read_ends_those_that_it_is_merged_with() {
-    let mut world = World::bridged();
-    let [mut a, mut b, c] = guests(&mut world);
-    let tcp = Tcp { v6: true };
-    let frame = tcp.frame(b.address, a.address, &payload());
-    let mut slots_of_it = slots(&a, tcp, &frame);
-    b.posts(20);
-    // Its headers are private, and what follows them is in a page that is none.
-    let mut third = TxRequest::from_words(slots_of_it[2]);
-    third.flags |= TxFlags::MORE_DATA;
-    let nowhere = slot(GrantRef(0x7fff_0000), 0, third.size - 128, 2, TxFlags::empty());
-    slots_of_it[2] = third.to_words();
-    slots_of_it.insert(3, nowhere);
-    let statuses = send(&mut a, &slots_of_it);
-    assert_eq!(statuses, [status::ERROR; 21], "all of them were one frame");
-    b.gets_nothing();
-    assert_eq!(stats(&world, &a).tx_dropped_grant, 20);
-    // The next are none the worse for it.
-    let slots_of_it = slots(&a, tcp, &frame);
-    assert_eq!(send(&mut a, &slots_of_it), [status::OKAY; 20]);
-    assert!(b.gets_unfinished() == (frame, tcp.offload(SEGMENT)));
-    drop((a, b, c));
-    world.bridge_stands();
+    for workers in CREWS {
+        let mut world = World::bridged_by(workers);
+        let [mut a, mut b, c] = guests(&mut world);
+        let tcp = Tcp { v6: true };
+        let frame = tcp.frame(b.address, a.address, &payload());
+        let mut slots_of_it = slots(&a, tcp, &frame);
+        b.posts(20);
+        // Its headers are private, and what follows them is in a page that is none.
+        let mut third = TxRequest::from_words(slots_of_it[2]);
+        third.flags |= TxFlags::MORE_DATA;
+        let nowhere = slot(GrantRef(0x7fff_0000), 0, third.size - 128, 2, TxFlags::empty());
+        slots_of_it[2] = third.to_words();
+        slots_of_it.insert(3, nowhere);
+        let statuses = send(&mut a, &slots_of_it);
+        assert_eq!(statuses, [status::ERROR; 21], "all of them were one frame");
+        b.gets_nothing();
+        assert_eq!(stats(&world, &a).tx_dropped_grant, 20);
+        // The next are none the worse for it.
+        let slots_of_it = slots(&a, tcp, &frame);
+        assert_eq!(send(&mut a, &slots_of_it), [status::OKAY; 20]);
+        assert!(b.gets_unfinished() == (frame, tcp.offload(SEGMENT)));
+        drop((a, b, c));
+        world.bridge_stands();
+    }
 }
 
 #[test]

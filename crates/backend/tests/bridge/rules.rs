@@ -5,7 +5,7 @@ use crate::support::control::SECRET;
 use crate::support::eventually;
 use crate::support::rings::{page, slot};
 use crate::support::tcp::Tcp;
-use crate::support::world::World;
+use crate::support::world::{CREWS, World};
 use grantway_backend::{GraphReport, VifStatsSnapshot};
 use grantway_netif::Offload;
 use grantway_netif::tx::{TxFlags, status};
@@ -26,7 +26,7 @@ fn load(world: &World, rules: &str) -> Result<(), String> {
     world.control().with(load).map_err(|e| e.to_string())
 }
 
-fn graph(world: &World) -> GraphReport {
+pub fn graph(world: &World) -> GraphReport {
     world.control().with(|backend| backend.graph()).unwrap()
 }
 
@@ -35,7 +35,7 @@ pub fn stats(world: &World, guest: &Guest) -> VifStatsSnapshot {
 }
 
 /// Sends frames of one slot each, in one publication.
-fn send_list(guest: &mut Guest, frames: &[Vec<u8>]) {
+pub fn send_list(guest: &mut Guest, frames: &[Vec<u8>]) {
     let lay = |(index, bytes): (usize, &Vec<u8>)| {
         let (memory, gref) = page(&guest.out, index);
         memory.write(0, bytes).unwrap();
@@ -57,88 +57,97 @@ const OWN: &str = "
 
 #[test]
 fn who_says_that_he_is_another_is_not_heard_whatever_the_length() {
-    let mut world = by_rules(World::bridged(), OWN);
-    let [mut a, mut b, mut c] = three(&mut world);
-    for long in [60, 600, 3000] {
-        b.posts(2);
-        let honest = frame(b.address, a.address, long);
-        let list =
-            [frame(b.address, c.address, long), honest.clone(), frame(b.address, OUTSIDE, long)];
-        send_list(&mut a, &list);
-        assert_eq!(b.gets(), honest);
+    for workers in CREWS {
+        let mut world = by_rules(World::bridged_by(workers), OWN);
+        let [mut a, mut b, mut c] = three(&mut world);
+        for long in [60, 600, 3000] {
+            b.posts(2);
+            let honest = frame(b.address, a.address, long);
+            let list = [
+                frame(b.address, c.address, long),
+                honest.clone(),
+                frame(b.address, OUTSIDE, long),
+            ];
+            send_list(&mut a, &list);
+            assert_eq!(b.gets(), honest);
+        }
+        assert_eq!(stats(&world, &a).tx_dropped_rules, 6);
+        assert_eq!(graph(&world).drops.of(Reason::SpoofedMac), 6);
+        // Nothing was learnt of it: who is meant is still where he is.
+        c.posts(1);
+        let bytes = frame(c.address, b.address, 60);
+        send_list(&mut b, std::slice::from_ref(&bytes));
+        assert_eq!(c.gets(), bytes);
+        // Of the third the rules say nothing.
+        b.posts(1);
+        let bytes = frame(b.address, OUTSIDE, 60);
+        send_list(&mut c, std::slice::from_ref(&bytes));
+        assert_eq!(b.gets(), bytes);
+        drop((a, b, c));
+        world.bridge_stands();
     }
-    assert_eq!(stats(&world, &a).tx_dropped_rules, 6);
-    assert_eq!(graph(&world).drops.of(Reason::SpoofedMac), 6);
-    // Nothing was learnt of it: who is meant is still where he is.
-    c.posts(1);
-    let bytes = frame(c.address, b.address, 60);
-    send_list(&mut b, std::slice::from_ref(&bytes));
-    assert_eq!(c.gets(), bytes);
-    // Of the third the rules say nothing.
-    b.posts(1);
-    let bytes = frame(b.address, OUTSIDE, 60);
-    send_list(&mut c, std::slice::from_ref(&bytes));
-    assert_eq!(b.gets(), bytes);
-    drop((a, b, c));
-    world.bridge_stands();
 }
 
 #[test]
 fn rules_change_between_two_lists_and_bad_ones_change_nothing() {
-    let mut world = by_rules(World::bridged(), "");
-    let [mut a, mut b, c] = three(&mut world);
-    let bytes = frame(b.address, a.address, 100);
-    let drop_all = "[firewall]\ndefault = \"drop\"\n[[rule]]\nname = \"arp\"\naction = \"accept\"\n\
+    for workers in CREWS {
+        let mut world = by_rules(World::bridged_by(workers), "");
+        let [mut a, mut b, c] = three(&mut world);
+        let bytes = frame(b.address, a.address, 100);
+        let drop_all = "[firewall]\ndefault = \"drop\"\n[[rule]]\nname = \"arp\"\naction = \"accept\"\n\
                     network = \"arp\"\n";
-    b.posts(200);
-    send_list(&mut a, std::slice::from_ref(&bytes));
-    assert_eq!(b.gets(), bytes);
-    load(&world, drop_all).unwrap();
-    send_list(&mut a, std::slice::from_ref(&bytes));
-    let refused = load(&world, "flows = true\n[[rule]]\naction = \"acept\"\n").unwrap_err();
-    assert!(refused.starts_with("line 3, column 10: found \"acept\""), "{refused}");
-    send_list(&mut a, std::slice::from_ref(&bytes));
-    b.gets_nothing();
-    assert_eq!(graph(&world).drops.of(Reason::Firewall), 2);
-    let known = graph(&world).known;
-    assert_eq!((known.by_default.packets, known.stations), (2, 3), "what is known stays");
-    load(&world, "flows = true").unwrap();
-    send_list(&mut a, std::slice::from_ref(&bytes));
-    assert_eq!(b.gets(), bytes);
-    // Isolated from each other, they reach the uplink only.
-    let isolated = "[[vif]]\nname = \"21.0\"\nisolated = true\n[[vif]]\nname = \"22.0\"\n\
+        b.posts(200);
+        send_list(&mut a, std::slice::from_ref(&bytes));
+        assert_eq!(b.gets(), bytes);
+        load(&world, drop_all).unwrap();
+        send_list(&mut a, std::slice::from_ref(&bytes));
+        let refused = load(&world, "flows = true\n[[rule]]\naction = \"acept\"\n").unwrap_err();
+        assert!(refused.starts_with("line 3, column 10: found \"acept\""), "{refused}");
+        send_list(&mut a, std::slice::from_ref(&bytes));
+        b.gets_nothing();
+        assert_eq!(graph(&world).drops.of(Reason::Firewall), 2);
+        let known = graph(&world).known;
+        assert_eq!((known.by_default.packets, known.stations), (2, 3), "what is known stays");
+        load(&world, "flows = true").unwrap();
+        send_list(&mut a, std::slice::from_ref(&bytes));
+        assert_eq!(b.gets(), bytes);
+        // Isolated from each other, they reach the uplink only.
+        let isolated = "[[vif]]\nname = \"21.0\"\nisolated = true\n[[vif]]\nname = \"22.0\"\n\
                     isolated = true\n";
-    load(&world, isolated).unwrap();
-    let to_all = frame(BROADCAST, a.address, 2000);
-    let to_nobody = frame(NOBODY, a.address, 60);
-    send_list(&mut a, &[bytes, to_nobody, to_all.clone()]);
-    b.gets_nothing();
-    assert_eq!(graph(&world).drops.of(Reason::Isolated), 1);
-    let uplink = world.behind(crate::support::port::UPLINK);
-    assert_eq!(uplink.look().taken.last().unwrap().0, to_all);
-    drop((a, b, c));
-    world.bridge_stands();
+        load(&world, isolated).unwrap();
+        let to_all = frame(BROADCAST, a.address, 2000);
+        let to_nobody = frame(NOBODY, a.address, 60);
+        send_list(&mut a, &[bytes, to_nobody, to_all.clone()]);
+        b.gets_nothing();
+        assert_eq!(graph(&world).drops.of(Reason::Isolated), 1);
+        let uplink = world.behind(crate::support::port::UPLINK);
+        assert_eq!(uplink.look().taken.last().unwrap().0, to_all);
+        drop((a, b, c));
+        world.bridge_stands();
+    }
 }
 
 #[test]
 fn a_filter_takes_a_frame_elsewhere() {
-    let rules =
-        "[[filter]]\naction = \"redirect\"\nport = \"23.0\"\nto-mac = \"02:00:00:00:00:02\"\n";
-    let mut world = by_rules(World::bridged(), "");
-    let mut guests = [1, 2, 3].map(|number| Guest::boot_staged(&mut world, number, &[]));
-    know_each_other(&mut guests);
-    load(&world, rules).unwrap();
-    let [mut a, mut b, mut c] = guests;
-    for long in [60, 1500] {
-        b.posts(1);
-        c.posts(1);
-        let bytes = frame(b.address, a.address, long);
-        send_list(&mut a, std::slice::from_ref(&bytes));
-        assert_eq!(c.gets(), bytes);
-        b.gets_nothing();
+    for workers in CREWS {
+        let rules =
+            "[[filter]]\naction = \"redirect\"\nport = \"23.0\"\nto-mac = \"02:00:00:00:00:02\"\n";
+        let mut world = by_rules(World::bridged_by(workers), "");
+        let mut guests = [1, 2, 3].map(|number| Guest::boot_staged(&mut world, number, &[]));
+        know_each_other(&mut guests);
+        load(&world, rules).unwrap();
+        let [mut a, mut b, mut c] = guests;
+        for long in [60, 1500] {
+            b.posts(1);
+            c.posts(1);
+            let bytes = frame(b.address, a.address, long);
+            send_list(&mut a, std::slice::from_ref(&bytes));
+            assert_eq!(c.gets(), bytes);
+            b.gets_nothing();
+        }
+        drop((a, b, c));
+        world.bridge_stands();
     }
-    drop((a, b, c));
-    world.bridge_stands();
 }
 
 /// Both ways, short and long, by both policies that look at packets differently.

@@ -7,8 +7,9 @@ use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{Backend, BackendConfig, OpenPort, Settings, VifId, VifReport, WaitMode};
 use grantway_hypervisor::DomId;
 use grantway_ports::{Member, wall};
+use grantway_vector::Secret;
 use grantway_vector::nodes::Checks;
-use grantway_vector::{Graph, Secret, path};
+use grantway_vector::path::{self, Nodes};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,14 +39,13 @@ const RULES: &str = "
     state = \"invalid\"
 ";
 
-fn graph(by_rules: bool) -> Graph {
+fn nodes(by_rules: bool) -> Nodes {
+    let (secret, clock) = (SECRET, || 0);
     if !by_rules {
-        return path::bridge(SECRET, || 0).unwrap();
+        return Nodes::Bridge { secret, clock };
     }
     let (capture, wall, checks) = (None, wall(), Checks::Leave);
-    let settings =
-        path::Settings { secret: SECRET, clock: || 0, capture, wall, checks, merge: false };
-    path::graph(settings).unwrap()
+    Nodes::All(path::Settings { secret, clock, capture, wall, checks, merge: false })
 }
 
 /// How the backend is started, each time.
@@ -53,6 +53,8 @@ pub struct Setup {
     pub run_folder: PathBuf,
     pub queues: u32,
     pub bridged: bool,
+    /// Workers, which take turns.
+    pub workers: usize,
     /// Whether packets go by rules.
     pub by_rules: bool,
     pub policy: PolicyLimits,
@@ -99,11 +101,11 @@ impl Server {
                 policy: self.setup.policy,
                 ..Settings::default()
             },
-            workers: 0,
+            workers: self.setup.workers,
+            threads: false,
             uplink: None,
             run_folder: self.setup.run_folder.clone(),
-            graph: graph(self.setup.by_rules),
-            by_rules: self.setup.by_rules,
+            nodes: nodes(self.setup.by_rules),
         };
         if let Some(calls) = dies_after {
             domain.dies_after(calls);

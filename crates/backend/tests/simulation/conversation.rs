@@ -111,7 +111,9 @@ impl Conversation {
         let folder = tempfile::tempdir().unwrap();
         let run_folder = folder.path().to_owned();
         let lines_too = Arc::clone(&lines);
-        let setup = Setup { run_folder, queues, bridged, by_rules, policy, lines: lines_too };
+        let workers = numbers.one_of(&[1, 1, 2, 3]);
+        let setup =
+            Setup { run_folder, queues, bridged, workers, by_rules, policy, lines: lines_too };
         let mut conversation = Self {
             numbers,
             trouble,
@@ -130,7 +132,9 @@ impl Conversation {
             told: Told::default(),
             folder,
         };
-        conversation.tell(format_args!("{trouble:?} bridged: {bridged} queues: {queues}"));
+        conversation.tell(format_args!(
+            "{trouble:?} bridged: {bridged} queues: {queues} workers: {workers}"
+        ));
         conversation.tell(format_args!("{policy:?} by rules: {by_rules} enemies: {enemies}"));
         conversation.invite(guests);
         conversation.suffer(enemies);

@@ -191,6 +191,7 @@ impl Bridge {
             run_folder: folder.path().to_owned(),
             queues: 1,
             bridged: true,
+            workers: 1,
             by_rules: false,
             policy: PolicyLimits::default(),
             lines: Default::default(),

@@ -13,8 +13,9 @@ use grantway_backend::{
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
 use grantway_ports::{Member, wall};
+use grantway_vector::Secret;
 use grantway_vector::nodes::Checks;
-use grantway_vector::{Graph, Secret, path};
+use grantway_vector::path::{Nodes, Settings as NodeSettings};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::cell::Cell;
@@ -73,13 +74,13 @@ thread_local! {
 /// What no one outside is to guess; here nobody tries.
 pub const SECRET: Secret = Secret(1, 2);
 
-fn graph(by_rules: bool) -> Graph {
+fn nodes(by_rules: bool) -> Nodes {
     let (secret, clock) = (SECRET, || 0);
     if !by_rules {
-        return path::bridge(secret, clock).unwrap();
+        return Nodes::Bridge { secret, clock };
     }
     let (capture, wall, checks) = (None, wall(), Checks::Leave);
-    path::graph(path::Settings { secret, clock, capture, wall, checks, merge: false }).unwrap()
+    Nodes::All(NodeSettings { secret, clock, capture, wall, checks, merge: false })
 }
 
 pub struct Control {
@@ -133,11 +134,11 @@ impl Control {
                             },
                             ..Settings::default()
                         },
-                        workers: if matches!(setup.time, Time::Passes) { setup.workers } else { 0 },
+                        workers: setup.workers,
+                        threads: matches!(setup.time, Time::Passes),
                         uplink: setup.bridged.then(|| ports.open_uplink()),
                         run_folder: setup.run_folder.clone(),
-                        graph: graph(setup.by_rules),
-                        by_rules: setup.by_rules,
+                        nodes: nodes(setup.by_rules),
                     };
                     let platform = Faulty::over(platform, Arc::clone(&setup.faults));
                     let backend = Backend::start(Arc::new(platform), config, open);

@@ -14,6 +14,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Workers of a bridge: one, and as many as hand the frames of three guests to each other.
+pub const CREWS: [usize; 2] = [1, 3];
 pub const HONEST: VifId = VifId { domain: DomId(7), devid: 0 };
 pub const GUEST: VifId = VifId { domain: DomId(9), devid: 0 };
 /// No frame is dropped and no carrier goes because a machine ran a guest's thread too late.
@@ -43,7 +45,12 @@ impl World {
 
     /// With the backend's own bridge, and no honest vif on it.
     pub fn bridged() -> Self {
-        Self::bare(DomId(0), WaitMode::Interrupt, false, true, 1)
+        Self::bridged_by(1)
+    }
+
+    /// The same, by so many workers: see [`CREWS`].
+    pub fn bridged_by(workers: usize) -> Self {
+        Self::bare(DomId(0), WaitMode::Interrupt, false, true, workers)
     }
 
     /// With or without the bridge, and with no honest vif, which would be one more

@@ -6,7 +6,7 @@ use crate::support::eventually;
 use crate::support::hostile::frame;
 use crate::support::port::UPLINK;
 use crate::support::rings::slot;
-use crate::support::world::{GUEST, World};
+use crate::support::world::{CREWS, GUEST, World};
 use grantway_backend::VifId;
 use grantway_frontend::{HashRefusal, HashState, HashWish, Vif, VifStatus, Wishes};
 use grantway_hypervisor::{DomId, Platform};
@@ -111,43 +111,45 @@ fn the_hash_end_to_end_over_workers_restarts_and_reconnects() {
 
 #[test]
 fn the_hash_on_the_bridge_from_the_uplink_and_from_guest_to_guest() {
-    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
-    let mut world = World::bridged();
-    let domain = world.boot(GUEST.domain);
-    world.attach(GUEST, &[]);
-    let platform: Arc<dyn Platform> = Arc::clone(&domain) as _;
-    let mut vif = Vif::open(platform, 0, Wishes { queues: 4, ..Wishes::default() }).unwrap();
-    until(&mut vif, "connected", |vif| vif.status() == VifStatus::Connected);
-    let mapping = [3, 1, 2, 0, 1];
-    sets(&mut vif, &mapping);
-    let uplink = world.behind(UPLINK);
-    // To everybody, then to the guest alone, once it is known.
-    for to in [[0xff; 6], MAC] {
-        if to == MAC {
-            let mut hello = frame(60);
-            hello[..6].fill(0xff);
-            hello[6..12].copy_from_slice(&MAC);
-            vif.send(&hello, Offload::default()).unwrap();
-            vif.flush().unwrap();
-            eventually("the guest is known", || (uplink.look().sent > 0).then_some(()));
+    for workers in CREWS {
+        const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+        let mut world = World::bridged_by(workers);
+        let domain = world.boot(GUEST.domain);
+        world.attach(GUEST, &[]);
+        let platform: Arc<dyn Platform> = Arc::clone(&domain) as _;
+        let mut vif = Vif::open(platform, 0, Wishes { queues: 4, ..Wishes::default() }).unwrap();
+        until(&mut vif, "connected", |vif| vif.status() == VifStatus::Connected);
+        let mapping = [3, 1, 2, 0, 1];
+        sets(&mut vif, &mapping);
+        let uplink = world.behind(UPLINK);
+        // To everybody, then to the guest alone, once it is known.
+        for to in [[0xff; 6], MAC] {
+            if to == MAC {
+                let mut hello = frame(60);
+                hello[..6].fill(0xff);
+                hello[6..12].copy_from_slice(&MAC);
+                vif.send(&hello, Offload::default()).unwrap();
+                vif.flush().unwrap();
+                eventually("the guest is known", || (uplink.look().sent > 0).then_some(()));
+            }
+            arrive_by(&mut vif, &mapping, |bytes| {
+                bytes[..6].copy_from_slice(&to);
+                bytes[6..12].fill(4);
+                uplink.give(bytes.to_vec(), Offload::default());
+            });
         }
+        let mut sender = world.guest_of(VifId { domain: DomId(30), devid: 0 });
+        let mut rings = sender.connect();
         arrive_by(&mut vif, &mapping, |bytes| {
-            bytes[..6].copy_from_slice(&to);
-            bytes[6..12].fill(4);
-            uplink.give(bytes.to_vec(), Offload::default());
+            bytes[..6].copy_from_slice(&MAC);
+            bytes[6..12].fill(6);
+            let (_memory, gref) = sender.page(bytes);
+            sender.transmit(&mut rings, &[slot(gref, 0, 60, 1, TxFlags::empty())]);
         });
+        vif.shutdown().unwrap();
+        until(&mut vif, "gone", |vif| vif.status() == VifStatus::Gone);
+        world.detaches(GUEST);
+        drop((sender, rings));
+        world.bridge_stands();
     }
-    let mut sender = world.guest_of(VifId { domain: DomId(30), devid: 0 });
-    let mut rings = sender.connect();
-    arrive_by(&mut vif, &mapping, |bytes| {
-        bytes[..6].copy_from_slice(&MAC);
-        bytes[6..12].fill(6);
-        let (_memory, gref) = sender.page(bytes);
-        sender.transmit(&mut rings, &[slot(gref, 0, 60, 1, TxFlags::empty())]);
-    });
-    vif.shutdown().unwrap();
-    until(&mut vif, "gone", |vif| vif.status() == VifStatus::Gone);
-    world.detaches(GUEST);
-    drop((sender, rings));
-    world.bridge_stands();
 }

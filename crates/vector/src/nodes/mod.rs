@@ -34,7 +34,7 @@ pub use gro::Gro;
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use limit::Limit;
-pub use mirror::Mirror;
+pub use mirror::{Mirror, SharedCapture};
 pub use segments::Segments;
 pub use spoof::AntiSpoof;
 pub use transport::{Checks, Transport};

@@ -12,7 +12,7 @@ pub use file::parse;
 pub use names::{NAMES_MAX, Names};
 
 use crate::batch::PortId;
-use crate::bucket::Rate;
+use crate::bucket::{Buckets, Rate};
 use crate::nodes::bridge::table::Learning;
 use crate::nodes::classifier::filter::Filter;
 use crate::nodes::classifier::table::{FilterError, Table};
@@ -20,6 +20,7 @@ use crate::nodes::firewall::matcher::{Matcher, MatcherError};
 use crate::nodes::firewall::rule::{Action, Rule};
 use crate::nodes::spoof::allowed::Allowed;
 use crate::secret::Secret;
+use std::sync::OnceLock;
 
 /// Rules for one vif, or for a port beside the vifs.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -88,6 +89,8 @@ pub struct Rules {
     pub filters: FilterRules,
     /// True if flows are counted.
     pub flows: bool,
+    /// Bytes that are left of the rates, once a graph has the rules.
+    pub buckets: OnceLock<Buckets>,
 }
 
 impl Rules {
@@ -101,6 +104,12 @@ impl Rules {
             && firewall.default == Action::Accept
             && self.filters.filters.is_empty()
             && !self.flows
+    }
+
+    /// Returns the buckets of the rates, which are the same for all graphs. The first graph that
+    /// takes the rules, in place of `old`, makes them.
+    pub(crate) fn buckets(&self, old: &Self) -> &Buckets {
+        self.buckets.get_or_init(|| Buckets::after(self, old))
     }
 
     /// Returns the rules for a port, to be changed.

@@ -11,6 +11,7 @@ use crate::worker::slot::{Place, Slot};
 use crate::worker::watch::Woke;
 use grantway_ports::Port;
 use grantway_vector::PortId;
+use grantway_vector::receivers::Takes;
 
 impl Worker {
     /// Carries out all commands in the inbox. Returns a break if the worker is to end.
@@ -43,7 +44,22 @@ impl Worker {
                 let _ = reply.send((queues.collect(), failed.collect()));
             }
             Command::Headroom(vif, headroom, reply) => {
-                self.set_headroom(vif, headroom);
+                let _ = reply.send(self.set_headroom(vif, headroom));
+            }
+            Command::Elsewhere(id, guest, reply) => {
+                self.bridge.join_elsewhere(id, *guest);
+                let _ = reply.send(());
+            }
+            Command::Takes(id, takes, reply) => {
+                if let Some(merger) = &mut self.merger {
+                    merger.set_receiver(id, takes);
+                }
+                let _ = reply.send(());
+            }
+            Command::Forget(id, reply) => {
+                self.hear();
+                self.take_bundles(self.mesh.bundles());
+                self.bridge.forget(id);
                 let _ = reply.send(());
             }
             Command::Account(reply) => {
@@ -52,7 +68,8 @@ impl Worker {
                 let (spin, longest_round) = (self.spin.budget(), self.rounds.longest());
                 let _ = reply.send(WorkerReport { number, used, queues, spin, longest_round });
             }
-            Command::Load(rules) => self.bridge.lists.load(*rules),
+            Command::Load(rules) => self.bridge.lists.load(rules),
+            Command::NoUplink => self.bridge.lose_uplink(),
             Command::Graph(reply) => {
                 let _ = reply.send(self.bridge.lists.report(self.merger.as_ref()));
             }
@@ -85,10 +102,11 @@ impl Worker {
             Ok(watched) => watched,
             Err(e) => return Err((e.into(), queue.disconnect(after, self.events.as_mut()))),
         };
+        let takes = queue.takes();
         if queue.is_bridged() {
             self.bridge.join(key.0, id);
             if let Some(merger) = &mut self.merger {
-                merger.set_receiver(id, queue.takes());
+                merger.set_receiver(id, takes);
             }
         }
         let slot = Slot {
@@ -108,29 +126,36 @@ impl Worker {
         self.by_event.insert(tx, place);
         self.by_event.insert(rx, place);
         self.activate(place, false);
-        Ok(())
+        Ok(takes)
     }
 
-    /// Leaves so many bytes free in front of each frame for a vif's guest.
-    fn set_headroom(&mut self, vif: VifId, headroom: u16) {
+    /// Leaves so many bytes free in front of each frame for a vif's guest. Returns the number of a
+    /// guest on the bridge, and the unfinished frames that it takes now.
+    fn set_headroom(&mut self, vif: VifId, headroom: u16) -> Option<(PortId, Takes)> {
+        let mut now = None;
         let keys: Vec<Key> = self.queues.of(vif).map(|slot| slot.key).collect();
         for key in keys {
             let Some(place) = self.queues.place(key) else { continue };
             let Some(slot) = self.queues.get_mut(place) else { continue };
             slot.queue.set_headroom(headroom);
-            if let Some(merger) = self.merger.as_mut().filter(|_| slot.queue.is_bridged()) {
-                merger.set_receiver(slot.id, slot.queue.takes());
+            if slot.queue.is_bridged() {
+                let takes = slot.queue.takes();
+                now = Some((slot.id, takes));
+                if let Some(merger) = &mut self.merger {
+                    merger.set_receiver(slot.id, takes);
+                }
             }
             // A frame that waits may need fewer pages now than the guest is to signal.
             self.activate(place, false);
         }
+        now
     }
 
     /// Takes a queue out of service. Returns its connection and its port.
     fn remove(&mut self, key: Key, after: Afterwards) -> Option<(u64, Box<dyn Port>)> {
         let (place, slot) = self.queues.remove(key)?;
         if slot.queue.is_bridged() {
-            self.bridge.leave(key.0);
+            self.bridge.leave(slot.id);
         } else if self.queues.of(key.0).next().is_none() {
             self.bridge.lists.forget(slot.id);
         }

@@ -72,6 +72,7 @@ impl Conversation {
             run_folder: folder.path().to_owned(),
             queues: queues as u32,
             bridged: false,
+            workers: 1,
             by_rules: false,
             lines: Arc::clone(&lines),
             policy,

@@ -6,7 +6,8 @@ mod tests;
 
 pub use table::{Learning, STATIONS_MAX, Table};
 
-use crate::batch::{PortId, Verdict};
+use crate::batch::{Nanos, PortId, Verdict};
+use crate::news::{Fact, News};
 use crate::node::{Context, Edge, Node, Out};
 use crate::reason::Reason;
 use crate::rules::Rules;
@@ -100,7 +101,9 @@ impl Node for Bridge {
                 _ => {
                     let (to, sender) = addresses.stations();
                     let most = self.rules.stations(from);
-                    self.table.learn(sender, from, (age, most), now);
+                    if self.table.learn(sender, from, (age, most), now) {
+                        context.tell(Fact::Station(sender, from));
+                    }
                     let open = said == Verdict::Open;
                     let verdict = if open { self.route(to, from, now) } else { said };
                     before = open.then_some((addresses, from, verdict));
@@ -126,6 +129,13 @@ impl Node for Bridge {
 
     fn reload(&mut self, rules: &Arc<Rules>) {
         self.rules = rules.clone();
+    }
+
+    fn hear(&mut self, News(fact): &News, now: Nanos) {
+        if let Fact::Station(station, port) = *fact {
+            let (age, most) = (self.rules.learning.age, self.rules.stations(port));
+            self.table.hear(station, port, (age, most), now);
+        }
     }
 
     fn forget(&mut self, port: PortId) {

@@ -31,6 +31,8 @@ impl Default for Learning {
 pub(super) struct Learnt {
     port: PortId,
     seen: Nanos,
+    /// Time at which `learn` called it news.
+    told: Nanos,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -86,44 +88,72 @@ impl Table {
         self.learnt.get(&station).is_some_and(|learnt| now.saturating_sub(learnt.seen) <= age)
     }
 
-    /// Learns that a frame of a station came from a port, which may have `most` stations.
+    /// Learns that a frame of a station came from a port, which may have `most` stations. Returns
+    /// true if that is news: the station is new there, or a quarter of its time has gone since the
+    /// last news of it.
     #[inline]
-    pub fn learn(&mut self, station: u64, port: PortId, (age, most): (Nanos, u32), now: Nanos) {
+    pub fn learn(
+        &mut self,
+        station: u64,
+        port: PortId,
+        (age, most): (Nanos, u32),
+        now: Nanos,
+    ) -> bool {
         if station == 0 || is_group(station) {
-            return;
+            return false;
         }
         if let Some(learnt) = self.learnt.get_mut(&station).filter(|learnt| learnt.port == port) {
             learnt.seen = now;
-            return;
+            let is_due = now.saturating_sub(learnt.told) > age / 4;
+            if is_due {
+                learnt.told = now;
+            }
+            return is_due;
         }
-        self.remember(station, port, (age, most), now);
+        self.remember(station, port, (age, most), now)
+    }
+
+    /// Learns a station that a twin heard. It is remembered for a quarter longer: so long may the
+    /// twin hear it before it tells of it again.
+    pub fn hear(&mut self, station: u64, port: PortId, limits: (Nanos, u32), now: Nanos) {
+        self.learn(station, port, limits, now);
+        if let Some(learnt) = self.learnt.get_mut(&station).filter(|learnt| learnt.port == port) {
+            learnt.seen = now.saturating_add(limits.0 / 4);
+        }
     }
 
     /// Notes a station that is new, or that moved to this port. Its old place stays until there is
     /// room for the new one. So no port makes a station of another port unknown, and its frames
-    /// flooded.
-    fn remember(&mut self, station: u64, port: PortId, (age, most): (Nanos, u32), now: Nanos) {
+    /// flooded. Returns true if there is room.
+    fn remember(
+        &mut self,
+        station: u64,
+        port: PortId,
+        (age, most): (Nanos, u32),
+        now: Nanos,
+    ) -> bool {
         let at = usize::from(port.0);
         if self.shares.len() <= at {
             self.shares.resize(at + 1, Share::default());
         }
-        let Some(share) = self.shares.get(at).copied() else { return };
+        let Some(share) = self.shares.get(at).copied() else { return false };
         let due = share.swept.is_none_or(|swept| now.saturating_sub(swept) >= SWEEP);
         if (share.stations >= most || self.learnt.len() >= STATIONS_MAX) && due {
             self.sweep(port, age, now);
         }
         let full = self.learnt.len() >= STATIONS_MAX && !self.learnt.contains_key(&station);
-        let Some(share) = self.shares.get_mut(at) else { return };
+        let Some(share) = self.shares.get_mut(at) else { return false };
         if share.stations >= most || full {
             self.refused += 1;
-            return;
+            return false;
         }
         share.stations += 1;
-        if let Some(old) = self.learnt.insert(station, Learnt { port, seen: now })
+        if let Some(old) = self.learnt.insert(station, Learnt { port, seen: now, told: now })
             && let Some(share) = self.shares.get_mut(usize::from(old.port.0))
         {
             share.stations = share.stations.saturating_sub(1);
         }
+        true
     }
 
     fn forget(&mut self, station: u64, port: PortId) {

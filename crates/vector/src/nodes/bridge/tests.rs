@@ -99,3 +99,44 @@ fn isolated_vifs_do_not_reach_each_other() {
     assert_eq!(bridge.route(1, PortId(2), 0), Verdict::To(PortId(0)));
     assert_eq!(bridge.route(3, PortId(1), 0), Verdict::To(PortId(2)));
 }
+
+#[test]
+fn a_station_is_news_where_it_is_new_and_a_quarter_of_its_time_later() {
+    let mut table = Table::new(secret());
+    let (a, b) = (PortId(1), PortId(2));
+    assert!(table.learn(1, a, ON, 0));
+    assert!((1..=AGE / 4).step_by(1_000_000_000).all(|now| !table.learn(1, a, ON, now)));
+    assert!(table.learn(1, a, ON, AGE / 4 + 1));
+    assert!(!table.learn(1, a, ON, AGE / 4 + 2));
+    assert!(table.learn(1, b, ON, AGE / 4 + 3), "it moved");
+    assert!(table.learn(1, a, ON, AGE / 4 + 4), "and back");
+    assert!(!table.learn(1 << 40, a, ON, 0) && !table.learn(0, a, ON, 0), "no station");
+    for station in 2..65 {
+        assert!(table.learn(station, a, ON, AGE / 4 + 5));
+    }
+    assert!(!table.learn(65, a, ON, AGE / 4 + 6), "for which there is no room");
+}
+
+#[test]
+fn graphs_of_two_workers_know_the_same_stations() {
+    let mut both = [0, 1].map(|_| crate::path::bridge(secret(), || 0).unwrap());
+    both[0].has_twins();
+    let frame = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]].concat();
+    let mut arena = [frame, vec![0; 48]].concat();
+    let mut batch = crate::Batch::new();
+    let (len, from) = (60, PortId(7));
+    let frame = crate::Frame { at: 0, head: len, len, token: 0, offload: Default::default(), from };
+    for _ in 0..3 {
+        batch.push(frame).unwrap();
+    }
+    both[0].run(&mut batch, &mut arena, 0);
+    let news: Vec<_> = both[0].news().collect();
+    assert_eq!(news.len(), 1, "once for frames that are alike");
+    both[1].hear(&news, 5);
+    let to_it = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    assert!(both.iter().all(|graph| !graph.may_flood(&to_it, 6)));
+    assert_eq!(both[0].news().count(), 0);
+    // Who has no twins keeps nothing for them.
+    both[1].run(&mut batch, &mut arena, 0);
+    assert_eq!(both[1].news().count(), 0);
+}

@@ -11,7 +11,7 @@ pub use key::{Key, Pattern};
 pub use table::{FILTERS_MAX, FilterError, MASKS_MAX, Table};
 
 use crate::batch::Verdict;
-use crate::bucket::Bucket;
+use crate::bucket::Common;
 use crate::node::{Context, Edge, Single, Step};
 use crate::reason::Reason;
 use crate::report::{Count, Report, carried};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub struct Classifier {
     rules: Arc<Rules>,
     counts: Vec<Count>,
-    buckets: Vec<Option<Bucket>>,
+    buckets: Vec<Option<Common>>,
 }
 
 impl Classifier {
@@ -54,7 +54,7 @@ impl Single for Classifier {
             Treatment::Queue(queue) => context.batch.set_queue(number, queue),
             Treatment::Mirror => return Step::To(Self::MIRROR),
             Treatment::Police(_) => {
-                let bucket = self.buckets.get_mut(at).and_then(Option::as_mut);
+                let bucket = self.buckets.get(at).and_then(Option::as_ref);
                 if bucket.is_some_and(|bucket| !bucket.take(frame.len, context.now)) {
                     return Step::Drop(Reason::Policed);
                 }
@@ -77,14 +77,7 @@ impl Single for Classifier {
         let (old, new) = (&self.rules.filters.filters, &rules.filters.filters);
         let name = |filter: &Filter| filter.name.clone();
         self.counts = carried(old, &self.counts, new, name);
-        let known = carried(old, &self.buckets, new, name);
-        let bucket = |(filter, known): (&Filter, Option<Bucket>)| match filter.treatment {
-            Treatment::Police(rate) => {
-                Some(known.filter(|old| old.rate() == rate).unwrap_or_else(|| Bucket::new(rate)))
-            }
-            _ => None,
-        };
-        self.buckets = new.iter().zip(known).map(bucket).collect();
+        self.buckets.clone_from(&rules.buckets(&self.rules).filters);
         self.rules = rules.clone();
     }
 

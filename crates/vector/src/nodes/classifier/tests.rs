@@ -66,7 +66,7 @@ fn a_reload_keeps_what_is_left_of_a_rate_that_stays() {
     let mut classifier = Classifier::default();
     classifier.reload(&rules(1));
     let taken = |classifier: &mut Classifier| {
-        classifier.buckets[1].as_mut().is_some_and(|bucket| bucket.take(1000, 0))
+        classifier.buckets[1].as_ref().is_some_and(|bucket| bucket.take(1000, 0))
     };
     assert!(taken(&mut classifier));
     classifier.reload(&rules(1));

@@ -42,6 +42,32 @@ struct Connection {
     ending: bool,
     port: PortId,
     until: Nanos,
+    /// The value of `until` that the last change had.
+    told: Nanos,
+}
+
+impl Connection {
+    fn begun(by_lower: bool, port: PortId, now: Nanos) -> Self {
+        let until = now.saturating_add(BEGUN);
+        Self { by_lower, answered: false, ending: false, port, until, told: until }
+    }
+}
+
+/// A change of a connection, for the tables of other workers. There it lasts a quarter longer: it
+/// may be used for so long before they are told again.
+#[derive(Debug, Clone, Copy)]
+pub struct Change {
+    key: Key,
+    connection: Connection,
+    /// True if the connection began with this change.
+    begins: bool,
+}
+
+impl Change {
+    fn of(key: Key, known: Connection, (begins, time): (bool, Nanos)) -> Self {
+        let until = known.until.saturating_add(time / 4);
+        Self { key, connection: Connection { until, ..known }, begins }
+    }
 }
 
 /// The place of a packet among the connections.
@@ -51,6 +77,10 @@ pub struct Found {
     pub state: State,
     key: Option<(Key, bool)>,
 }
+
+/// Error of a connection for which there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoRoom;
 
 /// Connections that are remembered.
 #[derive(Debug)]
@@ -112,26 +142,30 @@ impl Connections {
         Found { state, key: Some((key, lower)) }
     }
 
-    /// Notes that a packet goes on: its connection is remembered, and until when. Returns false if
-    /// there is no room for the connection.
-    pub fn note(&mut self, found: &Found, headers: &Headers, from: PortId, now: Nanos) -> bool {
-        let Some((key, lower)) = found.key else { return true };
+    /// Notes that a packet goes on: its connection is remembered, and until when. Returns the change
+    /// if other tables have to know it: not each packet's, but each that begins the connection,
+    /// answers it or ends it, or by which it lasts a quarter longer than they know.
+    ///
+    /// # Errors
+    /// There is no room for the connection.
+    pub fn note(
+        &mut self,
+        found: &Found,
+        headers: &Headers,
+        from: PortId,
+        now: Nanos,
+    ) -> Result<Option<Change>, NoRoom> {
+        let Some((key, lower)) = found.key else { return Ok(None) };
         let tcp = headers.transport == Transport::Tcp;
         match (found.state, self.known.get_mut(&key)) {
             (State::New | State::Established, Some(known)) => {
                 // The packet begins the connection anew, after it ended or grew too old.
                 if found.state == State::New && (known.ending || known.until < now) {
-                    let until = now.saturating_add(BEGUN);
-                    *known = Connection {
-                        by_lower: lower,
-                        answered: false,
-                        ending: false,
-                        until,
-                        ..*known
-                    };
-                    return true;
+                    *known = Connection::begun(lower, known.port, now);
+                    return Ok(Some(Change::of(key, *known, (true, BEGUN))));
                 }
                 // An answer or an end changes how long the connection is remembered.
+                let before = (known.answered, known.ending);
                 known.answered |= known.by_lower != lower;
                 known.ending |= tcp && headers.tcp_flags & (FIN | RST) != 0;
                 let time = match (known.ending, known.answered) {
@@ -146,17 +180,46 @@ impl Connections {
                     }
                 };
                 known.until = now.saturating_add(time);
-                true
+                let lasts = known.until.saturating_sub(known.told) > time / 4;
+                if before == (known.answered, known.ending) && !lasts {
+                    return Ok(None);
+                }
+                known.told = known.until;
+                Ok(Some(Change::of(key, *known, (false, time))))
             }
             (State::New, None) => {
                 // Only a new connection needs room.
-                let until = now.saturating_add(BEGUN);
-                let port = from;
-                let new =
-                    Connection { by_lower: lower, answered: false, ending: false, port, until };
-                self.add(key, new, now)
+                let connection = Connection::begun(lower, from, now);
+                match self.add(key, connection, now) {
+                    true => Ok(Some(Change::of(key, connection, (true, BEGUN)))),
+                    false => Err(NoRoom),
+                }
             }
-            _ => true,
+            _ => Ok(None),
+        }
+    }
+
+    /// Takes in a change of another table's. If this table has no room, it does not know the
+    /// connection.
+    pub fn hear(&mut self, change: &Change, now: Nanos) {
+        let Change { key, connection, begins } = *change;
+        match self.known.get_mut(&key) {
+            // Its port stays the one that it counts for here.
+            Some(known) if begins => *known = Connection { port: known.port, ..connection },
+            Some(known) => {
+                known.until = match (known.ending, connection.ending) {
+                    // An end makes it shorter.
+                    (_, true) => connection.until,
+                    (true, false) => known.until,
+                    (false, false) => known.until.max(connection.until),
+                };
+                known.answered |= connection.answered;
+                known.ending |= connection.ending;
+                known.told = known.until;
+            }
+            None => {
+                self.add(key, connection, now);
+            }
         }
     }
 

@@ -8,12 +8,13 @@ pub(crate) mod rule;
 #[cfg(test)]
 mod tests;
 
-pub use connections::{CONNECTIONS_MAX, Connections, OF_PORT_LEAST, OF_PORT_MAX};
+pub use connections::{CONNECTIONS_MAX, Change, Connections, NoRoom, OF_PORT_LEAST, OF_PORT_MAX};
 pub use field::RULES_MAX;
 pub use matcher::{FIELD_BYTES_MAX, Matcher, MatcherError};
 pub use rule::{Action, Rule, State};
 
-use crate::batch::PortId;
+use crate::batch::{Nanos, PortId};
+use crate::news::{Fact, News};
 use crate::node::{Context, Edge, Node, Out};
 use crate::reason::Reason;
 use crate::report::{Count, Report, carried};
@@ -59,7 +60,7 @@ impl Firewall {
 
 impl Firewall {
     #[inline]
-    fn judge(&mut self, number: u8, context: &Context<'_>) -> Result<(), Reason> {
+    fn judge(&mut self, number: u8, context: &mut Context<'_>) -> Result<(), Reason> {
         let frame = context.batch.frame(number);
         let headers = context.batch.headers(number);
         let now = context.now;
@@ -89,10 +90,12 @@ impl Firewall {
             return Err(Reason::Firewall);
         }
         // Only a frame that goes on begins a connection, or changes one.
-        if let (Some(connections), Some(found)) = (&mut self.connections, found)
-            && !connections.note(&found, headers, frame.from, now)
-        {
-            return Err(Reason::Connections);
+        if let (Some(connections), Some(found)) = (&mut self.connections, found) {
+            match connections.note(&found, headers, frame.from, now) {
+                Ok(None) => {}
+                Ok(Some(change)) => context.tell(Fact::Connection(change)),
+                Err(NoRoom) => return Err(Reason::Connections),
+            }
         }
         Ok(())
     }
@@ -137,6 +140,12 @@ impl Node for Firewall {
         }
         self.cache = (new.len() >= CACHED).then(|| Cache::new(self.secret));
         self.rules = rules.clone();
+    }
+
+    fn hear(&mut self, News(fact): &News, now: Nanos) {
+        if let (Some(connections), Fact::Connection(change)) = (&mut self.connections, fact) {
+            connections.hear(change, now);
+        }
     }
 
     fn forget(&mut self, port: PortId) {

@@ -148,7 +148,7 @@ fn a_connection_begins_is_answered_and_ends() {
     let mut connections = Connections::new(SECRET);
     let mut say = |headers: &Headers, now| {
         let found = connections.find(&[], headers, now);
-        assert!(connections.note(&found, headers, PortId(1), now));
+        assert!(connections.note(&found, headers, PortId(1), now).is_ok());
         found.state
     };
     let (there, back) = ([1, 2], [2, 1]);
@@ -170,7 +170,7 @@ fn begin(connections: &mut Connections, port: u16, many: u32) -> u32 {
         .map(|n| {
             let headers = tcp([5, 80], [u128::from(port) << 32 | u128::from(n), 1 << 50], 2);
             let found = connections.find(&[], &headers, 0);
-            u32::from(connections.note(&found, &headers, PortId(port), 0))
+            u32::from(connections.note(&found, &headers, PortId(port), 0).is_ok())
         })
         .sum()
 }
@@ -206,7 +206,7 @@ fn an_icmp_error_longer_than_what_is_private_has_its_connection() {
     let mut connections = Connections::new(SECRET);
     let begun = tcp([5, 80], [1, 2], 2);
     let found = connections.find(&[], &begun, 0);
-    assert!(connections.note(&found, &begun, PortId(1), 0));
+    assert!(connections.note(&found, &begun, PortId(1), 0).is_ok());
     // The error quotes an IPv4 header and the first bytes of TCP.
     let mut quoted = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
     quoted.extend([0, 5, 0, 80, 0, 0, 0, 0]);
@@ -223,4 +223,58 @@ fn an_icmp_error_longer_than_what_is_private_has_its_connection() {
     assert_eq!(connections.find(&quoted, &error(whole), 1).state, State::Established);
     assert_eq!(connections.find(&quoted, &error(whole + 500), 1).state, State::Established);
     assert_eq!(connections.find(&quoted[..20], &error(whole), 1).state, State::Invalid);
+}
+
+/// A packet at the first of two tables, whose news the second hears.
+fn said_to_both(both: &mut [Connections; 2], at: usize, headers: &Headers, now: Nanos) -> State {
+    let found = both[at].find(&[], headers, now);
+    if let Ok(Some(change)) = both[at].note(&found, headers, PortId(at as u16), now) {
+        both[1 - at].hear(&change, now);
+    }
+    found.state
+}
+
+#[test]
+fn a_table_knows_what_another_was_told() {
+    const SECOND: Nanos = 1_000_000_000;
+    let mut both = [0, 1].map(|_| Connections::new(SECRET));
+    let go = |flags| tcp([5, 80], [1, 2], flags);
+    let come = |flags| tcp([80, 5], [2, 1], flags);
+    // What goes is judged by the first, what comes by the second.
+    assert_eq!(said_to_both(&mut both, 1, &come(0x12), 0), State::Invalid, "nothing began");
+    assert_eq!(said_to_both(&mut both, 0, &go(2), 1), State::New);
+    assert_eq!(said_to_both(&mut both, 1, &come(0x12), 2), State::Established);
+    assert_eq!(said_to_both(&mut both, 0, &go(0x10), 3), State::Established);
+    // Only one way carries anything, for longer than a table remembers by itself.
+    for hour in 1..=6 {
+        let now = hour * 3600 * SECOND;
+        assert_eq!(said_to_both(&mut both, 0, &go(0x10), now), State::Established);
+    }
+    assert_eq!(said_to_both(&mut both, 1, &come(0x10), 21_601 * SECOND), State::Established);
+    // It ends at one, and so at both; and begins again.
+    assert_eq!(said_to_both(&mut both, 1, &come(4), 21_602 * SECOND), State::Established);
+    assert_eq!(said_to_both(&mut both, 0, &go(2), 21_603 * SECOND), State::New);
+    assert_eq!(said_to_both(&mut both, 1, &come(4), 21_604 * SECOND), State::Established);
+    for connections in &mut both {
+        assert_eq!(connections.len(), 1);
+        assert_eq!(connections.find(&[], &go(0x10), 21_700 * SECOND).state, State::Invalid);
+        connections.forget_port(PortId(0));
+        assert!(connections.is_empty(), "it counts for who began it");
+    }
+}
+
+#[test]
+fn packets_of_a_known_connection_are_no_news() {
+    let mut connections = Connections::new(SECRET);
+    let mut news = 0;
+    for n in 0..10_000u64 {
+        let headers = match n % 2 {
+            0 => tcp([5, 80], [1, 2], if n == 0 { 2 } else { 0x10 }),
+            _ => tcp([80, 5], [2, 1], 0x10),
+        };
+        let found = connections.find(&[], &headers, n);
+        let change = connections.note(&found, &headers, PortId(1), n).unwrap();
+        news += usize::from(change.is_some());
+    }
+    assert_eq!(news, 2, "it began, and was answered");
 }
