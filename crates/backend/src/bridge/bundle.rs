@@ -59,10 +59,12 @@ impl Bundle {
         let most = |frame: &FramePlace| frame.meta.len + PAGE_SIZE.min(frame.meta.len) + 64;
         self.bytes.reserve(places.iter().map(most).sum());
         for frame in places {
-            let at = place(self.bytes.len(), 0, frame.meta.len);
-            self.bytes.resize(at, 0);
+            // Frames of the usual short length lie side by side.
+            let at = place(self.bytes.len().next_multiple_of(64), 0, frame.meta.len);
+            if at > self.bytes.len() {
+                self.bytes.resize(at, 0);
+            }
             self.bytes.extend_from_slice(frame.bytes(arena));
-            self.bytes.resize(self.bytes.len().next_multiple_of(64), 0);
             self.places.push(FramePlace { at, meta: frame.meta });
         }
     }

@@ -186,7 +186,7 @@ impl Mesh {
     }
 
     /// Gives the memory of a bundle that was taken back to the worker that it came from.
-    pub fn give_back(&self, (from, mut bundle): (usize, Bundle)) {
+    pub fn give_back(&self, from: usize, mut bundle: Bundle) {
         let Some(share) = self.inbox().and_then(|inbox| inbox.shares.get(from)) else { return };
         bundle.clear();
         let mut spare = lock(&share.spare);
@@ -197,8 +197,9 @@ impl Mesh {
         }
     }
 
-    /// Takes the next bundle for this worker, with the number of the worker that it came from.
-    pub fn pop(&self) -> Option<(usize, Bundle)> {
+    /// Takes the next bundle for this worker, with the number of the worker that it came from and
+    /// its work.
+    pub fn pop(&self) -> Option<(usize, u32, Bundle)> {
         let inbox = self.inbox().filter(|inbox| inbox.count.load(SeqCst) > 0)?;
         let mut bundles = lock(&inbox.bundles);
         let (from, work, bundle) = bundles.pop_front()?;
@@ -209,7 +210,7 @@ impl Mesh {
             share.work.fetch_sub(work as usize, SeqCst);
         }
         self.lets_go_on(from);
-        Some((from, bundle))
+        Some((from, work, bundle))
     }
 
     /// Wakes a worker that waits for room in this worker's inbox, if there is enough to be worth it.

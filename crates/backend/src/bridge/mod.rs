@@ -154,11 +154,6 @@ impl Bridge {
         (self.members.len() + self.elsewhere.len() + uplink) as u32
     }
 
-    /// Returns the number of receivers here that what is flooded may reach.
-    pub fn reach_here(&self) -> u32 {
-        (self.members.len() + usize::from(self.uplink.is_some())) as u32
-    }
-
     #[inline]
     fn has_uplink(&self) -> bool {
         self.uplink.is_some() || self.uplink_at.is_some()

@@ -100,6 +100,7 @@ impl Taken {
 
     /// Notes what the packet's slots say, and adds its fragments to the list. `segment` is the
     /// price of a segment, if the sink asks for prices.
+    #[inline(always)]
     pub(super) fn describe(
         &mut self,
         packet: &TxPacket<'_>,
@@ -123,6 +124,7 @@ impl Taken {
 
     /// Finds a place in the arena, from `at` on, for the packet's first `private` bytes, and
     /// lists them to be fetched. Returns where the arena is free behind them.
+    #[inline(always)]
     pub(super) fn list(
         &mut self,
         at: usize,

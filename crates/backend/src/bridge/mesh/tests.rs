@@ -44,7 +44,7 @@ fn bundles_arrive_in_the_order_in_which_they_were_pushed_whoever_pushed_them() {
     }
     assert!(all[2].has_bundles() && !all[0].has_bundles() && !all[1].has_bundles());
     let came: Vec<u64> =
-        std::iter::from_fn(|| all[2].pop()).map(|(_, came)| number(&came)).collect();
+        std::iter::from_fn(|| all[2].pop()).map(|(_, _, came)| number(&came)).collect();
     assert_eq!(came, (0..100).collect::<Vec<_>>());
     assert!(!all[2].has_bundles() && all[2].pop().is_none());
     assert!(bells.iter().all(|bell| !rings(bell)), "nobody slept");
@@ -181,8 +181,8 @@ fn no_bundle_finds_a_worker_asleep_for_good() {
                             mesh.wakes();
                         }
                     };
-                    assert_eq!(number(&came.1), n);
-                    mesh.give_back(came);
+                    assert_eq!((came.0, number(&came.2)), (other, n));
+                    mesh.give_back(other, came.2);
                     let next = if own == 0 { n + 1 } else { n };
                     if own == 1 || next < BUNDLES {
                         mesh.push(other, &mut bundle(next, 60), 1);

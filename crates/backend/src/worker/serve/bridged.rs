@@ -138,11 +138,11 @@ impl Worker {
         }
         let mut left = BUNDLES;
         while left > 0
-            && let Some((from, bundle)) = self.mesh.pop()
+            && let Some((from, work, bundle)) = self.mesh.pop()
         {
-            left = left.saturating_sub(bundle.price(self.bridge.reach_here()));
+            left = left.saturating_sub(work);
             self.give_bundle(&bundle);
-            self.mesh.give_back((from, bundle));
+            self.mesh.give_back(from, bundle);
         }
         if !self.broken.is_empty() {
             self.fail_broken();
@@ -154,9 +154,9 @@ impl Worker {
     /// are taken.
     pub(super) fn take_bundles(&mut self, now: usize) {
         for _ in 0..now {
-            let Some((from, bundle)) = self.mesh.pop() else { break };
+            let Some((from, _, bundle)) = self.mesh.pop() else { break };
             self.give_bundle(&bundle);
-            self.mesh.give_back((from, bundle));
+            self.mesh.give_back(from, bundle);
         }
     }
 
