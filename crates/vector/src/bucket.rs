@@ -1,9 +1,6 @@
 //! A rate, and the bytes that are left of it.
 
 use crate::batch::Nanos;
-use crate::nodes::classifier::{Filter, Treatment};
-use crate::report::carried;
-use crate::rules::Rules;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A rate, and the bytes that may come at once.
@@ -76,7 +73,7 @@ impl Common {
         self.lock().take(bytes, now)
     }
 
-    fn rate(&self) -> Rate {
+    pub fn rate(&self) -> Rate {
         self.lock().rate()
     }
 
@@ -94,33 +91,9 @@ pub struct Buckets {
     pub(crate) filters: Vec<Option<Common>>,
 }
 
-impl Buckets {
-    /// Makes the buckets of rules that replace others. A rate that stays as it was, of a vif or of
-    /// a filter with the same name, keeps the bytes that are left of it.
-    pub(crate) fn after(rules: &Rules, old: &Rules) -> Self {
-        let known = old.buckets.get().cloned().unwrap_or_default();
-        let kept = |rate: Option<Rate>, known: Option<Common>| {
-            let rate = rate?;
-            Some(known.filter(|old| old.rate() == rate).unwrap_or_else(|| Common::new(rate)))
-        };
-        let of_vif = |at| known.vifs.get(at).cloned().flatten();
-        let vifs = rules.vifs.iter().enumerate();
-        let vifs = vifs.map(|(at, vif)| kept(vif.rate, of_vif(at))).collect();
-        let (before, filters) = (&old.filters.filters, &rules.filters.filters);
-        let name = |filter: &Filter| filter.name.clone();
-        let known = carried(before, &known.filters, filters, name);
-        let filters = filters.iter().zip(known).map(|(filter, known)| match filter.treatment {
-            Treatment::Police(rate) => kept(Some(rate), known),
-            _ => None,
-        });
-        Self { vifs, filters: filters.collect() }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::PortId;
 
     #[test]
     fn a_second_brings_the_rate_and_no_more_than_the_burst_stays() {
@@ -134,23 +107,5 @@ mod tests {
         assert!(bucket.take(1500, u64::MAX) && !bucket.take(1, u64::MAX));
         let mut none = Bucket::new(Rate { bytes: 0, burst: 0 });
         assert!(!none.take(1, u64::MAX));
-    }
-
-    #[test]
-    fn a_rate_is_one_for_all_graphs_and_keeps_what_is_left_over_a_reload() {
-        let rules = |bytes, burst| {
-            let mut rules = Rules::default();
-            rules.vif_mut(PortId(1)).unwrap().rate = Some(Rate { bytes, burst });
-            Arc::new(rules)
-        };
-        let none = Arc::new(Rules::default());
-        let (first, second, third) = (rules(1, 1000), rules(1, 1000), rules(2, 1000));
-        let of = |rules: &Arc<Rules>, old: &Arc<Rules>| rules.buckets(old).vifs[1].clone().unwrap();
-        let (one, other) = (of(&first, &none), of(&first, &none));
-        assert!(one.take(600, 0) && !other.take(600, 0) && other.take(400, 0));
-        assert!(!of(&second, &first).take(1, 0), "the same rate");
-        // A graph that lags behind two loads has the buckets of the others all the same.
-        assert!(of(&third, &second).take(1000, 0), "another one");
-        assert!(!of(&second, &first).take(1, 0) && !of(&third, &second).take(1, 0));
     }
 }

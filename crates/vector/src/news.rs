@@ -5,7 +5,7 @@
 //! before the frame reaches its receiver, so that they know it when the receiver answers.
 
 use crate::batch::PortId;
-use crate::nodes::firewall::Change;
+use crate::nodes::firewall::connection::Change;
 
 /// One fact that a frame taught.
 #[derive(Debug, Clone, Copy)]

@@ -1,11 +1,7 @@
-//! What one turn has for the guests of another worker, and its delivery there.
+//! Bundles: the frames of one turn for the guests of another worker.
 
-use super::forward::{Forward, Others};
-use super::route::Aimed;
 use crate::ids::Key;
 use crate::layout::place;
-use crate::state::stats::VifStats;
-use crate::turn::lists::UPLINK;
 use crate::turn::work;
 use grantway_ports::FramePlace;
 use grantway_ring::PAGE_SIZE;
@@ -22,10 +18,10 @@ pub(crate) struct Bundle {
     pub sender: Option<Key>,
     /// The frames, in their order. Their places are those in `bytes`, and later in the arena of
     /// the worker that gives them.
-    places: Vec<FramePlace>,
+    pub(super) places: Vec<FramePlace>,
     /// The receivers of the frames: of so many from one on, alike.
-    runs: Vec<(To, usize)>,
-    bytes: Vec<u8>,
+    pub(super) runs: Vec<(To, usize)>,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// The receivers of a frame.
@@ -94,46 +90,5 @@ impl Bundle {
             each.saturating_mul(if to == To::All { reach.max(1) } else { 1 })
         };
         self.runs.iter().map(run).fold(EACH, u32::saturating_add)
-    }
-}
-
-impl<O: Others> Forward<'_, O> {
-    /// Gives the frames of a bundle to this worker's guests, and to its uplink. `stats` are the
-    /// sender's.
-    pub fn give_bundle(&mut self, bundle: &Bundle, arena: &mut [u8], stats: &VifStats) {
-        // A turn brings no more than fits, and so does a bundle of it.
-        let Some(room) = arena.get_mut(..bundle.bytes.len()) else { return };
-        room.copy_from_slice(&bundle.bytes);
-        let mut rest = bundle.places.as_slice();
-        for &(to, many) in &bundle.runs {
-            let (places, later) = rest.split_at(many.min(rest.len()));
-            rest = later;
-            self.aim_here(places, to, arena, stats);
-        }
-        self.send_to_uplink(arena, stats);
-        self.give(arena, None);
-        self.flush();
-    }
-
-    /// Adds frames of another worker's sender to what their receivers here are given.
-    fn aim_here(&mut self, places: &[FramePlace], to: To, arena: &[u8], stats: &VifStats) {
-        let aimed = Aimed { places, rest: None, flooded: false, queue: None };
-        match to {
-            To::Port(UPLINK, _) if self.bridge.uplink.is_some() => self.aim_at_uplink(places),
-            To::Port(port, queue) => {
-                if !self.aim_at(port, Aimed { queue, ..aimed }, arena) {
-                    // It went meanwhile.
-                    VifStats::add(&stats.tx_dropped_port, places.len() as u64);
-                }
-            }
-            To::All => {
-                for port in self.reached() {
-                    self.aim_at(port, Aimed { flooded: true, ..aimed }, arena);
-                }
-                if self.bridge.uplink.is_some() && self.may_reach_uplink() {
-                    self.aim_at_uplink(places);
-                }
-            }
-        }
     }
 }

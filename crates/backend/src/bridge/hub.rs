@@ -38,7 +38,7 @@ pub(crate) struct Hub {
     pub(super) plain: Box<RxPlain>,
     /// Frames for the guests of other workers, by the workers' numbers.
     pub(super) away: Box<[Bundle]>,
-    /// What the list of the turn taught.
+    /// News of the list of the turn.
     pub(super) news: Vec<News>,
 }
 

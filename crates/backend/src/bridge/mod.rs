@@ -12,6 +12,7 @@
 //! ([`Mesh`]): the workers are switches, each linked with each other one, and what came by a
 //! link goes to none.
 
+mod arrive;
 mod bundle;
 mod forward;
 mod give;
@@ -56,7 +57,7 @@ pub(crate) struct Elsewhere {
 pub(crate) struct Bridge {
     /// The graph that decides where frames go.
     pub lists: Lists,
-    /// This worker's guests, by their numbers in lists and rules.
+    /// The guests of the worker, by their numbers in lists and rules.
     members: BTreeMap<PortId, Member>,
     /// All guests of other workers, by their numbers.
     elsewhere: BTreeMap<PortId, Elsewhere>,

@@ -122,7 +122,7 @@ impl<O: Others> Forward<'_, O> {
         Some(((vif, steered.unwrap_or(number)), same && steered.is_none()))
     }
 
-    /// This worker's guests that are reached by what the sender floods.
+    /// Returns the guests of the worker that are reached by what the sender floods.
     pub(super) fn reached(&self) -> Vec<PortId> {
         let bridge = &*self.bridge;
         let may = |&&id: &&PortId| id != self.from && bridge.lists.may_pass(self.from, id);

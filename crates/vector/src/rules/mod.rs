@@ -1,5 +1,6 @@
 //! Rules of the nodes, compiled from a file or made by hand.
 
+mod buckets;
 mod error;
 mod file;
 mod names;
@@ -104,12 +105,6 @@ impl Rules {
             && firewall.default == Action::Accept
             && self.filters.filters.is_empty()
             && !self.flows
-    }
-
-    /// Returns the buckets of the rates, which are the same for all graphs. The first graph that
-    /// takes the rules, in place of `old`, makes them.
-    pub(crate) fn buckets(&self, old: &Self) -> &Buckets {
-        self.buckets.get_or_init(|| Buckets::after(self, old))
     }
 
     /// Returns the rules for a port, to be changed.

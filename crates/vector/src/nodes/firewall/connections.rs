@@ -1,5 +1,6 @@
 //! Connections, and the packets that go with them.
 
+use super::connection::{BEGUN, Change, Connection, Key};
 use super::rule::State;
 use crate::batch::{Nanos, PortId};
 use crate::headers::{Headers, Network, Transport};
@@ -19,56 +20,11 @@ pub const OF_PORT_LEAST: u32 = 1024;
 const SECOND: Nanos = 1_000_000_000;
 /// Least time between two searches for old connections to make room.
 const SWEEP: Nanos = SECOND;
-/// Times that a connection is remembered without a further packet: begun, answered (TCP and
+/// Times that a connection is remembered without a further packet: answered (TCP and
 /// others), and ending. TCP's is that of RFC 5382.
-const BEGUN: Nanos = 60 * SECOND;
 const TCP: Nanos = 7440 * SECOND;
 const OTHER: Nanos = 180 * SECOND;
 const ENDING: Nanos = 30 * SECOND;
-
-/// Both ends of a connection, the same for either way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    ends: [(u128, u16); 2],
-    protocol: u8,
-    network: Network,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Connection {
-    /// True if the lower end began the connection.
-    by_lower: bool,
-    answered: bool,
-    ending: bool,
-    port: PortId,
-    until: Nanos,
-    /// The value of `until` that the last change had.
-    told: Nanos,
-}
-
-impl Connection {
-    fn begun(by_lower: bool, port: PortId, now: Nanos) -> Self {
-        let until = now.saturating_add(BEGUN);
-        Self { by_lower, answered: false, ending: false, port, until, told: until }
-    }
-}
-
-/// A change of a connection, for the tables of other workers. There it lasts a quarter longer: it
-/// may be used for so long before they are told again.
-#[derive(Debug, Clone, Copy)]
-pub struct Change {
-    key: Key,
-    connection: Connection,
-    /// True if the connection began with this change.
-    begins: bool,
-}
-
-impl Change {
-    fn of(key: Key, known: Connection, (begins, time): (bool, Nanos)) -> Self {
-        let until = known.until.saturating_add(time / 4);
-        Self { key, connection: Connection { until, ..known }, begins }
-    }
-}
 
 /// The place of a packet among the connections.
 #[derive(Debug, Clone, Copy)]

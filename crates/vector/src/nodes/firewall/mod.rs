@@ -1,6 +1,7 @@
 //! The firewall: ordered rules, and the connections that they ask for.
 
 mod cache;
+pub(crate) mod connection;
 mod connections;
 mod field;
 pub(crate) mod matcher;
@@ -8,7 +9,8 @@ pub(crate) mod rule;
 #[cfg(test)]
 mod tests;
 
-pub use connections::{CONNECTIONS_MAX, Change, Connections, NoRoom, OF_PORT_LEAST, OF_PORT_MAX};
+pub use connection::Change;
+pub use connections::{CONNECTIONS_MAX, Connections, NoRoom, OF_PORT_LEAST, OF_PORT_MAX};
 pub use field::RULES_MAX;
 pub use matcher::{FIELD_BYTES_MAX, Matcher, MatcherError};
 pub use rule::{Action, Rule, State};
