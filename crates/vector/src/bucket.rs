@@ -82,7 +82,7 @@ impl Common {
     }
 }
 
-/// Buckets of rules. All graphs that have the rules have these.
+/// Buckets of rules.
 #[derive(Debug, Default, Clone)]
 pub struct Buckets {
     /// Buckets of the vifs' rates, by their ports' numbers.

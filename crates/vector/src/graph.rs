@@ -1,6 +1,7 @@
 //! The nodes, in the order in which lists go through them.
 
 use crate::batch::{Batch, Nanos, PortId};
+use crate::bucket::Buckets;
 use crate::news::News;
 use crate::node::{Context, EDGES_MAX, Edge, Node, Out};
 use crate::reason::Drops;
@@ -92,6 +93,9 @@ pub struct Graph {
     first: usize,
     /// News of the frames so far, if the nodes have twins.
     news: Option<Vec<News>>,
+    /// The rules that were loaded last, and the bytes that are left of their rates.
+    rules: Arc<Rules>,
+    buckets: Buckets,
 }
 
 impl std::fmt::Debug for Graph {
@@ -113,6 +117,8 @@ impl Graph {
             out: Out::default(),
             first: NOWHERE.into(),
             news: None,
+            rules: Arc::default(),
+            buckets: Buckets::default(),
         }
     }
 
@@ -187,11 +193,18 @@ impl Graph {
     }
 
     /// Has all nodes obey other rules, between two lists. No frame is lost, and what nodes remember
-    /// of frames stays.
+    /// of frames stays. A rate that stays as it was, of a vif or of a filter with the same name,
+    /// keeps the bytes that are left of it. Twins that are given the same rules share these bytes.
     pub fn load(&mut self, rules: &Arc<Rules>) {
+        self.buckets = match &self.news {
+            Some(_) => rules.common_buckets(&self.rules).clone(),
+            None => rules.buckets_after(&self.rules, &self.buckets),
+        };
         for place in &mut self.places {
             place.node.reload(rules);
+            place.node.refill(&self.buckets);
         }
+        self.rules = Arc::clone(rules);
         self.find_ways();
     }
 
@@ -220,7 +233,7 @@ impl Graph {
     }
 
     /// Keeps news for the nodes' twins from now on, two facts per frame at most, until
-    /// [`Graph::news`] takes them.
+    /// [`Graph::news`] takes them. To be called before rules are loaded.
     pub fn has_twins(&mut self) {
         self.news.get_or_insert_default();
     }

@@ -1,6 +1,7 @@
 //! Nodes: a node takes its step for a whole list before the next one begins.
 
 use crate::batch::{Batch, Nanos, PortId, Verdict};
+use crate::bucket::Buckets;
 use crate::news::{Fact, News};
 use crate::reason::{Drops, Reason};
 use crate::receivers::Receivers;
@@ -124,6 +125,11 @@ pub trait Node: Send {
         let _ = rules;
     }
 
+    /// Takes the buckets of the rates in the rules that it obeys.
+    fn refill(&mut self, buckets: &Buckets) {
+        let _ = buckets;
+    }
+
     /// Takes in what a twin learnt of a frame.
     fn hear(&mut self, news: &News, now: Nanos) {
         let _ = (news, now);
@@ -167,6 +173,11 @@ pub trait Single: Send {
         let _ = rules;
     }
 
+    /// Takes buckets, as [`Node::refill`] does.
+    fn refill(&mut self, buckets: &Buckets) {
+        let _ = buckets;
+    }
+
     /// Forgets a port, as [`Node::forget`] says.
     fn forget(&mut self, port: PortId) {
         let _ = port;
@@ -203,6 +214,10 @@ impl<T: Single> Node for Each<T> {
 
     fn reload(&mut self, rules: &Arc<Rules>) {
         self.0.reload(rules);
+    }
+
+    fn refill(&mut self, buckets: &Buckets) {
+        self.0.refill(buckets);
     }
 
     fn forget(&mut self, port: PortId) {

@@ -1,16 +1,13 @@
 //! Limit of what a vif may send.
 
-use crate::bucket::Common;
+use crate::bucket::{Buckets, Common};
 use crate::node::{Context, Edge, Single, Step};
 use crate::reason::Reason;
-use crate::rules::Rules;
-use std::sync::Arc;
 
 /// Drops frames beyond their vif's rate.
 #[derive(Debug, Default)]
 pub struct Limit {
     vifs: Vec<Option<Common>>,
-    rules: Arc<Rules>,
 }
 
 impl Limit {
@@ -36,9 +33,7 @@ impl Single for Limit {
         self.vifs.iter().all(Option::is_none).then_some(Self::ON)
     }
 
-    /// Takes the vifs' rates. A rate that stays as it was keeps the bytes that are left of it.
-    fn reload(&mut self, rules: &Arc<Rules>) {
-        self.vifs.clone_from(&rules.buckets(&self.rules).vifs);
-        self.rules = Arc::clone(rules);
+    fn refill(&mut self, buckets: &Buckets) {
+        self.vifs.clone_from(&buckets.vifs);
     }
 }

@@ -90,7 +90,7 @@ pub struct Rules {
     pub filters: FilterRules,
     /// True if flows are counted.
     pub flows: bool,
-    /// Bytes that are left of the rates, once a graph has the rules.
+    /// Bytes that are left of the rates, once a graph that has twins has the rules.
     pub buckets: OnceLock<Buckets>,
 }
 

@@ -11,7 +11,7 @@ pub use key::{Key, Pattern};
 pub use table::{FILTERS_MAX, FilterError, MASKS_MAX, Table};
 
 use crate::batch::Verdict;
-use crate::bucket::Common;
+use crate::bucket::{Buckets, Common};
 use crate::node::{Context, Edge, Single, Step};
 use crate::reason::Reason;
 use crate::report::{Count, Report, carried};
@@ -71,14 +71,16 @@ impl Single for Classifier {
         self.rules.filters.filters.is_empty().then_some(Self::ON)
     }
 
-    /// Takes the filters. A filter of the same name keeps its count, and a rate that stays as it
-    /// was keeps the bytes that are left of it.
+    /// Takes the filters. A filter of the same name keeps its count.
     fn reload(&mut self, rules: &Arc<Rules>) {
         let (old, new) = (&self.rules.filters.filters, &rules.filters.filters);
         let name = |filter: &Filter| filter.name.clone();
         self.counts = carried(old, &self.counts, new, name);
-        self.buckets.clone_from(&rules.buckets(&self.rules).filters);
         self.rules = rules.clone();
+    }
+
+    fn refill(&mut self, buckets: &Buckets) {
+        self.buckets.clone_from(&buckets.filters);
     }
 
     fn report(&self, report: &mut Report) {

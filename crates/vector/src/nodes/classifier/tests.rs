@@ -3,9 +3,11 @@
 use super::*;
 use crate::bucket::Rate;
 use crate::headers::{Headers, Network};
+use crate::node::Each;
 use crate::prefix::Prefix;
 use crate::rules::FilterRules;
 use crate::secret::Secret;
+use crate::{Batch, Frame, Graph, PortId};
 use proptest::prelude::*;
 
 const SECRET: Secret = Secret(0xfeed_f00d, 0xdead_beef_cafe);
@@ -63,16 +65,19 @@ fn a_reload_keeps_what_is_left_of_a_rate_that_stays() {
         let filters = FilterRules::new(vec![filter("new", pattern_of(bytes)), police], SECRET);
         Arc::new(Rules { filters: filters.unwrap(), ..Rules::default() })
     };
-    let mut classifier = Classifier::default();
-    classifier.reload(&rules(1));
-    let taken = |classifier: &mut Classifier| {
-        classifier.buckets[1].as_ref().is_some_and(|bucket| bucket.take(1000, 0))
+    let mut graph = Graph::new(|| 0);
+    graph.add(Each(Classifier::default()), &[]).unwrap();
+    let mut passes = |rules: &Arc<Rules>| {
+        graph.load(rules);
+        let (len, from) = (1000, PortId(1));
+        let mut batch = Batch::new();
+        batch.push(Frame { len, head: len, from, ..Frame::default() }).unwrap();
+        graph.run(&mut batch, &mut [0; 1000], 0);
+        batch.verdict(0) != Verdict::Drop(Reason::Policed)
     };
-    assert!(taken(&mut classifier));
-    classifier.reload(&rules(1));
-    assert!(!taken(&mut classifier), "the bucket is empty still");
-    classifier.reload(&rules(2));
-    assert!(taken(&mut classifier), "a new rate begins full");
+    assert!(passes(&rules(1)));
+    assert!(!passes(&rules(1)), "the bucket is empty still");
+    assert!(passes(&rules(2)), "a new rate begins full");
 }
 
 /// Returns a pattern that fits one port.
