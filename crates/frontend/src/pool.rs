@@ -94,12 +94,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes twice as many pages into use. The further ones are granted if they were not before.
-    pub fn grow(&mut self, resting: u16) -> Result<(), Error> {
-        self.grant(resting)?;
+    /// Takes twice as many pages into use, which are granted already.
+    pub fn grow(&mut self, resting: u16) {
         self.in_use = 2 * resting;
         self.free.append(&mut self.put_away);
-        Ok(())
     }
 
     /// Takes all but the first pages out of use, each once it comes back.

@@ -363,7 +363,7 @@ impl Queue {
     /// Posts every free page, further ones if the queue is busy, and signals the backend if it asked.
     #[inline(never)]
     pub(crate) fn post(&mut self) -> Result<(), VifError> {
-        let staged = self.receive.awaits_staging() && self.staging.is_whole();
+        let staged = self.receive.awaits_staging() && self.staging.is_settled();
         if self.receive.refill(staged) {
             self.stats.notifies += 1;
             self.channels.set.notify(self.channels.rx)?;

@@ -56,6 +56,8 @@ pub(crate) struct Receive {
     awaits: bool,
     /// True if pages are staged at all.
     stages: bool,
+    /// True if further pages were not granted: nobody asks again before the queue was calm.
+    refused: bool,
     pages: Pages,
     /// Room for a frame of an untrusted backend, as long as the longest so far.
     room: Vec<u8>,
@@ -105,6 +107,7 @@ impl Receive {
             calm_wanted: CALM[0],
             awaits: false,
             stages,
+            refused: false,
             pages,
             room: Vec::new(),
         }
@@ -172,20 +175,25 @@ impl Receive {
         if crowd || calm {
             self.calm = 0;
         }
+        self.refused &= !calm;
         let pages = &mut self.pages;
-        let grows = crowd || (self.awaits && !calm);
+        let grows = (crowd || (self.awaits && !calm)) && !self.refused;
         match (pages.pool.in_use() > RESTING, grows) {
             // Packets in pages that are not staged would each take grant copy.
             (false, true) if self.stages && !staged => {
-                // Without further grants the queue goes on with the pages that it has.
                 self.awaits = pages.pool.grant(RESTING).is_ok();
+                self.refused = !self.awaits;
                 pages.moved = true;
             }
             (false, true) => {
                 self.awaits = false;
-                let free = pages.free(&self.ring);
-                pages.unsettle(self.ring.rsp_cons(), free);
-                drop(pages.pool.grow(RESTING));
+                // Without further grants the queue goes on with the pages that it has.
+                self.refused = pages.pool.grant(RESTING).is_err();
+                if !self.refused {
+                    let free = pages.free(&self.ring);
+                    pages.unsettle(self.ring.rsp_cons(), free);
+                    pages.pool.grow(RESTING);
+                }
             }
             (false, false) => {
                 // They were not staged in time, and nobody misses them any more.
@@ -227,7 +235,9 @@ impl Receive {
             true => self.pages.free(&self.ring),
             false => self.pages.pool.free(),
         };
-        free >= REFILL
+        // Pages that are lent are not there to be posted.
+        let pages = usize::from(self.pages.pool.in_use()).saturating_sub(self.pages.lent);
+        free >= REFILL.min(pages / 2).max(1)
     }
 
     /// Copies the next frame to `buf`. A frame that the backend could not deliver whole, or that

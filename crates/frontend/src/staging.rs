@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Relaxed, SeqCst},
 };
 use grantway_hypervisor::GrantRef;
 
@@ -31,14 +31,16 @@ pub struct QueueStaging {
     further: Arc<[AtomicU32; RESTING as usize]>,
     busy: Arc<AtomicBool>,
     staged: Arc<AtomicUsize>,
+    /// True if not all of the pages will be staged: further ones are used all the same.
+    short: Arc<AtomicBool>,
 }
 
 impl QueueStaging {
     /// Makes the pages of a queue, of which none is staged yet.
     pub(crate) fn new(queue: u16, pages: Vec<StagingPage>) -> Self {
         let further = Arc::new([const { AtomicU32::new(0) }; RESTING as usize]);
-        let (busy, staged) = (Arc::default(), Arc::default());
-        Self { queue, pages: pages.into(), further, busy, staged }
+        let (busy, staged, short) = Default::default();
+        Self { queue, pages: pages.into(), further, busy, staged, short }
     }
 
     /// Returns the number of the queue in the vif.
@@ -51,7 +53,7 @@ impl QueueStaging {
     /// may be staged.
     #[must_use]
     pub fn worth(&self) -> usize {
-        let busy = self.busy.load(Acquire);
+        let busy = self.busy.load(SeqCst);
         self.pages.len() + if busy { self.further.len() } else { 0 }
     }
 
@@ -66,10 +68,16 @@ impl QueueStaging {
         self.pages.get(at).copied().or_else(further)
     }
 
-    /// Returns true if the further pages are among those that are worth staging, and all are staged.
+    /// Returns true if the further pages are among those that are worth staging, and all are staged
+    /// that will be.
     #[inline]
-    pub(crate) fn is_whole(&self) -> bool {
-        self.busy.load(Relaxed) && self.staged() >= self.worth()
+    pub(crate) fn is_settled(&self) -> bool {
+        self.busy.load(SeqCst) && (self.staged() >= self.worth() || self.short.load(Relaxed))
+    }
+
+    /// Notes if some of the pages that are worth staging will not be staged.
+    pub(crate) fn set_short(&self, short: bool) {
+        self.short.store(short, Relaxed);
     }
 
     /// Notes if further pages of the pool that is received into are in use.
@@ -77,22 +85,24 @@ impl QueueStaging {
         if busy == self.busy.load(Relaxed) {
             return;
         }
+        // Nobody has said anything of the further pages yet.
+        self.short.store(false, Relaxed);
         for (place, gref) in self.further.iter().zip(pool.grefs().skip(RESTING.into())) {
             place.store(gref.0, Relaxed);
         }
-        self.busy.store(busy, Release);
+        self.busy.store(busy, SeqCst);
     }
 
     /// Notes that the backend confirmed the first `pages` pages: from now on the queue counts on
     /// them. The number is lowered before pages are taken back.
     pub(crate) fn set_staged(&self, pages: usize) {
-        self.staged.store(pages, Relaxed);
+        self.staged.store(pages, SeqCst);
     }
 
     /// Returns the number of pages that the queue counts on as staged.
     #[inline]
     #[must_use]
     pub fn staged(&self) -> usize {
-        self.staged.load(Relaxed)
+        self.staged.load(SeqCst)
     }
 }

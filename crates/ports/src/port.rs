@@ -241,7 +241,7 @@ pub trait Port: PortControl + Any + Send {
     ///
     /// A frame that is no longer than its head is private, and so is a frame that the port has to
     /// look at: it lies in `buf` as a whole, and its rest may lie in the pages, too. A frame that
-    /// is dropped leaves nothing in the pages. `buf` holds [`RECV_BUFFER`] bytes. A frame
+    /// is dropped leaves nothing in the pages once the call returns. `buf` holds [`RECV_BUFFER`] bytes. A frame
     /// that does not fit in the pages is dropped.
     ///
     /// The default receives into `buf`, for ports that make or look at all of a frame.

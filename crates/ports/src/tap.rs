@@ -349,6 +349,11 @@ impl Port for Tap {
         buf: &mut [u8],
         room: &mut SplitRoom<'_>,
     ) -> Result<Option<SplitMeta>, PortError> {
+        if buf.len() < room.head() {
+            // There is no room for the head.
+            let meta = self.recv(buf)?;
+            return Ok(meta.map(|meta| SplitMeta { meta, private: meta.len }));
+        }
         for _ in 0..RECV_ATTEMPTS {
             let mut header = [0; VnetHeader::LEN];
             let head = buf.get_mut(..room.head()).unwrap_or_default();
@@ -514,7 +519,7 @@ impl Tap {
         let len = read.saturating_sub(VnetHeader::LEN);
         let head = room.head().min(buf.len());
         // A frame that fills all of the room may have been cut.
-        if len > head && len >= room.len() {
+        if len >= room.len() {
             return Err(DropReason::TooLong);
         }
         if len > head {

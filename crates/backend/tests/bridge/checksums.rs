@@ -1,7 +1,7 @@
 //! Guests on the bridge of which one has full checksums: whatever it sends or gets has a checksum
 //! that is complete, and the others keep their offloads.
 
-use crate::guest::{BROADCAST, Guest, frame, know_each_other};
+use crate::guest::{BROADCAST, Guest, frame, know_each_other, uplink_takes};
 use crate::rules::stats;
 use crate::support::port::UPLINK;
 use crate::support::rings::{page, slot};
@@ -158,7 +158,7 @@ fn what_a_marked_guest_sends_is_complete_for_every_receiver() {
         }
         for sent in blank_frames(OUTSIDE, b.address) {
             sends_blank(&mut b, &sent);
-            let (found, offload) = uplink.look().taken.pop().unwrap();
+            let (found, offload) = uplink_takes(&uplink, 1).pop().unwrap();
             is_completed(&found, &sent);
             assert_eq!(offload, complete);
             count += 1;
@@ -170,7 +170,7 @@ fn what_a_marked_guest_sends_is_complete_for_every_receiver() {
             for guest in [&mut a, &mut c] {
                 is_completed(&guest.gets_unfinished().0, &sent);
             }
-            is_completed(&uplink.look().taken.pop().unwrap().0, &sent);
+            is_completed(&uplink_takes(&uplink, 1).pop().unwrap().0, &sent);
             count += 1;
         }
         assert_eq!(stats(&world, &b).tx_completed, count);
@@ -197,10 +197,9 @@ fn large_frames_of_a_marked_guest_go_on_as_segments_and_segments_are_not_merged(
             sends_large(&mut b, tcp, &large, SEGMENT);
             let segments: Vec<_> = (0..14).map(|_| a.gets()).collect();
             are_segments(tcp, &segments, &payload(19_500));
-            let known = uplink.look().taken.len();
             let large = tcp.frame(OUTSIDE, b.address, &payload(19_500));
             sends_large(&mut b, tcp, &large, SEGMENT);
-            let taken = uplink.look().taken.split_off(known);
+            let taken = uplink_takes(&uplink, 14);
             assert!(taken.iter().all(|(_, offload)| offload.checksum == Checksum::Complete));
             let segments: Vec<_> = taken.into_iter().map(|(frame, _)| frame).collect();
             are_segments(tcp, &segments, &payload(19_500));

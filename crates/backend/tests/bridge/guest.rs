@@ -3,6 +3,7 @@
 use crate::support::ctrl::Lists;
 use crate::support::eventually;
 use crate::support::hostile::Hostile;
+use crate::support::port::Behind;
 use crate::support::rings::{Rings, SLOTS, page, slot};
 use crate::support::tcp::Tcp;
 use crate::support::world::World;
@@ -244,6 +245,17 @@ pub fn frame(to: Address, from: Address, len: usize) -> Vec<u8> {
 /// Three guests that know each other.
 pub fn three(world: &mut World) -> [Guest; 3] {
     three_as(world, false, false)
+}
+
+/// The frames that the uplink is given, so many, behind those by which guests know each other. It
+/// may belong to another worker than their sender, which is answered before.
+#[track_caller]
+pub fn uplink_takes(uplink: &Behind, frames: usize) -> Vec<(Vec<u8>, Offload)> {
+    eventually("frames for the uplink", || {
+        let taken = &mut uplink.look().taken;
+        taken.retain(|(bytes, _)| bytes[..6] != NOBODY);
+        (taken.len() >= frames).then(|| taken.split_off(0))
+    })
 }
 
 pub fn know_each_other(guests: &mut [Guest; 3]) {

@@ -206,6 +206,13 @@ impl Lists {
         }
     }
 
+    /// Returns true if some pages that are worth staging will not be staged, as far as is known.
+    fn is_short(&self) -> bool {
+        let worth = self.pages.worth();
+        let has_room = self.capacity.is_none_or(|capacity| capacity as usize >= worth);
+        self.stuck || self.refusal.is_some() || self.most_wished < worth || !has_room
+    }
+
     /// Begins a change to `pages` staged pages.
     fn wish(&mut self, pages: usize) {
         self.wished = pages;
@@ -221,6 +228,8 @@ impl Lists {
 
     /// Returns the next request of this queue, if there is one.
     fn next_step(&mut self) -> Option<Asked> {
+        // Before what is asked now: it may be the last word about these pages.
+        self.pages.set_short(self.is_short());
         // Pages that are on their way back come back first.
         let due = self.due();
         if self.leaving.is_empty() && due != self.wished {
@@ -242,8 +251,14 @@ impl Lists {
             if self.wished == self.staged {
                 return None;
             }
-            // The queue stops counting on the pages before they go.
+            // The queue stops counting on the pages before they go. If it became busy meanwhile, it
+            // may count on them already, and they stay.
             self.pages.set_staged(self.wished);
+            if self.due() > self.wished {
+                self.pages.set_staged(self.staged);
+                self.wished = self.staged;
+                return None;
+            }
             self.first = self.wished.max(self.staged.saturating_sub(GREF_LIST_ENTRIES));
             self.leaving = self.slice(self.first, self.staged);
         }

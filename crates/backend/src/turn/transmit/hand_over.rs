@@ -40,7 +40,9 @@ impl HandOver for TxBatch {
             shared.tap.heads(queue, TraceRing::Transmit, arena, heads);
         }
         if let Some(rules) = rules {
-            rules.judge(self, sink.limits().private, arena, &shared.stats);
+            let limits = sink.limits();
+            debug_assert!(limits.in_place == usize::MAX, "rules judge what is private");
+            rules.judge(self, limits.private, arena, &shared.stats);
         }
         sink.send(self, arena, buffers, &shared.stats)
     }
