@@ -12,7 +12,10 @@ said=$(guest_run g1 'grantway frontend --tap gw0') && fail "two frontends run on
 say "$said"
 guest_run g1 "$(printf '%s\n' "$said" | sed 's/.*take it away: \(echo [^;]*\);.*/\1/')" >&2
 # Both ends are Closed now.
-said=$(guest_run g1 'grantway frontend --tap gw0 --queues 2') && fail "2 queues fit into 1024 pages"
+limit() { guest_run g1 "modprobe xen-gntalloc; echo $1 >/sys/module/xen_gntalloc/parameters/limit"; }
+limit 512
+said=$(guest_run g1 'grantway frontend --tap gw0 --queues 2') && fail "2 queues fit into 512 pages"
+limit 1024
 say "$said"
 frontend_start g1 --mode adaptive
 pings dom0 g1 10
