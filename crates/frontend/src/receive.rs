@@ -235,9 +235,7 @@ impl Receive {
             true => self.pages.free(&self.ring),
             false => self.pages.pool.free(),
         };
-        // Pages that are lent are not there to be posted.
-        let pages = usize::from(self.pages.pool.in_use()).saturating_sub(self.pages.lent);
-        free >= REFILL.min(pages / 2).max(1)
+        free >= REFILL || (self.pages.lent > 0 && self.pages.is_worth(free))
     }
 
     /// Copies the next frame to `buf`. A frame that the backend could not deliver whole, or that
@@ -508,6 +506,14 @@ impl Receive {
 }
 
 impl Pages {
+    /// Returns true if so many free pages are worth a publish while some are lent: those are not
+    /// there to be posted.
+    #[inline(never)]
+    fn is_worth(&self, free: usize) -> bool {
+        let pages = usize::from(self.pool.in_use()).saturating_sub(self.lent);
+        free >= REFILL.min(pages / 2).max(1)
+    }
+
     /// Takes back what was lent.
     #[inline]
     fn collect(&mut self) {
