@@ -3,18 +3,15 @@
 //! (`scripts/instructions`). Only what one worker does is counted, within [`counted_round`].
 
 use super::args::CrewArgs;
-use super::turns::{SECRET, address, at_once, guest, ip, queue, receive, send, udp};
-use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{Backend, BackendConfig, Patience, Settings, WaitMode};
+use super::turns::{address, config, guest, ip, nodes, queue, receive, send, udp};
+use grantway_backend::{Backend, BackendConfig};
 use grantway_command::error::CommandError;
 use grantway_command::output;
 use grantway_embedded::{Domain, Host, HostGuard, Role};
 use grantway_frontend::Vif;
 use grantway_hypervisor::{DomId, Platform};
 use grantway_ports::{BURST, PortSpec, RECV_BUFFER};
-use grantway_vector::path::Nodes;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Guests of the bridge.
 const GUESTS: usize = 8;
@@ -65,22 +62,8 @@ impl Crew {
         let _host = Host::spawn(_folder.path()).map_err(CommandError::failed)?;
         let dom0 = Domain::connect(_folder.path(), DomId::ZERO, Role::Service)
             .map_err(CommandError::failed)?;
-        let config = BackendConfig {
-            settings: Settings {
-                mode: WaitMode::Busy,
-                patience: Patience { drain: Duration::from_secs(10), stall: None },
-                policy: PolicyLimits { most: args.policy, ..PolicyLimits::default() },
-                clock: at_once,
-                // The meter stands still, so that all turns are alike.
-                meter: || Duration::ZERO,
-                ..Settings::default()
-            },
-            workers: args.workers.into(),
-            threads: false,
-            uplink: None,
-            run_folder: _folder.path().to_owned(),
-            nodes: Nodes::Bridge { secret: SECRET, clock: || 0 },
-        };
+        let workers = args.workers.into();
+        let config = BackendConfig { workers, ..config(args.policy, _folder.path(), nodes(false)) };
         let platform: Arc<dyn Platform> = Arc::clone(&dom0) as _;
         let open = Box::new(move |_: &_| PortSpec::Bridge.open());
         let mut backend = Backend::start(platform, config, open).map_err(CommandError::failed)?;

@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 /// Most steps that the ends may take to agree. The thread sleeps a little between steps.
 const STEPS: usize = 20_000;
 /// Secret of the graph, fixed: no frame comes from outside.
-pub(super) const SECRET: Secret = Secret(1, 2);
+const SECRET: Secret = Secret(1, 2);
 /// Packets that cross before the first counted one. Every page has been used by then.
 const WARM_UP: usize = 2048;
 
@@ -102,23 +102,7 @@ impl Turns {
         let given = Arc::new(Given::default());
         let port = (Arc::clone(&given), usize::from(args.size));
         let bridged = args.direction == Direction::GuestToGuest;
-        let config = BackendConfig {
-            settings: Settings {
-                mode: WaitMode::Busy,
-                patience: Patience { drain: Duration::from_secs(10), stall: None },
-                policy: PolicyLimits { most: args.policy, ..PolicyLimits::default() },
-                clock: at_once,
-                // The meter stands still, so that all turns are alike.
-                meter: || Duration::ZERO,
-                ..Settings::default()
-            },
-            // No workers: turns are given by this thread.
-            workers: 1,
-            threads: false,
-            uplink: None,
-            run_folder: folder.path().to_owned(),
-            nodes: nodes(args.spoof),
-        };
+        let config = config(args.policy, folder.path(), nodes(args.spoof));
         let platform: Arc<dyn Platform> = Arc::clone(&dom0) as _;
         // The backend's port counts frames, unless the guests are bridged.
         let open = Box::new(move |_: &_| match bridged {
@@ -288,8 +272,28 @@ pub(super) fn queue(guests: &mut [Vif], guest: usize) -> Result<&mut Queue, Comm
     queue.ok_or_else(|| CommandError::Failed("the vif is not connected any more".into()))
 }
 
+/// Returns the configuration of a backend of one worker, to which this thread gives its turns.
+pub(super) fn config(most: Policy, folder: &Path, nodes: Nodes) -> BackendConfig {
+    BackendConfig {
+        settings: Settings {
+            mode: WaitMode::Busy,
+            patience: Patience { drain: Duration::from_secs(10), stall: None },
+            policy: PolicyLimits { most, ..PolicyLimits::default() },
+            clock: at_once,
+            // The meter stands still, so that all turns are alike.
+            meter: || Duration::ZERO,
+            ..Settings::default()
+        },
+        workers: 1,
+        threads: false,
+        uplink: None,
+        run_folder: folder.to_owned(),
+        nodes,
+    }
+}
+
 /// Returns the nodes of the backend.
-fn nodes(all: bool) -> Nodes {
+pub(super) fn nodes(all: bool) -> Nodes {
     let (secret, clock) = (SECRET, || 0);
     if !all {
         return Nodes::Bridge { secret, clock };
@@ -378,7 +382,7 @@ pub(super) fn guest(
 }
 
 /// Returns the time of a clock that stands still.
-pub(super) fn at_once() -> Instant {
+fn at_once() -> Instant {
     static NOW: OnceLock<Instant> = OnceLock::new();
     *NOW.get_or_init(Instant::now)
 }

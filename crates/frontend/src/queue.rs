@@ -44,8 +44,8 @@ impl Queue {
     /// Pages of frames at rest, granted for as long as the queue is connected.
     pub const RESTING_PAGES: usize = SEND_PAGES + RESTING as usize;
 
-    /// Pages of frames of a busy queue: as many further ones to receive into. They are granted once
-    /// half a ring of frames waits, and stay granted. The queue uses them until it is at rest
+    /// Pages of frames of a busy queue: as many further ones to receive into. They are granted
+    /// when three quarters of the pages at rest have frames at once, and stay granted. The queue uses them until it is at rest
     /// again.
     pub const BUFFER_PAGES: usize = Self::RESTING_PAGES + RESTING as usize;
 
@@ -203,8 +203,8 @@ impl Queue {
     /// Lends whole pages that a frame is sent from before its length is known: room for the longest
     /// frame, from the first page's start on. `fill` writes a frame there and returns its length
     /// and offload, or none if there is no frame, and a value for the caller. Pages that the frame
-    /// does not reach are lent again. They keep what was written there, and the backend can read
-    /// that.
+    /// does not reach are lent again, and so are those of a frame that is refused. They keep what
+    /// was written there, and the backend can read that.
     ///
     /// The frame goes out with the next [`Queue::flush`]. Returns the caller's value; and true if a
     /// frame was taken, or the reason why it was not, as in [`Queue::send`].

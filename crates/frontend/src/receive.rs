@@ -1,11 +1,13 @@
 //! Receive: pages posted, responses checked against what was posted, frames
 //! copied out once.
 
+mod pages;
+
+use self::pages::Pages;
 use crate::PeerError;
-use crate::frame::{LentFrame, Part, Returned, RxFrame};
+use crate::frame::{LentFrame, RxFrame};
 use crate::pool::Pool;
 use crate::stats::QueueStats;
-use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
@@ -27,8 +29,6 @@ const CROWD: u32 = RESTING as u32 / 4 * 3;
 const CALM: [u32; 2] = [65_536, 1 << 20];
 /// Free pages that are worth a publish.
 const REFILL: usize = SLOTS / 4;
-/// Number of no page: the page of that slot is lent to the application.
-const LENT: u16 = u16::MAX;
 
 /// A frame that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,41 +63,9 @@ pub(crate) struct Receive {
     room: Vec<u8>,
 }
 
-/// The pages of a receive ring.
-struct Pages {
-    pool: Pool,
-    /// The page posted at each slot of the ring.
-    posted: [u16; SLOTS],
-    /// The request of each slot's page.
-    requests: [[u32; 2]; SLOTS],
-    /// True if each page stays at its slots when a frame was taken from it, to be posted there
-    /// again: the two are half a ring apart if the queue is at rest. So it is while no page is
-    /// lent.
-    settled: bool,
-    /// Number of pages that frames are lent in, and the pages that came back.
-    lent: usize,
-    /// True if a page was posted at a slot that was not its own.
-    moved: bool,
-    /// True if further pages were of use since pages were posted.
-    crowd: bool,
-    returned: Arc<Returned>,
-    /// True if frames may be lent at all, which needs a trusted backend.
-    lends: bool,
-}
-
 impl Receive {
     pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool, lends: bool, stages: bool) -> Self {
-        let pages = Pages {
-            pool,
-            posted: [0; SLOTS],
-            requests: [[0; 2]; SLOTS],
-            settled: false,
-            lent: 0,
-            moved: false,
-            crowd: false,
-            returned: Arc::default(),
-            lends,
-        };
+        let pages = Pages::new(pool, lends);
         Self {
             ring,
             seen: [[0; 2]; LOOK],
@@ -502,137 +470,5 @@ impl Receive {
     /// Says that the pool's grants are void.
     pub fn void(&self) {
         self.pages.pool.void();
-    }
-}
-
-impl Pages {
-    /// Returns true if so many free pages are worth a publish while some are lent: those are not
-    /// there to be posted.
-    #[inline(never)]
-    fn is_worth(&self, free: usize) -> bool {
-        let pages = usize::from(self.pool.in_use()).saturating_sub(self.lent);
-        free >= REFILL.min(pages / 2).max(1)
-    }
-
-    /// Takes back what was lent.
-    #[inline]
-    fn collect(&mut self) {
-        if self.lent > 0 {
-            self.returned.collect(|page| {
-                self.pool.give(page);
-                self.lent -= 1;
-            });
-        }
-    }
-
-    /// Gives back the pages of `slots` slots, except those that were lent.
-    #[inline]
-    fn give_back(&mut self, first: u32, slots: u32) {
-        if self.settled {
-            return;
-        }
-        for slot in 0..slots {
-            let page = self.posted[first.wrapping_add(slot) as usize % SLOTS];
-            if page != LENT {
-                self.pool.give(page);
-            }
-        }
-    }
-
-    /// Returns the number of pages that are not on the ring, while each stays at its slots.
-    #[inline]
-    fn free(&self, ring: &Front<RingPage<2>, 2>) -> usize {
-        let on_ring = SLOTS - ring.free() as usize;
-        usize::from(self.pool.in_use()).saturating_sub(on_ring)
-    }
-
-    /// Has each page stay at its slots from now on, since all of them are on the ring, from `next`
-    /// on.
-    fn settle(&mut self, next: u32) {
-        self.settled = true;
-        let pages = u32::from(self.pool.in_use());
-        for slot in pages..SLOTS as u32 {
-            let at = |slot: u32| next.wrapping_add(slot) as usize % SLOTS;
-            let (from, to) = (at(slot - pages), at(slot));
-            self.posted[to] = self.posted[from];
-            self.requests[to] = self.requests[from];
-        }
-    }
-
-    /// Gives back the pages that stayed at their slots: those of the `free` slots before `next`.
-    fn unsettle(&mut self, next: u32, free: usize) {
-        if core::mem::take(&mut self.settled) {
-            // There are 256 slots.
-            let free = free as u32;
-            self.give_back(next.wrapping_sub(free), free);
-        }
-    }
-
-    /// Returns the page posted at a slot of a packet that begins at `first`, and its number. The
-    /// page is the one that was posted there, whatever the response says.
-    #[inline]
-    fn page_at(&self, first: u32, slot: usize) -> Result<(&SharedPage, u16), PeerError> {
-        let number = self.posted[first.wrapping_add(slot as u32) as usize % SLOTS];
-        let page = self.pool.page(number).map(|(page, _)| (page, number));
-        page.ok_or(PeerError::Internal("a page of no pool"))
-    }
-
-    /// Lends a frame in its pages. Returns none if too many pages are lent already, or if none may
-    /// be.
-    fn lend(&mut self, first: u32, packet: &RxPacket<'_>) -> Result<Option<LentFrame>, PeerError> {
-        let fragments = packet.fragments();
-        let pages = fragments.len();
-        // The rest stays posted. A queue that would lend more is busy.
-        let crowd = self.lent + pages > usize::from(self.pool.in_use()) / 2;
-        if !self.lends || crowd {
-            self.crowd |= self.lends;
-            return Ok(None);
-        }
-        let mut parts = Vec::with_capacity(pages);
-        for fragment in fragments {
-            let (page, number) = self.page_at(first, fragment.slot)?;
-            let page = page.clone();
-            parts.push(Part { page, number, offset: fragment.offset, len: fragment.len });
-            self.posted[first.wrapping_add(fragment.slot as u32) as usize % SLOTS] = LENT;
-        }
-        self.lent += pages;
-        let (returned, keeper) = (Arc::clone(&self.returned), self.pool.keeper());
-        Ok(Some(LentFrame::lent(parts, packet.offload, returned, keeper)))
-    }
-
-    #[inline]
-    fn copy_out(&self, first: u32, packet: &RxPacket<'_>, buf: &mut [u8]) -> Result<(), PeerError> {
-        let mut rest = buf;
-        for fragment in packet.fragments() {
-            let (page, _) = self.page_at(first, fragment.slot)?;
-            let (part, behind) = rest
-                .split_at_mut_checked(usize::from(fragment.len))
-                .ok_or(PeerError::Internal("fragments beyond the packet"))?;
-            page.read(usize::from(fragment.offset), part)
-                .map_err(|_| PeerError::Internal("an unchecked fragment"))?;
-            rest = behind;
-        }
-        Ok(())
-    }
-
-    /// Checks that each response names the buffer that was posted at its index. An extra has no
-    /// room for an id.
-    #[inline]
-    fn check_ids(&self, first: u32, words: &[[u32; 2]]) -> Result<(), PeerError> {
-        let mut extra = false;
-        for (slot, &words) in words.iter().enumerate() {
-            let index = first.wrapping_add(slot as u32);
-            if extra {
-                extra = grantway_netif::extra::has_more(words);
-                continue;
-            }
-            let response = RxResponse::from_words(words);
-            let expected = self.posted[index as usize % SLOTS];
-            if response.id != expected {
-                return Err(PeerError::WrongId { index, found: response.id, expected });
-            }
-            extra = slot == 0 && response.flags.contains(grantway_netif::rx::RxFlags::EXTRA_INFO);
-        }
-        Ok(())
     }
 }

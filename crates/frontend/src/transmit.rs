@@ -215,9 +215,9 @@ impl Transmit {
             Some(meta) => self.send_filled(meta, &mut ids, stats).map(|()| true),
             None => Ok(false),
         };
-        // The pages that were not reached go back, in the order in which they were.
+        // The pages that were not reached go back.
         let halves = self.buffers.halves_mut();
-        for &id in ids.iter().rev() {
+        for id in ids {
             halves.give_back(id);
         }
         Ok((told, sent))

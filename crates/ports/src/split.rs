@@ -99,7 +99,7 @@ impl<'a> SplitRoom<'a> {
         self.head
     }
 
-    /// Returns the bytes of the longest frame that fits.
+    /// Returns the bytes of head and pages. A frame that fills all of them may have been cut.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len

@@ -1,8 +1,7 @@
 //! One sender's way through the bridge: what it is made of.
 
-use super::Bridge;
-use super::Mesh;
 use super::hub::Hub;
+use super::{Bridge, Mesh};
 use crate::VifError;
 use crate::ids::Key;
 use crate::turn::queue::Queue;

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes, as allocated, that one worker may have in the inbox of another before it begins no
 /// further turn. The last turn may add as much as its work allows.
-pub(crate) const BYTES_MAX: usize = 1024 * 1024;
+const BYTES_MAX: usize = 1024 * 1024;
 /// Work of its bundles there, by their prices, from which it begins none either: so a frame to
 /// another worker waits for half a turn's work of each worker, and for one turn, at most.
 const WORK_MAX: usize = work::TURN as usize / 2;

@@ -144,6 +144,14 @@ impl TxBatch {
         Ok(None)
     }
 
+    /// Ends a packet, by its number, whose bytes could not be read after it was judged, once.
+    pub fn end_unread(&mut self, number: usize, stats: &VifStats) {
+        if let Some(taken) = self.packets.get_mut(number).filter(|taken| taken.goes_on()) {
+            VifStats::add(&stats.tx_dropped_grant, 1);
+            taken.end(status::ERROR);
+        }
+    }
+
     /// Ends the packets that are none to be sent: those that are refused, whose bytes could not
     /// be read, or that are changes of the multicast filter, which are made.
     pub fn judge(&mut self, shared: &Shared) {

@@ -352,7 +352,7 @@ impl Queue {
     }
 
     /// Takes the time that the vif's frames took other workers.
-    pub(crate) fn debt(&self) -> Duration {
+    pub(crate) fn take_debt(&self) -> Duration {
         self.shared.debt.take()
     }
 

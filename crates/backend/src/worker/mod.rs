@@ -164,12 +164,12 @@ impl Workers {
             // Before its first turn: what is learnt of it is of use to those who know where it is.
             let guest = Elsewhere { vif, worker: number, shared: Arc::clone(&spec.shared) };
             let guest = |reply| Command::Elsewhere(id, Box::new(guest.clone()), reply);
-            self.tell_others(number, guest);
+            self.tell_all(Some(number), guest);
         }
         match worker.attach(spec, id) {
             Ok(takes) => {
                 if bridged && of_vif.is_none() {
-                    self.tell_others(number, |reply| Command::Takes(id, takes, reply));
+                    self.tell_all(Some(number), |reply| Command::Takes(id, takes, reply));
                 }
                 Ok(())
             }
@@ -180,9 +180,10 @@ impl Workers {
         }
     }
 
-    /// Gives all workers but this one a command, and waits until they have carried it out.
-    fn tell_others<T>(&self, but: usize, command: impl Fn(Sender<T>) -> Command) {
-        let others = self.all.iter().enumerate().filter(|&(number, _)| number != but);
+    /// Gives all workers a command, except the one with this number, and waits until they have
+    /// carried it out.
+    fn tell_all<T>(&self, but: Option<usize>, command: impl Fn(Sender<T>) -> Command) {
+        let others = self.all.iter().enumerate().filter(|&(number, _)| Some(number) != but);
         // All are told before the first is waited for. If one has ended, `recv` fails.
         let told: Vec<_> = others.filter_map(|(_, worker)| worker.tell(&command)).collect();
         for answer in told {
@@ -201,7 +202,7 @@ impl Workers {
             // Twice: after the first time no worker says anything new of the vif, and the second
             // time each has heard what was said before.
             for _ in 0..2 {
-                self.tell_others(usize::MAX, |reply| Command::Forget(id, reply));
+                self.tell_all(None, |reply| Command::Forget(id, reply));
             }
         }
         self.names.borrow_mut().leave(&name(vif));
@@ -242,7 +243,7 @@ impl Workers {
             // A worker that has ended publishes nothing.
             let now = worker.ask(|reply| Command::Headroom(vif, headroom, reply)).flatten();
             if let Some((id, takes)) = now {
-                self.tell_others(number, |reply| Command::Takes(id, takes, reply));
+                self.tell_all(Some(number), |reply| Command::Takes(id, takes, reply));
             }
         }
     }

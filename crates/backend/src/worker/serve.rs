@@ -315,7 +315,7 @@ impl Worker {
             time = time.saturating_sub(part);
         }
         if let Some(slot) = self.queues.get_mut(place) {
-            slot.account.charge(time + slot.queue.debt());
+            slot.account.charge(time + slot.queue.take_debt());
         }
     }
 

@@ -13,7 +13,6 @@ use crate::turn::taken::Taken;
 use arrayvec::ArrayVec;
 use grantway_hypervisor::GrantRef;
 use grantway_netif::slots::tx::{SLOTS_ACCEPTED, TxFragment};
-use grantway_netif::tx::status;
 use grantway_ports::{FramePlace, SplitFrame};
 use grantway_ring::VolatileSlice;
 
@@ -84,12 +83,7 @@ impl InPlace<'_> {
         buffers.found(pieces);
         if fetched != 0 {
             self.pause.0 = PAUSE;
-            gather.fetch(buffers, arena, |number| {
-                if let Some(taken) = batch.packets.get_mut(number).filter(|taken| taken.goes_on()) {
-                    VifStats::add(&stats.tx_dropped_grant, 1);
-                    taken.end(status::ERROR);
-                }
-            })?;
+            gather.fetch(buffers, arena, |number| batch.end_unread(number, stats))?;
         }
         Ok(fetched)
     }
@@ -100,7 +94,7 @@ impl InPlace<'_> {
         packet: &Outgoing<'_>,
         arena: &mut [u8],
         buffers: &mut Buffers,
-        stats: &VifStats,
+        tally: &mut Tally<'_>,
     ) -> Result<(), VifError> {
         let Some(rest) = buffers.pages().and_then(|pages| rest(pages, packet)) else {
             return Err(VifError::Internal("a page was unmapped within a turn"));
@@ -111,7 +105,7 @@ impl InPlace<'_> {
         head.copy_from_slice(packet.head(arena));
         let room = &mut arena[packet.at()..packet.at() + packet.len()];
         let sent = self.sink.port.send_split(&SplitFrame::new(head, &rest), packet.offload(), room);
-        Tally::new(stats).said(sent, packet.len())
+        tally.said(sent, packet.len())
     }
 }
 
@@ -141,6 +135,7 @@ impl Sink for InPlace<'_> {
         let fetched = self.fetch(batch, arena, buffers, stats)?;
         // Packets keep their order: those before a packet in place go first, merged.
         let mut frames = ArrayVec::<FramePlace, BURST>::new();
+        let mut tally = Tally::new(stats);
         for packet in batch.all_outgoing(HEAD) {
             if !packet.stays(COPIED) || fetched >> packet.number() & 1 != 0 {
                 // A burst at most.
@@ -151,7 +146,7 @@ impl Sink for InPlace<'_> {
                 self.send_frames(arena, &frames, stats)?;
                 frames.clear();
             }
-            self.send_in_place(&packet, arena, buffers, stats)?;
+            self.send_in_place(&packet, arena, buffers, &mut tally)?;
         }
         match frames.is_empty() {
             true => Ok(self.sink.port.flush()?),

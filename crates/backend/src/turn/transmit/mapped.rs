@@ -10,7 +10,6 @@ use crate::turn::sink::{Sink, Tally, ToPort};
 use crate::turn::stretches::Stretches;
 use arrayvec::ArrayVec;
 use grantway_netif::slots::tx::SLOTS_ACCEPTED;
-use grantway_netif::tx::status;
 use grantway_ports::{FramePlace, Port, SplitFrame};
 use grantway_ring::VolatileSlice;
 
@@ -45,12 +44,7 @@ impl Mapped<'_> {
             }
         }
         VifStats::add(&stats.mapped_misses, copied.len() as u64);
-        copied.fetch(buffers, arena, |number| {
-            if let Some(taken) = batch.packets.get_mut(number).filter(|taken| taken.goes_on()) {
-                VifStats::add(&stats.tx_dropped_grant, 1);
-                taken.end(status::ERROR);
-            }
-        })
+        copied.fetch(buffers, arena, |number| batch.end_unread(number, stats))
     }
 
     /// Hands a packet to the port.

@@ -194,7 +194,7 @@ impl Worker {
     /// Forgets the time that frames of a queue took other workers.
     pub(super) fn forgive(&mut self, place: Place) {
         if let Some(slot) = self.queues.get_mut(place) {
-            slot.queue.debt();
+            slot.queue.take_debt();
         }
     }
 
