@@ -295,16 +295,6 @@ pub enum Message {
 }
 
 impl Message {
-    /// Returns true if the message is about staged grants: one of the messages 8 to 10.
-    pub const fn is_staging(self) -> bool {
-        matches!(
-            self,
-            Self::GetGrefMappingSize { .. }
-                | Self::AddGrefMapping { .. }
-                | Self::DelGrefMapping { .. }
-        )
-    }
-
     /// The request that asks for this; words without a use are zero.
     pub const fn request(self, id: u16) -> CtrlRequest {
         let (kind, data) = match self {

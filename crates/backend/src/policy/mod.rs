@@ -23,7 +23,7 @@ pub use limits::PolicyLimits;
 pub use map::{Map, Stretch};
 pub(crate) use near::Pages;
 pub use quota::{Budget, Mapped, QUEUE_AREAS, Quota, Reserved};
-pub(crate) use staging::{LastingTable, StagedTable};
+pub(crate) use staging::{KeptTable, LastingTable, StagedTable};
 pub use staging::{Staged, StagedQueue, StagingError};
 
 use grantway_hypervisor::{Access, CopyOp, CopySide, DomId, Error, GrantRef, GrantStatus, Mapper};

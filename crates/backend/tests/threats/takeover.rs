@@ -14,7 +14,7 @@ use crate::support::world::{GUEST, World};
 use grantway_backend::WaitMode;
 use grantway_backend::policy::Policy;
 use grantway_hypervisor::{Access, DomId, Error, GrantRef, GrantStatus, Port};
-use grantway_netif::ctrl::{GrefEntry, GrefFlags, Status};
+use grantway_netif::ctrl::{GrefEntry, GrefFlags, Message, Status};
 use grantway_netif::tx::{TxFlags, status};
 use grantway_netif::{Offload, XenbusState};
 use std::sync::Arc;
@@ -178,10 +178,9 @@ fn takeover_is_of_the_rings_that_the_journal_names() {
     leaves(world, &mut guest);
 }
 
-/// What a backend without staging was asked to take back, and said not to know, is no page
-/// of a later one's.
+/// A backend without staging gives back what one before it had staged, and no later one has it.
 #[test]
-fn staged_pages_are_forgotten_by_a_backend_that_stages_nothing() {
+fn staged_pages_come_back_from_a_backend_that_stages_nothing() {
     for between in [Policy::Copy, Policy::Map, Policy::Persistent] {
         let mut world = World::with(DomId(0), WaitMode::Interrupt, false);
         let mut guest = world.guest();
@@ -192,12 +191,14 @@ fn staged_pages_are_forgotten_by_a_backend_that_stages_nothing() {
         world.stop();
         world.setup.policy.most = between;
         world.start();
-        assert_eq!(lists.del(&mut guest, &list), Err(Status::NotSupported));
+        let (kept, gone) = list.split_at(2);
+        assert_eq!(lists.del(&mut guest, gone), Ok(6));
+        assert_eq!(lists.del(&mut guest, &[kept, gone].concat()), Ok(2), "each comes back once");
         guest.is_served(&mut rings);
         world.stop();
         world.setup.policy.most = Policy::Staging;
         world.start();
-        // The guest has them for what it likes: to receive, here.
+        // Others than before: the guest has them for what it likes: to receive, here.
         guest.post(&mut rings, &pages.grefs);
         for _ in 0..8 {
             world.behind(GUEST).give(frame(60), Offload::default());
@@ -210,6 +211,41 @@ fn staged_pages_are_forgotten_by_a_backend_that_stages_nothing() {
         let list = staged(&pages, GrefFlags::empty());
         assert_eq!(lists.add(&mut guest, &list), Ok(0), "after {between}");
         assert_eq!(lists.del(&mut guest, &list), Ok(8), "after {between}");
+        world.stands_and(lost_at_most(4));
+    }
+}
+
+/// A guest may ask for more while a backend without staging has its connection. That is refused,
+/// and changes nothing: the next backend with staging has what was staged before.
+#[test]
+fn staged_pages_outlast_a_list_that_a_backend_without_staging_refuses() {
+    for between in [Policy::Copy, Policy::Map, Policy::Persistent] {
+        let mut world = World::with(DomId(0), WaitMode::Interrupt, false);
+        let mut guest = world.guest();
+        let (mut lists, mut rings) = Lists::connect(&mut guest);
+        let pages = [8, 4].map(|count| guest.pages(count, Access::ReadWrite));
+        let [first, more] = pages.each_ref().map(|pages| staged(pages, GrefFlags::empty()));
+        assert_eq!(lists.add(&mut guest, &first), Ok(0));
+        // Two that stage nothing, one after the other.
+        for _ in 0..2 {
+            world.stop();
+            world.setup.policy.most = between;
+            world.start();
+            assert_eq!(lists.add(&mut guest, &more), Err(Status::NotSupported));
+            let capacity = Message::GetGrefMappingSize { queue: 0 };
+            assert_eq!(lists.ring.ask(&mut guest, capacity), Err(Status::NotSupported));
+            assert_eq!(world.control().report_of(GUEST).unwrap().mapped, 0, "by {between}");
+            guest.is_served(&mut rings);
+        }
+        assert_eq!(lists.del(&mut guest, &first[6..]), Ok(2));
+        world.stop();
+        world.setup.policy.most = Policy::Staging;
+        world.start();
+        guest.is_served(&mut rings);
+        assert_eq!(world.control().report_of(GUEST).unwrap().mapped, 6, "after {between}");
+        assert_eq!(lists.add(&mut guest, &more), Ok(0), "after {between}");
+        assert_eq!(lists.del(&mut guest, &first), Ok(6), "after {between}");
+        assert_eq!(lists.del(&mut guest, &more), Ok(4), "after {between}");
         world.stands_and(lost_at_most(4));
     }
 }

@@ -233,8 +233,9 @@ impl Lists {
         // Pages that are on their way back come back first.
         let due = self.due();
         if self.leaving.is_empty() && due != self.wished {
-            // A backend that refused some pages is not asked for more, unless it gave some back.
-            match self.refusal.is_none() || due < self.staged {
+            // A backend that refused some pages is not asked for more, unless there was a time when
+            // they were not wished for: it may be another process by then.
+            match self.refusal.is_none() || due <= self.staged {
                 true => self.wish(due),
                 false => self.wished = due,
             }

@@ -180,6 +180,50 @@ fn answer(server: &Server, request: CtrlRequest, mapped: &mut Vec<u32>) -> (Stat
     (Status::Success, if request.kind == kind::DEL_GREF_MAPPING { entries } else { 0 })
 }
 
+/// The backend may be one that stages nothing for a while. It is asked again, once for each time
+/// that the queue becomes busy.
+#[test]
+fn crowd_pages_that_were_refused_once_are_asked_for_at_the_next_crowd() {
+    let mut world = World::with(Wishes { policy: Policy::Staging, ..Wishes::default() });
+    world.server.key("feature-ctrl-ring", b"1");
+    world.published();
+    let mut served = Served::attach(&mut world.server);
+    let mut rings = world.connect_as_offered();
+    let mut mapped = Vec::new();
+    staged(&mut world, &mut served, &mut mapped, 272);
+    let mut asked = 0;
+    for round in 0..2 {
+        for _ in 0..5 {
+            deliver(&world, &mut rings, RESTING);
+            receive(&mut world, RESTING);
+            world.vif.take_answers().unwrap();
+            serve(&mut world, &mut served, |request| {
+                assert_eq!(request.kind, kind::ADD_GREF_MAPPING, "round {round}");
+                asked += 1;
+                (Status::NotSupported, 0)
+            });
+            world.vif.arm().unwrap();
+        }
+        assert_eq!(asked, round + 1, "once for each crowd");
+        let told = world.vif.take_staging_refusal();
+        assert_eq!(told.is_some(), round == 0, "it is told once");
+        // They take grant copy meanwhile.
+        assert_eq!(posted(&rings).len(), 256, "round {round}");
+        calm(&mut world, &mut rings, round);
+        staged(&mut world, &mut served, &mut mapped, 272);
+    }
+    for _ in 0..2 {
+        deliver(&world, &mut rings, RESTING);
+        receive(&mut world, RESTING);
+    }
+    staged(&mut world, &mut served, &mut mapped, 400);
+    world.vif.arm().unwrap();
+    assert_eq!(posted(&rings).len(), 256);
+    world.works(&mut rings);
+    served.close(&mut world.server);
+    world.ends(rings);
+}
+
 #[test]
 fn crowds_and_calms_in_any_order_lose_nothing() {
     let mut world = World::new();

@@ -101,7 +101,7 @@ pub(super) fn carry_out(
         Message::GetGrefMappingSize { queue } => {
             offered(tables)?;
             let table = tables.get(queue as usize).ok_or(Status::InvalidParameter)?;
-            return Ok(table.capacity());
+            return Ok(table.capacity()?);
         }
         Message::AddGrefMapping { queue, list, entries } => {
             let mut bytes = [0; PAGE_SIZE];

@@ -15,7 +15,7 @@ mod tests;
 use crate::VifError;
 use crate::ids::CtrlRefs;
 use crate::ids::QUEUE_PAGES;
-use crate::journal::{Journal, JournalMemory, StagedJournal};
+use crate::journal::{Journal, JournalMemory};
 use crate::policy::{StagedTable, StagingError};
 use crate::rings::map_ring;
 use crate::state::shared::Shared;
@@ -55,8 +55,6 @@ struct Ctrl<M = RingPage<4>, J = SharedPage> {
     journal: Option<Journal<J>>,
     /// True if tables may have to take up lists that a killed process had staged.
     takes_up: bool,
-    /// If there are no tables: journal pages of the lists that a killed process had staged.
-    left: Vec<Vec<J>>,
 }
 
 /// Outcome of a vif's turn at its control ring.
@@ -91,7 +89,7 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         let consumed = state.map_or(published, |state| state.answered);
         let bad = |_| VifError::Internal("journalled indices");
         let ring = Back::attach(memory, consumed, published).map_err(bad)?;
-        let mut ctrl = Self { ring, hashing, tables, journal, takes_up: resume, left: Vec::new() };
+        let mut ctrl = Self { ring, hashing, tables, journal, takes_up: resume };
         if let Some(journal) = ctrl.journal.as_ref().filter(|_| !resume) {
             journal.set_hashing(&ctrl.hashing);
         }
@@ -158,7 +156,6 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
         pages: &impl Pages,
         shared: &Shared,
     ) -> Result<CtrlResponse, VifError> {
-        self.forget(request);
         let before = self.hashing.clone();
         let done = match request.message() {
             Ok(message) => {
@@ -182,18 +179,6 @@ impl<M: RingMemory<4>, J: JournalMemory> Ctrl<M, J> {
             Ok(data) => request.answer(Status::Success, data),
             Err(status) => request.answer(status, 0),
         })
-    }
-
-    /// Forgets what a killed process had staged, before a guest that asks about it reads that
-    /// nothing is staged here. The guest may use those pages otherwise from then on, so no
-    /// successor may map them again. If a guest does not ask, the next backend that stages maps its
-    /// lists again.
-    fn forget(&mut self, request: CtrlRequest) {
-        if !self.left.is_empty() && request.message().is_ok_and(|message| message.is_staging()) {
-            for pages in self.left.drain(..) {
-                drop(StagedJournal::begin(pages));
-            }
-        }
     }
 
     fn publish(&mut self, words: [u32; 4]) -> Result<bool, VifError> {
@@ -227,10 +212,8 @@ pub(crate) struct ControlSpec<'a> {
     pub refs: CtrlRefs,
     /// Number of the vif's queues.
     pub queues: u16,
-    /// One table for each queue, or none if the vif's policy stages nothing.
+    /// One table for each queue, or none if nothing is staged or can be.
     pub tables: Vec<Box<dyn StagedTable>>,
-    /// Journal pages of staged lists, if the vif is taken over and stages nothing.
-    pub left: Vec<Vec<SharedPage>>,
     /// The vif's first journal page.
     pub journal: Option<Journal>,
     /// True to go on where a killed process left off, by that page.
@@ -245,7 +228,7 @@ impl Control {
         platform: &dyn Platform,
         events: &mut dyn EventChannels,
     ) -> Result<Self, VifError> {
-        let ControlSpec { domain, refs, queues, tables, left, journal, resume, shared } = spec;
+        let ControlSpec { domain, refs, queues, tables, journal, resume, shared } = spec;
         // The journal names the ring before a request is served, so that a successor can take it
         // up.
         let memory = map_ring::<4>(platform, domain, refs.ring)?;
@@ -253,14 +236,13 @@ impl Control {
             journal.begin_ctrl(Some((refs, memory.load(Index::RspProd))));
         }
         let event = events.bind_interdomain(domain, refs.event)?;
-        let (mut ctrl, notify) = match Ctrl::new(memory, queues, tables, journal, resume) {
+        let (ctrl, notify) = match Ctrl::new(memory, queues, tables, journal, resume) {
             Ok(made) => made,
             Err(e) => {
                 events.close(event);
                 return Err(e);
             }
         };
-        ctrl.left = left;
         shared.steering.set(ctrl.hashing.steering());
         if notify {
             // Nobody knows if the killed process still signalled. An empty wake-up is legal.

@@ -170,8 +170,8 @@ struct Table {
 }
 
 impl StagedTable for Table {
-    fn capacity(&self) -> u32 {
-        CAPACITY
+    fn capacity(&self) -> Result<u32, Status> {
+        Ok(CAPACITY)
     }
 
     fn add(&mut self, _: u32, entries: &[GrefEntry]) -> Result<(), Status> {

@@ -11,8 +11,7 @@ use crate::control::surroundings::Surroundings;
 use crate::error::Passing;
 use crate::ids::MAX_QUEUES;
 use crate::journal::{Journal, StagedJournal};
-use crate::policy::StagedTable;
-use crate::policy::{Buffers, LastingTable, Map, Policy, Staged};
+use crate::policy::{Buffers, KeptTable, LastingTable, Map, Policy, Staged, StagedTable};
 use crate::state::guest::Guest;
 use crate::state::steer::lanes;
 use crate::turn::queue::{Afterwards, QueueSpec};
@@ -171,12 +170,19 @@ impl Vif {
         });
     }
 
-    /// Returns the table of each queue's staged pages for the control ring; none if the policy
-    /// stages nothing. With `answered`, the tables are those of a killed process that had answered
+    /// Returns the table of each queue's staged pages for the control ring; none if nothing is
+    /// staged or can be. With `answered`, the tables are those of a killed process that had answered
     /// the requests before this index.
-    fn tables(&self, pages: &JournalPages, answered: Option<u32>) -> Vec<Box<dyn StagedTable>> {
-        let queues = self.staged.iter().flat_map(|staged| staged.queues());
-        let tables = queues.enumerate().map(|(number, queue)| {
+    fn tables(
+        &self,
+        pages: &JournalPages,
+        queues: usize,
+        answered: Option<u32>,
+    ) -> Vec<Box<dyn StagedTable>> {
+        let Some(staged) = &self.staged else {
+            return answered.map_or_else(Vec::new, |answered| kept(pages, queues, answered));
+        };
+        let tables = staged.queues().enumerate().map(|(number, queue)| {
             let pages = pages.staged.get(number).cloned().unwrap_or_default();
             Box::new(match answered {
                 Some(answered) => LastingTable::resume(queue, pages, answered),
@@ -237,18 +243,14 @@ impl Vif {
             }
             return Ok(());
         };
-        // A successor that stages nothing keeps the list of what was staged, until the guest asks
-        // about it.
         let answered = journal.as_ref().filter(|_| resume).map(Journal::ctrl_index);
-        let tables = self.tables(pages, answered);
-        let left = if resume && tables.is_empty() { pages.staged.clone() } else { Vec::new() };
+        let tables = self.tables(pages, keys.queues.len(), answered);
         let spec = ControlSpec {
             domain: self.id.domain,
             refs,
             // At most MAX_QUEUES.
             queues: keys.queues.len() as u16,
             tables,
-            left,
             journal,
             resume,
             shared: &self.shared,
@@ -321,4 +323,16 @@ impl Vif {
             self.link_down();
         }
     }
+}
+
+/// Returns a table for each of `queues` queues where nothing can be staged, for the lists of a
+/// killed process that had answered the requests before the index `answered`; none if there are no
+/// such lists.
+fn kept(pages: &JournalPages, queues: usize, answered: u32) -> Vec<Box<dyn StagedTable>> {
+    let staged = pages.staged.iter().take(queues).cloned();
+    let tables: Vec<_> = staged.map(|pages| KeptTable::resume(pages, answered)).collect();
+    if tables.iter().all(KeptTable::is_empty) {
+        return Vec::new();
+    }
+    tables.into_iter().map(|table| Box::new(table) as Box<dyn StagedTable>).collect()
 }

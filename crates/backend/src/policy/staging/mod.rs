@@ -2,11 +2,13 @@
 //! mapped once, and the processor moves their bytes from then on. A slot that names any other page
 //! takes grant copy, in the same turn and packet.
 
+mod kept;
 mod lease;
 mod registry;
 mod seam;
 mod table;
 
+pub(crate) use kept::KeptTable;
 pub use registry::{Staged, StagedQueue, StagingError};
 pub(crate) use seam::StagedTable;
 pub(crate) use table::LastingTable;

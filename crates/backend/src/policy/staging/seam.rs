@@ -13,10 +13,15 @@ use grantway_netif::ctrl::{GrefEntry, Status};
 /// request that was not answered is carried out again, and must find things as the first time.
 ///
 /// A backend without staging has no tables, and answers the three messages with
-/// [`Status::NotSupported`]. A backend with staging has a table for each queue.
+/// [`Status::NotSupported`]. A backend with staging has a table for each queue, and so has one
+/// without that took over from it: there the guest can take pages back.
 pub(crate) trait StagedTable: Send {
     /// Returns the most grants that the table can hold.
-    fn capacity(&self) -> u32;
+    ///
+    /// # Errors
+    ///
+    /// The status of the answer.
+    fn capacity(&self) -> Result<u32, Status>;
 
     /// Maps a list and keeps it mapped, all of it or nothing. The list is a private copy of 1 to
     /// 512 entries; nothing else of it was judged.

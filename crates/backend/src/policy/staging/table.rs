@@ -77,9 +77,9 @@ impl<J: JournalMemory> LastingTable<J> {
 }
 
 impl<J: JournalMemory> StagedTable for LastingTable<J> {
-    fn capacity(&self) -> u32 {
+    fn capacity(&self) -> Result<u32, Status> {
         // At most a queue's pages.
-        self.queue.capacity() as u32
+        Ok(self.queue.capacity() as u32)
     }
 
     fn add(&mut self, index: u32, entries: &[GrefEntry]) -> Result<(), Status> {
