@@ -11,12 +11,19 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 /// Path of xenstored's socket.
 pub const DEFAULT_SOCKET: &str = "/run/xenstored/socket";
 
 /// Number of attempts to read a list in parts that changes meanwhile.
 const LIST_TRIES: usize = 100;
+
+/// Number of attempts to begin a transaction while the domain has as many as the store gives it,
+/// and the time between them. xenstored gives a guest ten, which all of its processes share.
+const BEGIN_TRIES: usize = 400;
+const BEGIN_WAIT: Duration = Duration::from_millis(5);
 
 /// A store over any transport: a Unix socket, or the file `/dev/xen/xenbus`.
 ///
@@ -401,7 +408,17 @@ impl<T: Read + Write + AsFd + Send> Store for Client<T> {
         if self.transaction.is_some() {
             return Err(refused("begin", "", StoreErrno::Ebusy));
         }
-        let answer = self.request(MessageType::TransactionStart, 0, "", &[b"\0"])?;
+        let mut tries = 1;
+        let answer = loop {
+            match self.request(MessageType::TransactionStart, 0, "", &[b"\0"]) {
+                // Other processes of the domain are about to end theirs.
+                Err(Error::Store { errno: StoreErrno::Enospc, .. }) if tries < BEGIN_TRIES => {
+                    tries += 1;
+                    sleep(BEGIN_WAIT);
+                }
+                answer => break answer?,
+            }
+        };
         let number = answer.strip_suffix(&[0]).unwrap_or(&answer);
         let number = std::str::from_utf8(number).ok();
         match number.and_then(|n| n.parse().ok()).filter(|n| *n != 0) {
@@ -480,4 +497,48 @@ fn refused(what: &'static str, path: &str, errno: StoreErrno) -> Error {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Header;
+
+    /// A store with room for a transaction after so many refusals. Returns the number of requests.
+    fn store(mut stream: UnixStream, refusals: usize) -> std::thread::JoinHandle<usize> {
+        std::thread::spawn(move || {
+            let mut requests = 0;
+            let mut head = [0; 16];
+            while stream.read_exact(&mut head).is_ok() {
+                let header = Header::from_bytes(&head);
+                let mut body = vec![0; header.len as usize];
+                stream.read_exact(&mut body).unwrap();
+                requests += 1;
+                let (kind, text): (_, &[u8]) = match requests > refusals {
+                    true => (header.kind, b"7\0"),
+                    false => (MessageType::Error.number(), b"ENOSPC\0"),
+                };
+                stream.write_all(&encode(kind, header.req_id, 0, &[text]).unwrap()).unwrap();
+            }
+            requests
+        })
+    }
+
+    #[test]
+    fn a_transaction_waits_until_the_store_has_room_for_it() {
+        for (refusals, requests) in [(0, 1), (3, 4), (BEGIN_TRIES, BEGIN_TRIES)] {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let store = store(theirs, refusals);
+            let mut client = Client::over(ours);
+            let begun = client.begin();
+            match refusals == BEGIN_TRIES {
+                false => assert_eq!(begun, Ok(())),
+                true => {
+                    assert_eq!(begun, Err(refused("transaction-start", "", StoreErrno::Enospc)))
+                }
+            }
+            drop(client);
+            assert_eq!(store.join().unwrap(), requests);
+        }
+    }
 }
