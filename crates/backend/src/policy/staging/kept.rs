@@ -5,8 +5,8 @@ use crate::journal::{JournalMemory, StagedJournal};
 use grantway_netif::ctrl::{GrefEntry, Status};
 use std::collections::HashSet;
 
-/// What one queue has staged, in the journal alone: packets in these pages take grant copy. The
-/// guest can take pages back, and a successor with staging maps the others again.
+/// Pages that one queue has staged, in the journal alone: packets in them take grant copy. The guest
+/// can take pages back, and a successor with staging maps the others again.
 pub(crate) struct KeptTable<J> {
     journal: StagedJournal<J>,
     grefs: HashSet<u32>,

@@ -1,0 +1,16 @@
+# Stock guests with two and four queues, on our backend and TAPs.
+# boot: bench
+# order: 6
+# timeout: 1200
+# needs: grantway-xen
+start_backend
+bridge_up
+iperf_server dom0
+for queues in 2 4; do
+    guest_start g1 vcpus=$queues vif=bridge=xenbr0
+    expect "$(guest_run g1 'ls -d /sys/class/net/eth0/queues/tx-* | wc -l')" = $queues "queues"
+    iface=$(vif_of g1)
+    flow "our backend, TAP, $queues queues" "guest to dom0" g1 dom0 count_rx -P 8
+    flow "our backend, TAP, $queues queues" "dom0 to guest" g1 dom0 count_tx -R -P 8
+    xl destroy g1
+done
