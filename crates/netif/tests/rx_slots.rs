@@ -201,7 +201,7 @@ fn three_checksum_states() {
     }
     let bare = [
         slot(0, 0, 60, RxFlags::EXTRA_INFO),
-        Extra::Gso(SEGMENTED.gso.unwrap(), 0).to_rx_words(false),
+        Extra::Gso(SEGMENTED.gso.unwrap().try_into().unwrap(), 0).to_rx_words(false),
     ];
     assert_eq!(packet(&bare).offload, SEGMENTED);
 }

@@ -222,7 +222,10 @@ fn multicast_changes_are_answered_and_carry_nothing() {
 #[test]
 fn segmentation_implies_a_partial_checksum() {
     let gso = Gso { kind: GsoKind::Tcpv6, size: 1428 };
-    let slots = [slot(1, 0, 4000, TxFlags::EXTRA_INFO), Extra::Gso(gso, 7).to_tx_words(false)];
+    let slots = [
+        slot(1, 0, 4000, TxFlags::EXTRA_INFO),
+        Extra::Gso(gso.try_into().unwrap(), 7).to_tx_words(false),
+    ];
     let Outcome::Packet(packet) = parsed(&slots).outcome else { panic!("refused") };
     assert_eq!(packet.offload.gso, Some(gso));
     assert_eq!(packet.offload.checksum, Checksum::Partial);
