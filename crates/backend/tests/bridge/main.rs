@@ -5,6 +5,7 @@
 mod support;
 
 mod checksums;
+mod datagrams;
 mod first_slot;
 mod guest;
 mod headroom;
