@@ -118,6 +118,8 @@ impl BackendFeatures {
         let segments = match offload.gso.map(|gso| gso.kind) {
             Some(GsoKind::Tcpv4) => self.gso_tcpv4,
             Some(GsoKind::Tcpv6) => self.gso_tcpv6,
+            // netif cannot carry it.
+            Some(GsoKind::Udp) => false,
             None => true,
         };
         match segments {

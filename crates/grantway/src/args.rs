@@ -181,8 +181,8 @@ pub struct BackendArgs {
     /// Capture of the packets that a filter mirrors, with --rules.
     #[arg(long, value_name = "FILE.pcap", requires = "rules")]
     pub mirror: Option<PathBuf>,
-    /// Merge TCP segments of guests for receivers that accept large frames, and cut large frames
-    /// from a TAP for guests that do not.
+    /// Merge TCP segments and UDP datagrams of guests for receivers that accept large frames, and
+    /// cut large frames from a TAP for guests that do not.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub merge: Switch,
     /// Checksums of vifs that have no mark of their own. A node `checksum` in a vif's backend folder
@@ -297,7 +297,7 @@ pub struct FrontendArgs {
     /// tests and comparisons.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub gso: Switch,
-    /// Merge TCP segments from the vif for a port that accepts large frames.
+    /// Merge TCP segments and UDP datagrams from the vif for a port that accepts large frames.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub merge: Switch,
     /// Mode of waiting, as for `grantway backend`.

@@ -298,8 +298,9 @@ fn open_uplink(spec: &str) -> Result<Box<dyn Port>, CommandError> {
         return Err(CommandError::Usage("--uplink bridge: a bridge is not its own uplink".into()));
     }
     let mut uplink = spec.open().map_err(CommandError::failed)?;
-    // The bridge finishes frames for guests that cannot do it.
-    uplink.set_offloads(TapOffloads::ALL).map_err(CommandError::failed)?;
+    // The bridge finishes frames for guests that cannot do it. A frame of several datagrams would
+    // have to be cut for each guest that it goes to, so the kernel cuts it once.
+    uplink.set_offloads(TapOffloads::NETIF).map_err(CommandError::failed)?;
     uplink.set_link(true).map_err(CommandError::failed)?;
     Ok(uplink)
 }

@@ -1,7 +1,8 @@
 //! The extra: a slot that says something of the packet around it, and
 //! overlays either a transmit request or a receive response.
 
-use crate::offload::{Gso, GsoKind};
+use crate::headers::Family;
+use crate::offload::TcpGso;
 use thiserror::Error;
 
 /// Bytes of an extra; the third word of a transmit slot is padding.
@@ -46,7 +47,7 @@ pub struct Hash {
 pub enum Extra {
     /// Segmentation, and the `features` word, for which the header names no
     /// bits (0 when written by stock drivers).
-    Gso(Gso, u16),
+    Gso(TcpGso, u16),
     /// Let packets to this address through the multicast filter.
     McastAdd([u8; 6]),
     /// No longer let packets to this address through.
@@ -101,12 +102,12 @@ impl Extra {
                 if half == 0 {
                     return Err(ExtraError::ZeroGsoSize);
                 }
-                let protocol = match a {
-                    GSO_TCPV4 => GsoKind::Tcpv4,
-                    GSO_TCPV6 => GsoKind::Tcpv6,
+                let family = match a {
+                    GSO_TCPV4 => Family::V4,
+                    GSO_TCPV6 => Family::V6,
                     found => return Err(ExtraError::UnknownGsoKind { found }),
                 };
-                let gso = Gso { kind: protocol, size: half };
+                let gso = TcpGso { family, size: half };
                 Self::Gso(gso, u16::from_le_bytes([c, d]))
             }
             kind::MCAST_ADD => Self::McastAdd([x, y, a, b, c, d]),
@@ -128,9 +129,9 @@ impl Extra {
         let flags = if more { FLAG_MORE } else { 0 };
         let (found, head, tail) = match self {
             Self::Gso(gso, features) => {
-                let protocol = match gso.kind {
-                    GsoKind::Tcpv4 => GSO_TCPV4,
-                    GsoKind::Tcpv6 => GSO_TCPV6,
+                let protocol = match gso.family {
+                    Family::V4 => GSO_TCPV4,
+                    Family::V6 => GSO_TCPV6,
                 };
                 let word = protocol as u32 | (features as u32) << 16;
                 (kind::GSO, gso.size.to_le_bytes(), word)

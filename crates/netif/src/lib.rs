@@ -46,7 +46,7 @@ pub mod xenbus;
 
 pub use colour::colour;
 pub use extra::{Extra, Hash};
-pub use offload::{Checksum, Gso, GsoKind, Offload};
+pub use offload::{Checksum, Gso, GsoKind, NotTcp, Offload, TcpGso};
 pub use policy::{Policy, PolicyFeatures};
 pub use state::XenbusState;
 

@@ -75,7 +75,7 @@ fn extras_have_their_bytes_in_place() {
         bytes[4..].copy_from_slice(&words[1].to_le_bytes());
         bytes
     };
-    let words = Extra::Gso(gso, 0x0403).to_rx_words(true);
+    let words = Extra::Gso(gso.try_into().unwrap(), 0x0403).to_rx_words(true);
     assert_eq!(bytes(words), [1, 1, 1, 2, 2, 0, 3, 4]);
     let words = Extra::McastAdd([10, 11, 12, 13, 14, 15]).to_rx_words(false);
     assert_eq!(bytes(words), [2, 0, 10, 11, 12, 13, 14, 15]);

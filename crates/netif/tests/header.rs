@@ -325,7 +325,7 @@ fn slots() -> Vec<(&'static str, String)> {
             }
             .to_words()),
         ),
-        ("extra_gso", hex(&Extra::Gso(gso, 0x0304).to_rx_words(true))),
+        ("extra_gso", hex(&Extra::Gso(gso.try_into().unwrap(), 0x0304).to_rx_words(true))),
         ("extra_mcast_add", hex(&Extra::McastAdd(address).to_rx_words(false))),
         ("extra_mcast_del", hex(&Extra::McastDel(address).to_rx_words(true))),
         ("extra_hash", hex(&Extra::Hash(hash).to_rx_words(false))),

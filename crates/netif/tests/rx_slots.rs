@@ -8,7 +8,7 @@ use grantway_netif::slots::{
     rx_slots_needed,
 };
 use grantway_netif::tx::status;
-use grantway_netif::{Checksum, Gso, GsoKind, Hash, Offload};
+use grantway_netif::{Checksum, Gso, GsoKind, Hash, NotTcp, Offload};
 use proptest::prelude::*;
 
 const HASH: Hash = Hash { kind: 1, algorithm: 1, value: 0xdead_beef };
@@ -166,6 +166,9 @@ fn the_writer_refuses_what_stock_netfront_would_not_like() {
     let offload = Offload { gso, ..SEGMENTED };
     let result = RxLayout::new(60, 0, offload, None);
     assert_eq!(result, Err(RxWriteError::ZeroGsoSize));
+    let gso = Some(Gso { kind: GsoKind::Udp, size: 100 });
+    let result = RxLayout::new(60, 0, Offload { gso, ..SEGMENTED }, None);
+    assert_eq!(result, Err(RxWriteError::NotTcp(NotTcp)));
 }
 
 #[test]
@@ -201,7 +204,7 @@ fn three_checksum_states() {
     }
     let bare = [
         slot(0, 0, 60, RxFlags::EXTRA_INFO),
-        Extra::Gso(SEGMENTED.gso.unwrap(), 0).to_rx_words(false),
+        Extra::Gso(SEGMENTED.gso.unwrap().try_into().unwrap(), 0).to_rx_words(false),
     ];
     assert_eq!(packet(&bare).offload, SEGMENTED);
 }

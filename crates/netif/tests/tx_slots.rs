@@ -7,7 +7,7 @@ use grantway_netif::slots::{
     Multicast, Outcome, Parsed, TxFatal, TxFragment, TxRefusal, TxWriteError, parse_tx, write_tx,
 };
 use grantway_netif::tx::{TxFlags, TxRequest, TxResponse, status};
-use grantway_netif::{Checksum, Gso, GsoKind, Hash, Offload};
+use grantway_netif::{Checksum, Gso, GsoKind, Hash, NotTcp, Offload};
 use proptest::prelude::*;
 
 fn slot(id: u16, offset: u16, size: u16, flags: TxFlags) -> [u32; 3] {
@@ -222,7 +222,10 @@ fn multicast_changes_are_answered_and_carry_nothing() {
 #[test]
 fn segmentation_implies_a_partial_checksum() {
     let gso = Gso { kind: GsoKind::Tcpv6, size: 1428 };
-    let slots = [slot(1, 0, 4000, TxFlags::EXTRA_INFO), Extra::Gso(gso, 7).to_tx_words(false)];
+    let slots = [
+        slot(1, 0, 4000, TxFlags::EXTRA_INFO),
+        Extra::Gso(gso.try_into().unwrap(), 7).to_tx_words(false),
+    ];
     let Outcome::Packet(packet) = parsed(&slots).outcome else { panic!("refused") };
     assert_eq!(packet.offload.gso, Some(gso));
     assert_eq!(packet.offload.checksum, Checksum::Partial);
@@ -295,6 +298,11 @@ fn the_writer_refuses_what_stock_netback_would_not_like() {
     assert_eq!(
         write_tx(&[fragment(60)], 60, offload, None, None, &mut out),
         Err(TxWriteError::ZeroGsoSize)
+    );
+    let gso = Some(Gso { kind: GsoKind::Udp, size: 100 });
+    assert_eq!(
+        write_tx(&[fragment(60)], 60, Offload { gso, ..plain }, None, None, &mut out),
+        Err(TxWriteError::NotTcp(NotTcp))
     );
     let add = Some(Multicast::Add([1; 6]));
     assert_eq!(

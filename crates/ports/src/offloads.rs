@@ -3,7 +3,7 @@
 /// Unfinished frames that the reading side of a port accepts.
 ///
 /// The kernel finishes frames of a kind that is off. Segmentation needs the checksum:
-/// without `checksum`, `tso4` and `tso6` count as off.
+/// without `checksum`, all others count as off.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TapOffloads {
     /// Frames whose transport checksum is unfinished.
@@ -12,19 +12,27 @@ pub struct TapOffloads {
     pub tso4: bool,
     /// TCP over IPv6 frames larger than the MTU.
     pub tso6: bool,
+    /// Frames with several datagrams of one UDP flow, over either version of IP. They count as off
+    /// if the kernel does not have them (Linux older than 6.2). netif cannot carry them: the side
+    /// that reads them has to cut them.
+    pub uso: bool,
 }
 
 impl TapOffloads {
     /// Only finished frames.
-    pub const NONE: TapOffloads = TapOffloads { checksum: false, tso4: false, tso6: false };
+    pub const NONE: TapOffloads =
+        TapOffloads { checksum: false, tso4: false, tso6: false, uso: false };
+    /// Everything that a TAP can give.
+    pub const ALL: TapOffloads = TapOffloads { checksum: true, tso4: true, tso6: true, uso: true };
     /// Everything that netif can carry.
-    pub const ALL: TapOffloads = TapOffloads { checksum: true, tso4: true, tso6: true };
+    pub const NETIF: TapOffloads = TapOffloads { uso: false, ..Self::ALL };
 
     pub(crate) const fn effective(self) -> TapOffloads {
         TapOffloads {
             checksum: self.checksum,
             tso4: self.checksum && self.tso4,
             tso6: self.checksum && self.tso6,
+            uso: self.checksum && self.uso,
         }
     }
 }

@@ -106,6 +106,9 @@ pub struct PortCaps {
     /// True if a large TCP frame costs the port less than its segments do. TCP segments
     /// are merged for it, and it may give large frames to a receiver that has to cut them.
     pub wants_merged: bool,
+    /// True if that holds for UDP, too: the port accepts several datagrams of one flow in a large
+    /// frame ([`GsoKind::Udp`](grantway_netif::GsoKind::Udp)). False if `wants_merged` is.
+    pub wants_merged_udp: bool,
     /// True if each frame that [`Port::recv`] gives now fits a page and has no unfinished
     /// checksum or segmentation.
     pub short: bool,
@@ -120,7 +123,14 @@ pub struct PortCaps {
 impl Default for PortCaps {
     /// Returns the capabilities of a port with one queue and nothing else.
     fn default() -> Self {
-        Self { max_queues: 1, wants_merged: false, short: false, in_place: false, bridged: false }
+        Self {
+            max_queues: 1,
+            wants_merged: false,
+            wants_merged_udp: false,
+            short: false,
+            in_place: false,
+            bridged: false,
+        }
     }
 }
 

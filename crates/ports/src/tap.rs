@@ -1,7 +1,8 @@
 //! A TAP: a network interface of the host whose other end is this process.
 //!
-//! Each frame crosses with a `virtio_net_hdr`, so that unfinished checksums and TCP segmentation
-//! pass in both directions.
+//! Each frame crosses with a `virtio_net_hdr`, so that unfinished checksums and segmentation of TCP
+//! pass in both directions. So does segmentation of UDP (USO) if the kernel has it (Linux 6.2 or
+//! later).
 
 mod claim;
 mod error;
@@ -82,6 +83,8 @@ pub struct Tap {
     /// Proof that no other program has the TAP, shared by its queues; none with one queue.
     claim: Option<Arc<Claim>>,
     offloads: TapOffloads,
+    /// True if the kernel has segmentation of UDP.
+    uso: bool,
     counters: Counters,
 }
 
@@ -110,6 +113,7 @@ impl Tap {
         if let Some(mac) = config.mac {
             tap.set_mac(mac)?;
         }
+        tap.uso = tap.has_uso();
         tap.change_offloads(config.offloads)?;
         if let Some(persist) = config.persist {
             tap.set_persist(persist)?;
@@ -142,7 +146,8 @@ impl Tap {
             .map_err(|e| error::attaching(wanted, e))?;
         let control = link::control_socket().map_err(|e| TapError::system(&name, "socket", e))?;
         let (offloads, counters) = (TapOffloads::NONE, Counters::default());
-        let tap = Tap { fd, control, name, multi_queue, claim: None, offloads, counters };
+        let tap =
+            Tap { fd, control, name, multi_queue, claim: None, offloads, uso: false, counters };
         tap.call("TUNSETVNETHDRSZ", |fd| sys::set_header_size(fd, VnetHeader::LEN as i32))?;
         tap.call("TUNSETVNETLE", |fd| sys::set_little_endian(fd, true))?;
         Ok(tap)
@@ -237,8 +242,15 @@ impl Tap {
         self.call("setting the MAC address", |tap| link::set_mac(tap, mac))
     }
 
+    /// Returns true if the kernel has segmentation of UDP. The only way to learn it is to ask for
+    /// it. The caller sets the offloads behind this.
+    fn has_uso(&self) -> bool {
+        let offloads = TapOffloads { checksum: true, uso: true, ..TapOffloads::NONE };
+        sys::set_offloads(self.fd.as_fd(), offloads).is_ok()
+    }
+
     fn change_offloads(&mut self, offloads: TapOffloads) -> Result<(), TapError> {
-        let offloads = offloads.effective();
+        let offloads = TapOffloads { uso: offloads.uso && self.uso, ..offloads }.effective();
         self.call("TUNSETOFFLOAD", |fd| sys::set_offloads(fd, offloads))?;
         self.offloads = offloads;
         Ok(())
@@ -381,7 +393,13 @@ impl Port for Tap {
 
     fn caps(&self) -> PortCaps {
         let max_queues = if self.multi_queue { MAX_QUEUES } else { 1 };
-        PortCaps { max_queues, wants_merged: true, in_place: true, ..PortCaps::default() }
+        PortCaps {
+            max_queues,
+            wants_merged: true,
+            wants_merged_udp: self.uso,
+            in_place: true,
+            ..PortCaps::default()
+        }
     }
 }
 
@@ -409,6 +427,7 @@ impl PortControl for Tap {
         let offloads = self.offloads;
         let mut queue = Self::attach(self.current_name()?, true)?;
         queue.claim.clone_from(&self.claim);
+        queue.uso = self.uso;
         queue.change_offloads(offloads)?;
         Ok(Box::new(queue))
     }

@@ -13,8 +13,8 @@
 //! - [`nodes`]: the steps; [`path`]: the graphs that a backend has;
 //! - [`rules`]: the rules of the nodes, and their file; [`report`]: the counters of the nodes;
 //! - [`deliver`]: delivery by verdicts, with frames cut and finished if a receiver needs that;
-//!   [`receivers`]: the frames that each port accepts as they are; [`merger`]: segments merged for
-//!   a port that accepts large frames.
+//!   [`receivers`]: the frames that each port accepts as they are; [`merger`]: segments and
+//!   datagrams merged for a port that accepts large frames.
 //!
 //! No input makes any of this panic, and no frame makes it allocate.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Merges TCP segments of a burst for receivers that accept large frames.
+//! Merges TCP segments and UDP datagrams of a burst for receivers that accept large frames.
 
 use crate::batch::{Batch, Frame, Nanos, PortId, Verdict};
 use crate::graph::{Graph, NodeCounters};
@@ -6,16 +6,16 @@ use crate::path::merging;
 use crate::receivers::Takes;
 use crate::set::BATCH_MAX;
 use arrayvec::ArrayVec;
-use grantway_netif::headers::{Payload, payload, protocol::TCP};
+use grantway_netif::headers::{Payload, payload, protocol::TCP, protocol::UDP};
 use grantway_ports::{FrameMeta, FramePlace, Port, PortError, RECV_BUFFER, SentBurst};
 
 /// Number of the port to which a burst goes.
 const PORT: PortId = PortId(0);
-/// Longest frame whose segment is too small to be worth a look, in bytes.
+/// Longest frame whose TCP segment is too small to be worth a look, in bytes: an acknowledgement.
 const SHORT: usize = 128;
 
-/// Merges the segments of one turn. No segment waits for others, and frames of a flow stay in their
-/// order.
+/// Merges the segments of one turn, and the datagrams if the receiver accepts them merged. No frame
+/// waits for others, and frames of a flow stay in their order.
 #[derive(Debug)]
 pub struct Merger {
     graph: Graph,
@@ -35,7 +35,7 @@ impl Merger {
     }
 
     /// Gives the frames at these places of `arena` to a port that wants them merged, as
-    /// [`Port::send_burst`] does. Frames that can be merged are given as one frame, by its pieces.
+    /// [`Port::send_burst`] does. Datagrams are merged if the port wants that, too. Frames that can be merged are given as one frame, by its pieces.
     /// Headers in the arena are changed.
     ///
     /// # Errors
@@ -47,9 +47,13 @@ impl Merger {
         frames: &[FramePlace],
     ) -> Result<SentBurst, PortError> {
         let ends = [frames.first(), frames.last()];
-        let is_segment = |place: &FramePlace| is_segment(place.bytes(arena), place.meta.len);
-        if frames.len() < 2 || !ends.into_iter().flatten().any(is_segment) {
+        let udp = port.caps().wants_merged_udp;
+        let looks = |place: &FramePlace| looks(place.bytes(arena), place.meta.len, || udp);
+        if frames.len() < 2 || !ends.into_iter().flatten().any(looks) {
             return port.send_burst(arena, frames);
+        }
+        if self.graph.receivers().of(PORT).udp != udp {
+            self.graph.set_receiver(PORT, Takes { udp, ..Takes::ALL });
         }
         let mut sent = SentBurst::default();
         for frames in frames.chunks(BATCH_MAX) {
@@ -66,10 +70,12 @@ impl Merger {
     pub fn link(&mut self, batch: &mut Batch, arena: &mut [u8]) -> bool {
         // The number of each frame of a batch fits `u8`.
         let last = batch.len().saturating_sub(1) as u8;
+        let receivers = self.graph.receivers();
         let looks = last > 0
             && [0, last].into_iter().any(|number| {
                 let frame = batch.frame(number);
-                is_segment(frame.bytes(arena), frame.len as usize)
+                let udp = || receivers.takes_udp(batch.verdict(number));
+                looks(frame.bytes(arena), frame.len as usize, udp)
             });
         if looks {
             self.graph.run(batch, arena, 0);
@@ -139,14 +145,18 @@ impl Merger {
     }
 }
 
-/// Returns true if a frame of `len` bytes that begins with `head` is a TCP segment worth a look. If
-/// neither the first nor the last frame of a burst is one, nothing is merged. So a burst of
-/// anything else costs next to nothing.
-fn is_segment(head: &[u8], len: usize) -> bool {
+/// Returns true if a frame of `len` bytes that begins with `head` is a TCP segment worth a look, or
+/// UDP for a receiver that accepts datagrams merged (`udp`). If neither the first nor the last frame
+/// of a burst is one, nothing is merged. So a burst of anything else costs next to nothing.
+fn looks(head: &[u8], len: usize, udp: impl Fn() -> bool) -> bool {
     let protocol = match payload(head) {
         Payload::Ipv4(at) => head.get(at + 9),
         Payload::Ipv6(at) => head.get(at + 6),
         Payload::Other | Payload::Truncated => None,
     };
-    len > SHORT && protocol == Some(&TCP)
+    match protocol {
+        Some(&TCP) => len > SHORT,
+        Some(&UDP) => udp(),
+        _ => false,
+    }
 }

@@ -84,7 +84,7 @@ reasons! {
     UdpChecksum = "udp-checksum",
     /// The packet ends within its ICMP header.
     IcmpTruncated = "icmp-truncated",
-    /// Segmentation is asked for a frame that is not TCP of that IP version.
+    /// Segmentation is asked for a frame that is of another transport protocol or IP version.
     Gso = "gso",
     /// ARP that is not for IPv4 over Ethernet, or ends too early.
     Arp = "arp",

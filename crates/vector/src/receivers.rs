@@ -1,7 +1,8 @@
 //! Frames that each port accepts as they are.
 
-use crate::batch::PortId;
+use crate::batch::{PortId, Verdict};
 use grantway_netif::{Gso, GsoKind};
+use grantway_ports::PortCaps;
 
 /// Kinds of unfinished frames that a port accepts.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -12,11 +13,23 @@ pub struct Takes {
     pub gso_v4: bool,
     /// True if frames over IPv6 may still have to be segmented.
     pub gso_v6: bool,
+    /// True if frames may have several datagrams of one UDP flow, which still have to be cut. No
+    /// guest accepts them: netif cannot carry them.
+    pub udp: bool,
 }
 
 impl Takes {
-    /// All kinds, as a TAP accepts them.
-    pub const ALL: Self = Self { checksum: true, gso_v4: true, gso_v6: true };
+    /// All kinds, as a TAP accepts them if the kernel has segmentation of UDP.
+    pub const ALL: Self = Self { checksum: true, gso_v4: true, gso_v6: true, udp: true };
+
+    /// Returns the kinds that a port wants merged; none if it wants nothing merged.
+    #[must_use]
+    pub fn merged(caps: PortCaps) -> Self {
+        match caps.wants_merged {
+            true => Self { udp: caps.wants_merged_udp, ..Self::ALL },
+            false => Self::default(),
+        }
+    }
 
     /// Returns true if the port accepts frames that are to be segmented as `gso` says.
     #[inline]
@@ -26,6 +39,7 @@ impl Takes {
             && match gso.kind {
                 GsoKind::Tcpv4 => self.gso_v4,
                 GsoKind::Tcpv6 => self.gso_v6,
+                GsoKind::Udp => self.udp,
             }
     }
 }
@@ -40,6 +54,13 @@ impl Receivers {
     #[must_use]
     pub fn of(&self, port: PortId) -> Takes {
         self.0.get(usize::from(port.0)).copied().unwrap_or_default()
+    }
+
+    /// Returns true if a frame with this verdict goes to one port, which accepts datagrams merged.
+    #[inline]
+    #[must_use]
+    pub fn takes_udp(&self, verdict: Verdict) -> bool {
+        matches!(verdict, Verdict::To(port) if self.of(port).udp)
     }
 
     /// Sets the kinds that a port accepts from now on.

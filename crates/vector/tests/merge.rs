@@ -2,16 +2,13 @@
 
 mod common;
 
+use common::large::{merged, on_the_wire};
 use common::{Bench, Kind, Packet, mac};
 use grantway_netif::{Checksum, Offload};
-use grantway_ports::finish::{SegmentChecksum, Segments, finish_checksum};
-use grantway_ports::{
-    Counters, FrameMeta, FramePlace, Port, PortControl, PortError, PortReport, Probe, Readiness,
-    SendError, SentBurst,
-};
+use grantway_ports::SentBurst;
+use grantway_vector::PortId;
 use grantway_vector::nodes::Checks;
 use grantway_vector::receivers::Takes;
-use grantway_vector::{Merger, PortId};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -136,73 +133,6 @@ proptest! {
     }
 }
 
-/// A port that wants large frames, and keeps what it is sent.
-#[derive(Default)]
-struct Large {
-    kept: Vec<(Vec<u8>, Offload)>,
-    counters: Counters,
-}
-
-impl Port for Large {
-    fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
-        self.kept.push((frame.to_vec(), offload));
-        Ok(())
-    }
-
-    fn recv(&mut self, _: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
-        Ok(None)
-    }
-
-    fn readiness(&self) -> Readiness<'_> {
-        Readiness::Idle
-    }
-}
-
-impl PortControl for Large {}
-
-impl Probe for Large {
-    fn name(&self) -> &str {
-        "large"
-    }
-
-    fn report(&self) -> PortReport {
-        PortReport::new(self.name(), &self.counters)
-    }
-}
-
-/// What the port is given of a burst, and what was counted.
-fn merged(frames: &[(Vec<u8>, Offload)]) -> (Vec<(Vec<u8>, Offload)>, SentBurst) {
-    let mut arena = Vec::new();
-    let mut places = Vec::new();
-    for (bytes, offload) in frames {
-        let meta = FrameMeta { len: bytes.len(), offload: *offload };
-        places.push(FramePlace { at: arena.len(), meta });
-        arena.extend(bytes);
-        arena.resize(arena.len().next_multiple_of(64), 0xee);
-    }
-    let mut port = Large::default();
-    let sent = Merger::new(|| 0).send_burst(&mut port, &mut arena, &places).unwrap();
-    (port.kept, sent)
-}
-
-/// What a wire would carry of a frame.
-fn on_the_wire((frame, offload): &(Vec<u8>, Offload)) -> Vec<Vec<u8>> {
-    let Some(gso) = offload.gso else {
-        let mut frame = frame.clone();
-        if offload.checksum == Checksum::Partial {
-            finish_checksum(&mut frame).unwrap();
-        }
-        return vec![frame];
-    };
-    let mut segments = Segments::new(frame, gso, SegmentChecksum::Whole).unwrap();
-    let mut room = vec![0; segments.longest()];
-    let mut wire = Vec::new();
-    while let Some(meta) = segments.next_into(&mut room).unwrap() {
-        wire.push(room[..meta.len].to_vec());
-    }
-    wire
-}
-
 #[test]
 fn a_burst_becomes_few_frames_for_a_port_that_wants_them() {
     for checksum in [Checksum::Unknown, Checksum::Partial, Checksum::Complete] {
@@ -213,7 +143,7 @@ fn a_burst_becomes_few_frames_for_a_port_that_wants_them() {
             })
             .collect();
         let bytes = frames.iter().map(|(frame, _)| frame.len()).sum();
-        let (given, sent) = merged(&frames);
+        let (given, sent) = merged(&frames, false);
         assert_eq!(sent, SentBurst { taken: 64, bytes, merged: 64, ..SentBurst::default() });
         assert_eq!(given.len(), 2, "{checksum:?}: one a flow");
         for (flow, frame) in given.iter().enumerate() {
@@ -234,14 +164,14 @@ fn what_is_no_segment_goes_as_it_came() {
     let cut_short = segment(0, false, 0, 0, 400, 0x10)[..200].to_vec();
     for frame in [udp(false), udp(true), acknowledgement(), cut_short, vec![0xff; 300]] {
         let frames = vec![(frame, Offload::default()); 5];
-        let (given, sent) = merged(&frames);
+        let (given, sent) = merged(&frames, false);
         assert_eq!((given, sent.merged), (frames, 0));
     }
     // Nothing goes past what cannot be read, as it may be of any flow.
     let next = |at: u32| segment(0, false, at, (at / 500) as u16, 500, 0x10);
     let broken = next(500)[..200].to_vec();
     let frames = [next(0), broken.clone(), next(500), next(1000)].map(|frame| (frame, DONE));
-    let (given, sent) = merged(&frames);
+    let (given, sent) = merged(&frames, false);
     assert_eq!((given.len(), sent.merged), (3, 2));
     assert_eq!(given[1].0, broken);
 }
@@ -284,7 +214,7 @@ proptest! {
             *at = at.wrapping_add(length as u32);
             *id = id.wrapping_add(1);
         }
-        let (given, sent) = merged(&frames);
+        let (given, sent) = merged(&frames, false);
         prop_assert!(given.len() <= frames.len());
         prop_assert_eq!(sent.taken, frames.len());
         let cut: Vec<_> = given.iter().flat_map(on_the_wire).collect();

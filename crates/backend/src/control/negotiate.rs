@@ -85,10 +85,11 @@ pub(crate) struct FrontendKeys {
 impl FrontendKeys {
     /// Returns the unfinished frames that the vif's port may give if large ones are cut for a guest
     /// that accepts none. One large frame costs a port less than its segments. The segments'
-    /// checksums are left blank if the guest accepts that.
+    /// checksums are left blank if the guest accepts that. Frames of several datagrams are cut for
+    /// every guest; the kernel has them for both versions of IP or for none.
     pub fn offloads_with_cutting(&self) -> TapOffloads {
         let tso4 = self.offloads.checksum;
-        TapOffloads { tso4, tso6: tso4 && self.checksum_ipv6, ..self.offloads }
+        TapOffloads { tso4, tso6: tso4 && self.checksum_ipv6, uso: tso4, ..self.offloads }
     }
 
     /// Returns the keys as they are in force under these checksums: if checksums are full, the
@@ -140,6 +141,7 @@ impl FrontendKeys {
             checksum,
             tso4: large && flag(store, frontend, keys::FEATURE_GSO_TCPV4)?,
             tso6: large && checksum_ipv6 && flag(store, frontend, keys::FEATURE_GSO_TCPV6)?,
+            uso: false,
         };
         let multicast = flag(store, frontend, keys::REQUEST_MULTICAST_CONTROL)?;
         let rx_notify = flag(store, frontend, keys::FEATURE_RX_NOTIFY)?;

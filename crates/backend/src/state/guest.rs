@@ -60,6 +60,8 @@ impl Guest {
         match offload.gso.map(|gso| gso.kind) {
             Some(GsoKind::Tcpv4) => self.takes_large(self.offloads.tso4),
             Some(GsoKind::Tcpv6) => self.takes_large(self.offloads.tso6),
+            // netif cannot carry it, whatever a guest accepts.
+            Some(GsoKind::Udp) => false,
             None => offload.checksum != Checksum::Partial || self.takes_blank(head),
         }
     }

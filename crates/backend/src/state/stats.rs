@@ -39,8 +39,8 @@ stats! {
     tx_bytes,
     /// Slots that the guest's packets took on the ring, extras included.
     tx_slots,
-    /// Packets of these that were TCP segments, and went on merged with others into one large
-    /// frame.
+    /// Packets of these that were TCP segments or UDP datagrams, and went on merged with others into
+    /// one large frame.
     tx_merged,
     /// Packets of these whose blank checksum was completed here, since the vif's checksums are full.
     tx_completed,
@@ -53,7 +53,8 @@ stats! {
     rx_bytes,
     /// Slots that these packets took on the ring, extras included.
     rx_slots,
-    /// Segments that large frames for the guest were cut into, since it accepts no large frames.
+    /// Segments and datagrams that large frames for the guest were cut into, since it does not accept
+    /// them.
     rx_cut,
     /// Signals from the guest that woke this vif's queues.
     interrupts,

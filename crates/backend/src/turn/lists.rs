@@ -177,7 +177,7 @@ impl Lists {
         self.run(arena, to, now);
     }
 
-    /// Merges TCP segments of the list for receivers that take large frames. Returns false
+    /// Merges segments and datagrams of the list for receivers that take large frames. Returns false
     /// if it did not look for any, since the list's ends are none.
     pub fn merge(&mut self, merger: &mut Merger, arena: &mut [u8]) -> bool {
         merger.link(&mut self.batch, arena)

@@ -88,9 +88,9 @@ impl<M: RingMemory<2>, J: JournalMemory> Receive<M, J> {
 
     /// Unfinished frames that the guest takes.
     pub(crate) fn takes(&self) -> Takes {
-        let TapOffloads { checksum, tso4, tso6 } = self.guest.offloads;
+        let TapOffloads { checksum, tso4, tso6, uso: _ } = self.guest.offloads;
         let large = |accepted| self.guest.takes_large(accepted);
-        Takes { checksum, gso_v4: large(tso4), gso_v6: large(tso6) }
+        Takes { checksum, gso_v4: large(tso4), gso_v6: large(tso6), udp: false }
     }
 
     /// Leaves so many bytes free in front of each frame from now on, those that wait included.

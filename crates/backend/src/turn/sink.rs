@@ -60,7 +60,7 @@ pub(crate) trait Sink {
 /// A port that takes frames from private memory, merged where it wants that.
 pub(crate) struct ToPort<'a> {
     pub port: &'a mut dyn Port,
-    /// Merges TCP segments for the port.
+    /// Merges TCP segments and UDP datagrams for the port.
     pub merger: Option<&'a mut Merger>,
 }
 

@@ -128,7 +128,7 @@ pub(super) struct Parts {
     pub uplink: Option<Box<dyn Port>>,
     /// The worker that has the uplink, if that is another.
     pub uplink_at: Option<usize>,
-    /// True if segments for the uplink are merged.
-    pub uplink_merges: bool,
+    /// Frames that the uplink accepts merged.
+    pub uplink_takes: Takes,
     pub mesh: Mesh,
 }

@@ -71,12 +71,12 @@ impl Workers {
         let by_rules = nodes.by_rules();
         let bells = (0..count.max(1)).map(|_| Bell::new().map(Arc::new));
         let bells = bells.collect::<Result<Vec<_>, _>>()?;
-        let uplink_merges = uplink.as_ref().is_none_or(|port| port.caps().wants_merged);
+        let uplink_takes = uplink.as_ref().map_or(Takes::ALL, |port| Takes::merged(port.caps()));
         let mut uplink_at = None;
         let mut all = Vec::new();
         for (mesh, bell) in mesh(&bells).into_iter().zip(bells) {
             let (graph, uplink) = (nodes.graph()?, uplink.take());
-            let parts = Parts { graph, uplink, uplink_at, uplink_merges, mesh };
+            let parts = Parts { graph, uplink, uplink_at, uplink_takes, mesh };
             if parts.uplink.is_some() {
                 uplink_at = Some(all.len());
             }

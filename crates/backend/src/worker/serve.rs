@@ -27,7 +27,6 @@ use crate::turn::scratch::Scratch;
 use crate::turn::stages::Filter;
 use grantway_hypervisor::{Error as PlatformError, EventChannels, Port as EventPort};
 use grantway_ports::{Port, uptime};
-use grantway_vector::receivers::Takes;
 use grantway_vector::{Merger, News};
 use rustix::fd::AsFd;
 use std::collections::{BTreeSet, HashMap};
@@ -93,10 +92,10 @@ impl Worker {
     ) -> Result<Self, PlatformError> {
         let events = service.platform.events()?;
         let now = (service.settings.clock)();
-        let Parts { graph, uplink, uplink_at, uplink_merges, mesh } = parts;
+        let Parts { graph, uplink, uplink_at, uplink_takes, mesh } = parts;
         let mut merger = service.settings.merge.then(|| Merger::new(|| uptime().as_nanos() as u64));
-        if let Some(merger) = merger.as_mut().filter(|_| !uplink_merges) {
-            merger.set_receiver(UPLINK, Takes::default());
+        if let Some(merger) = &mut merger {
+            merger.set_receiver(UPLINK, uplink_takes);
         }
         let mut lists = Lists::new(graph, now);
         if mesh.is_shared() {

@@ -115,7 +115,7 @@ impl Guest {
         let mut first = TxRequest::from_words(slots[0]);
         first.flags |= TxFlags::EXTRA_INFO | TxFlags::CSUM_BLANK;
         slots[0] = first.to_words();
-        slots.insert(1, Extra::Gso(gso, 0).to_tx_words(false));
+        slots.insert(1, Extra::Gso(gso.try_into().unwrap(), 0).to_tx_words(false));
         slots
     }
 

@@ -5,6 +5,7 @@
 mod support;
 
 mod checksums;
+mod datagrams;
 mod first_slot;
 mod guest;
 mod headroom;
@@ -421,7 +422,7 @@ fn a_payload_changes(staged: bool, kinds: &[Tcp]) {
                     let kind = kinds[usize::from(round) % kinds.len()];
                     let gso = kind.offload(700).gso.unwrap();
                     slots.push(slot(gref, 0, 2000, round, flags | TxFlags::EXTRA_INFO));
-                    slots.push(Extra::Gso(gso, 0).to_tx_words(false));
+                    slots.push(Extra::Gso(gso.try_into().unwrap(), 0).to_tx_words(false));
                 }
                 let answers = a.hostile.transmit(&mut a.rings, &slots);
                 assert!(answers.iter().all(|answer| answer.status >= 0), "{answers:?}");

@@ -43,7 +43,8 @@ fn extra(numbers: &mut Numbers, more: bool) -> [u32; 3] {
         0 => Extra::McastAdd([numbers.word() as u8; 6]).to_tx_words(more),
         1 => Extra::Hash(Hash { kind: 1, algorithm: 1, value: 3 }).to_tx_words(more),
         2 => Extra::Xdp { headroom: numbers.half() }.to_tx_words(more),
-        _ => Extra::Gso(Gso { kind, size: numbers.half() | 1 }, 0).to_tx_words(more),
+        _ => Extra::Gso(Gso { kind, size: numbers.half() | 1 }.try_into().unwrap(), 0)
+            .to_tx_words(more),
     }
 }
 

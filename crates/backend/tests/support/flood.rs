@@ -207,7 +207,7 @@ impl Guest {
                 flags.set(TxFlags::EXTRA_INFO | TxFlags::CSUM_BLANK, n == 0);
                 slots.push(slot(gref, 0, size as u16, 1, flags));
                 if n == 0 {
-                    slots.push(Extra::Gso(gso, 0).to_tx_words(false));
+                    slots.push(Extra::Gso(gso.try_into().unwrap(), 0).to_tx_words(false));
                 }
             }
         }

@@ -67,6 +67,8 @@ pub struct Inner {
     pub deleted: bool,
     /// Whether it wants segments merged.
     pub merges: bool,
+    /// Whether it wants datagrams merged, too.
+    pub merges_udp: bool,
     /// Whether it says that each frame for the guest fits a page and is finished.
     pub short: bool,
     /// Handles of the backend's, and whether there ever was one.
@@ -328,7 +330,14 @@ impl Port for TestPort {
     fn caps(&self) -> PortCaps {
         let inner = self.behind.look();
         let (wants_merged, short) = (inner.merges, inner.short);
-        PortCaps { max_queues: u32::MAX, wants_merged, short, in_place: true, bridged: false }
+        PortCaps {
+            max_queues: u32::MAX,
+            wants_merged,
+            wants_merged_udp: inner.merges_udp,
+            short,
+            in_place: true,
+            bridged: false,
+        }
     }
 }
 

@@ -46,7 +46,7 @@ fn send(guest: &mut Hostile, rings: &mut Rings, frame: &[u8], offload: Offload) 
         let size = if n == 0 { frame.len() } else { *len };
         slots.push(slot(*gref, 0, size as u16, 7, flags));
         if let Some(gso) = offload.gso.filter(|_| n == 0) {
-            slots.push(Extra::Gso(gso, 0).to_tx_words(false));
+            slots.push(Extra::Gso(gso.try_into().unwrap(), 0).to_tx_words(false));
         }
     }
     let answers = guest.transmit(rings, &slots);

@@ -41,7 +41,8 @@ fn xsa_155_a_payload_that_changes_while_it_is_read_beside_a_second_vif() {
         for round in 0..400u16 {
             let tcp = Tcp::BOTH[usize::from(round % 2)];
             let flags = TxFlags::EXTRA_INFO | TxFlags::CSUM_BLANK;
-            let gso = Extra::Gso(tcp.offload(1000).gso.unwrap(), 0).to_tx_words(false);
+            let gso = Extra::Gso(tcp.offload(1000).gso.unwrap().try_into().unwrap(), 0)
+                .to_tx_words(false);
             let later = slot(gref, 60, 2000, round, TxFlags::empty());
             let slots = [
                 slot(gref, 0, 4096, round, TxFlags::empty()),

@@ -234,7 +234,7 @@ fn restart_owed_extras_are_answered_as_such() {
     let pool = numbered(&guest, 4);
     dies_at_send(&world, 1);
     let gso = grantway_netif::Gso { kind: grantway_netif::GsoKind::Tcpv4, size: 9 };
-    let extra = grantway_netif::Extra::Gso(gso, 0).to_tx_words(false);
+    let extra = grantway_netif::Extra::Gso(gso.try_into().unwrap(), 0).to_tx_words(false);
     let flags = TxFlags::EXTRA_INFO | TxFlags::MORE_DATA;
     let packet = |id: u16| {
         [slot(pool.grefs[0], 0, 80, id, flags), extra, slot(pool.grefs[1], 0, 20, id + 1, NONE)]

@@ -165,7 +165,7 @@ fn xsa_39_each_slot_is_answered_exactly_once() {
                 owed.push(done(id));
                 if part == 0 && segmented {
                     let gso = Gso { kind: GsoKind::Tcpv4, size: 100 };
-                    slots.push(Extra::Gso(gso, 0).to_tx_words(false));
+                    slots.push(Extra::Gso(gso.try_into().unwrap(), 0).to_tx_words(false));
                     owed.push(Owed::Extra);
                 }
             }
@@ -286,7 +286,7 @@ fn xsa_216_responses_are_zero_beyond_their_fields() {
         rings.rx.write_slot(index, [u32::MAX; 2]);
     }
     let (_memory, gref) = guest.page(&frame(4096));
-    let gso = Extra::Gso(Gso { kind: GsoKind::Tcpv4, size: 100 }, 0xffff);
+    let gso = Extra::Gso(Gso { kind: GsoKind::Tcpv4, size: 100 }.try_into().unwrap(), 0xffff);
     rings.put_tx(&[
         slot(gref, 0, 60, 0xffff, TxFlags::empty()),
         slot(gref, 0, 60, 0xfffe, TxFlags::EXTRA_INFO),
@@ -323,7 +323,8 @@ fn xsa_216_responses_are_zero_beyond_their_fields() {
     });
     // id, offset | flags, status; the extra: type, flags, size | type, features.
     let flags = 1 | 2 | 4 | 8;
-    let extra = Extra::Gso(Gso { kind: GsoKind::Tcpv4, size: 1448 }, 0).to_rx_words(false);
+    let extra = Extra::Gso(Gso { kind: GsoKind::Tcpv4, size: 1448 }.try_into().unwrap(), 0)
+        .to_rx_words(false);
     assert_eq!(words, [[0, flags | 4096 << 16], extra, [2, 904 << 16]]);
     let mut whole = vec![0; 4096];
     page(&buffers, 1).0.read(0, &mut whole).unwrap();

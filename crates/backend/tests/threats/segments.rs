@@ -128,7 +128,7 @@ fn a_port_that_gains_by_large_frames_gives_and_gets_them_whatever_the_guest_take
         let mut rings = guest.connect_as(case.keys);
         // What is to be cut here has its checksums left to the guest.
         let [v4, v6] = case.checksums.map(|checksum| checksum == Checksum::Partial);
-        let offloads = TapOffloads { checksum: v4, tso4: v4, tso6: v4 && v6 };
+        let offloads = TapOffloads { checksum: v4, tso4: v4, tso6: v4 && v6, uso: v4 };
         assert_eq!(world.behind(guest.vif).look().offloads, offloads, "case {number}");
         for tcp in Tcp::BOTH {
             let frame = tcp.frame(TO, FROM, &payload);
@@ -201,7 +201,7 @@ fn dpdk_cve_2022_2132_headers_across_descriptors() {
                 slots.push(slot(*gref, offset as u16, size as u16, n as u16, flags));
                 if n == 0 {
                     let gso = tcp.offload(SEGMENT).gso.unwrap();
-                    slots.push(Extra::Gso(gso, 0).to_tx_words(false));
+                    slots.push(Extra::Gso(gso.try_into().unwrap(), 0).to_tx_words(false));
                 }
             }
             let answers = guest.transmit(&mut rings, &slots);

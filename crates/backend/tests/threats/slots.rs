@@ -300,7 +300,8 @@ fn mirage_net_xen_122_checksum_states_are_not_mixed_up() {
     }
     // Segmentation implies a blank checksum even where it was not said.
     let gso = Gso { kind: GsoKind::Tcpv6, size: 1 };
-    let slots = [slot(gref, 0, 60, 1, EXTRA), Extra::Gso(gso, 0).to_tx_words(false)];
+    let slots =
+        [slot(gref, 0, 60, 1, EXTRA), Extra::Gso(gso.try_into().unwrap(), 0).to_tx_words(false)];
     attack.guest.transmit(&mut attack.rings, &slots);
     let taken = attack.taken();
     assert_eq!(taken[0].1, Offload { checksum: Checksum::Partial, gso: Some(gso) });

@@ -110,7 +110,7 @@ fn fill(numbers: &mut Numbers, rings: &mut Rings) {
         }
         if flags.contains(RxFlags::EXTRA_INFO) && left > 0 {
             let kind = if numbers.once_in(2) { GsoKind::Tcpv4 } else { GsoKind::Tcpv6 };
-            let gso = Extra::Gso(Gso { kind, size: numbers.half() | 1 }, 0);
+            let gso = Extra::Gso(Gso { kind, size: numbers.half() | 1 }.try_into().unwrap(), 0);
             rings.rx.write_slot(rings.rx_cons, gso.to_rx_words(numbers.once_in(200)));
             rings.take();
         }

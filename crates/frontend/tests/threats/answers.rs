@@ -215,7 +215,7 @@ fn xsa_376_the_wrong_id_behind_an_extra_and_in_a_later_fragment() {
         rings.rx_put(0, ids[0], 0, flags, 60);
         let last = if extra {
             let gso = Gso { kind: GsoKind::Tcpv4, size: 100 };
-            rings.rx.write_slot(1, Extra::Gso(gso, 0).to_rx_words(false));
+            rings.rx.write_slot(1, Extra::Gso(gso.try_into().unwrap(), 0).to_rx_words(false));
             2
         } else {
             1
@@ -385,7 +385,7 @@ fn extras_unasked_for_are_told_and_never_hidden() {
     world.server.fill(first.gref, 0, &frame(100, 2));
     rings.rx_put(index, first.id, 0, EXTRA, 100);
     let gso = Gso { kind: GsoKind::Tcpv4, size: 40 };
-    rings.rx.write_slot(index + 1, Extra::Gso(gso, 0).to_rx_words(false));
+    rings.rx.write_slot(index + 1, Extra::Gso(gso.try_into().unwrap(), 0).to_rx_words(false));
     rings.rx_publish(rings.rx_cons);
     let mut buffer = [0; 200];
     match world.vif.recv(&mut buffer).unwrap() {

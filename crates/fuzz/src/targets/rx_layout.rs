@@ -11,7 +11,11 @@ pub(super) fn run(data: &[u8]) {
     let offset = bytes.u16();
     let what = bytes.u8();
     let checksum = [Checksum::Unknown, Checksum::Partial, Checksum::Complete];
-    let kind = if what & 4 == 0 { GsoKind::Tcpv4 } else { GsoKind::Tcpv6 };
+    let kind = match what & 0x24 {
+        0 => GsoKind::Tcpv4,
+        4 => GsoKind::Tcpv6,
+        _ => GsoKind::Udp,
+    };
     let gso = (what & 8 != 0).then(|| Gso { kind, size: bytes.u16() });
     let hash = (what & 16 != 0).then(|| Hash {
         kind: bytes.u8(),
@@ -43,6 +47,9 @@ pub(super) fn run(data: &[u8]) {
                     assert!(found == len && slots > SLOTS_WRITTEN && slots == data);
                 }
                 RxWriteError::ZeroGsoSize => assert!(gso.is_some_and(|gso| gso.size == 0)),
+                RxWriteError::NotTcp(_) => {
+                    assert!(gso.is_some_and(|gso| gso.kind == GsoKind::Udp && gso.size > 0));
+                }
             };
         }
     };

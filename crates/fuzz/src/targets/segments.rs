@@ -35,7 +35,11 @@ pub(super) fn run(data: &[u8]) {
     finished[field..field + 2].copy_from_slice(&frame[field..field + 2]);
     assert_eq!(finished, frame);
 
-    let kind = if what & 1 == 0 { GsoKind::Tcpv4 } else { GsoKind::Tcpv6 };
+    let kind = match what & 5 {
+        0 => GsoKind::Tcpv4,
+        1 => GsoKind::Tcpv6,
+        _ => GsoKind::Udp,
+    };
     let checksum = if what & 2 == 0 { SegmentChecksum::Whole } else { SegmentChecksum::Partial };
     cut(&frame, &found, Gso { kind, size }, checksum);
 }
@@ -43,8 +47,10 @@ pub(super) fn run(data: &[u8]) {
 /// Checks every segment of a frame against the frame.
 fn cut(frame: &[u8], found: &Headers, gso: Gso, checksum: SegmentChecksum) {
     let Ok(mut segments) = Segments::new(frame, gso, checksum) else { return };
-    assert!(found.protocol == Protocol::Tcp && found.end - found.ip <= MAX_PACKET);
-    assert_eq!(found.family == Family::V6, gso.kind == GsoKind::Tcpv6);
+    assert!(found.end - found.ip <= MAX_PACKET);
+    assert_eq!(found.protocol == Protocol::Udp, gso.kind == GsoKind::Udp);
+    let is_tcp = found.protocol == Protocol::Tcp;
+    assert!(!is_tcp || (found.family == Family::V6) == (gso.kind == GsoKind::Tcpv6));
     let count = segments.count();
     assert!((1..=MAX_SEGMENTS).contains(&count));
     let mut buf = vec![0; segments.longest()];
@@ -78,14 +84,18 @@ fn cut(frame: &[u8], found: &Headers, gso: Gso, checksum: SegmentChecksum) {
                 assert!(found.routed || field % 0xffff == outer_sum(segment, &again) % 0xffff);
             }
         }
-        // Sequence, identification and flags are those of this segment.
-        let sent = frame.len().min(found.end) - found.header_end - payload.len() - part.len();
-        let sequence = word(frame, found.start + 4).wrapping_add(sent as u32);
-        assert_eq!(word(header, found.start + 4), sequence);
+        // Identification, sequence and flags are those of this segment, or the length.
         if found.family == Family::V4 {
             let id = value(frame, found.ip + 4).wrapping_add(number as u16 - 1);
             assert_eq!(value(header, found.ip + 4), id);
         }
+        if !is_tcp {
+            assert_eq!(usize::from(value(header, found.start + 4)), 8 + part.len());
+            continue;
+        }
+        let sent = frame.len().min(found.end) - found.header_end - payload.len() - part.len();
+        let sequence = word(frame, found.start + 4).wrapping_add(sent as u32);
+        assert_eq!(word(header, found.start + 4), sequence);
         let last = header[found.start + 13] & 0x09;
         assert_eq!(last, if number == count { frame[found.start + 13] & 0x09 } else { 0 });
     }

@@ -110,7 +110,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Joins a queue and a port. TCP segments from the vif are merged if `merge` is true and
+    /// Joins a queue and a port. Segments and datagrams from the vif are merged if `merge` is true and
     /// the port wants large frames.
     pub fn new(queue: Queue, port: Box<dyn Port>, api: Api, merge: bool) -> Self {
         let caps = port.caps();

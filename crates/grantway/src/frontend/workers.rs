@@ -207,6 +207,8 @@ impl Workers {
             checksum: features.checksum_ipv4 && features.checksum_ipv6,
             tso4: features.gso_tcpv4,
             tso6: features.gso_tcpv6,
+            // netif cannot carry it, and the frontend cuts nothing.
+            uso: false,
         };
         for port in &mut self.ports {
             port.set_offloads(offloads)?;

@@ -107,7 +107,7 @@ pub enum Why {
 }
 
 /// IP version of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
     /// IPv4.
     V4,

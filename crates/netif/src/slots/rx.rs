@@ -1,7 +1,7 @@
 //! Receive: frames to responses (backend), responses to frames (frontend).
 
 use crate::extra::{Extra, ExtraError, Hash, has_more};
-use crate::offload::{Checksum, Offload};
+use crate::offload::{Checksum, NotTcp, Offload};
 use crate::rx::{RX_RING_ENTRIES, RxFlags, RxResponse};
 use crate::{ETH_HEADER_BYTES, PAGE_BYTES, in_page};
 use arrayvec::ArrayVec;
@@ -77,6 +77,9 @@ pub enum RxWriteError {
     /// Segmentation into segments of no bytes: stock netfront drops the frame.
     #[error("segment size 0, expected at least 1")]
     ZeroGsoSize,
+    /// Segmentation that netif does not have.
+    #[error(transparent)]
+    NotTcp(#[from] NotTcp),
 }
 
 /// Returns the data slots of a frame of `len` bytes at `offset` in its first page.
@@ -150,7 +153,7 @@ impl RxLayout {
         }
         let mut extras = ArrayVec::new();
         if let Some(gso) = offload.gso {
-            extras.push(Extra::Gso(gso, 0).to_rx_words(hash.is_some()));
+            extras.push(Extra::Gso(gso.try_into()?, 0).to_rx_words(hash.is_some()));
         }
         if let Some(hash) = hash {
             extras.push(Extra::Hash(hash).to_rx_words(false));
@@ -530,7 +533,7 @@ impl Reader<'_> {
             // The ring's end bounds the count below 256.
             packet.extras = packet.extras.saturating_add(1);
             match Extra::from_words(words) {
-                Ok((Extra::Gso(gso, _), _)) => packet.offload.gso = Some(gso),
+                Ok((Extra::Gso(gso, _), _)) => packet.offload.gso = Some(gso.into()),
                 Ok((Extra::Hash(hash), _)) => packet.hash = Some(hash),
                 // Stock netfront passes filters over, too. Linux's netback tells
                 // of headroom whoever asked for it, as no frontend of ours does.

@@ -320,7 +320,7 @@ impl Extras {
             let (extra, more) =
                 Extra::from_tx_words(words).map_err(|reason| TxFatal::BadExtra { slot, reason })?;
             match extra {
-                Extra::Gso(gso, _) => extras.offload.gso = Some(gso),
+                Extra::Gso(gso, _) => extras.offload.gso = Some(gso.into()),
                 Extra::McastAdd(address) => extras.add = Some(address),
                 Extra::McastDel(address) => extras.remove = Some(address),
                 Extra::Hash(hash) => extras.hash = Some(hash),

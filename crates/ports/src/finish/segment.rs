@@ -1,4 +1,4 @@
-//! Segmentation: a large TCP frame is cut into the frames that a wire carries.
+//! Segmentation: a large TCP or UDP frame is cut into the frames that a wire carries.
 
 use etherparse::checksum::Sum16BitWords;
 use grantway_netif::headers::{self, Family, Headers, Ipv6, Protocol, tcp_flags};
@@ -15,7 +15,7 @@ pub const MAX_PACKET: usize = 65_535;
 /// bytes per segment only wants to cause work.
 pub const MAX_SEGMENTS: usize = MAX_PACKET / 8;
 
-/// State of the segments' TCP checksums.
+/// State of the segments' TCP or UDP checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SegmentChecksum {
     /// The checksums are finished.
@@ -27,11 +27,12 @@ pub enum SegmentChecksum {
 
 /// The segments of one frame, each written into the caller's buffer.
 ///
-/// Segments follow Linux's `tcp_gso_segment`:
+/// Segments follow Linux's `tcp_gso_segment` and `__udp_gso_segment`:
 ///
 /// - All headers are repeated. Each segment has its own lengths, sequence number and checksums.
 /// - IPv4's identification counts up by one per segment, even if the packet must not be fragmented.
-/// - Only the last segment has FIN and PSH, and only the first has CWR. All have every other flag.
+/// - A segment of UDP is a datagram of its own.
+/// - Of TCP only the last segment has FIN and PSH, and only the first has CWR. All have every other flag.
 #[derive(Debug, Clone)]
 pub struct Segments<'a> {
     headers: &'a [u8],
@@ -112,7 +113,10 @@ impl<'a> Segments<'a> {
         headers.copy_from_slice(self.headers);
         rest.copy_from_slice(payload);
         self.ip(headers, len);
-        self.tcp(headers, first as u32, len);
+        match self.found.protocol {
+            Protocol::Tcp => self.tcp(headers, first as u32, len),
+            Protocol::Udp => self.udp(headers, len),
+        }
         let checksum = match self.checksum {
             SegmentChecksum::Partial => Checksum::Partial,
             SegmentChecksum::Whole => {
@@ -159,19 +163,32 @@ impl<'a> Segments<'a> {
         let unfinished = self.pseudo_header.unfinished(len - self.found.start);
         header[16..18].copy_from_slice(&unfinished);
     }
+
+    /// Writes the UDP header of the next segment, with an unfinished checksum.
+    fn udp(&self, headers: &mut [u8], len: usize) {
+        let header = &mut headers[self.found.start..];
+        let length = len - self.found.start;
+        // At most MAX_PACKET, since no segment is longer than the whole.
+        header[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+        header[6..8].copy_from_slice(&self.pseudo_header.unfinished(length));
+    }
 }
 
 /// Checks that the headers are those that the segmentation `gso` is for.
 ///
 /// # Errors
-/// The frame is not TCP or of the other IP version, or the segment size is 0.
+/// The frame is of another transport protocol or of the other IP version, or the segment size is 0.
 pub(crate) fn check_gso(gso: Gso, found: &Headers) -> Result<(), DropReason> {
-    let family = match gso.kind {
-        GsoKind::Tcpv4 => Family::V4,
-        GsoKind::Tcpv6 => Family::V6,
+    let (protocol, family) = match gso.kind {
+        GsoKind::Tcpv4 => (Protocol::Tcp, Family::V4),
+        GsoKind::Tcpv6 => (Protocol::Tcp, Family::V6),
+        GsoKind::Udp => (Protocol::Udp, found.family),
     };
-    if found.protocol != Protocol::Tcp {
-        return Err(DropReason::GsoNotTcp);
+    if found.protocol != protocol {
+        return Err(match protocol {
+            Protocol::Tcp => DropReason::GsoNotTcp,
+            Protocol::Udp => DropReason::GsoNotUdp,
+        });
     }
     if found.family != family {
         return Err(DropReason::GsoWrongFamily);

@@ -1,5 +1,6 @@
 //! Finished frames against sums and rules that are written down once more, plainly.
 
+mod datagrams;
 pub(crate) mod frames;
 mod segments;
 

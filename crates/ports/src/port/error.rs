@@ -91,8 +91,10 @@ drop_reasons! {
     ExtensionChain = "extension-chain",
     /// The checksum is unfinished, and the transport is neither TCP nor UDP.
     OtherTransport = "other-transport",
-    /// Segmentation is asked for, and the frame is not TCP.
+    /// Segmentation of TCP is asked for, and the frame is not TCP.
     GsoNotTcp = "gso-not-tcp",
+    /// Segmentation of UDP is asked for, and the frame is not UDP.
+    GsoNotUdp = "gso-not-udp",
     /// Segmentation is asked for another IP version than the frame has.
     GsoWrongFamily = "gso-wrong-family",
     /// Segmentation is asked for with a segment size of 0.
@@ -101,7 +103,7 @@ drop_reasons! {
     GsoTooMany = "gso-too-many",
     /// Segmentation is asked for, and the checksum is not unfinished.
     GsoNotPartial = "gso-not-partial",
-    /// The received frame has a kind of segmentation that netif does not have.
+    /// The received frame has a kind of segmentation that is not known here.
     GsoUnknown = "gso-unknown",
     /// The received frame has segmentation that is switched off: it was queued before
     /// [`PortControl::set_offloads`](super::PortControl::set_offloads).

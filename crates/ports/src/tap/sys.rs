@@ -51,6 +51,8 @@ const IFF_VNET_HDR: u16 = 0x4000;
 const TUN_F_CSUM: usize = 0x01;
 const TUN_F_TSO4: usize = 0x02;
 const TUN_F_TSO6: usize = 0x04;
+const TUN_F_USO4: usize = 0x20;
+const TUN_F_USO6: usize = 0x40;
 
 /// `struct ifreq`: a name and a union of at most 24 bytes. The kernel's has 40 bytes on 64-bit
 /// Linux and 32 on 32-bit, so this one is never smaller.
@@ -123,12 +125,14 @@ pub(super) fn set_little_endian(fd: BorrowedFd<'_>, on: bool) -> Result<()> {
     unsafe { ioctl(fd, Setter::<TUNSETVNETLE, c_int>::new(c_int::from(on))) }
 }
 
-/// Sets the unfinished frames that this end accepts.
+/// Sets the unfinished frames that this end accepts. The kernel has segmentation of UDP for both
+/// versions of IP or for none; a kernel without it refuses with [`Errno::INVAL`].
 pub(super) fn set_offloads(fd: BorrowedFd<'_>, offloads: TapOffloads) -> Result<()> {
     let bit = |on: bool, bit: usize| if on { bit } else { 0 };
     let bits = bit(offloads.checksum, TUN_F_CSUM)
         | bit(offloads.tso4, TUN_F_TSO4)
-        | bit(offloads.tso6, TUN_F_TSO6);
+        | bit(offloads.tso6, TUN_F_TSO6)
+        | bit(offloads.uso, TUN_F_USO4 | TUN_F_USO6);
     // SAFETY: TUNSETOFFLOAD takes its argument by value and no pointer.
     unsafe { ioctl(fd, IntegerSetter::<TUNSETOFFLOAD>::new_usize(bits)) }
 }

@@ -2,6 +2,7 @@
 //! nothing of the machine is touched. Without root it is skipped.
 
 mod conversation;
+mod datagrams;
 mod segments;
 
 use std::{

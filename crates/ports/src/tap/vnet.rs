@@ -15,6 +15,7 @@ const DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
 /// The header beside each frame of a TAP.
@@ -88,6 +89,7 @@ pub(super) fn outgoing(
         header.gso_type = match gso.kind {
             GsoKind::Tcpv4 => GSO_TCPV4,
             GsoKind::Tcpv6 => GSO_TCPV6,
+            GsoKind::Udp => GSO_UDP_L4,
         };
         if found.cwr {
             header.gso_type |= GSO_ECN;
@@ -141,13 +143,15 @@ pub(super) fn judge(
     len: usize,
     offloads: TapOffloads,
 ) -> Result<Judged, DropReason> {
-    // Segmentation of a kind that netif has.
-    let gso = match header.gso_type & !GSO_ECN {
-        GSO_NONE => None,
-        GSO_TCPV4 => Some(Gso { kind: GsoKind::Tcpv4, size: header.gso_size }),
-        GSO_TCPV6 => Some(Gso { kind: GsoKind::Tcpv6, size: header.gso_size }),
+    // Segmentation of a kind that is known here.
+    let kind = match (header.gso_type & !GSO_ECN, header.gso_type & GSO_ECN) {
+        (GSO_NONE, _) => None,
+        (GSO_TCPV4, _) => Some(GsoKind::Tcpv4),
+        (GSO_TCPV6, _) => Some(GsoKind::Tcpv6),
+        (GSO_UDP_L4, 0) => Some(GsoKind::Udp),
         _ => return Err(DropReason::GsoUnknown),
     };
+    let gso = kind.map(|kind| Gso { kind, size: header.gso_size });
     // The checksum is not unfinished, so there is nothing to finish and nothing to cut.
     if header.flags & NEEDS_CSUM == 0 {
         if gso.is_some() {
@@ -167,11 +171,16 @@ pub(super) fn judge(
         let wanted = match gso.kind {
             GsoKind::Tcpv4 => offloads.tso4,
             GsoKind::Tcpv6 => offloads.tso6,
+            GsoKind::Udp => offloads.uso,
         };
         if !wanted {
             return Err(DropReason::GsoNotWanted);
         }
-        check_gso(gso, &outermost.ok_or(DropReason::GsoNotTcp)?)?;
+        let other = match gso.kind {
+            GsoKind::Udp => DropReason::GsoNotUdp,
+            GsoKind::Tcpv4 | GsoKind::Tcpv6 => DropReason::GsoNotTcp,
+        };
+        check_gso(gso, &outermost.ok_or(other)?)?;
     }
     // The frontend finishes the checksum, or it is finished here.
     if offloads.checksum && outermost.is_some() {

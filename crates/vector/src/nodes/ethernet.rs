@@ -58,7 +58,7 @@ impl Node for Ethernet {
             let headers = context.batch.headers_mut(number);
             headers.end = frame.len;
             match Self::read(bytes, headers) {
-                // A frame that is to be segmented is TCP, and so IP.
+                // A frame that is to be segmented is TCP or UDP, and so IP.
                 Ok(Self::ARP | Self::OTHER) if frame.offload.gso.is_some() => {
                     context.drop(number, Reason::Gso);
                 }

@@ -1,4 +1,12 @@
-//! Merging of a TCP flow's segments, for receivers that accept large frames.
+//! Merging of a TCP flow's segments and a UDP flow's datagrams, for receivers that accept large
+//! frames.
+//!
+//! Datagrams are merged as Linux's UDP GRO does it (`udp_gro_receive`). All have the same length,
+//! but the last may be shorter, and none is empty. A datagram that has no checksum is not merged.
+//! IPv4's identifications count up by one, or all are the same and the packets must not be
+//! fragmented: Linux numbers the datagrams of a connected socket, and gives all others 0. A
+//! receiver that cuts the frame again numbers the datagrams in both cases, as Linux does. If a
+//! packet must not be fragmented, its identification has no meaning (RFC 6864).
 
 use crate::batch::{Link, Verdict};
 use crate::headers::{Fragment, Headers, Network, Transport};
@@ -7,17 +15,23 @@ use crate::nodes::ipv4::finish_header;
 use crate::nodes::transport::pseudo_sum;
 use crate::report::Report;
 use crate::set::Set;
-use crate::wire::{put, u16_at, u32_at};
+use crate::wire::{put, u8_at, u16_at, u32_at};
 use arrayvec::ArrayVec;
 use grantway_netif::headers::tcp_flags::{ACK, PSH};
+use grantway_netif::headers::{Ipv4, Ipv6, Protocol, Udp};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
 /// Most flows that are merged at a time. One more replaces the oldest.
 const FLOWS: usize = 8;
 /// Bytes of the longest frame, which is the most that netif's fields of 16 bits can hold.
 const FRAME_MAX: u32 = 65_535;
+/// Most datagrams of a frame: Linux before 6.9 accepts no more (`UDP_MAX_SEGMENTS`).
+const DATAGRAMS_MAX: u32 = 64;
+/// IPv4's flag that a packet must not be fragmented, in the byte of the flags.
+const DONT_FRAGMENT: u8 = 0x40;
 
-/// A frame that further segments may follow.
+/// A frame that further segments may follow. A datagram is a segment of UDP, without sequence
+/// number and push.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     head: u8,
@@ -30,8 +44,11 @@ struct Open {
     total: u32,
     /// IPv4's identification of the last segment.
     id: u16,
+    /// Difference of its identification to the one before; 1 if there is none before.
+    id_step: u16,
     segments: u32,
     push: u8,
+    kind: GsoKind,
 }
 
 /// Merges segments that follow each other in one list, as links: no payload is moved. A segment is
@@ -44,12 +61,14 @@ pub struct Gro {
 }
 
 /// Fields of a segment that are compared.
+#[derive(Clone, Copy)]
 struct Segment<'a> {
     bytes: &'a [u8],
     headers: &'a Headers,
     checksum: Checksum,
     verdict: Verdict,
     queue: Option<u16>,
+    protocol: Protocol,
     sequence: u32,
     payload: u32,
 }
@@ -59,35 +78,83 @@ impl<'a> Segment<'a> {
         let batch = &context.batch;
         let (frame, headers) = (batch.frame(number), batch.headers(number));
         let bytes = frame.bytes(context.arena);
-        let sequence = u32_at(bytes, usize::from(headers.transport_at) + 4)?;
+        let (protocol, sequence) = match headers.transport {
+            Transport::Udp => (Protocol::Udp, 0),
+            _ => (Protocol::Tcp, u32_at(bytes, usize::from(headers.transport_at) + 4)?),
+        };
         let payload = headers.end.checked_sub(headers.payload_at.into())?;
         let (checksum, verdict) = (frame.offload.checksum, batch.verdict(number));
         let queue = batch.queue(number);
-        Some(Self { bytes, headers, checksum, verdict, queue, sequence, payload })
+        Some(Self { bytes, headers, checksum, verdict, queue, protocol, sequence, payload })
     }
 
     /// Returns true if the segment may be merged at all.
     fn may_begin(&self, number: u8, context: &Context<'_>) -> bool {
         let headers = self.headers;
-        let (kind, plain) = match headers.network {
-            Network::V4 => (GsoKind::Tcpv4, 20),
-            _ => (GsoKind::Tcpv6, 40),
+        let plain = match headers.network {
+            Network::V4 => Ipv4::BYTES,
+            _ => Ipv6::BYTES,
         };
+        let gso = Gso { kind: self.kind(), size: 1 };
         let takes = match self.verdict {
-            Verdict::To(port) => context.receivers.of(port).gso(Gso { kind, size: 1 }),
+            Verdict::To(port) => context.receivers.of(port).gso(gso),
             _ => false,
         };
         takes
             && context.batch.frame(number).offload.gso.is_none()
             && self.checksum != Checksum::Unknown
-            && headers.transport_at - headers.network_at == plain
-            && headers.tcp_flags & !PSH == ACK
+            && usize::from(headers.transport_at - headers.network_at) == plain
             && self.payload > 0
             && self.bytes.len() >= usize::from(headers.payload_at)
+            && match self.protocol {
+                Protocol::Tcp => headers.tcp_flags & !PSH == ACK,
+                Protocol::Udp => self.is_whole_datagram(),
+            }
+    }
+
+    /// Returns true if a datagram has a checksum, and ends where its packet does.
+    fn is_whole_datagram(&self) -> bool {
+        let at = usize::from(self.headers.transport_at);
+        let length = self.payload + Udp::BYTES as u32;
+        u16_at(self.bytes, at + 4).map(u32::from) == Some(length)
+            && u16_at(self.bytes, at + 6).is_some_and(|checksum| checksum != 0)
+    }
+
+    fn kind(&self) -> GsoKind {
+        match (self.protocol, self.headers.network) {
+            (Protocol::Udp, _) => GsoKind::Udp,
+            (Protocol::Tcp, Network::V4) => GsoKind::Tcpv4,
+            (Protocol::Tcp, _) => GsoKind::Tcpv6,
+        }
     }
 
     fn id(&self) -> u16 {
         u16_at(self.bytes, usize::from(self.headers.network_at) + 4).unwrap_or(0)
+    }
+
+    /// Returns true if the segment continues an open frame, by its identification over IPv4.
+    fn has_next_id(&self, open: &Open) -> bool {
+        if self.headers.network != Network::V4 {
+            return true;
+        }
+        let flags = u8_at(self.bytes, usize::from(self.headers.network_at) + 6).unwrap_or(0);
+        match (self.protocol, self.id().wrapping_sub(open.id)) {
+            (_, 1) => open.id_step == 1,
+            (Protocol::Udp, 0) => {
+                flags & DONT_FRAGMENT != 0 && (open.segments == 1 || open.id_step == 0)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns true if the segment continues an open frame, by its numbers and its length.
+    fn follows(&self, open: &Open) -> bool {
+        let next = match self.protocol {
+            Protocol::Tcp => self.sequence == open.next && open.push == 0,
+            Protocol::Udp => open.segments < DATAGRAMS_MAX,
+        };
+        let end = u32::from(self.headers.network_at) + open.total + self.payload;
+        next && self.payload <= open.size && end <= FRAME_MAX && self.has_next_id(open)
     }
 
     /// Returns true if both segments agree in everything that a segmenter would give both of them.
@@ -95,6 +162,15 @@ impl<'a> Segment<'a> {
         let (a, b) = (self.headers, other.headers);
         let same = |from: usize, to: usize| self.bytes.get(from..to) == other.bytes.get(from..to);
         let (ip, tcp) = (usize::from(a.network_at), usize::from(a.transport_at));
+        let transport = || match self.protocol {
+            // Acknowledgement and header length; window; urgent pointer and options.
+            Protocol::Tcp => {
+                same(tcp + 8, tcp + 13)
+                    && same(tcp + 14, tcp + 16)
+                    && same(tcp + 18, usize::from(a.payload_at))
+            }
+            Protocol::Udp => true,
+        };
         let network = match a.network {
             // Version, header length and type of service; flags, fragment offset and time to live.
             Network::V4 => same(ip, ip + 2) && same(ip + 6, ip + 9),
@@ -109,15 +185,16 @@ impl<'a> Segment<'a> {
             && self.queue == other.queue
             && same(0, ip)
             && network
-            // Acknowledgement and header length; window; urgent pointer and options.
-            && same(tcp + 8, tcp + 13)
-            && same(tcp + 14, tcp + 16)
-            && same(tcp + 18, usize::from(a.payload_at))
+            && transport()
     }
 }
 
 fn is_same_flow(a: &Headers, b: &Headers) -> bool {
-    a.source == b.source && a.target == b.target && a.ports == b.ports && a.network == b.network
+    a.source == b.source
+        && a.target == b.target
+        && a.ports == b.ports
+        && a.network == b.network
+        && a.transport == b.transport
 }
 
 impl Gro {
@@ -127,7 +204,12 @@ impl Gro {
             // A fragment may be of any flow between those hosts, so nothing is merged past it.
             return self.close_all(context);
         }
-        if headers.transport != Transport::Tcp {
+        let looks = match headers.transport {
+            Transport::Tcp => true,
+            Transport::Udp => context.receivers.takes_udp(context.batch.verdict(number)),
+            _ => false,
+        };
+        if !looks {
             return;
         }
         // A flow has at most one open frame.
@@ -144,12 +226,7 @@ impl Gro {
         };
         // A segment that does not follow ends the open frame, and begins one of its own.
         let head = Segment::read(open.head, context);
-        let fits = segment.sequence == open.next
-            && open.push == 0
-            && segment.payload <= open.size
-            && u32::from(headers.network_at) + open.total + segment.payload <= FRAME_MAX
-            && (segment.headers.network != Network::V4 || segment.id() == open.id.wrapping_add(1))
-            && head.is_some_and(|head| head.is_alike(segment));
+        let fits = segment.follows(open) && head.is_some_and(|head| head.is_alike(segment));
         if !fits {
             let fresh = Open::new(number, segment);
             at.into_iter().for_each(|at| self.close(at, context));
@@ -161,6 +238,7 @@ impl Gro {
         open.last = number;
         open.next = open.next.wrapping_add(payload);
         open.total += payload;
+        open.id_step = segment.id().wrapping_sub(open.id);
         open.id = segment.id();
         open.segments += 1;
         open.push = segment.headers.tcp_flags & PSH;
@@ -194,12 +272,11 @@ impl Gro {
         let Some(open) = self.open.pop_at(at).filter(|open| open.segments > 1) else { return };
         let headers = *context.batch.headers(open.head);
         cut(context, open.head, headers.end);
-        let (ip, tcp) = (usize::from(headers.network_at), usize::from(headers.transport_at));
-        let length = open.total - (tcp - ip) as u32;
+        let (ip, start) = (usize::from(headers.network_at), usize::from(headers.transport_at));
+        let length = open.total - (start - ip) as u32;
         let frame = context.batch.frame_mut(open.head);
-        let kind = if headers.network == Network::V4 { GsoKind::Tcpv4 } else { GsoKind::Tcpv6 };
         // A segment's payload is no longer than a packet, so its size fits.
-        let gso = Gso { kind, size: open.size as u16 };
+        let gso = Gso { kind: open.kind, size: open.size as u16 };
         frame.offload = Offload { checksum: Checksum::Partial, gso: Some(gso) };
         let bytes = frame.bytes_mut(context.arena);
         match headers.network {
@@ -211,12 +288,21 @@ impl Gro {
                 put(bytes, ip + 4, &(length as u16).to_be_bytes());
             }
         }
-        if let Some(flags) = bytes.get_mut(tcp + 13) {
-            *flags |= open.push;
-        }
+        let protocol = match open.kind {
+            GsoKind::Udp => {
+                put(bytes, start + 4, &(length as u16).to_be_bytes());
+                Protocol::Udp
+            }
+            GsoKind::Tcpv4 | GsoKind::Tcpv6 => {
+                if let Some(flags) = bytes.get_mut(start + 13) {
+                    *flags |= open.push;
+                }
+                Protocol::Tcp
+            }
+        };
         // The receiver sums the rest of the checksum onto this.
         let unfinished = !pseudo_sum(&headers, length).ones_complement();
-        put(bytes, tcp + 16, &unfinished.to_ne_bytes());
+        put(bytes, start + protocol.checksum_offset(), &unfinished.to_ne_bytes());
     }
 }
 
@@ -230,8 +316,10 @@ impl Open {
             size: segment.payload,
             total: headers.end - u32::from(headers.network_at),
             id: segment.id(),
+            id_step: 1,
             segments: 1,
             push: headers.tcp_flags & PSH,
+            kind: segment.kind(),
         }
     }
 }

@@ -51,7 +51,7 @@ impl Ipv4 {
             return Err(Reason::Ipv4Truncated);
         }
         match frame.offload.gso {
-            Some(gso) if gso.kind != GsoKind::Tcpv4 => return Err(Reason::Gso),
+            Some(gso) if gso.kind == GsoKind::Tcpv6 => return Err(Reason::Gso),
             Some(_) => {}
             None if !is_sound(header) => return Err(Reason::Ipv4Checksum),
             None => {}

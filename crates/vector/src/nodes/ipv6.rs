@@ -34,7 +34,7 @@ impl Ipv6 {
             _ => Reason::Ipv6Truncated,
         })?;
         match frame.offload.gso {
-            Some(gso) if gso.kind != GsoKind::Tcpv6 => return Err(Reason::Gso),
+            Some(gso) if gso.kind == GsoKind::Tcpv4 => return Err(Reason::Gso),
             _ => {}
         }
         let whole = frame.len as usize - at - HEADER;

@@ -1,4 +1,4 @@
-//! Headers of TCP segments, read to merge them, for graphs without rules.
+//! Headers of TCP segments and UDP datagrams, read to merge them, for graphs without rules.
 
 use super::{Checks, Ethernet, Ipv4, Ipv6, Transport};
 use crate::batch::Frame;
@@ -6,10 +6,10 @@ use crate::headers::{Fragment, Headers};
 use crate::node::{Context, Edge, Node, Out};
 use crate::reason::Reason;
 use crate::set::Set;
-use grantway_netif::headers::protocol::TCP;
+use grantway_netif::headers::protocol::{TCP, UDP};
 
-/// Reads the headers of TCP segments that may be merged, and drops nothing: a faulty frame is left
-/// to its receiver. A checksum for which nobody vouches is checked if the whole frame is private.
+/// Reads the headers of TCP segments that may be merged, and of UDP datagrams if their receiver
+/// accepts them merged. Drops nothing: a faulty frame is left to its receiver. A checksum for which nobody vouches is checked if the whole frame is private.
 #[derive(Debug, Default)]
 pub struct Segments;
 
@@ -18,13 +18,23 @@ impl Segments {
     pub const ON: Edge = Edge(0);
 
     #[inline]
-    fn read(frame: &mut Frame, bytes: &[u8], headers: &mut Headers) -> Result<(), Reason> {
+    fn read(
+        frame: &mut Frame,
+        bytes: &[u8],
+        headers: &mut Headers,
+        takes_udp: impl Fn() -> bool,
+    ) -> Result<(), Reason> {
         match Ethernet::read(bytes, headers)? {
             Ethernet::IPV4 => Ipv4::read(frame, bytes, headers)?,
             Ethernet::IPV6 => Ipv6::read(frame, bytes, headers)?,
             _ => return Ok(()),
         }
-        if headers.protocol != TCP || headers.fragment != Fragment::Whole {
+        let looks = match headers.protocol {
+            TCP => true,
+            UDP => takes_udp(),
+            _ => false,
+        };
+        if !looks || headers.fragment != Fragment::Whole {
             return Ok(());
         }
         Transport { checks: Checks::Verify }.read(frame, bytes, headers)
@@ -40,9 +50,11 @@ impl Node for Segments {
         for number in list {
             let mut frame = *context.batch.frame(number);
             let bytes = frame.bytes(context.arena);
+            let (verdict, receivers) = (context.batch.verdict(number), context.receivers);
+            let takes_udp = || receivers.takes_udp(verdict);
             let headers = context.batch.headers_mut(number);
             *headers = Headers { end: frame.len, ..Headers::default() };
-            if Self::read(&mut frame, bytes, headers).is_err() {
+            if Self::read(&mut frame, bytes, headers, takes_udp).is_err() {
                 // A faulty frame may be of any flow: nothing is merged past it.
                 *headers = Headers { fragment: Fragment::Later, ..Headers::default() };
             }

@@ -6,10 +6,10 @@ use crate::node::{Context, Edge, Single, Step};
 use crate::reason::Reason;
 use crate::wire::{u8_at, u16_at};
 use etherparse::checksum::Sum16BitWords;
-use grantway_netif::Checksum;
 use grantway_netif::headers::protocol::{ICMP, ICMPV6, TCP, UDP};
 use grantway_netif::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use grantway_netif::headers::{Tcp, Udp, Why};
+use grantway_netif::{Checksum, GsoKind};
 
 /// Treatment of transport checksums for which nobody vouches. A checksum that is unfinished, or
 /// vouched for, is never checked.
@@ -50,9 +50,16 @@ impl Transport {
         // A header may not fit. With a tiny first fragment rules are evaded, so it has a reason of
         // its own.
         let short = |reason| if first { Reason::FragmentTiny } else { reason };
-        match (headers.protocol, headers.network) {
+        let protocol = match frame.offload.gso.map(|gso| gso.kind) {
+            None => headers.protocol,
+            Some(GsoKind::Udp) => UDP,
+            Some(GsoKind::Tcpv4 | GsoKind::Tcpv6) => TCP,
+        };
+        if protocol != headers.protocol {
+            return Err(Reason::Gso);
+        }
+        match (protocol, headers.network) {
             (TCP, _) => tcp(packet, headers, short(Reason::TcpTruncated))?,
-            (_, _) if frame.offload.gso.is_some() => return Err(Reason::Gso),
             (UDP, _) => udp(packet, headers, short(Reason::UdpTruncated))?,
             (ICMP, Network::V4) | (ICMPV6, Network::V6) => {
                 icmp(packet, headers, short(Reason::IcmpTruncated))?;

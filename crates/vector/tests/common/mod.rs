@@ -1,6 +1,8 @@
 //! Frames, and graphs that they go through.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
+pub mod large;
+
 use etherparse::checksum::Sum16BitWords;
 use grantway_netif::{Checksum, Gso, Offload};
 use grantway_vector::batch::Batch;

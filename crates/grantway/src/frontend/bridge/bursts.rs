@@ -22,14 +22,14 @@ pub(super) struct Bursts {
     /// Arena of the frames from the vif.
     incoming: Vec<u8>,
     arrived: Vec<FramePlace>,
-    /// Merges TCP segments from the vif, if the port wants large frames.
+    /// Merges segments and datagrams from the vif, if the port wants large frames.
     merger: Option<Merger>,
     /// Large frames from the port, if it writes them to the vif's pages.
     intake: Option<Intake>,
 }
 
 impl Bursts {
-    /// Allocates both arenas. Segments from the vif are merged if `merge` is true. Large frames of the
+    /// Allocates both arenas. Segments and datagrams from the vif are merged if `merge` is true. Large frames of the
     /// port are written to the pages that the vif sends them from if `in_place` is true.
     pub(super) fn new(merge: bool, in_place: bool) -> Self {
         Self {

@@ -2,7 +2,7 @@
 
 use super::{Multicast, SLOTS_SENT, SLOTS_WRITTEN, TxFragment};
 use crate::extra::{Extra, Hash};
-use crate::offload::{Checksum, Offload};
+use crate::offload::{Checksum, NotTcp, Offload, TcpGso};
 use crate::tx::{TxFlags, TxRequest};
 use crate::{ETH_HEADER_BYTES, PAGE_BYTES, in_page};
 use arrayvec::ArrayVec;
@@ -54,6 +54,9 @@ pub enum TxWriteError {
     /// Segmentation into segments of no bytes: stock netback disables the vif.
     #[error("segment size 0, expected at least 1")]
     ZeroGsoSize,
+    /// Segmentation that netif does not have.
+    #[error(transparent)]
+    NotTcp(#[from] NotTcp),
     /// A change of the multicast filter goes with one empty fragment.
     #[error("multicast change with {fragments} fragments and {len} bytes, expected 1 and 0")]
     MulticastWithData {
@@ -100,7 +103,7 @@ pub fn write_tx(
         Multicast::Add(address) => Extra::McastAdd(address),
         Multicast::Remove(address) => Extra::McastDel(address),
     });
-    let gso = offload.gso.map(|gso| Extra::Gso(gso, 0));
+    let gso = offload.gso.map(TcpGso::try_from).transpose()?.map(|gso| Extra::Gso(gso, 0));
     extras.extend([gso, multicast, hash.map(Extra::Hash)].into_iter().flatten());
     let needed = fragments.len() + extras.len();
     if needed > out.remaining_capacity() {

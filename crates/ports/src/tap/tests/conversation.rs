@@ -28,14 +28,14 @@ const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const PARTIAL: Offload = Offload { checksum: Checksum::Partial, gso: None };
 
 /// A TAP at 10.9.0.1 and fd09::1, and a neighbour, which the test plays.
-struct Wire {
-    tap: Tap,
+pub(super) struct Wire {
+    pub(super) tap: Tap,
     mac: [u8; 6],
     v6: bool,
 }
 
 impl Wire {
-    fn new(v6: bool) -> Wire {
+    pub(super) fn new(v6: bool) -> Wire {
         let mut tap = open("gw0");
         ip("addr add 10.9.0.1/24 dev gw0");
         ip("addr add fd09::1/64 dev gw0 nodad");
@@ -51,7 +51,7 @@ impl Wire {
         Wire { tap, mac, v6 }
     }
 
-    fn builder(&self) -> etherparse::PacketBuilderStep<etherparse::IpHeaders> {
+    pub(super) fn builder(&self) -> etherparse::PacketBuilderStep<etherparse::IpHeaders> {
         let eth = PacketBuilder::ethernet2(PEER_MAC, self.mac);
         if self.v6 {
             eth.ipv6(v6_address(2), v6_address(1), 64)
@@ -60,7 +60,7 @@ impl Wire {
         }
     }
 
-    fn at(&self, port: u16) -> String {
+    pub(super) fn at(&self, port: u16) -> String {
         if self.v6 { format!("[fd09::1]:{port}") } else { format!("10.9.0.1:{port}") }
     }
 
@@ -94,7 +94,7 @@ fn pseudo_sum(frame: &[u8]) -> [u8; 2] {
     (!sum.ones_complement()).to_ne_bytes()
 }
 
-fn make_partial(frame: &mut [u8]) {
+pub(super) fn make_partial(frame: &mut [u8]) {
     let at = headers::read(frame, frame.len()).unwrap().checksum_at();
     let sum = pseudo_sum(frame);
     frame[at..at + 2].copy_from_slice(&sum);

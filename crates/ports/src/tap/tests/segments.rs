@@ -69,12 +69,37 @@ fn cases() -> Vec<(Shape, usize, u16)> {
     cases
 }
 
+/// Returns frames of several datagrams, of both families. A kernel cuts none with extensions, whose
+/// checksum it does not finish.
+fn udp_cases() -> Vec<(Shape, usize, u16)> {
+    let shapes = cases().into_iter().filter(|(shape, ..)| shape.extensions.is_empty());
+    let udp = |(shape, length, size): (Shape, usize, u16)| {
+        let ip_options = 0;
+        // At most 64 datagrams.
+        (Shape { tcp: false, ip_options, ..shape }, length.min(64 * usize::from(size)), size)
+    };
+    shapes.map(udp).collect()
+}
+
 fn compare(takes: TapOffloads, checksum: SegmentChecksum) {
+    compare_all(cases(), takes, checksum);
+    if open("gw2").caps().wants_merged_udp {
+        compare_all(udp_cases(), takes, checksum);
+    } else {
+        println!("skipped for UDP: the kernel has no segmentation of UDP (Linux 6.2 has it)");
+    }
+}
+
+fn compare_all(cases: Vec<(Shape, usize, u16)>, takes: TapOffloads, checksum: SegmentChecksum) {
     let mut bridge = Bridge::new();
     bridge.to.set_offloads(takes).unwrap();
-    for (shape, length, size) in cases() {
+    for (shape, length, size) in cases {
         let frame = shape.frame(&payload(length));
-        let kind = if shape.v6 { GsoKind::Tcpv6 } else { GsoKind::Tcpv4 };
+        let kind = match (shape.tcp, shape.v6) {
+            (false, _) => GsoKind::Udp,
+            (true, false) => GsoKind::Tcpv4,
+            (true, true) => GsoKind::Tcpv6,
+        };
         let gso = Gso { kind, size };
         let offload = Offload { checksum: Checksum::Partial, gso: Some(gso) };
         bridge.from.send(&frame, offload).unwrap();
@@ -95,6 +120,7 @@ fn compare(takes: TapOffloads, checksum: SegmentChecksum) {
         }
         assert!(n > 1, "{shape:?}");
     }
+    ip("link del br0");
 }
 
 tap_test! {

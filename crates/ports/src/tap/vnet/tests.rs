@@ -96,6 +96,28 @@ fn segmentation_must_fit_the_frame() {
 }
 
 #[test]
+fn segmentation_of_udp_has_one_type_for_both_versions_of_ip() {
+    for v6 in [false, true] {
+        let mut udp = frame(v6, false, 3000);
+        let offload = gso(GsoKind::Udp, 100);
+        let (header, len) = outgoing(&udp, udp.len(), offload).unwrap();
+        assert_eq!((header.gso_type, header.gso_size, len), (GSO_UDP_L4, 100, udp.len()));
+        assert_eq!((header.flags, header.csum_offset), (NEEDS_CSUM, 6));
+        let arrival = incoming(header, &mut udp, TapOffloads::ALL).unwrap();
+        assert_eq!(arrival.offload, offload);
+        let refused = incoming(header, &mut udp, TapOffloads::NETIF);
+        assert_eq!(refused, Err(DropReason::GsoNotWanted));
+        let lone = Offload { checksum: Checksum::Complete, ..offload };
+        assert_eq!(outgoing(&udp, udp.len(), lone), Err(DropReason::GsoNotPartial));
+
+        let mut tcp = frame(v6, true, 3000);
+        assert_eq!(outgoing(&tcp, tcp.len(), offload), Err(DropReason::GsoNotUdp));
+        let refused = incoming(header, &mut tcp, TapOffloads::ALL);
+        assert_eq!(refused, Err(DropReason::GsoNotUdp));
+    }
+}
+
+#[test]
 fn congestion_window_reduced_travels_with_segmentation() {
     let mut v4 = frame(false, true, 3000);
     v4[34 + 13] |= 0x80;
@@ -168,7 +190,7 @@ fn an_inner_checksum_is_finished_here() {
 
 #[test]
 fn unknown_segmentation_is_refused() {
-    for gso_type in [2, 3, 5, 0x83, 0x7f] {
+    for gso_type in [2, 3, 6, 0x83, 0x85, 0x7f] {
         let header = VnetHeader { flags: NEEDS_CSUM, gso_type, ..VnetHeader::default() };
         let refused = incoming(header, &mut [0; 60], TapOffloads::ALL);
         assert_eq!(refused, Err(DropReason::GsoUnknown), "{gso_type}");
@@ -183,9 +205,9 @@ proptest! {
     fn any_header_over_any_frame_never_panics(
         header in any::<[u8; 10]>(),
         mut bytes in proptest::collection::vec(any::<u8>(), 0..120),
-        checksum: bool, tso4: bool, tso6: bool,
+        checksum: bool, tso4: bool, tso6: bool, uso: bool,
     ) {
-        let offloads = TapOffloads { checksum, tso4, tso6 };
+        let offloads = TapOffloads { checksum, tso4, tso6, uso };
         let _ = incoming(VnetHeader::decode(header), &mut bytes, offloads.effective());
         prop_assert_eq!(VnetHeader::decode(header).encode(), header);
     }
@@ -193,8 +215,12 @@ proptest! {
     /// Outgoing offloads come back in unchanged.
     #[test]
     fn offloads_survive_the_header(v6: bool, tcp: bool, large: bool, size in 1u16..) {
-        let kind = if v6 { GsoKind::Tcpv6 } else { GsoKind::Tcpv4 };
-        let offload = if tcp && large { gso(kind, size) } else { PARTIAL };
+        let kind = match (tcp, v6) {
+            (false, _) => GsoKind::Udp,
+            (true, false) => GsoKind::Tcpv4,
+            (true, true) => GsoKind::Tcpv6,
+        };
+        let offload = if large { gso(kind, size) } else { PARTIAL };
         let mut bytes = frame(v6, tcp, 500);
         let (header, len) = outgoing(&bytes, bytes.len(), offload).unwrap();
         prop_assert_eq!(len, bytes.len());
