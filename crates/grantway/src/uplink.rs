@@ -68,17 +68,22 @@ impl Uplink {
             None => ("open", 0),
         };
         match backend.uplink() {
-            Some(Ok(port)) => json!({
-                "name": name,
-                "state": state,
-                "sent": port.counters.sent,
-                "sent_bytes": port.counters.sent_bytes,
-                "received": port.counters.received,
-                "received_bytes": port.counters.received_bytes,
-                "busy": port.counters.busy,
-                "missed": missed,
-                "drops": port_drops(&port),
-            }),
+            Some(Ok(port)) => {
+                let mut drops = port_drops(&port);
+                if missed > 0 {
+                    drops.insert("receive-queue-full".to_owned(), missed.into());
+                }
+                json!({
+                    "name": name,
+                    "state": state,
+                    "sent": port.counters.sent,
+                    "sent_bytes": port.counters.sent_bytes,
+                    "received": port.counters.received,
+                    "received_bytes": port.counters.received_bytes,
+                    "busy": port.counters.busy,
+                    "drops": drops,
+                })
+            }
             lost => {
                 let error = lost.and_then(Result::err);
                 json!({ "name": name, "state": "lost", "error": error, "drops": {} })
