@@ -167,13 +167,15 @@ impl PacketLink {
         self.state
     }
 
-    /// Looks at the interface, and attaches the port to one of the same name if its own is gone.
-    /// Returns the state if it has changed.
+    /// Looks at the interface if a link has changed, and attaches the port to one of the same name if
+    /// its own is gone. Returns the state if it is another one than at the last look.
     ///
     /// # Errors
-    /// The kernel refused. The next look tries again.
+    /// The kernel refused. It is tried again when a link changes.
     pub fn look(&mut self) -> Result<Option<LinkState>, PacketError> {
-        self.take_messages();
+        if !self.take_messages() {
+            return Ok(None);
+        }
         let name = &self.socket.name;
         let error = |errno| PacketError::system(name, "looking at it", errno);
         let mut now = self.socket.state().map_err(error)?;
@@ -193,16 +195,18 @@ impl PacketLink {
         Ok((before != now).then_some(now))
     }
 
-    /// Takes in messages that links have changed. What they say is asked for afterwards, so nothing
-    /// is lost if the kernel had no room for some.
-    fn take_messages(&self) {
+    /// Takes in messages that links have changed. Returns true if there were any. What they say is
+    /// asked for afterwards, so nothing is lost if the kernel had no room for some.
+    fn take_messages(&self) -> bool {
         let mut room = [0; 64];
+        let mut any = false;
         for _ in 0..MESSAGES {
             match rustix::net::recv(&self.changes, &mut room, RecvFlags::TRUNC) {
-                Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
+                Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => any = true,
                 Err(_) => break,
             }
         }
+        any
     }
 
     /// Returns the number of received frames for which the port's queue had no room, so far.

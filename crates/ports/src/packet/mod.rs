@@ -20,7 +20,11 @@ mod link;
 mod sys;
 mod tag;
 
-use std::{ops::ControlFlow, os::fd::AsFd, sync::Arc};
+use std::{
+    ops::ControlFlow,
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+};
 
 use arrayvec::ArrayVec;
 use grantway_netif::Offload;
@@ -247,6 +251,10 @@ impl Port for Packet {
             true => Readiness::Readable(self.socket.fd.as_fd()),
             false => Readiness::Now,
         }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.fd.as_fd())
     }
 
     fn caps(&self) -> PortCaps {
