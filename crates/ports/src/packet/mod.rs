@@ -10,7 +10,7 @@
 //! it again to an interface of the same name.
 //!
 //! Frames are sent and received in bursts. Received frames are read straight into the caller's
-//! buffer while they are large, and otherwise several at a time ([`batch`]). The queueing discipline
+//! buffer while they are large, and otherwise several at a time. The queueing discipline
 //! of the interface is not bypassed: the bypass would drop each large frame for an interface that
 //! cannot segment it, and each frame while the interface's own queue is full.
 
