@@ -100,7 +100,7 @@ fn every_line_fits_a_terminal() {
         "PPI",
         "worker 11 25 % (64)",
         "with full checksums:\nvif1.0\n",
-        "uplink packet:abcdefghijklmno no-carrier: tx/s 24.7M, rx/s 12.3M, drop/s 24.7M",
+        "uplink packet:abcdefghijklmno no-carrier: tx/s 49.4M, rx/s 24.7M, drop/s 49.4M",
         "tx grant",
         "grants mapped: 8194",
         "8192 pages mapped of 98.3k, 32 areas of 48.4k, 64 descriptors of 1.02k",
