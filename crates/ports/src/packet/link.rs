@@ -183,7 +183,7 @@ impl PacketLink {
             match self.socket.attach() {
                 Ok(()) => now = self.socket.state().map_err(error)?,
                 Err(PacketError::NoInterface { .. }) => {}
-                // It is said once.
+                // It is reported once.
                 Err(_) if self.state == LinkState::Gone => {}
                 Err(refused) => {
                     self.state = LinkState::Gone;

@@ -141,8 +141,8 @@ impl Packet {
         }
         let frame = &mut buf[..len];
         if header.is_merged_and_complete() {
-            // A card merged these segments (LRO). Their checksums are begun anew, for whoever cuts
-            // the frame again.
+            // A card merged these segments (LRO). Their checksum is begun anew, for a receiver that
+            // cuts the frame again.
             let found = begin_checksum(frame)?;
             header.begin(&found)?;
         }

@@ -47,8 +47,8 @@ pub(super) fn set_room(fd: BorrowedFd<'_>, options: [c_int; 2], bytes: c_int) ->
     }
 }
 
-/// Attaches the socket to the interface of this index: it receives all frames from there, whomever
-/// they are for.
+/// Attaches the socket to the interface of this index: it receives all frames from there,
+/// whatever their addresses.
 pub(super) fn attach(fd: BorrowedFd<'_>, interface: u32) -> Result<()> {
     let index = c_int::try_from(interface).map_err(|_| Errno::INVAL)?;
     let mut address = no_address();
