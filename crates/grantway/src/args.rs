@@ -120,7 +120,9 @@ kernel's xen-netback; each vif gets a TAP that the hotplug script sets up.
 
 Ports: tap[:NAME], bridge, null, echo, check[:from=MAC], pcap:in=FILE,out=FILE,
 generator[:size=N,rate=N,burst=N,flows=N,count=N,window=N,timed=N,to=MAC,from=MAC].
-A TAP without a name is named as its vif asks.
+A TAP without a name is named as its vif asks. An uplink may also be packet:NAME: a card,
+a veth or a VLAN interface. The host's own stack and the guests do not reach each other
+through that interface; if they must, use a TAP and a bridge of the kernel's.
 Prints `ready` once it serves. SIGTERM leaves the vifs to a successor, which
 takes over without any guest noticing, as it does after a kill; SIGINT closes
 them.
@@ -137,6 +139,7 @@ run folder and the files named here. The log says which parts of this the kernel
 Example:
   grantway backend
   grantway backend --port bridge --uplink tap --rules rules.toml
+  grantway backend --port bridge --uplink packet:eth0
   grantway backend --merge off
   grantway backend --host /tmp/gw --port null --mode busy --cpu 0")]
 pub struct BackendArgs {
@@ -171,7 +174,8 @@ pub struct BackendArgs {
     /// embedded host.
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub mapped_total: Option<u64>,
-    /// Port beside the guests on the bridge, with --port bridge.
+    /// Port beside the guests on the bridge, with --port bridge: one of the ports above, or
+    /// packet:NAME for the wire behind an interface that exists.
     #[arg(long, value_name = "SPEC")]
     pub uplink: Option<String>,
     /// File of rules for the packets of every vif, as `grantway rules check --help` shows. SIGHUP

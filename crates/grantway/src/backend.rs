@@ -9,10 +9,12 @@ use crate::doctor::roots::Roots;
 use crate::metrics::Metrics;
 use crate::nodes;
 use crate::notify::ServiceManager;
+use crate::port_report::{port_drops, port_report};
 use crate::rules::{LiveRules, secret};
 use crate::shares::{self, Descriptors};
 use crate::trace::{TRACE, TraceSocket};
 use crate::uevent::Helper;
+use crate::uplink::Uplink;
 use grantway_backend::policy::{Mapped, PolicyLimits};
 use grantway_backend::{
     Account, Backend, BackendConfig, OnWorker, OpenPort, Patience, PortRequest, QueueCounts,
@@ -31,12 +33,12 @@ use grantway_embedded::{Role, raise_descriptor_limit};
 use grantway_hypervisor::Platform;
 use grantway_ports::pcap::CaptureWriter;
 use grantway_ports::{
-    Port, PortError, PortReport, PortSpec, Tap, TapConfig, TapError, TapOffloads, uptime, wall,
+    Port, PortError, PortSpec, Tap, TapConfig, TapError, TapOffloads, uptime, wall,
 };
 use grantway_vector::Secret;
 use grantway_vector::nodes::Checks;
 use grantway_vector::path::{self, Nodes};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -75,16 +77,16 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let manager = ServiceManager::find();
     let listener = args.metrics.and_then(|address| unless_failed(Metrics::listen(address)));
     let (memory, descriptors) = (OwnMemory::open(), Descriptors::open());
-    let uplink = args.uplink.as_deref().map(open_uplink).transpose()?;
+    let (port, uplink) = args.uplink.as_deref().map(Uplink::open).transpose()?.unzip();
     let nodes = nodes_of(args, secret)?;
     let helper = place.is_xen().then(Helper::start).flatten();
     // Everything that is opened from here on is opened with the rights that are left.
-    let mut sandbox = (!args.no_sandbox).then(|| confine::process(&place));
+    let mut sandbox = (!args.no_sandbox).then(|| confine::process(&place, args));
     let on_worker = match &sandbox {
         Some(sandbox) => confined(sandbox.worker()),
         None => Arc::new(|| Ok(())),
     };
-    let mut config = config(args, &place, mode, (nodes, uplink), on_worker);
+    let mut config = config(args, &place, mode, (nodes, port), on_worker);
     if let Some(helper) = helper {
         config.settings.on_plug = Arc::new(move |vif, event| helper.raise(vif, event));
     }
@@ -113,7 +115,7 @@ pub fn run(args: &BackendArgs) -> Result<(), CommandError> {
     let listeners = Listeners { reports, traces, metrics };
     let own = (memory, descriptors);
     let mut serving =
-        Serving { backend, place, mode, rules, refusal, listeners, signals, own, ending };
+        Serving { backend, place, mode, rules, uplink, refusal, listeners, signals, own, ending };
     while serving.step()?.is_continue() {}
     Ok(())
 }
@@ -123,6 +125,12 @@ fn port_spec(args: &BackendArgs) -> Result<PortSpec, CommandError> {
     let spec: PortSpec = args.port.parse().map_err(CommandError::usage)?;
     if args.uplink.is_some() && spec != PortSpec::Bridge {
         return Err(CommandError::Usage("--uplink is of the bridge: add --port bridge".into()));
+    }
+    if let PortSpec::Packet { name } = &spec {
+        return Err(CommandError::Usage(format!(
+            "--port packet:{name}: vifs cannot share an interface without a bridge; expected \
+             --port bridge --uplink packet:{name}"
+        )));
     }
     Ok(spec)
 }
@@ -189,6 +197,7 @@ struct Serving {
     place: Place,
     mode: WaitMode,
     rules: Option<LiveRules>,
+    uplink: Option<Uplink>,
     refusal: Refusal,
     listeners: Listeners,
     signals: Signals,
@@ -203,6 +212,9 @@ impl Serving {
         self.backend.step().map_err(CommandError::failed)?;
         if let Some(refusal) = self.refusal.borrow_mut().take() {
             return Err(CommandError::Failed(refusal));
+        }
+        if let Some(uplink) = &mut self.uplink {
+            uplink.look();
         }
         self.tell();
         match self.signals.came() {
@@ -236,18 +248,20 @@ impl Serving {
         let mut own =
             vec![store, bell, reports.descriptor(), traces.descriptor(), self.signals.descriptor()];
         own.extend(metrics.as_ref().map(Metrics::descriptor));
+        own.extend(self.uplink.as_ref().and_then(Uplink::descriptor));
         readable(&own, self.place.lifeline(), timeout)?;
         Ok(ControlFlow::Continue(()))
     }
 
     /// Answers all who ask for the state of the backend.
     fn tell(&mut self) {
-        let Self { backend, place, mode, rules, listeners, own, .. } = self;
-        let told = || {
+        let Self { backend, place, mode, rules, uplink, listeners, own, .. } = self;
+        let mut told = || {
             let own = (own.0.read(), &own.1);
-            report(backend, place.platform.as_ref(), *mode, rules.as_ref(), own)
+            let uplink = uplink.as_mut().map(|uplink| uplink.report(backend));
+            report(backend, place.platform.as_ref(), *mode, (rules.as_ref(), uplink), own)
         };
-        listeners.reports.serve(told);
+        listeners.reports.serve(&mut told);
         if let Some(metrics) = &listeners.metrics {
             metrics.serve(told);
         }
@@ -289,20 +303,6 @@ fn nodes_of(args: &BackendArgs, secret: Secret) -> Result<Nodes, CommandError> {
         checks: Checks::Leave,
         merge: false,
     }))
-}
-
-/// Opens the port beside the guests on the bridge.
-fn open_uplink(spec: &str) -> Result<Box<dyn Port>, CommandError> {
-    let spec: PortSpec = spec.parse().map_err(CommandError::usage)?;
-    if spec == PortSpec::Bridge {
-        return Err(CommandError::Usage("--uplink bridge: a bridge is not its own uplink".into()));
-    }
-    let mut uplink = spec.open().map_err(CommandError::failed)?;
-    // The bridge finishes frames for guests that cannot do it. A frame of several datagrams would
-    // have to be cut for each guest that it goes to, so the kernel cuts it once.
-    uplink.set_offloads(TapOffloads::NETIF).map_err(CommandError::failed)?;
-    uplink.set_link(true).map_err(CommandError::failed)?;
-    Ok(uplink)
 }
 
 /// Returns the number of workers: one for every second processor, at most four, since guests need
@@ -358,7 +358,7 @@ fn report(
     backend: &Backend,
     platform: &dyn Platform,
     mode: WaitMode,
-    rules: Option<&LiveRules>,
+    (rules, uplink): (Option<&LiveRules>, Option<Value>),
     (memory, descriptors): (Memory, &Descriptors),
 ) -> Value {
     // The account has the packets and their work of one moment. Each vif's own report is read
@@ -392,6 +392,7 @@ fn report(
         "at_ns": nanoseconds(at),
         "memory": { "resident_bytes": memory.resident, "private_bytes": memory.private },
         "vifs": vifs,
+        "uplink": uplink,
         "workers": backend.workers().iter().map(|worker| json!({
             "worker": worker.number,
             "used_ns": nanoseconds(worker.used),
@@ -444,29 +445,5 @@ fn queue_report(queue: &QueueReport) -> Value {
         "rx_posted": queue.rx_posted,
         "waiting_bytes": queue.waiting_bytes,
         "port_drops": port_drops(&queue.port),
-    })
-}
-
-fn port_drops(port: &PortReport) -> Map<String, Value> {
-    port.counters.drops().map(|(reason, n)| (reason.to_string(), n.into())).collect()
-}
-
-/// Returns a port's counters as JSON.
-pub fn port_report(port: &PortReport) -> Value {
-    json!({
-        "name": port.name,
-        "sent": port.counters.sent,
-        "received": port.counters.received,
-        "busy": port.counters.busy,
-        "drops": port_drops(port),
-        "checked": port.checked.as_ref().map(|c| json!({
-            "received": c.total.received,
-            "lost": c.total.lost,
-            "duplicated": c.total.duplicated,
-            "reordered": c.total.reordered,
-            "corrupt": c.corrupt,
-            "foreign": c.foreign,
-        })),
-        "latency_ns": port.latency,
     })
 }

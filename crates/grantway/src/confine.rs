@@ -3,12 +3,17 @@
 use crate::args::BackendArgs;
 use grantway_command::place::Place;
 use grantway_ports::{PortSpec, claims_folder};
-use grantway_sandbox::{Files, Host, Landlock, Part, Sandbox, Use};
+use grantway_sandbox::{Files, Host, Landlock, Part, Sandbox, Use, calls};
 use tracing::{info, warn};
 
 /// Confines the process, before it starts other threads.
-pub fn process(place: &Place) -> Sandbox {
-    Sandbox::enter(if place.is_xen() { Host::Xen } else { Host::Embedded })
+pub fn process(place: &Place, args: &BackendArgs) -> Sandbox {
+    let host = if place.is_xen() { Host::Xen } else { Host::Embedded };
+    match args.uplink.as_deref().map(str::parse) {
+        // A worker has its socket.
+        Some(Ok(PortSpec::Packet { .. })) => Sandbox::enter_with(host, calls::BURSTS),
+        _ => Sandbox::enter(host),
+    }
 }
 
 /// Confines the calling thread to the files that a backend opens while it serves. Threads that it

@@ -38,6 +38,7 @@ mod metrics;
 mod nodes;
 mod notify;
 mod plan;
+mod port_report;
 mod programs;
 mod report;
 mod rules;
@@ -46,6 +47,7 @@ mod shares;
 mod top;
 mod trace;
 mod uevent;
+mod uplink;
 
 use cli::Cli;
 use grantway_command::program;

@@ -8,6 +8,7 @@
 //! | port | sends to | receives from |
 //! |---|---|---|
 //! | [`Tap`] | the host's network stack | the host's network stack |
+//! | [`Packet`] | the wire behind an interface | that wire |
 //! | [`PcapPort`] | a capture file | a capture file |
 //! | [`Null`] | nowhere, counted | nothing |
 //! | [`Echo`] | itself | what it was sent |
@@ -15,8 +16,8 @@
 //! | [`CheckPort`] | a [`Checker`] of numbered test frames | nothing |
 //! | [`Member`] | other vifs, through the backend's own bridge | other vifs, through that bridge |
 //!
-//! [`PortSpec`] is the name of a port on a command line. `unsafe` lives only in `tap/sys.rs`, which
-//! has the system calls that no crate wraps.
+//! [`PortSpec`] is the name of a port on a command line. `unsafe` lives only in `tap/sys.rs` and
+//! `packet/sys.rs`, which have the system calls that no crate wraps.
 
 #![deny(unsafe_code)]
 
@@ -29,6 +30,7 @@ mod generator;
 mod member;
 mod null;
 mod offloads;
+pub mod packet;
 pub mod pcap;
 mod port;
 mod spec;
@@ -36,6 +38,7 @@ mod split;
 pub mod tap;
 mod testframe;
 mod timing;
+mod vnet;
 
 pub use address::parse_address;
 pub use checker::{CheckPort, Checker, CheckerConfig, FlowReport, Verdict};
@@ -45,6 +48,7 @@ pub use generator::{Generator, GeneratorConfig, GeneratorError, Run, Stamp};
 pub use member::Member;
 pub use null::Null;
 pub use offloads::TapOffloads;
+pub use packet::{LinkState, Packet, PacketError, PacketLink};
 pub use pcap::{CaptureError, CaptureFormat, PcapPort};
 pub use port::{
     BURST, CheckReport, Counters, DropReason, ETHERNET_HEADER, FrameMeta, FramePlace, Port,

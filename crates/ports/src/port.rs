@@ -292,6 +292,12 @@ pub trait Port: PortControl + Any + Send {
     /// Returns the event that says that [`Port::recv`] has a frame.
     fn readiness(&self) -> Readiness<'_>;
 
+    /// Returns the descriptor of [`Readiness::Readable`], also while frames wait in the port and
+    /// [`Port::readiness`] says so.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.readiness().descriptor()
+    }
+
     /// Returns the capabilities of the port.
     fn caps(&self) -> PortCaps {
         PortCaps::default()

@@ -10,12 +10,13 @@ use crate::{
     generator::{Generator, GeneratorConfig, GeneratorError},
     member::Member,
     null::Null,
+    packet::Packet,
     pcap::{CaptureFormat, PcapPort},
     port::{Port, PortError},
     tap::{Tap, TapConfig, TapError, check_name},
 };
 
-const SYNTAX: &str = "tap[:NAME], bridge, null, echo, check[:from=MAC], \
+const SYNTAX: &str = "tap[:NAME], packet:NAME, bridge, null, echo, check[:from=MAC], \
      generator[:size=N,rate=N,burst=N,flows=N,count=N,window=N,timed=N,to=MAC,from=MAC], \
      pcap:in=FILE and/or out=FILE";
 
@@ -35,6 +36,11 @@ pub enum PortSpec {
     Tap {
         /// Name of the interface; `None` lets the kernel choose.
         name: Option<String>,
+    },
+    /// `packet:NAME`: the wire behind an interface that exists.
+    Packet {
+        /// Name of the interface.
+        name: String,
     },
     /// `bridge`: the backend's own bridge, which all its guests are on.
     Bridge,
@@ -126,6 +132,11 @@ pub enum SpecError {
         /// Kind of address that was expected.
         expected: &'static str,
     },
+    /// A packet port has no interface.
+    #[error(
+        "port \"packet\": no interface, expected its name; write packet:NAME, such as packet:eth0"
+    )]
+    NoInterface,
     /// A pcap port has no file.
     #[error(
         "port \"pcap\": no file; write pcap:in=FILE to play one, pcap:out=FILE to write one, or both"
@@ -154,6 +165,8 @@ impl PortSpec {
                 let config = TapConfig { name: name.clone(), up: true, ..TapConfig::default() };
                 Box::new(Tap::open(&config)?)
             }
+            // A caller that wants to find the interface again opens the port itself.
+            PortSpec::Packet { name } => Box::new(Packet::open(name)?.0),
             PortSpec::Bridge => Box::new(Member::new()),
             PortSpec::Null => Box::new(Null::new()),
             PortSpec::Echo => Box::new(Echo::new()),
@@ -192,6 +205,10 @@ impl FromStr for PortSpec {
                 let name = rest.map(check_name).transpose()?.map(str::to_owned);
                 Ok(PortSpec::Tap { name })
             }
+            "packet" => {
+                let name = check_name(rest.ok_or(SpecError::NoInterface)?)?.to_owned();
+                Ok(PortSpec::Packet { name })
+            }
             "bridge" => bare("bridge", rest).map(|()| PortSpec::Bridge),
             "null" => bare("null", rest).map(|()| PortSpec::Null),
             "echo" => bare("echo", rest).map(|()| PortSpec::Echo),
@@ -208,6 +225,7 @@ impl fmt::Display for PortSpec {
         match self {
             PortSpec::Tap { name: None } => f.write_str("tap"),
             PortSpec::Tap { name: Some(name) } => write!(f, "tap:{name}"),
+            PortSpec::Packet { name } => write!(f, "packet:{name}"),
             PortSpec::Bridge => f.write_str("bridge"),
             PortSpec::Null => f.write_str("null"),
             PortSpec::Echo => f.write_str("echo"),

@@ -6,10 +6,9 @@
 
 mod claim;
 mod error;
-mod link;
+pub(crate) mod link;
 mod name;
 mod sys;
-mod vnet;
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -35,9 +34,9 @@ use crate::port::{
 };
 use crate::port::{send_gathered, send_joined};
 use crate::split::{SplitFrame, SplitMeta, SplitRoom};
+use crate::vnet::{self, Judged, VnetHeader};
 use claim::Claim;
 pub use claim::folder as claims_folder;
-use vnet::{Judged, VnetHeader};
 
 /// Most frames that one [`Port::recv`] drops before it says that there is none.
 const RECV_ATTEMPTS: usize = 64;

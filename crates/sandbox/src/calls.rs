@@ -191,6 +191,11 @@ pub const ALLOWED_HERE: &[c_long] = &[];
 /// it has.
 pub const ALLOWED_EMBEDDED: &[c_long] = &[SYS_sendmsg, SYS_recvmsg];
 
+/// Further calls of a worker that has a packet socket: one sends or receives a burst. A message of a
+/// burst may have an address, such as another interface, which no filter sees; so only a backend
+/// with such an uplink allows them.
+pub const BURSTS: &[c_long] = &[SYS_sendmmsg, SYS_recvmmsg];
+
 /// The bit of a call's number by which x86-64 kernels with the x32 ABI have a second table.
 #[cfg(target_arch = "x86_64")]
 pub const X32: c_long = 0x4000_0000;

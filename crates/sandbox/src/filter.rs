@@ -28,8 +28,13 @@ pub(crate) fn process(reaches: bool) -> Result<BpfProgram, SandboxError> {
     compile(rules, SeccompAction::Allow, SeccompAction::KillProcess)
 }
 
-/// For a worker, whose process has the filter of [`process`] already.
-pub(crate) fn worker(reaches: bool, process_id: u32) -> Result<Programs, SandboxError> {
+/// For a worker, whose process has the filter of [`process`] already. It may make the calls of
+/// `more`, too.
+pub(crate) fn worker(
+    reaches: bool,
+    more: &[c_long],
+    process_id: u32,
+) -> Result<Programs, SandboxError> {
     let mut stopped = Rules::new();
     forbid(&mut stopped, calls::STOPPED);
     forbid(&mut stopped, calls::STOPPED_HERE);
@@ -43,15 +48,16 @@ pub(crate) fn worker(reaches: bool, process_id: u32) -> Result<Programs, Sandbox
     Ok(vec![
         compile(stopped, SeccompAction::Allow, SeccompAction::KillProcess)?,
         compile(refused, SeccompAction::Allow, access)?,
-        compile(allowed(reaches, process_id)?, unknown, SeccompAction::Allow)?,
+        compile(allowed(reaches, more, process_id)?, unknown, SeccompAction::Allow)?,
     ])
 }
 
-fn allowed(reaches: bool, process_id: u32) -> Result<Rules, SandboxError> {
+fn allowed(reaches: bool, more: &[c_long], process_id: u32) -> Result<Rules, SandboxError> {
     let mut rules = Rules::new();
     let mut allow = |calls: &[c_long]| rules.extend(calls.iter().map(|&call| (call, Vec::new())));
     allow(calls::ALLOWED);
     allow(calls::ALLOWED_HERE);
+    allow(more);
     if reaches {
         allow(calls::REACHING);
         allow(calls::ALLOWED_EMBEDDED);

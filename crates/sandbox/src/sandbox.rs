@@ -5,6 +5,7 @@ use crate::error::SandboxError;
 use crate::files::Files;
 use crate::filter;
 use crate::offer::Landlock;
+use libc::c_long;
 use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, apply_filter, apply_filter_all_threads};
 use std::fmt;
@@ -118,6 +119,13 @@ impl Sandbox {
     /// to threads.
     #[must_use]
     pub fn enter(host: Host) -> Self {
+        Self::enter_with(host, &[])
+    }
+
+    /// Confines the process as [`Sandbox::enter`] does. Its workers may make the system calls of
+    /// `more`, too.
+    #[must_use]
+    pub fn enter_with(host: Host, more: &[c_long]) -> Self {
         settle();
         let worker = Worker { host, filters: Arc::default() };
         let (held, missing) = (Vec::new(), Vec::new());
@@ -130,7 +138,7 @@ impl Sandbox {
             .and_then(|program| Ok(apply_filter_all_threads(&program)?));
         // What the kernel does for the process it does for a thread.
         let filters = match installed.is_ok() {
-            true => filter::worker(host.reaches(), std::process::id()),
+            true => filter::worker(host.reaches(), more, std::process::id()),
             false => Err(SandboxError::NoFilters),
         };
         sandbox.note(Part::Programs, installed);

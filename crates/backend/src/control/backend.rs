@@ -120,6 +120,8 @@ pub struct Backend {
     vifs: BTreeMap<VifId, Vif>,
     /// Vifs that could not be opened, or for which something could not be done, with the reason.
     refused: Refusals,
+    /// The error that ended the uplink.
+    lost_uplink: Option<String>,
     /// True once the backend was told to end: no vif is taken up any more.
     ending: bool,
     open_port: OpenPort,
@@ -191,6 +193,7 @@ impl Backend {
             bell,
             gate,
             workers,
+            lost_uplink: None,
         };
         // A vif may have been removed while no backend ran. The watch tells nothing of it.
         backend.take_down_the_gone()?;
@@ -382,6 +385,7 @@ impl Backend {
                 Notice::Gone(error) => return Err(error),
                 Notice::NoUplink(error) => {
                     self.workers.lose_uplink();
+                    self.lost_uplink = Some(error.to_string());
                     warn!(
                         "the uplink: {error}; the bridge goes on without it; restart the backend \
                          to open it again"
@@ -462,6 +466,16 @@ impl Backend {
             vifs: self.vifs.iter().map(|(&id, vif)| (id, vif.stats().snapshot())).collect(),
             platform: self.platform.counters(),
         })
+    }
+
+    /// Returns the uplink's report, or the error that ended the uplink. Returns none if there was no
+    /// uplink.
+    #[must_use]
+    pub fn uplink(&self) -> Option<Result<PortReport, &str>> {
+        match &self.lost_uplink {
+            Some(error) => Some(Err(error)),
+            None => self.workers.uplink().map(Ok),
+        }
     }
 
     /// Returns a report of every worker.

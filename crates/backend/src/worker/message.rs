@@ -41,6 +41,8 @@ pub(super) enum Command {
     Forget(PortId, Sender<()>),
     /// The worker that has the uplink lost it.
     NoUplink,
+    /// Report of the uplink, if the worker has it.
+    Uplink(Sender<Option<PortReport>>),
     Account(Sender<WorkerReport>),
     Load(Loaded),
     Graph(Sender<GraphReport>),

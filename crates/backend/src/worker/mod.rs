@@ -25,7 +25,7 @@ use crate::ids::VifId;
 use crate::turn::lists::{GraphReport, Loaded, UPLINK_NAME};
 use crate::turn::queue::{Afterwards, QueueSpec};
 use grantway_hypervisor::Error as PlatformError;
-use grantway_ports::Port;
+use grantway_ports::{Port, PortReport};
 use grantway_vector::receivers::Takes;
 use grantway_vector::rules::{Names, RulesError, parse};
 use grantway_vector::{PortId, Secret};
@@ -213,6 +213,11 @@ impl Workers {
         for worker in &self.all {
             let _ = worker.send(Command::NoUplink);
         }
+    }
+
+    /// Returns the report of the uplink, if a worker has one.
+    pub fn uplink(&self) -> Option<PortReport> {
+        self.all.iter().find_map(|worker| worker.ask(Command::Uplink).flatten())
     }
 
     /// Takes all queues of a vif out of service and returns their ports, in the order of the

@@ -140,7 +140,7 @@ impl Worker {
         if let Some(timer) = self.spin.descriptor() {
             self.watch.add(timer, Woke::Timer)?;
         }
-        match self.bridge.uplink.as_ref().and_then(|uplink| uplink.readiness().descriptor()) {
+        match self.bridge.uplink.as_ref().and_then(|uplink| uplink.descriptor()) {
             Some(fd) => self.watch.add(fd, Woke::Uplink),
             None => Ok(()),
         }

@@ -91,6 +91,7 @@ fn on_xen(roots: &Roots) -> Vec<Finding> {
     let kept_away = netback.forbidden.as_deref().filter(|_| !netback.loaded);
     findings.push(checks::backend::judge(&backend, vifs, kept_away, &hints));
     findings.extend(checks::backend::bounds(&backend));
+    findings.extend(checks::backend::uplinks(&backend, &hints));
     findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
     let links = links::gather(roots);
     findings.extend(checks::links::judge(vifs, &links, &hints));
@@ -119,6 +120,7 @@ fn on_embedded(roots: &Roots, dir: &Path) -> Vec<Finding> {
     let backend = BackendFact::gather(dir, roots.patience);
     findings.push(checks::backend::judge(&backend, vifs, None, &hints));
     findings.extend(checks::backend::bounds(&backend));
+    findings.extend(checks::backend::uplinks(&backend, &hints));
     findings.extend(vifs.iter().map(|vif| checks::vifs::judge(vif, &backend, &hints)));
     findings.extend(checks::links::judge(vifs, &links::gather(roots), &hints));
     findings

@@ -10,8 +10,8 @@ mod rest;
 mod workers;
 
 use crate::args::FrontendArgs;
-use crate::backend::port_report;
 use crate::ctl::socket::CtlSocket;
+use crate::port_report::port_report;
 use bridge::Trouble;
 use grantway_command::control::{ReportSocket, ctl_socket, frontend_socket, nanoseconds, numbers};
 use grantway_command::error::CommandError;
@@ -86,6 +86,10 @@ fn port_spec(args: &FrontendArgs) -> Result<PortSpec, CommandError> {
         PortSpec::Bridge => Err(CommandError::Usage(
             "--port bridge: only a backend has a bridge; give --tap NAME or another port".into(),
         )),
+        PortSpec::Packet { name } => Err(CommandError::Usage(format!(
+            "--port packet:{name}: only the bridge of a backend has such an uplink; give --tap NAME \
+             or another port"
+        ))),
         spec => Ok(spec),
     }
 }

@@ -105,6 +105,7 @@ pub fn render(report: &Value) -> String {
         })
     });
     page.counter("queue_port_dropped_frames_total", "Frames dropped by the queue's port", drops);
+    uplink(&mut page, &report["uplink"]);
     // Prometheus counts time in seconds, and the report in nanoseconds.
     let workers: Vec<(String, &Value)> = list(&report["workers"])
         .map(|worker| (format!("worker=\"{}\"", worker["worker"]), worker))
@@ -134,6 +135,37 @@ pub fn render(report: &Value) -> String {
     page.gauge("platform_mapped_grants", "Grants that are mapped", each(&platform, "mapped"));
     page.gauge("platform_deferred_pages", "Pages not taken back yet", each(&platform, "deferred"));
     page.0
+}
+
+/// Adds the uplink of the backend's bridge, if there is one.
+fn uplink(page: &mut Page, uplink: &Value) {
+    let [name, state] = [&uplink["name"], &uplink["state"]].map(escaped);
+    if name.is_empty() {
+        return;
+    }
+    let labels = format!("uplink=\"{name}\"");
+    let info = (format!("{labels},state=\"{state}\""), 1.0);
+    page.gauge("uplink_info", "State of the uplink of the bridge", [info].into_iter());
+    let is_up = matches!(state.as_str(), "up" | "open");
+    let up = [(labels.clone(), f64::from(is_up))].into_iter();
+    page.gauge("uplink_up", "Whether frames may cross the uplink", up);
+    let ways = |keys: [&str; 2]| {
+        let ways = ["tx", "rx"].into_iter().zip(keys.map(|key| uplink[key].as_f64()));
+        let all: Vec<_> = ways
+            .filter_map(|(way, n)| Some((format!("{labels},direction=\"{way}\""), n?)))
+            .collect();
+        all.into_iter()
+    };
+    page.counter("uplink_frames_total", "Frames that crossed", ways(["sent", "received"]));
+    let bytes = ways(["sent_bytes", "received_bytes"]);
+    page.counter("uplink_bytes_total", "Bytes of these frames, without FCS", bytes);
+    let busy = uplink["busy"].as_f64().map(|n| (labels.clone(), n));
+    page.counter("uplink_busy_total", "Frames for which it had no room", busy.into_iter());
+    let drops = uplink["drops"].as_object().into_iter().flatten().filter_map(|(reason, n)| {
+        let reason = escaped(&Value::from(reason.as_str()));
+        Some((format!("{labels},reason=\"{reason}\""), n.as_f64()?))
+    });
+    page.counter("uplink_dropped_frames_total", "Frames that it dropped", drops);
 }
 
 #[derive(Default)]
@@ -230,6 +262,10 @@ mod tests {
                 "worker": 0, "used_ns": 1_500_000_000, "queues": 1,
                 "longest_round_ns": 1_250_000, "round_limit_ns": 5_000_000,
             }],
+            "uplink": {
+                "name": "packet:eth0", "state": "up", "sent": 3, "received_bytes": 60, "busy": 0,
+                "drops": { "queue-full": 8 },
+            },
             "control": { "used": 577, "limit": 2600 },
             "budget": { "waiting_bytes": { "used": 1500, "limit": 1_048_576 } },
             "platform": { "copies": 9 },
@@ -250,6 +286,12 @@ mod tests {
             "grantway_worker_processor_seconds_total{worker=\"0\"} 1.5".to_owned(),
             "grantway_worker_longest_round_seconds{worker=\"0\"} 0.00125".to_owned(),
             "grantway_worker_round_limit_seconds{worker=\"0\"} 0.005".to_owned(),
+            "grantway_uplink_info{uplink=\"packet:eth0\",state=\"up\"} 1".to_owned(),
+            "grantway_uplink_up{uplink=\"packet:eth0\"} 1".to_owned(),
+            "grantway_uplink_frames_total{uplink=\"packet:eth0\",direction=\"tx\"} 3".to_owned(),
+            "grantway_uplink_bytes_total{uplink=\"packet:eth0\",direction=\"rx\"} 60".to_owned(),
+            "grantway_uplink_dropped_frames_total{uplink=\"packet:eth0\",reason=\"queue-full\"} 8"
+                .to_owned(),
             "grantway_control_step_pages 577".to_owned(),
             "grantway_control_step_limit 2600".to_owned(),
             "grantway_budget_used{of=\"waiting_bytes\"} 1500".to_owned(),

@@ -16,6 +16,8 @@ pub struct Figures {
     pub seconds: f64,
     /// Vifs of the backend, the busiest first.
     pub vifs: Vec<VifFigures>,
+    /// Uplink of the backend's own bridge.
+    pub uplink: Option<UplinkFigures>,
     /// Workers of the backend.
     pub workers: Vec<WorkerFigures>,
     /// Operations that the backend asked of the hypervisor, per second and by name.
@@ -93,6 +95,23 @@ pub struct QueueFigures {
     pub rx_posted: u32,
 }
 
+/// The uplink.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UplinkFigures {
+    /// Name of the port.
+    pub name: String,
+    /// State of the interface behind the port, or of the port.
+    pub state: String,
+    /// Frames sent per second.
+    pub tx_pps: f64,
+    /// Frames received per second.
+    pub rx_pps: f64,
+    /// Frames per second that did not cross.
+    pub drops_rate: f64,
+    /// Drops of all time, by reason.
+    pub drops: BTreeMap<String, u64>,
+}
+
 /// One worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerFigures {
@@ -124,6 +143,17 @@ impl Figures {
             })
             .collect();
         vifs.sort_by(|a, b| b.pps().total_cmp(&a.pps()));
+        let uplink = after.uplink.as_ref().map(|uplink| {
+            let old = before.uplink.as_ref().unwrap_or(uplink);
+            UplinkFigures {
+                name: uplink.name.clone(),
+                state: uplink.state.clone(),
+                tx_pps: rate(old.sent, uplink.sent),
+                rx_pps: rate(old.received, uplink.received),
+                drops_rate: rate(old.lost(), uplink.lost()),
+                drops: uplink.drops.clone(),
+            }
+        });
         // A worker's share of a processor is its used time per time that passed.
         let workers = after.workers.iter().map(|worker| {
             let old = before.workers.iter().find(|old| old.worker == worker.worker);
@@ -143,6 +173,7 @@ impl Figures {
             mode: after.mode.clone(),
             seconds,
             vifs,
+            uplink,
             workers: workers.collect(),
             platform: platform.collect(),
             mapped: after.platform.get("mapped").copied().unwrap_or(0),

@@ -15,6 +15,9 @@ pub struct Sample {
     pub at_ns: u64,
     /// Vifs of the backend.
     pub vifs: Vec<Vif>,
+    /// Uplink of the backend's own bridge.
+    #[serde(default)]
+    pub uplink: Option<Uplink>,
     /// Workers of the backend.
     #[serde(default)]
     pub workers: Vec<Worker>,
@@ -51,6 +54,27 @@ pub struct Vif {
     /// Queues of the vif that are in service.
     #[serde(default)]
     pub queues: Vec<Queue>,
+}
+
+/// An uplink. One that was lost has no counters.
+#[derive(Debug, Default, Clone, Deserialize)]
+pub struct Uplink {
+    /// Name of the port.
+    pub name: String,
+    /// State of the interface behind the port, or of the port.
+    pub state: String,
+    /// Frames sent.
+    #[serde(default)]
+    pub sent: u64,
+    /// Frames received.
+    #[serde(default)]
+    pub received: u64,
+    /// Frames for which the port had no room.
+    #[serde(default)]
+    pub busy: u64,
+    /// Frames dropped by reason.
+    #[serde(default)]
+    pub drops: BTreeMap<String, u64>,
 }
 
 /// A port.
@@ -96,6 +120,13 @@ pub struct Worker {
     /// Processor time that a round may take, in nanoseconds.
     #[serde(default)]
     pub round_limit_ns: u64,
+}
+
+impl Uplink {
+    /// Returns the number of frames that did not cross.
+    pub fn lost(&self) -> u64 {
+        self.busy + self.drops.values().sum::<u64>()
+    }
 }
 
 impl Vif {

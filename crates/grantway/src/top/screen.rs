@@ -1,6 +1,6 @@
 //! Figures as text of 80 columns.
 
-use super::figures::{Figures, VifFigures};
+use super::figures::{Figures, UplinkFigures, VifFigures};
 use crate::shares::{self, Part};
 use grantway_backend::Checksums;
 use grantway_command::table::Table;
@@ -30,7 +30,9 @@ pub fn show(name: &str, figures: &Figures) -> String {
     let workers = lines(figures.workers.iter().map(|worker| {
         format!("worker {} {:.0} % ({})", worker.worker, worker.busy * 100.0, worker.queues)
     }));
-    text += &format!("{workers}\n{}\n", full_checksums(&figures.vifs));
+    text += &format!("{workers}\n");
+    text += &figures.uplink.as_ref().map_or_else(String::new, uplink);
+    text += &format!("{}\n", full_checksums(&figures.vifs));
     text += &format!("{}\n{}", rates(&figures.vifs), batches(&figures.vifs));
     for table in [queues(&figures.vifs), drops(&figures.vifs)] {
         if !table.rows().is_empty() {
@@ -38,6 +40,12 @@ pub fn show(name: &str, figures: &Figures) -> String {
         }
     }
     text
+}
+
+/// Returns a line for the uplink.
+fn uplink(figures: &UplinkFigures) -> String {
+    let [tx, rx, lost] = [figures.tx_pps, figures.rx_pps, figures.drops_rate].map(scaled);
+    format!("uplink {} {}: tx/s {tx}, rx/s {rx}, drop/s {lost}\n", figures.name, figures.state)
 }
 
 /// Returns lines that name the vifs whose checksums are full, if there are any.

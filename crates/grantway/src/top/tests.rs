@@ -37,6 +37,10 @@ fn sample(seconds: u64, per_second: u64) -> Sample {
     serde_json::from_value(json!({
         "host": "embedded", "mode": "interrupt", "at_ns": seconds * 1_000_000_000,
         "vifs": [vif("vif1.0", n / 2), vif("vif32751.65535", n)],
+        "uplink": {
+            "name": "packet:abcdefghijklmno", "state": "no-carrier", "sent": 2 * n, "received": n,
+            "busy": n, "drops": { "queue-full": n },
+        },
         "workers": workers,
         "control": { "used": 577, "limit": 2600 },
         "platform": { "copies": n, "notifies": n, "mapped": 8194 },
@@ -96,6 +100,7 @@ fn every_line_fits_a_terminal() {
         "PPI",
         "worker 11 25 % (64)",
         "with full checksums:\nvif1.0\n",
+        "uplink packet:abcdefghijklmno no-carrier: tx/s 49.4M, rx/s 24.7M, drop/s 49.4M",
         "tx grant",
         "grants mapped: 8194",
         "8192 pages mapped of 98.3k, 32 areas of 48.4k, 64 descriptors of 1.02k",

@@ -1,6 +1,6 @@
 //! Errors of a port, and the reasons for which a frame is dropped.
 
-use crate::{TapError, pcap::CaptureError};
+use crate::{PacketError, TapError, pcap::CaptureError};
 use grantway_netif::headers::Why;
 
 /// Reason for which a frame was not sent.
@@ -45,6 +45,9 @@ pub enum PortError {
     /// A TAP could not be set up or changed.
     #[error(transparent)]
     Tap(#[from] TapError),
+    /// A packet socket could not be set up.
+    #[error(transparent)]
+    Packet(#[from] PacketError),
     /// A capture file could not be read or written.
     #[error(transparent)]
     Capture(#[from] CaptureError),
@@ -73,6 +76,12 @@ macro_rules! drop_reasons {
 drop_reasons! {
     /// The interface is administratively down.
     InterfaceDown = "interface-down",
+    /// The interface was deleted.
+    InterfaceGone = "interface-gone",
+    /// The frame is longer than the interface's MTU, and is not to be segmented.
+    LongerThanMtu = "longer-than-mtu",
+    /// The interface's queue is full.
+    QueueFull = "queue-full",
     /// The frame is shorter than an Ethernet header.
     TooShort = "too-short",
     /// The frame is longer than the port or the buffer can hold.

@@ -11,6 +11,7 @@ fn every_kind_parses_and_prints_itself() {
     for text in [
         "tap",
         "tap:vif1.0",
+        "packet:eth0",
         "null",
         "echo",
         "check",
@@ -49,6 +50,10 @@ fn errors_say_what_was_found_and_expected() {
         ("null:x", &["\"x\"", "just `null`"]),
         ("tap:", &["nothing"]),
         ("tap:a b", &["white space"]),
+        ("packet", &["no interface", "packet:NAME"]),
+        ("packet:", &["nothing"]),
+        ("packet:eth0/1", &["'/'"]),
+        ("packet:0123456789abcdef", &["16 bytes", "at most 15"]),
         ("tap:a%d", &["'%'"]),
         ("tap:0123456789abcdef", &["16 bytes", "at most 15"]),
         ("generator:size", &["\"size\"", "KEY=VALUE"]),

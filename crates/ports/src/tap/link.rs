@@ -1,4 +1,4 @@
-//! Flags, MTU and MAC address of an interface, by name.
+//! Flags, kind, MTU and MAC address of an interface, by name.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -13,7 +13,9 @@ use super::sys::{
 };
 
 const IFF_UP: u16 = 0x1;
-const ARPHRD_ETHER: u16 = 1;
+const IFF_RUNNING: u16 = 0x40;
+/// Kind of an Ethernet interface (`linux/if_arp.h`).
+pub(crate) const ARPHRD_ETHER: u16 = 1;
 
 /// Returns a socket for interface operations, in the caller's network namespace.
 pub(super) fn control_socket() -> Result<OwnedFd> {
@@ -32,6 +34,12 @@ pub(super) fn is_up(socket: BorrowedFd<'_>, name: &str) -> Result<bool> {
     Ok(flags(socket, name)? & IFF_UP != 0)
 }
 
+/// Returns true if the link is up, and true beside it if frames can cross it now.
+pub(crate) fn is_up_and_running(socket: BorrowedFd<'_>, name: &str) -> Result<(bool, bool)> {
+    let flags = flags(socket, name)?;
+    Ok((flags & IFF_UP != 0, flags & IFF_RUNNING != 0))
+}
+
 /// Sets the link up or down, and leaves its other flags.
 pub(super) fn set_up(socket: BorrowedFd<'_>, name: &str, up: bool) -> Result<()> {
     let old = flags(socket, name)?;
@@ -45,7 +53,7 @@ pub(super) fn set_up(socket: BorrowedFd<'_>, name: &str, up: bool) -> Result<()>
 }
 
 /// Returns the MTU in bytes.
-pub(super) fn mtu(socket: BorrowedFd<'_>, name: &str) -> Result<u32> {
+pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &str) -> Result<u32> {
     let mut request = Request::new(name);
     interface::<SIOCGIFMTU>(socket, &mut request)?;
     let [a, b, c, d, ..] = request.value;
@@ -58,6 +66,14 @@ pub(super) fn set_mtu(socket: BorrowedFd<'_>, name: &str, mtu: u32) -> Result<()
     let mut request = Request::new(name);
     request.value[..4].copy_from_slice(&mtu.to_ne_bytes());
     interface::<SIOCSIFMTU>(socket, &mut request)
+}
+
+/// Returns the kind of the interface (`ARPHRD_*`).
+pub(crate) fn kind(socket: BorrowedFd<'_>, name: &str) -> Result<u16> {
+    let mut request = Request::new(name);
+    interface::<SIOCGIFHWADDR>(socket, &mut request)?;
+    let [a, b, ..] = request.value;
+    Ok(u16::from_ne_bytes([a, b]))
 }
 
 /// Returns the MAC address.

@@ -73,7 +73,7 @@ fn rank(answer: u32) -> u32 {
 /// Returns the verdict of a worker's filters together with its process's.
 fn worker_gets(host_reaches: bool, call: i64, arguments: &[u64]) -> u32 {
     let mut filters = vec![process(host_reaches).unwrap()];
-    filters.extend(worker(host_reaches, OWN as u32).unwrap());
+    filters.extend(worker(host_reaches, &[], OWN as u32).unwrap());
     let answers = filters.iter().rev().map(|filter| run(filter, ARCHITECTURE, call, arguments));
     answers.min_by_key(|&answer| rank(answer)).unwrap()
 }
@@ -152,6 +152,15 @@ fn a_worker_sends_to_no_address() {
 }
 
 #[test]
+fn a_worker_moves_bursts_only_if_it_has_a_packet_socket() {
+    let with = worker(false, calls::BURSTS, OWN as u32).unwrap();
+    for &call in calls::BURSTS {
+        assert_eq!(worker_gets(false, call, &[]), ENOSYS);
+        assert!(with.iter().all(|filter| run(filter, ARCHITECTURE, call, &[]) == ALLOW));
+    }
+}
+
+#[test]
 fn a_worker_asks_its_devices_and_its_tap() {
     let asks = |request: u64| worker_gets(false, libc::SYS_ioctl, &[3, request, 0]);
     // IOCTL_GNTDEV_GRANT_COPY, IOCTL_GNTDEV_MAP_GRANT_REF, IOCTL_EVTCHN_NOTIFY.
@@ -208,7 +217,8 @@ fn the_second_table_of_the_processor_is_no_way_round() {
 
 #[test]
 fn no_call_is_listed_twice() {
-    let allowed = [calls::ALLOWED, calls::ALLOWED_HERE, REACHING, calls::ALLOWED_EMBEDDED];
+    let lists = [calls::ALLOWED, calls::ALLOWED_HERE, REACHING, calls::ALLOWED_EMBEDDED];
+    let allowed = [lists.concat(), calls::BURSTS.to_vec()];
     let stopped = [STOPPED, STOPPED_HERE, FORBIDDEN, FORBIDDEN_HERE];
     let mut all = [allowed.concat(), stopped.concat()].concat();
     let listed = all.len();
@@ -222,5 +232,5 @@ fn programs_fit_the_kernel() {
     // BPF_MAXINSNS.
     let most = 4096;
     assert!(process(false).unwrap().len() <= most);
-    assert!(worker(true, 1).unwrap().iter().all(|program| program.len() <= most));
+    assert!(worker(true, calls::BURSTS, 1).unwrap().iter().all(|program| program.len() <= most));
 }

@@ -123,7 +123,7 @@ impl Worker {
 
     fn watch_uplink(&self, wanted: bool) {
         let uplink = self.bridge.uplink.as_ref();
-        if let Some(fd) = uplink.and_then(|uplink| uplink.readiness().descriptor()) {
+        if let Some(fd) = uplink.and_then(|uplink| uplink.descriptor()) {
             self.watch.set(fd, Woke::Uplink, wanted);
         }
     }

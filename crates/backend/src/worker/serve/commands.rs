@@ -70,6 +70,9 @@ impl Worker {
             }
             Command::Load(rules) => self.bridge.lists.load(rules),
             Command::NoUplink => self.bridge.lose_uplink(),
+            Command::Uplink(reply) => {
+                let _ = reply.send(self.bridge.uplink.as_ref().map(|port| port.report()));
+            }
             Command::Graph(reply) => {
                 let _ = reply.send(self.bridge.lists.report(self.merger.as_ref()));
             }

@@ -1,9 +1,9 @@
 //! Findings about a backend: it serves, and its limits leave room.
 
-use crate::doctor::facts::backend::{BackendFact, Bounds};
+use crate::doctor::facts::backend::{BackendFact, Bounds, Uplink};
 use crate::doctor::facts::vifs::VifNodes;
 use crate::doctor::finding::{Finding, shown};
-use crate::doctor::hints::Hints;
+use crate::doctor::hints::{Hints, quoted};
 use crate::shares;
 
 /// Judges if a backend runs. Without online vifs a backend is not needed yet, so its absence is
@@ -58,6 +58,37 @@ pub fn judge(
 pub fn bounds(backend: &BackendFact) -> Vec<Finding> {
     let BackendFact::Serves { bounds, .. } = backend else { return Vec::new() };
     bounds.iter().map(one).collect()
+}
+
+/// Judges the uplinks of backends' own bridges.
+pub fn uplinks(backend: &BackendFact, hints: &Hints) -> Vec<Finding> {
+    let BackendFact::Serves { uplinks, .. } = backend else { return Vec::new() };
+    uplinks.iter().map(|uplink| judge_uplink(uplink, hints)).collect()
+}
+
+fn judge_uplink(Uplink { name, state, error }: &Uplink, hints: &Hints) -> Finding {
+    let subject = format!("uplink {}", shown(name));
+    let interface = quoted(name.split_once(':').map_or(name.as_str(), |(_, name)| name));
+    match state.as_str() {
+        "up" | "open" => Finding::ok(subject, state.clone()),
+        "down" => {
+            let found = "its interface is down: no guest reaches the network";
+            Finding::fail(subject, found, format!("ip link set dev {interface} up"))
+        }
+        "no-carrier" => {
+            let found = "its interface has no carrier: no guest reaches the network";
+            Finding::fail(subject, found, "look at the cable, or at the other end of a veth")
+        }
+        "gone" => {
+            let found = "its interface is gone: no guest reaches the network";
+            let remedy = format!("make an interface {interface}; the backend takes it at once");
+            Finding::fail(subject, found, remedy)
+        }
+        _ => {
+            let found = format!("it was lost: {}", shown(error));
+            Finding::fail(subject, found, hints.restart())
+        }
+    }
 }
 
 fn one(bounds: &Bounds) -> Finding {

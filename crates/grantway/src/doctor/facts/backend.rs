@@ -32,6 +32,8 @@ pub enum BackendFact {
         vifs: Vec<Served>,
         /// Limits of each backend of the folder, and how much of them is used.
         bounds: Vec<Bounds>,
+        /// Uplinks of the backends' own bridges.
+        uplinks: Vec<Uplink>,
     },
 }
 
@@ -44,6 +46,17 @@ pub struct Bounds {
     pub round: Part,
     /// Longest step of the control thread and its limit, in pages mapped or unmapped.
     pub control: Part,
+}
+
+/// An uplink.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Uplink {
+    /// Name of the port, such as `packet:eth0`.
+    pub name: String,
+    /// State of the interface behind the port, or of the port.
+    pub state: String,
+    /// The error that ended the port; empty if there was none.
+    pub error: String,
 }
 
 /// A vif that a backend serves.
@@ -90,7 +103,8 @@ impl BackendFact {
             return found;
         }
         let vifs = reports.iter().flat_map(vifs).collect();
-        Self::Serves { vifs, bounds: reports.iter().map(bounds).collect() }
+        let uplinks = reports.iter().filter_map(uplink).collect();
+        Self::Serves { vifs, bounds: reports.iter().map(bounds).collect(), uplinks }
     }
 
     /// Returns true unless no backend listens. A backend that cannot be asked counts as running.
@@ -111,6 +125,13 @@ fn vifs(report: &Value) -> Vec<Served> {
         })
     };
     vifs.iter().filter_map(each).collect()
+}
+
+fn uplink(report: &Value) -> Option<Uplink> {
+    let uplink = &report["uplink"];
+    let text = |key: &str| uplink[key].as_str().unwrap_or_default().to_owned();
+    let (state, error) = (text("state"), text("error"));
+    Some(Uplink { name: uplink["name"].as_str()?.to_owned(), state, error })
 }
 
 fn bounds(report: &Value) -> Bounds {

@@ -3,7 +3,7 @@
 use super::tree::Tree;
 use super::{LONG, SHORT, about, check};
 use crate::doctor::checks::{backend, frontends, links, vifs};
-use crate::doctor::facts::backend::{BackendFact, Bounds, Served};
+use crate::doctor::facts::backend::{BackendFact, Bounds, Served, Uplink};
 use crate::doctor::facts::frontends::{FrontendFact, Ours};
 use crate::doctor::facts::links as link_facts;
 use crate::doctor::facts::platform::Role;
@@ -27,7 +27,7 @@ fn serves(connected: bool) -> BackendFact {
 }
 
 fn serves_all(vifs: Vec<Served>) -> BackendFact {
-    BackendFact::Serves { vifs, bounds: Vec::new() }
+    BackendFact::Serves { vifs, bounds: Vec::new(), uplinks: Vec::new() }
 }
 
 fn bound(used: u64, limit: u64) -> Part {
@@ -264,6 +264,7 @@ fn the_backends_socket() {
             let report = br#"{"vifs":[{"vif":"vif3.0","connected":true},{"x":1},7],
                 "budget":{"pages":{"used":5,"limit":6},"areas":{"used":7}},
                 "workers":[{"longest_round_ns":8,"round_limit_ns":9},{"longest_round_ns":10}, 1],
+                "uplink":{"name":"packet:eth0","state":"down"},
                 "control":{"used":11,"limit":12}}"#;
             let _ = client.unwrap().write_all(report);
         }
@@ -273,7 +274,8 @@ fn the_backends_socket() {
         round: bound(10, 9),
         control: bound(11, 12),
     };
-    let expected = BackendFact::Serves { vifs: vec![served(true, "", 0)], bounds: vec![bounds] };
+    let (vifs, uplinks) = (vec![served(true, "", 0)], vec![uplink("down")]);
+    let expected = BackendFact::Serves { vifs, bounds: vec![bounds], uplinks };
     assert_eq!(BackendFact::gather(&folder, LONG), expected);
     answering.join().unwrap();
 }
@@ -379,6 +381,28 @@ fn stores_that_do_not_answer() {
     check(about(&found, "xenstore")[0], Verdict::Fail, "no answer", "xenstored");
 }
 
+fn uplink(state: &str) -> Uplink {
+    Uplink { name: "packet:eth0".into(), state: state.into(), error: String::new() }
+}
+
+#[test]
+fn an_uplink_that_carries_nothing_fails_with_its_remedy() {
+    for (state, verdict, found, remedy) in [
+        ("up", Verdict::Ok, "up", ""),
+        ("open", Verdict::Ok, "open", ""),
+        ("down", Verdict::Fail, "is down", "ip link set dev eth0 up"),
+        ("no-carrier", Verdict::Fail, "no carrier", "cable"),
+        ("gone", Verdict::Fail, "is gone", "make an interface eth0"),
+        ("lost", Verdict::Fail, "it was lost", "systemctl restart"),
+    ] {
+        let (vifs, bounds) = (Vec::new(), Vec::new());
+        let served = BackendFact::Serves { vifs, bounds, uplinks: vec![uplink(state)] };
+        let findings = backend::uplinks(&served, &hints());
+        assert_eq!(findings.len(), 1);
+        check(&findings[0], verdict, found, remedy);
+    }
+}
+
 #[test]
 fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
     let shares = parts([
@@ -394,7 +418,8 @@ fn what_vifs_share_is_told_and_warned_of_before_it_is_used_up() {
         control: bound(12, 2072),
     };
     let judged = |bounds| {
-        let findings = backend::bounds(&BackendFact::Serves { vifs: Vec::new(), bounds });
+        let findings =
+            backend::bounds(&BackendFact::Serves { vifs: Vec::new(), bounds, uplinks: Vec::new() });
         findings.into_iter().next()
     };
     assert_eq!(judged(Vec::new()), None);

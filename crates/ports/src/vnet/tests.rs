@@ -228,3 +228,38 @@ proptest! {
         prop_assert_eq!(arrival.offload, offload);
     }
 }
+
+#[test]
+fn segments_that_a_card_merged_are_begun_anew() {
+    use crate::finish::begin_checksum;
+    let mut bytes = frame(false, true, 30_000);
+    let mut header = VnetHeader {
+        flags: DATA_VALID,
+        gso_type: GSO_TCPV4,
+        gso_size: 1448,
+        ..VnetHeader::default()
+    };
+    let refused = incoming(header, &mut bytes.clone(), TapOffloads::ALL);
+    assert_eq!(refused, Err(DropReason::GsoNotPartial));
+    assert!(header.is_merged_and_complete());
+    header.begin(&begin_checksum(&mut bytes).unwrap()).unwrap();
+    assert!(!header.is_merged_and_complete());
+    let arrival = incoming(header, &mut bytes, TapOffloads::ALL).unwrap();
+    assert_eq!(arrival.offload, gso(GsoKind::Tcpv4, 1448));
+    // Without a word about the checksum, nobody has checked it.
+    let unchecked = VnetHeader { flags: 0, ..header };
+    assert!(!unchecked.is_merged_and_complete());
+}
+
+#[test]
+fn offsets_move_with_a_tag_and_do_not_wrap() {
+    let mut header = VnetHeader { csum_start: 34, hdr_len: 54, ..VnetHeader::default() };
+    header.move_by(4).unwrap();
+    assert_eq!((header.csum_start, header.hdr_len), (38, 58));
+    for header in [
+        VnetHeader { csum_start: u16::MAX - 3, ..VnetHeader::default() },
+        VnetHeader { hdr_len: u16::MAX, ..VnetHeader::default() },
+    ] {
+        assert_eq!({ header }.move_by(4), Err(DropReason::TooLong));
+    }
+}

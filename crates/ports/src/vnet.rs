@@ -1,7 +1,8 @@
-//! The header beside a frame of a TAP, `struct virtio_net_hdr` (`linux/virtio_net.h`):
-//! little-endian, 10 bytes, and its meaning in netif's words.
+//! The header beside a frame of a TAP or a packet socket, `struct virtio_net_hdr`
+//! (`linux/virtio_net.h`): little-endian, 10 bytes, and its meaning in netif's words.
 
-use grantway_netif::{Checksum, Gso, GsoKind, Offload, headers};
+use grantway_netif::headers::{self, Headers};
+use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
 use crate::offloads::TapOffloads;
 use crate::{
@@ -18,7 +19,7 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// The header beside each frame of a TAP.
+/// The header beside each frame.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VnetHeader {
     pub(super) flags: u8,
@@ -54,6 +55,28 @@ impl VnetHeader {
             csum_start: word(6),
             csum_offset: word(8),
         }
+    }
+
+    /// Moves all offsets by so many bytes, which were put in behind the addresses of the frame.
+    pub(super) fn move_by(&mut self, bytes: u16) -> Result<(), DropReason> {
+        for offset in [&mut self.hdr_len, &mut self.csum_start] {
+            *offset = offset.checked_add(bytes).ok_or(DropReason::TooLong)?;
+        }
+        Ok(())
+    }
+
+    /// Returns true for TCP segments that a card merged, with checksums that it checked.
+    pub(super) fn is_merged_and_complete(&self) -> bool {
+        let is_tcp = matches!(self.gso_type & !GSO_ECN, GSO_TCPV4 | GSO_TCPV6);
+        is_tcp && self.flags & (NEEDS_CSUM | DATA_VALID) == DATA_VALID
+    }
+
+    /// Marks the checksum behind these headers as unfinished.
+    pub(super) fn begin(&mut self, found: &Headers) -> Result<(), DropReason> {
+        self.flags = NEEDS_CSUM;
+        self.csum_start = narrow(found.start)?;
+        self.csum_offset = narrow(found.protocol.checksum_offset())?;
+        Ok(())
     }
 }
 

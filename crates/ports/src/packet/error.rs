@@ -1,0 +1,65 @@
+//! Errors of a packet socket, and what to do about each.
+
+use rustix::io::Errno;
+
+/// Error for which a packet socket could not be opened on an interface.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PacketError {
+    /// There is no interface of this name.
+    #[error(
+        "packet:{name}: no interface of this name in this network namespace, expected one that \
+         exists; `ip link` lists them"
+    )]
+    NoInterface {
+        /// Name that was asked for.
+        name: String,
+    },
+    /// The interface does not carry Ethernet frames.
+    #[error(
+        "packet:{name}: the interface is of kind {found} (ARPHRD), expected an Ethernet interface \
+         (1), such as a card, a veth or a VLAN"
+    )]
+    NotEthernet {
+        /// The interface.
+        name: String,
+        /// Kind of the interface.
+        found: u16,
+    },
+    /// The process lacks CAP_NET_RAW.
+    #[error("packet:{name}: no permission for a packet socket; run as root or give CAP_NET_RAW")]
+    NoPermission {
+        /// The interface.
+        name: String,
+    },
+    /// The kernel has no packet sockets.
+    #[error(
+        "packet:{name}: this kernel has no packet sockets; load them with `modprobe af_packet`"
+    )]
+    NoSockets {
+        /// The interface.
+        name: String,
+    },
+    /// The system refused for another reason.
+    #[error("packet:{name}: {operation} failed: {source}")]
+    System {
+        /// The interface.
+        name: String,
+        /// Operation that failed.
+        operation: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+impl PacketError {
+    pub(super) fn system(name: &str, operation: &'static str, errno: Errno) -> Self {
+        let name = name.to_owned();
+        match errno {
+            Errno::NODEV | Errno::NXIO => Self::NoInterface { name },
+            Errno::PERM | Errno::ACCESS => Self::NoPermission { name },
+            Errno::AFNOSUPPORT => Self::NoSockets { name },
+            _ => Self::System { name, operation, source: errno.into() },
+        }
+    }
+}
