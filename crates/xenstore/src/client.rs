@@ -2,17 +2,22 @@
 
 use crate::events::EventQueue;
 use crate::permission;
+use crate::transport::{Ready, Transport, TransportError};
 use crate::wire::{Decoder, Message, MessageType, encode, strings};
-use grantway_hypervisor::{DomId, Error, Permission, Store, StoreErrno, StoreOps, WatchEvent};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use std::fmt;
-use std::io::{ErrorKind, Read, Write};
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+#[cfg(feature = "std")]
+use grantway_hypervisor::Store;
+use grantway_hypervisor::{
+    DomId, Error, FrontendStore, Permission, StoreErrno, StoreOps, WatchEvent,
+};
+#[cfg(feature = "std")]
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::thread::sleep;
-use std::time::Duration;
 
 /// Path of xenstored's socket.
 pub const DEFAULT_SOCKET: &str = "/run/xenstored/socket";
@@ -28,7 +33,7 @@ const BEGIN_WAIT: Duration = Duration::from_millis(5);
 /// A store over any transport: a Unix socket, or the file `/dev/xen/xenbus`.
 ///
 /// A request blocks until its answer is there. Watch events that come in the
-/// meantime wait for [`Store::next_event`]. Equal ones are merged, and there
+/// meantime wait for [`FrontendStore::next_event`]. Equal ones are merged, and there
 /// are never more than [`crate::MAX_QUEUED_EVENTS`] and one for each watch: an
 /// event only says "look again".
 ///
@@ -54,15 +59,17 @@ impl<T> fmt::Debug for Client<T> {
     }
 }
 
-impl Client<UnixStream> {
+#[cfg(feature = "std")]
+impl Client<std::os::unix::net::UnixStream> {
     /// Connects to the store that listens on a Unix socket.
     ///
     /// # Errors
     ///
     /// [`Error::Os`], with what to start when nobody listens there.
-    pub fn connect(socket: impl AsRef<Path>) -> Result<Self, Error> {
+    pub fn connect(socket: impl AsRef<std::path::Path>) -> Result<Self, Error> {
+        use std::io::ErrorKind;
         let socket = socket.as_ref();
-        let stream = UnixStream::connect(socket).map_err(|e| Error::Os {
+        let stream = std::os::unix::net::UnixStream::connect(socket).map_err(|e| Error::Os {
             call: format!("connect {}", socket.display()),
             reason: e.to_string(),
             remedy: match e.kind() {
@@ -79,9 +86,9 @@ impl Client<UnixStream> {
     }
 }
 
-impl<T: Read + Write + AsFd> Client<T> {
+impl<T: Transport> Client<T> {
     /// A client over a transport that is connected already. It may block or
-    /// not: the client waits with poll(2) either way.
+    /// not: the client waits either way.
     #[must_use]
     pub fn over(transport: T) -> Self {
         Self {
@@ -113,6 +120,35 @@ impl<T: Read + Write + AsFd> Client<T> {
         texts
             .and_then(|all| all.into_iter().map(permission::from_text).collect())
             .ok_or_else(|| self.broken(&answer, "permissions such as n0 or r7"))
+    }
+
+    /// Sets a node's permissions; the first names its owner.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`]; `EACCES` when the node is not ours.
+    pub fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error> {
+        let mut texts = Vec::new();
+        for permission in permissions {
+            texts.extend_from_slice(permission::to_text(*permission).as_bytes());
+            texts.push(0);
+        }
+        self.on_path(MessageType::SetPerms, path, &[&texts]).map(drop)
+    }
+
+    /// Ends a watch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] with `ENOENT` when there is none.
+    pub fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error> {
+        if [path, token].iter().any(|s| s.as_bytes().contains(&0)) {
+            return Err(refused("unwatch", path, StoreErrno::Einval));
+        }
+        let parts: [&[u8]; 4] = [path.as_bytes(), b"\0", token.as_bytes(), b"\0"];
+        self.request(MessageType::Unwatch, 0, path, &parts)?;
+        self.events.unwatch(path, token);
+        Ok(())
     }
 
     /// Makes a node with an empty value, and its parents; one that is there
@@ -284,27 +320,19 @@ impl<T: Read + Write + AsFd> Client<T> {
     /// Takes in what there is, once; waits for it if `block`. Whether anything
     /// came.
     fn receive(&mut self, block: bool) -> Result<bool, Error> {
-        let mut chunk = [0; 8192];
+        let mut chunk = [0; 4096];
         loop {
-            if !self.wait(PollFlags::IN, block)? {
+            if !self.wait(Ready::Read, block)? {
                 return Ok(false);
             }
             match self.transport.read(&mut chunk) {
-                Ok(0) => {
-                    self.gone = true;
-                    return Err(self.is_gone());
-                }
                 Ok(n) => {
                     self.decoder.push(chunk.get(..n).unwrap_or_default());
                     return Ok(true);
                 }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    if !block {
-                        return Ok(false);
-                    }
-                }
-                Err(e) => return Err(self.failed("read", &e)),
+                Err(TransportError::NotReady) if block => {}
+                Err(TransportError::NotReady) => return Ok(false),
+                Err(e) => return Err(self.failed(e)),
             }
         }
     }
@@ -312,16 +340,11 @@ impl<T: Read + Write + AsFd> Client<T> {
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
             match self.transport.write(bytes) {
-                Ok(0) => {
-                    self.gone = true;
-                    return Err(self.is_gone());
-                }
                 Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    self.wait(PollFlags::OUT, true)?;
+                Err(TransportError::NotReady) => {
+                    self.wait(Ready::Write, true)?;
                 }
-                Err(e) => return Err(self.failed("write", &e)),
+                Err(e) => return Err(self.failed(e)),
             }
         }
         Ok(())
@@ -329,30 +352,19 @@ impl<T: Read + Write + AsFd> Client<T> {
 
     /// Waits for the transport. Returns true if it is ready, or hung up; a read then reports the
     /// latter.
-    fn wait(&mut self, flags: PollFlags, block: bool) -> Result<bool, Error> {
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        loop {
-            let timeout = (!block).then_some(&at_once);
-            let mut fds = [PollFd::new(&self.transport, flags)];
-            match poll(&mut fds, timeout) {
-                Ok(n) => return Ok(n > 0),
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(self.failed("poll", &e.into())),
-            }
-        }
+    fn wait(&mut self, ready: Ready, block: bool) -> Result<bool, Error> {
+        self.transport.wait(ready, block).map_err(|e| self.failed(e))
     }
 
-    fn failed(&mut self, call: &str, e: &std::io::Error) -> Error {
+    fn failed(&mut self, error: TransportError) -> Error {
         self.gone = true;
-        match e.kind() {
-            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
-                self.is_gone()
-            }
-            _ => Error::Os {
-                call: format!("{call} {}", self.name),
-                reason: e.to_string(),
+        match error {
+            TransportError::Failed(reason) => Error::Os {
+                call: self.name.clone(),
+                reason,
                 remedy: "look at the store's log, and connect again",
             },
+            TransportError::Closed | TransportError::NotReady => self.is_gone(),
         }
     }
 
@@ -373,7 +385,7 @@ impl<T: Read + Write + AsFd> Client<T> {
     }
 }
 
-impl<T: Read + Write + AsFd> StoreOps for Client<T> {
+impl<T: Transport> StoreOps for Client<T> {
     fn read(&mut self, path: &str) -> Result<Vec<u8>, Error> {
         self.on_path(MessageType::Read, path, &[])
     }
@@ -392,18 +404,9 @@ impl<T: Read + Write + AsFd> StoreOps for Client<T> {
             other => other,
         }
     }
-
-    fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error> {
-        let mut texts = Vec::new();
-        for permission in permissions {
-            texts.extend_from_slice(permission::to_text(*permission).as_bytes());
-            texts.push(0);
-        }
-        self.on_path(MessageType::SetPerms, path, &[&texts]).map(drop)
-    }
 }
 
-impl<T: Read + Write + AsFd + Send> Store for Client<T> {
+impl<T: Transport + Send> FrontendStore for Client<T> {
     fn begin(&mut self) -> Result<(), Error> {
         if self.transaction.is_some() {
             return Err(refused("begin", "", StoreErrno::Ebusy));
@@ -414,13 +417,13 @@ impl<T: Read + Write + AsFd + Send> Store for Client<T> {
                 // Other processes of the domain are about to end theirs.
                 Err(Error::Store { errno: StoreErrno::Enospc, .. }) if tries < BEGIN_TRIES => {
                     tries += 1;
-                    sleep(BEGIN_WAIT);
+                    self.transport.pause(BEGIN_WAIT);
                 }
                 answer => break answer?,
             }
         };
         let number = answer.strip_suffix(&[0]).unwrap_or(&answer);
-        let number = std::str::from_utf8(number).ok();
+        let number = core::str::from_utf8(number).ok();
         match number.and_then(|n| n.parse().ok()).filter(|n| *n != 0) {
             Some(number) => {
                 self.transaction = Some(number);
@@ -452,16 +455,6 @@ impl<T: Read + Write + AsFd + Send> Store for Client<T> {
         answer.map(drop)
     }
 
-    fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error> {
-        if [path, token].iter().any(|s| s.as_bytes().contains(&0)) {
-            return Err(refused("unwatch", path, StoreErrno::Einval));
-        }
-        let parts: [&[u8]; 4] = [path.as_bytes(), b"\0", token.as_bytes(), b"\0"];
-        self.request(MessageType::Unwatch, 0, path, &parts)?;
-        self.events.unwatch(path, token);
-        Ok(())
-    }
-
     fn next_event(&mut self) -> Result<Option<WatchEvent>, Error> {
         loop {
             if let Some(event) = self.events.pop() {
@@ -486,8 +479,27 @@ impl<T: Read + Write + AsFd + Send> Store for Client<T> {
         }
     }
 
-    fn descriptor(&self) -> BorrowedFd<'_> {
+    #[cfg(feature = "std")]
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.transport.descriptor()
+    }
+}
+
+#[cfg(feature = "std")]
+impl<T: AsFd> AsFd for Client<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.transport.as_fd()
+    }
+}
+
+#[cfg(feature = "std")]
+impl<T: Transport + AsFd + Send> Store for Client<T> {
+    fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error> {
+        Self::set_permissions(self, path, permissions)
+    }
+
+    fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error> {
+        Self::unwatch(self, path, token)
     }
 }
 
@@ -499,10 +511,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "std"))]
 mod tests {
     use super::*;
     use crate::wire::Header;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
 
     /// A store with room for a transaction after so many refusals. Returns the number of requests.
     fn store(mut stream: UnixStream, refusals: usize) -> std::thread::JoinHandle<usize> {

@@ -1,7 +1,10 @@
 //! Watch events that came while nobody asked for them.
 
+use alloc::borrow::ToOwned;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
 use grantway_hypervisor::WatchEvent;
-use std::collections::{HashSet, VecDeque};
 
 /// The most distinct events that wait in a client. Past it an event is told as
 /// one of the watch itself.
@@ -17,7 +20,7 @@ pub const MAX_QUEUED_EVENTS: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     waiting: VecDeque<WatchEvent>,
-    known: HashSet<(String, String)>,
+    known: BTreeSet<(String, String)>,
     /// The watches that are set, as they were asked for.
     watches: Vec<(String, String)>,
 }
@@ -109,7 +112,7 @@ mod tests {
         }
         queue.push("/y".into(), "t2".into());
         assert_eq!(queue.len(), MAX_QUEUED_EVENTS + 2);
-        let all: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        let all: Vec<_> = core::iter::from_fn(|| queue.pop()).collect();
         let last = &all[MAX_QUEUED_EVENTS..];
         assert_eq!((last[0].path.as_str(), last[0].token.as_str()), ("/x", "t"));
         assert_eq!((last[1].path.as_str(), last[1].token.as_str()), ("/", "t2"));

@@ -1,5 +1,7 @@
 //! Paths: which are well formed, and what they are relative to.
 
+use alloc::format;
+use alloc::string::String;
 use grantway_hypervisor::DomId;
 
 /// The longest absolute path, in bytes (`XENSTORE_ABS_PATH_MAX`).
@@ -73,7 +75,7 @@ pub fn validate(path: &[u8]) -> Result<(Kind, &str), PathError> {
     }
     // All bytes are ASCII, so this cannot fail; were it to, it would be said.
     let text =
-        std::str::from_utf8(path).map_err(|e| PathError::Byte { byte: 0, at: e.valid_up_to() })?;
+        core::str::from_utf8(path).map_err(|e| PathError::Byte { byte: 0, at: e.valid_up_to() })?;
     let names = match kind {
         Kind::Absolute => &text[1..],
         Kind::Relative | Kind::Special => text,

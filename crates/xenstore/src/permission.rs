@@ -1,5 +1,7 @@
 //! A node's permissions as text: a letter and a domain, `n0` or `r7`.
 
+use alloc::format;
+use alloc::string::String;
 use grantway_hypervisor::{DomId, Permission, Rights};
 
 /// One permission as text, without a NUL.
@@ -34,7 +36,7 @@ pub fn domain(digits: &[u8]) -> Option<DomId> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    std::str::from_utf8(digits).ok()?.parse().ok().map(DomId)
+    core::str::from_utf8(digits).ok()?.parse().ok().map(DomId)
 }
 
 #[cfg(test)]

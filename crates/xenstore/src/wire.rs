@@ -4,7 +4,8 @@
 //! Xen's header gives the words in native order; Grantway runs where Xen does,
 //! on little-endian machines.
 
-use std::fmt;
+use alloc::vec::Vec;
+use core::fmt;
 
 /// The longest payload (`XENSTORE_PAYLOAD_MAX`). Whoever sends more has lost
 /// the thread, and the connection is closed.

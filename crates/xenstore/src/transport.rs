@@ -1,0 +1,117 @@
+//! The way of a client's bytes to its store and back.
+
+use alloc::string::String;
+use core::time::Duration;
+
+/// A state of a transport that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ready {
+    /// Bytes to read, or the end of the connection.
+    Read,
+    /// Room for bytes to write.
+    Write,
+}
+
+/// A reason why a transport took or gave no bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TransportError {
+    /// There are none now. [`Transport::wait`] waits.
+    NotReady,
+    /// The other end is gone.
+    Closed,
+    /// Anything else, for a person to read.
+    Failed(String),
+}
+
+/// The way to a store: two streams of bytes.
+///
+/// With the feature `std`, whatever can be read and written and has a descriptor is one: a Unix
+/// socket, or the file `/dev/xen/xenbus`. A unikernel has its page of two rings.
+pub trait Transport {
+    /// Reads bytes, as many as there are and `bytes` has room for.
+    ///
+    /// # Errors
+    ///
+    /// [`TransportError`]; nothing was read then.
+    fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TransportError>;
+
+    /// Writes the first bytes of a message, as many as there is room for.
+    ///
+    /// # Errors
+    ///
+    /// [`TransportError`]; nothing was written then.
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, TransportError>;
+
+    /// Returns true if the transport is ready, or its other end is gone; waits for that if `block`.
+    ///
+    /// # Errors
+    ///
+    /// [`TransportError::Failed`].
+    fn wait(&mut self, ready: Ready, block: bool) -> Result<bool, TransportError>;
+
+    /// Lets some time pass.
+    fn pause(&mut self, time: Duration);
+
+    /// Returns the descriptor that is readable when bytes have come; none if the transport has none.
+    #[cfg(feature = "std")]
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[cfg(feature = "std")]
+mod hosted {
+    use super::{Ready, Transport, TransportError};
+    use core::time::Duration;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::io::Errno;
+    use std::io::{Error, ErrorKind, Read, Write};
+    use std::os::fd::{AsFd, BorrowedFd};
+
+    impl<T: Read + Write + AsFd> Transport for T {
+        fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TransportError> {
+            counted(Read::read(self, bytes), "read")
+        }
+
+        fn write(&mut self, bytes: &[u8]) -> Result<usize, TransportError> {
+            counted(Write::write(self, bytes), "write")
+        }
+
+        fn wait(&mut self, ready: Ready, block: bool) -> Result<bool, TransportError> {
+            let flags = match ready {
+                Ready::Read => PollFlags::IN,
+                Ready::Write => PollFlags::OUT,
+            };
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            loop {
+                match poll(&mut [PollFd::new(self, flags)], (!block).then_some(&at_once)) {
+                    Ok(ready) => return Ok(ready > 0),
+                    Err(Errno::INTR) => {}
+                    Err(e) => return Err(TransportError::Failed(alloc::format!("poll: {e}"))),
+                }
+            }
+        }
+
+        fn pause(&mut self, time: Duration) {
+            std::thread::sleep(time);
+        }
+
+        fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.as_fd())
+        }
+    }
+
+    fn counted(result: Result<usize, Error>, call: &str) -> Result<usize, TransportError> {
+        match result {
+            Ok(0) => Err(TransportError::Closed),
+            Ok(count) => Ok(count),
+            Err(e) => Err(match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted => TransportError::NotReady,
+                ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
+                    TransportError::Closed
+                }
+                _ => TransportError::Failed(alloc::format!("{call}: {}", e)),
+            }),
+        }
+    }
+}
