@@ -18,44 +18,80 @@
 //!
 //! [`PortSpec`] is the name of a port on a command line. `unsafe` lives only in `tap/sys.rs` and
 //! `packet/sys.rs`, which have the system calls that no crate wraps.
+//!
+//! Without the feature `std` there is [`finish`], which needs no operating system.
 
+#![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_code)]
 
+#[cfg(feature = "std")]
 mod address;
+#[cfg(feature = "std")]
 mod checker;
+#[cfg(feature = "std")]
 mod clock;
+#[cfg(feature = "std")]
 mod echo;
 pub mod finish;
+mod frame;
+#[cfg(feature = "std")]
 mod generator;
+#[cfg(feature = "std")]
 mod member;
+#[cfg(feature = "std")]
 mod null;
+#[cfg(feature = "std")]
 mod offloads;
+#[cfg(feature = "std")]
 pub mod packet;
+#[cfg(feature = "std")]
 pub mod pcap;
+#[cfg(feature = "std")]
 mod port;
+#[cfg(feature = "std")]
 mod spec;
+#[cfg(feature = "std")]
 mod split;
+#[cfg(feature = "std")]
 pub mod tap;
+#[cfg(feature = "std")]
 mod testframe;
+#[cfg(feature = "std")]
 mod timing;
+#[cfg(feature = "std")]
 mod vnet;
 
+#[cfg(feature = "std")]
 pub use address::parse_address;
+#[cfg(feature = "std")]
 pub use checker::{CheckPort, Checker, CheckerConfig, FlowReport, Verdict};
+#[cfg(feature = "std")]
 pub use clock::{Clock, monotonic, uptime, wall};
+#[cfg(feature = "std")]
 pub use echo::Echo;
+pub use frame::{DropReason, ETHERNET_HEADER, FrameMeta, RECV_BUFFER};
+#[cfg(feature = "std")]
 pub use generator::{Generator, GeneratorConfig, GeneratorError, Run, Stamp};
+#[cfg(feature = "std")]
 pub use member::Member;
+#[cfg(feature = "std")]
 pub use null::Null;
+#[cfg(feature = "std")]
 pub use offloads::TapOffloads;
+#[cfg(feature = "std")]
 pub use packet::{LinkState, Packet, PacketError, PacketLink};
+#[cfg(feature = "std")]
 pub use pcap::{CaptureError, CaptureFormat, PcapPort};
+#[cfg(feature = "std")]
 pub use port::{
-    BURST, CheckReport, Counters, DropReason, ETHERNET_HEADER, FrameMeta, FramePlace, Port,
-    PortCaps, PortControl, PortError, PortReport, Probe, RECV_BUFFER, Readiness, SendError,
-    SentBurst,
+    BURST, CheckReport, Counters, FramePlace, Port, PortCaps, PortControl, PortError, PortReport,
+    Probe, Readiness, SendError, SentBurst,
 };
+#[cfg(feature = "std")]
 pub use spec::{PortSpec, SpecError, number};
+#[cfg(feature = "std")]
 pub use split::{FRAME_PAGES, SplitFrame, SplitMeta, SplitRoom};
+#[cfg(feature = "std")]
 pub use tap::{Tap, TapConfig, TapError, claims_folder};
+#[cfg(feature = "std")]
 pub use testframe::{MAGIC, TAG_LEN, TaggedAt, UDP_HEADERS};

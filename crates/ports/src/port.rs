@@ -4,7 +4,8 @@ mod error;
 mod report;
 mod whole;
 
-pub use error::{DropReason, PortError, SendError};
+pub use crate::frame::{DropReason, ETHERNET_HEADER, FrameMeta, RECV_BUFFER};
+pub use error::{PortError, SendError};
 pub use report::{CheckReport, Counters, PortReport};
 pub(crate) use whole::{send_gathered, send_joined};
 
@@ -14,24 +15,6 @@ use arrayvec::ArrayVec;
 use grantway_netif::Offload;
 use std::any::Any;
 use std::os::fd::BorrowedFd;
-
-/// Smallest buffer for [`Port::recv`], in bytes.
-///
-/// A GSO frame holds an IP packet of up to 65,535 bytes behind an Ethernet
-/// header and up to two VLAN tags, which is 65,557; the rest is slack.
-pub const RECV_BUFFER: usize = 65_536 + 128;
-
-/// Length of an Ethernet header without tags, in bytes; no port takes less.
-pub const ETHERNET_HEADER: usize = 14;
-
-/// Length and unfinished work of a frame in private memory.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct FrameMeta {
-    /// Length of the frame at the start of the buffer, in bytes, without FCS.
-    pub len: usize,
-    /// Checksum and segmentation state.
-    pub offload: Offload,
-}
 
 /// Most frames that [`Port::recv_burst`] receives.
 pub const BURST: usize = 64;

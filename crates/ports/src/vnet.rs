@@ -7,7 +7,7 @@ use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 use crate::offloads::TapOffloads;
 use crate::{
     finish::{check_gso, finish_at},
-    port::DropReason,
+    frame::DropReason,
 };
 
 const NEEDS_CSUM: u8 = 1;

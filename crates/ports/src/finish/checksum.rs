@@ -2,7 +2,7 @@
 
 use etherparse::checksum::Sum16BitWords;
 
-use crate::port::DropReason;
+use crate::frame::DropReason;
 use grantway_netif::headers::{self, Family, Headers};
 
 /// Sum over a pseudo-header, without its length.

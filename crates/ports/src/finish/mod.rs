@@ -9,10 +9,12 @@
 mod checksum;
 mod segment;
 
+#[cfg(feature = "std")]
 pub(crate) use checksum::finish_at;
 pub use checksum::{begin_checksum, finish_checksum};
+#[cfg(feature = "std")]
 pub(crate) use segment::check_gso;
 pub use segment::{MAX_PACKET, MAX_SEGMENTS, SegmentChecksum, Segments};
 
-#[cfg(test)]
+#[cfg(all(test, feature = "std"))]
 pub(crate) mod tests;

@@ -5,7 +5,7 @@ use grantway_netif::headers::{self, Family, Headers, Ipv6, Protocol, tcp_flags};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 
 use super::checksum::{PseudoHeader, finish_at};
-use crate::port::{DropReason, FrameMeta};
+use crate::frame::{DropReason, FrameMeta};
 
 /// Largest IP packet that is cut, in bytes.
 pub const MAX_PACKET: usize = 65_535;

@@ -7,7 +7,7 @@ mod segments;
 use proptest::prelude::*;
 
 use super::{begin_checksum, finish_checksum};
-use crate::port::DropReason;
+use crate::frame::DropReason;
 use frames::{Shape, shapes};
 
 #[test]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::frames::{Shape, plain_sum, shapes};
 use crate::{
     finish::{MAX_PACKET, MAX_SEGMENTS, SegmentChecksum, Segments},
-    port::DropReason,
+    frame::DropReason,
 };
 
 fn gso(shape: &Shape, size: u16) -> Gso {
