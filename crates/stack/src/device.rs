@@ -5,6 +5,8 @@ use crate::link::Link;
 use crate::outgoing::Outgoing;
 use crate::sizes::Sizes;
 use crate::stats::DeviceStats;
+use alloc::vec;
+use alloc::vec::Vec;
 use grantway_frontend::VifError;
 use grantway_netif::Offload;
 use grantway_ports::RECV_BUFFER;
@@ -166,7 +168,7 @@ impl<L: Link> Device<L> {
     fn next_frame(&mut self) -> Option<Arrived> {
         loop {
             let Some(&frame) = self.arrived.get(self.next) else {
-                if !std::mem::take(&mut self.may_fetch) || !self.fetch() {
+                if !core::mem::take(&mut self.may_fetch) || !self.fetch() {
                     return None;
                 }
                 continue;

@@ -17,8 +17,14 @@
 //! Frames are copied out of the backend's reach once, before anything reads them. Only those copies
 //! are changed and judged. A frame that finds the ring full waits in order, and no other is made
 //! meanwhile: no frame is dropped for want of room.
+#![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+mod announce;
 mod device;
 mod incoming;
 mod link;

@@ -3,12 +3,14 @@
 use crate::link::Link;
 use crate::sizes::{Sizes, tell};
 use crate::stats::DeviceStats;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
 use grantway_frontend::{BackendFeatures, SendError, VifError};
 use grantway_netif::headers::{Family, Headers, Protocol};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 use grantway_ports::ETHERNET_HEADER;
 use grantway_ports::finish::{SegmentChecksum, Segments, begin_checksum, finish_checksum};
-use std::collections::VecDeque;
 
 /// Frames that may wait for room. If there are more, nothing is received either.
 const WAITING: usize = 256;

@@ -3,8 +3,8 @@
 //! A SYN says how many bytes its sender accepts in a segment. That number is kept here. smoltcp
 //! reads a multiple of it in its place: the payload of a frame with as many whole segments as fit.
 
+use alloc::collections::BTreeMap;
 use grantway_netif::headers::{Family, Headers, Protocol, tcp_flags::SYN};
-use std::collections::HashMap;
 
 /// Most flows whose size is kept. If one more comes, all are forgotten. Older flows then send the
 /// shortest segments, which every host accepts.
@@ -21,7 +21,7 @@ const OPTION_NOTHING: u8 = 1;
 const OPTION_SIZE: u8 = 2;
 
 /// A flow: both addresses and both ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Flow {
     /// The peer's address, then ours.
     addresses: [[u8; 16]; 2],
@@ -58,7 +58,7 @@ impl Flow {
 /// The segment sizes of flows.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
-    flows: HashMap<Flow, u16>,
+    flows: BTreeMap<Flow, u16>,
 }
 
 impl Sizes {
@@ -147,6 +147,8 @@ fn write(frame: &mut [u8], option: [usize; 2], size: u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
     use grantway_ports::finish::begin_checksum;
 
     /// Returns a SYN between two addresses of 10.0.0.0/24 that accepts segments of `size`.

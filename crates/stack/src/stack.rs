@@ -1,13 +1,15 @@
 //! A vif's queue, an interface on it, and its sockets.
 
+use crate::announce::announcement;
 use crate::device::Device;
 use crate::stats::DeviceStats;
+use alloc::vec::Vec;
 use grantway_frontend::{Queue, Runner, VifError};
+use grantway_netif::Offload;
 use smoltcp::iface::{Config, Context, Interface, PollIngressSingleResult, PollResult, SocketSet};
 use smoltcp::socket::{Socket, tcp};
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
-use std::os::fd::BorrowedFd;
 
 /// Most frames of each socket that a turn sends.
 const FRAMES_A_SOCKET: usize = 64;
@@ -116,6 +118,22 @@ impl Stack {
     /// Returns the sockets, and the context that [`smoltcp::socket::tcp::Socket::connect`] takes.
     pub fn connecting(&mut self) -> (&mut SocketSet<'static>, &mut Context) {
         (&mut self.sockets, self.interface.context())
+    }
+
+    /// Tells the network where this station is, as hosts and switches may still know an earlier one
+    /// of its addresses. To be called once the vif is connected. Announcements that find no room are
+    /// left out.
+    ///
+    /// # Errors
+    ///
+    /// The backend broke the protocol, or the platform is gone.
+    pub fn announce(&mut self) -> Result<(), VifError> {
+        let HardwareAddress::Ethernet(station) = self.interface.hardware_addr();
+        let Some(queue) = self.device.link_mut() else { return Ok(()) };
+        for address in self.interface.ip_addrs() {
+            let _ = queue.send(&announcement(station, address.address()), Offload::default());
+        }
+        queue.flush()
     }
 
     /// Gives the sockets a burst of frames that came. Returns true if there was any.
@@ -237,10 +255,12 @@ impl Stack {
         self.device.link_mut()
     }
 
-    /// Returns the descriptor of the queue's event channels, while the vif is connected.
+    /// Returns the descriptor of the queue's event channels, while the vif is connected; none also
+    /// if the platform has no descriptors.
+    #[cfg(feature = "std")]
     #[must_use]
-    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.device.link().map(Queue::descriptor)
+    pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.device.link().and_then(Queue::descriptor)
     }
 
     /// Returns the device's counters.
