@@ -195,7 +195,7 @@ fn step(guest: &mut Vif, what: &str, mut holds: impl FnMut(&mut Vif) -> bool) {
         guest.repost().unwrap();
         assert!(start.elapsed() < PROMPT, "does not {what}: {:?}", guest.status());
         if !guest.arm().unwrap() {
-            let fds = guest.event_descriptors().chain([guest.store().descriptor()]);
+            let fds = guest.event_descriptors().chain(guest.store().descriptor());
             let mut fds: Vec<_> =
                 fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             let pause = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };

@@ -4,7 +4,7 @@
 
 mod support;
 
-use grantway_hypervisor::{Access, DomId, Granter};
+use grantway_hypervisor::{Access, DomId, FrontendPlatform};
 use grantway_netif::{Offload, XenbusState};
 use grantway_ring::{Index, RingMemory};
 use support::eventually;

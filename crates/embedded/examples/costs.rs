@@ -3,7 +3,8 @@
 
 use grantway_embedded::{Domain, Host, Role};
 use grantway_hypervisor::{
-    Access, CopyOp, CopySide, DomId, EventChannels, GrantRef, Granter, Mapper, Platform, Port,
+    Access, CopyOp, CopySide, DomId, EventChannels, FrontendPlatform, GrantRef, Mapper, Platform,
+    Port,
 };
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -32,6 +32,6 @@ pub mod store;
 mod sys;
 mod tables;
 
-pub use domain::{ConnectError, Domain, Role, copy_by_mapping};
+pub use domain::{ConnectError, Domain, Revoke, Role, copy_by_mapping};
 pub use host::{Host, HostConfig, HostError, HostGuard, PortTable, raise_descriptor_limit};
 pub use tables::{DomainTable, Tables};

@@ -3,7 +3,8 @@
 mod support;
 
 use grantway_hypervisor::{
-    Access, CopyOp, CopySide, DomId, GrantRef, GrantStatus, Granted, Granter, Mapper, Platform,
+    Access, CopyOp, CopySide, DomId, FrontendPlatform, GrantRef, GrantStatus, Granted, Mapper,
+    Platform,
 };
 use grantway_testkit::Numbers;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};

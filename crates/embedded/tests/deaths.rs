@@ -2,10 +2,10 @@
 
 mod support;
 
-use grantway_embedded::{Domain, Role};
+use grantway_embedded::{Domain, Revoke, Role};
 use grantway_hypervisor::{
-    Access, CopyOp, CopySide, DomId, Error, GrantRef, GrantStatus, Granter, Mapper, Platform, Port,
-    Revoke, Store,
+    Access, CopyOp, CopySide, DomId, Error, FrontendPlatform, GrantRef, GrantStatus, Mapper,
+    Platform, Port, Store,
 };
 use support::{BACK, FRONT, Fixture, GUARD, Process, eventually};
 

@@ -24,7 +24,7 @@ fn pair(front: &mut Set, back: &mut Set) -> (Port, Port) {
 }
 
 fn readable(set: &Set) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(set.descriptor(), PollFlags::IN)];
+    let mut fds = [PollFd::new(set, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
 }
 
@@ -150,7 +150,7 @@ fn a_worker_on_the_descriptor_never_loses_an_event() {
             let mut left = ROUNDS;
             let mut fired = Vec::new();
             while left > 0 {
-                let mut fds = [PollFd::from_borrowed_fd(b.descriptor(), PollFlags::IN)];
+                let mut fds = [PollFd::new(&b, PollFlags::IN)];
                 let patience = Timespec { tv_sec: GUARD.as_secs() as i64, tv_nsec: 0 };
                 assert!(poll(&mut fds, Some(&patience)).unwrap() > 0, "lost, {left} left");
                 fired.clear();

@@ -2,9 +2,9 @@
 
 mod support;
 
-use grantway_embedded::{Domain, HostConfig, Role};
+use grantway_embedded::{Domain, HostConfig, Revoke, Role};
 use grantway_hypervisor::{
-    Access, DomId, Error, GrantRef, GrantStatus, Granter, Mapper, Platform, Revoke,
+    Access, DomId, Error, FrontendPlatform, GrantRef, GrantStatus, Mapper, Platform,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{BACK, FRONT, Fixture};

@@ -3,7 +3,8 @@
 mod store_support;
 
 use grantway_hypervisor::{
-    DomId, Error, Permission, Rights, Store, StoreErrno, StoreOps, WatchEvent, transaction,
+    DomId, Error, FrontendStore, Permission, Rights, Store, StoreErrno, StoreOps, WatchEvent,
+    transaction,
 };
 use grantway_xenstore::Client;
 use grantway_xenstore::wire::{MessageType as M, encode};
@@ -26,7 +27,7 @@ fn event(store: &mut dyn Store) -> WatchEvent {
             return event;
         }
         let timeout = Timespec { tv_sec: GUARD.as_secs() as i64, tv_nsec: 0 };
-        let mut fds = [PollFd::from_borrowed_fd(store.descriptor(), PollFlags::IN)];
+        let mut fds = [PollFd::new(&store, PollFlags::IN)];
         assert_eq!(poll(&mut fds, Some(&timeout)), Ok(1), "no event came within {GUARD:?}");
     }
 }

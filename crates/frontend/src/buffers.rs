@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use grantway_hypervisor::{Access, DomId, Error, GrantRef, Platform};
+use grantway_hypervisor::{Access, DomId, Error, FrontendPlatform, GrantRef};
 use grantway_netif::Checksum;
 use grantway_netif::slots::tx::{TxFragment, write_again, write_one};
 use grantway_ring::{PAGE_SIZE, SharedPage};
@@ -54,7 +54,7 @@ struct Out([u64; SMALLS as usize / 64]);
 
 impl Buffers {
     /// Grants the pages of both kinds of buffers.
-    pub fn new(platform: &Arc<dyn Platform>, peer: DomId) -> Result<Self, Error> {
+    pub fn new(platform: &Arc<dyn FrontendPlatform>, peer: DomId) -> Result<Self, Error> {
         let halves = Halves::new(platform, peer)?;
         Ok(Self { halves, small: Small::new(platform, peer, HALVES)? })
     }
@@ -149,7 +149,7 @@ impl Small {
         slot.filter(|&slot| slot < SMALLS)
     }
 
-    fn new(platform: &Arc<dyn Platform>, peer: DomId, first: u16) -> Result<Self, Error> {
+    fn new(platform: &Arc<dyn FrontendPlatform>, peer: DomId, first: u16) -> Result<Self, Error> {
         let lent = Lent::new(platform, peer, SMALL_PAGES, Access::ReadOnly)?;
         let (pages, grefs): (Vec<_>, Vec<_>) =
             (0..SMALL_PAGES).map_while(|index| lent.page(index)).unzip();

@@ -6,7 +6,7 @@
 use crate::lent::Lent;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use grantway_hypervisor::{Access, DomId, Error, GrantRef, Platform};
+use grantway_hypervisor::{Access, DomId, Error, FrontendPlatform, GrantRef};
 use grantway_netif::colour;
 use grantway_ring::{PAGE_SIZE, SharedPage};
 
@@ -51,7 +51,7 @@ struct Used {
 
 impl Halves {
     /// Grants the pages, zeroed.
-    pub fn new(platform: &Arc<dyn Platform>, peer: DomId) -> Result<Self, Error> {
+    pub fn new(platform: &Arc<dyn FrontendPlatform>, peer: DomId) -> Result<Self, Error> {
         let lent = Lent::new(platform, peer, PAGES.into(), Access::ReadOnly)?;
         let pages = (0..PAGES.into()).map_while(|index| lent.page(index)).collect();
         Ok(Self { pages, used: Used::default(), lent })

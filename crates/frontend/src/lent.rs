@@ -4,13 +4,15 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use grantway_hypervisor::{Access, DomId, Error, EventChannels, GrantRef, Granted, Platform, Port};
+use grantway_hypervisor::{
+    Access, DomId, Error, FrontendEvents, FrontendPlatform, GrantRef, Granted, Port,
+};
 use grantway_ring::SharedPage;
 
 /// A run of granted pages. When dropped, it goes back to the platform, which keeps the pages that
 /// the backend still reaches.
 pub(crate) struct Lent {
-    platform: Arc<dyn Platform>,
+    platform: Arc<dyn FrontendPlatform>,
     /// The pages; `None` once they went back.
     granted: Option<Granted>,
     /// True if the grants are void.
@@ -20,7 +22,7 @@ pub(crate) struct Lent {
 impl Lent {
     /// Grants zeroed pages.
     pub fn new(
-        platform: &Arc<dyn Platform>,
+        platform: &Arc<dyn FrontendPlatform>,
         peer: DomId,
         pages: usize,
         access: Access,
@@ -66,7 +68,7 @@ impl Drop for Lent {
 /// The event channels of one queue, in a set of their own. When dropped, they are closed.
 pub(crate) struct Channels {
     /// The set of the channels, for waiting.
-    pub set: Box<dyn EventChannels>,
+    pub set: Box<dyn FrontendEvents>,
     /// Channel for frames sent, and for both directions if they are not split.
     pub tx: Port,
     /// Channel for frames received.
@@ -75,8 +77,8 @@ pub(crate) struct Channels {
 
 impl Channels {
     /// Makes one channel, or one for each direction.
-    pub fn new(platform: &dyn Platform, peer: DomId, split: bool) -> Result<Self, Error> {
-        let mut set = platform.events()?;
+    pub fn new(platform: &dyn FrontendPlatform, peer: DomId, split: bool) -> Result<Self, Error> {
+        let mut set = platform.frontend_events()?;
         let tx = set.alloc_unbound(peer)?;
         let mut channels = Self { set, tx, rx: tx };
         if split {

@@ -5,7 +5,7 @@ use crate::{SendError, VifError};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use grantway_hypervisor::{Error as PlatformError, Store, StoreErrno};
+use grantway_hypervisor::{Error as PlatformError, FrontendStore, StoreErrno};
 use grantway_netif::headers::{Payload, payload};
 use grantway_netif::keys::{self, QUEUE_PREFIX, QueueKey, queue_path};
 use grantway_netif::xenbus::Reopen;
@@ -78,7 +78,7 @@ pub struct BackendFeatures {
 impl BackendFeatures {
     /// Reads the backend's features, and keeps those that are wished for.
     pub(crate) fn read(
-        store: &mut dyn Store,
+        store: &mut dyn FrontendStore,
         backend: &str,
         wishes: Wishes,
         trusted: bool,
@@ -187,7 +187,7 @@ pub(crate) fn nodes_of(
 
 /// Writes the nodes of [`nodes_of`], within a transaction.
 pub(crate) fn write_nodes(
-    store: &mut dyn Store,
+    store: &mut dyn FrontendStore,
     frontend: &str,
     nodes: &[(String, String)],
 ) -> Result<(), PlatformError> {
@@ -219,7 +219,10 @@ fn is_of_a_connection(name: &str) -> bool {
 
 /// Returns the value of a node of the backend's; none if it is gone or hidden. Once a folder of the
 /// backend's is gone, we may not read its parents, and the store answers that instead.
-pub(crate) fn peek(store: &mut dyn Store, path: &str) -> Result<Option<String>, PlatformError> {
+pub(crate) fn peek(
+    store: &mut dyn FrontendStore,
+    path: &str,
+) -> Result<Option<String>, PlatformError> {
     match store.read_text(path) {
         Err(PlatformError::Store { errno: StoreErrno::Eacces, .. }) => Ok(None),
         other => other,
@@ -237,7 +240,7 @@ pub(crate) fn shown(text: &str) -> String {
 
 /// Reads a key that must be a number.
 pub(crate) fn number(
-    store: &mut dyn Store,
+    store: &mut dyn FrontendStore,
     path: &str,
     expected: &'static str,
 ) -> Result<u32, VifError> {

@@ -5,7 +5,7 @@ use crate::negotiate::{number, peek, shown};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
-use grantway_hypervisor::{DomId, Error, Platform, Store, transaction};
+use grantway_hypervisor::{DomId, Error, FrontendPlatform, FrontendStore, transaction};
 use grantway_netif::XenbusState;
 use grantway_netif::keys;
 
@@ -33,7 +33,7 @@ pub(crate) enum Change {
 
 /// The nodes of one vif, over a connection of its own.
 pub(crate) struct Nodes {
-    pub store: Box<dyn Store>,
+    pub store: Box<dyn FrontendStore>,
     devid: u32,
     /// The guest's folder.
     pub path: String,
@@ -60,8 +60,8 @@ impl Nodes {
     /// # Errors
     ///
     /// [`VifError::NoVif`], [`VifError::Key`], [`VifError::Platform`].
-    pub fn open(platform: &dyn Platform, devid: u32) -> Result<Self, VifError> {
-        let mut store = platform.store()?;
+    pub fn open(platform: &dyn FrontendPlatform, devid: u32) -> Result<Self, VifError> {
+        let mut store = platform.frontend_store()?;
         let path = format!("/local/domain/{}/device/vif/{devid}", platform.domain());
         let (backend_path, backend, trusted) =
             attached(store.as_mut(), &path, devid, |store, backend_path| {
@@ -165,7 +165,7 @@ impl Nodes {
     /// still the one that was found.
     pub fn publish(
         &mut self,
-        nodes: impl FnMut(&mut dyn Store, &str) -> Result<(), Error>,
+        nodes: impl FnMut(&mut dyn FrontendStore, &str) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.write(XenbusState::Connected, nodes)
     }
@@ -173,7 +173,7 @@ impl Nodes {
     fn write(
         &mut self,
         new: XenbusState,
-        mut nodes: impl FnMut(&mut dyn Store, &str) -> Result<(), Error>,
+        mut nodes: impl FnMut(&mut dyn FrontendStore, &str) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let Self { path, backend_path, shown, .. } = self;
         let (written, there) = transaction(self.store.as_mut(), |store| {
@@ -229,10 +229,10 @@ impl Nodes {
 /// backend's folder. A vif that is detached meanwhile is reported as absent, not as one that lacks
 /// a key.
 fn attached<T>(
-    store: &mut dyn Store,
+    store: &mut dyn FrontendStore,
     path: &str,
     devid: u32,
-    mut read: impl FnMut(&mut dyn Store, &str) -> Result<T, VifError>,
+    mut read: impl FnMut(&mut dyn FrontendStore, &str) -> Result<T, VifError>,
 ) -> Result<T, VifError> {
     transaction(store, |store| {
         Ok(match store.read_text(&format!("{path}/{}", keys::BACKEND))? {
@@ -243,7 +243,7 @@ fn attached<T>(
 }
 
 /// Returns the domain of the vif's backend.
-fn backend_domain(store: &mut dyn Store, path: &str) -> Result<DomId, VifError> {
+fn backend_domain(store: &mut dyn FrontendStore, path: &str) -> Result<DomId, VifError> {
     let path = format!("{path}/{}", keys::BACKEND_ID);
     let number = number(store, &path, "the backend's domain")?;
     Ok(DomId(u16::try_from(number).map_err(|_| VifError::Key {
@@ -255,7 +255,7 @@ fn backend_domain(store: &mut dyn Store, path: &str) -> Result<DomId, VifError> 
 
 /// Returns true if the toolstack says that the backend is trusted, or says nothing. A value that is
 /// neither 0 nor 1 is an error, and not guessed at.
-fn trusted(store: &mut dyn Store, path: &str) -> Result<bool, VifError> {
+fn trusted(store: &mut dyn FrontendStore, path: &str) -> Result<bool, VifError> {
     let path = format!("{path}/{}", keys::TRUSTED);
     let found = peek(store, &path)?;
     match found.as_deref().map(str::trim) {
@@ -270,7 +270,7 @@ fn trusted(store: &mut dyn Store, path: &str) -> Result<bool, VifError> {
 }
 
 /// Returns the state below a folder; a node that holds no state counts as unknown.
-fn state(store: &mut dyn Store, path: &str) -> Result<Option<XenbusState>, Error> {
+fn state(store: &mut dyn FrontendStore, path: &str) -> Result<Option<XenbusState>, Error> {
     let text = peek(store, &format!("{path}/{}", keys::STATE))?;
     Ok(text.map(|text| XenbusState::from_store(text.as_bytes()).unwrap_or_default()))
 }

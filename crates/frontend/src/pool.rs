@@ -4,7 +4,7 @@
 use crate::lent::Lent;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use grantway_hypervisor::{Access, DomId, Error, GrantRef, Platform};
+use grantway_hypervisor::{Access, DomId, Error, FrontendPlatform, GrantRef};
 use grantway_ring::SharedPage;
 
 /// Pages that the backend can reach for as long as the vif is connected. A
@@ -28,7 +28,11 @@ pub(crate) struct Held {
 
 impl Pool {
     /// Grants `count` zeroed pages. Their numbers are 16-bit ids.
-    pub fn new(platform: &Arc<dyn Platform>, peer: DomId, count: u16) -> Result<Self, Error> {
+    pub fn new(
+        platform: &Arc<dyn FrontendPlatform>,
+        peer: DomId,
+        count: u16,
+    ) -> Result<Self, Error> {
         let lent = Lent::new(platform, peer, usize::from(count), Access::ReadWrite)?;
         let pages = (0..usize::from(count)).map_while(|index| lent.page(index)).collect();
         // The lowest numbers are taken first, which keeps a lightly used pool

@@ -14,7 +14,7 @@ use crate::{PeerError, SendError, VifError};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use grantway_hypervisor::{
-    Access, DomId, Error as PlatformError, EventChannels, GrantRef, Platform,
+    Access, DomId, Error as PlatformError, FrontendEvents, FrontendPlatform, GrantRef,
 };
 use grantway_netif::{Offload, Policy};
 use grantway_ring::{Front, RingPage, SharedPage, VolatileSliceMut};
@@ -53,7 +53,7 @@ impl Queue {
     /// channels. On failure nothing stays granted.
     pub(crate) fn new(
         number: u16,
-        platform: &Arc<dyn Platform>,
+        platform: &Arc<dyn FrontendPlatform>,
         backend: DomId,
         features: BackendFeatures,
     ) -> Result<Self, PlatformError> {
@@ -408,14 +408,14 @@ impl Queue {
     }
 
     /// Returns the event channels, for waiting.
-    pub fn events(&mut self) -> &mut dyn EventChannels {
+    pub fn events(&mut self) -> &mut dyn FrontendEvents {
         self.channels.set.as_mut()
     }
 
-    /// Returns the descriptor of the event channels.
+    /// Returns the descriptor of the event channels; none if the platform has no descriptors.
     #[cfg(feature = "std")]
     #[must_use]
-    pub fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+    pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.channels.set.descriptor()
     }
 
@@ -456,7 +456,7 @@ fn to_stage(transmit: &Transmit, receive: &Receive) -> Vec<StagingPage> {
 
 /// Grants a page for a ring.
 fn ring(
-    platform: &Arc<dyn Platform>,
+    platform: &Arc<dyn FrontendPlatform>,
     backend: DomId,
 ) -> Result<(Lent, SharedPage, GrantRef), PlatformError> {
     let lent = Lent::new(platform, backend, 1, Access::ReadWrite)?;

@@ -177,11 +177,11 @@ impl Vif<Here> {
     }
 
     /// Returns the descriptors of the event channels, one per queue and the control ring's, to wait
-    /// on beside the store's.
+    /// on beside the store's; nothing if the platform has no descriptors.
     #[cfg(feature = "std")]
     pub fn event_descriptors(&self) -> impl Iterator<Item = std::os::fd::BorrowedFd<'_>> {
-        let control = self.control().map(|control| control.descriptor());
-        self.runner.queues.iter().map(Queue::descriptor).chain(control)
+        let control = self.control().and_then(|control| control.descriptor());
+        self.runner.queues.iter().filter_map(Queue::descriptor).chain(control)
     }
 
     /// Returns the vif's counters since it was opened, over all its connections.

@@ -11,7 +11,7 @@ use crate::stats::QueueStats;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use grantway_hypervisor::{Error, Platform, Store};
+use grantway_hypervisor::{Error, FrontendPlatform, FrontendStore};
 use grantway_netif::Policy;
 use grantway_netif::xenbus::frontend::{
     FrontendAction, FrontendActions, FrontendEvent, FrontendMachine, Reopen,
@@ -46,7 +46,7 @@ pub enum VifStatus {
 /// One vif of this domain. A vif negotiates, and hands the queues of each connection to the
 /// [`Runner`] that uses them.
 pub struct Vif<R: Runner = Here> {
-    platform: Arc<dyn Platform>,
+    platform: Arc<dyn FrontendPlatform>,
     devid: u32,
     nodes: Nodes,
     wishes: Wishes,
@@ -82,7 +82,11 @@ impl Vif {
     /// # Errors
     ///
     /// The errors of [`Vif::open_with`].
-    pub fn open(platform: Arc<dyn Platform>, devid: u32, wishes: Wishes) -> Result<Self, VifError> {
+    pub fn open(
+        platform: Arc<dyn FrontendPlatform>,
+        devid: u32,
+        wishes: Wishes,
+    ) -> Result<Self, VifError> {
         Self::open_with(platform, devid, wishes, Here::default())
     }
 }
@@ -95,7 +99,7 @@ impl<R: Runner> Vif<R> {
     /// [`VifError::NoVif`] if the toolstack attached no such vif; [`VifError::Key`] if its nodes
     /// are not as a toolstack writes them; [`VifError::Platform`].
     pub fn open_with(
-        platform: Arc<dyn Platform>,
+        platform: Arc<dyn FrontendPlatform>,
         devid: u32,
         wishes: Wishes,
         runner: R,
@@ -135,12 +139,12 @@ impl<R: Runner> Vif<R> {
     /// else's by now. So they are not touched. For each restore, one set of event channels per
     /// queue and one for the control ring stay open for as long as this process runs. Their pages
     /// stay, too, if the platform cannot take them back
-    /// ([`grantway_hypervisor::Granter::abandon`]).
+    /// ([`grantway_hypervisor::FrontendPlatform::abandon`]).
     ///
     /// # Errors
     ///
     /// The errors of [`Vif::open_with`]. The vif is then of no use until a later call succeeds.
-    pub fn resume(&mut self, platform: Arc<dyn Platform>) -> Result<(), VifError> {
+    pub fn resume(&mut self, platform: Arc<dyn FrontendPlatform>) -> Result<(), VifError> {
         self.forget();
         self.platform = platform;
         self.begin()
@@ -288,7 +292,7 @@ impl<R: Runner> Vif<R> {
 
     /// Returns the store connection, for its descriptor.
     #[must_use]
-    pub fn store(&self) -> &dyn Store {
+    pub fn store(&self) -> &dyn FrontendStore {
         self.nodes.store.as_ref()
     }
 

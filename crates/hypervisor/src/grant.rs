@@ -107,18 +107,6 @@ impl fmt::Display for GrantStatus {
     }
 }
 
-/// Result of an attempt to take a grant back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Revoke {
-    /// The peer can no longer reach the page (compare-exchange to 0 while
-    /// neither reading nor writing was set).
-    Revoked,
-    /// The peer still has it mapped, or is copying.
-    StillMapped,
-    /// The platform cannot tell (gntalloc): the page is lost to other uses.
-    Unknown,
-}
-
 /// A run of our own pages, each granted to one peer.
 #[derive(Debug)]
 pub struct Granted {
@@ -146,32 +134,6 @@ pub struct Released {
     /// Pages that the peer still reaches, or may: the platform holds them,
     /// looks again later, and counts them ([`crate::CounterSnapshot::deferred`]).
     pub deferred: usize,
-}
-
-/// Frontend side: lets a peer reach our pages.
-pub trait Granter: Send + Sync {
-    /// Grants `pages` pages to `peer`: zeroed, page-granular and shared with
-    /// nothing else (XSA-403).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Exhausted`] when the grant table or the memory is full.
-    fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error>;
-
-    /// Takes one grant back, atomically (XSA-396: no test before the revoke).
-    fn revoke(&self, gref: GrantRef) -> Revoke;
-
-    /// Gives a run back. Pages that the peer still reaches are kept and
-    /// reclaimed later; they are never used again before.
-    fn release(&self, granted: Granted) -> Released;
-
-    /// Takes a run whose grants are void, since the domain was restored from a save:
-    /// their references may be in force for somebody else by now, and are not
-    /// touched. Its memory stays lent for as long as this process runs, where the
-    /// platform does not know better.
-    fn abandon(&self, granted: Granted) {
-        core::mem::forget(granted);
-    }
 }
 
 /// One side of a grant copy.

@@ -66,13 +66,6 @@ pub trait StoreOps {
     /// [`Error::Store`]; `ENOENT` when it is not there.
     fn list(&mut self, path: &str) -> Result<Vec<String>, Error>;
 
-    /// Sets a node's permissions.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Store`]; `EACCES` when the node is not ours.
-    fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error>;
-
     /// The value of a node as text, or `None` when it is not there.
     ///
     /// # Errors
@@ -87,9 +80,11 @@ pub trait StoreOps {
     }
 }
 
-/// A connection to the store. Paths that do not begin with `/` are taken from
-/// the domain's own folder, `/local/domain/N`.
-pub trait Store: StoreOps + Send {
+/// A connection to the store, as a frontend uses it. Paths that do not begin with `/` are taken
+/// from the domain's own folder, `/local/domain/N`.
+///
+/// `Send`, so that a vif may be given to a thread.
+pub trait FrontendStore: StoreOps + Send {
     /// Begins a transaction: until its end, reads and writes are its own. One
     /// at a time. Use [`transaction`] rather, which tries again.
     ///
@@ -113,13 +108,6 @@ pub trait Store: StoreOps + Send {
     /// [`Error::Store`]: `EEXIST`, `EQUOTA`.
     fn watch(&mut self, path: &str, token: &str) -> Result<(), Error>;
 
-    /// Ends a watch.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Store`] with `ENOENT` when there is none.
-    fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error>;
-
     /// The next watch that fired, without blocking.
     ///
     /// # Errors
@@ -127,11 +115,33 @@ pub trait Store: StoreOps + Send {
     /// [`Error::Gone`] when the store is.
     fn next_event(&mut self) -> Result<Option<WatchEvent>, Error>;
 
-    /// The descriptor that is readable when a watch fired. Events may also be
-    /// queued already: call [`Store::next_event`] until it gives `None` before
+    /// Returns the descriptor that is readable when a watch fired; none if the platform has no
+    /// descriptors. A platform of programs has one, the same as that of its [`Store`]. Events may
+    /// also be queued already: call [`FrontendStore::next_event`] until it gives `None` before
     /// waiting on this.
     #[cfg(feature = "std")]
-    fn descriptor(&self) -> std::os::fd::BorrowedFd<'_>;
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A connection to the store, as backends, toolstacks and other programs use it: with a descriptor,
+/// that of [`FrontendStore::descriptor`].
+#[cfg(feature = "std")]
+pub trait Store: FrontendStore + std::os::fd::AsFd {
+    /// Sets a node's permissions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`]; `EACCES` when the node is not ours.
+    fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error>;
+
+    /// Ends a watch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] with `ENOENT` when there is none.
+    fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error>;
 }
 
 /// Runs `body` in a transaction, again from its start for as long as the store
@@ -140,9 +150,9 @@ pub trait Store: StoreOps + Send {
 /// # Errors
 ///
 /// What `body` gives, or the store.
-pub fn transaction<T>(
-    store: &mut dyn Store,
-    mut body: impl FnMut(&mut dyn Store) -> Result<T, Error>,
+pub fn transaction<S: FrontendStore + ?Sized, T>(
+    store: &mut S,
+    mut body: impl FnMut(&mut S) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let mut tries = 0;
     loop {

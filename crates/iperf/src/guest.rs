@@ -276,12 +276,9 @@ impl Guest {
         if self.vif.has_changes() {
             return Ok(());
         }
-        let mut own = vec![
-            self.signals.descriptor(),
-            self.reports.descriptor(),
-            self.vif.store().descriptor(),
-        ];
-        own.extend(self.vif.control().map(|control| control.descriptor()));
+        let mut own = vec![self.signals.descriptor(), self.reports.descriptor()];
+        own.extend(self.vif.store().descriptor());
+        own.extend(self.vif.control().and_then(|control| control.descriptor()));
         own.extend(self.vif.runner().descriptor());
         readable(&own, self.place.lifeline(), timeout)
     }
@@ -314,7 +311,7 @@ impl Guest {
             }
             if !self.vif.has_changes() {
                 let store = self.vif.store().descriptor();
-                readable(&[store], self.place.lifeline(), Some(FAREWELL / 60))?;
+                readable(store.as_slice(), self.place.lifeline(), Some(FAREWELL / 60))?;
                 self.place.check()?;
             }
         }

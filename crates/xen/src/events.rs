@@ -7,7 +7,7 @@
 use crate::counts::Counts;
 use crate::device::os_error;
 use crate::sys::{Evtchn, FIRED_BYTES};
-use grantway_hypervisor::{Counters, DomId, Error, EventChannels, Port};
+use grantway_hypervisor::{Counters, DomId, Error, EventChannels, FrontendEvents, Port};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
@@ -102,7 +102,7 @@ fn failed(call: &str, errno: Errno) -> Error {
     os_error(format!("{call} of evtchn"), errno)
 }
 
-impl EventChannels for EventSet {
+impl FrontendEvents for EventSet {
     fn alloc_unbound(&mut self, remote: DomId) -> Result<Port, Error> {
         let port = self.evtchn.bind_unbound(remote.0).map_err(|errno| match errno {
             Errno::NOSPC => self.full(),
@@ -111,21 +111,6 @@ impl EventChannels for EventSet {
         })?;
         self.counts.open(Port(port));
         Ok(Port(port))
-    }
-
-    fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error> {
-        let ours = self.evtchn.bind_interdomain(remote.0, port.0).map_err(|errno| match errno {
-            Errno::INVAL => Error::Event {
-                domain: remote,
-                port,
-                why: "bound already, or not made for us; expected an unbound port made for us",
-            },
-            Errno::NOSPC => self.full(),
-            Errno::SRCH => no_domain(remote),
-            errno => failed("bind (interdomain)", errno),
-        })?;
-        self.counts.open(Port(ours));
-        Ok(Port(ours))
     }
 
     fn close(&mut self, port: Port) {
@@ -147,14 +132,45 @@ impl EventChannels for EventSet {
         }
     }
 
+    fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error> {
+        self.take(fired)
+    }
+
+    fn woken(&mut self) {
+        Counters::add(&self.counters.wakeups, 1);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+}
+
+impl AsFd for EventSet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.evtchn.as_fd()
+    }
+}
+
+impl EventChannels for EventSet {
+    fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error> {
+        let ours = self.evtchn.bind_interdomain(remote.0, port.0).map_err(|errno| match errno {
+            Errno::INVAL => Error::Event {
+                domain: remote,
+                port,
+                why: "bound already, or not made for us; expected an unbound port made for us",
+            },
+            Errno::NOSPC => self.full(),
+            Errno::SRCH => no_domain(remote),
+            errno => failed("bind (interdomain)", errno),
+        })?;
+        self.counts.open(Port(ours));
+        Ok(Port(ours))
+    }
+
     fn count(&mut self, port: Port) -> u64 {
         // An error is returned by the next wait.
         let _ = self.take(&mut |_| {});
         self.counts.seen(port)
-    }
-
-    fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error> {
-        self.take(fired)
     }
 
     fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error> {
@@ -177,14 +193,6 @@ impl EventChannels for EventSet {
             self.sleep(left)?;
             slept = true;
         }
-    }
-
-    fn woken(&mut self) {
-        Counters::add(&self.counters.wakeups, 1);
-    }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.evtchn.as_fd()
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Pages that gntalloc gives to all processes of a domain, unless its parameter says otherwise.
 pub const GNTALLOC_PAGES: u64 = 1024;
 
-/// Grants pages, as [`grantway_hypervisor::Granter::grant`] does. `limit` is the driver's parameter
+/// Grants pages, as [`grantway_hypervisor::FrontendPlatform::grant`] does. `limit` is the driver's parameter
 /// of that name.
 pub fn grant(
     device: &Device<Gntalloc>,
@@ -54,7 +54,7 @@ pub fn grant(
     Ok(Granted { run, grefs: grefs.into_iter().map(GrantRef).collect(), peer })
 }
 
-/// Releases a run, as [`grantway_hypervisor::Granter::release`] does.
+/// Releases a run, as [`grantway_hypervisor::FrontendPlatform::release`] does.
 pub fn release(granted: Granted) -> Released {
     Released { revoked: 0, deferred: granted.grefs.len() }
 }

@@ -6,8 +6,8 @@
 //!   a device at the first call that needs it.
 //! - [`uapi`] has the request numbers and layouts that the drivers expect.
 //!
-//! Limits of these drivers shape the traits. gntalloc never says if a peer still has a page
-//! ([`grantway_hypervisor::Revoke::Unknown`]). gntdev maps a list whole or not at all, and does not
+//! Limits of these drivers shape the traits. gntalloc never says if a peer still has a page, so
+//! nothing can be said of a released page. gntdev maps a list whole or not at all, and does not
 //! say which reference was wrong; the first such reference is searched for afterwards.
 //!
 //! Callers are the command, and tests. All `unsafe` code is in `sys`.

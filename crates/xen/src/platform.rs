@@ -11,8 +11,9 @@ use crate::open::{Layout, OpenError};
 use crate::store::StoreAt;
 use crate::sys::{Copies, Evtchn, Gntalloc, Gntdev};
 use grantway_hypervisor::{
-    Access, Apart, Arena, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, GrantRef,
-    Granted, Granter, Mapper, Platform, Released, Revoke, Store,
+    Access, Apart, Arena, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels,
+    FrontendEvents, FrontendPlatform, FrontendStore, GrantRef, Granted, Mapper, Platform, Released,
+    Store,
 };
 use grantway_ring::SharedRun;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -140,21 +141,20 @@ impl Xen {
     }
 }
 
-impl Granter for Xen {
+impl FrontendPlatform for Xen {
+    fn domain(&self) -> DomId {
+        self.domain
+    }
+
     /// Grants by gntalloc. All its pages are one fixed pool of the domain, which all processes of
     /// the domain share.
     fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
         grant::grant(&self.gntalloc, self.read.gntalloc, &self.counters, peer, pages, access)
     }
 
-    /// Returns [`Revoke::Unknown`] always: gntalloc revokes a grant when the page is unmapped here,
-    /// and does not report the result.
-    fn revoke(&self, _: GrantRef) -> Revoke {
-        Revoke::Unknown
-    }
-
     /// Gives the run back to gntalloc when its last handle is dropped. The driver frees each page
-    /// once the peer no longer has it.
+    /// once the peer no longer has it: it revokes a grant when the page is unmapped here, and does
+    /// not report the result.
     fn release(&self, granted: Granted) -> Released {
         grant::release(granted)
     }
@@ -163,6 +163,14 @@ impl Granter for Xen {
     /// and gntalloc's references are still its own.
     fn abandon(&self, granted: Granted) {
         drop(granted);
+    }
+
+    fn frontend_events(&self) -> Result<Box<dyn FrontendEvents>, Error> {
+        Ok(self.events()?)
+    }
+
+    fn frontend_store(&self) -> Result<Box<dyn FrontendStore>, Error> {
+        Ok(self.store()?)
     }
 }
 
@@ -208,10 +216,6 @@ impl Mapper for Xen {
 }
 
 impl Platform for Xen {
-    fn domain(&self) -> DomId {
-        self.domain
-    }
-
     fn host(&self) -> &'static str {
         "xen"
     }

@@ -139,7 +139,7 @@ impl<D> AsFd for Xenbus<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use grantway_hypervisor::{Error, Store, StoreOps};
+    use grantway_hypervisor::{Error, FrontendStore, StoreOps};
     use grantway_xenstore::Client;
     use std::os::unix::net::UnixStream;
 

@@ -4,14 +4,13 @@
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::{RefCell, RefMut};
-use core::time::Duration;
 use grantway_hypervisor::{
-    Access, CopyOp, CounterSnapshot, DomId, Error, EventChannels, GrantRef, Granted, Granter,
-    Mapper, Permission, Platform, Port, Released, Revoke, Store, StoreErrno, StoreOps, WatchEvent,
+    Access, DomId, Error, FrontendEvents, FrontendPlatform, FrontendStore, GrantRef, Granted, Port,
+    Released, StoreErrno, StoreOps, WatchEvent,
 };
 use grantway_ring::{SharedPage, SharedRun};
 
@@ -120,7 +119,11 @@ impl Mock {
     }
 }
 
-impl Granter for Mock {
+impl FrontendPlatform for Mock {
+    fn domain(&self) -> DomId {
+        GUEST
+    }
+
     fn grant(&self, peer: DomId, pages: usize, _: Access) -> Result<Granted, Error> {
         let run = SharedRun::private(pages);
         let mut world = self.world();
@@ -134,58 +137,23 @@ impl Granter for Mock {
         Ok(Granted { run, grefs, peer })
     }
 
-    fn revoke(&self, gref: GrantRef) -> Revoke {
-        match self.world().grants.remove(&gref.0) {
-            Some(_) => Revoke::Revoked,
-            None => Revoke::Unknown,
-        }
-    }
-
     fn release(&self, granted: Granted) -> Released {
         let mut released = Released::default();
         for gref in granted.grefs {
-            match self.revoke(gref) {
-                Revoke::Revoked => released.revoked += 1,
-                Revoke::StillMapped | Revoke::Unknown => released.deferred += 1,
+            match self.world().grants.remove(&gref.0) {
+                Some(_) => released.revoked += 1,
+                None => released.deferred += 1,
             }
         }
         released
     }
-}
 
-fn no(what: &'static str) -> Error {
-    Error::Protocol { what, found: "a guest".to_string(), expected: "a backend" }
-}
-
-impl Mapper for Mock {
-    fn map(&self, _: DomId, _: &[GrantRef], _: Access) -> Result<SharedRun, Error> {
-        Err(no("grant map"))
-    }
-
-    fn copy(&self, _: &mut [u8], _: &mut [CopyOp]) -> Result<(), Error> {
-        Err(no("grant copy"))
-    }
-}
-
-impl Platform for Mock {
-    fn domain(&self) -> DomId {
-        GUEST
-    }
-
-    fn host(&self) -> &'static str {
-        "mock"
-    }
-
-    fn events(&self) -> Result<Box<dyn EventChannels>, Error> {
+    fn frontend_events(&self) -> Result<Box<dyn FrontendEvents>, Error> {
         Ok(Box::new(Set { mock: self.clone(), ports: Vec::new() }))
     }
 
-    fn store(&self) -> Result<Box<dyn Store>, Error> {
+    fn frontend_store(&self) -> Result<Box<dyn FrontendStore>, Error> {
         Ok(Box::new(self.clone()))
-    }
-
-    fn counters(&self) -> CounterSnapshot {
-        CounterSnapshot::default()
     }
 }
 
@@ -195,7 +163,7 @@ struct Set {
     ports: Vec<u32>,
 }
 
-impl EventChannels for Set {
+impl FrontendEvents for Set {
     fn alloc_unbound(&mut self, _: DomId) -> Result<Port, Error> {
         let mut world = self.mock.world();
         world.last_port += 1;
@@ -203,10 +171,6 @@ impl EventChannels for Set {
         world.ports.insert(port, Signals::default());
         self.ports.push(port);
         Ok(Port(port))
-    }
-
-    fn bind_interdomain(&mut self, _: DomId, _: Port) -> Result<Port, Error> {
-        Err(no("bind"))
     }
 
     fn close(&mut self, port: Port) {
@@ -223,10 +187,6 @@ impl EventChannels for Set {
         Ok(())
     }
 
-    fn count(&mut self, port: Port) -> u64 {
-        self.mock.world().ports.get(&port.0).map_or(0, |signals| signals.to_guest)
-    }
-
     fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error> {
         let mut world = self.mock.world();
         for port in &self.ports {
@@ -237,11 +197,6 @@ impl EventChannels for Set {
             }
         }
         Ok(())
-    }
-
-    fn wait(&mut self, port: Port, _: u64, _: Option<Duration>) -> Result<u64, Error> {
-        // Nobody else runs, so nothing can come while we wait.
-        Ok(self.count(port))
     }
 }
 
@@ -273,13 +228,9 @@ impl StoreOps for Mock {
         names.dedup();
         Ok(names.into_iter().map(ToOwned::to_owned).collect())
     }
-
-    fn set_permissions(&mut self, _: &str, _: &[Permission]) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
-impl Store for Mock {
+impl FrontendStore for Mock {
     // One thread: whatever happens between begin and end is alone.
     fn begin(&mut self) -> Result<(), Error> {
         Ok(())
@@ -294,11 +245,6 @@ impl Store for Mock {
         let mut world = self.world();
         world.watches.push(watch.clone());
         world.fired.push(watch);
-        Ok(())
-    }
-
-    fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error> {
-        self.world().watches.retain(|watch| watch.path != path || watch.token != token);
         Ok(())
     }
 

@@ -160,7 +160,7 @@ impl Backend {
         let bell = Arc::new(eventfd()?);
         let events = platform.events()?;
         let refused = Refusals::new(config.settings.clock)?;
-        let gate = gate([bell.as_fd(), events.descriptor(), refused.descriptor()])?;
+        let gate = gate([bell.as_fd(), events.as_fd(), refused.descriptor()])?;
         // The workers start before any vif is taken up: a vif needs them to connect.
         let BackendConfig { mut settings, nodes, uplink, workers, threads, .. } = config;
         settings.queues = settings.queues.clamp(1, MAX_QUEUES);
@@ -260,7 +260,7 @@ impl Backend {
     /// Returns the descriptors to wait on. One is readable when [`Backend::step`] has work.
     #[must_use]
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.store.descriptor(), self.gate.as_fd()]
+        [self.store.as_fd(), self.gate.as_fd()]
     }
 
     /// Takes in every change since the last step, without blocking.

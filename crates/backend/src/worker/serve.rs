@@ -135,7 +135,7 @@ impl Worker {
     }
 
     fn watch_own_descriptors(&self) -> Result<(), PlatformError> {
-        self.watch.add(self.events.descriptor(), Woke::Events)?;
+        self.watch.add(self.events.as_fd(), Woke::Events)?;
         self.watch.add(self.wake.as_fd(), Woke::Bell)?;
         if let Some(timer) = self.spin.descriptor() {
             self.watch.add(timer, Woke::Timer)?;

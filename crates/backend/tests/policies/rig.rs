@@ -3,8 +3,8 @@
 use grantway_backend::policy::Piece;
 use grantway_embedded::{Domain, Host, HostGuard, Role};
 use grantway_hypervisor::{
-    Access, CopyOp, CounterSnapshot, DomId, Error, GrantRef, GrantStatus, Granted, Granter, Mapper,
-    Platform,
+    Access, CopyOp, CounterSnapshot, DomId, Error, FrontendPlatform, GrantRef, GrantStatus,
+    Granted, Mapper, Platform,
 };
 use grantway_netif::ctrl::{GrefEntry, GrefFlags};
 use grantway_ring::{SharedPage, SharedRun};

@@ -10,7 +10,8 @@ use grantway_backend::VifStats;
 use grantway_backend::policy::{
     Buffers, Cross, QUEUE_AREAS, Quota, Staged, StagedQueue, StagingError,
 };
-use grantway_hypervisor::{Access, CopySide, DomId, GrantRef, GrantStatus, Granter, Revoke};
+use grantway_embedded::Revoke;
+use grantway_hypervisor::{Access, CopySide, DomId, FrontendPlatform, GrantRef, GrantStatus};
 use grantway_netif::ctrl::{BadList, GrefEntry, GrefFlags, Status};
 use grantway_netif::tx::{TxFlags, status};
 use grantway_netif::{Offload, XenbusState};

@@ -5,7 +5,8 @@
 use crate::rig::{GUEST, Rig, pieces};
 use grantway_backend::policy::{Buffers, Piece, Quota, Staged, StagedQueue};
 use grantway_backend::{VifStats, VifStatsSnapshot};
-use grantway_hypervisor::{Access, DomId, GrantRef, GrantStatus, Granter, Revoke};
+use grantway_embedded::Revoke;
+use grantway_hypervisor::{Access, DomId, FrontendPlatform, GrantRef, GrantStatus};
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Status};
 use grantway_testkit::Numbers;
 use std::collections::{BTreeMap, HashSet};

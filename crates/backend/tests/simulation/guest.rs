@@ -162,7 +162,7 @@ impl Guest {
         match self.vif() {
             None => false,
             Some(_) if !self.asleep => true,
-            Some(vif) => readable(vif.event_descriptors().chain([vif.store().descriptor()])),
+            Some(vif) => readable(vif.event_descriptors().chain(vif.store().descriptor())),
         }
     }
 

@@ -2,11 +2,14 @@
 //! real store's code. Processes of it die where their seed says, between two
 //! calls.
 
-use grantway_embedded::store::{ConnId, Quotas, Server};
+use grantway_embedded::{
+    Revoke,
+    store::{ConnId, Quotas, Server},
+};
 use grantway_hypervisor::{
-    Access, CopyOp, CopySide, CounterSnapshot, DomId, Error, EventChannels, GrantRef, GrantStatus,
-    Granted, Granter, Mapper, Permission, Platform, Port, Released, Revoke, Rights, Store,
-    StoreOps,
+    Access, CopyOp, CopySide, CounterSnapshot, DomId, Error, EventChannels, FrontendEvents,
+    FrontendPlatform, FrontendStore, GrantRef, GrantStatus, Granted, Mapper, Permission, Platform,
+    Port, Released, Rights, Store, StoreOps,
 };
 use grantway_ring::{SharedPage, SharedRun};
 use grantway_xenstore::Client;
@@ -314,9 +317,17 @@ impl Domain {
     fn call(&self) -> Result<MutexGuard<'_, Inner>, Error> {
         self.xen.call(self.process)
     }
+
+    pub fn revoke(&self, gref: GrantRef) -> Revoke {
+        if self.xen.lock().end(self.domain, gref) { Revoke::Revoked } else { Revoke::StillMapped }
+    }
 }
 
-impl Granter for Domain {
+impl FrontendPlatform for Domain {
+    fn domain(&self) -> DomId {
+        self.domain
+    }
+
     fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
         let mut inner = self.call()?;
         let tables = inner.tables(self.domain);
@@ -336,14 +347,18 @@ impl Granter for Domain {
         Ok(Granted { run, grefs, peer })
     }
 
-    fn revoke(&self, gref: GrantRef) -> Revoke {
-        if self.xen.lock().end(self.domain, gref) { Revoke::Revoked } else { Revoke::StillMapped }
-    }
-
     fn release(&self, granted: Granted) -> Released {
         let mut inner = self.xen.lock();
         let revoked = granted.grefs.iter().filter(|&&gref| inner.end(self.domain, gref)).count();
         Released { revoked, deferred: granted.grefs.len() - revoked }
+    }
+
+    fn frontend_events(&self) -> Result<Box<dyn FrontendEvents>, Error> {
+        Ok(self.events()?)
+    }
+
+    fn frontend_store(&self) -> Result<Box<dyn FrontendStore>, Error> {
+        Ok(self.store()?)
     }
 }
 
@@ -393,10 +408,6 @@ impl Mapper for Domain {
 }
 
 impl Platform for Domain {
-    fn domain(&self) -> DomId {
-        self.domain
-    }
-
     fn host(&self) -> &'static str {
         "simulation"
     }
@@ -457,26 +468,10 @@ impl Set {
     }
 }
 
-impl EventChannels for Set {
+impl FrontendEvents for Set {
     fn alloc_unbound(&mut self, remote: DomId) -> Result<Port, Error> {
         let mut inner = self.call()?;
         Ok(self.add(&mut inner, remote, None))
-    }
-
-    fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error> {
-        let mut inner = self.call()?;
-        let theirs = inner.tables(remote).channels.get(&port);
-        if !theirs.is_some_and(|c| c.remote == self.domain && c.peer.is_none()) {
-            let why = "found a port that is not free for us";
-            return Err(Error::Event { domain: remote, port, why });
-        }
-        let ours = self.add(&mut inner, remote, Some(port));
-        if let Some(theirs) = inner.tables(remote).channels.get_mut(&port) {
-            theirs.peer = Some(ours);
-        }
-        // Its first signal may be spurious.
-        inner.signal(self.domain, ours);
-        Ok(ours)
     }
 
     fn close(&mut self, port: Port) {
@@ -501,26 +496,50 @@ impl EventChannels for Set {
         Ok(())
     }
 
-    fn count(&mut self, port: Port) -> u64 {
-        let mut inner = self.xen.lock();
-        self.take(&mut inner, &mut |_| {});
-        inner.tables(self.domain).channels.get(&port).map_or(0, |channel| channel.count)
-    }
-
     fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error> {
         let mut inner = self.call()?;
         self.take(&mut inner, fired);
         Ok(())
     }
 
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+}
+
+impl AsFd for Set {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+impl EventChannels for Set {
+    fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error> {
+        let mut inner = self.call()?;
+        let theirs = inner.tables(remote).channels.get(&port);
+        if !theirs.is_some_and(|c| c.remote == self.domain && c.peer.is_none()) {
+            let why = "found a port that is not free for us";
+            return Err(Error::Event { domain: remote, port, why });
+        }
+        let ours = self.add(&mut inner, remote, Some(port));
+        if let Some(theirs) = inner.tables(remote).channels.get_mut(&port) {
+            theirs.peer = Some(ours);
+        }
+        // Its first signal may be spurious.
+        inner.signal(self.domain, ours);
+        Ok(ours)
+    }
+
+    fn count(&mut self, port: Port) -> u64 {
+        let mut inner = self.xen.lock();
+        self.take(&mut inner, &mut |_| {});
+        inner.tables(self.domain).channels.get(&port).map_or(0, |channel| channel.count)
+    }
+
     fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error> {
         let count = self.count(port);
         assert!(count > seen || timeout.is_some(), "one thread cannot wait for itself");
         Ok(count)
-    }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
     }
 }
 

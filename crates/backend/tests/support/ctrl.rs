@@ -3,7 +3,7 @@
 use super::PROMPT;
 use super::hostile::Hostile;
 use super::rings::Rings;
-use grantway_hypervisor::{Access, GrantRef, Granted, Granter, Port};
+use grantway_hypervisor::{Access, FrontendPlatform, GrantRef, Granted, Port};
 use grantway_netif::ctrl::{CtrlRequest, CtrlResponse, GrefEntry, HashTypes, Message, Status};
 use grantway_ring::{Front, RingPage};
 use std::net::Ipv4Addr;

@@ -4,13 +4,13 @@
 
 use grantway_embedded::Domain;
 use grantway_hypervisor::{
-    Access, Apart, CopyOp, CopySide, CounterSnapshot, DomId, Error, EventChannels, GrantRef,
-    Granted, Granter, Mapper, Permission, Platform, Port, Released, Revoke, Store, StoreErrno,
-    StoreOps, WatchEvent,
+    Access, Apart, CopyOp, CopySide, CounterSnapshot, DomId, Error, EventChannels, FrontendEvents,
+    FrontendPlatform, FrontendStore, GrantRef, Granted, Mapper, Permission, Platform, Port,
+    Released, Store, StoreErrno, StoreOps, WatchEvent,
 };
 use grantway_ring::{PAGE_SIZE, SharedRun};
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -154,17 +154,25 @@ impl Faulty {
     }
 }
 
-impl Granter for Faulty {
+impl FrontendPlatform for Faulty {
+    fn domain(&self) -> DomId {
+        self.domain.domain()
+    }
+
     fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
         self.domain.grant(peer, pages, access)
     }
 
-    fn revoke(&self, gref: GrantRef) -> Revoke {
-        self.domain.revoke(gref)
-    }
-
     fn release(&self, granted: Granted) -> Released {
         self.domain.release(granted)
+    }
+
+    fn frontend_events(&self) -> Result<Box<dyn FrontendEvents>, Error> {
+        Ok(self.events()?)
+    }
+
+    fn frontend_store(&self) -> Result<Box<dyn FrontendStore>, Error> {
+        Ok(self.store()?)
     }
 }
 
@@ -202,10 +210,6 @@ impl Mapper for Faulty {
 }
 
 impl Platform for Faulty {
-    fn domain(&self) -> DomId {
-        self.domain.domain()
-    }
-
     fn host(&self) -> &'static str {
         self.domain.host()
     }
@@ -229,14 +233,9 @@ struct FaultyEvents {
     faults: Arc<Faults>,
 }
 
-impl EventChannels for FaultyEvents {
+impl FrontendEvents for FaultyEvents {
     fn alloc_unbound(&mut self, remote: DomId) -> Result<Port, Error> {
         self.events.alloc_unbound(remote)
-    }
-
-    fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error> {
-        self.faults.ask(Asked::Bind)?;
-        self.events.bind_interdomain(remote, port)
     }
 
     fn close(&mut self, port: Port) {
@@ -247,24 +246,37 @@ impl EventChannels for FaultyEvents {
         self.events.notify(port)
     }
 
-    fn count(&mut self, port: Port) -> u64 {
-        self.events.count(port)
-    }
-
     fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error> {
         self.events.poll(fired)
-    }
-
-    fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error> {
-        self.events.wait(port, seen, timeout)
     }
 
     fn woken(&mut self) {
         self.events.woken();
     }
 
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.events.descriptor()
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+}
+
+impl AsFd for FaultyEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+impl EventChannels for FaultyEvents {
+    fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error> {
+        self.faults.ask(Asked::Bind)?;
+        self.events.bind_interdomain(remote, port)
+    }
+
+    fn count(&mut self, port: Port) -> u64 {
+        self.events.count(port)
+    }
+
+    fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error> {
+        self.events.wait(port, seen, timeout)
     }
 }
 
@@ -297,13 +309,9 @@ impl StoreOps for FaultyStore {
         self.faults.meet("directory", path)?;
         self.store.list(path)
     }
-
-    fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error> {
-        self.store.set_permissions(path, permissions)
-    }
 }
 
-impl Store for FaultyStore {
+impl FrontendStore for FaultyStore {
     fn begin(&mut self) -> Result<(), Error> {
         self.faults.ask(Asked::Begin)?;
         self.store.begin()
@@ -322,16 +330,28 @@ impl Store for FaultyStore {
         self.store.watch(path, token)
     }
 
-    fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error> {
-        self.faults.ask(Asked::Unwatch)?;
-        self.store.unwatch(path, token)
-    }
-
     fn next_event(&mut self) -> Result<Option<WatchEvent>, Error> {
         self.store.next_event()
     }
 
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.store.descriptor()
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+}
+
+impl AsFd for FaultyStore {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.store.as_fd()
+    }
+}
+
+impl Store for FaultyStore {
+    fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error> {
+        self.store.set_permissions(path, permissions)
+    }
+
+    fn unwatch(&mut self, path: &str, token: &str) -> Result<(), Error> {
+        self.faults.ask(Asked::Unwatch)?;
+        self.store.unwatch(path, token)
     }
 }

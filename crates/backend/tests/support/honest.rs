@@ -336,7 +336,7 @@ fn send(
 
 /// Until something happens, for a millisecond at most.
 pub fn sleep(vif: &Vif) {
-    let fds = vif.event_descriptors().chain([vif.store().descriptor()]);
+    let fds = vif.event_descriptors().chain(vif.store().descriptor());
     let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
     let _ = poll(&mut fds, Some(&pause));

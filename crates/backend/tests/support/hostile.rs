@@ -6,7 +6,7 @@ use super::{PROMPT, eventually};
 use grantway_backend::VifId;
 use grantway_embedded::Domain;
 use grantway_hypervisor::{
-    Access, DomId, EventChannels, GrantRef, Granted, Granter, Platform, Port, Store,
+    Access, DomId, EventChannels, FrontendPlatform, GrantRef, Granted, Platform, Port, Store,
 };
 use grantway_netif::XenbusState;
 use grantway_netif::rx::{RxRequest, RxResponse};

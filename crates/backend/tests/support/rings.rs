@@ -1,7 +1,9 @@
 //! The two rings of a queue, written by hand: no rule is kept but those that a
 //! test keeps itself.
 
-use grantway_hypervisor::{Access, DomId, EventChannels, GrantRef, Granted, Granter, Port};
+use grantway_hypervisor::{
+    Access, DomId, EventChannels, FrontendPlatform, GrantRef, Granted, Port,
+};
 use grantway_netif::ETH_HEADER_BYTES;
 use grantway_netif::rx::{RxRequest, RxResponse};
 use grantway_netif::slots::rx::{RxOutcome, RxRefusal, parse_rx};
@@ -25,7 +27,11 @@ pub struct Rings {
 }
 
 impl Rings {
-    pub fn new(granter: &dyn Granter, events: &mut dyn EventChannels, backend: DomId) -> Self {
+    pub fn new(
+        granter: &dyn FrontendPlatform,
+        events: &mut dyn EventChannels,
+        backend: DomId,
+    ) -> Self {
         let tx_ring = granter.grant(backend, 1, Access::ReadWrite).unwrap();
         let rx_ring = granter.grant(backend, 1, Access::ReadWrite).unwrap();
         let tx = RingPage::new(tx_ring.run.page(0).unwrap());

@@ -3,7 +3,8 @@
 use crate::support::hostile::{Hostile, frame};
 use crate::support::rings::{SLOTS, page, slot};
 use crate::support::world::World;
-use grantway_hypervisor::{Access, DomId, GrantRef, Granter, Revoke};
+use grantway_embedded::Revoke;
+use grantway_hypervisor::{Access, DomId, FrontendPlatform, GrantRef};
 use grantway_netif::tx::{TxFlags, status};
 use grantway_netif::{Offload, XenbusState};
 use grantway_ring::RingMemory;

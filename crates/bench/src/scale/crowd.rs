@@ -92,7 +92,9 @@ impl Crowd {
             let own = Domain::connect(&args.host, DomId(domain), Role::Guest);
             let own = own.map_err(CommandError::failed)?;
             let vif = Vif::open(own, 0, wishes).map_err(CommandError::failed)?;
-            watch(&crowd.epoll, vif.store().descriptor(), crowd.members.len() as u64)?;
+            if let Some(store) = vif.store().descriptor() {
+                watch(&crowd.epoll, store, crowd.members.len() as u64)?;
+            }
             crowd.members.push(Member { vif, watched: false });
         }
         crowd.attend_all()?;

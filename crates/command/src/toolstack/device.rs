@@ -310,7 +310,7 @@ fn await_closed(
 
 fn wait(store: &dyn Store, left: Duration) -> Result<(), Error> {
     let timeout = Timespec::try_from(left).ok();
-    let mut fds = [PollFd::from_borrowed_fd(store.descriptor(), PollFlags::IN)];
+    let mut fds = [PollFd::new(&store, PollFlags::IN)];
     match rustix::event::poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(e) => Err(Error::Os {

@@ -5,7 +5,7 @@ use crate::pending::Pending;
 use crate::protocol::{Answer, Request};
 use crate::state::PortState;
 use crate::sys::{Wake, WordsView};
-use grantway_hypervisor::{Counters, DomId, Error, EventChannels, Port};
+use grantway_hypervisor::{Counters, DomId, Error, EventChannels, FrontendEvents, Port};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -160,7 +160,7 @@ impl EventSet {
         taken
     }
 
-    /// Does the work of [`EventChannels::poll`], and returns the number of bits taken. `readable`
+    /// Does the work of [`FrontendEvents::poll`], and returns the number of bits taken. `readable`
     /// says that the descriptor is known to be so. After a result of 0, any later signal makes the
     /// descriptor readable (or it is so already).
     fn gather(&mut self, fired: &mut dyn FnMut(Port), readable: bool) -> Result<u64, Error> {
@@ -219,13 +219,9 @@ impl EventSet {
     }
 }
 
-impl EventChannels for EventSet {
+impl FrontendEvents for EventSet {
     fn alloc_unbound(&mut self, remote: DomId) -> Result<Port, Error> {
         self.port(&Request::AllocUnbound { set: self.id, remote: remote.0 })
-    }
-
-    fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error> {
-        self.port(&Request::Bind { set: self.id, remote: remote.0, port: port.0 })
     }
 
     fn close(&mut self, port: Port) {
@@ -267,13 +263,33 @@ impl EventChannels for EventSet {
         peer.pending.signal(peer.port).map_err(|reason| os_error("write of an eventfd", reason))
     }
 
+    fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error> {
+        self.gather(fired, false).map(|_| ())
+    }
+
+    fn woken(&mut self) {
+        Counters::add(&self.counters.wakeups, 1);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+}
+
+impl AsFd for EventSet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pending.wake().as_fd()
+    }
+}
+
+impl EventChannels for EventSet {
+    fn bind_interdomain(&mut self, remote: DomId, port: Port) -> Result<Port, Error> {
+        self.port(&Request::Bind { set: self.id, remote: remote.0, port: port.0 })
+    }
+
     fn count(&mut self, port: Port) -> u64 {
         self.take(&mut |_| {});
         self.seen(port)
-    }
-
-    fn poll(&mut self, fired: &mut dyn FnMut(Port)) -> Result<(), Error> {
-        self.gather(fired, false).map(|_| ())
     }
 
     fn wait(&mut self, port: Port, seen: u64, timeout: Option<Duration>) -> Result<u64, Error> {
@@ -299,14 +315,6 @@ impl EventChannels for EventSet {
                 slept = true;
             }
         }
-    }
-
-    fn woken(&mut self) {
-        Counters::add(&self.counters.wakeups, 1);
-    }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.pending.wake().as_fd()
     }
 }
 

@@ -7,12 +7,24 @@
 use super::control::lock;
 use crate::entry::{ENTRY_BYTES, GrantTable};
 use crate::sys::{Mapping, Words};
-use grantway_hypervisor::{Access, Counters, DomId, Error, GrantRef, Granted, Released, Revoke};
+use grantway_hypervisor::{Access, Counters, DomId, Error, GrantRef, Granted, Released};
 use grantway_ring::{PAGE_SIZE, SharedRun};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
+
+/// Result of an attempt to take a grant back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revoke {
+    /// The peer can no longer reach the page (compare-exchange to 0 while
+    /// neither reading nor writing was set).
+    Revoked,
+    /// The peer still has it mapped, or is copying.
+    StillMapped,
+    /// The process grants nothing ([`Role::Service`](crate::Role::Service)).
+    Unknown,
+}
 
 /// Memory and grant table of the domain that this process runs.
 #[derive(Debug)]
@@ -106,7 +118,7 @@ impl Granting {
         unsafe { self.base.add(frame as usize * PAGE_SIZE) }
     }
 
-    /// Does the work of [`grantway_hypervisor::Granter::grant`].
+    /// Does the work of [`grantway_hypervisor::FrontendPlatform::grant`].
     pub fn grant(
         self: &Arc<Self>,
         peer: DomId,
@@ -167,7 +179,7 @@ impl Granting {
         Ok(Granted { run, grefs: grefs.into_iter().map(GrantRef).collect(), peer })
     }
 
-    /// Does the work of [`grantway_hypervisor::Granter::revoke`].
+    /// Does the work of [`super::Domain::revoke`].
     pub fn revoke(&self, gref: GrantRef) -> Revoke {
         let mut books = lock(&self.books);
         let Some(&(run, page)) = books.owner.get(&gref.0) else {
@@ -176,7 +188,7 @@ impl Granting {
         if self.try_revoke(&mut books, run, page) { Revoke::Revoked } else { Revoke::StillMapped }
     }
 
-    /// Does the work of [`grantway_hypervisor::Granter::release`].
+    /// Does the work of [`grantway_hypervisor::FrontendPlatform::release`].
     pub fn release(&self, granted: Granted) -> Released {
         let mut books = lock(&self.books);
         self.reclaim(&mut books);

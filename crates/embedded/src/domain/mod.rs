@@ -17,9 +17,10 @@ use control::{Control, os_error, take, unexpected};
 use copy::Scratch;
 use foreign::Foreigners;
 use granter::Granting;
+pub use granter::Revoke;
 use grantway_hypervisor::{
-    Access, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, GrantRef, Granted,
-    Granter, Mapper, Platform, Released, Revoke, Store,
+    Access, CopyOp, CounterSnapshot, Counters, DomId, Error, EventChannels, FrontendEvents,
+    FrontendPlatform, FrontendStore, GrantRef, Granted, Mapper, Platform, Released, Store,
 };
 use grantway_ring::SharedRun;
 use grantway_xenstore::Client;
@@ -172,6 +173,14 @@ impl Domain {
             && !fds[0].revents().contains(PollFlags::HUP)
     }
 
+    /// Takes one grant back, atomically (XSA-396: no test before the revoke).
+    pub fn revoke(&self, gref: GrantRef) -> Revoke {
+        match &self.granting {
+            Some(granting) => granting.revoke(gref),
+            None => Revoke::Unknown,
+        }
+    }
+
     fn open_store(&self) -> Result<Client<UnixStream>, Error> {
         let stream = if self.id == DomId::ZERO {
             UnixStream::connect(self.dir().join(STORE)).map_err(|_| self.control.gone())?
@@ -186,7 +195,11 @@ impl Domain {
     }
 }
 
-impl Granter for Domain {
+impl FrontendPlatform for Domain {
+    fn domain(&self) -> DomId {
+        self.id
+    }
+
     fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
         match &self.granting {
             Some(granting) => granting.grant(peer, pages, access),
@@ -198,18 +211,19 @@ impl Granter for Domain {
         }
     }
 
-    fn revoke(&self, gref: GrantRef) -> Revoke {
-        match &self.granting {
-            Some(granting) => granting.revoke(gref),
-            None => Revoke::Unknown,
-        }
-    }
-
     fn release(&self, granted: Granted) -> Released {
         match &self.granting {
             Some(granting) => granting.release(granted),
             None => Released::default(),
         }
+    }
+
+    fn frontend_events(&self) -> Result<Box<dyn FrontendEvents>, Error> {
+        Ok(self.events()?)
+    }
+
+    fn frontend_store(&self) -> Result<Box<dyn FrontendStore>, Error> {
+        Ok(self.store()?)
     }
 }
 
@@ -234,10 +248,6 @@ impl Mapper for Domain {
 }
 
 impl Platform for Domain {
-    fn domain(&self) -> DomId {
-        self.id
-    }
-
     fn host(&self) -> &'static str {
         "embedded"
     }

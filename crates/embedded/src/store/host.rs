@@ -118,6 +118,24 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Sets a node's permissions, as domain 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`].
+    pub fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error> {
+        if let Some(there) = self.special.get_mut(path) {
+            if permissions.is_empty() {
+                return Err(refused("set-perms", path, StoreErrno::Einval));
+            }
+            *there = Arc::from(permissions);
+            return Ok(());
+        }
+        self.as_dom0("set-perms", path, |view, path| view.set_permissions(path, permissions))
+    }
+}
+
 /// Operations of domain 0, at once and firing watches. Relative paths are below `/local/domain/0`.
 impl StoreOps for Server {
     fn read(&mut self, path: &str) -> Result<Vec<u8>, Error> {
@@ -141,17 +159,6 @@ impl StoreOps for Server {
             let node = view.list(path)?;
             Ok(node.children.names().map(str::to_owned).collect())
         })
-    }
-
-    fn set_permissions(&mut self, path: &str, permissions: &[Permission]) -> Result<(), Error> {
-        if let Some(there) = self.special.get_mut(path) {
-            if permissions.is_empty() {
-                return Err(refused("set-perms", path, StoreErrno::Einval));
-            }
-            *there = Arc::from(permissions);
-            return Ok(());
-        }
-        self.as_dom0("set-perms", path, |view, path| view.set_permissions(path, permissions))
     }
 }
 

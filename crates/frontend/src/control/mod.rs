@@ -20,7 +20,7 @@ use crate::{PeerError, VifError};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use grantway_hypervisor::{Access, DomId, Error as PlatformError, GrantRef, Platform};
+use grantway_hypervisor::{Access, DomId, Error as PlatformError, FrontendPlatform, GrantRef};
 use grantway_netif::ctrl::{CTRL_RING_ENTRIES, CtrlResponse, Message, Status};
 use grantway_ring::{Front, RingPage, SharedPage};
 use hash::HashChange;
@@ -89,7 +89,7 @@ impl Control {
     /// the number of queues; `staging` has their pages to be staged, or nothing. On failure nothing
     /// stays lent.
     pub(crate) fn new(
-        platform: &Arc<dyn Platform>,
+        platform: &Arc<dyn FrontendPlatform>,
         backend: DomId,
         queues: u16,
         staging: Vec<QueueStaging>,
@@ -263,10 +263,10 @@ impl Control {
         self.out.iter().flatten().any(|asked| asked.id == ticket.0)
     }
 
-    /// Returns the descriptor of the event channel.
+    /// Returns the descriptor of the event channel; none if the platform has no descriptors.
     #[cfg(feature = "std")]
     #[must_use]
-    pub fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+    pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.channels.set.descriptor()
     }
 

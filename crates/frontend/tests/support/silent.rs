@@ -2,8 +2,8 @@
 
 use grantway_embedded::Domain;
 use grantway_hypervisor::{
-    Access, CopyOp, CounterSnapshot, DomId, Error, EventChannels, GrantRef, Granted, Granter,
-    Mapper, Platform, Released, Revoke, Store,
+    Access, CopyOp, CounterSnapshot, DomId, Error, EventChannels, FrontendEvents, FrontendPlatform,
+    FrontendStore, GrantRef, Granted, Mapper, Platform, Released, Store,
 };
 use grantway_ring::{SharedPage, SharedRun};
 use std::sync::{Arc, Mutex};
@@ -30,19 +30,27 @@ impl Silent {
     }
 }
 
-impl Granter for Silent {
-    fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
-        self.domain.grant(peer, pages, access)
+impl FrontendPlatform for Silent {
+    fn domain(&self) -> DomId {
+        self.domain.domain()
     }
 
-    fn revoke(&self, _: GrantRef) -> Revoke {
-        Revoke::Unknown
+    fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
+        self.domain.grant(peer, pages, access)
     }
 
     fn release(&self, granted: Granted) -> Released {
         let deferred = granted.grefs.len();
         self.kept.lock().unwrap().push(granted);
         Released { revoked: 0, deferred }
+    }
+
+    fn frontend_events(&self) -> Result<Box<dyn FrontendEvents>, Error> {
+        Ok(self.events()?)
+    }
+
+    fn frontend_store(&self) -> Result<Box<dyn FrontendStore>, Error> {
+        Ok(self.store()?)
     }
 }
 
@@ -57,10 +65,6 @@ impl Mapper for Silent {
 }
 
 impl Platform for Silent {
-    fn domain(&self) -> DomId {
-        self.domain.domain()
-    }
-
     fn host(&self) -> &'static str {
         self.domain.host()
     }

@@ -59,7 +59,7 @@ fn seed_003_no_wakeup_is_lost_while_both_sides_sleep() {
                 }
                 vif.reap().unwrap();
                 if !vif.arm().unwrap() {
-                    sleep(vif.queues()[0].events().descriptor());
+                    sleep(vif.queues()[0].events().descriptor().unwrap());
                 }
                 vif.take_events().unwrap();
             };
@@ -140,7 +140,7 @@ fn slept_over(wait: Wait) -> (u32, u32) {
                 }
             }
             // Now it sleeps.
-            let signalled = is_readable(world.vif.queues()[0].events().descriptor());
+            let signalled = is_readable(world.vif.queues()[0].events().descriptor().unwrap());
             let waits = rings.rx.load(Index::RspProd) != world_consumed(&world);
             if waits && !signalled {
                 slept_over = true;
@@ -191,7 +191,7 @@ fn echo(server: &mut Server, rings: &mut Rings) -> u32 {
         rings.tx.store(Index::ReqEvent, rings.tx_cons.wrapping_add(1));
         fence(SeqCst);
         if rings.tx.load(Index::ReqProd) == rings.tx_cons {
-            sleep(server.events.descriptor());
+            sleep(server.events.as_fd());
             server.events.poll(&mut |_| {}).unwrap();
         }
         return 0;

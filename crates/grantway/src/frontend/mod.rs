@@ -28,7 +28,6 @@ use grantway_ports::{Port, PortSpec, Tap, TapConfig, TapOffloads, parse_address,
 use rest::Rest;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 use workers::Workers;
@@ -65,7 +64,7 @@ pub fn run(args: &FrontendArgs) -> Result<(), CommandError> {
     let reopen = place.reopen(args.devid);
     let wishes = Wishes { queues, policy, gso, reopen, ..Wishes::default() };
     let workers = Workers::new(mode, args.api, args.merge.is_on())?;
-    let mut vif = Vif::open_with(Arc::clone(&place.platform), args.devid, wishes, workers)
+    let mut vif = Vif::open_with(place.platform.clone(), args.devid, wishes, workers)
         .map_err(CommandError::failed)?;
     let mut port = open_port(&spec, args, &mut vif)?;
     port.set_link(false).map_err(CommandError::failed)?;
@@ -229,9 +228,10 @@ impl Frontend {
                 None if taking.is_some() => Some(LOOK_EVERY),
                 None => rest.left(Instant::now()),
             };
-            let (store, bell) = (self.vif.store().descriptor(), self.vif.runner().bell());
-            let mut own = vec![signals.descriptor(), reports.descriptor(), store, bell];
-            own.extend(self.vif.control().map(|control| control.descriptor()));
+            let bell = self.vif.runner().bell();
+            let mut own = vec![signals.descriptor(), reports.descriptor(), bell];
+            own.extend(self.vif.store().descriptor());
+            own.extend(self.vif.control().and_then(|control| control.descriptor()));
             own.extend(self.ctl.descriptors());
             readable(&own, self.place.lifeline(), timeout)?;
         }
@@ -246,7 +246,7 @@ impl Frontend {
             self.place.restore()?;
             if self.place.is_free(&mut taking, self.devid) {
                 self.vif.set_reopen(self.place.reopen(self.devid));
-                match self.vif.resume(Arc::clone(&self.place.platform)) {
+                match self.vif.resume(self.place.platform.clone()) {
                     Ok(()) => break,
                     Err(e) if self.attached && since.elapsed() > patience::answer(PATIENCE) => {
                         return Err(CommandError::failed(e));

@@ -375,7 +375,10 @@ impl Worker {
     /// them comes, or a frame of the port.
     fn look(&self, there: bool) -> Result<[bool; 2], Trouble> {
         let timeout = there.then_some(Duration::ZERO);
-        let own = [self.wake.descriptor(), self.bridge.ends.queue.descriptor()];
+        let queue = self.bridge.ends.queue.descriptor().ok_or_else(|| {
+            Trouble::Thread("the platform has no descriptors to wait on".to_owned())
+        })?;
+        let own = [self.wake.descriptor(), queue];
         let port = match self.linked && self.bridge.wants_frames() {
             true => self.bridge.ends.port.readiness().descriptor(),
             false => None,

@@ -3,7 +3,7 @@
 use crate::check::{Checks, Outcome, get, is, same};
 use crate::grants::{page, read};
 use grantway_hypervisor::{
-    Access, CopyOp, CopySide, DomId, GrantRef, GrantStatus, Granter, Mapper, Platform,
+    Access, CopyOp, CopySide, DomId, FrontendPlatform, GrantRef, GrantStatus, Mapper, Platform,
 };
 use grantway_ring::PAGE_SIZE;
 use grantway_xen::Xen;

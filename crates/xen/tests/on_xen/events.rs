@@ -1,7 +1,7 @@
 //! Event channels, within one domain.
 
 use crate::check::{Checks, GUARD, Outcome, get, is, same};
-use grantway_hypervisor::{DomId, Error, EventChannels, Platform, Port};
+use grantway_hypervisor::{DomId, Error, EventChannels, FrontendPlatform, Platform, Port};
 use grantway_xen::Xen;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::time::{Duration, Instant};
@@ -112,8 +112,7 @@ fn storm(xen: &Xen) -> Outcome {
 fn readable(events: &dyn EventChannels, patience: Duration) -> bool {
     let left =
         Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
-    let descriptor = events.descriptor();
-    let mut fds = [PollFd::new(&descriptor, PollFlags::IN)];
+    let mut fds = [PollFd::new(&events, PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&left)).is_ok_and(|ready| ready == 1)
 }
 
@@ -240,7 +239,7 @@ fn overflow(xen: &Xen) -> Outcome {
     for _ in 0..200 {
         get(events.notify(a))?;
         std::thread::sleep(Duration::from_micros(200));
-        get(rustix::io::write(events.descriptor(), &b.0.to_ne_bytes()))?;
+        get(rustix::io::write(events.as_fd(), &b.0.to_ne_bytes()))?;
     }
     let mut fired = Vec::new();
     get(events.poll(&mut |port| fired.push(port)))?;

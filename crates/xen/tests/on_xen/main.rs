@@ -17,7 +17,7 @@ mod peers;
 mod store;
 
 use check::Checks;
-use grantway_hypervisor::{DomId, Platform};
+use grantway_hypervisor::{DomId, FrontendPlatform, Platform};
 use grantway_xen::{OpenError, Xen};
 use std::process::ExitCode;
 

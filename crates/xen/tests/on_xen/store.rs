@@ -2,7 +2,8 @@
 
 use crate::check::{Checks, GUARD, Outcome, get, is, same};
 use grantway_hypervisor::{
-    DomId, Error, Permission, Platform, Rights, Store, StoreErrno, WatchEvent, transaction,
+    DomId, Error, FrontendPlatform, Permission, Platform, Rights, Store, StoreErrno, WatchEvent,
+    transaction,
 };
 use grantway_xen::Xen;
 use grantway_xenstore::Client;

@@ -7,8 +7,9 @@ use super::link::{Asked, LIST_PAGES, Link, Posted, Sent};
 use super::model::{Model, Names, is_readonly};
 use super::told::Told;
 use grantway_backend::VifId;
+use grantway_embedded::Revoke;
 use grantway_hypervisor::{
-    Access, DomId, EventChannels, GrantRef, Granted, Granter, Platform, Revoke, Store,
+    Access, DomId, EventChannels, FrontendPlatform, GrantRef, Granted, Platform, Store,
 };
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, Message};
 use grantway_netif::rx::RxRequest;

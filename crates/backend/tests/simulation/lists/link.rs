@@ -3,7 +3,7 @@
 
 use super::super::support::rings::Rings;
 use super::super::xen::Domain;
-use grantway_hypervisor::{Access, DomId, EventChannels, Granted, Granter, Port};
+use grantway_hypervisor::{Access, DomId, EventChannels, FrontendPlatform, Granted, Port};
 use grantway_netif::ctrl::{CtrlResponse, GREF_LIST_ENTRIES, GrefEntry, Message};
 use grantway_ring::{Front, RingPage};
 use std::collections::VecDeque;
