@@ -1,0 +1,132 @@
+//! The platform.
+
+use crate::channels::{Channels, Ports};
+use crate::clock::Clock;
+use crate::console;
+use crate::grants::Grants;
+use crate::store::StorePage;
+use crate::stores::{StoreUser, Stores};
+use crate::sys::hypercall;
+use crate::sys::memory::GrantTable;
+use crate::sys::shared::SharedInfo;
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU16, Ordering::SeqCst};
+use core::time::Duration;
+use grantway_hypervisor::{
+    Access, DomId, Error, FrontendEvents, FrontendPlatform, FrontendStore, Granted, Released,
+    StoreOps,
+};
+use spin::Mutex;
+
+/// The platform of this guest. There is one.
+pub struct Bare {
+    domain: AtomicU16,
+    shared: SharedInfo,
+    ports: Arc<Ports>,
+    grants: Mutex<Grants>,
+    store: Stores,
+}
+
+impl Bare {
+    /// Sets the platform up. To be called once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if Xen, its toolstack or the store refused what a guest needs.
+    pub fn new() -> Result<Arc<Self>, Error> {
+        let shared = SharedInfo::new().ok_or_else(|| lacks("XENMAPSPACE_shared_info"))?;
+        let table = GrantTable::new().ok_or_else(|| lacks("XENMAPSPACE_grant_table"))?;
+        let ports = Arc::<Ports>::default();
+        let page = StorePage::new(shared.clone(), &ports);
+        let store = Stores::new(page.ok_or_else(|| lacks("HVM_PARAM_STORE_PFN"))?);
+        Ok(Arc::new(Self {
+            domain: AtomicU16::new(own_number(&mut store.user())?),
+            shared,
+            ports,
+            grants: Mutex::new(Grants::new(table)),
+            store,
+        }))
+    }
+
+    /// Returns the guest's clock.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        Clock::new(self.shared.clone())
+    }
+
+    /// Gives the processor away until an event channel of this guest is signalled, that of the
+    /// store among them, or until that time by [`Bare::clock`]. It may come back sooner: whoever
+    /// has waited looks at everything.
+    pub fn wait(&self, until: Option<Duration>) {
+        self.ports.wait(&self.shared, until);
+    }
+
+    /// Has the guest saved, as its toolstack asked for. Returns once it goes on: false if the save
+    /// was given up. If the guest was restored, all grants and event channels are void, and the
+    /// guest's domain may be another one: each vif has to be resumed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if Xen or the store refuses what the guest needs again.
+    pub fn suspend(&self) -> Result<bool, Error> {
+        let before = self.shared.now();
+        if !hypercall::suspend() {
+            return Ok(false);
+        }
+        self.ports.clear();
+        if !self.shared.renew(before) {
+            return Err(lacks("XENMAPSPACE_shared_info"));
+        }
+        let table = GrantTable::new().ok_or_else(|| lacks("XENMAPSPACE_grant_table"))?;
+        self.grants.lock().renew(table);
+        console::renew();
+        let page = StorePage::new(self.shared.clone(), &self.ports);
+        self.store.renew(page.ok_or_else(|| lacks("HVM_PARAM_STORE_PFN"))?)?;
+        self.domain.store(own_number(&mut self.store.user())?, SeqCst);
+        Ok(true)
+    }
+}
+
+impl FrontendPlatform for Bare {
+    fn domain(&self) -> DomId {
+        DomId(self.domain.load(SeqCst))
+    }
+
+    fn grant(&self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
+        self.grants.lock().grant(peer, pages, access)
+    }
+
+    fn release(&self, granted: Granted) -> Released {
+        self.grants.lock().release(granted)
+    }
+
+    /// Takes pages back whose grants went with the domain that the guest was in.
+    fn abandon(&self, granted: Granted) {
+        drop(granted);
+    }
+
+    fn frontend_events(&self) -> Result<Box<dyn FrontendEvents>, Error> {
+        Ok(Box::new(Channels::new(self.shared.clone(), Arc::clone(&self.ports))))
+    }
+
+    fn frontend_store(&self) -> Result<Box<dyn FrontendStore>, Error> {
+        Ok(Box::new(self.store.user()))
+    }
+}
+
+/// Returns the number of our domain, which its folder in the store has.
+fn own_number(store: &mut StoreUser) -> Result<u16, Error> {
+    let text = store.read_text("domid")?;
+    let number = text.and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| lacks("domid in the store"))
+}
+
+fn lacks(call: &str) -> Error {
+    Error::Os {
+        call: call.to_string(),
+        reason: "the hypervisor or its toolstack refused it".to_string(),
+        remedy: "look at `xl dmesg`; the guest has to be of the type pvh",
+    }
+}

@@ -1,0 +1,88 @@
+//! The entry of a PVH guest (Xen's `docs/misc/pvh.pandoc`): protected mode without paging, the
+//! address of `hvm_start_info` in `ebx`. It ends in 64-bit mode, with the first 4 GiB of addresses
+//! mapped to themselves, and calls [`start`](super::start).
+
+use core::arch::global_asm;
+
+global_asm!(
+    // The note by which Xen finds the entry: XEN_ELFNOTE_PHYS32_ENTRY.
+    ".pushsection .note.Xen, \"a\", @note",
+    ".balign 4",
+    ".long 4, 4, 18",
+    ".asciz \"Xen\"",
+    ".long grantway_pvh",
+    ".popsection",
+    ".pushsection .text.grantway_pvh, \"ax\"",
+    ".code32",
+    ".globl grantway_pvh",
+    "grantway_pvh:",
+    "cld",
+    "mov eax, offset grantway_pml4",
+    "mov cr3, eax",
+    // PAE, and the registers that Rust's core uses: OSFXSR and OSXMMEXCPT.
+    "mov eax, cr4",
+    "or eax, 0x620",
+    "mov cr4, eax",
+    // EFER.LME.
+    "mov ecx, 0xc0000080",
+    "rdmsr",
+    "or eax, 0x100",
+    "wrmsr",
+    // Paging, write protection, and a floating point unit that is not emulated.
+    "mov eax, cr0",
+    "and eax, 0xfffffffb",
+    "or eax, 0x80010022",
+    "mov cr0, eax",
+    "lgdt [grantway_gdt_register]",
+    "ljmp 0x08, offset grantway_long",
+    ".code64",
+    "grantway_long:",
+    "mov eax, 0x10",
+    "mov ds, eax",
+    "mov es, eax",
+    "mov ss, eax",
+    "xor eax, eax",
+    "mov fs, eax",
+    "mov gs, eax",
+    "lea rsp, [rip + grantway_stack_end]",
+    "xor ebp, ebp",
+    "mov edi, ebx",
+    "call {start}",
+    "ud2",
+    ".popsection",
+    ".pushsection .data.grantway_tables, \"aw\"",
+    ".balign 4096",
+    "grantway_pml4:",
+    ".quad grantway_pdpt + 3",
+    ".fill 511, 8, 0",
+    "grantway_pdpt:",
+    ".quad grantway_pd + 3",
+    ".quad grantway_pd + 0x1003",
+    ".quad grantway_pd + 0x2003",
+    ".quad grantway_pd + 0x3003",
+    ".fill 508, 8, 0",
+    // Pages of 2 MiB: present, writable.
+    "grantway_pd:",
+    ".set grantway_at, 0",
+    ".rept 2048",
+    ".quad grantway_at + 0x83",
+    ".set grantway_at, grantway_at + 0x200000",
+    ".endr",
+    ".balign 8",
+    "grantway_gdt:",
+    ".quad 0, 0x00af9b000000ffff, 0x00cf93000000ffff",
+    "grantway_gdt_register:",
+    ".word 23",
+    ".quad grantway_gdt",
+    ".popsection",
+    ".pushsection .bss.grantway_stack, \"aw\", @nobits",
+    ".balign 4096",
+    ".fill {stack}",
+    "grantway_stack_end:",
+    ".popsection",
+    start = sym super::start::start,
+    stack = const STACK,
+);
+
+/// Bytes of the stack.
+const STACK: usize = 256 << 10;

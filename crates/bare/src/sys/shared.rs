@@ -1,0 +1,217 @@
+//! The page of shared information: pending event channels, and time.
+
+use super::memory;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use grantway_ring::SharedPage;
+
+/// Offsets in `shared_info` on x86-64.
+const PENDING: usize = 0x800;
+const MASK: usize = 0xa00;
+const TIME: usize = 32;
+/// Ports that there may be: a bit each.
+const PORTS: u32 = 64 * 64;
+
+/// The page. It lies at the same address before and after a restoration.
+#[derive(Debug, Clone)]
+pub struct SharedInfo {
+    page: SharedPage,
+    /// Nanoseconds that this guest's clock is before the host's, modulo 2^64: another host's clock
+    /// may say less.
+    ahead: Arc<AtomicU64>,
+}
+
+/// The time, as Xen wrote it last (`vcpu_time_info`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeInfo {
+    /// Count of the processor's clock at that moment.
+    pub stamp: u64,
+    /// Nanoseconds since the host started, at that moment.
+    pub system: u64,
+    /// Factor of counts, in 1/2^32 of a nanosecond after the shift.
+    pub factor: u32,
+    /// Shift of counts to the left, or to the right if it is negative.
+    pub shift: i8,
+}
+
+impl SharedInfo {
+    /// Has Xen put the page among the guest's. Returns none if it refuses.
+    pub fn new() -> Option<Self> {
+        let shared = Self { page: memory::shared_info()?, ahead: Arc::default() };
+        shared.mask();
+        Some(shared)
+    }
+
+    /// Has Xen put the page there again, in a guest that was restored and whose clock had said
+    /// `before`. Returns false if Xen refuses.
+    pub fn renew(&self, before: u64) -> bool {
+        let done = memory::shared_info().is_some();
+        if done {
+            self.mask();
+            self.ahead.store(before.wrapping_sub(self.host_time()), SeqCst);
+        }
+        done
+    }
+
+    /// Masks all event channels: nothing is called for an event, who waits asks.
+    fn mask(&self) {
+        for word in 0..64 {
+            self.word(MASK, word).store(u64::MAX, SeqCst);
+        }
+    }
+
+    /// Returns the nanoseconds since the host started.
+    fn host_time(&self) -> u64 {
+        self.time().at(counted())
+    }
+
+    /// Returns the nanoseconds of this guest's clock.
+    pub fn now(&self) -> u64 {
+        self.host_time().wrapping_add(self.ahead.load(SeqCst))
+    }
+
+    /// Returns the time of the host's clock when this guest's says `at`.
+    pub fn on_host(&self, at: u64) -> u64 {
+        at.wrapping_sub(self.ahead.load(SeqCst))
+    }
+
+    /// Returns a word of an array of words in the page.
+    fn word(&self, array: usize, index: usize) -> &AtomicU64 {
+        let at = array + index % 64 * 8;
+        // SAFETY: the place lies in the page, which is there for good, is aligned, and everybody
+        // who reaches it does so by atomic operations.
+        unsafe { &*self.page.as_ptr().as_ptr().add(at).cast::<AtomicU64>() }
+    }
+
+    /// Returns true if the port was signalled, and forgets it.
+    pub fn take(&self, port: u32) -> bool {
+        if port >= PORTS {
+            return false;
+        }
+        let bit = 1 << (port % 64);
+        let word = self.word(PENDING, (port / 64) as usize);
+        // Reading is cheaper than a locked operation.
+        word.load(SeqCst) & bit != 0 && word.fetch_and(!bit, SeqCst) & bit != 0
+    }
+
+    /// Returns the time that Xen wrote last for this processor.
+    fn time(&self) -> TimeInfo {
+        // SAFETY: the place lies in the page and is aligned; Xen changes the version before and
+        // after it writes.
+        let version = unsafe { &*self.page.as_ptr().as_ptr().add(TIME).cast::<AtomicU32>() };
+        loop {
+            let before = version.load(SeqCst);
+            let mut bytes = [0; 24];
+            let _ = self.page.read(TIME + 8, &mut bytes);
+            if before % 2 == 0 && version.load(SeqCst) == before {
+                return parse(&bytes);
+            }
+            core::hint::spin_loop();
+        }
+    }
+}
+
+impl TimeInfo {
+    /// Returns the nanoseconds that it was when the processor's clock had this count.
+    pub fn at(self, count: u64) -> u64 {
+        let passed = u128::from(count.saturating_sub(self.stamp));
+        let scaled = match self.shift {
+            shift @ 0.. => passed << shift.min(32),
+            shift => passed >> shift.unsigned_abs().min(63),
+        };
+        // A wrap takes five centuries.
+        self.system.wrapping_add(((scaled * u128::from(self.factor)) >> 32) as u64)
+    }
+}
+
+fn parse(bytes: &[u8; 24]) -> TimeInfo {
+    let (words, _) = bytes.as_chunks::<4>();
+    let word = |at: usize| u32::from_le_bytes(words[at]);
+    let long = |at| u64::from(word(at)) | u64::from(word(at + 1)) << 32;
+    TimeInfo { stamp: long(0), system: long(2), factor: word(4), shift: bytes[20] as i8 }
+}
+
+/// Returns the count of the processor's clock.
+#[must_use]
+pub fn counted() -> u64 {
+    // SAFETY: reads a counter.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grantway_ring::SharedRun;
+
+    fn shared() -> SharedInfo {
+        SharedInfo { page: SharedRun::private(1).page(0).unwrap(), ahead: Arc::default() }
+    }
+
+    #[test]
+    fn a_signal_is_taken_once_and_no_other_with_it() {
+        let shared = shared();
+        for port in [0, 63, 64, PORTS - 1] {
+            shared.word(PENDING, (port / 64) as usize).fetch_or(1 << (port % 64), SeqCst);
+        }
+        assert!(!shared.take(1) && !shared.take(65));
+        // Ports that there are not do not end up at others.
+        assert!(!shared.take(PORTS) && !shared.take(u32::MAX));
+        for port in [0, 63, 64, PORTS - 1] {
+            assert!(shared.take(port), "{port}");
+            assert!(!shared.take(port), "{port}");
+        }
+    }
+
+    #[test]
+    fn time_is_read_from_its_place() {
+        let shared = shared();
+        shared.page.write(TIME + 8, &0x0102_0304_0506_0708_u64.to_le_bytes()).unwrap();
+        shared.page.write(TIME + 16, &9_u64.to_le_bytes()).unwrap();
+        shared.page.write(TIME + 24, &7_u32.to_le_bytes()).unwrap();
+        shared.page.write(TIME + 28, &[0xfe]).unwrap();
+        let time = TimeInfo { stamp: 0x0102_0304_0506_0708, system: 9, factor: 7, shift: -2 };
+        assert_eq!(shared.time(), time);
+    }
+
+    #[test]
+    fn counts_become_nanoseconds_by_the_factor_and_the_shift() {
+        let time = |factor, shift| TimeInfo { stamp: 1000, system: 50, factor, shift };
+        // Factors are in 1/2^32: half a nanosecond, and the largest there is.
+        let half = 1 << 31;
+        for (factor, shift, count, nanoseconds) in [
+            (half, 0, 1000, 50),
+            (half, 0, 1001, 50),
+            (half, 0, 1002, 51),
+            (half, 1, 1002, 52),
+            (half, -1, 1008, 52),
+            (half, -2, 1008, 51),
+            (u32::MAX, 0, 1000 + (1 << 32), 50 + (1 << 32) - 1),
+            (0, 5, 9999, 50),
+            // A processor whose clock is behind that of the one that wrote the time.
+            (half, 0, 999, 50),
+        ] {
+            let text = alloc::format!("{factor} {shift} {count}");
+            assert_eq!(time(factor, shift).at(count), nanoseconds, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_clock_of_2_5_ghz_is_right_after_a_century() {
+        // 0.4 ns per count.
+        let factor = (0.4 * f64::from(1 << 16) * f64::from(1 << 16)) as u32;
+        let century = 100 * 365 * 86_400 * 1_000_000_000_u64;
+        let count = (u128::from(century) * 5 / 2) as u64;
+        let time = TimeInfo { stamp: 0, system: 0, factor, shift: 0 };
+        assert!(time.at(count).abs_diff(century) < century / 1_000_000_000);
+    }
+
+    #[test]
+    fn any_shift_and_count_give_a_time() {
+        for shift in i8::MIN..=i8::MAX {
+            for count in [0, 1, u64::MAX] {
+                let time = TimeInfo { stamp: 0, system: u64::MAX, factor: u32::MAX, shift };
+                time.at(count);
+            }
+        }
+    }
+}
