@@ -5,11 +5,12 @@ GRANTWAY := $(BUILD)/release/grantway
 # The command, and what it runs for `bench`, `demo` and `iperf`.
 PROGRAMS := -p grantway -p grantway-bench -p grantway-iperf
 # What a guest without std links.
-NO_STD := -p grantway-netif -p grantway-ring -p grantway-hypervisor -p grantway-frontend
+NO_STD := -p grantway-netif -p grantway-ring -p grantway-hypervisor -p grantway-xenstore -p grantway-frontend \
+  -p grantway-stack -p grantway-bare
 BARE := x86_64-unknown-none
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test soak fuzz fuzz-keep proof proof-keep bench bench-peers measure check avx2 no-std \
+.PHONY: help demo setup test soak fuzz fuzz-keep proof proof-keep bench bench-peers measure check avx2 no-std unikernel \
   instructions instructions-keep prices
 
 help: ## print the targets
@@ -83,6 +84,7 @@ check: instructions avx2 ## format, lints, imports, comments, documentation, lic
 	cargo fmt --all --check
 	cargo fmt --manifest-path tests/no_std/Cargo.toml --check
 	cargo fmt --manifest-path tests/libfuzzer/Cargo.toml --check
+	cargo fmt --manifest-path unikernel/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --manifest-path tests/libfuzzer/Cargo.toml --target-dir $(BUILD)/libfuzzer \
 	  --no-default-features -- -D warnings
@@ -102,6 +104,7 @@ avx2: ## copies keep the upper halves of registers, in a build for AVX2
 no-std: ## the guest's side without std: built, and run against a mock
 	cargo clippy --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std -- -D warnings
 	cargo run -q --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std
+	cargo clippy --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --release -- -D warnings
 	@if rustup target list --installed 2>/dev/null | grep -qx $(BARE) \
 	    || rustup target add $(BARE) >/dev/null 2>&1; then \
 	  echo "cargo build $(NO_STD) --target $(BARE)"; \
@@ -109,6 +112,9 @@ no-std: ## the guest's side without std: built, and run against a mock
 	else \
 	  echo "no-std: not built for $(BARE), which is not installed (rustup target add $(BARE))"; \
 	fi
+
+unikernel: ## a Xen guest that is one program (unikernel/README.md)
+	@scripts/unikernel $(BUILD)
 
 include packaging/packaging.mk
 include lab/lab.mk

@@ -1,0 +1,170 @@
+//! What the guest does with connections.
+
+use crate::page;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+use grantway_stack::smoltcp::iface::SocketHandle;
+use grantway_stack::smoltcp::socket::tcp::{Socket, SocketBuffer, State};
+use grantway_stack::{Stack, tcp_socket};
+
+/// Connections of each kind at once.
+const CONNECTIONS: usize = 4;
+/// Time for which a peer may be silent before it is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Most bytes of a socket's buffer for each direction.
+const BUFFER_MAX: usize = 256 << 10;
+/// Part of the memory that buffers of sockets may take: one of so many.
+const BUFFERS_PART: usize = 4;
+
+/// What is done with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Sends back what comes.
+    Echo,
+    /// Takes what comes.
+    Take,
+    /// Shows the page.
+    Page,
+}
+
+const KINDS: [(Kind, u16); 3] = [(Kind::Echo, 7), (Kind::Take, 9), (Kind::Page, 80)];
+
+/// A place for a connection.
+struct Place {
+    kind: Kind,
+    port: u16,
+    handle: SocketHandle,
+    /// Rest of the page that is to be sent, while one is.
+    rest: Option<Vec<u8>>,
+}
+
+/// The guest's services.
+pub struct Services {
+    places: Vec<Place>,
+    counts: Counts,
+}
+
+/// Counts of the services.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counts {
+    /// Bytes that were echoed.
+    pub echoed: u64,
+    /// Bytes that were taken.
+    pub taken: u64,
+    /// Pages that were shown.
+    pub pages: u64,
+}
+
+impl Services {
+    /// Adds the sockets, for a guest of so much memory.
+    pub fn open(stack: &mut Stack, memory: usize) -> Result<Self, String> {
+        let sockets = KINDS.len() * CONNECTIONS;
+        let bytes = (memory / BUFFERS_PART / sockets / 2).min(BUFFER_MAX);
+        let mut places = Vec::new();
+        for (kind, port) in KINDS {
+            for _ in 0..CONNECTIONS {
+                let buffer = || SocketBuffer::new(vec![0; bytes]);
+                let mut socket = tcp_socket(buffer(), buffer(), PATIENCE.into());
+                socket.listen(port).map_err(|e| format!("port {port}: {e}"))?;
+                let handle = stack.sockets().add(socket);
+                places.push(Place { kind, port, handle, rest: None });
+            }
+        }
+        Ok(Self { places, counts: Counts::default() })
+    }
+
+    /// Reads and writes the sockets. Returns true if anything moved. `staged` is the number of
+    /// pages that the backend has staged.
+    pub fn turn(&mut self, stack: &mut Stack, now: Duration, staged: usize) -> bool {
+        let device = *stack.stats();
+        let mut moved = false;
+        for place in &mut self.places {
+            let socket: &mut Socket<'_> = stack.sockets().get_mut(place.handle);
+            moved |= match place.kind {
+                Kind::Echo => echo(socket, &mut self.counts.echoed),
+                Kind::Take => take(socket, &mut self.counts.taken),
+                Kind::Page => {
+                    let counts = &mut self.counts;
+                    let page = || {
+                        counts.pages += 1;
+                        page::page(now, staged, *counts, &device)
+                    };
+                    show(socket, &mut place.rest, page)
+                }
+            };
+            // What the peer has closed is closed here, once all is sent.
+            if socket.state() == State::CloseWait && socket.send_queue() == 0 {
+                socket.close();
+                moved = true;
+            }
+            if !socket.is_open() {
+                place.rest = None;
+                // The port is not 0, and the socket is closed.
+                let _ = socket.listen(place.port);
+                moved = true;
+            }
+        }
+        moved
+    }
+}
+
+fn echo(socket: &mut Socket<'_>, count: &mut u64) -> bool {
+    let mut moved = false;
+    // What lies at both ends of the buffer takes two rounds.
+    for _ in 0..2 {
+        let room = socket.send_capacity() - socket.send_queue();
+        if !socket.can_recv() || !socket.may_send() || room == 0 {
+            break;
+        }
+        let read = socket.recv(|bytes| {
+            let read = bytes.len().min(room);
+            (read, bytes[..read].to_vec())
+        });
+        let Ok(bytes) = read else { break };
+        // There is room for all of it.
+        let sent = socket.send_slice(&bytes).unwrap_or(0);
+        *count += sent as u64;
+        moved = true;
+    }
+    moved
+}
+
+fn take(socket: &mut Socket<'_>, count: &mut u64) -> bool {
+    let mut moved = false;
+    for _ in 0..2 {
+        let read = socket.recv(|bytes| (bytes.len(), bytes.len())).unwrap_or(0);
+        *count += read as u64;
+        moved |= read > 0;
+    }
+    moved
+}
+
+/// Answers any request with the page, and closes.
+fn show(
+    socket: &mut Socket<'_>,
+    rest: &mut Option<Vec<u8>>,
+    page: impl FnOnce() -> Vec<u8>,
+) -> bool {
+    let mut moved = false;
+    if rest.is_none() {
+        let asked =
+            socket.recv(|bytes| (bytes.len(), bytes.windows(4).any(|four| four == b"\r\n\r\n")));
+        if asked != Ok(true) {
+            return false;
+        }
+        *rest = Some(page());
+        moved = true;
+    }
+    if let Some(bytes) = rest.as_mut().filter(|bytes| !bytes.is_empty()) {
+        let sent = socket.send_slice(bytes).unwrap_or(0);
+        bytes.drain(..sent);
+        moved |= sent > 0;
+        if bytes.is_empty() {
+            socket.close();
+        }
+    }
+    moved
+}
