@@ -1,5 +1,5 @@
 # Real Xen under emulation; see lab/README.md.
-.PHONY: lab worlds lab-bench lab-shell
+.PHONY: lab worlds lab-crowd lab-bench lab-shell
 
 # SCENARIO="boot drop-in" runs those only; WITHIN=1080 begins none after so many seconds;
 # WORLD=trixie has a newer Xen and Linux.
@@ -11,6 +11,9 @@ worlds: ## every scenario in every world; writes docs/compatibility.md
 	@status=0; for world in $(notdir $(wildcard lab/worlds/*)); do \
 	  echo "== $$world"; lab/run --world $$world || status=1; \
 	done; lab/matrix; exit $$status
+
+lab-crowd: ## three hundred guests at once, each one program: a quarter of an hour
+	lab/run --verbose crowd-300
 
 # PART="kernel bridge" measures those only; SYMBOLS=1 says by function where the instructions went.
 lab-bench: ## what packets cost there, in instructions, beside the kernel's netback

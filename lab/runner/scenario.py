@@ -9,7 +9,7 @@ from pathlib import Path
 from .places import BENCHES, SCENARIOS
 
 HEADER = re.compile(r"^# ([a-z]+): +(.+?) *$")
-KNOWN = {"boot", "timeout", "needs", "last", "order"}
+KNOWN = {"boot", "timeout", "needs", "last", "order", "named"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Scenario:
     """It leaves a dom0 that nothing else can use."""
     order: int
     """Where it stands among benches, and among scenarios: the later, the less is missed without it."""
+    named: bool
+    """It runs only where it is named."""
 
 
 def read(path: Path) -> Scenario:
@@ -53,6 +55,7 @@ def read(path: Path) -> Scenario:
         needs=frozenset(words.get("needs", "").split()),
         last=words.get("last", "no") == "yes",
         order=int(words.get("order", "0")),
+        named=words.get("named", "no") == "yes",
     )
 
 
@@ -70,11 +73,11 @@ def every() -> list[Scenario]:
 
 
 def select(names: list[str], found: list[Scenario]) -> list[Scenario]:
-    """Those of these names, in the order of `found`; all where there is no name."""
+    """Those of these names, in the order of `found`; where there is no name, all that need none."""
     if unknown := set(names) - {s.name for s in found}:
         known = ", ".join(s.name for s in found)
         raise SystemExit(f"lab: no scenario {', '.join(sorted(unknown))}; there are: {known}")
-    return [s for s in found if not names or s.name in names]
+    return [s for s in found if s.name in names or not (names or s.named)]
 
 
 def by_boot(scenarios: list[Scenario]) -> list[tuple[str, list[Scenario]]]:
