@@ -34,9 +34,11 @@ impl Uplink {
             }
             spec => (spec.open().map_err(CommandError::failed)?, None),
         };
-        // The bridge finishes frames for guests that cannot do it. A frame of several datagrams would
-        // have to be cut for each guest that it goes to, so a TAP's kernel cuts it once.
-        port.set_offloads(TapOffloads::NETIF).map_err(CommandError::failed)?;
+        // The bridge finishes frames for guests that cannot do it. A frame of several datagrams has to
+        // be cut for each guest that it goes to, so a TAP's kernel cuts it once. A packet socket gives
+        // it as it came.
+        let offloads = if link.is_some() { TapOffloads::ALL } else { TapOffloads::NETIF };
+        port.set_offloads(offloads).map_err(CommandError::failed)?;
         port.set_link(true).map_err(CommandError::failed)?;
         let name = port.name().to_owned();
         if let Some(link) = &link {

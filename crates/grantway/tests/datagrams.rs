@@ -8,13 +8,13 @@
 
 mod common;
 
+use common::datagrams::{self, datagrams, expect, socket};
 use common::link::Link;
 use common::network::{Namespace, available};
-use common::{PROMPT, alone, say, succeed, wait_for};
+use common::{PROMPT, alone, say, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::net::{IpAddr, SocketAddr};
 
 const PROGRAMS: [&str; 6] = ["ip", "ethtool", "nstat", "ping", "iperf3", "python3"];
 const PORT: u16 = 5298;
@@ -22,14 +22,6 @@ const PORT: u16 = 5298;
 const COUNT: usize = 48;
 /// Most of them that do not go in one burst, since they come before or behind it.
 const APART: u64 = COUNT as u64 / 2;
-
-/// Bytes of datagrams of these lengths, each with its number.
-fn datagrams(lengths: &[usize]) -> Vec<Vec<u8>> {
-    let bytes = |(n, &length): (usize, &usize)| {
-        (0..length).map(|at| (at * 31 + at / 256 + n * 7) as u8).collect()
-    };
-    lengths.iter().enumerate().map(bytes).collect()
-}
 
 /// Lengths of bursts: equal ones, and some that are shorter or longer than those before.
 fn bursts() -> [Vec<usize>; 4] {
@@ -39,29 +31,6 @@ fn bursts() -> [Vec<usize>; 4] {
 
 fn address(host: &str) -> SocketAddr {
     (host.parse::<IpAddr>().expect("an address"), PORT).into()
-}
-
-/// A socket in a namespace, bound to an address.
-fn socket(namespace: &Namespace, at: SocketAddr) -> UdpSocket {
-    let open = || {
-        namespace.enter();
-        let socket = UdpSocket::bind(at).expect("a socket");
-        socket.set_read_timeout(Some(PROMPT)).expect("a limit of time");
-        socket
-    };
-    std::thread::scope(|scope| scope.spawn(open).join().expect("a thread"))
-}
-
-/// Asserts that the socket gets these datagrams, and nothing behind them.
-fn expect(socket: &UdpSocket, sent: &[Vec<u8>], what: &str) {
-    let mut room = vec![0; 65_536];
-    for (n, datagram) in sent.iter().enumerate() {
-        let len = socket.recv(&mut room).unwrap_or_else(|e| panic!("{what}: datagram {n}: {e}"));
-        assert!(room[..len] == **datagram, "{what}: datagram {n}: {len} bytes came");
-    }
-    socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a limit of time");
-    assert!(socket.recv(&mut room).is_err(), "{what}: a datagram that was not sent");
-    socket.set_read_timeout(Some(PROMPT)).expect("a limit of time");
 }
 
 fn number(value: &Value) -> u64 {
@@ -180,19 +149,6 @@ fn datagrams_of_a_guest_cross_one_by_one_if_nothing_is_merged() {
     from_guest(&["--policy", "map"], &[], false);
 }
 
-/// A sender with UDP_SEGMENT (103 of SOL_UDP, which is 17): the datagrams of one call.
-const SENDER: &str = "
-import socket, sys
-host, port, size, count, last = sys.argv[1], *map(int, sys.argv[2:])
-family = socket.AF_INET6 if ':' in host else socket.AF_INET
-to = socket.socket(family, socket.SOCK_DGRAM)
-to.connect((host, port))
-to.setsockopt(17, 103, size)
-lengths = [size] * (count - 1) + [last]
-bytes_of = lambda n, length: bytes((at * 31 + at // 256 + n * 7) % 256 for at in range(length))
-to.send(b''.join(bytes_of(n, length) for n, length in enumerate(lengths)))
-";
-
 fn to_guest(backend: &[&str], frontend: &[&str], cuts: bool) {
     let backend = [&["--workers", "1"], backend].concat();
     let mut link = Link::start_with(1500, &backend, frontend);
@@ -210,10 +166,8 @@ fn to_guest(backend: &[&str], frontend: &[&str], cuts: bool) {
             let frontend = received(&link.pair.inside, "gwf1");
             // The frontend finds all of it on its ring, and merges it again.
             link.frontend.signal(Signal::STOP);
-            let numbers = [PORT as usize, size, COUNT, last].map(|n| n.to_string());
-            let mut sender = link.pair.outside.command("python3");
-            sender.args(["-c", SENDER, guest]).args(&numbers);
-            succeed(sender, PROMPT);
+            let numbers = [PORT as usize, size, COUNT, last];
+            datagrams::send_segmented(&link.pair.outside, guest, numbers);
             wait_for("the datagrams on the ring", PROMPT, || {
                 (count(&link, "rx_packets") >= before.1 + COUNT as u64).then_some(())
             });

@@ -6,12 +6,14 @@
 
 mod common;
 
+use common::datagrams::{self, datagrams, send_segmented, socket};
 use common::network::{Namespace, available};
 use common::part::Part;
 use common::site::Site;
 use common::{PROMPT, alone, finish, say, succeed, words};
 use grantway_ports::{Packet, Port, PortControl, RECV_BUFFER, TapOffloads};
 use serde_json::Value;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 const PROGRAMS: [&str; 5] = ["ip", "ethtool", "nstat", "ping", "iperf3"];
@@ -269,6 +271,32 @@ fn successors_open_the_interface_again_and_connections_live_on() {
         wire.wait_pings();
         wire.wait_state("up");
     }
+    wire.check_checksums();
+}
+
+/// A veth hands over what its other end's socket segments, as one frame.
+#[test]
+fn datagrams_in_one_frame_from_the_wire_reach_a_guest_one_by_one() {
+    let _alone = alone();
+    if !available(&[&PROGRAMS[..], &["python3"]].concat()) {
+        return;
+    }
+    let wire = Wire::start(&[]);
+    for (n, guest) in (1..).zip(&wire.guests) {
+        for (host, lengths) in [
+            (format!("10.99.1.{n}"), [[1000; 30].as_slice(), &[300]].concat()),
+            (format!("fd99:1::{n}"), vec![18; 40]),
+        ] {
+            let at = (host.parse::<IpAddr>().expect("an address"), 5298).into();
+            let here = socket(guest, at);
+            let last = lengths[lengths.len() - 1];
+            wire.far.wait_ping(&host);
+            send_segmented(&wire.far, &host, [5298, lengths[0], lengths.len(), last]);
+            datagrams::expect(&here, &datagrams(&lengths), &host);
+        }
+    }
+    let drops = wire.uplink()["drops"].take();
+    assert!(drops.as_object().is_some_and(|drops| drops.is_empty()), "{drops}");
     wire.check_checksums();
 }
 

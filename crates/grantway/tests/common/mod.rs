@@ -11,6 +11,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod capture;
+pub mod datagrams;
 pub mod link;
 pub mod network;
 pub mod part;
