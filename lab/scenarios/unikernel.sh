@@ -7,37 +7,39 @@ bridge_up
 start_backend
 guest_start g1 vif=bridge=xenbr0
 for policy in copy staging; do
-    unikernel_start u1 policy=$policy
-    pings dom0 u1 10
-    pings6 dom0 u1
-    pings g1 u1
-    [ $policy = copy ] || wait_for 30 unikernel_staged u1
-    unikernel_echoes u1 512
-    expect "$(unikernel_figure u1 echoed_bytes)" = $((512 * 1024)) "bytes echoed"
+    unikernel_start u2 policy=$policy
+    pings dom0 u2 10
+    pings6 dom0 u2
+    pings g1 u2
+    [ $policy = copy ] || wait_for 30 unikernel_staged u2
+    unikernel_echoes u2 512
+    expect "$(unikernel_figure u2 echoed_bytes)" = $((512 * 1024)) "bytes echoed"
     # The same connection goes on with the next backend.
-    unikernel_echoes u1 2048 &
+    unikernel_echoes u2 2048 &
+    echoes=$!
     usleep 500000
     kill_backend
     start_backend
-    wait $!
-    pings dom0 u1 10
+    wait $echoes
+    pings dom0 u2 10
     # Saved and restored, which gives it another domain.
-    guest_save u1
-    xl restore /var/lib/xen/save/u1 >$LAB/logs/xl-restore-u1 2>&1
-    wait_for 30 vif_connected u1
-    pings dom0 u1 10
-    pings g1 u1
-    unikernel_echoes u1 64
-    expect "$(unikernel_figure u1 echoed_bytes)" = $((2624 * 1024)) "bytes echoed before and after"
-    xl shutdown u1
-    guest_gone u1
+    guest_save u2
+    xl restore /var/lib/xen/save/u2 >$LAB/logs/xl-restore-u2 2>&1
+    wait_for 30 vif_connected u2
+    pings dom0 u2 10
+    pings g1 u2
+    unikernel_echoes u2 64
+    expect "$(unikernel_figure u2 echoed_bytes)" = $((2624 * 1024)) "bytes echoed before and after"
+    xl shutdown u2
+    guest_gone u2
 done
 # The end by force, under load.
-unikernel_start u1 policy=staging
-unikernel_echoes u1 4096 >/dev/null 2>&1 &
+unikernel_start u2 policy=staging
+unikernel_echoes u2 4096 >/dev/null 2>&1 &
+echoes=$!
 usleep 300000
-xl destroy u1
+xl destroy u2
 killall nc || true
-wait $! || true
+wait $echoes || true
 xl destroy g1
 nothing_left

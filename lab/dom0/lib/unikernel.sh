@@ -1,5 +1,5 @@
 # Guests that are one program, without an operating system (unikernel/). Their addresses are those
-# that a guest of the same number has on eth0.
+# that a guest of the same number has on eth0, so no guest beside them may have their number.
 
 # unikernel_config NAME MIB VIF WORD...: writes its xl configuration; words are its arguments.
 unikernel_config() {
