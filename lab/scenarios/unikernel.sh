@@ -15,13 +15,18 @@ for policy in copy staging; do
     unikernel_echoes u2 512
     expect "$(unikernel_figure u2 echoed_bytes)" = $((512 * 1024)) "bytes echoed"
     # The same connection goes on with the next backend.
-    unikernel_echoes u2 2048 &
+    unikernel_echoes u2 8192 &
     echoes=$!
-    usleep 500000
+    usleep 300000
+    expect "$(unikernel_figure u2 echoed_bytes)" -lt $((8704 * 1024)) "bytes echoed while the backend is killed"
     kill_backend
     start_backend
     wait $echoes
     pings dom0 u2 10
+    # A save after which the guest goes on where it is.
+    xl save -c u2 /var/lib/xen/save/checkpoint >&2
+    rm /var/lib/xen/save/checkpoint
+    pings dom0 u2
     # Saved and restored, which gives it another domain.
     guest_save u2
     xl restore /var/lib/xen/save/u2 >$LAB/logs/xl-restore-u2 2>&1
@@ -29,7 +34,7 @@ for policy in copy staging; do
     pings dom0 u2 10
     pings g1 u2
     unikernel_echoes u2 64
-    expect "$(unikernel_figure u2 echoed_bytes)" = $((2624 * 1024)) "bytes echoed before and after"
+    expect "$(unikernel_figure u2 echoed_bytes)" = $((8768 * 1024)) "bytes echoed before and after"
     xl shutdown u2
     guest_gone u2
 done

@@ -41,18 +41,24 @@ impl Guest {
         let clock = platform.clock();
         let mut stack = Stack::new(config, instant(clock.now()));
         let services = Services::open(&mut stack, boot.memory())?;
-        let mut vif = Vif::open_with(platform.clone(), 0, wishes, stack).map_err(text)?;
-        let (mac, mtu) = (vif.mac().map_err(text)?, vif.mtu().map_err(text)?);
-        let station =
-            station(&mac).is_some_and(|mac| vif.runner_mut().set_station(mac, mtu as usize));
-        if !station {
-            return Err(format!(
-                "the vif's mac is {mac:?}, expected one such as 00:16:3e:00:00:01"
-            ));
-        }
+        let vif = Vif::open_with(platform.clone(), 0, wishes, stack).map_err(text)?;
         let mut control = platform.frontend_store().map_err(text)?;
         control.watch(SHUTDOWN, "shutdown").map_err(text)?;
-        Ok(Self { platform, clock, vif, services, control, told: None })
+        let mut guest = Self { platform, clock, vif, services, control, told: None };
+        guest.settle()?;
+        Ok(guest)
+    }
+
+    /// Gives the stack the address and the MTU that the toolstack gave the vif.
+    fn settle(&mut self) -> Result<(), String> {
+        let vif = &mut self.vif;
+        let (mac, mtu) = (vif.mac().map_err(text)?, vif.mtu().map_err(text)?);
+        match station(&mac).is_some_and(|mac| vif.runner_mut().set_station(mac, mtu as usize)) {
+            true => Ok(()),
+            false => {
+                Err(format!("the vif's mac is {mac:?}, expected one such as 00:16:3e:00:00:01"))
+            }
+        }
     }
 
     /// Serves until the toolstack has the guest end. Returns the kind of end.
@@ -135,14 +141,21 @@ impl Guest {
                     println!("grantway: {failure}; trying again");
                 }
                 let until = self.clock.now() + REST;
+                // What is asked of the guest meanwhile is done after this rest.
                 while self.clock.now() < until {
-                    self.platform.wait(Some(until));
+                    self.platform.pause(until);
                     self.vif.store_changed().map_err(text)?;
                 }
                 self.vif.restart().map_err(text)
             }
-            VifStatus::Replaced => self.vif.renew().map_err(text),
-            _ => Ok(()),
+            VifStatus::Replaced => match self.vif.renew() {
+                Ok(()) => self.settle(),
+                // It went again.
+                Err(VifError::NoVif { .. }) => Ok(()),
+                Err(e) => Err(text(e)),
+            },
+            VifStatus::Restored => self.vif.resume(self.platform.clone()).map_err(text),
+            VifStatus::Connected | VifStatus::Waiting | VifStatus::Gone => Ok(()),
         }
     }
 
@@ -151,8 +164,10 @@ impl Guest {
         let stack = self.vif.runner_mut();
         stack.take_events().map_err(text)?;
         // Answers to what is armed come by an event that ends the wait.
-        if stack.arm().unwrap_or(true) || self.vif.has_changes() {
-            return Ok(());
+        match stack.arm() {
+            Ok(false) if !self.vif.has_changes() => {}
+            Ok(_) => return Ok(()),
+            Err(fault) => return self.vif.fail(fault).map_err(text),
         }
         let delay = self.vif.runner_mut().poll_delay();
         self.platform.wait(delay.map(|delay| now + Duration::from(delay)));

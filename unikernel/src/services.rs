@@ -39,6 +39,8 @@ struct Place {
     handle: SocketHandle,
     /// Rest of the page that is to be sent, while one is.
     rest: Option<Vec<u8>>,
+    /// The last bytes of a request.
+    tail: u32,
 }
 
 /// The guest's services.
@@ -70,7 +72,7 @@ impl Services {
                 let mut socket = tcp_socket(buffer(), buffer(), PATIENCE.into());
                 socket.listen(port).map_err(|e| format!("port {port}: {e}"))?;
                 let handle = stack.sockets().add(socket);
-                places.push(Place { kind, port, handle, rest: None });
+                places.push(Place { kind, port, handle, rest: None, tail: 0 });
             }
         }
         Ok(Self { places, counts: Counts::default() })
@@ -92,7 +94,7 @@ impl Services {
                         counts.pages += 1;
                         page::page(now, staged, *counts, &device)
                     };
-                    show(socket, &mut place.rest, page)
+                    show(socket, (&mut place.rest, &mut place.tail), page)
                 }
             };
             // What the peer has closed is closed here, once all is sent.
@@ -101,7 +103,7 @@ impl Services {
                 moved = true;
             }
             if !socket.is_open() {
-                place.rest = None;
+                (place.rest, place.tail) = (None, 0);
                 // The port is not 0, and the socket is closed.
                 let _ = socket.listen(place.port);
                 moved = true;
@@ -113,19 +115,15 @@ impl Services {
 
 fn echo(socket: &mut Socket<'_>, count: &mut u64) -> bool {
     let mut moved = false;
-    // What lies at both ends of the buffer takes two rounds.
-    for _ in 0..2 {
-        let room = socket.send_capacity() - socket.send_queue();
+    let mut part = [0; 4096];
+    for _ in 0..BUFFER_MAX / part.len() {
+        let room = (socket.send_capacity() - socket.send_queue()).min(part.len());
         if !socket.can_recv() || !socket.may_send() || room == 0 {
             break;
         }
-        let read = socket.recv(|bytes| {
-            let read = bytes.len().min(room);
-            (read, bytes[..read].to_vec())
-        });
-        let Ok(bytes) = read else { break };
+        let Ok(read) = socket.recv_slice(&mut part[..room]) else { break };
         // There is room for all of it.
-        let sent = socket.send_slice(&bytes).unwrap_or(0);
+        let sent = socket.send_slice(&part[..read]).unwrap_or(0);
         *count += sent as u64;
         moved = true;
     }
@@ -142,16 +140,21 @@ fn take(socket: &mut Socket<'_>, count: &mut u64) -> bool {
     moved
 }
 
-/// Answers any request with the page, and closes.
+/// Answers a request, which ends in an empty line, with the page, and closes.
 fn show(
     socket: &mut Socket<'_>,
-    rest: &mut Option<Vec<u8>>,
+    (rest, tail): (&mut Option<Vec<u8>>, &mut u32),
     page: impl FnOnce() -> Vec<u8>,
 ) -> bool {
     let mut moved = false;
     if rest.is_none() {
-        let asked =
-            socket.recv(|bytes| (bytes.len(), bytes.windows(4).any(|four| four == b"\r\n\r\n")));
+        let asked = socket.recv(|bytes| {
+            let ends = bytes.iter().filter(|&&byte| {
+                *tail = *tail << 8 | u32::from(byte);
+                *tail == u32::from_be_bytes(*b"\r\n\r\n")
+            });
+            (bytes.len(), ends.count() > 0)
+        });
         if asked != Ok(true) {
             return false;
         }

@@ -53,11 +53,16 @@ impl Channels {
 
 impl FrontendEvents for Channels {
     fn alloc_unbound(&mut self, remote: DomId) -> Result<Port, Error> {
-        let port = hypercall::alloc_unbound(remote).map_err(|_| Error::Exhausted {
+        let full = |limit| Error::Exhausted {
             what: "table of event channels",
-            limit: 4096,
-            remedy: "close some, or raise max_event_channels in the guest's configuration",
-        })?;
+            limit,
+            remedy: "close some, use fewer queues, or raise event_channels in the configuration",
+        };
+        // A wait is for no more: what comes at another port would wake nobody.
+        if self.all.0.lock().len() >= hypercall::POLLED {
+            return Err(full(hypercall::POLLED as u64));
+        }
+        let port = hypercall::alloc_unbound(remote).map_err(|_| full(1023))?;
         self.own.insert(port.0);
         self.all.add(port);
         Ok(port)

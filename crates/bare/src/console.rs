@@ -23,7 +23,8 @@ pub struct Console;
 static PAGE: Mutex<Option<(SharedPage, Port)>> = Mutex::new(None);
 
 fn page() -> Option<(SharedPage, Port)> {
-    let mut page = PAGE.lock();
+    // Whoever panics while the page is looked for says nothing, and ends.
+    let mut page = PAGE.try_lock()?;
     if page.is_none() {
         let [frame, port] = PARAMETERS.map(hypercall::parameter);
         *page = Some((memory::toolstack_page(frame?)?, Port(port? as u32)));
@@ -46,24 +47,25 @@ impl fmt::Write for Console {
         let Some((page, port)) = page() else { return Err(fmt::Error) };
         for &byte in text.as_bytes() {
             // A terminal needs both.
-            if byte == b'\n' {
-                put(&page, port, b'\r');
+            if byte == b'\n' && !put(&page, port, b'\r') || !put(&page, port, byte) {
+                return Err(fmt::Error);
             }
-            put(&page, port, byte);
         }
         hypercall::send(port);
         Ok(())
     }
 }
 
-fn put(page: &SharedPage, port: Port, byte: u8) {
+/// Writes a byte. Returns false if there was no room for it in time.
+fn put(page: &SharedPage, port: Port, byte: u8) -> bool {
     for _ in 0..LOOKS {
         if append(page, byte) {
-            return;
+            return true;
         }
         hypercall::send(port);
         hypercall::pause();
     }
+    false
 }
 
 /// Writes a byte behind those that wait. Returns false if the ring is full, or if its indices make

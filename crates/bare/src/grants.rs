@@ -9,6 +9,9 @@ use grantway_ring::SharedRun;
 const PERMIT: u16 = 1;
 const READONLY: u16 = 4;
 const IN_USE: u16 = 8 | 16;
+/// Most pages of runs of which the peer keeps some, beyond which nothing more is granted: a backend
+/// that keeps a page of each connection costs the guest no more.
+const DEFERRED_MAX: usize = 512;
 
 /// The guest's grants.
 #[derive(Debug)]
@@ -36,6 +39,13 @@ impl Grants {
     /// Grants new pages.
     pub fn grant(&mut self, peer: DomId, pages: usize, access: Access) -> Result<Granted, Error> {
         self.retry();
+        if self.deferred.iter().map(|(run, _)| run.pages()).sum::<usize>() > DEFERRED_MAX {
+            return Err(Error::Exhausted {
+                what: "memory that the backend has not given back",
+                limit: DEFERRED_MAX as u64,
+                remedy: "look at the backend, which keeps pages of earlier connections mapped",
+            });
+        }
         if self.free.len() < pages {
             return Err(Error::Exhausted {
                 what: "grant table",
@@ -59,6 +69,7 @@ impl Grants {
 
     /// Takes a run back, as far as the peer does not reach it.
     pub fn release(&mut self, granted: Granted) -> Released {
+        self.retry();
         let pages = granted.grefs.len();
         let left = self.end(granted.grefs);
         let deferred = left.len();

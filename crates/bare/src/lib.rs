@@ -10,7 +10,7 @@
 //! - [`println!`] writes to the guest's console.
 //! - [`shutdown`] ends the guest.
 //!
-//! Memory is one heap over what the guest was given. There are no threads and no interrupts: who
+//! Memory is one heap over the largest run of what the guest was given, below 3.5 GiB. There are no threads and no interrupts: who
 //! waits gives its processor to Xen until one of its event channels is signalled
 //! (`SCHEDOP_poll`), so no code runs beside `main`.
 //!

@@ -1,6 +1,6 @@
 //! The platform.
 
-use crate::channels::{Channels, Ports};
+use crate::channels::{Channels, Ports, poll};
 use crate::clock::Clock;
 use crate::console;
 use crate::grants::Grants;
@@ -37,6 +37,9 @@ impl Bare {
     /// [`Error`] if Xen, its toolstack or the store refused what a guest needs.
     pub fn new() -> Result<Arc<Self>, Error> {
         let shared = SharedInfo::new().ok_or_else(|| lacks("XENMAPSPACE_shared_info"))?;
+        if !hypercall::take_part_in_saves() {
+            return Err(lacks("HVM_PARAM_CALLBACK_IRQ"));
+        }
         let table = GrantTable::new().ok_or_else(|| lacks("XENMAPSPACE_grant_table"))?;
         let ports = Arc::<Ports>::default();
         let page = StorePage::new(shared.clone(), &ports);
@@ -57,10 +60,19 @@ impl Bare {
     }
 
     /// Gives the processor away until an event channel of this guest is signalled, that of the
-    /// store among them, or until that time by [`Bare::clock`]. It may come back sooner: whoever
-    /// has waited looks at everything.
+    /// store among them, or until that time by [`Bare::clock`]. Does not while an event of the
+    /// store waits for somebody. It may come back sooner: whoever has waited looks at everything.
     pub fn wait(&self, until: Option<Duration>) {
-        self.ports.wait(&self.shared, until);
+        if !self.store.has_events() {
+            self.ports.wait(&self.shared, until);
+        }
+    }
+
+    /// Gives the processor away until that time by [`Bare::clock`], whatever comes.
+    pub fn pause(&self, until: Duration) {
+        while self.clock().now() < until {
+            poll(&self.shared, &[], Some(until));
+        }
     }
 
     /// Has the guest saved, as its toolstack asked for. Returns once it goes on: false if the save
@@ -78,6 +90,9 @@ impl Bare {
         self.ports.clear();
         if !self.shared.renew(before) {
             return Err(lacks("XENMAPSPACE_shared_info"));
+        }
+        if !hypercall::take_part_in_saves() {
+            return Err(lacks("HVM_PARAM_CALLBACK_IRQ"));
         }
         let table = GrantTable::new().ok_or_else(|| lacks("XENMAPSPACE_grant_table"))?;
         self.grants.lock().renew(table);

@@ -44,7 +44,7 @@ pub(crate) struct Stores(Arc<Mutex<Shared>>);
 
 impl Stores {
     pub fn new(page: StorePage) -> Self {
-        let client = Client::over(page).named("xenstore");
+        let client = Client::over(page).named("xenstore").patient();
         Self(Arc::new(Mutex::new(Shared { client, users: Vec::new(), next: 0 })))
     }
 
@@ -57,6 +57,12 @@ impl Stores {
         StoreUser { shared: Arc::clone(&self.0), number, within: false }
     }
 
+    /// Returns true if an event waits for one of the users: what wakes for it was taken already.
+    pub fn has_events(&self) -> bool {
+        let shared = self.0.lock();
+        shared.client.has_events() || shared.users.iter().any(|user| !user.events.is_empty())
+    }
+
     /// Goes on over another page, after the guest was restored. All watches are set again, and fire.
     ///
     /// # Errors
@@ -64,7 +70,7 @@ impl Stores {
     /// The store refuses a watch.
     pub fn renew(&self, page: StorePage) -> Result<(), Error> {
         let Shared { client, users, .. } = &mut *self.0.lock();
-        *client = Client::over(page).named("xenstore");
+        *client = Client::over(page).named("xenstore").patient();
         for user in users {
             user.events.clear();
             for (path, token) in &user.watches {
@@ -133,7 +139,12 @@ impl FrontendStore for StoreUser {
         if let Some(user) = user {
             user.watches.push((path.to_string(), token.to_string()));
         }
-        client.watch(path, &marked(self.number, token))
+        let watched = client.watch(path, &marked(self.number, token));
+        if let (Err(_), Some(user)) = (&watched, users.iter_mut().find(|u| u.number == self.number))
+        {
+            user.watches.pop();
+        }
+        watched
     }
 
     fn next_event(&mut self) -> Result<Option<WatchEvent>, Error> {

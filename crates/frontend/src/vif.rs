@@ -474,6 +474,13 @@ impl<R: Runner> Vif<R> {
     ///
     /// The platform or the store is gone.
     pub fn take_answers(&mut self) -> Result<(), VifError> {
+        if !self.running {
+            // Nobody else takes in what a backend signals before it is connected. Whoever runs the
+            // queues looks at their rings first.
+            let queues = self.made.iter_mut().try_for_each(|queue| queue.take_events().map(drop));
+            return queues
+                .and_then(|()| self.control.as_mut().map_or(Ok(()), Control::take_signals));
+        }
         match self.control_mut().map(Control::poll) {
             Some(Err(error)) => self.fail(error),
             _ => Ok(()),

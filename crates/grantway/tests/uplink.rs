@@ -274,6 +274,30 @@ fn successors_open_the_interface_again_and_connections_live_on() {
     wire.check_checksums();
 }
 
+/// The host has an address on the interface, and the bridge does not know its station.
+#[test]
+fn what_is_for_the_host_alone_reaches_no_guest() {
+    let _alone = alone();
+    if !available(&PROGRAMS) {
+        return;
+    }
+    let wire = Wire::start(&[]);
+    wire.own.address("gwu", 1, 9);
+    wire.far.wait_ping("10.99.1.9");
+    let received = || {
+        let vifs = wire.site.backend_report()["vifs"].take();
+        let vifs = vifs.as_array().expect("vifs").clone();
+        vifs.iter().map(|vif| vif["stats"]["rx_packets"].as_u64().expect("a count")).sum::<u64>()
+    };
+    let before = received();
+    let (answered, text) = wire.far.ping("10.99.1.9", 100, 1000, "0");
+    assert_eq!(answered, 100, "{text}");
+    // Guests get what is for all, such as questions for addresses.
+    let more = received() - before;
+    assert!(more < 20, "guests received {more} frames of 100 that were for the host");
+    wire.wait_pings();
+}
+
 /// A veth hands over what its other end's socket segments, as one frame.
 #[test]
 fn datagrams_in_one_frame_from_the_wire_reach_a_guest_one_by_one() {

@@ -170,7 +170,7 @@ impl FrontendPlatform for Xen {
     }
 
     fn frontend_store(&self) -> Result<Box<dyn FrontendStore>, Error> {
-        Ok(self.store()?)
+        Ok(self.store.connect_patiently()?)
     }
 }
 

@@ -42,10 +42,20 @@ impl StoreAt {
 
     /// Makes a new connection.
     pub fn connect(&self) -> Result<Box<dyn Store>, Error> {
+        self.connected(false)
+    }
+
+    /// Returns a connection that waits while this domain has as many transactions as it may have.
+    pub fn connect_patiently(&self) -> Result<Box<dyn Store>, Error> {
+        self.connected(true)
+    }
+
+    fn connected(&self, patient: bool) -> Result<Box<dyn Store>, Error> {
         Ok(match self {
-            Self::Socket(socket) => Box::new(Client::connect(socket)?),
+            Self::Socket(socket) => boxed(Client::connect(socket)?, patient),
             Self::Device(device) => {
-                Box::new(Client::over(Xenbus::open(device).map_err(|e| unopened(device, &e))?))
+                let bus = Xenbus::open(device).map_err(|e| unopened(device, &e))?;
+                boxed(Client::over(bus), patient)
             }
         })
     }
@@ -149,6 +159,14 @@ fn ask(
             Err(e) => return Err(Silence::Broken(e)),
         }
     }
+}
+
+fn boxed<T>(client: Client<T>, patient: bool) -> Box<dyn Store>
+where
+    Client<T>: Store + 'static,
+    T: grantway_xenstore::Transport,
+{
+    Box::new(if patient { client.patient() } else { client })
 }
 
 #[cfg(test)]

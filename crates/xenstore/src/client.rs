@@ -25,8 +25,7 @@ pub const DEFAULT_SOCKET: &str = "/run/xenstored/socket";
 /// Number of attempts to read a list in parts that changes meanwhile.
 const LIST_TRIES: usize = 100;
 
-/// Number of attempts to begin a transaction while the domain has as many as the store gives it,
-/// and the time between them. xenstored gives a guest ten, which all of its processes share.
+/// Number of attempts of a patient client to begin a transaction, and the time between them.
 const BEGIN_TRIES: usize = 400;
 const BEGIN_WAIT: Duration = Duration::from_millis(5);
 
@@ -46,6 +45,8 @@ pub struct Client<T> {
     events: EventQueue,
     last_request: u32,
     transaction: Option<u32>,
+    /// Number of attempts to begin a transaction.
+    begin_tries: usize,
     gone: bool,
 }
 
@@ -98,8 +99,17 @@ impl<T: Transport> Client<T> {
             events: EventQueue::default(),
             last_request: 0,
             transaction: None,
+            begin_tries: 1,
             gone: false,
         }
+    }
+
+    /// Has the client wait, for two seconds at most, while its domain has as many transactions as
+    /// the store gives it. xenstored gives a guest ten, which all of its processes share.
+    #[must_use]
+    pub fn patient(mut self) -> Self {
+        self.begin_tries = BEGIN_TRIES;
+        self
     }
 
     /// Names the client for [`Error::Gone`], by a name that operators know.
@@ -297,6 +307,13 @@ impl<T: Transport> Client<T> {
         }
     }
 
+    /// Returns true if an event came, or may have come, that [`FrontendStore::next_event`] gives
+    /// without a look at the transport.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty() || self.decoder.has_message()
+    }
+
     fn take_event(&mut self, message: &Message) -> Result<(), Error> {
         // A third string may follow in later versions of the protocol.
         match message.strings().as_deref() {
@@ -415,7 +432,7 @@ impl<T: Transport + Send> FrontendStore for Client<T> {
         let answer = loop {
             match self.request(MessageType::TransactionStart, 0, "", &[b"\0"]) {
                 // Other processes of the domain are about to end theirs.
-                Err(Error::Store { errno: StoreErrno::Enospc, .. }) if tries < BEGIN_TRIES => {
+                Err(Error::Store { errno: StoreErrno::Enospc, .. }) if tries < self.begin_tries => {
                     tries += 1;
                     self.transport.pause(BEGIN_WAIT);
                 }
@@ -543,7 +560,7 @@ mod tests {
         for (refusals, requests) in [(0, 1), (3, 4), (BEGIN_TRIES, BEGIN_TRIES)] {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let store = store(theirs, refusals);
-            let mut client = Client::over(ours);
+            let mut client = Client::over(ours).patient();
             let begun = client.begin();
             match refusals == BEGIN_TRIES {
                 false => assert_eq!(begun, Ok(())),
@@ -554,5 +571,12 @@ mod tests {
             drop(client);
             assert_eq!(store.join().unwrap(), requests);
         }
+        // Others have more to do, and try again by themselves.
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let store = store(theirs, 1);
+        let mut client = Client::over(ours);
+        assert!(client.begin().is_err());
+        drop(client);
+        assert_eq!(store.join().unwrap(), 1);
     }
 }

@@ -69,6 +69,11 @@ impl EventQueue {
         Some(event)
     }
 
+    /// Returns true if no event waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()

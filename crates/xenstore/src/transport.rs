@@ -70,11 +70,11 @@ mod hosted {
 
     impl<T: Read + Write + AsFd> Transport for T {
         fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TransportError> {
-            counted(Read::read(self, bytes), "read")
+            counted(uninterrupted(|| Read::read(self, bytes)), "read")
         }
 
         fn write(&mut self, bytes: &[u8]) -> Result<usize, TransportError> {
-            counted(Write::write(self, bytes), "write")
+            counted(uninterrupted(|| Write::write(self, bytes)), "write")
         }
 
         fn wait(&mut self, ready: Ready, block: bool) -> Result<bool, TransportError> {
@@ -101,12 +101,22 @@ mod hosted {
         }
     }
 
+    /// Tries again for as long as a signal comes first.
+    fn uninterrupted(mut call: impl FnMut() -> Result<usize, Error>) -> Result<usize, Error> {
+        loop {
+            match call() {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
     fn counted(result: Result<usize, Error>, call: &str) -> Result<usize, TransportError> {
         match result {
             Ok(0) => Err(TransportError::Closed),
             Ok(count) => Ok(count),
             Err(e) => Err(match e.kind() {
-                ErrorKind::WouldBlock | ErrorKind::Interrupted => TransportError::NotReady,
+                ErrorKind::WouldBlock => TransportError::NotReady,
                 ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
                     TransportError::Closed
                 }

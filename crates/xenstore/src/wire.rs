@@ -298,6 +298,17 @@ impl Decoder {
         Ok(Some(Message { header, payload }))
     }
 
+    /// Returns true if [`Decoder::next_message`] has a message, or an error.
+    #[must_use]
+    pub fn has_message(&self) -> bool {
+        let rest = self.buffer.get(self.taken..).unwrap_or_default();
+        let whole = |(head, body): (&[u8; HEADER_LEN], &[u8])| {
+            let len = Header::from_bytes(head).len as usize;
+            len > PAYLOAD_MAX || body.len() >= len
+        };
+        self.broken.is_some() || rest.split_first_chunk().is_some_and(whole)
+    }
+
     /// Bytes that were pushed and not yet taken.
     #[must_use]
     pub fn held(&self) -> usize {

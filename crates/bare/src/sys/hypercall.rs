@@ -75,14 +75,16 @@ unsafe fn on<T>(number: u64, command: u64, argument: &mut T) -> i64 {
     unsafe { call(number, command, core::ptr::from_mut(argument) as u64, 0) }
 }
 
+/// `xen_hvm_param`.
+#[repr(C)]
+struct Param {
+    domid: u16,
+    index: u32,
+    value: u64,
+}
+
 /// Returns a parameter of this guest (`HVM_PARAM_*`); none if it is not set.
 pub fn parameter(index: u32) -> Option<u64> {
-    #[repr(C)]
-    struct Param {
-        domid: u16,
-        index: u32,
-        value: u64,
-    }
     let mut param = Param { domid: SELF, index, value: 0 };
     // SAFETY: HVMOP_get_param is 1, and this is xen_hvm_param.
     let status = unsafe { on(HVM_OP, 1, &mut param) };
@@ -192,8 +194,20 @@ pub fn pause() {
     let _ = unsafe { call(SCHED_OP, 0, 0, 0) };
 }
 
+/// Tells Xen that this guest takes part in a save. The toolstack writes the outcome of
+/// [`suspend`] into a guest that has a vector for event channels, and into no other. Nothing is
+/// delivered by it: interrupts are off, and all event channels are masked.
+pub(crate) fn take_part_in_saves() -> bool {
+    /// `HVM_PARAM_CALLBACK_IRQ`, and a vector as its value.
+    const CALLBACK: u32 = 0;
+    const VECTOR: u64 = 2 << 56 | 0xf3;
+    let mut param = Param { domid: SELF, index: CALLBACK, value: VECTOR };
+    // SAFETY: HVMOP_set_param is 0, and this is xen_hvm_param.
+    unsafe { on(HVM_OP, 0, &mut param) == 0 }
+}
+
 /// Has the guest saved. Returns once it goes on: true if it was restored, in a domain that may be a
-/// new one, and false if the save was given up.
+/// new one, and false if the save was given up (see [`take_part_in_saves`]).
 pub fn suspend() -> bool {
     let mut reason: u32 = 2;
     // SAFETY: SCHEDOP_shutdown is 2, of sched_shutdown, a word; SHUTDOWN_suspend is 2.

@@ -2,7 +2,7 @@
 
 use super::memory;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
 use grantway_ring::SharedPage;
 
 /// Offsets in `shared_info` on x86-64.
@@ -19,6 +19,8 @@ pub struct SharedInfo {
     /// Nanoseconds that this guest's clock is before the host's, modulo 2^64: another host's clock
     /// may say less.
     ahead: Arc<AtomicU64>,
+    /// The latest time that the clock said.
+    last: Arc<AtomicU64>,
 }
 
 /// The time, as Xen wrote it last (`vcpu_time_info`).
@@ -37,7 +39,8 @@ pub struct TimeInfo {
 impl SharedInfo {
     /// Has Xen put the page among the guest's. Returns none if it refuses.
     pub fn new() -> Option<Self> {
-        let shared = Self { page: memory::shared_info()?, ahead: Arc::default() };
+        let (page, ahead, last) = (memory::shared_info()?, Arc::default(), Arc::default());
+        let shared = Self { page, ahead, last };
         shared.mask();
         Some(shared)
     }
@@ -62,12 +65,14 @@ impl SharedInfo {
 
     /// Returns the nanoseconds since the host started.
     fn host_time(&self) -> u64 {
-        self.time().at(counted())
+        let (time, count) = self.time();
+        time.at(count)
     }
 
-    /// Returns the nanoseconds of this guest's clock.
+    /// Returns the nanoseconds of this guest's clock, which never goes back.
     pub fn now(&self) -> u64 {
-        self.host_time().wrapping_add(self.ahead.load(SeqCst))
+        let now = self.host_time().wrapping_add(self.ahead.load(SeqCst));
+        now.max(self.last.fetch_max(now, SeqCst))
     }
 
     /// Returns the time of the host's clock when this guest's says `at`.
@@ -94,8 +99,8 @@ impl SharedInfo {
         word.load(SeqCst) & bit != 0 && word.fetch_and(!bit, SeqCst) & bit != 0
     }
 
-    /// Returns the time that Xen wrote last for this processor.
-    fn time(&self) -> TimeInfo {
+    /// Returns the time that Xen wrote last for this processor, and a count of its clock.
+    fn time(&self) -> (TimeInfo, u64) {
         // SAFETY: the place lies in the page and is aligned; Xen changes the version before and
         // after it writes.
         let version = unsafe { &*self.page.as_ptr().as_ptr().add(TIME).cast::<AtomicU32>() };
@@ -103,8 +108,11 @@ impl SharedInfo {
             let before = version.load(SeqCst);
             let mut bytes = [0; 24];
             let _ = self.page.read(TIME + 8, &mut bytes);
+            // Within the loop, as the guest may go on on another processor.
+            let count = counted();
+            fence(SeqCst);
             if before % 2 == 0 && version.load(SeqCst) == before {
-                return parse(&bytes);
+                return (parse(&bytes), count);
             }
             core::hint::spin_loop();
         }
@@ -131,11 +139,13 @@ fn parse(bytes: &[u8; 24]) -> TimeInfo {
     TimeInfo { stamp: long(0), system: long(2), factor: word(4), shift: bytes[20] as i8 }
 }
 
-/// Returns the count of the processor's clock.
-#[must_use]
-pub fn counted() -> u64 {
+/// Returns the count of the processor's clock, read behind what comes before.
+fn counted() -> u64 {
     // SAFETY: reads a counter.
-    unsafe { core::arch::x86_64::_rdtsc() }
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+        core::arch::x86_64::_rdtsc()
+    }
 }
 
 #[cfg(test)]
@@ -144,7 +154,8 @@ mod tests {
     use grantway_ring::SharedRun;
 
     fn shared() -> SharedInfo {
-        SharedInfo { page: SharedRun::private(1).page(0).unwrap(), ahead: Arc::default() }
+        let page = SharedRun::private(1).page(0).unwrap();
+        SharedInfo { page, ahead: Arc::default(), last: Arc::default() }
     }
 
     #[test]
@@ -170,7 +181,7 @@ mod tests {
         shared.page.write(TIME + 24, &7_u32.to_le_bytes()).unwrap();
         shared.page.write(TIME + 28, &[0xfe]).unwrap();
         let time = TimeInfo { stamp: 0x0102_0304_0506_0708, system: 9, factor: 7, shift: -2 };
-        assert_eq!(shared.time(), time);
+        assert_eq!(shared.time().0, time);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::exceptions;
 use super::heap;
 use super::hypercall::{self, Shutdown, shutdown};
+use super::memory;
 use crate::Boot;
 use alloc::string::String;
 use core::ops::Range;
@@ -15,6 +16,8 @@ const ARGUMENTS_MAX: usize = 4096;
 const RAM: u32 = 1;
 /// End of the addresses that are mapped.
 const MAPPED: u64 = 4 << 30;
+/// End of the memory that is used: Xen's pages come behind it.
+const USED: u64 = memory::WINDOW as u64;
 
 /// `hvm_start_info`, of version 1 and later.
 #[repr(C)]
@@ -76,7 +79,7 @@ pub(super) extern "C" fn start(info: u32) -> ! {
     shutdown(Shutdown::PowerOff)
 }
 
-/// Returns the largest run of plain memory behind the image.
+/// Returns the largest run of plain memory behind the image and below Xen's pages.
 fn largest(info: StartInfo) -> Range<usize> {
     let image = core::ptr::addr_of!(grantway_image_end) as u64;
     let entries = (0..info.map_entries as usize).map(|at| {
@@ -85,7 +88,7 @@ fn largest(info: StartInfo) -> Range<usize> {
         unsafe { (entry as *const MapEntry).read() }
     });
     let runs = entries.filter(|entry| entry.kind == RAM).map(|entry| {
-        let end = entry.address.saturating_add(entry.bytes).min(MAPPED);
+        let end = entry.address.saturating_add(entry.bytes).min(USED);
         entry.address.max(image)..end
     });
     let run = runs.max_by_key(|run| run.end.saturating_sub(run.start)).unwrap_or(0..0);

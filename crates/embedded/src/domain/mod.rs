@@ -223,7 +223,7 @@ impl FrontendPlatform for Domain {
     }
 
     fn frontend_store(&self) -> Result<Box<dyn FrontendStore>, Error> {
-        Ok(self.store()?)
+        Ok(Box::new(self.open_store()?.patient()))
     }
 }
 

@@ -182,6 +182,11 @@ impl Control {
         }
     }
 
+    /// Takes in signals, and nothing else.
+    pub(crate) fn take_signals(&mut self) -> Result<(), VifError> {
+        Ok(self.channels.set.poll(&mut |_| {})?)
+    }
+
     /// Matches an answer with its request, and returns both.
     fn judge(&mut self, index: u32, response: CtrlResponse) -> Result<Answer, PeerError> {
         let found = response.id;

@@ -58,6 +58,7 @@ impl Socket {
         ] {
             sys::set_room(fd.as_fd(), options, bytes).map_err(error("sizing its queues"))?;
         }
+        sys::leave_out_host(fd.as_fd()).map_err(error("leaving out what is for the host"))?;
         let socket = Self { fd, name: name.to_owned() };
         socket.attach()?;
         Ok(socket)

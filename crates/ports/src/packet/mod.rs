@@ -164,7 +164,7 @@ impl Packet {
         sent: &mut SentBurst,
     ) -> Result<Option<DropReason>, PortError> {
         let mut rest = frames;
-        let mut last = None;
+        let (mut last, mut told) = (None, false);
         while !rest.is_empty() {
             let errno = match sys::send(self.socket.fd.as_fd(), rest) {
                 Ok(many) => {
@@ -174,6 +174,10 @@ impl Packet {
                     sent.taken += gone.len();
                     sent.bytes += bytes;
                     rest = later;
+                    continue;
+                }
+                // It may be of the past: the socket tells each such error once, whoever asks.
+                Err(Errno::NETDOWN | Errno::INVAL) if !std::mem::replace(&mut told, true) => {
                     continue;
                 }
                 Err(errno) => errno,

@@ -47,6 +47,22 @@ pub(super) fn set_room(fd: BorrowedFd<'_>, options: [c_int; 2], bytes: c_int) ->
     }
 }
 
+/// Leaves out frames for the host itself, by a filter that the kernel runs: they are none of the
+/// bridge's business, which does not know the host's station and would flood them.
+pub(super) fn leave_out_host(fd: BorrowedFd<'_>) -> Result<()> {
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    // The kind of the packet, as `sockaddr_ll` has it.
+    let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, kind),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::PACKET_HOST.into()),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
 /// Attaches the socket to the interface of this index: it receives all frames from there,
 /// whatever their addresses.
 pub(super) fn attach(fd: BorrowedFd<'_>, interface: u32) -> Result<()> {

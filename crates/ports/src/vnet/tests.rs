@@ -117,6 +117,20 @@ fn segmentation_of_udp_has_one_type_for_both_versions_of_ip() {
     }
 }
 
+/// The thread that gives the kernel a frame waits until that has cut it.
+#[test]
+fn segments_that_are_too_many_for_the_kernel_are_refused() {
+    for v6 in [false, true] {
+        let kind = if v6 { GsoKind::Tcpv6 } else { GsoKind::Tcpv4 };
+        let large = frame(v6, true, 65_000);
+        assert!(outgoing(&large, large.len(), gso(kind, 48)).is_ok(), "Linux's smallest");
+        for size in [1, 8, 47] {
+            let refused = outgoing(&large, large.len(), gso(kind, size));
+            assert_eq!(refused, Err(DropReason::GsoTooMany), "{size}");
+        }
+    }
+}
+
 #[test]
 fn congestion_window_reduced_travels_with_segmentation() {
     let mut v4 = frame(false, true, 3000);
