@@ -140,12 +140,9 @@ impl Guest {
                 if let Some(failure) = self.vif.take_failure() {
                     println!("grantway: {failure}; trying again");
                 }
-                let until = self.clock.now() + REST;
                 // What is asked of the guest meanwhile is done after this rest.
-                while self.clock.now() < until {
-                    self.platform.pause(until);
-                    self.vif.store_changed().map_err(text)?;
-                }
+                self.platform.pause(self.clock.now() + REST);
+                self.vif.store_changed().map_err(text)?;
                 self.vif.restart().map_err(text)
             }
             VifStatus::Replaced => match self.vif.renew() {

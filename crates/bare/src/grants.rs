@@ -53,7 +53,7 @@ impl Grants {
                 remedy: "use fewer queues, or raise max_grant_frames in the guest's configuration",
             });
         }
-        let run = memory::pages(pages).ok_or(Error::Exhausted {
+        let run = SharedRun::try_private(pages).ok_or(Error::Exhausted {
             what: "memory",
             limit: pages as u64,
             remedy: "give the guest more memory",

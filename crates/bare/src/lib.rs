@@ -10,9 +10,9 @@
 //! - [`println!`] writes to the guest's console.
 //! - [`shutdown`] ends the guest.
 //!
-//! Memory is one heap over the largest run of what the guest was given, below 3.5 GiB. There are no threads and no interrupts: who
-//! waits gives its processor to Xen until one of its event channels is signalled
-//! (`SCHEDOP_poll`), so no code runs beside `main`.
+//! Memory is one heap over the largest run of what the guest was given, below 3.5 GiB. There are no
+//! threads and no interrupts: whoever waits gives its processor to Xen until one of its event
+//! channels is signalled (`SCHEDOP_poll`), so no code runs beside `main`.
 //!
 //! Tests of this crate are programs of an operating system. They have neither the start nor Xen,
 //! and look at what is kept in memory: tables, rings and clocks.

@@ -468,7 +468,8 @@ impl<R: Runner> Vif<R> {
 
     /// Takes in answers of the control ring, without blocking, and goes on with the changes that
     /// depend on them. To be called when the control ring's descriptor is readable. A backend that
-    /// breaks the protocol has the vif closed and held.
+    /// breaks the protocol has the vif closed and held. Before the vif is connected, takes in signals
+    /// only, for platforms on which a signal that nobody takes ends every wait.
     ///
     /// # Errors
     ///

@@ -2,7 +2,8 @@
 //! network.
 //!
 //! Three platforms keep these promises: `embedded` (any Linux machine), `xen`
-//! (/dev/xen), and `bare` (a unikernel), which has the calls of a frontend alone. The traits promise no more than /dev/xen can keep:
+//! (/dev/xen), and `bare` (a unikernel), which has the calls of a frontend alone. The traits
+//! promise no more than /dev/xen can keep:
 //!
 //! - [`FrontendPlatform::grant`] makes a fixed run of zeroed pages that a peer may
 //!   reach; what [`FrontendPlatform::release`] cannot prove revoked is never used for

@@ -22,7 +22,7 @@ impl TapOffloads {
     /// Only finished frames.
     pub const NONE: TapOffloads =
         TapOffloads { checksum: false, tso4: false, tso6: false, uso: false };
-    /// Everything that a TAP can give.
+    /// Everything that a TAP or a packet socket can give.
     pub const ALL: TapOffloads = TapOffloads { checksum: true, tso4: true, tso6: true, uso: true };
     /// Everything that netif can carry.
     pub const NETIF: TapOffloads = TapOffloads { uso: false, ..Self::ALL };

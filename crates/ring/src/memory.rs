@@ -74,11 +74,18 @@ impl SharedRun {
     /// hold.
     #[must_use]
     pub fn private(pages: usize) -> Self {
-        let heap = HeapPages::new(pages);
+        let layout = HeapPages::layout(pages).expect("pages overflow the address space");
+        Self::try_private(pages).unwrap_or_else(|| handle_alloc_error(layout))
+    }
+
+    /// Returns the run of [`SharedRun::private`]; `None` where that would panic.
+    #[must_use]
+    pub fn try_private(pages: usize) -> Option<Self> {
+        let heap = HeapPages::new(pages)?;
         let base = heap.base;
         // SAFETY: the allocation is page-aligned, `pages` pages long, and lives
         // as long as `heap`, which nothing else refers to.
-        unsafe { Self::new(base, pages, Arc::new(heap)) }
+        Some(unsafe { Self::new(base, pages, Arc::new(heap)) })
     }
 
     /// A run of pages of other runs, wherever they lie, which also keeps `guard`:
@@ -127,16 +134,16 @@ struct HeapPages {
 }
 
 impl HeapPages {
-    fn new(pages: usize) -> Self {
+    fn layout(pages: usize) -> Option<Layout> {
         // An empty allocation is not allowed; a spare page is.
-        let bytes = pages.max(1).checked_mul(PAGE_SIZE).expect("pages overflow the address space");
-        let layout =
-            Layout::from_size_align(bytes, PAGE_SIZE).expect("pages overflow the address space");
+        Layout::from_size_align(pages.max(1).checked_mul(PAGE_SIZE)?, PAGE_SIZE).ok()
+    }
+
+    fn new(pages: usize) -> Option<Self> {
+        let layout = Self::layout(pages)?;
         // SAFETY: the layout is not empty.
-        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-            handle_alloc_error(layout)
-        };
-        Self { base, layout }
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { base, layout })
     }
 }
 

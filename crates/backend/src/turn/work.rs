@@ -55,8 +55,8 @@ pub(crate) fn time_to_give(len: usize) -> Duration {
 const SEGMENT_GIVEN: u32 = 4;
 
 /// Returns the most segments into which a frame to `receivers` receivers is cut for each receiver
-/// that accepts no large frames. All segments together are two turns' work. TCP sends lost bytes
-/// again in one segment.
+/// that accepts no large frames. All segments together are two turns' work. A frame of more
+/// is refused: TCP sends lost bytes again in one segment, and datagrams of such a frame are lost.
 pub(crate) fn segments_for_each(receivers: u32) -> u16 {
     (2 * TURN / SEGMENT_GIVEN / receivers.max(1)).min(u16::MAX.into()) as u16
 }

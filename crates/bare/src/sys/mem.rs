@@ -1,20 +1,7 @@
-//! What the compiler takes for given: functions for copies and comparisons, which are one instruction
-//! each or loops that it does not turn into calls to themselves, and names of what a panic calls.
+//! Functions that the compiler calls for copies and comparisons. They are one instruction each, or
+//! loops that it does not turn into calls to themselves. `tests/no_std` has this file, too.
 
-use super::hypercall::{Shutdown, shutdown};
 use core::arch::asm;
-
-/// Named by the precompiled `alloc`, and never called: a panic aborts.
-// SAFETY: the only function of this name, as nothing brings an unwinder.
-#[unsafe(no_mangle)]
-extern "C" fn rust_eh_personality() {}
-
-/// As above.
-// SAFETY: as above.
-#[unsafe(no_mangle)]
-extern "C" fn _Unwind_Resume() -> ! {
-    shutdown(Shutdown::Crash)
-}
 
 // SAFETY: the C library's contract, and the only function of this name.
 #[unsafe(no_mangle)]

@@ -1,7 +1,6 @@
 //! Pages that others than this program reach: granted ones, and Xen's own.
 
 use super::hypercall::{self, Space};
-use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
@@ -18,33 +17,6 @@ const GRANT_TABLE: usize = WINDOW + PAGE_SIZE;
 pub const GRANT_PAGES_MAX: usize = 64;
 /// Grants in a page of the table.
 const GRANTS_A_PAGE: usize = PAGE_SIZE / 8;
-
-/// Pages of the heap.
-struct Pages {
-    base: NonNull<u8>,
-    layout: Layout,
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody refers to it any more.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
-    }
-}
-
-// SAFETY: the sole owner of an allocation that it never looks into.
-unsafe impl Send for Pages {}
-// SAFETY: as above.
-unsafe impl Sync for Pages {}
-
-/// Returns zeroed pages of the heap; none if there are not so many.
-pub fn pages(count: usize) -> Option<SharedRun> {
-    let layout = Layout::from_size_align(count.max(1).checked_mul(PAGE_SIZE)?, PAGE_SIZE).ok()?;
-    // SAFETY: the layout is not empty.
-    let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-    // SAFETY: the pages are aligned, ours alone, and live as long as what keeps them.
-    Some(unsafe { SharedRun::new(base, count, Arc::new(Pages { base, layout })) })
-}
 
 /// Returns the frame number of a page: addresses are mapped to themselves.
 #[must_use]

@@ -17,3 +17,5 @@ pub mod random;
 pub mod shared;
 #[cfg(not(test))]
 mod start;
+#[cfg(not(test))]
+mod unwinding;

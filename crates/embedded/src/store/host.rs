@@ -116,9 +116,7 @@ impl Server {
         }
         Ok(value)
     }
-}
 
-impl Server {
     /// Sets a node's permissions, as domain 0.
     ///
     /// # Errors

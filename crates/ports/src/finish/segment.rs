@@ -32,7 +32,8 @@ pub enum SegmentChecksum {
 /// - All headers are repeated. Each segment has its own lengths, sequence number and checksums.
 /// - IPv4's identification counts up by one per segment, even if the packet must not be fragmented.
 /// - A segment of UDP is a datagram of its own.
-/// - Of TCP only the last segment has FIN and PSH, and only the first has CWR. All have every other flag.
+/// - Of TCP only the last segment has FIN and PSH, and only the first has CWR. All have every other
+///   flag.
 #[derive(Debug, Clone)]
 pub struct Segments<'a> {
     headers: &'a [u8],

@@ -14,7 +14,7 @@ use grantway_netif::ctrl::{GrefEntry, Status};
 ///
 /// A backend without staging has no tables, and answers the three messages with
 /// [`Status::NotSupported`]. A backend with staging has a table for each queue, and so has one
-/// without that took over from it: there the guest can take pages back.
+/// without that took over staged pages from it: there the guest can take them back.
 pub(crate) trait StagedTable: Send {
     /// Returns the most grants that the table can hold.
     ///

@@ -29,8 +29,9 @@ pub(super) struct Bursts {
 }
 
 impl Bursts {
-    /// Allocates both arenas. Segments and datagrams from the vif are merged if `merge` is true. Large frames of the
-    /// port are written to the pages that the vif sends them from if `in_place` is true.
+    /// Allocates both arenas. Segments and datagrams from the vif are merged if `merge` is true.
+    /// Large frames of the port are written to the pages that the vif sends them from if `in_place`
+    /// is true.
     pub(super) fn new(merge: bool, in_place: bool) -> Self {
         Self {
             outgoing: vec![0; FILL + RECV_BUFFER],
