@@ -18,6 +18,7 @@ extern crate std;
 
 mod buffers;
 mod control;
+mod demand;
 mod error;
 mod frame;
 mod halves;

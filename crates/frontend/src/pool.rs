@@ -1,5 +1,5 @@
 //! The pages of a receive ring, granted once and recycled: some that are always used, and as many
-//! further ones while the queue is busy.
+//! further ones while the queue is busy. Frames may be sent from the further ones meanwhile.
 
 use crate::lent::Lent;
 use alloc::sync::Arc;
@@ -86,7 +86,13 @@ impl Pool {
         self.pages.get(usize::from(page)).map(|(page, gref)| (page, *gref))
     }
 
-    /// Grants as many further pages, if they were not before, and puts them away.
+    /// Returns the further pages, if they were granted, and their grants.
+    pub fn further(&self, resting: u16) -> &[(SharedPage, GrantRef)] {
+        self.pages.get(usize::from(resting)..).unwrap_or_default()
+    }
+
+    /// Grants as many further pages, if they were not before, and puts them away. The backend may
+    /// write to them, since either direction may use them.
     pub fn grant(&mut self, resting: u16) -> Result<(), Error> {
         let most = 2 * resting;
         if self.pages.len() == usize::from(resting) {

@@ -1,6 +1,7 @@
 //! One queue: a transmit and a receive ring and their event channels.
 
 use crate::buffers::{Buffers, SEND_PAGES};
+use crate::demand::Ready;
 use crate::frame::{LentFrame, RxFrame};
 use crate::lent::{Channels, Lent};
 use crate::negotiate::BackendFeatures;
@@ -27,6 +28,7 @@ pub struct Queue {
     features: BackendFeatures,
     refs: QueueRefs,
     channels: Channels,
+    // Declared before the receive half, whose pool has the further pages that it sends from.
     transmit: Transmit,
     receive: Receive,
     /// True if a frame found no room since pages last came back.
@@ -44,9 +46,10 @@ impl Queue {
     /// Pages of frames at rest, granted for as long as the queue is connected.
     pub const RESTING_PAGES: usize = SEND_PAGES + RESTING as usize;
 
-    /// Pages of frames of a busy queue: as many further ones to receive into. They are granted
-    /// when three quarters of the pages at rest have frames at once, and stay granted. The queue uses them until it is at rest
-    /// again.
+    /// Pages of frames of a busy queue: those at rest, and 128 further ones. They are granted when
+    /// three quarters of the pages to receive into have frames at once, or when a frame to be sent
+    /// finds slots and no pages. They stay granted. The queue uses them in one direction at a time,
+    /// to receive first, until it is at rest again.
     pub const BUFFER_PAGES: usize = Self::RESTING_PAGES + RESTING as usize;
 
     /// Grants rings and pools to the backend's domain and makes the event
@@ -65,8 +68,7 @@ impl Queue {
         let tx_front = Front::init(RingPage::new(tx_page));
         let transmit = Transmit::new(tx_front, buffers, features);
         let rx_front = Front::init(RingPage::new(rx_page));
-        let stages = features.policy == Policy::Staging;
-        let receive = Receive::new(rx_front, rx_pool, features.trusted, stages);
+        let receive = Receive::new(rx_front, rx_pool, features.trusted);
         let staging = QueueStaging::new(number, to_stage(&transmit, &receive));
         Ok(Self {
             number,
@@ -245,6 +247,13 @@ impl Queue {
     /// The backend broke the protocol.
     pub fn reap(&mut self) -> Result<usize, VifError> {
         let reaped = self.transmit.reap(&mut self.stats).map_err(self.fault())?;
+        if self.transmit.may_resize() {
+            self.resize_transmit();
+            // Otherwise the next post has them received into, and says so.
+            if !self.receive.misses_further() {
+                self.stage_further();
+            }
+        }
         self.wants_room &= reaped == 0 || !self.transmit.has_room();
         Ok(reaped)
     }
@@ -363,15 +372,52 @@ impl Queue {
     /// Posts every free page, further ones if the queue is busy, and signals the backend if it asked.
     #[inline(never)]
     pub(crate) fn post(&mut self) -> Result<(), VifError> {
-        let staged = self.receive.awaits_staging() && self.staging.is_settled();
-        if self.receive.refill(staged) {
+        let resized = self.transmit.may_resize();
+        if resized {
+            self.resize_transmit();
+        }
+        let ready = match self.receive.misses_further() {
+            // Frames are still sent from them.
+            true if self.transmit.has_further() => Ready::NotYet,
+            true => self.further_ready(),
+            false => Ready::NotYet,
+        };
+        // If not all are staged, they are used all the same: a frame that finds no page waits in
+        // the backend, or is lost.
+        let ready = if ready == Ready::Refused { Ready::Yes } else { ready };
+        if self.receive.refill(ready) {
             self.stats.notifies += 1;
             self.channels.set.notify(self.channels.rx)?;
         }
-        if self.receive.has_moved() {
-            self.staging.set_further(self.receive.has_further(), self.receive.pool());
+        if self.receive.has_moved() | resized {
+            self.stage_further();
         }
         Ok(())
+    }
+
+    /// Takes further pages into use to send from, or out of use.
+    #[inline(never)]
+    fn resize_transmit(&mut self) {
+        // Frames to be sent can wait for pages, so receiving comes first.
+        let ready = match self.receive.misses_further() || self.receive.has_further() {
+            true => Ready::Elsewhere,
+            false => self.further_ready(),
+        };
+        self.transmit.resize(ready, self.receive.pool_mut());
+    }
+
+    /// Returns the readiness of the further pages, whatever direction has them.
+    fn further_ready(&self) -> Ready {
+        match self.features.policy {
+            Policy::Staging => self.staging.ready(),
+            _ => Ready::Yes,
+        }
+    }
+
+    /// Tells if further pages are worth staging.
+    fn stage_further(&self) {
+        let further = self.transmit.has_further() || self.receive.has_further();
+        self.staging.set_further(further, self.receive.pool());
     }
 
     /// Takes the last look before sleeping. Flushes, posts, and asks to be signalled for a received

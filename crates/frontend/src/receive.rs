@@ -5,6 +5,7 @@ mod pages;
 
 use self::pages::Pages;
 use crate::PeerError;
+use crate::demand::{Change, Ready};
 use crate::frame::{LentFrame, RxFrame};
 use crate::pool::Pool;
 use crate::stats::QueueStats;
@@ -23,10 +24,6 @@ const SLOTS: usize = 256;
 pub(crate) const RESTING: u16 = SLOTS as u16 / 2;
 /// Responses that wait at a look by which the queue is busy: three quarters of the pages at rest.
 const CROWD: u32 = RESTING as u32 / 4 * 3;
-/// Pages posted since the last crowd by which the queue is at rest again: at first, and at most.
-/// The number doubles each time, so that a queue which often becomes busy has its pages mapped and
-/// unmapped rarely.
-const CALM: [u32; 2] = [65_536, 1 << 20];
 /// Free pages that are worth a publish.
 const REFILL: usize = SLOTS / 4;
 
@@ -49,36 +46,15 @@ pub(crate) struct Receive {
     /// The next of `seen`, and one past the last.
     next: usize,
     end: usize,
-    /// Pages posted since the last crowd, and the number by which the queue is at rest.
-    calm: u32,
-    calm_wanted: u32,
-    /// True if further pages are granted, and are posted once the backend has them staged.
-    awaits: bool,
-    /// True if pages are staged at all.
-    stages: bool,
-    /// True if further pages were not granted: nobody asks again before the queue was calm.
-    refused: bool,
     pages: Pages,
     /// Room for a frame of an untrusted backend, as long as the longest so far.
     room: Vec<u8>,
 }
 
 impl Receive {
-    pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool, lends: bool, stages: bool) -> Self {
+    pub fn new(ring: Front<RingPage<2>, 2>, pool: Pool, lends: bool) -> Self {
         let pages = Pages::new(pool, lends);
-        Self {
-            ring,
-            seen: [[0; 2]; LOOK],
-            next: 0,
-            end: 0,
-            calm: 0,
-            calm_wanted: CALM[0],
-            awaits: false,
-            stages,
-            refused: false,
-            pages,
-            room: Vec::new(),
-        }
+        Self { ring, seen: [[0; 2]; LOOK], next: 0, end: 0, pages, room: Vec::new() }
     }
 
     /// Returns the pool of the posted pages.
@@ -86,14 +62,19 @@ impl Receive {
         &self.pages.pool
     }
 
-    /// Posts every free page, further ones if the queue is busy. Where pages are staged, these have
-    /// to be staged before: `staged` tells if they are. Returns true if the backend asked to be
-    /// signalled.
+    /// Returns the pool of the posted pages, to grant further ones.
+    pub fn pool_mut(&mut self) -> &mut Pool {
+        &mut self.pages.pool
+    }
+
+    /// Posts every free page, further ones if the queue is busy and they are `ready`. Returns true
+    /// if the backend asked to be signalled.
     #[must_use]
-    pub fn refill(&mut self, staged: bool) -> bool {
+    pub fn refill(&mut self, ready: Ready) -> bool {
         self.pages.collect();
-        if self.pages.crowd || self.calm >= self.calm_wanted || (self.awaits && staged) {
-            self.resize(staged);
+        let demand = &self.pages.demand;
+        if demand.is_due() || (demand.misses() && ready == Ready::Yes) {
+            self.resize(ready);
         }
         let pages = &mut self.pages;
         if pages.settled {
@@ -107,7 +88,7 @@ impl Receive {
             self.ring.push_batch(before);
             self.ring.push_batch(behind);
             // There are 256 slots, and the count ends below twice its limit.
-            self.calm += free as u32;
+            pages.demand.count(free as u32);
             return self.ring.publish();
         }
         pages.moved = true;
@@ -117,7 +98,7 @@ impl Receive {
             let request = RxRequest { id, gref: gref.0 }.to_words();
             match self.ring.push(request) {
                 Ok(index) => {
-                    self.calm += 1;
+                    pages.demand.count(1);
                     pages.posted[index as usize % SLOTS] = id;
                     pages.requests[index as usize % SLOTS] = request;
                 }
@@ -137,44 +118,20 @@ impl Receive {
 
     /// Takes further pages into use after a crowd, and out of use after a calm.
     #[inline(never)]
-    fn resize(&mut self, staged: bool) {
-        let crowd = core::mem::take(&mut self.pages.crowd);
-        let calm = self.calm >= self.calm_wanted;
-        if crowd || calm {
-            self.calm = 0;
-        }
-        self.refused &= !calm;
+    fn resize(&mut self, ready: Ready) {
         let pages = &mut self.pages;
-        let grows = (crowd || (self.awaits && !calm)) && !self.refused;
-        match (pages.pool.in_use() > RESTING, grows) {
-            // Packets in pages that are not staged would each take grant copy.
-            (false, true) if self.stages && !staged => {
-                self.awaits = pages.pool.grant(RESTING).is_ok();
-                self.refused = !self.awaits;
-                pages.moved = true;
-            }
-            (false, true) => {
-                self.awaits = false;
-                // Without further grants the queue goes on with the pages that it has.
-                self.refused = pages.pool.grant(RESTING).is_err();
-                if !self.refused {
-                    let free = pages.free(&self.ring);
-                    pages.unsettle(self.ring.rsp_cons(), free);
-                    pages.pool.grow(RESTING);
-                }
-            }
-            (false, false) => {
-                // They were not staged in time, and nobody misses them any more.
-                pages.moved |= core::mem::take(&mut self.awaits);
-            }
-            (true, true) => {}
-            (true, false) => {
-                let free = pages.free(&self.ring);
-                pages.unsettle(self.ring.rsp_cons(), free);
-                pages.pool.shrink(RESTING);
-                self.calm_wanted = CALM[1].min(2 * self.calm_wanted);
-            }
+        // Packets in pages that are not staged would each take grant copy.
+        let change = pages.demand.step(ready, || pages.pool.grant(RESTING).is_ok());
+        if matches!(change, Change::Grow | Change::Shrink) {
+            let free = pages.free(&self.ring);
+            pages.unsettle(self.ring.rsp_cons(), free);
         }
+        match change {
+            Change::Grow => pages.pool.grow(RESTING),
+            Change::Shrink => pages.pool.shrink(RESTING),
+            Change::Nothing | Change::Await | Change::Withdraw => {}
+        }
+        pages.moved |= change != Change::Nothing;
     }
 
     /// Returns true if other pages may be in use than at the last call.
@@ -185,14 +142,13 @@ impl Receive {
 
     /// Returns true if further pages are to be used, are in use, or are still on the ring or lent.
     pub fn has_further(&self) -> bool {
-        let pool = &self.pages.pool;
-        self.awaits || pool.in_use() > RESTING || !pool.is_settled()
+        self.pages.demand.is_active() || !self.pages.pool.is_settled()
     }
 
-    /// Returns true if further pages are posted once they are staged.
+    /// Returns true if further pages are missed.
     #[inline]
-    pub fn awaits_staging(&self) -> bool {
-        self.awaits
+    pub fn misses_further(&self) -> bool {
+        self.pages.demand.misses()
     }
 
     /// Returns true if enough pages are free that posting them again is worth a publish.
@@ -456,8 +412,7 @@ impl Receive {
             .map_err(|source| PeerError::Ring { ring: "receive", source })?;
         // A crowd is more than one look has.
         if self.end == LOOK && self.ring.known() >= CROWD {
-            self.calm = 0;
-            self.pages.crowd = true;
+            self.pages.demand.crowd();
         }
         Ok(self.end > 0)
     }

@@ -1,5 +1,6 @@
 //! Pages that a queue would have its backend keep mapped.
 
+use crate::demand::Ready;
 use crate::pool::Pool;
 use crate::receive::RESTING;
 use alloc::sync::Arc;
@@ -21,7 +22,7 @@ pub struct StagingPage {
 
 /// The pages of one queue that are worth staging, the best first, and the number of them that are
 /// staged. A queue has some pages for as long as it is connected, and further ones while it is
-/// busy: it posts these once they are staged. A page that is not staged takes grant copy.
+/// busy: it uses these once they are staged. A page that is not staged takes grant copy.
 #[derive(Debug, Clone)]
 pub struct QueueStaging {
     queue: u16,
@@ -58,7 +59,7 @@ impl QueueStaging {
     }
 
     /// Returns a page. The pages of small buffers come first, then those posted to receive into,
-    /// then those to send longer frames from, and at last further ones to receive into.
+    /// then those to send longer frames from, and at last further ones for either direction.
     #[must_use]
     pub fn page(&self, at: usize) -> Option<StagingPage> {
         let further = || {
@@ -68,11 +69,14 @@ impl QueueStaging {
         self.pages.get(at).copied().or_else(further)
     }
 
-    /// Returns true if the further pages are among those that are worth staging, and all are staged
-    /// that will be.
+    /// Returns the readiness of the further pages, as far as staging goes.
     #[inline]
-    pub(crate) fn is_settled(&self) -> bool {
-        self.busy.load(SeqCst) && (self.staged() >= self.worth() || self.short.load(Relaxed))
+    pub(crate) fn ready(&self) -> Ready {
+        match self.busy.load(SeqCst) {
+            true if self.staged() >= self.worth() => Ready::Yes,
+            true if self.short.load(Relaxed) => Ready::Refused,
+            _ => Ready::NotYet,
+        }
     }
 
     /// Notes if some of the pages that are worth staging will not be staged.
@@ -80,14 +84,14 @@ impl QueueStaging {
         self.short.store(short, Relaxed);
     }
 
-    /// Notes if further pages of the pool that is received into are in use.
+    /// Notes if further pages are in use or awaited; `pool` has them.
     pub(crate) fn set_further(&self, busy: bool, pool: &Pool) {
         if busy == self.busy.load(Relaxed) {
             return;
         }
         // Nobody has said anything of the further pages yet.
         self.short.store(false, Relaxed);
-        for (place, gref) in self.further.iter().zip(pool.grefs().skip(RESTING.into())) {
+        for (place, (_, gref)) in self.further.iter().zip(pool.further(RESTING)) {
             place.store(gref.0, Relaxed);
         }
         self.busy.store(busy, SeqCst);

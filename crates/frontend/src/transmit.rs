@@ -1,8 +1,11 @@
 //! Transmit: frames into granted pages, slots onto the ring, completions back.
 
 use crate::buffers::{Buffers, SMALL};
+use crate::demand::{Change, Demand, Ready};
 use crate::halves::Buffer;
 use crate::negotiate::BackendFeatures;
+use crate::pool::Pool;
+use crate::receive::RESTING;
 use crate::stats::QueueStats;
 use crate::{PeerError, SendError};
 use alloc::boxed::Box;
@@ -61,12 +64,17 @@ pub(crate) struct Transmit {
     slots: Box<[[u32; 3]; BURST]>,
     /// Features of the backend, which limit what may be sent.
     features: BackendFeatures,
+    /// Demand for further pages.
+    demand: Demand,
+    /// True if further pages are not in use any more, and some of them are still out.
+    leaving: bool,
 }
 
 impl Transmit {
     pub fn new(ring: Front<RingPage<3>, 3>, buffers: Buffers, features: BackendFeatures) -> Self {
         let slots = Box::new([[0; 3]; BURST]);
-        Self { ring, buffers, extras_out: 0, slots, features }
+        let demand = Demand::new();
+        Self { ring, buffers, extras_out: 0, slots, features, demand, leaving: false }
     }
 
     /// Returns the buffers that frames are sent from.
@@ -151,8 +159,7 @@ impl Transmit {
         let extras = usize::from(offload.gso.is_some());
         let has_room = self.buffers.halves().has_room(len);
         if (self.ring.free() as usize) < pages + extras || !has_room {
-            stats.tx_full += 1;
-            return Err(SendError::Full);
+            return Err(self.full(pages + extras, stats));
         }
         let mut fragments = ArrayVec::<TxFragment, SLOTS_SENT>::new();
         let mut outcome = self.write_pages(meta, write, &mut fragments);
@@ -181,6 +188,16 @@ impl Transmit {
         Ok(())
     }
 
+    /// Notes that a frame of so many slots found no room. It was a crowd if the ring has room.
+    #[cold]
+    fn full(&mut self, slots: usize, stats: &mut QueueStats) -> SendError {
+        stats.tx_full += 1;
+        if self.ring.free() as usize >= slots {
+            self.demand.crowd();
+        }
+        SendError::Full
+    }
+
     /// Has a frame written to whole pages before its length is known, and puts its slots on the
     /// ring. `fill` gets room for the longest frame, and returns none if there is no frame. Returns
     /// what `fill` returned, and the reason if the frame may not be sent.
@@ -195,8 +212,7 @@ impl Transmit {
         // One slot more for an extra.
         let has_room = self.buffers.halves().has_room(FRAME_PAGES * PAGE_SIZE);
         if (self.ring.free() as usize) <= FRAME_PAGES || !has_room {
-            stats.tx_full += 1;
-            return Err(SendError::Full);
+            return Err(self.full(FRAME_PAGES + 1, stats));
         }
         let mut ids = ArrayVec::<u16, FRAME_PAGES>::new();
         while !ids.is_full()
@@ -331,6 +347,10 @@ impl Transmit {
     /// moving the event index and buys nothing.
     pub fn reap(&mut self, stats: &mut QueueStats) -> Result<usize, PeerError> {
         let mut reaped = 0;
+        // Frames are out that would not have found room otherwise.
+        if self.demand.is_busy() && self.buffers.halves().misses_further() {
+            self.demand.crowd();
+        }
         loop {
             let first = self.ring.rsp_cons();
             let popped = self.ring.pop_batch(&mut self.slots[..]);
@@ -340,6 +360,8 @@ impl Transmit {
             } else {
                 reaped += self.reap_any(first, popped, stats)?;
             }
+            // At most a burst.
+            self.demand.count(popped as u32);
             if popped < BURST {
                 return Ok(reaped);
             }
@@ -391,6 +413,34 @@ impl Transmit {
             reaped += 1;
         }
         Ok(reaped)
+    }
+
+    /// Returns true if the pages that frames are sent from may change: [`Transmit::resize`] is to
+    /// be called.
+    #[inline]
+    pub fn may_resize(&self) -> bool {
+        self.demand.is_due() || self.has_further()
+    }
+
+    /// Takes further pages of the pool into use after a crowd, and out of use after a calm, or if
+    /// they are needed elsewhere.
+    pub fn resize(&mut self, ready: Ready, pool: &mut Pool) {
+        let halves = self.buffers.halves_mut();
+        match self.demand.step(ready, || pool.grant(RESTING).is_ok()) {
+            Change::Grow => halves.grow(pool.further(RESTING).iter()),
+            Change::Shrink => {
+                halves.shrink();
+                self.leaving = true;
+            }
+            Change::Nothing | Change::Await | Change::Withdraw => {}
+        }
+        self.leaving &= !self.demand.is_busy() && !halves.has_all_further();
+    }
+
+    /// Returns true if further pages are to be used, are in use, or are still on the ring.
+    #[inline]
+    pub fn has_further(&self) -> bool {
+        self.demand.is_active() || self.leaving
     }
 
     /// Asks for a signal once a quarter of the outstanding slots has come back. Returns true if

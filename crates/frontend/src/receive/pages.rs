@@ -2,6 +2,7 @@
 
 use super::{REFILL, SLOTS};
 use crate::PeerError;
+use crate::demand::Demand;
 use crate::frame::{LentFrame, Part, Returned};
 use crate::pool::Pool;
 use alloc::sync::Arc;
@@ -28,8 +29,8 @@ pub(super) struct Pages {
     pub lent: usize,
     /// True if a page was posted at a slot that was not its own.
     pub moved: bool,
-    /// True if further pages were of use since pages were posted.
-    pub crowd: bool,
+    /// Demand for further pages.
+    pub demand: Demand,
     pub returned: Arc<Returned>,
     /// True if frames may be lent at all, which needs a trusted backend.
     pub lends: bool,
@@ -44,7 +45,7 @@ impl Pages {
             settled: false,
             lent: 0,
             moved: false,
-            crowd: false,
+            demand: Demand::new(),
             returned: Arc::default(),
             lends,
         }
@@ -133,7 +134,9 @@ impl Pages {
         // The rest stays posted. A queue that would lend more is busy.
         let crowd = self.lent + pages > usize::from(self.pool.in_use()) / 2;
         if !self.lends || crowd {
-            self.crowd |= self.lends;
+            if self.lends {
+                self.demand.crowd();
+            }
             return Ok(None);
         }
         let mut parts = Vec::with_capacity(pages);

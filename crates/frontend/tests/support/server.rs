@@ -155,6 +155,16 @@ impl Server {
         self.events.notify(port).unwrap();
     }
 
+    /// Returns bytes of a page of the guest's.
+    pub fn bytes(&self, gref: u32, offset: u16, len: u16) -> Vec<u8> {
+        let mut arena = vec![0; len.into()];
+        let source = CopySide::Foreign { domain: self.guest, gref: GrantRef(gref), offset };
+        let mut ops = [CopyOp::new(source, CopySide::Local { offset: 0 }, len)];
+        self.domain.copy(&mut arena, &mut ops).unwrap();
+        assert!(ops[0].status.is_okay(), "{}", ops[0].status);
+        arena
+    }
+
     /// Writes bytes into a page of the guest's.
     pub fn fill(&self, gref: u32, offset: u16, bytes: &[u8]) {
         let mut arena = bytes.to_vec();

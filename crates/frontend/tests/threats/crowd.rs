@@ -12,20 +12,20 @@ use grantway_ring::RingMemory;
 use std::collections::BTreeSet;
 
 /// Grants of a queue at rest: two rings, and 272 pages of buffers.
-const GRANTS: u64 = 2 + 272;
+pub const GRANTS: u64 = 2 + 272;
 /// Responses without a crowd by which a queue is at rest again, for the first time. Each time it
 /// takes twice as many.
-const CALM: u32 = 65_536;
+pub const CALM: u32 = 65_536;
 
 /// Delivers `count` frames before the guest looks. The `n`-th has the bytes of `frame(60, n)`.
-fn deliver(world: &World, rings: &mut Rings, count: u32) {
+pub fn deliver(world: &World, rings: &mut Rings, count: u32) {
     for n in 0..count {
         rings.deliver(&world.server, &frame(60, n as u8));
     }
 }
 
 /// Receives frames, which must be those of [`deliver`], and posts pages again.
-fn receive(world: &mut World, count: u32) {
+pub fn receive(world: &mut World, count: u32) {
     let mut buffer = [0; 100];
     for n in 0..count {
         let received = world.vif.recv(&mut buffer).unwrap().expect("a frame");
@@ -37,7 +37,7 @@ fn receive(world: &mut World, count: u32) {
 }
 
 /// Has frames come, few at a time, until the queue is at rest for the `times`-th time.
-fn calm(world: &mut World, rings: &mut Rings, times: u32) {
+pub fn calm(world: &mut World, rings: &mut Rings, times: u32) {
     for _ in 0..(CALM << times) / 64 - 8 {
         deliver(world, rings, 64);
         receive(world, 64);
@@ -50,7 +50,7 @@ fn calm(world: &mut World, rings: &mut Rings, times: u32) {
 }
 
 /// Returns the posted pages. None may be posted twice.
-fn posted(rings: &Rings) -> BTreeSet<u32> {
+pub fn posted(rings: &Rings) -> BTreeSet<u32> {
     let request = |n| RxRequest::from_words(rings.rx.read_slot(rings.rx_cons.wrapping_add(n)));
     let all: BTreeSet<u32> = (0..rings.posted()).map(|n| request(n).gref).collect();
     assert_eq!(all.len(), rings.posted() as usize, "a page is posted twice");
@@ -149,7 +149,7 @@ fn crowd_pages_are_mapped_for_as_long_as_the_queue_is_busy() {
 
 /// Serves the control ring as a backend that can do all, which has the pages `mapped` in the end:
 /// `expected` of them.
-fn staged(world: &mut World, served: &mut Served, mapped: &mut Vec<u32>, expected: usize) {
+pub fn staged(world: &mut World, served: &mut Served, mapped: &mut Vec<u32>, expected: usize) {
     world.vif.take_answers().unwrap();
     let server = world.other_end();
     serve(world, served, |request| answer(&server, request, mapped));
@@ -157,7 +157,7 @@ fn staged(world: &mut World, served: &mut Served, mapped: &mut Vec<u32>, expecte
     assert_eq!((staged, refusal, mapped.len()), (expected, None, expected));
 }
 
-fn answer(server: &Server, request: CtrlRequest, mapped: &mut Vec<u32>) -> (Status, u32) {
+pub fn answer(server: &Server, request: CtrlRequest, mapped: &mut Vec<u32>) -> (Status, u32) {
     let [_, list, entries] = request.data;
     if request.kind == kind::GET_GREF_MAPPING_SIZE {
         return (Status::Success, 1024);

@@ -10,7 +10,7 @@ use grantway_netif::tx::{TxRequest, status};
 use grantway_netif::{Checksum, Offload};
 
 /// Ids of the small buffers, behind those of whole pages.
-const SMALL: std::ops::Range<u16> = 256..512;
+const SMALL: std::ops::Range<u16> = 512..768;
 
 /// Returns a connected frontend.
 fn connected() -> (World, Rings) {
@@ -93,7 +93,7 @@ fn a_slot_whose_buffer_is_still_out_takes_a_whole_page() {
 fn xsa_376_small_buffers_that_are_not_outstanding() {
     // Ids that were never used, are out of range, were answered already, or are answered twice; the
     // last in a burst that is in order otherwise.
-    for attack in 0..5 {
+    for attack in 0..6 {
         let (mut world, mut rings) = connected();
         world.works(&mut rings);
         let from = rings.tx_cons;
@@ -104,6 +104,8 @@ fn xsa_376_small_buffers_that_are_not_outstanding() {
             0 => never,
             1 => SMALL.end,
             2 => 0xffff,
+            // A further page, of which none is granted.
+            3 => SMALL.start - 2,
             _ => ids[0],
         };
         if attack == 4 {

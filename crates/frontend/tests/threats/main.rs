@@ -6,6 +6,7 @@
 mod support;
 
 mod answers;
+mod bulk;
 mod crowd;
 mod ctrl;
 mod first_slot;
