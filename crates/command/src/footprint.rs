@@ -22,13 +22,18 @@ const STAGED_AREAS: u64 = 3;
 const GRANTED: u64 = Queue::BUFFER_PAGES as u64;
 /// Pages of buffers that a queue at rest has granted and mapped.
 const RESTING: u64 = Queue::RESTING_PAGES as u64;
+/// Further pages of a busy queue, for either direction. By the policy persistent they are mapped
+/// twice for a minute, if they are received into after frames were sent from them: to be read, and
+/// to be written.
+const FURTHER: u64 = GRANTED - RESTING;
 
 /// Returns the most pages of buffers that are mapped for a queue at once.
 fn mapped(policy: Policy) -> u64 {
     match policy {
         Policy::Copy => 0,
         Policy::Map => TX_RING_ENTRIES as u64,
-        Policy::Persistent | Policy::Staging => GRANTED.min(QUEUE_PAGES as u64),
+        Policy::Persistent => (GRANTED + FURTHER).min(QUEUE_PAGES as u64),
+        Policy::Staging => GRANTED.min(QUEUE_PAGES as u64),
     }
 }
 
@@ -181,15 +186,16 @@ mod tests {
 
     #[test]
     fn one_queue_by_hand() {
-        // 256 / 16 pages for small buffers, 256 / 2 to send longer frames, 256 to receive into.
+        // 256 / 16 pages for small buffers, 256 / 2 to send longer frames, 256 / 2 to receive into,
+        // and 128 for either.
         assert_eq!(figures(Policy::Copy, 1), [2, 3, 400, 3, 4, 3, 21]);
         assert_eq!(figures(Policy::Map, 1), [2, 3, 400, 3 + 256, 4 + 256, 3, 21]);
-        assert_eq!(figures(Policy::Persistent, 1), [2, 3, 400, 3 + 400, 4 + 16, 3, 21]);
+        assert_eq!(figures(Policy::Persistent, 1), [2, 3, 400, 3 + 528, 4 + 16, 3, 21]);
         assert_eq!(figures(Policy::Staging, 1), [2, 3, 400, 3 + 400, 4 + 3, 3, 21]);
         assert_eq!(Footprint::new(Policy::Copy, 1, 4096).grants(), 405);
         assert_eq!(Footprint::new(Policy::Staging, 1, 4096).grants(), 405);
         assert_eq!(Footprint::largest_queue(), 402);
-        // At rest a queue receives into half as many.
+        // At rest a queue has no further ones.
         for (policy, quota, mapped) in [
             (Policy::Copy, 4096, 0),
             (Policy::Map, 4096, 0),
