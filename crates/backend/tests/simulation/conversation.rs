@@ -581,6 +581,7 @@ impl Conversation {
         self.enemies_go();
         for number in 0..self.guests.len() {
             self.told.frames += self.guests[number].seen.total().received + self.arrived(number);
+            self.told.bulk += self.guests[number].bulk;
             let id = self.guests[number].id;
             self.toolstack.ask_to_close(id);
             self.settle();

@@ -3,7 +3,7 @@
 
 use super::xen::{Domain, Killed, Xen};
 use grantway_backend::VifId;
-use grantway_frontend::{SendError, StagingState, Vif, VifError, VifStatus, Wishes};
+use grantway_frontend::{Queue, SendError, StagingState, Vif, VifError, VifStatus, Wishes};
 use grantway_hypervisor::Error;
 use grantway_netif::Offload;
 use grantway_ports::{Checker, CheckerConfig, Generator, GeneratorConfig, monotonic};
@@ -77,6 +77,8 @@ pub struct Guest {
     pub disturbed: bool,
     /// Times that its vif came to be connected.
     pub connections: u64,
+    /// Frames that it sent while more pages were out than a queue has at rest.
+    pub bulk: u64,
 }
 
 impl Guest {
@@ -94,6 +96,7 @@ impl Guest {
             seen: checker(),
             disturbed: false,
             connections: 0,
+            bulk: 0,
         }
     }
 
@@ -206,6 +209,7 @@ impl Guest {
             to_send: &mut self.to_send,
             sent: &mut self.sent,
             seen: &mut self.seen,
+            bulk: &mut self.bulk,
             own: mac(self.number),
         };
         let vif = self.process.as_mut().and_then(|process| process.vif.as_mut());
@@ -246,6 +250,7 @@ struct Driver<'a> {
     to_send: &'a mut u64,
     sent: &'a mut u64,
     seen: &'a mut Checker,
+    bulk: &'a mut u64,
     own: [u8; 6],
 }
 
@@ -328,7 +333,13 @@ impl Driver<'_> {
             }
             let Some(frame) = self.pending.take() else { return };
             match vif.send(&frame, Offload::default()) {
-                Ok(()) => *self.sent += 1,
+                Ok(()) => {
+                    *self.sent += 1;
+                    // A frame of 17,000 bytes is five slots, of four pages and a half.
+                    let bulk = |queue: &Queue| queue.outstanding() * 9 / 10 > 128;
+                    let large = frame.len() == 17_000;
+                    *self.bulk += u64::from(large && vif.queues().iter().any(bulk));
+                }
                 Err(SendError::Full) => {
                     *self.pending = Some(frame);
                     return;

@@ -20,6 +20,8 @@ pub struct Told {
     pub hits: u64,
     /// Pieces that a port read where they were.
     pub in_place: u64,
+    /// Frames sent while a queue used further pages to send from.
+    pub bulk: u64,
 }
 
 impl Told {
@@ -38,6 +40,7 @@ impl Told {
         self.staged += other.staged;
         self.hits += other.hits;
         self.in_place += other.in_place;
+        self.bulk += other.bulk;
     }
 
     /// Each of them happened once in a hundred conversations, or they tell little.
@@ -46,6 +49,7 @@ impl Told {
         let Self { frames, guest_kills, backend_kills, backend_ends, detaches, .. } = self;
         let Self { forced, closes, destroys, undisturbed, staged, hits, in_place, .. } = self;
         assert!(self.hostile >= 25 * least && self.betrayals >= 10 * least, "{self:?}");
+        assert!(self.bulk >= 10 * least, "{self:?}");
         for count in [guest_kills, backend_kills, backend_ends, detaches, forced, closes, destroys]
         {
             assert!(*count >= least, "{self:?}");
