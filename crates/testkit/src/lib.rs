@@ -1,9 +1,16 @@
 //! Support that the tests of several crates share: repeatable numbers, and copies of programs.
 //!
-//! Only tests and fuzz targets call this crate. It calls nothing of the workspace.
+//! Only tests and fuzz targets call this crate. It calls nothing of the workspace. The feature `std`
+//! adds the copies, so that a guest without an operating system can have the numbers.
+#![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "std")]
+extern crate std;
+
+#[cfg(feature = "std")]
 use std::path::Path;
+#[cfg(feature = "std")]
 use std::process::Command;
 
 /// Copies a program, with its mode, to where a test runs it.
@@ -14,6 +21,7 @@ use std::process::Command;
 ///
 /// # Panics
 /// `cp` does not start, or fails.
+#[cfg(feature = "std")]
 pub fn copy_program(from: &Path, to: &Path) {
     let status =
         Command::new("cp").args(["-p", "--"]).args([from, to]).status().expect("cp starts");
