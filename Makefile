@@ -84,6 +84,7 @@ check: instructions avx2 ## format, lints, imports, comments, documentation, lic
 	cargo fmt --all --check
 	cargo fmt --manifest-path tests/no_std/Cargo.toml --check
 	cargo fmt --manifest-path tests/libfuzzer/Cargo.toml --check
+	cargo fmt --manifest-path tests/hostile/Cargo.toml --check
 	cargo fmt --manifest-path unikernel/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --manifest-path tests/libfuzzer/Cargo.toml --target-dir $(BUILD)/libfuzzer \
@@ -105,6 +106,7 @@ no-std: ## the guest's side without std: built, and run against a mock
 	cargo clippy --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std -- -D warnings
 	cargo run -q --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std
 	cargo clippy --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --release -- -D warnings
+	cargo clippy --manifest-path tests/hostile/Cargo.toml --target-dir $(BUILD)/no-std --release -- -D warnings
 	@if rustup target list --installed 2>/dev/null | grep -qx $(BARE) \
 	    || rustup target add $(BARE) >/dev/null 2>&1; then \
 	  echo "cargo build $(NO_STD) --target $(BARE)"; \

@@ -39,3 +39,21 @@ unikernel_echoes() {
     nc -w "$(patient 20)" "$(address "$1")" 7 <$LAB/sent | head -c $(($2 * 1024)) >$LAB/echoed
     cmp $LAB/sent $LAB/echoed || fail "$1 echoed something else"
 }
+
+# hostile_start NAME VIF WORD...: makes a guest that attacks its backend (tests/hostile). It stays when
+# it ends, so that what it said last can be read.
+hostile_start() {
+    _one=$1
+    unikernel_config "$_one" 16 "$2" $(shift 2; echo "$@")
+    sed -i 's|^kernel = .*|kernel = "/lab/hostile"|; s|"destroy"|"preserve"|' "$LAB/guests/$_one.cfg"
+    echo 'on_poweroff = "preserve"' >>"$LAB/guests/$_one.cfg"
+    guest_create "$_one"
+}
+
+# hostile_said NAME: how far it is.
+hostile_said() { xenstore-read "/local/domain/$(domid "$1")/data/hostile"; }
+# hostile_over NAME: whether it has made all its attacks. Fails for good if a frontend that keeps the
+# rules was not served after one.
+hostile_over() {
+    case $(hostile_said "$1") in over:*) ;; *) return 1 ;; esac
+}
