@@ -23,7 +23,9 @@ for port in tap bridge; do
     hostile_start u3 $vif seed=2 end=crash
     for enemy in u2 u3; do
         wait_for 240 hostile_over $enemy
-        say "$port, $enemy: $(hostile_said $enemy)"
+        said=$(hostile_said $enemy)
+        case $said in over:*) ;; *) fail "$enemy on $port: $said" ;; esac
+        say "$port, $enemy: $said"
     done
     load_goes_on g1
     backend_alive || fail "the backend ended"

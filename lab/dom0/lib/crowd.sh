@@ -21,7 +21,9 @@ crowd() {
     done
     say "  answered a ping after $(($(now_ms) - _began)) ms"
     say "  the backend's memory: $((($(backend_resident) - _bare) / _count)) KiB for each; $(dom0_ports) event channels of dom0"
-    say "  dom0 ran for $(dom0_ran 10) % of ten idle seconds"
+    _ticks=$(backend_ticks)
+    _ran=$(dom0_ran 10)
+    say "  dom0 ran for $_ran % of ten idle seconds, the backend itself for $(($(backend_ticks) - _ticks)) hundredths of a second"
     for _n in 1 2 3 4 5 6 7 8; do
         crowd_talks $_n 256 &
         eval "_talks$_n=$!"
@@ -45,6 +47,8 @@ crowd_talks() {
 crowd_connected() { grantway report | tr '{' '\n' | grep -c '"connected":true' || true; }
 # backend_resident: KiB of the backend's process in memory.
 backend_resident() { awk '$1 == "VmRSS:" { print $2 }' "/proc/$(cat $LAB/backend.pid)/status"; }
+# backend_ticks: hundredths of a second that the backend's process ran.
+backend_ticks() { awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$(cat $LAB/backend.pid)/stat"; }
 # dom0_ports: dom0's event channels.
 dom0_ports() { /usr/lib/xen-*/bin/lsevtchn 0 | grep -c .; }
 # dom0_ran SECONDS: how much of its processors' time dom0 ran, in %.
