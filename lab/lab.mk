@@ -12,7 +12,7 @@ worlds: ## every scenario in every world; writes docs/compatibility.md
 	  echo "== $$world"; lab/run --world $$world || status=1; \
 	done; lab/matrix; exit $$status
 
-lab-crowd: ## three hundred guests at once, each one program (not yet run to its end)
+lab-crowd: ## three hundred guests at once, each one program: half an hour or more
 	lab/run --verbose crowd-300
 
 # PART="kernel bridge" measures those only; SYMBOLS=1 says by function where the instructions went.
