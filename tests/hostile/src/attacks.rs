@@ -229,22 +229,24 @@ fn flood(stage: &mut Stage<'_>) -> Result<(), Error> {
     let Stage { enemy, rings, .. } = stage;
     let bytes = frame(enemy.victim);
     let mut left = 20_000_usize;
-    while left > 0 && enemy.backend_state()? == XenbusState::Connected {
-        for _ in 0..100 {
-            let room = rings.tx_room().min(left);
-            let mut slots = Vec::new();
-            for at in 0..room {
-                let (page, gref) = rings.page(at);
-                let _ = page.write(0, &bytes);
-                slots.push(slot(gref, 0, 60, at as u16, TxFlags::empty()));
-            }
-            left -= room;
-            if room == 0 {
-                break;
-            }
-            rings.put_tx(&slots);
-            enemy.kick(rings.tx_event)?;
+    while left > 0 {
+        let goes_on = enemy.wait(&"room for frames", |enemy| match rings.tx_room() {
+            0 if enemy.backend_state()? == XenbusState::Connected => Ok(None),
+            room => Ok(Some(room > 0)),
+        })?;
+        if !goes_on {
+            break;
         }
+        let room = rings.tx_room().min(left);
+        let mut slots = Vec::new();
+        for at in 0..room {
+            let (page, gref) = rings.page(at);
+            let _ = page.write(0, &bytes);
+            slots.push(slot(gref, 0, 60, at as u16, TxFlags::empty()));
+        }
+        left -= room;
+        rings.put_tx(&slots);
+        enemy.kick(rings.tx_event)?;
     }
     Ok(())
 }

@@ -21,15 +21,12 @@ fn ask(
     data: [u32; 3],
 ) -> Result<Option<u32>, Error> {
     tell(enemy, rings, kind, data)?;
-    loop {
+    enemy.wait(&"an answer to a control message", |enemy| {
         if let Some(answer) = rings.last_answer() {
-            return Ok(Some(answer.status));
+            return Ok(Some(Some(answer.status)));
         }
-        if enemy.backend_state()? != XenbusState::Connected {
-            return Ok(None);
-        }
-        enemy.rest();
-    }
+        Ok((enemy.backend_state()? != XenbusState::Connected).then_some(None))
+    })
 }
 
 /// Asks, and waits for nothing.

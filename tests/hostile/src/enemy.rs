@@ -5,8 +5,9 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
+use core::fmt::Debug;
 use core::time::Duration;
-use grantway_bare::{Bare, FrontendPlatform, FrontendStore};
+use grantway_bare::{Bare, FrontendPlatform, FrontendStore, Shutdown, println, shutdown};
 use grantway_hypervisor::{Access, DomId, Error, FrontendEvents, Granted, Port};
 use grantway_netif::{XenbusState as State, keys};
 
@@ -16,6 +17,10 @@ pub const FRONT: &str = "device/vif/0";
 const LOOK: Duration = Duration::from_millis(5);
 /// Looks after which a connection that the backend may end has not ended.
 const LOOKS: usize = 20;
+/// Looks after which nothing comes any more: four minutes.
+const STUCK: usize = 48_000;
+/// Node by which the guest says how far it is.
+pub const SAID: &str = "data/hostile";
 
 /// The guest's end of the vif.
 pub struct Enemy {
@@ -77,12 +82,29 @@ impl Enemy {
         self.platform.pause(self.platform.clock().now() + LOOK);
     }
 
-    /// Waits until the backend is in one of these states.
-    fn await_backend(&mut self, states: &[State]) -> Result<(), Error> {
-        while !states.contains(&self.backend_state()?) {
+    /// Waits until that is so, which is looked at again and again. If it never is, the guest says
+    /// that it waited for `what`, and ends.
+    pub fn wait<T>(
+        &mut self,
+        what: &dyn Debug,
+        mut look: impl FnMut(&mut Self) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        for _ in 0..STUCK {
+            if let Some(found) = look(self)? {
+                return Ok(found);
+            }
             self.rest();
         }
-        Ok(())
+        let state = self.backend_state()?;
+        let said = format!("failed: waited in vain for {what:?}; the backend is {state}");
+        self.store.write(SAID, said.as_bytes())?;
+        println!("hostile: {said}");
+        shutdown(Shutdown::Crash)
+    }
+
+    /// Waits until the backend is in one of these states.
+    fn await_backend(&mut self, states: &[State]) -> Result<(), Error> {
+        self.wait(&states, |enemy| Ok(states.contains(&enemy.backend_state()?).then_some(())))
     }
 
     /// Connects by the rules, from wherever both ends are.
@@ -140,15 +162,14 @@ impl Enemy {
     /// waited for.
     pub fn outcome(&mut self, ends: bool) -> Result<Option<String>, Error> {
         let mut looks = 0;
-        while ends || looks < LOOKS {
-            let state = self.backend_state()?;
-            if state == State::Closing || state == State::Closed {
-                let why = self.backend_key("error")?;
-                return Ok(Some(why.unwrap_or_else(|| "closed".to_string())));
-            }
+        self.wait(&"the end of the connection", |enemy| {
             looks += 1;
-            self.rest();
-        }
-        Ok(None)
+            let state = enemy.backend_state()?;
+            if state == State::Closing || state == State::Closed {
+                let why = enemy.backend_key("error")?;
+                return Ok(Some(Some(why.unwrap_or_else(|| "closed".to_string()))));
+            }
+            Ok((!ends && looks > LOOKS).then_some(None))
+        })
     }
 }

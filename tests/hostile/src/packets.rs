@@ -38,12 +38,15 @@ pub fn is_served(enemy: &mut Enemy, rings: &mut Rings) -> Result<(), String> {
     page.write(0, &frame(enemy.victim)).map_err(|e| e.to_string())?;
     rings.put_tx(&[slot(gref, 0, FRAME as u16, 77, TxFlags::empty())]);
     enemy.kick(rings.tx_event).map_err(|e| e.to_string())?;
-    while rings.tx.load(Index::RspProd) != rings.tx_prod {
-        let state = enemy.backend_state().map_err(|e| e.to_string())?;
-        if state != XenbusState::Connected {
-            return Err(format!("the backend is {state} for a frontend that keeps the rules"));
-        }
-        enemy.rest();
+    let state = enemy.wait(&"the answer to a frame", |enemy| {
+        let state = enemy.backend_state()?;
+        let over =
+            rings.tx.load(Index::RspProd) == rings.tx_prod || state != XenbusState::Connected;
+        Ok(over.then_some(state))
+    });
+    let state = state.map_err(|e| e.to_string())?;
+    if state != XenbusState::Connected {
+        return Err(format!("the backend is {state} for a frontend that keeps the rules"));
     }
     let answer = TxResponse::from_words(rings.tx.read_slot(0));
     match answer {
