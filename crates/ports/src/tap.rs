@@ -6,12 +6,13 @@
 
 mod claim;
 mod error;
+mod io;
 pub(crate) mod link;
 mod name;
 mod sys;
 
 use std::{
-    io::{IoSlice, IoSliceMut},
+    io::IoSlice,
     ops::ControlFlow,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
@@ -29,14 +30,15 @@ pub use name::{MAX_NAME, check_name};
 
 use crate::offloads::TapOffloads;
 use crate::port::{
-    BURST, Counters, DropReason, ETHERNET_HEADER, FrameMeta, Port, PortCaps, PortControl,
-    PortError, PortReport, Probe, RECV_BUFFER, Readiness, SendError,
+    BURST, Counters, DropReason, FrameMeta, Port, PortCaps, PortControl, PortError, PortReport,
+    Probe, Readiness, SendError,
 };
 use crate::port::{send_gathered, send_joined};
 use crate::split::{SplitFrame, SplitMeta, SplitRoom};
-use crate::vnet::{self, Judged, VnetHeader};
+use crate::vnet::VnetHeader;
 use claim::Claim;
 pub use claim::folder as claims_folder;
+use io::{Joined, judge};
 
 /// Most frames that one [`Port::recv`] drops before it says that there is none.
 const RECV_ATTEMPTS: usize = 64;
@@ -84,6 +86,7 @@ pub struct Tap {
     offloads: TapOffloads,
     /// True if the kernel has segmentation of UDP.
     uso: bool,
+    joined: Joined,
     counters: Counters,
 }
 
@@ -144,9 +147,17 @@ impl Tap {
         let name = sys::attach(fd.as_fd(), wanted, multi_queue)
             .map_err(|e| error::attaching(wanted, e))?;
         let control = link::control_socket().map_err(|e| TapError::system(&name, "socket", e))?;
-        let (offloads, counters) = (TapOffloads::NONE, Counters::default());
-        let tap =
-            Tap { fd, control, name, multi_queue, claim: None, offloads, uso: false, counters };
+        let tap = Tap {
+            fd,
+            control,
+            name,
+            multi_queue,
+            claim: None,
+            offloads: TapOffloads::NONE,
+            uso: false,
+            joined: Joined::new(),
+            counters: Counters::default(),
+        };
         tap.call("TUNSETVNETHDRSZ", |fd| sys::set_header_size(fd, VnetHeader::LEN as i32))?;
         tap.call("TUNSETVNETLE", |fd| sys::set_little_endian(fd, true))?;
         Ok(tap)
@@ -285,10 +296,7 @@ impl Port for Tap {
     fn send(&mut self, frame: &[u8], offload: Offload) -> Result<(), SendError> {
         let (header, len) =
             judge(frame, frame.len(), offload).map_err(|reason| self.counters.refuse(reason))?;
-        self.write(len, |fd| {
-            let parts = [IoSlice::new(&header), IoSlice::new(&frame[..len])];
-            rustix::io::writev(fd, &parts)
-        })
+        self.write_frame(header, &frame[..len])
     }
 
     fn send_split(
@@ -336,11 +344,7 @@ impl Port for Tap {
     fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
         for _ in 0..RECV_ATTEMPTS {
             let mut header = [0; VnetHeader::LEN];
-            // A frame that was cut is noticed by one byte too many, which arrives here.
-            let mut spill = [0; 1];
-            let mut parts =
-                [IoSliceMut::new(&mut header), IoSliceMut::new(buf), IoSliceMut::new(&mut spill)];
-            let read = match rustix::io::readv(&self.fd, &mut parts) {
+            let read = match self.read(&mut header, buf) {
                 Ok(read) => read,
                 Err(errno) => match self.unread(errno)? {
                     ControlFlow::Continue(()) => continue,
@@ -439,137 +443,6 @@ impl Probe for Tap {
 
     fn report(&self) -> PortReport {
         PortReport::new(&self.name, &self.counters)
-    }
-}
-
-/// Fate of a frame that was not written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unsent {
-    /// A signal came first; the write is tried again.
-    Again,
-    /// The kernel accepts no frame now.
-    Busy,
-    /// The frame is lost; the next one may be sent.
-    Dropped(DropReason),
-    /// The port is of no more use.
-    Failed,
-}
-
-/// Judges the kernel's answer to a write. An unknown error is about the frame, which a guest made,
-/// as long as the interface and the descriptor are there.
-fn unsent(errno: Errno) -> Unsent {
-    match errno {
-        Errno::INTR => Unsent::Again,
-        Errno::AGAIN => Unsent::Busy,
-        Errno::IO => Unsent::Dropped(DropReason::InterfaceDown),
-        Errno::NOBUFS | Errno::NOMEM => Unsent::Dropped(DropReason::NoMemory),
-        Errno::BADFD | Errno::NODEV | Errno::BADF => Unsent::Failed,
-        _ => Unsent::Dropped(DropReason::Rejected),
-    }
-}
-
-/// Judges a frame of `len` bytes on its way to the kernel, by its first bytes. Returns its header,
-/// and the number of bytes that are to be written.
-fn judge(
-    head: &[u8],
-    len: usize,
-    offload: Offload,
-) -> Result<([u8; VnetHeader::LEN], usize), DropReason> {
-    if len < ETHERNET_HEADER {
-        return Err(DropReason::TooShort);
-    }
-    if len > RECV_BUFFER {
-        return Err(DropReason::TooLong);
-    }
-    vnet::outgoing(head, len, offload).map(|(header, len)| (header.encode(), len))
-}
-
-impl Tap {
-    /// Writes a frame of `len` bytes. A TAP takes a frame whole or not at all.
-    fn write(
-        &mut self,
-        len: usize,
-        write: impl Fn(BorrowedFd<'_>) -> rustix::io::Result<usize>,
-    ) -> Result<(), SendError> {
-        loop {
-            let errno = match write(self.fd.as_fd()) {
-                Ok(_) => {
-                    self.counters.count_sent(len);
-                    return Ok(());
-                }
-                Err(errno) => errno,
-            };
-            return Err(match unsent(errno) {
-                Unsent::Again => continue,
-                Unsent::Busy => {
-                    self.counters.busy += 1;
-                    SendError::Busy
-                }
-                Unsent::Dropped(reason) => self.counters.refuse(reason),
-                Unsent::Failed => SendError::Failed(self.fatal("writing a frame", errno)),
-            });
-        }
-    }
-
-    /// Judges the kernel's answer to a read. Breaks if there is no frame now.
-    ///
-    /// # Errors
-    ///
-    /// The port is of no more use.
-    fn unread(&self, errno: Errno) -> Result<ControlFlow<()>, PortError> {
-        match errno {
-            Errno::AGAIN => Ok(ControlFlow::Break(())),
-            Errno::INTR => Ok(ControlFlow::Continue(())),
-            Errno::IO => Err(PortError::Gone { port: self.name.clone() }),
-            _ => Err(self.fatal("reading a frame", errno)),
-        }
-    }
-
-    /// Judges the frame of one read whose rest is in pages. A frame that has to be looked at behind
-    /// its head is copied out of them.
-    fn accept_split(
-        &mut self,
-        header: [u8; VnetHeader::LEN],
-        buf: &mut [u8],
-        room: &SplitRoom<'_>,
-        read: usize,
-    ) -> Result<SplitMeta, DropReason> {
-        let len = read.saturating_sub(VnetHeader::LEN);
-        let head = room.head().min(buf.len());
-        // A frame that fills all of the room may have been cut.
-        if len >= room.len() {
-            return Err(DropReason::TooLong);
-        }
-        if len > head {
-            let judged = vnet::judge(VnetHeader::decode(header), &buf[..head], len, self.offloads);
-            if let Ok(Judged::Ready(offload)) = judged {
-                self.counters.count_received(len);
-                return Ok(SplitMeta { meta: FrameMeta { len, offload }, private: head });
-            }
-            if !room.gather(buf.get_mut(..len).ok_or(DropReason::TooLong)?) {
-                return Err(DropReason::TooLong);
-            }
-        }
-        let meta = self.accept(header, buf, read)?;
-        Ok(SplitMeta { meta, private: meta.len })
-    }
-
-    /// Judges the frame of one read.
-    fn accept(
-        &mut self,
-        header: [u8; VnetHeader::LEN],
-        buf: &mut [u8],
-        read: usize,
-    ) -> Result<FrameMeta, DropReason> {
-        let len = read.checked_sub(VnetHeader::LEN).ok_or(DropReason::TooShort)?;
-        let frame = buf.get_mut(..len).ok_or(DropReason::TooLong)?;
-        if len < ETHERNET_HEADER {
-            return Err(DropReason::TooShort);
-        }
-        let arrival = vnet::incoming(VnetHeader::decode(header), frame, self.offloads)?;
-        self.counters.checksummed += u64::from(arrival.finished);
-        self.counters.count_received(len);
-        Ok(FrameMeta { len, offload: arrival.offload })
     }
 }
 
