@@ -41,13 +41,13 @@ pub use journal::{JournalError, Tampered};
 pub use layout::ARENA_PAGES;
 pub use state::checksums::Checksums;
 pub use state::guest::Patience;
-pub use state::shared::{Clock, Meter, OnPlug, OnWorker, PlugEvent};
+pub use state::shared::{Clock, OnPlug, OnWorker, PlugEvent};
 pub use state::stats::{VifStats, VifStatsSnapshot};
 pub use state::trace::{TRACE_HEAD, TraceBatch, TraceKind, TraceReader, TraceRecord, TraceRing};
 pub use turn::lists::GraphReport;
 pub use turn::queue::{QueueCounts, QueueReport};
 pub use turn::waiting::WAITING_MAX;
-pub use worker::{Idle, Pace, ROUND_MAX, Settings, Still, WaitMode, WorkerReport, processor_time};
+pub use worker::{Idle, Meter, Pace, ROUND_MAX, Settings, Still, WaitMode, WorkerReport};
 
 /// Most bytes of memory that frames hold that wait for one queue: for its guest to post pages, and
 /// on their way from the vif's other queues.

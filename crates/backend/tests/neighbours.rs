@@ -9,6 +9,7 @@
 mod hoards;
 mod support;
 
+use grantway_backend::Meter;
 use grantway_embedded::Domain;
 use grantway_hypervisor::{CounterSnapshot, Platform};
 use std::cell::{Cell, RefCell};
@@ -30,8 +31,14 @@ const A_BATCH: u64 = 1300;
 const A_COPY: u64 = 400;
 const A_KILOBYTE: u64 = 60;
 const A_SIGNAL: u64 = 200;
+/// Time for which another thread has the worker's processor, and the readings of the clock from one
+/// such time to the next. A round has two or three, so each queue's turns are met alike.
+const AWAY: Duration = Duration::from_micros(600);
+const AWAY_EVERY: u32 = 7;
 
 thread_local! {
+    /// Readings of the clock that passes while the worker is away.
+    static READ: Cell<u32> = const { Cell::new(0) };
     /// What the worker used so far, and the backend's domain, of the control thread.
     static USED: Cell<u64> = const { Cell::new(0) };
     static PLATFORM: RefCell<Option<Arc<Domain>>> = const { RefCell::new(None) };
@@ -49,6 +56,12 @@ fn meter() -> Duration {
     Duration::from_nanos(USED.get() + work + copy_bytes * A_KILOBYTE / 1024)
 }
 
+/// What passed, by a clock that does not stand still while another thread has the processor.
+fn passed() -> Duration {
+    READ.set(READ.get() + 1);
+    meter() + AWAY * (READ.get() / AWAY_EVERY)
+}
+
 /// A worker's guests: the victim and its neighbour, each of which comes first once, then
 /// others.
 struct Scene {
@@ -58,6 +71,10 @@ struct Scene {
 
 impl Scene {
     fn new(bridged: bool, guests: u16) -> Self {
+        Self::by(Meter::counted(meter), bridged, guests)
+    }
+
+    fn by(meter: Meter, bridged: bool, guests: u16) -> Self {
         let mut scene = Self::over(World::counted(bridged, meter));
         scene.guests = (1..=guests).map(|number| Guest::boot(&mut scene.world, number)).collect();
         scene
@@ -134,6 +151,16 @@ fn a_vif_that_floods_costs_another_no_more_than_a_tenth_of_its_share() {
         for flood in all.filter(|flood| *flood != own) {
             scene.left(own, own, flood);
         }
+    }
+    scene.ends();
+}
+
+#[test]
+fn a_worker_that_is_not_alone_on_its_processor_shares_its_own_time() {
+    let mut scene = Scene::by(Meter::new(meter, passed), false, 2);
+    // Where turns are short, there are many, and others take the processor in many of them.
+    for (own, flood) in [(SMALL, LARGEST), (LARGEST, SMALL), (SMALL, SPLINTERED)] {
+        scene.left(own, own, flood);
     }
     scene.ends();
 }

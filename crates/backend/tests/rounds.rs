@@ -8,6 +8,7 @@
 
 mod support;
 
+use grantway_backend::Meter;
 use grantway_embedded::Domain;
 use grantway_hypervisor::{CounterSnapshot, GrantRef, Platform};
 use grantway_netif::Offload;
@@ -62,7 +63,7 @@ struct Scene {
 
 impl Scene {
     fn new(receivers: u16, floods: u16) -> Self {
-        let mut world = World::counted(true, meter);
+        let mut world = World::counted(true, Meter::counted(meter));
         let platform = world.control().platform();
         world.control().with(move |_| PLATFORM.set(Some(platform)));
         let mut boot = |first: u16, count: u16| -> Vec<Guest> {

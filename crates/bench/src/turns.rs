@@ -9,7 +9,7 @@ use super::args::TurnsArgs;
 use super::rig::Direction;
 use arrayvec::ArrayVec;
 use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{Backend, BackendConfig, Patience, Settings, WaitMode};
+use grantway_backend::{Backend, BackendConfig, Meter, Patience, Settings, WaitMode};
 use grantway_command::args::Api;
 use grantway_command::error::CommandError;
 use grantway_command::output;
@@ -281,7 +281,7 @@ pub(super) fn config(most: Policy, folder: &Path, nodes: Nodes) -> BackendConfig
             policy: PolicyLimits { most, ..PolicyLimits::default() },
             clock: at_once,
             // The meter stands still, so that all turns are alike.
-            meter: || Duration::ZERO,
+            meter: Meter::counted(|| Duration::ZERO),
             ..Settings::default()
         },
         workers: 1,

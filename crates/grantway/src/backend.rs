@@ -17,7 +17,7 @@ use crate::uevent::Helper;
 use crate::uplink::Uplink;
 use grantway_backend::policy::{Mapped, PolicyLimits};
 use grantway_backend::{
-    Account, Backend, BackendConfig, OnWorker, OpenPort, Patience, PortRequest, QueueCounts,
+    Account, Backend, BackendConfig, Meter, OnWorker, OpenPort, Patience, PortRequest, QueueCounts,
     QueueReport, ROUND_MAX, Settings, WaitMode,
 };
 use grantway_command::control::{ReportSocket, backend_socket, nanoseconds, numbers};
@@ -172,7 +172,7 @@ fn config(
             checksums: args.checksum.kind(),
             hotplug: place.is_xen(),
             clock: clock(),
-            meter: grantway_backend::processor_time,
+            meter: Meter::PROCESSOR,
             on_worker,
             ..Settings::default()
         },

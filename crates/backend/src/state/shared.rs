@@ -13,9 +13,6 @@ use std::time::{Duration, Instant};
 /// A clock: [`Instant::now`], except in a simulation.
 pub type Clock = fn() -> Instant;
 
-/// A meter: returns the time that the calling thread has used of its processor.
-pub type Meter = fn() -> Duration;
-
 /// The first call of a worker thread. The error says why the thread must not serve.
 pub type OnWorker = Arc<dyn Fn() -> std::io::Result<()> + Send + Sync>;
 

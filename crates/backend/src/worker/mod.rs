@@ -6,6 +6,7 @@
 
 mod cost;
 mod message;
+mod meter;
 mod mode;
 mod neighbours;
 mod pace;
@@ -32,12 +33,12 @@ use grantway_vector::{PortId, Secret};
 pub use message::WorkerReport;
 pub(crate) use message::{Beside, Inspected, Notice, Service, Teller};
 use message::{Command, Detached, Parts};
+pub use meter::Meter;
 pub use mode::WaitMode;
 pub use pace::{Idle, Pace, Still};
 pub use round::ROUND_MAX;
 use serve::Worker;
 pub use settings::Settings;
-pub use share::processor_time;
 use spin::Spin;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -11,6 +11,7 @@ mod bridged;
 mod commands;
 
 use super::message::{Command, Notice, Parts, Service};
+use super::meter::Gauge;
 use super::pace::{Idle, Pace, Still};
 use super::round::Rounds;
 use super::share::Shares;
@@ -62,6 +63,7 @@ pub(super) struct Worker {
     timers: BTreeSet<(Instant, Place)>,
     pace: Pace,
     rounds: Rounds,
+    gauge: Gauge,
     still: Still,
     scratch: Scratch,
     /// Merges segments, if the backend is to merge any.
@@ -121,6 +123,7 @@ impl Worker {
             timers: BTreeSet::new(),
             pace: Pace::new(now, LOOK_EVERY),
             rounds: Rounds::default(),
+            gauge: Gauge::default(),
             still: Still::default(),
             uplink_active: uplink.is_some(),
             bridge: Bridge::new(lists, uplink, uplink_at),
@@ -147,7 +150,7 @@ impl Worker {
     }
 
     pub fn run(&mut self) {
-        self.rounds.begin((self.service.settings.meter)());
+        self.rounds.begin(self.service.settings.meter.used());
         loop {
             let result = self.round(None);
             match result {
@@ -166,7 +169,7 @@ impl Worker {
     pub fn round(&mut self, longest: Option<Duration>) -> Result<Flow, PlatformError> {
         if longest.is_some() {
             // The time that the thread spent since the last round belongs to no round.
-            self.rounds.begin((self.service.settings.meter)());
+            self.rounds.begin(self.service.settings.meter.used());
         }
         if self.mesh.is_shared() {
             self.serve_mesh();
@@ -191,7 +194,7 @@ impl Worker {
                 Some(longest.map_or(until, |longest| until.min(longest)))
             }
         };
-        self.rounds.end((self.service.settings.meter)());
+        self.rounds.end(self.service.settings.meter.used());
         let flow = self.look(timeout)?;
         if next.is_some() {
             self.call(self.now());
@@ -213,6 +216,11 @@ impl Worker {
 
     fn now(&self) -> Instant {
         (self.service.settings.clock)()
+    }
+
+    /// Returns the processor time that accounts are charged by.
+    fn used(&mut self) -> Duration {
+        self.gauge.read(&self.service.settings.meter)
     }
 
     /// Wakes the queues whose time has come.
@@ -252,7 +260,7 @@ impl Worker {
                     self.active.swap_remove(at);
                     self.fail(place, error);
                     // The time of the failed turn and of the removal is on no account.
-                    since = since.map(|_| (self.service.settings.meter)());
+                    since = since.map(|_| self.used());
                     self.rounds.goes_on_with(at);
                     self.pace.worked();
                     break;
@@ -275,7 +283,8 @@ impl Worker {
         if !self.broken.is_empty() {
             self.fail_broken();
             if since.is_some() {
-                self.shares.end((self.service.settings.meter)());
+                let now = self.used();
+                self.shares.end(now);
             }
         }
     }
@@ -283,7 +292,7 @@ impl Worker {
     /// Begins to share time among the active queues. Returns the processor time used up to now.
     fn share(&mut self) -> Duration {
         self.scratch.alone = false;
-        let now = (self.service.settings.meter)();
+        let now = self.used();
         self.shares.begin(now);
         for &place in &self.active {
             if let Some(slot) = self.queues.get_mut(place) {
@@ -297,7 +306,7 @@ impl Worker {
     /// Frames that had waited for pages are charged to their senders, but for no more than such
     /// frames are known to cost. The queue itself is charged for the rest.
     fn charge(&mut self, place: Place, packets: usize, since: &mut Duration) {
-        let now = (self.service.settings.meter)();
+        let now = self.used();
         let mut time = now.saturating_sub(*since);
         *since = now;
         // A turn moves at most a burst each way, so the count fits.
@@ -329,7 +338,7 @@ impl Worker {
         if slot.queue.settle(self.events.as_mut())?
             && let Some(since) = since
         {
-            let now = (self.service.settings.meter)();
+            let now = self.gauge.read(&self.service.settings.meter);
             slot.account.charge(now.saturating_sub(std::mem::replace(since, now)));
         }
         Ok(Served::Active)

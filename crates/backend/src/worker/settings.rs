@@ -1,11 +1,11 @@
 //! Settings of a backend, which its control thread and its workers read.
 
+use super::meter::Meter;
 use super::mode::WaitMode;
-use super::processor_time;
 use crate::policy::PolicyLimits;
 use crate::state::checksums::Checksums;
 use crate::state::guest::Patience;
-use crate::state::shared::{Clock, Meter, OnPlug, OnWorker};
+use crate::state::shared::{Clock, OnPlug, OnWorker};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,8 +29,7 @@ pub struct Settings {
     pub hotplug: bool,
     /// Source of the time.
     pub clock: Clock,
-    /// Meter of a worker's processor time, by which its queues share the processor:
-    /// [`processor_time`](crate::processor_time), or a count of work.
+    /// Meter of a worker's processor time, by which its queues share the processor, or of its work.
     pub meter: Meter,
     /// Function that each worker thread calls before it serves a queue. The function may give up
     /// rights that no turn needs. An error ends the start.
@@ -52,7 +51,7 @@ impl Default for Settings {
             checksums: Checksums::Offload,
             hotplug: false,
             clock: Instant::now,
-            meter: processor_time,
+            meter: Meter::PROCESSOR,
             on_worker: Arc::new(|| Ok(())),
             on_plug: Arc::new(|_, _| ()),
         }

@@ -7,7 +7,6 @@
 //! turns: a look at what woke, and the clock. That goes on the accounts of the queues that had a
 //! turn, since short turns make many rounds.
 
-use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
 /// Time that a queue may be ahead of another before it waits. It is a few turns, so that queues of
@@ -115,15 +114,6 @@ impl Shares {
         account.had_turn = true;
         self.turns = self.turns.saturating_add(1);
     }
-}
-
-/// Returns the time that the calling thread has used of its processor. The time of other threads
-/// and processes is not any queue's doing.
-#[must_use]
-pub fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    // Neither part is ever negative.
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]
@@ -269,13 +259,5 @@ mod tests {
         turn(&mut shares, &mut busy, US, false);
         begin(&mut shares, [&mut busy, &mut sleeper]);
         assert!(shares.is_ahead(busy));
-    }
-
-    #[test]
-    fn only_what_is_used_is_counted() {
-        let before = processor_time();
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(processor_time() - before < Duration::from_millis(10));
-        while processor_time() - before < US {}
     }
 }

@@ -6,13 +6,13 @@
 //! sleeps for as long as nothing comes.
 
 use super::cost::WakeCost;
+use super::meter::monotonic;
 use super::mode::WaitMode;
 use crate::bell::{os, timespec};
 use grantway_hypervisor::Error as PlatformError;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime,
-    timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 use std::time::Duration;
 
@@ -113,11 +113,4 @@ impl Meter {
 fn set(timer: &OwnedFd, due: Duration) -> bool {
     let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(due) };
     timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).is_ok()
-}
-
-/// Returns the time by the timer's clock.
-fn monotonic() -> Duration {
-    let time = clock_gettime(ClockId::Monotonic);
-    // Neither part is ever negative.
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

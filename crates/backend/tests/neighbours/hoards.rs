@@ -13,7 +13,7 @@ use super::support::world::World;
 use super::{LEAST, SETTLE, SLICE, Scene, meter};
 use crate::support::control::SECRET;
 use grantway_backend::policy::Mapped;
-use grantway_backend::{VifId, VifReport, WAITING_MAX};
+use grantway_backend::{Meter, VifId, VifReport, WAITING_MAX};
 use grantway_hypervisor::{Access, DomId, Granted};
 use grantway_netif::Offload;
 use grantway_netif::ctrl::{GrefEntry, GrefFlags, HashTypes, Message};
@@ -73,7 +73,7 @@ const RULES: &str = "
 ";
 
 fn world() -> World {
-    let mut world = World::counted(true, meter);
+    let mut world = World::counted(true, Meter::counted(meter));
     world.setup.by_rules = true;
     world.setup.policy.all = MAPPED;
     world.restart();

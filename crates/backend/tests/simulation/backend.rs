@@ -4,7 +4,9 @@ use super::guest::{readable, survived};
 use super::port::Lines;
 use super::xen::{Domain, Xen};
 use grantway_backend::policy::PolicyLimits;
-use grantway_backend::{Backend, BackendConfig, OpenPort, Settings, VifId, VifReport, WaitMode};
+use grantway_backend::{
+    Backend, BackendConfig, Meter, OpenPort, Settings, VifId, VifReport, WaitMode,
+};
 use grantway_hypervisor::DomId;
 use grantway_ports::{Member, wall};
 use grantway_vector::Secret;
@@ -97,7 +99,7 @@ impl Server {
                 mode: WaitMode::Interrupt,
                 queues: self.setup.queues,
                 clock: || NOW.get(),
-                meter: || std::time::Duration::ZERO,
+                meter: Meter::counted(|| std::time::Duration::ZERO),
                 policy: self.setup.policy,
                 ..Settings::default()
             },

@@ -8,7 +8,7 @@ use super::{PROMPT, eventually};
 use grantway_backend::policy::PolicyLimits;
 use grantway_backend::{
     Backend, BackendConfig, Checksums, Meter, OpenPort, Patience, PlugEvent, Settings, VifId,
-    VifReport, WaitMode, processor_time,
+    VifReport, WaitMode,
 };
 use grantway_embedded::{Domain, Role};
 use grantway_hypervisor::{CounterSnapshot, DomId, Platform};
@@ -128,8 +128,8 @@ impl Control {
                                 _ => || NOW.get(),
                             },
                             meter: match setup.time {
-                                Time::Passes => processor_time,
-                                Time::Stands => || Duration::ZERO,
+                                Time::Passes => Meter::PROCESSOR,
+                                Time::Stands => Meter::counted(|| Duration::ZERO),
                                 Time::Counted(meter) => meter,
                             },
                             ..Settings::default()

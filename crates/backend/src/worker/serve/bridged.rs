@@ -87,7 +87,7 @@ impl Worker {
         }
         self.hear();
         // A burst may be as much work as a turn, and is on no queue's account.
-        let since = self.shares.is_shared().then(self.service.settings.meter);
+        let since = self.shares.is_shared().then(|| self.used());
         let mut beside = Neighbours::new(&mut self.queues);
         let mut forward = Forward {
             bridge: &mut self.bridge,
@@ -107,7 +107,8 @@ impl Worker {
             self.fail_broken();
         }
         if let Some(since) = since {
-            self.shares.leave_out((self.service.settings.meter)().saturating_sub(since));
+            let took = self.used().saturating_sub(since);
+            self.shares.leave_out(took);
         }
         self.pace.worked();
         self.uplink_active = more;
@@ -163,7 +164,7 @@ impl Worker {
     fn give_bundle(&mut self, bundle: &Bundle) {
         // As the uplink's burst it is on no account of this worker's queues. The sender pays for it
         // where it has its own.
-        let since = self.shares.is_shared().then(self.service.settings.meter);
+        let since = self.shares.is_shared().then(|| self.used());
         let of_nobody = VifStats::default();
         let sender = self.bridge.shared_of(bundle.from).cloned();
         let stats = sender.as_ref().map_or(&of_nobody, |sender| &sender.stats);
@@ -183,7 +184,7 @@ impl Worker {
         let Neighbours { woken, broken, .. } = beside;
         self.settle(woken, broken);
         if let Some(since) = since {
-            let took = (self.service.settings.meter)().saturating_sub(since);
+            let took = self.used().saturating_sub(since);
             self.shares.leave_out(took);
             if let Some(sender) = sender {
                 sender.debt.add(took);

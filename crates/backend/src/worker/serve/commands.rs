@@ -64,7 +64,7 @@ impl Worker {
             }
             Command::Account(reply) => {
                 let (number, used, queues) =
-                    (self.number, (self.service.settings.meter)(), self.queues.len());
+                    (self.number, self.service.settings.meter.used(), self.queues.len());
                 let (spin, longest_round) = (self.spin.budget(), self.rounds.longest());
                 let _ = reply.send(WorkerReport { number, used, queues, spin, longest_round });
             }
