@@ -2,8 +2,8 @@
 //! the pages that it wrote. They are those of `grantway bench packets` and of the ports
 //! `generator` and `check`.
 
-use crate::task::Work;
 use crate::words::FramesConfig;
+use crate::work::Work;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;

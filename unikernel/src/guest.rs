@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use core::time::Duration;
 use grantway_bare::{Bare, Clock, FrontendPlatform, FrontendStore, Shutdown, println};
 use grantway_frontend::{Vif, VifError, VifStatus, Wishes};
-use grantway_guest::task::Work;
+use grantway_guest::work::Work;
 use grantway_ports::parse_address;
 
 /// Node by which the toolstack asks for an end.

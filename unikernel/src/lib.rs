@@ -2,7 +2,7 @@
 //! system.
 //!
 //! - [`words`]: the words of the command line.
-//! - [`task`]: the seam between a guest's loop and its work.
+//! - [`work`]: the seam between a guest's loop and its work.
 //! - [`serve`]: TCP and UDP. [`services`] are echo, discard and the page; [`iperf`] is iperf 2.
 //! - [`frames`]: numbered test frames, made and judged in the vif's own pages.
 #![no_std]
@@ -17,5 +17,5 @@ pub mod iperf;
 pub mod page;
 pub mod serve;
 pub mod services;
-pub mod task;
 pub mod words;
+pub mod work;

@@ -2,8 +2,8 @@
 
 use crate::iperf::{Iperf, Wanted};
 use crate::services::{Figures, Services};
-use crate::task::Work;
 use crate::words::instant;
+use crate::work::Work;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
