@@ -1,5 +1,5 @@
-//! What iperf 2 writes to the wire, and how its server counts datagrams: for the command
-//! `grantway iperf`, and for a guest without an operating system. There are no sockets here.
+//! iperf 2's headers, and its server's counts of datagrams: for the command `grantway iperf`, and for
+//! a guest without an operating system. There are no sockets here.
 //!
 //! - [`Test`] is a client's description of its test, by TCP and by UDP.
 //! - [`Datagram`] begins each datagram, and [`Tally`] counts them.
