@@ -6,7 +6,7 @@ GRANTWAY := $(BUILD)/release/grantway
 PROGRAMS := -p grantway -p grantway-bench -p grantway-iperf
 # What a guest without std links.
 NO_STD := -p grantway-netif -p grantway-ring -p grantway-hypervisor -p grantway-xenstore -p grantway-frontend \
-  -p grantway-stack -p grantway-bare
+  -p grantway-stack -p grantway-iperf2 -p grantway-bare
 BARE := x86_64-unknown-none
 
 .DEFAULT_GOAL := help
@@ -102,11 +102,12 @@ avx2: ## copies keep the upper halves of registers, in a build for AVX2
 	  echo "avx2: not run, as this processor has none"; \
 	fi
 
-no-std: ## the guest's side without std: built, and run against a mock
+no-std: ## the guest's side without std: built, run against a mock, and the unikernel's own tests
 	cargo clippy --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std -- -D warnings
 	cargo run -q --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std
 	cargo clippy --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --release -- -D warnings
 	cargo clippy --manifest-path tests/hostile/Cargo.toml --target-dir $(BUILD)/no-std --release -- -D warnings
+	cargo test -q --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --lib
 	@if rustup target list --installed 2>/dev/null | grep -qx $(BARE) \
 	    || rustup target add $(BARE) >/dev/null 2>&1; then \
 	  echo "cargo build $(NO_STD) --target $(BARE)"; \

@@ -70,9 +70,11 @@ def figures(said: dict) -> dict:
     """A row: what one window came to."""
     row = {key: said[key] for key in ("part", "setup", "way", "frames")}
     if said["halves"]:
-        backend, frontend = said["halves"]
+        backend, *frontend = said["halves"]
         row |= {"mpps": backend["mpps"], "gbps": backend["gbps"], "packets": backend["packets"]}
-        row["backend"], row["frontend"] = backend, frontend
+        row["backend"] = backend
+        if frontend:
+            [row["frontend"]] = frontend
         row["grant_ops_per_packet"] = sum(backend[f"{kind}_per_packet"] for kind in ("copies", "maps", "unmaps"))
         row["notifies_per_packet"] = backend["notifies_per_packet"]
     else:
@@ -85,13 +87,16 @@ def figures(said: dict) -> dict:
             row["grant_ops_per_packet"] = asked["copies"] + asked["maps"] + asked["unmaps"]
             # gntdev makes a hypercall of each 16 copies.
             row["notifies_per_packet"] = asked["notifies"]
+            row["calls_per_packet"] = sum(asked[f"{kind}_batches"] for kind in ("copy", "map", "unmap"))
             row["backend"] = {f"{name}_per_packet": value for name, value in asked.items()}
     if row["mpps"] > 0:
         shares = said["domains"]
-        row["dom0_percent"] = shares.get("Domain-0", 0.0)
-        row["guests_percent"] = sum(share for name, share in shares.items() if name != "Domain-0")
         # Less than all of the time only where the processor waits for what is behind a network card.
-        busy = sum(shares.values()) / 100
+        busy = 1.0
+        if shares:
+            row["dom0_percent"] = shares.get("Domain-0", 0.0)
+            row["guests_percent"] = sum(share for name, share in shares.items() if name != "Domain-0")
+            busy = sum(shares.values()) / 100
         row["instructions_per_packet"] = 1e3 * busy / row["mpps"]
         row["instructions_per_byte"] = 8 * busy / row["gbps"]
     return row
@@ -102,10 +107,9 @@ def cells(row: dict) -> list[str]:
     def number(key: str, form: str) -> str:
         return format(row[key], form) if key in row else "-"
 
-    calls = sum(row["backend"].get(f"{kind}_batches_per_packet", 0.0) for kind in ("copy", "map", "unmap")) if "backend" in row and not row.get("frontend") else None
     return [
         row["setup"], row["way"], row["frames"], number("mpps", ".4f"), number("gbps", ".3f"),
         number("instructions_per_packet", ".0f"), number("instructions_per_byte", ".2f"),
         number("dom0_percent", ".1f"), number("guests_percent", ".1f"), number("grant_ops_per_packet", ".2f"),
-        "-" if calls is None else f"{calls:.2f}", number("notifies_per_packet", ".4f"),
+        number("calls_per_packet", ".2f"), number("notifies_per_packet", ".4f"),
     ]

@@ -61,7 +61,8 @@ class Table:
 class Program:
     """A file whose code is known by its bytes."""
 
-    def __init__(self, path: Path, symbols: Path | None = None) -> None:
+    def __init__(self, path: Path, symbols: Path | None = None, base: int = PROGRAMS_AT) -> None:
+        self.base = base
         self.name, self.bytes = path.name, path.read_bytes()
         self.parts: list[tuple[int, int, int]] = []
         said = subprocess.run(["readelf", "-lW", str(path)], capture_output=True, text=True, check=True).stdout
@@ -74,7 +75,7 @@ class Program:
 
     def symbol(self, at: int, code: bytes) -> str | None:
         """What lies there, if it is this program's code."""
-        at -= PROGRAMS_AT
+        at -= self.base
         for begin, offset, size in self.parts:
             if begin <= at < begin + size:
                 there = offset + at - begin
@@ -108,6 +109,11 @@ class Symbols:
         ours = sorted((self.image / "grantway" / "usr" / "bin").glob("grantway*"))
         programs = [Program(path, self.image / f"{path.name}.symbols") for path in ours]
         programs += [Program(path) for path in self.others]
+        # A guest that is one program lies where its file says.
+        guest = self.image / "grantway-dom0" / "lab" / "unikernel"
+        named = self.image / "unikernel.symbols"
+        if guest.exists():
+            programs.append(Program(guest, named if named.exists() else None, base=0))
         windows = [window for path in counters for window in path.read_text().split("window\n")[1:]]
         if len(windows) != len(rows):
             raise SystemExit(f"lab/bench: {len(rows)} rows, and {len(windows)} windows of the counter")

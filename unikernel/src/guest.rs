@@ -1,59 +1,56 @@
-//! The vif, its stack, and the loop in which all is served.
+//! The vif, what is done with it, and the loop in which that is done.
 
-use crate::services::Services;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use core::time::Duration;
-use grantway_bare::{Bare, Boot, Clock, FrontendPlatform, FrontendStore, Shutdown, println};
+use grantway_bare::{Bare, Clock, FrontendPlatform, FrontendStore, Shutdown, println};
 use grantway_frontend::{Vif, VifError, VifStatus, Wishes};
-use grantway_stack::smoltcp::time::Instant;
-use grantway_stack::{Stack, StackConfig};
+use grantway_guest::work::Work;
+use grantway_ports::parse_address;
 
 /// Node by which the toolstack asks for an end.
 const SHUTDOWN: &str = "control/shutdown";
 /// Turns with frames between two looks at the store.
 const TURNS_UNLOOKED: u32 = 64;
+/// Turns without frames between two looks at the store, of a guest that polls.
+const TURNS_IDLE: u32 = 4096;
 /// Time after which a vif that failed is tried again.
 const REST: Duration = Duration::from_millis(500);
 
 /// The guest.
-pub struct Guest {
+pub struct Guest<W: Work> {
     platform: Arc<Bare>,
     clock: Clock,
-    vif: Vif<Stack>,
-    services: Services,
+    vif: Vif<W>,
+    /// True if the guest never sleeps while its vif is connected.
+    polls: bool,
     /// The way by which the toolstack asks the guest to end, or to be saved.
     control: Box<dyn FrontendStore>,
     /// The state that was told last.
     told: Option<VifStatus>,
 }
 
-impl Guest {
+impl<W: Work> Guest<W> {
     /// Opens vif 0.
-    pub fn open(
-        platform: Arc<Bare>,
-        boot: &Boot,
-        config: &StackConfig,
-        wishes: Wishes,
-    ) -> Result<Self, String> {
+    pub fn open(platform: Arc<Bare>, work: W, wishes: Wishes, polls: bool) -> Result<Self, String> {
         let clock = platform.clock();
-        let mut stack = Stack::new(config, instant(clock.now()));
-        let services = Services::open(&mut stack, boot.memory())?;
-        let vif = Vif::open_with(platform.clone(), 0, wishes, stack).map_err(text)?;
+        let vif = Vif::open_with(platform.clone(), 0, wishes, work).map_err(text)?;
         let mut control = platform.frontend_store().map_err(text)?;
         control.watch(SHUTDOWN, "shutdown").map_err(text)?;
-        let mut guest = Self { platform, clock, vif, services, control, told: None };
+        let mut guest = Self { platform, clock, vif, polls, control, told: None };
         guest.settle()?;
         Ok(guest)
     }
 
-    /// Gives the stack the address and the MTU that the toolstack gave the vif.
+    /// Gives the work the address and the MTU that the toolstack gave the vif.
     fn settle(&mut self) -> Result<(), String> {
         let vif = &mut self.vif;
         let (mac, mtu) = (vif.mac().map_err(text)?, vif.mtu().map_err(text)?);
-        match station(&mac).is_some_and(|mac| vif.runner_mut().set_station(mac, mtu as usize)) {
+        match parse_address(mac.trim())
+            .is_some_and(|mac| vif.runner_mut().set_station(mac, mtu as usize))
+        {
             true => Ok(()),
             false => {
                 Err(format!("the vif's mac is {mac:?}, expected one such as 00:16:3e:00:00:01"))
@@ -61,22 +58,34 @@ impl Guest {
         }
     }
 
-    /// Serves until the toolstack has the guest end. Returns the kind of end.
+    /// Works until the toolstack has the guest end. Returns the kind of end.
     pub fn run(&mut self) -> Result<Shutdown, String> {
-        let mut unlooked = TURNS_UNLOOKED;
+        let (mut unlooked, mut idle) = (TURNS_UNLOOKED, 0);
         loop {
             let now = self.clock.now();
             if unlooked >= TURNS_UNLOOKED {
                 unlooked = 0;
                 if let Some(end) = self.obey()? {
+                    self.say(now, true);
                     return Ok(end);
                 }
-                self.look()?;
+                self.look(now)?;
             }
-            match self.turn(now) {
-                Ok(true) => unlooked += 1,
+            match self.vif.runner_mut().turn(now) {
+                Ok(true) => {
+                    unlooked += 1;
+                    idle = 0;
+                }
+                Ok(false) if self.polls && self.told == Some(VifStatus::Connected) => {
+                    core::hint::spin_loop();
+                    idle += 1;
+                    if idle >= TURNS_IDLE {
+                        (unlooked, idle) = (TURNS_UNLOOKED, 0);
+                    }
+                }
                 Ok(false) => {
                     unlooked = TURNS_UNLOOKED;
+                    self.say(now, false);
                     self.sleep(now)?;
                 }
                 Err(fault) => {
@@ -87,13 +96,11 @@ impl Guest {
         }
     }
 
-    /// Takes frames in, serves sockets, and sends. Returns true if anything moved.
-    fn turn(&mut self, now: Duration) -> Result<bool, VifError> {
-        let staged = self.vif.staging().iter().map(|state| state.staged).sum();
-        let stack = self.vif.runner_mut();
-        let came = stack.receive(instant(now))?;
-        let served = self.services.turn(stack, now, staged);
-        Ok(stack.send(instant(now))? | came | served)
+    /// Shows on the console what the work has to say.
+    fn say(&mut self, now: Duration, last: bool) {
+        for line in self.vif.runner_mut().lines(now, last) {
+            println!("grantway: {line}");
+        }
     }
 
     /// Does what the toolstack asks for. Returns the kind of end if the guest is to end.
@@ -122,15 +129,19 @@ impl Guest {
     }
 
     /// Takes in changes of the store, and answers of the control ring.
-    fn look(&mut self) -> Result<(), String> {
+    fn look(&mut self, now: Duration) -> Result<(), String> {
         self.vif.take_answers().map_err(text)?;
+        let staged = self.vif.staging().iter().map(|state| state.staged).sum();
+        self.vif.runner_mut().staged(staged);
         let status = self.vif.store_changed().map_err(text)?;
-        if self.told != Some(status) {
+        let changed = self.told != Some(status);
+        self.say(now, changed);
+        if changed {
             let policy = self.vif.features().policy;
             println!("grantway: {status:?} at {:?}, policy {policy}", self.clock.now());
             self.told = Some(status);
             if status == VifStatus::Connected
-                && let Err(fault) = self.vif.runner_mut().announce()
+                && let Err(fault) = self.vif.runner_mut().connected(now)
             {
                 self.vif.fail(fault).map_err(text)?;
             }
@@ -158,33 +169,16 @@ impl Guest {
 
     /// Sleeps until something comes, or has to be done.
     fn sleep(&mut self, now: Duration) -> Result<(), String> {
-        let stack = self.vif.runner_mut();
-        stack.take_events().map_err(text)?;
         // Answers to what is armed come by an event that ends the wait.
-        match stack.arm() {
+        match self.vif.runner_mut().arm() {
             Ok(false) if !self.vif.has_changes() => {}
             Ok(_) => return Ok(()),
             Err(fault) => return self.vif.fail(fault).map_err(text),
         }
-        let delay = self.vif.runner_mut().poll_delay();
-        self.platform.wait(delay.map(|delay| now + Duration::from(delay)));
+        let delay = self.vif.runner().delay(now);
+        self.platform.wait(delay.map(|delay| now + delay));
         Ok(())
     }
-}
-
-/// Returns a time by smoltcp's clock.
-pub fn instant(now: Duration) -> Instant {
-    Instant::from_micros(now.as_micros() as i64)
-}
-
-/// Returns an Ethernet address, read from text.
-fn station(text: &str) -> Option<[u8; 6]> {
-    let mut parts = text.trim().split(':').map(|part| u8::from_str_radix(part, 16).ok());
-    let mut mac = [0; 6];
-    for byte in &mut mac {
-        *byte = parts.next()??;
-    }
-    parts.next().is_none().then_some(mac)
 }
 
 fn text(error: impl ToString) -> String {

@@ -1,34 +1,23 @@
-//! A Xen guest that is one program: it answers pings, echoes what it is sent by TCP, takes what is
-//! sent to it, and shows a page with its own counters.
+//! A Xen guest that is one program. It answers pings and serves TCP, is a server or a client of
+//! iperf 2, or makes and judges test frames, as the words of its `cmdline` say
+//! (`unikernel/README.md` has them).
 //!
-//! Its arguments are words of the guest's `cmdline`:
-//!
-//! | word | | |
-//! |---|---|---|
-//! | `address=10.0.0.2/24` | an address with its network's bits; may be repeated | none |
-//! | `gateway=10.0.0.1` | the way to other networks; one of each family | none |
-//! | `policy=staging` | the buffer policy: `copy`, `persistent` or `staging` | `copy` |
-//!
-//! | port | |
-//! |---|---|
-//! | 7 | echoes |
-//! | 9 | takes |
-//! | 80 | the page |
+//! The program is the crate's library; here are its entry and its loop, on the platform of
+//! [`grantway_bare`].
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
 mod guest;
-mod page;
-mod services;
 
-use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::vec::Vec;
 use grantway_bare::{Bare, Boot, Shutdown, println, shutdown};
-use grantway_frontend::{Policy, Wishes};
-use grantway_stack::StackConfig;
+use grantway_frontend::Wishes;
+use grantway_guest::frames::Frames;
+use grantway_guest::serve::Serving;
+use grantway_guest::words::{Task, Words, instant};
+use grantway_stack::{Stack, StackConfig};
 use guest::Guest;
 
 grantway_bare::entry!(main);
@@ -44,29 +33,24 @@ fn main(boot: Boot) {
 }
 
 fn run(boot: &Boot) -> Result<Shutdown, String> {
+    let words = Words::parse(boot.arguments())?;
+    for word in &words.unknown {
+        println!("grantway: {word}: not a word of this program");
+    }
     let platform = Bare::new().map_err(|e| e.to_string())?;
-    let seed = platform.clock().now().as_nanos() as u64;
-    let config = StackConfig {
-        addresses: all(boot, "address")?,
-        gateways: all(boot, "gateway")?,
-        seed: seed ^ grantway_bare::random().unwrap_or(seed.rotate_left(32)),
-    };
-    let policy = match boot.argument("policy") {
-        None | Some("copy") => Policy::Copy,
-        Some("persistent") => Policy::Persistent,
-        Some("staging") => Policy::Staging,
-        Some(other) => {
-            return Err(format!("policy={other}: expected copy, persistent or staging"));
+    let wishes = Wishes { policy: words.policy, ..Wishes::default() };
+    match words.task {
+        Task::Frames(config) => {
+            Guest::open(platform, Frames::new(config), wishes, words.polls)?.run()
         }
-    };
-    let wishes = Wishes { policy, ..Wishes::default() };
-    Guest::open(platform, boot, &config, wishes)?.run()
-}
-
-/// Returns the values of an argument that may be repeated.
-fn all<T: core::str::FromStr>(boot: &Boot, name: &str) -> Result<Vec<T>, String> {
-    let values = boot.all(name).map(|text| {
-        text.parse().map_err(|_| format!("{name}={text}: expected an address such as 10.0.0.2/24"))
-    });
-    values.collect()
+        Task::Serve(iperf) => {
+            let now = platform.clock().now();
+            let seed = now.as_nanos() as u64;
+            let seed = seed ^ grantway_bare::random().unwrap_or(seed.rotate_left(32));
+            let (addresses, gateways) = (words.addresses, words.gateways);
+            let stack = Stack::new(&StackConfig { addresses, gateways, seed }, instant(now));
+            let serving = Serving::new(stack, iperf, boot.memory(), seed)?;
+            Guest::open(platform, serving, wishes, words.polls)?.run()
+        }
+    }
 }

@@ -1,25 +1,27 @@
 //! The page that the guest shows.
 
-use crate::services::Counts;
+use crate::services::{Counts, Figures};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
-use core::time::Duration;
-use grantway_stack::DeviceStats;
 
 /// Returns the answer to a request: a head, and the page.
-pub fn page(now: Duration, staged: usize, counts: Counts, device: &DeviceStats) -> Vec<u8> {
+#[must_use]
+pub fn page(figures: &Figures, counts: Counts) -> Vec<u8> {
     let mut text = String::new();
     let mut line = |name: &str, value: u64| {
         let _ = writeln!(text, "{name} {value}");
     };
-    line("host_seconds", now.as_secs());
-    line("staged_pages", staged as u64);
+    line("host_seconds", figures.host.as_secs());
+    line("staged_pages", figures.staged as u64);
     line("echoed_bytes", counts.echoed);
     line("taken_bytes", counts.taken);
     line("pages", counts.pages);
-    for (name, value) in device.fields() {
+    line("iperf_tests", figures.iperf.tests);
+    line("iperf_received_bytes", figures.iperf.received);
+    line("iperf_sent_bytes", figures.iperf.sent);
+    for (name, value) in figures.device.fields() {
         line(name, value);
     }
     let head = format!(

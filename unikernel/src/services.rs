@@ -1,14 +1,15 @@
-//! What the guest does with connections.
+//! The guest's services by TCP: echo, discard, and the page.
 
+use crate::iperf;
 use crate::page;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
-use grantway_stack::smoltcp::iface::SocketHandle;
+use grantway_stack::smoltcp::iface::{SocketHandle, SocketSet};
 use grantway_stack::smoltcp::socket::tcp::{Socket, SocketBuffer, State};
-use grantway_stack::{Stack, tcp_socket};
+use grantway_stack::{DeviceStats, tcp_socket};
 
 /// Connections of each kind at once.
 const CONNECTIONS: usize = 4;
@@ -19,7 +20,7 @@ const BUFFER_MAX: usize = 256 << 10;
 /// Part of the memory that buffers of sockets may take: one of so many.
 const BUFFERS_PART: usize = 4;
 
-/// What is done with a connection.
+/// Service of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Sends back what comes.
@@ -60,31 +61,46 @@ pub struct Counts {
     pub pages: u64,
 }
 
+/// Figures that the page shows, beside the counts of the services.
+#[derive(Debug, Clone, Copy)]
+pub struct Figures {
+    /// Time since the host started.
+    pub host: Duration,
+    /// Pages that the backend has staged.
+    pub staged: usize,
+    /// Counts of iperf.
+    pub iperf: iperf::Counts,
+    /// Counters of the stack's device.
+    pub device: DeviceStats,
+}
+
 impl Services {
-    /// Adds the sockets, for a guest of so much memory.
-    pub fn open(stack: &mut Stack, memory: usize) -> Result<Self, String> {
-        let sockets = KINDS.len() * CONNECTIONS;
-        let bytes = (memory / BUFFERS_PART / sockets / 2).min(BUFFER_MAX);
+    /// Adds the sockets, for a guest of so many bytes of memory.
+    ///
+    /// # Errors
+    ///
+    /// A port cannot be listened on.
+    pub fn open(sockets: &mut SocketSet<'static>, memory: usize) -> Result<Self, String> {
+        let count = KINDS.len() * CONNECTIONS;
+        let bytes = (memory / BUFFERS_PART / count / 2).min(BUFFER_MAX);
         let mut places = Vec::new();
         for (kind, port) in KINDS {
             for _ in 0..CONNECTIONS {
                 let buffer = || SocketBuffer::new(vec![0; bytes]);
                 let mut socket = tcp_socket(buffer(), buffer(), PATIENCE.into());
                 socket.listen(port).map_err(|e| format!("port {port}: {e}"))?;
-                let handle = stack.sockets().add(socket);
+                let handle = sockets.add(socket);
                 places.push(Place { kind, port, handle, rest: None, tail: 0 });
             }
         }
         Ok(Self { places, counts: Counts::default() })
     }
 
-    /// Reads and writes the sockets. Returns true if anything moved. `staged` is the number of
-    /// pages that the backend has staged.
-    pub fn turn(&mut self, stack: &mut Stack, now: Duration, staged: usize) -> bool {
-        let device = *stack.stats();
+    /// Reads and writes the sockets. Returns true if anything moved.
+    pub fn turn(&mut self, sockets: &mut SocketSet<'static>, figures: &Figures) -> bool {
         let mut moved = false;
         for place in &mut self.places {
-            let socket: &mut Socket<'_> = stack.sockets().get_mut(place.handle);
+            let socket: &mut Socket<'_> = sockets.get_mut(place.handle);
             moved |= match place.kind {
                 Kind::Echo => echo(socket, &mut self.counts.echoed),
                 Kind::Take => take(socket, &mut self.counts.taken),
@@ -92,7 +108,7 @@ impl Services {
                     let counts = &mut self.counts;
                     let page = || {
                         counts.pages += 1;
-                        page::page(now, staged, *counts, &device)
+                        page::page(figures, *counts)
                     };
                     show(socket, (&mut place.rest, &mut place.tail), page)
                 }

@@ -53,7 +53,7 @@ pub struct EndArgs {
     #[arg(short, long)]
     pub udp: bool,
     /// The server's port.
-    #[arg(short, long, value_name = "N", default_value_t = 5001, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short, long, value_name = "N", default_value_t = grantway_iperf2::PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
     /// Print a line every S seconds; by default only one at the end.
     #[arg(short, long, value_name = "S", value_parser = seconds)]

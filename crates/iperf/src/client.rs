@@ -2,9 +2,9 @@
 
 use super::args::ClientArgs;
 use super::guest::{End, Guest, Turn, limit};
-use super::header::{Amount, DATAGRAM_LEN, Datagram, Report, TEST_LEN, Test};
 use super::report::{Kind, Line};
 use grantway_command::error::CommandError;
+use grantway_iperf2::{Amount, DATAGRAM_LEN, Datagram, Report, TEST_LEN, Test};
 use grantway_ports::{Clock, wall};
 use grantway_stack::{Stack, tcp_socket};
 use smoltcp::iface::SocketHandle;

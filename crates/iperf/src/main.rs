@@ -1,18 +1,15 @@
 //! The program that `grantway iperf` runs: iperf 2's protocol, over TCP and UDP in user
 //! space.
 //!
-//! - [`cli`], [`args`]: the command line. [`header`]: the headers of iperf 2.
+//! - [`cli`], [`args`]: the command line. The headers and the counts of UDP are `grantway-iperf2`.
 //! - [`guest`]: the vif, its stack, and the loop that both ends run in.
-//! - [`server`], [`client`]: the two ends. [`datagrams`]: a server's counts of UDP. [`report`]: the
-//!   lines that are printed.
+//! - [`server`], [`client`]: the two ends. [`report`]: the lines that are printed.
 #![forbid(unsafe_code)]
 
 mod args;
 mod cli;
 mod client;
-mod datagrams;
 mod guest;
-mod header;
 mod report;
 mod server;
 

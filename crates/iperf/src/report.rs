@@ -1,8 +1,8 @@
 //! The printed results of a test: lines like iperf's, or JSON.
 
-use super::header;
 use grantway_command::error::CommandError;
 use grantway_command::output;
+use grantway_iperf2::Report;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub struct Line {
     /// Bytes of payload.
     pub bytes: u64,
     /// Counts of datagrams, if the end that counts them reports.
-    pub datagrams: Option<header::Report>,
+    pub datagrams: Option<Report>,
     /// Time that a client waited for its server: for its address, and a handshake.
     pub connect: Option<Duration>,
 }
@@ -157,8 +157,7 @@ mod tests {
         assert_eq!(line.text(), "[  1] 0.0000-2.0000 sec  2.50 GB  10.0 Gbit/s");
         assert_eq!(line.json()["bits_per_second"], 1e10);
         let jitter = Duration::from_micros(5);
-        line.datagrams =
-            Some(header::Report { lost: 1, datagrams: 50, jitter, ..Default::default() });
+        line.datagrams = Some(Report { lost: 1, datagrams: 50, jitter, ..Default::default() });
         (line.kind, line.stream, line.to) = (Kind::Server, 0, Duration::ZERO);
         assert!(
             line.text()

@@ -1,12 +1,11 @@
 //! The end that receives.
 
 use super::args::ServerArgs;
-use super::datagrams::Tally;
 use super::guest::{End, Guest, Turn, limit};
-use super::header::{Datagram, Report};
 use super::report::{Kind, Line};
 use grantway_command::error::CommandError;
 use grantway_command::output;
+use grantway_iperf2::{Datagram, Report, Tally};
 use grantway_ports::{Clock, wall};
 use grantway_stack::{Stack, tcp_socket};
 use smoltcp::iface::SocketHandle;

@@ -1,17 +1,16 @@
-//! The port that knows the generator's frames and finds the missing ones.
+//! Numbered test frames that are known again, and the missing ones found.
 
-use grantway_netif::Offload;
+#[cfg(feature = "std")]
+mod port;
 
-use crate::{
-    address::Presence,
-    clock::Clock,
-    port::{
-        CheckReport, Counters, FrameMeta, FramePlace, Port, PortCaps, PortControl, PortError,
-        PortReport, Probe, Readiness, SendError, SentBurst,
-    },
-    testframe::{SEQUENCE_IN_TAG, TAG_LEN, Tag, TaggedAt},
-    timing::{TIME_LEN, Timing},
-};
+use crate::testframe::{SEQUENCE_IN_TAG, TAG_LEN, TIME_LEN, Tag, TaggedAt};
+#[cfg(feature = "std")]
+use crate::timing::Timing;
+use alloc::vec;
+use alloc::vec::Vec;
+
+#[cfg(feature = "std")]
+pub use port::CheckPort;
 
 /// Number of sequences behind the newest that are remembered per flow.
 pub(crate) const WINDOW: u64 = 1024;
@@ -99,6 +98,7 @@ pub struct Checker {
     until_payload: u32,
     corrupt: u64,
     foreign: u64,
+    #[cfg(feature = "std")]
     timing: Option<Timing>,
     /// The next frame, if no frame is lost or out of order.
     expected: Option<Expected>,
@@ -170,21 +170,6 @@ impl Flow {
         self.next = to;
     }
 
-    /// Counts the next `count` frames as arrived in order.
-    #[inline]
-    fn pass_in_order(&mut self, count: u64) {
-        let end = self.next + count;
-        let mut at = self.next;
-        while at < end {
-            let (word, bit) = Flow::bit(at);
-            let here = (end - at).min(64 - at % 64);
-            self.seen[word] |= (bit << (here - 1) << 1).wrapping_sub(bit);
-            at += here;
-        }
-        self.next = end;
-        self.report.received += count;
-    }
-
     /// Counts a frame of this sequence, and judges it.
     #[inline]
     fn note(&mut self, sequence: u64) -> Verdict {
@@ -240,22 +225,10 @@ impl Checker {
             until_payload,
             corrupt: 0,
             foreign: 0,
+            #[cfg(feature = "std")]
             timing: None,
             expected: None,
         }
-    }
-
-    /// Returns a checker that also measures the time under way of frames that carry a time, by this
-    /// clock.
-    #[must_use]
-    pub fn timed_by(self, clock: Clock) -> Self {
-        Checker { timing: Some(Timing::new(clock)), ..self }
-    }
-
-    /// Returns a checker for another queue that has seen no frame.
-    fn another(&self) -> Self {
-        let timing = self.timing.as_ref().map(Timing::another);
-        Checker { timing, ..Checker::new(self.config.clone()) }
     }
 
     /// Judges one frame.
@@ -280,30 +253,21 @@ impl Checker {
         Some(flow.note(sequence))
     }
 
-    /// Judges frames from the first on, as long as each is the expected one and its payload is not
-    /// to be compared. Returns the number of judged frames.
-    fn check_expected(&mut self, arena: &[u8], frames: &[FramePlace]) -> usize {
-        let Some(expected) = &mut self.expected else { return 0 };
-        let Some(flow) = self.flows.get_mut(usize::from(expected.tag.flow)) else { return 0 };
-        if flow.base.is_none() || flow.next != expected.tag.sequence {
-            return 0;
+    /// Judges a frame of `len` bytes where it was received. `copy` copies the first bytes of the
+    /// frame into a buffer, as many as fit, and returns their number. It is called for 64 bytes,
+    /// and for the whole frame if those are not enough.
+    #[inline]
+    pub fn check_in_place(&mut self, len: usize, copy: impl Fn(&mut [u8]) -> usize) {
+        let mut head = [0; HEAD];
+        let copied = copy(&mut head);
+        let head = head.get(..copied).unwrap_or(&[]);
+        if len <= HEAD {
+            self.check(head);
+        } else if self.check_head(head, len).is_none() {
+            let mut whole = vec![0; len];
+            copy(&mut whole);
+            self.check(&whole);
         }
-        let most = match self.until_payload {
-            0 => frames.len(),
-            left => frames.len().min(left as usize - 1),
-        };
-        let first = expected.tag.sequence;
-        let next = (first..).zip(&frames[..most]);
-        let other = next.take_while(|&(sequence, place)| {
-            let frame = place.bytes(arena);
-            expected.is(frame, frame.len(), sequence)
-        });
-        let count = other.count();
-        expected.tag.sequence = first.wrapping_add(count as u64);
-        flow.pass_in_order(count as u64);
-        // The count is at most the frames that were left.
-        self.until_payload = self.until_payload.saturating_sub(count as u32);
-        count
     }
 
     fn check_any(&mut self, frame: &[u8]) -> Verdict {
@@ -331,7 +295,10 @@ impl Checker {
         self.expected = plain.then(|| Expected::behind(at, tag));
         if verdict == Verdict::Corrupt {
             self.corrupt += 1;
-        } else if tag.timed
+            return verdict;
+        }
+        #[cfg(feature = "std")]
+        if tag.timed
             && let Some(time) = frame.get(end..).and_then(|rest| rest.first_chunk())
             && let Some(timing) = &mut self.timing
         {
@@ -363,18 +330,6 @@ impl Checker {
         self.foreign
     }
 
-    /// Returns the times under way of frames that carried a time: nanoseconds, ascending and to two
-    /// digits, each with the number of frames that took it.
-    #[must_use]
-    pub fn latency(&self) -> Vec<(u64, u64)> {
-        self.timing.as_ref().map(Timing::counts).unwrap_or_default()
-    }
-
-    /// Returns the findings for a port's report.
-    pub(crate) fn report(&self) -> CheckReport {
-        CheckReport { total: self.total(), corrupt: self.corrupt, foreign: self.foreign }
-    }
-
     /// Returns the counts of one flow.
     #[must_use]
     pub fn flow_report(&self, flow: u16) -> FlowReport {
@@ -384,14 +339,8 @@ impl Checker {
     /// Returns the counts of all flows together.
     #[must_use]
     pub fn total(&self) -> FlowReport {
-        self.flows.iter().fold(FlowReport::default(), |mut sum, flow| {
-            sum.received += flow.report.received;
-            sum.lost += flow.report.lost;
-            sum.duplicated += flow.report.duplicated;
-            sum.reordered += flow.report.reordered;
-            sum.stale += flow.report.stale;
-            sum
-        })
+        let reports = self.flows.iter().map(|flow| flow.report);
+        reports.fold(FlowReport::default(), FlowReport::plus)
     }
 
     #[inline]
@@ -425,125 +374,6 @@ impl Checker {
 impl Default for Checker {
     fn default() -> Self {
         Checker::new(CheckerConfig::default())
-    }
-}
-
-/// A [`Checker`] as a port: it judges the frames that are sent to it.
-#[derive(Debug, Default)]
-pub struct CheckPort {
-    checker: Checker,
-    presence: Option<Presence>,
-    counters: Counters,
-}
-
-impl CheckPort {
-    /// Returns a port that gives its frames to `checker`.
-    #[must_use]
-    pub fn new(checker: Checker) -> Self {
-        CheckPort { checker, presence: None, counters: Counters::default() }
-    }
-
-    /// Returns a port that gives its frames to `checker` and has an address. It sends a broadcast
-    /// from this address when its link comes up and once per minute, so that bridges learn the
-    /// place of the address.
-    #[must_use]
-    pub fn at(checker: Checker, address: [u8; 6], clock: Clock) -> Self {
-        let presence = Some(Presence::new(address, clock));
-        CheckPort { presence, ..CheckPort::new(checker) }
-    }
-
-    /// Returns the checker behind the port.
-    #[must_use]
-    pub fn checker(&self) -> &Checker {
-        &self.checker
-    }
-
-    /// Judges a frame of `len` bytes where it was received. `copy` copies the first bytes of the
-    /// frame into a buffer, as many as fit, and returns their number. It is called for 64 bytes,
-    /// and for the whole frame if those are not enough.
-    #[inline]
-    pub fn check_in_place(&mut self, len: usize, copy: impl Fn(&mut [u8]) -> usize) {
-        let mut head = [0; HEAD];
-        let copied = copy(&mut head);
-        let head = head.get(..copied).unwrap_or(&[]);
-        if len <= HEAD {
-            self.checker.check(head);
-        } else if self.checker.check_head(head, len).is_none() {
-            let mut whole = vec![0; len];
-            copy(&mut whole);
-            self.checker.check(&whole);
-        }
-        self.counters.count_sent(len);
-    }
-}
-
-impl Port for CheckPort {
-    fn send(&mut self, frame: &[u8], _: Offload) -> Result<(), SendError> {
-        self.checker.check(frame);
-        self.counters.count_sent(frame.len());
-        Ok(())
-    }
-
-    fn send_burst(&mut self, arena: &[u8], frames: &[FramePlace]) -> Result<SentBurst, PortError> {
-        let mut left = frames;
-        while let [first, ..] = left {
-            let expected = self.checker.check_expected(arena, left);
-            if expected == 0 {
-                self.checker.check(first.bytes(arena));
-            }
-            left = &left[expected.max(1)..];
-        }
-        let bytes = frames.iter().map(|place| place.meta.len).sum();
-        self.counters.count_sent_burst(frames.len(), bytes);
-        Ok(SentBurst { taken: frames.len(), bytes, ..SentBurst::default() })
-    }
-
-    fn recv(&mut self, buf: &mut [u8]) -> Result<Option<FrameMeta>, PortError> {
-        let Some(len) = self.presence.as_mut().and_then(|presence| presence.tell(buf)) else {
-            return Ok(None);
-        };
-        self.counters.count_received(len);
-        Ok(Some(FrameMeta { len, offload: Offload::default() }))
-    }
-
-    fn readiness(&self) -> Readiness<'_> {
-        match &self.presence {
-            Some(presence) if !presence.is_told() => Readiness::Now,
-            _ => Readiness::Idle,
-        }
-    }
-
-    fn caps(&self) -> PortCaps {
-        PortCaps { max_queues: u32::MAX, ..PortCaps::default() }
-    }
-}
-
-impl PortControl for CheckPort {
-    fn set_link(&mut self, up: bool) -> Result<(), PortError> {
-        if let Some(presence) = self.presence.as_mut().filter(|_| up) {
-            presence.again();
-        }
-        Ok(())
-    }
-
-    /// Opens a queue with a checker of its own, so each flow has to keep to one queue. Only the
-    /// first queue tells bridges its address.
-    fn another_queue(&mut self) -> Result<Box<dyn Port>, PortError> {
-        Ok(Box::new(Self::new(self.checker.another())))
-    }
-}
-
-impl Probe for CheckPort {
-    fn name(&self) -> &str {
-        "check"
-    }
-
-    fn report(&self) -> PortReport {
-        PortReport {
-            checked: Some(self.checker.report()),
-            latency: self.checker.latency(),
-            ..PortReport::new(self.name(), &self.counters)
-        }
     }
 }
 

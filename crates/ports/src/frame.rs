@@ -21,6 +21,28 @@ pub struct FrameMeta {
     pub offload: Offload,
 }
 
+/// Most frames that cross at once.
+pub const BURST: usize = 64;
+
+/// Place of a frame in the arena of a burst.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct FramePlace {
+    /// Offset in the arena, in bytes.
+    pub at: usize,
+    /// Length and unfinished work of the frame.
+    pub meta: FrameMeta,
+}
+
+impl FramePlace {
+    /// Returns the bytes of the frame. Returns none for a place beyond the arena; no port
+    /// takes an empty frame.
+    #[inline]
+    #[must_use]
+    pub fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
+        arena.get(self.at..).and_then(|rest| rest.get(..self.meta.len)).unwrap_or(&[])
+    }
+}
+
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// Reason for which one frame was dropped; each reason is a counter.

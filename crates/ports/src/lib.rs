@@ -19,14 +19,15 @@
 //! [`PortSpec`] is the name of a port on a command line. `unsafe` lives only in `tap/sys.rs` and
 //! `packet/sys.rs`, which have the system calls that no crate wraps.
 //!
-//! Without the feature `std` there is [`finish`], which needs no operating system.
+//! Without the feature `std` there is what needs no operating system: [`finish`], and the numbered
+//! frames of the generator and the checker ([`TestFrames`], [`Checker`]).
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_code)]
 
-#[cfg(feature = "std")]
+extern crate alloc;
+
 mod address;
-#[cfg(feature = "std")]
 mod checker;
 #[cfg(feature = "std")]
 mod clock;
@@ -34,6 +35,7 @@ mod clock;
 mod echo;
 pub mod finish;
 mod frame;
+mod frames;
 #[cfg(feature = "std")]
 mod generator;
 #[cfg(feature = "std")]
@@ -54,24 +56,24 @@ mod spec;
 mod split;
 #[cfg(feature = "std")]
 pub mod tap;
-#[cfg(feature = "std")]
 mod testframe;
 #[cfg(feature = "std")]
 mod timing;
 #[cfg(feature = "std")]
 mod vnet;
 
+pub use address::{parse_address, presence_frame};
 #[cfg(feature = "std")]
-pub use address::parse_address;
-#[cfg(feature = "std")]
-pub use checker::{CheckPort, Checker, CheckerConfig, FlowReport, Verdict};
+pub use checker::CheckPort;
+pub use checker::{Checker, CheckerConfig, FlowReport, Verdict};
 #[cfg(feature = "std")]
 pub use clock::{Clock, monotonic, uptime, wall};
 #[cfg(feature = "std")]
 pub use echo::Echo;
-pub use frame::{DropReason, ETHERNET_HEADER, FrameMeta, RECV_BUFFER};
+pub use frame::{BURST, DropReason, ETHERNET_HEADER, FrameMeta, FramePlace, RECV_BUFFER};
+pub use frames::{GeneratorConfig, GeneratorError, Run, Stamp, TestFrames};
 #[cfg(feature = "std")]
-pub use generator::{Generator, GeneratorConfig, GeneratorError, Run, Stamp};
+pub use generator::Generator;
 #[cfg(feature = "std")]
 pub use member::Member;
 #[cfg(feature = "std")]
@@ -84,8 +86,8 @@ pub use packet::{LinkState, Packet, PacketError, PacketLink};
 pub use pcap::{CaptureError, CaptureFormat, PcapPort};
 #[cfg(feature = "std")]
 pub use port::{
-    BURST, CheckReport, Counters, FramePlace, Port, PortCaps, PortControl, PortError, PortReport,
-    Probe, Readiness, SendError, SentBurst,
+    CheckReport, Counters, Port, PortCaps, PortControl, PortError, PortReport, Probe, Readiness,
+    SendError, SentBurst,
 };
 #[cfg(feature = "std")]
 pub use spec::{PortSpec, SpecError, number};
@@ -93,5 +95,4 @@ pub use spec::{PortSpec, SpecError, number};
 pub use split::{FRAME_PAGES, SplitFrame, SplitMeta, SplitRoom};
 #[cfg(feature = "std")]
 pub use tap::{Tap, TapConfig, TapError, claims_folder};
-#[cfg(feature = "std")]
 pub use testframe::{MAGIC, TAG_LEN, TaggedAt, UDP_HEADERS};

@@ -4,7 +4,7 @@ mod error;
 mod report;
 mod whole;
 
-pub use crate::frame::{DropReason, ETHERNET_HEADER, FrameMeta, RECV_BUFFER};
+pub use crate::frame::{BURST, DropReason, ETHERNET_HEADER, FrameMeta, FramePlace, RECV_BUFFER};
 pub use error::{PortError, SendError};
 pub use report::{CheckReport, Counters, PortReport};
 pub(crate) use whole::{send_gathered, send_joined};
@@ -15,28 +15,6 @@ use arrayvec::ArrayVec;
 use grantway_netif::Offload;
 use std::any::Any;
 use std::os::fd::BorrowedFd;
-
-/// Most frames that [`Port::recv_burst`] receives.
-pub const BURST: usize = 64;
-
-/// Place of a frame in the arena of a burst.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct FramePlace {
-    /// Offset in the arena, in bytes.
-    pub at: usize,
-    /// Length and unfinished work of the frame.
-    pub meta: FrameMeta,
-}
-
-impl FramePlace {
-    /// Returns the bytes of the frame. Returns none for a place beyond the arena; no port
-    /// takes an empty frame.
-    #[inline]
-    #[must_use]
-    pub fn bytes<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
-        arena.get(self.at..).and_then(|rest| rest.get(..self.meta.len)).unwrap_or(&[])
-    }
-}
 
 /// Numbers of frames of a burst that were sent, and that were not.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -21,6 +21,9 @@ pub const TAG_LEN: usize = 16;
 /// Length of the Ethernet, IPv4 and UDP headers in bytes.
 pub const UDP_HEADERS: usize = 14 + 20 + 8;
 
+/// Length of the time in a frame, in bytes: big-endian nanoseconds modulo 2^48, which is 78 hours.
+pub(crate) const TIME_LEN: usize = 6;
+
 pub(crate) const SEQUENCE_IN_TAG: usize = 8;
 pub(crate) const EXPERIMENTAL: u16 = 0x88b5;
 

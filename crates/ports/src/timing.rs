@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::clock::Clock;
+use crate::{clock::Clock, testframe::TIME_LEN};
 
-/// Length of the time in a frame, in bytes: big-endian nanoseconds modulo 2^48, which is 78 hours.
-pub(crate) const TIME_LEN: usize = 6;
 /// Longest time under way, in nanoseconds; a longer one counts as this.
 const LONGEST: u64 = 60_000_000_000;
 const MASK: u64 = (1 << 48) - 1;

@@ -38,7 +38,7 @@ tell_symbols() {
     : >$LAB/symbols
     encoded xen </proc/xen/xensyms
     encoded linux </proc/kallsyms
-    guest_run g1 "grep '\[' /proc/kallsyms" | encoded guest
+    if domid g1 >/dev/null; then guest_run g1 "grep '\[' /proc/kallsyms" | encoded guest; fi
 }
 encoded() { gzip -c | base64 -w 400 | sed "s/^/bench symbols|$1|/"; }
 # What has arrived by now, and what our backend did for it, where it runs.
@@ -84,4 +84,45 @@ halves() {
     say "bench half|$(tail -n 1 $LAB/logs/half-backend)"
     say "bench half|$(tail -n 1 $LAB/logs/half-g1)"
     say "bench end"
+}
+
+# unikernel_row WAY BYTES BURST POLICY WAIT: generator to checker as `halves`, where each guest is one
+# program (unikernel/). The backend's end is measured: all of time is what both ends do. WAY is one of
+# "guest to dom0", "dom0 to guest", "guest to guest". WAIT is poll or sleep, of the guests.
+unikernel_row() {
+    _sink=00:16:3e:00:00:01 _words="policy=$4 wait=$5"
+    case $1 in
+        "guest to dom0") _direction=tx ;;
+        "dom0 to guest") _direction=rx ;;
+        *) _direction=guest-to-guest ;;
+    esac
+    say "bench begin|unikernel, $4, $5|$1|$2 B, $3 at once"
+    grantway bench packets --end backend --policy "$4" --direction $_direction --size "$2" --burst "$3" \
+        --seconds $window_seconds --json >$LAB/logs/half-backend 2>&1 &
+    _half=$!
+    wait_for 15 [ -S /run/grantway/backend-0.sock ]
+    case $_direction in
+        tx) unikernel_create u1 generate="$2" burst="$3" $_words ;;
+        rx) unikernel_create u1 check $_words ;;
+        *)
+            unikernel_create u2 check from=$_sink $_words
+            unikernel_create u1 generate="$2" burst="$3" to=$_sink $_words
+            ;;
+    esac
+    if [ "$counted" = yes ]; then usleep 500000 && mark 1 && usleep 200000 && mark 2; fi
+    wait_for 60 measured $_half
+    # The backend ends after its guests.
+    xl destroy u1
+    [ $_direction != guest-to-guest ] || xl destroy u2
+    wait $_half || fail "the backend's half: $(cat $LAB/logs/half-backend)"
+    say "bench half|$(tail -n 1 $LAB/logs/half-backend)"
+    say "bench end"
+}
+# measured PID: whether that half has printed its row, or ended.
+measured() { grep -q '"rows"' $LAB/logs/half-backend || [ ! -e "/proc/$1/exe" ]; }
+unikernel_create() {
+    _one=$1
+    shift
+    unikernel_config "$_one" 16 script=vif-grantway "$@"
+    guest_create "$_one"
 }

@@ -10,6 +10,7 @@ type = "pvh"
 kernel = "/lab/unikernel"
 memory = $2
 vcpus = 1
+tsc_mode = "$(tsc_mode)"
 vif = [ '$3' ]
 cmdline = "$(shift 3; echo "$*")"
 on_reboot = "destroy"
@@ -17,11 +18,14 @@ on_crash = "destroy"
 CONFIG
 }
 
-# unikernel_start NAME [WORD...]: makes one with a vif on xenbr0, until it is connected.
+# unikernel_start NAME [WORD...]: makes one with a vif on xenbr0, or with the one that $unikernel_vif
+# names, until it is connected.
 unikernel_start() {
     _one=$1
     shift
-    unikernel_config "$_one" 16 bridge=xenbr0 "address=$(address "$_one")/24" "address=$(address6 "$_one")/64" "$@"
+    unikernel_config "$_one" 16 "${unikernel_vif-bridge=xenbr0}" "address=$(address "$_one")/24" "address=$(address6 "$_one")/64" "$@"
+    # What one of this name said before is not of this one.
+    : >"/var/log/xen/console/guest-$_one.log"
     guest_create "$_one"
     wait_for 30 vif_connected "$_one"
 }
@@ -56,4 +60,47 @@ hostile_said() { xenstore-read "/local/domain/$(domid "$1")/data/hostile"; }
 # keeps the rules was served after each attack.
 hostile_over() {
     xl list "$1" | awk 'NR == 2 { ended = $5 ~ /[sc]/ } END { exit !ended }'
+}
+
+# unikernel_said NAME PATTERN: the lines of its console that have it.
+unikernel_said() { grep -E "$2" "/var/log/xen/console/guest-$1.log"; }
+
+# iperf2_server WHERE: Debian's iperf 2 there, by TCP and by UDP, until the scenario's end. It tells
+# what it counts as numbers with commas between them.
+iperf2_server() {
+    on "$1" '
+        iperf -s -y C >/run/lab/iperf2 2>&1 &
+        iperf -s -u -w 2M -y C >/run/lab/iperf2-udp 2>&1 &
+        until [ "$(ss -Hltun | grep -c ":5001")" = 2 ]; do usleep 100000; done' ||
+        fail "no iperf in $1"
+}
+# iperf2_server_end WHERE
+iperf2_server_end() { on "$1" "killall iperf; while pidof iperf >/dev/null; do usleep 100000; done"; }
+# iperf2_got WHERE: bytes of all tests by TCP that it served; iperf2_lost WHERE: whether it counted a
+# test by UDP, and no more than a quarter as lost.
+iperf2_got() { on "$1" "awk -F, 'NF >= 9 { n += \$8 } END { print n + 0 }' /run/lab/iperf2"; }
+iperf2_few_lost() {
+    on "$1" "awk -F, 'NF >= 13 { found = 1; bad = \$11 * 4 > \$12 } END { exit !found || bad }' /run/lab/iperf2-udp"
+}
+
+# iperf2_sends FROM NAME BYTES: Debian's iperf in FROM sends so many bytes to a unikernel that serves.
+iperf2_sends() {
+    _before=$(unikernel_figure "$2" iperf_received_bytes)
+    _said=$(on "$1" "iperf -c $(address "$2") -n $3 -f m") || fail "iperf from $1: $_said"
+    await 20 $((_before + $3)) "bytes that $2 received" unikernel_figure "$2" iperf_received_bytes
+    say "  iperf 2, $1 to $2: $(echo "$_said" | awk '/bits\/sec/ { rate = $(NF - 1) " " $NF } END { print rate }')"
+}
+
+# iperf2_takes NAME TO BYTES [WORD...]: a unikernel of that name sends so many bytes to Debian's iperf
+# in TO, or to a unikernel there that serves; then it goes.
+iperf2_takes() {
+    _sender=$1 _taker=$2 _amount=$3
+    shift 3
+    case $_taker in u*) _counts="unikernel_figure $_taker iperf_received_bytes" ;; *) _counts="iperf2_got $_taker" ;; esac
+    _before=$($_counts)
+    unikernel_start "$_sender" "iperf=client:$(address "$_taker"):bytes=$_amount" "$@"
+    wait_for 60 unikernel_said "$_sender" "iperf: $_amount bytes to"
+    await 20 $((_before + _amount)) "bytes that $_taker received of $_sender" $_counts
+    say "  iperf 2, $_sender to $_taker: $(unikernel_said "$_sender" "iperf: " | sed 's/.*, \([0-9]*\) Mbit.*/\1 Mbit\/s/')"
+    xl destroy "$_sender"
 }

@@ -7,8 +7,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     clock::monotonic,
-    generator::{Generator, GeneratorConfig},
+    frames::GeneratorConfig,
+    generator::Generator,
+    port::{FrameMeta, FramePlace, Port, Probe},
 };
+use grantway_netif::Offload;
 
 fn frames(size: usize, count: usize) -> Vec<Vec<u8>> {
     let config = GeneratorConfig { size, ..GeneratorConfig::default() };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use etherparse::SlicedPacket;
 
 use super::*;
-use crate::{checker::Verdict, clock::monotonic, port::RECV_BUFFER};
+use crate::{checker::Verdict, clock::monotonic, port::RECV_BUFFER, testframe::TaggedAt};
 
 fn generator(size: usize, flows: u32, count: Option<u64>) -> Generator {
     let config = GeneratorConfig { size, flows, count, ..GeneratorConfig::default() };

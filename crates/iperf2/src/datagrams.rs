@@ -1,7 +1,7 @@
 //! Counts of numbered datagrams, as a server of iperf 2 counts them.
 
-use super::header::{Datagram, Report};
-use std::time::Duration;
+use crate::header::{Datagram, Report};
+use core::time::Duration;
 
 /// Counts of one sender's datagrams.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +19,7 @@ pub struct Tally {
 
 impl Tally {
     /// Begins the counts of a sender whose first datagram came at this time.
+    #[must_use]
     pub fn new(now: Duration) -> Self {
         Self {
             began: now,
@@ -51,11 +52,13 @@ impl Tally {
     }
 
     /// Returns the time at which the last datagram came.
+    #[must_use]
     pub fn last(&self) -> Duration {
         self.last
     }
 
     /// Returns the counts so far.
+    #[must_use]
     pub fn report(&self) -> Report {
         let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         Report {

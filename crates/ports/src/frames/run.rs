@@ -1,8 +1,9 @@
 //! Frames that are written directly into the place that they are sent from.
 
-use super::{Generator, HEAD, Stream};
-use crate::port::BURST;
+use super::{HEAD, Stream, TestFrames};
+use crate::frame::BURST;
 use crate::testframe::SEQUENCE_IN_TAG;
+use alloc::boxed::Box;
 
 /// Number of heads that are kept: those of a burst, and of the burst behind it.
 const AHEAD: u64 = 2 * BURST as u64;
@@ -50,20 +51,21 @@ impl Ahead {
     }
 }
 
-impl Generator {
-    /// Returns the frames that may be made now, at most `most` and a burst. The caller writes them
-    /// into the place that they are sent from. No frame carries a time, and all are of one flow.
-    /// The caller tells the number of frames that it wrote to [`Generator::made_in_place`].
+impl TestFrames {
+    /// Returns the next frames, at most `most` and a burst. The caller writes them into the place
+    /// that they are sent from. No frame carries a time, and all are of one flow. The caller tells
+    /// the number of frames that it wrote to [`TestFrames::made_in_place`].
     pub fn run(&mut self, most: usize) -> Run<'_> {
         let most = if self.stream.heads.len() > 1 { most.min(1) } else { most.min(BURST) };
-        let frames = self.due_of(most);
+        // A burst at most, so it fits.
+        let frames = self.left().min(most as u64) as usize;
         let Stream { heads, sequences, flow, ahead, .. } = &mut self.stream;
         let first = sequences[*flow];
         let sequence_at = self.tagged.map(|tagged| tagged.offset() + SEQUENCE_IN_TAG);
         ahead.prepare((*flow, &heads[*flow]), (first, frames as u64), sequence_at);
         Run {
             frames,
-            size: self.config.size,
+            size: self.size,
             first,
             heads: &ahead.heads,
             rest: self.pattern.get(HEAD..).unwrap_or(&[]),
@@ -82,11 +84,10 @@ impl Generator {
                 let _ = self.advance();
             }),
         }
-        self.counters.count_burst(frames, self.config.size);
     }
 }
 
-/// Frames of a [`Generator`] that are to be made in place. A short frame takes two stores. Its
+/// [`TestFrames`] that are to be made in place. A short frame takes two stores. Its
 /// sequence is part of them, and not a third store that waits for the cache line.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {

@@ -13,14 +13,14 @@
 //!
 //! Over TCP the test comes first, and the bytes after it mean nothing.
 
-use std::time::Duration;
+use core::time::Duration;
 
 /// Bytes of a [`Test`].
 pub const TEST_LEN: usize = 60;
 /// Bytes of a [`Datagram`] header, which begins each datagram.
 pub const DATAGRAM_LEN: usize = 16;
 /// Bytes of the server's report. 2.1.8 sends it with more fields, which are all zero here.
-const REPORT_LEN: usize = 128;
+pub const REPORT_LEN: usize = 128;
 
 const HAS_FIRST: u32 = 0x8000_0000;
 const HAS_EXTENSION: u32 = 0x4000_0000;
@@ -55,6 +55,7 @@ pub struct Test {
 
 impl Test {
     /// Returns the bytes to be sent.
+    #[must_use]
     pub fn bytes(&self) -> [u8; TEST_LEN] {
         let before = if self.udp { DATAGRAM_LEN } else { 0 };
         let ids = if self.udp { LONG_IDS } else { 0 };
@@ -100,6 +101,7 @@ pub struct Datagram {
 
 impl Datagram {
     /// Returns the bytes to be sent.
+    #[must_use]
     pub fn bytes(self) -> [u8; DATAGRAM_LEN] {
         let id = self.id as u64;
         let mut bytes = [0; DATAGRAM_LEN];
@@ -111,6 +113,7 @@ impl Datagram {
 
     /// Reads a header. Returns none if the datagram is too short. A sender of an older version, or
     /// one that does not describe its test, has ids of 32 bits only.
+    #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [low, seconds, micros, high] = words(bytes, 0)?;
         let flags = words::<1>(bytes, DATAGRAM_LEN).map_or(0, |[flags]| flags);
@@ -142,6 +145,7 @@ pub struct Report {
 
 impl Report {
     /// Returns the bytes of the server's answer to the last datagram.
+    #[must_use]
     pub fn bytes(&self) -> [u8; REPORT_LEN] {
         let mut bytes = [0; REPORT_LEN];
         let words = [
@@ -162,6 +166,7 @@ impl Report {
     }
 
     /// Reads a report. Returns none if the datagram is too short, or says that it has no report.
+    #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let words: [u32; 10] = words(bytes, DATAGRAM_LEN)?;
         let [flags, high, low, seconds, micros, lost, out_of_order, datagrams, ..] = words;
@@ -197,6 +202,9 @@ fn words<const N: usize>(bytes: &[u8], at: usize) -> Option<[u32; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::format;
+    use std::string::String;
+    use std::vec;
 
     /// Compares with the bytes that iperf 2.1.8 sent, by `-t 1 -l 8192 -p 5601`.
     #[test]

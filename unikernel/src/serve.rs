@@ -1,0 +1,95 @@
+//! TCP and UDP: a stack, and what is served over it.
+
+use crate::iperf::{Iperf, Wanted};
+use crate::services::{Figures, Services};
+use crate::words::instant;
+use crate::work::Work;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+use grantway_frontend::{Queue, Runner, VifError};
+use grantway_stack::Stack;
+
+/// A stack, and what is served over it.
+pub struct Serving {
+    stack: Stack,
+    services: Services,
+    iperf: Option<Iperf>,
+    staged: usize,
+}
+
+impl Serving {
+    /// Adds the sockets, for a guest of so many bytes of memory. `seed` is hard to guess.
+    ///
+    /// # Errors
+    ///
+    /// A port cannot be listened on.
+    pub fn new(
+        mut stack: Stack,
+        iperf: Option<Wanted>,
+        memory: usize,
+        seed: u64,
+    ) -> Result<Self, String> {
+        let services = Services::open(stack.sockets(), memory)?;
+        let iperf = iperf.map(|wanted| Iperf::open(wanted, stack.sockets(), memory, seed));
+        Ok(Self { stack, services, iperf: iperf.transpose()?, staged: 0 })
+    }
+}
+
+impl Runner for Serving {
+    fn start(&mut self, queues: Vec<Queue>) {
+        self.stack.start(queues);
+    }
+
+    fn stop(&mut self) -> Vec<Queue> {
+        self.stack.stop()
+    }
+}
+
+impl Work for Serving {
+    fn set_station(&mut self, mac: [u8; 6], mtu: usize) -> bool {
+        self.stack.set_station(mac, mtu)
+    }
+
+    fn connected(&mut self, now: Duration) -> Result<(), VifError> {
+        if let Some(iperf) = &mut self.iperf {
+            iperf.connected(now);
+        }
+        self.stack.announce()
+    }
+
+    fn staged(&mut self, pages: usize) {
+        self.staged = pages;
+    }
+
+    fn turn(&mut self, now: Duration) -> Result<bool, VifError> {
+        let came = self.stack.receive(instant(now))?;
+        let figures = Figures {
+            host: now,
+            staged: self.staged,
+            iperf: self.iperf.as_ref().map(Iperf::counts).unwrap_or_default(),
+            device: *self.stack.stats(),
+        };
+        let mut served = self.services.turn(self.stack.sockets(), &figures);
+        if let Some(iperf) = &mut self.iperf {
+            let (sockets, context) = self.stack.connecting();
+            served |= iperf.turn(sockets, context, now);
+        }
+        Ok(self.stack.send(instant(now))? | came | served)
+    }
+
+    fn arm(&mut self) -> Result<bool, VifError> {
+        self.stack.take_events()?;
+        self.stack.arm()
+    }
+
+    fn delay(&self, now: Duration) -> Option<Duration> {
+        let own = self.stack.poll_delay().map(Duration::from);
+        let due = self.iperf.as_ref().and_then(|iperf| iperf.delay(now));
+        own.into_iter().chain(due).min()
+    }
+
+    fn lines(&mut self, _: Duration, _: bool) -> Vec<String> {
+        self.iperf.as_mut().map(Iperf::lines).unwrap_or_default()
+    }
+}

@@ -1,0 +1,176 @@
+//! The words of the domain's command line.
+
+use crate::iperf::Wanted;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::str::FromStr;
+use grantway_frontend::Policy;
+use grantway_ports::{GeneratorConfig, parse_address};
+use grantway_stack::smoltcp::wire::{IpAddress, IpEndpoint};
+use grantway_stack::{Address, smoltcp};
+
+/// Bytes that a client of iperf sends if no word says how many.
+const BYTES: u64 = 64 << 20;
+/// Bits per second that a client of iperf sends by UDP if no word says how many; iperf's own.
+const RATE: u64 = 1 << 20;
+
+/// The words of a guest, read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Words {
+    /// Its addresses.
+    pub addresses: Vec<Address>,
+    /// Gateways to other networks.
+    pub gateways: Vec<IpAddress>,
+    /// The wished buffer policy.
+    pub policy: Policy,
+    /// True if the guest polls for frames and does not sleep.
+    pub polls: bool,
+    /// What it does with its vif.
+    pub task: Task,
+    /// Words that are not known.
+    pub unknown: Vec<String>,
+}
+
+/// Work of a guest, as its words choose it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Task {
+    /// TCP and UDP.
+    Serve(Option<Wanted>),
+    /// Numbered test frames, without a stack.
+    Frames(FramesConfig),
+}
+
+/// Test frames that a guest makes and knows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FramesConfig {
+    /// The frames that it makes. The source is the vif's address if no word names another.
+    pub generate: Option<GeneratorConfig>,
+    /// The source that a word names.
+    pub from: Option<[u8; 6]>,
+    /// True if it judges the frames that come.
+    pub check: bool,
+}
+
+impl Words {
+    /// Reads a command line, which is words with spaces between them.
+    ///
+    /// # Errors
+    ///
+    /// A word has a value that it cannot have; the text says what was expected.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        let (mut addresses, mut gateways) = (Vec::new(), Vec::new());
+        let (mut policy, mut polls, mut iperf) = (Policy::Copy, false, None);
+        let (mut size, mut check, mut from, mut unknown) = (None, false, None, Vec::new());
+        let mut frames = GeneratorConfig::default();
+        for word in line.split_ascii_whitespace() {
+            match word.split_once('=') {
+                Some(("address", text)) => {
+                    addresses.push(read(word, text, "an address such as 10.0.0.2/24")?);
+                }
+                Some(("gateway", text)) => {
+                    gateways.push(read(word, text, "an address such as 10.0.0.1")?);
+                }
+                Some(("policy", text)) => policy = policy_of(word, text)?,
+                Some(("wait", "poll")) => polls = true,
+                Some(("wait", "sleep")) => polls = false,
+                Some(("wait", _)) => return Err(format!("{word}: expected poll or sleep")),
+                Some(("iperf", text)) => iperf = Some(wanted(word, text)?),
+                Some(("generate", text)) => size = Some(read(word, text, "bytes, such as 64")?),
+                Some(("burst", text)) => frames.burst = read(word, text, "a number of frames")?,
+                Some(("count", text)) => {
+                    frames.count = Some(read(word, text, "a number of frames")?);
+                }
+                Some(("to", text)) => frames.destination = station(word, text)?,
+                Some(("from", text)) => from = Some(station(word, text)?),
+                None if word == "check" => check = true,
+                _ => unknown.push(word.to_string()),
+            }
+        }
+        if let Some(size) = size {
+            frames.size = size;
+            frames.check().map_err(|e| e.to_string())?;
+        }
+        let task = match (size.is_some() || check, iperf) {
+            (true, Some(_)) => {
+                return Err("iperf, with generate or check: expected one of them".to_string());
+            }
+            (true, None) => {
+                Task::Frames(FramesConfig { generate: size.map(|_| frames), from, check })
+            }
+            (false, iperf) => Task::Serve(iperf),
+        };
+        Ok(Self { addresses, gateways, policy, polls, task, unknown })
+    }
+}
+
+/// Reads a value.
+fn read<T: FromStr>(word: &str, text: &str, expected: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{word}: expected {expected}"))
+}
+
+fn station(word: &str, text: &str) -> Result<[u8; 6], String> {
+    let expected = || format!("{word}: expected an address such as 00:16:3e:00:00:01");
+    parse_address(text).ok_or_else(expected)
+}
+
+fn policy_of(word: &str, text: &str) -> Result<Policy, String> {
+    let known = [Policy::Copy, Policy::Persistent, Policy::Staging];
+    let found = known.into_iter().find(|policy| policy.as_str() == text);
+    found.ok_or_else(|| format!("{word}: expected copy, persistent or staging"))
+}
+
+/// Reads `server`, or `client:ADDRESS` and further parts.
+fn wanted(word: &str, text: &str) -> Result<Wanted, String> {
+    let expected = || {
+        format!(
+            "{word}: expected server, or client:10.0.0.1 and, as wanted, :port=5001, :bytes=64M, \
+             :udp, :rate=1M (IPv6: client:[fd00::1])"
+        )
+    };
+    if text == "server" {
+        return Ok(Wanted::Server);
+    }
+    let rest = text.strip_prefix("client:").ok_or_else(expected)?;
+    let (address, rest) = match rest.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').ok_or_else(expected)?,
+        None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
+    };
+    let address: IpAddress = address.parse().map_err(|_| expected())?;
+    let (mut port, mut bytes, mut rate, mut udp) = (grantway_iperf2::PORT, BYTES, RATE, false);
+    for part in rest.split(':').skip(1) {
+        match part.split_once('=') {
+            Some(("port", text)) => port = text.parse().map_err(|_| expected())?,
+            Some(("bytes", text)) => bytes = amount(text).ok_or_else(expected)?,
+            Some(("rate", text)) => rate = amount(text).ok_or_else(expected)?,
+            None if part == "udp" => udp = true,
+            _ => return Err(expected()),
+        }
+    }
+    if port == 0 || !rest.is_empty() && !rest.starts_with(':') {
+        return Err(expected());
+    }
+    let server = IpEndpoint::new(address, port);
+    Ok(Wanted::Client { server, bytes, udp: udp.then_some(rate) })
+}
+
+/// Reads a number that may end in K, M or G, of 1024 each. Returns none if it is 0, or no number.
+fn amount(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 10),
+        b'M' => (&text[..text.len() - 1], 20),
+        b'G' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().ok()?;
+    number.checked_mul(1 << shift).filter(|&bytes| bytes > 0)
+}
+
+/// Returns a time by smoltcp's clock.
+#[must_use]
+pub fn instant(now: core::time::Duration) -> smoltcp::time::Instant {
+    smoltcp::time::Instant::from_micros(now.as_micros() as i64)
+}
+
+#[cfg(test)]
+mod tests;
