@@ -130,6 +130,11 @@ impl Guest {
             println!("grantway: {status:?} at {:?}, policy {policy}", self.clock.now());
             self.told = Some(status);
             if status == VifStatus::Connected
+                && let Some(start) = grantway_bare::started()
+            {
+                println!("grantway: {start}");
+            }
+            if status == VifStatus::Connected
                 && let Err(fault) = self.vif.runner_mut().announce()
             {
                 self.vif.fail(fault).map_err(text)?;

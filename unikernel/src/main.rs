@@ -8,6 +8,8 @@
 //! | `address=10.0.0.2/24` | an address with its network's bits; may be repeated | none |
 //! | `gateway=10.0.0.1` | the way to other networks; one of each family | none |
 //! | `policy=staging` | the buffer policy: `copy`, `persistent` or `staging` | `copy` |
+//! | `events=poll` | the end of a wait: an upcall, or a poll | `upcall` |
+//! | `channels=2-level` | the memory of event channels: queues, or bits of a page | `fifo` |
 //!
 //! | port | |
 //! |---|---|
@@ -26,7 +28,7 @@ mod services;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use grantway_bare::{Bare, Boot, Shutdown, println, shutdown};
+use grantway_bare::{Bare, Boot, Options, Shutdown, println, shutdown};
 use grantway_frontend::{Policy, Wishes};
 use grantway_stack::StackConfig;
 use guest::Guest;
@@ -44,7 +46,8 @@ fn main(boot: Boot) {
 }
 
 fn run(boot: &Boot) -> Result<Shutdown, String> {
-    let platform = Bare::new().map_err(|e| e.to_string())?;
+    let platform = Bare::with(Options::of(boot)?).map_err(|e| e.to_string())?;
+    println!("grantway: {}", platform.options());
     let seed = platform.clock().now().as_nanos() as u64;
     let config = StackConfig {
         addresses: all(boot, "address")?,

@@ -19,7 +19,7 @@ pub fn page(now: Duration, staged: usize, counts: Counts, device: &DeviceStats) 
     line("echoed_bytes", counts.echoed);
     line("taken_bytes", counts.taken);
     line("pages", counts.pages);
-    for (name, value) in device.fields() {
+    for (name, value) in grantway_bare::figures().chain(device.fields()) {
         line(name, value);
     }
     let head = format!(
