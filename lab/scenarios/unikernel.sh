@@ -8,6 +8,9 @@ start_backend
 mkdir -p $LAB/guests
 unikernel_program u9 smallest
 wait_for 20 unikernel_said u9 "^hello, [0-9]+ KiB of heap" >&2
+# A stack that is full ends the guest, at once and with a word.
+unikernel_program u9 check fault=stack
+wait_for 20 unikernel_said u9 "^exception 14 at 0x" >&2
 unikernel_checks events=upcall channels=fifo ports=5000
 unikernel_checks events=upcall channels=2-level ports=3000
 unikernel_checks events=poll channels=fifo ports=120

@@ -2,7 +2,8 @@
 //! more event channels than bits of a page.
 //!
 //! Its arguments are those of `grantway-bare` (`events=`, `channels=`), and `ports=5000`, the
-//! number of event channels. The configuration has to allow them (`max_event_channels`).
+//! number of event channels. The configuration has to allow them (`max_event_channels`). With `fault=stack`
+//! it fills its stack in place of all that, which has to end it by an exception.
 #![no_std]
 #![no_main]
 
@@ -10,6 +11,7 @@ extern crate alloc;
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use core::hint::black_box;
 use grantway_bare::{Bare, Boot, Hypercalls, Options, Shutdown, Wake, println, shutdown};
 
 grantway_bare::entry!(main);
@@ -24,7 +26,19 @@ fn main(boot: Boot) {
     }
 }
 
+/// Calls itself until the stack is full.
+#[inline(never)]
+fn descend(depth: u64) -> u64 {
+    let frame = black_box([depth; 64]);
+    if frame[0] == u64::MAX { 0 } else { descend(depth + 1) ^ black_box(frame)[1] }
+}
+
 fn run(boot: &Boot) -> Result<(), String> {
+    match boot.argument("fault") {
+        None => {}
+        Some("stack") => return Err(format!("{} came back", descend(0))),
+        Some(other) => return Err(format!("fault={other}: expected stack")),
+    }
     let options = Options::of(boot)?;
     let platform = Bare::with(options).map_err(|e| e.to_string())?;
     if platform.options() != options {

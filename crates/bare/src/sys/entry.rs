@@ -62,6 +62,7 @@ global_asm!(
     ".quad grantway_pd + 0x3003",
     ".fill 508, 8, 0",
     // Pages of 2 MiB: present, writable.
+    ".globl grantway_pd",
     "grantway_pd:",
     ".set grantway_at, 0",
     ".rept 2048",
@@ -79,6 +80,10 @@ global_asm!(
     ".popsection",
     ".pushsection .bss.grantway_stack, \"aw\", @nobits",
     ".balign 4096",
+    // A page that is not mapped (`guard`).
+    ".globl grantway_guard",
+    "grantway_guard:",
+    ".fill 4096",
     ".fill {stack}",
     "grantway_stack_end:",
     ".popsection",

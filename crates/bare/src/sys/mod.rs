@@ -9,6 +9,8 @@ mod entry;
 mod exceptions;
 pub mod fifo;
 #[cfg(not(test))]
+mod guard;
+#[cfg(not(test))]
 pub mod heap;
 pub mod hypercall;
 #[cfg(not(test))]

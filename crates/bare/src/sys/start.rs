@@ -1,6 +1,7 @@
 //! The start: what the loader left in memory is read once, the heap begins, and the program runs.
 
 use super::exceptions;
+use super::guard;
 use super::heap;
 use super::hypercall::run::{Shutdown, shutdown};
 use super::{hypercall, memory, task};
@@ -59,6 +60,7 @@ unsafe extern "Rust" {
 pub(super) extern "C" fn start(info: u32) -> ! {
     task::begin();
     exceptions::begin();
+    guard::begin();
     if !hypercall::install() {
         crate::println!("grantway: this is no guest of Xen's");
         shutdown(Shutdown::Crash);
