@@ -13,7 +13,6 @@ mod guard;
 #[cfg(not(test))]
 pub mod heap;
 pub mod hypercall;
-#[cfg(not(test))]
 mod mem;
 pub mod memory;
 pub mod random;
