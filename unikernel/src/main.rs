@@ -8,7 +8,7 @@
 //! | `address=10.0.0.2/24` | an address with its network's bits; may be repeated | none |
 //! | `gateway=10.0.0.1` | the way to other networks; one of each family | none |
 //! | `policy=staging` | the buffer policy: `copy`, `persistent` or `staging` | `copy` |
-//! | `events=poll` | the end of a wait: an upcall, or a poll | `upcall` |
+//! | `events=upcall` | the end of a wait: a poll, or an upcall | `poll` |
 //! | `channels=2-level` | the memory of event channels: queues, or bits of a page | `fifo` |
 //!
 //! | port | |
