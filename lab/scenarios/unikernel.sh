@@ -21,10 +21,10 @@ for policy in copy staging; do
     # Each wait, and each memory of event channels, under traffic.
     case $policy in
         copy) events="events=poll channels=2-level" ;;
-        staging) events= ;;
+        staging) events="events=upcall channels=fifo" ;;
     esac
     unikernel_start u2 policy=$policy $events
-    say "$policy${events:+, $events}: $(unikernel_start_price u2)"
+    say "$policy, $events: $(unikernel_start_price u2)"
     pings dom0 u2 10
     pings6 dom0 u2
     pings g1 u2
@@ -61,7 +61,7 @@ for policy in copy staging; do
     guest_gone u2
 done
 # The end by force, under load.
-unikernel_start u2 policy=staging
+unikernel_start u2 policy=staging events=upcall
 unikernel_echoes u2 4096 >/dev/null 2>&1 &
 echoes=$!
 usleep 300000

@@ -2,8 +2,9 @@
 //! more event channels than bits of a page.
 //!
 //! Its arguments are those of `grantway-bare` (`events=`, `channels=`), and `ports=5000`, the
-//! number of event channels. The configuration has to allow them (`max_event_channels`). With `fault=stack`
-//! it fills its stack in place of all that, which has to end it by an exception.
+//! number of event channels. The configuration has to allow them (`max_event_channels`); more than
+//! 128 need `events=upcall`. With `fault=stack` it fills its stack in place of all that, which has
+//! to end it by an exception.
 #![no_std]
 #![no_main]
 

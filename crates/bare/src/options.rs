@@ -9,9 +9,9 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wake {
     /// Xen makes an upcall, an interrupt, for whichever port is signalled.
-    #[default]
     Upcall,
     /// Xen is told the ports with each wait (`SCHEDOP_poll`): 128 at most.
+    #[default]
     Poll,
 }
 
@@ -35,7 +35,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the guest's arguments: `events=upcall` or `poll`, and `channels=fifo` or `2-level`.
+    /// Reads the guest's arguments: `events=poll` or `upcall`, and `channels=fifo` or `2-level`.
     /// The first of each is the default.
     ///
     /// # Errors
@@ -43,9 +43,9 @@ impl Options {
     /// A text that names the argument, and what is expected, if it is another one.
     pub fn of(boot: &Boot) -> Result<Self, String> {
         let wake = match boot.argument("events") {
-            None | Some("upcall") => Wake::Upcall,
-            Some("poll") => Wake::Poll,
-            Some(other) => return Err(format!("events={other}: expected upcall or poll")),
+            None | Some("poll") => Wake::Poll,
+            Some("upcall") => Wake::Upcall,
+            Some(other) => return Err(format!("events={other}: expected poll or upcall")),
         };
         let layout = match boot.argument("channels") {
             None | Some("fifo") => Layout::Fifo,
