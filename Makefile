@@ -105,7 +105,8 @@ avx2: ## copies keep the upper halves of registers, in a build for AVX2
 no-std: ## the guest's side without std: built, run against a mock, and the unikernel's own tests
 	cargo clippy --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std -- -D warnings
 	cargo run -q --manifest-path tests/no_std/Cargo.toml --target-dir $(BUILD)/no-std
-	cargo clippy --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --release -- -D warnings
+	cargo clippy --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --release --bins --examples \
+	  -- -D warnings
 	cargo clippy --manifest-path tests/hostile/Cargo.toml --target-dir $(BUILD)/no-std --release -- -D warnings
 	cargo test -q --manifest-path unikernel/Cargo.toml --target-dir $(BUILD)/no-std --lib
 	@if rustup target list --installed 2>/dev/null | grep -qx $(BARE) \

@@ -8,11 +8,13 @@ fn main() {
         Ok("none") => "",
         _ => "-Wl,",
     };
-    for argument in ["-nostdlib", "-static", "-no-pie"] {
-        println!("cargo:rustc-link-arg-bins={argument}");
-    }
-    for argument in ["--build-id=none", "-n", &format!("-T{script}")] {
-        println!("cargo:rustc-link-arg-bins={on}{argument}");
+    for kind in ["bins", "examples"] {
+        for argument in ["-nostdlib", "-static", "-no-pie"] {
+            println!("cargo:rustc-link-arg-{kind}={argument}");
+        }
+        for argument in ["--build-id=none", "-n", &format!("-T{script}")] {
+            println!("cargo:rustc-link-arg-{kind}={on}{argument}");
+        }
     }
     println!("cargo:rerun-if-changed={script}");
     println!("cargo:rerun-if-changed=build.rs");

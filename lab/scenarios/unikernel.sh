@@ -1,13 +1,30 @@
-# A guest that is one program: pings, TCP both ways, by copy and by staging, beside a stock guest;
-# and a backend that is killed.
+# A guest that is one program: its platform's own checks; pings, TCP both ways, by copy and by staging,
+# beside a stock guest; a backend that is killed, saves, and a reboot.
 # boot: hvm
-# timeout: 300
+# timeout: 400
 # needs: grantway-xen
 bridge_up
 start_backend
+mkdir -p $LAB/guests
+unikernel_program u9 smallest
+wait_for 20 unikernel_said u9 "^hello, [0-9]+ KiB of heap" >&2
+# A stack that is full ends the guest, at once and with a word.
+unikernel_program u9 check fault=stack
+wait_for 20 unikernel_said u9 "^exception 14 at 0x" >&2
+unikernel_checks events=upcall channels=fifo ports=5000
+unikernel_checks events=upcall channels=2-level ports=3000
+unikernel_checks events=poll channels=fifo ports=120
+unikernel_checks events=poll channels=2-level ports=120
 guest_start g1 vif=bridge=xenbr0
+unikernel_on_reboot=restart
 for policy in copy staging; do
-    unikernel_start u2 policy=$policy
+    # Each wait, and each memory of event channels, under traffic.
+    case $policy in
+        copy) events="events=poll channels=2-level" ;;
+        staging) events="events=upcall channels=fifo" ;;
+    esac
+    unikernel_start u2 policy=$policy $events
+    say "$policy, $events: $(unikernel_start_price u2)"
     pings dom0 u2 10
     pings6 dom0 u2
     pings g1 u2
@@ -35,11 +52,16 @@ for policy in copy staging; do
     pings g1 u2
     unikernel_echoes u2 64
     expect "$(unikernel_figure u2 echoed_bytes)" = $((8768 * 1024)) "bytes echoed before and after"
+    # It begins anew, in another domain.
+    unikernel_reboot u2
+    pings dom0 u2 10
+    unikernel_echoes u2 64
+    expect "$(unikernel_figure u2 echoed_bytes)" = $((64 * 1024)) "bytes echoed since the reboot"
     xl shutdown u2
     guest_gone u2
 done
 # The end by force, under load.
-unikernel_start u2 policy=staging
+unikernel_start u2 policy=staging events=upcall
 unikernel_echoes u2 4096 >/dev/null 2>&1 &
 echoes=$!
 usleep 300000

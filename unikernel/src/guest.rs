@@ -141,6 +141,11 @@ impl<W: Work> Guest<W> {
             println!("grantway: {status:?} at {:?}, policy {policy}", self.clock.now());
             self.told = Some(status);
             if status == VifStatus::Connected
+                && let Some(start) = grantway_bare::started()
+            {
+                println!("grantway: {start}");
+            }
+            if status == VifStatus::Connected
                 && let Err(fault) = self.vif.runner_mut().connected(now)
             {
                 self.vif.fail(fault).map_err(text)?;

@@ -12,7 +12,7 @@ extern crate alloc;
 mod guest;
 
 use alloc::string::{String, ToString};
-use grantway_bare::{Bare, Boot, Shutdown, println, shutdown};
+use grantway_bare::{Bare, Boot, Options, Shutdown, println, shutdown};
 use grantway_frontend::Wishes;
 use grantway_guest::frames::Frames;
 use grantway_guest::serve::Serving;
@@ -37,7 +37,8 @@ fn run(boot: &Boot) -> Result<Shutdown, String> {
     for word in &words.unknown {
         println!("grantway: {word}: not a word of this program");
     }
-    let platform = Bare::new().map_err(|e| e.to_string())?;
+    let platform = Bare::with(Options::of(boot)?).map_err(|e| e.to_string())?;
+    println!("grantway: {}", platform.options());
     let wishes = Wishes { policy: words.policy, ..Wishes::default() };
     match words.task {
         Task::Frames(config) => {
@@ -49,7 +50,8 @@ fn run(boot: &Boot) -> Result<Shutdown, String> {
             let seed = seed ^ grantway_bare::random().unwrap_or(seed.rotate_left(32));
             let (addresses, gateways) = (words.addresses, words.gateways);
             let stack = Stack::new(&StackConfig { addresses, gateways, seed }, instant(now));
-            let serving = Serving::new(stack, iperf, boot.memory(), seed)?;
+            let own = || grantway_bare::figures().collect();
+            let serving = Serving::new(stack, iperf, boot.memory(), seed, own)?;
             Guest::open(platform, serving, wishes, words.polls)?.run()
         }
     }

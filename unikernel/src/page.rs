@@ -21,7 +21,7 @@ pub fn page(figures: &Figures, counts: Counts) -> Vec<u8> {
     line("iperf_tests", figures.iperf.tests);
     line("iperf_received_bytes", figures.iperf.received);
     line("iperf_sent_bytes", figures.iperf.sent);
-    for (name, value) in figures.device.fields() {
+    for (name, value) in (figures.own)().into_iter().chain(figures.device.fields()) {
         line(name, value);
     }
     let head = format!(

@@ -1,7 +1,7 @@
 //! TCP and UDP: a stack, and what is served over it.
 
 use crate::iperf::{Iperf, Wanted};
-use crate::services::{Figures, Services};
+use crate::services::{Figures, OwnFigures, Services};
 use crate::words::instant;
 use crate::work::Work;
 use alloc::string::String;
@@ -16,10 +16,12 @@ pub struct Serving {
     services: Services,
     iperf: Option<Iperf>,
     staged: usize,
+    own: OwnFigures,
 }
 
 impl Serving {
-    /// Adds the sockets, for a guest of so many bytes of memory. `seed` is hard to guess.
+    /// Adds the sockets, for a guest of so many bytes of memory. `seed` is hard to guess. The page
+    /// shows the platform's own counters, too.
     ///
     /// # Errors
     ///
@@ -29,10 +31,11 @@ impl Serving {
         iperf: Option<Wanted>,
         memory: usize,
         seed: u64,
+        own: OwnFigures,
     ) -> Result<Self, String> {
         let services = Services::open(stack.sockets(), memory)?;
         let iperf = iperf.map(|wanted| Iperf::open(wanted, stack.sockets(), memory, seed));
-        Ok(Self { stack, services, iperf: iperf.transpose()?, staged: 0 })
+        Ok(Self { stack, services, iperf: iperf.transpose()?, staged: 0, own })
     }
 }
 
@@ -69,6 +72,7 @@ impl Work for Serving {
             staged: self.staged,
             iperf: self.iperf.as_ref().map(Iperf::counts).unwrap_or_default(),
             device: *self.stack.stats(),
+            own: self.own,
         };
         let mut served = self.services.turn(self.stack.sockets(), &figures);
         if let Some(iperf) = &mut self.iperf {

@@ -72,7 +72,12 @@ pub struct Figures {
     pub iperf: iperf::Counts,
     /// Counters of the stack's device.
     pub device: DeviceStats,
+    /// Counters of the platform.
+    pub own: OwnFigures,
 }
+
+/// Returns the platform's counters by name.
+pub type OwnFigures = fn() -> Vec<(&'static str, u64)>;
 
 impl Services {
     /// Adds the sockets, for a guest of so many bytes of memory.

@@ -84,6 +84,8 @@ impl Words {
                 Some(("to", text)) => frames.destination = station(word, text)?,
                 Some(("from", text)) => from = Some(station(word, text)?),
                 None if word == "check" => check = true,
+                // The platform reads these itself.
+                Some(("events" | "channels", _)) => {}
                 _ => unknown.push(word.to_string()),
             }
         }

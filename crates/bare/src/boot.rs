@@ -1,8 +1,8 @@
-//! What the toolstack gave the guest.
+//! The guest's arguments and memory, from the toolstack.
 
 use alloc::string::String;
 
-/// What the toolstack gave the guest.
+/// The guest's arguments and memory, from the toolstack.
 #[derive(Debug, Clone)]
 pub struct Boot {
     arguments: String,

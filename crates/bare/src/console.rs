@@ -1,6 +1,6 @@
 //! The guest's console: a page of two rings, of which the toolstack reads one.
 
-use crate::sys::{hypercall, memory};
+use crate::sys::{self, hypercall, memory};
 use core::fmt;
 use grantway_hypervisor::Port;
 use grantway_ring::SharedPage;
@@ -44,14 +44,18 @@ pub fn print(text: fmt::Arguments<'_>) {
 
 impl fmt::Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let Some((page, port)) = page() else { return Err(fmt::Error) };
+        let Some((page, port)) = page() else {
+            // No console yet, or none at all: Xen's log has it, or QEMU's.
+            text.bytes().for_each(sys::emergency);
+            return Err(fmt::Error);
+        };
         for &byte in text.as_bytes() {
             // A terminal needs both.
             if byte == b'\n' && !put(&page, port, b'\r') || !put(&page, port, byte) {
                 return Err(fmt::Error);
             }
         }
-        hypercall::send(port);
+        hypercall::events::send(port);
         Ok(())
     }
 }
@@ -62,8 +66,8 @@ fn put(page: &SharedPage, port: Port, byte: u8) -> bool {
         if append(page, byte) {
             return true;
         }
-        hypercall::send(port);
-        hypercall::pause();
+        hypercall::events::send(port);
+        hypercall::run::pause();
     }
     false
 }

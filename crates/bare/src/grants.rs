@@ -67,11 +67,18 @@ impl Grants {
         Ok(Granted { run, grefs: grefs.into_iter().map(GrantRef).collect(), peer })
     }
 
-    /// Takes a run back, as far as the peer does not reach it.
+    /// Takes a run back, as far as the peer does not reach it. A run that was granted before the
+    /// guest was restored is free: its references may be those of other pages now.
     pub fn release(&mut self, granted: Granted) -> Released {
         self.retry();
         let pages = granted.grefs.len();
-        let left = self.end(granted.grefs);
+        // Its pages are not granted again while it is there, so an entry that names one is its own.
+        let own = (0..pages).zip(&granted.grefs).filter(|(at, gref)| {
+            let page = granted.run.page(*at);
+            page.is_some_and(|page| self.table.names(gref.0 as usize, memory::frame(&page) as u32))
+        });
+        let own = own.map(|(_, gref)| *gref).collect();
+        let left = self.end(own);
         let deferred = left.len();
         if deferred > 0 {
             self.deferred.push((granted.run, left));

@@ -1,12 +1,14 @@
 //! The platform.
 
-use crate::channels::{Channels, Ports, poll};
+use crate::channels::Channels;
 use crate::clock::Clock;
 use crate::console;
+use crate::events::Events;
 use crate::grants::Grants;
+use crate::options::Options;
 use crate::store::StorePage;
 use crate::stores::{StoreUser, Stores};
-use crate::sys::hypercall;
+use crate::sys::hypercall::{self, run};
 use crate::sys::memory::GrantTable;
 use crate::sys::shared::SharedInfo;
 use alloc::boxed::Box;
@@ -24,33 +26,49 @@ use spin::Mutex;
 pub struct Bare {
     domain: AtomicU16,
     shared: SharedInfo,
-    ports: Arc<Ports>,
+    pub(crate) events: Arc<Events>,
     grants: Mutex<Grants>,
     store: Stores,
 }
 
 impl Bare {
-    /// Sets the platform up. To be called once.
+    /// Sets the platform up, with the ways that are the defaults ([`Options`]). To be called once.
     ///
     /// # Errors
     ///
     /// [`Error`] if Xen, its toolstack or the store refused what a guest needs.
     pub fn new() -> Result<Arc<Self>, Error> {
+        Self::with(Options::default())
+    }
+
+    /// Sets the platform up, with these ways. To be called once, in place of [`Bare::new`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if Xen, its toolstack or the store refused what a guest needs.
+    pub fn with(options: Options) -> Result<Arc<Self>, Error> {
         let shared = SharedInfo::new().ok_or_else(|| lacks("XENMAPSPACE_shared_info"))?;
-        if !hypercall::take_part_in_saves() {
+        if !hypercall::take_upcalls() {
             return Err(lacks("HVM_PARAM_CALLBACK_IRQ"));
         }
         let table = GrantTable::new().ok_or_else(|| lacks("XENMAPSPACE_grant_table"))?;
-        let ports = Arc::<Ports>::default();
-        let page = StorePage::new(shared.clone(), &ports);
+        let events = Events::new(shared.clone(), options);
+        let events = Arc::new(events.ok_or_else(|| lacks("EVTCHNOP_bind_virq"))?);
+        let page = StorePage::new(Clock::new(shared.clone()), Arc::clone(&events));
         let store = Stores::new(page.ok_or_else(|| lacks("HVM_PARAM_STORE_PFN"))?);
         Ok(Arc::new(Self {
             domain: AtomicU16::new(own_number(&mut store.user())?),
             shared,
-            ports,
+            events,
             grants: Mutex::new(Grants::new(table)),
             store,
         }))
+    }
+
+    /// Returns the ways that are in force. Xen may have refused [`Layout::Fifo`](crate::Layout).
+    #[must_use]
+    pub fn options(&self) -> Options {
+        self.events.options()
     }
 
     /// Returns the guest's clock.
@@ -64,15 +82,13 @@ impl Bare {
     /// store waits for somebody. It may come back sooner: whoever has waited looks at everything.
     pub fn wait(&self, until: Option<Duration>) {
         if !self.store.has_events() {
-            self.ports.wait(&self.shared, until);
+            self.events.wait(until);
         }
     }
 
     /// Gives the processor away until that time by [`Bare::clock`], whatever comes.
     pub fn pause(&self, until: Duration) {
-        while self.clock().now() < until {
-            poll(&self.shared, &[], Some(until));
-        }
+        self.events.pause(until);
     }
 
     /// Has the guest saved, as its toolstack asked for. Returns once it goes on: false if the save
@@ -84,20 +100,24 @@ impl Bare {
     /// [`Error`] if Xen or the store refuses what the guest needs again.
     pub fn suspend(&self) -> Result<bool, Error> {
         let before = self.shared.now();
-        if !hypercall::suspend() {
+        let restored = run::suspend();
+        self.events.forget_timer();
+        if !restored {
             return Ok(false);
         }
-        self.ports.clear();
         if !self.shared.renew(before) {
             return Err(lacks("XENMAPSPACE_shared_info"));
         }
-        if !hypercall::take_part_in_saves() {
+        if !hypercall::take_upcalls() {
             return Err(lacks("HVM_PARAM_CALLBACK_IRQ"));
+        }
+        if !self.events.renew() {
+            return Err(lacks("EVTCHNOP_bind_virq"));
         }
         let table = GrantTable::new().ok_or_else(|| lacks("XENMAPSPACE_grant_table"))?;
         self.grants.lock().renew(table);
         console::renew();
-        let page = StorePage::new(self.shared.clone(), &self.ports);
+        let page = StorePage::new(self.clock(), Arc::clone(&self.events));
         self.store.renew(page.ok_or_else(|| lacks("HVM_PARAM_STORE_PFN"))?)?;
         self.domain.store(own_number(&mut self.store.user())?, SeqCst);
         Ok(true)
@@ -123,7 +143,7 @@ impl FrontendPlatform for Bare {
     }
 
     fn frontend_events(&self) -> Result<Box<dyn FrontendEvents>, Error> {
-        Ok(Box::new(Channels::new(self.shared.clone(), Arc::clone(&self.ports))))
+        Ok(Box::new(Channels::new(Arc::clone(&self.events))))
     }
 
     fn frontend_store(&self) -> Result<Box<dyn FrontendStore>, Error> {

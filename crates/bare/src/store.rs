@@ -1,10 +1,11 @@
 //! The guest's way to the store: a page of two rings, and an event channel.
 
-use crate::channels::{Ports, poll};
 use crate::clock::Clock;
-use crate::sys::shared::SharedInfo;
-use crate::sys::{hypercall, memory};
+use crate::events::{Events, Set};
+use crate::sys::hypercall::{self, events};
+use crate::sys::memory;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{Ordering::SeqCst, fence};
 use core::time::Duration;
 use grantway_hypervisor::Port;
@@ -86,53 +87,53 @@ impl Rings {
 pub(crate) struct StorePage {
     rings: Rings,
     port: Port,
-    shared: SharedInfo,
+    events: Arc<Events>,
+    /// The set of event channels that has the port and nothing else.
+    set: Set,
     clock: Clock,
 }
 
 impl StorePage {
     /// Finds the page; none if the toolstack set none up.
-    pub fn new(shared: SharedInfo, ports: &Arc<Ports>) -> Option<Self> {
+    pub fn new(clock: Clock, events: Arc<Events>) -> Option<Self> {
         let [frame, port] = PARAMETERS.map(hypercall::parameter);
         let (page, port) = (memory::toolstack_page(frame?)?, Port(port? as u32));
-        ports.add(port);
-        let clock = Clock::new(shared.clone());
-        Some(Self { rings: Rings(page), port, shared, clock })
+        let set = events.set();
+        let rings = Rings(page);
+        events.adopt(set, port).then_some(Self { rings, port, events, set, clock })
     }
 }
 
 impl Transport for StorePage {
     fn read(&mut self, bytes: &mut [u8]) -> Result<usize, TransportError> {
         let count = self.rings.read(bytes)?;
-        hypercall::send(self.port);
+        events::send(self.port);
         Ok(count)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<usize, TransportError> {
         let count = self.rings.write(bytes)?;
-        hypercall::send(self.port);
+        events::send(self.port);
         Ok(count)
     }
 
     fn wait(&mut self, ready: Ready, block: bool) -> Result<bool, TransportError> {
+        let mut fired = Vec::new();
         loop {
             // Forgotten before the look, so that what comes after it wakes.
-            self.shared.take(self.port.0);
+            self.events.take(self.set, &mut fired);
             if self.rings.is_ready(ready) {
                 return Ok(true);
             }
             if !block {
                 return Ok(false);
             }
-            poll(&self.shared, &[self.port.0], None);
+            self.events.wait_for(self.set);
         }
     }
 
     fn pause(&mut self, time: Duration) {
-        let until = self.clock.now().saturating_add(time);
-        while self.clock.now() < until {
-            poll(&self.shared, &[], Some(until));
-        }
+        self.events.pause(self.clock.now().saturating_add(time));
     }
 }
 

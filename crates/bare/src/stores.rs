@@ -10,6 +10,9 @@ use grantway_hypervisor::{Error, FrontendStore, StoreErrno, StoreOps, WatchEvent
 use grantway_xenstore::Client;
 use spin::Mutex;
 
+/// Most bytes of events that wait, in a guest that may have 8 MiB.
+const EVENTS_BYTES: usize = 32 << 10;
+
 /// The connection, and the events that came for each of its users.
 struct Shared {
     client: Client<StorePage>,
@@ -44,7 +47,7 @@ pub(crate) struct Stores(Arc<Mutex<Shared>>);
 
 impl Stores {
     pub fn new(page: StorePage) -> Self {
-        let client = Client::over(page).named("xenstore").patient();
+        let client = client(page);
         Self(Arc::new(Mutex::new(Shared { client, users: Vec::new(), next: 0 })))
     }
 
@@ -70,7 +73,7 @@ impl Stores {
     /// The store refuses a watch.
     pub fn renew(&self, page: StorePage) -> Result<(), Error> {
         let Shared { client, users, .. } = &mut *self.0.lock();
-        *client = Client::over(page).named("xenstore").patient();
+        *client = self::client(page);
         for user in users {
             user.events.clear();
             for (path, token) in &user.watches {
@@ -79,6 +82,11 @@ impl Stores {
         }
         Ok(())
     }
+}
+
+/// Returns a client over the page.
+fn client(page: StorePage) -> Client<StorePage> {
+    Client::over(page).named("xenstore").patient().events_within(EVENTS_BYTES)
 }
 
 /// Returns a token that tells whose it is.

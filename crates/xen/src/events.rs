@@ -40,7 +40,7 @@ impl EventSet {
         Error::Exhausted {
             what: "the domain's table of event channels (ports of this worker counted)",
             limit: self.counts.len() as u64,
-            remedy: "use fewer queues, or give the domain event_channels=N in xl's configuration",
+            remedy: "use fewer queues, or give the domain max_event_channels=N in xl's configuration",
         }
     }
 

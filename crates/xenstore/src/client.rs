@@ -33,8 +33,8 @@ const BEGIN_WAIT: Duration = Duration::from_millis(5);
 ///
 /// A request blocks until its answer is there. Watch events that come in the
 /// meantime wait for [`FrontendStore::next_event`]. Equal ones are merged, and there
-/// are never more than [`crate::MAX_QUEUED_EVENTS`] and one for each watch: an
-/// event only says "look again".
+/// is a limit to their memory ([`Client::events_within`]), past which there is one
+/// for each watch: an event only says "look again".
 ///
 /// A store that breaks the protocol, or goes away, has ended the connection:
 /// every later call gives [`Error::Gone`].
@@ -109,6 +109,14 @@ impl<T: Transport> Client<T> {
     #[must_use]
     pub fn patient(mut self) -> Self {
         self.begin_tries = BEGIN_TRIES;
+        self
+    }
+
+    /// Limits the memory of events that wait to so many bytes, in place of
+    /// [`crate::MAX_QUEUED_BYTES`]. To be called before the first watch.
+    #[must_use]
+    pub fn events_within(mut self, bytes: usize) -> Self {
+        self.events = EventQueue::within(bytes);
         self
     }
 

@@ -6,26 +6,44 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use grantway_hypervisor::WatchEvent;
 
-/// The most distinct events that wait in a client. Past it an event is told as
-/// one of the watch itself.
-pub const MAX_QUEUED_EVENTS: usize = 4096;
+/// Most bytes of memory that waiting events take in a client, unless it has a limit of its own
+/// ([`Client::events_within`](crate::Client::events_within)). Past it, an event is told as one of
+/// the watch itself.
+pub const MAX_QUEUED_BYTES: usize = 1 << 20;
+
+/// Bytes that an event takes besides its texts, which are kept twice.
+const EVENT_BYTES: usize = 160;
 
 /// A queue that a flood of events cannot fill (XSA-349).
 ///
 /// An event says "look again" and nothing more, so one that already waits need
-/// not wait twice: equal events are merged. Past [`MAX_QUEUED_EVENTS`] distinct
-/// ones, an event below a watched path is told as one of the watched path,
-/// which says "look again at all of it"; there is at most one of those for each
-/// watch that is set.
-#[derive(Debug, Default)]
+/// not wait twice: equal events are merged. Past a limit of bytes, an event below
+/// a watched path is told as one of the watched path, which says "look again at
+/// all of it"; there is at most one of those for each watch that is set.
+#[derive(Debug)]
 pub(crate) struct EventQueue {
     waiting: VecDeque<WatchEvent>,
     known: BTreeSet<(String, String)>,
+    /// Bytes that the waiting events take, and their limit.
+    bytes: usize,
+    limit: usize,
     /// The watches that are set, as they were asked for.
     watches: Vec<(String, String)>,
 }
 
+impl Default for EventQueue {
+    fn default() -> Self {
+        Self::within(MAX_QUEUED_BYTES)
+    }
+}
+
 impl EventQueue {
+    /// Makes an empty queue with this limit of bytes.
+    pub(crate) fn within(limit: usize) -> Self {
+        let (waiting, known, watches) = Default::default();
+        Self { waiting, known, bytes: 0, limit, watches }
+    }
+
     /// Learns of a watch.
     pub(crate) fn watch(&mut self, path: &str, token: &str) {
         self.watches.push((path.to_owned(), token.to_owned()));
@@ -48,7 +66,7 @@ impl EventQueue {
     /// Takes an event in.
     pub(crate) fn push(&mut self, path: String, token: String) {
         let mut key = (path, token);
-        if self.waiting.len() >= MAX_QUEUED_EVENTS && !self.known.contains(&key) {
+        if self.bytes + bytes(&key) > self.limit && !self.known.contains(&key) {
             // One that fits no watch of ours was for a watch that is gone.
             let fits = |w: &&(String, String)| w.1 == key.1 && is_at_or_below(&key.0, &w.0);
             match self.watches.iter().find(fits) {
@@ -57,6 +75,7 @@ impl EventQueue {
             }
         }
         if self.known.insert(key.clone()) {
+            self.bytes += bytes(&key);
             let (path, token) = key;
             self.waiting.push_back(WatchEvent { path, token });
         }
@@ -65,7 +84,9 @@ impl EventQueue {
     /// Gives the oldest event out.
     pub(crate) fn pop(&mut self) -> Option<WatchEvent> {
         let event = self.waiting.pop_front()?;
-        self.known.remove(&(event.path.clone(), event.token.clone()));
+        let key = (event.path.clone(), event.token.clone());
+        self.known.remove(&key);
+        self.bytes -= bytes(&key);
         Some(event)
     }
 
@@ -78,6 +99,11 @@ impl EventQueue {
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
+}
+
+/// Returns the bytes that an event takes.
+fn bytes((path, token): &(String, String)) -> usize {
+    EVENT_BYTES + 2 * (path.len() + token.len())
 }
 
 fn is_at_or_below(path: &str, top: &str) -> bool {
@@ -108,18 +134,28 @@ mod tests {
 
     #[test]
     fn xsa_349_watch_flood() {
-        let mut queue = EventQueue::default();
-        queue.watch("/x", "t");
-        queue.watch("/", "t2");
-        for n in 0..100_000 {
-            queue.push(format!("/x/{n}"), "t".into());
-            queue.push(format!("/x/{n}"), "nobody".into());
+        // A limit of a guest's, and longest paths: few events fit.
+        let cases =
+            [(MAX_QUEUED_BYTES, String::new(), 100_000), (32 << 10, "n".repeat(3000), 1000)];
+        for (limit, name, events) in cases {
+            let mut queue = EventQueue::within(limit);
+            queue.watch("/x", "t");
+            queue.watch("/", "t2");
+            for n in 0..events {
+                queue.push(format!("/x/{n}{name}"), "t".into());
+                queue.push(format!("/x/{n}{name}"), "nobody".into());
+            }
+            queue.push(format!("/y/99999{name}"), "t2".into());
+            let whole = 2 * (EVENT_BYTES + 2 * 4);
+            assert!(queue.bytes <= limit + whole, "{} bytes", queue.bytes);
+            let all: Vec<_> = core::iter::from_fn(|| queue.pop()).collect();
+            assert_eq!(queue.bytes, 0);
+            // As many as there is room for, and the two watches themselves behind them.
+            let longest = bytes(&(format!("/x/99999{name}"), "nobody".into()));
+            assert!(all.len() > limit / longest, "{} of {limit} bytes", all.len());
+            let last = &all[all.len() - 2..];
+            assert_eq!((last[0].path.as_str(), last[0].token.as_str()), ("/x", "t"));
+            assert_eq!((last[1].path.as_str(), last[1].token.as_str()), ("/", "t2"));
         }
-        queue.push("/y".into(), "t2".into());
-        assert_eq!(queue.len(), MAX_QUEUED_EVENTS + 2);
-        let all: Vec<_> = core::iter::from_fn(|| queue.pop()).collect();
-        let last = &all[MAX_QUEUED_EVENTS..];
-        assert_eq!((last[0].path.as_str(), last[0].token.as_str()), ("/x", "t"));
-        assert_eq!((last[1].path.as_str(), last[1].token.as_str()), ("/", "t2"));
     }
 }

@@ -24,5 +24,5 @@ mod transport;
 pub mod wire;
 
 pub use client::{Client, DEFAULT_SOCKET};
-pub use events::MAX_QUEUED_EVENTS;
+pub use events::MAX_QUEUED_BYTES;
 pub use transport::{Ready, Transport, TransportError};

@@ -13,7 +13,7 @@ vcpus = 1
 tsc_mode = "$(tsc_mode)"
 vif = [ '$3' ]
 cmdline = "$(shift 3; echo "$*")"
-on_reboot = "destroy"
+on_reboot = "${unikernel_on_reboot-destroy}"
 on_crash = "destroy"
 CONFIG
 }
@@ -103,4 +103,53 @@ iperf2_takes() {
     await 20 $((_before + _amount)) "bytes that $_taker received of $_sender" $_counts
     say "  iperf 2, $_sender to $_taker: $(unikernel_said "$_sender" "iperf: " | sed 's/.*, \([0-9]*\) Mbit.*/\1 Mbit\/s/')"
     xl destroy "$_sender"
+}
+
+# unikernel_reboot NAME: `xl reboot` of one that was made with unikernel_on_reboot=restart.
+unikernel_reboot() {
+    _old=$(domid "$1")
+    xl reboot "$1"
+    wait_for 60 domid_is_not "$1" "$_old"
+    wait_for 30 vif_connected "$1"
+}
+
+# unikernel_start_price NAME: what its start took, from its entry until its vif was connected.
+unikernel_start_price() {
+    _page=$(unikernel_page "$1")
+    _calls=$(echo "$_page" | awk '$1 == "start_hypercalls" { print $2 }')
+    _ran=$(echo "$_page" | awk '$1 == "start_ran_ns" { print $2 }')
+    expect "${_calls:-0}" -ge 20 "hypercalls until it was connected"
+    expect "${_calls:-0}" -le 2000 "hypercalls until it was connected"
+    expect "${_ran:-0}" -gt 0 "nanoseconds for which it ran until it was connected"
+    echo "connected after $_calls hypercalls and $_ran ns of its processor"
+}
+
+# unikernel_program NAME PROGRAM [WORD...]: an example (unikernel/examples) without a vif, until it
+# shuts down. What it said is in its console's log.
+unikernel_program() {
+    cat >"$LAB/guests/$1.cfg" <<CONFIG
+name = "$1"
+type = "pvh"
+kernel = "/lab/unikernel-$2"
+memory = 16
+vcpus = 1
+max_event_channels = 8191
+on_poweroff = "preserve"
+on_crash = "preserve"
+cmdline = "$(_name=$1; shift 2; echo "$*")"
+CONFIG
+    : >"/var/log/xen/console/guest-$1.log"
+    guest_create "$1"
+    wait_for 60 unikernel_ended "$1"
+    xl destroy "$1"
+}
+# unikernel_ended NAME: whether it shut down, for whatever reason.
+unikernel_ended() { xl list "$1" | awk 'NR == 2 { exit $5 !~ /s/ }'; }
+
+# unikernel_checks WORD...: whether the platform passes its checks with these words.
+unikernel_checks() {
+    unikernel_program u9 check "$@"
+    wait_for 20 unikernel_said u9 "^check: (passed|FAILED)|exception" >&2
+    unikernel_said u9 "^check: passed" >&2 || fail "check $*: $(tail -n 3 /var/log/xen/console/guest-u9.log)"
+    say "$(unikernel_said u9 'hypercalls' | tr -d '\r')"
 }

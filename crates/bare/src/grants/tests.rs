@@ -96,6 +96,36 @@ fn the_peer_may_let_go_of_a_run_page_by_page() {
 }
 
 #[test]
+fn a_run_of_before_a_restoration_ends_no_grant_of_afterwards() {
+    let mut grants = grants(1);
+    let old = grants.grant(PEER, 3, Access::ReadWrite).unwrap();
+    let kept = grants.grant(PEER, 2, Access::ReadWrite).unwrap();
+    for gref in &kept.grefs {
+        grants.table.mark(gref.0 as usize, 8, true);
+    }
+    assert_eq!(grants.release(kept).deferred, 2);
+    let table = SharedRun::private(1);
+    grants.renew(GrantTable::over(table.page(0).into_iter().collect()));
+    assert!(grants.deferred.is_empty(), "the peer is in another domain");
+    let new = grants.grant(PEER, 5, Access::ReadOnly).unwrap();
+    assert!(
+        old.grefs.iter().all(|gref| new.grefs.contains(gref)),
+        "the numbers are given out again"
+    );
+    let words =
+        |grants: &Grants| -> Vec<_> { new.grefs.iter().map(|gref| entry(grants, *gref)).collect() };
+    let before = words(&grants);
+    let released = grants.release(old);
+    assert_eq!((released.revoked, released.deferred), (3, 0));
+    assert_eq!(words(&grants), before);
+    // No number is free twice.
+    let rest = grants.table.entries() - GrantRef::FIRST_FREE as usize - 5;
+    let others = grants.grant(PEER, rest, Access::ReadOnly).unwrap();
+    assert!(others.grefs.iter().all(|gref| !new.grefs.contains(gref)));
+    assert!(grants.grant(PEER, 1, Access::ReadOnly).is_err());
+}
+
+#[test]
 fn entries_outside_the_table_are_not_there() {
     let grants = grants(1);
     grants.table.set(512, 1, PEER.0, 1);

@@ -1,10 +1,15 @@
-//! Exceptions of the processor: each ends the guest, with a word on its console.
+//! Interrupts of the processor: each exception ends the guest, with a word on its console, and the
+//! one interrupt is Xen's upcall.
 
-use super::hypercall::{Shutdown, shutdown};
+use super::hypercall::run::{Shutdown, shutdown};
+use super::{task, upcall};
 use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Exceptions that there are.
-const VECTORS: usize = 32;
+const EXCEPTIONS: usize = 32;
+/// Gates of the table.
+const GATES: usize = upcall::VECTOR + 1;
 /// Bytes of each stub.
 const STUB: usize = 16;
 /// Exceptions for which the processor has an error code on the stack.
@@ -31,7 +36,7 @@ global_asm!(
     "call {end}",
     "ud2",
     ".popsection",
-    vectors = const VECTORS,
+    vectors = const EXCEPTIONS,
     stub = const STUB,
     end = sym end,
 );
@@ -53,10 +58,23 @@ struct Gate {
     reserved: u32,
 }
 
-static mut TABLE: [Gate; VECTORS] =
-    [Gate { low: 0, selector: 0, kind: 0, middle: 0, high: 0, reserved: 0 }; VECTORS];
+impl Gate {
+    /// Returns a gate to the code at an address, on the stack of this number ([`task`]).
+    const fn new(address: usize, stack: u16) -> Self {
+        Self {
+            low: address as u16,
+            selector: CODE,
+            kind: GATE | stack,
+            middle: (address >> 16) as u16,
+            high: (address >> 32) as u32,
+            reserved: 0,
+        }
+    }
+}
 
-/// What the processor is told of the table.
+static mut TABLE: [Gate; GATES] = [Gate::new(0, 0); GATES];
+
+/// Operand of `lidt`: the table's place and size.
 #[repr(C, packed)]
 struct Register {
     limit: u16,
@@ -66,29 +84,27 @@ struct Register {
 /// Sets the table up.
 pub(super) fn begin() {
     let stubs = core::ptr::addr_of!(grantway_exceptions) as usize;
+    let exceptions = (0..EXCEPTIONS).map(|at| Gate::new(stubs + at * STUB, task::EXCEPTIONS));
+    let upcall = Gate::new(upcall::address(), task::UPCALLS);
     let table = core::ptr::addr_of_mut!(TABLE);
-    for vector in 0..VECTORS {
-        let address = stubs + vector * STUB;
-        let gate = Gate {
-            low: address as u16,
-            selector: CODE,
-            kind: GATE,
-            middle: (address >> 16) as u16,
-            high: (address >> 32) as u32,
-            reserved: 0,
-        };
-        // SAFETY: the guest has one processor, which does not know the table yet, and nobody has a
+    for (at, gate) in exceptions.chain([upcall]).enumerate() {
+        // SAFETY: the guest has one processor, which does not know the table yet, and nothing has a
         // reference to it.
-        unsafe { (*table)[vector] = gate };
+        unsafe { (*table)[at] = gate };
     }
-    let register =
-        Register { limit: (size_of::<[Gate; VECTORS]>() - 1) as u16, table: table as u64 };
-    // SAFETY: the table is there for good, and each of its gates leads to a stub.
+    let register = Register { limit: (size_of::<[Gate; GATES]>() - 1) as u16, table: table as u64 };
+    // SAFETY: the table is there for good, and each of its gates leads to a stub or to the upcall.
     unsafe { asm!("lidt [{}]", in(reg) &raw const register, options(readonly, nostack)) };
 }
 
+/// True once an exception ends the guest: one that comes then is not reported.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
 /// Ends the guest. `stack` has the number of the exception, and then what the processor put there.
 extern "C" fn end(stack: *const u64) -> ! {
+    if ENDING.swap(true, SeqCst) {
+        shutdown(Shutdown::Crash);
+    }
     // SAFETY: a stub calls this with its stack, which has at least five words.
     let [vector, first, second] = unsafe { [0, 1, 2].map(|at| stack.add(at).read()) };
     let (code, place) = match WITH_CODE >> (vector & 31) & 1 {

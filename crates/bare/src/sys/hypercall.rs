@@ -1,27 +1,54 @@
 //! Hypercalls, by the page that Xen fills in.
 
-use core::arch::asm;
-use core::cell::UnsafeCell;
-use core::time::Duration;
-use grantway_hypervisor::{DomId, Port};
+pub mod count;
+pub mod events;
+#[cfg(test)]
+pub mod fake;
+pub mod run;
 
-/// This domain, as hypercalls name it.
-const SELF: u16 = 0x7ff0;
+#[cfg(not(test))]
+use core::cell::UnsafeCell;
+
+/// Number of the own domain in hypercalls (`DOMID_SELF`).
+pub const SELF: u16 = 0x7ff0;
 
 const MEMORY_OP: u64 = 12;
 const GRANT_TABLE_OP: u64 = 20;
+const VCPU_OP: u64 = 24;
 const SCHED_OP: u64 = 29;
 const EVENT_CHANNEL_OP: u64 = 32;
 const HVM_OP: u64 = 34;
 
-/// The page that Xen writes its entries to, 32 bytes each.
+/// Bytes of the page, and of each entry in it.
+const PAGE_BYTES: usize = 4096;
+const ENTRY_BYTES: usize = 32;
+
+/// The page that Xen writes its entries to.
+#[cfg(not(test))]
 #[repr(align(4096))]
-struct Page(UnsafeCell<[u8; 4096]>);
+struct Page(UnsafeCell<[u8; PAGE_BYTES]>);
 
 // SAFETY: Xen writes the page once, before anything calls into it.
+#[cfg(not(test))]
 unsafe impl Sync for Page {}
 
-static PAGE: Page = Page(UnsafeCell::new([0xcc; 4096]));
+#[cfg(not(test))]
+static PAGE: Page = Page(UnsafeCell::new(refusals()));
+
+/// Returns the page as it is before Xen fills it in: each entry refuses the call with ENOSYS, so
+/// that an exception at the very beginning ends the guest, and causes no further one.
+const fn refusals() -> [u8; PAGE_BYTES] {
+    // mov rax, -38; ret
+    const REFUSAL: [u8; 8] = [0x48, 0xc7, 0xc0, 0xda, 0xff, 0xff, 0xff, 0xc3];
+    let mut page = [0xcc; PAGE_BYTES];
+    let mut at = 0;
+    while at < PAGE_BYTES {
+        page[at] = REFUSAL[at % ENTRY_BYTES];
+        at +=
+            if at % ENTRY_BYTES == REFUSAL.len() - 1 { ENTRY_BYTES - REFUSAL.len() + 1 } else { 1 };
+    }
+    page
+}
 
 /// Has Xen fill in the page. Returns false if this is no guest of Xen's.
 #[cfg(not(test))]
@@ -39,8 +66,8 @@ pub(super) fn install() -> bool {
         // SAFETY: this register is for that: Xen writes the page at the address, which is its own
         // physical one, and ours for nothing else.
         unsafe {
-            asm!("wrmsr", in("ecx") msr, in("eax") address as u32, in("edx") (address >> 32) as u32,
-                options(nostack));
+            core::arch::asm!("wrmsr", in("ecx") msr, in("eax") address as u32,
+                in("edx") (address >> 32) as u32, options(nostack));
         }
         return true;
     }
@@ -51,18 +78,27 @@ pub(super) fn install() -> bool {
 ///
 /// # Safety
 ///
-/// Whatever the arguments point to is as the hypercall expects it.
+/// The memory that the arguments point to is as the hypercall expects it.
+#[cfg(not(test))]
 unsafe fn call(number: u64, first: u64, second: u64, third: u64) -> i64 {
-    let entry = PAGE.0.get() as u64 + number * 32;
+    count::note(number);
+    let entry = PAGE.0.get() as u64 + number * ENTRY_BYTES as u64;
     let result;
     // SAFETY: the caller's promise. Xen keeps all registers but those named.
     unsafe {
-        asm!("call {entry}", entry = in(reg) entry,
+        core::arch::asm!("call {entry}", entry = in(reg) entry,
             lateout("rax") result,
             inlateout("rdi") first => _, inlateout("rsi") second => _, inlateout("rdx") third => _,
             out("r10") _, out("r8") _, out("rcx") _, out("r11") _);
     }
     result
+}
+
+/// Calls the Xen of tests, which have no other.
+#[cfg(test)]
+unsafe fn call(number: u64, first: u64, second: u64, third: u64) -> i64 {
+    count::note(number);
+    fake::call(number, first, second, third)
 }
 
 /// Makes a hypercall about a structure.
@@ -89,6 +125,23 @@ pub fn parameter(index: u32) -> Option<u64> {
     // SAFETY: HVMOP_get_param is 1, and this is xen_hvm_param.
     let status = unsafe { on(HVM_OP, 1, &mut param) };
     (status == 0 && param.value != 0).then_some(param.value)
+}
+
+/// Names the interrupt by which Xen makes an upcall (`HVM_PARAM_CALLBACK_IRQ`). Returns false if
+/// Xen refuses it.
+///
+/// Every guest names one, also one that polls: the toolstack writes the outcome of
+/// [`run::suspend`] into a guest that has one, and into no other. The interrupt goes past the
+/// local APIC, so none has to be set up, and nothing is to be acknowledged to it: Xen raises it
+/// again until `evtchn_upcall_pending` is cleared.
+pub(crate) fn take_upcalls() -> bool {
+    const CALLBACK: u32 = 0;
+    /// Kind of a value that is a vector.
+    const VECTOR: u64 = 2 << 56;
+    let value = VECTOR | super::upcall::VECTOR as u64;
+    let mut param = Param { domid: SELF, index: CALLBACK, value };
+    // SAFETY: HVMOP_set_param is 0, and this is xen_hvm_param.
+    unsafe { on(HVM_OP, 0, &mut param) == 0 }
 }
 
 /// Kind of a page of Xen's that is to be put among the guest's (`XENMAPSPACE_*`).
@@ -138,99 +191,18 @@ pub(super) fn use_first_version() -> i64 {
     unsafe { call(GRANT_TABLE_OP, 8, address, 1) }
 }
 
-/// Makes a port to which `remote` may bind. Returns Xen's status if it does not.
-pub fn alloc_unbound(remote: DomId) -> Result<Port, i64> {
-    #[repr(C)]
-    struct AllocUnbound {
-        domid: u16,
-        remote: u16,
-        port: u32,
-    }
-    let mut alloc = AllocUnbound { domid: SELF, remote: remote.0, port: 0 };
-    // SAFETY: EVTCHNOP_alloc_unbound is 6, and this is evtchn_alloc_unbound.
-    match unsafe { on(EVENT_CHANNEL_OP, 6, &mut alloc) } {
-        0 => Ok(Port(alloc.port)),
-        status => Err(status),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Closes a port.
-pub fn close(port: Port) {
-    let mut number = port.0;
-    // SAFETY: EVTCHNOP_close is 3, of evtchn_close, a word.
-    let _ = unsafe { on(EVENT_CHANNEL_OP, 3, &mut number) };
-}
-
-/// Signals a port's other end. Returns Xen's status.
-pub fn send(port: Port) -> i64 {
-    let mut number = port.0;
-    // SAFETY: EVTCHNOP_send is 4, of evtchn_send, a word.
-    unsafe { on(EVENT_CHANNEL_OP, 4, &mut number) }
-}
-
-/// Most ports that one wait is for.
-pub const POLLED: usize = 128;
-
-/// Gives the processor away until one of the ports is pending, of which the first [`POLLED`] count,
-/// or until the host's clock says `until`. It may come back sooner.
-pub fn poll(ports: &[u32], until: Option<Duration>) {
-    #[repr(C)]
-    struct Poll {
-        ports: u64,
-        count: u32,
-        until: u64,
-    }
-    let ports = ports.get(..POLLED).unwrap_or(ports);
-    // Xen takes 0 for no limit.
-    let until = until.map_or(0, |until| (until.as_nanos() as u64).max(1));
-    let mut poll = Poll { ports: ports.as_ptr() as u64, count: ports.len() as u32, until };
-    // SAFETY: SCHEDOP_poll is 3, and this is sched_poll, which has the list's address and length.
-    let _ = unsafe { on(SCHED_OP, 3, &mut poll) };
-}
-
-/// Gives the processor to other domains for a moment.
-pub fn pause() {
-    // SAFETY: SCHEDOP_yield is 0, and takes nothing.
-    let _ = unsafe { call(SCHED_OP, 0, 0, 0) };
-}
-
-/// Tells Xen that this guest takes part in a save. The toolstack writes the outcome of
-/// [`suspend`] into a guest that has a vector for event channels, and into no other. Nothing is
-/// delivered by it: interrupts are off, and all event channels are masked.
-pub(crate) fn take_part_in_saves() -> bool {
-    /// `HVM_PARAM_CALLBACK_IRQ`, and a vector as its value.
-    const CALLBACK: u32 = 0;
-    const VECTOR: u64 = 2 << 56 | 0xf3;
-    let mut param = Param { domid: SELF, index: CALLBACK, value: VECTOR };
-    // SAFETY: HVMOP_set_param is 0, and this is xen_hvm_param.
-    unsafe { on(HVM_OP, 0, &mut param) == 0 }
-}
-
-/// Has the guest saved. Returns once it goes on: true if it was restored, in a domain that may be a
-/// new one, and false if the save was given up (see [`take_part_in_saves`]).
-pub fn suspend() -> bool {
-    let mut reason: u32 = 2;
-    // SAFETY: SCHEDOP_shutdown is 2, of sched_shutdown, a word; SHUTDOWN_suspend is 2.
-    let given_up = unsafe { on(SCHED_OP, 2, &mut reason) };
-    given_up == 0
-}
-
-/// Reason for which a guest ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shutdown {
-    /// It has done its work.
-    PowerOff = 0,
-    /// It is to be started anew.
-    Reboot = 1,
-    /// It cannot go on.
-    Crash = 3,
-}
-
-/// Ends the guest.
-pub fn shutdown(reason: Shutdown) -> ! {
-    let mut reason = reason as u32;
-    loop {
-        // SAFETY: SCHEDOP_shutdown is 2, of sched_shutdown, a word. The guest is not run again.
-        let _ = unsafe { on(SCHED_OP, 2, &mut reason) };
+    #[test]
+    fn an_entry_refuses_the_call_until_xen_has_filled_the_page_in() {
+        let page = refusals();
+        for entry in page.chunks_exact(ENTRY_BYTES) {
+            assert_eq!(entry[..8], [0x48, 0xc7, 0xc0, 0xda, 0xff, 0xff, 0xff, 0xc3]);
+            assert_eq!(entry[8..], [0xcc; 24]);
+        }
+        // The four bytes behind the opcode are the number that the call returns: ENOSYS.
+        assert_eq!(i32::from_le_bytes(page[3..7].try_into().unwrap()), -38);
     }
 }

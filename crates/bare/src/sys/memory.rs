@@ -11,7 +11,7 @@ use grantway_ring::{PAGE_SIZE, SharedPage, SharedRun};
 /// has nothing there.
 pub(super) const WINDOW: usize = 0xe000_0000;
 /// Place of the page of shared information, and of the first page of the grant table.
-const SHARED_INFO: usize = WINDOW;
+pub(super) const SHARED_INFO: usize = WINDOW;
 const GRANT_TABLE: usize = WINDOW + PAGE_SIZE;
 /// Most pages of the grant table that are used: 32,768 grants.
 pub const GRANT_PAGES_MAX: usize = 64;
@@ -103,6 +103,13 @@ impl GrantTable {
             entry.store(rest, SeqCst);
             entry.store(rest | u64::from(flags), SeqCst);
         }
+    }
+
+    /// Returns true if an entry is in force for the page of this frame number.
+    #[must_use]
+    pub fn names(&self, index: usize, frame: u32) -> bool {
+        let word = self.entry(index).map_or(0, |entry| entry.load(SeqCst));
+        word as u16 != 0 && (word >> 32) as u32 == frame
     }
 
     /// Ends an entry, unless Xen shows it in use by the flags `in_use`. Returns true if it ended.

@@ -1,16 +1,13 @@
-//! The page of shared information: pending event channels, and time.
+//! The page of shared information: pending upcalls, time, and the bits of `two_level`.
 
 use super::memory;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
-use grantway_ring::SharedPage;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst, fence};
+use grantway_ring::{PAGE_SIZE, SharedPage};
 
-/// Offsets in `shared_info` on x86-64.
-const PENDING: usize = 0x800;
-const MASK: usize = 0xa00;
+/// Offsets in `shared_info` on x86-64, which begins with the `vcpu_info` of processor 0.
+const UPCALL_PENDING: usize = 0;
 const TIME: usize = 32;
-/// Ports that there may be: a bit each.
-const PORTS: u32 = 64 * 64;
 
 /// The page. It lies at the same address before and after a restoration.
 #[derive(Debug, Clone)]
@@ -39,10 +36,12 @@ pub struct TimeInfo {
 impl SharedInfo {
     /// Has Xen put the page among the guest's. Returns none if it refuses.
     pub fn new() -> Option<Self> {
-        let (page, ahead, last) = (memory::shared_info()?, Arc::default(), Arc::default());
-        let shared = Self { page, ahead, last };
-        shared.mask();
-        Some(shared)
+        Some(Self::over(memory::shared_info()?))
+    }
+
+    /// Makes it of this page.
+    pub fn over(page: SharedPage) -> Self {
+        Self { page, ahead: Arc::default(), last: Arc::default() }
     }
 
     /// Has Xen put the page there again, in a guest that was restored and whose clock had said
@@ -50,17 +49,9 @@ impl SharedInfo {
     pub fn renew(&self, before: u64) -> bool {
         let done = memory::shared_info().is_some();
         if done {
-            self.mask();
             self.ahead.store(before.wrapping_sub(self.host_time()), SeqCst);
         }
         done
-    }
-
-    /// Masks all event channels: nothing is called for an event, who waits asks.
-    fn mask(&self) {
-        for word in 0..64 {
-            self.word(MASK, word).store(u64::MAX, SeqCst);
-        }
     }
 
     /// Returns the nanoseconds since the host started.
@@ -80,23 +71,20 @@ impl SharedInfo {
         at.wrapping_sub(self.ahead.load(SeqCst))
     }
 
-    /// Returns a word of an array of words in the page.
-    fn word(&self, array: usize, index: usize) -> &AtomicU64 {
-        let at = array + index % 64 * 8;
+    /// Returns the long word at an offset, which is a multiple of 8 below the page's end.
+    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+        let at = (at % PAGE_SIZE) & !7;
         // SAFETY: the place lies in the page, which is there for good, is aligned, and everybody
         // who reaches it does so by atomic operations.
         unsafe { &*self.page.as_ptr().as_ptr().add(at).cast::<AtomicU64>() }
     }
 
-    /// Returns true if the port was signalled, and forgets it.
-    pub fn take(&self, port: u32) -> bool {
-        if port >= PORTS {
-            return false;
-        }
-        let bit = 1 << (port % 64);
-        let word = self.word(PENDING, (port / 64) as usize);
-        // Reading is cheaper than a locked operation.
-        word.load(SeqCst) & bit != 0 && word.fetch_and(!bit, SeqCst) & bit != 0
+    /// Forgets that an upcall is due. Events that come afterwards make it due again.
+    pub fn forget_upcall(&self) {
+        // SAFETY: as for a word; the byte is Xen's `evtchn_upcall_pending`, which no word covers
+        // that this program writes.
+        let byte = unsafe { &*self.page.as_ptr().as_ptr().add(UPCALL_PENDING).cast::<AtomicU8>() };
+        byte.store(0, SeqCst);
     }
 
     /// Returns the time that Xen wrote last for this processor, and a count of its clock.
@@ -154,23 +142,7 @@ mod tests {
     use grantway_ring::SharedRun;
 
     fn shared() -> SharedInfo {
-        let page = SharedRun::private(1).page(0).unwrap();
-        SharedInfo { page, ahead: Arc::default(), last: Arc::default() }
-    }
-
-    #[test]
-    fn a_signal_is_taken_once_and_no_other_with_it() {
-        let shared = shared();
-        for port in [0, 63, 64, PORTS - 1] {
-            shared.word(PENDING, (port / 64) as usize).fetch_or(1 << (port % 64), SeqCst);
-        }
-        assert!(!shared.take(1) && !shared.take(65));
-        // Ports that there are not do not end up at others.
-        assert!(!shared.take(PORTS) && !shared.take(u32::MAX));
-        for port in [0, 63, 64, PORTS - 1] {
-            assert!(shared.take(port), "{port}");
-            assert!(!shared.take(port), "{port}");
-        }
+        SharedInfo::over(SharedRun::private(1).page(0).unwrap())
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The start: what the loader left in memory is read once, the heap begins, and the program runs.
 
 use super::exceptions;
+use super::guard;
 use super::heap;
-use super::hypercall::{self, Shutdown, shutdown};
-use super::memory;
+use super::hypercall::run::{Shutdown, shutdown};
+use super::{hypercall, memory, task};
 use crate::Boot;
 use alloc::string::String;
 use core::ops::Range;
@@ -55,11 +56,14 @@ unsafe extern "Rust" {
     safe fn grantway_main(boot: Boot);
 }
 
-/// Where `entry` goes on: `info` is the address of [`StartInfo`].
+/// Continues behind `entry`. `info` is the address of [`StartInfo`].
 pub(super) extern "C" fn start(info: u32) -> ! {
+    task::begin();
     exceptions::begin();
+    guard::begin();
     if !hypercall::install() {
-        halt();
+        crate::println!("grantway: this is no guest of Xen's");
+        shutdown(Shutdown::Crash);
     }
     // SAFETY: the loader leaves it there, aligned, and nothing else has the memory before the heap
     // begins.
@@ -110,12 +114,4 @@ fn read_text(address: u64, room: &mut [u8]) -> usize {
         *place = byte;
     }
     room.len()
-}
-
-/// Stops: there is no Xen to tell.
-fn halt() -> ! {
-    loop {
-        // SAFETY: waits, and changes nothing.
-        unsafe { core::arch::asm!("hlt", options(nomem, nostack)) };
-    }
 }

@@ -107,7 +107,7 @@ fn errors_are_one_line_with_a_remedy() {
         set.alloc_unbound(DomId(1)).is_err() && set.bind_interdomain(DomId(1), Port(2)).is_err()
     );
     let full = set.full().to_string();
-    assert!(full.contains("is full at 1;") && full.contains("event_channels=N"), "{full}");
+    assert!(full.contains("is full at 1;") && full.contains("max_event_channels=N"), "{full}");
     assert!(no_domain(DomId(7)).to_string().contains("domain 7 is not there"));
     set.close(Port(4));
     set.close(Port(4));
