@@ -90,8 +90,8 @@ impl Guest {
         let mut vif = Vif::open_with(domain, 0, wishes, stack).expect("a vif");
         let stack = vif.runner_mut();
         assert!(stack.set_station([0, 0x16, 0x3e, 0, 0, number], 1500));
-        let buffer = || tcp::SocketBuffer::new(vec![0; WINDOW]);
-        let mut socket = tcp_socket(buffer(), buffer(), StackDuration::from_secs(60));
+        let send = tcp::SocketBuffer::new(vec![0; WINDOW]);
+        let mut socket = tcp_socket(WINDOW, send, StackDuration::from_secs(60));
         let sends = number == 1;
         if !sends {
             socket.listen(PORT).expect("to listen");

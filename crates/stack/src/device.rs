@@ -3,12 +3,14 @@
 use crate::incoming::admit;
 use crate::link::Link;
 use crate::outgoing::Outgoing;
-use crate::sizes::Sizes;
+use crate::sizes::{Sizes, whole_frame};
 use crate::stats::DeviceStats;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::num::NonZeroUsize;
 use grantway_frontend::VifError;
 use grantway_netif::Offload;
+use grantway_netif::headers::Family;
 use grantway_ports::RECV_BUFFER;
 use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
@@ -70,7 +72,14 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// Sets the length that IP packets may have from now on, in bytes.
+    /// Returns the length that IP packets may have, in bytes.
+    #[must_use]
+    pub fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    /// Sets the length that IP packets may have from now on, in bytes. An interface on the device
+    /// learns it when it is made.
     pub fn set_mtu(&mut self, mtu: usize) {
         self.mtu = mtu;
     }
@@ -237,8 +246,11 @@ impl<L: Link> phy::Device for Device<L> {
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
-        // This is the length of whole frames. A frame above the vif's MTU is cut behind smoltcp.
+        // This is the length of whole frames. A frame above the vif's MTU is cut behind smoltcp,
+        // which sends no segments of IPv6 above its own MTU (0.14, `dispatch_ip`).
         capabilities.max_transmission_unit = LONGEST;
+        capabilities.segmentation.tcpv4 = NonZeroUsize::new(whole_frame(Family::V4, self.mtu));
+        capabilities.segmentation.tcpv6 = NonZeroUsize::new(whole_frame(Family::V6, self.mtu));
         let mut checksum = ChecksumCapabilities::default();
         checksum.tcp = Checksum::None;
         checksum.udp = Checksum::None;

@@ -3,6 +3,7 @@
 use crate::announce::announcement;
 use crate::device::Device;
 use crate::stats::DeviceStats;
+use alloc::vec;
 use alloc::vec::Vec;
 use grantway_frontend::{Queue, Runner, VifError};
 use grantway_netif::Offload;
@@ -16,12 +17,15 @@ const FRAMES_A_SOCKET: usize = 64;
 /// Frames of each socket after which the backend is shown them.
 const FRAMES_A_FLUSH: usize = 4;
 
-/// Time after which a socket that waits for an answer is looked at. smoltcp sends again after 10 ms
-/// at the earliest.
-const WAITING: Duration = Duration::from_millis(5);
+/// Time after which a socket that waits for an answer is looked at. smoltcp sends again after a
+/// second at the earliest.
+const WAITING: Duration = Duration::from_millis(50);
 /// Time after which a socket that waits for nothing is looked at, to keep its connection or to give
 /// it up.
 const RESTING: Duration = Duration::from_millis(250);
+
+/// Multiplier of Knuth's MMIX, by which one seed follows another.
+const SEED_STEP: u64 = 6_364_136_223_846_793_005;
 
 /// An address, and the number of its bits that its network has.
 pub type Address = IpCidr;
@@ -48,22 +52,34 @@ pub struct Stack {
     sockets: SocketSet<'static>,
     /// Queues beyond the first, which are not used.
     spare: Vec<Queue>,
+    /// Start of the interface's random numbers.
+    seed: u64,
+    /// Time at which the stack was made.
+    made: Instant,
 }
 
-/// Makes a socket of TCP that fits a [`Stack`], with buffers for received bytes and for bytes to be
-/// sent. `patience` is the time that the other end may be silent before it is given up. It is asked
-/// for a word four times meanwhile, which also finds an open window that it did not tell of.
+/// Makes a socket of TCP that fits a [`Stack`]. `window` is the number of bytes that the other end
+/// may send before they are read, and `send` has room for bytes to be sent. `patience` is the time
+/// that the other end may be silent before it is given up. It is asked for a word four times
+/// meanwhile, which also finds an open window that it did not tell of.
 ///
-/// smoltcp waits for segments of the size that it knows, which is 64 KiB here: for more to send
-/// (Nagle's algorithm), and for more to acknowledge. Neither wait is of use. [`Stack::send`] sends
-/// what a turn wrote, and acknowledges what it read. So it turns the delay of acknowledgements off
-/// for all sockets.
+/// The window is rounded down to a number that TCP can say. smoltcp scales the window of a SYN,
+/// which is not scaled on the wire (0.14, `process`). It would take a burst that is longer than
+/// the buffer, and panic.
+///
+/// smoltcp waits for more to send (Nagle's algorithm), and for more to acknowledge. Neither wait is
+/// of use. [`Stack::send`] sends what a turn wrote, and acknowledges what it read. So it turns the
+/// delay of acknowledgements off for all sockets.
+///
+/// The socket has the congestion control that smoltcp prefers: CUBIC, or Reno without `std`.
+/// [`tcp::Socket::set_congestion_control`] changes it.
 #[must_use]
 pub fn tcp_socket(
-    receive: tcp::SocketBuffer<'static>,
+    window: usize,
     send: tcp::SocketBuffer<'static>,
     patience: Duration,
 ) -> tcp::Socket<'static> {
+    let receive = tcp::SocketBuffer::new(vec![0; told_window(window)]);
     let mut socket = tcp::Socket::new(receive, send);
     socket.set_nagle_enabled(false);
     socket.set_ack_delay(None);
@@ -72,15 +88,35 @@ pub fn tcp_socket(
     socket
 }
 
+/// Returns the longest window up to `bytes` of which the field of a header, shifted, is no
+/// more than the window itself.
+fn told_window(bytes: usize) -> usize {
+    let field = usize::from(u16::MAX);
+    match bytes / field {
+        0 => bytes,
+        times => field << times.ilog2(),
+    }
+}
+
+/// Makes an interface without an address on a device.
+fn interface(
+    device: &mut Device<Queue>,
+    station: EthernetAddress,
+    seed: u64,
+    now: Instant,
+) -> Interface {
+    let mut config = Config::new(HardwareAddress::Ethernet(station));
+    config.random_seed = seed;
+    Interface::new(config, device, now)
+}
+
 impl Stack {
     /// Makes a stack without a queue, for a vif with an MTU of 1500 bytes and no address. A vif
     /// tells both once it is opened, for [`Stack::set_station`].
     #[must_use]
     pub fn new(config: &StackConfig, now: Instant) -> Self {
         let mut device = Device::new(1500);
-        let mut own = Config::new(HardwareAddress::Ethernet(EthernetAddress::default()));
-        own.random_seed = config.seed;
-        let mut interface = Interface::new(own, &mut device, now);
+        let mut interface = interface(&mut device, EthernetAddress::default(), config.seed, now);
         interface.update_ip_addrs(|list| {
             for &address in config.addresses.iter().filter(|a| a.address().is_unicast()) {
                 // Addresses beyond the eighth do not fit, and are left out.
@@ -95,7 +131,9 @@ impl Stack {
                 IpAddress::Ipv6(via) => routes.add_default_ipv6_route(via),
             };
         }
-        Self { device, interface, sockets: SocketSet::new(Vec::new()), spare: Vec::new() }
+        let sockets = SocketSet::new(Vec::new());
+        let spare = Vec::new();
+        Self { device, interface, sockets, spare, seed: config.seed, made: now }
     }
 
     /// Sets the vif's Ethernet address, and its MTU in bytes of an IP packet. Returns false, and
@@ -105,8 +143,20 @@ impl Stack {
         if !address.is_unicast() {
             return false;
         }
-        self.interface.set_hardware_addr(HardwareAddress::Ethernet(address));
+        if mtu == self.device.mtu() {
+            self.interface.set_hardware_addr(HardwareAddress::Ethernet(address));
+            return true;
+        }
+        // An interface knows the MTU that its device had when it was made. The next one must not
+        // begin with the same numbers.
         self.device.set_mtu(mtu);
+        self.seed = self.seed.wrapping_mul(SEED_STEP).wrapping_add(1);
+        let mut next = interface(&mut self.device, address, self.seed, self.made);
+        next.update_ip_addrs(|list| list.extend(self.interface.ip_addrs().iter().copied()));
+        let mut routes = None;
+        self.interface.routes_mut().update(|list| routes = Some(core::mem::take(list)));
+        next.routes_mut().update(|list| *list = routes.unwrap_or_default());
+        self.interface = next;
         true
     }
 
@@ -166,8 +216,7 @@ impl Stack {
     pub fn send(&mut self, now: Instant) -> Result<bool, VifError> {
         let mut went = self.device.flush()?;
         for (_, socket) in self.sockets.iter_mut() {
-            // With a delay, smoltcp looks at the window before it acknowledges, and may panic: see
-            // `poll_delay`.
+            // `poll_delay` knows no delayed acknowledgements.
             if let Socket::Tcp(socket) = socket {
                 socket.set_ack_delay(None);
             }
@@ -194,8 +243,8 @@ impl Stack {
     /// Returns the most time for which nothing happens by itself. Returns none if nothing ever
     /// does.
     ///
-    /// smoltcp's own answer is not used. It panics if a peer sent more than its window (0.12,
-    /// `last_scaled_window`) and could not be answered yet.
+    /// smoltcp's own answer is not used: a socket that finds no room in the device would be due at
+    /// once, again and again.
     #[must_use]
     pub fn poll_delay(&self) -> Option<Duration> {
         let of = |socket: &Socket<'_>| match socket {

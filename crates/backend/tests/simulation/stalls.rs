@@ -77,8 +77,9 @@ impl Guest {
         let mut vif = Vif::open_with(xen.spawn(id.domain), id.devid, wishes, stack).unwrap();
         let stack = vif.runner_mut();
         assert!(stack.set_station(mac(number), 1500));
-        let buffer = || tcp::SocketBuffer::new(vec![0; window * 1460]);
-        let mut socket = tcp_socket(buffer(), buffer(), Duration::from_secs(60));
+        let window = window * 1460;
+        let send = tcp::SocketBuffer::new(vec![0; window]);
+        let mut socket = tcp_socket(window, send, Duration::from_secs(60));
         if number == 1 {
             socket.listen(PORT).unwrap();
         }

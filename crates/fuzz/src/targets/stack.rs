@@ -124,9 +124,8 @@ pub(super) fn run(data: &[u8]) {
     });
     let mut sockets = SocketSet::new(Vec::new());
     let buffer = || tcp::SocketBuffer::new(vec![0; 20_000]);
-    let [listener, caller] = std::array::from_fn(|_| {
-        sockets.add(tcp_socket(buffer(), buffer(), Duration::from_secs(60)))
-    });
+    let [listener, caller] =
+        std::array::from_fn(|_| sockets.add(tcp_socket(20_000, buffer(), Duration::from_secs(60))));
     let _ = sockets.get_mut::<tcp::Socket<'_>>(listener).listen(1);
     let call = sockets.get_mut::<tcp::Socket<'_>>(caller);
     let _ = call.connect(interface.context(), (address(PEER.1), 2), 1000);
