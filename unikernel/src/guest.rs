@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use core::time::Duration;
 use grantway_bare::{Bare, Boot, Clock, FrontendPlatform, FrontendStore, Shutdown, println};
 use grantway_frontend::{Vif, VifError, VifStatus, Wishes};
+use grantway_stack::smoltcp::socket::tcp::CongestionControl;
 use grantway_stack::smoltcp::time::Instant;
 use grantway_stack::{Stack, StackConfig};
 
@@ -37,10 +38,11 @@ impl Guest {
         boot: &Boot,
         config: &StackConfig,
         wishes: Wishes,
+        congestion: CongestionControl,
     ) -> Result<Self, String> {
         let clock = platform.clock();
         let mut stack = Stack::new(config, instant(clock.now()));
-        let services = Services::open(&mut stack, boot.memory())?;
+        let services = Services::open(&mut stack, boot.memory(), congestion)?;
         let vif = Vif::open_with(platform.clone(), 0, wishes, stack).map_err(text)?;
         let mut control = platform.frontend_store().map_err(text)?;
         control.watch(SHUTDOWN, "shutdown").map_err(text)?;

@@ -8,6 +8,7 @@
 //! | `address=10.0.0.2/24` | an address with its network's bits; may be repeated | none |
 //! | `gateway=10.0.0.1` | the way to other networks; one of each family | none |
 //! | `policy=staging` | the buffer policy: `copy`, `persistent` or `staging` | `copy` |
+//! | `congestion=none` | TCP's congestion control: `reno` or `none` | `reno` |
 //!
 //! | port | |
 //! |---|---|
@@ -29,6 +30,7 @@ use alloc::vec::Vec;
 use grantway_bare::{Bare, Boot, Shutdown, println, shutdown};
 use grantway_frontend::{Policy, Wishes};
 use grantway_stack::StackConfig;
+use grantway_stack::smoltcp::socket::tcp::CongestionControl;
 use guest::Guest;
 
 grantway_bare::entry!(main);
@@ -59,8 +61,13 @@ fn run(boot: &Boot) -> Result<Shutdown, String> {
             return Err(format!("policy={other}: expected copy, persistent or staging"));
         }
     };
+    let congestion = match boot.argument("congestion") {
+        None | Some("reno") => CongestionControl::Reno,
+        Some("none") => CongestionControl::None,
+        Some(other) => return Err(format!("congestion={other}: expected reno or none")),
+    };
     let wishes = Wishes { policy, ..Wishes::default() };
-    Guest::open(platform, boot, &config, wishes)?.run()
+    Guest::open(platform, boot, &config, wishes, congestion)?.run()
 }
 
 /// Returns the values of an argument that may be repeated.

@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 use grantway_stack::smoltcp::iface::SocketHandle;
-use grantway_stack::smoltcp::socket::tcp::{Socket, SocketBuffer, State};
+use grantway_stack::smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 use grantway_stack::{Stack, tcp_socket};
 
 /// Connections of each kind at once.
@@ -62,7 +62,11 @@ pub struct Counts {
 
 impl Services {
     /// Adds the sockets, for a guest of so much memory.
-    pub fn open(stack: &mut Stack, memory: usize) -> Result<Self, String> {
+    pub fn open(
+        stack: &mut Stack,
+        memory: usize,
+        congestion: CongestionControl,
+    ) -> Result<Self, String> {
         let sockets = KINDS.len() * CONNECTIONS;
         let bytes = (memory / BUFFERS_PART / sockets / 2).min(BUFFER_MAX);
         let mut places = Vec::new();
@@ -70,6 +74,7 @@ impl Services {
             for _ in 0..CONNECTIONS {
                 let send = SocketBuffer::new(vec![0; bytes]);
                 let mut socket = tcp_socket(bytes, send, PATIENCE.into());
+                socket.set_congestion_control(congestion);
                 socket.listen(port).map_err(|e| format!("port {port}: {e}"))?;
                 let handle = stack.sockets().add(socket);
                 places.push(Place { kind, port, handle, rest: None, tail: 0 });

@@ -67,7 +67,11 @@ pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
         port: first + n,
         handle: match args.end.udp {
             true => sockets.add(udp_socket(len as usize)),
-            false => sockets.add(caller(WINDOW / usize::from(args.parallel))),
+            false => {
+                let mut socket = caller(WINDOW / usize::from(args.parallel));
+                socket.set_congestion_control(args.congestion.control());
+                sockets.add(socket)
+            }
         },
         sent: 0,
         told_bytes: 0,
