@@ -10,7 +10,7 @@ use grantway_bare::{Bare, Boot, Clock, FrontendPlatform, FrontendStore, Shutdown
 use grantway_frontend::{Vif, VifError, VifStatus, Wishes};
 use grantway_stack::smoltcp::socket::tcp::CongestionControl;
 use grantway_stack::smoltcp::time::Instant;
-use grantway_stack::{Stack, StackConfig};
+use grantway_stack::{Lease, Stack, StackConfig};
 
 /// Node by which the toolstack asks for an end.
 const SHUTDOWN: &str = "control/shutdown";
@@ -29,6 +29,8 @@ pub struct Guest {
     control: Box<dyn FrontendStore>,
     /// The state that was told last.
     told: Option<VifStatus>,
+    /// The address by DHCP that was told last.
+    leased: Option<Lease>,
 }
 
 impl Guest {
@@ -46,7 +48,7 @@ impl Guest {
         let vif = Vif::open_with(platform.clone(), 0, wishes, stack).map_err(text)?;
         let mut control = platform.frontend_store().map_err(text)?;
         control.watch(SHUTDOWN, "shutdown").map_err(text)?;
-        let mut guest = Self { platform, clock, vif, services, control, told: None };
+        let mut guest = Self { platform, clock, vif, services, control, told: None, leased: None };
         guest.settle()?;
         Ok(guest)
     }
@@ -126,6 +128,7 @@ impl Guest {
     /// Takes in changes of the store, and answers of the control ring.
     fn look(&mut self) -> Result<(), String> {
         self.vif.take_answers().map_err(text)?;
+        self.tell_lease();
         let status = self.vif.store_changed().map_err(text)?;
         if self.told != Some(status) {
             let policy = self.vif.features().policy;
@@ -155,6 +158,18 @@ impl Guest {
             },
             VifStatus::Restored => self.vif.resume(self.platform.clone()).map_err(text),
             VifStatus::Connected | VifStatus::Waiting | VifStatus::Gone => Ok(()),
+        }
+    }
+
+    /// Shows the address that a server gave, if it is another one.
+    fn tell_lease(&mut self) {
+        let lease = self.vif.runner().lease().copied();
+        if lease != self.leased {
+            match lease {
+                Some(Lease { address, .. }) => println!("grantway: address {address} by DHCP"),
+                None => println!("grantway: no address by DHCP any more"),
+            }
+            self.leased = lease;
         }
     }
 

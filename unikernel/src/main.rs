@@ -6,6 +6,7 @@
 //! | word | | |
 //! |---|---|---|
 //! | `address=10.0.0.2/24` | an address with its network's bits; may be repeated | none |
+//! | `address=dhcp` | an address, and its gateway, by DHCP | none |
 //! | `gateway=10.0.0.1` | the way to other networks; one of each family | none |
 //! | `policy=staging` | the buffer policy: `copy`, `persistent` or `staging` | `copy` |
 //! | `congestion=none` | TCP's congestion control: `reno` or `none` | `reno` |
@@ -35,6 +36,9 @@ use guest::Guest;
 
 grantway_bare::entry!(main);
 
+/// Value of `address` that asks a server.
+const DHCP: &str = "dhcp";
+
 fn main(boot: Boot) {
     match run(&boot) {
         Ok(end) => shutdown(end),
@@ -50,6 +54,7 @@ fn run(boot: &Boot) -> Result<Shutdown, String> {
     let seed = platform.clock().now().as_nanos() as u64;
     let config = StackConfig {
         addresses: all(boot, "address")?,
+        dhcp: boot.all("address").any(|text| text == DHCP),
         gateways: all(boot, "gateway")?,
         seed: seed ^ grantway_bare::random().unwrap_or(seed.rotate_left(32)),
     };
@@ -70,9 +75,9 @@ fn run(boot: &Boot) -> Result<Shutdown, String> {
     Guest::open(platform, boot, &config, wishes, congestion)?.run()
 }
 
-/// Returns the values of an argument that may be repeated.
+/// Returns the addresses of an argument that may be repeated.
 fn all<T: core::str::FromStr>(boot: &Boot, name: &str) -> Result<Vec<T>, String> {
-    let values = boot.all(name).map(|text| {
+    let values = boot.all(name).filter(|&text| text != DHCP).map(|text| {
         text.parse().map_err(|_| format!("{name}={text}: expected an address such as 10.0.0.2/24"))
     });
     values.collect()

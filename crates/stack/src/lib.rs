@@ -25,6 +25,7 @@ extern crate std;
 
 mod announce;
 mod device;
+mod dhcp;
 mod incoming;
 mod link;
 mod outgoing;
@@ -33,6 +34,7 @@ mod stack;
 mod stats;
 
 pub use device::{Device, RxToken, TxToken};
+pub use dhcp::{Dhcp, Lease};
 pub use link::Link;
 pub use smoltcp;
 pub use stack::{Address, Stack, StackConfig, tcp_socket};

@@ -2,6 +2,7 @@
 
 use crate::announce::announcement;
 use crate::device::Device;
+use crate::dhcp::{Dhcp, Lease};
 use crate::stats::DeviceStats;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,6 +25,9 @@ const WAITING: Duration = Duration::from_millis(50);
 /// it up.
 const RESTING: Duration = Duration::from_millis(250);
 
+/// Time after which a client of DHCP is looked at. It asks again after seconds.
+const LEASING: Duration = Duration::from_secs(1);
+
 /// Multiplier of Knuth's MMIX, by which one seed follows another.
 const SEED_STEP: u64 = 6_364_136_223_846_793_005;
 
@@ -37,6 +41,8 @@ pub struct StackConfig {
     pub addresses: Vec<Address>,
     /// Gateways of packets to other networks: one of either kind.
     pub gateways: Vec<IpAddress>,
+    /// True if the stack is to take a further address of IPv4, and its gateway, by DHCP.
+    pub dhcp: bool,
     /// Start of sequence numbers and the like, which must be hard to guess.
     pub seed: u64,
 }
@@ -50,6 +56,7 @@ pub struct Stack {
     device: Device<Queue>,
     interface: Interface,
     sockets: SocketSet<'static>,
+    dhcp: Option<Dhcp>,
     /// Queues beyond the first, which are not used.
     spare: Vec<Queue>,
     /// Start of the interface's random numbers.
@@ -131,9 +138,10 @@ impl Stack {
                 IpAddress::Ipv6(via) => routes.add_default_ipv6_route(via),
             };
         }
-        let sockets = SocketSet::new(Vec::new());
+        let mut sockets = SocketSet::new(Vec::new());
+        let dhcp = config.dhcp.then(|| Dhcp::new(&mut sockets));
         let spare = Vec::new();
-        Self { device, interface, sockets, spare, seed: config.seed, made: now }
+        Self { device, interface, sockets, dhcp, spare, seed: config.seed, made: now }
     }
 
     /// Sets the vif's Ethernet address, and its MTU in bytes of an IP packet. Returns false, and
@@ -142,6 +150,11 @@ impl Stack {
         let address = EthernetAddress(mac);
         if !address.is_unicast() {
             return false;
+        }
+        if let Some(dhcp) = &mut self.dhcp
+            && self.interface.hardware_addr() != HardwareAddress::Ethernet(address)
+        {
+            dhcp.reset(&mut self.sockets);
         }
         if mtu == self.device.mtu() {
             self.interface.set_hardware_addr(HardwareAddress::Ethernet(address));
@@ -168,6 +181,12 @@ impl Stack {
     /// Returns the sockets, and the context that [`smoltcp::socket::tcp::Socket::connect`] takes.
     pub fn connecting(&mut self) -> (&mut SocketSet<'static>, &mut Context) {
         (&mut self.sockets, self.interface.context())
+    }
+
+    /// Returns the lease of an address by DHCP, if there is one.
+    #[must_use]
+    pub fn lease(&self) -> Option<&Lease> {
+        self.dhcp.as_ref().and_then(Dhcp::lease)
     }
 
     /// Tells the network where this station is, as hosts and switches may still know an earlier one
@@ -199,6 +218,7 @@ impl Stack {
         }
         came |= self.device.has_fetched();
         self.check()?;
+        self.renew()?;
         if let Some(queue) = self.device.link_mut().filter(|_| came) {
             queue.count_turn();
             queue.repost()?;
@@ -236,6 +256,15 @@ impl Stack {
         Ok(went)
     }
 
+    /// Does what a server of DHCP said.
+    fn renew(&mut self) -> Result<(), VifError> {
+        let Self { dhcp, interface, sockets, .. } = self;
+        match dhcp.as_mut().is_some_and(|dhcp| dhcp.poll(interface, sockets)) {
+            true => self.announce(),
+            false => Ok(()),
+        }
+    }
+
     fn check(&mut self) -> Result<(), VifError> {
         self.device.take_fault().map_or(Ok(()), Err)
     }
@@ -256,6 +285,7 @@ impl Stack {
                 tcp::State::FinWait2 | tcp::State::TimeWait => Some(RESTING),
                 _ => Some(WAITING),
             },
+            Socket::Dhcpv4(_) => Some(LEASING),
             Socket::Udp(socket) => (socket.send_queue() > 0).then_some(WAITING),
         };
         self.sockets.iter().filter_map(|(_, socket)| of(socket)).min()
