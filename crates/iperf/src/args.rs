@@ -7,6 +7,7 @@ use grantway_command::args::{BufferPolicy, GuestArgs, WaitModeArg};
 use grantway_stack::Address;
 use smoltcp::socket::tcp::CongestionControl;
 use smoltcp::wire::IpAddress;
+use std::path::PathBuf;
 
 /// `grantway iperf`.
 #[derive(Debug, Args)]
@@ -74,6 +75,10 @@ pub struct EndArgs {
     /// Largest IP packet in bytes; by default the vif's own.
     #[arg(long, value_name = "N", value_parser = within::<u32>(1280..=65_521))]
     pub mtu: Option<u32>,
+    /// Write the stack's own state of each flow, a line of JSON every 10 ms, for `grantway
+    /// flows --stack-log`.
+    #[arg(long, value_name = "FILE", conflicts_with = "udp")]
+    pub stack_log: Option<PathBuf>,
     /// Print JSON: one object per line.
     #[arg(long)]
     pub json: bool,

@@ -2,6 +2,7 @@
 //! space.
 //!
 //! - [`cli`], [`args`]: the command line. [`header`]: the headers of iperf 2.
+//! - [`log`]: the log of the stack's own state.
 //! - [`guest`]: the vif, its stack, and the loop that both ends run in.
 //! - [`server`], [`client`]: the two ends. [`datagrams`]: a server's counts of UDP. [`report`]: the
 //!   lines that are printed.
@@ -13,6 +14,7 @@ mod client;
 mod datagrams;
 mod guest;
 mod header;
+mod log;
 mod report;
 mod server;
 

@@ -3,6 +3,7 @@
 use crate::announce::announcement;
 use crate::device::Device;
 use crate::dhcp::{Dhcp, Lease};
+use crate::log::FlowState;
 use crate::stats::DeviceStats;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -289,6 +290,28 @@ impl Stack {
             Socket::Udp(socket) => (socket.send_queue() > 0).then_some(WAITING),
         };
         self.sockets.iter().filter_map(|(_, socket)| of(socket)).min()
+    }
+
+    /// Keeps the state of each flow of TCP that begins from now on, or keeps none any more.
+    pub fn log_flows(&mut self, wanted: bool) {
+        self.device.log_flows(wanted);
+    }
+
+    /// Gives `each` the state of each flow that had a segment since the last call. To be called
+    /// after [`Stack::send`], when nothing but a window holds data back.
+    pub fn flow_states(&mut self, each: &mut dyn FnMut(&FlowState)) {
+        let Self { device, sockets, .. } = self;
+        let ends = |flow: &FlowState| (Some(flow.local), Some(flow.remote));
+        let queued = |flow: &FlowState| {
+            sockets.iter().find_map(|(_, socket)| match socket {
+                Socket::Tcp(socket) => {
+                    let own = (socket.local_endpoint(), socket.remote_endpoint());
+                    (own == ends(flow)).then(|| socket.send_queue())
+                }
+                _ => None,
+            })
+        };
+        device.flow_states(queued, each);
     }
 
     /// Looks a last time before sleeping. Returns true if something is there already.

@@ -6,9 +6,9 @@ mod host;
 mod wire;
 
 use grantway_frontend::BackendFeatures;
-use grantway_stack::smoltcp::socket::tcp::{CongestionControl, SocketBuffer};
+use grantway_stack::smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer};
 use grantway_stack::smoltcp::time::{Duration, Instant};
-use grantway_stack::tcp_socket;
+use grantway_stack::{FlowState, tcp_socket};
 use grantway_testkit::Numbers;
 use host::{End, Host, address};
 use std::cell::{Cell, RefCell};
@@ -75,6 +75,31 @@ struct Outcome {
     dropped: u64,
     /// Frames that the wire lost, on the way of the payload.
     lost: u64,
+    /// The state of the sender's flow at the end, and the most of some values on the way.
+    log: Log,
+}
+
+/// The sender's log of its flow.
+#[derive(Debug, Clone, Copy, Default)]
+struct Log {
+    last: Option<FlowState>,
+    congestion_max: u32,
+    congestion_min: Option<u32>,
+    in_flight_max: u32,
+    rto_max: Duration,
+    rtt_min: Option<Duration>,
+}
+
+impl Log {
+    fn take(&mut self, state: &FlowState) {
+        self.last = Some(*state);
+        let least = |one: Option<u32>, other| one.into_iter().chain(other).min();
+        self.congestion_max = self.congestion_max.max(state.congestion.unwrap_or(0));
+        self.congestion_min = least(self.congestion_min, state.congestion);
+        self.in_flight_max = self.in_flight_max.max(state.in_flight);
+        self.rto_max = self.rto_max.max(state.rto.unwrap_or(Duration::ZERO));
+        self.rtt_min = self.rtt_min.into_iter().chain(state.rtt).min();
+    }
 }
 
 /// Sends [`BYTES`] over a path, by segments or, if `large`, by frames of up to 64 KiB. Checks that
@@ -107,9 +132,11 @@ fn transfer(path: Path, control: CongestionControl, large: bool, seed: u64) -> O
     });
     hosts[1].get(receiver).listen(PORT).unwrap();
     let Host { sockets, interface, .. } = &mut hosts[0];
-    let socket: &mut grantway_stack::smoltcp::socket::tcp::Socket<'_> = sockets.get_mut(sender);
+    let socket: &mut Socket<'_> = sockets.get_mut(sender);
     socket.connect(interface.context(), (address(2), PORT), 40_000).unwrap();
 
+    hosts[0].device.log_flows(true);
+    let mut log = Log::default();
     let (mut wrote, mut read) = (0, 0);
     while read < BYTES {
         let now = Instant::from_micros((clock.get() / 1000) as i64);
@@ -130,6 +157,9 @@ fn transfer(path: Path, control: CongestionControl, large: bool, seed: u64) -> O
             read += got.unwrap_or(0);
         }
         hosts.iter_mut().for_each(|host| host.send(now));
+        let Host { device, sockets, .. } = &mut hosts[0];
+        let queue = sockets.get::<Socket<'_>>(sender).send_queue();
+        device.flow_states(|_| Some(queue), &mut |state| log.take(state));
         // Nothing happens until a frame arrives or a socket has something to do.
         let arrival = [&there, &back].map(|wire| wire.borrow().next());
         let due = hosts.each_mut().map(|host| host.due(now));
@@ -149,11 +179,12 @@ fn transfer(path: Path, control: CongestionControl, large: bool, seed: u64) -> O
         again: bytes.saturating_sub(wrote as u64),
         dropped: wire.dropped,
         lost: wire.lost,
+        log,
     }
 }
 
 fn line(text: &mut String, name: &str, form: &str, control: &str, outcome: &Outcome) {
-    let Outcome { time, frames, again, dropped, lost } = *outcome;
+    let Outcome { time, frames, again, dropped, lost, .. } = *outcome;
     let (ms, rate) = match time {
         Some(time) => (
             format!("{:.1}", time as f64 / 1e6),
@@ -207,6 +238,32 @@ fn a_short_queue_drops_less_under_congestion_control() {
         for controlled in [reno, cubic] {
             assert!(controlled.dropped * 2 < none.dropped, "{controlled:?}, {none:?}");
             assert!(controlled.again * 2 < BYTES as u64, "{controlled:?}");
+        }
+    }
+}
+
+#[test]
+fn the_log_of_a_flow_says_what_the_wire_saw() {
+    for (name, path) in PATHS {
+        for (called, control) in CONTROLS.into_iter().filter(|(called, _)| *called != "none") {
+            let outcome = transfer(path, control, false, 2);
+            let log = outcome.log;
+            let last = log.last.unwrap_or_else(|| panic!("no state: {name}, {called}"));
+            let text = format!("{name}, {called}: {outcome:?}");
+            assert_eq!((last.sent, last.again_bytes), (BYTES as u64, outcome.again), "{text}");
+            assert!(last.acked <= last.sent && log.in_flight_max <= WINDOW as u32 + 1, "{text}");
+            // Each is what sends again at all.
+            let causes = last.timeouts + last.fast;
+            assert_eq!(last.again > 0, causes > 0, "{text}");
+            assert!(causes <= last.again, "{text}");
+            assert!(last.timeouts == 0 || log.rto_max >= Duration::from_secs(1), "{text}");
+            // A round trip is no shorter than the way there and back, unless frames overtake.
+            let trip = log.rtt_min.expect("a round trip");
+            let way = Duration::from_micros(2 * path.delay / 1000);
+            assert!(trip >= way || path.reorder > 0, "{text}");
+            // A congestion window begins with two segments, and grows.
+            assert!(log.congestion_min.is_some_and(|least| least <= 4096), "{text}");
+            assert!(log.congestion_max > 8 * 1460, "{text}");
         }
     }
 }
