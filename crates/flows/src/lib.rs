@@ -12,7 +12,7 @@
 //!   of order); `flow`: two directions; [`flows`]: all flows;
 //! - [`stall`]: times without data; [`rings`]: what only a backend knows of them;
 //! - [`series`]: values over time; [`report`]: the result;
-//! - [`stack`]: what a stack in user space says of its own flows.
+//! - [`stack`]: the account that a stack in user space keeps of its own flows.
 //!
 //! A live node gives a frame's time, first bytes, length and ring. Its backend gives the events of
 //! rings.

@@ -1,4 +1,4 @@
-//! What a stack in user space says of its own flows, beside a capture.
+//! The account that a stack in user space keeps of its own flows, beside a capture.
 //!
 //! A stack knows what no capture has: how much it held back, and by which window. Its log has a
 //! line for each flow and moment (`docs/stack-log.md`), read as a [`StackSample`]. [`StackLog`]

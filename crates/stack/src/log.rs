@@ -20,9 +20,9 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// flow's begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowState {
-    /// This end.
+    /// Address and port of this end.
     pub local: IpEndpoint,
-    /// The other end.
+    /// Address and port of the other end.
     pub remote: IpEndpoint,
     /// Bytes that were sent, each counted once.
     pub sent: u64,
