@@ -80,7 +80,9 @@ pub struct Stack {
 /// delay of acknowledgements off for all sockets.
 ///
 /// The socket has the congestion control that smoltcp prefers: CUBIC, or Reno without `std`.
-/// [`tcp::Socket::set_congestion_control`] changes it.
+/// [`tcp::Socket::set_congestion_control`] changes it. Its window begins with two segments and grows
+/// by one segment per acknowledgement, even if one acknowledges 64 KiB. So a connection begins
+/// slowly if round trips are long and its peer acknowledges large frames.
 #[must_use]
 pub fn tcp_socket(
     window: usize,
