@@ -8,7 +8,10 @@ fn main() {
         Ok("none") => "",
         _ => "-Wl,",
     };
-    for kind in ["bins", "examples"] {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    let kinds: &[_] =
+        if std::path::Path::new(examples).exists() { &["bins", "examples"] } else { &["bins"] };
+    for kind in kinds {
         for argument in ["-nostdlib", "-static", "-no-pie"] {
             println!("cargo:rustc-link-arg-{kind}={argument}");
         }

@@ -48,10 +48,11 @@ fn run(boot: &Boot) -> Result<Shutdown, String> {
             let now = platform.clock().now();
             let seed = now.as_nanos() as u64;
             let seed = seed ^ grantway_bare::random().unwrap_or(seed.rotate_left(32));
-            let (addresses, gateways) = (words.addresses, words.gateways);
-            let stack = Stack::new(&StackConfig { addresses, gateways, seed }, instant(now));
+            let Words { addresses, dhcp, gateways, congestion, .. } = words;
+            let config = StackConfig { addresses, dhcp, gateways, seed };
+            let stack = Stack::new(&config, instant(now));
             let own = || grantway_bare::figures().collect();
-            let serving = Serving::new(stack, iperf, boot.memory(), seed, own)?;
+            let serving = Serving::new(stack, iperf, boot.memory(), congestion, seed, own)?;
             Guest::open(platform, serving, wishes, words.polls)?.run()
         }
     }

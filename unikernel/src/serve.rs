@@ -4,11 +4,14 @@ use crate::iperf::{Iperf, Wanted};
 use crate::services::{Figures, OwnFigures, Services};
 use crate::words::instant;
 use crate::work::Work;
-use alloc::string::String;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 use grantway_frontend::{Queue, Runner, VifError};
-use grantway_stack::Stack;
+use grantway_stack::smoltcp::socket::Socket;
+use grantway_stack::smoltcp::socket::tcp::CongestionControl;
+use grantway_stack::{Lease, Stack};
 
 /// A stack, and what is served over it.
 pub struct Serving {
@@ -16,6 +19,8 @@ pub struct Serving {
     services: Services,
     iperf: Option<Iperf>,
     staged: usize,
+    /// The address by DHCP that was told last.
+    leased: Option<Lease>,
     own: OwnFigures,
 }
 
@@ -30,12 +35,18 @@ impl Serving {
         mut stack: Stack,
         iperf: Option<Wanted>,
         memory: usize,
+        congestion: CongestionControl,
         seed: u64,
         own: OwnFigures,
     ) -> Result<Self, String> {
         let services = Services::open(stack.sockets(), memory)?;
         let iperf = iperf.map(|wanted| Iperf::open(wanted, stack.sockets(), memory, seed));
-        Ok(Self { stack, services, iperf: iperf.transpose()?, staged: 0, own })
+        for (_, socket) in stack.sockets().iter_mut() {
+            if let Socket::Tcp(socket) = socket {
+                socket.set_congestion_control(congestion);
+            }
+        }
+        Ok(Self { stack, services, iperf: iperf.transpose()?, staged: 0, leased: None, own })
     }
 }
 
@@ -94,6 +105,15 @@ impl Work for Serving {
     }
 
     fn lines(&mut self, _: Duration, _: bool) -> Vec<String> {
-        self.iperf.as_mut().map(Iperf::lines).unwrap_or_default()
+        let mut lines = self.iperf.as_mut().map(Iperf::lines).unwrap_or_default();
+        let lease = self.stack.lease().copied();
+        if lease != self.leased {
+            lines.push(match lease {
+                Some(Lease { address, .. }) => format!("address {address} by DHCP"),
+                None => "no address by DHCP any more".to_string(),
+            });
+            self.leased = lease;
+        }
+        lines
     }
 }

@@ -91,8 +91,8 @@ impl Services {
         let mut places = Vec::new();
         for (kind, port) in KINDS {
             for _ in 0..CONNECTIONS {
-                let buffer = || SocketBuffer::new(vec![0; bytes]);
-                let mut socket = tcp_socket(buffer(), buffer(), PATIENCE.into());
+                let send = SocketBuffer::new(vec![0; bytes]);
+                let mut socket = tcp_socket(bytes, send, PATIENCE.into());
                 socket.listen(port).map_err(|e| format!("port {port}: {e}"))?;
                 let handle = sockets.add(socket);
                 places.push(Place { kind, port, handle, rest: None, tail: 0 });

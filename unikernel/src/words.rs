@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::str::FromStr;
 use grantway_frontend::Policy;
 use grantway_ports::{GeneratorConfig, parse_address};
+use grantway_stack::smoltcp::socket::tcp::CongestionControl;
 use grantway_stack::smoltcp::wire::{IpAddress, IpEndpoint};
 use grantway_stack::{Address, smoltcp};
 
@@ -20,10 +21,14 @@ const RATE: u64 = 1 << 20;
 pub struct Words {
     /// Its addresses.
     pub addresses: Vec<Address>,
+    /// True if it takes an address, and its gateway, by DHCP.
+    pub dhcp: bool,
     /// Gateways to other networks.
     pub gateways: Vec<IpAddress>,
     /// The wished buffer policy.
     pub policy: Policy,
+    /// TCP's congestion control.
+    pub congestion: CongestionControl,
     /// True if the guest polls for frames and does not sleep.
     pub polls: bool,
     /// What it does with its vif.
@@ -60,11 +65,13 @@ impl Words {
     /// A word has a value that it cannot have; the text says what was expected.
     pub fn parse(line: &str) -> Result<Self, String> {
         let (mut addresses, mut gateways) = (Vec::new(), Vec::new());
+        let (mut dhcp, mut congestion) = (false, CongestionControl::Reno);
         let (mut policy, mut polls, mut iperf) = (Policy::Copy, false, None);
         let (mut size, mut check, mut from, mut unknown) = (None, false, None, Vec::new());
         let mut frames = GeneratorConfig::default();
         for word in line.split_ascii_whitespace() {
             match word.split_once('=') {
+                Some(("address", "dhcp")) => dhcp = true,
                 Some(("address", text)) => {
                     addresses.push(read(word, text, "an address such as 10.0.0.2/24")?);
                 }
@@ -72,6 +79,9 @@ impl Words {
                     gateways.push(read(word, text, "an address such as 10.0.0.1")?);
                 }
                 Some(("policy", text)) => policy = policy_of(word, text)?,
+                Some(("congestion", "reno")) => congestion = CongestionControl::Reno,
+                Some(("congestion", "none")) => congestion = CongestionControl::None,
+                Some(("congestion", _)) => return Err(format!("{word}: expected reno or none")),
                 Some(("wait", "poll")) => polls = true,
                 Some(("wait", "sleep")) => polls = false,
                 Some(("wait", _)) => return Err(format!("{word}: expected poll or sleep")),
@@ -102,7 +112,7 @@ impl Words {
             }
             (false, iperf) => Task::Serve(iperf),
         };
-        Ok(Self { addresses, gateways, policy, polls, task, unknown })
+        Ok(Self { addresses, dhcp, gateways, policy, congestion, polls, task, unknown })
     }
 }
 

@@ -11,7 +11,8 @@
 //! - `direction`: data of one sender, with `unacked` (round trips) and `holes` (data that came out
 //!   of order); `flow`: two directions; [`flows`]: all flows;
 //! - [`stall`]: times without data; [`rings`]: what only a backend knows of them;
-//! - [`series`]: values over time; [`report`]: the result.
+//! - [`series`]: values over time; [`report`]: the result;
+//! - [`stack`]: the account that a stack in user space keeps of its own flows.
 //!
 //! A live node gives a frame's time, first bytes, length and ring. Its backend gives the events of
 //! rings.
@@ -47,6 +48,7 @@ pub mod report;
 pub mod rings;
 pub mod segment;
 pub mod series;
+pub mod stack;
 pub mod stall;
 mod unacked;
 
@@ -54,4 +56,5 @@ pub use flows::{Flows, NAMES_MAX, Packet};
 pub use limits::Limits;
 pub use report::{FlowReport, Report};
 pub use rings::{Event, Ring, Way};
+pub use stack::StackLog;
 pub use stall::{Cause, Stall};

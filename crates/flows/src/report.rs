@@ -4,6 +4,7 @@ use crate::count::{Count, Skipped};
 use crate::direction::Direction;
 use crate::flow::Flow;
 use crate::series::{Bins, Point, Series};
+use crate::stack::StackReport;
 use crate::stall::{Cause, Stall, Stalls};
 use serde::Serialize;
 
@@ -130,6 +131,8 @@ pub struct DirectionReport {
     pub waiting_s: f64,
     /// Time without a window.
     pub blocked_s: f64,
+    /// The sender's own account, if its stack keeps one.
+    pub stack: Option<StackReport>,
     /// Points of the plots.
     #[serde(skip)]
     pub lines: LinesReport,
@@ -245,6 +248,7 @@ fn direction(of: &Direction, whole: f64, start: u64) -> DirectionReport {
         idle_s: idle,
         waiting_s: waiting,
         blocked_s: blocked,
+        stack: None,
         lines: lines(of, start),
     }
 }

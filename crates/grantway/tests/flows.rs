@@ -212,6 +212,13 @@ fn what_cannot_be_read_is_told_in_one_line() {
     refused(&["none.pcapng"], &["none.pcapng", "expected a capture file"]);
     refused(&["trace.pcapng", "--flow", "7"], &["--flow 7", "flows 1 to 1"]);
     refused(&["trace.pcapng", "--report", "/none/x.html"], &["--report", "name a file"]);
+    let log = |text: &str| std::fs::write(folder.path().join("log"), text).expect("a file");
+    let with_log = ["trace.pcapng", "--stack-log", "log"];
+    refused(&with_log, &["log: No such file"]);
+    log("{}\n");
+    refused(&with_log, &["log:1: missing field", "grantway iperf --stack-log"]);
+    log(&"x".repeat(10_000));
+    refused(&with_log, &["log:1: "]);
     std::fs::write(folder.path().join("x"), "no capture").expect("a file");
     assert_eq!(refused(&["x"], &["neither pcap nor pcapng"]), "");
     // What there is of a file that was cut is told.

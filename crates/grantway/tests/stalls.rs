@@ -82,16 +82,20 @@ impl Guest {
         let domain = Domain::connect(dir, DomId(number.into()), Role::Guest).expect("a domain");
         let address = |n: u8| format!("10.99.1.{n}").parse().unwrap();
         let own = grantway_stack::smoltcp::wire::IpCidr::new(address(number), 24);
-        let config =
-            StackConfig { addresses: vec![own], gateways: Vec::new(), seed: number.into() };
+        let config = StackConfig {
+            addresses: vec![own],
+            gateways: Vec::new(),
+            dhcp: false,
+            seed: number.into(),
+        };
         let began = Instant::now();
         let stack = Stack::new(&config, at(began));
         let wishes = Wishes { gso: false, checksum: false, ..Wishes::default() };
         let mut vif = Vif::open_with(domain, 0, wishes, stack).expect("a vif");
         let stack = vif.runner_mut();
         assert!(stack.set_station([0, 0x16, 0x3e, 0, 0, number], 1500));
-        let buffer = || tcp::SocketBuffer::new(vec![0; WINDOW]);
-        let mut socket = tcp_socket(buffer(), buffer(), StackDuration::from_secs(60));
+        let send = tcp::SocketBuffer::new(vec![0; WINDOW]);
+        let mut socket = tcp_socket(WINDOW, send, StackDuration::from_secs(60));
         let sends = number == 1;
         if !sends {
             socket.listen(PORT).expect("to listen");

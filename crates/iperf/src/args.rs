@@ -1,11 +1,13 @@
 //! `grantway iperf` on the command line.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use grantway_command::args::seconds;
 use grantway_command::args::within;
 use grantway_command::args::{BufferPolicy, GuestArgs, WaitModeArg};
 use grantway_stack::Address;
+use smoltcp::socket::tcp::CongestionControl;
 use smoltcp::wire::IpAddress;
+use std::path::PathBuf;
 
 /// `grantway iperf`.
 #[derive(Debug, Args)]
@@ -73,9 +75,36 @@ pub struct EndArgs {
     /// Largest IP packet in bytes; by default the vif's own.
     #[arg(long, value_name = "N", value_parser = within::<u32>(1280..=65_521))]
     pub mtu: Option<u32>,
+    /// Write the stack's own state of each flow, a line of JSON every 10 ms, for `grantway
+    /// flows --stack-log`.
+    #[arg(long, value_name = "FILE", conflicts_with = "udp")]
+    pub stack_log: Option<PathBuf>,
     /// Print JSON: one object per line.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Algorithm by which a sender of TCP finds how much the network takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Congestion {
+    /// CUBIC (RFC 9438): the window grows by the time since the last loss.
+    Cubic,
+    /// Reno (RFC 5681): the window grows by a segment per round trip.
+    Reno,
+    /// No congestion window: all that the receiver has room for is sent at once.
+    None,
+}
+
+impl Congestion {
+    /// Returns smoltcp's name of the algorithm.
+    #[must_use]
+    pub fn control(self) -> CongestionControl {
+        match self {
+            Self::Cubic => CongestionControl::Cubic,
+            Self::Reno => CongestionControl::Reno,
+            Self::None => CongestionControl::None,
+        }
+    }
 }
 
 /// `grantway iperf server`.
@@ -125,6 +154,9 @@ pub struct ClientArgs {
     /// Bytes of a datagram, or of a write of TCP; by default 1470 or 131072.
     #[arg(short, long, value_name = "N", value_parser = within::<u32>(100..=1_048_576))]
     pub len: Option<u32>,
+    /// Congestion control of TCP.
+    #[arg(long, value_enum, default_value_t = Congestion::Cubic)]
+    pub congestion: Congestion,
     /// Streams at once.
     #[arg(short = 'P', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub parallel: u8,

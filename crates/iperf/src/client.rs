@@ -67,7 +67,11 @@ pub fn run(args: &ClientArgs) -> Result<(), CommandError> {
         port: first + n,
         handle: match args.end.udp {
             true => sockets.add(udp_socket(len as usize)),
-            false => sockets.add(caller(WINDOW / usize::from(args.parallel))),
+            false => {
+                let mut socket = caller(WINDOW / usize::from(args.parallel));
+                socket.set_congestion_control(args.congestion.control());
+                sockets.add(socket)
+            }
         },
         sent: 0,
         told_bytes: 0,
@@ -99,8 +103,7 @@ fn left(amount: Amount, sent: u64, passed: Duration) -> (u64, Option<Duration>) 
 /// Makes a socket whose send buffer is filled here, once: all data that it sends is this pattern.
 fn caller(window: usize) -> tcp::Socket<'static> {
     let pattern = (b'0'..=b'9').cycle().take(window).collect::<Vec<u8>>();
-    let received = tcp::SocketBuffer::new(vec![0; 4096]);
-    tcp_socket(received, tcp::SocketBuffer::new(pattern), limit().into())
+    tcp_socket(4096, tcp::SocketBuffer::new(pattern), limit().into())
 }
 
 fn udp_socket(len: usize) -> udp::Socket<'static> {

@@ -1,6 +1,7 @@
 //! A vif with a stack on it, and the loop in which both are served.
 
 use super::args::EndArgs;
+use super::log::StackLog;
 use grantway_backend::{Idle, WaitMode};
 use grantway_command::args::GuestArgs;
 use grantway_command::control::{ReportSocket, frontend_socket};
@@ -83,6 +84,7 @@ pub struct Guest {
     mode: WaitMode,
     wished: Policy,
     mtu: u32,
+    log: Option<StackLog>,
 }
 
 /// Returns a time by smoltcp's clock.
@@ -135,7 +137,9 @@ impl Guest {
                  the vif with one"
             )));
         }
-        Ok(Self { vif, place, signals, reports, mode, wished: policy, mtu })
+        let log = args.stack_log.as_deref();
+        let log = log.map(|path| StackLog::begin(path, vif.runner_mut())).transpose()?;
+        Ok(Self { vif, place, signals, reports, mode, wished: policy, mtu, log })
     }
 
     /// Returns the stack.
@@ -156,6 +160,9 @@ impl Guest {
     pub fn run(&mut self, end: &mut dyn End) -> Result<(), CommandError> {
         let done = self.rounds(end);
         self.settle()?;
+        if let Some(log) = &mut self.log {
+            log.end(self.vif.runner_mut(), uptime())?;
+        }
         self.close()?;
         done
     }
@@ -194,6 +201,9 @@ impl Guest {
                 Turn::Moved => (true, None),
                 Turn::Idle(next) => (false, next),
             };
+            if let Some(log) = &mut self.log {
+                log.write(self.vif.runner_mut(), now)?;
+            }
             // An idle end spins for a while, and then sleeps until something comes.
             if moved {
                 idle = Idle::default();
@@ -327,6 +337,7 @@ fn config(args: &EndArgs) -> Result<StackConfig, CommandError> {
     Ok(StackConfig {
         addresses: args.address.clone(),
         gateways: args.gateway.clone(),
+        dhcp: false,
         seed: u64::from_ne_bytes(seed),
     })
 }

@@ -2,6 +2,7 @@
 //! space.
 //!
 //! - [`cli`], [`args`]: the command line. The headers and the counts of UDP are `grantway-iperf2`.
+//! - [`log`]: the log of the stack's own state.
 //! - [`guest`]: the vif, its stack, and the loop that both ends run in.
 //! - [`server`], [`client`]: the two ends. [`report`]: the lines that are printed.
 #![forbid(unsafe_code)]
@@ -10,6 +11,7 @@ mod args;
 mod cli;
 mod client;
 mod guest;
+mod log;
 mod report;
 mod server;
 

@@ -51,8 +51,7 @@ pub fn run(args: &ServerArgs) -> Result<(), CommandError> {
 }
 
 fn listener() -> tcp::Socket<'static> {
-    let buffer = |bytes| tcp::SocketBuffer::new(vec![0; bytes]);
-    tcp_socket(buffer(WINDOW), buffer(1024), limit().into())
+    tcp_socket(WINDOW, tcp::SocketBuffer::new(vec![0; 1024]), limit().into())
 }
 
 fn udp_socket(port: u16) -> Result<udp::Socket<'static>, CommandError> {

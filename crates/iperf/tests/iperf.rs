@@ -76,10 +76,15 @@ struct Outside {
 
 impl Outside {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts the backend with further options.
+    fn start_with(options: &[&str]) -> Self {
         let namespace = Namespace::new("i");
         let site = Site::start();
         site.attach(&format!("mac={MAC},vifname=gwi1"));
-        let backend = site.backend(Some(&namespace), &[]);
+        let backend = site.backend(Some(&namespace), options);
         common::wait_for("the TAP", PROMPT, || namespace.interface("gwi1"));
         namespace.address("gwi1", 1, 1);
         Self { _backend: backend, site, namespace }
@@ -173,6 +178,61 @@ fn ours_sends_to_debians_iperf() {
         }
     }
     outside.check_checksums();
+}
+
+/// Checks that all bytes come through a host that drops one frame of a hundred, both ways: between
+/// our stack and the kernel's, whose TCP is the other end, by segments and by large frames.
+#[test]
+fn tcp_outlives_loss_between_our_stack_and_the_kernels() {
+    let _alone = alone();
+    if !available(&["ip", "nstat", "iperf", "nft"]) {
+        return;
+    }
+    // The kernel sees each segment, so that it can drop single ones.
+    let outside = Outside::start_with(&["--merge", "off"]);
+    outside.namespace.run("nft", &["add table inet loss"]);
+    for hook in ["input", "output"] {
+        let chain = format!("add chain inet loss {hook} {{ type filter hook {hook} priority 0; }}");
+        outside.namespace.run("nft", &[&chain]);
+        // Every hundredth frame is dropped, so the number of losses does not depend on chance.
+        let rule =
+            format!("add rule inet loss {hook} meta l4proto tcp numgen inc mod 100 == 0 drop");
+        outside.namespace.run("nft", &[&rule]);
+    }
+    let (bytes, log) = ("3000000", outside.site.file("stack.jsonl"));
+    let log = log.to_str().expect("a path");
+    for (control, more) in [("cubic", "--no-offloads"), ("reno", "--no-offloads"), ("cubic", "-i1")]
+    {
+        let theirs = outside.namespace.command_with("iperf", &["-s", "-y", "C", "-P", "1"]);
+        let theirs = std::thread::spawn(move || finish(theirs, PROMPT));
+        common::wait_for("iperf to listen", PROMPT, || {
+            let sockets = outside.namespace.run("ss", &["-lnH", "--tcp"]);
+            sockets.contains(":5001").then_some(())
+        });
+        let ours =
+            ["-c", "10.99.1.1", "-n", bytes, "--congestion", control, "--stack-log", log, more];
+        let end = client(&outside.site, "1", "end", &ours);
+        let output = theirs.join().expect("iperf");
+        let (came, _) = fields(&String::from_utf8_lossy(&output.stdout));
+        assert_eq!((came, number(&end, "bytes")), (3_000_000, 3_000_000), "{}", words(&output));
+        let text = std::fs::read_to_string(log).expect("the log");
+        let last = lines(&text).pop().expect("a line");
+        say(format!(
+            "{control} {more}: {} bit/s, {} segments again, {} timeouts, {} fast",
+            end["bits_per_second"], last["again"], last["timeouts"], last["fast"]
+        ));
+        assert_eq!((number(&last, "sent"), number(&last, "acked")), (3_000_000, 3_000_000));
+        // More than 2,000 segments lose 20 at least, and smoltcp makes several of them at once.
+        // Large frames may be too few to lose any.
+        assert!(more == "-i1" || number(&last, "again") >= 10, "{last}");
+    }
+    // The kernel sends again what is lost on the way to us, and our window takes it in order.
+    let mut server = server(&outside.site, "1", &["--tests", "1", "--no-offloads"]);
+    let args = ["-c", "10.99.1.11", "-n", bytes, "-y", "C"];
+    succeed(outside.namespace.command_with("iperf", &args), PROMPT);
+    let end = server.wait_line("the end", |line| line.contains(r#""kind":"end""#));
+    assert_eq!(number(&serde_json::from_str(&end).expect("JSON"), "bytes"), 3_000_000);
+    assert!(server.wait_end(PROMPT).success());
 }
 
 #[test]

@@ -2,13 +2,17 @@
 
 use crate::incoming::admit;
 use crate::link::Link;
+use crate::log::{FlowLog, FlowState};
 use crate::outgoing::Outgoing;
-use crate::sizes::Sizes;
+use crate::sizes::{Sizes, whole_frame};
 use crate::stats::DeviceStats;
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::num::NonZeroUsize;
 use grantway_frontend::VifError;
 use grantway_netif::Offload;
+use grantway_netif::headers::{self, Family};
 use grantway_ports::RECV_BUFFER;
 use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
@@ -48,6 +52,8 @@ pub struct Device<L> {
     fetched: bool,
     fault: Option<VifError>,
     stats: DeviceStats,
+    /// The states of flows, if they are wanted.
+    log: Option<Box<FlowLog>>,
 }
 
 impl<L: Link> Device<L> {
@@ -67,10 +73,35 @@ impl<L: Link> Device<L> {
             fetched: false,
             fault: None,
             stats: DeviceStats::default(),
+            log: None,
         }
     }
 
-    /// Sets the length that IP packets may have from now on, in bytes.
+    /// Keeps the state of each flow of TCP that begins from now on, or keeps none any more.
+    pub fn log_flows(&mut self, wanted: bool) {
+        self.log = wanted.then(Box::default);
+    }
+
+    /// Gives `each` the state of each flow that had a segment since the last call. `queued` returns
+    /// the bytes that the flow's socket has to send or has under way.
+    pub fn flow_states(
+        &mut self,
+        queued: impl Fn(&FlowState) -> Option<usize>,
+        each: &mut dyn FnMut(&FlowState),
+    ) {
+        if let Some(log) = &mut self.log {
+            log.states(queued, self.outgoing.is_empty(), each);
+        }
+    }
+
+    /// Returns the length that IP packets may have, in bytes.
+    #[must_use]
+    pub fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    /// Sets the length that IP packets may have from now on, in bytes. An interface on the device
+    /// learns it when it is made.
     pub fn set_mtu(&mut self, mtu: usize) {
         self.mtu = mtu;
     }
@@ -165,7 +196,7 @@ impl<L: Link> Device<L> {
     }
 
     /// Returns the next frame that smoltcp is to see, of the frames that lie here or come now.
-    fn next_frame(&mut self) -> Option<Arrived> {
+    fn next_frame(&mut self, now: Instant) -> Option<Arrived> {
         loop {
             let Some(&frame) = self.arrived.get(self.next) else {
                 if !core::mem::take(&mut self.may_fetch) || !self.fetch() {
@@ -177,6 +208,11 @@ impl<L: Link> Device<L> {
             let bytes = self.arena.get_mut(frame.at..frame.at + frame.len)?;
             if admit(bytes, frame.offload, &mut self.sizes, self.mtu, &mut self.stats) {
                 self.stats.rx_frames += 1;
+                if let Some(log) = &mut self.log
+                    && let Ok(found) = headers::read(bytes, bytes.len())
+                {
+                    log.received(bytes, &found, now);
+                }
                 return Some(frame);
             }
         }
@@ -215,30 +251,35 @@ impl<L: Link> phy::Device for Device<L> {
     where
         Self: 'a;
 
-    fn receive(&mut self, _: Instant) -> Option<(RxToken<'_>, TxToken<'_, L>)> {
+    fn receive(&mut self, now: Instant) -> Option<(RxToken<'_>, TxToken<'_, L>)> {
         if self.outgoing.is_full() || self.fault.is_some() {
             return None;
         }
-        let frame = self.next_frame()?;
-        let Self { arena, link, outgoing, room, sizes, mtu, fault, stats, .. } = self;
+        let frame = self.next_frame(now)?;
+        let Self { arena, link, outgoing, room, sizes, mtu, fault, stats, log, .. } = self;
         let bytes = arena.get(frame.at..frame.at + frame.len)?;
-        let answer = TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats };
+        let log = log.as_deref_mut().map(|log| (log, now));
+        let answer = TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats, log };
         Some((RxToken { bytes }, answer))
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<TxToken<'_, L>> {
+    fn transmit(&mut self, now: Instant) -> Option<TxToken<'_, L>> {
         if !self.may_send() {
             return None;
         }
-        let Self { link, outgoing, room, sizes, mtu, fault, stats, .. } = self;
-        Some(TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats })
+        let Self { link, outgoing, room, sizes, mtu, fault, stats, log, .. } = self;
+        let log = log.as_deref_mut().map(|log| (log, now));
+        Some(TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats, log })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
-        // This is the length of whole frames. A frame above the vif's MTU is cut behind smoltcp.
+        // This is the length of whole frames. A frame above the vif's MTU is cut behind smoltcp,
+        // which sends no segments of IPv6 above its own MTU (0.14, `dispatch_ip`).
         capabilities.max_transmission_unit = LONGEST;
+        capabilities.segmentation.tcpv4 = NonZeroUsize::new(whole_frame(Family::V4, self.mtu));
+        capabilities.segmentation.tcpv6 = NonZeroUsize::new(whole_frame(Family::V6, self.mtu));
         let mut checksum = ChecksumCapabilities::default();
         checksum.tcp = Checksum::None;
         checksum.udp = Checksum::None;
@@ -267,6 +308,7 @@ pub struct TxToken<'a, L> {
     mtu: usize,
     fault: &'a mut Option<VifError>,
     stats: &'a mut DeviceStats,
+    log: Option<(&'a mut FlowLog, Instant)>,
 }
 
 impl<L: Link> phy::TxToken for TxToken<'_, L> {
@@ -276,6 +318,11 @@ impl<L: Link> phy::TxToken for TxToken<'_, L> {
         }
         let frame = &mut self.room[..len];
         let made = f(frame);
+        if let Some((log, now)) = self.log
+            && let Ok(found) = headers::read(frame, frame.len())
+        {
+            log.sent(frame, &found, now);
+        }
         if let Some(link) = self.link
             && let Err(fault) = self.outgoing.send(frame, link, self.sizes, self.mtu, self.stats)
         {

@@ -6,8 +6,8 @@ use grantway_netif::headers::{self, Family, Headers, Protocol, Why};
 use grantway_netif::{Checksum, Offload};
 use grantway_ports::finish::finish_checksum;
 
-/// Returns true if the stack is to have a frame, and counts the reason if not. Changes the segment
-/// size in a SYN: see [`Sizes::learn`].
+/// Returns true if the stack is to have a frame, and counts the reason if not. Notes the segment
+/// size that a SYN says.
 pub(crate) fn admit(
     frame: &mut [u8],
     offload: Offload,

@@ -10,9 +10,8 @@
 //! - Checksums of TCP and UDP are left out of frames that are sent (`csum_blank`). They are looked
 //!   at only in received frames that no one vouches for (`outgoing`, `incoming`).
 //! - TCP sends up to 64 KiB at once, and accepts such frames whole. The backend cuts them if a
-//!   receiver needs that (GSO, IPv4 and IPv6). smoltcp makes segments as long as the other end says
-//!   that it accepts. So each SYN that comes in is changed to say more, and the large frame is
-//!   later cut into segments of the size that it said (`sizes`).
+//!   receiver needs that (GSO, IPv4 and IPv6). smoltcp is told that the device cuts, and its
+//!   congestion control counts in segments. Each is as long as the other end accepts (`sizes`).
 //!
 //! Frames are copied out of the backend's reach once, before anything reads them. Only those copies
 //! are changed and judged. A frame that finds the ring full waits in order, and no other is made
@@ -26,15 +25,19 @@ extern crate std;
 
 mod announce;
 mod device;
+mod dhcp;
 mod incoming;
 mod link;
+mod log;
 mod outgoing;
 mod sizes;
 mod stack;
 mod stats;
 
 pub use device::{Device, RxToken, TxToken};
+pub use dhcp::{Dhcp, Lease};
 pub use link::Link;
+pub use log::FlowState;
 pub use smoltcp;
 pub use stack::{Address, Stack, StackConfig, tcp_socket};
 pub use stats::DeviceStats;

@@ -1,15 +1,16 @@
 //! The segment size of each flow, and the way in which it is learnt.
 //!
-//! A SYN says how many bytes its sender accepts in a segment. That number is kept here. smoltcp
-//! reads a multiple of it in its place: the payload of a frame with as many whole segments as fit.
+//! A SYN says how many bytes its sender accepts in a segment. That number is kept here, since
+//! smoltcp tells a device the size of a large frame's segments with IPv4 only (0.14).
 
 use alloc::collections::BTreeMap;
 use grantway_netif::headers::{Family, Headers, Protocol, tcp_flags::SYN};
+use grantway_ports::ETHERNET_HEADER;
 
 /// Most flows whose size is kept. If one more comes, all are forgotten. Older flows then send the
 /// shortest segments, which every host accepts.
 const FLOWS: usize = 4096;
-/// Most segments of a frame.
+/// Most segments of this vif's size in a frame.
 const SEGMENTS: usize = 64;
 /// Shortest segment that a host may ask for, as in Linux. A shorter one would only make more work.
 const SHORTEST: u16 = 48;
@@ -62,13 +63,12 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Learns the size from a SYN that came in, and writes the size for smoltcp in its place. Other
-    /// frames stay as they are. `mtu` is the vif's, in bytes of an IP packet.
-    pub fn learn(&mut self, frame: &mut [u8], found: &Headers, mtu: usize) {
+    /// Learns the size from a SYN that came in. `mtu` is the vif's, in bytes of an IP packet.
+    pub fn learn(&mut self, frame: &[u8], found: &Headers, mtu: usize) {
         let Some(option) = size_option(frame, found) else { return };
         let Some(flow) = Flow::of(frame, found, Peer::Source) else { return };
         let said = u16::from_be_bytes(option.map(|at| frame[at]));
-        // A size of 0 is of no use, and is left to smoltcp.
+        // A size of 0 is no size.
         if said == 0 {
             return;
         }
@@ -77,7 +77,6 @@ impl Sizes {
             self.flows.clear();
         }
         self.flows.insert(flow, size);
-        write(frame, option, whole(found.family, size));
     }
 
     /// Returns the payload bytes of a segment of the flow that our frame belongs to: the size that
@@ -111,11 +110,12 @@ fn longest(family: Family, mtu: usize) -> u16 {
     mtu.saturating_sub(headers).clamp(1, usize::from(u16::MAX)) as u16
 }
 
-/// Returns the payload of the longest frame of whole segments of `size` bytes.
-fn whole(family: Family, size: u16) -> u16 {
-    let room = longest(family, FRAME - 14);
-    let segments = (room / size.max(1)).clamp(1, SEGMENTS as u16);
-    size.saturating_mul(segments)
+/// Returns the length of the longest frame whose payload is whole segments, for a vif of this MTU.
+pub(crate) fn whole_frame(family: Family, mtu: usize) -> usize {
+    let room = longest(family, FRAME - ETHERNET_HEADER);
+    let size = longest(family, mtu).min(room);
+    let payload = usize::from(size) * usize::from(room / size).min(SEGMENTS);
+    FRAME - usize::from(room) + payload
 }
 
 /// Returns the offsets of the two bytes of a SYN's segment size option.
@@ -167,7 +167,7 @@ mod tests {
         for (ours, size) in [(1, 600), (2, 700)] {
             let mut frame = syn(9, ours, size);
             let found = begin_checksum(&mut frame).unwrap();
-            sizes.learn(&mut frame, &found, 1500);
+            sizes.learn(&frame, &found, 1500);
         }
         for (ours, size) in [(1, 600), (2, 700)] {
             let mut frame = syn(ours, 9, 0);

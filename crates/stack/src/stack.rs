@@ -2,7 +2,10 @@
 
 use crate::announce::announcement;
 use crate::device::Device;
+use crate::dhcp::{Dhcp, Lease};
+use crate::log::FlowState;
 use crate::stats::DeviceStats;
+use alloc::vec;
 use alloc::vec::Vec;
 use grantway_frontend::{Queue, Runner, VifError};
 use grantway_netif::Offload;
@@ -16,12 +19,18 @@ const FRAMES_A_SOCKET: usize = 64;
 /// Frames of each socket after which the backend is shown them.
 const FRAMES_A_FLUSH: usize = 4;
 
-/// Time after which a socket that waits for an answer is looked at. smoltcp sends again after 10 ms
-/// at the earliest.
-const WAITING: Duration = Duration::from_millis(5);
+/// Time after which a socket that waits for an answer is looked at. smoltcp sends again after a
+/// second at the earliest.
+const WAITING: Duration = Duration::from_millis(50);
 /// Time after which a socket that waits for nothing is looked at, to keep its connection or to give
 /// it up.
 const RESTING: Duration = Duration::from_millis(250);
+
+/// Time after which a client of DHCP is looked at. It asks again after seconds.
+const LEASING: Duration = Duration::from_secs(1);
+
+/// Multiplier of Knuth's MMIX, by which one seed follows another.
+const SEED_STEP: u64 = 6_364_136_223_846_793_005;
 
 /// An address, and the number of its bits that its network has.
 pub type Address = IpCidr;
@@ -33,6 +42,8 @@ pub struct StackConfig {
     pub addresses: Vec<Address>,
     /// Gateways of packets to other networks: one of either kind.
     pub gateways: Vec<IpAddress>,
+    /// True if the stack is to take a further address of IPv4, and its gateway, by DHCP.
+    pub dhcp: bool,
     /// Start of sequence numbers and the like, which must be hard to guess.
     pub seed: u64,
 }
@@ -46,24 +57,39 @@ pub struct Stack {
     device: Device<Queue>,
     interface: Interface,
     sockets: SocketSet<'static>,
+    dhcp: Option<Dhcp>,
     /// Queues beyond the first, which are not used.
     spare: Vec<Queue>,
+    /// Start of the interface's random numbers.
+    seed: u64,
+    /// Time at which the stack was made.
+    made: Instant,
 }
 
-/// Makes a socket of TCP that fits a [`Stack`], with buffers for received bytes and for bytes to be
-/// sent. `patience` is the time that the other end may be silent before it is given up. It is asked
-/// for a word four times meanwhile, which also finds an open window that it did not tell of.
+/// Makes a socket of TCP that fits a [`Stack`]. `window` is the number of bytes that the other end
+/// may send before they are read, and `send` has room for bytes to be sent. `patience` is the time
+/// that the other end may be silent before it is given up. It is asked for a word four times
+/// meanwhile, which also finds an open window that it did not tell of.
 ///
-/// smoltcp waits for segments of the size that it knows, which is 64 KiB here: for more to send
-/// (Nagle's algorithm), and for more to acknowledge. Neither wait is of use. [`Stack::send`] sends
-/// what a turn wrote, and acknowledges what it read. So it turns the delay of acknowledgements off
-/// for all sockets.
+/// The window is rounded down to a number that TCP can say. smoltcp scales the window of a SYN,
+/// which is not scaled on the wire (0.14, `process`). It would take a burst that is longer than
+/// the buffer, and panic.
+///
+/// smoltcp waits for more to send (Nagle's algorithm), and for more to acknowledge. Neither wait is
+/// of use. [`Stack::send`] sends what a turn wrote, and acknowledges what it read. So it turns the
+/// delay of acknowledgements off for all sockets.
+///
+/// The socket has the congestion control that smoltcp prefers: CUBIC, or Reno without `std`.
+/// [`tcp::Socket::set_congestion_control`] changes it. Its window begins with two segments and grows
+/// by one segment per acknowledgement, even if one acknowledges 64 KiB. So a connection begins
+/// slowly if round trips are long and its peer acknowledges large frames.
 #[must_use]
 pub fn tcp_socket(
-    receive: tcp::SocketBuffer<'static>,
+    window: usize,
     send: tcp::SocketBuffer<'static>,
     patience: Duration,
 ) -> tcp::Socket<'static> {
+    let receive = tcp::SocketBuffer::new(vec![0; told_window(window)]);
     let mut socket = tcp::Socket::new(receive, send);
     socket.set_nagle_enabled(false);
     socket.set_ack_delay(None);
@@ -72,15 +98,35 @@ pub fn tcp_socket(
     socket
 }
 
+/// Returns the longest window up to `bytes` of which the field of a header, shifted, is no
+/// more than the window itself.
+fn told_window(bytes: usize) -> usize {
+    let field = usize::from(u16::MAX);
+    match bytes / field {
+        0 => bytes,
+        times => field << times.ilog2(),
+    }
+}
+
+/// Makes an interface without an address on a device.
+fn interface(
+    device: &mut Device<Queue>,
+    station: EthernetAddress,
+    seed: u64,
+    now: Instant,
+) -> Interface {
+    let mut config = Config::new(HardwareAddress::Ethernet(station));
+    config.random_seed = seed;
+    Interface::new(config, device, now)
+}
+
 impl Stack {
     /// Makes a stack without a queue, for a vif with an MTU of 1500 bytes and no address. A vif
     /// tells both once it is opened, for [`Stack::set_station`].
     #[must_use]
     pub fn new(config: &StackConfig, now: Instant) -> Self {
         let mut device = Device::new(1500);
-        let mut own = Config::new(HardwareAddress::Ethernet(EthernetAddress::default()));
-        own.random_seed = config.seed;
-        let mut interface = Interface::new(own, &mut device, now);
+        let mut interface = interface(&mut device, EthernetAddress::default(), config.seed, now);
         interface.update_ip_addrs(|list| {
             for &address in config.addresses.iter().filter(|a| a.address().is_unicast()) {
                 // Addresses beyond the eighth do not fit, and are left out.
@@ -95,7 +141,10 @@ impl Stack {
                 IpAddress::Ipv6(via) => routes.add_default_ipv6_route(via),
             };
         }
-        Self { device, interface, sockets: SocketSet::new(Vec::new()), spare: Vec::new() }
+        let mut sockets = SocketSet::new(Vec::new());
+        let dhcp = config.dhcp.then(|| Dhcp::new(&mut sockets));
+        let spare = Vec::new();
+        Self { device, interface, sockets, dhcp, spare, seed: config.seed, made: now }
     }
 
     /// Sets the vif's Ethernet address, and its MTU in bytes of an IP packet. Returns false, and
@@ -105,8 +154,25 @@ impl Stack {
         if !address.is_unicast() {
             return false;
         }
-        self.interface.set_hardware_addr(HardwareAddress::Ethernet(address));
+        if let Some(dhcp) = &mut self.dhcp
+            && self.interface.hardware_addr() != HardwareAddress::Ethernet(address)
+        {
+            dhcp.reset(&mut self.sockets);
+        }
+        if mtu == self.device.mtu() {
+            self.interface.set_hardware_addr(HardwareAddress::Ethernet(address));
+            return true;
+        }
+        // An interface knows the MTU that its device had when it was made. The next one must not
+        // begin with the same numbers.
         self.device.set_mtu(mtu);
+        self.seed = self.seed.wrapping_mul(SEED_STEP).wrapping_add(1);
+        let mut next = interface(&mut self.device, address, self.seed, self.made);
+        next.update_ip_addrs(|list| list.extend(self.interface.ip_addrs().iter().copied()));
+        let mut routes = None;
+        self.interface.routes_mut().update(|list| routes = Some(core::mem::take(list)));
+        next.routes_mut().update(|list| *list = routes.unwrap_or_default());
+        self.interface = next;
         true
     }
 
@@ -118,6 +184,12 @@ impl Stack {
     /// Returns the sockets, and the context that [`smoltcp::socket::tcp::Socket::connect`] takes.
     pub fn connecting(&mut self) -> (&mut SocketSet<'static>, &mut Context) {
         (&mut self.sockets, self.interface.context())
+    }
+
+    /// Returns the lease of an address by DHCP, if there is one.
+    #[must_use]
+    pub fn lease(&self) -> Option<&Lease> {
+        self.dhcp.as_ref().and_then(Dhcp::lease)
     }
 
     /// Tells the network where this station is, as hosts and switches may still know an earlier one
@@ -149,6 +221,7 @@ impl Stack {
         }
         came |= self.device.has_fetched();
         self.check()?;
+        self.renew()?;
         if let Some(queue) = self.device.link_mut().filter(|_| came) {
             queue.count_turn();
             queue.repost()?;
@@ -166,8 +239,7 @@ impl Stack {
     pub fn send(&mut self, now: Instant) -> Result<bool, VifError> {
         let mut went = self.device.flush()?;
         for (_, socket) in self.sockets.iter_mut() {
-            // With a delay, smoltcp looks at the window before it acknowledges, and may panic: see
-            // `poll_delay`.
+            // `poll_delay` knows no delayed acknowledgements.
             if let Socket::Tcp(socket) = socket {
                 socket.set_ack_delay(None);
             }
@@ -187,6 +259,15 @@ impl Stack {
         Ok(went)
     }
 
+    /// Does what a server of DHCP said.
+    fn renew(&mut self) -> Result<(), VifError> {
+        let Self { dhcp, interface, sockets, .. } = self;
+        match dhcp.as_mut().is_some_and(|dhcp| dhcp.poll(interface, sockets)) {
+            true => self.announce(),
+            false => Ok(()),
+        }
+    }
+
     fn check(&mut self) -> Result<(), VifError> {
         self.device.take_fault().map_or(Ok(()), Err)
     }
@@ -194,8 +275,8 @@ impl Stack {
     /// Returns the most time for which nothing happens by itself. Returns none if nothing ever
     /// does.
     ///
-    /// smoltcp's own answer is not used. It panics if a peer sent more than its window (0.12,
-    /// `last_scaled_window`) and could not be answered yet.
+    /// smoltcp's own answer is not used: a socket that finds no room in the device would be due at
+    /// once, again and again.
     #[must_use]
     pub fn poll_delay(&self) -> Option<Duration> {
         let of = |socket: &Socket<'_>| match socket {
@@ -207,9 +288,32 @@ impl Stack {
                 tcp::State::FinWait2 | tcp::State::TimeWait => Some(RESTING),
                 _ => Some(WAITING),
             },
+            Socket::Dhcpv4(_) => Some(LEASING),
             Socket::Udp(socket) => (socket.send_queue() > 0).then_some(WAITING),
         };
         self.sockets.iter().filter_map(|(_, socket)| of(socket)).min()
+    }
+
+    /// Keeps the state of each flow of TCP that begins from now on, or keeps none any more.
+    pub fn log_flows(&mut self, wanted: bool) {
+        self.device.log_flows(wanted);
+    }
+
+    /// Gives `each` the state of each flow that had a segment since the last call. To be called
+    /// after [`Stack::send`], when nothing but a window holds data back.
+    pub fn flow_states(&mut self, each: &mut dyn FnMut(&FlowState)) {
+        let Self { device, sockets, .. } = self;
+        let ends = |flow: &FlowState| (Some(flow.local), Some(flow.remote));
+        let queued = |flow: &FlowState| {
+            sockets.iter().find_map(|(_, socket)| match socket {
+                Socket::Tcp(socket) => {
+                    let own = (socket.local_endpoint(), socket.remote_endpoint());
+                    (own == ends(flow)).then(|| socket.send_queue())
+                }
+                _ => None,
+            })
+        };
+        device.flow_states(queued, each);
     }
 
     /// Looks a last time before sleeping. Returns true if something is there already.

@@ -7,7 +7,7 @@ use grantway_netif::{Checksum, GsoKind, Offload};
 use grantway_ports::finish::finish_checksum;
 use grantway_stack::smoltcp::iface::PollIngressSingleResult as Ingress;
 use grantway_stack::smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
-use grantway_stack::smoltcp::socket::tcp;
+use grantway_stack::smoltcp::socket::tcp::{self, CongestionControl};
 use grantway_stack::smoltcp::time::{Duration, Instant};
 use grantway_stack::smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 use grantway_stack::{Device, Link, tcp_socket};
@@ -94,6 +94,7 @@ struct Host {
     device: Device<End>,
     interface: Interface,
     sockets: SocketSet<'static>,
+    congestion: CongestionControl,
 }
 
 impl Host {
@@ -106,12 +107,15 @@ impl Host {
             list.push(IpCidr::new(v4(number), 24)).unwrap();
             list.push(IpCidr::new(v6(number), 64)).unwrap();
         });
-        Self { device, interface, sockets: SocketSet::new(Vec::new()) }
+        let (sockets, congestion) = (SocketSet::new(Vec::new()), CongestionControl::Reno);
+        Self { device, interface, sockets, congestion }
     }
 
     fn socket(&mut self, window: usize) -> SocketHandle {
-        let buffer = || tcp::SocketBuffer::new(vec![0; window]);
-        self.sockets.add(tcp_socket(buffer(), buffer(), Duration::from_secs(60)))
+        let buffer = tcp::SocketBuffer::new(vec![0; window]);
+        let mut socket = tcp_socket(window, buffer, Duration::from_secs(60));
+        socket.set_congestion_control(self.congestion);
+        self.sockets.add(socket)
     }
 
     fn get(&mut self, handle: SocketHandle) -> &mut tcp::Socket<'static> {
@@ -121,7 +125,7 @@ impl Host {
     /// Receives a burst. Returns true if the stack got any frame.
     fn receive(&mut self, now: Instant) -> bool {
         self.device.begin();
-        let Self { interface, device, sockets } = self;
+        let Self { interface, device, sockets, .. } = self;
         let before = device.stats().rx_frames;
         while interface.poll_ingress_single(now, device, sockets) != Ingress::None {}
         device.stats().rx_frames > before
@@ -264,6 +268,8 @@ fn a_backend_that_offers_nothing_gets_finished_segments() {
 fn nothing_is_lost_where_there_is_hardly_any_room() {
     for features in [ALL, nothing()] {
         let (mut one, mut other, there) = cable(features, 2);
+        // The sender has to find the cable full.
+        one.congestion = CongestionControl::None;
         transfer(&mut one, &mut other, v4(2), 500_000);
         let sent: usize = segments(&there).iter().map(|(payload, _)| payload).sum();
         assert_eq!(sent, 500_000, "something was sent twice");
@@ -294,19 +300,72 @@ fn a_checksum_for_which_nobody_vouches_is_looked_at() {
     assert_eq!(give(1, Checksum::Complete), (1, 0));
 }
 
-/// Returns a SYN of a third host that accepts segments of `size`.
-fn syn(port: u16, size: u16) -> Frame {
+/// Returns a segment of a third host, by the numbers and flags of its header.
+fn segment(
+    port: u16,
+    [sequence, acknowledged]: [u32; 2],
+    flags: u8,
+    options: &[u8],
+    payload: &[u8],
+) -> Frame {
     let mut bytes = vec![0, 0x16, 0x3e, 0, 0, 1, 0, 0x16, 0x3e, 0, 0, 9, 8, 0];
-    bytes.extend([0x45, 0, 0, 44, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1]);
+    let length = (40 + options.len() + payload.len()) as u16;
+    bytes.extend([0x45, 0]);
+    bytes.extend(length.to_be_bytes());
+    bytes.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1]);
     bytes.extend(port.to_be_bytes());
     bytes.extend(PORT.to_be_bytes());
-    bytes.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x60, 2, 0xff, 0xff, 0, 0, 0, 0, 2, 4]);
-    bytes.extend(size.to_be_bytes());
+    bytes.extend(sequence.to_be_bytes());
+    bytes.extend(acknowledged.to_be_bytes());
+    bytes.extend([(5 + options.len() as u8 / 4) << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    bytes.extend([options, payload].concat());
     // smoltcp looks at the header's own checksum.
     let sum: u32 = bytes[14..34].chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum();
     let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
     bytes[24..26].copy_from_slice(&sum.to_be_bytes());
     Frame { bytes, offload: Offload { checksum: Checksum::Partial, gso: None } }
+}
+
+/// Returns a SYN of a third host that accepts segments of `size`.
+fn syn(port: u16, size: u16) -> Frame {
+    let [high, low] = size.to_be_bytes();
+    segment(port, [1, 0], 2, &[2, 4, high, low], &[])
+}
+
+#[test]
+fn a_burst_beyond_the_window_that_a_handshake_told_is_not_taken() {
+    // The windows of SYNs are not scaled, and smoltcp scales what it remembers of them.
+    for window in [60_000, 65_535, 65_536, 100_000, 131_070, 131_071, 200_000, 1 << 20] {
+        let (mut one, _other, there) = cable(ALL, 256);
+        let called = one.socket(window);
+        one.get(called).listen(PORT).unwrap();
+        let back = Rc::clone(&one.device.link().unwrap().back);
+        // Our host asks for the third one's address, and knows it once it is told.
+        let mut known = vec![0, 0x16, 0x3e, 0, 0, 1, 0, 0x16, 0x3e, 0, 0, 9];
+        known.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 2, 0, 0x16, 0x3e, 0, 0, 9, 10, 0, 0, 9]);
+        known.extend([0, 0x16, 0x3e, 0, 0, 1, 10, 0, 0, 1]);
+        let scaled = [2, 4, 5, 180, 1, 3, 3, 7];
+        back.borrow_mut().under_way.push_back(segment(7, [1, 0], 2, &scaled, &[]));
+        one.receive(Instant::ZERO);
+        one.send(Instant::ZERO);
+        back.borrow_mut().under_way.push_back(Frame { bytes: known, offload: Offload::default() });
+        one.receive(Instant::from_millis(1));
+        one.send(Instant::from_secs(4));
+        let answer = there.borrow().passed.iter().rfind(|frame| frame.bytes[13] == 0).cloned();
+        let answer = answer.expect("a SYN that is answered").bytes;
+        let number = u32::from_be_bytes(answer[38..42].try_into().unwrap()).wrapping_add(1);
+        // A burst comes before anything can be acknowledged.
+        let payload = [7; 20_000];
+        for n in 0..60 {
+            let frame = segment(7, [2 + n * payload.len() as u32, number], 16, &[], &payload);
+            back.borrow_mut().under_way.push_back(frame);
+        }
+        for _ in 0..8 {
+            one.receive(Instant::from_secs(5));
+        }
+        let (got, room) = (one.get(called).recv_queue(), one.get(called).recv_capacity());
+        assert!(got > 0 && got <= room && room <= window && room > window / 2, "{got} of {room}");
+    }
 }
 
 #[test]

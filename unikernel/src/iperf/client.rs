@@ -3,7 +3,6 @@
 use super::datagrams::Sender;
 use super::{BUFFER_MAX, PATIENCE, Told};
 use alloc::format;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 use grantway_iperf2::{Amount, Test};
@@ -122,8 +121,7 @@ impl Client {
 /// Makes a socket whose send buffer is filled here, once: all data that it sends is this pattern.
 fn caller(room: usize) -> Socket<'static> {
     let pattern = (b'0'..=b'9').cycle().take(room).collect::<Vec<u8>>();
-    let received = SocketBuffer::new(vec![0; 4096]);
-    tcp_socket(received, SocketBuffer::new(pattern), PATIENCE.into())
+    tcp_socket(4096, SocketBuffer::new(pattern), PATIENCE.into())
 }
 
 impl Stream {

@@ -43,8 +43,8 @@ impl Server {
         let bytes = (memory / (CONNECTIONS + 1)).min(BUFFER_MAX);
         let mut places = Vec::new();
         for _ in 0..CONNECTIONS {
-            let buffer = |bytes| SocketBuffer::new(vec![0; bytes]);
-            let mut socket = tcp_socket(buffer(bytes), buffer(1024), PATIENCE.into());
+            let send = SocketBuffer::new(vec![0; 1024]);
+            let mut socket = tcp_socket(bytes, send, PATIENCE.into());
             socket.listen(PORT).map_err(|e| format!("port {PORT}: {e}"))?;
             places.push(Place { handle: sockets.add(socket), test: None });
         }

@@ -30,6 +30,16 @@ fn words_are_read_in_any_order() {
 }
 
 #[test]
+fn an_address_may_come_by_dhcp_and_congestion_control_may_be_none() {
+    let words = Words::parse("address=dhcp address=10.0.0.2/24 congestion=none").unwrap();
+    assert_eq!((words.dhcp, words.addresses.len()), (true, 1));
+    assert_eq!(words.congestion, CongestionControl::None);
+    let words = Words::parse("congestion=reno").unwrap();
+    assert_eq!((words.dhcp, words.congestion), (false, CongestionControl::Reno));
+    assert_eq!(Words::parse("congestion=bic"), Err("congestion=bic: expected reno or none".into()));
+}
+
+#[test]
 fn iperf_is_a_server_or_a_client() {
     assert_eq!(wanted_of("iperf=server"), Some(Wanted::Server));
     for (text, server, bytes, udp) in [

@@ -72,13 +72,14 @@ impl Guest {
         let (wishes, window) = setup;
         let own = IpCidr::new(address(number), 24);
         let seed = number as u64 + 1;
-        let config = StackConfig { addresses: vec![own], gateways: Vec::new(), seed };
+        let config = StackConfig { addresses: vec![own], gateways: Vec::new(), dhcp: false, seed };
         let stack = Stack::new(&config, Instant::ZERO);
         let mut vif = Vif::open_with(xen.spawn(id.domain), id.devid, wishes, stack).unwrap();
         let stack = vif.runner_mut();
         assert!(stack.set_station(mac(number), 1500));
-        let buffer = || tcp::SocketBuffer::new(vec![0; window * 1460]);
-        let mut socket = tcp_socket(buffer(), buffer(), Duration::from_secs(60));
+        let window = window * 1460;
+        let send = tcp::SocketBuffer::new(vec![0; window]);
+        let mut socket = tcp_socket(window, send, Duration::from_secs(60));
         if number == 1 {
             socket.listen(PORT).unwrap();
         }

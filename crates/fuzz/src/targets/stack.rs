@@ -113,6 +113,7 @@ pub(super) fn run(data: &[u8]) {
     // An interface with two connections, one called and one calling, and a socket for datagrams.
     let mut device = Device::new(MTU);
     device.connect(Peer { frame: None, features, sent: 0, heard: [0; 2] });
+    device.log_flows(true);
     let mut config = Config::new(HardwareAddress::Ethernet(EthernetAddress(OURS.0)));
     config.random_seed = 1;
     let mut interface = Interface::new(config, &mut device, Instant::ZERO);
@@ -124,9 +125,8 @@ pub(super) fn run(data: &[u8]) {
     });
     let mut sockets = SocketSet::new(Vec::new());
     let buffer = || tcp::SocketBuffer::new(vec![0; 20_000]);
-    let [listener, caller] = std::array::from_fn(|_| {
-        sockets.add(tcp_socket(buffer(), buffer(), Duration::from_secs(60)))
-    });
+    let [listener, caller] =
+        std::array::from_fn(|_| sockets.add(tcp_socket(20_000, buffer(), Duration::from_secs(60))));
     let _ = sockets.get_mut::<tcp::Socket<'_>>(listener).listen(1);
     let call = sockets.get_mut::<tcp::Socket<'_>>(caller);
     let _ = call.connect(interface.context(), (address(PEER.1), 2), 1000);
@@ -165,6 +165,9 @@ pub(super) fn run(data: &[u8]) {
                 break;
             }
         }
+        device.flow_states(|_| None, &mut |state| {
+            assert!(state.acked <= state.sent && state.congestion.is_none())
+        });
         let stats = device.stats();
         let refused = stats.rx_bad_checksum + stats.rx_malformed;
         // A frame that waits for room may hold the next frame back, which is then lost with the

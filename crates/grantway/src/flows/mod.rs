@@ -2,11 +2,12 @@
 //! stood still.
 //!
 //! - This module has the command line, and reads a capture. [`live`] is the stream of a backend,
-//!   read as a capture. [`text`] is what is printed. [`page`] is a page with plots that `page.js`
+//!   read as a capture. [`stack`] reads the log of a stack in user space. [`text`] is what is printed. [`page`] is a page with plots that `page.js`
 //!   draws.
 
 mod live;
 mod page;
+mod stack;
 mod text;
 
 use clap::Args;
@@ -58,6 +59,7 @@ Example:
   grantway flows trace.pcapng
   grantway flows trace.pcapng --flow 1 --stall 50
   grantway flows trace.pcapng --report flows.html --stats
+  grantway flows trace.pcapng --stack-log stack.jsonl --flow 1
   grantway flows trace.pcapng --json | jq '.flows[].stalls[]'
   grantway flows --host /tmp/gw
   grantway flows --host /tmp/gw --seconds 10 --write trace.pcapng --report flows.html")]
@@ -92,6 +94,10 @@ pub struct FlowsArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    /// The log of a stack in user space (`grantway iperf --stack-log`), to be shown beside
+    /// its flows.
+    #[arg(long, value_name = "FILE")]
+    pub stack_log: Option<PathBuf>,
     /// Also write a page with plots that can be zoomed into.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
@@ -107,6 +113,8 @@ struct Found {
     report: Report,
     /// Number of packets without a time, which tell nothing.
     untimed: u64,
+    /// Number of directions to which a log of a stack has something to add.
+    logged: Option<usize>,
     took: Duration,
     /// Error because of which the rest of the file could not be read.
     damage: Option<CaptureError>,
@@ -120,7 +128,14 @@ struct Found {
 /// output cannot be written.
 pub fn run(args: &FlowsArgs) -> Result<(), CommandError> {
     let page = args.report.as_deref().map(Destination::at).transpose()?;
+    // A log is complete when a capture is read. A stream is read while the log is written.
+    let early = args.stack_log.as_deref().filter(|_| args.file.is_some());
+    let log = early.map(stack::read).transpose()?;
     let mut found = read(args)?;
+    if let Some(path) = &args.stack_log {
+        let log = log.map_or_else(|| stack::read(path), Ok)?;
+        found.logged = Some(log.attach(&mut found.report));
+    }
     if let Some(damage) = found.damage.take_if(|_| found.report.all.packets == 0) {
         return Err(CommandError::failed(damage));
     }
@@ -186,7 +201,7 @@ fn read(args: &FlowsArgs) -> Result<Found, CommandError> {
     let cut = |e: &CaptureError| args.file.is_none() && matches!(e, CaptureError::Truncated { .. });
     let damage = damage.filter(|e| !cut(e));
     let report = flows.borrow().report();
-    Ok(Found { source: path, report, untimed, took: began.elapsed(), damage })
+    Ok(Found { source: path, report, untimed, logged: None, took: began.elapsed(), damage })
 }
 
 fn follow(

@@ -4,6 +4,7 @@ use super::{FlowsArgs, Found};
 use grantway_command::report::number;
 use grantway_command::table::Table;
 use grantway_flows::report::{DirectionReport, FlowReport, Report, StallReport};
+use grantway_flows::stack::StackReport;
 use std::fmt::Write;
 
 /// Columns of a line.
@@ -62,6 +63,9 @@ fn summary(found: &Found) -> String {
     line(skipped.forgotten.packets, "of flows that were too many to follow");
     line(found.untimed, "without a time, which tell nothing");
     line(skipped.lost, "lost before they were captured: what follows them is misjudged");
+    if let Some(0) = found.logged {
+        out += "the log of the stack has none of these flows\n";
+    }
     out
 }
 
@@ -216,7 +220,7 @@ fn details(flow: &FlowReport) -> String {
     row("s with nothing to send", &|d| format!("{:.3}", d.idle_s));
     row("s with data in flight", &|d| format!("{:.3}", d.waiting_s));
     row("s without a window", &|d| format!("{:.3}", d.blocked_s));
-    let _ = write!(out, "{table}");
+    let _ = write!(out, "{table}{}", own(flow));
     // The last lines sum up the stalls by cause.
     for sum in &flow.stall_sums {
         let (cause, seconds) = (sum.cause.name(), sum.seconds);
@@ -224,6 +228,41 @@ fn details(flow: &FlowReport) -> String {
     }
     out.push('\n');
     out
+}
+
+/// Returns what the senders' own stacks say, if they keep a log.
+fn own(flow: &FlowReport) -> String {
+    if flow.directions.iter().all(|direction| direction.stack.is_none()) {
+        return String::new();
+    }
+    let mut table = Table::new(&["by the sender's own stack", "client#", "server#"]);
+    let mut row = |what: &str, of: &dyn Fn(&StackReport) -> Option<String>| {
+        let cell = |direction: &DirectionReport| {
+            direction.stack.as_ref().and_then(of).unwrap_or_else(|| "-".to_owned())
+        };
+        let [client, server] = &flow.directions;
+        table.row([what.to_owned(), cell(client), cell(server)]);
+    };
+    let whole = |value: Option<u64>| value.map(|value| value.to_string());
+    let ms = |value: Option<f64>| value.map(|value| format!("{value:.3}"));
+    row("bytes sent", &|s| whole(Some(s.sent_bytes)));
+    row("most bytes in flight", &|s| whole(Some(s.in_flight_max)));
+    row("largest window", &|s| whole(Some(s.window_max)));
+    row("smallest congestion window", &|s| whole(s.congestion_min));
+    row("largest congestion window", &|s| whole(s.congestion_max));
+    row("% of samples held back by it", &|s| {
+        Some(format!("{:.1}", 100.0 * s.held_samples as f64 / s.samples.max(1) as f64))
+    });
+    row("shortest round trip, ms", &|s| ms(s.rtt_min_ms));
+    row("longest", &|s| ms(s.rtt_max_ms));
+    row("longest timeout (RTO), ms", &|s| ms(s.rto_max_ms));
+    row("segments sent again", &|s| whole(Some(s.again)));
+    row("bytes sent again", &|s| whole(Some(s.again_bytes)));
+    row("timeouts", &|s| whole(Some(s.timeouts)));
+    row("fast retransmissions", &|s| whole(Some(s.fast)));
+    row("duplicate ACKs", &|s| whole(Some(s.duplicate_acks)));
+    row("samples", &|s| whole(Some(s.samples)));
+    format!("\n{table}")
 }
 
 #[cfg(test)]

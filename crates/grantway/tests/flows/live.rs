@@ -72,7 +72,10 @@ fn a_backend_shows_what_passes() {
     assert!(words(&second).contains("somebody else listens"), "{}", words(&second));
 
     let to = ["-c", "10.99.1.11", "-t", "0.3"];
-    let sent = succeed(guest(&site, "client", "2", &to), PROMPT);
+    let log = site.file("stack.jsonl");
+    let mut client = guest(&site, "client", "2", &to);
+    client.arg("--stack-log").arg(&log);
+    let sent = succeed(client, PROMPT);
     let end = sent.lines().map(read).find(|line| line["kind"] == "end").expect("an end");
     let bytes = end["bytes"].as_u64().expect("bytes");
     wait_captured(&file, 2, bytes);
@@ -89,6 +92,17 @@ fn a_backend_shows_what_passes() {
     let seen = |name: &str| flows.iter().any(|flow| flow["point_name"] == name);
     assert!(seen("vif1.0") && seen("vif2.0"), "{flows:?}");
     say(format!("{bytes} bytes, of {} packets {lost} lost", live["all"]["packets"]));
+    // The sender's own stack says that it sent as much, on either vif.
+    let log = ["--stack-log", log.to_str().expect("a path")];
+    for flow in super::json(Path::new(path), &log)["flows"].as_array().expect("flows") {
+        let [client, server] = [0, 1].map(|side| &flow["directions"][side]["stack"]);
+        assert_eq!(client["sent_bytes"], bytes, "{flow}");
+        assert!(client["samples"].as_u64() > Some(1) && server.is_null(), "{flow}");
+        assert!(client["in_flight_max"].as_u64() > Some(0), "{flow}");
+    }
+    let told = super::run(Path::new(path), &[&log[..], &["--flow", "1"]].concat());
+    let row = told.lines().find(|line| line.starts_with("bytes sent ")).unwrap_or_default();
+    assert!(row.contains(&bytes.to_string()), "{told}");
     // And what was kept says the same.
     assert_eq!(super::json(Path::new(path), &[])["flows"], live["flows"]);
 

@@ -1,0 +1,103 @@
+//! The log of the stack's own state (`docs/stack-log.md`).
+
+use grantway_command::error::CommandError;
+use grantway_ports::{Clock, wall};
+use grantway_stack::{FlowState, Stack};
+use serde_json::json;
+use smoltcp::wire::IpEndpoint;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Least time between two lines of a flow.
+const EVERY: Duration = Duration::from_millis(10);
+
+/// A log, being written.
+pub struct StackLog {
+    file: BufWriter<File>,
+    path: PathBuf,
+    /// The clock of a capture.
+    wall: Clock,
+    /// Time of the last lines.
+    last: Duration,
+}
+
+impl StackLog {
+    /// Makes the file, and has the stack keep the states of its flows.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be made.
+    pub fn begin(path: &Path, stack: &mut Stack) -> Result<Self, CommandError> {
+        let file = File::create(path)
+            .map_err(|error| CommandError::Failed(format!("{}: {error}", path.display())))?;
+        stack.log_flows(true);
+        let file = BufWriter::new(file);
+        Ok(Self { file, path: path.to_owned(), wall: wall(), last: Duration::ZERO })
+    }
+
+    /// Writes a line for each flow that moved, if it is time for it.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn write(&mut self, stack: &mut Stack, now: Duration) -> Result<(), CommandError> {
+        match now.saturating_sub(self.last) >= EVERY {
+            true => self.write_now(stack, now),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes a line for each flow that moved, and all lines to the file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn end(&mut self, stack: &mut Stack, now: Duration) -> Result<(), CommandError> {
+        self.write_now(stack, now)?;
+        self.file.flush().map_err(|error| failed(&self.path, &error))
+    }
+
+    fn write_now(&mut self, stack: &mut Stack, now: Duration) -> Result<(), CommandError> {
+        self.last = now;
+        let Self { file, path, wall, .. } = self;
+        let time = wall();
+        let mut done = Ok(());
+        stack.flow_states(&mut |state| {
+            if done.is_ok() {
+                done = writeln!(file, "{}", line(state, time));
+            }
+        });
+        done.map_err(|error| failed(path, &error))
+    }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> CommandError {
+    CommandError::Failed(format!("{}: {error}", path.display()))
+}
+
+/// Returns the line of a state at a time since 1970.
+fn line(state: &FlowState, time: Duration) -> serde_json::Value {
+    let end = |end: IpEndpoint| SocketAddr::new(IpAddr::from(end.addr), end.port).to_string();
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    json!({
+        "t_ns": nanos,
+        "local": end(state.local),
+        "remote": end(state.remote),
+        "sent": state.sent,
+        "acked": state.acked,
+        "in_flight": state.in_flight,
+        "window": state.window,
+        "unsent": state.unsent,
+        "congestion": state.congestion,
+        "rtt_us": state.rtt.map(|time| time.total_micros()),
+        "rto_us": state.rto.map(|time| time.total_micros()),
+        "again": state.again,
+        "again_bytes": state.again_bytes,
+        "timeouts": state.timeouts,
+        "fast": state.fast,
+        "duplicate_acks": state.duplicate_acks,
+    })
+}

@@ -1,0 +1,80 @@
+//! An address of IPv4, and its gateway, by DHCP.
+
+use core::mem;
+use smoltcp::iface::{Interface, SocketHandle, SocketSet};
+use smoltcp::socket::dhcpv4::{Event, Socket};
+use smoltcp::wire::{IpCidr, Ipv4Address, Ipv4Cidr};
+
+/// A server's promise: an address, and the way to other networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// The address, with the number of bits of its network.
+    pub address: Ipv4Cidr,
+    /// The gateway, if the server named one.
+    pub gateway: Option<Ipv4Address>,
+}
+
+/// A client of DHCP, which gives an interface an address and a default route.
+///
+/// The socket asks, renews and rebinds by the times of the lease. An address whose lease has ended
+/// is taken away. Addresses that the interface has by other ways stay.
+#[derive(Debug)]
+pub struct Dhcp {
+    handle: SocketHandle,
+    lease: Option<Lease>,
+}
+
+impl Dhcp {
+    /// Adds a client to the sockets.
+    pub fn new(sockets: &mut SocketSet<'static>) -> Self {
+        Self { handle: sockets.add(Socket::new()), lease: None }
+    }
+
+    /// Returns the lease, if there is one.
+    #[must_use]
+    pub fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref()
+    }
+
+    /// Asks for a lease as if there had never been one, since the station has another address of
+    /// Ethernet.
+    pub fn reset(&mut self, sockets: &mut SocketSet<'static>) {
+        sockets.get_mut::<Socket<'_>>(self.handle).reset();
+    }
+
+    /// Gives the interface what a server promised, or takes away what has ended. To be called after
+    /// frames came, and after the sockets sent. Returns true if the lease is another one.
+    pub fn poll(&mut self, interface: &mut Interface, sockets: &mut SocketSet<'static>) -> bool {
+        let next = match sockets.get_mut::<Socket<'_>>(self.handle).poll() {
+            None => return false,
+            Some(Event::Deconfigured) => None,
+            Some(Event::Configured(config)) => {
+                Some(Lease { address: config.address, gateway: config.router })
+            }
+        };
+        let before = mem::replace(&mut self.lease, next);
+        if before == next {
+            return false;
+        }
+        interface.update_ip_addrs(|list| {
+            let ended = before.map(|lease| IpCidr::from(lease.address));
+            list.retain(|address| Some(*address) != ended);
+            if let Some(lease) = next {
+                // smoltcp has room for eight addresses. One that was configured gives way.
+                if list.is_full() {
+                    list.pop();
+                }
+                let _ = list.insert(0, lease.address.into());
+            }
+        });
+        let routes = interface.routes_mut();
+        if before.is_some_and(|lease| lease.gateway.is_some()) {
+            routes.remove_default_ipv4_route();
+        }
+        if let Some(gateway) = next.and_then(|lease| lease.gateway) {
+            // There is room for one default route, which replaces an earlier one.
+            let _ = routes.add_default_ipv4_route(gateway);
+        }
+        true
+    }
+}

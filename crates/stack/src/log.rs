@@ -1,0 +1,305 @@
+//! The state of each flow of TCP, for a log.
+//!
+//! smoltcp keeps its windows and timers to itself. What is here is derived from the segments that
+//! pass the device, both ways, and from a socket's queue.
+
+use alloc::collections::BTreeMap;
+use grantway_netif::headers::{Family, Headers, Protocol};
+use smoltcp::time::{Duration, Instant};
+use smoltcp::wire::{IpAddress, IpEndpoint, Ipv4Address, Ipv6Address, TcpOption, TcpPacket};
+
+/// Most flows whose state is kept. If one more begins, the flow that was quiet for longest is
+/// forgotten.
+const FLOWS: usize = 256;
+/// Acknowledgements that repeat an earlier one, after which smoltcp sends a segment again.
+const DUPLICATES: u32 = 3;
+/// Least time after which smoltcp sends a segment again for want of an answer.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// State of a flow, as the sender of this end has it. Bytes are of payload, and counts are from the
+/// flow's begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowState {
+    /// Address and port of this end.
+    pub local: IpEndpoint,
+    /// Address and port of the other end.
+    pub remote: IpEndpoint,
+    /// Bytes that were sent, each counted once.
+    pub sent: u64,
+    /// Bytes that were acknowledged.
+    pub acked: u64,
+    /// Bytes under way.
+    pub in_flight: u32,
+    /// Bytes that the other end has room for, from the last one that it acknowledged.
+    pub window: u32,
+    /// Bytes that the socket has and has not sent; none if no socket has the flow any more.
+    pub unsent: Option<usize>,
+    /// The congestion window: bytes under way when more was there to be sent, and the other end's
+    /// window had room. None if nothing was held back.
+    pub congestion: Option<u32>,
+    /// The last measured round trip.
+    pub rtt: Option<Duration>,
+    /// Time after which the last segment was sent again for want of an answer.
+    pub rto: Option<Duration>,
+    /// Segments, as smoltcp makes them, that were sent again.
+    pub again: u64,
+    /// Bytes that were sent again.
+    pub again_bytes: u64,
+    /// Times that the first byte under way was sent again for want of an answer.
+    pub timeouts: u64,
+    /// Times that it was sent again after acknowledgements that repeat an earlier one.
+    pub fast: u64,
+    /// Acknowledgements that repeat an earlier one.
+    pub duplicate_acks: u64,
+}
+
+/// A flow.
+#[derive(Debug)]
+struct Flow {
+    state: FlowState,
+    /// True if a segment passed since the state was last read.
+    moved: bool,
+    /// Time of the last segment.
+    last: Instant,
+    /// The first number that is not acknowledged.
+    first: u32,
+    /// The number behind the last one that was sent.
+    next: u32,
+    /// Shift of the windows that the other end tells.
+    shift: u8,
+    /// The number whose acknowledgement ends a round trip, and the time at which it was sent.
+    trip: Option<(u32, Instant)>,
+    /// Time from which the answer to the first number is waited for.
+    waits: Instant,
+    /// Acknowledgements in a row that repeat an earlier one.
+    duplicates: u32,
+}
+
+/// The states of flows.
+#[derive(Debug, Default)]
+pub(crate) struct FlowLog {
+    flows: BTreeMap<(IpEndpoint, IpEndpoint), Flow>,
+}
+
+/// A segment: its ends, its header and its length.
+struct Segment<'a> {
+    from: IpEndpoint,
+    to: IpEndpoint,
+    header: TcpPacket<&'a [u8]>,
+    payload: u32,
+    number: u32,
+    /// Numbers that the segment takes up.
+    takes: u32,
+}
+
+impl<'a> Segment<'a> {
+    fn read(frame: &'a [u8], found: &Headers) -> Option<Self> {
+        if found.protocol != Protocol::Tcp {
+            return None;
+        }
+        let header = TcpPacket::new_checked(frame.get(found.start..found.end)?).ok()?;
+        let (from, to) = addresses(frame, found)?;
+        let payload = u32::try_from(found.end - found.header_end).ok()?;
+        let takes = payload + u32::from(header.syn()) + u32::from(header.fin());
+        Some(Self {
+            from: IpEndpoint::new(from, header.src_port()),
+            to: IpEndpoint::new(to, header.dst_port()),
+            number: header.seq_number().0 as u32,
+            header,
+            payload,
+            takes,
+        })
+    }
+
+    /// Returns the window scale option, and 0 without one.
+    fn shift(&self) -> u8 {
+        let mut options = self.header.options();
+        while !options.is_empty() {
+            match TcpOption::parse(options) {
+                Ok((_, TcpOption::WindowScale(shift))) => return shift.min(14),
+                Ok((rest, _)) if rest.len() < options.len() => options = rest,
+                _ => break,
+            }
+        }
+        0
+    }
+}
+
+fn addresses(frame: &[u8], found: &Headers) -> Option<(IpAddress, IpAddress)> {
+    let at = |offset: usize| frame.get(found.ip + offset..);
+    match found.family {
+        Family::V4 => {
+            let address = |offset| Some(Ipv4Address::from(*at(offset)?.first_chunk::<4>()?));
+            Some((address(12)?.into(), address(16)?.into()))
+        }
+        Family::V6 => {
+            let address = |offset| Some(Ipv6Address::from(*at(offset)?.first_chunk::<16>()?));
+            Some((address(8)?.into(), address(24)?.into()))
+        }
+    }
+}
+
+/// Returns true if `number` comes before `other`, as numbers of TCP count.
+fn before(number: u32, other: u32) -> bool {
+    (number.wrapping_sub(other) as i32) < 0
+}
+
+impl FlowLog {
+    /// Takes a segment that smoltcp sends.
+    pub fn sent(&mut self, frame: &[u8], found: &Headers, now: Instant) {
+        let Some(segment) = Segment::read(frame, found) else { return };
+        let (local, remote) = (segment.from, segment.to);
+        if segment.header.syn() {
+            // A SYN that is sent again goes on with the flow.
+            let known = self.flows.get(&(local, remote));
+            if known.is_none_or(|flow| flow.first != segment.number) {
+                self.begin(local, remote, segment.number, now);
+            }
+        }
+        let Some(flow) = self.flows.get_mut(&(local, remote)) else { return };
+        (flow.moved, flow.last) = (true, now);
+        flow.send(&segment, now);
+    }
+
+    /// Takes a segment that smoltcp is given.
+    pub fn received(&mut self, frame: &[u8], found: &Headers, now: Instant) {
+        let Some(segment) = Segment::read(frame, found) else { return };
+        let Some(flow) = self.flows.get_mut(&(segment.to, segment.from)) else { return };
+        (flow.moved, flow.last) = (true, now);
+        flow.receive(&segment, now);
+    }
+
+    fn begin(&mut self, local: IpEndpoint, remote: IpEndpoint, number: u32, now: Instant) {
+        if self.flows.len() >= FLOWS
+            && let Some(quiet) =
+                self.flows.iter().min_by_key(|(_, flow)| flow.last).map(|(&ends, _)| ends)
+        {
+            self.flows.remove(&quiet);
+        }
+        let state = FlowState {
+            local,
+            remote,
+            sent: 0,
+            acked: 0,
+            in_flight: 0,
+            window: 0,
+            unsent: None,
+            congestion: None,
+            rtt: None,
+            rto: None,
+            again: 0,
+            again_bytes: 0,
+            timeouts: 0,
+            fast: 0,
+            duplicate_acks: 0,
+        };
+        let flow = Flow {
+            state,
+            moved: true,
+            last: now,
+            first: number,
+            next: number,
+            shift: 0,
+            trip: None,
+            waits: now,
+            duplicates: 0,
+        };
+        self.flows.insert((local, remote), flow);
+    }
+
+    /// Gives `each` the state of each flow that had a segment since the last call. `queued` returns
+    /// the bytes that the flow's socket has to send or has under way. `free` is true if the device
+    /// had room for more.
+    pub fn states(
+        &mut self,
+        queued: impl Fn(&FlowState) -> Option<usize>,
+        free: bool,
+        each: &mut dyn FnMut(&FlowState),
+    ) {
+        for flow in self.flows.values_mut().filter(|flow| flow.moved) {
+            flow.moved = false;
+            let state = &mut flow.state;
+            state.unsent =
+                queued(state).map(|bytes| bytes.saturating_sub(state.in_flight as usize));
+            let held = state.unsent.is_some_and(|unsent| unsent > 0);
+            let room = state.window > state.in_flight && state.in_flight > 0;
+            state.congestion = (held && room && free).then_some(state.in_flight);
+            each(state);
+        }
+    }
+}
+
+impl Flow {
+    fn send(&mut self, segment: &Segment<'_>, now: Instant) {
+        let end = segment.number.wrapping_add(segment.takes);
+        // What keeps a connection alive, and an acknowledgement, is not data that is waited for.
+        if segment.takes == 0 || !before(self.first, end) {
+            return;
+        }
+        let state = &mut self.state;
+        if before(segment.number, self.next) {
+            let known = self.next.wrapping_sub(segment.number).min(segment.payload);
+            state.again += 1;
+            state.again_bytes += u64::from(known);
+            // Round trips of what was sent twice cannot be told apart (Karn).
+            self.trip = None;
+            if segment.number == self.first {
+                let waited = now - self.waits;
+                if waited >= TIMEOUT {
+                    state.timeouts += 1;
+                    state.rto = Some(waited);
+                } else if self.duplicates >= DUPLICATES {
+                    state.fast += 1;
+                }
+                self.duplicates = 0;
+                self.waits = now;
+            }
+        }
+        if before(self.next, end) {
+            if self.first == self.next {
+                self.waits = now;
+            }
+            self.trip.get_or_insert((end, now));
+            // Numbers of SYN and FIN are no bytes.
+            let added = end.wrapping_sub(self.next).min(segment.payload);
+            state.sent += u64::from(added);
+            self.next = end;
+        }
+        state.in_flight = self.next.wrapping_sub(self.first);
+    }
+
+    fn receive(&mut self, segment: &Segment<'_>, now: Instant) {
+        let header = &segment.header;
+        if header.syn() {
+            self.shift = segment.shift();
+        }
+        if !header.ack() {
+            return;
+        }
+        let state = &mut self.state;
+        let window = match header.syn() {
+            true => u32::from(header.window_len()),
+            false => u32::from(header.window_len()) << self.shift,
+        };
+        let acknowledged = header.ack_number().0 as u32;
+        let same = acknowledged == self.first && window == state.window && segment.takes == 0;
+        if before(self.first, acknowledged) && !before(self.next, acknowledged) {
+            // Numbers of SYN and FIN are no bytes.
+            let more = u64::from(acknowledged.wrapping_sub(self.first));
+            state.acked = (state.acked + more).min(state.sent);
+            self.first = acknowledged;
+            (self.waits, self.duplicates) = (now, 0);
+            if let Some((_, began)) = self.trip.take_if(|(end, _)| !before(acknowledged, *end)) {
+                state.rtt = Some(now - began);
+            }
+        } else if same && self.first != self.next {
+            self.duplicates += 1;
+            state.duplicate_acks += 1;
+        }
+        if !before(acknowledged, self.first) {
+            state.window = window;
+        }
+        // Numbers of SYN and FIN are counted while they are under way.
+        state.in_flight = self.next.wrapping_sub(self.first);
+    }
+}
