@@ -90,10 +90,11 @@ impl Demand {
         self.stage == Stage::Busy
     }
 
-    /// Returns true if further pages are missed: there was a crowd, or they are awaited.
+    /// Returns true if further pages are missed: there was a crowd, and they were not refused since
+    /// the last calm, or they are awaited.
     #[inline]
     pub fn misses(&self) -> bool {
-        self.crowd || self.stage == Stage::Awaiting
+        self.crowd && !self.refused || self.stage == Stage::Awaiting
     }
 
     /// Returns true if [`Demand::step`] may change something while the pages' readiness is as it

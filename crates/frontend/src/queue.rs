@@ -149,7 +149,8 @@ impl Queue {
     /// place. `meta` returns the length and offload of an item's frame, the same at each call.
     /// `write` is then called with the room for the frame and the offset in the frame at which the
     /// room begins: once, or once for each page if the frame is longer than 4096 bytes. Bytes that
-    /// are not written keep what an earlier frame of this queue left there.
+    /// are not written keep what an earlier frame of this queue left there, one that was received, too,
+    /// or what the backend wrote meanwhile.
     ///
     /// Frames are taken in order, up to the first that cannot be, as in [`Queue::send_burst`]; that
     /// one may have been written. They go out with the next [`Queue::flush`]. Returns the number of
@@ -254,7 +255,8 @@ impl Queue {
                 self.stage_further();
             }
         }
-        self.wants_room &= reaped == 0 || !self.transmit.has_room();
+        // Room may come from further pages, too.
+        self.wants_room &= !self.transmit.has_room();
         Ok(reaped)
     }
 
@@ -372,6 +374,11 @@ impl Queue {
     /// Posts every free page, further ones if the queue is busy, and signals the backend if it asked.
     #[inline(never)]
     pub(crate) fn post(&mut self) -> Result<(), VifError> {
+        if self.receive.misses_further() && self.transmit.has_further() {
+            // An application that sends no more need not reap, and what was answered is free.
+            self.transmit.reap(&mut self.stats).map_err(self.fault())?;
+            self.wants_room &= !self.transmit.has_room();
+        }
         let resized = self.transmit.may_resize();
         if resized {
             self.resize_transmit();

@@ -31,6 +31,8 @@ pub struct QueueStaging {
     /// Grants of the further pages, which are known before these pages are worth staging.
     further: Arc<[AtomicU32; RESTING as usize]>,
     busy: Arc<AtomicBool>,
+    /// Number of times that the pages that are worth staging became others.
+    changes: Arc<AtomicUsize>,
     staged: Arc<AtomicUsize>,
     /// True if not all of the pages will be staged: further ones are used all the same.
     short: Arc<AtomicBool>,
@@ -40,8 +42,8 @@ impl QueueStaging {
     /// Makes the pages of a queue, of which none is staged yet.
     pub(crate) fn new(queue: u16, pages: Vec<StagingPage>) -> Self {
         let further = Arc::new([const { AtomicU32::new(0) }; RESTING as usize]);
-        let (busy, staged, short) = Default::default();
-        Self { queue, pages: pages.into(), further, busy, staged, short }
+        let (busy, changes, staged, short) = Default::default();
+        Self { queue, pages: pages.into(), further, busy, changes, staged, short }
     }
 
     /// Returns the number of the queue in the vif.
@@ -56,6 +58,13 @@ impl QueueStaging {
     pub fn worth(&self) -> usize {
         let busy = self.busy.load(SeqCst);
         self.pages.len() + if busy { self.further.len() } else { 0 }
+    }
+
+    /// Returns the number of times, from any start, that the pages that are worth staging became
+    /// others. If it is not what it was, the control side has to look.
+    #[must_use]
+    pub fn changes(&self) -> usize {
+        self.changes.load(SeqCst)
     }
 
     /// Returns a page. The pages of small buffers come first, then those posted to receive into,
@@ -95,6 +104,7 @@ impl QueueStaging {
             place.store(gref.0, Relaxed);
         }
         self.busy.store(busy, SeqCst);
+        self.changes.fetch_add(1, SeqCst);
     }
 
     /// Notes that the backend confirmed the first `pages` pages: from now on the queue counts on

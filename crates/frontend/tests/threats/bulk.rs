@@ -269,6 +269,25 @@ fn further_pages_are_received_into_first() {
     world.ends(rings);
 }
 
+/// An application that sends no more need not reap: a crowd gets further pages whose frames were answered.
+#[test]
+fn a_crowd_gets_further_pages_that_nobody_reaped() {
+    let (mut world, mut served, mut rings, mut mapped) = staging();
+    carries(&mut world, &mut rings, &mapped, 128);
+    staged(&mut world, &mut served, &mut mapped, 400);
+    world.vif.arm().unwrap();
+    fill(&mut world, &mut rings);
+    rings.serve_tx();
+    for _ in 0..3 {
+        deliver(&world, &mut rings, RESTING);
+        receive(&mut world, RESTING);
+        world.vif.arm().unwrap();
+    }
+    assert_eq!(posted(&rings).len(), 256);
+    served.close(&mut world.server);
+    world.ends(rings);
+}
+
 /// Frames of all lengths go both ways, and those that were sent are answered in any order. Further
 /// pages are sent from at first, and received into after the first crowd.
 #[test]

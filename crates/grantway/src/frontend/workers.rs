@@ -307,7 +307,7 @@ impl Worker {
         let start = Instant::now();
         let (mut kept, mut looks) = (Pace::new(start, KEPT), Pace::new(start, LOOK_EVERY));
         let (mut idle, mut still) = (Idle::default(), Still::default());
-        let mut worth = self.bridge.ends.queue.staging().worth();
+        let mut changes = self.bridge.ends.queue.staging().changes();
         loop {
             // While frames may cross there is a turn in each round. A thread without work gives
             // way.
@@ -330,8 +330,8 @@ impl Worker {
             if there && !looks.is_time(Instant::now) {
                 continue;
             }
-            let now = self.bridge.ends.queue.staging().worth();
-            if std::mem::replace(&mut worth, now) != now {
+            let now = self.bridge.ends.queue.staging().changes();
+            if std::mem::replace(&mut changes, now) != now {
                 bell.ring();
             }
             let [told, signalled] = self.look(there)?;
