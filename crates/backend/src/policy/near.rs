@@ -46,7 +46,7 @@ impl<'a> Near<'a> {
     pub fn moves(&mut self, piece: Piece, arena: &mut [u8]) -> bool {
         if piece.gref != self.gref {
             self.gref = piece.gref;
-            let mapping = self.table.find(piece.gref).filter(|found| self.way.may(found.access));
+            let mapping = self.table.find_for(piece.gref, self.way);
             self.page = mapping.map(|mapping| &mapping.page);
         }
         let Some(page) = self.page else { return false };

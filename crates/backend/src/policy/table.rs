@@ -12,6 +12,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::copies::Way;
 use grantway_hypervisor::{Access, GrantRef};
 use grantway_ring::SharedPage;
 use std::cell::Cell;
@@ -121,6 +122,20 @@ impl GrefTable {
         };
         mapping.used.set(self.stamp);
         Some(mapping)
+    }
+
+    /// Returns the mapping of a reference if its page can be used that way, which counts as a use. One
+    /// that cannot is left to grow old, as its room may be needed for one that can.
+    #[inline]
+    pub fn find_for(&self, gref: GrantRef, way: Way) -> Option<&Mapping> {
+        let mapping = match &self.entries[home(gref)] {
+            Some((found, mapping)) if *found == gref => mapping,
+            _ => self.search(gref)?,
+        };
+        way.may(mapping.access).then(|| {
+            mapping.used.set(self.stamp);
+            mapping
+        })
     }
 
     #[cold]
