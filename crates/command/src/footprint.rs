@@ -23,16 +23,22 @@ const GRANTED: u64 = Queue::BUFFER_PAGES as u64;
 /// Pages of buffers that a queue at rest has granted and mapped.
 const RESTING: u64 = Queue::RESTING_PAGES as u64;
 /// Further pages of a busy queue, for either direction. By the policy persistent they are mapped
-/// twice for a minute, if they are received into after frames were sent from them: to be read, and
+/// twice for a minute or longer, if they are received into after frames were sent from them: to be read, and
 /// to be written.
 const FURTHER: u64 = GRANTED - RESTING;
+
+/// Most pages of buffers that are mapped for a queue at once, by any policy.
+const MOST_MAPPED: u64 = {
+    let (pages, room) = (GRANTED + FURTHER, QUEUE_PAGES as u64);
+    if pages < room { pages } else { room }
+};
 
 /// Returns the most pages of buffers that are mapped for a queue at once.
 fn mapped(policy: Policy) -> u64 {
     match policy {
         Policy::Copy => 0,
         Policy::Map => TX_RING_ENTRIES as u64,
-        Policy::Persistent => (GRANTED + FURTHER).min(QUEUE_PAGES as u64),
+        Policy::Persistent => MOST_MAPPED,
         Policy::Staging => GRANTED.min(QUEUE_PAGES as u64),
     }
 }
@@ -63,9 +69,14 @@ impl Footprint {
         Self { policy, queues, quota }
     }
 
-    /// Returns the pages of one queue, buffers and rings, if all of them stay mapped.
+    /// Returns the pages that one queue grants at most, buffers and rings.
     pub const fn largest_queue() -> u64 {
-        (Queue::RING_PAGES + Queue::BUFFER_PAGES) as u64
+        Queue::RING_PAGES as u64 + GRANTED
+    }
+
+    /// Returns the most pages that are mapped for one queue at once, by any policy, buffers and rings.
+    pub const fn most_mapped() -> u64 {
+        Queue::RING_PAGES as u64 + MOST_MAPPED
     }
 
     /// Returns the number of queues.

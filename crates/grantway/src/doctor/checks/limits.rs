@@ -10,8 +10,9 @@ use grantway_command::limits::{
     for_buffers, raise_gntalloc, raise_map_count, roomy, with_buffers, xen_option,
 };
 
-/// Pages of a queue if all its pages stay mapped.
+/// Pages that a queue grants at most, and that are mapped for it at most.
 const QUEUE_PAGES: u64 = Footprint::largest_queue();
+const QUEUE_MAPPED: u64 = Footprint::most_mapped();
 /// Most areas that the pages of a queue are in.
 const QUEUE_AREAS: u64 = grantway_backend::policy::QUEUE_AREAS as u64;
 
@@ -85,10 +86,10 @@ fn maptrack(frames: Option<&XenLimit>, twice: bool, role: Role, queues: u64) -> 
         "{} ({}): {handles} handles, {each}{pages} mapped pages, {} with all pages mapped; {} attached",
         many(limit.value, "frame"),
         limit.source,
-        many(pages / QUEUE_PAGES, "queue"),
+        many(pages / QUEUE_MAPPED, "queue"),
         many(queues, "queue")
     );
-    if queues.saturating_mul(QUEUE_PAGES) <= pages {
+    if queues.saturating_mul(QUEUE_MAPPED) <= pages {
         return Finding::ok(subject, found);
     }
     let wanted = limit.value.max(MAPTRACK_FRAMES).saturating_mul(4);
