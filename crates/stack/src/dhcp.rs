@@ -3,7 +3,7 @@
 use core::mem;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::dhcpv4::{Event, Socket};
-use smoltcp::wire::{IpCidr, Ipv4Address, Ipv4Cidr};
+use smoltcp::wire::{IpAddress, IpCidr, Ipv4Address, Ipv4Cidr};
 
 /// A server's promise: an address, and the way to other networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,17 +17,24 @@ pub struct Lease {
 /// A client of DHCP, which gives an interface an address and a default route.
 ///
 /// The socket asks, renews and rebinds by the times of the lease. An address whose lease has ended
-/// is taken away. Addresses that the interface has by other ways stay.
+/// is taken away. Addresses and a gateway that the interface has by other ways stay, or come back
+/// when the lease has ended.
 #[derive(Debug)]
 pub struct Dhcp {
     handle: SocketHandle,
     lease: Option<Lease>,
+    /// True if the interface had the lease's address before.
+    had: bool,
+    /// The address and the gateway that gave way to those of the lease.
+    address: Option<IpCidr>,
+    gateway: Option<Ipv4Address>,
 }
 
 impl Dhcp {
     /// Adds a client to the sockets.
     pub fn new(sockets: &mut SocketSet<'static>) -> Self {
-        Self { handle: sockets.add(Socket::new()), lease: None }
+        let handle = sockets.add(Socket::new());
+        Self { handle, lease: None, had: false, address: None, gateway: None }
     }
 
     /// Returns the lease, if there is one.
@@ -57,23 +64,39 @@ impl Dhcp {
             return false;
         }
         interface.update_ip_addrs(|list| {
-            let ended = before.map(|lease| IpCidr::from(lease.address));
-            list.retain(|address| Some(*address) != ended);
-            if let Some(lease) = next {
-                // smoltcp has room for eight addresses. One that was configured gives way.
-                if list.is_full() {
-                    list.pop();
+            if let Some(lease) = before {
+                let had = mem::take(&mut self.had);
+                list.retain(|&address| had || address != lease.address.into());
+                if let Some(address) = self.address.take() {
+                    let _ = list.push(address);
                 }
-                let _ = list.insert(0, lease.address.into());
+            }
+            if let Some(lease) = next {
+                let address = IpCidr::from(lease.address);
+                self.had = list.contains(&address);
+                // smoltcp has room for eight addresses. One that was configured gives way.
+                if !self.had && list.is_full() {
+                    self.address = list.pop();
+                }
+                if !self.had {
+                    let _ = list.insert(0, address);
+                }
             }
         });
         let routes = interface.routes_mut();
         if before.is_some_and(|lease| lease.gateway.is_some()) {
             routes.remove_default_ipv4_route();
+            if let Some(gateway) = self.gateway.take() {
+                let _ = routes.add_default_ipv4_route(gateway);
+            }
         }
         if let Some(gateway) = next.and_then(|lease| lease.gateway) {
             // There is room for one default route, which replaces an earlier one.
-            let _ = routes.add_default_ipv4_route(gateway);
+            let former = routes.add_default_ipv4_route(gateway).ok().flatten();
+            self.gateway = former.and_then(|route| match route.via_router {
+                IpAddress::Ipv4(gateway) => Some(gateway),
+                _ => None,
+            });
         }
         true
     }

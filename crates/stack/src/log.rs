@@ -3,7 +3,7 @@
 //! smoltcp keeps its windows and timers to itself. What is here is derived from the segments that
 //! pass the device, both ways, and from a socket's queue.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use grantway_netif::headers::{Family, Headers, Protocol};
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{IpAddress, IpEndpoint, Ipv4Address, Ipv6Address, TcpOption, TcpPacket};
@@ -11,6 +11,8 @@ use smoltcp::wire::{IpAddress, IpEndpoint, Ipv4Address, Ipv6Address, TcpOption, 
 /// Most flows whose state is kept. If one more begins, the flow that was quiet for longest is
 /// forgotten.
 const FLOWS: usize = 256;
+/// Connections that peers asked for, of which the shift of the window is kept until the answer.
+const ASKED: usize = 64;
 /// Acknowledgements that repeat an earlier one, after which smoltcp sends a segment again.
 const DUPLICATES: u32 = 3;
 /// Least time after which smoltcp sends a segment again for want of an answer.
@@ -79,6 +81,9 @@ struct Flow {
 #[derive(Debug, Default)]
 pub(crate) struct FlowLog {
     flows: BTreeMap<(IpEndpoint, IpEndpoint), Flow>,
+    /// The last connections that peers asked for, the newest first: their ends, and the shift of the
+    /// peer's window.
+    asked: VecDeque<((IpEndpoint, IpEndpoint), u8)>,
 }
 
 /// A segment: its ends, its header and its length.
@@ -164,7 +169,13 @@ impl FlowLog {
     /// Takes a segment that smoltcp is given.
     pub fn received(&mut self, frame: &[u8], found: &Headers, now: Instant) {
         let Some(segment) = Segment::read(frame, found) else { return };
-        let Some(flow) = self.flows.get_mut(&(segment.to, segment.from)) else { return };
+        let ends = (segment.to, segment.from);
+        if segment.header.syn() && !segment.header.ack() {
+            // A flow begins with our own SYN, which answers this one.
+            self.asked.truncate(ASKED - 1);
+            self.asked.push_front((ends, segment.shift()));
+        }
+        let Some(flow) = self.flows.get_mut(&ends) else { return };
         (flow.moved, flow.last) = (true, now);
         flow.receive(&segment, now);
     }
@@ -176,6 +187,8 @@ impl FlowLog {
         {
             self.flows.remove(&quiet);
         }
+        let asked = self.asked.iter().find(|(ends, _)| *ends == (local, remote));
+        let shift = asked.map_or(0, |(_, shift)| *shift);
         let state = FlowState {
             local,
             remote,
@@ -199,7 +212,7 @@ impl FlowLog {
             last: now,
             first: number,
             next: number,
-            shift: 0,
+            shift,
             trip: None,
             waits: now,
             duplicates: 0,

@@ -289,3 +289,37 @@ fn a_server_that_comes_late_is_found() {
     client.pass(20);
     client.check(lease(ADDRESS));
 }
+
+/// A server gives the address that was configured, and another gateway. Then its lease ends.
+#[test]
+fn what_was_configured_comes_back_when_a_lease_has_ended() {
+    let configured: IpCidr = lease(ADDRESS).unwrap().address.into();
+    let gateway = Ipv4Address::new(10, 0, 0, 254);
+    for full in [false, true] {
+        let mut client = Client::new(Some(ADDRESS));
+        // With eight addresses there is no room for another one.
+        let given = if full { Ipv4Address::new(10, 0, 0, 78) } else { ADDRESS };
+        client.server().gives = Some(given);
+        client.interface.update_ip_addrs(|list| {
+            list.insert(0, configured).unwrap();
+            while full && !list.is_full() {
+                let number = list.len() as u16;
+                list.push(IpCidr::new(IpAddress::v6(0xfd00, 0, 0, 0, 0, 0, 1, number), 64))
+                    .unwrap();
+            }
+        });
+        let mut before = client.interface.ip_addrs().to_vec();
+        client.interface.routes_mut().add_default_ipv4_route(gateway).unwrap();
+        client.pass(2);
+        assert_eq!(client.dhcp.lease().copied(), lease(given));
+        client.server().gives = None;
+        client.pass(LEASE + 10);
+        assert_eq!(client.dhcp.lease(), None);
+        let mut after = client.interface.ip_addrs().to_vec();
+        before.sort();
+        after.sort();
+        assert_eq!(after, before, "full: {full}");
+        let route = client.interface.routes().get_default_ipv4_route();
+        assert_eq!(route.map(|route| route.via_router), Some(gateway.into()));
+    }
+}
