@@ -331,10 +331,12 @@ impl State {
         let (sets, owners) = (BTreeMap::new(), BTreeMap::new());
         let mut state = Self { words, sets, owners, made: 0, waiting: 0, timer: None };
         if options.wake == Wake::Upcall {
-            let port = events::bind_timer().ok()?.0;
-            if !state.words.reach(port) {
+            let port = events::bind_timer().map(|port| port.0);
+            let Some(port) = port.ok().filter(|&port| state.words.reach(port)) else {
+                // Xen has these pages from now on.
+                core::mem::forget(state);
                 return None;
-            }
+            };
             state.words.unmask(port);
             state.timer = Some(Timer { port, set: None });
         }
