@@ -16,9 +16,9 @@ for size in 64 1496 65535; do
             unikernel_start u2 generate=$size count=2000 burst=8 policy=$policy wait=$wait
             await 60 2000 "frames of $size bytes that arrived, $policy, $wait" checked received
             expect "$(checked lost)$(checked corrupt)$(checked duplicated)" = 000 "frames lost, damaged or twice"
+            wait_for 20 unikernel_said u2 'frames: made 2000, refused 0,'
             xl shutdown u2
             guest_gone u2
-            expect "$(unikernel_said u2 'frames: made 2000, refused 0,' | wc -l)" -ge 1 "lines about frames that were made"
         done
     done
     kill_backend -TERM

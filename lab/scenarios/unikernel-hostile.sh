@@ -21,7 +21,9 @@ for port in tap bridge; do
     resident=$(backend_resident)
     hostile_start u2 $vif seed=1 "victim=$(guest_run g1 cat /sys/class/net/eth0/address)"
     hostile_start u3 $vif seed=2 end=crash
+    load_goes_on g1
     for enemy in u2 u3; do
+        load_goes_on g1
         wait_for 240 hostile_over $enemy
         said=$(hostile_said $enemy)
         case $said in over:*) ;; *) fail "$enemy on $port: $said" ;; esac

@@ -13,6 +13,9 @@ use grantway_netif::tx::TxFlags;
 use grantway_ring::SharedPage;
 use grantway_testkit::Numbers;
 
+/// The status of a message that was obeyed.
+const OKAY: Option<u32> = Some(Status::Success.to_u32());
+
 /// Asks, and waits for the answer. Returns its status; none once the connection is over.
 fn ask(
     enemy: &mut Enemy,
@@ -54,15 +57,16 @@ fn whole(rings: &Rings) -> Vec<GrefEntry> {
 }
 
 /// Has all pages of the pools staged.
-pub fn stage_all(enemy: &mut Enemy, rings: &mut Rings) -> Result<Option<u32>, Error> {
+pub fn stage_all(enemy: &mut Enemy, rings: &mut Rings) -> Result<(), Error> {
     let list = enemy.list()?;
     let entries = whole(rings);
     let (page, gref) = list.page(0).expect("one page");
     write_list(&page, &entries);
     let asked = [0, gref.0, entries.len() as u32];
     let status = ask(enemy, rings, kind::ADD_GREF_MAPPING, asked)?;
+    assert!(status == OKAY, "a list by the rules: {status:?}");
     enemy.give_back(list);
-    Ok(status)
+    Ok(())
 }
 
 /// Spoils a list in one way or another. Returns the number of entries to tell.
@@ -89,11 +93,12 @@ pub fn staging(stage: &mut Stage<'_>) -> Result<(), Error> {
     let list = enemy.list()?;
     let (page, list_gref) = list.page(0).expect("one page");
     let good = whole(rings);
-    for _ in 0..60 {
+    for round in 0..60 {
         // Right, then wrong, each while packets name the pages.
         write_list(&page, &good);
         let all = good.len() as u32;
-        ask(enemy, rings, kind::ADD_GREF_MAPPING, [0, list_gref.0, all])?;
+        let status = ask(enemy, rings, kind::ADD_GREF_MAPPING, [0, list_gref.0, all])?;
+        assert!(round > 0 || status == OKAY, "a list by the rules: {status:?}");
         let sizes = 0..rings.tx_room().min(32);
         let grefs = rings.all_grefs();
         let slots: Vec<_> = sizes
@@ -160,7 +165,7 @@ pub fn hashing(stage: &mut Stage<'_>) -> Result<(), Error> {
         if status.is_none() {
             break;
         }
-        if kind > kind::DEL_GREF_MAPPING && status == Some(Status::Success.to_u32()) {
+        if kind > kind::DEL_GREF_MAPPING && status == OKAY {
             panic!("the backend says that it did what message {kind} asks for");
         }
     }

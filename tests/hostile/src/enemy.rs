@@ -17,8 +17,11 @@ pub const FRONT: &str = "device/vif/0";
 const LOOK: Duration = Duration::from_millis(5);
 /// Looks after which a connection that the backend may end has not ended.
 const LOOKS: usize = 20;
-/// Looks after which nothing comes any more: four minutes.
-const STUCK: usize = 48_000;
+/// Time after which nothing comes any more.
+const STUCK: Duration = Duration::from_secs(120);
+/// Connections that are tried one after the other. One that begins while the backend still sees
+/// the keys of an earlier one may be ended by it.
+const TRIES: usize = 10;
 /// Node by which the guest says how far it is.
 pub const SAID: &str = "data/hostile";
 
@@ -89,7 +92,8 @@ impl Enemy {
         what: &dyn Debug,
         mut look: impl FnMut(&mut Self) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
-        for _ in 0..STUCK {
+        let until = self.platform.clock().now() + STUCK;
+        while self.platform.clock().now() < until {
             if let Some(found) = look(self)? {
                 return Ok(found);
             }
@@ -102,25 +106,34 @@ impl Enemy {
         shutdown(Shutdown::Crash)
     }
 
-    /// Waits until the backend is in one of these states.
-    fn await_backend(&mut self, states: &[State]) -> Result<(), Error> {
-        self.wait(&states, |enemy| Ok(states.contains(&enemy.backend_state()?).then_some(())))
+    /// Waits until the backend is in one of these states, and returns which.
+    fn await_backend(&mut self, states: &[State]) -> Result<State, Error> {
+        self.wait(&states, |enemy| {
+            let found = enemy.backend_state()?;
+            Ok(states.contains(&found).then_some(found))
+        })
     }
 
     /// Connects by the rules, from wherever both ends are.
     pub fn connect(&mut self) -> Result<Rings, Error> {
-        self.await_backend(&[
-            State::InitWait,
-            State::Connected,
-            State::Reconfigured,
-            State::Closing,
-            State::Closed,
-        ])?;
-        if self.backend_state()? != State::InitWait {
+        for _ in 0..TRIES {
+            if let Some(rings) = self.try_to_connect()? {
+                return Ok(rings);
+            }
+        }
+        self.wait(&"a connection that the backend does not end", |_| Ok(None))
+    }
+
+    /// Tries once. Returns none if the backend ended the connection before it was one.
+    fn try_to_connect(&mut self) -> Result<Option<Rings>, Error> {
+        let taken_up =
+            [State::InitWait, State::Connected, State::Reconfigured, State::Closing, State::Closed];
+        if self.await_backend(&taken_up)? != State::InitWait {
             self.state(State::Closing)?;
-            self.await_backend(&[State::Closing, State::Closed])?;
+            self.await_backend(&[State::Closing, State::Closed, State::InitWait])?;
             self.state(State::Closed)?;
-            self.await_backend(&[State::Closed])?;
+            // It may have seen an earlier state of ours, and wait for us.
+            self.await_backend(&[State::Closed, State::InitWait])?;
         }
         self.state(State::Initialising)?;
         self.await_backend(&[State::InitWait])?;
@@ -138,8 +151,13 @@ impl Enemy {
             self.key(key, "1")?;
         }
         self.state(State::Connected)?;
-        self.await_backend(&[State::Connected])?;
-        Ok(rings)
+        match self.await_backend(&[State::Connected, State::Closing, State::Closed])? {
+            State::Connected => Ok(Some(rings)),
+            _ => {
+                self.leave(rings);
+                Ok(None)
+            }
+        }
     }
 
     /// Gives up a connection: the ports are closed, and the pages are taken back as soon as the
