@@ -16,7 +16,7 @@ pub struct GeneratorConfig {
     /// Length of each frame in bytes, 14 to 65,535: with the Ethernet header, without FCS.
     pub size: usize,
     /// Frames that come together, at least 1. With a rate they are due together. Without a
-    /// rate [`Port::recv`] says once after each burst that there is no frame.
+    /// rate `Port::recv` says once after each burst that there is no frame.
     pub burst: u32,
     /// Frames per second from each queue; 0 for as fast as they are asked for. The schedule
     /// does not wait for a slow reader: a late frame is due at once.
