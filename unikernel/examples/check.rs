@@ -46,7 +46,7 @@ fn run(boot: &Boot) -> Result<(), String> {
         return Err(format!("{} in place of {options}", platform.options()));
     }
     if options.wake == Wake::Upcall {
-        println!("check: {} upcalls in computations", platform.check_upcalls()?);
+        println!("check: {} upcalls, some in computations", platform.check_upcalls()?);
     }
     let count = boot.argument("ports").unwrap_or("100");
     let count = count.parse().map_err(|_| format!("ports={count}: expected a number"))?;

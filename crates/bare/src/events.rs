@@ -126,6 +126,10 @@ impl Words {
     }
 }
 
+/// Longest wait for an upcall, in nanoseconds. A guest looks once a second, whether Xen says that
+/// something is there or not: what is lost of a machine's interrupts costs it a second then, not its life.
+const LOOK: u64 = 1_000_000_000;
+
 /// Reason for which no port was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoPort {
@@ -269,7 +273,8 @@ impl Events {
             Wake::Upcall => {
                 state.drain();
                 if state.waiting == 0 {
-                    state.set_timer(until);
+                    let look = self.shared.on_host(self.shared.now() + LOOK);
+                    state.set_timer(Some(until.map_or(look, |until| until.min(look))));
                     drop(state);
                     self.sleep();
                 }
@@ -290,6 +295,7 @@ impl Events {
             Wake::Upcall => {
                 state.drain();
                 if state.sets.get(&set).is_none_or(|owned| owned.fired.is_empty()) {
+                    state.set_timer(Some(self.shared.on_host(self.shared.now() + LOOK)));
                     drop(state);
                     self.sleep();
                 }

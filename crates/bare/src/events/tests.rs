@@ -139,7 +139,7 @@ fn the_timer_is_set_for_the_soonest_time_and_again_once_it_was_due() {
     let timer = 1;
     let ring = move || fake::signal(timer);
     fake::with(|xen| xen.on_halt = Some(alloc::boxed::Box::new(ring)));
-    let at = |n| Some(Duration::from_secs(n));
+    let at = |n| Some(Duration::from_millis(100 * n));
     // No time is over: the clock of this Xen stands at 0.
     let wait = |until: Option<Duration>| {
         events.wait(until);
@@ -147,16 +147,19 @@ fn the_timer_is_set_for_the_soonest_time_and_again_once_it_was_due() {
     };
     assert_eq!(wait(at(0)), [], "that time is over");
     assert_eq!(fake::with(|xen| xen.halts), 0);
-    assert_eq!(wait(at(9)), [9_000_000_000]);
+    assert_eq!(wait(at(9)), [900_000_000]);
     // The signal of the last wait is taken in before.
-    assert_eq!(wait(at(9)), [9_000_000_000]);
+    assert_eq!(wait(at(9)), [900_000_000]);
     fake::with(|xen| xen.on_halt = Some(alloc::boxed::Box::new(|| ())));
-    assert_eq!(wait(at(8)), [8_000_000_000]);
+    assert_eq!(wait(at(8)), [800_000_000]);
     assert_eq!(wait(at(10)), [], "it is set for a sooner time");
-    assert_eq!(wait(at(7)), [7_000_000_000]);
+    assert_eq!(wait(at(7)), [700_000_000]);
     assert_eq!(wait(None), []);
-    events.forget_timer();
-    assert_eq!(wait(at(10)), [10_000_000_000]);
+    // No wait is longer than a second.
+    for until in [at(10), at(11), None] {
+        events.forget_timer();
+        assert_eq!(wait(until), [1_000_000_000]);
+    }
 }
 
 #[test]
