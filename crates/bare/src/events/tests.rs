@@ -139,7 +139,7 @@ fn the_timer_is_set_for_the_soonest_time_and_again_once_it_was_due() {
     let timer = 1;
     let ring = move || fake::signal(timer);
     fake::with(|xen| xen.on_halt = Some(alloc::boxed::Box::new(ring)));
-    let at = |n| Some(Duration::from_millis(100 * n));
+    let at = |n: u64| Some(Duration::from_millis(100 * n));
     // No time is over: the clock of this Xen stands at 0.
     let wait = |until: Option<Duration>| {
         events.wait(until);
