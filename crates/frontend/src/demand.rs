@@ -23,9 +23,9 @@ pub(crate) struct Demand {
 /// The pages that a direction uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Those at rest.
+    /// The pages at rest.
     Resting,
-    /// Those at rest. Further ones are granted, and are used once they can be.
+    /// The pages at rest. Further pages are granted, and are used as soon as possible.
     Awaiting,
     /// Further ones, too.
     Busy,
@@ -34,9 +34,9 @@ enum Stage {
 /// Readiness of the further pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// They can be used.
+    /// The further pages can be used.
     Yes,
-    /// They are not staged yet, or some of them are still with the other direction.
+    /// The further pages are not staged yet, or the other direction still has some of them.
     NotYet,
     /// The other direction needs them.
     Elsewhere,
