@@ -135,7 +135,9 @@ mod tests {
 
     impl Thread {
         fn new() -> Self {
-            (PASSED.set(Duration::ZERO), USED.set(Duration::ZERO), ASKED.set(0));
+            PASSED.set(Duration::ZERO);
+            USED.set(Duration::ZERO);
+            ASKED.set(0);
             Self { gauge: Gauge::default(), last: Duration::ZERO }
         }
 
