@@ -19,8 +19,8 @@ for port in tap bridge; do
     iperf_server dom0
     load_start g1 dom0
     resident=$(backend_resident)
-    hostile_start u2 $vif seed=1 "victim=$(guest_run g1 cat /sys/class/net/eth0/address)"
-    hostile_start u3 $vif seed=2 end=crash
+    hostile_start u2 $vif seed=1 rounds=1 "victim=$(guest_run g1 cat /sys/class/net/eth0/address)"
+    hostile_start u3 $vif seed=2 rounds=1 end=crash
     load_goes_on g1
     for enemy in u2 u3; do
         load_goes_on g1
