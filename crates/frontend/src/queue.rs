@@ -376,8 +376,8 @@ impl Queue {
     pub(crate) fn post(&mut self) -> Result<(), VifError> {
         if self.receive.misses_further() && self.transmit.has_further() {
             // An application that sends no more need not reap, and what was answered is free.
+            // Room that came by this is reported by `arm`, which still knows that somebody wants it.
             self.transmit.reap(&mut self.stats).map_err(self.fault())?;
-            self.wants_room &= !self.transmit.has_room();
         }
         let resized = self.transmit.may_resize();
         if resized {

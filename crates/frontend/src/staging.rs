@@ -30,8 +30,7 @@ pub struct QueueStaging {
     pages: Arc<[StagingPage]>,
     /// Grants of the further pages, which are known before these pages are worth staging.
     further: Arc<[AtomicU32; RESTING as usize]>,
-    busy: Arc<AtomicBool>,
-    /// Number of times that the pages that are worth staging became others.
+    /// Number of times that the further pages became worth staging, or no more so: odd while they are.
     changes: Arc<AtomicUsize>,
     staged: Arc<AtomicUsize>,
     /// True if not all of the pages will be staged: further ones are used all the same.
@@ -42,8 +41,8 @@ impl QueueStaging {
     /// Makes the pages of a queue, of which none is staged yet.
     pub(crate) fn new(queue: u16, pages: Vec<StagingPage>) -> Self {
         let further = Arc::new([const { AtomicU32::new(0) }; RESTING as usize]);
-        let (busy, changes, staged, short) = Default::default();
-        Self { queue, pages: pages.into(), further, busy, changes, staged, short }
+        let (changes, staged, short) = Default::default();
+        Self { queue, pages: pages.into(), further, changes, staged, short }
     }
 
     /// Returns the number of the queue in the vif.
@@ -56,8 +55,13 @@ impl QueueStaging {
     /// may be staged.
     #[must_use]
     pub fn worth(&self) -> usize {
-        let busy = self.busy.load(SeqCst);
-        self.pages.len() + if busy { self.further.len() } else { 0 }
+        self.pages.len() + if self.is_busy() { self.further.len() } else { 0 }
+    }
+
+    /// Returns true while the further pages are worth staging.
+    #[inline]
+    fn is_busy(&self) -> bool {
+        self.changes() % 2 == 1
     }
 
     /// Returns the number of times, from any start, that the pages that are worth staging became
@@ -81,7 +85,7 @@ impl QueueStaging {
     /// Returns the readiness of the further pages, as far as staging goes.
     #[inline]
     pub(crate) fn ready(&self) -> Ready {
-        match self.busy.load(SeqCst) {
+        match self.is_busy() {
             true if self.staged() >= self.worth() => Ready::Yes,
             true if self.short.load(Relaxed) => Ready::Refused,
             _ => Ready::NotYet,
@@ -95,7 +99,7 @@ impl QueueStaging {
 
     /// Notes if further pages are in use or awaited; `pool` has them.
     pub(crate) fn set_further(&self, busy: bool, pool: &Pool) {
-        if busy == self.busy.load(Relaxed) {
+        if busy == self.is_busy() {
             return;
         }
         // Nobody has said anything of the further pages yet.
@@ -103,7 +107,6 @@ impl QueueStaging {
         for (place, (_, gref)) in self.further.iter().zip(pool.further(RESTING)) {
             place.store(gref.0, Relaxed);
         }
-        self.busy.store(busy, SeqCst);
         self.changes.fetch_add(1, SeqCst);
     }
 

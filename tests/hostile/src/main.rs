@@ -30,6 +30,7 @@ use attacks::{ALL, Attack, Stage};
 use enemy::{Enemy, SAID};
 use grantway_bare::{Bare, Boot, Shutdown, println, shutdown};
 use grantway_hypervisor::Error;
+use grantway_ports::parse_address;
 use grantway_testkit::Numbers;
 
 grantway_bare::entry!(main);
@@ -63,7 +64,7 @@ fn run(boot: &Boot, enemy: &mut Enemy) -> Result<String, String> {
     let rounds = number(boot, "rounds", 2)?;
     let mut numbers = Numbers::new(number(boot, "seed", 1)? << 1);
     if let Some(victim) = boot.argument("victim") {
-        let address = station(victim);
+        let address = parse_address(victim);
         enemy.victim =
             address.ok_or_else(|| format!("victim={victim}: expected 00:16:3e:00:00:01"))?;
     }
@@ -122,14 +123,4 @@ fn chosen(boot: &Boot) -> Result<Vec<&'static Attack>, String> {
 fn number(boot: &Boot, name: &str, default: u64) -> Result<u64, String> {
     let Some(text) = boot.argument(name) else { return Ok(default) };
     text.parse().map_err(|_| format!("{name}={text}: expected a number"))
-}
-
-/// Returns an Ethernet address, read from text.
-fn station(text: &str) -> Option<[u8; 6]> {
-    let mut parts = text.split(':').map(|part| u8::from_str_radix(part, 16).ok());
-    let mut address = [0; 6];
-    for byte in &mut address {
-        *byte = parts.next()??;
-    }
-    parts.next().is_none().then_some(address)
 }

@@ -116,12 +116,7 @@ impl GrefTable {
     /// Returns the mapping of a reference, which counts as a use.
     #[inline]
     pub fn find(&self, gref: GrantRef) -> Option<&Mapping> {
-        let mapping = match &self.entries[home(gref)] {
-            Some((found, mapping)) if *found == gref => mapping,
-            _ => self.search(gref)?,
-        };
-        mapping.used.set(self.stamp);
-        Some(mapping)
+        self.find_for(gref, Way::Fetch)
     }
 
     /// Returns the mapping of a reference if its page can be used that way, which counts as a use. One
