@@ -241,7 +241,8 @@ impl Queue {
     }
 
     /// Takes in transmit completions, and returns the number of buffers that came back. For use
-    /// after [`SendError::Full`] of [`Queue::send`], or on an event.
+    /// after [`SendError::Full`] of [`Queue::send`], or on an event. If none came back, there may be
+    /// room all the same, in further pages: [`Queue::arm`] tells of that.
     ///
     /// # Errors
     ///
@@ -255,8 +256,8 @@ impl Queue {
                 self.stage_further();
             }
         }
-        // Room may come from further pages, too.
-        self.wants_room &= !self.transmit.has_room();
+        // Room that came from further pages alone is not told by the number, but by `arm`.
+        self.wants_room &= reaped == 0 || !self.transmit.has_room();
         Ok(reaped)
     }
 
@@ -442,7 +443,7 @@ impl Queue {
         // Answers that are there now are room, and nobody signals them a second time.
         let room = self.wants_room && {
             self.reap()?;
-            !self.wants_room || self.transmit.arm().map_err(self.fault())?
+            self.transmit.has_room() || self.transmit.arm().map_err(self.fault())?
         };
         self.wants_room &= !room;
         Ok(frame || room)

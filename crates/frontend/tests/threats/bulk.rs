@@ -291,27 +291,48 @@ fn a_crowd_gets_further_pages_that_nobody_reaped() {
     world.ends(rings);
 }
 
+/// A sender that finds no room, and to which no buffer came back, sleeps only if a signal will come.
+#[test]
+fn room_in_further_pages_is_told_before_the_sender_sleeps() {
+    for answered in [false, true] {
+        let mut world = World::new();
+        let mut rings = world.connect();
+        fill(&mut world, &mut rings);
+        assert_eq!(world.vif.reap().unwrap(), 0);
+        if answered {
+            // The answers' signal comes before the sender's last look.
+            rings.serve_tx();
+            while world.vif.take_events().unwrap() {}
+        }
+        assert!(world.vif.arm().unwrap(), "answered: {answered}");
+        assert_eq!(world.vif.send(&frame(LARGE, 0), Offload::default()), Ok(()));
+        world.ends(rings);
+    }
+}
+
 /// Frames of all lengths go both ways, and those that were sent are answered in any order. Further
 /// pages are sent from at first, and received into after the first crowd.
 #[test]
 fn bulk_and_crowds_in_any_order_lose_nothing() {
-    let (mut received_into, mut sent_from) = (0, 0);
-    for seed in 1..=8 {
+    let (mut received_into, mut sent_from, mut waited) = (0, 0, 0);
+    for seed in 1..=24 {
         let mut numbers = Numbers::new(seed);
         let mut world = World::new();
         let mut rings = world.connect();
         // The requests that are out, and the bytes that each is to have until it is answered.
         let mut out: Vec<(TxRequest, Vec<u8>)> = Vec::new();
         let mut serial = 0u8;
+        // True from a frame that found no room on, until the sender was told of some.
+        let mut waits = false;
         for round in 0..200 {
             let bulk = round / 25 % 2 == 0;
             for _ in 0..numbers.below(if bulk { 20 } else { 5 }) {
                 serial = serial.wrapping_add(1);
                 let longest = if bulk { LARGE } else { 3000 };
                 let bytes = frame(14 + numbers.below(longest - 13), serial);
-                if let Err(why) = world.vif.send(&bytes, Offload::default()) {
-                    assert_eq!(why, SendError::Full);
-                }
+                let sent = world.vif.send(&bytes, Offload::default());
+                assert!(matches!(sent, Ok(()) | Err(SendError::Full)), "{sent:?}");
+                waits = sent.is_err();
             }
             world.vif.flush().unwrap();
             let slots: Vec<_> = rings.requests().into_iter().map(TxRequest::from_words).collect();
@@ -336,10 +357,18 @@ fn bulk_and_crowds_in_any_order_lose_nothing() {
                 let received = world.vif.recv(&mut buffer).unwrap().expect("a frame");
                 assert_eq!(buffer[..received.len], frame(60, n as u8), "{seed}, {round}");
             }
-            match numbers.below(3) {
-                0 => drop(world.vif.reap().unwrap()),
-                1 => world.vif.repost().unwrap(),
-                _ => drop(world.vif.arm().unwrap()),
+            for _ in 0..=numbers.below(2) {
+                match numbers.below(3) {
+                    0 => waits &= world.vif.reap().unwrap() == 0,
+                    1 => world.vif.repost().unwrap(),
+                    _ if world.vif.arm().unwrap() => waits = false,
+                    _ if waits => {
+                        let sent = world.vif.send(&frame(60, 0), Offload::default());
+                        assert_eq!(sent, Err(SendError::Full), "{seed}, {round}: it would sleep");
+                        waited += 1;
+                    }
+                    _ => {}
+                }
             }
             assert_eq!(world.vif.take_failure(), None, "{seed}, {round}");
             let into = posted(&rings);
@@ -352,5 +381,8 @@ fn bulk_and_crowds_in_any_order_lose_nothing() {
         assert_eq!(world.guest.counters().granted, GRANTS + 128);
         world.ends(rings);
     }
-    assert!(received_into > 20 && sent_from > 20, "{received_into}, {sent_from}");
+    assert!(
+        received_into > 20 && sent_from > 20 && waited > 20,
+        "{received_into}, {sent_from}, {waited}"
+    );
 }
