@@ -273,8 +273,7 @@ impl Events {
             Wake::Upcall => {
                 state.drain();
                 if state.waiting == 0 {
-                    let look = self.shared.on_host(self.shared.now() + LOOK);
-                    state.set_timer(Some(until.map_or(look, |until| until.min(look))));
+                    state.set_timer(until.unwrap_or(u64::MAX), self.on_host_now());
                     drop(state);
                     self.sleep();
                 }
@@ -295,7 +294,7 @@ impl Events {
             Wake::Upcall => {
                 state.drain();
                 if state.sets.get(&set).is_none_or(|owned| owned.fired.is_empty()) {
-                    state.set_timer(Some(self.shared.on_host(self.shared.now() + LOOK)));
+                    state.set_timer(u64::MAX, self.on_host_now());
                     drop(state);
                     self.sleep();
                 }
@@ -314,6 +313,11 @@ impl Events {
     /// Takes in what was signalled, for its owners.
     pub fn look(&self) {
         self.state.lock().drain();
+    }
+
+    /// Returns the nanoseconds of the host's clock.
+    fn on_host_now(&self) -> u64 {
+        self.shared.on_host(self.shared.now())
     }
 
     /// Returns the nanoseconds of the host's clock at that time of the guest's.
@@ -390,11 +394,14 @@ impl State {
         fire(port, sets, owners, waiting, timer);
     }
 
-    /// Has the timer end a wait at that time of the host's clock. One that is set for a sooner time
-    /// stays: the wait then ends sooner, and time that is always put off costs no hypercall each.
-    fn set_timer(&mut self, until: Option<u64>) {
-        let (Some(timer), Some(until)) = (&mut self.timer, until) else { return };
-        if timer.set.is_none_or(|set| set > until) {
+    /// Has the timer end a wait at that time of the host's clock, where it is `now`, or at the next
+    /// look. One that is set for a sooner time stays: the wait then ends sooner, and time that is
+    /// always put off costs no hypercall each. One whose time has passed is set anew: its event was
+    /// lost, or is about to come.
+    fn set_timer(&mut self, until: u64, now: u64) {
+        let Some(timer) = &mut self.timer else { return };
+        let until = until.min(now.saturating_add(LOOK));
+        if timer.set.is_none_or(|set| set > until || set <= now) {
             timer.set = Some(until);
             run::set_timer(until);
         }

@@ -6,6 +6,12 @@
 //! where Xen put them until the program looks there.
 //!
 //! Interrupts are on only while the program waits ([`wait`]) or asks for it ([`during`]).
+//!
+//! `sti` turns interrupts on behind the instruction that follows it, so that no upcall comes between
+//! it and `hlt`. That is so of a processor, and not of everything that a guest runs on: where a
+//! hypervisor takes the processor away between the two, it has to give that state back with it. QEMU's
+//! emulation of AMD's virtual machines does not: its `vmrun` leaves `int_state` unread. So a handler
+//! that comes there goes on behind the `hlt`: the wait is over.
 
 /// Vector of the interrupt: the first behind those of exceptions.
 pub const VECTOR: usize = 32;
@@ -25,8 +31,33 @@ mod handler {
         // serialising: events are looked at after this.
         "mov eax, {page}",
         "mov byte ptr [rax], 0",
-        "pop rax",
+        // The place to return to is the first word of the frame. A `hlt` is one byte.
+        "lea rax, [rip + grantway_halt]",
+        "cmp rax, [rsp + 8]",
+        "jne 2f",
+        "inc qword ptr [rsp + 8]",
+        "2: pop rax",
         "iretq",
+        ".balign 16",
+        "grantway_wait:",
+        "sti",
+        "grantway_halt:",
+        "hlt",
+        "cli",
+        "ret",
+        // The frame of an interrupt between the two, on the stack that it interrupted.
+        ".balign 16",
+        "grantway_cut_short:",
+        "mov rax, rsp",
+        "mov ecx, ss",
+        "push rcx",
+        "push rax",
+        "pushfq",
+        "mov ecx, cs",
+        "push rcx",
+        "lea rcx, [rip + grantway_halt]",
+        "push rcx",
+        "jmp grantway_upcall",
         ".popsection",
         upcalls = sym UPCALLS,
         page = const SHARED_INFO,
@@ -35,6 +66,10 @@ mod handler {
     unsafe extern "C" {
         /// The handler.
         static grantway_upcall: u8;
+        /// The wait, with the only `hlt` that has interrupts on.
+        pub fn grantway_wait();
+        /// The same, with an upcall before the `hlt`.
+        pub fn grantway_cut_short();
     }
 
     /// Upcalls since the entry.
@@ -58,16 +93,28 @@ pub fn count() -> u64 {
 
 /// Gives the processor away until an upcall came, or comes at once if one is due.
 ///
-/// No upcall is lost in between: `sti` turns interrupts on behind the instruction that follows it,
-/// and Xen takes `hlt` for SCHEDOP_block, after that. A hypercall SCHEDOP_block in its place would
+/// No upcall is lost in between: the handler goes on behind the `hlt` that it comes before. Xen
+/// takes `hlt` for SCHEDOP_block. A hypercall SCHEDOP_block in its place would
 /// not do: a guest of the type pvh does not block if an upcall is due *and* interrupts are on, so
 /// they would have to be on before it, and an upcall in between would be missed.
 #[cfg(not(test))]
 pub fn wait() {
     // SAFETY: the handler is set up before the program runs, and keeps all registers and the
-    // stack. It writes to memory, which the statement may do.
-    unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
+    // stack. The function changes nothing else.
+    unsafe { handler::grantway_wait() };
 }
+
+/// Waits, with an upcall between `sti` and `hlt`. A guest that halted then would not come back, as
+/// its interrupts are off. For checks: no machine can be asked to do this.
+#[cfg(not(test))]
+pub fn cut_short() {
+    // SAFETY: as for `wait`; the frame lies below the stack pointer of a call.
+    unsafe { handler::grantway_cut_short() };
+}
+
+/// Does nothing, in tests.
+#[cfg(test)]
+pub fn cut_short() {}
 
 /// Does work with upcalls on. Returns its result.
 #[cfg(not(test))]
