@@ -18,6 +18,10 @@ use server::Server;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Most bytes of a socket's buffer.
 const BUFFER_MAX: usize = 256 << 10;
+/// Lines for the console at once, and the time after which there may be one more. Anyone on the
+/// network can begin and end tests.
+const LINES: u32 = 32;
+const A_LINE: Duration = Duration::from_millis(500);
 /// Part of the memory that buffers of iperf's sockets may take: one of so many.
 const BUFFERS_PART: usize = 8;
 
@@ -64,15 +68,41 @@ pub struct Iperf {
 struct Told {
     counts: Counts,
     lines: Vec<String>,
+    /// Lines that were told of late. One is forgotten per [`A_LINE`].
+    late: u32,
+    /// Time up to which they are forgotten.
+    since: Duration,
+    /// Lines that were left out since the last one.
+    left_out: u64,
 }
 
 impl Told {
+    /// Notes the time.
+    fn at(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.since).as_millis() / A_LINE.as_millis();
+        let forgotten = u32::try_from(passed).unwrap_or(u32::MAX).min(self.late);
+        self.late -= forgotten;
+        self.since = if self.late == 0 { now } else { self.since + A_LINE * forgotten };
+    }
+
+    /// Adds a line, or counts it if there were too many of late.
+    fn line(&mut self, line: String) {
+        if self.late >= LINES {
+            self.left_out += 1;
+            return;
+        }
+        self.late += 1;
+        match core::mem::take(&mut self.left_out) {
+            0 => self.lines.push(line),
+            count => self.lines.push(format!("{line} ({count} lines before it left out)")),
+        }
+    }
+
     /// Adds a line about a test that ended: bytes and the time that they took.
     fn ended(&mut self, what: &str, peer: IpEndpoint, bytes: u64, took: Duration, more: &str) {
         self.counts.tests += 1;
         let rate = bytes as u128 * 8_000 / took.as_nanos().max(1);
-        self.lines
-            .push(format!("iperf: {bytes} bytes {what} {peer} in {took:.3?}, {rate} Mbit/s{more}"));
+        self.line(format!("iperf: {bytes} bytes {what} {peer} in {took:.3?}, {rate} Mbit/s{more}"));
     }
 }
 
@@ -113,6 +143,7 @@ impl Iperf {
         context: &mut Context,
         now: Duration,
     ) -> bool {
+        self.told.at(now);
         match &mut self.role {
             Role::Server(server) => server.turn(sockets, now, &mut self.told),
             Role::Client(client) => client.turn(sockets, context, now, &mut self.told),

@@ -139,7 +139,7 @@ impl Stream {
                 self.state = match asked {
                     Ok(()) => State::Asked,
                     Err(why) => {
-                        told.lines.push(format!("iperf: {}: {why}", self.server));
+                        told.line(format!("iperf: {}: {why}", self.server));
                         State::Ended
                     }
                 };
@@ -159,7 +159,7 @@ impl Stream {
             State::Asked if !socket.is_open() => {
                 if !self.said {
                     self.said = true;
-                    told.lines.push(format!(
+                    told.line(format!(
                         "iperf: {} takes no connection; asking again until it does: iperf -s",
                         self.server
                     ));
@@ -215,7 +215,7 @@ impl Stream {
     }
 
     fn broken(&mut self, told: &mut Told) {
-        told.lines.push(format!(
+        told.line(format!(
             "iperf: {} ended the connection after {} of {} bytes",
             self.server, self.sent, self.bytes
         ));

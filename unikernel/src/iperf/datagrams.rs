@@ -204,7 +204,7 @@ impl Sender {
         match self.state {
             State::First if self.sent == 0 => {
                 if let Err(why) = socket.bind(self.port) {
-                    told.lines.push(format!("iperf: port {}: {why}", self.port));
+                    told.line(format!("iperf: port {}: {why}", self.port));
                     self.state = State::Ended;
                     return true;
                 }

@@ -3,10 +3,11 @@
 use super::*;
 use grantway_stack::smoltcp::iface::{Config, Interface};
 use grantway_stack::smoltcp::phy::{Loopback, Medium};
-use grantway_stack::smoltcp::socket::{AnySocket, tcp};
+use grantway_stack::smoltcp::socket::{AnySocket, tcp, udp};
 use grantway_stack::smoltcp::time::Instant;
 use grantway_stack::smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 use std::string::ToString;
+use std::vec;
 
 const OWN: IpAddress = IpAddress::v4(10, 0, 0, 2);
 const MEMORY: usize = 4 << 20;
@@ -165,4 +166,44 @@ fn a_connection_that_breaks_ends_the_test() {
     let line = sender.lines().concat();
     assert!(line.contains("ended the connection after"), "{line}");
     assert!(line.contains(&format!("of {} bytes", (1u64 << 30).to_string())), "{line}");
+}
+
+#[test]
+fn peers_that_end_tests_all_the_time_fill_no_console() {
+    let mut host = Host::new();
+    let mut server = host.open(Wanted::Server);
+    let took = Duration::from_secs(20);
+    // One datagram is a test that has ended. Another port is another sender.
+    let buffer = |count| {
+        let metas = vec![udp::PacketMetadata::EMPTY; count];
+        udp::PacketBuffer::new(metas, vec![0; count * 2048])
+    };
+    let mut socket = udp::Socket::new(buffer(4), buffer(4));
+    let last = |id| grantway_iperf2::Datagram { id, sent: Duration::ZERO }.bytes();
+    socket.bind(9000).unwrap();
+    let handle = host.sockets.add(socket);
+    let (began, mut port, mut lines) = (host.now, 9000, Vec::new());
+    while host.now < began + took {
+        let socket = host.sockets.get_mut::<udp::Socket<'_>>(handle);
+        socket.close();
+        port = 9000 + (port + 1) % 1000;
+        socket.bind(port).unwrap();
+        for id in [1, -2] {
+            socket.send_slice(&last(id), IpEndpoint::new(OWN, 5001)).unwrap();
+        }
+        host.run(&mut [&mut server], Duration::from_millis(10), |_| false);
+        lines.extend(server.lines());
+    }
+    let tests = server.counts().tests;
+    assert!(tests > 1000, "{tests}");
+    let most = LINES as usize + (took.as_millis() / A_LINE.as_millis()) as usize + 1;
+    assert!((LINES as usize..=most).contains(&lines.len()), "{} of {most} lines", lines.len());
+    let left_out: u64 = lines
+        .iter()
+        .filter_map(|line| line.split_once('('))
+        .map(|(_, rest)| {
+            rest.split(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap()
+        })
+        .sum();
+    assert_eq!(lines.len() as u64 + left_out + server.told.left_out, tests, "each is counted");
 }
