@@ -15,6 +15,7 @@ extern crate std;
 pub mod frames;
 pub mod iperf;
 pub mod page;
+mod places;
 pub mod serve;
 pub mod services;
 pub mod words;

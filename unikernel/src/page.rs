@@ -18,6 +18,7 @@ pub fn page(figures: &Figures, counts: Counts) -> Vec<u8> {
     line("echoed_bytes", counts.echoed);
     line("taken_bytes", counts.taken);
     line("pages", counts.pages);
+    line("given_up_connections", counts.given_up);
     line("iperf_tests", figures.iperf.tests);
     line("iperf_received_bytes", figures.iperf.received);
     line("iperf_sent_bytes", figures.iperf.sent);

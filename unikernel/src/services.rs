@@ -2,12 +2,13 @@
 
 use crate::iperf;
 use crate::page;
+use crate::places::{Place, give_up};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
-use grantway_stack::smoltcp::iface::{SocketHandle, SocketSet};
+use grantway_stack::smoltcp::iface::SocketSet;
 use grantway_stack::smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use grantway_stack::{DeviceStats, tcp_socket};
 
@@ -33,21 +34,26 @@ enum Kind {
 
 const KINDS: [(Kind, u16); 3] = [(Kind::Echo, 7), (Kind::Take, 9), (Kind::Page, 80)];
 
-/// A place for a connection.
-struct Place {
-    kind: Kind,
-    port: u16,
-    handle: SocketHandle,
+/// A request for the page.
+#[derive(Default)]
+struct Request {
     /// Rest of the page that is to be sent, while one is.
     rest: Option<Vec<u8>>,
-    /// The last bytes of a request.
+    /// The last bytes of the request.
     tail: u32,
 }
 
 /// The guest's services.
 pub struct Services {
-    places: Vec<Place>,
+    services: Vec<Service>,
     counts: Counts,
+}
+
+/// The connections of one kind.
+struct Service {
+    kind: Kind,
+    port: u16,
+    places: Vec<Place<Request>>,
 }
 
 /// Counts of the services.
@@ -59,6 +65,8 @@ pub struct Counts {
     pub taken: u64,
     /// Pages that were shown.
     pub pages: u64,
+    /// Connections that were ended since they were silent while all places were taken.
+    pub given_up: u64,
 }
 
 /// Figures that the page shows, beside the counts of the services.
@@ -88,34 +96,49 @@ impl Services {
     pub fn open(sockets: &mut SocketSet<'static>, memory: usize) -> Result<Self, String> {
         let count = KINDS.len() * CONNECTIONS;
         let bytes = (memory / BUFFERS_PART / count / 2).min(BUFFER_MAX);
-        let mut places = Vec::new();
+        let mut services = Vec::new();
         for (kind, port) in KINDS {
+            let mut places = Vec::new();
             for _ in 0..CONNECTIONS {
                 let send = SocketBuffer::new(vec![0; bytes]);
                 let mut socket = tcp_socket(bytes, send, PATIENCE.into());
                 socket.listen(port).map_err(|e| format!("port {port}: {e}"))?;
-                let handle = sockets.add(socket);
-                places.push(Place { kind, port, handle, rest: None, tail: 0 });
+                places.push(Place::new(sockets.add(socket), Request::default()));
             }
+            services.push(Service { kind, port, places });
         }
-        Ok(Self { places, counts: Counts::default() })
+        Ok(Self { services, counts: Counts::default() })
     }
 
     /// Reads and writes the sockets. Returns true if anything moved.
     pub fn turn(&mut self, sockets: &mut SocketSet<'static>, figures: &Figures) -> bool {
         let mut moved = false;
+        for service in &mut self.services {
+            moved |= service.turn(sockets, figures, &mut self.counts);
+        }
+        moved
+    }
+}
+
+impl Service {
+    fn turn(
+        &mut self,
+        sockets: &mut SocketSet<'static>,
+        figures: &Figures,
+        counts: &mut Counts,
+    ) -> bool {
+        let mut any = false;
         for place in &mut self.places {
             let socket: &mut Socket<'_> = sockets.get_mut(place.handle);
-            moved |= match place.kind {
-                Kind::Echo => echo(socket, &mut self.counts.echoed),
-                Kind::Take => take(socket, &mut self.counts.taken),
+            let mut moved = match self.kind {
+                Kind::Echo => echo(socket, &mut counts.echoed),
+                Kind::Take => take(socket, &mut counts.taken),
                 Kind::Page => {
-                    let counts = &mut self.counts;
                     let page = || {
                         counts.pages += 1;
                         page::page(figures, *counts)
                     };
-                    show(socket, (&mut place.rest, &mut place.tail), page)
+                    show(socket, &mut place.own, page)
                 }
             };
             // What the peer has closed is closed here, once all is sent.
@@ -123,14 +146,18 @@ impl Services {
                 socket.close();
                 moved = true;
             }
+            place.note(socket, moved, figures.host);
             if !socket.is_open() {
-                (place.rest, place.tail) = (None, 0);
+                place.own = Request::default();
                 // The port is not 0, and the socket is closed.
-                let _ = socket.listen(place.port);
+                let _ = socket.listen(self.port);
                 moved = true;
             }
+            any |= moved;
         }
-        moved
+        let given_up = give_up(&self.places, sockets, figures.host);
+        counts.given_up += u64::from(given_up);
+        any | given_up
     }
 }
 
@@ -164,7 +191,7 @@ fn take(socket: &mut Socket<'_>, count: &mut u64) -> bool {
 /// Answers a request, which ends in an empty line, with the page, and closes.
 fn show(
     socket: &mut Socket<'_>,
-    (rest, tail): (&mut Option<Vec<u8>>, &mut u32),
+    Request { rest, tail }: &mut Request,
     page: impl FnOnce() -> Vec<u8>,
 ) -> bool {
     let mut moved = false;
@@ -192,3 +219,6 @@ fn show(
     }
     moved
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,13 +2,14 @@
 
 use super::datagrams::Receiver;
 use super::{BUFFER_MAX, PATIENCE, Told};
+use crate::places::{Place, give_up};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 use grantway_iperf2::PORT;
-use grantway_stack::smoltcp::iface::{SocketHandle, SocketSet};
+use grantway_stack::smoltcp::iface::SocketSet;
 use grantway_stack::smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use grantway_stack::smoltcp::wire::IpEndpoint;
 use grantway_stack::tcp_socket;
@@ -25,15 +26,9 @@ struct Test {
     bytes: u64,
 }
 
-/// A place for a connection.
-struct Place {
-    handle: SocketHandle,
-    test: Option<Test>,
-}
-
 /// A server of TCP and UDP.
 pub(super) struct Server {
-    places: Vec<Place>,
+    places: Vec<Place<Option<Test>>>,
     datagrams: Receiver,
 }
 
@@ -46,7 +41,7 @@ impl Server {
             let send = SocketBuffer::new(vec![0; 1024]);
             let mut socket = tcp_socket(bytes, send, PATIENCE.into());
             socket.listen(PORT).map_err(|e| format!("port {PORT}: {e}"))?;
-            places.push(Place { handle: sockets.add(socket), test: None });
+            places.push(Place::new(sockets.add(socket), None));
         }
         Ok(Self { places, datagrams: Receiver::open(sockets, bytes)? })
     }
@@ -58,10 +53,13 @@ impl Server {
         told: &mut Told,
     ) -> bool {
         let mut moved = false;
-        for Place { handle, test } in &mut self.places {
-            let socket: &mut Socket<'_> = sockets.get_mut(*handle);
-            moved |= receive(socket, test, now, told);
+        for place in &mut self.places {
+            let socket: &mut Socket<'_> = sockets.get_mut(place.handle);
+            let came = receive(socket, &mut place.own, now, told);
+            place.note(socket, came, now);
+            moved |= came;
         }
+        moved |= give_up(&self.places, sockets, now);
         self.datagrams.turn(sockets, now, told) | moved
     }
 

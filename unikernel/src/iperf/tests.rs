@@ -207,3 +207,22 @@ fn peers_that_end_tests_all_the_time_fill_no_console() {
         .sum();
     assert_eq!(lines.len() as u64 + left_out + server.told.left_out, tests, "each is counted");
 }
+
+#[test]
+fn senders_that_say_nothing_keep_nobody_out() {
+    let mut host = Host::new();
+    let mut server = host.open(Wanted::Server);
+    for port in 0..4 {
+        let mut socket = tcp::Socket::new(
+            tcp::SocketBuffer::new(vec![0; 4096]),
+            tcp::SocketBuffer::new(vec![0; 4096]),
+        );
+        socket.connect(host.interface.context(), (OWN, 5001), 40_000 + port).unwrap();
+        host.sockets.add(socket);
+    }
+    host.run(&mut [&mut server], Duration::from_millis(100), |_| false);
+    let mut sender = host.open(client(1000, None));
+    let done = |ends: &[&mut Iperf]| ends[1].counts().tests > 0;
+    assert!(host.run(&mut [&mut server, &mut sender], Duration::from_secs(10), done));
+    assert!(server.lines()[0].starts_with("iperf: 0 bytes from 10.0.0.2:40000 in "));
+}
