@@ -103,7 +103,7 @@ impl Client {
                 let socket: &mut Socket<'_> = sockets.get_mut(stream.handle);
                 stream.turn(socket, context, now, told)
             }
-            Way::Udp(sender) => sender.turn(sockets, now, told),
+            Way::Udp(sender) => sender.turn(sockets, context, now, told),
         }
     }
 

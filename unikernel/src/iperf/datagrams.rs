@@ -7,9 +7,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 use grantway_iperf2::{Amount, Datagram, PORT, REPORT_LEN, Report, Tally, Test};
-use grantway_stack::smoltcp::iface::{SocketHandle, SocketSet};
+use grantway_stack::smoltcp::iface::{Context, SocketHandle, SocketSet};
 use grantway_stack::smoltcp::socket::udp::{PacketBuffer, PacketMetadata, Socket};
-use grantway_stack::smoltcp::wire::IpEndpoint;
+use grantway_stack::smoltcp::wire::{IpAddress, IpEndpoint};
 
 /// Bytes of a datagram that a client sends; iperf's own.
 const DATAGRAM: usize = 1470;
@@ -17,6 +17,8 @@ const DATAGRAM: usize = 1470;
 const SENDERS: usize = 16;
 /// Most datagrams that are read or sent per turn.
 const A_TURN: usize = 64;
+/// Time for which the server's address may be unknown before the console shows it.
+const UNKNOWN: Duration = Duration::from_secs(5);
 /// Time to wait for the report before the last datagram is sent again.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
@@ -138,8 +140,8 @@ fn counted(report: &Report) -> String {
 enum State {
     /// The vif is not connected.
     Waiting,
-    /// The first datagram waits until the server's address is known.
-    First,
+    /// The first datagram waits, since that time, until the server's address of Ethernet is known.
+    First(Duration),
     /// Datagrams are sent since this time.
     Sending(Duration),
     /// All are sent, after this time. The server was asked for its report at that time, last.
@@ -162,6 +164,8 @@ pub(super) struct Sender {
     handle: SocketHandle,
     port: u16,
     state: State,
+    /// True if the console shows already that the server's address is unknown.
+    said: bool,
 }
 
 impl Sender {
@@ -185,24 +189,29 @@ impl Sender {
             handle: sockets.add(socket),
             port,
             state: State::Waiting,
+            said: false,
         }
     }
 
-    pub fn begin(&mut self, _: Duration) {
+    pub fn begin(&mut self, now: Duration) {
         if let State::Waiting = self.state {
-            self.state = State::First;
+            self.state = State::First(now);
         }
     }
 
     pub fn turn(
         &mut self,
         sockets: &mut SocketSet<'static>,
+        context: &Context,
         now: Duration,
         told: &mut Told,
     ) -> bool {
         let socket: &mut Socket<'_> = sockets.get_mut(self.handle);
+        // smoltcp drops datagrams for which it has no source (0.14, `dispatch`).
+        let has_source =
+            !matches!(self.server.addr, IpAddress::Ipv4(_)) || context.ipv4_addr().is_some();
         match self.state {
-            State::First if self.sent == 0 => {
+            State::First(_) if self.sent == 0 && has_source => {
                 if let Err(why) = socket.bind(self.port) {
                     told.line(format!("iperf: port {}: {why}", self.port));
                     self.state = State::Ended;
@@ -210,8 +219,17 @@ impl Sender {
                 }
                 self.put(socket, now, told)
             }
-            State::First if socket.send_queue() == 0 => {
+            State::First(_) if self.sent > 0 && socket.send_queue() == 0 => {
                 self.state = State::Sending(now);
+                true
+            }
+            State::First(since) if !self.said && now >= since + UNKNOWN => {
+                self.said = true;
+                told.line(format!(
+                    "iperf: {} is not found: no own address, no gateway, or no answer to ARP or neighbour \
+                     discovery; trying until it is",
+                    self.server
+                ));
                 true
             }
             State::Sending(began) => self.send(socket, began, now, told),
@@ -238,7 +256,7 @@ impl Sender {
                 self.state = State::Ending { took, since, asked: now };
                 true
             }
-            State::Waiting | State::First | State::Ended => false,
+            State::Waiting | State::First(_) | State::Ended => false,
         }
     }
 
@@ -293,6 +311,7 @@ impl Sender {
 
     pub fn delay(&self, now: Duration) -> Option<Duration> {
         match self.state {
+            State::First(since) if !self.said => Some((since + UNKNOWN).saturating_sub(now)),
             State::Sending(began) => Some((began + self.due(self.sent)).saturating_sub(now)),
             State::Ending { asked, .. } => Some((asked + ASK_EVERY).saturating_sub(now)),
             _ => None,

@@ -226,3 +226,34 @@ fn senders_that_say_nothing_keep_nobody_out() {
     assert!(host.run(&mut [&mut server, &mut sender], Duration::from_secs(10), done));
     assert!(server.lines()[0].starts_with("iperf: 0 bytes from 10.0.0.2:40000 in "));
 }
+
+#[test]
+fn a_client_by_udp_shows_that_its_server_is_not_found() {
+    // One on its own network that is silent, and one beyond a gateway that it does not have.
+    for (address, addresses) in [("10.0.0.9", true), ("10.0.1.9", true), ("10.0.0.9", false)] {
+        let mut host = Host::new();
+        if !addresses {
+            host.interface.update_ip_addrs(|list| list.clear());
+        }
+        let server = IpEndpoint::new(address.parse().unwrap(), 5001);
+        let mut sender = host.open(Wanted::Client { server, bytes: 1 << 20, udp: Some(1 << 20) });
+        host.run(&mut [&mut sender], Duration::from_secs(4), all_ended);
+        assert!(sender.lines().is_empty());
+        let due = sender.delay(host.now).expect("a sleeping guest wakes for the line");
+        assert!(due <= Duration::from_secs(2), "{due:?}");
+        host.run(&mut [&mut sender], Duration::from_secs(60), all_ended);
+        let lines = sender.lines();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains(&format!("{address}:5001 is not found")), "{lines:?}");
+        assert_eq!(sender.counts().tests, 0);
+        // It goes on once the server is there.
+        host.interface.update_ip_addrs(|list| {
+            list.clear();
+            list.push(IpCidr::new(server.addr, 24)).unwrap();
+        });
+        let mut end = host.open(Wanted::Server);
+        assert!(host.run(&mut [&mut end, &mut sender], Duration::from_secs(60), all_ended));
+        let line = sender.lines().concat();
+        assert!(line.ends_with("lost 0 of 714 datagrams"), "{line}");
+    }
+}
