@@ -50,7 +50,7 @@ fn run(boot: &Boot) -> Result<Shutdown, String> {
             let seed = seed ^ grantway_bare::random().unwrap_or(seed.rotate_left(32));
             let Words { addresses, dhcp, gateways, congestion, .. } = words;
             let config = StackConfig { addresses, dhcp, gateways, seed };
-            let stack = Stack::new(&config, instant(now));
+            let stack = Stack::new(&config, instant(now)).map_err(|e| e.to_string())?;
             let own = || grantway_bare::figures().collect();
             let serving = Serving::new(stack, iperf, boot.memory(), congestion, seed, own)?;
             Guest::open(platform, serving, wishes, words.polls)?.run()

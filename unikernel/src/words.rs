@@ -73,10 +73,18 @@ impl Words {
             match word.split_once('=') {
                 Some(("address", "dhcp")) => dhcp = true,
                 Some(("address", text)) => {
-                    addresses.push(read(word, text, "an address such as 10.0.0.2/24")?);
+                    let address: Address = read(word, text, "an address such as 10.0.0.2/24")?;
+                    if !address.address().is_unicast() {
+                        return Err(format!("{word}: expected the address of one station"));
+                    }
+                    addresses.push(address);
                 }
                 Some(("gateway", text)) => {
-                    gateways.push(read(word, text, "an address such as 10.0.0.1")?);
+                    let gateway: IpAddress = read(word, text, "an address such as 10.0.0.1")?;
+                    if !gateway.is_unicast() {
+                        return Err(format!("{word}: expected the address of one station"));
+                    }
+                    gateways.push(gateway);
                 }
                 Some(("policy", text)) => policy = policy_of(word, text)?,
                 Some(("congestion", "reno")) => congestion = CongestionControl::Reno,

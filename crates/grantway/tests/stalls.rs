@@ -89,7 +89,7 @@ impl Guest {
             seed: number.into(),
         };
         let began = Instant::now();
-        let stack = Stack::new(&config, at(began));
+        let stack = Stack::new(&config, at(began)).expect("a stack");
         let wishes = Wishes { gso: false, checksum: false, ..Wishes::default() };
         let mut vif = Vif::open_with(domain, 0, wishes, stack).expect("a vif");
         let stack = vif.runner_mut();

@@ -120,7 +120,7 @@ impl Guest {
             reopen: place.reopen(args.devid),
             ..Wishes::default()
         };
-        let stack = Stack::new(&config(args)?, instant(uptime()));
+        let stack = Stack::new(&config(args)?, instant(uptime())).map_err(CommandError::usage)?;
         let platform = Arc::clone(&place.platform);
         let mut vif =
             Vif::open_with(platform, args.devid, wishes, stack).map_err(CommandError::failed)?;

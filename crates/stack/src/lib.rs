@@ -39,5 +39,5 @@ pub use dhcp::{Dhcp, Lease};
 pub use link::Link;
 pub use log::FlowState;
 pub use smoltcp;
-pub use stack::{Address, Stack, StackConfig, tcp_socket};
+pub use stack::{Address, ConfigError, Stack, StackConfig, tcp_socket};
 pub use stats::DeviceStats;

@@ -29,6 +29,9 @@ const RESTING: Duration = Duration::from_millis(250);
 /// Time after which a client of DHCP is looked at. It asks again after seconds.
 const LEASING: Duration = Duration::from_secs(1);
 
+/// Most addresses of a stack; smoltcp's own limit here.
+const ADDRESSES: usize = smoltcp::config::IFACE_MAX_ADDR_COUNT;
+
 /// Multiplier of Knuth's MMIX, by which one seed follows another.
 const SEED_STEP: u64 = 6_364_136_223_846_793_005;
 
@@ -46,6 +49,40 @@ pub struct StackConfig {
     pub dhcp: bool,
     /// Start of sequence numbers and the like, which must be hard to guess.
     pub seed: u64,
+}
+
+/// Error of a configuration that no stack can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// An address or a gateway is a group's, all stations', or none.
+    #[error("address {0}: expected the address of one station")]
+    NotUnicast(IpAddress),
+    /// There are more addresses than an interface has room for.
+    #[error("{0} addresses: expected at most {ADDRESSES}")]
+    Addresses(usize),
+    /// There are two gateways of one family.
+    #[error("gateway {0}: expected one of its family")]
+    Gateways(IpAddress),
+}
+
+impl StackConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        let addresses = self.addresses.iter().map(IpCidr::address);
+        let mut all = addresses.chain(self.gateways.iter().copied());
+        if let Some(address) = all.find(|address| !address.is_unicast()) {
+            return Err(ConfigError::NotUnicast(address));
+        }
+        if self.addresses.len() > ADDRESSES {
+            return Err(ConfigError::Addresses(self.addresses.len()));
+        }
+        for (at, gateway) in self.gateways.iter().enumerate() {
+            if self.gateways[..at].iter().any(|other| other.version() == gateway.version()) {
+                return Err(ConfigError::Gateways(*gateway));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// TCP and UDP over one queue of a vif. The stack is the vif's [`Runner`].
@@ -123,13 +160,17 @@ fn interface(
 impl Stack {
     /// Makes a stack without a queue, for a vif with an MTU of 1500 bytes and no address. A vif
     /// tells both once it is opened, for [`Stack::set_station`].
-    #[must_use]
-    pub fn new(config: &StackConfig, now: Instant) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// The configuration has an address or a gateway that a stack cannot have.
+    pub fn new(config: &StackConfig, now: Instant) -> Result<Self, ConfigError> {
+        config.check()?;
         let mut device = Device::new(1500);
         let mut interface = interface(&mut device, EthernetAddress::default(), config.seed, now);
         interface.update_ip_addrs(|list| {
-            for &address in config.addresses.iter().filter(|a| a.address().is_unicast()) {
-                // Addresses beyond the eighth do not fit, and are left out.
+            for &address in &config.addresses {
+                // The check says that there is room.
                 let _ = list.push(address);
             }
         });
@@ -144,7 +185,7 @@ impl Stack {
         let mut sockets = SocketSet::new(Vec::new());
         let dhcp = config.dhcp.then(|| Dhcp::new(&mut sockets));
         let spare = Vec::new();
-        Self { device, interface, sockets, dhcp, spare, seed: config.seed, made: now }
+        Ok(Self { device, interface, sockets, dhcp, spare, seed: config.seed, made: now })
     }
 
     /// Sets the vif's Ethernet address, and its MTU in bytes of an IP packet. Returns false, and
@@ -385,5 +426,44 @@ impl Runner for Stack {
 
     fn stop(&mut self) -> Vec<Queue> {
         self.device.disconnect().into_iter().chain(self.spare.drain(..)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(addresses: &[&str], gateways: &[&str]) -> Result<Vec<IpCidr>, ConfigError> {
+        let config = StackConfig {
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            gateways: gateways.iter().map(|text| text.parse().unwrap()).collect(),
+            dhcp: false,
+            seed: 1,
+        };
+        Stack::new(&config, Instant::ZERO).map(|stack| stack.interface.ip_addrs().to_vec())
+    }
+
+    #[test]
+    fn addresses_that_no_station_has_are_refused_by_name() {
+        for text in ["224.0.0.1/24", "255.255.255.255/32", "0.0.0.0/0", "ff02::1/64", "::/0"] {
+            let why = made(&["10.0.0.2/24", text], &[]).unwrap_err();
+            let address = text.split('/').next().unwrap().parse().unwrap();
+            assert_eq!(why, ConfigError::NotUnicast(address));
+        }
+        let group = "224.0.0.1".parse().unwrap();
+        assert_eq!(made(&[], &["224.0.0.1"]), Err(ConfigError::NotUnicast(group)));
+    }
+
+    #[test]
+    fn addresses_that_fit_are_all_taken_and_one_more_is_refused() {
+        let texts = ["fd00::1/64", "10.0.0.1/24", "10.0.0.2/24", "10.0.0.3/24", "fd00::2/64"];
+        let more = ["10.0.1.1/24", "10.0.2.1/24", "10.0.3.1/24", "10.0.4.1/24"];
+        let texts = [&texts[..], &more].concat();
+        let all: Vec<IpCidr> = texts.iter().map(|text| text.parse().unwrap()).collect();
+        assert_eq!(made(&texts[..8], &["10.0.0.9", "fd00::9"]).unwrap(), all[..8]);
+        assert_eq!(made(&texts, &[]), Err(ConfigError::Addresses(9)));
+        let second = "10.0.0.8".parse().unwrap();
+        let gateways = ["10.0.0.9", "fd00::9", "10.0.0.8"];
+        assert_eq!(made(&[], &gateways), Err(ConfigError::Gateways(second)));
     }
 }

@@ -75,6 +75,11 @@ fn frames_are_made_and_judged() {
 fn values_out_of_bounds_are_refused_by_name() {
     let lines = vec![
         "address=10.0.0.2",
+        "address=224.0.0.1/24",
+        "address=255.255.255.255/32",
+        "address=0.0.0.0/0",
+        "address=ff02::1/64",
+        "gateway=224.0.0.1",
         "gateway=10.0.0.1/24",
         "policy=map",
         "wait=long",
