@@ -258,8 +258,8 @@ impl<L: Link> phy::Device for Device<L> {
         let frame = self.next_frame(now)?;
         let Self { arena, link, outgoing, room, sizes, mtu, fault, stats, log, .. } = self;
         let bytes = arena.get(frame.at..frame.at + frame.len)?;
-        let log = log.as_deref_mut().map(|log| (log, now));
-        let answer = TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats, log };
+        let log = log.as_deref_mut();
+        let answer = TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats, log, now };
         Some((RxToken { bytes }, answer))
     }
 
@@ -268,8 +268,8 @@ impl<L: Link> phy::Device for Device<L> {
             return None;
         }
         let Self { link, outgoing, room, sizes, mtu, fault, stats, log, .. } = self;
-        let log = log.as_deref_mut().map(|log| (log, now));
-        Some(TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats, log })
+        let log = log.as_deref_mut();
+        Some(TxToken { link, outgoing, room, sizes, mtu: *mtu, fault, stats, log, now })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -308,7 +308,8 @@ pub struct TxToken<'a, L> {
     mtu: usize,
     fault: &'a mut Option<VifError>,
     stats: &'a mut DeviceStats,
-    log: Option<(&'a mut FlowLog, Instant)>,
+    log: Option<&'a mut FlowLog>,
+    now: Instant,
 }
 
 impl<L: Link> phy::TxToken for TxToken<'_, L> {
@@ -318,13 +319,14 @@ impl<L: Link> phy::TxToken for TxToken<'_, L> {
         }
         let frame = &mut self.room[..len];
         let made = f(frame);
-        if let Some((log, now)) = self.log
+        if let Some(log) = self.log
             && let Ok(found) = headers::read(frame, frame.len())
         {
-            log.sent(frame, &found, now);
+            log.sent(frame, &found, self.now);
         }
+        let way = (self.sizes, self.mtu);
         if let Some(link) = self.link
-            && let Err(fault) = self.outgoing.send(frame, link, self.sizes, self.mtu, self.stats)
+            && let Err(fault) = self.outgoing.send(frame, link, way, self.now, self.stats)
         {
             *self.fault = Some(fault);
         }

@@ -1,9 +1,51 @@
 //! An address of IPv4, and its gateway, by DHCP.
 
 use core::mem;
+use grantway_netif::headers::{Family, Headers, Protocol};
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::dhcpv4::{Event, Socket};
+use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{IpAddress, IpCidr, Ipv4Address, Ipv4Cidr};
+
+/// Messages of DHCP that may be sent at once, and the time after which there may be one more.
+const MESSAGES: u32 = 8;
+const A_MESSAGE: Duration = Duration::from_secs(5);
+/// Ports of a client and of a server.
+const PORTS: [[u8; 2]; 2] = [68_u16.to_be_bytes(), 67_u16.to_be_bytes()];
+
+/// Pace of a client's messages.
+///
+/// A server may give a lease of no time, ask for its renewal at once, or refuse each request.
+/// smoltcp's client (0.14) asks again at once then, as often as the server answers. Messages beyond
+/// the pace are not sent. The client takes them for lost, and waits for seconds before it repeats
+/// one.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Messages that were sent of late. One is forgotten per [`A_MESSAGE`].
+    late: u32,
+    /// Time up to which they are forgotten, once there are any.
+    since: Option<Instant>,
+}
+
+impl Pace {
+    /// Returns true if a frame may be sent, which it is then.
+    pub fn allows(&mut self, frame: &[u8], found: &Headers, now: Instant) -> bool {
+        let ports = found.family == Family::V4 && found.protocol == Protocol::Udp;
+        let ports = frame.get(found.start..found.start + 4).filter(|_| ports);
+        if ports != Some(PORTS.as_flattened()) {
+            return true;
+        }
+        let mut since = self.since.filter(|_| self.late > 0).unwrap_or(now);
+        while self.late > 0 && now >= since + A_MESSAGE {
+            self.late -= 1;
+            since += A_MESSAGE;
+        }
+        self.since = Some(if self.late == 0 { now } else { since });
+        let allowed = self.late < MESSAGES;
+        self.late += u32::from(allowed);
+        allowed
+    }
+}
 
 /// A server's promise: an address, and the way to other networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

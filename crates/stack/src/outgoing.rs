@@ -1,5 +1,6 @@
 //! Frames that smoltcp made, until the link has them.
 
+use crate::dhcp::Pace;
 use crate::link::Link;
 use crate::sizes::{Sizes, tell};
 use crate::stats::DeviceStats;
@@ -11,6 +12,7 @@ use grantway_netif::headers::{Family, Headers, Protocol};
 use grantway_netif::{Checksum, Gso, GsoKind, Offload};
 use grantway_ports::ETHERNET_HEADER;
 use grantway_ports::finish::{SegmentChecksum, Segments, begin_checksum, finish_checksum};
+use smoltcp::time::Instant;
 
 /// Frames that may wait for room. If there are more, nothing is received either.
 const WAITING: usize = 256;
@@ -25,6 +27,7 @@ struct Waiting {
 #[derive(Default)]
 pub(crate) struct Outgoing {
     waiting: VecDeque<Waiting>,
+    dhcp: Pace,
 }
 
 impl Outgoing {
@@ -68,14 +71,18 @@ impl Outgoing {
         &mut self,
         frame: &mut [u8],
         link: &mut L,
-        sizes: &Sizes,
-        mtu: usize,
+        (sizes, mtu): (&Sizes, usize),
+        now: Instant,
         stats: &mut DeviceStats,
     ) -> Result<(), VifError> {
         stats.tx_frames += 1;
         let Ok(found) = begin_checksum(frame) else {
             return self.send_plain(frame, Offload::default(), link, mtu, stats);
         };
+        if !self.dhcp.allows(frame, &found, now) {
+            stats.tx_dhcp_held += 1;
+            return Ok(());
+        }
         if found.protocol != Protocol::Tcp {
             let checksum = finish(frame, &found, link.features());
             return self.send_plain(frame, Offload { checksum, gso: None }, link, mtu, stats);

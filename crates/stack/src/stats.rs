@@ -14,6 +14,8 @@ pub struct DeviceStats {
     /// Frames that cannot be sent at all: longer than the vif's MTU and not TCP, not to be cut, or
     /// refused by the link.
     pub tx_too_long: u64,
+    /// Messages of DHCP that were not sent, since a server had the client send too many.
+    pub tx_dhcp_held: u64,
     /// Frames that the stack was given.
     pub rx_frames: u64,
     /// Frames of these that came longer than a segment.
@@ -33,6 +35,7 @@ impl DeviceStats {
             ("tx_cut", self.tx_cut),
             ("tx_waited", self.tx_waited),
             ("tx_too_long", self.tx_too_long),
+            ("tx_dhcp_held", self.tx_dhcp_held),
             ("rx_frames", self.rx_frames),
             ("rx_large", self.rx_large),
             ("rx_bad_checksum", self.rx_bad_checksum),

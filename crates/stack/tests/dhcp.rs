@@ -30,6 +30,9 @@ struct Server {
     gateway: Option<Ipv4Address>,
     /// True if it refuses requests.
     refuses: bool,
+    /// Seconds of its leases, and of the times for renewing and rebinding if it names them.
+    lease: u32,
+    times: Option<[u32; 2]>,
     answers: VecDeque<Vec<u8>>,
     /// Messages that came, and the address from which each came.
     heard: Vec<(DhcpMessageType, Ipv4Address)>,
@@ -61,7 +64,9 @@ impl Server {
             server_identifier: Some(SERVER.1),
             subnet_mask: Some(Ipv4Address::new(255, 255, 255, 0)),
             router: self.gateway,
-            lease_duration: Some(LEASE),
+            lease_duration: Some(self.lease),
+            renew_duration: self.times.map(|[renew, _]| renew),
+            rebind_duration: self.times.map(|[_, rebind]| rebind),
             client_ip: Ipv4Address::UNSPECIFIED,
             requested_ip: None,
             client_identifier: None,
@@ -185,6 +190,8 @@ impl Client {
             gives,
             gateway: Some(GATEWAY),
             refuses: false,
+            lease: LEASE,
+            times: None,
             answers: VecDeque::new(),
             heard: Vec::new(),
         });
@@ -288,6 +295,35 @@ fn a_server_that_comes_late_is_found() {
     client.server().gives = Some(ADDRESS);
     client.pass(20);
     client.check(lease(ADDRESS));
+}
+
+/// smoltcp's client would send as many messages as it had answers.
+#[test]
+fn a_server_that_has_the_client_ask_at_once_gets_few_messages() {
+    for (lease, times, refuses) in
+        [(0, None, false), (1, None, false), (LEASE, Some([0, 1]), false), (LEASE, None, true)]
+    {
+        let mut client = Client::new(Some(ADDRESS));
+        let server = client.server();
+        (server.lease, server.times, server.refuses) = (lease, times, refuses);
+        client.pass(10 * 60);
+        let heard = client.server().heard.len();
+        // Eight at once, and one per five seconds.
+        assert!(
+            heard <= 8 + 10 * 60 / 5,
+            "{heard} messages, lease {lease} s, {times:?}, {refuses}"
+        );
+        assert!(client.changes.len() <= heard + 1, "{:?}", client.changes);
+        // A server that is right again is heard.
+        let server = client.server();
+        (server.lease, server.times, server.refuses) = (LEASE, None, false);
+        client.pass(2 * LEASE);
+        client.check(self::lease(ADDRESS));
+        client.changes.clear();
+        client.server().heard.clear();
+        client.pass(LEASE);
+        assert!(client.changes.is_empty() && client.server().heard.len() <= 3);
+    }
 }
 
 /// A server gives the address that was configured, and another gateway. Then its lease ends.
