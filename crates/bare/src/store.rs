@@ -2,8 +2,11 @@
 
 use crate::clock::Clock;
 use crate::events::{Events, Set};
-use crate::sys::hypercall::{self, events};
+use crate::options::Wake;
+use crate::println;
+use crate::sys::hypercall::{self, events, run};
 use crate::sys::memory;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{Ordering::SeqCst, fence};
@@ -18,6 +21,15 @@ const PARAMETERS: [u32; 2] = [1, 2];
 const RING: u32 = 1024;
 const REQUESTS: Ring = Ring { bytes: 0, read: 2048, written: 2052 };
 const ANSWERS: Ring = Ring { bytes: 1024, read: 2056, written: 2060 };
+
+/// Time between two looks of a guest that polls.
+const LOOK: Duration = Duration::from_secs(1);
+/// Time after which the console shows that the store does not answer.
+const SHOWN: Duration = Duration::from_secs(10);
+/// Time after which the store is given up. A store that is started anew, or a host that starts
+/// hundreds of guests, takes minutes. The guest does nothing else meanwhile, so it is better ended then,
+/// for its toolstack to see.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Places of a ring in the page.
 struct Ring {
@@ -102,6 +114,18 @@ impl StorePage {
         let rings = Rings(page);
         events.adopt(set, port).then_some(Self { rings, port, events, set, clock })
     }
+
+    /// Gives the processor away until the store signals, for about a second at most.
+    fn sleep(&self) {
+        match self.events.options().wake {
+            Wake::Poll => {
+                let until = self.events.on_host(self.clock.now() + LOOK);
+                run::poll(&[self.port.0], Some(Duration::from_nanos(until)));
+            }
+            // It looks once a second itself.
+            Wake::Upcall => self.events.wait_for(self.set),
+        }
+    }
 }
 
 impl Transport for StorePage {
@@ -119,6 +143,7 @@ impl Transport for StorePage {
 
     fn wait(&mut self, ready: Ready, block: bool) -> Result<bool, TransportError> {
         let mut fired = Vec::new();
+        let (mut last, mut waited, mut shown) = (self.clock.now(), Duration::ZERO, false);
         loop {
             // Forgotten before the look, so that what comes after it wakes.
             self.events.take(self.set, &mut fired);
@@ -128,7 +153,20 @@ impl Transport for StorePage {
             if !block {
                 return Ok(false);
             }
-            self.events.wait_for(self.set);
+            // A guest that was paused has not waited all the time.
+            let now = self.clock.now();
+            waited += now.saturating_sub(core::mem::replace(&mut last, now)).min(2 * LOOK);
+            if waited >= PATIENCE {
+                return Err(TransportError::Failed(format!("no answer in {} s", waited.as_secs())));
+            }
+            if waited >= SHOWN && !shown {
+                shown = true;
+                println!(
+                    "grantway: the store does not answer; waiting for up to {} s",
+                    PATIENCE.as_secs()
+                );
+            }
+            self.sleep();
         }
     }
 

@@ -1,6 +1,10 @@
 //! The page is ordinary memory here, and the test is the store at the other end.
 
 use super::*;
+use crate::options::{Layout, Options};
+use crate::sys::hypercall::fake;
+use crate::sys::shared::SharedInfo;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 use grantway_ring::{PAGE_SIZE, SharedRun};
@@ -143,4 +147,53 @@ fn a_peer_that_writes_indices_all_the_time_gets_nothing_outside_of_the_ring() {
     assert!(bytes[..RING as usize].contains(&0xcc), "nothing was written");
     assert!(bytes[ANSWERS.bytes..2048].iter().all(|byte| *byte == 0xaa));
     assert!(bytes[2064..].iter().all(|byte| *byte == 0xbb));
+}
+
+/// Bytes of the page of shared information that have the time, and the speed of the clock.
+const SYSTEM: usize = 48;
+const FACTOR: usize = 56;
+const SHIFT: usize = 60;
+
+/// Returns the guest's way to a store, and the page that has the guest's time.
+fn store(wake: Wake) -> (StorePage, SharedPage) {
+    let page = SharedRun::private(1).page(0).unwrap();
+    let shared = SharedInfo::over(page.clone());
+    fake::renew(shared.clone(), true);
+    let options = Options { wake, layout: Layout::TwoLevel };
+    let events = Arc::new(Events::new(shared.clone(), options).unwrap());
+    let set = events.set();
+    let port = events.bind_own(set).unwrap();
+    (StorePage { rings: rings(), port, events, set, clock: Clock::new(shared) }, page)
+}
+
+#[test]
+fn a_store_that_never_answers_is_given_up() {
+    let (mut upcall, page) = store(Wake::Upcall);
+    let (clock, mut seconds) = (page, 0_u64);
+    // Each wait ends by the timer, after a second.
+    let later = move || {
+        seconds += 1;
+        clock.write(SYSTEM, &(seconds * 1_000_000_000).to_le_bytes()).unwrap();
+    };
+    fake::with(|xen| xen.on_halt = Some(Box::new(later)));
+    assert_eq!(upcall.wait(Ready::Read, false), Ok(false));
+    let why = TransportError::Failed("no answer in 600 s".into());
+    assert_eq!(upcall.wait(Ready::Read, true), Err(why));
+    assert_eq!(fake::with(|xen| xen.halts), PATIENCE.as_secs() as usize, "looks");
+    // The next answer is found all the same.
+    answer(&upcall.rings, &[1]);
+    assert_eq!(upcall.wait(Ready::Read, true), Ok(true));
+
+    // A poll ends at once here, so the clock has to run by itself: a millisecond per count.
+    let (mut polls, page) = store(Wake::Poll);
+    page.write(FACTOR, &u32::MAX.to_le_bytes()).unwrap();
+    page.write(SHIFT, &[20]).unwrap();
+    let Err(TransportError::Failed(why)) = polls.wait(Ready::Read, true) else {
+        panic!("it was ready")
+    };
+    assert!(why.starts_with("no answer in 6"), "{why}");
+    let port = polls.port.0;
+    fake::with(|xen| {
+        assert!(!xen.polls.is_empty() && xen.polls.iter().all(|ports| *ports == [port]));
+    });
 }
